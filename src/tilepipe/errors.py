@@ -1,0 +1,79 @@
+"""Every fault tilepipe reports is a subclass of `TilepipeError`.
+
+A message says what happened, where (file:line of the user's kernel), the arithmetic, and what to change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tilepipe.ir.location import Loc
+
+
+class TilepipeError(Exception):
+    """Base of every error raised on purpose by tilepipe.
+
+    Attributes:
+        loc: where in the user's kernel, or None when the fault is not about one line.
+    """
+
+    def __init__(self, message: str, loc: Loc | None = None) -> None:
+        self.loc = loc
+        super().__init__(f"{message}\n  at {loc}" if loc is not None else message)
+
+
+class BindError(TilepipeError):
+    """Arguments of a kernel, or a tensor map, that no kernel can be built for (shape, dtype, stride, alignment)."""
+
+
+class TraceError(TilepipeError):
+    """The kernel function does something that cannot be traced, or that would silently mean something else."""
+
+
+class HandleError(TraceError):
+    """A linear handle is leaked, released twice, used after release, or released on some paths only."""
+
+
+class CountError(TraceError):
+    """An arrival count that contradicts the arrivals the kernel makes."""
+
+
+class LimitError(TilepipeError):
+    """The kernel needs more of something than the chip has (shared memory, threads, registers, named barriers)."""
+
+
+class CompileError(TilepipeError):
+    """NVRTC refused the printed source, or its log shows a silent loss (spills, ignored setmaxnreg, serialised wgmma)."""
+
+
+class UnavailableError(TilepipeError):
+    """What was asked for needs a package, a driver or a GPU that this machine does not have."""
+
+
+class SimFault(TilepipeError):
+    """The simulated machine found a fault while running a kernel."""
+
+
+class DeadlockError(SimFault):
+    """No agent can proceed: who waits for whom, and which arrivals or bytes are missing."""
+
+
+class RaceError(SimFault):
+    """Two accesses to the same bytes, at least one a write, with nothing that orders them."""
+
+
+class BarrierError(SimFault):
+    """An mbarrier, named barrier or cluster barrier used against its rules (counts, transactions, phases, life cycle)."""
+
+
+class PoisonError(SimFault):
+    """Memory was read that nothing has written."""
+
+
+class ExitError(SimFault):
+    """A CTA exits while a peer, or one of its own asynchronous copies, can still touch its shared memory."""
+
+
+class KernelAssertError(SimFault):
+    """A `ctx.assert_` did not hold."""

@@ -1,0 +1,35 @@
+"""What a chip offers: the limits a kernel is built against, and the figures the cost model and grids use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """One GPU model.
+
+    Attributes:
+        arch: the architecture kernels are compiled for.
+        sms: streaming multiprocessors.
+        smem_per_cta: shared memory a CTA may use, bytes (CUDA C++ Programming Guide, compute capability 9.0: 227 KB).
+        registers: 32-bit registers of an SM.
+        max_threads: threads of a CTA.
+        max_cluster: CTAs of a portable cluster.
+        clock_ghz: sustained SM clock, for the cost model.
+        dram_gbps: memory bandwidth, GB/s, for the cost model.
+    """
+
+    name: str = "H200"
+    arch: str = "sm_90a"
+    sms: int = 132
+    smem_per_cta: int = 227 * 1024
+    registers: int = 64 * 1024
+    max_threads: int = 1024
+    max_cluster: int = 8
+    named_barriers: int = 16
+    clock_ghz: float = 1.6
+    dram_gbps: float = 4300.0
+
+
+H200 = Chip()

@@ -1,0 +1,94 @@
+"""Element types of tiles, tensors and scalars."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.errors import BindError
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """One element type.
+
+    Attributes:
+        name: the name used in programs and on the command line.
+        bits: size in memory.
+        numpy: the NumPy dtype that holds it (ml_dtypes for the ones NumPy lacks).
+        kind: "float", "int", "uint", "bool" or "phase".
+    """
+
+    name: str
+    bits: int
+    numpy: np.dtype[np.generic]
+    kind: str
+
+    @property
+    def nbytes(self) -> int:
+        return self.bits // 8
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in ("int", "uint")
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"tp.{self.name}"
+
+
+def _make(name: str, bits: int, numpy: npt.DTypeLike, kind: str) -> DType:
+    return DType(name, bits, np.dtype(numpy), kind)
+
+
+boolean = _make("boolean", 8, np.bool_, "bool")
+int8 = _make("int8", 8, np.int8, "int")
+uint8 = _make("uint8", 8, np.uint8, "uint")
+int32 = _make("int32", 32, np.int32, "int")
+uint32 = _make("uint32", 32, np.uint32, "uint")
+int64 = _make("int64", 64, np.int64, "int")
+uint64 = _make("uint64", 64, np.uint64, "uint")
+float16 = _make("float16", 16, np.float16, "float")
+bfloat16 = _make("bfloat16", 16, ml_dtypes.bfloat16, "float")
+float32 = _make("float32", 32, np.float32, "float")
+float64 = _make("float64", 64, np.float64, "float")
+float8_e4m3 = _make("float8_e4m3", 8, ml_dtypes.float8_e4m3fn, "float")
+float8_e5m2 = _make("float8_e5m2", 8, ml_dtypes.float8_e5m2, "float")
+# The number of a barrier phase. On hardware it is one parity bit; the simulator keeps the whole number, so that a
+# wait for a phase that has already been lapped is seen.
+phase = _make("phase", 32, np.int32, "phase")
+
+ALL: tuple[DType, ...] = (
+    boolean, int8, uint8, int32, uint32, int64, uint64,
+    float16, bfloat16, float32, float64, float8_e4m3, float8_e5m2,
+)  # fmt: skip
+_BY_NAME = {t.name: t for t in ALL} | {"bf16": bfloat16, "fp16": float16, "fp32": float32, "half": float16}
+_BY_NUMPY = {t.numpy: t for t in ALL}
+
+
+def dtype(spec: object) -> DType:
+    """The `DType` for a name ("bfloat16", "bf16"), a NumPy dtype or scalar type, or a `DType`.
+
+    Raises:
+        BindError: nothing of that name or NumPy type exists here.
+    """
+    if isinstance(spec, DType):
+        return spec
+    if isinstance(spec, str) and spec in _BY_NAME:
+        return _BY_NAME[spec]
+    try:
+        found = _BY_NUMPY.get(np.dtype(spec))  # type: ignore[call-overload]
+    except TypeError:
+        found = None
+    if found is None:
+        raise BindError(f"unknown dtype {spec!r}; known: {', '.join(t.name for t in ALL)}")
+    return found

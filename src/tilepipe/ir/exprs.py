@@ -1,0 +1,147 @@
+"""Pure expressions over immutable atoms.
+
+An expression never reads mutable state: reading a variable or a cursor is an op (`ops.Let`) that binds a `Local`. So an
+expression means the same wherever it is evaluated, and a reader may repeat it, inline it or hoist it.
+
+Expressions are scalars (`shape == ()`), or register fragments of a warpgroup: `shape == (m, n)`, or `(m, 1)` for one value a
+row. Binary operators broadcast `()`, `(m, 1)` and `(m, n)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from tilepipe.ir import dtypes
+from tilepipe.ir.dtypes import DType
+
+if TYPE_CHECKING:
+    from tilepipe.ir.memory import Fragment
+
+Shape = tuple[int, ...]
+
+
+class Vary(IntEnum):
+    """Over what a scalar differs within one agent (a warp, or a warpgroup of a warpgroup role)."""
+
+    UNIFORM = 0
+    WARP = 1
+    LANE = 2
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Expr:
+    """Base of all expressions. `nonneg`: known to be >= 0, which decides how // and % print in C."""
+
+    dtype: DType
+    vary: Vary = Vary.UNIFORM
+    nonneg: bool = False
+    shape: Shape = ()
+    size: int = 1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Const(Expr):
+    """A literal."""
+
+    value: int | float | bool = 0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Param(Expr):
+    """A kernel argument known only at launch: a scalar, or one extent of a tensor's shape (`axis` >= 0)."""
+
+    name: str = ""
+    axis: int = -1
+
+
+# Special registers: name -> how it varies. Ranks count within the role unless said otherwise.
+SPECIALS: dict[str, Vary] = {
+    "lane": Vary.LANE,  # 0..31
+    "warp": Vary.WARP,  # warp of the role
+    "warp_in_group": Vary.WARP,  # 0..3, warp of the warpgroup
+    "thread": Vary.LANE,  # thread of the role
+    "warpgroup": Vary.UNIFORM,  # warpgroup of the role
+    "cta_rank": Vary.UNIFORM,  # rank of the CTA in its cluster
+    "cluster_id": Vary.UNIFORM,  # linear index of the cluster in the grid
+    "num_clusters": Vary.UNIFORM,  # clusters in the grid
+    "block_id": Vary.UNIFORM,  # linear index of the CTA in the grid
+}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Special(Expr):
+    """A special register, one of `SPECIALS`."""
+
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Local(Expr):
+    """An immutable name: a loop index, or the result of an op (`Let`, a load, a try_wait). Unique within a program."""
+
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Unary(Expr):
+    """`op` is one of: neg, not (boolean or bitwise), abs, exp, exp2, log, log2, sqrt, rsqrt, tanh, sin, cos, floor."""
+
+    op: str = ""
+    a: Expr = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Binary(Expr):
+    """`op` is one of: add sub mul div floordiv mod min max and or xor shl shr eq ne lt le gt ge.
+
+    Integer floordiv and mod are Python's (they floor). `and`/`or` are logical on booleans, bitwise on integers.
+    """
+
+    op: str = ""
+    a: Expr = None  # type: ignore[assignment]
+    b: Expr = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Select(Expr):
+    """`a` where `cond` holds, else `b`; both are evaluated."""
+
+    cond: Expr = None  # type: ignore[assignment]
+    a: Expr = None  # type: ignore[assignment]
+    b: Expr = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Cast(Expr):
+    """Conversion, rounding to nearest even; float to integer truncates; float32 to fp8 saturates (as the hardware's cvt)."""
+
+    a: Expr = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class FragmentRead(Expr):
+    """The value of columns [col, col + shape[1]) of a fragment when the op that holds this expression executes."""
+
+    fragment: Fragment = None  # type: ignore[assignment]
+    col: int = 0
+
+
+def children(e: Expr) -> tuple[Expr, ...]:
+    """The operands of an expression, in evaluation order."""
+    match e:
+        case Binary(a=a, b=b):
+            return (a, b)
+        case Unary(a=a) | Cast(a=a):
+            return (a,)
+        case Select(cond=c, a=a, b=b):
+            return (c, a, b)
+    return ()
+
+
+def const(value: int | float | bool, dtype: DType | None = None) -> Const:
+    """A literal; booleans, ints and floats are boolean, int32 and float32 unless said."""
+    if dtype is None:
+        dtype = dtypes.boolean if isinstance(value, bool) else dtypes.int32 if isinstance(value, int) else dtypes.float32
+    return Const(dtype, nonneg=value >= 0, value=value)

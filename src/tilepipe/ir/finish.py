@@ -1,0 +1,121 @@
+"""Last step of building a kernel: place roles on warps and allocations in shared memory, and check the chip's limits."""
+
+from __future__ import annotations
+
+from tilepipe.errors import LimitError
+from tilepipe.ir.chip import H200, Chip
+from tilepipe.ir.program import WARP, WARPGROUP, Kernel, Role
+
+BARRIER_BYTES = 8
+SETMAXNREG = range(24, 257, 8)  # PTX ISA, setmaxnreg: 24..256 in steps of 8
+
+
+def finish(kernel: Kernel, chip: Chip = H200) -> None:
+    """Assigns `first_warp`, `offset`s, named-barrier ids, `warps` and `smem_bytes`.
+
+    Raises:
+        LimitError: a limit of the chip is exceeded; the message has the arithmetic.
+    """
+    _place_roles(kernel, chip)
+    _place_memory(kernel, chip)
+    _number_named_barriers(kernel, chip)
+
+
+def _place_roles(kernel: Kernel, chip: Chip) -> None:
+    """Warpgroup roles first, each from a multiple of 4; the others packed behind them, padded to a whole warpgroup.
+
+    The padding warps execute their warpgroup's setmaxnreg and leave.
+    """
+    warp = 0
+    for role in sorted(kernel.roles, key=lambda r: not r.is_warpgroup):
+        role.first_warp = warp
+        warp += role.warps
+    has_registers = any(r.registers is not None for r in kernel.roles)
+    needs_groups = has_registers or any(r.is_warpgroup for r in kernel.roles)
+    kernel.warps = -(-warp // 4) * 4 if needs_groups else max(warp, 1)
+    if kernel.threads > chip.max_threads:
+        terms = " + ".join(f"{r.name} {r.threads}" for r in kernel.roles)
+        padded = f", padded to {kernel.threads}" if kernel.warps != warp else ""
+        raise LimitError(
+            f"kernel '{kernel.name}' needs {warp * WARP} threads ({terms}){padded}; a CTA has at most {chip.max_threads}."
+            " Use fewer warps or warpgroups.",
+            kernel.loc,
+        )
+    _check_registers(kernel, chip)
+
+
+def group_registers(kernel: Kernel) -> list[int | None]:
+    """What each warpgroup of the CTA asks setmaxnreg for, None where no role of it says."""
+    groups: list[int | None] = []
+    for first in range(0, kernel.warps, 4):
+        roles = [r for r in kernel.roles if _overlaps(r, first)]
+        groups.append(next((r.registers for r in roles if r.registers is not None), None))
+    return groups
+
+
+def _overlaps(role: Role, first: int) -> bool:
+    return role.first_warp < first + 4 and first < role.first_warp + role.warps
+
+
+def _check_registers(kernel: Kernel, chip: Chip) -> None:
+    for role in kernel.roles:
+        if role.registers is not None and role.registers not in SETMAXNREG:
+            raise LimitError(
+                f"role '{role.name}' asks for {role.registers} registers; setmaxnreg takes a multiple of 8 in 24..256", role.loc
+            )
+    for first in range(0, kernel.warps, 4):
+        wanted = {r.name: r.registers for r in kernel.roles if _overlaps(r, first) and r.registers is not None}
+        if len(set(wanted.values())) > 1:
+            raise LimitError(
+                f"roles {wanted} share the warpgroup of warps {first}..{first + 3} but ask for different register counts;"
+                " setmaxnreg is per warpgroup: make them agree",
+                kernel.loc,
+            )
+    groups = group_registers(kernel)
+    if all(g is None for g in groups):
+        return
+    if any(g is None for g in groups):
+        silent = [r.name for r in kernel.roles if r.registers is None and groups[r.first_warp // 4] is None]
+        raise LimitError(
+            f"some roles of '{kernel.name}' set registers= and {silent} do not; give each warpgroup a register count", kernel.loc
+        )
+    total = WARPGROUP * sum(g for g in groups if g is not None)
+    if total > chip.registers:
+        terms = " + ".join(str(g) for g in groups)
+        raise LimitError(
+            f"registers: 128 × ({terms}) = {total}, but an SM has {chip.registers}. Lower registers= of a role.", kernel.loc
+        )
+
+
+def _place_memory(kernel: Kernel, chip: Chip) -> None:
+    """Tiles in order of falling alignment (so that nothing is lost to padding), then barriers."""
+    offset = 0
+    for buffer in sorted(kernel.buffers, key=lambda b: -b.align):
+        offset = -(-offset // buffer.align) * buffer.align
+        buffer.offset = offset
+        offset += buffer.nbytes
+    offset = -(-offset // BARRIER_BYTES) * BARRIER_BYTES
+    for array in kernel.barriers:
+        array.offset = offset
+        offset += array.size * BARRIER_BYTES
+    kernel.smem_bytes = offset
+    if offset > chip.smem_per_cta:
+        rows = [f"  {b.name}: {b.count} × {b.rows}×{b.cols} {b.dtype} = {b.nbytes:,}" for b in kernel.buffers]
+        rows.append(f"  barriers: {sum(a.size for a in kernel.barriers)} × 8")
+        raise LimitError(
+            f"shared memory: {offset:,} bytes needed, {chip.smem_per_cta:,} available to a CTA ({offset - chip.smem_per_cta:,} too many)\n"
+            + "\n".join(rows)
+            + "\n  Use fewer stages or smaller tiles.",
+            kernel.loc,
+        )
+
+
+def _number_named_barriers(kernel: Kernel, chip: Chip) -> None:
+    number = 1  # 0 is __syncthreads
+    for bar in kernel.named_barriers:
+        bar.id = number
+        number += bar.per_warpgroup
+    if number > chip.named_barriers:
+        raise LimitError(
+            f"named barriers: {number - 1} used and one reserved, a CTA has {chip.named_barriers}", kernel.loc
+        )

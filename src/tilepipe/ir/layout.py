@@ -1,0 +1,39 @@
+"""Where the elements of a shared-memory tile lie: panels and swizzles. The one definition that every reader uses."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.ir.memory import SmemBuffer
+
+SWIZZLES = (0, 32, 64, 128)  # bytes; the CU_TENSOR_MAP_SWIZZLE_* modes
+
+
+def panel_elements(buffer: SmemBuffer) -> int:
+    """Elements of the contiguous dimension in one panel."""
+    contiguous = buffer.cols if buffer.order == "row" else buffer.rows
+    return contiguous if buffer.swizzle == 0 else min(contiguous, buffer.swizzle // buffer.dtype.nbytes)
+
+
+def swizzle_offset(offset: npt.NDArray[np.int64], swizzle: int) -> npt.NDArray[np.int64]:
+    """Applies a swizzle to byte offsets from a base aligned to 8 lines of `swizzle` bytes.
+
+    128B: bits 4-6 ^= bits 7-9; 64B: bits 4-5 ^= bits 7-8; 32B: bit 4 ^= bit 7 (PTX ISA, tensor swizzling modes).
+    """
+    if swizzle == 0:
+        return offset
+    mask = {32: 0x80, 64: 0x180, 128: 0x380}[swizzle]
+    return offset ^ ((offset & mask) >> 3)
+
+
+def byte_offsets(
+    buffer: SmemBuffer, rows: npt.NDArray[np.int64], cols: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Byte offset, within one tile of the buffer, of each element (rows, cols); the arguments broadcast."""
+    inner, outer = (cols, rows) if buffer.order == "row" else (rows, cols)
+    lines = buffer.rows if buffer.order == "row" else buffer.cols
+    width = panel_elements(buffer)
+    panel, within = np.divmod(inner, width)
+    linear = ((panel * lines + outer) * width + within) * buffer.dtype.nbytes
+    return swizzle_offset(linear, buffer.swizzle)

@@ -1,0 +1,59 @@
+"""Source locations: which line of the user's kernel an op comes from."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+# Frames of these subpackages are the library's; every other frame (kernels/ and ops/ included) is a user's.
+_LIBRARY = tuple(str(_PACKAGE / part) for part in ("lang", "pipelines", "ir"))
+
+
+@dataclass(frozen=True, slots=True)
+class Loc:
+    """A line of source: `file` as Python reports it, `line` from 1, `function` the enclosing def."""
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        text = self.source
+        return f"{self.file}:{self.line}: {text}" if text else f"{self.file}:{self.line}"
+
+    @property
+    def short(self) -> str:
+        """`gemm.py:41`, for tables and comments."""
+        return f"{Path(self.file).name}:{self.line}"
+
+    @property
+    def source(self) -> str:
+        """The text of the line, stripped; empty where Python does not have it."""
+        return linecache.getline(self.file, self.line).strip()
+
+
+def is_library_file(filename: str) -> bool:
+    """Whether a code file belongs to tilepipe's own tracing machinery."""
+    return filename.startswith(_LIBRARY)
+
+
+_is_library: dict[str, bool] = {"<string>": True}  # dataclass-generated methods live in <string>
+
+
+def caller() -> Loc:
+    """The nearest frame outside the library: the user's line that caused what is being traced."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        library = _is_library.get(filename)
+        if library is None:
+            library = _is_library[filename] = is_library_file(filename) or filename.endswith("contextlib.py")
+        if not library:
+            return Loc(filename, frame.f_lineno, frame.f_code.co_name)
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return Loc("<unknown>", 0)

@@ -1,0 +1,163 @@
+"""What ops operate on: shared-memory buffers and tiles, tensor maps, barriers, variables, fragments, cursors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.exprs import Expr, Vary
+from tilepipe.ir.location import Loc
+
+
+@dataclass(eq=False, slots=True)
+class SmemBuffer:
+    """One allocation in a CTA's shared memory: `count` tiles of (rows, cols) elements, one after the other.
+
+    The contiguous dimension is cols (`order == "row"`) or rows (`order == "col"`). A tile is stored in panels of
+    `swizzle` bytes of the contiguous dimension (the whole extent when `swizzle == 0`), each panel holding every index of the other
+    dimension; within a panel the 16-byte chunks of each 128-byte line are XORed with the line number (PTX ISA,
+    "Swizzling modes"). `layout.byte_offsets` is the single definition of this.
+    """
+
+    name: str
+    dtype: DType
+    count: int
+    rows: int
+    cols: int
+    order: str = "row"
+    swizzle: int = 0
+    align: int = 16
+    offset: int = -1
+    loc: Loc | None = None
+
+    @property
+    def tile_bytes(self) -> int:
+        return self.rows * self.cols * self.dtype.nbytes
+
+    @property
+    def nbytes(self) -> int:
+        return self.count * self.tile_bytes
+
+
+@dataclass(eq=False, slots=True)
+class Tile:
+    """A rectangle of tile `index` of a buffer, from (row, col), of static extent (rows, cols)."""
+
+    buffer: SmemBuffer
+    index: Expr
+    row: Expr
+    col: Expr
+    rows: int
+    cols: int
+    cta: Expr | None = None  # a peer's copy in the cluster (distributed shared memory)
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows * self.cols * self.buffer.dtype.nbytes
+
+
+@dataclass(eq=False, slots=True)
+class TensorParam:
+    """A kernel argument in global memory. Static: rank, dtype, order, box, swizzle. Dynamic: pointer, shape, strides.
+
+    `order`: which of the last two dimensions is contiguous, "row" (the last) or "col" (the one before). `box` is in logical
+    order (outermost first), None for a tensor that is only read and written by ordinary loads and stores.
+    """
+
+    name: str
+    dtype: DType
+    rank: int
+    order: str = "row"
+    box: tuple[int, ...] | None = None
+    swizzle: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class ScalarParam:
+    """A kernel argument passed by value."""
+
+    name: str
+    dtype: DType
+
+
+@dataclass(eq=False, slots=True)
+class Element:
+    """One element of a shared tile or of a global tensor, for ordinary loads and stores (generic proxy)."""
+
+    base: Tile | TensorParam
+    index: tuple[Expr, ...]
+
+
+@dataclass(eq=False, slots=True)
+class BarrierArray:
+    """`size` mbarriers, 8 bytes each, in a CTA's shared memory.
+
+    `count` is the typed or derived expected arrival count, None while the program initialises them itself with other counts.
+    """
+
+    name: str
+    size: int
+    count: int | None = None
+    offset: int = -1
+    loc: Loc | None = None
+
+
+@dataclass(eq=False, slots=True)
+class BarrierRef:
+    """One mbarrier of an array; `cta`: the copy in that CTA of the cluster (None: this CTA's)."""
+
+    array: BarrierArray
+    index: Expr
+    cta: Expr | None = None
+
+
+@dataclass(eq=False, slots=True)
+class NamedBarrier:
+    """A hardware barrier (bar.sync); `id` 1..15 is assigned when the program is finished.
+
+    `per_warpgroup`: one barrier for each warpgroup of the role that uses it (ids id, id + 1, ...).
+    """
+
+    name: str
+    threads: int
+    per_warpgroup: int = 1
+    id: int = -1
+
+
+@dataclass(eq=False, slots=True)
+class Variable:
+    """A mutable scalar of a role. Read by `ops.Read`, written by `ops.Assign`."""
+
+    name: str
+    dtype: DType
+    vary: Vary = Vary.UNIFORM
+
+
+@dataclass(eq=False, slots=True)
+class Cursor:
+    """A role's place in a ring: `stage` 0..stages-1, and the number of the phase to wait for, one more at each wrap.
+
+    Phases of a barrier are numbered from 0. A consumer starts at `start_phase` 0; a producer at -1, "the phase before the first",
+    which is complete from the beginning. On hardware only the parity, `phase & 1`, is kept; the simulator keeps the number.
+    """
+
+    name: str
+    stages: int
+    start_phase: int
+
+
+@dataclass(eq=False, slots=True)
+class Fragment:
+    """A matrix in the registers of one warpgroup, laid out as a wgmma accumulator (PTX ISA, "Register fragments for wgmma").
+
+    `rows` is a multiple of 64, `cols` of 8, or 1 for one value a row (each row's value held by the four lanes that share it). Row 64 i + 16 w
+    + 8 h + l // 4 of warp w holds, in lane l, columns 8 j + 2 (l % 4) + {0, 1}. With a 16-bit dtype, pairs are packed in one register: the
+    layout of wgmma's A operand.
+    """
+
+    name: str
+    dtype: DType
+    rows: int
+    cols: int
+    loc: Loc | None = None
+

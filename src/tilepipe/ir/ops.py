@@ -1,0 +1,404 @@
+"""The ops: every statement a program is made of.
+
+A new op is one dataclass here, one definition in `sim`, one in `cuda`, and a test that runs it in both.
+
+Execution scope is structural: an op inside `Elect` or `If(lane condition)` is executed by those lanes only, and an arrive counts one for
+each of them. Every op carries `loc`, the line of the user's kernel that caused it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilepipe.ir.exprs import Expr, Local
+from tilepipe.ir.location import Loc
+from tilepipe.ir.memory import (
+    BarrierRef,
+    Cursor,
+    Element,
+    Fragment,
+    NamedBarrier,
+    TensorParam,
+    Tile,
+    Variable,
+)
+
+
+@dataclass(eq=False, slots=True)
+class Op:
+    """Base of all ops."""
+
+    loc: Loc
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """A sequence of ops."""
+
+    ops: list[Op] = field(default_factory=list)
+
+
+# -- values -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class Let(Op):
+    """Binds `local` to the value of `expr` now."""
+
+    local: Local
+    expr: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Define(Op):
+    """Creates a variable with an initial value."""
+
+    var: Variable
+    init: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Assign(Op):
+    """Sets a variable."""
+
+    var: Variable
+    value: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Read(Op):
+    """Binds `local` to the present value of a variable."""
+
+    local: Local
+    var: Variable
+
+
+@dataclass(eq=False, slots=True)
+class CursorDefine(Op):
+    """Creates a cursor at stage 0."""
+
+    cursor: Cursor
+
+
+@dataclass(eq=False, slots=True)
+class CursorRead(Op):
+    """Binds `stage` (int32) and `phase` (dtype `phase`) to where the cursor stands."""
+
+    cursor: Cursor
+    stage: Local
+    phase: Local
+
+
+@dataclass(eq=False, slots=True)
+class CursorStep(Op):
+    """Advances a cursor by `n` >= 0 (any size; the phase number grows by one at each wrap)."""
+
+    cursor: Cursor
+    n: Expr
+
+
+# -- control ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class For(Op):
+    """`for index in range(start, stop, step)`, step a positive value; the body may run no times."""
+
+    index: Local
+    start: Expr
+    stop: Expr
+    step: Expr
+    body: Block
+
+
+@dataclass(eq=False, slots=True)
+class If(Op):
+    """A branch. `cond.vary == LANE`: lanes that do not satisfy it are inactive in `then`, the others in `orelse`."""
+
+    cond: Expr
+    then: Block
+    orelse: Block
+
+
+@dataclass(eq=False, slots=True)
+class Elect(Op):
+    """Body executed by one lane: of each warp ("warp"), of the first warp of each warpgroup ("warpgroup"), of the role ("role")."""
+
+    scope: str
+    body: Block
+
+
+@dataclass(eq=False, slots=True)
+class PerWarp(Op):
+    """Body executed by each warp of the warpgroup on its own; `index` is the warp's number in it, 0..3."""
+
+    index: Local
+    body: Block
+
+
+# -- mbarriers --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class MbarInit(Op):
+    """mbarrier.init of every barrier of the array (one lane). `count` None: the array's derived count."""
+
+    bar: BarrierRef
+    count: Expr | None
+
+
+@dataclass(eq=False, slots=True)
+class MbarInval(Op):
+    """mbarrier.inval (one lane)."""
+
+    bar: BarrierRef
+
+
+@dataclass(eq=False, slots=True)
+class MbarArrive(Op):
+    """mbarrier.arrive by every active lane, `count` each.
+
+    `sem`: "release" publishes what the lane has done and seen; "relaxed" publishes nothing but the retired asynchronous reads of
+    its warpgroup (for a remote arrive after wgmma reads, a quarter of a GEMM's speed).
+    """
+
+    bar: BarrierRef
+    count: Expr
+    sem: str = "release"
+
+
+@dataclass(eq=False, slots=True)
+class MbarExpect(Op):
+    """mbarrier.arrive.expect_tx: adds `nbytes` to the pending transaction and arrives once. `arrive=False`: expect_tx only."""
+
+    bar: BarrierRef
+    nbytes: Expr
+    arrive: bool = True
+
+
+@dataclass(eq=False, slots=True)
+class MbarCompleteTx(Op):
+    """Credits `nbytes` without a copy."""
+
+    bar: BarrierRef
+    nbytes: Expr
+
+
+@dataclass(eq=False, slots=True)
+class MbarWait(Op):
+    """Blocks until phase `phase` is complete. dtype `phase`: a full number; an integer: a parity (only bit 0 counts)."""
+
+    bar: BarrierRef
+    phase: Expr
+
+
+@dataclass(eq=False, slots=True)
+class MbarTryWait(Op):
+    """Binds `result` (boolean, warp-uniform: tested by lane 0 and broadcast) to whether phase `phase` is complete; never blocks."""
+
+    bar: BarrierRef
+    phase: Expr
+    result: Local
+
+
+# -- other synchronisation --------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class NamedSync(Op):
+    """bar.sync: arrives at the named barrier and waits for all its threads. `group`: which of its copies (per warpgroup)."""
+
+    bar: NamedBarrier
+    group: Expr | None = None
+
+
+@dataclass(eq=False, slots=True)
+class NamedArrive(Op):
+    """bar.arrive: arrives at the named barrier without waiting."""
+
+    bar: NamedBarrier
+    group: Expr | None = None
+
+
+@dataclass(eq=False, slots=True)
+class SyncWarp(Op):
+    """__syncwarp: the active lanes of the warp converge and see each other's shared-memory accesses."""
+
+
+@dataclass(eq=False, slots=True)
+class SetupBarrier(Op):
+    """End of set-up: mbarrier-init fence, then every thread of the CTA (or cluster) meets. Emitted by the library."""
+
+
+@dataclass(eq=False, slots=True)
+class ClusterArrive(Op):
+    """barrier.cluster.arrive.release."""
+
+
+@dataclass(eq=False, slots=True)
+class ClusterWait(Op):
+    """barrier.cluster.wait.acquire."""
+
+
+@dataclass(eq=False, slots=True)
+class FenceProxyAsync(Op):
+    """fence.proxy.async.shared::cta: this thread's ordinary accesses become visible to the async proxy (TMA, wgmma)."""
+
+
+@dataclass(eq=False, slots=True)
+class FenceBarrierInit(Op):
+    """fence.mbarrier_init.release.cluster."""
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class Load(Op):
+    """Ordinary load of one element by every active lane."""
+
+    result: Local
+    src: Element
+
+
+@dataclass(eq=False, slots=True)
+class Store(Op):
+    """Ordinary store of one element by every active lane."""
+
+    dst: Element
+    value: Expr
+
+
+@dataclass(eq=False, slots=True)
+class TmaLoad(Op):
+    """cp.async.bulk.tensor global -> shared by one lane; out of bounds reads zero; credits the whole box to `bar` when it lands.
+
+    `coords`: element coordinates of the box, outermost first, may be negative or beyond the tensor. `multicast`: a mask of CTA ranks; the
+    box lands at the same offset in each, and each one's copy of `bar` is credited. A box wider than a swizzle panel is several copies.
+    """
+
+    tensor: TensorParam
+    coords: tuple[Expr, ...]
+    dst: Tile
+    bar: BarrierRef
+    multicast: Expr | None = None
+
+
+@dataclass(eq=False, slots=True)
+class TmaStore(Op):
+    """cp.async.bulk.tensor shared -> global by one lane; out of bounds is clipped. Belongs to the thread's open bulk group."""
+
+    tensor: TensorParam
+    coords: tuple[Expr, ...]
+    src: Tile
+
+
+@dataclass(eq=False, slots=True)
+class TmaStoreCommit(Op):
+    """cp.async.bulk.commit_group."""
+
+
+@dataclass(eq=False, slots=True)
+class TmaStoreWait(Op):
+    """cp.async.bulk.wait_group[.read]: until at most `pending` of this thread's groups are still to finish (reading)."""
+
+    pending: int
+    read: bool
+
+
+# -- tensor cores -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class WgmmaFence(Op):
+    """wgmma.fence: register writes of accumulators and A fragments are ordered before the wgmma that follow."""
+
+
+@dataclass(eq=False, slots=True)
+class Wgmma(Op):
+    """acc += A · Bᵀ, asynchronously, by one warpgroup: acc (m, n) float32; A a tile (m, k) or a 16-bit fragment; B a tile (n, k).
+
+    Printed as m / 64 × k / 16 instructions. Reads of A, B and the accumulator last until the group is waited for.
+    """
+
+    acc: Fragment
+    a: Tile | Fragment
+    b: Tile
+
+
+@dataclass(eq=False, slots=True)
+class WgmmaCommit(Op):
+    """wgmma.commit_group."""
+
+
+@dataclass(eq=False, slots=True)
+class WgmmaWait(Op):
+    """wgmma.wait_group: until at most `pending` groups of this warpgroup are unfinished."""
+
+    pending: int
+
+
+# -- fragments --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class FragmentDefine(Op):
+    """Creates a fragment; its contents are undefined."""
+
+    fragment: Fragment
+
+
+@dataclass(eq=False, slots=True)
+class FragmentSet(Op):
+    """Columns [col, col + value.shape[1]) of the fragment := value, elementwise; a scalar fills the whole fragment."""
+
+    fragment: Fragment
+    value: Expr
+    col: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class FragmentReduce(Op):
+    """dst (m, 1) := op over the columns of value (m, n); `op` is "add" or "max"."""
+
+    dst: Fragment
+    value: Expr
+    op: str
+
+
+@dataclass(eq=False, slots=True)
+class FragmentStore(Op):
+    """Writes a fragment-shaped value to a shared tile of the same extent, in the tile's dtype (stmatrix for 16-bit).
+
+    Inside `PerWarp` each warp writes its own rows: the tile then has 16 rows for each 64 of the value.
+    """
+
+    dst: Tile
+    value: Expr
+
+
+@dataclass(eq=False, slots=True)
+class FragmentLoad(Op):
+    """fragment := a shared tile of the same extent (ordinary loads)."""
+
+    dst: Fragment
+    src: Tile
+
+
+# -- debugging --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class Print(Op):
+    """Prints a line: `format` with one `{}` for each argument."""
+
+    format: str
+    args: tuple[Expr, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Assert(Op):
+    """Stops the kernel with `message` where `cond` does not hold."""
+
+    cond: Expr
+    message: str

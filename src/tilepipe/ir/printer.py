@@ -1,0 +1,162 @@
+"""A kernel as text: one op a line, with source lines at the right. Deterministic: same kernel, same text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilepipe.ir import exprs as e
+from tilepipe.ir import ops
+from tilepipe.ir.exprs import Expr
+from tilepipe.ir.memory import BarrierRef, Element, Fragment, NamedBarrier, ScalarParam, TensorParam, Tile
+from tilepipe.ir.program import Kernel
+
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "and": "&", "or": "|", "xor": "^",
+    "shl": "<<", "shr": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+}  # fmt: skip
+_COLUMN = 96  # where the source line starts
+
+
+def expr(x: Expr, outer: bool = False) -> str:
+    """An expression in Python's notation; `outer` puts brackets round an operator."""
+    match x:
+        case e.Const():
+            return str(x.value)
+        case e.Param():
+            return x.name if x.axis < 0 else f"{x.name}.shape[{x.axis}]"
+        case e.Special() | e.Local():
+            return x.name
+        case e.Unary():
+            return f"{x.op}({expr(x.a)})"
+        case e.Binary(op=op) if op in _INFIX:
+            text = f"{expr(x.a, True)} {_INFIX[op]} {expr(x.b, True)}"
+            return f"({text})" if outer else text
+        case e.Binary():
+            return f"{x.op}({expr(x.a)}, {expr(x.b)})"
+        case e.Select():
+            return f"select({expr(x.cond)}, {expr(x.a)}, {expr(x.b)})"
+        case e.Cast():
+            return f"{x.dtype}({expr(x.a)})"
+        case e.FragmentRead():
+            whole = x.shape[1] == x.fragment.cols
+            return x.fragment.name if whole else f"{x.fragment.name}[:, {x.col}:{x.col + x.shape[1]}]"
+    raise AssertionError(f"no text for {type(x).__name__}")
+
+
+def barrier(ref: BarrierRef) -> str:
+    """`inputs.full[stage]`, with `@cta` for a peer's."""
+    cta = "" if ref.cta is None else f" @cta {expr(ref.cta)}"
+    return f"{ref.array.name}[{expr(ref.index)}]{cta}"
+
+
+def tile(t: Tile) -> str:
+    """`a_tiles[stage][64:128, 0:64]`; a whole tile without the rectangle."""
+    text = f"{t.buffer.name}[{expr(t.index)}]"
+    if (t.rows, t.cols) != (t.buffer.rows, t.buffer.cols):
+        text += f"[{expr(t.row)} +{t.rows}, {expr(t.col)} +{t.cols}]"
+    return text if t.cta is None else f"{text} @cta {expr(t.cta)}"
+
+
+def _operand(x: object) -> str:
+    match x:
+        case Expr():
+            return expr(x)
+        case BarrierRef():
+            return barrier(x)
+        case Tile():
+            return tile(x)
+        case Fragment() | TensorParam() | NamedBarrier():
+            return x.name
+        case Element():
+            base = tile(x.base) if isinstance(x.base, Tile) else x.base.name
+            return f"{base}({', '.join(expr(i) for i in x.index)})"
+        case tuple():
+            return f"({', '.join(_operand(i) for i in x)})"
+    return str(x)
+
+
+def _statement(op: ops.Op) -> str:
+    """The text of an op without its body."""
+    match op:
+        case ops.Let():
+            return f"{op.local.name} = {expr(op.expr)}"
+        case ops.Read():
+            return f"{op.local.name} = {op.var.name}"
+        case ops.Define():
+            return f"var {op.var.name}: {op.var.dtype} = {expr(op.init)}"
+        case ops.Assign():
+            return f"{op.var.name} := {expr(op.value)}"
+        case ops.CursorDefine():
+            return f"cursor {op.cursor.name}: {op.cursor.stages} stages, from phase {op.cursor.start_phase}"
+        case ops.CursorRead():
+            return f"{op.stage.name}, {op.phase.name} = {op.cursor.name}"
+        case ops.CursorStep():
+            return f"step {op.cursor.name} by {expr(op.n)}"
+        case ops.For():
+            return f"for {op.index.name} in range({expr(op.start)}, {expr(op.stop)}, {expr(op.step)}):"
+        case ops.If():
+            return f"when {expr(op.cond)}:"
+        case ops.Elect():
+            return f"elect one of {op.scope}:"
+        case ops.PerWarp():
+            return f"per warp {op.index.name}:"
+        case ops.MbarTryWait() | ops.Load():
+            source = f"{_operand(op.bar)} {expr(op.phase)}" if isinstance(op, ops.MbarTryWait) else _operand(op.src)
+            return f"{op.result.name} = {_mnemonic(op)} {source}"
+        case ops.FragmentDefine():
+            f = op.fragment
+            return f"fragment {f.name}: {f.rows}×{f.cols} {f.dtype}"
+    fields = [f for f in op.__dataclass_fields__ if f not in ("loc", "body")]
+    values = [(f, getattr(op, f)) for f in fields]
+    return " ".join([_mnemonic(op), *(f"{f}={_operand(v)}" for f, v in values if v is not None)])
+
+
+def _mnemonic(op: ops.Op) -> str:
+    name = type(op).__name__
+    return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
+
+
+def _block(block: ops.Block, depth: int) -> Iterator[str]:
+    if not block.ops:
+        yield "    " * depth + "pass"
+    for op in block.ops:
+        text = "    " * depth + _statement(op)
+        yield f"{text:<{_COLUMN}}  # {op.loc.short}"
+        match op:
+            case ops.If(then=then, orelse=orelse):
+                yield from _block(then, depth + 1)
+                if orelse.ops:
+                    yield "    " * depth + "otherwise:"
+                    yield from _block(orelse, depth + 1)
+            case ops.For(body=body) | ops.Elect(body=body) | ops.PerWarp(body=body):
+                yield from _block(body, depth + 1)
+
+
+def text(kernel: Kernel) -> str:
+    """The whole kernel."""
+    return "\n".join(_lines(kernel)) + "\n"
+
+
+def _lines(k: Kernel) -> Iterator[str]:
+    cluster = "" if k.cluster_size == 1 else f", cluster {'×'.join(map(str, k.cluster))}"
+    yield f"kernel {k.name}: {k.threads} threads{cluster}, {k.smem_bytes:,} bytes of shared memory"
+    for p in k.params:
+        if isinstance(p, ScalarParam):
+            yield f"  param {p.name}: {p.dtype}"
+        else:
+            box = "" if p.box is None else f", box {'×'.join(map(str, p.box))}, swizzle {p.swizzle}"
+            yield f"  param {p.name}: {p.rank}-d {p.dtype}, {p.order} order{box}"
+    for b in sorted(k.buffers, key=lambda b: b.offset):
+        yield f"  smem {b.offset:>7} {b.name}: {b.count} × {b.rows}×{b.cols} {b.dtype}, {b.order} order, swizzle {b.swizzle}"
+    for a in k.barriers:
+        count = "counts given by the program" if a.count is None else f"count {a.count}"
+        yield f"  smem {a.offset:>7} {a.name}: {a.size} mbarriers, {count}"
+    for n in k.named_barriers:
+        copies = f"..{n.id + n.per_warpgroup - 1}" if n.per_warpgroup > 1 else ""
+        yield f"  named barrier {n.id}{copies} {n.name}: {n.threads} threads"
+    yield "set-up (all warps):"
+    yield from _block(k.setup, 1)
+    for role in sorted(k.roles, key=lambda r: r.first_warp):
+        registers = "" if role.registers is None else f", {role.registers} registers"
+        yield f"role {role.name}: warps {role.first_warp}..{role.first_warp + role.warps - 1}{registers}"
+        yield from _block(role.body, 1)

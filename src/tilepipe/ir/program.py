@@ -1,0 +1,93 @@
+"""A whole kernel: parameters, shared memory, barriers, roles on warps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tilepipe.ir import ops
+from tilepipe.ir.location import Loc
+from tilepipe.ir.memory import BarrierArray, BarrierRef, NamedBarrier, ScalarParam, SmemBuffer, TensorParam
+
+WARP = 32
+WARPGROUP = 128
+
+
+@dataclass(eq=False, slots=True)
+class Role:
+    """Warps that run one body.
+
+    `first_warp` is the warp of the CTA where the role starts; a warpgroup role (`is_warpgroup`) starts at a multiple of 4. `registers`: what
+    setmaxnreg asks for, of every warpgroup the role is in.
+    """
+
+    name: str
+    warps: int
+    is_warpgroup: bool
+    registers: int | None
+    body: ops.Block
+    loc: Loc
+    first_warp: int = -1
+
+    @property
+    def threads(self) -> int:
+        return self.warps * WARP
+
+    @property
+    def agents(self) -> int:
+        """How many agents run it: one a warpgroup, or one a warp."""
+        return self.warps // 4 if self.is_warpgroup else self.warps
+
+    @property
+    def agent_threads(self) -> int:
+        return WARPGROUP if self.is_warpgroup else WARP
+
+
+@dataclass(eq=False, slots=True)
+class Kernel:
+    """A traced kernel. Built by `lang`; read by `sim`, `check` and `cuda`."""
+
+    name: str
+    loc: Loc
+    params: list[TensorParam | ScalarParam] = field(default_factory=list)
+    buffers: list[SmemBuffer] = field(default_factory=list)
+    barriers: list[BarrierArray] = field(default_factory=list)
+    named_barriers: list[NamedBarrier] = field(default_factory=list)
+    setup: ops.Block = field(default_factory=ops.Block)
+    roles: list[Role] = field(default_factory=list)
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    warps: int = 0
+    smem_bytes: int = 0
+
+    @property
+    def threads(self) -> int:
+        return self.warps * WARP
+
+    @property
+    def cluster_size(self) -> int:
+        x, y, z = self.cluster
+        return x * y * z
+
+
+def bodies(op: ops.Op) -> tuple[ops.Block, ...]:
+    """The blocks nested in an op."""
+    match op:
+        case ops.For(body=b) | ops.Elect(body=b) | ops.PerWarp(body=b):
+            return (b,)
+        case ops.If(then=t, orelse=e):
+            return (t, e)
+    return ()
+
+
+def walk(block: ops.Block) -> Iterator[ops.Op]:
+    """Every op of a block, nested ones included, in program order."""
+    for op in block.ops:
+        yield op
+        for body in bodies(op):
+            yield from walk(body)
+
+
+def barrier_of(op: ops.Op) -> BarrierRef | None:
+    """The mbarrier an op names, if it names one."""
+    bar = getattr(op, "bar", None)
+    return bar if isinstance(bar, BarrierRef) else None
