@@ -1,0 +1,67 @@
+# Every target sets up what it needs in .venv, from a bare python3 (3.11 or later).
+
+PYTHON ?= python3
+ARGS   ?=
+
+VENV := .venv
+BIN  := $(VENV)/bin
+
+# Packages that need nothing but to be importable, for `demo`; everything, for the rest.
+CREATED := $(VENV)/.created
+CORE    := $(VENV)/.core
+FULL    := $(VENV)/.full
+PIP     := $(BIN)/python -m pip install --quiet
+
+# Tests run one worker a core: more BLAS threads would only get in each other's way.
+ONE_BLAS_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+export PIP_NO_INPUT := 1
+
+CHECKED = $(wildcard src tests benchmarks $(if $(wildcard examples/*.py),examples))
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-quick lint format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(CORE) ## simulate and verify a warp-specialised GEMM; no GPU needed
+	@$(BIN)/tilepipe demo $(ARGS)
+
+test: $(FULL) ## run the whole suite, a worker a core (ARGS="-k name" to choose)
+	$(ONE_BLAS_THREAD) $(BIN)/python -m pytest -n auto $(ARGS)
+
+test-quick: $(FULL) ## run what takes under a minute in total
+	$(ONE_BLAS_THREAD) $(BIN)/python -m pytest -n auto -m "not slow and not gpu" $(ARGS)
+
+lint: $(FULL) ## ruff check, ruff format --check, mypy --strict
+	$(BIN)/python -m ruff check $(CHECKED)
+	$(BIN)/python -m ruff format --check $(CHECKED)
+	$(BIN)/python -m mypy --strict $(CHECKED)
+
+format: $(FULL) ## let ruff fix and format
+	$(BIN)/python -m ruff check --fix $(CHECKED)
+	$(BIN)/python -m ruff format $(CHECKED)
+
+clean: ## remove the venv, caches and build output
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is written only after its step succeeded, so an interrupted set-up starts over.
+$(CREATED):
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"tilepipe needs Python 3.11 or later; $(PYTHON) is {v[0]}.{v[1]}: try make PYTHON=python3.12")'
+	@echo "setting up $(VENV)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(CORE): $(CREATED) pyproject.toml
+	@$(PIP) --editable .
+	@touch $@
+
+$(FULL): $(CREATED) pyproject.toml
+	@echo "installing what tests and lint need (once, about a minute)"
+	@$(PIP) --editable '.[test,dev]'
+	@touch $(CORE) $@
