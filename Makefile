@@ -48,7 +48,7 @@ format: $(FULL) ## let ruff fix and format
 
 clean: ## remove the venv, caches and build output
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is written only after its step succeeded, so an interrupted set-up starts over.
 $(CREATED):

@@ -1,4 +1,4 @@
-"""What the two sides of `simulator.py` share: operands on disk, timing, verification, and the JSON a side answers with."""
+"""What the two sides of `simulator.py` share: operands on disk, timing, verification, the JSON a side answers with."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def peak_bytes() -> int:
 def worker(side: Side, versions: Mapping[str, str]) -> None:
     """Runs `side` as told on the command line and prints {"seconds", "rel_error", "memory_bytes", "versions"}.
 
-    `memory_bytes` is how far the runs raised the process's peak above what importing and holding the operands took. A first
-    run, which pays for tracing and caches, is not timed.
+    `memory_bytes` is how far the runs raised the process's peak above what importing and holding the operands took.
+    A first run, which pays for tracing and caches, is not timed.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)

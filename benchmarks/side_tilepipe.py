@@ -7,9 +7,9 @@ from importlib.metadata import version
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
-from problem import Operands, worker
 
 import tilepipe as tp
+from problem import Operands, worker
 
 
 def side(operands: Operands) -> npt.NDArray[np.float32]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 import triton
 import triton.language as tl
+
 from problem import Operands, worker
 
 

@@ -2,9 +2,9 @@
 
     python benchmarks/simulator.py [--triton-python PATH] [--runs N] [--sizes 1024 2048]
 
-Triton and PyTorch need not be in the environment that has tilepipe: `--triton-python` (or TRITON_PYTHON in the environment)
-names another interpreter that has them. Each side runs in a process of its own, verifies its result against float64, and is
-timed after one run that warms it up.
+Triton and PyTorch need not be in the environment that has tilepipe: `--triton-python` (or the variable TRITON_PYTHON)
+names another interpreter that has them. Each side runs in a process of its own and verifies its result against float64;
+it is timed after one run that warms it up.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from problem import TILE, TOLERANCE, write_problem
 from rich.console import Console
 from rich.table import Table
+
+from problem import TILE, TOLERANCE, write_problem
 
 HERE = Path(__file__).resolve().parent
 MIB = 1 << 20
@@ -29,7 +30,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one side did with one size. `seconds`: one a run; `memory_bytes`: added to the process's peak by the runs."""
+    """What one side did with one size. `seconds`: one a run; `memory_bytes`: what the runs added to the peak."""
 
     seconds: list[float]
     rel_error: float
@@ -95,9 +96,11 @@ def main() -> int:
     options = arguments()
     console = Console()
     missing = missing_for_triton(options.triton_python)
-    table = Table(title="bfloat16 matmul, tiles {}×{}×{}: median of the runs (fastest..slowest)".format(*TILE))
-    for column in ("M = N = K", "", "time", "memory", "error vs float64", "ratio"):
-        table.add_column(column, justify="left" if column == "" else "right")
+    table = Table(
+        title="bfloat16 size³ matmul, tiles {}×{}×{}: median (fastest..slowest), error against float64".format(*TILE)
+    )
+    for column in ("size", "", "time", "memory", "error", "ratio"):
+        table.add_column(column, justify="left" if column == "" else "right", no_wrap=True)
     ours: dict[int, Measurement] = {}
     everything: list[Measurement] = []
     for size in options.sizes:
@@ -119,7 +122,7 @@ def main() -> int:
         work = (last / first) ** 3
         console.print(f"tilepipe, {last}³ against {first}³: {grown:.1f} times the time for {work:.1f} times the work")
     if missing is not None:
-        console.print(missing)
+        console.print(missing, soft_wrap=True)
     versions = {name: text for m in everything for name, text in m.versions.items()}
     console.print(", ".join(f"{name} {text}" for name, text in versions.items()), style="dim")
     return 0 if all(m.rel_error <= TOLERANCE for m in everything) else 1
