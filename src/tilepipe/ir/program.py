@@ -43,7 +43,7 @@ class Role:
         return WARPGROUP if self.is_warpgroup else WARP
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Kernel:
     """A traced kernel. Built by `lang`; read by `sim`, `check` and `cuda`."""
 

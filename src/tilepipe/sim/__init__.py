@@ -1,0 +1,11 @@
+"""The simulated GPU: runs a launch with exact barriers, asynchronous copies and MMAs, and happens-before on every access.
+
+`run(launch)` writes results into the launch's NumPy arrays or raises a `SimFault` that says what went wrong and where.
+"""
+
+from tilepipe.sim.codegen import source as source
+from tilepipe.sim.run import RoleStats as RoleStats
+from tilepipe.sim.run import Run as Run
+from tilepipe.sim.run import run as run
+
+__all__ = ["RoleStats", "Run", "run", "source"]

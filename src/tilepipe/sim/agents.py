@@ -1,0 +1,99 @@
+"""Agents: a warp, or the whole warpgroup of a warpgroup role, with everything that is private to it but its local variables."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from tilepipe.sim.ordering import Knowledge
+
+if TYPE_CHECKING:
+    from tilepipe.ir.program import Role
+    from tilepipe.sim.memory import Cta
+    from tilepipe.sim.tensorcore import Frag, WgmmaGroup, WgmmaUnit
+    from tilepipe.sim.tma import StoreQueue
+
+Request = tuple[Callable[..., Any], tuple[Any, ...]]
+Body = Generator[Request, Any, None]
+
+
+class Blocked:
+    """What an op returns when it cannot be performed yet; the agent is then in somebody's list of waiters."""
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Blocked:
+        return self
+
+
+BLOCKED = Blocked()
+
+
+class Agent(Knowledge):
+    """One instruction stream.
+
+    Attributes:
+        role: None for the idle warps that only run the set-up.
+        index: which agent of its role.
+        first_warp: its first warp in the CTA.
+        request: the op to perform next and its operands, or None before the first.
+        blocked: the op in `request` has been tried and waits. parked: and nobody has woken it yet.
+        dirty: fragments whose registers were written with no wgmma.fence since.
+        done: the body has returned.
+        time: virtual time, in cycles since the CTA started.
+        counts: executions per site, shared by all agents of the launch.
+        waits_blocked: waits that did not pass at once.
+        retired: bits of this warpgroup's finished wgmma reads (and what they were ordered after), for relaxed arrives.
+        passed: barrier -> last phase waited for, for waits that give a parity.
+        ticket, cluster_ticket: the generation of a named or set-up barrier, and of the cluster barrier, that it waits to end.
+        stores: lane -> its bulk-store groups.
+        wgmma_open, wgmma_groups: wgmma not yet committed; committed groups not yet waited for, oldest first.
+    """
+
+    __slots__ = (
+        "blocked", "body", "cluster_ticket", "counts", "cta", "dirty", "done", "first_warp", "index", "parked", "passed", "request", "retired", "role", "stores",
+        "ticket", "time", "uid", "waits_blocked", "wgmma_groups", "wgmma_open",
+    )  # fmt: skip
+
+    def __init__(self, cta: Cta, role: Role | None, index: int, first_warp: int, warps: int, uid: int, counts: list[int]) -> None:
+        super().__init__(warps)
+        self.cta = cta
+        self.role = role
+        self.index = index
+        self.first_warp = first_warp
+        self.uid = uid
+        self.body: Body | None = None
+        self.request: Request | None = None
+        self.blocked = False
+        self.parked = False
+        self.dirty: list[Frag] = []
+        self.done = False
+        self.time = 0.0
+        self.counts = counts
+        self.waits_blocked = 0
+        self.retired = 0
+        self.passed: dict[tuple[int, int], int] = {}
+        self.ticket = -1
+        self.cluster_ticket = -1
+        self.stores: dict[int, StoreQueue] = {}
+        self.wgmma_open: list[WgmmaUnit] = []
+        self.wgmma_groups: deque[WgmmaGroup] = deque()
+
+    @property
+    def role_name(self) -> str:
+        return self.role.name if self.role is not None else "idle warps"
+
+    @property
+    def part(self) -> str:
+        """`warp 1` or `warpgroup 0`."""
+        group = self.role is not None and self.role.is_warpgroup
+        return f"{'warpgroup' if group else 'warp'} {self.index}"
+
+    def __str__(self) -> str:
+        alone = self.role is not None and self.role.agents == 1
+        part = "" if alone else f" {self.part}"
+        cta = f" of CTA {self.cta.block_id}" if self.cta.grid > 1 else ""
+        return f"role '{self.role_name}'{part}{cta}"
+
+    def forget(self, dead: int) -> None:
+        super().forget(dead)
+        self.retired &= ~dead

@@ -1,0 +1,441 @@
+"""Barriers: mbarriers with their arithmetic, named barriers, and the meeting of a whole CTA or cluster.
+
+An mbarrier is exactly what machine.md's rules say (PTX ISA, "mbarrier"): an expected count, pending arrivals, a signed number of
+pending transaction bytes and a phase. The phase is kept as a full number, so a wait that a parity bit would answer wrongly is
+seen.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilepipe.errors import BarrierError
+from tilepipe.sim import faults
+from tilepipe.sim.agents import BLOCKED, Agent, Blocked
+
+if TYPE_CHECKING:
+    from tilepipe.sim.machine import Machine
+    from tilepipe.sim.memory import Cta
+    from tilepipe.sim.sites import Site
+    from tilepipe.sim.tma import TmaLoadUnit
+
+UNINITIALISED, LIVE, INVALIDATED = 0, 1, 2
+MAX_COUNT = (1 << 20) - 1
+MAX_TX = (1 << 20) - 1
+_NEVER = -(1 << 40)  # the phase of a barrier that is not live: no wait matches it
+
+
+class Mbarrier:
+    """One mbarrier.
+
+    Attributes:
+        flat: its place among all mbarriers of the CTA.
+        phase: number of the phase in progress; phases below it are complete.
+        count: arrivals of a phase. pending: arrivals still to come. tx: bytes still to come (negative: delivered early).
+        expected: bytes announced in this phase. copies: the TMA loads issued in it. inflight: their bytes not landed yet.
+        arrivals: who arrived in this phase, for messages. completions: phases completed since the CTA started.
+        acc: knowledge released into this phase. known: what every completed phase released.
+        waiters: agents to wake when the phase completes.
+        visible: whether its initialisation has reached the whole cluster.
+        acc_time, time: virtual times of the last arrival of this phase, and of the last completion.
+    """
+
+    __slots__ = (
+        "acc", "acc_time", "array", "arrivals", "completions", "copies", "count", "cta", "expected", "fenced", "flat", "index", "inflight", "init_site",
+        "known", "pending", "phase", "size", "state", "time", "tx", "visible", "waiters",
+    )  # fmt: skip
+
+    def __init__(self, cta: Cta, array: str, index: int, size: int, flat: int) -> None:
+        self.cta = cta
+        self.flat = flat
+        self.array = array
+        self.index = index
+        self.size = size
+        self.completions = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Memory that holds no barrier."""
+        self.state = UNINITIALISED
+        self.count = self.pending = self.tx = self.expected = self.inflight = 0
+        self.phase = _NEVER
+        self.acc = self.known = 0
+        self.acc_time = self.time = 0.0
+        self.copies: list[TmaLoadUnit] = []
+        self.arrivals: list[tuple[Agent, Site, int]] = []
+        self.waiters: list[Agent] = []
+        self.visible = self.fenced = False
+        self.init_site: Site | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.array}[{self.index}]" if self.size > 1 else self.array
+
+    @property
+    def where(self) -> str:
+        """The name, with the CTA where there is more than one."""
+        return f"{self.name} of CTA {self.cta.block_id}" if self.cta.grid > 1 else self.name
+
+    def forget(self, dead: int) -> None:
+        keep = ~dead
+        self.acc &= keep
+        self.known &= keep
+
+
+def complete(m: Machine, bar: Mbarrier, site: Site) -> None:
+    """The phase completes: nothing is pending any more."""
+    if bar.inflight:
+        faults.completes_early(bar, site)
+    if bar.waiters:
+        m.ready.extend(bar.waiters)
+        bar.waiters = []
+    bar.phase += 1
+    bar.completions += 1
+    bar.pending = bar.count
+    bar.known |= bar.acc
+    bar.acc = 0
+    bar.time = bar.acc_time
+    bar.expected = 0
+    bar.arrivals = []
+    bar.copies = []
+
+
+def credit(m: Machine, bar: Mbarrier, nbytes: int, site: Site) -> None:
+    """complete_tx: `nbytes` have arrived."""
+    bar.tx -= nbytes
+    if bar.pending == 0:
+        if bar.tx == 0:
+            complete(m, bar, site)
+        elif bar.tx < 0:
+            faults.too_many_bytes(bar, site)
+    if bar.tx < -MAX_TX:
+        faults.tx_range(bar, site)
+
+
+# -- mbarrier ops ------------------------------------------------------------------------------------------------------
+
+
+def mbar_init(m: Machine, ag: Agent, site: Site, mask: int, first: int, size: int, count: int) -> None:
+    """mbarrier.init of `size` barriers."""
+    if not 1 <= count <= MAX_COUNT:
+        raise BarrierError(f"{site.what}: a count of {count}; an mbarrier counts 1 .. {MAX_COUNT} arrivals", site.loc)
+    for bar in ag.cta.bars[first : first + size]:
+        if bar.state == LIVE:
+            faults.reinit(bar, site)
+        bar.reset()
+        bar.state = LIVE
+        bar.count = bar.pending = count
+        bar.phase = 0
+        bar.init_site = site
+
+
+def mbar_inval(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> None:
+    """mbarrier.inval."""
+    b = ag.cta.bars[bar]
+    if b.state != LIVE:
+        faults.not_live(b, site, ag)
+    if b.waiters:
+        raise BarrierError(f"{b.where} is invalidated while {b.waiters[0]} waits on it", site.loc)
+    b.reset()
+    b.state = INVALIDATED
+
+
+def mbar_arrive(m: Machine, ag: Agent, site: Site, mask: int, bar: int, count: int, cta: int | None = None) -> None:
+    """mbarrier.arrive by each thread of `mask`, `count` each; on the copy in CTA rank `cta` of the cluster."""
+    b = ag.cta.bars[bar] if cta is None else remote(m, ag, site, cta, bar)
+    n = count if mask & (mask - 1) == 0 else count * mask.bit_count()
+    if n > b.pending or n < 1:
+        faults.cannot_arrive(b, site, ag, n)
+    if site.relaxed:
+        b.acc |= ag.retired
+    else:
+        b.acc |= ag.publish(mask) if ag.split else ag.k
+    if b.cta is not ag.cta:
+        note_remote(m, ag, site, b)
+    b.arrivals.append((ag, site, n))
+    b.pending -= n
+    if ag.time > b.acc_time:
+        b.acc_time = ag.time
+    if b.pending == 0:
+        if b.tx == 0:
+            complete(m, b, site)
+        elif b.tx < 0:
+            faults.too_many_bytes(b, site)
+
+
+def mbar_expect(
+    m: Machine, ag: Agent, site: Site, mask: int, bar: int, nbytes: int, arrive: bool, cta: int | None = None
+) -> None:
+    """mbarrier.arrive.expect_tx, or expect_tx alone, by each thread of `mask`."""
+    b = ag.cta.bars[bar] if cta is None else remote(m, ag, site, cta, bar)
+    lanes = mask.bit_count()
+    if b.state != LIVE:
+        faults.not_live(b, site, ag)
+    if nbytes < 0:
+        raise BarrierError(f"{site.what}: expects {nbytes} bytes on {b.where}", site.loc)
+    b.tx += nbytes * lanes
+    b.expected += nbytes * lanes
+    if b.tx > MAX_TX:
+        faults.tx_range(b, site)
+    if arrive:
+        mbar_arrive(m, ag, site, mask, bar, 1, cta)
+    elif b.pending == 0 and b.tx == 0:
+        complete(m, b, site)
+
+
+def mbar_complete_tx(m: Machine, ag: Agent, site: Site, mask: int, bar: int, nbytes: int, cta: int | None = None) -> None:
+    """Credits bytes without a copy."""
+    b = ag.cta.bars[bar] if cta is None else remote(m, ag, site, cta, bar)
+    if b.state != LIVE:
+        faults.not_live(b, site, ag)
+    credit(m, b, nbytes * mask.bit_count(), site)
+
+
+def mbar_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase: int) -> Blocked | None:
+    """Blocks until phase number `phase` is complete."""
+    b = ag.cta.bars[bar]
+    if phase != b.phase - 1:
+        return _wait_slow(m, ag, site, b, phase)
+    if mask == ag.full:
+        ag.k |= b.known
+    else:
+        ag.acquire(mask, b.known)
+    if b.time > ag.time:
+        ag.time = b.time
+    if site.by_parity:
+        ag.passed[b.cta.rank, bar] = phase
+    return None
+
+
+def _wait_slow(m: Machine, ag: Agent, site: Site, b: Mbarrier, phase: int) -> Blocked:
+    if b.state != LIVE:
+        faults.not_live(b, site, ag)
+    if phase < b.phase - 1:
+        faults.lapped(b, site, ag, phase)
+    if phase > b.phase:
+        faults.ahead(b, site, ag, phase)
+    b.waiters.append(ag)
+    return BLOCKED
+
+
+def mbar_wait_parity(m: Machine, ag: Agent, site: Site, mask: int, bar: int, parity: int) -> Blocked | None:
+    """A wait that gives a parity: for the last phase this agent passed if it has that parity, else for the one after it."""
+    return mbar_wait(m, ag, site, mask, bar, _phase_of(ag, bar, parity))
+
+
+def _phase_of(ag: Agent, bar: int, parity: int) -> int:
+    last = ag.passed.get((ag.cta.rank, bar), -1)
+    return last if last & 1 == parity & 1 else last + 1
+
+
+def mbar_try_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase: int) -> bool:
+    """Whether phase `phase` is complete; learns what it released if so."""
+    b = ag.cta.bars[bar]
+    if b.state == LIVE and phase == b.phase:
+        return False
+    return mbar_wait(m, ag, site, mask, bar, phase) is None
+
+
+def mbar_try_wait_parity(m: Machine, ag: Agent, site: Site, mask: int, bar: int, parity: int) -> bool:
+    return mbar_try_wait(m, ag, site, mask, bar, _phase_of(ag, bar, parity))
+
+
+def remote(m: Machine, ag: Agent, site: Site, cta: int, bar: int) -> Mbarrier:
+    """The copy of a barrier in a CTA of the cluster, whose initialisation must have reached this one."""
+    if not 0 <= cta < len(m.ctas):
+        raise BarrierError(f"{site.what}: CTA rank {cta} of a cluster of {len(m.ctas)}", site.loc)
+    b = m.ctas[cta].bars[bar]
+    if b.cta is not ag.cta and not b.visible:
+        faults.not_visible(b, site, ag)
+    return b
+
+
+def note_remote(m: Machine, ag: Agent, site: Site, b: Mbarrier) -> None:
+    """A remote arrive is an access to the peer's life time: the peer must learn of it before it exits."""
+    key = (ag.uid, b.flat)
+    old = b.cta.arrivals.get(key)
+    if old is not None:
+        m.order.retire_bit(old[0])
+    bit = m.order.new_bit()
+    b.cta.arrivals[key] = (bit, ag, site)
+    b.acc |= bit
+
+
+# -- named barriers and rendezvous -------------------------------------------------------------------------------------
+
+
+class NamedState:
+    """One hardware barrier (bar.sync): `threads` arrive, then those that synced go on.
+
+    `generation` counts its completions; `arrived` maps (agent uid, warp) to the site; `acc`, `known` as in `Mbarrier`.
+    """
+
+    __slots__ = ("acc", "acc_time", "arrived", "generation", "known", "name", "threads", "time", "waiters")
+
+    def __init__(self, name: str, threads: int) -> None:
+        self.name = name
+        self.threads = threads
+        self.reset()
+
+    def reset(self) -> None:
+        self.generation = 0
+        self.arrived: dict[tuple[int, int], tuple[Agent, Site]] = {}
+        self.acc = self.known = 0
+        self.acc_time = self.time = 0.0
+        self.waiters: list[Agent] = []
+
+    @property
+    def missing(self) -> int:
+        return self.threads - 32 * len(self.arrived)
+
+    def forget(self, dead: int) -> None:
+        self.acc &= ~dead
+        self.known &= ~dead
+
+
+def _named_arrive(m: Machine, ag: Agent, site: Site, mask: int, b: NamedState) -> None:
+    warps = [w for w in range(ag.warps) if mask >> (32 * w) & 0xFFFFFFFF]
+    for w in warps:
+        earlier = b.arrived.get((ag.uid, w))
+        if earlier is not None:
+            faults.named_again(b, site, ag, earlier)
+        b.arrived[ag.uid, w] = (ag, site)
+    if b.missing < 0:
+        faults.named_total(b, site)
+    ag.converge(mask)
+    b.acc |= ag.publish(mask)
+    b.acc_time = max(b.acc_time, ag.time)
+    if b.missing == 0:
+        b.generation += 1
+        b.known |= b.acc
+        b.acc = 0
+        b.time = b.acc_time
+        b.arrived = {}
+        m.ready.extend(b.waiters)
+        b.waiters = []
+
+
+def named_sync(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> Blocked | None:
+    """bar.sync: arrives, and waits for all the barrier's threads."""
+    b = ag.cta.named[bar]
+    if ag.blocked:  # woken: the generation it waited for has ended
+        ag.ticket = -1
+    else:
+        ag.ticket = b.generation
+        _named_arrive(m, ag, site, mask, b)
+        if b.generation == ag.ticket:
+            b.waiters.append(ag)
+            return BLOCKED
+    if mask == ag.full:
+        ag.join_all(b.known | ag.everything())
+    else:
+        ag.acquire(mask, b.known)
+    ag.time = max(ag.time, b.time)
+    return None
+
+
+def named_arrive(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> None:
+    """bar.arrive: arrives without waiting."""
+    _named_arrive(m, ag, site, mask, ag.cta.named[bar])
+
+
+class Rendezvous:
+    """Where all agents of some CTAs that have not returned meet: the end of set-up, and barrier.cluster.
+
+    `arrived`: agents that have arrived in this generation.
+    """
+
+    __slots__ = ("acc", "arrived", "generation", "known", "members", "name", "time", "waiters")
+
+    def __init__(self, name: str, members: list[Agent]) -> None:
+        self.name = name
+        self.members = members
+        self.generation = 0
+        self.arrived: dict[int, Site] = {}
+        self.acc = self.known = 0
+        self.time = 0.0
+        self.waiters: list[Agent] = []
+
+    def missing(self) -> list[Agent]:
+        """Agents that are still to arrive."""
+        return [a for a in self.members if not a.done and a.uid not in self.arrived]
+
+    def arrive(self, m: Machine, ag: Agent, site: Site) -> None:
+        if ag.uid in self.arrived:
+            raise BarrierError(f"{site.what}: {ag} arrives twice at {self.name} before it has completed", site.loc)
+        self.arrived[ag.uid] = site
+        self.acc |= ag.everything()
+        self.time = max(self.time, ag.time)
+        self.settle(m)
+
+    def settle(self, m: Machine) -> None:
+        """Completes the generation if nobody is missing."""
+        if not self.arrived or self.missing():
+            return
+        self.generation += 1
+        self.known |= self.acc
+        self.acc = 0
+        self.arrived = {}
+        for cta in {id(a.cta): a.cta for a in self.members}.values():
+            for bar in cta.bars:
+                bar.visible |= bar.fenced
+        m.ready.extend(self.waiters)
+        self.waiters = []
+
+    def forget(self, dead: int) -> None:
+        self.acc &= ~dead
+        self.known &= ~dead
+
+
+def setup_barrier(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | None:
+    """The end of set-up: barrier-init fence, then all threads of the CTA, or of the cluster, meet."""
+    meeting = m.setup if len(m.ctas) > 1 else m.setup_of[ag.cta.rank]
+    if not ag.blocked:
+        _fence_init(ag)
+        ag.ticket = meeting.generation
+        meeting.arrive(m, ag, site)
+        if meeting.generation == ag.ticket:
+            meeting.waiters.append(ag)
+            return BLOCKED
+    ag.join_all(meeting.known)
+    ag.time = max(ag.time, meeting.time)
+    return None
+
+
+def _fence_init(ag: Agent) -> None:
+    for bar in ag.cta.bars:
+        bar.fenced |= bar.state == LIVE
+
+
+def fence_barrier_init(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+    """fence.mbarrier_init: with a cluster barrier after it, initialisations reach the peers."""
+    _fence_init(ag)
+
+
+def cluster_arrive(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+    """barrier.cluster.arrive.release."""
+    ag.cluster_ticket = m.cluster.generation
+    m.cluster.arrive(m, ag, site)
+
+
+def cluster_wait(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | None:
+    """barrier.cluster.wait.acquire."""
+    if ag.cluster_ticket < 0:
+        raise BarrierError(f"{site.what}: {ag} waits for the cluster barrier without having arrived at it", site.loc)
+    if m.cluster.generation == ag.cluster_ticket:
+        m.cluster.waiters.append(ag)
+        return BLOCKED
+    ag.cluster_ticket = -1
+    ag.join_all(m.cluster.known | ag.everything())
+    ag.time = max(ag.time, m.cluster.time)
+    return None
+
+
+def syncwarp(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+    """__syncwarp."""
+    ag.converge(mask)
+
+
+def fence_proxy_async(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+    """fence.proxy.async.shared::cta."""
+    ag.fence(mask, m.order)

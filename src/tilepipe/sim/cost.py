@@ -1,0 +1,32 @@
+"""The cost model: a few figures of Hopper, enough to see what a pipeline waits for. Not cycle accurate, and not meant to be.
+
+Each agent carries a virtual time; a wait ends at the later of its own time and the completion's. The TMA unit and the tensor cores
+of a CTA serve one request after another. CTAs share nothing but SMs (a CTA starts where and when an SM is free) and, at the
+end, the memory bandwidth that the bytes touched at least need.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tilepipe.ir.chip import Chip
+
+TMA_LATENCY = 700.0  # cycles from issue to data in shared memory, from L2
+TMA_BYTES_PER_CYCLE = 48.0  # L2 to one SM
+# Dense multiply-adds count two: an SM does 4,096 flop a cycle in 16 bits (NVIDIA H100 white paper, 989 TFLOP/s).
+FLOPS_PER_CYCLE = {8: 8192.0, 16: 4096.0, 32: 2048.0}
+LAUNCH_US = 2.0
+BARRIER_CYCLES = 20.0
+
+
+def makespan(chip: Chip, cycles: list[float], cluster_size: int, occupancy: int, dram_bytes: int) -> float:
+    """Microseconds for clusters that take `cycles` each, started in order wherever `cluster_size` CTAs find room."""
+    places = max(chip.sms * occupancy // cluster_size, 1)
+    free = [0.0] * min(places, max(len(cycles), 1))
+    for duration in cycles:
+        heapq.heapreplace(free, free[0] + duration)
+    compute = max(free) / (chip.clock_ghz * 1e3)
+    memory = dram_bytes / (chip.dram_gbps * 1e3)
+    return LAUNCH_US + max(compute, memory)

@@ -1,0 +1,222 @@
+"""The deadlock report: who waits for what, what is missing, who would have brought it, and the cycle.
+
+    deadlock: 2 of 2 agents of CTA 0 wait, and nothing is in flight that could wake one.
+
+      agent          at            waits for         phase          missing
+      role 'load'    gemm.py:31    inputs.empty[0]   0 (reached 0)  1 of 1 arrivals
+      role 'mma'     gemm.py:50    inputs.full[1]    0 (reached 0)  1 of 1 arrivals
+
+    who would bring it:
+      inputs.empty[0]: arrive, role 'mma' at gemm.py:60 (waits at gemm.py:50)
+      ...
+    cycle: role 'load' -> role 'mma' -> role 'load'
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tilepipe.errors import DeadlockError
+from tilepipe.ir import ops
+from tilepipe.ir.program import barrier_of
+from tilepipe.sim import barriers
+from tilepipe.sim.barriers import Mbarrier, NamedState, Rendezvous
+
+if TYPE_CHECKING:
+    from tilepipe.sim.agents import Agent
+    from tilepipe.sim.machine import Machine
+    from tilepipe.sim.sites import Site
+
+Waited = Mbarrier | NamedState | Rendezvous | None
+_BRINGS = (ops.MbarArrive, ops.MbarExpect, ops.MbarCompleteTx, ops.TmaLoad)
+_MAX_ROWS = 24
+
+
+def report(m: Machine) -> DeadlockError:
+    """The error for a cluster in which some agents have not returned and nothing can act."""
+    stuck = [a for a in m.agents if not a.done]
+    ctas = sorted({a.cta.block_id for a in stuck})
+    where = f"CTA {ctas[0]}" if len(ctas) == 1 else f"CTAs {', '.join(map(str, ctas))}"
+    total = sum(1 for a in m.agents if a.cta.block_id in ctas)
+    head = f"deadlock: {len(stuck)} of {total} agents of {where} wait, and nothing in flight could wake one."
+    rows = [("agent", "at", "waits for", "phase", "missing"), *(_row(m, a) for a in stuck[:_MAX_ROWS])]
+    lines = [head, "", *_table(rows)]
+    if len(stuck) > _MAX_ROWS:
+        lines.append(f"  ... and {len(stuck) - _MAX_ROWS} more")
+    lines += ["", "  who would bring it:", *_bringers(m, stuck)]
+    cycle = _cycle(m, stuck)
+    if cycle:
+        lines += ["", "  cycle: " + " -> ".join(str(a) for a in [*cycle, cycle[0]])]
+    lines += ["", f"  what to look at: {_hint(m, stuck)}"]
+    return DeadlockError("\n".join(lines), _site(stuck[0]).loc)
+
+
+def _site(agent: Agent) -> Site:
+    assert agent.request is not None
+    site: Site = agent.request[1][0]
+    return site
+
+
+def waited_for(m: Machine, agent: Agent) -> tuple[Waited, int | None]:
+    """The barrier a blocked agent waits on, and the phase of it."""
+    assert agent.request is not None
+    op, args = agent.request
+    if op is barriers.mbar_wait:
+        return agent.cta.bars[args[2]], args[3]
+    if op is barriers.mbar_wait_parity:
+        return agent.cta.bars[args[2]], barriers._phase_of(agent, args[2], args[3])
+    if op is barriers.named_sync:
+        return agent.cta.named[args[2]], agent.ticket
+    if op is barriers.cluster_wait:
+        return m.cluster, agent.cluster_ticket
+    if op is barriers.setup_barrier:
+        return (m.setup if len(m.ctas) > 1 else m.setup_of[agent.cta.rank]), agent.ticket
+    return None, None
+
+
+def _row(m: Machine, agent: Agent) -> tuple[str, ...]:
+    bar, phase = waited_for(m, agent)
+    site = _site(agent)
+    name = str(agent)
+    match bar:
+        case Mbarrier():
+            return name, site.loc.short, bar.where, f"{phase} (reached {bar.phase})", _missing(bar)
+        case NamedState():
+            return name, site.loc.short, bar.name, f"{phase}", f"{bar.missing} of {bar.threads} threads"
+        case Rendezvous():
+            return name, site.loc.short, bar.name, f"{phase}", f"{len(bar.missing())} of {len(bar.members)} agents"
+    return name, site.loc.short, site.what, "", ""
+
+
+def _missing(bar: Mbarrier) -> str:
+    parts = []
+    if bar.pending:
+        parts.append(f"{bar.pending} of {bar.count} arrivals")
+    if bar.tx:
+        landed = sum(u.site.nbytes for u in bar.copies if u.landed)
+        parts.append(f"{bar.tx:,} bytes ({bar.expected:,} expected, {landed:,} delivered)")
+    return ", ".join(parts)
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+# -- who would bring it ------------------------------------------------------------------------------------------------
+
+
+def _sources(m: Machine, bar: Waited) -> list[Site]:
+    """The ops of the kernel that could bring what is missing."""
+    found = []
+    for site in m.world.compiled.sites:
+        op = site.op
+        if isinstance(bar, Mbarrier):
+            ref = barrier_of(op)
+            wanted = isinstance(op, _BRINGS) if bar.pending else isinstance(op, (ops.MbarCompleteTx, ops.TmaLoad))
+            if wanted and ref is not None and ref.array.name == bar.array:
+                found.append(site)
+        elif isinstance(bar, NamedState):
+            if isinstance(op, (ops.NamedSync, ops.NamedArrive)) and bar.name.split("[")[0] == op.bar.name:
+                found.append(site)
+    return found
+
+
+def _candidates(m: Machine, agent: Agent) -> list[Agent]:
+    """The agents that could bring what `agent` waits for, the ones that have returned included."""
+    bar, _ = waited_for(m, agent)
+    if isinstance(bar, Rendezvous):
+        return bar.missing()
+    roles = {site.role for site in _sources(m, bar)}
+    arrived = {a.uid for a, _ in bar.arrived.values()} if isinstance(bar, NamedState) else set()
+    everywhere = any(_crosses(site.op) for site in _sources(m, bar))
+    return [
+        a for a in m.agents
+        if a.role_name in roles and a is not agent and a.uid not in arrived and (everywhere or a.cta is agent.cta)
+    ]  # fmt: skip
+
+
+def _crosses(op: Any) -> bool:
+    """Whether an op reaches other CTAs."""
+    ref = barrier_of(op)
+    return (ref is not None and ref.cta is not None) or getattr(op, "multicast", None) is not None
+
+
+def _bringers(m: Machine, stuck: list[Agent]) -> list[str]:
+    lines: list[str] = []
+    seen: set[str] = set()
+    for agent in stuck:
+        bar, _ = waited_for(m, agent)
+        if isinstance(bar, Rendezvous):
+            text = f"{bar.name}: " + ", ".join(_state(a) for a in bar.missing()[:4])
+            if text not in seen:
+                seen.add(text)
+                lines.append(f"    {text}")
+            continue
+        if bar is None or bar.name in seen:
+            continue
+        seen.add(bar.name)
+        sources = _sources(m, bar)
+        if not sources:
+            lines.append(f"    {bar.name}: nothing in the kernel arrives on it")
+        for site in sources:
+            who = [a for a in m.agents if a.role_name == site.role and (a.cta is agent.cta or _crosses(site.op))]
+            states = "; ".join(sorted({_state(a) for a in who})[:4]) or f"role '{site.role}' (set-up)"
+            runs = m.world.counts[site.id]
+            lines.append(f"    {bar.name}: {site.what}, {site.loc.short}, executed {runs} time(s) — {states}")
+        if isinstance(bar, Mbarrier):
+            lines += [f"      arrived in this phase: {n} by {a}, {s.loc.short}" for a, s, n in bar.arrivals]
+            lines += [
+                f"      copy of this phase: {u.site.nbytes:,} bytes, {'landed' if u.landed else 'in flight'}, {u.site.loc.short}"
+                for u in bar.copies
+            ]
+    return lines
+
+
+def _state(agent: Agent) -> str:
+    if agent.done:
+        return f"{agent} has returned"
+    return f"{agent} waits at {_site(agent).loc.short}"
+
+
+def _cycle(m: Machine, stuck: list[Agent]) -> list[Agent]:
+    """A cycle of agents each of which waits for something that the next would bring, if there is one."""
+    waits = {a.uid: [c for c in _candidates(m, a) if not c.done] for a in stuck}
+    by_uid = {a.uid: a for a in stuck}
+    for start in stuck:
+        path: list[int] = []
+        at: int | None = start.uid
+        while at is not None and at not in path:
+            path.append(at)
+            at = next((c.uid for c in waits.get(at, [])), None)
+        if at is not None:
+            return [by_uid[u] for u in path[path.index(at) :]]
+    return []
+
+
+def _hint(m: Machine, stuck: list[Agent]) -> str:
+    """The most telling of the waits, in one sentence."""
+    for agent in stuck:
+        bar, _ = waited_for(m, agent)
+        if isinstance(bar, Mbarrier) and bar.tx > 0 and not bar.pending:
+            landed = sum(u.site.nbytes for u in bar.copies if u.landed)
+            return (
+                f"{bar.where} expects {bar.expected:,} bytes in phase {bar.phase} and its copies brought {landed:,}: the number given to"
+                f" expect_bytes is {bar.tx:,} too large, or a copy is missing."
+            )
+        if isinstance(bar, Mbarrier) and bar.pending:
+            early = sum(u.site.nbytes for u in bar.copies)
+            if early and bar.tx < 0:
+                return f"copies of {early:,} bytes signal {bar.where}, but nobody calls expect_bytes on it (an arrival and the bytes)."
+            sources = _sources(m, bar)
+            who = [c for c in _candidates(m, agent)]
+            if not sources:
+                return f"no op of the kernel arrives on {bar.array}: a commit, an arrive or an expect_bytes is missing."
+            if who and all(c.done for c in who):
+                return (
+                    f"every role that arrives on {bar.where} has returned, {bar.pending} of {bar.count} arrivals short: trip counts of the"
+                    " roles differ, or the count is too high."
+                )
+            if 0 < bar.pending < bar.count:
+                return f"{bar.where} got {bar.count - bar.pending} of {bar.count} arrivals: its count is too high, or one side does not arrive."
+    return "the cycle above: each of its members waits before it has done what the one before it waits for."

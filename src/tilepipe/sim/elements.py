@@ -1,0 +1,232 @@
+"""Ordinary loads and stores (the generic proxy): single elements by lanes, and fragments to and from shared tiles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.errors import RaceError, SimFault
+from tilepipe.sim import faults
+from tilepipe.sim.memory import Access, Slot, access, read, rounded
+from tilepipe.sim.ordering import WARP_MASK, Rect
+
+if TYPE_CHECKING:
+    from tilepipe.sim.agents import Agent
+    from tilepipe.sim.machine import Machine
+    from tilepipe.sim.sites import Site
+    from tilepipe.sim.tensorcore import Frag
+
+Array = npt.NDArray[Any]
+Scalar = int | float | bool | Array
+
+
+def _lanes(mask: int) -> list[int]:
+    return [i for i in range(mask.bit_length()) if mask >> i & 1]
+
+
+def _at(x: Scalar, lane: int, base: int) -> int:
+    """The value of a scalar for one thread; arrays cover the agent's threads from `base`."""
+    return int(x[lane - base]) if isinstance(x, np.ndarray) else int(x)
+
+
+def _base(ag: Agent, mask: int, *values: Scalar) -> int:
+    """The thread that element 0 of array operands belongs to: 0, or the warp's first thread where the op runs per warp."""
+    arrays = [v for v in values if isinstance(v, np.ndarray) and v.ndim]
+    if arrays and len(arrays[0]) < 32 * ag.warps:
+        return (mask.bit_length() - 1) // 32 * 32
+    return 0
+
+
+def _generic(m: Machine, ag: Agent, site: Site, mask: int, rect: Rect, is_write: bool, points: dict[int, int] | None) -> Access:
+    record = Access(ag, site, mask, rect, is_write, False, m.order.new_bit(), points)
+    if is_write or m.world.strict_proxy:
+        m.order.add_fences(record)
+    return record
+
+
+def _bounds(site: Site, slot: Slot, rect: Rect, row: int, col: int) -> tuple[int, int]:
+    r0, r1, c0, c1 = rect
+    if not (0 <= row < r1 - r0 and 0 <= col < c1 - c0):
+        raise SimFault(f"{site.what}: element ({row}, {col}) of a {r1 - r0}×{c1 - c0} tile of {slot.name}", site.loc)
+    return r0 + row, c0 + col
+
+
+def _accesses(
+    m: Machine, ag: Agent, site: Site, mask: int, slot: Slot, rect: Rect, row: Scalar, col: Scalar, is_write: bool, base: int
+) -> dict[int, tuple[int, int]]:
+    """Orders one access per warp; returns the element of each active thread."""
+    where: dict[int, tuple[int, int]] = {}
+    for w in range(ag.warps):
+        lanes = mask & (WARP_MASK << (32 * w))
+        if not lanes:
+            continue
+        points: dict[int, int] = {}
+        for lane in _lanes(lanes):
+            r, c = where[lane] = _bounds(site, slot, rect, _at(row, lane, base), _at(col, lane, base))
+            points[r << 32 | c] = points.get(r << 32 | c, 0) | 1 << lane
+        rows = [p >> 32 for p in points]
+        cols = [p & 0xFFFFFFFF for p in points]
+        hull = (min(rows), max(rows) + 1, min(cols), max(cols) + 1)
+        record = _generic(m, ag, site, lanes, hull, is_write, points)
+        access(m, slot, record, ag.known(lanes))
+        ag.made(lanes, record.bit)
+        if not is_write and slot.state != 2:
+            missing = sum(slot.poisoned((r, r + 1, c, c + 1)) for r, c in zip(rows, cols, strict=True))
+            if missing:
+                faults.poison(m, slot, record, missing)
+    return where
+
+
+def _slot(m: Machine, ag: Agent, site: Site, slot: int, cta: int | None) -> Slot:
+    if cta is None:
+        return ag.cta.slots[slot]
+    if not 0 <= cta < len(m.ctas):
+        raise SimFault(f"{site.what}: CTA rank {cta} of a cluster of {len(m.ctas)}", site.loc)
+    return m.ctas[cta].slots[slot]
+
+
+def load(
+    m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Rect, row: Scalar, col: Scalar, cta: int | None = None
+) -> Scalar:
+    """Loads one element of a shared tile for every active thread: one value, or an array over the threads."""
+    tile = _slot(m, ag, site, slot, cta)
+    base = _base(ag, mask, row, col)
+    where = _accesses(m, ag, site, mask, tile, rect, row, col, False, base)
+    if not (isinstance(row, np.ndarray) or isinstance(col, np.ndarray)):
+        r, c = next(iter(where.values()))
+        return _scalar(tile.data[r, c])
+    out = np.zeros(len(row) if isinstance(row, np.ndarray) else len(col), tile.data.dtype)  # type: ignore[arg-type]
+    for lane, (r, c) in where.items():
+        out[lane - base] = tile.data[r, c]
+    return out.astype(np.int64) if out.dtype.kind in "iu" else out
+
+
+def _scalar(x: Any) -> Scalar:
+    """A loaded element as generated code computes with it: integers are Python's."""
+    return int(x) if x.dtype.kind in "iu" else bool(x) if x.dtype.kind == "b" else x  # type: ignore[no-any-return]
+
+
+def store(
+    m: Machine, ag: Agent, site: Site, mask: int, value: Scalar, slot: int, rect: Rect, row: Scalar, col: Scalar,
+    cta: int | None = None,
+) -> None:  # fmt: skip
+    """Stores one element of a shared tile for every active thread."""
+    tile = _slot(m, ag, site, slot, cta)
+    base = _base(ag, mask, row, col, value)
+    where = _accesses(m, ag, site, mask, tile, rect, row, col, True, base)
+    values = rounded(np.asarray(value), tile.buffer.dtype)
+    stored: dict[tuple[int, int], tuple[int, Any]] = {}
+    for lane, (r, c) in where.items():
+        x = values[lane - base] if values.ndim else values[()]
+        other = stored.setdefault((r, c), (lane, x))
+        if other[1] != x:
+            raise RaceError(
+                f"{site.what}: threads {other[0]} and {lane} of {ag} store different values ({other[1]} and {x}) to element"
+                f" ({r}, {c}) of {tile.name} in one instruction; which one stays is not defined",
+                site.loc,
+            )
+        tile.data[r, c] = x
+        tile.written((r, r + 1, c, c + 1))
+
+
+def _indices(ag: Agent, site: Site, mask: int, m: Machine, index: tuple[Scalar, ...], base: int) -> tuple[list[int], ...]:
+    """Per dimension, the indices of the active threads, checked against the tensor."""
+    tensor = m.world.tensors[site.tensor]
+    lanes = _lanes(mask)
+    out = tuple([_at(i, lane, base) for lane in lanes] for i in index)
+    for lane, at in zip(lanes, zip(*out, strict=True), strict=True):
+        if any(not 0 <= i < n for i, n in zip(at, tensor.shape, strict=True)):
+            raise SimFault(
+                f"{site.what}: thread {lane} of {ag} accesses element {tuple(at)} of tensor '{tensor.param.name}' of shape"
+                f" {tensor.shape}. Guard it with ctx.when(...).",
+                site.loc,
+            )
+    return out
+
+
+def load_global(m: Machine, ag: Agent, site: Site, mask: int, *index: Scalar) -> Scalar:
+    """Loads one element of a tensor for every active thread."""
+    tensor = m.world.tensors[site.tensor]
+    base = _base(ag, mask, *index)
+    at = _indices(ag, site, mask, m, index, base)
+    if tensor.written:
+        event = tensor.note(m, ag, site, at, ag.known(mask), is_write=False)
+        _made(ag, mask, event.bit)
+    source = tensor.array if tensor.values is None else tensor.values
+    arrays = [i for i in index if isinstance(i, np.ndarray)]
+    if not arrays:
+        return _scalar(_stored(source[tuple(i[0] for i in at)]))
+    out = np.zeros(len(arrays[0]), np.int64 if source.dtype.kind in "iu" else np.float32)
+    if source.dtype == np.float64 or source.dtype.kind == "b":
+        out = out.astype(source.dtype)
+    out[[lane - base for lane in _lanes(mask)]] = source[at]
+    return out
+
+
+def _stored(x: Any) -> Any:
+    """An element of a caller's array in storage form."""
+    return x if x.dtype.kind in "iub" or x.dtype == np.float64 else np.float32(x)
+
+
+def store_global(m: Machine, ag: Agent, site: Site, mask: int, value: Scalar, *index: Scalar) -> None:
+    """Stores one element of a tensor for every active thread."""
+    tensor = m.world.tensors[site.tensor]
+    base = _base(ag, mask, value, *index)
+    at = _indices(ag, site, mask, m, index, base)
+    event = tensor.note(m, ag, site, at, ag.known(mask), is_write=True)
+    _made(ag, mask, event.bit)
+    values = rounded(np.asarray(value), tensor.param.dtype)
+    tensor.array[at] = values[[lane - base for lane in _lanes(mask)]] if values.ndim else values
+
+
+def _made(ag: Agent, mask: int, bit: int) -> None:
+    for w in range(ag.warps):
+        lanes = mask & (WARP_MASK << (32 * w))
+        if lanes:
+            ag.made(lanes, bit)
+
+
+# -- fragments ---------------------------------------------------------------------------------------------------------
+
+
+def _warp_rects(rect: Rect, warps: list[int]) -> list[tuple[int, Rect]]:
+    """Which rectangles of a tile each warp's part of a fragment is: 16 rows of each 64, or all of a per-warp tile."""
+    r0, r1, c0, c1 = rect
+    if len(warps) == 1:
+        return [(warps[0], rect)]
+    return [(w, (r, r + 16, c0, c1)) for w in warps for r in range(r0 + 16 * w, r1, 64)]
+
+
+def _touch(m: Machine, ag: Agent, site: Site, mask: int, slot: Slot, rect: Rect, is_write: bool) -> None:
+    converged = slot.buffer.dtype.bits == 16  # stmatrix and ldmatrix are aligned; 32-bit elements take ordinary accesses
+    if converged and ag.pend:
+        ag.converge(mask)
+    warps = [w for w in range(ag.warps) if mask >> (32 * w) & WARP_MASK]
+    for w, part in _warp_rects(rect, warps):
+        lanes = mask & (WARP_MASK << (32 * w))
+        record = _generic(m, ag, site, lanes, part, is_write, None)
+        (access if is_write else read)(m, slot, record, ag.known(lanes))
+        ag.made(lanes, record.bit, converged)
+
+
+def fragment_store(
+    m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Rect, value: Array | float, cta: int | None = None
+) -> None:
+    """Writes a fragment-shaped value to a shared tile, rounded to its dtype."""
+    tile = _slot(m, ag, site, slot, cta)
+    _touch(m, ag, site, mask, tile, rect, is_write=True)
+    r0, r1, c0, c1 = rect
+    tile.data[r0:r1, c0:c1] = rounded(np.asarray(value), tile.buffer.dtype)
+    tile.written(rect)
+
+
+def fragment_load(
+    m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, slot: int, rect: Rect, warp: int | None = None
+) -> None:
+    """Reads a shared tile into a fragment."""
+    tile = ag.cta.slots[slot]
+    _touch(m, ag, site, mask, tile, rect, is_write=False)
+    r0, r1, c0, c1 = rect
+    dst.set(ag, site, tile.data[r0:r1, c0:c1], 0, c1 - c0, warp)

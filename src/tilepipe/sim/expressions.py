@@ -1,0 +1,278 @@
+"""Expressions as Python source.
+
+A scalar that is the same for all threads of an agent becomes a Python number; one that differs between lanes or warps becomes a NumPy
+array over the agent's threads (32 or 128). Inside `PerWarp`, which is unrolled over the four warps, arrays cover the 32 threads
+of the warp at hand. Fragment values are float32 arrays (rows, cols).
+"""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilepipe.errors import SimFault
+from tilepipe.ir import exprs as e
+from tilepipe.ir.memory import Fragment, Variable
+from tilepipe.ir.ops import Op
+
+if TYPE_CHECKING:
+    from tilepipe.ir.dtypes import DType
+    from tilepipe.ir.memory import Cursor
+
+Text = tuple[str, bool]  # source, and whether its value is an array
+
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "and": "&", "or": "|", "xor": "^",
+    "shl": "<<", "shr": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+}  # fmt: skip
+_NUMPY = {"exp": "exp", "exp2": "exp2", "log": "log", "log2": "log2", "sqrt": "sqrt", "tanh": "tanh", "sin": "sin", "cos": "cos"}
+_GROWS = ("add", "sub", "mul", "shl")
+LIMITS = {"int32": (-(1 << 31), (1 << 31) - 1), "int64": (-(1 << 63), (1 << 63) - 1)}
+RESERVED = {"m", "ag", "np"}
+
+
+class Names:
+    """Python names of a function: readable, unique, one for each IR object."""
+
+    def __init__(self, reserved: set[str]) -> None:
+        self._taken = set(reserved) | RESERVED
+        self._of: dict[int, str] = {}
+
+    def __call__(self, thing: object, wish: str) -> str:
+        """The name of `thing`, made from `wish` when it is first asked for."""
+        name = self._of.get(id(thing))
+        if name is None:
+            name = self._of[id(thing)] = self.fresh(wish)
+        return name
+
+    def fresh(self, wish: str) -> str:
+        base = re.sub(r"\W", "_", wish) or "x"
+        if base[0].isdigit() or keyword.iskeyword(base) or base.startswith("__"):
+            base = f"x{base}"
+        name, n = base, 2
+        while name in self._taken:
+            name, n = f"{base}_{n}", n + 1
+        self._taken.add(name)
+        return name
+
+
+class Expressions:
+    """Turns expressions into source for one agent's function.
+
+    Attributes:
+        threads: of the agent. in_setup: whether ranks count within the CTA. warp: the warp at hand inside `PerWarp`.
+        prologue: lines that compute, once, what stays the same for the whole function.
+    """
+
+    def __init__(self, threads: int, names: Names, constant: Callable[[Any, str], str]) -> None:
+        self.threads = threads
+        self.names = names
+        self.constant = constant  # puts an object in the generated module; returns its name
+        self.in_setup = True
+        self.warp: int | None = None
+        self.prologue: list[str] = []
+        self._hoisted: dict[tuple[str, int | None, bool], str] = {}
+        self._locals: dict[int, tuple[bool, bool]] = {}  # local or variable -> (array, over one warp)
+        self.ring: dict[int, int] = {}  # locals that are a cursor's stage -> stages
+        self.site = ""
+
+    # -- what is bound ---------------------------------------------------------------------------------------------------
+
+    def bind(self, local: e.Local, array: bool) -> str:
+        """Declares an immutable name; returns its Python name."""
+        self._locals[id(local)] = (array, self.warp is not None)
+        return self.names(local, local.name)
+
+    def bind_stage(self, local: e.Local, cursor: Cursor) -> str:
+        self.ring[id(local)] = cursor.stages
+        return self.bind(local, False)
+
+    def define(self, var: Variable, array: bool) -> str:
+        """Declares a variable; it is an array when its value may differ between the threads of the agent."""
+        self._locals[id(var)] = (array, self.warp is not None)
+        return self.names(var, var.name)
+
+    def is_array(self, var: Variable) -> bool:
+        return self._locals[id(var)][0]
+
+    def outer_array(self, var: Variable) -> bool:
+        """Whether a variable is an array over all the agent's threads, seen from inside `PerWarp`."""
+        array, per_warp = self._locals[id(var)]
+        return array and not per_warp and self.warp is not None
+
+    def read(self, thing: e.Local | Variable) -> Text:
+        """The value of a local or a variable, as seen from where the code stands."""
+        array, per_warp = self._locals[id(thing)]
+        name = self.names(thing, thing.name)
+        if array and self.warp is not None and not per_warp:
+            return f"{name}[{32 * self.warp}:{32 * self.warp + 32}]", True
+        return name, array
+
+    def varies(self, vary: e.Vary) -> bool:
+        """Whether a scalar that varies over `vary` is an array here."""
+        return vary == e.Vary.LANE or (vary == e.Vary.WARP and self.threads > 32 and self.warp is None)
+
+    # -- hoisting --------------------------------------------------------------------------------------------------------
+
+    def hoist(self, text: str, wish: str) -> str:
+        """A name for `text`, computed once at the top of the function."""
+        key = (text, self.warp, self.in_setup)
+        if key not in self._hoisted:
+            self._hoisted[key] = name = self.names.fresh(wish)
+            self.prologue.append(f"{name} = {text}")
+        return self._hoisted[key]
+
+    def invariant(self, x: e.Expr) -> bool:
+        """Whether a scalar's value stays the same for the whole life of the agent."""
+        if isinstance(x, (e.Local, e.FragmentRead)):
+            return False
+        return all(self.invariant(c) for c in e.children(x))
+
+    # -- expressions -----------------------------------------------------------------------------------------------------
+
+    def scalar(self, x: e.Expr, what: str, op: Op) -> str:
+        """Source of a value that must be one number for the whole agent.
+
+        Raises:
+            SimFault: it differs between threads.
+        """
+        text, array = self(x)
+        if array:
+            raise SimFault(
+                f"{what} differs between the threads of one {'warp' if self.threads == 32 else 'warpgroup'}, which the simulator does"
+                " not run. Make it uniform, or branch with ctx.when(...) or ctx.per_warp().",
+                op.loc,
+            )
+        return text
+
+    def __call__(self, x: e.Expr) -> Text:
+        match x:
+            case e.Const():
+                return self._const(x), False
+            case e.Param():
+                key = f"m.world.params[{x.name!r}, {x.axis}]"
+                return self._once(key, x.name if x.axis < 0 else f"{x.name}_shape{x.axis}"), False
+            case e.Special():
+                return self._special(x.name)
+            case e.Local():
+                return self.read(x)
+            case e.FragmentRead():
+                return self._fragment(x.fragment, x.col, x.shape[1]), True
+            case e.Unary():
+                return self._unary(x)
+            case e.Binary():
+                return self._binary(x)
+            case e.Select():
+                (c, ca), (a, aa), (b, ba) = self(x.cond), self(x.a), self(x.b)
+                if ca:
+                    return f"np.where({c}, {a}, {b})", True
+                return f"({a} if {c} else {b})", aa or ba
+            case e.Cast():
+                return self._cast(x)
+        raise AssertionError(f"no source for {type(x).__name__}")
+
+    def _once(self, text: str, wish: str) -> str:
+        """A name for what depends neither on the warp at hand nor on where the code stands."""
+        key = (text, None, False)
+        if key not in self._hoisted:
+            self._hoisted[key] = name = self.names.fresh(wish)
+            self.prologue.append(f"{name} = {text}")
+        return self._hoisted[key]
+
+    def _const(self, x: e.Const) -> str:
+        if x.dtype.is_float:
+            value = np.float64(x.value) if x.dtype.bits == 64 else np.float32(x.value)
+            wish = f"c_{x.value}" if math.isfinite(x.value) else f"c_{x.value}".replace("-", "minus_")
+            return self.constant(value, wish.replace("-", "minus_").replace(".", "_").replace("+", ""))
+        return repr(bool(x.value) if x.dtype.kind == "bool" else int(x.value))
+
+    def _special(self, name: str) -> Text:
+        cta = {
+            "cta_rank": "ag.cta.rank", "cluster_id": "m.cluster_id", "num_clusters": "m.num_clusters",
+            "block_id": "ag.cta.block_id",
+        }  # fmt: skip
+        if name in cta:
+            return self._once(cta[name], name), False
+        group = self.threads > 32
+        first = "ag.first_warp" if self.in_setup else f"{self.threads // 32} * ag.index"  # warp where the agent starts
+        if name == "warpgroup":
+            text = "ag.first_warp // 4" if self.in_setup else "ag.index" if group else "ag.index // 4"
+            return self._once(text, name), False
+        span = 32 if self.warp is not None else self.threads
+        at = f"{first} + {self.warp}" if self.warp is not None else first
+        if name == "lane":
+            return self.hoist(f"np.arange({span}) % 32", name), True
+        if name == "thread":
+            return self.hoist(f"32 * ({at}) + np.arange({span})", name), True
+        if name == "warp_in_group":
+            if self.warp is not None:
+                return str(self.warp), False
+            return (self.hoist("np.arange(128) // 32", name), True) if group else (self.hoist("ag.first_warp % 4", name), False)
+        if group and self.warp is None:
+            return self.hoist(f"{first} + np.arange(128) // 32", name), True
+        return self.hoist(at, name), False
+
+    def _fragment(self, fragment: Fragment, col: int, width: int) -> str:
+        warp = "" if self.warp is None else f", {self.warp}"
+        return f"{self.names(fragment, fragment.name)}.get(ag, {self.site}, {col}, {width}{warp})"
+
+    def _unary(self, x: e.Unary) -> Text:
+        a, array = self(x.a)
+        if x.op == "not" and x.dtype.kind == "bool":
+            return (f"~{a}" if array else f"(not {a})"), array
+        if x.op in ("neg", "not"):
+            return f"({'-' if x.op == 'neg' else '~'}{a})", array
+        if x.op == "abs":
+            return f"abs({a})", array
+        if x.op == "rsqrt":
+            return f"({self.constant(np.float32(1), 'one')} / np.sqrt({a}))", array
+        return f"np.{_NUMPY.get(x.op, x.op)}({a})", array
+
+    def _binary(self, x: e.Binary) -> Text:
+        (a, aa), (b, ba) = self(x.a), self(x.b)
+        array = aa or ba
+        if x.op in ("min", "max"):
+            return (f"np.{x.op}imum({a}, {b})" if array else f"{x.op}({a}, {b})"), array
+        if x.a.dtype.kind == "bool" and not array:
+            word = {"and": "and", "or": "or", "xor": "!="}.get(x.op)
+            if word:
+                return f"({a} {word} {b})", False
+        text = f"({a} {_INFIX[x.op]} {b})"
+        if x.dtype.kind == "uint" and x.op in (*_GROWS, "not"):
+            text = f"({text} & {(1 << x.dtype.bits) - 1})"
+        return text, array
+
+    def _cast(self, x: e.Cast) -> Text:
+        a, array = self(x.a)
+        to, source = x.dtype, x.a.dtype
+        if to.is_float:
+            return self._to_float(a, array, to), array
+        if to.kind == "bool":
+            return (f"({a} != 0)" if array else f"bool({a})"), array
+        if source.kind == "phase":
+            return f"({a} & 1)", array
+        text = f"{a}.astype(np.int64)" if array else f"int({a})"
+        if to.kind == "uint":
+            return f"({text} & {(1 << to.bits) - 1})", array
+        if to.kind == "int" and to.bits < 32:
+            half = 1 << (to.bits - 1)
+            return f"((({text} + {half}) & {2 * half - 1}) - {half})", array
+        return text, array
+
+    def _to_float(self, a: str, array: bool, to: DType) -> str:
+        if to.bits >= 32:
+            kind = "np.float64" if to.bits == 64 else "np.float32"
+            return f"{a}.astype({kind})" if array else f"{kind}({a})"
+        rounded = f"rounded(np.asarray({a}, np.float32), {self.constant(to, to.name)})"
+        return rounded if array else f"{rounded}[()]"
+
+    def grows(self, x: e.Expr) -> bool:
+        """Whether integer arithmetic in `x` may leave its dtype's range."""
+        if isinstance(x, e.Binary) and x.op in _GROWS and x.dtype.is_integer:
+            return True
+        return any(self.grows(c) for c in e.children(x))

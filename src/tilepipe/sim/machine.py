@@ -1,0 +1,162 @@
+"""The machine: one cluster of CTAs at a time, with its agents, asynchronous units and the order between their accesses."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tilepipe.errors import PoisonError
+from tilepipe.ir.program import Kernel
+from tilepipe.sim.agents import Agent
+from tilepipe.sim.barriers import Mbarrier, NamedState, Rendezvous
+from tilepipe.sim.memory import Cta, Slot
+from tilepipe.sim.ordering import Holder, Order
+from tilepipe.sim.sites import SETUP, Site
+from tilepipe.sim.tensors import WINDOW, Event, GlobalTensor
+
+if TYPE_CHECKING:
+    from tilepipe.ir.chip import Chip
+    from tilepipe.sim.codegen import Compiled
+    from tilepipe.sim.tensorcore import WgmmaGroup
+    from tilepipe.sim.tma import TmaLoadUnit, TmaStoreUnit
+
+    Unit = TmaLoadUnit | TmaStoreUnit | WgmmaGroup
+
+OnEvent = Callable[[Agent, Site, float, float], None]
+
+
+@dataclass
+class World:
+    """What all clusters of a launch share.
+
+    Attributes:
+        params: (name, axis) -> value of a scalar parameter (axis -1) or of a tensor's extent.
+        counts: executions per site. blocked: role -> waits that did not pass at once.
+        on_event: called with (agent, site, start, end), times in cycles since the CTA started, where someone records a timeline.
+    """
+
+    kernel: Kernel
+    compiled: Compiled
+    chip: Chip
+    grid: int
+    tensors: list[GlobalTensor]
+    params: dict[tuple[str, int], int | float]
+    strict_proxy: bool = False
+    on_event: OnEvent | None = None
+    counts: list[int] = field(default_factory=list)
+    blocked: dict[str, int] = field(default_factory=dict)
+    advice: list[str] = field(default_factory=list)
+    printed: list[str] = field(default_factory=list)
+
+    def advise(self, text: str) -> None:
+        """Adds a line of advice, once."""
+        if text not in self.advice:
+            self.advice.append(text)
+
+    def show(self, line: str) -> None:
+        """A line that the kernel prints."""
+        self.printed.append(line)
+        print(line)
+
+
+class Machine:
+    """One cluster, from the start of its CTAs to their exit.
+
+    Attributes:
+        ready: agents that can take a step. pending: asynchronous units that may act, oldest first.
+        poisoned: the first read of poison, reported at the end unless a race explains it.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        size = world.kernel.cluster_size
+        self.num_clusters = world.grid // size
+        self.ctas = [_cta(world, rank) for rank in range(size)]
+        self.ready: deque[Agent] = deque()
+        self.pending: deque[Unit] = deque()
+        self.start(0)
+
+    def start(self, cluster_id: int) -> None:
+        """A new cluster takes the place of the one before: its shared memory is poison, its barriers are not initialised."""
+        self.cluster_id = cluster_id
+        self.order = Order(self.holders)
+        self.poisoned: PoisonError | None = None
+        self.events: deque[Event] = deque()
+        self.ready.clear()
+        self.pending.clear()
+        self.agents: list[Agent] = []
+        for cta in self.ctas:
+            self._start_cta(cta)
+        self.cluster = Rendezvous("the cluster barrier", self.agents)
+        self.setup = Rendezvous("the end of set-up", self.agents)
+        self.setup_of = [Rendezvous("the end of set-up", cta.agents) for cta in self.ctas]
+        self.ready.extend(self.agents)
+
+    def _start_cta(self, cta: Cta) -> None:
+        kernel, compiled = self.world.kernel, self.world.compiled
+        cta.block_id = self.cluster_id * len(self.ctas) + cta.rank
+        cta.tma_free = cta.tensor_free = 0.0
+        cta.arrivals = {}
+        for slot in cta.slots:
+            slot.reset()
+        for bar in cta.bars:
+            bar.reset()
+            bar.completions = 0
+        for named in cta.named:
+            named.reset()
+        cta.agents = []
+        for role in kernel.roles:
+            each = role.agent_threads // 32
+            for index in range(role.agents):
+                agent = Agent(cta, role, index, role.first_warp + index * each, each, len(self.agents), self.world.counts)
+                agent.body = compiled.bodies[role.name](self, agent)
+                cta.agents.append(agent)
+                self.agents.append(agent)
+        if compiled.needs_idle:
+            taken = {w for r in kernel.roles for w in range(r.first_warp, r.first_warp + r.warps)}
+            for index, warp in enumerate(w for w in range(kernel.warps) if w not in taken):
+                agent = Agent(cta, None, index, warp, 1, len(self.agents), self.world.counts)
+                agent.body = compiled.bodies[SETUP](self, agent)
+                cta.agents.append(agent)
+                self.agents.append(agent)
+
+    def holders(self) -> Iterator[Holder]:
+        """Everything that holds knowledge of this cluster's accesses."""
+        yield from self.agents
+        for cta in self.ctas:
+            yield from cta.bars
+            yield from cta.named
+        yield from (self.cluster, self.setup, *self.setup_of)
+        for agent in self.agents:
+            yield from agent.wgmma_groups  # the pending ones are among them
+            yield from agent.wgmma_open
+
+    def note_event(self, event: Event) -> None:
+        """Keeps the bit of a global access for a while (`tensors.WINDOW`)."""
+        self.events.append(event)
+        if len(self.events) > WINDOW:
+            old = self.events.popleft()
+            self.order.retire_bit(old.bit)
+            old.bit = 0
+
+    def returned(self, agent: Agent) -> None:
+        """An agent's body has ended: barriers that wait for every agent no longer wait for it."""
+        agent.done = True
+        self.cluster.settle(self)
+        self.setup.settle(self)
+        self.setup_of[agent.cta.rank].settle(self)
+
+
+def _cta(world: World, rank: int) -> Cta:
+    cta = Cta(rank, world.grid)
+    for buffer in world.kernel.buffers:
+        cta.slots.extend(Slot(cta, buffer, i) for i in range(buffer.count))
+    for array in world.kernel.barriers:
+        base = len(cta.bars)
+        cta.bars.extend([Mbarrier(cta, array.name, i, array.size, base + i) for i in range(array.size)])
+    for named in world.kernel.named_barriers:
+        copies = named.per_warpgroup
+        cta.named.extend(NamedState(f"{named.name}[{i}]" if copies > 1 else named.name, named.threads) for i in range(copies))
+    return cta

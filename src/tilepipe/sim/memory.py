@@ -1,0 +1,204 @@
+"""Shared memory of a CTA: tiles, what has been written, and the accesses still to be ordered against.
+
+A tile holds its elements in logical order. Layout and swizzle map the elements of a tile one to one on its bytes
+(`ir.layout.byte_offsets`), and buffers do not overlap, so two accesses touch a common byte exactly when they touch a common
+element.
+
+Floating-point elements up to 32 bits are kept as float32, which holds all of them exactly; rounding happens where the kernel
+converts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.sim import faults
+from tilepipe.sim.ordering import Access, Rect
+
+if TYPE_CHECKING:
+    from tilepipe.ir.dtypes import DType
+    from tilepipe.ir.memory import SmemBuffer
+    from tilepipe.sim.agents import Agent
+    from tilepipe.sim.barriers import Mbarrier, NamedState
+    from tilepipe.sim.machine import Machine
+    from tilepipe.sim.sites import Site
+
+EMPTY, PARTIAL, WHOLE = 0, 1, 2
+
+
+def storage(dtype: DType) -> np.dtype[Any]:
+    """The NumPy dtype that the simulator keeps values of `dtype` in."""
+    return np.dtype(np.float32) if dtype.is_float and dtype.bits <= 32 else dtype.numpy
+
+
+def rounded(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
+    """`values` rounded to `dtype` (nearest even; fp8 saturates, as the hardware's cvt), in storage form."""
+    if not dtype.is_float:
+        return values.astype(dtype.numpy)
+    if dtype.bits >= 32:
+        return values.astype(dtype.numpy, copy=False)
+    if dtype.bits == 8:
+        limit = 448.0 if dtype.name == "float8_e4m3" else 57344.0
+        values = np.clip(values, -limit, limit)
+    return values.astype(dtype.numpy).astype(np.float32)
+
+
+class Slot:
+    """Tile `index` of a buffer in one CTA.
+
+    Attributes:
+        data: (rows, cols) in storage form.
+        state: EMPTY, PARTIAL (see `filled`) or WHOLE: what has been written; the rest is poison.
+        accesses: the live accesses.
+    """
+
+    __slots__ = ("accesses", "buffer", "cta", "data", "filled", "index", "state")
+
+    def __init__(self, cta: Cta, buffer: SmemBuffer, index: int) -> None:
+        self.cta = cta
+        self.buffer = buffer
+        self.index = index
+        self.data: npt.NDArray[Any] = np.zeros((buffer.rows, buffer.cols), storage(buffer.dtype))
+        self.filled: npt.NDArray[np.bool_] | None = None
+        self.state = EMPTY
+        self.accesses: list[Access] = []
+
+    @property
+    def name(self) -> str:
+        return f"{self.buffer.name}[{self.index}]" if self.buffer.count > 1 else self.buffer.name
+
+    def reset(self) -> None:
+        """A new CTA: its memory is poison."""
+        self.state = EMPTY
+        self.filled = None
+        self.accesses = []
+
+    def written(self, rect: Rect) -> None:
+        """Marks a rectangle as written."""
+        if self.state == WHOLE:
+            return
+        r0, r1, c0, c1 = rect
+        if r1 - r0 == self.buffer.rows and c1 - c0 == self.buffer.cols:
+            self.state = WHOLE
+            return
+        if self.filled is None:
+            self.filled = np.zeros(self.data.shape, np.bool_)
+        self.filled[r0:r1, c0:c1] = True
+        self.state = WHOLE if self.filled.all() else PARTIAL
+
+    def poisoned(self, rect: Rect) -> int:
+        """How many elements of a rectangle nothing has written."""
+        if self.state == WHOLE:
+            return 0
+        r0, r1, c0, c1 = rect
+        if self.filled is None:
+            return (r1 - r0) * (c1 - c0)
+        return int((~self.filled[r0:r1, c0:c1]).sum())
+
+
+class Cta:
+    """One CTA: its shared memory, barriers and agents.
+
+    Attributes:
+        rank: in its cluster. block_id: in the grid. grid: CTAs of the grid.
+        arrivals: (agent, barrier) -> the bit of that agent's last remote arrive here; a CTA may exit only knowing of all of them.
+        tma_free, tensor_free: virtual time (cycles) from which the TMA unit and the tensor cores are free.
+    """
+
+    __slots__ = ("agents", "arrivals", "bars", "block_id", "grid", "named", "rank", "slots", "tensor_free", "tma_free")
+
+    def __init__(self, rank: int, grid: int) -> None:
+        self.rank = rank
+        self.grid = grid
+        self.block_id = rank
+        self.slots: list[Slot] = []
+        self.bars: list[Mbarrier] = []
+        self.named: list[NamedState] = []
+        self.agents: list[Agent] = []
+        self.arrivals: dict[tuple[int, int], tuple[int, Agent, Site]] = {}
+        self.tma_free = 0.0
+        self.tensor_free = 0.0
+
+
+def _points_meet(a: Access, b: Access) -> bool:
+    """Whether two accesses touch a common element; at least one is of single elements."""
+    if a.points is not None and b.points is not None:
+        return not a.points.keys().isdisjoint(b.points)
+    points, rect = (a.points, b.rect) if a.points is not None else (b.points, a.rect)
+    assert points is not None
+    r0, r1, c0, c1 = rect
+    return any(r0 <= p >> 32 < r1 and c0 <= p & 0xFFFFFFFF < c1 for p in points)
+
+
+def _same_lanes(a: Access, b: Access) -> bool:
+    """Whether program order settles it: one agent, and each common element is touched by one and the same lane."""
+    if a.agent is not b.agent:
+        return False
+    if a.mask == b.mask and a.mask.bit_count() == 1 and not a.asynchronous:
+        return True
+    if a.points is None or b.points is None:
+        return False
+    common = a.points.keys() & b.points.keys()
+    return all(a.points[p] == b.points[p] and a.points[p].bit_count() == 1 for p in common)
+
+
+def _covers(new: Access, old: Access) -> bool:
+    if new.points is not None:
+        return old.points is not None and old.points.keys() <= new.points.keys()
+    r0, r1, c0, c1 = new.rect
+    o0, o1, p0, p1 = old.rect
+    return r0 <= o0 and o1 <= r1 and c0 <= p0 and p1 <= c1
+
+
+def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
+    """Orders a new access to a tile against the live ones, retires those it covers, and adds it.
+
+    `known`: what the threads that make it know. Returns the bits of the accesses it is ordered after.
+
+    Raises:
+        RaceError: a conflicting access is not in `known`, or no proxy fence stands between.
+    """
+    need = 0
+    keep: list[Access] = []
+    is_write = new.is_write
+    r0, r1, c0, c1 = new.rect
+    for old in slot.accesses:
+        o0, o1, p0, p1 = old.rect
+        if r0 < o1 and o0 < r1 and c0 < p1 and p0 < c1:
+            single = new.points is not None or old.points is not None
+            if (is_write or old.is_write) and not (single and not _points_meet(new, old)):
+                if not old.bit & known and not _same_lanes(old, new):
+                    faults.race(m, slot, old, new)
+                if old.fenced and new.asynchronous:
+                    faults.check_proxy(m, slot, old, new, known)
+                need |= old.bit
+                if is_write and _covers(new, old):
+                    m.order.retire(old)
+                    continue
+            elif not is_write and not old.is_write and _succeeds(new, old, known) and _covers(new, old):
+                m.order.retire(old)
+                continue
+        keep.append(old)
+    keep.append(new)
+    slot.accesses = keep
+    return need
+
+
+def _succeeds(new: Access, old: Access, known: int) -> bool:
+    """Whether whoever knows of the read `new` knows of the read `old`: same agent and proxy, and one after the other."""
+    if new.agent is not old.agent or new.asynchronous != old.asynchronous:
+        return False
+    if old.bit & known:
+        return True
+    return new.asynchronous and new.site.kind == "wgmma" and old.site.kind == "wgmma"
+
+
+def read(m: Machine, slot: Slot, new: Access, known: int) -> int:
+    """`access` for a read, which must not see poison."""
+    need = access(m, slot, new, known)
+    if slot.state != WHOLE and new.points is None and slot.poisoned(new.rect):
+        faults.poison(m, slot, new, slot.poisoned(new.rect))
+    return need

@@ -1,0 +1,232 @@
+"""Running a launch on the simulated machine."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from tilepipe.errors import BindError, RaceError, SimFault
+from tilepipe.ir import ops
+from tilepipe.ir.launch import Launch, TensorArg
+from tilepipe.ir.memory import Element, TensorParam
+from tilepipe.ir.program import Kernel, walk
+from tilepipe.sim import cost, deadlock
+from tilepipe.sim.codegen import Compiled, compile_kernel
+from tilepipe.sim.machine import Machine, OnEvent, World
+from tilepipe.sim.scheduler import run_at_random, run_in_order
+from tilepipe.sim.teardown import check_exit
+from tilepipe.sim.tensors import GlobalTensor
+
+THREADS_PER_SM = 2048
+
+
+@dataclass(frozen=True)
+class RoleStats:
+    """What the agents of one role did, over all CTAs.
+
+    Attributes:
+        ops: executions by kind. bytes_loaded, bytes_stored: by TMA, whole boxes. waits_blocked: waits that did not pass at once.
+    """
+
+    name: str
+    ops: dict[str, int] = field(default_factory=dict)
+    bytes_loaded: int = 0
+    bytes_stored: int = 0
+    mmas: int = 0
+    flops: int = 0
+    waits: int = 0
+    waits_blocked: int = 0
+
+    def __str__(self) -> str:
+        parts = []
+        if self.bytes_loaded:
+            parts.append(f"loaded {self.bytes_loaded / 1e6:,.1f} MB in {self.ops['tma_load']:,} TMA copies")
+        if self.mmas:
+            parts.append(f"{self.mmas:,} MMAs, {self.flops / 1e9:,.2f} GFLOP")
+        if self.bytes_stored:
+            parts.append(f"stored {self.bytes_stored / 1e6:,.1f} MB in {self.ops['tma_store']:,} TMA copies")
+        parts.append(f"{self.waits:,} waits, {self.waits_blocked:,} of them blocked")
+        return f"{self.name}: {'; '.join(parts)}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that found no fault.
+
+    Attributes:
+        roles: what each role did.
+        completions: mbarrier array -> for each CTA of the grid, how many phases of each of its barriers completed.
+        advice: what is right but should be written otherwise.
+        printed: the lines that the kernel printed.
+        simulated_us: time by the cost model. steps: ops and asynchronous units performed.
+    """
+
+    roles: list[RoleStats]
+    completions: dict[str, list[list[int]]]
+    advice: list[str]
+    printed: list[str]
+    simulated_us: float
+    steps: int
+    seed: int
+
+
+def run(
+    launch: Launch,
+    *,
+    seed: int = 0,
+    strict_proxy: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    on_event: OnEvent | None = None,
+) -> Run:
+    """Runs a launch and writes the results into the arrays of its arguments.
+
+    Args:
+        seed: 0 is one fixed order; any other picks an interleaving, always the same one for the same seed.
+        strict_proxy: orders between the generic and the async proxy that are advice by default become faults.
+        progress: called with (CTAs done, CTAs of the grid).
+        on_event: called with (agent, site, start, end) for each asynchronous unit, times in cycles since its CTA started.
+
+    Raises:
+        SimFault: a deadlock, a race, a misused barrier, a read of poison, an early exit, a failed assertion.
+        BindError: the arguments do not fit the kernel.
+    """
+    world = _world(launch, strict_proxy, on_event)
+    m = Machine(world)
+    order = list(range(m.num_clusters))
+    random = Random(seed)
+    if seed:
+        random.shuffle(order)
+    completions: dict[str, list[list[int]]] = {a.name: [[] for _ in range(launch.grid)] for a in launch.kernel.barriers}
+    cycles: list[float] = []
+    steps = 0
+    with threadpool_limits(1), np.errstate(all="ignore"):
+        for done, cluster in enumerate(order):
+            if done or cluster:
+                m.start(cluster)
+            steps += _run_cluster(m, random, seed)
+            cycles.append(_duration(m))
+            for cta in m.ctas:
+                for array, base in world.compiled.bar_base.items():
+                    mine = completions[array][cta.block_id]
+                    size = next(a.size for a in launch.kernel.barriers if a.name == array)
+                    mine.extend(bar.completions for bar in cta.bars[base : base + size])
+            if progress is not None:
+                progress((done + 1) * len(m.ctas), launch.grid)
+    dram = sum(t.array.nbytes for t in world.tensors)
+    us = cost.makespan(launch.chip, cycles, len(m.ctas), _occupancy(launch), dram)
+    return Run(_role_stats(world), completions, world.advice, world.printed, us, steps, seed)
+
+
+def _run_cluster(m: Machine, random: Random, seed: int) -> int:
+    """One cluster from start to exit."""
+    try:
+        steps = run_at_random(m, random) if seed else run_in_order(m)
+        if any(not a.done for a in m.agents):
+            raise deadlock.report(m)
+        check_exit(m)
+    except (SimFault, ZeroDivisionError) as error:
+        if m.poisoned is not None and not isinstance(error, RaceError):
+            raise m.poisoned from error
+        if isinstance(error, ZeroDivisionError):
+            raise _division(m.world.compiled, error) from error
+        raise
+    if m.poisoned is not None:
+        raise m.poisoned
+    return steps
+
+
+def _division(compiled: Compiled, error: ZeroDivisionError) -> SimFault:
+    """A division by zero in generated code, with the kernel's line."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith("<simulated")]
+    loc = compiled.lines.get(frames[-1].lineno or 0) if frames else None
+    return SimFault("integer division by zero", loc)
+
+
+def _duration(m: Machine) -> float:
+    """Cycles from the cluster's start until its last agent and unit are done."""
+    return max([a.time for a in m.agents] + [max(c.tma_free, c.tensor_free) for c in m.ctas])
+
+
+def _occupancy(launch: Launch) -> int:
+    """CTAs of the kernel that an SM holds at once, by shared memory and threads."""
+    kernel, chip = launch.kernel, launch.chip
+    by_smem = chip.smem_per_cta // max(kernel.smem_bytes, 1)
+    return max(1, min(by_smem, THREADS_PER_SM // max(kernel.threads, 1), 32))
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+
+def _world(launch: Launch, strict_proxy: bool, on_event: OnEvent | None) -> World:
+    kernel = launch.kernel
+    if launch.grid < 1 or launch.grid % kernel.cluster_size:
+        raise BindError(f"a grid of {launch.grid} CTAs is not a positive multiple of the cluster size {kernel.cluster_size}")
+    tensors, params = _arguments(launch)
+    compiled = compile_kernel(kernel)
+    counts = [0] * len(compiled.sites)
+    return World(kernel, compiled, launch.chip, launch.grid, tensors, params, strict_proxy, on_event, counts)
+
+
+def _arguments(launch: Launch) -> tuple[list[GlobalTensor], dict[tuple[str, int], int | float]]:
+    """The tensors of a launch, and the values of its parameters."""
+    tensors: list[GlobalTensor] = []
+    params: dict[tuple[str, int], Any] = {}
+    written, read = _uses(launch.kernel)
+    arrays = {p.name: launch.args.get(p.name) for p in launch.kernel.params}
+    targets = [a.array for p in launch.kernel.params if id(p) in written and isinstance(a := arrays[p.name], TensorArg)]
+    for p in launch.kernel.params:
+        arg = arrays[p.name]
+        if isinstance(p, TensorParam):
+            if not isinstance(arg, TensorArg):
+                raise BindError(f"parameter '{p.name}' is a tensor, got {type(arg).__name__}")
+            shared = any(arg.array is not t and np.may_share_memory(arg.array, t) for t in targets)
+            writes = id(p) in written or shared or any(arg.array is t for t in targets)
+            tensors.append(GlobalTensor(p, arg.array, writes, writes and (id(p) in read or shared)))
+            params.update({(p.name, axis): n for axis, n in enumerate(arg.shape)})
+        else:
+            if isinstance(arg, TensorArg) or arg is None:
+                raise BindError(f"parameter '{p.name}' is a {p.dtype}, got {type(arg).__name__}")
+            params[p.name, -1] = np.float32(arg) if p.dtype.is_float else int(arg)
+    return tensors, params
+
+
+def _uses(kernel: Kernel) -> tuple[set[int], set[int]]:
+    """The tensor parameters (by id) that a kernel writes, and those it reads."""
+    written: set[int] = set()
+    read: set[int] = set()
+    for block in (kernel.setup, *(r.body for r in kernel.roles)):
+        for op in walk(block):
+            match op:
+                case ops.TmaStore(tensor=t) | ops.Store(dst=Element(base=TensorParam() as t)):
+                    written.add(id(t))
+                case ops.TmaLoad(tensor=t) | ops.Load(src=Element(base=TensorParam() as t)):
+                    read.add(id(t))
+    return written, read
+
+
+# -- statistics --------------------------------------------------------------------------------------------------------
+
+
+def _role_stats(world: World) -> list[RoleStats]:
+    out = []
+    for role in world.kernel.roles:
+        kinds: dict[str, int] = {}
+        loaded = stored = flops = 0
+        for site in world.compiled.sites:
+            n = world.counts[site.id]
+            if site.role != role.name or not n:
+                continue
+            kinds[site.kind] = kinds.get(site.kind, 0) + n
+            loaded += n * site.nbytes if site.kind == "tma_load" else 0
+            stored += n * site.nbytes if site.kind == "tma_store" else 0
+            flops += n * site.flops
+        waits = sum(n for kind, n in kinds.items() if "wait" in kind or kind == "named_sync")
+        blocked = world.blocked.get(role.name, 0)
+        out.append(RoleStats(role.name, kinds, loaded, stored, kinds.get("wgmma", 0), flops, waits, blocked))
+    return out

@@ -1,0 +1,101 @@
+"""Where an op stands in a kernel: the static facts about it that the machine and its messages need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tilepipe.ir import ops, printer
+from tilepipe.ir.memory import Element, Fragment, TensorParam, Tile
+from tilepipe.ir.ops import Op
+from tilepipe.ir.program import barrier_of
+
+if TYPE_CHECKING:
+    from tilepipe.ir.location import Loc
+
+SETUP = "set-up"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Site:
+    """One op of the kernel. Immutable and shared by all runs, so copying a machine copies no sites.
+
+    Attributes:
+        id: index into the kernel's table of sites, and into an agent's counts.
+        kind: the op's name in lower case with underscores (`tma_load`).
+        what: the op with its object, for messages (`tma_load a -> a_tiles`).
+        role: the role's name, or `SETUP`.
+        tensor: index of the tensor parameter, -1 where the op has none.
+        rows, cols, nbytes: extent of the tile that the op moves or reads, 0 where it has none.
+        flops: floating-point operations of one execution.
+        relaxed: an arrive that publishes only retired wgmma reads.
+        by_parity: some wait on this barrier array gives a parity instead of a phase number.
+    """
+
+    id: int
+    op: Op = field(repr=False)
+    kind: str = ""
+    what: str = ""
+    role: str = ""
+    tensor: int = -1
+    rows: int = 0
+    cols: int = 0
+    nbytes: int = 0
+    flops: int = 0
+    relaxed: bool = False
+    by_parity: bool = False
+
+    @property
+    def loc(self) -> Loc:
+        return self.op.loc
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Site:
+        return self
+
+
+def describe(op: Op, number: int, role: str, tensors: dict[int, int], by_parity: set[int]) -> Site:
+    """The site of an op.
+
+    `tensors`: id of a `TensorParam` -> its index. `by_parity`: ids of the barrier arrays that some wait names by parity.
+    """
+    kind = _snake(type(op).__name__)
+    bar = barrier_of(op)
+    facts = {"kind": kind, "what": _text(op, kind), "role": role}
+    counted = bar is not None and id(bar.array) in by_parity
+    match op:
+        case ops.TmaLoad(tensor=t, dst=tile) | ops.TmaStore(tensor=t, src=tile):
+            return Site(number, op, **facts, tensor=tensors[id(t)], rows=tile.rows, cols=tile.cols, nbytes=tile.nbytes)
+        case ops.Wgmma(acc=acc, b=b):
+            return Site(number, op, **facts, flops=2 * acc.rows * acc.cols * b.cols)
+        case ops.Load(src=Element(base=TensorParam() as t)) | ops.Store(dst=Element(base=TensorParam() as t)):
+            return Site(number, op, **facts, tensor=tensors[id(t)])
+        case ops.MbarArrive(sem=sem):
+            return Site(number, op, **facts, relaxed=sem == "relaxed")
+    return Site(number, op, **facts, by_parity=counted)
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
+
+
+def _text(op: Op, kind: str) -> str:
+    """`tma_load a -> a_tiles[stage]`, for messages."""
+    match op:
+        case ops.TmaLoad(tensor=t, dst=tile):
+            return f"{kind} {t.name} -> {printer.tile(tile)}"
+        case ops.TmaStore(tensor=t, src=tile):
+            return f"{kind} {printer.tile(tile)} -> {t.name}"
+        case ops.Wgmma(acc=acc, a=a, b=b):
+            left = a.name if isinstance(a, Fragment) else printer.tile(a)
+            return f"wgmma {acc.name} += {left} · {printer.tile(b)}ᵀ"
+        case ops.Load(src=element) | ops.Store(dst=element):
+            base = printer.tile(element.base) if isinstance(element.base, Tile) else element.base.name
+            return f"{kind} {base}[{', '.join(printer.expr(i) for i in element.index)}]"
+        case ops.FragmentStore(dst=tile):
+            return f"{kind} -> {printer.tile(tile)}"
+        case ops.FragmentLoad(dst=f, src=tile):
+            return f"{kind} {printer.tile(tile)} -> {f.name}"
+        case ops.NamedSync(bar=named) | ops.NamedArrive(bar=named):
+            return f"{kind} {named.name}"
+    bar = barrier_of(op)
+    return kind if bar is None else f"{kind} {printer.barrier(bar)}"

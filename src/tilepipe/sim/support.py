@@ -1,0 +1,111 @@
+"""What generated code calls beside the ops: masks of threads, checks, printing."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.errors import KernelAssertError, SimFault
+
+if TYPE_CHECKING:
+    from tilepipe.sim.agents import Agent
+    from tilepipe.sim.machine import Machine
+    from tilepipe.sim.ordering import Rect
+    from tilepipe.sim.sites import Site
+
+Array = npt.NDArray[Any]
+
+
+def lane_bits(cond: Array, base: int) -> int:
+    """A bit mask of the threads for which an array over threads `base`.. holds."""
+    return int.from_bytes(np.packbits(np.asarray(cond, np.bool_), bitorder="little").tobytes(), "little") << base
+
+
+@lru_cache(maxsize=4096)
+def lanes(mask: int, base: int, count: int) -> Array:
+    """The array over `count` threads from `base` that is true for the threads of `mask`."""
+    return np.array([bool(mask >> (base + i) & 1) for i in range(count)])
+
+
+def elect_warps(mask: int) -> int:
+    """The lowest thread of `mask` in each warp."""
+    out = 0
+    for shift in (0, 32, 64, 96):
+        part = mask & (0xFFFFFFFF << shift)
+        out |= part & -part
+    return out
+
+
+def place(old: Array, new: Any, mask: int, base: int) -> Array:
+    """`old`, an array over the agent's threads, with `new` for the threads of `mask`; `new` covers threads from `base`."""
+    out = old.copy()
+    if isinstance(new, np.ndarray) and new.ndim and len(new) != len(old):
+        part = lanes(mask, base, len(new))
+        out[base : base + len(new)][part] = new[part]
+        return out
+    active = lanes(mask, 0 if len(old) > 32 else base, len(old))
+    return np.where(active, new, out)
+
+
+def check_range(site: Site, value: int, low: int, high: int) -> None:
+    """Raises SimFault: integer overflow."""
+    raise SimFault(
+        f"{site.what}: integer overflow: {value} is outside {low} .. {high}. On the GPU it would wrap round; use a wider dtype.", site.loc
+    )
+
+
+def check_ranges(site: Site, values: Array, low: int, high: int) -> None:
+    """`check_range` for an array."""
+    if values.min() < low or values.max() > high:
+        check_range(site, int(values.min() if values.min() < low else values.max()), low, high)
+
+
+def at(site: Site, index: int, size: int, what: str) -> int:
+    """`index`, which must be in 0..size-1."""
+    if not 0 <= index < size:
+        raise SimFault(f"{site.what}: {what}[{index}] is out of range: there are {size}", site.loc)
+    return index
+
+
+def tile_rect(site: Site, row: int, col: int, rows: int, cols: int, height: int, width: int) -> Rect:
+    """The rectangle of a tile, which must lie within its buffer's tile of (height, width)."""
+    if row < 0 or col < 0 or row + rows > height or col + cols > width:
+        raise SimFault(
+            f"{site.what}: rows {row}..{row + rows - 1} and columns {col}..{col + cols - 1} of a {height}×{width} tile", site.loc
+        )
+    return row, row + rows, col, col + cols
+
+
+def _plain(x: Any) -> Any:
+    return x.item() if isinstance(x, np.generic) and x.dtype.kind != "f" else x
+
+
+def show(m: Machine, ag: Agent, site: Site, mask: int, text: str, args: tuple[Any, ...]) -> None:
+    """ctx.print: one line, or one for each active thread where an argument differs between threads."""
+    arrays = [a for a in args if isinstance(a, np.ndarray) and a.ndim == 1]
+    if not arrays:
+        m.world.show(text.format(*map(_plain, args)))
+        return
+    base = (mask.bit_length() - 1) // 32 * 32 if len(arrays[0]) < 32 * ag.warps else 0
+    for lane in range(mask.bit_length()):
+        if mask >> lane & 1:
+            m.world.show(text.format(*(_plain(a[lane - base]) if isinstance(a, np.ndarray) and a.ndim == 1 else _plain(a) for a in args)))
+
+
+def check(ag: Agent, site: Site, mask: int, cond: Any, message: str) -> None:
+    """ctx.assert_.
+
+    Raises:
+        KernelAssertError: the condition does not hold for an active thread.
+    """
+    if isinstance(cond, np.ndarray) and cond.ndim == 1:
+        base = (mask.bit_length() - 1) // 32 * 32 if len(cond) < 32 * ag.warps else 0
+        failed = mask & ~lane_bits(cond, base)
+        if not failed:
+            return
+        raise KernelAssertError(f"{message} (thread {(failed & -failed).bit_length() - 1} of {ag})", site.loc)
+    if not np.all(cond):
+        raise KernelAssertError(f"{message} ({ag})", site.loc)

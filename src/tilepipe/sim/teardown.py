@@ -1,0 +1,71 @@
+"""The exit of a CTA: nothing may still be able to touch its shared memory.
+
+An exit is a write to the life of the CTA's shared memory. Its knowledge is all that its own roles know when they return, so whatever
+could still arrive, land or read must have been waited for by one of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilepipe.errors import ExitError
+
+if TYPE_CHECKING:
+    from tilepipe.sim.machine import Machine
+    from tilepipe.sim.memory import Access, Cta, Slot
+
+
+def check_exit(m: Machine) -> None:
+    """Checks every CTA of a cluster whose agents have all returned.
+
+    Raises:
+        ExitError: a peer's arrive or copy, or one of the CTA's own asynchronous accesses, is not known to be over.
+    """
+    for cta in m.ctas:
+        known = 0
+        for agent in cta.agents:
+            known |= agent.everything()
+        _check_arrivals(cta, known)
+        for slot in cta.slots:
+            for access in slot.accesses:
+                outside = access.asynchronous or access.agent.cta is not cta
+                if outside and not access.bit & known:
+                    raise ExitError(_message(cta, slot, access), access.site.loc)
+
+
+def _check_arrivals(cta: Cta, known: int) -> None:
+    for (_, flat), (bit, agent, site) in cta.arrivals.items():
+        if bit & known:
+            continue
+        bar = cta.bars[flat]
+        raise ExitError(
+            f"CTA {cta.block_id} (rank {cta.rank} in its cluster) exits while {agent} can still arrive on its {bar.name}: {site.what}.\n"
+            f"  No role of CTA {cta.block_id} waits for that arrival before it returns, so it may hit shared memory that is gone.\n"
+            "  Call producer.drain() at the end of the role that waits on this barrier: it waits until every stage has been released.",
+            site.loc,
+        )
+
+
+def _message(cta: Cta, slot: Slot, access: Access) -> str:
+    name = f"CTA {cta.block_id}" if cta.grid > 1 else "the CTA"
+    what = f"{access.site.what}, issued by {access.agent},"
+    match access.site.kind:
+        case "tma_load":
+            return (
+                f"{name} exits while a copy into {slot.name} can still land: {what} and no role has waited for the phase it completes.\n"
+                "  Wait for it, or do not issue it."
+            )
+        case "tma_store":
+            return (
+                f"{name} exits while a TMA store may still read {slot.name}: {what} has not been waited for.\n"
+                "  Call ctx.tma_store_wait(0) in the thread that issued it before the role ends."
+            )
+        case "wgmma":
+            return (
+                f"{name} exits while the tensor cores may still read {slot.name}: {what} was never waited for.\n"
+                "  Commit it and call ctx.wgmma_wait(0) before the role ends."
+            )
+    return (
+        f"{name} exits while {access.agent} can still access its {slot.name}: {access.site.what}.\n"
+        "  A peer's access must be known to be over: meet it at a cluster barrier before the roles end."
+    )
