@@ -1,0 +1,128 @@
+"""What the printer needs to know about a block before it prints: which expressions an op holds, and which names can be printed in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tilepipe.ir import exprs, ops
+from tilepipe.ir.exprs import Expr, FragmentRead, Local
+from tilepipe.ir.memory import BarrierRef, Cursor, Element, Tile
+from tilepipe.ir.program import bodies, walk
+
+# The locals that an op binds, by field.
+_BINDS: dict[type[ops.Op], tuple[str, ...]] = {
+    ops.Let: ("local",), ops.Read: ("local",), ops.CursorRead: ("stage", "phase"), ops.For: ("index",),
+    ops.PerWarp: ("index",), ops.MbarTryWait: ("result",), ops.Load: ("result",),
+}  # fmt: skip
+
+
+def _parts(x: object) -> Iterator[object]:
+    """An operand and the operands inside it."""
+    yield x
+    match x:
+        case tuple():
+            inner: tuple[object, ...] = x
+        case BarrierRef():
+            inner = (x.index, x.cta)
+        case Tile():
+            inner = (x.index, x.row, x.col, x.cta)
+        case Element():
+            inner = (x.base, x.index)
+        case _:
+            return
+    for y in inner:
+        yield from _parts(y)
+
+
+def operands(op: ops.Op) -> Iterator[object]:
+    """Everything an op itself reads (not what its body reads): expressions, tiles, barriers, elements."""
+    bound = _BINDS.get(type(op), ())
+    for name in op.__dataclass_fields__:
+        if name != "loc" and name not in bound:
+            value = getattr(op, name)
+            if not isinstance(value, ops.Block):
+                yield from _parts(value)
+
+
+def elements(op: ops.Op) -> Iterator[Element]:
+    """The elements an op loads or stores."""
+    return (x for x in operands(op) if isinstance(x, Element))
+
+
+def nodes(e: Expr) -> Iterator[Expr]:
+    """An expression and every expression inside it."""
+    yield e
+    for child in exprs.children(e):
+        yield from nodes(child)
+
+
+def leaves(op: ops.Op) -> Iterator[Expr]:
+    """Every expression node an op reads."""
+    for x in operands(op):
+        if isinstance(x, Expr):
+            yield from nodes(x)
+
+
+def bound(op: ops.Op) -> tuple[Local, ...]:
+    """The locals an op binds."""
+    return tuple(getattr(op, name) for name in _BINDS.get(type(op), ()))
+
+
+@dataclass
+class _Uses:
+    """Where each local is used: the loops around each use."""
+
+    loops: dict[Local, list[tuple[ops.For, ...]]] = field(default_factory=dict)
+
+    def collect(self, block: ops.Block, loops: tuple[ops.For, ...] = ()) -> None:
+        for op in block.ops:
+            for leaf in leaves(op):
+                if isinstance(leaf, Local):
+                    self.loops.setdefault(leaf, []).append(loops)
+            inner = (*loops, op) if isinstance(op, ops.For) else loops
+            for body in bodies(op):
+                self.collect(body, inner)
+
+
+def inlinable(block: ops.Block) -> set[Local]:
+    """Locals whose `Let` need not be printed: used at most once, no deeper in loops than bound, reading no fragment and no cursor."""
+    uses = _Uses()
+    uses.collect(block)
+    cursors = {x for op in walk(block) if isinstance(op, ops.CursorRead) for x in (op.stage, op.phase)}
+    found: set[Local] = set()
+
+    def visit(b: ops.Block, loops: tuple[ops.For, ...]) -> None:
+        for op in b.ops:
+            if isinstance(op, ops.Let) and not op.expr.shape:
+                where = uses.loops.get(op.local, [])
+                pure = not any(isinstance(n, FragmentRead) or n in cursors for n in nodes(op.expr))
+                if pure and (not where or where == [loops]):
+                    found.add(op.local)
+            inner = (*loops, op) if isinstance(op, ops.For) else loops
+            for body in bodies(op):
+                visit(body, inner)
+
+    visit(block, ())
+    return found
+
+
+def steps(op: ops.Op, cursor: Cursor) -> bool:
+    """Whether an op, or an op nested in it, advances the cursor."""
+    block = ops.Block([op])
+    return any(isinstance(x, ops.CursorStep) and x.cursor is cursor for x in walk(block))
+
+
+def reads_through(block: ops.Block, at: int) -> bool:
+    """Whether the cursor read at `block.ops[at]` can print as the cursor itself: nothing it binds is used after a step."""
+    read = block.ops[at]
+    assert isinstance(read, ops.CursorRead)
+    names = {read.stage, read.phase}
+    stepped = False
+    for op in block.ops[at + 1 :]:
+        steps_here = steps(op, read.cursor)
+        used = any(leaf in names for inner in walk(ops.Block([op])) for leaf in leaves(inner))
+        if used and (stepped or (steps_here and bodies(op))):
+            return False
+        stepped = stepped or steps_here
+    return True

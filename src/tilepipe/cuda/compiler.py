@@ -1,0 +1,171 @@
+"""Compiling the printed source with NVRTC, and reading what ptxas says about it. Needs neither a GPU nor a driver."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from tilepipe.cuda.printer import source as print_source
+from tilepipe.errors import BindError, CompileError, UnavailableError
+from tilepipe.ir import ops
+from tilepipe.ir.program import Kernel, walk
+
+ARCHITECTURES = ("sm_90a", "sm_100a")  # kernels without wgmma compile for both; sm_100a has not been run
+EMITS = ("cubin", "ptx", "cuda")
+# What ptxas mentions in passing and a kernel loses a third of its speed by.
+LOSSES = {
+    "C7508": "ptxas ignored setmaxnreg",
+    "C7510": "ptxas serialised wgmma",
+    "spills": "registers spilled to local memory",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A compiled kernel.
+
+    Attributes:
+        name: the entry point. data: the cubin, or the PTX or CUDA text in UTF-8, as `emit` says.
+        registers: registers a thread at launch; None unless emit == "cubin", as are the next two.
+        spill_bytes: bytes of spill stores and loads. stack_bytes: stack frame.
+        smem_bytes: dynamic shared memory to launch with. threads: of a CTA. cluster: CTAs of a cluster.
+    """
+
+    name: str
+    arch: str
+    emit: str
+    source: str
+    log: str
+    data: bytes
+    smem_bytes: int
+    threads: int
+    cluster: int
+    registers: int | None = None
+    spill_bytes: int | None = None
+    stack_bytes: int | None = None
+
+
+def compile(
+    kernel: Kernel, arch: str = "sm_90a", emit: str = "cubin", *, allow: Collection[str] = (), lineinfo: bool = False
+) -> Compiled:
+    """Prints and compiles a kernel.
+
+    `emit`: "cubin", "ptx" or "cuda" (the source, not compiled). `allow`: losses of `LOSSES` to accept. `lineinfo`: profilers
+    then show the lines of the Python kernel.
+
+    Raises:
+        BindError: unknown architecture or `emit`.
+        CompileError: the kernel has no CUDA form, NVRTC refuses it, or ptxas reports a loss that is not allowed.
+        UnavailableError: the CUDA packages are not installed.
+    """
+    if arch not in ARCHITECTURES:
+        raise BindError(f"unknown architecture {arch!r}; known: {', '.join(ARCHITECTURES)}")
+    if emit not in EMITS:
+        raise BindError(f"cannot emit {emit!r}; known: {', '.join(EMITS)}")
+    if arch != "sm_90a":
+        _check_no_wgmma(kernel, arch)
+    code = print_source(kernel, lineinfo=lineinfo)
+    shape = {"smem_bytes": kernel.smem_bytes, "threads": kernel.threads, "cluster": kernel.cluster_size}
+    name = entry_point(code)
+    if emit == "cuda":
+        return Compiled(name, arch, emit, code, "", code.encode(), **shape)
+    log, data = nvrtc(code, f"{name}.cu", arch, emit, lineinfo)
+    if emit == "ptx":
+        return Compiled(name, arch, emit, code, log, data, **shape)
+    used = resources(log)
+    _check_losses(kernel, log, used["spill_bytes"], allow)
+    return Compiled(name, arch, emit, code, log, data, **shape, **used)
+
+
+def entry_point(code: str) -> str:
+    """The name of the `__global__` function of a printed file."""
+    found = re.search(r"__launch_bounds__\(\d+, 1\) (\w+)\(", code)
+    assert found is not None
+    return found[1]
+
+
+def _check_no_wgmma(kernel: Kernel, arch: str) -> None:
+    for role in kernel.roles:
+        for op in walk(role.body):
+            if isinstance(op, ops.Wgmma):
+                raise CompileError(f"role '{role.name}' of '{kernel.name}' uses wgmma, which {arch} does not have; compile for sm_90a", op.loc)
+
+
+def nvrtc(code: str, filename: str, arch: str, emit: str, lineinfo: bool = False) -> tuple[str, bytes]:
+    """Runs NVRTC; returns (log, cubin or PTX).
+
+    Raises:
+        CompileError: with the log. UnavailableError: no NVRTC here.
+    """
+    try:
+        from cuda.bindings import nvrtc as api
+    except ImportError:
+        raise UnavailableError("compiling needs NVRTC, which is not installed: pip install tilepipe[cuda]") from None
+    target = arch if emit == "cubin" else arch.replace("sm_", "compute_")
+    options = [f"--gpu-architecture={target}", "--std=c++17", "--ptxas-options=-v"]
+    if lineinfo:
+        options.append("--generate-line-info")
+    try:
+        program = _checked(api.nvrtcCreateProgram(code.encode(), filename.encode(), 0, [], []))
+    except (OSError, RuntimeError) as error:
+        raise UnavailableError(f"NVRTC cannot be loaded ({error}): pip install tilepipe[cuda]") from None
+    try:
+        (status,) = api.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
+        log = _text(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog, program).rstrip(b"\0\n ").decode()
+        if status != api.nvrtcResult.NVRTC_SUCCESS:
+            raise CompileError(f"NVRTC refused the printed source ({status.name}):\n{_excerpt(log, code)}")
+        if emit == "cubin":
+            return log, _text(api.nvrtcGetCUBINSize, api.nvrtcGetCUBIN, program)
+        return log, _text(api.nvrtcGetPTXSize, api.nvrtcGetPTX, program).rstrip(b"\0")
+    finally:
+        api.nvrtcDestroyProgram(program)
+
+
+def _checked(result: tuple[Any, ...]) -> Any:
+    status, *values = result
+    if int(status) != 0:
+        raise CompileError(f"NVRTC: {status.name}")
+    return values[0] if values else None
+
+
+def _text(size: Any, get: Any, program: Any) -> bytes:
+    buffer = b" " * int(_checked(size(program)))
+    _checked(get(program, buffer))
+    return buffer
+
+
+def _excerpt(log: str, code: str, limit: int = 12) -> str:
+    """The first errors of a log, each with the printed line it is about."""
+    lines = code.splitlines()
+    shown: list[str] = []
+    for line in [x for x in log.splitlines() if "error" in x][:limit]:
+        shown.append(line)
+        at = re.search(r"\((\d+)\): error", line)
+        if at is not None and int(at[1]) <= len(lines):
+            shown.append(f"    {lines[int(at[1]) - 1].strip()}")
+    return "\n".join(shown) or log[:2000]
+
+
+def resources(log: str) -> dict[str, int]:
+    """Registers, spill and stack bytes from a `ptxas -v` log."""
+    registers = re.search(r"Used (\d+) registers", log)
+    frame = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
+    if registers is None or frame is None:
+        raise CompileError(f"the compile log has no resource usage:\n{log[:2000]}")
+    stack, stores, loads = map(int, frame.groups())
+    return {"registers": int(registers[1]), "spill_bytes": stores + loads, "stack_bytes": stack}
+
+
+def _check_losses(kernel: Kernel, log: str, spill_bytes: int, allow: Collection[str]) -> None:
+    found = {code: [x for x in log.splitlines() if code in x] for code in LOSSES if code != "spills"}
+    if spill_bytes:
+        found["spills"] = [x for x in log.splitlines() if "spill" in x]
+    for code, lines in found.items():
+        if lines and code not in allow:
+            excerpt = "\n".join(f"  {x.strip()}" for x in lines)
+            advice = {"spills": "Use smaller tiles or raise registers= of the role"}.get(code, "The role's code must let it")
+            raise CompileError(
+                f"'{kernel.name}' compiles, but {LOSSES[code]}:\n{excerpt}\n  {advice}; allow=[{code!r}] accepts it.", kernel.loc
+            )

@@ -1,0 +1,30 @@
+"""Printing one op: a function for each class of `ir.ops`, found by type. The modules that define them register here."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from tilepipe.cuda.context import Context
+from tilepipe.errors import CompileError
+from tilepipe.ir import ops
+
+
+@singledispatch
+def emit(op: ops.Op, ctx: Context) -> None:
+    """Prints an op at the end of the function of `ctx`.
+
+    Raises:
+        CompileError: the op has no CUDA form, or not with these operands.
+    """
+    raise CompileError(f"{type(op).__name__} has no CUDA form", op.loc)
+
+
+def block(ctx: Context, b: ops.Block) -> None:
+    """Prints the ops of a block, each with its source line."""
+    enclosing = ctx.block, ctx.position
+    ctx.block = b
+    for i, op in enumerate(b.ops):
+        ctx.position = i
+        ctx.out.at(op.loc)
+        emit(op, ctx)
+    ctx.block, ctx.position = enclosing

@@ -1,0 +1,54 @@
+"""C++ identifiers for the things of a kernel: readable, unique, never a keyword."""
+
+from __future__ import annotations
+
+import re
+
+_RESERVED = frozenset(
+    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const consteval constexpr"
+    " constinit continue co_await co_return co_yield decltype default delete do double dynamic_cast else enum explicit export"
+    " extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq"
+    " private protected public register reinterpret_cast requires return short signed sizeof static static_assert static_cast"
+    " struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile"
+    " wchar_t while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize printf abs min max smem"
+    " i8 u8 i16 u16 i32 u32 i64 u64 TensorMap main".split()
+)
+
+
+class Names:
+    """Gives each object one identifier; an inner scope never reuses a name of its outer one."""
+
+    def __init__(self, outer: Names | None = None, reserved: frozenset[str] = frozenset()) -> None:
+        self._outer = outer
+        self._taken: set[str] = set(reserved)
+        self._names: dict[object, str] = {}
+
+    def of(self, thing: object, wanted: str, suffix: str = "") -> str:
+        """The identifier of `thing` (compared by identity or as a key), made from `wanted` when first asked for."""
+        found = self.find(thing)
+        if found is None:
+            found = self._names[thing] = self.fresh(wanted + suffix)
+        return found
+
+    def find(self, thing: object) -> str | None:
+        """The identifier of `thing`, if it has one here or further out."""
+        found = self._names.get(thing)
+        return self._outer.find(thing) if found is None and self._outer is not None else found
+
+    def put(self, thing: object, name: str) -> None:
+        """Makes `thing` go by an identifier, or an expression, that exists already."""
+        self._names[thing] = name
+
+    def fresh(self, wanted: str) -> str:
+        """An identifier like `wanted` that nothing has."""
+        base = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_") or "x"
+        if base[0].isdigit():
+            base = f"_{base}"
+        name, n = base, 1
+        while self._is_taken(name):
+            name, n = f"{base}_{n}", n + 1
+        self._taken.add(name)
+        return name
+
+    def _is_taken(self, name: str) -> bool:
+        return name in _RESERVED or name in self._taken or (self._outer is not None and self._outer._is_taken(name))

@@ -1,0 +1,232 @@
+"""A kernel as one CUDA C++ file: types, the PTX wrappers it uses, shared memory by name, a function a role, and the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilepipe.cuda import control, fragments, sync, transfers, wgmma
+from tilepipe.cuda.analysis import inlinable
+from tilepipe.cuda.context import Context, Lines, Module, smem_things
+from tilepipe.cuda.emit import block
+from tilepipe.cuda.names import Names
+from tilepipe.cuda.parameters import arguments
+from tilepipe.cuda.ptx import Snippet
+from tilepipe.ir import ops
+from tilepipe.ir.chip import H200
+from tilepipe.ir.exprs import SPECIALS
+from tilepipe.ir.finish import group_registers
+from tilepipe.ir.program import WARP, Kernel, Role, walk
+
+assert all((control, fragments, sync, transfers, wgmma))  # importing them registers their ops
+_FUNCTION = "__device__ __forceinline__"
+_TYPES = """using i8 = signed char;
+using u8 = unsigned char;
+using u16 = unsigned short;
+using i32 = int;
+using u32 = unsigned int;
+using i64 = long long;
+using u64 = unsigned long long;"""
+_TENSOR_MAP = "struct alignas(64) TensorMap { u64 opaque[16]; };  // CUtensorMap"
+_PRINTF = """#ifndef __CUDACC_RTC__
+#include <cstdio>
+#endif"""
+
+
+def source(kernel: Kernel, *, lineinfo: bool = False) -> str:
+    """The kernel as CUDA C++ for sm_90a; it includes nothing and compiles alone, with NVRTC or nvcc.
+
+    `lineinfo`: `#line` directives instead of comments, so that profilers show the lines of the Python kernel.
+
+    Raises:
+        CompileError: an op has no form on this GPU, or not with its operands.
+    """
+    module = Module(kernel, lineinfo)
+    module.arguments = arguments(kernel)
+    for a in module.arguments:
+        module.names.of(a, a.name)
+    for thing in smem_things(kernel):
+        module.names.of(thing, thing.name)
+    entry = module.names.of(kernel, kernel.name)
+    functions = {role: module.names.of(role, role.name) for role in sorted(kernel.roles, key=lambda r: r.first_warp)}
+
+    setup = Context(module, Lines(1, lineinfo), Names(module.names, frozenset(SPECIALS)))
+    _head(setup)
+    block(setup, kernel.setup)
+    roles = [_role(module, role, setup, name) for role, name in functions.items()]
+    launch = _dispatch(setup, {r: f"{name}({call})" for (r, name), (_, call) in zip(functions.items(), roles, strict=True)})
+    body = [*_kernel(setup, entry, launch)]
+    return "\n".join([*_preamble(module), *(line for code, _ in roles for line in [*code, ""]), *body]) + "\n"
+
+
+# -- before the functions ---------------------------------------------------------------------------------------------
+
+
+def _preamble(module: Module) -> Iterator[str]:
+    k = module.kernel
+    cluster = f", clusters of {k.cluster_size} CTAs" if k.cluster_size > 1 else ""
+    yield f"// {k.name} ({k.loc.short}): {k.threads} threads{cluster}, {k.smem_bytes} bytes of dynamic shared memory."
+    yield "// Printed by tilepipe for sm_90a; stands alone."
+    if k.roles:
+        yield "//"
+    for role in sorted(k.roles, key=lambda r: r.first_warp):
+        last = role.first_warp + role.warps - 1
+        warps = f"warp {last}" if role.warps == 1 else f"warps {role.first_warp}-{last}"
+        registers = "" if role.registers is None else f", {role.registers} registers a thread"
+        yield f"//   {role.name}: {warps}{registers}"
+    yield ""
+    if any(isinstance(op, ops.Print | ops.Assert) for b in (k.setup, *(r.body for r in k.roles)) for op in walk(b)):
+        yield from (_PRINTF, "")
+    yield from (_TYPES, _TENSOR_MAP, "", "// ---- PTX", "")
+    for snippet in module.snippets.values():
+        yield from _definition(snippet)
+    if module.memory:
+        yield from ("// ---- shared memory", "", "extern __shared__ __align__(1024) unsigned char smem[];", "")
+        order = {thing: i for i, thing in enumerate(smem_things(k))}
+        for thing in sorted(module.memory, key=lambda x: order[x[0] if isinstance(x, tuple) else x]):
+            yield from module.memory[thing]
+        yield ""
+    yield from ("// ---- roles", "") if k.roles else ()
+
+
+def _definition(s: Snippet) -> Iterator[str]:
+    head, code = "", s.code
+    if code.startswith("template"):
+        end = code.index(">") + 1
+        head, code = code[:end] + "\n", code[end:].lstrip()
+    yield f"// {s.section}"
+    yield f"{head}{_FUNCTION} {code}"
+    yield ""
+
+
+# -- functions --------------------------------------------------------------------------------------------------------
+
+
+def _specials(ctx: Context) -> list[str]:
+    """Declarations of the special registers a function reads."""
+    first = 0 if ctx.role is None else ctx.role.first_warp
+    clusters = ctx.kernel.cluster_size > 1
+    group = "warp / 4" if ctx.role is None or ctx.role.warps > 4 else "0"
+    one_group = ctx.role is not None and ctx.role.is_warpgroup and ctx.role.warps == 4
+    code = {
+        "lane": "lane_id()", "warp_in_group": "warp" if one_group else "warp % 4", "warpgroup": group,
+        "thread": "threadIdx.x" + (f" - {first * WARP}" if first else ""), "block_id": "blockIdx.x",
+        "cta_rank": "cluster_cta_rank()" if clusters else "0",
+        "cluster_id": "cluster_index()" if clusters else "blockIdx.x",
+        "num_clusters": "cluster_count()" if clusters else "gridDim.x",
+    }  # fmt: skip
+    lines = []
+    for name in (n for n in ctx.specials if n != "warp"):
+        value = code[name]
+        if value.endswith("()"):
+            ctx.use(value[:-2])
+        lines.append(f"const i32 {name} = {value};")
+    return lines
+
+
+def _role(module: Module, role: Role, setup: Context, name: str) -> tuple[list[str], str]:
+    """(lines of the role's function, arguments it is called with)."""
+    ctx = Context(module, Lines(1, module.lineinfo), Names(module.names, frozenset(SPECIALS)), role, setup)
+    ctx.inline = inlinable(role.body)
+    block(ctx, role.body)
+    specials = _specials(ctx)
+    parameters, values = [], []
+    if {"warp", "warp_in_group", "warpgroup"} & set(ctx.specials):
+        parameters.append("i32 warp")
+        values.append(f"warp - {role.first_warp}" if role.first_warp else "warp")
+    for a in (a for a in module.arguments if a in ctx.used):
+        parameters.append(a.declare(module.names.of(a, a.name)))
+        values.append(setup.argument(a.kind, a.param.name, a.axis))
+    parameters += ctx.outer
+    values += ctx.outer.values()
+    head = [] if role.loc.line == 0 else [f"// {role.loc.short}"]
+    lines = [*head, f"{_FUNCTION} void {name}({', '.join(parameters)}) {{", *(f"    {s}" for s in specials), *ctx.out.lines, "}"]
+    return lines, ", ".join(values)
+
+
+def _head(ctx: Context) -> None:
+    """Prefetches tensor maps, by one thread."""
+    maps = [a for a in ctx.module.arguments if a.kind == "map"]
+    if maps:
+        ctx.out("// Fetch the tensor maps before they are needed.")
+        with ctx.out.block(f"if (warp == 0 && {ctx.use('elect_one')}())"):
+            for a in maps:
+                ctx.out(f"{ctx.use('prefetch_tensor_map')}({ctx.argument('map', a.param.name)});")
+
+
+def _kernel(ctx: Context, entry: str, launch: list[str]) -> Iterator[str]:
+    k = ctx.kernel
+    module = ctx.module
+    cluster = f" __cluster_dims__({k.cluster_size}, 1, 1)" if k.cluster_size > 1 else ""
+    parameters = [a.declare(module.names.of(a, a.name), kernel=True) for a in module.arguments]
+    head = f'extern "C" __global__ void{cluster} __launch_bounds__({k.threads}, 1) {entry}('
+    if len(head) + len(", ".join(parameters)) > 110:
+        yield head
+        yield "    " + ",\n    ".join(parameters) + ") {"
+    else:
+        yield f"{head}{', '.join(parameters)}) {{"
+    yield "    // The same in all lanes of a warp, and known to be."
+    yield "    const i32 warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);"
+    yield from (f"    {line}" for line in _specials(ctx))
+    yield from ctx.out.lines
+    yield from launch
+    yield "}"
+
+
+def _dispatch(ctx: Context, calls: dict[Role, str]) -> list[str]:
+    """One if / else chain over the roles; with setmaxnreg over warpgroups, and roles that share one inside it."""
+    k = ctx.kernel
+    out = Lines(1)
+    registers = group_registers(k)
+    asks = any(r is not None for r in registers)
+    # ptxas gives each thread what the launch allows; a warpgroup that wants less gives back before another can take.
+    cap = min(H200.registers // max(k.threads, 1) // 8 * 8, 255)
+    out("")
+    for position, roles in enumerate(_groups(k, asks)):
+        first, end = roles[0].first_warp, max(r.first_warp + r.warps for r in roles)
+        if asks:
+            end = -(-end // 4) * 4
+        last = end == k.warps
+        condition = f"warp == {first}" if end == first + 1 else f"warp < {end}"
+        head = f"if ({condition})" if not (last and position) else ""
+        head = f"{'} else ' if position else ''}{head}".strip() or "} else"
+        out(f"{head if head != '} else' else '} else'} {{")
+        out.depth += 1
+        if asks and (wanted := registers[first // 4]) is not None:
+            out(f"{ctx.use('setmaxnreg_dec' if wanted <= cap else 'setmaxnreg_inc')}<{wanted}>();")
+        _calls(out, roles, first, end, calls)
+        out.depth -= 1
+    if calls:
+        out("}")
+    return out.lines
+
+
+def _groups(k: Kernel, by_warpgroup: bool) -> list[list[Role]]:
+    """Roles in the order of their warps; with `by_warpgroup` those that share a warpgroup together."""
+    result: list[list[Role]] = []
+    end = 0
+    for role in sorted(k.roles, key=lambda r: r.first_warp):
+        if by_warpgroup and result and role.first_warp < end:
+            result[-1].append(role)
+        else:
+            result.append([role])
+        end = max(end, role.first_warp + role.warps)
+        if by_warpgroup:
+            end = -(-end // 4) * 4
+    return result
+
+
+def _calls(out: Lines, roles: list[Role], first: int, end: int, calls: dict[Role, str]) -> None:
+    """The calls of the roles that share warps [first, end); the warps that none of them has fall through and leave."""
+    if len(roles) == 1 and roles[0].first_warp + roles[0].warps == end:
+        out(f"{calls[roles[0]]};")
+        return
+    for i, role in enumerate(roles):
+        stop = role.first_warp + role.warps
+        condition = f"warp == {role.first_warp}" if role.warps == 1 else f"warp < {stop}"
+        out(f"{'} else ' if i else ''}if ({condition}) {{")
+        out.depth += 1
+        out(f"{calls[role]};")
+        out.depth -= 1
+    out("}")
+
+

@@ -1,0 +1,128 @@
+"""mbarriers, named barriers, cluster barriers and fences."""
+
+from __future__ import annotations
+
+from tilepipe.cuda.addresses import barrier
+from tilepipe.cuda.arithmetic import add, index, value
+from tilepipe.cuda.context import Context
+from tilepipe.cuda.emit import emit
+from tilepipe.cuda.expressions import parity, text
+from tilepipe.errors import CompileError
+from tilepipe.ir import ops
+from tilepipe.ir.exprs import const
+from tilepipe.ir.memory import BarrierRef
+
+
+@emit.register
+def _(op: ops.MbarInit, ctx: Context) -> None:
+    if op.count is None and op.bar.array.count is None:
+        raise CompileError(f"no arrival count is known for barrier '{op.bar.array.name}'", op.loc)
+    count = str(op.bar.array.count) if op.count is None else text(ctx, op.count)
+    name = ctx.temporary("i")
+    ref = op.bar
+    if op.n > 1:
+        i = index(name)
+        ctx.names.put(i, name)
+        ref = BarrierRef(ref.array, add(ref.index, i) if value(ref.index) != 0 else i, ref.cta)
+    with ctx.out.loop(name, op.n):
+        ctx.out(f"{ctx.use('mbarrier_init')}({barrier(ctx, ref)}, {count});")
+
+
+@emit.register
+def _(op: ops.MbarInval, ctx: Context) -> None:
+    ctx.out(f"{ctx.use('mbarrier_inval')}({barrier(ctx, op.bar)});")
+
+
+@emit.register
+def _(op: ops.MbarArrive, ctx: Context) -> None:
+    function = "arrive"
+    if op.bar.cta is not None:
+        function += "_remote_relaxed" if op.sem == "relaxed" else "_remote"
+    once = value(op.count) == 1
+    count = "" if once else f", {text(ctx, op.count)}"
+    ctx.out(f"{ctx.use(function if once else f'{function}_n')}({barrier(ctx, op.bar)}{count});")
+
+
+def _transaction(ctx: Context, function: str, op: ops.MbarExpect | ops.MbarCompleteTx) -> None:
+    function += "" if op.bar.cta is None else "_remote"
+    ctx.out(f"{ctx.use(function)}({barrier(ctx, op.bar)}, {text(ctx, op.nbytes)});")
+
+
+@emit.register
+def _(op: ops.MbarExpect, ctx: Context) -> None:
+    _transaction(ctx, "arrive_expect_tx" if op.arrive else "expect_tx", op)
+
+
+@emit.register
+def _(op: ops.MbarCompleteTx, ctx: Context) -> None:
+    _transaction(ctx, "complete_tx", op)
+
+
+def _own(op: ops.MbarWait | ops.MbarTryWait) -> None:
+    if op.bar.cta is not None:
+        raise CompileError(f"'{op.bar.array.name}' is waited on in another CTA; a wait is always on one's own barrier", op.loc)
+
+
+@emit.register
+def _(op: ops.MbarWait, ctx: Context) -> None:
+    _own(op)
+    ctx.out(f"{ctx.use('wait')}({barrier(ctx, op.bar)}, {parity(ctx, op.phase)});")
+
+
+@emit.register
+def _(op: ops.MbarTryWait, ctx: Context) -> None:
+    _own(op)
+    test = f"{ctx.use('try_wait')}({barrier(ctx, op.bar)}, {parity(ctx, op.phase)})"
+    if not ctx.diverged:
+        test = f"__shfl_sync(0xffffffff, static_cast<int>({test}), 0)"
+    ctx.out(f"const bool {ctx.bind(op.result)} = {test};")
+
+
+def _named(ctx: Context, function: str, op: ops.NamedSync | ops.NamedArrive) -> None:
+    number = const(op.bar.id) if op.group is None else add(op.group, op.bar.id)
+    ctx.out(f"{ctx.use(function)}({text(ctx, number)}, {op.bar.threads});  // {op.bar.name}")
+
+
+@emit.register
+def _(op: ops.NamedSync, ctx: Context) -> None:
+    _named(ctx, "named_sync", op)
+
+
+@emit.register
+def _(op: ops.NamedArrive, ctx: Context) -> None:
+    _named(ctx, "named_arrive", op)
+
+
+@emit.register
+def _(op: ops.SyncWarp, ctx: Context) -> None:
+    ctx.out("__syncwarp(__activemask());" if ctx.diverged else "__syncwarp();")
+
+
+@emit.register
+def _(op: ops.SetupBarrier, ctx: Context) -> None:
+    ctx.out(f"{ctx.use('fence_mbarrier_init')}();")
+    if ctx.kernel.cluster_size > 1:
+        ctx.out(f"{ctx.use('cluster_arrive')}();")
+        ctx.out(f"{ctx.use('cluster_wait')}();")
+    else:
+        ctx.out("__syncthreads();")
+
+
+@emit.register
+def _(op: ops.ClusterArrive, ctx: Context) -> None:
+    ctx.out(f"{ctx.use('cluster_arrive')}();")
+
+
+@emit.register
+def _(op: ops.ClusterWait, ctx: Context) -> None:
+    ctx.out(f"{ctx.use('cluster_wait')}();")
+
+
+@emit.register
+def _(op: ops.FenceProxyAsync, ctx: Context) -> None:
+    ctx.out(f"{ctx.use('fence_proxy_async')}();")
+
+
+@emit.register
+def _(op: ops.FenceBarrierInit, ctx: Context) -> None:
+    ctx.out(f"{ctx.use('fence_mbarrier_init')}();")
