@@ -141,10 +141,11 @@ class PerWarp(Op):
 
 @dataclass(eq=False, slots=True)
 class MbarInit(Op):
-    """mbarrier.init of every barrier of the array (one lane). `count` None: the array's derived count."""
+    """mbarrier.init of `n` consecutive barriers from `bar` (one lane). `count` None: the array's derived count."""
 
     bar: BarrierRef
     count: Expr | None
+    n: int = 1
 
 
 @dataclass(eq=False, slots=True)

@@ -132,6 +132,11 @@ def _block(block: ops.Block, depth: int) -> Iterator[str]:
                 yield from _block(body, depth + 1)
 
 
+def block_text(block: ops.Block) -> str:
+    """The ops of a block."""
+    return "\n".join(_block(block, 0))
+
+
 def text(kernel: Kernel) -> str:
     """The whole kernel."""
     return "\n".join(_lines(kernel)) + "\n"

@@ -1,0 +1,72 @@
+"""Tile pipelines for warp-specialised GPU kernels.
+
+A kernel is traced once into a program that runs on a simulated GPU, is checked, and compiles to CUDA:
+
+    @tp.kernel(grid=1)
+    def k(ctx, a, b): ...
+
+    program = k.bind(tp.tensor_map(a, box=(64, 64)), tp.tensor_map(b, box=(64, 64)))
+    program.run()
+"""
+
+from tilepipe.errors import BarrierError as BarrierError
+from tilepipe.errors import BindError as BindError
+from tilepipe.errors import CompileError as CompileError
+from tilepipe.errors import CountError as CountError
+from tilepipe.errors import DeadlockError as DeadlockError
+from tilepipe.errors import ExitError as ExitError
+from tilepipe.errors import HandleError as HandleError
+from tilepipe.errors import KernelAssertError as KernelAssertError
+from tilepipe.errors import LimitError as LimitError
+from tilepipe.errors import PoisonError as PoisonError
+from tilepipe.errors import RaceError as RaceError
+from tilepipe.errors import SimFault as SimFault
+from tilepipe.errors import TilepipeError as TilepipeError
+from tilepipe.errors import TraceError as TraceError
+from tilepipe.errors import UnavailableError as UnavailableError
+from tilepipe.ir.chip import H200 as H200
+from tilepipe.ir.chip import Chip as Chip
+from tilepipe.ir.dtypes import DType as DType
+from tilepipe.ir.dtypes import bfloat16 as bfloat16
+from tilepipe.ir.dtypes import boolean as boolean
+from tilepipe.ir.dtypes import float8_e4m3 as float8_e4m3
+from tilepipe.ir.dtypes import float8_e5m2 as float8_e5m2
+from tilepipe.ir.dtypes import float16 as float16
+from tilepipe.ir.dtypes import float32 as float32
+from tilepipe.ir.dtypes import int8 as int8
+from tilepipe.ir.dtypes import int32 as int32
+from tilepipe.ir.dtypes import int64 as int64
+from tilepipe.ir.dtypes import uint8 as uint8
+from tilepipe.ir.dtypes import uint32 as uint32
+from tilepipe.lang.context import Context as Context
+from tilepipe.lang.tensor_map import TensorMap as TensorMap
+from tilepipe.lang.tensor_map import tensor_map as tensor_map
+from tilepipe.pipelines.barriers import MbarPtr as MbarPtr
+from tilepipe.pipelines.barriers import SharedMemBarrier as SharedMemBarrier
+from tilepipe.pipelines.barriers import SMemArray as SMemArray
+from tilepipe.pipelines.barriers import SMemPtr as SMemPtr
+from tilepipe.pipelines.barriers import SMemTileArray2D as SMemTileArray2D
+from tilepipe.pipelines.barriers import SMemTileArray2DRowMajor as SMemTileArray2DRowMajor
+from tilepipe.pipelines.input_tiles import ConsumerTiles as ConsumerTiles
+from tilepipe.pipelines.input_tiles import InputConsumer as InputConsumer
+from tilepipe.pipelines.input_tiles import InputConsumerStage as InputConsumerStage
+from tilepipe.pipelines.input_tiles import InputProducer as InputProducer
+from tilepipe.pipelines.input_tiles import InputProducerStage as InputProducerStage
+from tilepipe.pipelines.input_tiles import InputTilePipeline as InputTilePipeline
+from tilepipe.pipelines.input_tiles import ProducerTiles as ProducerTiles
+from tilepipe.pipelines.payloads import StandardTilePayload as StandardTilePayload
+from tilepipe.pipelines.payloads import TilePayload as TilePayload
+from tilepipe.pipelines.producer_consumer import ConsumeContext as ConsumeContext
+from tilepipe.pipelines.producer_consumer import ConsumerStage as ConsumerStage
+from tilepipe.pipelines.producer_consumer import ExplicitConsumeContext as ExplicitConsumeContext
+from tilepipe.pipelines.producer_consumer import ProduceContext as ProduceContext
+from tilepipe.pipelines.producer_consumer import ProducerConsumerPipeline as ProducerConsumerPipeline
+from tilepipe.pipelines.producer_consumer import ProducerStage as ProducerStage
+from tilepipe.pipelines.scheduler import StaticScheduler as StaticScheduler
+from tilepipe.pipelines.scheduler import WorkTile as WorkTile
+from tilepipe.pipelines.state import PipelineState as PipelineState
+from tilepipe.program import KernelFunction as KernelFunction
+from tilepipe.program import Program as Program
+from tilepipe.program import kernel as kernel
+
+__version__ = "0.1.0"

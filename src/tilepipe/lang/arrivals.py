@@ -1,0 +1,215 @@
+"""Counts arrivals on pipeline barriers while a kernel is traced, and derives what mbarrier.init is given.
+
+The rule (one place): the count of a full or empty barrier is, summed over the roles that acquire its stages, the arrivals that one
+acquired stage causes on it, by all agents that take the stage, from every CTA that targets it. Arrivals are counted per handle, not per
+arrive op: a release in the loop and the flush behind it are two sites of one arrival. All sites of a role must agree. Too high a count
+deadlocks, too low a count lets the other side in early.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.errors import CountError
+from tilepipe.ir.exprs import Expr
+from tilepipe.ir.location import Loc
+from tilepipe.ir.memory import BarrierArray
+from tilepipe.ir.program import WARP, Role
+from tilepipe.lang.evaluate import evaluate
+
+Received = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Arrivals:
+    """Arrivals caused by one stage: `received[c, a]` on CTA c's copy of the barrier, made by agent a of the role.
+
+    `known` is False where a predicate or a target is not a function of lane, warp and CTA rank.
+    """
+
+    received: Received
+    known: bool = True
+
+    def __add__(self, other: Arrivals) -> Arrivals:
+        return Arrivals(self.received + other.received, self.known and other.known)
+
+    def __mul__(self, times: int) -> Arrivals:
+        return Arrivals(self.received * times, self.known)
+
+    def same(self, other: Arrivals) -> bool:
+        return self.known == other.known and bool(np.array_equal(self.received, other.received))
+
+    @property
+    def none(self) -> bool:
+        return self.known and not self.received.any()
+
+    @property
+    def per_stage(self) -> int:
+        """Arrivals on the barrier of a CTA that gets any, from the whole role."""
+        return int(self.received.sum(axis=1).max())
+
+
+def thread_env(role: Role, cluster_size: int) -> dict[str, npt.NDArray[np.int64]]:
+    """Special registers of every thread of a role, shaped to broadcast over [CTA of the cluster, agent, thread of the agent]."""
+    threads = np.arange(role.agent_threads)[None, None, :]
+    agent = np.arange(role.agents)[None, :, None]
+    warp_in_agent = threads // WARP
+    warps_per_agent = role.agent_threads // WARP
+    return {
+        "lane": threads % WARP,
+        "warp": agent * warps_per_agent + warp_in_agent,
+        "warp_in_group": warp_in_agent if role.is_warpgroup else agent % 4 + warp_in_agent,
+        "thread": agent * role.agent_threads + threads,
+        "warpgroup": agent if role.is_warpgroup else np.zeros_like(agent),
+        "cta_rank": np.arange(cluster_size)[:, None, None],
+    }
+
+
+def count_arrivals(
+    role: Role, cluster_size: int, active: npt.NDArray[np.bool_] | None, each: int | None, target: Expr | None
+) -> Arrivals:
+    """What `active` threads, arriving `each` times on the copy in CTA `target` (None: their own), cause on every CTA's copy."""
+    shape = (cluster_size, role.agents, role.agent_threads)
+    received = np.zeros((cluster_size, role.agents), dtype=np.int64)
+    env = thread_env(role, cluster_size)
+    to = env["cta_rank"] if target is None else evaluate(target, env)
+    if active is None or to is None or each is None:
+        return Arrivals(received, known=False)
+    to = np.broadcast_to(to, shape)
+    for cta in range(cluster_size):
+        received[cta] = (active & (to == cta)).sum(axis=(0, 2)) * each
+    return Arrivals(received)
+
+
+@dataclass(eq=False)
+class Site:
+    """Arrivals caused by one kind of stage in one role."""
+
+    role: Role
+    loc: Loc
+    arrivals: Arrivals
+    shared: bool
+
+
+@dataclass(eq=False)
+class Account:
+    """All that is known of one barrier array's arrivals.
+
+    `typed` is the count the user gave; `loose` the line of an arrival outside any handle, which makes the count underivable.
+    """
+
+    array: BarrierArray
+    side: str
+    typed: int | None = None
+    sites: list[Site] = field(default_factory=list)
+    loose: Loc | None = None
+
+
+class Ledger:
+    """The accounts of one trace."""
+
+    def __init__(self) -> None:
+        self.accounts: dict[BarrierArray, Account] = {}
+
+    def open(self, array: BarrierArray, side: str, typed: int | None) -> None:
+        """Starts counting for an array; `side` is what arrives there, for messages."""
+        self.accounts[array] = Account(array, side, typed)
+
+    def loose(self, array: BarrierArray, loc: Loc) -> None:
+        """Notes an arrival that belongs to no handle."""
+        account = self.accounts.get(array)
+        if account is not None and account.loose is None:
+            account.loose = loc
+
+    def record(self, array: BarrierArray, role: Role, loc: Loc, arrivals: Arrivals, shared: bool = True) -> None:
+        """Notes what one stage, acquired at `loc`, causes.
+
+        Raises:
+            CountError: another stage of the role causes something else.
+        """
+        account = self.accounts.get(array)
+        if account is None:
+            return
+        for site in account.sites:
+            if site.role is role and not site.arrivals.same(arrivals):
+                raise CountError(
+                    f"role '{role.name}' arrives {site.arrivals.per_stage} times on '{array.name}' for a stage taken at"
+                    f" {site.loc.short}, but {arrivals.per_stage} times for one taken here; every stage must cause the same"
+                    " number of arrivals",
+                    loc,
+                )
+        if not any(site.role is role for site in account.sites):
+            account.sites.append(Site(role, loc, arrivals, shared))
+
+    def settle(self) -> None:
+        """Gives every array its count.
+
+        Raises:
+            CountError: a typed count contradicts the derived one, or there is neither.
+        """
+        for account in self.accounts.values():
+            account.array.count = _settle(account)
+
+
+def _settle(account: Account) -> int:
+    array, typed = account.array, account.typed
+    known = account.loose is None and all(site.arrivals.known for site in account.sites)
+    if not known:
+        if typed is not None:
+            return typed
+        line = account.loose or next(site.loc for site in account.sites if not site.arrivals.known)
+        raise CountError(
+            f"the arrival count of '{array.name}' cannot be derived: {line.short} arrives outside a stage handle, or under a"
+            " condition that is not a function of lane, warp and CTA rank. Give the count yourself"
+            f" ({account.side}_arrivals=...).",
+            line,
+        )
+    totals = [_total(site) for site in account.sites]
+    derived = sum(totals)
+    terms = " + ".join(f"{_term(site)} (role '{site.role.name}', {site.loc.short})" for site in account.sites) or "nobody"
+    if derived == 0:
+        if typed is not None:
+            return typed
+        raise CountError(
+            f"no role arrives on '{array.name}', so a wait on it would never pass. The {account.side} side of this pipeline is missing.",
+            array.loc,
+        )
+    if typed is not None and typed != derived:
+        consequence = "waits would never pass" if typed > derived else "phases would complete before everybody has arrived"
+        raise CountError(
+            f"'{array.name}' is given a count of {typed}, but each phase gets {derived} arrivals: {terms}."
+            f" With {typed}, {consequence}.",
+            array.loc,
+        )
+    return derived
+
+
+def _total(site: Site) -> int:
+    received = site.arrivals.received
+    if site.shared:
+        per_cta = received.sum(axis=1)
+    else:
+        per_cta = received.max(axis=1)
+    distinct = set(per_cta[per_cta > 0].tolist())
+    if len(distinct) > 1:
+        raise CountError(
+            f"the CTAs of a cluster get different numbers of arrivals from one stage: {per_cta.tolist()} by rank; one count cannot be right for all",
+            site.loc,
+        )
+    return int(per_cta.max(initial=0))
+
+
+def _term(site: Site) -> str:
+    received = site.arrivals.received
+    ctas = received.shape[0]
+    agents = received.shape[1]
+    total = _total(site)
+    takers = agents if site.shared else 1
+    unit = "warpgroups" if site.role.is_warpgroup else "warps"
+    if total % takers == 0 and takers > 1:
+        text = f"{total // takers} × {takers} {unit}"
+        return f"{text} = {total}" if ctas == 1 else f"{text} = {total} from {ctas} CTAs"
+    return str(total)

@@ -1,0 +1,220 @@
+"""Ops of the asynchronous units: TMA copies, wgmma, and the barriers they signal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import dtypes, exprs, memory, ops
+from tilepipe.ir.location import Loc, caller
+from tilepipe.lang.arrivals import Arrivals, count_arrivals
+from tilepipe.lang.fragments import Fragment
+from tilepipe.lang.handles import note_signal, owner_of
+from tilepipe.lang.memory import GlobalTensor, SmemTile
+from tilepipe.lang.tracer import Tracer
+from tilepipe.lang.values import require_uniform, to_expr
+
+MMA_K_BYTES = 32  # PTX ISA, wgmma.mma_async: K of one instruction is 32 bytes of the operand type
+
+
+class Mbar(Protocol):
+    """Anything that stands for one mbarrier."""
+
+    def ref(self) -> memory.BarrierRef:
+        """The operand."""
+
+
+def require_one_lane(tracer: Tracer, what: str) -> None:
+    """Raises TraceError unless one lane executes the present block: of the role, of each warpgroup, or, under per_warp, of each warp."""
+    scope = tracer.scope
+    role = tracer.role.role
+    if scope.active is not None:
+        per_agent = scope.active.sum(axis=2).max()
+        per_cta = scope.active.sum(axis=(1, 2)).max()
+        if scope.inside("per_warp") is not None:
+            one = per_agent <= 4 and scope.inside("elect") is not None
+        else:
+            one = per_agent <= 1 if role.is_warpgroup else per_cta <= 1
+        if one:
+            return
+    elif scope.inside("elect") is not None:
+        return
+    elect = "ctx.elect_one()" if role.warps == 1 else 'ctx.elect_one("role")'
+    raise TraceError(
+        f"{what} must be executed by one lane, but here every active lane of role '{role.name}' would. Put it under"
+        f" `with {elect}:`" + ("" if role.warps == 1 else ' (or "warpgroup", with coordinates that depend on ctx.warpgroup_rank)') + ".",
+        caller(),
+    )
+
+
+def _coords(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object]) -> tuple[exprs.Expr, ...]:
+    if len(coords) != tensor.rank:
+        raise TraceError(f"{tensor!r} takes {tensor.rank} coordinates, outermost first, got {len(coords)}", caller())
+    return tuple(to_expr(tracer, c) for c in coords)
+
+
+def _check_box(tensor: GlobalTensor, tile: SmemTile, what: str) -> None:
+    if tensor.box is None:
+        raise TraceError(f"{what} needs a tensor map with a box: pass `tp.tensor_map(array, box=...)`, not the bare array", caller())
+    box = (1, *tensor.box)[-2:]
+    outer = tensor.box[:-2]
+    if box != tile.shape or any(extent != 1 for extent in outer):
+        raise TraceError(f"the box of '{tensor.param.name}' is {'×'.join(map(str, tensor.box))}, the tile is {tile.shape[0]}×{tile.shape[1]}", caller())
+    buffer = tile._tile.buffer
+    facts = {
+        "dtype": (tensor.dtype, tile.dtype), "order": (tensor.order, tile.order), "swizzle": (tensor.swizzle, buffer.swizzle)
+    }  # fmt: skip
+    for name, (theirs, ours) in facts.items():
+        if theirs != ours:
+            raise TraceError(f"{what}: the {name} of '{tensor.param.name}' is {theirs}, that of '{buffer.name}' is {ours}; they must agree", caller())
+
+
+def tma_load(
+    tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], tile: SmemTile, mbar: Mbar, multicast: object = None
+) -> None:
+    """See `Context.tma_load`."""
+    require_one_lane(tracer, "tma_load")
+    _check_box(tensor, tile, "tma_load")
+    mask = None if multicast is None else require_uniform(to_expr(tracer, multicast), "a multicast mask")
+    if isinstance(mask, exprs.Const):
+        check_mask(tracer, int(mask.value))
+    dst, ref = tile.ir("loaded into"), mbar.ref()
+    tracer.emit(ops.TmaLoad(caller(), tensor.param, _coords(tracer, tensor, coords), dst, ref, mask))
+
+
+def check_mask(tracer: Tracer, mask: int) -> None:
+    """Raises TraceError when a mask names no CTA, or one outside the cluster."""
+    size = tracer.kernel.cluster_size
+    if mask < 1 or mask >> size:
+        raise TraceError(f"mask {mask:#b} names a CTA outside the cluster of {size} (bits 0..{size - 1})", caller())
+
+
+def tma_store(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], tile: SmemTile) -> None:
+    """See `Context.tma_store`."""
+    require_one_lane(tracer, "tma_store")
+    _check_box(tensor, tile, "tma_store")
+    tracer.emit(ops.TmaStore(caller(), tensor.param, _coords(tracer, tensor, coords), tile.ir("stored")))
+
+
+# -- wgmma ------------------------------------------------------------------------------------------------------------
+
+_OPERANDS = (dtypes.bfloat16, dtypes.float16)
+
+
+def mma(tracer: Tracer, acc: Fragment, a: SmemTile | Fragment, b: SmemTile) -> None:
+    """See `Context.mma`."""
+    role = tracer.role.role
+    if not role.is_warpgroup or tracer.scope.inside("elect") or tracer.scope.inside("per_warp"):
+        raise TraceError("wgmma is executed by a whole warpgroup: in a role with warpgroups=, outside elect_one and per_warp", caller())
+    _check_mma(acc, a, b)
+    operand = a.operand() if isinstance(a, Fragment) else a.ir("read by an MMA")
+    tile_b = b.ir("read by an MMA")
+    if not tracer.scope.group_open:
+        tracer.emit(ops.WgmmaFence(caller()))
+        tracer.scope.group_open = True
+    for tile in (a, b):
+        if isinstance(tile, SmemTile) and tile._owner is not None:
+            tile._owner.read_by_mma = True
+    tracer.emit(ops.Wgmma(caller(), acc.operand(), operand, tile_b))
+    acc.version += 1
+
+
+def _check_mma(acc: Fragment, a: SmemTile | Fragment, b: SmemTile) -> None:
+    (m, n), (am, ak), (bn, bk) = acc.shape, a.shape, b.shape
+    if (am, bn, ak) != (m, n, bk):
+        raise TraceError(f"mma: acc {m}×{n} += A {am}×{ak} · (B {bn}×{bk})ᵀ; need A {m}×k and B {n}×k", caller())
+    if acc.dtype is not dtypes.float32:
+        raise TraceError(f"the accumulator must be float32, it is {acc.dtype}", caller())
+    if a.dtype not in _OPERANDS or a.dtype is not b.dtype:
+        raise TraceError(f"mma takes bfloat16 or float16, the same for A and B; got {a.dtype} and {b.dtype}", caller())
+    k = MMA_K_BYTES // a.dtype.nbytes
+    if ak % k:
+        raise TraceError(f"mma: k = {ak} must be a multiple of {k} ({MMA_K_BYTES} bytes of {a.dtype})", caller())
+    if n > 256:
+        raise TraceError(f"mma: n = {n}, one wgmma takes at most 256 columns; split the tile over two accumulators", caller())
+
+
+@dataclass(frozen=True, eq=False)
+class Commit:
+    """An arrival bound to a wgmma group: made on `ref`'s barrier in every CTA of `mask` (None: this CTA's) once the group retires."""
+
+    ref: memory.BarrierRef
+    mask: int | None
+    loc: Loc
+
+    def describe(self) -> str:
+        """The barrier, as in messages."""
+        from tilepipe.ir.printer import barrier
+
+        return barrier(self.ref)
+
+
+def mma_commit(tracer: Tracer, mbar: Mbar, mask: int | None) -> None:
+    """See `Context.mma_commit`."""
+    if mask is not None:
+        if not isinstance(mask, int):
+            raise TraceError(f"the mask of mma_commit must be a static int, got {mask!r}", caller())
+        check_mask(tracer, mask)
+    ref = mbar.ref()
+    close_group(tracer)
+    commit = Commit(ref, mask, caller())
+    handle = owner_of(tracer, ref.array, ref.index)
+    bind = getattr(handle, "bind_commit", None)
+    if handle is not None:
+        note_signal(tracer, handle, commit_arrivals(tracer, commit))
+    else:
+        tracer.ledger.loose(ref.array, commit.loc)
+    if bind is not None:
+        bind(commit)
+    else:
+        tracer.scope.commits.append(commit)
+
+
+def close_group(tracer: Tracer) -> None:
+    """Emits wgmma.commit_group."""
+    tracer.emit(ops.WgmmaCommit(caller()))
+    tracer.scope.group_open = False
+
+
+def commit_arrivals(tracer: Tracer, commit: Commit) -> Arrivals:
+    """What one commit by every warpgroup of the role causes."""
+    role = tracer.role.role
+    leaders = tracer.all_active(role)
+    leaders &= (np.arange(role.agent_threads) == 0)[None, None, :]
+    size = tracer.kernel.cluster_size
+    if commit.mask is None:
+        return count_arrivals(role, size, leaders, 1, commit.ref.cta)
+    targets = [t for t in range(size) if commit.mask >> t & 1]
+    total = count_arrivals(role, size, leaders, 1, exprs.const(targets[0]))
+    for target in targets[1:]:
+        total = total + count_arrivals(role, size, leaders, 1, exprs.const(target))
+    return total
+
+
+def fire(commit: Commit, index: exprs.Expr | None = None, published: bool = True) -> ops.Elect:
+    """The arrival of a retired commit, by one lane of the warpgroup; `index` replaces the barrier's index.
+
+    A remote arrive after nothing but wgmma reads is "relaxed": it has nothing of its own to publish, and a release at cluster scope costs a
+    quarter of a GEMM's speed. `published`: the body also touched the slot with ordinary accesses, so it must release.
+    """
+    body = ops.Block()
+    at = commit.ref.index if index is None else index
+    ctas = [commit.ref.cta] if commit.mask is None else [exprs.const(t) for t in range(commit.mask.bit_length()) if commit.mask >> t & 1]
+    for cta in ctas:
+        sem = "relaxed" if cta is not None and not published else "release"
+        body.ops.append(ops.MbarArrive(commit.loc, memory.BarrierRef(commit.ref.array, at, cta), exprs.const(1), sem))
+    return ops.Elect(commit.loc, "warpgroup", body)
+
+
+def wgmma_wait(tracer: Tracer, pending: int) -> None:
+    """See `Context.wgmma_wait`."""
+    if not isinstance(pending, int) or not 0 <= pending <= 7:
+        raise TraceError(f"wgmma_wait takes the number of groups that may still be running, 0..7, got {pending!r}", caller())
+    tracer.emit(ops.WgmmaWait(caller(), pending))
+    commits = tracer.scope.commits
+    while len(commits) > pending:
+        tracer.emit(fire(commits.pop(0)))

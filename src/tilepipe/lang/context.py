@@ -1,0 +1,340 @@
+"""`ctx`: everything a kernel can do, one short method each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import dtypes, exprs, memory, ops
+from tilepipe.ir.location import caller
+from tilepipe.ir.program import WARPGROUP, Role
+from tilepipe.lang import async_ops, control
+from tilepipe.lang import memory as mem
+from tilepipe.lang import values as val
+from tilepipe.lang.fragments import Fragment, FragmentValue
+from tilepipe.lang.tracer import RoleState, Tracer
+
+
+class Context:
+    """What a kernel function gets first. Shapes, lanes and loop indices are traced; everything else is Python."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer = tracer
+
+    # -- roles --------------------------------------------------------------------------------------------------------
+
+    def role(
+        self, name: str, *, warps: int | None = None, warpgroups: int | None = None, registers: int | None = None
+    ) -> Callable[[Callable[[], object]], None]:
+        """Decorator: traces a function without arguments as the body of a role of `warps`, or of `warpgroups`.
+
+        Args:
+            name: unique in the kernel; used in every message.
+            warps: warps that run the body, each on its own.
+            warpgroups: groups of 4 warps that run it together (wgmma, fragments, `per_warp`).
+            registers: for setmaxnreg: a multiple of 8 in 24..256; roles that share a warpgroup must agree.
+
+        Raises:
+            TraceError: a role inside a role, a name used twice, neither or both of warps and warpgroups.
+        """
+        if (warps is None) == (warpgroups is None):
+            raise TraceError(f"role '{name}': give either warps= or warpgroups=", caller())
+        count = warps if warpgroups is None else 4 * warpgroups
+        if not isinstance(count, int) or count < 1:
+            raise TraceError(f"role '{name}' needs at least one warp, got {count!r}", caller())
+        if self.tracer.scope.role is not None:
+            raise TraceError(f"role '{name}' is declared inside role '{self.tracer.role.name}'; roles stand beside each other", caller())
+        if any(r.name == name for r in self.tracer.kernel.roles):
+            raise TraceError(f"there are two roles named '{name}'", caller())
+        role = Role(name, count, warpgroups is not None, registers, ops.Block(), caller())
+
+        def trace(body: Callable[[], object]) -> None:
+            state = RoleState(role)
+            self.tracer.kernel.roles.append(role)
+            with self.tracer.open("role", role.body, active=self.tracer.all_active(role), role=state):
+                result = body()
+            if result is not None:
+                raise TraceError(f"role '{name}' returns {result!r}; a role returns nothing", role.loc)
+            role.body.ops[:0] = state.prologue.ops
+
+        return trace
+
+    # -- control ------------------------------------------------------------------------------------------------------
+
+    def range(self, *bounds: object) -> control.Range:
+        """`range(stop)`, `range(start, stop)` or `range(start, stop, step)` as one traced loop; bounds may be traced, step is positive."""
+        if not 1 <= len(bounds) <= 3:
+            raise TraceError(f"ctx.range takes 1 to 3 arguments, got {len(bounds)}", caller())
+        start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
+        return control.Range(self.tracer, start, stop, bounds[2] if len(bounds) == 3 else 1)
+
+    def when(self, cond: object) -> AbstractContextManager[None]:
+        """`with ctx.when(cond):` branches; a condition that varies by lane masks lanes."""
+        return control.branch(self.tracer, cond)
+
+    def otherwise(self) -> AbstractContextManager[None]:
+        """`with ctx.otherwise():` directly behind a `when` block: its other side."""
+        return control.otherwise(self.tracer)
+
+    def elect_one(self, scope: str = "warp") -> AbstractContextManager[None]:
+        """`with ctx.elect_one():` one lane of each warp; "warpgroup", "role": one lane of that group's first warp."""
+        return control.elect(self.tracer, scope)
+
+    def per_warp(self) -> AbstractContextManager[val.Value]:
+        """`with ctx.per_warp() as w:` each warp of the warpgroup on its own; w is 0..3."""
+        return control.per_warp(self.tracer)
+
+    # -- scalars ------------------------------------------------------------------------------------------------------
+
+    def _special(self, name: str) -> val.Value:
+        if name not in ("cta_rank", "cluster_id", "num_clusters", "block_id"):
+            _ = self.tracer.role
+        return self.tracer.value(exprs.Special(dtypes.int32, exprs.SPECIALS[name], True, name=name))
+
+    @property
+    def lane(self) -> val.Value:
+        """0..31."""
+        return self._special("lane")
+
+    @property
+    def warp(self) -> val.Value:
+        """The warp's number in the role."""
+        return self._special("warp")
+
+    @property
+    def thread(self) -> val.Value:
+        """The thread's number in the role."""
+        return self._special("thread")
+
+    @property
+    def warpgroup_rank(self) -> val.Value:
+        """The warpgroup's number in the role."""
+        return self._special("warpgroup")
+
+    @property
+    def cta_rank(self) -> val.Value:
+        """The CTA's rank in its cluster."""
+        return self._special("cta_rank")
+
+    @property
+    def cluster_id(self) -> val.Value:
+        """The cluster's number in the grid."""
+        return self._special("cluster_id")
+
+    @property
+    def num_clusters(self) -> val.Value:
+        """Clusters in the grid."""
+        return self._special("num_clusters")
+
+    @property
+    def block_id(self) -> val.Value:
+        """The CTA's number in the grid."""
+        return self._special("block_id")
+
+    @property
+    def cluster_size(self) -> int:
+        """CTAs of a cluster (static)."""
+        return self.tracer.kernel.cluster_size
+
+    def var(self, init: object, dtype: object = None) -> control.Var:
+        """A scalar that changes in place, in the current role."""
+        name = self._variable_name()
+        return control.Var(self.tracer, init, dtype, name)
+
+    def _variable_name(self) -> str:
+        """The name on the left of `x = ctx.var(...)`, when the line is that plain."""
+        left = caller().source.split("=", 1)[0].strip()
+        return left if left.isidentifier() else "var"
+
+    def ceil_div(self, a: object, b: object) -> Any:
+        """(a + b - 1) // b; a Python int when both are."""
+        if isinstance(a, int) and isinstance(b, int):
+            return -(-a // b)
+        return (self._value(a) + (b - 1 if isinstance(b, int) else self._value(b) - 1)) // b
+
+    def min(self, a: object, b: object) -> val.Value:
+        """The smaller of two scalars."""
+        return val.binary(self.tracer, "min", a, b)
+
+    def max(self, a: object, b: object) -> val.Value:
+        """The larger of two scalars."""
+        return val.binary(self.tracer, "max", a, b)
+
+    def select(self, cond: object, x: object, y: object) -> val.Value:
+        """x where cond holds, else y; both are evaluated."""
+        return val.select(self.tracer, cond, x, y)
+
+    def let(self, x: object) -> val.Value:
+        """Binds an expression to a name now, so that it is computed once."""
+        return self.tracer.let("t", x)
+
+    def _value(self, x: object) -> val.Value:
+        return self.tracer.value(val.to_expr(self.tracer, x))
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+
+    def smem(
+        self, shape: tuple[int, int], dtype: object, *, count: int = 1, order: str = "row", swizzle: int | None = None, name: str = "smem"
+    ) -> mem.SmemTileArray:
+        """Allocates `count` tiles of (rows, cols) in shared memory, in set-up code.
+
+        Args:
+            order: "row": cols contiguous; "col": rows contiguous.
+            swizzle: 0, 32, 64 or 128 bytes; the widest that divides the contiguous extent unless given.
+
+        Raises:
+            TraceError: in a role; a shape, order or swizzle that no TMA copy or MMA could use.
+        """
+        return mem.allocate(self.tracer, name, count, shape, dtype, order, swizzle)
+
+    def load(self, ref: mem.ElementRef) -> val.Value:
+        """Ordinary load of `tile[r, c]` or `tensor[i, j]`, by every active lane."""
+        return mem.load(self.tracer, ref)
+
+    def store(self, ref: mem.ElementRef | mem.SmemTile, value: object) -> None:
+        """Ordinary store: of a scalar to `tile[r, c]` or `tensor[i, j]`, or of a fragment to a tile of its shape (stmatrix).
+
+        Under `per_warp`, a fragment's tile has the 16 rows for each 64 that belong to the warp.
+        """
+        if isinstance(ref, mem.ElementRef):
+            return mem.store(self.tracer, ref, value)
+        if not isinstance(value, FragmentValue):
+            raise TraceError("a whole tile is stored from a fragment; for one element write `ctx.store(tile[r, c], value)`", caller())
+        rows, cols = value.shape
+        if self.tracer.scope.inside("per_warp"):
+            rows //= 4
+        if ref.shape != (rows, cols):
+            raise TraceError(f"the fragment gives {rows}×{cols} here, the tile is {ref.shape[0]}×{ref.shape[1]}", caller())
+        if ref._owner is not None:
+            ref._owner.touched = True
+        self.tracer.emit(ops.FragmentStore(caller(), ref.ir("stored into"), value.ir()))
+        return None
+
+    def tma_load(
+        self, tensor: mem.GlobalTensor, coords: Sequence[object], tile: mem.SmemTile, mbar: async_ops.Mbar, multicast: object = None
+    ) -> None:
+        """Starts a TMA copy of the tensor's box at `coords` (elements, outermost first) into `tile`; its bytes are credited to `mbar`.
+
+        What lies outside the tensor arrives as zeros and is credited all the same. `multicast`: a mask of CTA ranks; the box lands in each,
+        and each one's `mbar` is credited. One lane only.
+        """
+        async_ops.tma_load(self.tracer, tensor, coords, tile, mbar, multicast)
+
+    def tma_store(self, tensor: mem.GlobalTensor, coords: Sequence[object], tile: mem.SmemTile) -> None:
+        """Starts a TMA copy of `tile` to the tensor at `coords`; what lies outside is dropped. One lane only; see tma_store_commit."""
+        async_ops.tma_store(self.tracer, tensor, coords, tile)
+
+    def tma_store_commit(self) -> None:
+        """Closes the thread's group of TMA stores."""
+        async_ops.require_one_lane(self.tracer, "tma_store_commit")
+        self.tracer.emit(ops.TmaStoreCommit(caller()))
+
+    def tma_store_wait(self, pending: int = 0, *, read: bool = False) -> None:
+        """Waits until at most `pending` of this thread's store groups are unfinished; `read`: have still to read shared memory.
+
+        Groups belong to the thread that committed them: the same elected lane must wait.
+        """
+        async_ops.require_one_lane(self.tracer, "tma_store_wait")
+        if not isinstance(pending, int) or pending < 0:
+            raise TraceError(f"tma_store_wait takes a static number of groups >= 0, got {pending!r}", caller())
+        self.tracer.emit(ops.TmaStoreWait(caller(), pending, read))
+
+    # -- tensor cores -------------------------------------------------------------------------------------------------
+
+    def accumulator(self, shape: tuple[int, int]) -> Fragment:
+        """A float32 fragment (m, n) of each warpgroup: m a multiple of 64, n of 8 up to 256. Undefined until filled."""
+        return Fragment.define(self.tracer, *shape, dtypes.float32, "acc")
+
+    def fragment(self, value: FragmentValue | None = None, *, shape: tuple[int, int] | None = None, dtype: object = "float32") -> Fragment:
+        """A new fragment with the shape, dtype and contents of `value`, or undefined with `shape` and `dtype`."""
+        if value is not None:
+            result = Fragment.define(self.tracer, *value.shape, value.dtype, "frag")
+            result.set(value)
+            return result
+        if shape is None:
+            raise TraceError("ctx.fragment needs a value or a shape", caller())
+        return Fragment.define(self.tracer, *shape, dtypes.dtype(dtype), "frag")
+
+    def mma(self, acc: Fragment, a: mem.SmemTile | Fragment, b: mem.SmemTile) -> None:
+        """acc (m, n) += A (m, k) · B (n, k)ᵀ, asynchronously, in float32. A and B bfloat16 or float16; A may be a fragment.
+
+        The first MMA of a group is preceded by wgmma.fence. `acc` and the tiles are in use until the group has been waited for.
+        """
+        async_ops.mma(self.tracer, acc, a, b)
+
+    def mma_commit(self, mbar: async_ops.Mbar, mask: int | None = None) -> None:
+        """Arrives on `mbar` (in every CTA of `mask`) when all MMAs issued so far have finished.
+
+        Closes the wgmma group; the arrival, one lane for each warpgroup, is made by the `wgmma_wait`, or the consumer's lag, that retires it.
+        """
+        async_ops.mma_commit(self.tracer, mbar, mask)
+
+    def wgmma_commit(self) -> None:
+        """Closes the wgmma group without binding a barrier to it."""
+        async_ops.close_group(self.tracer)
+
+    def wgmma_wait(self, pending: int = 0) -> None:
+        """Waits until at most `pending` groups of this warpgroup are unfinished, and makes the arrivals bound to the finished ones."""
+        async_ops.wgmma_wait(self.tracer, pending)
+
+    # -- synchronisation ----------------------------------------------------------------------------------------------
+
+    def syncwarp(self) -> None:
+        """Converges the active lanes of each warp and orders their shared-memory accesses."""
+        _ = self.tracer.role
+        self.tracer.emit(ops.SyncWarp(caller()))
+
+    def sync_warpgroup(self) -> None:
+        """All 128 threads of the warpgroup meet, at a named barrier of their own."""
+        role = self.tracer.role.role
+        if not role.is_warpgroup:
+            raise TraceError(f"sync_warpgroup needs a role of warpgroups; '{role.name}' is one of warps", caller())
+        bar = self._role_barrier("warpgroup", WARPGROUP, role.agents)
+        rank = None if role.agents == 1 else self._special("warpgroup")._expr
+        self.tracer.emit(ops.NamedSync(caller(), bar, rank))
+
+    def sync_role(self) -> None:
+        """All threads of the role meet, at a named barrier of their own."""
+        role = self.tracer.role.role
+        self.tracer.emit(ops.NamedSync(caller(), self._role_barrier("role", role.threads, 1)))
+
+    def _role_barrier(self, kind: str, threads: int, copies: int) -> memory.NamedBarrier:
+        if self.tracer.scope.inside("elect") or self.tracer.scope.inside("per_warp"):
+            raise TraceError(f"all threads of the {kind} must take part: not inside elect_one or per_warp", caller())
+        name = f"{self.tracer.role.name}.{kind}"
+        for bar in self.tracer.kernel.named_barriers:
+            if bar.name == name:
+                return bar
+        bar = memory.NamedBarrier(name, threads, copies)
+        self.tracer.kernel.named_barriers.append(bar)
+        return bar
+
+    def cluster_arrive(self) -> None:
+        """Arrives at the cluster's barrier (release)."""
+        self.tracer.emit(ops.ClusterArrive(caller()))
+
+    def cluster_wait(self) -> None:
+        """Waits until every thread of the cluster has arrived (acquire)."""
+        self.tracer.emit(ops.ClusterWait(caller()))
+
+    def fence_proxy_async(self) -> None:
+        """Makes this thread's ordinary shared-memory writes visible to TMA and wgmma; before the sync or arrive that hands them over."""
+        _ = self.tracer.role
+        self.tracer.emit(ops.FenceProxyAsync(caller()))
+
+    # -- debugging ----------------------------------------------------------------------------------------------------
+
+    def print(self, format: str, *args: object) -> None:
+        """Prints a line for every active thread; one `{}` in `format` for each argument."""
+        if format.count("{}") != len(args):
+            raise TraceError(f"{format!r} has {format.count('{}')} places for {len(args)} arguments", caller())
+        self.tracer.emit(ops.Print(caller(), format, tuple(val.to_expr(self.tracer, a) for a in args)))
+
+    def assert_(self, cond: object, message: str = "") -> None:
+        """Stops the kernel where `cond` does not hold, in the simulator and on the GPU."""
+        x = val.to_expr(self.tracer, cond)
+        if x.dtype is not dtypes.boolean:
+            raise TraceError(f"ctx.assert_ takes a condition, got a {x.dtype}", caller())
+        self.tracer.emit(ops.Assert(caller(), x, message or caller().source))

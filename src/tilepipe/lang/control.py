@@ -1,0 +1,316 @@
+"""Traced control flow: loops, branches, elected lanes, per-warp code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import dtypes, exprs, ops
+from tilepipe.ir.exprs import Const, Expr, Vary
+from tilepipe.ir.location import caller, is_library_file
+from tilepipe.ir.memory import Variable
+from tilepipe.lang import handles, rebinding
+from tilepipe.lang.arrivals import thread_env
+from tilepipe.lang.evaluate import evaluate
+from tilepipe.lang.tracer import Mask, Scope, Tracer, rebound_message
+from tilepipe.lang.values import Value, binary, require_uniform, to_expr
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+SCOPES = ("warp", "warpgroup", "role")
+
+
+class Range:
+    """What `ctx.range` gives: iterating it traces a loop."""
+
+    def __init__(self, tracer: Tracer, start: object, stop: object, step: object) -> None:
+        self._tracer = tracer
+        self._bounds = start, stop, step
+
+    def __iter__(self) -> Iterator[Value]:
+        return loop(self._tracer, *self._bounds, make=lambda index: (index, (index,)))
+
+    def __len__(self) -> int:
+        raise TraceError("len() of a traced range is not known while tracing", caller())
+
+
+def loop(
+    tracer: Tracer, start: object, stop: object, step: object, make: Callable[[Value], tuple[Any, tuple[object, ...]]], name: str = "i"
+) -> Iterator[Any]:
+    """Traces `for index in range(start, stop, step)`, yielding once what `make(index)` gives (and what of it a target may bind).
+
+    The generator is resumed when the Python body has ended; it then closes the block. If the body changed Python state, it is traced once
+    more, and that trace thrown away, to see whether the change is carried from one iteration to the next.
+    """
+    role = tracer.role
+    bounds = [require_uniform(_integer(to_expr(tracer, x)), "a loop bound") for x in (start, stop, step)]
+    if isinstance(bounds[2], Const) and bounds[2].value <= 0:
+        raise TraceError(f"the step of a traced range must be positive, got {bounds[2].value}", caller())
+    counter = dict(tracer.counter)
+    body = ops.Block()
+    loc = caller()
+    before = rebinding.take(tracer.entry)
+
+    def trace(block: ops.Block) -> Iterator[Any]:
+        index = tracer.local(name, dtypes.int32, nonneg=bounds[0].nonneg)
+        with tracer.open("loop", block, active=tracer.scope.active, role=role) as scope:
+            given, names = make(tracer.value(index))
+            targets.extend((given, *names))
+            try:
+                yield given
+            except GeneratorExit:
+                if sys.exc_info()[0] is GeneratorExit and not tracer.deferred:
+                    tracer.deferred = TraceError(
+                        "a traced loop was left by `break` or `return`: its body is traced once, for all iterations, so there"
+                        " is nothing to leave. Bound the loop, or guard the rest of the body with `ctx.when`.",
+                        loc,
+                    )
+                raise
+        merged.append((index, scope))
+
+    targets: list[object] = []
+    merged: list[tuple[exprs.Local, Scope]] = []
+    yield from trace(body)
+    after = rebinding.take(tracer.entry)
+    index, scope = merged[0]
+    changed = rebinding.changes(before, after, tuple(targets))
+    if changed:
+        yield from _second_pass(tracer, trace, counter, changed, body, after, loc)
+    handles.merge_signals(tracer, scope, _trip_count(bounds))
+    tracer.emit(ops.For(loc, index, *bounds, body))
+
+
+def _second_pass(
+    tracer: Tracer, trace: Callable[[ops.Block], Iterator[Any]], counter: dict[str, int], changed: dict[tuple[Any, ...], Any],
+    body: ops.Block, first: rebinding.Snapshot, loc: Any,
+) -> Iterator[Any]:  # fmt: skip
+    from tilepipe.ir.printer import block_text
+
+    names = {path: rebinding.path_name(path) for path in changed}
+    kept, tracer.counter = dict(tracer.counter), counter
+    tracer.carried = {id(value): names[path] for path, value in changed.items()}
+    again = ops.Block()
+    yield from trace(again)
+    tracer.carried = {}
+    tracer.counter = kept
+    second = rebinding.take(tracer.entry)
+    drifting = [
+        path for path in changed
+        if isinstance(second.state.get(path), int | float | str | bool) and second.state[path] != first.state.get(path)
+    ]  # fmt: skip
+    if drifting or block_text(again) != block_text(body):
+        raise TraceError(rebound_message(", ".join(names[p] for p in drifting or names)), loc)
+
+
+def _trip_count(bounds: list[Expr]) -> int | None:
+    values = [b.value for b in bounds if isinstance(b, Const)]
+    return len(range(*map(int, values))) if len(values) == 3 else None
+
+
+def _integer(x: Expr) -> Expr:
+    if not x.dtype.is_integer:
+        raise TraceError(f"a loop bound must be an integer, got {x.dtype}", caller())
+    return x
+
+
+@contextmanager
+def branch(tracer: Tracer, cond: object) -> Iterator[None]:
+    """`with ctx.when(cond):` traces the body as a branch."""
+    c = to_expr(tracer, cond)
+    if c.dtype is not dtypes.boolean:
+        raise TraceError(f"the condition of ctx.when must be boolean, got {c.dtype}; compare with `!= 0`", caller())
+    parent = tracer.scope
+    tracer.flush_branch()
+    op = ops.If(caller(), c, ops.Block(), ops.Block())
+    with _arm(tracer, op.then, _narrow(tracer, parent, c)) as scope:
+        yield
+    tracer.emit(op)
+    parent.closed_branch = (op, scope, parent.active)
+
+
+@contextmanager
+def otherwise(tracer: Tracer) -> Iterator[None]:
+    """`with ctx.otherwise():` traces the other side of the branch just before it."""
+    parent = tracer.scope
+    pending = parent.closed_branch
+    if pending is None or parent.block.ops[-1] is not pending[0]:
+        raise TraceError("ctx.otherwise() must follow its ctx.when(...) block directly", caller())
+    op, then, _ = pending
+    parent.closed_branch = None
+    active = None if parent.active is None or then.active is None else parent.active & ~then.active
+    with _arm(tracer, op.orelse, active) as scope:
+        yield
+    handles.merge_branch(tracer, op, then, scope)
+
+
+def _narrow(tracer: Tracer, parent: Scope, cond: Expr) -> Mask | None:
+    if parent.active is None or parent.role is None:
+        return None
+    role = parent.role.role
+    value = evaluate(cond, thread_env(role, tracer.kernel.cluster_size))
+    return None if value is None else parent.active & np.broadcast_to(value, parent.active.shape)
+
+
+@contextmanager
+def _arm(tracer: Tracer, block: ops.Block, active: Mask | None) -> Iterator[Scope]:
+    """One side of a branch: Python state must come out of it as it went in."""
+    _refuse_jumps("ctx.when", "the rest of the block would be dropped without a trace of it")
+    before = rebinding.take(tracer.entry)
+    with tracer.open("branch", block, active=active) as scope:
+        yield scope
+    changed = rebinding.changes(before, rebinding.take(tracer.entry))
+    for path, new in changed.items():
+        if rebinding.is_dead(new) or any(rebinding.only_loop_target(f.f_code, str(path[-1])) for f in before.frames):
+            continue
+        name = rebinding.path_name(path)
+        raise TraceError(
+            f"'{name}' is rebound in a branch: both sides are traced, so after it '{name}' would be what the branch made it, taken or not."
+            f" Keep it in a variable of the kernel (`{name} = ctx.var(start)`, then `{name}.set(...)`), or use `ctx.select`.",
+            scope.loc,
+        )
+
+
+def _refuse_jumps(what: str, consequence: str) -> None:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (is_library_file(frame.f_code.co_filename) or frame.f_code.co_filename.endswith("contextlib.py")):
+        frame = frame.f_back
+    jump = rebinding.leaves_block(frame) if frame is not None else None
+    if jump is not None:
+        raise TraceError(
+            f"`{jump[0]}` at line {jump[1]} leaves a `with {what}(...)` block: {consequence}."
+            " Put the rest of the body under `with ctx.otherwise():`.",
+            caller(),
+        )
+
+
+@contextmanager
+def elect(tracer: Tracer, scope: str) -> Iterator[None]:
+    """`with ctx.elect_one():` traces the body as executed by one lane."""
+    if scope not in SCOPES:
+        raise TraceError(f'elect_one takes "warp", "warpgroup" or "role", not {scope!r}', caller())
+    parent = tracer.scope
+    if parent.inside("elect") is not None:
+        raise TraceError("elect_one inside elect_one: one lane is elected already", caller())
+    role = tracer.role.role
+    if scope == "warpgroup" and not role.is_warpgroup:
+        raise TraceError(f'elect_one("warpgroup") needs a role of warpgroups; \'{role.name}\' is one of warps', caller())
+    env = thread_env(role, tracer.kernel.cluster_size)
+    chosen = env["lane"] == 0
+    if scope == "warpgroup":
+        chosen = chosen & (env["warp_in_group"] == 0)
+    if scope == "role":
+        chosen = chosen & (env["warp"] == 0)
+    active = None if parent.active is None else parent.active & chosen
+    _refuse_jumps("ctx.elect_one", "the rest of the block would be dropped without a trace of it")
+    op = ops.Elect(caller(), scope, ops.Block())
+    with tracer.open("elect", op.body, active=active) as inner:
+        yield
+    tracer.emit(op)
+    handles.merge_signals(tracer, inner)
+
+
+@contextmanager
+def per_warp(tracer: Tracer) -> Iterator[Value]:
+    """`with ctx.per_warp() as w:` traces the body as executed by each warp of the warpgroup on its own."""
+    role = tracer.role.role
+    if not role.is_warpgroup:
+        raise TraceError(f"per_warp needs a role of warpgroups; each warp of '{role.name}' runs on its own already", caller())
+    if tracer.scope.inside("per_warp") or tracer.scope.inside("elect"):
+        raise TraceError("per_warp inside per_warp or elect_one", caller())
+    _refuse_jumps("ctx.per_warp", "the rest of the block would be dropped without a trace of it")
+    index = tracer.local("w", dtypes.int32, nonneg=True)
+    op = ops.PerWarp(caller(), index, ops.Block())
+    with tracer.open("per_warp", op.body, active=tracer.scope.active) as inner:
+        yield tracer.value(index)
+    tracer.emit(op)
+    handles.merge_signals(tracer, inner)
+
+
+class Var:
+    """A scalar of the kernel that changes in place: `v.set(x)`, `v[...] = x`, `v += x`. Reading `v.get()` or using it in arithmetic
+    takes its value at that moment."""
+
+    def __init__(self, tracer: Tracer, init: object, dtype: object, name: str) -> None:
+        value = to_expr(tracer, init)
+        if dtype is not None:
+            value = to_expr(tracer, tracer.value(value).to(dtype))
+        self._tracer = tracer
+        self._home = tracer.scope
+        tracer.role  # noqa: B018  # a variable belongs to a role
+        self._var = Variable(tracer.name(name), value.dtype, value.vary)
+        tracer.emit(ops.Define(caller(), self._var, value))
+
+    def get(self) -> Value:
+        """The present value."""
+        self._tracer.check_alive(self._home, "variable", self)
+        local = self._tracer.local(self._var.name + "_now", self._var.dtype, self._var.vary)
+        self._tracer.emit(ops.Read(caller(), local, self._var))
+        return self._tracer.value(local)
+
+    def set(self, value: object) -> None:
+        """Replaces the value."""
+        self._tracer.check_alive(self._home, "variable", self)
+        x = to_expr(self._tracer, self._tracer.value(to_expr(self._tracer, value)).to(self._var.dtype))
+        if x.vary > self._var.vary:
+            by = "lane" if x.vary is Vary.LANE else "warp"
+            raise TraceError(
+                f"variable '{self._var.name}' was created with a value that every thread shares, and is set to one that varies by {by};"
+                f" create it from a value that varies by {by} as well (`ctx.var(ctx.lane * 0)`)",
+                caller(),
+            )
+        self._tracer.emit(ops.Assign(caller(), self._var, x))
+
+    def __setitem__(self, key: object, value: object) -> None:
+        if key is not Ellipsis:
+            raise TraceError("a variable is assigned as `v[...] = x` or `v.set(x)`", caller())
+        self.set(value)
+
+    def __getitem__(self, key: object) -> Value:
+        if key is not Ellipsis:
+            raise TraceError("a variable is read as `v[...]` or `v.get()`", caller())
+        return self.get()
+
+    def __bool__(self) -> bool:
+        return bool(self.get())
+
+    def __iadd__(self, other: object) -> Var:
+        self.set(self.get() + other)
+        return self
+
+    def __isub__(self, other: object) -> Var:
+        self.set(self.get() - other)
+        return self
+
+    def __imul__(self, other: object) -> Var:
+        self.set(self.get() * other)
+        return self
+
+    def __repr__(self) -> str:
+        return f"<variable {self._var.name}: {self._var.dtype}>"
+
+
+def _forward(op: str, swap: bool) -> Callable[[Var, object], Value]:
+    def method(self: Var, other: object) -> Value:
+        other = other.get() if isinstance(other, Var) else other
+        now = self.get()
+        return binary(self._tracer, op, other, now) if swap else binary(self._tracer, op, now, other)
+
+    return method
+
+
+for _op, _names in {
+    "add": ("__add__", "__radd__"), "sub": ("__sub__", "__rsub__"), "mul": ("__mul__", "__rmul__"),
+    "div": ("__truediv__", "__rtruediv__"), "floordiv": ("__floordiv__", "__rfloordiv__"), "mod": ("__mod__", "__rmod__"),
+    "and": ("__and__", "__rand__"), "or": ("__or__", "__ror__"), "xor": ("__xor__", "__rxor__"),
+    "shl": ("__lshift__", "__rlshift__"), "shr": ("__rshift__", "__rrshift__"),
+    "eq": ("__eq__",), "ne": ("__ne__",), "lt": ("__lt__",), "le": ("__le__",), "gt": ("__gt__",), "ge": ("__ge__",),
+}.items():  # fmt: skip
+    for _position, _name in enumerate(_names):
+        setattr(Var, _name, _forward(_op, swap=_position == 1))
+

@@ -1,0 +1,45 @@
+"""Static evaluation of expressions that depend on nothing but constants, lanes, warps and CTA ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.ir import exprs as e
+from tilepipe.ir.exprs import Expr
+
+IntArray = npt.NDArray[Any]
+
+BINARY: dict[str, Any] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "floordiv": np.floor_divide,
+    "mod": np.mod, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift, "eq": np.equal, "ne": np.not_equal,
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+}  # fmt: skip
+
+
+def evaluate(x: Expr, env: Mapping[str, IntArray]) -> IntArray | None:
+    """The value of `x` with special registers taken from `env`; None when it depends on anything else."""
+    match x:
+        case e.Const():
+            return np.asarray(x.value)
+        case e.Special():
+            return env.get(x.name)
+        case e.Unary(op=op) if op in ("neg", "not"):
+            a = evaluate(x.a, env)
+            if a is None:
+                return None
+            return np.negative(a) if op == "neg" else np.invert(a)
+        case e.Binary():
+            a, b = evaluate(x.a, env), evaluate(x.b, env)
+            if a is None or b is None:
+                return None
+            result: IntArray = BINARY[x.op](a, b)
+            return result
+        case e.Select():
+            c, a, b = evaluate(x.cond, env), evaluate(x.a, env), evaluate(x.b, env)
+            return None if c is None or a is None or b is None else np.where(c, a, b)
+    return None

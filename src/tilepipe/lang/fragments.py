@@ -1,0 +1,242 @@
+"""Register fragments: wgmma accumulators, A operands, and one-value-a-row vectors, with elementwise arithmetic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import dtypes, exprs, memory, ops
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.exprs import Cast, Expr, FragmentRead
+from tilepipe.ir.location import caller
+from tilepipe.lang.tracer import Scope, Tracer
+from tilepipe.lang.values import Value, binary, to_expr, unary
+
+if TYPE_CHECKING:
+    from tilepipe.lang.memory import SmemTile
+
+
+class FragmentValue:
+    """A fragment-shaped expression: what arithmetic on fragments gives. Used at once, by a fragment's `set`, a store or a reduction."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, tracer: Tracer, expr: Expr, reads: dict[Fragment, int]) -> None:
+        self._tracer = tracer
+        self._expr = expr
+        self._reads = reads
+        self._scope: Scope = tracer.scope
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, cols)."""
+        rows, cols = self._expr.shape
+        return rows, cols
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self._expr.dtype
+
+    def ir(self) -> Expr:
+        """The expression.
+
+        Raises:
+            TraceError: a fragment it reads has been written since: it would now give another value.
+        """
+        self._tracer.check_alive(self._scope, "fragment expression", self)
+        for fragment, version in self._reads.items():
+            if fragment.version != version:
+                raise TraceError(
+                    f"this expression reads '{fragment._ir.name}', which was written after the expression was made; keep the value first"
+                    " with `ctx.fragment(expression)`",
+                    caller(),
+                )
+        return self._expr
+
+    def to(self, dtype: object) -> FragmentValue:
+        """Converted to another dtype, rounding to nearest even."""
+        t = dtypes.dtype(dtype)
+        x = self.ir()
+        return self if t is x.dtype else self._new(Cast(t, x.vary, x.nonneg, x.shape, x.size + 1, x))
+
+    def _dependencies(self) -> dict[Fragment, int]:
+        """The fragments read, each with its version."""
+        return self._reads
+
+    def _new(self, expr: Expr, other: object = None) -> FragmentValue:
+        reads = dict(self._dependencies())
+        if isinstance(other, FragmentValue):
+            reads.update(other._dependencies())
+        return FragmentValue(self._tracer, expr, reads)
+
+    def _binary(self, op: str, other: object, swap: bool = False) -> FragmentValue:
+        a: Value = Value(self._tracer, self.ir())
+        if isinstance(other, FragmentValue):
+            b: object = Value(self._tracer, other.ir())
+        else:
+            b = other
+        result = binary(self._tracer, op, b, a) if swap else binary(self._tracer, op, a, b)
+        return self._new(result._expr, other)
+
+    def __add__(self, o: object) -> FragmentValue:
+        return self._binary("add", o)
+
+    def __radd__(self, o: object) -> FragmentValue:
+        return self._binary("add", o, True)
+
+    def __sub__(self, o: object) -> FragmentValue:
+        return self._binary("sub", o)
+
+    def __rsub__(self, o: object) -> FragmentValue:
+        return self._binary("sub", o, True)
+
+    def __mul__(self, o: object) -> FragmentValue:
+        return self._binary("mul", o)
+
+    def __rmul__(self, o: object) -> FragmentValue:
+        return self._binary("mul", o, True)
+
+    def __truediv__(self, o: object) -> FragmentValue:
+        return self._binary("div", o)
+
+    def __rtruediv__(self, o: object) -> FragmentValue:
+        return self._binary("div", o, True)
+
+    def __neg__(self) -> FragmentValue:
+        return self.apply("neg")
+
+    def maximum(self, other: object) -> FragmentValue:
+        """Elementwise maximum."""
+        return self._binary("max", other)
+
+    def minimum(self, other: object) -> FragmentValue:
+        """Elementwise minimum."""
+        return self._binary("min", other)
+
+    def apply(self, function: str) -> FragmentValue:
+        """A unary function of each element: neg, abs, exp, exp2, log, log2, sqrt, rsqrt, tanh, sin, cos, floor."""
+        return self._new(unary(self._tracer, function, Value(self._tracer, self.ir()))._expr)
+
+    def sum(self) -> Fragment:
+        """The sum of each row, as a new (rows, 1) fragment."""
+        return self._reduce("add")
+
+    def max(self) -> Fragment:
+        """The maximum of each row, as a new (rows, 1) fragment."""
+        return self._reduce("max")
+
+    def _reduce(self, op: str) -> Fragment:
+        x = self.ir()
+        result = Fragment.define(self._tracer, x.shape[0], 1, x.dtype, "row")
+        self._tracer.emit(ops.FragmentReduce(caller(), result._ir, x, op))
+        result.written()
+        return result
+
+    def __bool__(self) -> bool:
+        raise TraceError("the truth of a fragment is not known while tracing", caller())
+
+
+class Fragment(FragmentValue):
+    """A matrix in the registers of one warpgroup (rows a multiple of 64). Changes in place: `f.set(x)`, `f[...] = x`, `f.fill(0)`,
+    `f += x`, `f *= x`."""
+
+    __hash__ = object.__hash__
+
+    def __init__(self, tracer: Tracer, ir: memory.Fragment) -> None:
+        self._ir = ir
+        self.version = 0
+        whole = FragmentRead(ir.dtype, shape=(ir.rows, ir.cols), fragment=ir)
+        super().__init__(tracer, whole, {})
+
+    @classmethod
+    def define(cls, tracer: Tracer, rows: int, cols: int, dtype: DType, name: str) -> Fragment:
+        """Creates a fragment with undefined contents in the current role.
+
+        Raises:
+            TraceError: not in a warpgroup role, or a shape that wgmma's register layout does not have.
+        """
+        role = tracer.role.role
+        if not role.is_warpgroup:
+            raise TraceError(f"fragments live in the registers of a warpgroup; role '{role.name}' needs warpgroups=, not warps=", caller())
+        if rows < 64 or rows % 64 or (cols != 1 and (cols < 8 or cols % 8)):
+            raise TraceError(f"a fragment has a multiple of 64 rows and of 8 columns (or 1 column), got {rows}×{cols}", caller())
+        ir = memory.Fragment(tracer.name(name), dtype, rows, cols, caller())
+        tracer.emit(ops.FragmentDefine(caller(), ir))
+        return cls(tracer, ir)
+
+    def written(self) -> None:
+        """Notes a register write: expressions made before are stale, and wgmma needs a fence."""
+        self.version += 1
+        scope: Scope | None = self._tracer.scope
+        while scope is not None:
+            scope.group_open = False
+            scope = scope.parent
+
+    def ir(self) -> Expr:
+        self._tracer.check_alive(self._scope, "fragment", self)
+        return self._expr
+
+    def _dependencies(self) -> dict[Fragment, int]:
+        return {self: self.version}
+
+    def operand(self) -> memory.Fragment:
+        """The fragment itself, as the operand of an op."""
+        self.ir()
+        return self._ir
+
+    def set(self, value: object, col: int = 0) -> None:
+        """Replaces the fragment (or columns from `col`) by a fragment-shaped value or a scalar, converted to its dtype.
+
+        Raises:
+            TraceError: the shapes do not match.
+        """
+        if isinstance(value, FragmentValue):
+            x = value.to(self.dtype).ir()
+            rows, cols = x.shape
+            if rows != self._ir.rows or col + cols > self._ir.cols or (col == 0 and cols not in (self._ir.cols, 1) and cols % 8):
+                raise TraceError(f"a value of {rows}×{cols} at column {col} does not fit a fragment of {self._ir.rows}×{self._ir.cols}", caller())
+        else:
+            x = to_expr(self._tracer, self._tracer.value(to_expr(self._tracer, value)).to(self.dtype))
+        self.operand()
+        self._tracer.emit(ops.FragmentSet(caller(), self._ir, x, col))
+        self.written()
+
+    def fill(self, value: object) -> None:
+        """Sets every element to a scalar."""
+        self.set(value)
+
+    def cols(self, start: int, count: int) -> FragmentValue:
+        """Columns [start, start + count), both multiples of 8."""
+        if start % 8 or count % 8 or count < 8 or start < 0 or start + count > self._ir.cols:
+            raise TraceError(f"columns [{start}, {start + count}) of a fragment of {self._ir.cols}: need multiples of 8 inside it", caller())
+        return self._new(FragmentRead(self.dtype, shape=(self._ir.rows, count), fragment=self._ir, col=start))
+
+    def load(self, tile: SmemTile) -> None:
+        """Reads a shared tile of the same shape and dtype."""
+        if tile.shape != self.shape or tile.dtype is not self.dtype:
+            raise TraceError(f"cannot load {tile!r} into a fragment of {self._ir.rows}×{self._ir.cols} {self.dtype}", caller())
+        if tile._owner is not None:
+            tile._owner.touched = True
+        self._tracer.emit(ops.FragmentLoad(caller(), self._ir, tile.ir("loaded")))
+        self.written()
+
+    def __setitem__(self, key: object, value: object) -> None:
+        if key is not Ellipsis:
+            raise TraceError("a fragment is assigned as `f[...] = x` or `f.set(x)`", caller())
+        self.set(value)
+
+    def __iadd__(self, other: object) -> Fragment:
+        self.set(self + other)
+        return self
+
+    def __isub__(self, other: object) -> Fragment:
+        self.set(self - other)
+        return self
+
+    def __imul__(self, other: object) -> Fragment:
+        self.set(self * other)
+        return self
+
+    def __repr__(self) -> str:
+        return f"<fragment '{self._ir.name}' {self._ir.rows}×{self._ir.cols} {self.dtype}>"

@@ -1,0 +1,140 @@
+"""Linear handles: a stage that was acquired is released exactly once, in the block it was acquired in.
+
+The tracer sees every path, so this is settled before anything runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilepipe.errors import HandleError
+from tilepipe.ir import ops
+from tilepipe.ir.exprs import Expr
+from tilepipe.ir.location import Loc, caller
+from tilepipe.ir.memory import BarrierArray
+from tilepipe.lang.arrivals import Arrivals
+
+if TYPE_CHECKING:
+    from tilepipe.lang.tracer import Scope, Tracer
+
+
+class Handle:
+    """Base of everything acquired.
+
+    Attributes:
+        array, index: the mbarrier this handle is responsible for signalling; arrivals on it while the handle is held are the handle's.
+        how_to_release: what to tell somebody who forgot.
+    """
+
+    how_to_release = "Call release() on every path, or use it in a with statement."
+
+    def __init__(self, tracer: Tracer, what: str, array: BarrierArray | None = None, index: Expr | None = None) -> None:
+        self._tracer = tracer
+        self.what = what
+        self.array = array
+        self.index_expr = index
+        self.acquired_at: Loc = caller()
+        self.released_at: Loc | None = None
+        self.home: Scope = tracer.scope
+        self.role = tracer.role
+        self.read_by_mma = False
+        self.touched = False  # by ordinary loads or stores
+        self.home.handles.append(self)
+
+    def describe(self) -> str:
+        """"The producer stage of 'inputs' acquired at gemm.py:41"."""
+        return f"the {self.what} acquired at {self.acquired_at.short}"
+
+    def _is_dead(self) -> bool:
+        return self.released_at is not None or self.home.closed
+
+    def check_held(self, use: str = "used") -> None:
+        """Raises HandleError when the handle has been released, or belongs to another role or a closed block."""
+        if self.released_at is not None:
+            raise HandleError(
+                f"{self.describe()} is {use} after its release at {self.released_at.short}. Its slot may already belong to the other side.",
+                caller(),
+            )
+        if self.home.closed:
+            raise HandleError(f"{self.describe()} is {use} outside the block it was acquired in, which has closed", caller())
+
+    def check_releasable(self) -> None:
+        """Raises HandleError when the handle may not be released here."""
+        if self.released_at is not None:
+            raise HandleError(
+                f"{self.describe()} is released twice: first at {self.released_at.short}. One acquire, one release.", caller()
+            )
+        self.check_held("released")
+        if self._tracer.scope is not self.home:
+            raise HandleError(
+                f"{self.describe()} is released in a nested {self._tracer.scope.kind} block: on the other paths, or in other"
+                " iterations, it would be released never or twice. Release it in the block that acquired it.",
+                caller(),
+            )
+
+    def mark_released(self) -> None:
+        """Ends the handle's life."""
+        self._tracer.flush_branch()
+        self.check_releasable()
+        self.home.handles.remove(self)
+        self.released_at = caller()
+
+    @property
+    def signals(self) -> Arrivals | None:
+        """Arrivals made so far for this handle in its own block; None: none."""
+        return self.home.signals.get(self)
+
+
+def owner_of(tracer: Tracer, array: BarrierArray, index: Expr) -> Handle | None:
+    """The held handle of the current role that is responsible for one barrier."""
+    scope: Scope | None = tracer.scope
+    while scope is not None:
+        for handle in scope.handles:
+            if handle.array is array and handle.index_expr is index:
+                return handle
+        scope = scope.parent
+    return None
+
+
+def note_signal(tracer: Tracer, handle: Handle, arrivals: Arrivals) -> None:
+    """Books arrivals for a handle in the current block."""
+    signals = tracer.scope.signals
+    present = signals.get(handle)
+    signals[handle] = arrivals if present is None else present + arrivals
+
+
+def merge_signals(tracer: Tracer, child: Scope, times: int | None = 1) -> None:
+    """Adds what a finished block signalled to the enclosing one; `times`: how often it ran, None if that is not known."""
+    for handle, arrivals in child.signals.items():
+        if handle.home is child or arrivals.none:
+            continue
+        if times is None:
+            raise HandleError(
+                f"{handle.describe()} is signalled inside a loop: once an iteration, not once a stage. Signal it outside the loop.",
+                child.loc,
+            )
+        note_signal(tracer, handle, arrivals * times)
+
+
+def merge_branch(tracer: Tracer, op: ops.If, then: Scope, orelse: Scope | None) -> None:
+    """Adds what a finished branch signalled to the enclosing block."""
+    if then.active is not None:  # which threads take it is known: each arrival counts where it is made
+        merge_signals(tracer, then)
+        if orelse is not None:
+            merge_signals(tracer, orelse)
+        return
+    handles = list(then.signals) + ([h for h in orelse.signals if h not in then.signals] if orelse else [])
+    for handle in handles:
+        if handle.home in (then, orelse):
+            continue
+        a = then.signals.get(handle)
+        b = orelse.signals.get(handle) if orelse else None
+        if (a is None or a.none) and (b is None or b.none):
+            continue
+        if a is None or b is None or not a.same(b):
+            raise HandleError(
+                f"{handle.describe()} is signalled on some paths only: the branch at {op.loc.short} arrives and the other does not"
+                " (or arrives differently). A phase needs its arrivals on every path.",
+                op.loc,
+            )
+        note_signal(tracer, handle, a)

@@ -1,0 +1,235 @@
+"""Views of memory: shared-memory tiles and arrays of them, global tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import dtypes, exprs, memory, ops
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.exprs import Const, Expr
+from tilepipe.ir.location import caller
+from tilepipe.lang.tensor_map import SWIZZLES, default_swizzle
+from tilepipe.lang.tracer import Scope, Tracer
+from tilepipe.lang.values import Value, binary, require_uniform, to_expr
+
+if TYPE_CHECKING:
+    from tilepipe.lang.handles import Handle
+
+
+class SmemTile:
+    """A rectangle of shared memory, (rows, cols) elements: the destination of a TMA load, an operand of an MMA, the source of a store.
+
+    `tile.part(row, col, rows, cols)`, `tile.rows_at(...)` narrow it; `tile[r, c]` addresses one element for `ctx.load` / `ctx.store`.
+    """
+
+    def __init__(self, tracer: Tracer, tile: memory.Tile, owner: Handle | None = None) -> None:
+        self._tracer = tracer
+        self._tile = tile
+        self._owner = owner
+        self._scope: Scope = tracer.scope
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, cols), elements."""
+        return (self._tile.rows, self._tile.cols)
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self._tile.buffer.dtype
+
+    @property
+    def order(self) -> str:
+        """"row" when cols are contiguous, "col" when rows are."""
+        return self._tile.buffer.order
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rectangle: what a TMA copy into it credits."""
+        return self._tile.nbytes
+
+    def _is_dead(self) -> bool:
+        return self._scope.closed or (self._owner is not None and self._owner._is_dead())
+
+    def ir(self, use: str) -> memory.Tile:
+        """The operand; raises when the stage it belongs to has been released or its block has closed."""
+        if self._owner is not None:
+            self._owner.check_held(use)
+        self._tracer.check_alive(self._scope, "tile", self)
+        return self._tile
+
+    def part(self, row: object = 0, col: object = 0, rows: int | None = None, cols: int | None = None) -> SmemTile:
+        """The rectangle of (rows, cols) from (row, col). Offsets may be traced; extents are static.
+
+        Raises:
+            TraceError: a constant rectangle leaves the tile, or an extent is not positive.
+        """
+        t = self.ir("narrowed")
+        height, width = t.rows if rows is None else rows, t.cols if cols is None else cols
+        r, c = to_expr(self._tracer, row), to_expr(self._tracer, col)
+        for what, offset, extent, limit in (("rows", r, height, t.rows), ("cols", c, width, t.cols)):
+            start = offset.value if isinstance(offset, Const) else 0
+            if extent < 1 or start < 0 or start + extent > limit:
+                raise TraceError(f"{what} [{start}, {start + extent}) leave a tile of {t.rows}×{t.cols}", caller())
+        part = memory.Tile(
+            t.buffer, t.index, self._sum(t.row, r), self._sum(t.col, c), height, width, t.cta
+        )  # fmt: skip
+        return SmemTile(self._tracer, part, self._owner)
+
+    def rows(self, start: object, count: int) -> SmemTile:
+        """Rows [start, start + count)."""
+        return self.part(row=start, rows=count)
+
+    def cols(self, start: object, count: int) -> SmemTile:
+        """Columns [start, start + count)."""
+        return self.part(col=start, cols=count)
+
+    def on(self, cta: object) -> SmemTile:
+        """The same rectangle in the shared memory of another CTA of the cluster, for ordinary loads and stores."""
+        t = self.ir("addressed")
+        c = to_expr(self._tracer, cta)
+        return SmemTile(self._tracer, memory.Tile(t.buffer, t.index, t.row, t.col, t.rows, t.cols, c), self._owner)
+
+    def _sum(self, a: Expr, b: Expr) -> Expr:
+        return to_expr(self._tracer, binary(self._tracer, "add", Value(self._tracer, a), Value(self._tracer, b)))
+
+    def __getitem__(self, index: object) -> ElementRef:
+        return element(self._tracer, self, index)
+
+    def __repr__(self) -> str:
+        t = self._tile
+        return f"<tile of '{t.buffer.name}' {t.rows}×{t.cols} {t.buffer.dtype}>"
+
+
+class ElementRef:
+    """One element, to be read by `ctx.load` or written by `ctx.store`."""
+
+    def __init__(self, ir: memory.Element, dtype: DType, owner: Handle | None) -> None:
+        self.ir = ir
+        self.dtype = dtype
+        self.owner = owner
+
+
+def element(tracer: Tracer, base: SmemTile | GlobalTensor, index: object) -> ElementRef:
+    """`base[i, j]`."""
+    parts = index if isinstance(index, tuple) else (index,)
+    rank = 2 if isinstance(base, SmemTile) else base.rank
+    if len(parts) != rank:
+        raise TraceError(f"{base!r} takes {rank} indices, got {len(parts)}", caller())
+    xs = tuple(to_expr(tracer, p) for p in parts)
+    for x in xs:
+        if not x.dtype.is_integer:
+            raise TraceError(f"an index must be an integer, got {x.dtype}", caller())
+    if isinstance(base, GlobalTensor):
+        return ElementRef(memory.Element(base.param, xs), base.dtype, None)
+    for x, extent in zip(xs, base.shape, strict=True):
+        if isinstance(x, Const) and not 0 <= x.value < extent:
+            raise TraceError(f"index {x.value} is outside a tile of {base.shape[0]}×{base.shape[1]}", caller())
+    return ElementRef(memory.Element(base.ir("addressed"), xs), base.dtype, base._owner)
+
+
+class SmemTileArray:
+    """`len(self)` tiles of (rows, cols) in shared memory, one after the other; `self[i]` is tile i (i may be traced)."""
+
+    def __init__(self, tracer: Tracer, buffer: memory.SmemBuffer) -> None:
+        self._tracer = tracer
+        self.buffer = buffer
+
+    def __len__(self) -> int:
+        return self.buffer.count
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of one tile."""
+        return self.buffer.tile_bytes
+
+    def __getitem__(self, index: object) -> SmemTile:
+        return self.tile(index)
+
+    def tile(self, index: object, owner: Handle | None = None) -> SmemTile:
+        """Tile `index`; `owner`: the stage handle with whose release the view ends."""
+        i = require_uniform(to_expr(self._tracer, index), "the index of a tile", exprs.Vary.WARP)
+        if isinstance(i, Const) and not 0 <= i.value < self.buffer.count:
+            raise TraceError(f"tile {i.value} of '{self.buffer.name}', which has {self.buffer.count}", caller())
+        zero = exprs.const(0)
+        return SmemTile(
+            self._tracer, memory.Tile(self.buffer, i, zero, zero, self.buffer.rows, self.buffer.cols), owner
+        )
+
+    def __repr__(self) -> str:
+        b = self.buffer
+        return f"<{b.count} tiles '{b.name}' {b.rows}×{b.cols} {b.dtype}>"
+
+
+def allocate(
+    tracer: Tracer, name: str, count: int, shape: tuple[int, int], dtype: object, order: str, swizzle: int | None
+) -> SmemTileArray:
+    """Allocates `count` tiles in shared memory. See `Context.smem`."""
+    if tracer.scope.role is not None:
+        raise TraceError("shared memory is allocated in set-up code, outside roles: the layout is fixed before roles start", caller())
+    t = dtypes.dtype(dtype)
+    if len(shape) != 2 or any(not isinstance(x, int) or x < 1 for x in (*shape, count)):
+        raise TraceError(f"a shared tile needs a static shape (rows, cols) >= 1 and a count >= 1, got {shape} × {count}", caller())
+    if order not in ("row", "col"):
+        raise TraceError(f'order must be "row" or "col", got {order!r}', caller())
+    contiguous = shape[1] if order == "row" else shape[0]
+    if swizzle is None:
+        swizzle = default_swizzle(contiguous, t)
+    if swizzle not in SWIZZLES or (swizzle and contiguous * t.nbytes % swizzle):
+        raise TraceError(f"swizzle {swizzle}: must be one of {SWIZZLES} and divide a row of {contiguous * t.nbytes} bytes", caller())
+    lines = shape[0] if order == "row" else shape[1]
+    if swizzle and lines % 8:
+        raise TraceError(f"a swizzled tile repeats every 8 lines; {lines} lines are not a multiple of 8. Pass swizzle=0.", caller())
+    align = 8 * swizzle if swizzle else 128
+    buffer = memory.SmemBuffer(tracer.name(name), t, count, *shape, order, swizzle, align, loc=caller())
+    if count > 1 and buffer.tile_bytes % align:
+        raise TraceError(f"tiles of {buffer.tile_bytes} bytes would leave the {align}-byte alignment of their swizzle", caller())
+    tracer.kernel.buffers.append(buffer)
+    return SmemTileArray(tracer, buffer)
+
+
+class GlobalTensor:
+    """A tensor argument inside a kernel: `a.shape[i]` is traced; `a.dtype`, `a.rank`, `a.order`, `a.box` are static.
+
+    `a[i, j]` addresses one element for `ctx.load` and `ctx.store`.
+    """
+
+    def __init__(self, tracer: Tracer, param: memory.TensorParam) -> None:
+        self._tracer = tracer
+        self.param = param
+        self.dtype = param.dtype
+        self.rank = param.rank
+        self.order = param.order
+        self.box = param.box
+        self.swizzle = param.swizzle
+        root = tracer.scope
+        self.shape = tuple(
+            Value(tracer, exprs.Param(dtypes.int32, nonneg=True, name=param.name, axis=i), root) for i in range(param.rank)
+        )
+
+    def __getitem__(self, index: object) -> ElementRef:
+        return element(self._tracer, self, index)
+
+    def __repr__(self) -> str:
+        return f"<tensor '{self.param.name}' {self.rank}-d {self.dtype}>"
+
+
+def load(tracer: Tracer, ref: ElementRef) -> Value:
+    """Ordinary load of one element."""
+    if ref.owner is not None:
+        ref.owner.check_held()
+        ref.owner.touched = True
+    vary = max((i.vary for i in ref.ir.index), default=exprs.Vary.UNIFORM)
+    local = tracer.local("v", ref.dtype, vary)
+    tracer.emit(ops.Load(caller(), local, ref.ir))
+    return tracer.value(local)
+
+
+def store(tracer: Tracer, ref: ElementRef, value: object) -> None:
+    """Ordinary store of one element, converted to the element's dtype."""
+    if ref.owner is not None:
+        ref.owner.check_held()
+        ref.owner.touched = True
+    x = to_expr(tracer, tracer.value(to_expr(tracer, value)).to(ref.dtype))
+    tracer.emit(ops.Store(caller(), ref.ir, x))

@@ -1,0 +1,162 @@
+"""Tensor maps: a global tensor, and the box of it that one TMA copy moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilepipe.errors import BindError
+from tilepipe.ir import dtypes
+from tilepipe.ir.dtypes import DType
+
+SWIZZLES = (0, 32, 64, 128)
+MAX_BOX = 256  # PTX ISA / cuTensorMapEncodeTiled: boxDim[i] <= 256
+MAX_RANK = 5
+ALIGNMENT = 16  # bytes: global address, global strides and the inner box row
+
+
+def default_swizzle(contiguous: int, dtype: DType) -> int:
+    """The widest swizzle (bytes) whose span divides `contiguous` elements; 0 below 32 bytes."""
+    nbytes = contiguous * dtype.nbytes
+    return next((s for s in (128, 64, 32) if nbytes % s == 0), 0)
+
+
+@dataclass(frozen=True, eq=False)
+class TensorMap:
+    """What a kernel is traced for (`dtype`, `rank`, `order`, `box`, `swizzle`), and the array it runs on.
+
+    Attributes:
+        order: "row" when the last dimension is contiguous in memory, "col" when the one before it is.
+        box: extent of one TMA copy in elements, outermost first; None: no TMA, ordinary loads and stores only.
+        swizzle: 0, 32, 64 or 128 bytes; how the copy permutes 16-byte chunks in shared memory.
+        array: the data, in its logical shape.
+    """
+
+    dtype: DType
+    rank: int
+    order: str = "row"
+    box: tuple[int, ...] | None = None
+    swizzle: int = 0
+    array: Any = field(default=None, repr=False)
+
+    @property
+    def static(self) -> tuple[object, ...]:
+        """What a trace depends on."""
+        return (self.dtype, self.rank, self.order, self.box, self.swizzle)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the array, in elements."""
+        return tuple(self.array.shape)
+
+
+def array_dtype(array: Any) -> DType:
+    """The element type of a NumPy or DLPack-style array (`torch.bfloat16` by its name).
+
+    Raises:
+        BindError: it has none, or one that tilepipe does not know.
+    """
+    raw = getattr(array, "dtype", None)
+    if raw is None:
+        raise BindError(f"expected an array, got {type(array).__name__}")
+    if isinstance(raw, np.dtype):
+        return dtypes.dtype(raw)
+    return dtypes.dtype(str(raw).removeprefix("torch."))
+
+
+def byte_strides(array: Any) -> tuple[int, ...]:
+    """Strides in bytes, of a NumPy or torch array."""
+    if isinstance(array, np.ndarray):
+        return tuple(array.strides)
+    size = array_dtype(array).nbytes
+    return tuple(s * size for s in array.stride())
+
+
+def array_order(array: Any) -> str:
+    """"row" or "col": which of the last two dimensions is contiguous.
+
+    Raises:
+        BindError: neither is.
+    """
+    size = array_dtype(array).nbytes
+    strides = byte_strides(array)
+    shape = tuple(array.shape)
+    if strides[-1] == size or shape[-1] == 1:
+        return "row"
+    if len(strides) > 1 and (strides[-2] == size or shape[-2] == 1):
+        return "col"
+    raise BindError(
+        f"an array of shape {shape} with strides {strides} bytes is contiguous in neither of its last two dimensions;"
+        " TMA needs one with a stride of one element. Make a contiguous copy."
+    )
+
+
+def tensor_map(array: Any, box: tuple[int, ...] | None = None, swizzle: int | None = None, order: str | None = None) -> TensorMap:
+    """Describes `array` for TMA (with a `box`) or for ordinary loads and stores (without).
+
+    Args:
+        array: NumPy array (or a CUDA tensor) of rank 1..5, one of whose last two dimensions is contiguous.
+        box: elements of one copy, outermost first, at most 256 each (a contiguous extent wider than the swizzle span is copied
+            in panels).
+        swizzle: bytes; the widest that divides the box's contiguous extent unless given.
+        order: "row" or "col", for arrays where both would do; found from the strides unless given.
+
+    Raises:
+        BindError: a rule of cuTensorMapEncodeTiled is broken; the message names it.
+    """
+    dtype = array_dtype(array)
+    rank = len(array.shape)
+    if not 1 <= rank <= MAX_RANK:
+        raise BindError(f"a tensor map has 1..{MAX_RANK} dimensions, the array has {rank}")
+    order = order or array_order(array)
+    if box is None:
+        return TensorMap(dtype, rank, order, None, 0, array)
+    _check_box(box, rank, dtype)
+    contiguous = box[-1] if order == "row" else box[-2]
+    if swizzle is None:
+        swizzle = default_swizzle(contiguous, dtype)
+    if swizzle not in SWIZZLES:
+        raise BindError(f"swizzle must be one of {SWIZZLES} bytes, got {swizzle}")
+    if contiguous * dtype.nbytes % (swizzle or ALIGNMENT):
+        raise BindError(
+            f"box {box}: a row of {contiguous} {dtype} is {contiguous * dtype.nbytes} bytes, not a multiple of"
+            f" {swizzle or ALIGNMENT} ({'the swizzle span' if swizzle else 'TMA moves 16-byte units'})"
+        )
+    _check_array(array, dtype, order)
+    return TensorMap(dtype, rank, order, tuple(box), swizzle, array)
+
+
+def _check_box(box: tuple[int, ...], rank: int, dtype: DType) -> None:
+    if len(box) != rank:
+        raise BindError(f"box {box} has {len(box)} dimensions, the array {rank}")
+    for extent in box:
+        if not isinstance(extent, int) or not 1 <= extent <= MAX_BOX:
+            raise BindError(f"box {tuple(box)}: each extent must be an integer in 1..{MAX_BOX}, got {extent!r}")
+    if dtype.kind == "bool" or dtype.bits > 64:
+        raise BindError(f"TMA does not move {dtype}")
+
+
+def _check_array(array: Any, dtype: DType, order: str) -> None:
+    shape = tuple(array.shape)
+    if any(extent < 1 for extent in shape):
+        raise BindError(f"a tensor map needs every extent >= 1, the array's shape is {shape}")
+    if any(extent > 2**32 for extent in shape):
+        raise BindError(f"a tensor map's extents are at most 2^32, the array's shape is {shape}")
+    strides = byte_strides(array)
+    inner = len(shape) - (1 if order == "row" else 2)
+    if shape[inner] > 1 and strides[inner] != dtype.nbytes:
+        raise BindError(f"order '{order}' needs dimension {inner} contiguous, but its stride is {strides[inner]} bytes")
+    for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
+        if axis == inner or extent == 1:
+            continue
+        if stride % ALIGNMENT or not 0 < stride < 2**40:
+            raise BindError(
+                f"TMA needs strides that are positive multiples of {ALIGNMENT} bytes below 2^40; dimension {axis} of an array of shape"
+                f" {shape} {dtype} has a stride of {stride} bytes. Pad the rows to a multiple of {ALIGNMENT // dtype.nbytes}"
+                f" elements (ops.matmul does that for you)."
+            )
+    address = array.ctypes.data if isinstance(array, np.ndarray) else array.data_ptr()
+    if not isinstance(array, np.ndarray) and address % ALIGNMENT:
+        raise BindError(f"TMA needs the array to start at a multiple of {ALIGNMENT} bytes; it starts at {address:#x}")

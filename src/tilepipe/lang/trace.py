@@ -1,0 +1,72 @@
+"""Tracing a kernel function: its arguments become parameters, its statements a `Kernel`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import dtypes, memory, ops
+from tilepipe.ir.chip import Chip
+from tilepipe.ir.exprs import Param
+from tilepipe.ir.finish import finish
+from tilepipe.ir.location import Loc
+from tilepipe.ir.program import Kernel
+from tilepipe.lang.arrivals import Ledger
+from tilepipe.lang.context import Context
+from tilepipe.lang.memory import GlobalTensor
+from tilepipe.lang.tensor_map import TensorMap
+from tilepipe.lang.tracer import Tracer
+
+CLUSTER_RULE = "a cluster is (x,), (x, y) or (x, y, z) positive integers with a product of at most 16"
+
+
+def trace(
+    function: Callable[..., object], args: Mapping[str, TensorMap | int | float], static: Mapping[str, object],
+    cluster: tuple[int, int, int], chip: Chip,
+) -> Kernel:  # fmt: skip
+    """Runs `function(ctx, *args, **static)` once and returns what it means.
+
+    Raises:
+        TraceError: and its subclasses, for whatever cannot be traced.
+        LimitError: the chip has less than the kernel needs.
+    """
+    code = function.__code__
+    kernel = Kernel(function.__name__, Loc(code.co_filename, code.co_firstlineno, code.co_name), cluster=cluster)
+    tracer = Tracer(kernel, Ledger())
+    tracer.entry = sys._getframe()
+    ctx = Context(tracer)
+    operands = [_operand(tracer, name, arg) for name, arg in args.items()]
+    with tracer.open("set-up", kernel.setup):
+        result = _call(function, ctx, operands, static)
+        if kernel.barriers or kernel.cluster_size > 1:
+            tracer.emit(ops.SetupBarrier(kernel.loc))
+    tracer.raise_deferred()
+    if result is not None:
+        raise TraceError(f"kernel '{kernel.name}' returns {result!r}; a kernel returns nothing", kernel.loc)
+    if not kernel.roles:
+        raise TraceError(f"kernel '{kernel.name}' has no role: nothing would run. Put the work under @ctx.role(...).", kernel.loc)
+    tracer.ledger.settle()
+    finish(kernel, chip)
+    return kernel
+
+
+def _call(function: Callable[..., object], ctx: Context, operands: list[object], static: Mapping[str, object]) -> object:
+    try:
+        return function(ctx, *operands, **static)
+    except UnboundLocalError as error:
+        error.add_note(
+            "An in-place update (`x += ...`) of a name from an enclosing function makes the name local: write `x.set(...)`, or"
+            " `nonlocal x` first."
+        )
+        raise
+
+
+def _operand(tracer: Tracer, name: str, arg: TensorMap | int | float) -> object:
+    if isinstance(arg, TensorMap):
+        tensor = memory.TensorParam(name, arg.dtype, arg.rank, arg.order, arg.box, arg.swizzle)
+        tracer.kernel.params.append(tensor)
+        return GlobalTensor(tracer, tensor)
+    dtype = dtypes.float32 if isinstance(arg, float) else dtypes.int32
+    tracer.kernel.params.append(memory.ScalarParam(name, dtype))
+    return tracer.value(Param(dtype, name=name))

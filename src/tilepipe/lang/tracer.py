@@ -1,0 +1,240 @@
+"""The tracer: open blocks, what belongs to which block, and emission of ops.
+
+A kernel function is executed once. Every traced statement appends an op to the innermost open block. Values, handles and
+tile views remember the block they were made in; when the block closes they die, so that a value of a loop body used after the loop, a handle
+carried round a loop, or anything of one role used in another is an error and not a wrong answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.errors import HandleError, TilepipeError, TraceError
+from tilepipe.ir import dtypes, exprs, ops
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.exprs import Expr, Local, Vary
+from tilepipe.ir.location import Loc, caller
+from tilepipe.ir.memory import Cursor
+from tilepipe.ir.program import Kernel, Role
+from tilepipe.lang import handles
+from tilepipe.lang.values import MAX_EXPRESSION, Value, to_expr
+
+if TYPE_CHECKING:
+    from tilepipe.lang.arrivals import Arrivals, Ledger
+    from tilepipe.lang.handles import Handle
+
+Mask = npt.NDArray[np.bool_]
+T = TypeVar("T", bound=ops.Op)
+
+
+@dataclass(eq=False)
+class Scope:
+    """One open block.
+
+    Attributes:
+        active: which threads execute it, [CTA of the cluster, agent of the role, thread of the agent]; None when that is not known
+            while tracing (a branch on data).
+        handles: linear handles acquired here and not yet released.
+        signals: arrivals made here for handles, by handle.
+        group_open: a wgmma group is open and its registers are fenced.
+        commits: barriers bound by `mma_commit` that no `wgmma_wait` of this block has fired yet, oldest first.
+    """
+
+    kind: str
+    block: ops.Block
+    loc: Loc
+    parent: Scope | None = None
+    role: RoleState | None = None
+    active: Mask | None = None
+    closed: bool = False
+    handles: list[Handle] = field(default_factory=list)
+    signals: dict[Handle, Arrivals] = field(default_factory=dict)
+    group_open: bool = False
+    commits: list[Any] = field(default_factory=list)
+    closed_branch: tuple[ops.If, Scope, Mask | None] | None = None  # the last `when` of this block, for `otherwise`
+
+    def inside(self, kind: str) -> Scope | None:
+        """The nearest enclosing scope of that kind, this one included."""
+        scope: Scope | None = self
+        while scope is not None and scope.kind != kind:
+            scope = scope.parent
+        return scope
+
+
+@dataclass(eq=False)
+class RoleState:
+    """What belongs to one role while it is traced."""
+
+    role: Role
+    cursors: dict[object, Cursor] = field(default_factory=dict)
+    prologue: ops.Block = field(default_factory=ops.Block)
+
+    @property
+    def name(self) -> str:
+        return self.role.name
+
+
+class Tracer:
+    """State of one trace. Not shared between threads; `ctx` carries it."""
+
+    def __init__(self, kernel: Kernel, ledger: Ledger) -> None:
+        self.kernel = kernel
+        self.ledger = ledger
+        self.counter: dict[str, int] = {}
+        self.deferred: TilepipeError | None = None
+        self.carried: dict[int, str] = {}  # id of a value rebound in a loop -> its name, while the body is traced again
+        self.entry: FrameType | None = None
+        self.scope = Scope("setup", kernel.setup, kernel.loc)
+
+    # -- names and values ---------------------------------------------------------------------------------------------
+
+    def name(self, base: str) -> str:
+        """A name not used before in this kernel: `base`, `base_1`, ..."""
+        n = self.counter.get(base, 0)
+        self.counter[base] = n + 1
+        return base if n == 0 else f"{base}_{n}"
+
+    def local(self, base: str, dtype: DType = dtypes.int32, vary: Vary = Vary.UNIFORM, nonneg: bool = False) -> Local:
+        """A fresh immutable name."""
+        return Local(dtype, vary, nonneg, name=self.name(base))
+
+    def value(self, expr: Expr, scope: Scope | None = None) -> Value:
+        """Wraps an expression; binds it to a name first when it has grown large."""
+        if expr.size > MAX_EXPRESSION and not expr.shape and self.scope.role is not None:
+            local = self.local("t", expr.dtype, expr.vary, expr.nonneg)
+            self.emit(ops.Let(caller(), local, expr))
+            expr = local
+        return Value(self, expr, scope)
+
+    def use(self, value: Value) -> Expr:
+        """The expression of a value.
+
+        Raises:
+            TraceError: the block or role in which it was made has closed, or it belongs to another kernel.
+        """
+        if value._tracer is not self:
+            raise TraceError("a traced value of one kernel is used in another", caller())
+        self.check_alive(value._scope, "value", value)
+        return value._expr
+
+    def check_alive(self, scope: Scope, what: str, thing: object = None) -> None:
+        """Raises TraceError when `scope`, in which `thing` was made, has closed."""
+        if not scope.closed:
+            return
+        carried = self.carried.get(id(thing))
+        if carried is not None:
+            raise TraceError(rebound_message(carried), scope.loc)
+        if scope.kind == "role" and scope.role is not None:
+            where = f"in role '{scope.role.name}', which has ended"
+        else:
+            where = f"in the {scope.kind} block at {scope.loc.short}, which has closed"
+        raise TraceError(
+            f"this {what} was made {where}; outside it has no meaning. Keep what must survive in `ctx.var(...)`,"
+            " an accumulator or shared memory.",
+            caller(),
+        )
+
+    # -- emission -----------------------------------------------------------------------------------------------------
+
+    def emit(self, op: T) -> T:
+        """Appends an op to the innermost open block."""
+        self.raise_deferred()
+        self.flush_branch()
+        self.scope.block.ops.append(op)
+        return op
+
+    def flush_branch(self) -> None:
+        """Books the signals of a `when` that turned out to have no `otherwise`."""
+        pending = self.scope.closed_branch
+        if pending is not None:
+            self.scope.closed_branch = None
+            handles.merge_branch(self, pending[0], pending[1], None)
+
+    def raise_deferred(self) -> None:
+        """Raises an error that could not be raised where it was noticed (a `break` out of a traced loop)."""
+        if self.deferred is not None:
+            error, self.deferred = self.deferred, None
+            raise error
+
+    def let(self, base: str, x: object) -> Value:
+        """Binds an expression to a name now."""
+        expr = to_expr(self, x)
+        if isinstance(expr, exprs.Const | Local | exprs.Param):
+            return self.value(expr)
+        local = self.local(base, expr.dtype, expr.vary, expr.nonneg)
+        self.emit(ops.Let(caller(), local, expr))
+        return self.value(local)
+
+    # -- scopes -------------------------------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> RoleState:
+        """The role being traced.
+
+        Raises:
+            TraceError: set-up code is being traced.
+        """
+        if self.scope.role is None:
+            raise TraceError(
+                "this belongs in a role: code outside roles runs in all warps and only allocates and initialises."
+                ' Put it in a function under `@ctx.role("name", warps=...)`.',
+                caller(),
+            )
+        return self.scope.role
+
+    @contextmanager
+    def open(self, kind: str, block: ops.Block, *, active: Mask | None = None, role: RoleState | None = None) -> Iterator[Scope]:
+        """Opens a block for the duration of a with statement; checks on a clean exit that no handle is left in it."""
+        parent = self.scope
+        scope = Scope(kind, block, caller(), parent, role or parent.role, active)
+        self.scope = scope
+        clean = False
+        try:
+            yield scope
+            self.flush_branch()
+            clean = True
+        finally:
+            self.scope = parent
+            scope.closed = True
+            parent.group_open = False
+        if clean:
+            self.raise_deferred()
+            self.check_released(scope)
+
+    def check_released(self, scope: Scope) -> None:
+        """Raises HandleError when a handle acquired in `scope` is still held, TraceError when a commit was never waited for."""
+        for handle in scope.handles:
+            raise HandleError(
+                f"{handle.describe()} is still held when the {scope.kind} block ends. {handle.how_to_release}", handle.acquired_at
+            )
+        for commit in scope.commits:
+            raise TraceError(
+                f"mma_commit binds {commit.describe()} to the MMAs before it, but no ctx.wgmma_wait in the same block retires"
+                " them, so the arrival would never be made. Wait in this block, or consume through"
+                " `inputs.consumer(lag=n)`.",
+                commit.loc,
+            )
+
+    def hoist(self, op: ops.Op) -> None:
+        """Adds an op to the top of the role."""
+        self.role.prologue.ops.append(op)
+
+    def all_active(self, role: Role) -> Mask:
+        """Every thread of a role."""
+        return np.ones((self.kernel.cluster_size, role.agents, role.agent_threads), dtype=np.bool_)
+
+
+def rebound_message(name: str) -> str:
+    """What to say of a Python name that a traced loop rebinds."""
+    return (
+        f"'{name}' is rebound in a traced loop and read before that: the body is traced once, so the second iteration would not see"
+        f" the new value. Keep it in a variable of the kernel: `{name} = ctx.var(start)` before the loop,"
+        f" `{name}.set(...)` or `{name} += ...` in it."
+    )

@@ -1,0 +1,318 @@
+"""Traced scalars: the objects that `ctx.range`, shapes, loads and arithmetic give to a kernel."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import dtypes, exprs
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.exprs import Binary, Cast, Const, Expr, Select, Unary, Vary
+from tilepipe.ir.location import caller
+
+if TYPE_CHECKING:
+    from tilepipe.lang.tracer import Scope, Tracer
+
+Scalar = "Value | int | float | bool"
+MAX_EXPRESSION = 24  # nodes; a larger expression in a role is bound to a name, so that sharing it does not copy it
+
+_COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
+_FOLD: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
+    "min": min, "max": max, "and": operator.and_, "or": operator.or_, "xor": operator.xor, "shl": operator.lshift,
+    "shr": operator.rshift, "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
+    "gt": operator.gt, "ge": operator.ge, "div": operator.truediv,
+}  # fmt: skip
+_NONNEG_IF_BOTH = {"add", "mul", "floordiv", "mod", "min", "max", "and", "or", "xor", "shl", "shr", "div"}
+
+
+class Value:
+    """A traced scalar, known when the kernel runs. Immutable; belongs to the block it was made in.
+
+    Arithmetic, comparison and bitwise operators build expressions. Anything that needs the number now (`if`, `and`,
+    `int()`, `range()`, an index of a Python list) raises `TraceError` and says what to write.
+    """
+
+    __slots__ = ("_expr", "_scope", "_tracer")
+    __hash__ = None  # type: ignore[assignment]  # == builds an expression
+
+    def __init__(self, tracer: Tracer, expr: Expr, scope: Scope | None = None) -> None:
+        self._tracer = tracer
+        self._expr = expr
+        self._scope = tracer.scope if scope is None else scope
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self._expr.dtype
+
+    def __repr__(self) -> str:
+        from tilepipe.ir.printer import expr
+
+        return f"<traced {self.dtype} {expr(self._expr)}>"
+
+    def to(self, dtype: object) -> Value:
+        """The value converted to another dtype (round to nearest even; float to integer truncates)."""
+        t = dtypes.dtype(dtype)
+        x = self._tracer.use(self)
+        return self if t is x.dtype else self._tracer.value(Cast(t, x.vary, x.nonneg, x.shape, x.size + 1, x))
+
+    # -- what cannot be traced ----------------------------------------------------------------------------------------
+
+    def __bool__(self) -> NoReturn:
+        raise TraceError(
+            "the truth of a traced value is not known while the kernel is traced: `if`, `while`, `and`, `or`, `not`, `in` and"
+            " `a < b < c` cannot use it. Write `with ctx.when(cond):` / `with ctx.otherwise():`, `ctx.select(cond, x, y)`,"
+            " and `&`, `|`, `~` for and, or, not.",
+            caller(),
+        )
+
+    def _unknown(self, what: str) -> NoReturn:
+        raise TraceError(
+            f"{what} needs a number now, but this is {self!r}, known only when the kernel runs."
+            " Loops over it are `ctx.range(n)`; a tile of a buffer is taken with `buffer[i]`.",
+            caller(),
+        )
+
+    def __int__(self) -> NoReturn:
+        self._unknown("int()")
+
+    def __index__(self) -> NoReturn:
+        self._unknown("an index or range()")
+
+    def __float__(self) -> NoReturn:
+        self._unknown("float()")
+
+    def __len__(self) -> NoReturn:
+        self._unknown("len()")
+
+    def __iter__(self) -> NoReturn:
+        self._unknown("iteration")
+
+    # -- operators ----------------------------------------------------------------------------------------------------
+
+    def _binary(self, op: str, other: object, swap: bool = False) -> Value:
+        return binary(self._tracer, op, other, self) if swap else binary(self._tracer, op, self, other)
+
+    def __add__(self, o: object) -> Value:
+        return self._binary("add", o)
+
+    def __radd__(self, o: object) -> Value:
+        return self._binary("add", o, True)
+
+    def __sub__(self, o: object) -> Value:
+        return self._binary("sub", o)
+
+    def __rsub__(self, o: object) -> Value:
+        return self._binary("sub", o, True)
+
+    def __mul__(self, o: object) -> Value:
+        return self._binary("mul", o)
+
+    def __rmul__(self, o: object) -> Value:
+        return self._binary("mul", o, True)
+
+    def __truediv__(self, o: object) -> Value:
+        return self._binary("div", o)
+
+    def __rtruediv__(self, o: object) -> Value:
+        return self._binary("div", o, True)
+
+    def __floordiv__(self, o: object) -> Value:
+        return self._binary("floordiv", o)
+
+    def __rfloordiv__(self, o: object) -> Value:
+        return self._binary("floordiv", o, True)
+
+    def __mod__(self, o: object) -> Value:
+        return self._binary("mod", o)
+
+    def __rmod__(self, o: object) -> Value:
+        return self._binary("mod", o, True)
+
+    def __and__(self, o: object) -> Value:
+        return self._binary("and", o)
+
+    def __rand__(self, o: object) -> Value:
+        return self._binary("and", o, True)
+
+    def __or__(self, o: object) -> Value:
+        return self._binary("or", o)
+
+    def __ror__(self, o: object) -> Value:
+        return self._binary("or", o, True)
+
+    def __xor__(self, o: object) -> Value:
+        return self._binary("xor", o)
+
+    def __rxor__(self, o: object) -> Value:
+        return self._binary("xor", o, True)
+
+    def __lshift__(self, o: object) -> Value:
+        return self._binary("shl", o)
+
+    def __rlshift__(self, o: object) -> Value:
+        return self._binary("shl", o, True)
+
+    def __rshift__(self, o: object) -> Value:
+        return self._binary("shr", o)
+
+    def __rrshift__(self, o: object) -> Value:
+        return self._binary("shr", o, True)
+
+    def __eq__(self, o: object) -> Value:  # type: ignore[override]
+        return self._binary("eq", o)
+
+    def __ne__(self, o: object) -> Value:  # type: ignore[override]
+        return self._binary("ne", o)
+
+    def __lt__(self, o: object) -> Value:
+        return self._binary("lt", o)
+
+    def __le__(self, o: object) -> Value:
+        return self._binary("le", o)
+
+    def __gt__(self, o: object) -> Value:
+        return self._binary("gt", o)
+
+    def __ge__(self, o: object) -> Value:
+        return self._binary("ge", o)
+
+    def __neg__(self) -> Value:
+        return unary(self._tracer, "neg", self)
+
+    def __invert__(self) -> Value:
+        return unary(self._tracer, "not", self)
+
+
+def to_expr(tracer: Tracer, x: object) -> Expr:
+    """The expression of a traced value or of a Python number.
+
+    Raises:
+        TraceError: `x` is neither, is NaN, or is a traced value whose block has closed.
+    """
+    if isinstance(x, Value):
+        return tracer.use(x)
+    if isinstance(x, bool | int | float):
+        if isinstance(x, int) and not -(2**63) <= x < 2**64:
+            raise TraceError(f"{x} does not fit in 64 bits", caller())
+        return exprs.const(x)
+    item = getattr(x, "item", None)  # NumPy scalars
+    if item is not None and getattr(x, "shape", None) == ():
+        return exprs.const(item())
+    raise TraceError(f"expected a number or a traced value, got {type(x).__name__}: {x!r}", caller())
+
+
+def _broadcast(a: Expr, b: Expr) -> exprs.Shape:
+    if a.shape == b.shape or not b.shape:
+        return a.shape
+    if not a.shape:
+        return b.shape
+    (am, an), (bm, bn) = a.shape, b.shape
+    if am == bm and 1 in (an, bn):
+        return (am, max(an, bn))
+    raise TraceError(f"fragments of shapes {a.shape} and {b.shape} do not broadcast", caller())
+
+
+def _unify(a: Expr, b: Expr, op: str) -> tuple[Expr, Expr]:
+    """Gives two operands one dtype: literals follow the other side, integers meet floats as floats."""
+    if op == "div" and not (a.dtype.is_float or b.dtype.is_float):
+        a, b = _cast(a, dtypes.float32), _cast(b, dtypes.float32)
+    if a.dtype is b.dtype:
+        return a, b
+    if isinstance(b, Const) and (a.dtype.is_float or not b.dtype.is_float):
+        return a, _cast(b, a.dtype)
+    if isinstance(a, Const) and (b.dtype.is_float or not a.dtype.is_float):
+        return _cast(a, b.dtype), b
+    if a.dtype.is_float != b.dtype.is_float:
+        return (a, _cast(b, a.dtype)) if a.dtype.is_float else (_cast(a, b.dtype), b)
+    wide = a.dtype if a.dtype.bits >= b.dtype.bits else b.dtype
+    return _cast(a, wide), _cast(b, wide)
+
+
+def _cast(x: Expr, dtype: DType) -> Expr:
+    if x.dtype is dtype:
+        return x
+    if isinstance(x, Const):
+        value = float(x.value) if dtype.is_float else x.value
+        return Const(dtype, nonneg=value >= 0, value=value)
+    return Cast(dtype, x.vary, x.nonneg, x.shape, x.size + 1, x)
+
+
+def _fold(op: str, a: Const, b: Const) -> Expr | None:
+    try:
+        result = _FOLD[op](a.value, b.value)  # type: ignore[arg-type]
+    except (ArithmeticError, ValueError) as error:
+        raise TraceError(f"{a.value} {op} {b.value}: {error}", caller()) from None
+    if isinstance(result, float) and not math.isfinite(result):
+        return None
+    return Const(dtypes.boolean if op in _COMPARE else a.dtype, nonneg=result >= 0, value=result)
+
+
+def binary(tracer: Tracer, op: str, left: object, right: object) -> Value:
+    """`left op right` as a traced value; folds constants and drops `+ 0` and `* 1`."""
+    a, b = _unify(to_expr(tracer, left), to_expr(tracer, right), op)
+    if op in ("floordiv", "mod", "and", "or", "xor", "shl", "shr") and a.dtype.is_float:
+        raise TraceError(f"'{op}' needs integers, got {a.dtype}", caller())
+    if isinstance(b, Const) and op in ("floordiv", "mod") and b.value == 0:
+        raise TraceError("division by zero", caller())
+    if isinstance(a, Const) and isinstance(b, Const):
+        folded = _fold(op, a, b)
+        if folded is not None:
+            return tracer.value(folded)
+    if isinstance(b, Const) and (op, b.value) in (("add", 0), ("sub", 0), ("mul", 1), ("floordiv", 1)):
+        return tracer.value(a)
+    if isinstance(a, Const) and (op, a.value) in (("add", 0), ("mul", 1)):
+        return tracer.value(b)
+    nonneg = op in _COMPARE or (op in _NONNEG_IF_BOTH and a.nonneg and b.nonneg) or (op == "max" and (a.nonneg or b.nonneg))
+    nonneg = nonneg or (op == "mod" and b.nonneg)
+    dtype = dtypes.boolean if op in _COMPARE else a.dtype
+    size = a.size + b.size + 1
+    return tracer.value(Binary(dtype, max(a.vary, b.vary), nonneg, _broadcast(a, b), size, op, a, b))
+
+
+_FLOAT_ONLY = {"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sin", "cos", "floor"}
+
+
+def unary(tracer: Tracer, op: str, x: object) -> Value:
+    """`op x` as a traced value."""
+    a = to_expr(tracer, x)
+    if op in _FLOAT_ONLY and not a.dtype.is_float:
+        a = _cast(a, dtypes.float32)
+    if op == "not" and a.dtype.is_float:
+        raise TraceError("'~' needs a boolean or an integer", caller())
+    if isinstance(a, Const) and op in ("neg", "abs"):
+        value = -a.value if op == "neg" else abs(a.value)
+        return tracer.value(Const(a.dtype, nonneg=value >= 0, value=value))
+    if isinstance(a, Const) and op == "not" and a.dtype is dtypes.boolean:
+        return tracer.value(exprs.const(not a.value))
+    nonneg = op in ("abs", "exp", "exp2", "sqrt", "rsqrt") or a.dtype is dtypes.boolean
+    return tracer.value(Unary(a.dtype, a.vary, nonneg, a.shape, a.size + 1, op, a))
+
+
+def select(tracer: Tracer, cond: object, x: object, y: object) -> Value:
+    """`x` where `cond`, else `y`."""
+    c = to_expr(tracer, cond)
+    if c.dtype is not dtypes.boolean:
+        raise TraceError(f"the condition of select must be boolean, got {c.dtype}; compare with `!= 0`", caller())
+    a, b = _unify(to_expr(tracer, x), to_expr(tracer, y), "select")
+    if isinstance(c, Const):
+        return tracer.value(a if c.value else b)
+    shape = _broadcast(a, b)
+    vary = max(c.vary, a.vary, b.vary)
+    return tracer.value(Select(a.dtype, vary, a.nonneg and b.nonneg, shape, c.size + a.size + b.size + 1, c, a, b))
+
+
+def require_uniform(x: Expr, what: str, at_most: Vary = Vary.UNIFORM) -> Expr:
+    """`x`, if all threads that execute it agree on it.
+
+    Raises:
+        TraceError: it varies by lane (or by warp).
+    """
+    if x.vary > at_most:
+        by = "lane" if x.vary == Vary.LANE else "warp"
+        raise TraceError(f"{what} must be the same in every thread of a {'warp' if at_most else 'role'}, but varies by {by}", caller())
+    return x

@@ -1,0 +1,273 @@
+"""SharedMemBarrier (a PTX mbarrier), arrays in shared memory, and pointers into them."""
+
+from __future__ import annotations
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import dtypes, exprs, memory, ops
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.location import caller
+from tilepipe.lang import async_ops
+from tilepipe.lang.arrivals import count_arrivals
+from tilepipe.lang.context import Context
+from tilepipe.lang.handles import Handle, note_signal, owner_of
+from tilepipe.lang.memory import ElementRef, SmemTileArray
+from tilepipe.lang.tracer import Tracer
+from tilepipe.lang.values import Value, require_uniform, to_expr
+
+MAX_COUNT = 2**20 - 1  # PTX ISA, mbarrier: expected arrival count 1 .. 2^20 - 1
+BARRIER_BYTES = 8
+
+
+class SharedMemBarrier:
+    """One mbarrier: 8 bytes of shared memory that count arrivals and transaction bytes (PTX ISA, "mbarrier").
+
+    A phase completes when no arrival is pending and the transaction bytes are zero; the next begins at once. In Python the barrier and a
+    pointer to it are one thing: `MbarPtr` is this class.
+    """
+
+    def __init__(self, tracer: Tracer, array: memory.BarrierArray, index: exprs.Expr, handle: Handle | None = None) -> None:
+        self._tracer = tracer
+        self._ref = memory.BarrierRef(array, index)
+        self._handle = handle
+        self._scope = tracer.scope
+
+    @staticmethod
+    def allocate(ctx: Context, count: int = 1, name: str = "barrier") -> SharedMemBarrier:
+        """Allocates and initialises one barrier in set-up code; `count`: arrivals of a phase."""
+        barrier = SMemArray.stack_allocation(ctx, SharedMemBarrier, 1, name=name)[0]
+        if not isinstance(barrier, SharedMemBarrier):
+            raise TypeError("stack_allocation of barriers gives barriers")
+        barrier.init(count)
+        return barrier
+
+    def ref(self) -> memory.BarrierRef:
+        """The operand of an op; raises when the stage it came from has been released."""
+        if self._handle is not None:
+            self._handle.check_held("signalled or waited on")
+        self._tracer.check_alive(self._scope, "barrier")
+        return self._ref
+
+    def _is_dead(self) -> bool:
+        return self._scope.closed or (self._handle is not None and self._handle._is_dead())
+
+    def _at(self, cta: object) -> memory.BarrierRef:
+        ref = self.ref()
+        return memory.BarrierRef(ref.array, ref.index, to_expr(self._tracer, cta))
+
+    def init(self, num_threads: object = 1) -> None:
+        """mbarrier.init: `num_threads` arrivals complete a phase; phase 0 begins. In set-up code the library elects the lane and fences."""
+        count = to_expr(self._tracer, num_threads)
+        if isinstance(count, exprs.Const) and not 1 <= count.value <= MAX_COUNT:
+            raise TraceError(f"an mbarrier's count is 1..{MAX_COUNT}, got {count.value}", caller())
+        init_barriers(self._tracer, self.ref(), count, 1)
+
+    def inval(self) -> None:
+        """mbarrier.inval: ends the barrier's life; it may then be initialised again."""
+        emit_once(self._tracer, ops.MbarInval(caller(), self.ref()))
+
+    def arrive(self) -> None:
+        """One arrival by every active thread of the role."""
+        self._arrive(self.ref(), 1)
+
+    def arrive_cluster(self, cta_id: object, count: object = 1) -> None:
+        """`count` arrivals by every active thread on this barrier's copy in CTA `cta_id` of the cluster."""
+        self._arrive(self._at(cta_id), count)
+
+    def _arrive(self, ref: memory.BarrierRef, count: object) -> None:
+        _ = self._tracer.role
+        n = to_expr(self._tracer, count)
+        self._book(ref, int(n.value) if isinstance(n, exprs.Const) else None)
+        self._tracer.emit(ops.MbarArrive(caller(), ref, n))
+
+    def _book(self, ref: memory.BarrierRef, each: int | None) -> None:
+        handle = owner_of(self._tracer, ref.array, ref.index)
+        if handle is None:
+            self._tracer.ledger.loose(ref.array, caller())
+            return
+        scope = self._tracer.scope
+        arrivals = count_arrivals(self._tracer.role.role, self._tracer.kernel.cluster_size, scope.active, each, ref.cta)
+        note_signal(self._tracer, handle, arrivals)
+
+    def expect_bytes(self, bytes: object) -> None:
+        """mbarrier.arrive.expect_tx: the phase also needs `bytes` more of TMA data; and ONE arrival. One lane only."""
+        self._expect(self.ref(), bytes, arrive=True)
+
+    def expect_bytes_relaxed(self, bytes: object) -> None:
+        """`expect_bytes` with relaxed ordering; here the same, since nothing is published by arming a barrier."""
+        self._expect(self.ref(), bytes, arrive=True)
+
+    def expect_bytes_only(self, bytes: object) -> None:
+        """mbarrier.expect_tx without an arrival."""
+        self._expect(self.ref(), bytes, arrive=False)
+
+    def arrive_and_expect_bytes(self, bytes: object, cta_id: object, pred: object = True) -> None:
+        """`expect_bytes` on the copy in CTA `cta_id`, where `pred` holds."""
+        if pred is True:
+            self._expect(self._at(cta_id), bytes, arrive=True)
+            return
+        with Context(self._tracer).when(pred):
+            self._expect(self._at(cta_id), bytes, arrive=True)
+
+    def _expect(self, ref: memory.BarrierRef, nbytes: object, arrive: bool) -> None:
+        if ref.cta is None:
+            async_ops.require_one_lane(self._tracer, "expect_bytes")
+        n = to_expr(self._tracer, nbytes)
+        if isinstance(n, exprs.Const) and not 0 <= n.value < 2**20:
+            raise TraceError(f"expect_bytes({n.value}): a phase's transaction count is below 2^20", caller())
+        if arrive:
+            self._book(ref, 1)
+        self._tracer.emit(ops.MbarExpect(caller(), ref, n, arrive))
+
+    def complete_transaction(self, dst_cta: object, bytes: object, pred: object = True) -> None:
+        """Credits `bytes` to the copy in CTA `dst_cta` without a copy (for a gather that was elided)."""
+        n = to_expr(self._tracer, bytes)
+        ref = self.ref() if dst_cta is None else self._at(dst_cta)
+        if pred is True:
+            self._tracer.emit(ops.MbarCompleteTx(caller(), ref, n))
+            return
+        with Context(self._tracer).when(pred):
+            self._tracer.emit(ops.MbarCompleteTx(caller(), ref, n))
+
+    def wait(self, phase: object = 0, ticks: int | None = None) -> None:
+        """Blocks until the phase with parity `phase` (bit 0) is complete: on a fresh barrier wait(1) passes and wait(0) blocks.
+
+        `ticks`: ceiling in nanoseconds of one hardware try; kept for the pages' sake, it changes no meaning.
+        """
+        self._tracer.emit(ops.MbarWait(caller(), self.ref(), self._phase(phase)))
+
+    def wait_acquire(self, phase: object = 0, scope: str = "cta") -> None:
+        """`wait` with explicit acquire ordering, which every wait here has."""
+        self.wait(phase)
+
+    def wait_relaxed(self, phase: object = 0, scope: str = "cta") -> None:
+        """`wait`; acquire ordering is kept, which is always allowed."""
+        self.wait(phase)
+
+    def try_wait(self, phase: object = 0) -> Value:
+        """Whether the phase with parity `phase` is complete, tested once."""
+        local = self._tracer.local("ready", dtypes.boolean)
+        self._tracer.emit(ops.MbarTryWait(caller(), self.ref(), self._phase(phase), local))
+        return self._tracer.value(local)
+
+    def _phase(self, phase: object) -> exprs.Expr:
+        return require_uniform(to_expr(self._tracer, phase), "the phase of a wait", exprs.Vary.WARP)
+
+    def unsafe_ptr(self) -> SharedMemBarrier:
+        """The pointer: itself."""
+        return self
+
+    def __repr__(self) -> str:
+        from tilepipe.ir.printer import barrier
+
+        return f"<mbarrier {barrier(self._ref)}>"
+
+
+MbarPtr = SharedMemBarrier
+SMemPtr = ElementRef
+
+
+def init_barriers(tracer: Tracer, ref: memory.BarrierRef, count: exprs.Expr | None, n: int) -> None:
+    """Emits mbarrier.init of `n` barriers by one lane."""
+    emit_once(tracer, ops.MbarInit(caller(), ref, count, n))
+    if ref.array.count is None and isinstance(count, exprs.Const) and n == ref.array.size:
+        ref.array.count = int(count.value)
+
+
+def emit_once(tracer: Tracer, op: ops.Op) -> None:
+    """Emits an op for one lane: elected here in set-up code; in a role the user has elected it."""
+    if tracer.scope.role is None:
+        tracer.emit(ops.Elect(op.loc, "role", ops.Block([op])))
+    else:
+        async_ops.require_one_lane(tracer, type(op).__name__)
+        tracer.emit(op)
+
+
+class SMemArray:
+    """`size` elements of one type in shared memory; `array[i]` is a pointer to element i.
+
+    `len(array)` counts elements and `storage_size` bytes (the page's original counted bytes in both). For `SharedMemBarrier` the
+    elements are barriers; for a dtype, scalars for `ctx.load` and `ctx.store`.
+    """
+
+    def __init__(self, ctx: Context, type: type[SharedMemBarrier] | DType | str, size: int, name: str = "array") -> None:
+        if not isinstance(size, int) or size < 1:
+            raise TraceError(f"an array in shared memory has at least one element, got {size!r}", caller())
+        tracer = ctx.tracer
+        if tracer.scope.role is not None:
+            raise TraceError("shared memory is allocated in set-up code, outside roles", caller())
+        self._tracer = tracer
+        self.size = size
+        self.segments: list[memory.BarrierArray] = []
+        self._scalars: SmemTileArray | None = None
+        if type is SharedMemBarrier:
+            self._add(name, size)
+        else:
+            self._scalars = ctx.smem((1, size), type, swizzle=0, name=name)
+
+    @staticmethod
+    def stack_allocation(ctx: Context, type: type[SharedMemBarrier] | DType | str, size: int, name: str = "array") -> SMemArray:
+        """Allocates the array."""
+        return SMemArray(ctx, type, size, name)
+
+    def _add(self, name: str, size: int) -> memory.BarrierArray:
+        array = memory.BarrierArray(self._tracer.name(name), size, loc=caller())
+        self._tracer.kernel.barriers.append(array)
+        self.segments.append(array)
+        return array
+
+    def split(self, at: int, names: tuple[str, str]) -> tuple[memory.BarrierArray, memory.BarrierArray]:
+        """Gives the first `at` barriers and the rest names of their own; for arrays that nothing uses yet."""
+        if len(self.segments) == 1:
+            whole = self.segments.pop()
+            self._tracer.kernel.barriers.remove(whole)
+            first, second = (self._tracer.name(n) for n in names)
+            for name, size in ((first, at), (second, self.size - at)):
+                array = memory.BarrierArray(name, size, loc=whole.loc)
+                self._tracer.kernel.barriers.append(array)
+                self.segments.append(array)
+        return self.segments[0], self.segments[1]
+
+    @property
+    def storage_size(self) -> int:
+        """Bytes."""
+        return self.size * (BARRIER_BYTES if self._scalars is None else self._scalars.buffer.dtype.nbytes)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: object) -> SharedMemBarrier | ElementRef:
+        if self._scalars is not None:
+            return self._scalars[0][0, index]
+        i = require_uniform(to_expr(self._tracer, index), "the index of a barrier", exprs.Vary.WARP)
+        if isinstance(i, exprs.Const):
+            if not 0 <= i.value < self.size:
+                raise TraceError(f"barrier {i.value} of an array of {self.size}", caller())
+            position = int(i.value)
+            for array in self.segments:
+                if position < array.size:
+                    return SharedMemBarrier(self._tracer, array, exprs.const(position))
+                position -= array.size
+        if len(self.segments) > 1:
+            raise TraceError("an array that a pipeline has split into full and empty takes constant indices; use the pipeline's methods", caller())
+        return SharedMemBarrier(self._tracer, self.segments[0], i)
+
+    def __repr__(self) -> str:
+        return f"<{self.size} in shared memory>"
+
+
+class SMemTileArray2D(SmemTileArray):
+    """`num_tiles` contiguous tiles of (d0, d1) elements; tile i is at `i * d0 * d1`."""
+
+    def __init__(
+        self, ctx: Context, dtype: DType | str, d0: int, d1: int, num_tiles: int, *, order: str = "row", swizzle: int | None = None,
+        name: str = "tiles",
+    ) -> None:  # fmt: skip
+        made = ctx.smem((d0, d1), dtype, count=num_tiles, order=order, swizzle=swizzle, name=name)
+        super().__init__(ctx.tracer, made.buffer)
+
+
+class SMemTileArray2DRowMajor(SMemTileArray2D):
+    """As `SMemTileArray2D`, rows contiguous and unswizzled."""
+
+    def __init__(self, ctx: Context, dtype: DType | str, d0: int, d1: int, num_tiles: int, *, name: str = "tiles") -> None:
+        super().__init__(ctx, dtype, d0, d1, num_tiles, swizzle=0, name=name)

@@ -1,0 +1,83 @@
+"""Tile payloads: what a stage of an input pipeline holds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from tilepipe.errors import TraceError
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.location import caller
+from tilepipe.lang.context import Context
+from tilepipe.lang.memory import SmemTile
+from tilepipe.lang.values import Value
+from tilepipe.pipelines.barriers import SMemTileArray2D
+
+if TYPE_CHECKING:
+    from tilepipe.lang.handles import Handle
+
+
+class TilePayload(ABC):
+    """The tile arrays of an input pipeline. Tile k of stage s is number `s * k_group_size + k` of each array."""
+
+    @abstractmethod
+    def allocate(self, ctx: Context, num_pipeline_stages: int, name: str) -> Self:
+        """The payload with `num_pipeline_stages` tiles of each operand in shared memory."""
+
+    @abstractmethod
+    def get_tile(self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None) -> tuple[SmemTile, ...]:
+        """One tile of each operand."""
+
+    @property
+    @abstractmethod
+    def tile_bytes(self) -> int:
+        """Bytes of one tile of every operand."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StandardTilePayload(TilePayload):
+    """A and B tiles. `get_tile` gives (A, B).
+
+    Attributes:
+        a_shape, b_shape: (BM, BK) and (BN, BK), elements.
+        a_order, b_order: "row": K contiguous in memory; "col": M, N contiguous.
+        swizzle: bytes; the widest that fits each tile unless given.
+        a_tiles, b_tiles: the arrays in shared memory, once allocated.
+    """
+
+    a_type: DType | str
+    b_type: DType | str
+    a_shape: tuple[int, int]
+    b_shape: tuple[int, int]
+    a_order: str = "row"
+    b_order: str = "row"
+    swizzle: int | None = None
+    a_tiles: SMemTileArray2D | None = None
+    b_tiles: SMemTileArray2D | None = None
+
+    def allocate(self, ctx: Context, num_pipeline_stages: int, name: str) -> Self:
+        a = SMemTileArray2D(
+            ctx, self.a_type, *self.a_shape, num_pipeline_stages, order=self.a_order, swizzle=self.swizzle, name=f"{name}_a"
+        )
+        b = SMemTileArray2D(
+            ctx, self.b_type, *self.b_shape, num_pipeline_stages, order=self.b_order, swizzle=self.swizzle, name=f"{name}_b"
+        )
+        return replace(self, a_tiles=a, b_tiles=b)
+
+    def get_tile(
+        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
+    ) -> tuple[SmemTile, SmemTile]:
+        a, b = self._tiles()
+        index = stage * k_group_size + k_idx
+        return a.tile(index, owner), b.tile(index, owner)
+
+    def _tiles(self) -> tuple[SMemTileArray2D, SMemTileArray2D]:
+        if self.a_tiles is None or self.b_tiles is None:
+            raise TraceError("this payload has no shared memory yet: `payload.allocate(ctx, slots, name)`, or InputTilePipeline.allocate", caller())
+        return self.a_tiles, self.b_tiles
+
+    @property
+    def tile_bytes(self) -> int:
+        a, b = self._tiles()
+        return a.tile_bytes + b.tile_bytes

@@ -1,0 +1,186 @@
+"""Kernels and programs: a function marked as a kernel, bound to arguments, and given to the readers."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tilepipe.errors import BindError
+from tilepipe.ir import printer
+from tilepipe.ir.chip import H200, Chip
+from tilepipe.ir.launch import Arg, Launch, TensorArg
+from tilepipe.ir.program import Kernel
+from tilepipe.lang.tensor_map import TensorMap, tensor_map
+from tilepipe.lang.trace import trace
+
+if TYPE_CHECKING:
+    from tilepipe.cuda import Compiled
+    from tilepipe.sim import Run
+
+Argument = TensorMap | int | float
+MAX_GRID = 2**31 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A traced kernel with its arguments. `print(program)` shows the ops, their source lines and the thread layout."""
+
+    kernel: Kernel
+    launch_args: Launch
+
+    def run(self, seed: int = 0, **options: Any) -> Run:
+        """Runs it on the simulated GPU, in place on its NumPy arguments.
+
+        Args:
+            seed: 0 is one deterministic order; any other picks an interleaving. Same seed, same run.
+
+        Raises:
+            SimFault: a deadlock, race, wrong count, poison read, ...: the message has the story.
+        """
+        from tilepipe import sim
+
+        return sim.run(self.launch_args, seed=seed, **options)
+
+    def source(self, arch: str = "sm_90a") -> str:
+        """The kernel as CUDA C++."""
+        from tilepipe import cuda
+
+        return cuda.source(self.kernel)
+
+    def compile(self, arch: str = "sm_90a", emit: str = "cubin") -> Compiled:
+        """Compiles it with NVRTC; needs no GPU. `emit`: "cuda", "ptx" or "cubin"."""
+        from tilepipe import cuda
+
+        return cuda.compile(self.kernel, arch=arch, emit=emit)
+
+    def __str__(self) -> str:
+        return printer.text(self.kernel)
+
+
+class KernelFunction:
+    """A function marked with `@tp.kernel`: bind arguments to get a `Program`."""
+
+    def __init__(self, function: Callable[..., object], grid: Any, cluster: Any) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self._grid = grid
+        self._cluster = cluster
+        self._traces: dict[object, Kernel] = {}
+        self._lock = threading.Lock()
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        self._positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+        self._static = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    def bind(self, *args: Any, chip: Chip = H200, **static: Any) -> Program:
+        """Traces the kernel for these arguments, once for each static part, and returns it with them.
+
+        Args:
+            args: for each positional parameter a `tp.tensor_map(...)`, an array (for ordinary loads and stores) or a number.
+            static: the keyword-only parameters.
+            chip: whose limits to hold it to.
+
+        Raises:
+            BindError: missing, superfluous or unusable arguments. TraceError, LimitError: from tracing.
+        """
+        named = {name: _argument(name, arg) for name, arg in zip(self._positional, args, strict=False)}
+        if len(args) != len(self._positional):
+            raise BindError(f"kernel '{self.__name__}' takes {len(self._positional)} arguments ({', '.join(self._positional)}), got {len(args)}")
+        unknown = [name for name in static if name not in self._static]
+        missing = [n for n, default in self._static.items() if default is inspect.Parameter.empty and n not in static]
+        if unknown or missing:
+            problem = f"does not know {', '.join(unknown)}" if unknown else f"needs {', '.join(missing)}"
+            raise BindError(f"kernel '{self.__name__}' {problem}; its static parameters are {', '.join(self._static) or 'none'}")
+        everything = {n: d for n, d in self._static.items() if d is not inspect.Parameter.empty} | static
+        cluster = _cluster(_resolve(self._cluster, "cluster", everything | {"chip": chip}), chip)
+        kernel = self._trace(named, everything, cluster, chip)
+        grid = self._grid_size(named, everything, kernel, chip)
+        return Program(kernel, Launch(kernel, grid, {n: _launch_arg(a) for n, a in named.items()}, chip))
+
+    def _trace(self, named: dict[str, Argument], static: dict[str, Any], cluster: tuple[int, int, int], chip: Chip) -> Kernel:
+        facts = tuple(a.static if isinstance(a, TensorMap) else type(a) for a in named.values())
+        try:
+            key: object = (facts, tuple(static.items()), cluster, chip)
+            hash(key)
+        except TypeError:
+            return trace(self.function, named, static, cluster, chip)
+        with self._lock:
+            kernel = self._traces.get(key)
+        if kernel is None:
+            kernel = trace(self.function, named, static, cluster, chip)
+            with self._lock:
+                kernel = self._traces.setdefault(key, kernel)
+        return kernel
+
+    def _grid_size(self, named: dict[str, Argument], static: dict[str, Any], kernel: Kernel, chip: Chip) -> int:
+        occupancy = max(1, chip.smem_per_cta // max(kernel.smem_bytes, 1)) if kernel.smem_bytes else 8
+        occupancy = min(occupancy, 2048 // kernel.threads)
+        known = static | named | {"chip": chip, "occupancy": occupancy}
+        grid = _resolve(self._grid, "grid", known)
+        if isinstance(grid, tuple):
+            total = 1
+            for extent in grid:
+                total *= extent
+            grid = total
+        if not isinstance(grid, int) or isinstance(grid, bool) or not 1 <= grid <= MAX_GRID:
+            raise BindError(f"the grid of kernel '{self.__name__}' must be 1..{MAX_GRID} CTAs, got {grid!r}")
+        if grid % kernel.cluster_size:
+            raise BindError(f"a grid of {grid} CTAs is not a whole number of clusters of {kernel.cluster_size}")
+        return grid
+
+    def __call__(self, *args: Any, **static: Any) -> None:
+        raise BindError(f"kernel '{self.__name__}' is not called: `{self.__name__}.bind(...)` gives a program, which can `.run()` or `.compile()`")
+
+
+def kernel(grid: Any = 1, cluster: Any = 1) -> Callable[[Callable[..., object]], KernelFunction]:
+    """Marks a function `f(ctx, *arguments, *, static)` as a kernel.
+
+    Args:
+        grid: CTAs, as an int, a tuple, or a function of any of the kernel's parameters, `chip` and `occupancy`, by name:
+            `grid=lambda c, cfg, chip: min(tiles(c.shape, cfg), chip.sms)`.
+        cluster: CTAs of a cluster, an int, a tuple (x, y, z), or a function of static parameters and `chip`, by name.
+    """
+    return lambda function: KernelFunction(function, grid, cluster)
+
+
+def _resolve(what: Any, name: str, known: Mapping[str, Any]) -> Any:
+    if not callable(what):
+        return what
+    wanted = list(inspect.signature(what).parameters)
+    unknown = [w for w in wanted if w not in known]
+    if unknown:
+        raise BindError(f"{name}= asks for {', '.join(unknown)}; it may use {', '.join(known)}")
+    return what(**{w: known[w] for w in wanted})
+
+
+def _cluster(value: Any, chip: Chip) -> tuple[int, int, int]:
+    shape = (value,) if isinstance(value, int) else tuple(value)
+    if not 1 <= len(shape) <= 3 or any(not isinstance(x, int) or x < 1 for x in shape):
+        raise BindError(f"a cluster is (x,), (x, y) or (x, y, z) of positive integers, got {value!r}")
+    x, y, z = (*shape, 1, 1)[:3]
+    if x * y * z > chip.max_cluster:
+        raise BindError(f"a cluster of {x}×{y}×{z} = {x * y * z} CTAs; {chip.name} takes at most {chip.max_cluster}")
+    return x, y, z
+
+
+def _argument(name: str, arg: Any) -> Argument:
+    if isinstance(arg, TensorMap):
+        if arg.array is None:
+            raise BindError(f"argument '{name}': the tensor map has no array")
+        return arg
+    if isinstance(arg, bool) or arg is None or isinstance(arg, str):
+        raise BindError(f"argument '{name}': expected a tensor map, an array or a number, got {arg!r}")
+    if isinstance(arg, int):
+        if not -(2**31) <= arg < 2**31:
+            raise BindError(f"argument '{name}': {arg} does not fit in int32")
+        return arg
+    if isinstance(arg, float):
+        return arg
+    return tensor_map(arg)
+
+
+def _launch_arg(arg: Argument) -> Arg:
+    return TensorArg(arg.array, arg.shape) if isinstance(arg, TensorMap) else arg
