@@ -160,7 +160,9 @@ def walk_tile(
     linear = p.linear(row, col)
     base = f"{tile(ctx, t.buffer, t.index, t.cta)} + {swizzled(ctx, t.buffer, linear)}"
     at = ctx.temporary("at")
-    code = at if flipped is None else f"({at} ^ {operand(ctx, flipped, 13)})"
+    code = at if flipped is None else f"{at} ^ {operand(ctx, flipped, 14)}"
+    if flipped is not None and added:
+        code = f"({code})"
     return base, " + ".join([code, *(operand(ctx, x) for x in added)])
 
 

@@ -18,7 +18,7 @@ from tilepipe.ir.memory import BarrierArray, Cursor, SmemBuffer, Variable
 from tilepipe.ir.program import Kernel, Role
 
 assert ptx_data  # importing it fills SNIPPETS
-_COMMENT = 100  # column of source-line comments
+_COMMENT = 92  # column of source-line comments
 
 
 class Lines:
@@ -43,7 +43,7 @@ class Lines:
         """Adds a line."""
         line = "    " * self.depth + text
         if self._pending and text.strip("{} ") and not text.startswith(("#", "//")):
-            line, self._pending = f"{line:<{_COMMENT}}// {self._pending}", ""
+            line, self._pending = f"{line:<{_COMMENT - 2}}  // {self._pending}", ""
         self.lines.append(line)
 
     @contextmanager

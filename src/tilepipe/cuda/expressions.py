@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tilepipe.cuda.context import Context
+from tilepipe.cuda.registers import At
 from tilepipe.cuda.types import is_packed, register_type, small_float
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes
@@ -26,15 +26,6 @@ _ATOM = 16
 _SUFFIX = {"uint32": "u", "int64": "ll", "uint64": "ull", "phase": "u"}
 _FUNCTIONS = {"exp": "expf", "log": "logf", "sqrt": "sqrtf", "rsqrt": "rsqrtf", "tanh": "tanhf", "sin": "sinf",
               "cos": "cosf", "floor": "floorf", "abs": "fabsf"}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class At:
-    """Which element of fragment-shaped values is meant, as C++: block of 64 rows, register of the row block, upper or lower row."""
-
-    block: str
-    register: str
-    half: str
 
 
 def text(ctx: Context, x: Expr, at: At | None = None) -> str:
@@ -112,7 +103,7 @@ def _element(array: str, cols: int, at: At | None, col: int = 0) -> str:
     assert at is not None, "a fragment-shaped value was used as a scalar"
     if cols == 1:
         return f"{array}[{at.block}][{at.half}]"
-    return f"{array}[{at.block}][{at.register}{f' + {col // 2}' if col else ''}]"
+    return f"{array}[{at.block}][{at.register + col // 2}]"
 
 
 def _read(ctx: Context, x: e.FragmentRead, at: At | None) -> tuple[str, int]:
@@ -123,9 +114,9 @@ def _read(ctx: Context, x: e.FragmentRead, at: At | None) -> tuple[str, int]:
     if not is_packed(f.dtype, f.cols):
         return _element(name, f.cols, at, x.col), _ATOM
     assert at is not None
-    register = f"({at.register}){f' + {x.col // 2}' if x.col else ''}"
+    register = at.register + x.col // 2
     unpack = ctx.use(f"unpack_{small_float(f.dtype)}")
-    return f"{unpack}({name}[{at.block}][({register}) / 2], ({at.register}) % 2)", _ATOM
+    return f"{unpack}({name}[{at.block}][{register.divided(2)}], {register.remainder(2)})", _ATOM
 
 
 def _cast(ctx: Context, x: e.Cast, at: At | None) -> tuple[str, int]:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilepipe.cuda import control, fragments, sync, transfers, wgmma
+from tilepipe.cuda import control, fragment_memory, fragments, sync, transfers, wgmma
 from tilepipe.cuda.analysis import inlinable
 from tilepipe.cuda.context import Context, Lines, Module, smem_things
 from tilepipe.cuda.emit import block
 from tilepipe.cuda.names import Names
 from tilepipe.cuda.parameters import arguments
-from tilepipe.cuda.ptx import Snippet
+from tilepipe.cuda.ptx import SNIPPETS, Snippet
 from tilepipe.ir import ops
 from tilepipe.ir.chip import H200
 from tilepipe.ir.exprs import SPECIALS
 from tilepipe.ir.finish import group_registers
 from tilepipe.ir.program import WARP, Kernel, Role, walk
 
-assert all((control, fragments, sync, transfers, wgmma))  # importing them registers their ops
+assert all((control, fragment_memory, fragments, sync, transfers, wgmma))  # importing them registers their ops
 _FUNCTION = "__device__ __forceinline__"
 _TYPES = """using i8 = signed char;
 using u8 = unsigned char;
@@ -77,13 +77,14 @@ def _preamble(module: Module) -> Iterator[str]:
     if any(isinstance(op, ops.Print | ops.Assert) for b in (k.setup, *(r.body for r in k.roles)) for op in walk(b)):
         yield from (_PRINTF, "")
     yield from (_TYPES, _TENSOR_MAP, "", "// ---- PTX", "")
-    for snippet in module.snippets.values():
+    order = {name: i for i, name in enumerate(SNIPPETS)}
+    for snippet in sorted(module.snippets.values(), key=lambda s: order.get(s.name, len(order))):
         yield from _definition(snippet)
     if module.memory:
         yield from ("// ---- shared memory", "", "extern __shared__ __align__(1024) unsigned char smem[];", "")
-        order = {thing: i for i, thing in enumerate(smem_things(k))}
-        for thing in sorted(module.memory, key=lambda x: order[x[0] if isinstance(x, tuple) else x]):
-            yield from module.memory[thing]
+        for thing in smem_things(k):
+            yield from module.memory.get(thing, ())
+            yield from module.memory.get((thing, "format"), ())
         yield ""
     yield from ("// ---- roles", "") if k.roles else ()
 
@@ -176,20 +177,19 @@ def _dispatch(ctx: Context, calls: dict[Role, str]) -> list[str]:
     """One if / else chain over the roles; with setmaxnreg over warpgroups, and roles that share one inside it."""
     k = ctx.kernel
     out = Lines(1)
+    out.lines.append("")
     registers = group_registers(k)
     asks = any(r is not None for r in registers)
     # ptxas gives each thread what the launch allows; a warpgroup that wants less gives back before another can take.
     cap = min(H200.registers // max(k.threads, 1) // 8 * 8, 255)
-    out("")
     for position, roles in enumerate(_groups(k, asks)):
         first, end = roles[0].first_warp, max(r.first_warp + r.warps for r in roles)
         if asks:
             end = -(-end // 4) * 4
-        last = end == k.warps
         condition = f"warp == {first}" if end == first + 1 else f"warp < {end}"
-        head = f"if ({condition})" if not (last and position) else ""
-        head = f"{'} else ' if position else ''}{head}".strip() or "} else"
-        out(f"{head if head != '} else' else '} else'} {{")
+        # The last branch needs no test, unless some warps belong to no role.
+        test = "" if position and end == k.warps else f"if ({condition}) "
+        out(f"{'} else ' if position else ''}{test}{{")
         out.depth += 1
         if asks and (wanted := registers[first // 4]) is not None:
             out(f"{ctx.use('setmaxnreg_dec' if wanted <= cap else 'setmaxnreg_inc')}<{wanted}>();")

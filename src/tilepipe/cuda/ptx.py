@@ -92,7 +92,7 @@ template <int N> void setmaxnreg_dec() {
 
 # -- mbarriers --------------------------------------------------------------------------------------------------------
 
-_MBAR = "Parallel Synchronization and Communication Instructions: mbarrier"
+_MBAR = "mbarrier"
 _asm("mbarrier_init", f"{_MBAR}.init", "u32 bar, u32 count", "mbarrier.init.shared::cta.b64 [%0], %1", '"r"(bar), "r"(count)')
 _asm("mbarrier_inval", f"{_MBAR}.inval", "u32 bar", "mbarrier.inval.shared::cta.b64 [%0]", '"r"(bar)')
 _asm("arrive", f"{_MBAR}.arrive (release, this CTA)", "u32 bar", "mbarrier.arrive.shared::cta.b64 _, [%0]", '"r"(bar)')

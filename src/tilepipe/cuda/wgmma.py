@@ -18,6 +18,7 @@ from tilepipe.cuda.arithmetic import div, index, mod, mul, value
 from tilepipe.cuda.context import Context, Module
 from tilepipe.cuda.emit import emit
 from tilepipe.cuda.expressions import operand
+from tilepipe.cuda.fragments import registers
 from tilepipe.cuda.ptx import Snippet
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
@@ -148,7 +149,7 @@ def _(op: ops.Wgmma, ctx: Context) -> None:
     function = ctx.module.add_snippet(
         wrapper(b.rows, _TYPES[dtype], in_registers, transposed_a, b.buffer.order == "col")
     )
-    registers = _name(ctx, acc)
+    array = registers(ctx, acc)
     k_name = ctx.temporary("k") if steps > 1 else "0"
     k = index(k_name)
     ctx.names.put(k, k_name)
@@ -162,9 +163,9 @@ def _(op: ops.Wgmma, ctx: Context) -> None:
                     assert source is not None
                     left = source.descriptor(ctx, k, steps, _rows_offset(a.buffer, 64 * i))
                 else:
-                    block = f"{_name(ctx, a)}[{i}]"
+                    block = f"{registers(ctx, a)}[{i}]"
                     left = ", ".join(f"{block}[{f'4 * {k_name}' if steps > 1 else '0'} + {q}]" for q in range(4))
-                ctx.out(f"{function}({registers}[{i}], {left}, {right});")
+                ctx.out(f"{function}({array}[{i}], {left}, {right});")
 
 
 @emit.register
@@ -197,13 +198,6 @@ def _check(op: ops.Wgmma, depth: int) -> None:
             " accumulator float32",
             op.loc,
         )
-
-
-def _name(ctx: Context, f: Fragment) -> str:
-    name = ctx.names.find(f)
-    if name is None:
-        raise CompileError(f"fragment '{f.name}' is used in a role that did not create it", f.loc)
-    return name
 
 
 def wrapper(n: int, dtype: str, a_in_registers: bool, transposed_a: bool, transposed_b: bool) -> Snippet:
