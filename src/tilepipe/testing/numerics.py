@@ -1,0 +1,66 @@
+"""How far a result may lie from the float64 one: one bound, one table of constants.
+
+    |got - want| <= c · eps · sqrt(K) · (|A| |B|)   +   eps_out · |want|
+
+elementwise: rounding of K products accumulated in float32 grows like sqrt(K) times the unit roundoff, scaled by the magnitudes that were summed;
+the second term is the rounding of the result to its own dtype.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.errors import BindError
+
+Array = npt.NDArray[np.generic]
+
+# c of the bound, by accumulation. float32 accumulation of exact products stays below 1 on random data; 4 leaves room for other orders of summation.
+ACCUMULATION = {"float32": (4.0, float(np.finfo(np.float32).eps))}
+# Unit roundoff of the output dtype.
+OUTPUT_EPS = {
+    "float32": float(np.finfo(np.float32).eps) / 2,
+    "float16": float(np.finfo(np.float16).eps) / 2,
+    "bfloat16": float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps) / 2,
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`ok`: every element within the bound. `rel_error`: ‖got - want‖ / ‖want‖ (Frobenius). `worst`: largest error over its bound, and where."""
+
+    ok: bool
+    rel_error: float
+    worst: float
+    worst_at: tuple[int, ...]
+
+    def __str__(self) -> str:
+        verdict = "right" if self.ok else f"WRONG at {self.worst_at}: {self.worst:.3g} times the allowed error"
+        return f"relative error {self.rel_error:.2e}, {verdict}"
+
+
+def compare_matmul(got: Array, a: Array, b: Array, accumulation: str = "float32") -> Comparison:
+    """Compares `got` (m, n) with a (m, k) @ b (k, n) computed in float64. NaN never passes.
+
+    Raises:
+        BindError: `got` has the wrong shape, or a dtype without an entry in the table.
+    """
+    if got.shape != (a.shape[0], b.shape[1]):
+        raise BindError(f"a result of shape {got.shape} for a product of {a.shape} and {b.shape}")
+    name = got.dtype.name
+    if name not in OUTPUT_EPS:
+        raise BindError(f"no error bound for {name} results; known: {', '.join(OUTPUT_EPS)}")
+    a64, b64 = a.astype(np.float64), b.astype(np.float64)
+    want = a64 @ b64
+    c, eps = ACCUMULATION[accumulation]
+    bound = c * eps * np.sqrt(max(a.shape[1], 1)) * (np.abs(a64) @ np.abs(b64)) + 1.01 * OUTPUT_EPS[name] * np.abs(want)
+    error = np.abs(got.astype(np.float64) - want)
+    ratio = np.where(np.isfinite(error), error / np.maximum(bound, np.finfo(np.float64).tiny), np.inf)
+    at = np.unravel_index(int(ratio.argmax()), ratio.shape) if ratio.size else (0, 0)
+    norm = float(np.linalg.norm(want))
+    rel = float(np.linalg.norm(np.where(np.isfinite(error), error, np.inf))) / norm if norm else float(error.max(initial=0))
+    worst = float(ratio.max(initial=0.0))
+    return Comparison(worst <= 1.0, rel, worst, tuple(int(i) for i in at))
