@@ -67,6 +67,7 @@ class KernelFunction:
     def __init__(self, function: Callable[..., object], grid: Any, cluster: Any) -> None:
         functools.update_wrapper(self, function)
         self.function = function
+        self.name = function.__name__
         self._grid = grid
         self._cluster = cluster
         self._traces: dict[object, Kernel] = {}
@@ -88,12 +89,12 @@ class KernelFunction:
         """
         named = {name: _argument(name, arg) for name, arg in zip(self._positional, args, strict=False)}
         if len(args) != len(self._positional):
-            raise BindError(f"kernel '{self.__name__}' takes {len(self._positional)} arguments ({', '.join(self._positional)}), got {len(args)}")
+            raise BindError(f"kernel '{self.name}' takes {len(self._positional)} arguments ({', '.join(self._positional)}), got {len(args)}")
         unknown = [name for name in static if name not in self._static]
         missing = [n for n, default in self._static.items() if default is inspect.Parameter.empty and n not in static]
         if unknown or missing:
             problem = f"does not know {', '.join(unknown)}" if unknown else f"needs {', '.join(missing)}"
-            raise BindError(f"kernel '{self.__name__}' {problem}; its static parameters are {', '.join(self._static) or 'none'}")
+            raise BindError(f"kernel '{self.name}' {problem}; its static parameters are {', '.join(self._static) or 'none'}")
         everything = {n: d for n, d in self._static.items() if d is not inspect.Parameter.empty} | static
         cluster = _cluster(_resolve(self._cluster, "cluster", everything | {"chip": chip}), chip)
         kernel = self._trace(named, everything, cluster, chip)
@@ -126,13 +127,13 @@ class KernelFunction:
                 total *= extent
             grid = total
         if not isinstance(grid, int) or isinstance(grid, bool) or not 1 <= grid <= MAX_GRID:
-            raise BindError(f"the grid of kernel '{self.__name__}' must be 1..{MAX_GRID} CTAs, got {grid!r}")
+            raise BindError(f"the grid of kernel '{self.name}' must be 1..{MAX_GRID} CTAs, got {grid!r}")
         if grid % kernel.cluster_size:
             raise BindError(f"a grid of {grid} CTAs is not a whole number of clusters of {kernel.cluster_size}")
         return grid
 
     def __call__(self, *args: Any, **static: Any) -> None:
-        raise BindError(f"kernel '{self.__name__}' is not called: `{self.__name__}.bind(...)` gives a program, which can `.run()` or `.compile()`")
+        raise BindError(f"kernel '{self.name}' is not called: `{self.name}.bind(...)` gives a program, which can `.run()` or `.compile()`")
 
 
 def kernel(grid: Any = 1, cluster: Any = 1) -> Callable[[Callable[..., object]], KernelFunction]:

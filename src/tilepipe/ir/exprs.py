@@ -79,7 +79,7 @@ class Special(Expr):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Local(Expr):
-    """An immutable name: a loop index, or the result of an op (`Let`, a load, a try_wait). Unique within a program."""
+    """An immutable name: a loop index, or the result of an op (`Let`, a load, a try_wait). Unique within its role."""
 
     name: str = ""
 

@@ -35,7 +35,7 @@ class KernelSpec:
     name: str
     summary: str
     archs: tuple[str, ...]
-    settings: Mapping[str, Setting]
+    settings: dict[str, Setting]
     make: Callable[[Mapping[str, Any], int], Case]
 
     def case(self, given: Mapping[str, Setting], seed: int) -> tuple[dict[str, Setting], Case]:
@@ -44,7 +44,7 @@ class KernelSpec:
         Raises:
             BindError: an unknown setting or a value the kernel cannot have.
         """
-        config = dict(self.settings) | given
+        config = self.settings | dict(given)
         return config, self.make(config, seed)
 
     def parse(self, texts: list[str]) -> dict[str, Setting]:

@@ -189,10 +189,7 @@ def _settle(account: Account) -> int:
 
 def _total(site: Site) -> int:
     received = site.arrivals.received
-    if site.shared:
-        per_cta = received.sum(axis=1)
-    else:
-        per_cta = received.max(axis=1)
+    per_cta = received.sum(axis=1) if site.shared else received.max(axis=1)
     distinct = set(per_cta[per_cta > 0].tolist())
     if len(distinct) > 1:
         raise CountError(

@@ -53,8 +53,10 @@ class Context:
         def trace(body: Callable[[], object]) -> None:
             state = RoleState(role)
             self.tracer.kernel.roles.append(role)
+            names = dict(self.tracer.counter)
             with self.tracer.open("role", role.body, active=self.tracer.all_active(role), role=state):
                 result = body()
+            self.tracer.counter = names  # names are a role's own
             if result is not None:
                 raise TraceError(f"role '{name}' returns {result!r}; a role returns nothing", role.loc)
             role.body.ops[:0] = state.prologue.ops
@@ -166,9 +168,9 @@ class Context:
         """x where cond holds, else y; both are evaluated."""
         return val.select(self.tracer, cond, x, y)
 
-    def let(self, x: object) -> val.Value:
+    def let(self, x: object, name: str = "t") -> val.Value:
         """Binds an expression to a name now, so that it is computed once."""
-        return self.tracer.let("t", x)
+        return self.tracer.let(name, x)
 
     def _value(self, x: object) -> val.Value:
         return self.tracer.value(val.to_expr(self.tracer, x))

@@ -83,7 +83,8 @@ def loop(
     if changed:
         yield from _second_pass(tracer, trace, counter, changed, body, after, loc)
     handles.merge_signals(tracer, scope, _trip_count(bounds))
-    tracer.emit(ops.For(loc, index, *bounds, body))
+    start_x, stop_x, step_x = bounds
+    tracer.emit(ops.For(loc, index, start_x, stop_x, step_x, body))
 
 
 def _second_pass(

@@ -141,7 +141,7 @@ class Fragment(FragmentValue):
     """A matrix in the registers of one warpgroup (rows a multiple of 64). Changes in place: `f.set(x)`, `f[...] = x`, `f.fill(0)`,
     `f += x`, `f *= x`."""
 
-    __hash__ = object.__hash__
+    __hash__ = object.__hash__  # type: ignore[assignment]  # identity: a fragment is a place, not a value
 
     def __init__(self, tracer: Tracer, ir: memory.Fragment) -> None:
         self._ir = ir

@@ -230,8 +230,6 @@ class InputConsumerStage(InputStage):
 class _Entered:
     """`with` support for stages that were acquired before: entering does nothing, leaving releases."""
 
-    released_at: object
-
     def __enter__(self) -> Self:
         return self
 

@@ -61,7 +61,7 @@ class StaticScheduler:
             tile = self._tile(index)
             return tile, (tile.m, tile.n)
 
-        return loop(ctx.tracer, ctx.cluster_id, self._m * self._n, ctx.num_clusters, make, name="tile")
+        return loop(ctx.tracer, ctx.cluster_id, self._m * self._n, ctx.num_clusters, make, name="work")
 
     def _tile(self, index: Value) -> WorkTile:
         ctx = self._ctx
@@ -71,13 +71,13 @@ class StaticScheduler:
             m, n = index % self._m, index // self._m
         else:
             band = self._n * self._group
-            first = ctx.let(index // band * self._group)
-            height = ctx.let(ctx.min(self._m - first, self._group))
-            within = ctx.let(index % band)
+            first = ctx.let(index // band * self._group, "first")
+            height = ctx.let(ctx.max(ctx.min(self._m - first, self._group), 1), "height")
+            within = ctx.let(index % band, "within")
             m, n = first + within % height, within // height
         x, y = self._cluster
         if x > 1:
             m = m * x + (ctx.cta_rank % x if y > 1 else ctx.cta_rank)
         if y > 1:
             n = n * y + ctx.cta_rank // x
-        return WorkTile(ctx.let(m), ctx.let(n))
+        return WorkTile(ctx.let(m, "tile_m"), ctx.let(n, "tile_n"))
