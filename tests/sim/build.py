@@ -67,7 +67,7 @@ class Builder:
         self.block = self.kernel.setup
         self.n = 0
 
-    # -- declarations ----------------------------------------------------------------------------------------------------
+    # -- declarations ------------------------------------------------------------------------------------------------
 
     def tensor(self, name: str, dtype: DType = dtypes.bfloat16, rank: int = 2, box: tuple[int, ...] | None = None) -> TensorParam:
         p = TensorParam(name, dtype, rank, box=box)
@@ -91,7 +91,7 @@ class Builder:
         self.kernel.barriers.append(a)
         if init:
             with self.elect("role"):
-                self.add(ops.MbarInit(here(), self.bar(a), None))
+                self.add(ops.MbarInit(here(), self.bar(a), None, size))
         return a
 
     def named(self, name: str, threads: int, per_warpgroup: int = 1) -> NamedBarrier:
@@ -103,14 +103,21 @@ class Builder:
         return BarrierRef(a, ex(index), None if cta is None else ex(cta))
 
     def tile(
-        self, b: SmemBuffer, index: object = 0, row: object = 0, col: object = 0, rows: int = 0, cols: int = 0, cta: object = None
+        self,
+        b: SmemBuffer,
+        index: object = 0,
+        row: object = 0,
+        col: object = 0,
+        rows: int = 0,
+        cols: int = 0,
+        cta: object = None,
     ) -> Tile:
         return Tile(b, ex(index), ex(row), ex(col), rows or b.rows, cols or b.cols, None if cta is None else ex(cta))
 
     def element(self, base: Tile | TensorParam, *index: object) -> Element:
         return Element(base, tuple(ex(i) for i in index))
 
-    # -- structure -------------------------------------------------------------------------------------------------------
+    # -- structure ---------------------------------------------------------------------------------------------------
 
     def add(self, op: ops.Op) -> None:
         self.block.ops.append(op)
@@ -158,7 +165,7 @@ class Builder:
         with self.into(op.body):
             yield index
 
-    # -- values ----------------------------------------------------------------------------------------------------------
+    # -- values ------------------------------------------------------------------------------------------------------
 
     def local(self, name: str, dtype: DType = dtypes.int32, vary: Vary = Vary.UNIFORM, shape: tuple[int, ...] = ()) -> Local:
         self.n += 1
@@ -204,13 +211,14 @@ class Builder:
         shape = (f.rows, cols or f.cols)
         return exprs.FragmentRead(f.dtype, shape=shape, fragment=f, col=col)
 
-    # -- ops: the names and operands of ir.ops, without the location -------------------------------------------------------
+    # -- ops: the names and operands of ir.ops, without the location -------------------------------------------------
 
     def phase(self, n: int) -> Const:
         return Const(dtypes.phase, value=n)
 
     def wait(self, bar: BarrierRef, phase: object) -> None:
-        self.add(ops.MbarWait(here(), bar, self.phase(phase) if isinstance(phase, int) else phase))  # type: ignore[arg-type]
+        x = self.phase(phase) if isinstance(phase, int) else phase
+        self.add(ops.MbarWait(here(), bar, x))  # type: ignore[arg-type]
 
     def arrive(self, bar: BarrierRef, count: object = 1, sem: str = "release") -> None:
         self.add(ops.MbarArrive(here(), bar, ex(count), sem))
@@ -241,7 +249,7 @@ class Builder:
     def setup_done(self) -> None:
         self.add(ops.SetupBarrier(here()))
 
-    # -- running ---------------------------------------------------------------------------------------------------------
+    # -- running -----------------------------------------------------------------------------------------------------
 
     def run(self, grid: int = 1, seed: int = 0, strict_proxy: bool = False, **args: Any) -> sim.Run:
         finish(self.kernel)

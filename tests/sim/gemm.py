@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.sim.build import GROUP, Builder, binary, special
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import Select
 from tilepipe.ir.dtypes import DType
+from tilepipe.ir.exprs import const
 
 
 def gemm(
-    bm: int = 128, bn: int = 128, bk: int = 64, stages: int = 4, groups: int = 1, lag: int = 1, dtype: DType = dtypes.bfloat16,
-    out: DType = dtypes.bfloat16, release_early: bool = False, fence: bool = True,
+    bm: int = 128, bn: int = 128, bk: int = 64, stages: int = 4, groups: int = 1, lag: int = 1,
+    dtype: DType = dtypes.bfloat16, out: DType = dtypes.bfloat16, release_early: bool = False, fence: bool = True,
 ) -> Builder:  # fmt: skip
     b = Builder()
     rows = bm // groups
@@ -49,7 +49,7 @@ def gemm(
         with b.loop(tiles, start, stride) as tile:
             m0 = b.let(binary("mul", binary("floordiv", tile, per_row), bm))
             n0 = b.let(binary("mul", binary("mod", tile, per_row), bn))
-            b.do(ops.FragmentSet, acc, ex_f(0.0))
+            b.do(ops.FragmentSet, acc, const(0.0))
             held, has = b.var(0), b.var(0)
             with b.loop(steps):
                 stage, phase = b.at(cursor)
@@ -69,7 +69,7 @@ def gemm(
                             with b.elect("warpgroup"):
                                 b.arrive(b.bar(empty, before))
                         b.do(ops.Assign, held, stage)
-                        b.do(ops.Assign, has, ex_i(1))
+                        b.do(ops.Assign, has, const(1))
                     else:
                         with b.elect("warpgroup"):
                             b.arrive(b.bar(empty, stage))
@@ -80,31 +80,21 @@ def gemm(
                 with b.elect("warpgroup"):
                     b.arrive(b.bar(empty, before))
             with b.per_warp() as w:
-                for i in range(rows // 64):
-                    r = binary("add", row0, binary("add", binary("mul", w, 16), 64 * i))
-                    part = b.tile(c_tile, 0, r, 0, 16, bn)
-                    with b.elect("warp"):
-                        b.do(ops.TmaStoreWait, 0, True)
-                    b.do(ops.SyncWarp)
-                    b.do(ops.FragmentStore, part, b.value(acc))
-                    if fence:
-                        b.do(ops.FenceProxyAsync)
-                    b.do(ops.SyncWarp)
-                    with b.elect("warp"):
-                        b.store_tile(ct, (binary("add", m0, r), n0), part)
-                        b.do(ops.TmaStoreCommit)
+                share = rows // 4  # each warp's rows of the accumulator, stored together
+                r = binary("add", row0, binary("mul", w, share))
+                with b.elect("warp"):
+                    b.do(ops.TmaStoreWait, 0, True)
+                b.do(ops.SyncWarp)
+                b.do(ops.FragmentStore, b.tile(c_tile, 0, r, 0, share, bn), b.value(acc))
+                if fence:
+                    b.do(ops.FenceProxyAsync)
+                b.do(ops.SyncWarp)
+                with b.elect("warp"):
+                    for i in range(rows // 64):
+                        part = b.tile(c_tile, 0, binary("add", r, 16 * i), 0, 16, bn)
+                        m = binary("add", binary("add", m0, row0), binary("add", binary("mul", w, 16), 64 * i))
+                        b.store_tile(ct, (m, n0), part)
+                    b.do(ops.TmaStoreCommit)
         with b.elect("warp"):
             b.do(ops.TmaStoreWait, 0, False)
     return b
-
-
-def ex_f(x: float):  # type: ignore[no-untyped-def]
-    from tilepipe.ir.exprs import const
-
-    return const(float(x))
-
-
-def ex_i(x: int):  # type: ignore[no-untyped-def]
-    from tilepipe.ir.exprs import const
-
-    return const(x)

@@ -1,4 +1,5 @@
-"""The simulated GPU: runs a launch with exact barriers, asynchronous copies and MMAs, and happens-before on every access.
+"""The simulated GPU: runs a launch with exact barriers, asynchronous copies and MMAs, and happens-before on every
+access.
 
 `run(launch)` writes results into the launch's NumPy arrays or raises a `SimFault` that says what went wrong and where.
 """

@@ -1,4 +1,6 @@
-"""Agents: a warp, or the whole warpgroup of a warpgroup role, with everything that is private to it but its local variables."""
+"""Agents: a warp, or the whole warpgroup of a warpgroup role, with everything that is private to it but its local
+variables.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,13 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from tilepipe.sim.ordering import Knowledge
+from tilepipe.sim.knowledge import Knowledge
 
 if TYPE_CHECKING:
     from tilepipe.ir.program import Role
+    from tilepipe.sim.fragments import Frag
     from tilepipe.sim.memory import Cta
-    from tilepipe.sim.tensorcore import Frag, WgmmaGroup, WgmmaUnit
+    from tilepipe.sim.tensorcore import WgmmaGroup, WgmmaUnit
     from tilepipe.sim.tma import StoreQueue
 
 Request = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -44,14 +47,16 @@ class Agent(Knowledge):
         waits_blocked: waits that did not pass at once.
         retired: bits of this warpgroup's finished wgmma reads (and what they were ordered after), for relaxed arrives.
         passed: barrier -> last phase waited for, for waits that give a parity.
-        ticket, cluster_ticket: the generation of a named or set-up barrier, and of the cluster barrier, that it waits to end.
+        ticket, cluster_ticket: the generation of a named or set-up barrier, and of the cluster barrier, that it waits
+        to end.
         stores: lane -> its bulk-store groups.
         wgmma_open, wgmma_groups: wgmma not yet committed; committed groups not yet waited for, oldest first.
     """
 
     __slots__ = (
-        "blocked", "body", "cluster_ticket", "counts", "cta", "dirty", "done", "first_warp", "index", "parked", "passed", "request", "retired", "role", "stores",
-        "ticket", "time", "uid", "waits_blocked", "wgmma_groups", "wgmma_open",
+        "blocked", "body", "cluster_ticket", "counts", "cta", "dirty", "done", "first_warp", "index", "parked",
+        "passed", "request", "retired", "role", "stores", "ticket", "time", "uid", "waits_blocked", "wgmma_groups",
+        "wgmma_open",
     )  # fmt: skip
 
     def __init__(self, cta: Cta, role: Role | None, index: int, first_warp: int, warps: int, uid: int, counts: list[int]) -> None:

@@ -1,7 +1,10 @@
-"""The cost model: a few figures of Hopper, enough to see what a pipeline waits for. Not cycle accurate, and not meant to be.
+"""The cost model: a few figures of Hopper, enough to see what a pipeline waits for. Not cycle accurate, and not meant
+to be.
 
-Each agent carries a virtual time; a wait ends at the later of its own time and the completion's. The TMA unit and the tensor cores
-of a CTA serve one request after another. CTAs share nothing but SMs (a CTA starts where and when an SM is free) and, at the
+Each agent carries a virtual time; a wait ends at the later of its own time and the completion's. The TMA unit and the
+tensor cores
+of a CTA serve one request after another. CTAs share nothing but SMs (a CTA starts where and when an SM is free) and,
+at the
 end, the memory bandwidth that the bytes touched at least need.
 """
 

@@ -1,15 +1,15 @@
 """The deadlock report: who waits for what, what is missing, who would have brought it, and the cycle.
 
-    deadlock: 2 of 2 agents of CTA 0 wait, and nothing is in flight that could wake one.
+deadlock: 2 of 2 agents of CTA 0 wait, and nothing is in flight that could wake one.
 
-      agent          at            waits for         phase          missing
-      role 'load'    gemm.py:31    inputs.empty[0]   0 (reached 0)  1 of 1 arrivals
-      role 'mma'     gemm.py:50    inputs.full[1]    0 (reached 0)  1 of 1 arrivals
+  agent          at            waits for         phase  reached  missing
+  role 'load'    gemm.py:31    inputs.empty[0]   0      none     1 of 1 arrivals
+  role 'mma'     gemm.py:50    inputs.full[1]    3      2        1 of 1 arrivals
 
-    who would bring it:
-      inputs.empty[0]: arrive, role 'mma' at gemm.py:60 (waits at gemm.py:50)
-      ...
-    cycle: role 'load' -> role 'mma' -> role 'load'
+who would bring it:
+  inputs.empty[0]: arrive, role 'mma' at gemm.py:60 (waits at gemm.py:50)
+  ...
+cycle: role 'load' -> role 'mma' -> role 'load'
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from tilepipe.errors import DeadlockError
 from tilepipe.ir import ops
 from tilepipe.ir.program import barrier_of
-from tilepipe.sim import barriers
-from tilepipe.sim.barriers import Mbarrier, NamedState, Rendezvous
+from tilepipe.sim import mbarriers, meetings
+from tilepipe.sim.mbarriers import Mbarrier
+from tilepipe.sim.meetings import NamedState, Rendezvous
 
 if TYPE_CHECKING:
     from tilepipe.sim.agents import Agent
@@ -39,7 +40,7 @@ def report(m: Machine) -> DeadlockError:
     where = f"CTA {ctas[0]}" if len(ctas) == 1 else f"CTAs {', '.join(map(str, ctas))}"
     total = sum(1 for a in m.agents if a.cta.block_id in ctas)
     head = f"deadlock: {len(stuck)} of {total} agents of {where} wait, and nothing in flight could wake one."
-    rows = [("agent", "at", "waits for", "phase", "missing"), *(_row(m, a) for a in stuck[:_MAX_ROWS])]
+    rows = [("agent", "at", "waits for", "phase", "reached", "missing"), *(_row(m, a) for a in stuck[:_MAX_ROWS])]
     lines = [head, "", *_table(rows)]
     if len(stuck) > _MAX_ROWS:
         lines.append(f"  ... and {len(stuck) - _MAX_ROWS} more")
@@ -61,15 +62,15 @@ def waited_for(m: Machine, agent: Agent) -> tuple[Waited, int | None]:
     """The barrier a blocked agent waits on, and the phase of it."""
     assert agent.request is not None
     op, args = agent.request
-    if op is barriers.mbar_wait:
+    if op is mbarriers.mbar_wait:
         return agent.cta.bars[args[2]], args[3]
-    if op is barriers.mbar_wait_parity:
-        return agent.cta.bars[args[2]], barriers._phase_of(agent, args[2], args[3])
-    if op is barriers.named_sync:
+    if op is mbarriers.mbar_wait_parity:
+        return agent.cta.bars[args[2]], mbarriers.phase_of(agent, args[2], args[3])
+    if op is meetings.named_sync:
         return agent.cta.named[args[2]], agent.ticket
-    if op is barriers.cluster_wait:
+    if op is meetings.cluster_wait:
         return m.cluster, agent.cluster_ticket
-    if op is barriers.setup_barrier:
+    if op is meetings.setup_barrier:
         return (m.setup if len(m.ctas) > 1 else m.setup_of[agent.cta.rank]), agent.ticket
     return None, None
 
@@ -80,12 +81,19 @@ def _row(m: Machine, agent: Agent) -> tuple[str, ...]:
     name = str(agent)
     match bar:
         case Mbarrier():
-            return name, site.loc.short, bar.where, f"{phase} (reached {bar.phase})", _missing(bar)
+            return (
+                name,
+                site.loc.short,
+                bar.where,
+                f"{phase}",
+                f"{bar.phase - 1}" if bar.phase else "none",
+                _missing(bar),
+            )
         case NamedState():
-            return name, site.loc.short, bar.name, f"{phase}", f"{bar.missing} of {bar.threads} threads"
+            return name, site.loc.short, bar.name, f"{phase}", "", f"{bar.missing} of {bar.threads} threads"
         case Rendezvous():
-            return name, site.loc.short, bar.name, f"{phase}", f"{len(bar.missing())} of {len(bar.members)} agents"
-    return name, site.loc.short, site.what, "", ""
+            return name, site.loc.short, bar.name, f"{phase}", "", f"{len(bar.missing())} of {len(bar.members)} agents"
+    return name, site.loc.short, site.what, "", "", ""
 
 
 def _missing(bar: Mbarrier) -> str:
@@ -116,9 +124,8 @@ def _sources(m: Machine, bar: Waited) -> list[Site]:
             wanted = isinstance(op, _BRINGS) if bar.pending else isinstance(op, (ops.MbarCompleteTx, ops.TmaLoad))
             if wanted and ref is not None and ref.array.name == bar.array:
                 found.append(site)
-        elif isinstance(bar, NamedState):
-            if isinstance(op, (ops.NamedSync, ops.NamedArrive)) and bar.name.split("[")[0] == op.bar.name:
-                found.append(site)
+        elif isinstance(op, (ops.NamedSync, ops.NamedArrive)) and bar and bar.name.split("[")[0] == op.bar.name:
+            found.append(site)
     return found
 
 
@@ -201,7 +208,8 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
         if isinstance(bar, Mbarrier) and bar.tx > 0 and not bar.pending:
             landed = sum(u.site.nbytes for u in bar.copies if u.landed)
             return (
-                f"{bar.where} expects {bar.expected:,} bytes in phase {bar.phase} and its copies brought {landed:,}: the number given to"
+                f"{bar.where} expects {bar.expected:,} bytes in phase {bar.phase} and its copies brought {landed:,}:"
+                " the number given to"
                 f" expect_bytes is {bar.tx:,} too large, or a copy is missing."
             )
         if isinstance(bar, Mbarrier) and bar.pending:
@@ -209,14 +217,18 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
             if early and bar.tx < 0:
                 return f"copies of {early:,} bytes signal {bar.where}, but nobody calls expect_bytes on it (an arrival and the bytes)."
             sources = _sources(m, bar)
-            who = [c for c in _candidates(m, agent)]
+            who = _candidates(m, agent)
             if not sources:
                 return f"no op of the kernel arrives on {bar.array}: a commit, an arrive or an expect_bytes is missing."
             if who and all(c.done for c in who):
                 return (
-                    f"every role that arrives on {bar.where} has returned, {bar.pending} of {bar.count} arrivals short: trip counts of the"
+                    f"every role that arrives on {bar.where} has returned, {bar.pending} of {bar.count} arrivals"
+                    " short: trip counts of the"
                     " roles differ, or the count is too high."
                 )
             if 0 < bar.pending < bar.count:
-                return f"{bar.where} got {bar.count - bar.pending} of {bar.count} arrivals: its count is too high, or one side does not arrive."
+                return (
+                    f"{bar.where} got {bar.count - bar.pending} of {bar.count} arrivals: its count is too high,"
+                    " or one side does not arrive."
+                )
     return "the cycle above: each of its members waits before it has done what the one before it waits for."

@@ -9,14 +9,14 @@ import numpy.typing as npt
 
 from tilepipe.errors import RaceError, SimFault
 from tilepipe.sim import faults
-from tilepipe.sim.memory import Access, Slot, access, read, rounded
-from tilepipe.sim.ordering import WARP_MASK, Rect
+from tilepipe.sim.memory import Slot, access, read, rounded
+from tilepipe.sim.ordering import WARP_MASK, Access, Rect
 
 if TYPE_CHECKING:
     from tilepipe.sim.agents import Agent
+    from tilepipe.sim.fragments import Frag
     from tilepipe.sim.machine import Machine
     from tilepipe.sim.sites import Site
-    from tilepipe.sim.tensorcore import Frag
 
 Array = npt.NDArray[Any]
 Scalar = int | float | bool | Array
@@ -32,7 +32,9 @@ def _at(x: Scalar, lane: int, base: int) -> int:
 
 
 def _base(ag: Agent, mask: int, *values: Scalar) -> int:
-    """The thread that element 0 of array operands belongs to: 0, or the warp's first thread where the op runs per warp."""
+    """The thread that element 0 of array operands belongs to: 0, or the warp's first thread where the op runs per
+    warp.
+    """
     arrays = [v for v in values if isinstance(v, np.ndarray) and v.ndim]
     if arrays and len(arrays[0]) < 32 * ag.warps:
         return (mask.bit_length() - 1) // 32 * 32
@@ -54,7 +56,16 @@ def _bounds(site: Site, slot: Slot, rect: Rect, row: int, col: int) -> tuple[int
 
 
 def _accesses(
-    m: Machine, ag: Agent, site: Site, mask: int, slot: Slot, rect: Rect, row: Scalar, col: Scalar, is_write: bool, base: int
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    slot: Slot,
+    rect: Rect,
+    row: Scalar,
+    col: Scalar,
+    is_write: bool,
+    base: int,
 ) -> dict[int, tuple[int, int]]:
     """Orders one access per warp; returns the element of each active thread."""
     where: dict[int, tuple[int, int]] = {}
@@ -88,7 +99,15 @@ def _slot(m: Machine, ag: Agent, site: Site, slot: int, cta: int | None) -> Slot
 
 
 def load(
-    m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Rect, row: Scalar, col: Scalar, cta: int | None = None
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    slot: int,
+    rect: Rect,
+    row: Scalar,
+    col: Scalar,
+    cta: int | None = None,
 ) -> Scalar:
     """Loads one element of a shared tile for every active thread: one value, or an array over the threads."""
     tile = _slot(m, ag, site, slot, cta)
@@ -97,7 +116,9 @@ def load(
     if not (isinstance(row, np.ndarray) or isinstance(col, np.ndarray)):
         r, c = next(iter(where.values()))
         return _scalar(tile.data[r, c])
-    out = np.zeros(len(row) if isinstance(row, np.ndarray) else len(col), tile.data.dtype)  # type: ignore[arg-type]
+    across = row if isinstance(row, np.ndarray) else col
+    assert isinstance(across, np.ndarray)
+    out = np.zeros(len(across), tile.data.dtype)
     for lane, (r, c) in where.items():
         out[lane - base] = tile.data[r, c]
     return out.astype(np.int64) if out.dtype.kind in "iu" else out
@@ -105,7 +126,7 @@ def load(
 
 def _scalar(x: Any) -> Scalar:
     """A loaded element as generated code computes with it: integers are Python's."""
-    return int(x) if x.dtype.kind in "iu" else bool(x) if x.dtype.kind == "b" else x  # type: ignore[no-any-return]
+    return int(x) if x.dtype.kind in "iu" else bool(x) if x.dtype.kind == "b" else x
 
 
 def store(
@@ -123,7 +144,8 @@ def store(
         other = stored.setdefault((r, c), (lane, x))
         if other[1] != x:
             raise RaceError(
-                f"{site.what}: threads {other[0]} and {lane} of {ag} store different values ({other[1]} and {x}) to element"
+                f"{site.what}: threads {other[0]} and {lane} of {ag} store different values ({other[1]} and {x}) to"
+                " element"
                 f" ({r}, {c}) of {tile.name} in one instruction; which one stays is not defined",
                 site.loc,
             )
@@ -139,7 +161,8 @@ def _indices(ag: Agent, site: Site, mask: int, m: Machine, index: tuple[Scalar, 
     for lane, at in zip(lanes, zip(*out, strict=True), strict=True):
         if any(not 0 <= i < n for i, n in zip(at, tensor.shape, strict=True)):
             raise SimFault(
-                f"{site.what}: thread {lane} of {ag} accesses element {tuple(at)} of tensor '{tensor.param.name}' of shape"
+                f"{site.what}: thread {lane} of {ag} accesses element {tuple(at)} of tensor '{tensor.param.name}' of"
+                " shape"
                 f" {tensor.shape}. Guard it with ctx.when(...).",
                 site.loc,
             )
@@ -222,9 +245,7 @@ def fragment_store(
     tile.written(rect)
 
 
-def fragment_load(
-    m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, slot: int, rect: Rect, warp: int | None = None
-) -> None:
+def fragment_load(m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, slot: int, rect: Rect, warp: int | None = None) -> None:
     """Reads a shared tile into a fragment."""
     tile = ag.cta.slots[slot]
     _touch(m, ag, site, mask, tile, rect, is_write=False)

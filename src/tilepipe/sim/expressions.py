@@ -1,15 +1,15 @@
 """Expressions as Python source.
 
-A scalar that is the same for all threads of an agent becomes a Python number; one that differs between lanes or warps becomes a NumPy
-array over the agent's threads (32 or 128). Inside `PerWarp`, which is unrolled over the four warps, arrays cover the 32 threads
+A scalar that is the same for all threads of an agent becomes a Python number; one that differs between lanes or warps
+becomes a NumPy
+array over the agent's threads (32 or 128). Inside `PerWarp`, which is unrolled over the four warps, arrays cover the
+32 threads
 of the warp at hand. Fragment values are float32 arrays (rows, cols).
 """
 
 from __future__ import annotations
 
-import keyword
 import math
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from tilepipe.errors import SimFault
 from tilepipe.ir import exprs as e
 from tilepipe.ir.memory import Fragment, Variable
 from tilepipe.ir.ops import Op
+from tilepipe.sim.names import Names
 
 if TYPE_CHECKING:
     from tilepipe.ir.dtypes import DType
@@ -30,35 +31,18 @@ _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "and": "&", "or": "|", "xor": "^",
     "shl": "<<", "shr": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }  # fmt: skip
-_NUMPY = {"exp": "exp", "exp2": "exp2", "log": "log", "log2": "log2", "sqrt": "sqrt", "tanh": "tanh", "sin": "sin", "cos": "cos"}
+_NUMPY = {
+    "exp": "exp",
+    "exp2": "exp2",
+    "log": "log",
+    "log2": "log2",
+    "sqrt": "sqrt",
+    "tanh": "tanh",
+    "sin": "sin",
+    "cos": "cos",
+}
 _GROWS = ("add", "sub", "mul", "shl")
 LIMITS = {"int32": (-(1 << 31), (1 << 31) - 1), "int64": (-(1 << 63), (1 << 63) - 1)}
-RESERVED = {"m", "ag", "np"}
-
-
-class Names:
-    """Python names of a function: readable, unique, one for each IR object."""
-
-    def __init__(self, reserved: set[str]) -> None:
-        self._taken = set(reserved) | RESERVED
-        self._of: dict[int, str] = {}
-
-    def __call__(self, thing: object, wish: str) -> str:
-        """The name of `thing`, made from `wish` when it is first asked for."""
-        name = self._of.get(id(thing))
-        if name is None:
-            name = self._of[id(thing)] = self.fresh(wish)
-        return name
-
-    def fresh(self, wish: str) -> str:
-        base = re.sub(r"\W", "_", wish) or "x"
-        if base[0].isdigit() or keyword.iskeyword(base) or base.startswith("__"):
-            base = f"x{base}"
-        name, n = base, 2
-        while name in self._taken:
-            name, n = f"{base}_{n}", n + 1
-        self._taken.add(name)
-        return name
 
 
 class Expressions:
@@ -81,7 +65,7 @@ class Expressions:
         self.ring: dict[int, int] = {}  # locals that are a cursor's stage -> stages
         self.site = ""
 
-    # -- what is bound ---------------------------------------------------------------------------------------------------
+    # -- what is bound -----------------------------------------------------------------------------------------------
 
     def bind(self, local: e.Local, array: bool) -> str:
         """Declares an immutable name; returns its Python name."""
@@ -117,7 +101,7 @@ class Expressions:
         """Whether a scalar that varies over `vary` is an array here."""
         return vary == e.Vary.LANE or (vary == e.Vary.WARP and self.threads > 32 and self.warp is None)
 
-    # -- hoisting --------------------------------------------------------------------------------------------------------
+    # -- hoisting ----------------------------------------------------------------------------------------------------
 
     def hoist(self, text: str, wish: str) -> str:
         """A name for `text`, computed once at the top of the function."""
@@ -133,7 +117,7 @@ class Expressions:
             return False
         return all(self.invariant(c) for c in e.children(x))
 
-    # -- expressions -----------------------------------------------------------------------------------------------------
+    # -- expressions -------------------------------------------------------------------------------------------------
 
     def scalar(self, x: e.Expr, what: str, op: Op) -> str:
         """Source of a value that must be one number for the whole agent.
@@ -144,7 +128,8 @@ class Expressions:
         text, array = self(x)
         if array:
             raise SimFault(
-                f"{what} differs between the threads of one {'warp' if self.threads == 32 else 'warpgroup'}, which the simulator does"
+                f"{what} differs between the threads of one {'warp' if self.threads == 32 else 'warpgroup'}, which"
+                " the simulator does"
                 " not run. Make it uniform, or branch with ctx.when(...) or ctx.per_warp().",
                 op.loc,
             )

@@ -8,9 +8,11 @@ from tilepipe.errors import BarrierError, PoisonError, RaceError
 
 if TYPE_CHECKING:
     from tilepipe.sim.agents import Agent
-    from tilepipe.sim.barriers import Mbarrier, NamedState
     from tilepipe.sim.machine import Machine
-    from tilepipe.sim.memory import Access, Slot
+    from tilepipe.sim.mbarriers import Mbarrier
+    from tilepipe.sim.meetings import NamedState
+    from tilepipe.sim.memory import Slot
+    from tilepipe.sim.ordering import Access
     from tilepipe.sim.sites import Site
     from tilepipe.sim.tensors import Event
     from tilepipe.sim.tma import TmaLoadUnit
@@ -38,18 +40,21 @@ def _remedy(old: Access, new: Access) -> str:
         return f"The copy is in flight until the phase of the barrier it signals is complete: {new.agent} must wait for that phase first."
     if kind == "wgmma":
         return (
-            f"A wgmma reads its tiles until its group has been waited for (ctx.wgmma_wait, or the commit bound to the stage): {new.agent}"
+            f"A wgmma reads its tiles until its group has been waited for (ctx.wgmma_wait, or the commit bound to the"
+            f" stage): {new.agent}"
             " may touch the tile only after that, by way of a barrier it waits on."
         )
     if kind == "tma_store":
         return (
-            "The store reads the tile until the thread that issued it has waited for its group (ctx.tma_store_wait(..., read=True));"
+            "The store reads the tile until the thread that issued it has waited for its group"
+            " (ctx.tma_store_wait(..., read=True));"
             " then the writers must hear of it: a syncwarp or a named barrier."
         )
     part = ""
     if old.agent is new.agent or old.mask.bit_count() > 1:
         part = (
-            " An arrive or a copy by one elected lane speaks only for that lane until the warp has converged (ctx.syncwarp()), and never"
+            " An arrive or a copy by one elected lane speaks only for that lane until the warp has converged"
+            " (ctx.syncwarp()), and never"
             " for other warps (a named barrier)."
         )
     verb = "write" if old.is_write else "read"
@@ -74,19 +79,23 @@ def check_proxy(m: Machine, slot: Slot, old: Access, new: Access, known: int) ->
     pair = f"the {verb} of {slot.name} at {old.site.loc.short} ({old.agent}) and {new.site.what} at {new.site.loc.short}"
     if not old.reader_fenced & known:
         raise RaceError(
-            f"race between proxies on {slot.name}: a barrier orders the two accesses, but no fence.proxy.async stands between.\n"
+            f"race between proxies on {slot.name}: a barrier orders the two accesses, but no fence.proxy.async stands"
+            " between.\n"
             f"  first:  {_line(slot, old)}\n  second: {_line(slot, new)}\n"
-            f"  Every thread that made the {verb} must execute ctx.fence_async_shared() after it and before it arrives.",
+            f"  Every thread that made the {verb} must execute ctx.fence_async_shared() after it and before it"
+            " arrives.",
             new.site.loc,
         )
     if m.world.strict_proxy:
         raise RaceError(
-            f"strict_proxy: between {pair} the proxy fence is executed by the reader's side, not by the threads that made the {verb}."
+            f"strict_proxy: between {pair} the proxy fence is executed by the reader's side, not by the threads that"
+            f" made the {verb}."
             " Move ctx.fence_async_shared() before their arrive.",
             new.site.loc,
         )
     m.world.advise(
-        f"between {pair}, the proxy fence stands on the reader's side: put ctx.fence_async_shared() in every writing thread, before its"
+        f"between {pair}, the proxy fence stands on the reader's side: put ctx.fence_async_shared() in every writing"
+        " thread, before its"
         " arrive"
     )
 
@@ -94,12 +103,16 @@ def check_proxy(m: Machine, slot: Slot, old: Access, new: Access, known: int) ->
 def global_race(tensor: str, event: Event | None, verb: str, ag: Agent, site: Site) -> NoReturn:
     """Two accesses to an element of global memory that nothing orders."""
     if event is None:
-        raise RaceError(f"race on tensor '{tensor}': elements that {ag} touches with {site.what} were {verb} by several CTAs", site.loc)
+        raise RaceError(
+            f"race on tensor '{tensor}': elements that {ag} touches with {site.what} were {verb} by several CTAs",
+            site.loc,
+        )
     raise RaceError(
         f"race on tensor '{tensor}': nothing orders the second access to common elements after the first.\n"
         f"  first:  {event.who}: {event.site.what} ({verb})\n          at {event.site.loc}\n"
         f"  second: {ag}: {site.what}\n          at {site.loc}\n"
-        "  Within a launch nothing orders CTAs of different clusters; within a thread, wait for the store (ctx.tma_store_wait(0)).",
+        "  Within a launch nothing orders CTAs of different clusters; within a thread, wait for the store"
+        " (ctx.tma_store_wait(0)).",
         site.loc,
     )
 
@@ -109,7 +122,8 @@ def poison(m: Machine, slot: Slot, new: Access, missing: int) -> None:
     r0, r1, c0, c1 = new.rect
     total = (r1 - r0) * (c1 - c0) if new.points is None else len(new.points)
     error = PoisonError(
-        f"{new.agent} reads {slot.name} ({_extent(slot, new)}) with {new.site.what}, but {missing} of {total} elements were never written."
+        f"{new.agent} reads {slot.name} ({_extent(slot, new)}) with {new.site.what}, but {missing} of {total}"
+        " elements were never written."
         " Wait for the copy or the store that fills them, or fill them first.",
         new.site.loc,
     )
@@ -138,14 +152,17 @@ def not_live(bar: Mbarrier, site: Site, ag: Agent) -> NoReturn:
     """Use before init or after inval."""
     state = "after it was invalidated" if bar.state == 2 else "before it was initialised"
     raise BarrierError(
-        f"{site.what}: {ag} uses {bar.where} {state}. Initialise it in set-up code, which every role starts after.", site.loc
+        f"{site.what}: {ag} uses {bar.where} {state}. Initialise it in set-up code, which every role starts after.",
+        site.loc,
     )
 
 
 def reinit(bar: Mbarrier, site: Site) -> NoReturn:
+    """A live barrier is initialised again."""
     first = f" (first at {bar.init_site.loc.short})" if bar.init_site is not None else ""
     raise BarrierError(
-        f"{site.what}: {bar.where} is initialised again without having been invalidated{first}. Invalidate it first, or initialise it once.",
+        f"{site.what}: {bar.where} is initialised again without having been invalidated{first}. Invalidate it first,"
+        " or initialise it once.",
         site.loc,
     )
 
@@ -161,33 +178,42 @@ def cannot_arrive(bar: Mbarrier, site: Site, ag: Agent, n: int) -> NoReturn:
     if bar.tx:
         why = f"\n  The phase is still open because of its bytes: {_bytes(bar)}"
     raise BarrierError(
-        f"over-arrival on {bar.where}: {ag} arrives {n} time(s), but only {bar.pending} of {bar.count} arrivals are pending in phase"
+        f"over-arrival on {bar.where}: {ag} arrives {n} time(s), but only {bar.pending} of {bar.count} arrivals are"
+        " pending in phase"
         f" {bar.phase}.\n  Arrived already: {done}\n{_arrivals(bar)}{why}\n"
-        f"  On hardware this is undefined. Either the count of {bar.array} is too low (it is {bar.count}), or one side arrives twice.",
+        f"  On hardware this is undefined. Either the count of {bar.array} is too low (it is {bar.count}), or one"
+        " side arrives twice.",
         site.loc,
     )
 
 
 def too_many_bytes(bar: Mbarrier, site: Site) -> NoReturn:
+    """The bytes of a phase exceed what was expected, and nothing is pending that could expect more."""
     raise BarrierError(
-        f"{bar.where}, phase {bar.phase}: more bytes arrive than were expected, and no arrival is pending: {_bytes(bar)}\n"
+        f"{bar.where}, phase {bar.phase}: more bytes arrive than were expected, and no arrival is pending:"
+        f" {_bytes(bar)}\n"
         f"  ({-bar.tx:,} too many). Raise the number given to expect_bytes to what the copies bring.",
         site.loc,
     )
 
 
 def completes_early(bar: Mbarrier, site: Site) -> NoReturn:
+    """A phase completes before its copies have landed: too few bytes were expected."""
     raise BarrierError(
-        f"{bar.where}: phase {bar.phase} completes while {bar.inflight:,} bytes of its copies are still to come: {_bytes(bar)}\n"
-        "  Whoever waits for this phase reads the tile before the data are there. Raise the number given to expect_bytes to what the"
+        f"{bar.where}: phase {bar.phase} completes while {bar.inflight:,} bytes of its copies are still to come:"
+        f" {_bytes(bar)}\n"
+        "  Whoever waits for this phase reads the tile before the data are there. Raise the number given to"
+        " expect_bytes to what the"
         " copies bring, and expect before (or with) the last arrival.",
         site.loc,
     )
 
 
 def tx_range(bar: Mbarrier, site: Site) -> NoReturn:
+    """The pending transaction leaves its range."""
     raise BarrierError(
-        f"{site.what}: the pending transaction of {bar.where} is {bar.tx:,} bytes; an mbarrier counts up to 2^20 - 1 = 1,048,575."
+        f"{site.what}: the pending transaction of {bar.where} is {bar.tx:,} bytes; an mbarrier counts up to 2^20 - 1"
+        " = 1,048,575."
         " Use smaller tiles or a smaller k_group_size.",
         site.loc,
     )
@@ -196,9 +222,12 @@ def tx_range(bar: Mbarrier, site: Site) -> NoReturn:
 def lapped(bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoReturn:
     """The barrier has completed a later phase than the one waited for."""
     raise BarrierError(
-        f"{site.what}: {ag} waits for phase {phase} of {bar.where}, but phases up to {bar.phase - 1} are complete: it was lapped. On hardware"
-        f" the parity bit has flipped back and this wait may never end.\n  Over-arrival: with a count of {bar.count}, more arrivals were made"
-        f" than one phase takes before {ag} had observed phase {phase}. Whoever arrives must first wait until the waiter has passed (an"
+        f"{site.what}: {ag} waits for phase {phase} of {bar.where}, but phases up to {bar.phase - 1} are complete: it"
+        " was lapped. On hardware"
+        f" the parity bit has flipped back and this wait may never end.\n  Over-arrival: with a count of {bar.count},"
+        " more arrivals were made"
+        f" than one phase takes before {ag} had observed phase {phase}. Whoever arrives must first wait until the"
+        " waiter has passed (an"
         " empty barrier), or the count is too low.",
         site.loc,
     )
@@ -207,21 +236,27 @@ def lapped(bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoReturn:
 def ahead(bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoReturn:
     """The wait is for a phase after the one in progress."""
     raise BarrierError(
-        f"{site.what}: {ag} waits for phase {phase} of {bar.where}, but phase {bar.phase} is still in progress: it skipped a phase. On"
-        f" hardware the parity bit of phase {phase} is that of phase {phase - 2}, and this wait would pass at once. Wait for each phase in turn.",
+        f"{site.what}: {ag} waits for phase {phase} of {bar.where}, but phase {bar.phase} is still in progress: it"
+        " skipped a phase. On"
+        f" hardware the parity bit of phase {phase} is that of phase {phase - 2}, and this wait would pass at once."
+        " Wait for each phase in turn.",
         site.loc,
     )
 
 
 def not_visible(bar: Mbarrier, site: Site, ag: Agent) -> NoReturn:
+    """A remote signal before the barrier's initialisation has reached the cluster."""
     raise BarrierError(
-        f"{site.what}: {ag} signals {bar.where} in a peer CTA before that CTA's initialisation of it has reached the cluster (on hardware the"
-        " signal is lost and the peer hangs). Initialise in set-up code, or put fence.mbarrier_init and a cluster barrier between.",
+        f"{site.what}: {ag} signals {bar.where} in a peer CTA before that CTA's initialisation of it has reached the"
+        " cluster (on hardware the"
+        " signal is lost and the peer hangs). Initialise in set-up code, or put fence.mbarrier_init and a cluster"
+        " barrier between.",
         site.loc,
     )
 
 
 def lands_on_dead(bar: Mbarrier, unit: TmaLoadUnit) -> NoReturn:
+    """A copy lands on a barrier that is not live any more."""
     raise BarrierError(f"{unit.site.what}: its bytes arrive on {bar.where} after it was invalidated", unit.site.loc)
 
 
@@ -229,14 +264,17 @@ def lands_on_dead(bar: Mbarrier, unit: TmaLoadUnit) -> NoReturn:
 
 
 def named_again(b: NamedState, site: Site, ag: Agent, earlier: tuple[Agent, Site]) -> NoReturn:
+    """A warp arrives twice at a named barrier in one generation."""
     raise BarrierError(
-        f"{site.what}: {ag} arrives at named barrier '{b.name}' again before it was reset: it has arrived at {earlier[1].loc.short}, and"
+        f"{site.what}: {ag} arrives at named barrier '{b.name}' again before it was reset: it has arrived at"
+        f" {earlier[1].loc.short}, and"
         f" {b.missing} of {b.threads} threads are still missing. Sync instead of arriving, or use a second barrier.",
         site.loc,
     )
 
 
 def named_total(b: NamedState, site: Site) -> NoReturn:
+    """More threads arrive at a named barrier than it is for."""
     who = "; ".join(sorted({f"{a} at {s.loc.short}" for a, s in b.arrived.values()}))
     raise BarrierError(
         f"named barrier '{b.name}' is for {b.threads} threads, but {b.threads - b.missing} arrived: {who}."

@@ -1,4 +1,6 @@
-"""The machine: one cluster of CTAs at a time, with its agents, asynchronous units and the order between their accesses."""
+"""The machine: one cluster of CTAs at a time, with its agents, asynchronous units and the order between their
+accesses.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from typing import TYPE_CHECKING
 from tilepipe.errors import PoisonError
 from tilepipe.ir.program import Kernel
 from tilepipe.sim.agents import Agent
-from tilepipe.sim.barriers import Mbarrier, NamedState, Rendezvous
+from tilepipe.sim.mbarriers import Mbarrier
+from tilepipe.sim.meetings import NamedState, Rendezvous
 from tilepipe.sim.memory import Cta, Slot
 from tilepipe.sim.ordering import Holder, Order
 from tilepipe.sim.sites import SETUP, Site
@@ -34,7 +37,8 @@ class World:
     Attributes:
         params: (name, axis) -> value of a scalar parameter (axis -1) or of a tensor's extent.
         counts: executions per site. blocked: role -> waits that did not pass at once.
-        on_event: called with (agent, site, start, end), times in cycles since the CTA started, where someone records a timeline.
+        on_event: called with (agent, site, start, end), times in cycles since the CTA started, where someone records a
+        timeline.
     """
 
     kernel: Kernel
@@ -79,7 +83,9 @@ class Machine:
         self.start(0)
 
     def start(self, cluster_id: int) -> None:
-        """A new cluster takes the place of the one before: its shared memory is poison, its barriers are not initialised."""
+        """A new cluster takes the place of the one before: its shared memory is poison, its barriers are not
+        initialised.
+        """
         self.cluster_id = cluster_id
         self.order = Order(self.holders)
         self.poisoned: PoisonError | None = None

@@ -1,10 +1,12 @@
 """Shared memory of a CTA: tiles, what has been written, and the accesses still to be ordered against.
 
 A tile holds its elements in logical order. Layout and swizzle map the elements of a tile one to one on its bytes
-(`ir.layout.byte_offsets`), and buffers do not overlap, so two accesses touch a common byte exactly when they touch a common
+(`ir.layout.byte_offsets`), and buffers do not overlap, so two accesses touch a common byte exactly when they touch a
+common
 element.
 
-Floating-point elements up to 32 bits are kept as float32, which holds all of them exactly; rounding happens where the kernel
+Floating-point elements up to 32 bits are kept as float32, which holds all of them exactly; rounding happens where the
+kernel
 converts.
 """
 
@@ -22,8 +24,9 @@ if TYPE_CHECKING:
     from tilepipe.ir.dtypes import DType
     from tilepipe.ir.memory import SmemBuffer
     from tilepipe.sim.agents import Agent
-    from tilepipe.sim.barriers import Mbarrier, NamedState
     from tilepipe.sim.machine import Machine
+    from tilepipe.sim.mbarriers import Mbarrier
+    from tilepipe.sim.meetings import NamedState
     from tilepipe.sim.sites import Site
 
 EMPTY, PARTIAL, WHOLE = 0, 1, 2
@@ -104,7 +107,8 @@ class Cta:
 
     Attributes:
         rank: in its cluster. block_id: in the grid. grid: CTAs of the grid.
-        arrivals: (agent, barrier) -> the bit of that agent's last remote arrive here; a CTA may exit only knowing of all of them.
+        arrivals: (agent, barrier) -> the bit of that agent's last remote arrive here; a CTA may exit only knowing of
+        all of them.
         tma_free, tensor_free: virtual time (cycles) from which the TMA unit and the tensor cores are free.
     """
 
@@ -188,7 +192,9 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
 
 
 def _succeeds(new: Access, old: Access, known: int) -> bool:
-    """Whether whoever knows of the read `new` knows of the read `old`: same agent and proxy, and one after the other."""
+    """Whether whoever knows of the read `new` knows of the read `old`: same agent and proxy, and one after the
+    other.
+    """
     if new.agent is not old.agent or new.asynchronous != old.asynchronous:
         return False
     if old.bit & known:

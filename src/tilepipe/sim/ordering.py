@@ -1,14 +1,18 @@
 """Happens-before on bit sets: who knows of which access.
 
-Every live access to shared memory is one bit of its cluster's `Order`. A holder of knowledge (an agent, an mbarrier's phase, an
-asynchronous unit) is a Python int: the accesses that are ordered before whatever it does next. Synchronising is `|`; an access
+Every live access to shared memory is one bit of its cluster's `Order`. A holder of knowledge (an agent, an mbarrier's
+phase, an
+asynchronous unit) is a Python int: the accesses that are ordered before whatever it does next. Synchronising is `|`;
+an access
 is a race exactly when a conflicting live access is missing from the accessor's int.
 
-An access through the generic proxy has two further bits, set by fence.proxy.async: `fenced`, by the threads that made it, and
+An access through the generic proxy has two further bits, set by fence.proxy.async: `fenced`, by the threads that made
+it, and
 `reader_fenced`, by a thread that had learnt of it. They travel with the rest of the knowledge.
 
-Within an agent, threads do not know the same things: `Knowledge` keeps what all its threads know, what all lanes of one warp
-know, and what only some lanes know until the warp converges.
+Within an agent, threads do not know the same things: `knowledge.Knowledge` keeps what all its threads know, what all
+lanes of one
+warp know, and what only some lanes know until the warp converges.
 """
 
 from __future__ import annotations
@@ -41,7 +45,18 @@ class Access:
         mask: threads of the agent that made it.
     """
 
-    __slots__ = ("agent", "asynchronous", "bit", "fenced", "is_write", "mask", "points", "reader_fenced", "rect", "site")
+    __slots__ = (
+        "agent",
+        "asynchronous",
+        "bit",
+        "fenced",
+        "is_write",
+        "mask",
+        "points",
+        "reader_fenced",
+        "rect",
+        "site",
+    )
 
     def __init__(
         self, agent: Agent, site: Site, mask: int, rect: Rect, is_write: bool, asynchronous: bool, bit: int,
@@ -107,166 +122,3 @@ class Order:
             self.free.append(lowest)
             dead ^= lowest
         self.free.reverse()
-
-
-class Pending:
-    """What only the lanes of `mask` (within one warp) know, or made between them (`made`: each lane a part)."""
-
-    __slots__ = ("bits", "made", "mask")
-
-    def __init__(self, mask: int, bits: int, made: bool) -> None:
-        self.mask = mask
-        self.bits = bits
-        self.made = made
-
-
-class Knowledge:
-    """What the threads of one agent know.
-
-    Attributes:
-        k: known to every thread.
-        kw: known to every lane of warp w; None where no warp knows more than `k`.
-        pend: known to some lanes only.
-        split: whether `kw` or `pend` is in use; False is the fast path.
-    """
-
-    __slots__ = ("full", "k", "kw", "pend", "split", "warps")
-
-    def __init__(self, warps: int) -> None:
-        self.warps = warps
-        self.full = (1 << (32 * warps)) - 1
-        self.k = 0
-        self.kw: list[int] | None = None
-        self.pend: list[Pending] = []
-        self.split = False
-
-    def _touched(self, mask: int) -> list[tuple[int, int]]:
-        """(warp, lanes of it in `mask`) for each warp that `mask` touches."""
-        parts = ((w, mask & (WARP_MASK << (32 * w))) for w in range(self.warps))
-        return [(w, m) for w, m in parts if m]
-
-    def _warp_add(self, warp: int, bits: int) -> None:
-        if self.warps == 1:
-            self.k |= bits
-            return
-        if self.kw is None:
-            self.kw = [0] * self.warps
-        self.kw[warp] |= bits
-        self.split = True
-
-    def _pend_add(self, mask: int, bits: int, made: bool) -> None:
-        for entry in self.pend:
-            if entry.mask == mask and entry.made == made:
-                entry.bits |= bits
-                return
-        self.pend.append(Pending(mask, bits, made))
-        self.split = True
-
-    def acquire(self, mask: int, bits: int) -> None:
-        """Every thread of `mask` learns `bits`."""
-        if mask == self.full:
-            self.k |= bits
-            return
-        for w, lanes in self._touched(mask):
-            if lanes == WARP_MASK << (32 * w):
-                self._warp_add(w, bits)
-            else:
-                self._pend_add(lanes, bits, made=False)
-
-    def made(self, mask: int, bits: int, converged: bool = False) -> None:
-        """The lanes of `mask` (of one warp) made accesses; `converged`: by an aligned op, so the whole warp knows."""
-        warp = (mask.bit_length() - 1) // 32
-        if converged and mask == WARP_MASK << (32 * warp):
-            self._warp_add(warp, bits)
-        else:
-            self._pend_add(mask, bits, made=mask.bit_count() > 1)
-
-    def publish(self, mask: int) -> int:
-        """What an arrive by the threads of `mask` releases."""
-        if not self.split:
-            return self.k
-        out = self.k
-        for w, _ in self._touched(mask):
-            if self.kw is not None:
-                out |= self.kw[w]
-        for entry in self.pend:
-            if (entry.mask & ~mask == 0) if entry.made else (entry.mask & mask):
-                out |= entry.bits
-        return out
-
-    def known(self, mask: int) -> int:
-        """What each thread of `mask` knows."""
-        if not self.split:
-            return self.k
-        common = -1
-        for w, lanes in self._touched(mask):
-            mine = self.kw[w] if self.kw is not None else 0
-            for entry in self.pend:
-                if not entry.made and lanes & ~entry.mask == 0:
-                    mine |= entry.bits
-            common &= mine
-        return self.k | common
-
-    def converge(self, mask: int) -> None:
-        """The active lanes of each warp in `mask` meet: what any of them knows or made, all of them know."""
-        if not self.pend:
-            return
-        for w, lanes in self._touched(mask):
-            inside = [e for e in self.pend if ((e.mask & ~lanes == 0) if e.made else e.mask & lanes)]
-            bits = 0
-            for entry in inside:
-                bits |= entry.bits
-            self.pend = [e for e in self.pend if e.mask & ~lanes or e not in inside]
-            if not bits:
-                continue
-            if lanes == WARP_MASK << (32 * w):
-                self._warp_add(w, bits)
-            else:
-                self._pend_add(lanes, bits, made=False)
-        self.split = self.kw is not None or bool(self.pend)
-
-    def everything(self) -> int:
-        """What any thread knows or made."""
-        out = self.k
-        if self.split:
-            for bits in self.kw or ():
-                out |= bits
-            for entry in self.pend:
-                out |= entry.bits
-        return out
-
-    def join_all(self, bits: int) -> None:
-        """All threads have met and know `bits`, which includes all that any of them knew."""
-        self.k |= bits
-        self.kw = None
-        self.pend = []
-        self.split = False
-
-    def fence(self, mask: int, order: Order) -> None:
-        """fence.proxy.async by the threads of `mask`, for every fenceable access they made or know of."""
-        for w, lanes in self._touched(mask):
-            warp_known = self.k | (self.kw[w] if self.kw is not None else 0)
-            for access in order.fenceable:
-                mine = access.agent is self and access.mask & ~lanes == 0
-                if access.bit & warp_known:
-                    bit = access.fenced if mine else access.reader_fenced
-                    if bit & ~warp_known:
-                        self.acquire(lanes, bit)
-                    continue
-                for entry in list(self.pend):
-                    if not access.bit & entry.bits:
-                        continue
-                    if mine and entry.mask & ~lanes == 0:
-                        entry.bits |= access.fenced
-                    elif not entry.made and entry.mask & lanes:
-                        self._pend_add(lanes & entry.mask, access.reader_fenced, made=False)
-
-    def forget(self, dead: int) -> None:
-        keep = ~dead
-        self.k &= keep
-        if self.kw is not None:
-            self.kw = [bits & keep for bits in self.kw]
-        for entry in self.pend:
-            entry.bits &= keep
-        if self.pend:
-            self.pend = [e for e in self.pend if e.bits]

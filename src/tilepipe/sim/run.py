@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from tilepipe.errors import BindError, RaceError, SimFault
 from tilepipe.ir import ops
@@ -31,7 +31,8 @@ class RoleStats:
     """What the agents of one role did, over all CTAs.
 
     Attributes:
-        ops: executions by kind. bytes_loaded, bytes_stored: by TMA, whole boxes. waits_blocked: waits that did not pass at once.
+        ops: executions by kind. bytes_loaded, bytes_stored: by TMA, whole boxes. waits_blocked: waits that did not
+        pass at once.
     """
 
     name: str
@@ -90,7 +91,8 @@ def run(
         seed: 0 is one fixed order; any other picks an interleaving, always the same one for the same seed.
         strict_proxy: orders between the generic and the async proxy that are advice by default become faults.
         progress: called with (CTAs done, CTAs of the grid).
-        on_event: called with (agent, site, start, end) for each asynchronous unit, times in cycles since its CTA started.
+        on_event: called with (agent, site, start, end) for each asynchronous unit, times in cycles since its CTA
+        started.
 
     Raises:
         SimFault: a deadlock, a race, a misused barrier, a read of poison, an early exit, a failed assertion.

@@ -56,22 +56,22 @@ class Site:
 def describe(op: Op, number: int, role: str, tensors: dict[int, int], by_parity: set[int]) -> Site:
     """The site of an op.
 
-    `tensors`: id of a `TensorParam` -> its index. `by_parity`: ids of the barrier arrays that some wait names by parity.
+    `tensors`: id of a `TensorParam` -> its index. `by_parity`: ids of the barrier arrays that some wait names by
+    parity.
     """
     kind = _snake(type(op).__name__)
     bar = barrier_of(op)
-    facts = {"kind": kind, "what": _text(op, kind), "role": role}
-    counted = bar is not None and id(bar.array) in by_parity
+    what = _text(op, kind)
     match op:
         case ops.TmaLoad(tensor=t, dst=tile) | ops.TmaStore(tensor=t, src=tile):
-            return Site(number, op, **facts, tensor=tensors[id(t)], rows=tile.rows, cols=tile.cols, nbytes=tile.nbytes)
+            return Site(number, op, kind, what, role, tensor=tensors[id(t)], rows=tile.rows, cols=tile.cols, nbytes=tile.nbytes)
         case ops.Wgmma(acc=acc, b=b):
-            return Site(number, op, **facts, flops=2 * acc.rows * acc.cols * b.cols)
+            return Site(number, op, kind, what, role, flops=2 * acc.rows * acc.cols * b.cols)
         case ops.Load(src=Element(base=TensorParam() as t)) | ops.Store(dst=Element(base=TensorParam() as t)):
-            return Site(number, op, **facts, tensor=tensors[id(t)])
+            return Site(number, op, kind, what, role, tensor=tensors[id(t)])
         case ops.MbarArrive(sem=sem):
-            return Site(number, op, **facts, relaxed=sem == "relaxed")
-    return Site(number, op, **facts, by_parity=counted)
+            return Site(number, op, kind, what, role, relaxed=sem == "relaxed")
+    return Site(number, op, kind, what, role, by_parity=bar is not None and id(bar.array) in by_parity)
 
 
 def _snake(name: str) -> str:

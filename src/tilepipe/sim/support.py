@@ -40,7 +40,9 @@ def elect_warps(mask: int) -> int:
 
 
 def place(old: Array, new: Any, mask: int, base: int) -> Array:
-    """`old`, an array over the agent's threads, with `new` for the threads of `mask`; `new` covers threads from `base`."""
+    """`old`, an array over the agent's threads, with `new` for the threads of `mask`; `new` covers threads from
+    `base`.
+    """
     out = old.copy()
     if isinstance(new, np.ndarray) and new.ndim and len(new) != len(old):
         part = lanes(mask, base, len(new))
@@ -53,7 +55,8 @@ def place(old: Array, new: Any, mask: int, base: int) -> Array:
 def check_range(site: Site, value: int, low: int, high: int) -> None:
     """Raises SimFault: integer overflow."""
     raise SimFault(
-        f"{site.what}: integer overflow: {value} is outside {low} .. {high}. On the GPU it would wrap round; use a wider dtype.", site.loc
+        f"{site.what}: integer overflow: {value} is outside {low} .. {high}. On the GPU it would wrap round; use a wider dtype.",
+        site.loc,
     )
 
 
@@ -74,7 +77,8 @@ def tile_rect(site: Site, row: int, col: int, rows: int, cols: int, height: int,
     """The rectangle of a tile, which must lie within its buffer's tile of (height, width)."""
     if row < 0 or col < 0 or row + rows > height or col + cols > width:
         raise SimFault(
-            f"{site.what}: rows {row}..{row + rows - 1} and columns {col}..{col + cols - 1} of a {height}×{width} tile", site.loc
+            f"{site.what}: rows {row}..{row + rows - 1} and columns {col}..{col + cols - 1} of a {height}×{width} tile",
+            site.loc,
         )
     return row, row + rows, col, col + cols
 

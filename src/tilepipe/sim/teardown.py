@@ -1,6 +1,7 @@
 """The exit of a CTA: nothing may still be able to touch its shared memory.
 
-An exit is a write to the life of the CTA's shared memory. Its knowledge is all that its own roles know when they return, so whatever
+An exit is a write to the life of the CTA's shared memory. Its knowledge is all that its own roles know when they
+return, so whatever
 could still arrive, land or read must have been waited for by one of them.
 """
 
@@ -12,7 +13,8 @@ from tilepipe.errors import ExitError
 
 if TYPE_CHECKING:
     from tilepipe.sim.machine import Machine
-    from tilepipe.sim.memory import Access, Cta, Slot
+    from tilepipe.sim.memory import Cta, Slot
+    from tilepipe.sim.ordering import Access
 
 
 def check_exit(m: Machine) -> None:
@@ -39,9 +41,12 @@ def _check_arrivals(cta: Cta, known: int) -> None:
             continue
         bar = cta.bars[flat]
         raise ExitError(
-            f"CTA {cta.block_id} (rank {cta.rank} in its cluster) exits while {agent} can still arrive on its {bar.name}: {site.what}.\n"
-            f"  No role of CTA {cta.block_id} waits for that arrival before it returns, so it may hit shared memory that is gone.\n"
-            "  Call producer.drain() at the end of the role that waits on this barrier: it waits until every stage has been released.",
+            f"CTA {cta.block_id} (rank {cta.rank} in its cluster) exits while {agent} can still arrive on its"
+            f" {bar.name}: {site.what}.\n"
+            f"  No role of CTA {cta.block_id} waits for that arrival before it returns, so it may hit shared memory"
+            " that is gone.\n"
+            "  Call producer.drain() at the end of the role that waits on this barrier: it waits until every stage"
+            " has been released.",
             site.loc,
         )
 
@@ -52,7 +57,8 @@ def _message(cta: Cta, slot: Slot, access: Access) -> str:
     match access.site.kind:
         case "tma_load":
             return (
-                f"{name} exits while a copy into {slot.name} can still land: {what} and no role has waited for the phase it completes.\n"
+                f"{name} exits while a copy into {slot.name} can still land: {what} and no role has waited for the"
+                " phase it completes.\n"
                 "  Wait for it, or do not issue it."
             )
         case "tma_store":

@@ -1,4 +1,4 @@
-"""The tensor cores: wgmma, its groups per warpgroup in order, and the fragments in registers that it reads and writes."""
+"""The tensor cores: wgmma, asynchronous, in groups that finish in order within a warpgroup."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy.typing as npt
 from tilepipe.errors import PoisonError, RaceError
 from tilepipe.sim import cost
 from tilepipe.sim.agents import BLOCKED, Agent, Blocked
-from tilepipe.sim.memory import Access, Slot, read, rounded, storage
+from tilepipe.sim.fragments import Frag
+from tilepipe.sim.memory import Slot, read
+from tilepipe.sim.ordering import Access
 
 if TYPE_CHECKING:
-    from tilepipe.ir.memory import Fragment
     from tilepipe.sim.machine import Machine
     from tilepipe.sim.ordering import Rect
     from tilepipe.sim.sites import Site
@@ -21,98 +22,12 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 
-class Frag:
-    """A fragment of one warpgroup: (rows, cols), kept as float32 where the dtype allows.
-
-    Attributes:
-        defined: bit c set where column c has been set.
-        zero: known to be all zeros, so that the first wgmma can overwrite instead of adding.
-        writers, readers: wgmma issued and not yet waited for that write, or read, these registers.
-        dirty: the site of a register write with no wgmma.fence after it.
-    """
-
-    __slots__ = ("all_columns", "data", "defined", "dirty", "ir", "readers", "scratch", "writers", "zero")
-
-    def __init__(self, ir: Fragment) -> None:
-        self.ir = ir
-        self.data: Array = np.zeros((ir.rows, ir.cols), storage(ir.dtype))
-        self.scratch: Array | None = None
-        self.all_columns = (1 << ir.cols) - 1
-        self.defined = 0
-        self.zero = False
-        self.writers = 0
-        self.readers = 0
-        self.dirty: Site | None = None
-
-    def _rows(self, warp: int | None) -> Array:
-        """The rows that one warp holds (16 of each 64), or all of them."""
-        if warp is None:
-            return self.data
-        rows, cols = self.data.shape
-        return self.data.reshape(rows // 64, 4, 16, cols)[:, warp].reshape(rows // 4, cols)
-
-    def get(self, ag: Agent, site: Site, col: int, width: int, warp: int | None = None) -> Array:
-        """Columns [col, col + width).
-
-        Raises:
-            RaceError: a wgmma that writes the registers has not been waited for.
-            PoisonError: a column has never been set.
-        """
-        if self.writers:
-            raise RaceError(
-                f"{site.what}: {ag} reads fragment '{self.ir.name}' while {self.writers} wgmma that write it are in flight."
-                " Wait for them first: ctx.wgmma_wait(0).",
-                site.loc,
-            )
-        wanted = ((1 << width) - 1) << col
-        if wanted & ~self.defined:
-            raise PoisonError(
-                f"{site.what}: {ag} reads fragment '{self.ir.name}', of which {(wanted & ~self.defined).bit_count()} of {width} columns"
-                " were never set. Set it first, for instance with .fill(0).",
-                site.loc,
-            )
-        data = self._rows(warp)
-        return data if width == data.shape[1] else data[:, col : col + width]
-
-    def set(self, ag: Agent, site: Site, value: Array | float, col: int, width: int, warp: int | None = None) -> None:
-        """Columns [col, col + width) := value, rounded to the fragment's dtype.
-
-        Raises:
-            RaceError: a wgmma that reads or writes the registers has not been waited for.
-        """
-        if self.writers or self.readers:
-            raise RaceError(
-                f"{site.what}: {ag} writes fragment '{self.ir.name}' while {self.writers + self.readers} wgmma that use it are in"
-                " flight. Wait for them first: ctx.wgmma_wait(0).",
-                site.loc,
-            )
-        if self.dirty is None:
-            ag.dirty.append(self)
-        self.dirty = site
-        self.defined |= ((1 << width) - 1) << col
-        if isinstance(value, np.ndarray) and value.ndim:
-            self.zero = False
-            value = rounded(value, self.ir.dtype)
-        else:
-            self.zero = value == 0 and warp is None and width == self.ir.cols
-            value = rounded(np.asarray(value, np.float32), self.ir.dtype)
-        if warp is None:
-            self.data[:, col : col + width] = value
-            return
-        rows, cols = self.data.shape
-        self.data.reshape(rows // 64, 4, 16, cols)[:, warp, :, col : col + width] = np.broadcast_to(
-            value, (rows // 4, width)
-        ).reshape(rows // 64, 16, width)
-
-
 class WgmmaUnit:
     """acc += A · Bᵀ. `bits`: what whoever waits for it learns: its reads, and what they were ordered after."""
 
     __slots__ = ("a", "acc", "b", "bits", "end", "rect_a", "rect_b", "site")
 
-    def __init__(
-        self, site: Site, acc: Frag, a: Frag | Slot, rect_a: Rect | None, b: Slot, rect_b: Rect, bits: int, end: float
-    ) -> None:
+    def __init__(self, site: Site, acc: Frag, a: Frag | Slot, rect_a: Rect | None, b: Slot, rect_b: Rect, bits: int, end: float) -> None:
         self.site = site
         self.acc = acc
         self.a = a
@@ -184,9 +99,7 @@ def wgmma_fence(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     ag.dirty = []
 
 
-def wgmma(
-    m: Machine, ag: Agent, site: Site, mask: int, acc: Frag, a: Frag | int, rect_a: Rect | None, b: int, rect_b: Rect
-) -> None:
+def wgmma(m: Machine, ag: Agent, site: Site, mask: int, acc: Frag, a: Frag | int, rect_a: Rect | None, b: int, rect_b: Rect) -> None:
     """Issues acc += A · Bᵀ into the warpgroup's open group."""
     if ag.pend:
         ag.converge(mask)
@@ -194,7 +107,8 @@ def wgmma(
         _unfenced(ag, site, acc)
     if acc.defined != acc.all_columns:
         raise PoisonError(
-            f"{site.what}: {ag} adds to accumulator '{acc.ir.name}', of which {(acc.all_columns & ~acc.defined).bit_count()} columns"
+            f"{site.what}: {ag} adds to accumulator '{acc.ir.name}', of which"
+            f" {(acc.all_columns & ~acc.defined).bit_count()} columns"
             " were never set. Set it first, for instance with .fill(0).",
             site.loc,
         )
@@ -227,7 +141,8 @@ def wgmma(
 def _unfenced(ag: Agent, site: Site, frag: Frag) -> None:
     assert frag.dirty is not None
     raise RaceError(
-        f"{site.what}: {ag} wrote the registers of fragment '{frag.ir.name}' at {frag.dirty.loc.short} and no wgmma.fence stands between"
+        f"{site.what}: {ag} wrote the registers of fragment '{frag.ir.name}' at {frag.dirty.loc.short} and no"
+        " wgmma.fence stands between"
         " that write and this wgmma, which may read the old values. Add ctx.wgmma_fence() before it.",
         site.loc,
     )

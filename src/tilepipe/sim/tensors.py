@@ -1,7 +1,9 @@
 """Global memory: the tensors of a launch, and who last touched each element of those the kernel writes.
 
-A tensor that the kernel only reads needs no ordering. For one that it writes, a map holds for each element the last write (and,
-where the kernel also reads it, the last read). Nothing in the language orders CTAs of different clusters within a launch, so two of
+A tensor that the kernel only reads needs no ordering. For one that it writes, a map holds for each element the last
+write (and,
+where the kernel also reads it, the last read). Nothing in the language orders CTAs of different clusters within a
+launch, so two of
 them at one element, one writing, is always a race; within a cluster the happens-before bits decide.
 """
 
@@ -82,7 +84,9 @@ class GlobalTensor:
         return (*self.lead, rows // prod(self.lead), cols)
 
     def clip(self, coords: Coords, rows: int, cols: int) -> tuple[Index, Index, bool]:
-        """Slices into the tensor and into the box for the part of a box within bounds, and whether that is all of it."""
+        """Slices into the tensor and into the box for the part of a box within bounds, and whether that is all of
+        it.
+        """
         there, here, whole = [], [], True
         for at, n, extent in zip(coords, self.box(rows, cols), self.shape, strict=True):
             if not -INT32 <= at < INT32:

@@ -1,7 +1,9 @@
 """TMA: copies between global and shared memory, each an asynchronous unit of its own.
 
-A load writes its box at some moment between its issue and the completion of the phase it is credited to; so its access exists from the
-issue, and is known to others through the mbarrier. A store reads shared memory at some moment before its group has been waited for.
+A load writes its box at some moment between its issue and the completion of the phase it is credited to; so its access
+exists from the
+issue, and is known to others through the mbarrier. A store reads shared memory at some moment before its group has
+been waited for.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from typing import TYPE_CHECKING
 from tilepipe.errors import BarrierError, SimFault
 from tilepipe.sim import cost, faults
 from tilepipe.sim.agents import BLOCKED, Agent, Blocked
-from tilepipe.sim.barriers import LIVE, Mbarrier, credit, remote
-from tilepipe.sim.memory import Access, Slot, access, read, rounded
+from tilepipe.sim.mbarriers import LIVE, Mbarrier, credit, remote
+from tilepipe.sim.memory import Slot, access, read, rounded
+from tilepipe.sim.ordering import Access
 
 if TYPE_CHECKING:
     from tilepipe.sim.machine import Machine
@@ -24,12 +27,22 @@ Coords = tuple[int, ...]
 
 
 class TmaLoadUnit:
-    """One copy in flight towards one CTA; `write` is its access to the tile, `seen` its read of a tensor that is also written."""
+    """One copy in flight towards one CTA; `write` is its access to the tile, `seen` its read of a tensor that is also
+    written.
+    """
 
     __slots__ = ("agent", "bar", "coords", "end", "landed", "seen", "site", "slot", "write")
 
     def __init__(
-        self, agent: Agent, site: Site, coords: Coords, slot: Slot, bar: Mbarrier, write: Access, seen: Event | None, end: float
+        self,
+        agent: Agent,
+        site: Site,
+        coords: Coords,
+        slot: Slot,
+        bar: Mbarrier,
+        write: Access,
+        seen: Event | None,
+        end: float,
     ) -> None:
         self.agent = agent
         self.site = site
@@ -75,7 +88,15 @@ def one_lane(ag: Agent, site: Site, mask: int) -> int:
 
 
 def tma_load(
-    m: Machine, ag: Agent, site: Site, mask: int, coords: Coords, slot: int, rect: Rect, bar: int, multicast: int | None = None
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    coords: Coords,
+    slot: int,
+    rect: Rect,
+    bar: int,
+    multicast: int | None = None,
 ) -> None:
     """Issues cp.async.bulk.tensor global -> shared, to this CTA or to each CTA of a mask."""
     one_lane(ag, site, mask)
@@ -145,7 +166,9 @@ class TmaStoreUnit:
 
 
 class StoreQueue:
-    """The bulk-store groups of one thread: `open` not yet committed, `groups` committed and not yet waited for, oldest first."""
+    """The bulk-store groups of one thread: `open` not yet committed, `groups` committed and not yet waited for, oldest
+    first.
+    """
 
     __slots__ = ("groups", "open", "unwritten")
 

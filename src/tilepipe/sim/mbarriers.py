@@ -1,8 +1,8 @@
-"""Barriers: mbarriers with their arithmetic, named barriers, and the meeting of a whole CTA or cluster.
+"""mbarriers and their arithmetic (PTX ISA, "mbarrier").
 
-An mbarrier is exactly what machine.md's rules say (PTX ISA, "mbarrier"): an expected count, pending arrivals, a signed number of
-pending transaction bytes and a phase. The phase is kept as a full number, so a wait that a parity bit would answer wrongly is
-seen.
+An mbarrier has an expected count, pending arrivals, a signed number of pending transaction bytes, and a phase. On
+hardware the
+phase is one parity bit; here it is a full number, so that a wait which the bit would answer wrongly is seen.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ class Mbarrier:
     Attributes:
         flat: its place among all mbarriers of the CTA.
         phase: number of the phase in progress; phases below it are complete.
-        count: arrivals of a phase. pending: arrivals still to come. tx: bytes still to come (negative: delivered early).
-        expected: bytes announced in this phase. copies: the TMA loads issued in it. inflight: their bytes not landed yet.
+        count: arrivals of a phase. pending: arrivals still to come. tx: bytes still to come (negative: delivered
+        early).
+        expected: bytes announced in this phase. copies: the TMA loads issued in it. inflight: their bytes not landed
+        yet.
         arrivals: who arrived in this phase, for messages. completions: phases completed since the CTA started.
         acc: knowledge released into this phase. known: what every completed phase released.
         waiters: agents to wake when the phase completes.
@@ -41,8 +43,9 @@ class Mbarrier:
     """
 
     __slots__ = (
-        "acc", "acc_time", "array", "arrivals", "completions", "copies", "count", "cta", "expected", "fenced", "flat", "index", "inflight", "init_site",
-        "known", "pending", "phase", "size", "state", "time", "tx", "visible", "waiters",
+        "acc", "acc_time", "array", "arrivals", "completions", "copies", "count", "cta", "expected", "fenced", "flat",
+        "index", "inflight", "init_site", "known", "pending", "phase", "size", "state", "time", "tx", "visible",
+        "waiters",
     )  # fmt: skip
 
     def __init__(self, cta: Cta, array: str, index: int, size: int, flat: int) -> None:
@@ -163,9 +166,7 @@ def mbar_arrive(m: Machine, ag: Agent, site: Site, mask: int, bar: int, count: i
             faults.too_many_bytes(b, site)
 
 
-def mbar_expect(
-    m: Machine, ag: Agent, site: Site, mask: int, bar: int, nbytes: int, arrive: bool, cta: int | None = None
-) -> None:
+def mbar_expect(m: Machine, ag: Agent, site: Site, mask: int, bar: int, nbytes: int, arrive: bool, cta: int | None = None) -> None:
     """mbarrier.arrive.expect_tx, or expect_tx alone, by each thread of `mask`."""
     b = ag.cta.bars[bar] if cta is None else remote(m, ag, site, cta, bar)
     lanes = mask.bit_count()
@@ -177,6 +178,8 @@ def mbar_expect(
     b.expected += nbytes * lanes
     if b.tx > MAX_TX:
         faults.tx_range(b, site)
+    if b.cta is not ag.cta and not arrive:
+        note_remote(m, ag, site, b)
     if arrive:
         mbar_arrive(m, ag, site, mask, bar, 1, cta)
     elif b.pending == 0 and b.tx == 0:
@@ -188,6 +191,8 @@ def mbar_complete_tx(m: Machine, ag: Agent, site: Site, mask: int, bar: int, nby
     b = ag.cta.bars[bar] if cta is None else remote(m, ag, site, cta, bar)
     if b.state != LIVE:
         faults.not_live(b, site, ag)
+    if b.cta is not ag.cta:
+        note_remote(m, ag, site, b)
     credit(m, b, nbytes * mask.bit_count(), site)
 
 
@@ -219,11 +224,14 @@ def _wait_slow(m: Machine, ag: Agent, site: Site, b: Mbarrier, phase: int) -> Bl
 
 
 def mbar_wait_parity(m: Machine, ag: Agent, site: Site, mask: int, bar: int, parity: int) -> Blocked | None:
-    """A wait that gives a parity: for the last phase this agent passed if it has that parity, else for the one after it."""
-    return mbar_wait(m, ag, site, mask, bar, _phase_of(ag, bar, parity))
+    """A wait that gives a parity: for the last phase this agent passed if it has that parity, else for the one after
+    it.
+    """
+    return mbar_wait(m, ag, site, mask, bar, phase_of(ag, bar, parity))
 
 
-def _phase_of(ag: Agent, bar: int, parity: int) -> int:
+def phase_of(ag: Agent, bar: int, parity: int) -> int:
+    """The phase that an agent means by a parity."""
     last = ag.passed.get((ag.cta.rank, bar), -1)
     return last if last & 1 == parity & 1 else last + 1
 
@@ -237,7 +245,8 @@ def mbar_try_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase:
 
 
 def mbar_try_wait_parity(m: Machine, ag: Agent, site: Site, mask: int, bar: int, parity: int) -> bool:
-    return mbar_try_wait(m, ag, site, mask, bar, _phase_of(ag, bar, parity))
+    """A try_wait that gives a parity; the phase it is for is chosen as in `mbar_wait_parity`."""
+    return mbar_try_wait(m, ag, site, mask, bar, phase_of(ag, bar, parity))
 
 
 def remote(m: Machine, ag: Agent, site: Site, cta: int, bar: int) -> Mbarrier:
@@ -259,183 +268,3 @@ def note_remote(m: Machine, ag: Agent, site: Site, b: Mbarrier) -> None:
     bit = m.order.new_bit()
     b.cta.arrivals[key] = (bit, ag, site)
     b.acc |= bit
-
-
-# -- named barriers and rendezvous -------------------------------------------------------------------------------------
-
-
-class NamedState:
-    """One hardware barrier (bar.sync): `threads` arrive, then those that synced go on.
-
-    `generation` counts its completions; `arrived` maps (agent uid, warp) to the site; `acc`, `known` as in `Mbarrier`.
-    """
-
-    __slots__ = ("acc", "acc_time", "arrived", "generation", "known", "name", "threads", "time", "waiters")
-
-    def __init__(self, name: str, threads: int) -> None:
-        self.name = name
-        self.threads = threads
-        self.reset()
-
-    def reset(self) -> None:
-        self.generation = 0
-        self.arrived: dict[tuple[int, int], tuple[Agent, Site]] = {}
-        self.acc = self.known = 0
-        self.acc_time = self.time = 0.0
-        self.waiters: list[Agent] = []
-
-    @property
-    def missing(self) -> int:
-        return self.threads - 32 * len(self.arrived)
-
-    def forget(self, dead: int) -> None:
-        self.acc &= ~dead
-        self.known &= ~dead
-
-
-def _named_arrive(m: Machine, ag: Agent, site: Site, mask: int, b: NamedState) -> None:
-    warps = [w for w in range(ag.warps) if mask >> (32 * w) & 0xFFFFFFFF]
-    for w in warps:
-        earlier = b.arrived.get((ag.uid, w))
-        if earlier is not None:
-            faults.named_again(b, site, ag, earlier)
-        b.arrived[ag.uid, w] = (ag, site)
-    if b.missing < 0:
-        faults.named_total(b, site)
-    ag.converge(mask)
-    b.acc |= ag.publish(mask)
-    b.acc_time = max(b.acc_time, ag.time)
-    if b.missing == 0:
-        b.generation += 1
-        b.known |= b.acc
-        b.acc = 0
-        b.time = b.acc_time
-        b.arrived = {}
-        m.ready.extend(b.waiters)
-        b.waiters = []
-
-
-def named_sync(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> Blocked | None:
-    """bar.sync: arrives, and waits for all the barrier's threads."""
-    b = ag.cta.named[bar]
-    if ag.blocked:  # woken: the generation it waited for has ended
-        ag.ticket = -1
-    else:
-        ag.ticket = b.generation
-        _named_arrive(m, ag, site, mask, b)
-        if b.generation == ag.ticket:
-            b.waiters.append(ag)
-            return BLOCKED
-    if mask == ag.full:
-        ag.join_all(b.known | ag.everything())
-    else:
-        ag.acquire(mask, b.known)
-    ag.time = max(ag.time, b.time)
-    return None
-
-
-def named_arrive(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> None:
-    """bar.arrive: arrives without waiting."""
-    _named_arrive(m, ag, site, mask, ag.cta.named[bar])
-
-
-class Rendezvous:
-    """Where all agents of some CTAs that have not returned meet: the end of set-up, and barrier.cluster.
-
-    `arrived`: agents that have arrived in this generation.
-    """
-
-    __slots__ = ("acc", "arrived", "generation", "known", "members", "name", "time", "waiters")
-
-    def __init__(self, name: str, members: list[Agent]) -> None:
-        self.name = name
-        self.members = members
-        self.generation = 0
-        self.arrived: dict[int, Site] = {}
-        self.acc = self.known = 0
-        self.time = 0.0
-        self.waiters: list[Agent] = []
-
-    def missing(self) -> list[Agent]:
-        """Agents that are still to arrive."""
-        return [a for a in self.members if not a.done and a.uid not in self.arrived]
-
-    def arrive(self, m: Machine, ag: Agent, site: Site) -> None:
-        if ag.uid in self.arrived:
-            raise BarrierError(f"{site.what}: {ag} arrives twice at {self.name} before it has completed", site.loc)
-        self.arrived[ag.uid] = site
-        self.acc |= ag.everything()
-        self.time = max(self.time, ag.time)
-        self.settle(m)
-
-    def settle(self, m: Machine) -> None:
-        """Completes the generation if nobody is missing."""
-        if not self.arrived or self.missing():
-            return
-        self.generation += 1
-        self.known |= self.acc
-        self.acc = 0
-        self.arrived = {}
-        for cta in {id(a.cta): a.cta for a in self.members}.values():
-            for bar in cta.bars:
-                bar.visible |= bar.fenced
-        m.ready.extend(self.waiters)
-        self.waiters = []
-
-    def forget(self, dead: int) -> None:
-        self.acc &= ~dead
-        self.known &= ~dead
-
-
-def setup_barrier(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | None:
-    """The end of set-up: barrier-init fence, then all threads of the CTA, or of the cluster, meet."""
-    meeting = m.setup if len(m.ctas) > 1 else m.setup_of[ag.cta.rank]
-    if not ag.blocked:
-        _fence_init(ag)
-        ag.ticket = meeting.generation
-        meeting.arrive(m, ag, site)
-        if meeting.generation == ag.ticket:
-            meeting.waiters.append(ag)
-            return BLOCKED
-    ag.join_all(meeting.known)
-    ag.time = max(ag.time, meeting.time)
-    return None
-
-
-def _fence_init(ag: Agent) -> None:
-    for bar in ag.cta.bars:
-        bar.fenced |= bar.state == LIVE
-
-
-def fence_barrier_init(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """fence.mbarrier_init: with a cluster barrier after it, initialisations reach the peers."""
-    _fence_init(ag)
-
-
-def cluster_arrive(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """barrier.cluster.arrive.release."""
-    ag.cluster_ticket = m.cluster.generation
-    m.cluster.arrive(m, ag, site)
-
-
-def cluster_wait(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | None:
-    """barrier.cluster.wait.acquire."""
-    if ag.cluster_ticket < 0:
-        raise BarrierError(f"{site.what}: {ag} waits for the cluster barrier without having arrived at it", site.loc)
-    if m.cluster.generation == ag.cluster_ticket:
-        m.cluster.waiters.append(ag)
-        return BLOCKED
-    ag.cluster_ticket = -1
-    ag.join_all(m.cluster.known | ag.everything())
-    ag.time = max(ag.time, m.cluster.time)
-    return None
-
-
-def syncwarp(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """__syncwarp."""
-    ag.converge(mask)
-
-
-def fence_proxy_async(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """fence.proxy.async.shared::cta."""
-    ag.fence(mask, m.order)

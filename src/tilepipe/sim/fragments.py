@@ -1,0 +1,105 @@
+"""Fragments: matrices in the registers of a warpgroup."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.errors import PoisonError, RaceError
+from tilepipe.sim.memory import rounded, storage
+
+if TYPE_CHECKING:
+    from tilepipe.ir.memory import Fragment
+    from tilepipe.sim.agents import Agent
+    from tilepipe.sim.sites import Site
+
+Array = npt.NDArray[Any]
+
+
+class Frag:
+    """A fragment of one warpgroup: (rows, cols), kept as float32 where the dtype allows.
+
+    Attributes:
+        defined: bit c set where column c has been set.
+        zero: known to be all zeros, so that the first wgmma can overwrite instead of adding.
+        writers, readers: wgmma issued and not yet waited for that write, or read, these registers.
+        dirty: the site of a register write with no wgmma.fence after it.
+    """
+
+    __slots__ = ("all_columns", "data", "defined", "dirty", "ir", "readers", "scratch", "writers", "zero")
+
+    def __init__(self, ir: Fragment) -> None:
+        self.ir = ir
+        self.data: Array = np.zeros((ir.rows, ir.cols), storage(ir.dtype))
+        self.scratch: Array | None = None
+        self.all_columns = (1 << ir.cols) - 1
+        self.defined = 0
+        self.zero = False
+        self.writers = 0
+        self.readers = 0
+        self.dirty: Site | None = None
+
+    def _rows(self, warp: int | None) -> Array:
+        """The rows that one warp holds (16 of each 64), or all of them."""
+        if warp is None:
+            return self.data
+        rows, cols = self.data.shape
+        return self.data.reshape(rows // 64, 4, 16, cols)[:, warp].reshape(rows // 4, cols)
+
+    def get(self, ag: Agent, site: Site, col: int, width: int, warp: int | None = None) -> Array:
+        """Columns [col, col + width).
+
+        Raises:
+            RaceError: a wgmma that writes the registers has not been waited for.
+            PoisonError: a column has never been set.
+        """
+        if self.writers:
+            raise RaceError(
+                f"{site.what}: {ag} reads fragment '{self.ir.name}' while {self.writers} wgmma that write it are in"
+                " flight."
+                " Wait for them first: ctx.wgmma_wait(0).",
+                site.loc,
+            )
+        wanted = ((1 << width) - 1) << col
+        if wanted & ~self.defined:
+            raise PoisonError(
+                f"{site.what}: {ag} reads fragment '{self.ir.name}', of which {(wanted & ~self.defined).bit_count()}"
+                f" of {width} columns"
+                " were never set. Set it first, for instance with .fill(0).",
+                site.loc,
+            )
+        data = self._rows(warp)
+        return data if width == data.shape[1] else data[:, col : col + width]
+
+    def set(self, ag: Agent, site: Site, value: Array | float, col: int, width: int, warp: int | None = None) -> None:
+        """Columns [col, col + width) := value, rounded to the fragment's dtype.
+
+        Raises:
+            RaceError: a wgmma that reads or writes the registers has not been waited for.
+        """
+        if self.writers or self.readers:
+            raise RaceError(
+                f"{site.what}: {ag} writes fragment '{self.ir.name}' while {self.writers + self.readers} wgmma that"
+                " use it are in"
+                " flight. Wait for them first: ctx.wgmma_wait(0).",
+                site.loc,
+            )
+        if self.dirty is None:
+            ag.dirty.append(self)
+        self.dirty = site
+        self.defined |= ((1 << width) - 1) << col
+        if isinstance(value, np.ndarray) and value.ndim:
+            self.zero = False
+            value = rounded(value, self.ir.dtype)
+        else:
+            self.zero = value == 0 and warp is None and width == self.ir.cols
+            value = rounded(np.asarray(value, np.float32), self.ir.dtype)
+        if warp is None:
+            self.data[:, col : col + width] = value
+            return
+        rows, cols = self.data.shape
+        self.data.reshape(rows // 64, 4, 16, cols)[:, warp, :, col : col + width] = np.broadcast_to(value, (rows // 4, width)).reshape(
+            rows // 64, 16, width
+        )

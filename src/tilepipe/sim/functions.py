@@ -1,0 +1,346 @@
+"""The generator function of one role, op by op, as Python source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilepipe.errors import BarrierError, SimFault
+from tilepipe.ir import exprs as e
+from tilepipe.ir import ops
+from tilepipe.ir.location import Loc
+from tilepipe.ir.memory import Fragment, Tile
+from tilepipe.ir.program import Role, walk
+from tilepipe.sim import support
+from tilepipe.sim.expressions import Expressions
+from tilepipe.sim.names import Names
+from tilepipe.sim.operands import Operands, Tables
+from tilepipe.sim.ordering import WARP_MASK
+
+_VALUES = (
+    ops.Let, ops.Define, ops.Assign, ops.Read, ops.CursorDefine, ops.CursorRead, ops.CursorStep,
+)  # fmt: skip
+_CONTROL = (ops.For, ops.If, ops.Elect, ops.PerWarp)
+_BARRIERS = (
+    ops.MbarInit, ops.MbarInval, ops.MbarArrive, ops.MbarExpect, ops.MbarCompleteTx, ops.MbarWait, ops.MbarTryWait,
+    ops.NamedSync, ops.NamedArrive,
+)  # fmt: skip
+_FRAGMENTS = (ops.FragmentDefine, ops.FragmentSet, ops.FragmentReduce, ops.FragmentStore, ops.FragmentLoad)
+_MEMORY = (ops.Load, ops.Store, ops.TmaLoad, ops.TmaStore, ops.Wgmma)
+_PLAIN: dict[type[ops.Op], str] = {
+    ops.SyncWarp: "syncwarp",
+    ops.SetupBarrier: "setup_barrier",
+    ops.ClusterArrive: "cluster_arrive",
+    ops.ClusterWait: "cluster_wait",
+    ops.FenceProxyAsync: "fence_proxy_async",
+    ops.FenceBarrierInit: "fence_barrier_init",
+    ops.TmaStoreCommit: "tma_store_commit",
+    ops.WgmmaFence: "wgmma_fence",
+    ops.WgmmaCommit: "wgmma_commit",
+}
+
+
+class Function(Operands):
+    """The source of one generator function."""
+
+    def __init__(self, module: Tables, role: Role | None) -> None:
+        self.module = module
+        self.role = role
+        self.group = role is not None and role.is_warpgroup
+        self.threads = 128 if self.group else 32
+        names = Names(set(module.namespace))
+        self.name = module_name = names.fresh(role.name if role is not None else "idle")
+        module.namespace[module_name] = None
+        self.names = names
+        self.x = Expressions(self.threads, names, module.constant)
+        self.mask: int | str = (1 << self.threads) - 1
+        self.body: list[tuple[int, str, Loc | None]] = []
+        self.depth = 1
+        self.emit("# set-up")
+        self.block(module.kernel.setup)
+        self.x.in_setup = False
+        if role is not None:
+            self.emit(f"# role {role.name}")
+            self.block(role.body)
+
+    def lines(self) -> list[tuple[str, Loc | None]]:
+        """The function, line by line, each with the kernel's line it comes from."""
+        head = [f"def {self.name}(m, ag):", *(f"    {line}" for line in self.x.prologue)]
+        out: list[tuple[str, Loc | None]] = [(line, None) for line in head]
+        for depth, text, loc in self.body:
+            tail = f"  # {loc.short}" if loc is not None else ""
+            out.append(("    " * depth + text + tail, loc))
+        if not any("yield" in text for _, text, _ in self.body):
+            out.append(("    yield from ()", None))
+        return out
+
+    def block(self, block: ops.Block) -> None:
+        for op in block.ops:
+            self.x.site = self.module.site(op)
+            self.op(op)
+
+    def nested(self, head: str, op: ops.Op, block: ops.Block, mask: int | str | None = None) -> None:
+        """A block one level deeper, possibly under another mask."""
+        outer = self.mask
+        self.emit(head, op)
+        self.depth += 1
+        if mask is not None:
+            self.mask = mask
+        before = len(self.body)
+        self.block(block)
+        if len(self.body) == before:
+            self.emit("pass")
+        self.depth -= 1
+        self.mask = outer
+
+    def inline(self, comment: str, op: ops.Op, block: ops.Block, mask: int | str) -> None:
+        """A block under another mask, at the same level."""
+        outer, self.mask = self.mask, mask
+        self.emit(comment)
+        self.block(block)
+        self.mask = outer
+
+    def op(self, op: ops.Op) -> None:
+        """The source of one op."""
+        if isinstance(op, _VALUES):
+            self.value_op(op)
+        elif isinstance(op, _CONTROL):
+            self.control_op(op)
+        elif isinstance(op, _BARRIERS):
+            self.barrier_op(op)
+        elif isinstance(op, _FRAGMENTS):
+            self.fragment_op(op)
+        elif isinstance(op, _MEMORY):
+            self.memory_op(op)
+        elif type(op) in _PLAIN:
+            self.request(op, _PLAIN[type(op)])
+        else:
+            self.other_op(op)
+
+    def other_op(self, op: ops.Op) -> None:
+        match op:
+            case ops.TmaStoreWait(pending=n, read=reading):
+                self.request(op, "tma_store_wait", n, reading)
+            case ops.WgmmaWait(pending=n):
+                self.request(op, "wgmma_wait", n)
+            case ops.Print(format=text, args=args):
+                values = "".join(f"{self.x(a)[0]}, " for a in args)
+                self.emit(f"show(m, ag, {self.x.site}, {self.mask_text}, {text!r}, ({values}))", op)
+            case ops.Assert(cond=cond, message=message):
+                self.emit(f"check(ag, {self.x.site}, {self.mask_text}, {self.x(cond)[0]}, {message!r})", op)
+            case _:
+                raise SimFault(f"the simulator has no definition of {type(op).__name__}", op.loc)
+
+    def value_op(self, op: ops.Op) -> None:
+        match op:
+            case ops.Let(local=local, expr=x):
+                text, array = self.x(x)
+                if isinstance(x, e.FragmentRead):
+                    text += ".copy()"
+                name = self.x.bind(local, array)
+                self.emit(f"{name} = {text}", op)
+                self.checked(name, x, array, op)
+            case ops.Define(var=var, init=x):
+                text, array = self.x(x)
+                if self.x.varies(var.vary) and not array:
+                    text, array = f"np.full({32 if self.x.warp is not None else self.threads}, {text})", True
+                name = self.x.define(var, array)
+                self.emit(f"{name} = {text}", op)
+                self.checked(name, x, array, op)
+            case ops.Assign(var=var, value=x):
+                text, array = self.x(x)
+                if array and not self.x.is_array(var):
+                    text = self.x.scalar(x, f"the value given to '{var.name}'", op)
+                name = self.x.names(var, var.name)
+                if self.x.is_array(var):
+                    text = f"place({name}, {text}, {self.mask_text}, {self.lane_base})"
+                self.emit(f"{name} = {text}", op)
+                self.checked(name, x, self.x.is_array(var), op)
+            case ops.Read(local=local, var=var):
+                text, array = self.x.read(var)
+                self.emit(f"{self.x.bind(local, array)} = {text}", op)
+            case ops.CursorDefine(cursor=cursor):
+                stage, phase = self.cursor(cursor)
+                self.emit(f"{stage} = 0; {phase} = {cursor.start_phase}", op)
+            case ops.CursorRead(cursor=cursor, stage=stage_local, phase=phase_local):
+                stage, phase = self.cursor(cursor)
+                self.emit(f"{self.x.bind_stage(stage_local, cursor)} = {stage}", op)
+                self.emit(f"{self.x.bind(phase_local, False)} = {phase}", op)
+            case ops.CursorStep(cursor=cursor, n=n):
+                stage, phase = self.cursor(cursor)
+                if isinstance(n, e.Const) and n.value == 1:
+                    self.emit(f"{stage} += 1", op)
+                    self.emit(f"if {stage} == {cursor.stages}: {stage} = 0; {phase} += 1", op)
+                    return
+                self.emit(f"{stage} += {self.x.scalar(n, 'the step of a cursor', op)}", op)
+                self.emit(f"{phase} += {stage} // {cursor.stages}; {stage} %= {cursor.stages}", op)
+
+    @property
+    def lane_base(self) -> int:
+        """The thread of the agent that element 0 of arrays computed here belongs to."""
+        return 0 if self.x.warp is None else 32 * self.x.warp
+
+    def cursor(self, cursor: Any) -> tuple[str, str]:
+        name = self.names(cursor, cursor.name)
+        return f"{name}_stage", f"{name}_phase"
+
+    def control_op(self, op: ops.Op) -> None:
+        match op:
+            case ops.For(index=index, start=start, stop=stop, step=step, body=body):
+                bounds = ", ".join(self.x.scalar(b, "a bound of a loop", op) for b in (start, stop, step))
+                self.nested(f"for {self.x.bind(index, False)} in range({bounds}):", op, body)
+            case ops.If(cond=cond, then=then, orelse=orelse):
+                text, array = self.x(cond)
+                if array:
+                    self.masked(op, text, cond, then, orelse)
+                    return
+                self.nested(f"if {text}:", op, then)
+                if orelse.ops:
+                    self.nested("else:", op, orelse)
+            case ops.Elect(scope=scope, body=body):
+                self.elect(op, scope, body)
+            case ops.PerWarp(index=index, body=body):
+                self.per_warp(op, index, body)
+
+    def masked(self, op: ops.Op, text: str, cond: e.Expr, then: ops.Block, orelse: ops.Block) -> None:
+        """A branch that only some threads take."""
+        bits = f"lane_bits({text}, {self.lane_base})"
+        if self.x.invariant(cond):
+            bits = self.x.hoist(bits, "bits")
+        outer = self.mask_text
+        name = self.names.fresh("mask")
+        self.emit(f"{name} = {bits} & {outer}", op)
+        self.nested(f"if {name}:", op, then, name)
+        if orelse.ops:
+            other = self.names.fresh("mask")
+            self.emit(f"{other} = {outer} & ~{name}", op)
+            self.nested(f"if {other}:", op, orelse, other)
+
+    def elect(self, op: ops.Op, scope: str, body: ops.Block) -> None:
+        """One lane: of each warp, or of the group's first warp."""
+        if scope == "warp":
+            if isinstance(self.mask, int):
+                mask: int | str = support.elect_warps(self.mask)
+            else:
+                mask = self.names.fresh("elected")
+                self.emit(f"{mask} = elect_warps({self.mask})", op)
+            self.inline("# one lane of each warp", op, body, mask)
+            return
+        if self.x.warp:
+            return
+        first = "ag.first_warp" if self.x.in_setup else "ag.index"
+        test = f"{first} == 0" if scope == "role" else "True" if self.group else f"{first} % 4 == 0"
+        alone = self.role is not None and self.role.agents == 1 and not self.x.in_setup
+        if isinstance(self.mask, int):
+            mask = self.mask & -self.mask
+        else:
+            mask = self.names.fresh("elected")
+            self.emit(f"{mask} = {self.mask} & -{self.mask}", op)
+        if alone or test == "True":
+            self.inline(f"# one lane of the {scope}", op, body, mask)
+        else:
+            self.nested(f"if {test}:", op, body, mask)
+
+    def per_warp(self, op: ops.Op, index: e.Local, body: ops.Block) -> None:
+        """Unrolled: each warp of the group runs the body with its own threads."""
+        for inner in walk(body):
+            if isinstance(inner, (ops.NamedSync, ops.ClusterWait, ops.SetupBarrier)):
+                raise SimFault(
+                    f"{type(inner).__name__} inside ctx.per_warp(): the simulator runs the warps of the group one"
+                    " after the other, so a"
+                    " barrier between them must stand outside.",
+                    inner.loc,
+                )
+        outer = self.mask
+        for w in range(4):
+            self.emit(f"# warp {w}")
+            self.x.warp = w
+            if isinstance(outer, int):
+                self.mask = outer & (WARP_MASK << (32 * w))
+            else:
+                self.mask = self.names.fresh("mask")
+                self.emit(f"{self.mask} = {outer} & {WARP_MASK << (32 * w):#x}", op)
+            self.emit(f"{self.x.bind(index, False)} = {w}", op)
+            self.block(body)
+        self.x.warp = None
+        self.mask = outer
+
+    def barrier_op(self, op: ops.Op) -> None:
+        match op:
+            case ops.MbarInit(bar=ref, count=count, n=size):
+                if count is None and ref.array.count is None:
+                    raise BarrierError(f"{ref.array.name} is initialised without an arrival count", op.loc)
+                n = str(ref.array.count) if count is None else self.x.scalar(count, "an arrival count", op)
+                self.request(op, "mbar_init", self.bar(ref, op), size, n)
+            case ops.MbarInval(bar=ref):
+                self.request(op, "mbar_inval", self.bar(ref, op))
+            case ops.MbarArrive(bar=ref, count=count):
+                n = self.x.scalar(count, "the count of an arrive", op)
+                self.request(op, "mbar_arrive", self.bar(ref, op), n, *self.remote(ref.cta, op))
+            case ops.MbarExpect(bar=ref, nbytes=nbytes, arrive=arrive):
+                n = self.x.scalar(nbytes, "a number of bytes", op)
+                self.request(op, "mbar_expect", self.bar(ref, op), n, arrive, *self.remote(ref.cta, op))
+            case ops.MbarCompleteTx(bar=ref, nbytes=nbytes):
+                n = self.x.scalar(nbytes, "a number of bytes", op)
+                self.request(op, "mbar_complete_tx", self.bar(ref, op), n, *self.remote(ref.cta, op))
+            case ops.MbarWait(bar=ref) | ops.MbarTryWait(bar=ref) if ref.cta is not None:
+                raise BarrierError(f"a wait on {ref.array.name} of another CTA: only a CTA's own barriers can be waited on", op.loc)
+            case ops.MbarWait(bar=ref, phase=phase):
+                kind = "mbar_wait" if phase.dtype.kind == "phase" else "mbar_wait_parity"
+                self.request(op, kind, self.bar(ref, op), self.x.scalar(phase, "the phase of a wait", op))
+            case ops.MbarTryWait(bar=ref, phase=phase, result=result):
+                kind = "mbar_try_wait" if phase.dtype.kind == "phase" else "mbar_try_wait_parity"
+                bar, p = self.bar(ref, op), self.x.scalar(phase, "the phase of a wait", op)
+                self.request(op, kind, bar, p, result=self.x.bind(result, False))
+            case ops.NamedSync(bar=named, group=group) | ops.NamedArrive(bar=named, group=group):
+                base = self.module.named_base[id(named)]
+                if group is not None:
+                    where = self.flat(base, group, named.per_warpgroup, op, named.name)
+                else:
+                    where = f"{base} + ag.index" if named.per_warpgroup > 1 and self.group else str(base)
+                self.request(op, "named_sync" if isinstance(op, ops.NamedSync) else "named_arrive", where)
+
+    def fragment_op(self, op: ops.Op) -> None:
+        warp = "" if self.x.warp is None else f", {self.x.warp}"
+        match op:
+            case ops.FragmentDefine(fragment=f):
+                self.emit(f"{self.names(f, f.name)} = Frag({self.module.constant(f, f'ir_{f.name}')})", op)
+            case ops.FragmentSet(fragment=f, value=value, col=col):
+                width = value.shape[1] if value.shape else f.cols
+                self.emit(f"{self.names(f, f.name)}.set(ag, {self.x.site}, {self.x(value)[0]}, {col}, {width}{warp})", op)
+            case ops.FragmentReduce(dst=f, value=value, op=kind):
+                reduce = "np.add" if kind == "add" else "np.maximum"
+                text = f"{reduce}.reduce({self.x(value)[0]}, axis=1, keepdims=True)"
+                self.emit(f"{self.names(f, f.name)}.set(ag, {self.x.site}, {text}, 0, 1{warp})", op)
+            case ops.FragmentStore(dst=tile, value=value):
+                remote = self.remote(tile.cta, op)
+                self.request(op, "fragment_store", self.slot(tile, op), self.rect(tile, op), self.x(value)[0], *remote)
+            case ops.FragmentLoad(dst=f, src=tile):
+                self.request(op, "fragment_load", self.names(f, f.name), self.slot(tile, op), f"{self.rect(tile, op)}{warp}")
+
+    def memory_op(self, op: ops.Op) -> None:
+        match op:
+            case ops.Load(result=result, src=element):
+                where, array = self.element(element, op)
+                kind = "load" if isinstance(element.base, Tile) else "load_global"
+                self.request(op, kind, *where, result=self.x.bind(result, array))
+            case ops.Store(dst=element, value=value):
+                kind = "store" if isinstance(element.base, Tile) else "store_global"
+                self.request(op, kind, self.x(value)[0], *self.element(element, op)[0])
+            case ops.TmaLoad(coords=coords, dst=tile, bar=ref, multicast=multicast):
+                if tile.cta is not None or ref.cta is not None:
+                    raise SimFault("a TMA load into a peer's shared memory: on sm_90 only multicast= reaches other CTAs", op.loc)
+                mask = [] if multicast is None else [self.x.scalar(multicast, "a multicast mask", op)]
+                self.request(
+                    op,
+                    "tma_load",
+                    self.coords(coords, op),
+                    self.slot(tile, op),
+                    self.rect(tile, op),
+                    self.bar(ref, op),
+                    *mask,
+                )
+            case ops.TmaStore(coords=coords, src=tile):
+                self.request(op, "tma_store", self.coords(coords, op), self.slot(tile, op), self.rect(tile, op))
+            case ops.Wgmma(acc=acc, a=a, b=b):
+                left = [self.names(a, a.name), "None"] if isinstance(a, Fragment) else self.place(a, op)
+                self.request(op, "wgmma", self.names(acc, acc.name), *left, *self.place(b, op))

@@ -1,0 +1,282 @@
+"""Scalars, fragments, ordinary accesses to global memory, poison, printing, and what generated code looks like."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.sim.build import LANE, Builder, binary
+from tilepipe import sim
+from tilepipe.errors import BindError, KernelAssertError, PoisonError, RaceError, SimFault
+from tilepipe.ir import dtypes, layout, ops
+from tilepipe.ir.exprs import Cast, Unary, const
+from tilepipe.ir.memory import SmemBuffer
+
+
+def one(b: Builder):  # type: ignore[no-untyped-def]
+    b.setup_done()
+    return b.role("one", warps=1)
+
+
+@given(
+    dtype=st.sampled_from([dtypes.bfloat16, dtypes.float32, dtypes.float8_e4m3]),
+    swizzle=st.sampled_from(layout.SWIZZLES),
+    order=st.sampled_from(["row", "col"]), lines=st.sampled_from([8, 16, 64]), panels=st.integers(1, 3),
+)  # fmt: skip
+def test_elements_and_bytes_are_one_to_one(dtype: dtypes.DType, swizzle: int, order: str, lines: int, panels: int) -> None:
+    """The simulator compares accesses by element; that is exact because a layout maps elements one to one on bytes."""
+    inner = panels * ((swizzle or 64) // dtype.nbytes)
+    rows, cols = (lines, inner) if order == "row" else (inner, lines)
+    buffer = SmemBuffer("x", dtype, 1, rows, cols, order, swizzle)
+    offsets = layout.byte_offsets(buffer, np.arange(rows)[:, None], np.arange(cols)[None, :])
+    assert sorted(offsets.ravel().tolist()) == list(range(0, buffer.tile_bytes, dtype.nbytes))
+
+
+def test_integer_overflow_is_reported() -> None:
+    b = Builder()
+    n = b.scalar("n")
+    with one(b):
+        b.let(binary("mul", n, n))
+    assert b.run(n=46340).steps
+    with pytest.raises(SimFault, match="integer overflow: 2147488281 is outside"):
+        b.run(n=46341)
+
+
+def test_division_by_zero_has_the_line() -> None:
+    b = Builder()
+    n = b.scalar("n")
+    with one(b):
+        b.let(binary("floordiv", 7, n))
+    with pytest.raises(SimFault, match=r"integer division by zero\n  at .*test_values.py"):
+        b.run(n=0)
+
+
+def test_floor_division_and_select_are_pythons() -> None:
+    b = Builder()
+    out = b.tensor("out", dtypes.int32, rank=1)
+    with one(b), b.elect():
+        b.store(b.element(out, 0), binary("floordiv", -7, 2))
+        b.store(b.element(out, 1), binary("mod", -7, 2))
+        b.store(b.element(out, 2), binary("min", binary("shl", 3, 2), 100))
+    arrays = {"out": np.zeros(3, np.int32)}
+    b.run(**arrays)
+    assert arrays["out"].tolist() == [-4, 1, 12]
+
+
+def test_print_and_assert(capsys: pytest.CaptureFixture[str]) -> None:
+    b = Builder()
+    with one(b):
+        with b.when(binary("lt", LANE, 2)):
+            b.do(ops.Print, "lane {} says {}", (LANE, const(1.5)))
+        b.do(ops.Print, "once", ())
+        b.do(ops.Assert, binary("lt", LANE, 31), "too many lanes")
+    with pytest.raises(KernelAssertError, match=r"too many lanes \(thread 31 of role 'one'\)"):
+        b.run()
+    assert capsys.readouterr().out.splitlines() == ["lane 0 says 1.5", "lane 1 says 1.5", "once"]
+
+
+def test_out_of_range_accesses_are_named() -> None:
+    b = Builder()
+    out, cell = b.tensor("out", dtypes.int32, rank=1), b.smem("cell", 1, 4, 2, dtypes.int32)
+    n = b.scalar("n")
+    with one(b), b.elect():
+        b.store(b.element(out, n), 1)
+        b.store(b.element(b.tile(cell, n), 0, 0), 1)
+        b.store(b.element(b.tile(cell), 0, binary("add", n, 3)), 1)
+    arrays = {"out": np.zeros(2, np.int32)}
+    with pytest.raises(SimFault, match=r"element \(2,\) of tensor 'out' of shape \(2,\)"):
+        b.run(n=2, **arrays)
+    with pytest.raises(SimFault, match=r"element \(0, 4\) of a 1×4 tile"):
+        b.run(n=1, **arrays)
+    arrays = {"out": np.zeros(3, np.int32)}
+    with pytest.raises(SimFault, match=r"cell\[2\] is out of range: there are 2"):
+        b.run(n=2, **arrays)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_poison_names_the_tile_and_the_line(seed: int) -> None:
+    b = Builder()
+    dst, tile = b.tensor("dst", dtypes.float32, box=(1, 32)), b.smem("tile", 1, 32, dtype=dtypes.float32)
+    with one(b):
+        with b.when(binary("lt", LANE, 30)):
+            b.store(b.element(b.tile(tile), 0, LANE), 1.0)
+        b.do(ops.FenceProxyAsync)
+        b.do(ops.SyncWarp)
+        with b.elect():
+            b.store_tile(dst, (0, 0), b.tile(tile))
+            b.do(ops.TmaStoreCommit)
+            b.do(ops.TmaStoreWait, 0, True)
+    with pytest.raises(
+        PoisonError,
+        match=r"role 'one' reads tile \(all of it\)(.|\n)*2 of 32 elements were never written(.|\n)*test_values",
+    ):
+        b.run(seed=seed, dst=np.zeros((1, 32), np.float32))
+
+
+def test_fragments() -> None:
+    b = Builder()
+    tile, out = b.smem("tile", 64, 16, dtype=dtypes.float32), b.tensor("out", dtypes.float32, box=(64, 16))
+    src, meet, full = b.tensor("src", dtypes.float32, box=(64, 16)), b.named("meet", 128), b.barriers("full")
+    b.setup_done()
+    with b.role("one", warpgroups=1):
+        x, top = b.fragment("x", 64, 16), b.fragment("top", 64, 1)
+        with b.elect("warpgroup"):
+            b.expect(b.bar(full), 64 * 16 * 4)
+            b.load_tile(src, (0, 0), b.tile(tile), b.bar(full))
+        b.wait(b.bar(full), 0)
+        b.do(ops.FragmentLoad, x, b.tile(tile))
+        b.do(ops.FragmentReduce, top, b.value(x), "max")
+        b.do(
+            ops.FragmentSet,
+            x,
+            Unary(dtypes.float32, shape=(64, 16), op="exp2", a=binary("sub", b.value(x), b.value(top))),
+        )
+        b.do(ops.NamedSync, meet)
+        half = Cast(dtypes.bfloat16, shape=(64, 16), a=b.value(x))
+        b.do(ops.FragmentStore, b.tile(tile), Cast(dtypes.float32, shape=(64, 16), a=half))
+        b.do(ops.FenceProxyAsync)
+        b.do(ops.NamedSync, meet)
+        with b.elect("warpgroup"):
+            b.store_tile(out, (0, 0), b.tile(tile))
+            b.do(ops.TmaStoreCommit)
+            b.do(ops.TmaStoreWait, 0, False)
+    values = np.random.default_rng(1).standard_normal((64, 16)).astype(np.float32)
+    arrays = {"src": values, "out": np.zeros((64, 16), np.float32)}
+    b.run(**arrays)
+    want = np.exp2(values - values.max(1, keepdims=True)).astype(dtypes.bfloat16.numpy).astype(np.float32)
+    assert np.array_equal(arrays["out"], want)
+
+
+def mma(
+    *, fill: bool = True, fence: bool = True, read_early: bool = False, from_registers: bool = False
+) -> tuple[Builder, dict[str, np.ndarray]]:
+    b = Builder()
+    src, tile, full = b.tensor("src", box=(64, 64)), b.smem("tile", 64, 64), b.barriers("full")
+    out = b.tensor("out", dtypes.float32)
+    b.setup_done()
+    with b.role("one", warpgroups=1):
+        acc, a = b.fragment("acc", 64, 64), b.fragment("a", 64, 64, dtypes.bfloat16)
+        if fill:
+            b.do(ops.FragmentSet, acc, const(0.0))
+        b.do(ops.FragmentSet, a, const(1.0))
+        with b.elect("warpgroup"):
+            b.expect(b.bar(full), 64 * 64 * 2)
+            b.load_tile(src, (0, 0), b.tile(tile), b.bar(full))
+        b.wait(b.bar(full), 0)
+        if fence:
+            b.do(ops.WgmmaFence)
+        b.do(ops.Wgmma, acc, a if from_registers else b.tile(tile), b.tile(tile))
+        b.do(ops.WgmmaCommit)
+        if not read_early:
+            b.do(ops.WgmmaWait, 0)
+        row = b.fragment("row", 64, 1)
+        b.do(ops.FragmentReduce, row, b.value(acc), "add")
+        if read_early:
+            b.do(ops.WgmmaWait, 0)
+    arrays = {"src": np.eye(64).astype(dtypes.bfloat16.numpy), "out": np.zeros((64, 64), np.float32)}
+    assert out.rank == 2
+    return b, arrays
+
+
+@pytest.mark.parametrize("from_registers", [False, True])
+def test_mma_from_shared_memory_and_registers(from_registers: bool) -> None:
+    b, arrays = mma(from_registers=from_registers)
+    assert b.run(**arrays).roles[0].mmas == 1
+
+
+@pytest.mark.parametrize(("fault", "error", "said"), [
+    ({"fill": False}, PoisonError, "accumulator 'acc', of which 64 columns were never set"),
+    ({"fence": False}, RaceError, "no wgmma.fence stands between"),
+    ({"fence": False, "from_registers": True}, RaceError, "no wgmma.fence stands between"),
+    ({"read_early": True}, RaceError, "reads fragment 'acc' while 1 wgmma that write it are in flight"),
+])  # fmt: skip
+def test_register_rules_of_wgmma(fault: dict[str, bool], error: type[Exception], said: str) -> None:
+    b, arrays = mma(**fault)
+    with pytest.raises(error, match=said):
+        b.run(**arrays)
+
+
+def test_reading_and_writing_one_tensor_across_ctas() -> None:
+    """A tensor that is written and read: another CTA's element is a race, one's own is not."""
+    from tests.sim.build import BLOCK
+
+    for offset in (0, 1):
+        b = Builder()
+        x = b.tensor("x", dtypes.int32, rank=1)
+        with one(b), b.elect():
+            b.store(b.element(x, BLOCK), 1)
+            b.load(b.element(x, binary("mod", binary("add", BLOCK, offset), 2)))
+        arrays = {"x": np.zeros(2, np.int32)}
+        if offset:
+            with pytest.raises(RaceError, match=r"race on tensor 'x'(.|\n)*different clusters"):
+                b.run(grid=2, **arrays)
+        else:
+            b.run(grid=2, **arrays)
+            assert arrays["x"].tolist() == [1, 1]
+
+
+def test_lanes_that_disagree_on_one_element() -> None:
+    b = Builder()
+    cell = b.smem("cell", 1, 4, dtype=dtypes.int32)
+    with one(b):
+        b.store(b.element(b.tile(cell), 0, 0), LANE)
+    with pytest.raises(RaceError, match="threads 0 and 1 of role 'one' store different values"):
+        b.run()
+
+
+def test_arguments_that_do_not_fit() -> None:
+    b = Builder()
+    b.tensor("x", dtypes.int32, rank=1)
+    b.scalar("n")
+    with one(b):
+        pass
+    with pytest.raises(BindError, match="tensor 'x': the simulator needs a NumPy int32 array of rank 1"):
+        b.run(x=np.zeros((2, 2), np.int32), n=1)
+    with pytest.raises(BindError, match="parameter 'x' is a tensor"):
+        b.run(x=3, n=1)
+    with pytest.raises(BindError, match="parameter 'n' is a int32"):
+        b.run(x=np.zeros(2, np.int32))
+
+
+def test_generated_source_is_readable_and_cached() -> None:
+    b = Builder()
+    full = b.barriers("full", 2)
+    with one(b), b.elect(), b.loop(2) as i:
+        b.arrive(b.bar(full, i))
+    assert b.run().steps == 4
+    text = sim.source(b.kernel)
+    assert "def one(m, ag):" in text
+    assert "yield mbar_arrive, (S" in text
+    assert "# test_values.py:" in text
+    assert sim.source(b.kernel) is text
+
+
+def test_a_machine_can_be_copied_between_steps() -> None:
+    """The state beside the generators is plain: the checker copies it."""
+    from tilepipe.ir.finish import finish
+    from tilepipe.ir.launch import Launch
+    from tilepipe.sim import mbarriers
+    from tilepipe.sim.machine import Machine
+    from tilepipe.sim.run import _world
+
+    b = Builder()
+    full = b.barriers("full")
+    with one(b), b.elect():
+        b.arrive(b.bar(full))
+        b.wait(b.bar(full), 0)
+    finish(b.kernel)
+    m = Machine(_world(Launch(b.kernel, 1, {}), False, None))
+    for agent in m.agents:
+        agent.body = None
+    m.ctas[0].bars[0].state = mbarriers.LIVE
+    m.ctas[0].bars[0].count = m.ctas[0].bars[0].pending = 1
+    m.ctas[0].bars[0].phase = 0
+    twin = copy.deepcopy(m)
+    site = m.world.compiled.sites[-1]
+    mbarriers.mbar_arrive(twin, twin.agents[0], site, 1, 0, 1)
+    assert twin.ctas[0].bars[0].phase == 1
+    assert m.ctas[0].bars[0].phase == 0
