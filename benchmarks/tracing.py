@@ -1,4 +1,4 @@
-"""How long a user waits before anything runs: importing tilepipe, with the modules that cost most.
+"""How long a user waits before anything runs: importing tilepipe, tracing a kernel, printing it, compiling it.
 
 python benchmarks/tracing.py [--runs N]
 """
@@ -10,9 +10,14 @@ import re
 import statistics
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
+
+T = TypeVar("T")
 
 IMPORT_LIMIT = 0.3
 """Seconds that `import tilepipe` may take."""
@@ -50,6 +55,37 @@ def by_package(modules: dict[str, float]) -> list[tuple[str, float]]:
     return sorted(totals.items(), key=lambda item: -item[1])
 
 
+def kernel_seconds(runs: int) -> list[tuple[str, float, float]]:
+    """(step, seconds of the first time, median of the others) for the shipped GEMM, from tracing to a cubin."""
+    import ml_dtypes
+    import numpy as np
+
+    from tilepipe import cuda
+    from tilepipe.errors import UnavailableError
+    from tilepipe.kernels import gemm
+
+    square = np.zeros((4096, 4096), ml_dtypes.bfloat16)
+    config = gemm.GemmConfig(bn=256, cluster=2)
+    steps: dict[str, list[float]] = {}
+
+    def timed(step: str, work: Callable[[], T]) -> T:
+        start = time.perf_counter()
+        result = work()
+        steps.setdefault(step, []).append(time.perf_counter() - start)
+        return result
+
+    for _ in range(runs):
+        gemm.gemm.forget()
+        program = timed("trace", lambda: gemm.bind(square, square, square, config))
+        timed("print the program", lambda: str(program))  # noqa: B023
+        timed("print CUDA C++", program.source)
+        try:
+            timed("NVRTC to a cubin", lambda: cuda.compile(program.kernel))  # noqa: B023
+        except UnavailableError as error:
+            print(f"not compiled: {error}")
+    return [(step, times[0], statistics.median(times[1:] or times)) for step, times in steps.items()]
+
+
 def main() -> int:
     """Measures and prints the table; 1 if the limit is exceeded or a heavy package is imported."""
     parser = argparse.ArgumentParser(description="import time of tilepipe")
@@ -71,6 +107,10 @@ def main() -> int:
     for package, own in packages[:8]:
         table.add_row(package, f"{own * 1e3:.1f}")
     console.print(table)
+    steps = Table("step", "first, ms", "median of the others, ms", title="the shipped GEMM, 128×256×64, cluster of 2")
+    for step, first, others in kernel_seconds(options.runs):
+        steps.add_row(step, f"{first * 1e3:.2f}", f"{others * 1e3:.2f}")
+    console.print(steps)
     heavy = [package for package, _ in packages if package in HEAVY]
     if heavy:
         console.print(f"imported, and should not be: {', '.join(heavy)}")

@@ -70,3 +70,5 @@ from tilepipe.program import Program as Program
 from tilepipe.program import kernel as kernel
 
 __version__ = "0.1.0"
+
+from tilepipe import ops as ops  # noqa: E402  # its kernels use the names above

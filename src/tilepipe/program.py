@@ -101,6 +101,11 @@ class KernelFunction:
         grid = self._grid_size(named, everything, kernel, chip)
         return Program(kernel, Launch(kernel, grid, {n: _launch_arg(a) for n, a in named.items()}, chip))
 
+    def forget(self) -> None:
+        """Drops every trace: the next `bind` traces again."""
+        with self._lock:
+            self._traces.clear()
+
     def _trace(self, named: dict[str, Argument], static: dict[str, Any], cluster: tuple[int, int, int], chip: Chip) -> Kernel:
         facts = tuple(a.static if isinstance(a, TensorMap) else type(a) for a in named.values())
         try:
