@@ -100,9 +100,11 @@ def _missing(bar: Mbarrier) -> str:
     parts = []
     if bar.pending:
         parts.append(f"{bar.pending} of {bar.count} arrivals")
-    if bar.tx:
-        landed = sum(u.site.nbytes for u in bar.copies if u.landed)
+    landed = sum(u.site.nbytes for u in bar.copies if u.landed)
+    if bar.tx > 0:
         parts.append(f"{bar.tx:,} bytes ({bar.expected:,} expected, {landed:,} delivered)")
+    elif bar.tx < 0:
+        parts.append(f"an expect of {-bar.tx:,} bytes ({bar.expected:,} expected, {landed:,} delivered)")
     return ", ".join(parts)
 
 
@@ -166,11 +168,11 @@ def _bringers(m: Machine, stuck: list[Agent]) -> list[str]:
         sources = _sources(m, bar)
         if not sources:
             lines.append(f"    {bar.name}: nothing in the kernel arrives on it")
-        for site in sources:
-            who = [a for a in m.agents if a.role_name == site.role and (a.cta is agent.cta or _crosses(site.op))]
-            states = "; ".join(sorted({_state(a) for a in who})[:4]) or f"role '{site.role}' (set-up)"
-            runs = m.world.counts[site.id]
-            lines.append(f"    {bar.name}: {site.what}, {site.loc.short}, executed {runs} time(s) — {states}")
+        for (kind, where, role), runs in _grouped(m, sources).items():
+            crosses = any(_crosses(s.op) for s in sources if (s.kind, s.loc.short, s.role) == (kind, where, role))
+            who = [a for a in m.agents if a.role_name == role and (a.cta is agent.cta or crosses)]
+            states = "; ".join(sorted({_state(a) for a in who})[:4]) or role
+            lines.append(f"    {bar.name}: {kind} at {where}, executed {runs:,} time(s) — {states}")
         if isinstance(bar, Mbarrier):
             lines += [f"      arrived in this phase: {n} by {a}, {s.loc.short}" for a, s, n in bar.arrivals]
             lines += [
@@ -178,6 +180,15 @@ def _bringers(m: Machine, stuck: list[Agent]) -> list[str]:
                 for u in bar.copies
             ]
     return lines
+
+
+def _grouped(m: Machine, sources: list[Site]) -> dict[tuple[str, str, str], int]:
+    """The sources by op, line and role, each with how often it was executed."""
+    out: dict[tuple[str, str, str], int] = {}
+    for site in sources:
+        key = (site.kind, site.loc.short, site.role)
+        out[key] = out.get(key, 0) + m.world.counts[site.id]
+    return out
 
 
 def _state(agent: Agent) -> str:
@@ -209,8 +220,7 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
             landed = sum(u.site.nbytes for u in bar.copies if u.landed)
             return (
                 f"{bar.where} expects {bar.expected:,} bytes in phase {bar.phase} and its copies brought {landed:,}:"
-                " the number given to"
-                f" expect_bytes is {bar.tx:,} too large, or a copy is missing."
+                f" the number given to expect_bytes is {bar.tx:,} too large, or a copy is missing."
             )
         if isinstance(bar, Mbarrier) and bar.pending:
             early = sum(u.site.nbytes for u in bar.copies)
@@ -223,12 +233,11 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
             if who and all(c.done for c in who):
                 return (
                     f"every role that arrives on {bar.where} has returned, {bar.pending} of {bar.count} arrivals"
-                    " short: trip counts of the"
-                    " roles differ, or the count is too high."
+                    " short: trip counts of the roles differ, or the count is too high."
                 )
             if 0 < bar.pending < bar.count:
                 return (
-                    f"{bar.where} got {bar.count - bar.pending} of {bar.count} arrivals: its count is too high,"
-                    " or one side does not arrive."
+                    f"{bar.where} got {bar.count - bar.pending} of {bar.count} arrivals: its count is too high, or"
+                    " one side does not arrive."
                 )
     return "the cycle above: each of its members waits before it has done what the one before it waits for."

@@ -145,8 +145,7 @@ def store(
         if other[1] != x:
             raise RaceError(
                 f"{site.what}: threads {other[0]} and {lane} of {ag} store different values ({other[1]} and {x}) to"
-                " element"
-                f" ({r}, {c}) of {tile.name} in one instruction; which one stays is not defined",
+                f" element ({r}, {c}) of {tile.name} in one instruction; which one stays is not defined",
                 site.loc,
             )
         tile.data[r, c] = x
@@ -162,8 +161,7 @@ def _indices(ag: Agent, site: Site, mask: int, m: Machine, index: tuple[Scalar, 
         if any(not 0 <= i < n for i, n in zip(at, tensor.shape, strict=True)):
             raise SimFault(
                 f"{site.what}: thread {lane} of {ag} accesses element {tuple(at)} of tensor '{tensor.param.name}' of"
-                " shape"
-                f" {tensor.shape}. Guard it with ctx.when(...).",
+                f" shape {tensor.shape}. Guard it with ctx.when(...).",
                 site.loc,
             )
     return out

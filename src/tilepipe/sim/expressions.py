@@ -129,8 +129,7 @@ class Expressions:
         if array:
             raise SimFault(
                 f"{what} differs between the threads of one {'warp' if self.threads == 32 else 'warpgroup'}, which"
-                " the simulator does"
-                " not run. Make it uniform, or branch with ctx.when(...) or ctx.per_warp().",
+                " the simulator does not run. Make it uniform, or branch with ctx.when(...) or ctx.per_warp().",
                 op.loc,
             )
         return text

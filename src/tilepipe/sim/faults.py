@@ -33,32 +33,35 @@ def _line(slot: Slot, a: Access) -> str:
     return f"{a.agent} {verb} {_extent(slot, a)} ({proxy}): {a.site.what}\n          at {a.site.loc}"
 
 
-def _remedy(old: Access, new: Access) -> str:
+def _remedy(m: Machine, old: Access, new: Access) -> str:
     """What would order `new` after `old`."""
     kind = old.site.kind
+    if m.poison_at is old:
+        return (
+            f"When the first access ran, nothing had been written there yet: {old.agent} must wait for a barrier"
+            " that says the data have come before it reads."
+        )
     if kind == "tma_load":
         return f"The copy is in flight until the phase of the barrier it signals is complete: {new.agent} must wait for that phase first."
     if kind == "wgmma":
         return (
-            f"A wgmma reads its tiles until its group has been waited for (ctx.wgmma_wait, or the commit bound to the"
-            f" stage): {new.agent}"
-            " may touch the tile only after that, by way of a barrier it waits on."
+            "A wgmma reads its tiles until its group has been waited for (ctx.wgmma_wait, or the commit bound to"
+            f" the stage): {new.agent} may touch the tile only after that, by way of a barrier it waits on."
         )
     if kind == "tma_store":
         return (
             "The store reads the tile until the thread that issued it has waited for its group"
-            " (ctx.tma_store_wait(..., read=True));"
-            " then the writers must hear of it: a syncwarp or a named barrier."
-        )
-    part = ""
-    if old.agent is new.agent or old.mask.bit_count() > 1:
-        part = (
-            " An arrive or a copy by one elected lane speaks only for that lane until the warp has converged"
-            " (ctx.syncwarp()), and never"
-            " for other warps (a named barrier)."
+            " (ctx.tma_store_wait(..., read=True)); then the writers must hear of it: a syncwarp or a named barrier."
         )
     verb = "write" if old.is_write else "read"
-    return f"After the {verb}, {old.agent} must arrive on a barrier that {new.agent} waits on before its access.{part}"
+    lanes = (
+        " An arrive or a copy by one elected lane speaks only for that lane until its warp has converged"
+        " (ctx.syncwarp()), and never for other warps (a named barrier)."
+    )
+    if old.agent is new.agent:
+        return f"Between the {verb} and the second access, the threads that make them must meet.{lanes}"
+    several = old.mask.bit_count() > 1
+    return f"After the {verb}, {old.agent} must arrive on a barrier that {new.agent} waits on before its access.{lanes if several else ''}"
 
 
 def race(m: Machine, slot: Slot, old: Access, new: Access) -> NoReturn:
@@ -66,7 +69,9 @@ def race(m: Machine, slot: Slot, old: Access, new: Access) -> NoReturn:
     cta = f" of CTA {slot.cta.block_id}" if slot.cta.grid > 1 else ""
     raise RaceError(
         f"race on {slot.name}{cta}: nothing orders the second access after the first.\n"
-        f"  first:  {_line(slot, old)}\n  second: {_line(slot, new)}\n  {_remedy(old, new)}",
+        f"  first:  {_line(slot, old)}\n"
+        f"  second: {_line(slot, new)}\n"
+        f"  {_remedy(m, old, new)}",
         new.site.loc,
     )
 
@@ -79,24 +84,23 @@ def check_proxy(m: Machine, slot: Slot, old: Access, new: Access, known: int) ->
     pair = f"the {verb} of {slot.name} at {old.site.loc.short} ({old.agent}) and {new.site.what} at {new.site.loc.short}"
     if not old.reader_fenced & known:
         raise RaceError(
-            f"race between proxies on {slot.name}: a barrier orders the two accesses, but no fence.proxy.async stands"
-            " between.\n"
-            f"  first:  {_line(slot, old)}\n  second: {_line(slot, new)}\n"
-            f"  Every thread that made the {verb} must execute ctx.fence_async_shared() after it and before it"
+            f"race between proxies on {slot.name}: a barrier orders the two accesses, but no fence.proxy.async"
+            " stands between.\n"
+            f"  first:  {_line(slot, old)}\n"
+            f"  second: {_line(slot, new)}\n"
+            f"  Every thread that made the {verb} must execute ctx.fence_proxy_async() after it and before it"
             " arrives.",
             new.site.loc,
         )
     if m.world.strict_proxy:
         raise RaceError(
             f"strict_proxy: between {pair} the proxy fence is executed by the reader's side, not by the threads that"
-            f" made the {verb}."
-            " Move ctx.fence_async_shared() before their arrive.",
+            f" made the {verb}. Move ctx.fence_proxy_async() before their arrive.",
             new.site.loc,
         )
     m.world.advise(
-        f"between {pair}, the proxy fence stands on the reader's side: put ctx.fence_async_shared() in every writing"
-        " thread, before its"
-        " arrive"
+        f"between {pair}, the proxy fence stands on the reader's side: put ctx.fence_proxy_async() in every writing"
+        " thread, before its arrive"
     )
 
 
@@ -109,8 +113,10 @@ def global_race(tensor: str, event: Event | None, verb: str, ag: Agent, site: Si
         )
     raise RaceError(
         f"race on tensor '{tensor}': nothing orders the second access to common elements after the first.\n"
-        f"  first:  {event.who}: {event.site.what} ({verb})\n          at {event.site.loc}\n"
-        f"  second: {ag}: {site.what}\n          at {site.loc}\n"
+        f"  first:  {event.who}: {event.site.what} ({verb})\n"
+        f"          at {event.site.loc}\n"
+        f"  second: {ag}: {site.what}\n"
+        f"          at {site.loc}\n"
         "  Within a launch nothing orders CTAs of different clusters; within a thread, wait for the store"
         " (ctx.tma_store_wait(0)).",
         site.loc,
@@ -123,12 +129,11 @@ def poison(m: Machine, slot: Slot, new: Access, missing: int) -> None:
     total = (r1 - r0) * (c1 - c0) if new.points is None else len(new.points)
     error = PoisonError(
         f"{new.agent} reads {slot.name} ({_extent(slot, new)}) with {new.site.what}, but {missing} of {total}"
-        " elements were never written."
-        " Wait for the copy or the store that fills them, or fill them first.",
+        " elements were never written. Wait for the copy or the store that fills them, or fill them first.",
         new.site.loc,
     )
     if m.poisoned is None:
-        m.poisoned = error
+        m.poisoned, m.poison_at = error, new
 
 
 # -- mbarriers ---------------------------------------------------------------------------------------------------------
@@ -179,10 +184,10 @@ def cannot_arrive(bar: Mbarrier, site: Site, ag: Agent, n: int) -> NoReturn:
         why = f"\n  The phase is still open because of its bytes: {_bytes(bar)}"
     raise BarrierError(
         f"over-arrival on {bar.where}: {ag} arrives {n} time(s), but only {bar.pending} of {bar.count} arrivals are"
-        " pending in phase"
-        f" {bar.phase}.\n  Arrived already: {done}\n{_arrivals(bar)}{why}\n"
+        f" pending in phase {bar.phase}.\n"
+        f"  Arrived already: {done}\n{_arrivals(bar)}{why}\n"
         f"  On hardware this is undefined. Either the count of {bar.array} is too low (it is {bar.count}), or one"
-        " side arrives twice.",
+        " side arrives twice, for instance without having waited until the stage was free again.",
         site.loc,
     )
 
@@ -203,8 +208,7 @@ def completes_early(bar: Mbarrier, site: Site) -> NoReturn:
         f"{bar.where}: phase {bar.phase} completes while {bar.inflight:,} bytes of its copies are still to come:"
         f" {_bytes(bar)}\n"
         "  Whoever waits for this phase reads the tile before the data are there. Raise the number given to"
-        " expect_bytes to what the"
-        " copies bring, and expect before (or with) the last arrival.",
+        " expect_bytes to what the copies bring, and expect before (or with) the last arrival.",
         site.loc,
     )
 
@@ -213,8 +217,7 @@ def tx_range(bar: Mbarrier, site: Site) -> NoReturn:
     """The pending transaction leaves its range."""
     raise BarrierError(
         f"{site.what}: the pending transaction of {bar.where} is {bar.tx:,} bytes; an mbarrier counts up to 2^20 - 1"
-        " = 1,048,575."
-        " Use smaller tiles or a smaller k_group_size.",
+        " = 1,048,575. Use smaller tiles or a smaller k_group_size.",
         site.loc,
     )
 
@@ -222,13 +225,11 @@ def tx_range(bar: Mbarrier, site: Site) -> NoReturn:
 def lapped(bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoReturn:
     """The barrier has completed a later phase than the one waited for."""
     raise BarrierError(
-        f"{site.what}: {ag} waits for phase {phase} of {bar.where}, but phases up to {bar.phase - 1} are complete: it"
-        " was lapped. On hardware"
-        f" the parity bit has flipped back and this wait may never end.\n  Over-arrival: with a count of {bar.count},"
-        " more arrivals were made"
-        f" than one phase takes before {ag} had observed phase {phase}. Whoever arrives must first wait until the"
-        " waiter has passed (an"
-        " empty barrier), or the count is too low.",
+        f"{site.what}: {ag} waits for phase {phase} of {bar.where}, but phases up to {bar.phase - 1} are complete:"
+        " it was lapped. On hardware the parity bit has flipped back and this wait may never end.\n"
+        f"  Over-arrival: with a count of {bar.count}, more arrivals were made than one phase takes before {ag} had"
+        f" observed phase {phase}. Whoever arrives must first wait until the waiter has passed (an empty barrier), or"
+        " the count is too low.",
         site.loc,
     )
 
@@ -237,9 +238,8 @@ def ahead(bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoReturn:
     """The wait is for a phase after the one in progress."""
     raise BarrierError(
         f"{site.what}: {ag} waits for phase {phase} of {bar.where}, but phase {bar.phase} is still in progress: it"
-        " skipped a phase. On"
-        f" hardware the parity bit of phase {phase} is that of phase {phase - 2}, and this wait would pass at once."
-        " Wait for each phase in turn.",
+        f" skipped a phase. On hardware the parity bit of phase {phase} is that of phase {phase - 2}, and this wait"
+        " would pass at once. Wait for each phase in turn.",
         site.loc,
     )
 
@@ -248,9 +248,8 @@ def not_visible(bar: Mbarrier, site: Site, ag: Agent) -> NoReturn:
     """A remote signal before the barrier's initialisation has reached the cluster."""
     raise BarrierError(
         f"{site.what}: {ag} signals {bar.where} in a peer CTA before that CTA's initialisation of it has reached the"
-        " cluster (on hardware the"
-        " signal is lost and the peer hangs). Initialise in set-up code, or put fence.mbarrier_init and a cluster"
-        " barrier between.",
+        " cluster (on hardware the signal is lost and the peer hangs). Initialise in set-up code, or put"
+        " fence.mbarrier_init and a cluster barrier between.",
         site.loc,
     )
 
@@ -267,8 +266,8 @@ def named_again(b: NamedState, site: Site, ag: Agent, earlier: tuple[Agent, Site
     """A warp arrives twice at a named barrier in one generation."""
     raise BarrierError(
         f"{site.what}: {ag} arrives at named barrier '{b.name}' again before it was reset: it has arrived at"
-        f" {earlier[1].loc.short}, and"
-        f" {b.missing} of {b.threads} threads are still missing. Sync instead of arriving, or use a second barrier.",
+        f" {earlier[1].loc.short}, and {b.missing} of {b.threads} threads are still missing. Sync instead of"
+        " arriving, or use a second barrier.",
         site.loc,
     )
 
@@ -277,7 +276,7 @@ def named_total(b: NamedState, site: Site) -> NoReturn:
     """More threads arrive at a named barrier than it is for."""
     who = "; ".join(sorted({f"{a} at {s.loc.short}" for a, s in b.arrived.values()}))
     raise BarrierError(
-        f"named barrier '{b.name}' is for {b.threads} threads, but {b.threads - b.missing} arrived: {who}."
-        " Make the thread count the number of threads that really meet here.",
+        f"named barrier '{b.name}' is for {b.threads} threads, but {b.threads - b.missing} arrived: {who}. Make the"
+        " thread count the number of threads that really meet here.",
         site.loc,
     )

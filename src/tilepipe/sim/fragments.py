@@ -58,16 +58,14 @@ class Frag:
         if self.writers:
             raise RaceError(
                 f"{site.what}: {ag} reads fragment '{self.ir.name}' while {self.writers} wgmma that write it are in"
-                " flight."
-                " Wait for them first: ctx.wgmma_wait(0).",
+                " flight. Wait for them first: ctx.wgmma_wait(0).",
                 site.loc,
             )
         wanted = ((1 << width) - 1) << col
         if wanted & ~self.defined:
             raise PoisonError(
                 f"{site.what}: {ag} reads fragment '{self.ir.name}', of which {(wanted & ~self.defined).bit_count()}"
-                f" of {width} columns"
-                " were never set. Set it first, for instance with .fill(0).",
+                f" of {width} columns were never set. Set it first, for instance with .fill(0).",
                 site.loc,
             )
         data = self._rows(warp)
@@ -82,8 +80,7 @@ class Frag:
         if self.writers or self.readers:
             raise RaceError(
                 f"{site.what}: {ag} writes fragment '{self.ir.name}' while {self.writers + self.readers} wgmma that"
-                " use it are in"
-                " flight. Wait for them first: ctx.wgmma_wait(0).",
+                " use it are in flight. Wait for them first: ctx.wgmma_wait(0).",
                 site.loc,
             )
         if self.dirty is None:

@@ -87,7 +87,7 @@ class Function(Operands):
             self.mask = mask
         before = len(self.body)
         self.block(block)
-        if len(self.body) == before:
+        if all(text.startswith("#") for _, text, _ in self.body[before:]):
             self.emit("pass")
         self.depth -= 1
         self.mask = outer
@@ -246,8 +246,7 @@ class Function(Operands):
             if isinstance(inner, (ops.NamedSync, ops.ClusterWait, ops.SetupBarrier)):
                 raise SimFault(
                     f"{type(inner).__name__} inside ctx.per_warp(): the simulator runs the warps of the group one"
-                    " after the other, so a"
-                    " barrier between them must stand outside.",
+                    " after the other, so a barrier between them must stand outside.",
                     inner.loc,
                 )
         outer = self.mask

@@ -15,7 +15,7 @@ from tilepipe.sim.agents import Agent
 from tilepipe.sim.mbarriers import Mbarrier
 from tilepipe.sim.meetings import NamedState, Rendezvous
 from tilepipe.sim.memory import Cta, Slot
-from tilepipe.sim.ordering import Holder, Order
+from tilepipe.sim.ordering import Access, Holder, Order
 from tilepipe.sim.sites import SETUP, Site
 from tilepipe.sim.tensors import WINDOW, Event, GlobalTensor
 
@@ -70,7 +70,7 @@ class Machine:
 
     Attributes:
         ready: agents that can take a step. pending: asynchronous units that may act, oldest first.
-        poisoned: the first read of poison, reported at the end unless a race explains it.
+        poisoned, poison_at: the first read of poison, reported at the end unless a race explains it.
     """
 
     def __init__(self, world: World) -> None:
@@ -89,6 +89,7 @@ class Machine:
         self.cluster_id = cluster_id
         self.order = Order(self.holders)
         self.poisoned: PoisonError | None = None
+        self.poison_at: Access | None = None
         self.events: deque[Event] = deque()
         self.ready.clear()
         self.pending.clear()
@@ -127,6 +128,14 @@ class Machine:
                 agent.body = compiled.bodies[SETUP](self, agent)
                 cta.agents.append(agent)
                 self.agents.append(agent)
+
+    def close(self) -> None:
+        """Lets go of everything that refers to everything else, so that a launch's copies of its tensors are freed now."""
+        self.agents.clear()
+        for cta in self.ctas:
+            cta.agents = []
+            cta.slots, cta.bars, cta.named = [], [], []
+        self.world.tensors = []
 
     def holders(self) -> Iterator[Holder]:
         """Everything that holds knowledge of this cluster's accesses."""

@@ -53,18 +53,19 @@ class Slot:
     """Tile `index` of a buffer in one CTA.
 
     Attributes:
-        data: (rows, cols) in storage form.
+        data: (rows, cols) in storage form. whole: the rectangle that is all of it.
         state: EMPTY, PARTIAL (see `filled`) or WHOLE: what has been written; the rest is poison.
         accesses: the live accesses.
     """
 
-    __slots__ = ("accesses", "buffer", "cta", "data", "filled", "index", "state")
+    __slots__ = ("accesses", "buffer", "cta", "data", "filled", "index", "state", "whole")
 
     def __init__(self, cta: Cta, buffer: SmemBuffer, index: int) -> None:
         self.cta = cta
         self.buffer = buffer
         self.index = index
         self.data: npt.NDArray[Any] = np.zeros((buffer.rows, buffer.cols), storage(buffer.dtype))
+        self.whole: Rect = (0, buffer.rows, 0, buffer.cols)
         self.filled: npt.NDArray[np.bool_] | None = None
         self.state = EMPTY
         self.accesses: list[Access] = []
@@ -83,10 +84,10 @@ class Slot:
         """Marks a rectangle as written."""
         if self.state == WHOLE:
             return
-        r0, r1, c0, c1 = rect
-        if r1 - r0 == self.buffer.rows and c1 - c0 == self.buffer.cols:
+        if rect == self.whole:
             self.state = WHOLE
             return
+        r0, r1, c0, c1 = rect
         if self.filled is None:
             self.filled = np.zeros(self.data.shape, np.bool_)
         self.filled[r0:r1, c0:c1] = True
@@ -165,6 +166,8 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
     Raises:
         RaceError: a conflicting access is not in `known`, or no proxy fence stands between.
     """
+    if new.is_write and new.rect == slot.whole and new.points is None:
+        return _overwrite(m, slot, new, known)
     need = 0
     keep: list[Access] = []
     is_write = new.is_write
@@ -188,6 +191,20 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
         keep.append(old)
     keep.append(new)
     slot.accesses = keep
+    return need
+
+
+def _overwrite(m: Machine, slot: Slot, new: Access, known: int) -> int:
+    """`access` for a write of a whole tile, which conflicts with every live access and covers them all."""
+    need = 0
+    for old in slot.accesses:
+        if not old.bit & known and not _same_lanes(old, new):
+            faults.race(m, slot, old, new)
+        if old.fenced and new.asynchronous:
+            faults.check_proxy(m, slot, old, new, known)
+        need |= old.bit
+        m.order.retire(old)
+    slot.accesses = [new]
     return need
 
 

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from tilepipe.errors import BindError, RaceError, SimFault
 from tilepipe.ir import ops
@@ -107,7 +107,7 @@ def run(
     completions: dict[str, list[list[int]]] = {a.name: [[] for _ in range(launch.grid)] for a in launch.kernel.barriers}
     cycles: list[float] = []
     steps = 0
-    with threadpool_limits(1), np.errstate(all="ignore"):
+    with ThreadpoolController().limit(limits=1), np.errstate(all="ignore"):
         for done, cluster in enumerate(order):
             if done or cluster:
                 m.start(cluster)
@@ -121,6 +121,7 @@ def run(
             if progress is not None:
                 progress((done + 1) * len(m.ctas), launch.grid)
     dram = sum(t.array.nbytes for t in world.tensors)
+    m.close()
     us = cost.makespan(launch.chip, cycles, len(m.ctas), _occupancy(launch), dram)
     return Run(_role_stats(world), completions, world.advice, world.printed, us, steps, seed)
 

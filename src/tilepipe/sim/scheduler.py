@@ -37,7 +37,8 @@ def advance(m: Machine, ag: Agent, limit: int) -> int:
                 ag.request = request
                 ag.blocked = ag.parked = True
                 return steps
-            ag.blocked = False
+            if ag.blocked:
+                ag.blocked = False
             steps += 1
             counts[args[0].id] += 1
             request = body.send(result)

@@ -108,8 +108,8 @@ def wgmma(m: Machine, ag: Agent, site: Site, mask: int, acc: Frag, a: Frag | int
     if acc.defined != acc.all_columns:
         raise PoisonError(
             f"{site.what}: {ag} adds to accumulator '{acc.ir.name}', of which"
-            f" {(acc.all_columns & ~acc.defined).bit_count()} columns"
-            " were never set. Set it first, for instance with .fill(0).",
+            f" {(acc.all_columns & ~acc.defined).bit_count()} columns were never set. Set it first, for instance with"
+            " .fill(0).",
             site.loc,
         )
     known = ag.known(mask) if ag.split else ag.k
@@ -131,7 +131,9 @@ def wgmma(m: Machine, ag: Agent, site: Site, mask: int, acc: Frag, a: Frag | int
     record = Access(ag, site, mask, rect_b, False, True, order.new_bit())
     bits |= record.bit | read(m, tile_b, record, known)
     acc.writers += 1
-    start = max(ag.time, ag.cta.tensor_free)
+    start = ag.cta.tensor_free
+    if ag.time > start:
+        start = ag.time
     end = ag.cta.tensor_free = start + site.flops / cost.FLOPS_PER_CYCLE[tile_b.buffer.dtype.bits]
     ag.wgmma_open.append(WgmmaUnit(site, acc, source, rect_a, tile_b, rect_b, bits, end))
     if m.world.on_event is not None:
@@ -142,8 +144,8 @@ def _unfenced(ag: Agent, site: Site, frag: Frag) -> None:
     assert frag.dirty is not None
     raise RaceError(
         f"{site.what}: {ag} wrote the registers of fragment '{frag.ir.name}' at {frag.dirty.loc.short} and no"
-        " wgmma.fence stands between"
-        " that write and this wgmma, which may read the old values. Add ctx.wgmma_fence() before it.",
+        " wgmma.fence stands between that write and this wgmma, which may read the old values. Add ctx.wgmma_fence()"
+        " before it.",
         site.loc,
     )
 

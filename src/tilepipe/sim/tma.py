@@ -103,7 +103,9 @@ def tma_load(
     known = ag.known(mask) if ag.split else ag.k
     tensor = m.world.tensors[site.tensor]
     seen = tensor.note_read(m, ag, site, coords, known) if tensor.written else None
-    start = max(ag.time, ag.cta.tma_free)
+    start = ag.cta.tma_free
+    if ag.time > start:
+        start = ag.time
     ag.cta.tma_free = busy = start + site.nbytes / cost.TMA_BYTES_PER_CYCLE
     if multicast is None:
         _issue(m, ag, site, mask, coords, ag.cta.slots[slot], rect, ag.cta.bars[bar], known, seen, busy)
