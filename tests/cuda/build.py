@@ -65,7 +65,8 @@ class Builder:
         self.block = self.kernel.setup
         self.n = 0
 
-    # -- declarations ----------------------------------------------------------------------------------------------------
+    # -- declarations
+    # ----------------------------------------------------------------------------------------------------
 
     def tensor(
         self, name: str, dtype: DType = dtypes.bfloat16, rank: int = 2, box: tuple[int, ...] | None = None, order: str = "row",
@@ -83,7 +84,14 @@ class Builder:
         return Param(dtypes.int32, nonneg=True, name=t.name, axis=axis)
 
     def smem(
-        self, name: str, rows: int, cols: int, count: int = 1, dtype: DType = dtypes.bfloat16, swizzle: int = 0, order: str = "row"
+        self,
+        name: str,
+        rows: int,
+        cols: int,
+        count: int = 1,
+        dtype: DType = dtypes.bfloat16,
+        swizzle: int = 0,
+        order: str = "row",
     ) -> SmemBuffer:
         b = SmemBuffer(name, dtype, count, rows, cols, order, swizzle, align=1024 if swizzle else 128)
         self.kernel.buffers.append(b)
@@ -106,14 +114,22 @@ class Builder:
         return BarrierRef(a, ex(index), None if cta is None else ex(cta))
 
     def tile(
-        self, b: SmemBuffer, index: object = 0, row: object = 0, col: object = 0, rows: int = 0, cols: int = 0, cta: object = None
+        self,
+        b: SmemBuffer,
+        index: object = 0,
+        row: object = 0,
+        col: object = 0,
+        rows: int = 0,
+        cols: int = 0,
+        cta: object = None,
     ) -> Tile:
         return Tile(b, ex(index), ex(row), ex(col), rows or b.rows, cols or b.cols, None if cta is None else ex(cta))
 
     def element(self, base: Tile | TensorParam, *index: object) -> Element:
         return Element(base, tuple(ex(i) for i in index))
 
-    # -- structure -------------------------------------------------------------------------------------------------------
+    # -- structure
+    # -------------------------------------------------------------------------------------------------------
 
     def add(self, op: ops.Op) -> None:
         self.block.ops.append(op)
@@ -161,7 +177,8 @@ class Builder:
         with self.into(op.body):
             yield index
 
-    # -- values ----------------------------------------------------------------------------------------------------------
+    # -- values
+    # ----------------------------------------------------------------------------------------------------------
 
     def local(self, name: str, dtype: DType = dtypes.int32, vary: Vary = Vary.UNIFORM, shape: tuple[int, ...] = ()) -> Local:
         self.n += 1
@@ -207,7 +224,8 @@ class Builder:
         shape = (f.rows, cols or f.cols)
         return exprs.FragmentRead(f.dtype, shape=shape, fragment=f, col=col)
 
-    # -- ops: the names and operands of ir.ops, without the location -------------------------------------------------------
+    # -- ops: the names and operands of ir.ops, without the location
+    # -------------------------------------------------------
 
     def phase(self, n: int) -> Const:
         return Const(dtypes.phase, value=n)
@@ -244,7 +262,8 @@ class Builder:
     def setup_done(self) -> None:
         self.add(ops.SetupBarrier(here()))
 
-    # -- done ------------------------------------------------------------------------------------------------------------
+    # -- done
+    # ------------------------------------------------------------------------------------------------------------
 
     def finished(self) -> Kernel:
         finish(self.kernel)

@@ -15,7 +15,8 @@ def gemm(
     bm: int = 128, bn: int = 256, bk: int = 64, groups: int = 2, cluster: int = 1, a_order: str = "row", b_order: str = "row",
     dtype: DType = dtypes.bfloat16, out: DType = dtypes.bfloat16, out_cols: int = 64, stages: int = STAGES,
 ) -> Kernel:  # fmt: skip
-    """`out_cols`: columns of one store of the epilogue. With a cluster, its CTAs share B: each loads a part of it for all."""
+    """`out_cols`: columns of one store of the epilogue. With a cluster, its CTAs share B: each loads a part of it for
+    all."""
     b = Builder(cluster, "gemm")
     rows, share = bm // groups, bn // cluster
     at = b.tensor("a", dtype, box=(bm, bk), order=a_order, swizzle=128)

@@ -1,4 +1,6 @@
-"""Shared-memory addresses as C++: barriers and tiles by name, elements through panels and swizzle (`ir.layout` says the same in NumPy)."""
+"""Shared-memory addresses as C++: barriers and tiles by name, elements through panels and swizzle (`ir.layout` says
+the same in NumPy).
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,8 @@ class Place:
 
     Attributes:
         panel: elements of the contiguous dimension in a panel; line: bytes of one line of a panel.
-        panel_bytes: from one panel to the next. swizzled: lines are as long as the swizzle, so that the swizzle permutes a line.
+        panel_bytes: from one panel to the next. swizzled: lines are as long as the swizzle, so that the swizzle
+            permutes a line.
     """
 
     buffer: SmemBuffer
@@ -125,13 +128,14 @@ class Step:
     trips: int
 
 
-def walk_tile(
-    ctx: Context, t: Tile, row: Expr, col: Expr, rows: Sequence[Step], cols: Sequence[Step]
-) -> tuple[str, str | None]:
-    """Addresses of many elements of a tile, as (code of the part that no index is in, code of the address given that part as `at`).
+def walk_tile(ctx: Context, t: Tile, row: Expr, col: Expr, rows: Sequence[Step], cols: Sequence[Step]) -> tuple[str, str | None]:
+    """Addresses of many elements of a tile, as (code of the part that no index is in, code of the address given that
+    part as `at`).
 
-    (row, col): each lane's first element, from the rectangle's corner; along the contiguous dimension the lanes of a warp differ by less than a step.
-    Where a step keeps the swizzle's pattern, it is a constant added to, or XORed into, the first address; else (second result
+    (row, col): each lane's first element, from the rectangle's corner; along the contiguous dimension the lanes of a
+    warp differ by less than a step.
+    Where a step keeps the swizzle's pattern, it is a constant added to, or XORed into, the first address; else
+    (second result
     None) the first result is the whole address.
     """
     p = place(t.buffer)

@@ -1,4 +1,6 @@
-"""What the printer needs to know about a block before it prints: which expressions an op holds, and which names can be printed in place."""
+"""What the printer needs to know about a block before it prints: which expressions an op holds, and which names can
+be printed in place.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,9 @@ class _Uses:
 
 
 def inlinable(block: ops.Block) -> set[Local]:
-    """Locals whose `Let` need not be printed: used at most once, no deeper in loops than bound, reading no fragment and no cursor."""
+    """Locals whose `Let` need not be printed: used at most once, no deeper in loops than bound, reading no fragment
+    and no cursor.
+    """
     uses = _Uses()
     uses.collect(block)
     cursors = {x for op in walk(block) if isinstance(op, ops.CursorRead) for x in (op.stage, op.phase)}
@@ -114,7 +118,9 @@ def steps(op: ops.Op, cursor: Cursor) -> bool:
 
 
 def reads_through(block: ops.Block, at: int) -> bool:
-    """Whether the cursor read at `block.ops[at]` can print as the cursor itself: nothing it binds is used after a step."""
+    """Whether the cursor read at `block.ops[at]` can print as the cursor itself: nothing it binds is used after a
+    step.
+    """
     read = block.ops[at]
     assert isinstance(read, ops.CursorRead)
     names = {read.stage, read.phase}

@@ -1,4 +1,6 @@
-"""Small int32 expressions built while printing, with constants folded: addresses come out as a person would write them."""
+"""Small int32 expressions built while printing, with constants folded: addresses come out as a person would write
+them.
+"""
 
 from __future__ import annotations
 

@@ -47,12 +47,11 @@ class Compiled:
     stack_bytes: int | None = None
 
 
-def compile(
-    kernel: Kernel, arch: str = "sm_90a", emit: str = "cubin", *, allow: Collection[str] = (), lineinfo: bool = False
-) -> Compiled:
+def compile(kernel: Kernel, arch: str = "sm_90a", emit: str = "cubin", *, allow: Collection[str] = (), lineinfo: bool = False) -> Compiled:
     """Prints and compiles a kernel.
 
-    `emit`: "cubin", "ptx" or "cuda" (the source, not compiled). `allow`: losses of `LOSSES` to accept. `lineinfo`: profilers
+    `emit`: "cubin", "ptx" or "cuda" (the source, not compiled). `allow`: losses of `LOSSES` to accept. `lineinfo`:
+    profilers
     then show the lines of the Python kernel.
 
     Raises:
@@ -90,7 +89,10 @@ def _check_no_wgmma(kernel: Kernel, arch: str) -> None:
     for role in kernel.roles:
         for op in walk(role.body):
             if isinstance(op, ops.Wgmma):
-                raise CompileError(f"role '{role.name}' of '{kernel.name}' uses wgmma, which {arch} does not have; compile for sm_90a", op.loc)
+                raise CompileError(
+                    f"role '{role.name}' of '{kernel.name}' uses wgmma, which {arch} does not have; compile for sm_90a",
+                    op.loc,
+                )
 
 
 def nvrtc(code: str, filename: str, arch: str, emit: str, lineinfo: bool = False) -> tuple[str, bytes]:
@@ -167,5 +169,6 @@ def _check_losses(kernel: Kernel, log: str, spill_bytes: int, allow: Collection[
             excerpt = "\n".join(f"  {x.strip()}" for x in lines)
             advice = {"spills": "Use smaller tiles or raise registers= of the role"}.get(code, "The role's code must let it")
             raise CompileError(
-                f"'{kernel.name}' compiles, but {LOSSES[code]}:\n{excerpt}\n  {advice}; allow=[{code!r}] accepts it.", kernel.loc
+                f"'{kernel.name}' compiles, but {LOSSES[code]}:\n{excerpt}\n  {advice}; allow=[{code!r}] accepts it.",
+                kernel.loc,
             )

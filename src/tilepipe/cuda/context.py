@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tilepipe.cuda import ptx_data
 from tilepipe.cuda.names import Names
 from tilepipe.cuda.parameters import Argument
 from tilepipe.cuda.ptx import SNIPPETS, Snippet
@@ -17,7 +16,6 @@ from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import BarrierArray, Cursor, SmemBuffer, Variable
 from tilepipe.ir.program import Kernel, Role
 
-assert ptx_data  # importing it fills SNIPPETS
 _COMMENT = 92  # column of source-line comments
 
 
@@ -74,8 +72,10 @@ class Module:
     lineinfo: bool = False
     names: Names = field(default_factory=lambda: Names(reserved=frozenset(SNIPPETS)))
     snippets: dict[str, Snippet] = field(default_factory=dict)
-    memory: dict[object, list[str]] = field(default_factory=dict)  # buffer, barrier array or a format of one -> its lines
+    # Constants and accessors by what they are of: a buffer, a barrier, or the wgmma format of a buffer.
+    memory: dict[object, list[str]] = field(default_factory=dict)
     arguments: list[Argument] = field(default_factory=list)
+    released_remotely: set[BarrierArray] = field(default_factory=set)
 
     def use(self, name: str) -> str:
         """Includes a PTX wrapper and what it needs; returns its name."""

@@ -6,11 +6,11 @@ import json
 
 from tilepipe.cuda.analysis import reads_through
 from tilepipe.cuda.arithmetic import value
+from tilepipe.cuda.c_types import register_type
 from tilepipe.cuda.context import Context
 from tilepipe.cuda.emit import block, emit
 from tilepipe.cuda.expressions import operand, text
 from tilepipe.cuda.fragments import assign_array, declare_array
-from tilepipe.cuda.types import register_type
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.exprs import Const, Expr, Local, Param, Vary

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from tilepipe.cuda.c_types import is_packed, register_type, small_float
 from tilepipe.cuda.context import Context
 from tilepipe.cuda.registers import At
-from tilepipe.cuda.types import is_packed, register_type, small_float
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes
 from tilepipe.ir import exprs as e
@@ -123,6 +123,8 @@ def _cast(ctx: Context, x: e.Cast, at: At | None) -> tuple[str, int]:
     small = small_float(x.dtype)
     if small is not None:
         return f"{ctx.use(f'round_{small}')}({text(ctx, x.a, at)})", _ATOM
+    if isinstance(x.a, e.Const):
+        return literal(x.a.value, x.dtype), _UNARY
     target, source = register_type(x.dtype), register_type(x.a.dtype)
     if target == source:
         return _print(ctx, x.a, at)

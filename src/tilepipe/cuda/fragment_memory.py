@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tilepipe.cuda.addresses import Step, walk_tile, whole_address
 from tilepipe.cuda.arithmetic import add, div, index, mod, mul, special
+from tilepipe.cuda.c_types import is_packed, memory_type, small_float
 from tilepipe.cuda.context import Context
 from tilepipe.cuda.emit import emit
 from tilepipe.cuda.expressions import text
 from tilepipe.cuda.fragments import element_register, packed, registers
 from tilepipe.cuda.registers import At, Index, loop_index
-from tilepipe.cuda.types import is_packed, memory_type, small_float
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.exprs import Expr, Local, Shape, const
@@ -75,7 +75,9 @@ def _(op: ops.FragmentStore, ctx: Context) -> None:
 
 
 def _store_matrices(ctx: Context, op: ops.FragmentStore) -> None:
-    """stmatrix: four 8×8 matrices, the warp's 16 rows of 16 columns, an instruction; each lane gives the address of one line."""
+    """stmatrix: four 8×8 matrices, the warp's 16 rows of 16 columns, an instruction; each lane gives the address of
+    one line.
+    """
     dtype, by_row = op.dst.buffer.dtype, op.dst.buffer.order == "row"
     blocks, (pairs, rest) = op.value.shape[0] // 64, divmod(op.value.shape[1], 16)
     first, step = _rows_of_warp(ctx)

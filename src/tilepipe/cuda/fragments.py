@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tilepipe.cuda.c_types import is_packed, register_type, small_float
 from tilepipe.cuda.context import Context
 from tilepipe.cuda.emit import emit
 from tilepipe.cuda.expressions import literal, text
 from tilepipe.cuda.registers import At, Index, loop_index
-from tilepipe.cuda.types import is_packed, register_type, small_float
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir import exprs as e

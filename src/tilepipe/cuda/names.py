@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 
-_RESERVED = frozenset(
-    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const consteval constexpr"
-    " constinit continue co_await co_return co_yield decltype default delete do double dynamic_cast else enum explicit export"
-    " extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq"
-    " private protected public register reinterpret_cast requires return short signed sizeof static static_assert static_cast"
-    " struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile"
-    " wchar_t while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize printf abs min max smem"
-    " i8 u8 i16 u16 i32 u32 i64 u64 TensorMap main".split()
-)
+# Keywords, and what printed files use or declare themselves.
+_RESERVED = frozenset({
+    "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch",
+    "char", "class", "compl", "concept", "const", "consteval", "constexpr", "constinit", "continue", "co_await",
+    "co_return", "co_yield", "decltype", "default", "delete", "do", "double", "dynamic_cast", "else", "enum",
+    "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long",
+    "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private",
+    "protected", "public", "register", "reinterpret_cast", "requires", "return", "short", "signed", "sizeof",
+    "static", "static_assert", "static_cast", "struct", "switch", "template", "this", "thread_local", "throw",
+    "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using", "virtual", "void", "volatile",
+    "wchar_t", "while", "xor", "xor_eq", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "printf", "abs",
+    "min", "max", "smem", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "TensorMap", "main",
+})  # fmt: skip
 
 
 class Names:

@@ -1,6 +1,7 @@
 """The arguments of the printed kernel, in order: what a launch passes for each parameter of the program.
 
-A tensor that TMA touches is passed as a tensor map; one that ordinary loads and stores touch as a pointer and, for every dimension that is
+A tensor that TMA touches is passed as a tensor map; one that ordinary loads and stores touch as a pointer and, for
+every dimension that is
 not contiguous, a stride. Extents are passed where the kernel reads them. What the kernel does not use is not passed.
 """
 
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilepipe.cuda.analysis import elements, leaves
-from tilepipe.cuda.types import memory_type, register_type
+from tilepipe.cuda.c_types import memory_type, register_type
 from tilepipe.ir import ops
 from tilepipe.ir.exprs import Param
 from tilepipe.ir.memory import ScalarParam, TensorParam
@@ -22,7 +23,8 @@ class Argument:
     """One argument of the printed `__global__` function.
 
     Attributes:
-        kind: "map" (a 128-byte tensor map by value), "data" (a pointer), "stride" (int64, elements), "shape" (int32) or "scalar".
+        kind: "map" (a 128-byte tensor map by value), "data" (a pointer), "stride" (int64, elements), "shape" (int32)
+            or "scalar".
         param: the parameter of the program it belongs to.
         axis: the dimension, for "stride" and "shape", outermost first.
     """
@@ -60,7 +62,9 @@ def contiguous_axis(tensor: TensorParam) -> int:
 
 
 def arguments(kernel: Kernel) -> list[Argument]:
-    """The printed kernel's arguments: for each parameter in turn map, data, strides, extents, as far as they are used."""
+    """The printed kernel's arguments: for each parameter in turn map, data, strides, extents, as far as they are
+    used.
+    """
     used = set(_uses(kernel))
     result: list[Argument] = []
     for p in kernel.params:

@@ -1,4 +1,6 @@
-"""A kernel as one CUDA C++ file: types, the PTX wrappers it uses, shared memory by name, a function a role, and the kernel."""
+"""A kernel as one CUDA C++ file: types, the PTX wrappers it uses, shared memory by name, a function a role, and the
+kernel.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from tilepipe.cuda.context import Context, Lines, Module, smem_things
 from tilepipe.cuda.emit import block
 from tilepipe.cuda.names import Names
 from tilepipe.cuda.parameters import arguments
-from tilepipe.cuda.ptx import SNIPPETS, Snippet
+from tilepipe.cuda.ptx import FUNCTION, SNIPPETS
 from tilepipe.ir import ops
 from tilepipe.ir.chip import H200
 from tilepipe.ir.exprs import SPECIALS
@@ -18,7 +20,6 @@ from tilepipe.ir.finish import group_registers
 from tilepipe.ir.program import WARP, Kernel, Role, walk
 
 assert all((control, fragment_memory, fragments, sync, transfers, wgmma))  # importing them registers their ops
-_FUNCTION = "__device__ __forceinline__"
 _TYPES = """using i8 = signed char;
 using u8 = unsigned char;
 using u16 = unsigned short;
@@ -42,6 +43,12 @@ def source(kernel: Kernel, *, lineinfo: bool = False) -> str:
     """
     module = Module(kernel, lineinfo)
     module.arguments = arguments(kernel)
+    module.released_remotely = {
+        op.bar.array
+        for role in kernel.roles
+        for op in walk(role.body)
+        if isinstance(op, ops.MbarArrive) and op.bar.cta is not None and op.sem == "release"
+    }
     for a in module.arguments:
         module.names.of(a, a.name)
     for thing in smem_things(kernel):
@@ -79,24 +86,16 @@ def _preamble(module: Module) -> Iterator[str]:
     yield from (_TYPES, _TENSOR_MAP, "", "// ---- PTX", "")
     order = {name: i for i, name in enumerate(SNIPPETS)}
     for snippet in sorted(module.snippets.values(), key=lambda s: order.get(s.name, len(order))):
-        yield from _definition(snippet)
+        yield from (snippet.code, "")
     if module.memory:
-        yield from ("// ---- shared memory", "", "extern __shared__ __align__(1024) unsigned char smem[];", "")
+        yield from ("// ---- shared memory and barriers", "", "extern __shared__ __align__(1024) unsigned char smem[];", "")
         for thing in smem_things(k):
             yield from module.memory.get(thing, ())
             yield from module.memory.get((thing, "format"), ())
+        for bar in k.named_barriers:
+            yield from module.memory.get(bar, ())
         yield ""
     yield from ("// ---- roles", "") if k.roles else ()
-
-
-def _definition(s: Snippet) -> Iterator[str]:
-    head, code = "", s.code
-    if code.startswith("template"):
-        end = code.index(">") + 1
-        head, code = code[:end] + "\n", code[end:].lstrip()
-    yield f"// {s.section}"
-    yield f"{head}{_FUNCTION} {code}"
-    yield ""
 
 
 # -- functions --------------------------------------------------------------------------------------------------------
@@ -140,7 +139,13 @@ def _role(module: Module, role: Role, setup: Context, name: str) -> tuple[list[s
     parameters += ctx.outer
     values += ctx.outer.values()
     head = [] if role.loc.line == 0 else [f"// {role.loc.short}"]
-    lines = [*head, f"{_FUNCTION} void {name}({', '.join(parameters)}) {{", *(f"    {s}" for s in specials), *ctx.out.lines, "}"]
+    lines = [
+        *head,
+        f"{FUNCTION} void {name}({', '.join(parameters)}) {{",
+        *(f"    {s}" for s in specials),
+        *ctx.out.lines,
+        "}",
+    ]
     return lines, ", ".join(values)
 
 
@@ -228,5 +233,3 @@ def _calls(out: Lines, roles: list[Role], first: int, end: int, calls: dict[Role
         out(f"{calls[role]};")
         out.depth -= 1
     out("}")
-
-

@@ -94,7 +94,9 @@ def _resolved(i: Instruction, labels: dict[str, int]) -> Instruction:
 
 
 def loops(code: list[Instruction]) -> list[Loop]:
-    """Loops by backward branches, the innermost (fewest instructions) first; a branch to itself, the end of a kernel, is none."""
+    """Loops by backward branches, the innermost (fewest instructions) first; a branch to itself, the end of a kernel,
+    is none.
+    """
     found: dict[int, Loop] = {}
     for i in code:
         target = re.search(r"0x[0-9a-f]+", i.operands) if i.base == "BRA" else None

@@ -6,10 +6,9 @@ from tilepipe.cuda.addresses import barrier
 from tilepipe.cuda.arithmetic import add, index, value
 from tilepipe.cuda.context import Context
 from tilepipe.cuda.emit import emit
-from tilepipe.cuda.expressions import parity, text
+from tilepipe.cuda.expressions import operand, parity, text
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
-from tilepipe.ir.exprs import const
 from tilepipe.ir.memory import BarrierRef
 
 
@@ -63,24 +62,33 @@ def _own(op: ops.MbarWait | ops.MbarTryWait) -> None:
         raise CompileError(f"'{op.bar.array.name}' is waited on in another CTA; a wait is always on one's own barrier", op.loc)
 
 
+def _scoped(ctx: Context, function: str, bar: BarrierRef) -> str:
+    """The wait that acquires at cluster scope where another CTA releases ordinary accesses through the barrier."""
+    return f"{function}_cluster" if bar.array in ctx.module.released_remotely else function
+
+
 @emit.register
 def _(op: ops.MbarWait, ctx: Context) -> None:
     _own(op)
-    ctx.out(f"{ctx.use('wait')}({barrier(ctx, op.bar)}, {parity(ctx, op.phase)});")
+    ctx.out(f"{ctx.use(_scoped(ctx, 'wait', op.bar))}({barrier(ctx, op.bar)}, {parity(ctx, op.phase)});")
 
 
 @emit.register
 def _(op: ops.MbarTryWait, ctx: Context) -> None:
     _own(op)
-    test = f"{ctx.use('try_wait')}({barrier(ctx, op.bar)}, {parity(ctx, op.phase)})"
+    test = f"{ctx.use(_scoped(ctx, 'try_wait', op.bar))}({barrier(ctx, op.bar)}, {parity(ctx, op.phase)})"
     if not ctx.diverged:
         test = f"__shfl_sync(0xffffffff, static_cast<int>({test}), 0)"
     ctx.out(f"const bool {ctx.bind(op.result)} = {test};")
 
 
 def _named(ctx: Context, function: str, op: ops.NamedSync | ops.NamedArrive) -> None:
-    number = const(op.bar.id) if op.group is None else add(op.group, op.bar.id)
-    ctx.out(f"{ctx.use(function)}({text(ctx, number)}, {op.bar.threads});  // {op.bar.name}")
+    bar = op.bar
+    name = ctx.module.names.of(bar, f"{bar.name}_barrier")
+    ids = f" to {bar.id + bar.per_warpgroup - 1}, one a warpgroup" if bar.per_warpgroup > 1 else ""
+    ctx.module.memory.setdefault(bar, [f"constexpr u32 {name} = {bar.id};  // named barrier {bar.id}{ids}"])
+    which = name if op.group is None or value(op.group) == 0 else f"{name} + {operand(ctx, op.group)}"
+    ctx.out(f"{ctx.use(function)}({which}, {bar.threads});")
 
 
 @emit.register

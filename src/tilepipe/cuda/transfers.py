@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tilepipe.cuda.addresses import barrier, box, element, place
 from tilepipe.cuda.arithmetic import add, index, mul
+from tilepipe.cuda.c_types import memory_type, register_type, small_float
 from tilepipe.cuda.context import Context
 from tilepipe.cuda.emit import emit
 from tilepipe.cuda.expressions import operand, text
 from tilepipe.cuda.parameters import contiguous_axis
-from tilepipe.cuda.types import memory_type, register_type, small_float
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.exprs import Expr, const

@@ -1,11 +1,14 @@
 """wgmma: shared-memory matrix descriptors and one wrapper for each instruction shape a kernel uses.
 
-Descriptor (PTX ISA, "Matrix Descriptor Format" of wgmma): bits 0-13 start address / 16, 16-29 leading-dimension offset / 16, 32-45
+Descriptor (PTX ISA, "Matrix Descriptor Format" of wgmma): bits 0-13 start address / 16, 16-29 leading-dimension
+offset / 16, 32-45
 stride-dimension offset / 16, 62-63 swizzle (1: 128 bytes, 2: 64, 3: 32). With tiles stored as `ir.layout` says:
 
-- contiguous along K: eight lines of a panel make one swizzle atom and the next eight rows follow it (stride offset); the leading
+- contiguous along K: eight lines of a panel make one swizzle atom and the next eight rows follow it (stride offset);
+  the leading
   offset is not used. 16 elements of K are 32 bytes within the line; past the line comes the next panel.
-- contiguous along M or N: a line holds one panel's worth of M or N. The next eight K follow (stride offset), the next panel
+- contiguous along M or N: a line holds one panel's worth of M or N. The next eight K follow (stride offset), the next
+  panel
   of M or N is a whole panel away (leading offset). 16 elements of K are 16 lines.
 """
 
@@ -19,16 +22,16 @@ from tilepipe.cuda.context import Context, Module
 from tilepipe.cuda.emit import emit
 from tilepipe.cuda.expressions import operand
 from tilepipe.cuda.fragments import registers
-from tilepipe.cuda.ptx import Snippet
+from tilepipe.cuda.ptx import FUNCTION, Snippet
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.exprs import Local
 from tilepipe.ir.memory import Fragment, SmemBuffer, Tile
+from tilepipe.ir.program import walk
 
 K = 16  # elements of K in one instruction, 16-bit operands
 _TYPES = {dtypes.bfloat16: "bf16", dtypes.float16: "f16"}
 _SWIZZLE_BITS = {128: 1, 64: 2, 32: 3}
-_SECTION = "wgmma.mma_async: d += a · b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,10 @@ class MatrixFormat:
     """How wgmma finds a matrix in a buffer's tile, bytes.
 
     Attributes:
-        swizzle: bytes; leading, stride: the descriptor's offsets. k_in_panel: of 16-element steps of K that stay in a panel,
-            from one to the next; panel_steps: how many they are (0: all of them); panel_bytes: from panel to panel of K.
+        swizzle: bytes; leading, stride: the descriptor's offsets. k_in_panel: of 16-element steps of K that stay in a
+            panel,
+            from one to the next; panel_steps: how many they are (0: all of them); panel_bytes: from panel to panel of
+            K.
     """
 
     swizzle: int
@@ -64,7 +69,8 @@ def matrix_format(buffer: SmemBuffer) -> MatrixFormat:
     """The descriptor format of a buffer whose tiles are (m, k) or (n, k).
 
     Raises:
-        CompileError: the buffer is not swizzled (rows of a plain tile are too far apart for wgmma), its lines are shorter than its
+        CompileError: the buffer is not swizzled (rows of a plain tile are too far apart for wgmma), its lines are
+        shorter than its
             swizzle, or its dtype is not bfloat16 or float16.
     """
     p = place(buffer)
@@ -96,7 +102,9 @@ def _format_name(module: Module, buffer: SmemBuffer) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A matrix in shared memory while its wgmma is printed: descriptor format, its constant, identifier of its encoded start."""
+    """A matrix in shared memory while its wgmma is printed: descriptor format, its constant, identifier of its
+    encoded start.
+    """
 
     format: MatrixFormat
     constant: str
@@ -146,9 +154,7 @@ def _(op: ops.Wgmma, ctx: Context) -> None:
     blocks, steps = acc.rows // 64, depth // K
     dtype = b.buffer.dtype
     transposed_a = isinstance(a, Tile) and a.buffer.order == "col"
-    function = ctx.module.add_snippet(
-        wrapper(b.rows, _TYPES[dtype], in_registers, transposed_a, b.buffer.order == "col")
-    )
+    function = ctx.module.add_snippet(wrapper(b.rows, _TYPES[dtype], in_registers, transposed_a, b.buffer.order == "col"))
     array = registers(ctx, acc)
     k_name = ctx.temporary("k") if steps > 1 else "0"
     k = index(k_name)
@@ -168,8 +174,18 @@ def _(op: ops.Wgmma, ctx: Context) -> None:
                 ctx.out(f"{function}({array}[{i}], {left}, {right});")
 
 
+def _keep(ctx: Context) -> None:
+    """Holds the registers of wgmma's operands in place: it reads and writes them while other code runs."""
+    body = ctx.role.body if ctx.role is not None else ctx.kernel.setup
+    used = {x: None for op in walk(body) if isinstance(op, ops.Wgmma) for x in (op.acc, op.a) if isinstance(x, Fragment)}
+    for f in used:
+        if ctx.names.find(f) is not None:
+            ctx.out(f"{ctx.use('keep')}({registers(ctx, f)});")
+
+
 @emit.register
 def _(op: ops.WgmmaFence, ctx: Context) -> None:
+    _keep(ctx)
     ctx.out(f"{ctx.use('wgmma_fence')}();")
 
 
@@ -181,6 +197,7 @@ def _(op: ops.WgmmaCommit, ctx: Context) -> None:
 @emit.register
 def _(op: ops.WgmmaWait, ctx: Context) -> None:
     ctx.out(f"{ctx.use('wgmma_wait')}<{op.pending}>();")
+    _keep(ctx)
 
 
 def _check(op: ops.Wgmma, depth: int) -> None:
@@ -212,13 +229,17 @@ def wrapper(n: int, dtype: str, a_in_registers: bool, transposed_a: bool, transp
     results = _wrap([f"%{i}" for i in range(count)])
     places = [f"%{count + i}" for i in range(5)]
     if a_in_registers:
-        a, inputs, signature = f"{{{', '.join(places[:4])}}}", [f'"r"(a{i})' for i in range(4)], "u32 a0, u32 a1, u32 a2, u32 a3"
+        a, inputs, signature = (
+            f"{{{', '.join(places[:4])}}}",
+            [f'"r"(a{i})' for i in range(4)],
+            "u32 a0, u32 a1, u32 a2, u32 a3",
+        )
         b, flags = places[4], f"{int(transposed_b)}"
     else:
         a, inputs, signature = places[0], ['"l"(a)'], "u64 a"
         b, flags = places[1], f"{int(transposed_a)}, {int(transposed_b)}"
     inputs.append('"l"(b)')
-    lines = [f"void {name}(float (&d)[{count}], {signature}, u64 b) {{", "    asm volatile("]
+    lines = ["// wgmma.mma_async: d += a · b", f"{FUNCTION} void {name}(float (&d)[{count}], {signature}, u64 b) {{", "    asm volatile("]
     lines.append('        "{ .reg .pred p; setp.ne.b32 p, 1, 0; "')
     lines.append(f'        "wgmma.mma_async.sync.aligned.m64n{n}k{K}.f32.{dtype}.{dtype} {{"')
     lines += [f'        "{row}"' for row in results]
@@ -226,7 +247,7 @@ def wrapper(n: int, dtype: str, a_in_registers: bool, transposed_a: bool, transp
     outputs = _wrap([f'"+f"(d[{i}])' for i in range(count)])
     lines += [f"        {': ' if i == 0 else '  '}{row}" for i, row in enumerate(outputs)]
     lines += [f"        : {', '.join(inputs)});", "}"]
-    return Snippet(name, _SECTION, "\n".join(lines))
+    return Snippet(name, "\n".join(lines))
 
 
 def _wrap(items: list[str], width: int = 8) -> list[str]:

@@ -1,0 +1,163 @@
+// Swizzled offsets, Python's integer division, conversions, reductions over the lanes of a row, fast functions. Floats of 8
+// and 16 bits live in registers as float (exactly representable), or packed two to a register in fragments.
+
+// Tensor Swizzling Modes: the 32-byte mode, on the offset from an aligned tile
+__device__ __forceinline__ u32 swizzle_32(u32 offset) {
+    return offset ^ ((offset >> 3) & 0x10);
+}
+
+// Tensor Swizzling Modes: the 64-byte mode, on the offset from an aligned tile
+__device__ __forceinline__ u32 swizzle_64(u32 offset) {
+    return offset ^ ((offset >> 3) & 0x30);
+}
+
+// Tensor Swizzling Modes: the 128-byte mode, on the offset from an aligned tile
+__device__ __forceinline__ u32 swizzle_128(u32 offset) {
+    return offset ^ ((offset >> 3) & 0x70);
+}
+
+// division that rounds down, as Python's //
+template <typename T>
+__device__ __forceinline__ constexpr T floor_div(T a, T b) {
+    return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+// remainder with the divisor's sign, as Python's %
+template <typename T>
+__device__ __forceinline__ constexpr T floor_mod(T a, T b) {
+    return a % b + ((a % b != 0 && (a < 0) != (b < 0)) ? b : 0);
+}
+
+// st.shared, .v2
+__device__ __forceinline__ void store_float2(u32 address, float x, float y) {
+    asm volatile("st.shared::cta.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
+
+// ld.shared, .v2
+__device__ __forceinline__ void load_float2(u32 address, float& x, float& y) {
+    asm volatile("ld.shared::cta.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory");
+}
+
+// cvt.rn.bf16.f32
+__device__ __forceinline__ u16 bf16_from(float x) {
+    u16 bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bits;
+}
+
+// a bfloat16 is the upper half of a float
+__device__ __forceinline__ float from_bf16(u16 bits) {
+    return __uint_as_float(static_cast<u32>(bits) << 16);
+}
+
+// cvt.rn.f16.f32
+__device__ __forceinline__ u16 f16_from(float x) {
+    u16 bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bits;
+}
+
+// cvt.f32.f16
+__device__ __forceinline__ float from_f16(u16 bits) {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+    return x;
+}
+
+// cvt.rn.satfinite.e4m3x2.f32
+__device__ __forceinline__ u8 e4m3_from(float x) {
+    u16 pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+    return pair & 0xff;
+}
+
+// cvt.rn.f16x2.e4m3x2
+__device__ __forceinline__ float from_e4m3(u8 bits) {
+    u32 pair;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<u16>(bits)));
+    return from_f16(pair & 0xffff);
+}
+
+// cvt.rn.satfinite.e5m2x2.f32
+__device__ __forceinline__ u8 e5m2_from(float x) {
+    u16 pair;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+    return pair & 0xff;
+}
+
+// cvt.rn.f16x2.e5m2x2
+__device__ __forceinline__ float from_e5m2(u8 bits) {
+    u32 pair;
+    asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(pair) : "h"(static_cast<u16>(bits)));
+    return from_f16(pair & 0xffff);
+}
+
+// the nearest value of that type, as a float
+__device__ __forceinline__ float round_bf16(float x) {
+    return from_bf16(bf16_from(x));
+}
+
+// the nearest value of that type, as a float
+__device__ __forceinline__ float round_f16(float x) {
+    return from_f16(f16_from(x));
+}
+
+// the nearest value of that type, as a float
+__device__ __forceinline__ float round_e4m3(float x) {
+    return from_e4m3(e4m3_from(x));
+}
+
+// the nearest value of that type, as a float
+__device__ __forceinline__ float round_e5m2(float x) {
+    return from_e5m2(e5m2_from(x));
+}
+
+// cvt.rn.bf16x2.f32: lo in bits 0-15
+__device__ __forceinline__ u32 pack_bf16(float lo, float hi) {
+    u32 pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(hi), "f"(lo));
+    return pair;
+}
+
+// one half of a packed pair
+__device__ __forceinline__ float unpack_bf16(u32 pair, int half) {
+    return from_bf16(half ? pair >> 16 : pair & 0xffff);
+}
+
+// cvt.rn.f16x2.f32: lo in bits 0-15
+__device__ __forceinline__ u32 pack_f16(float lo, float hi) {
+    u32 pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(hi), "f"(lo));
+    return pair;
+}
+
+// one half of a packed pair
+__device__ __forceinline__ float unpack_f16(u32 pair, int half) {
+    return from_f16(half ? pair >> 16 : pair & 0xffff);
+}
+
+// shfl.sync.bfly: over the four lanes that share a row of a fragment
+__device__ __forceinline__ float row_add(float x) {
+    x += __shfl_xor_sync(0xffffffff, x, 1);
+    return x + __shfl_xor_sync(0xffffffff, x, 2);
+}
+
+// shfl.sync.bfly: over the four lanes that share a row of a fragment
+__device__ __forceinline__ float row_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
+}
+
+// ex2.approx.ftz.f32
+__device__ __forceinline__ float fast_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// lg2.approx.ftz.f32
+__device__ __forceinline__ float fast_log2(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
