@@ -251,7 +251,7 @@ class Builder:
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    def run(self, grid: int = 1, seed: int = 0, strict_proxy: bool = False, **args: Any) -> sim.Run:
+    def run(self, grid: Any = 1, seed: Any = 0, strict_proxy: Any = False, **args: Any) -> sim.Run:
         finish(self.kernel)
         bound = {n: TensorArg(a, a.shape) if isinstance(a, np.ndarray) else a for n, a in args.items()}
         return sim.run(Launch(self.kernel, grid, bound), seed=seed, strict_proxy=strict_proxy)

@@ -74,7 +74,7 @@ def test_one_seed_one_run() -> None:
         b = gemm(groups=2)
         finish(b.kernel)
         arrays = matrices(128, 256, 256)
-        args = {n: TensorArg(x, x.shape) for n, x in arrays.items()} | sizes(128, 256, 256)
+        args: dict[str, Any] = {n: TensorArg(x, x.shape) for n, x in arrays.items()} | sizes(128, 256, 256)
         launch = Launch(b.kernel, 1, args)
         sim.run(launch, seed=seed, on_event=lambda agent, site, start, end: events.append((str(agent), site.what, end)))
         return events

@@ -61,7 +61,8 @@ def _remedy(m: Machine, old: Access, new: Access) -> str:
     if old.agent is new.agent:
         return f"Between the {verb} and the second access, the threads that make them must meet.{lanes}"
     several = old.mask.bit_count() > 1
-    return f"After the {verb}, {old.agent} must arrive on a barrier that {new.agent} waits on before its access.{lanes if several else ''}"
+    arrive = f"After the {verb}, {old.agent} must arrive on a barrier that {new.agent} waits on before its access."
+    return arrive + lanes if several else arrive
 
 
 def race(m: Machine, slot: Slot, old: Access, new: Access) -> NoReturn:

@@ -144,8 +144,8 @@ def _unfenced(ag: Agent, site: Site, frag: Frag) -> None:
     assert frag.dirty is not None
     raise RaceError(
         f"{site.what}: {ag} wrote the registers of fragment '{frag.ir.name}' at {frag.dirty.loc.short} and no"
-        " wgmma.fence stands between that write and this wgmma, which may read the old values. Add ctx.wgmma_fence()"
-        " before it.",
+        " wgmma.fence stands between that write and this wgmma, which may read the old values."
+        " ctx.mma puts one before the first MMA: write the registers before that.",
         site.loc,
     )
 
