@@ -1,0 +1,133 @@
+"""The shipped GEMM: right in the simulator in every configuration, and compiled to the instructions a hand-written one has."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tilepipe import cuda
+from tilepipe.cuda.sass import disassemble, loops
+from tilepipe.kernels import gemm
+from tilepipe.testing import compare_matmul
+
+BF16 = ml_dtypes.bfloat16
+
+
+def simulate(m: int, n: int, k: int, seed: int = 0, dtype: Any = BF16, out: Any = BF16, orders: str = "CC", **settings: Any) -> Any:
+    rng = np.random.default_rng(m + n + k)
+    a = np.asarray(rng.standard_normal((m, k)).astype(dtype), order=orders[0])  # type: ignore[call-overload]
+    b = np.asarray(rng.standard_normal((n, k)).astype(dtype), order=orders[1])  # type: ignore[call-overload]
+    c = np.full((m, n), np.nan, out)
+    run = gemm.bind(a, b, c, gemm.GemmConfig(**settings)).run(seed=seed)
+    comparison = compare_matmul(c, a, b.T)
+    assert comparison.ok, comparison
+    return run
+
+
+CONFIGS = [
+    {},
+    {"consumers": 1},
+    {"consumers": 1, "bm": 64},
+    {"bm": 256, "stages": 3},
+    {"bn": 256},
+    {"bk": 128, "stages": 2},
+    {"k_group_size": 2, "stages": 2},
+    {"k_group_size": 3, "stages": 2, "consumers": 1},
+    {"cluster": 2},
+    {"cluster": 2, "bn": 256, "raster": "columns"},
+    {"cluster": 2, "k_group_size": 2, "stages": 2, "consumers": 1},
+    {"stages": 2, "raster": "rows"},
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_every_configuration_is_right(config: dict[str, Any]) -> None:
+    simulate(400, 328, 456, **config)
+
+
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_both_orders_of_both_operands(orders: str, cluster: int) -> None:
+    simulate(264, 200, 136, orders=orders, cluster=cluster)
+
+
+@pytest.mark.parametrize(("dtype", "out"), list(itertools.product([BF16, np.float16], [BF16, np.float16, np.float32])))
+def test_dtypes(dtype: Any, out: Any) -> None:
+    simulate(136, 72, 200, dtype=dtype, out=out)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (8, 8, 8), (129, 136, 8), (128, 128, 64), (2000, 64, 64), (64, 2000, 64), (65, 72, 2000)])
+def test_shapes(shape: tuple[int, int, int]) -> None:
+    simulate(*shape)
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_interleavings(seed: int) -> None:
+    simulate(300, 200, 520, seed=seed, cluster=2, stages=3)
+
+
+def test_several_tiles_a_cta_and_trip_counts_that_do_not_fit_the_ring() -> None:
+    small = tp.Chip(name="two SMs", sms=2)
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((512, 200)).astype(BF16), rng.standard_normal((384, 200)).astype(BF16)
+    c = np.zeros((512, 384), BF16)
+    config = gemm.GemmConfig(stages=3)
+    maps = [tp.tensor_map(a, box=(128, 64)), tp.tensor_map(b, box=(128, 64)), tp.tensor_map(c, box=(64, 64))]
+    run = gemm.gemm.bind(*maps, cfg=config, chip=small).run(seed=3)
+    assert compare_matmul(c, a, b.T).ok
+    per_stage = np.array(run.completions["inputs.full"])
+    assert per_stage.shape == (2, 3)
+    assert per_stage.sum() == 12 * 4  # 12 tiles of 4 k-steps
+    assert (per_stage == np.array(run.completions["inputs.empty"])).all()
+
+
+def test_the_trace_does_not_depend_on_the_shapes() -> None:
+    def text(m: int, n: int, k: int) -> str:
+        gemm.gemm.forget()
+        zeros = [np.zeros(shape, BF16) for shape in ((m, k), (n, k), (m, n))]
+        return str(gemm.bind(*zeros, gemm.GemmConfig()))
+
+    assert text(256, 256, 256) == text(1000, 328, 776)
+
+
+def test_operands_that_do_not_fit_together() -> None:
+    with pytest.raises(tp.BindError, match="A is 64×64 and B 64×72"):
+        gemm.bind(np.zeros((64, 64), BF16), np.zeros((64, 72), BF16), np.zeros((64, 64), BF16), gemm.GemmConfig())
+    with pytest.raises(tp.BindError, match="C is 64×72"):
+        gemm.bind(np.zeros((64, 64), BF16), np.zeros((64, 64), BF16), np.zeros((64, 72), BF16), gemm.GemmConfig())
+    with pytest.raises(tp.BindError, match="the same for A and B"):
+        gemm.bind(np.zeros((64, 64), BF16), np.zeros((64, 64), np.float16), np.zeros((64, 64), BF16), gemm.GemmConfig())
+    with pytest.raises(tp.BindError, match="matrices"):
+        gemm.bind(np.zeros(64, BF16), np.zeros((64, 64), BF16), np.zeros((64, 64), BF16), gemm.GemmConfig())
+
+
+def program(orders: str = "CC", **settings: Any) -> tp.Program:
+    a, b = (np.zeros((512, 512), BF16, order=order) for order in orders)  # type: ignore[call-overload]
+    return gemm.bind(a, b, np.zeros((512, 512), BF16), gemm.GemmConfig(**settings))
+
+
+@pytest.mark.parametrize("config", [*CONFIGS, {"orders": "FF"}, {"orders": "FC", "cluster": 2}], ids=str)
+def test_compiles_without_spills_or_silent_losses(config: dict[str, Any]) -> None:
+    compiled = cuda.compile(program(**config).kernel)
+    assert compiled.spill_bytes == 0
+    assert compiled.stack_bytes == 0
+    for warning in ("C7508", "C7510", "C7514"):
+        assert warning not in compiled.log
+
+
+@pytest.mark.parametrize("config", [{}, {"bn": 256, "cluster": 2}, {"k_group_size": 2, "stages": 2}], ids=str)
+def test_the_k_loop_has_the_instructions_of_a_hand_written_one(config: dict[str, Any]) -> None:
+    cfg = gemm.GemmConfig(**config)
+    instructions = disassemble(cuda.compile(program(**config).kernel).data)
+    opcodes = {i.base for i in instructions}
+    assert {"HGMMA", "UTMALDG", "SYNCS", "UTMASTG", "USETMAXREG"} <= opcodes
+    assert not {"LDL", "STL"} & opcodes
+    inner = min((loop for loop in loops(instructions) if loop.count()["HGMMA"]), key=lambda loop: len(loop.instructions))
+    assert inner.count()["HGMMA"] == cfg.rows // 64 * cfg.bk // 16 * cfg.k_group_size
+    assert inner.count()["MEMBAR"] == 0
+    assert len(inner.instructions) <= 150
