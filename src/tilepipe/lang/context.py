@@ -42,7 +42,7 @@ class Context:
         if (warps is None) == (warpgroups is None):
             raise TraceError(f"role '{name}': give either warps= or warpgroups=", caller())
         count = warps if warpgroups is None else 4 * warpgroups
-        if not isinstance(count, int) or count < 1:
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise TraceError(f"role '{name}' needs at least one warp, got {count!r}", caller())
         if self.tracer.scope.role is not None:
             raise TraceError(f"role '{name}' is declared inside role '{self.tracer.role.name}'; roles stand beside each other", caller())

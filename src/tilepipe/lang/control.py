@@ -34,16 +34,16 @@ class Range:
         self._bounds = start, stop, step
 
     def __iter__(self) -> Iterator[Value]:
-        return loop(self._tracer, *self._bounds, make=lambda index: (index, (index,)))
+        return loop(self._tracer, *self._bounds, make=lambda index: index)
 
     def __len__(self) -> int:
         raise TraceError("len() of a traced range is not known while tracing", caller())
 
 
 def loop(
-    tracer: Tracer, start: object, stop: object, step: object, make: Callable[[Value], tuple[Any, tuple[object, ...]]], name: str = "i"
+    tracer: Tracer, start: object, stop: object, step: object, make: Callable[[Value], Any], name: str = "i"
 ) -> Iterator[Any]:
-    """Traces `for index in range(start, stop, step)`, yielding once what `make(index)` gives (and what of it a target may bind).
+    """Traces `for index in range(start, stop, step)`, yielding once what `make(index)` gives.
 
     The generator is resumed when the Python body has ended; it then closes the block. If the body changed Python state, it is traced once
     more, and that trace thrown away, to see whether the change is carried from one iteration to the next.
@@ -60,10 +60,8 @@ def loop(
     def trace(block: ops.Block) -> Iterator[Any]:
         index = tracer.local(name, dtypes.int32, nonneg=bounds[0].nonneg)
         with tracer.open("loop", block, active=tracer.scope.active, role=role) as scope:
-            given, names = make(tracer.value(index))
-            targets.extend((given, *names))
             try:
-                yield given
+                yield make(tracer.value(index))
             except GeneratorExit:
                 if sys.exc_info()[0] is GeneratorExit and not tracer.deferred:
                     tracer.deferred = TraceError(
@@ -74,12 +72,11 @@ def loop(
                 raise
         merged.append((index, scope))
 
-    targets: list[object] = []
     merged: list[tuple[exprs.Local, Scope]] = []
     yield from trace(body)
     after = rebinding.take(tracer.entry)
     index, scope = merged[0]
-    changed = rebinding.changes(before, after, tuple(targets))
+    changed = rebinding.changes(before, after)
     if changed:
         yield from _second_pass(tracer, trace, counter, changed, body, after, loc)
     handles.merge_signals(tracer, scope, _trip_count(bounds))
@@ -95,10 +92,10 @@ def _second_pass(
 
     names = {path: rebinding.path_name(path) for path in changed}
     kept, tracer.counter = dict(tracer.counter), counter
-    tracer.carried = {id(value): names[path] for path, value in changed.items()}
+    outer, tracer.carried = tracer.carried, tracer.carried | {id(value): names[path] for path, value in changed.items()}
     again = ops.Block()
     yield from trace(again)
-    tracer.carried = {}
+    tracer.carried = outer
     tracer.counter = kept
     second = rebinding.take(tracer.entry)
     drifting = [
@@ -145,7 +142,7 @@ def otherwise(tracer: Tracer) -> Iterator[None]:
     op, then, _ = pending
     parent.closed_branch = None
     active = None if parent.active is None or then.active is None else parent.active & ~then.active
-    with _arm(tracer, op.orelse, active) as scope:
+    with _arm(tracer, op.orelse, active, then.before) as scope:
         yield
     handles.merge_branch(tracer, op, then, scope)
 
@@ -159,14 +156,17 @@ def _narrow(tracer: Tracer, parent: Scope, cond: Expr) -> Mask | None:
 
 
 @contextmanager
-def _arm(tracer: Tracer, block: ops.Block, active: Mask | None) -> Iterator[Scope]:
-    """One side of a branch: Python state must come out of it as it went in."""
+def _arm(tracer: Tracer, block: ops.Block, active: Mask | None, first: rebinding.Snapshot | None = None) -> Iterator[Scope]:
+    """One side of a branch: Python state must come out of it as it went in. `first`: the state before the other side."""
     _refuse_jumps("ctx.when", "the rest of the block would be dropped without a trace of it")
     before = rebinding.take(tracer.entry)
     with tracer.open("branch", block, active=active) as scope:
+        scope.before = first or before
         yield scope
     changed = rebinding.changes(before, rebinding.take(tracer.entry))
     for path, new in changed.items():
+        if path not in scope.before.state:  # a temporary of the other side
+            continue
         if rebinding.is_dead(new) or any(rebinding.only_loop_target(f.f_code, str(path[-1])) for f in before.frames):
             continue
         name = rebinding.path_name(path)

@@ -12,8 +12,12 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
-from types import CodeType, FrameType, FunctionType, ModuleType
+from itertools import count
+from operator import length_hint
+from types import CellType, CodeType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
 from tilepipe.ir.location import is_library_file
@@ -69,36 +73,68 @@ def _record(state: State, path: tuple[Any, ...], value: Any, depth: int, seen: s
     elif isinstance(value, set):
         state[(*path, "len()")] = len(value)
         return
-    elif _is_users(value):
-        attributes = vars(value) if hasattr(value, "__dict__") else {}
-        items = [(f".{name}", v) for name, v in attributes.items()]
     else:
-        return
+        items = _parts(value)
     seen.add(id(value))
     for key, item in items:
         _record(state, (*path, key), item, depth - 1, seen)
 
 
-def _is_users(value: Any) -> bool:
-    """Whether attributes of the object are a user's state (not the library's, not a module, function or array)."""
-    if isinstance(value, type | ModuleType | FunctionType):
+def _parts(value: Any) -> list[tuple[Any, Any]]:
+    """What else can hold state: attributes, closures, default arguments, the object of a bound method, the place of an iterator."""
+    if isinstance(value, MethodType):
+        return [(".__self__", value.__self__)]
+    if isinstance(value, FunctionType):
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=False)
+        hidden = [(f".{name}", cell.cell_contents) for name, cell in cells if _filled(cell)]
+        return [*hidden, *((f".__defaults__[{i}]", x) for i, x in enumerate(value.__defaults__ or ()))]
+    if isinstance(value, deque):
+        return [("len()", len(value)), *enumerate(list(value)[:_ITEMS])]
+    if isinstance(value, GeneratorType):
+        return [(".gi_frame", value.gi_frame.f_lasti if value.gi_frame is not None else -1)]
+    if isinstance(value, Iterator):
+        return [(".__next__", (length_hint(value, 0), repr(value) if isinstance(value, count) else ""))]
+    if isinstance(value, type):
+        return [(f".{n}", v) for n, v in vars(value).items() if not n.startswith("__") and _is_users_class(value)]
+    if _is_users_class(type(value)):
+        slots = [n for c in type(value).__mro__ for n in _slots(c) if hasattr(value, n)]
+        return [(f".{n}", v) for n, v in vars(value).items()] if hasattr(value, "__dict__") else [(f".{n}", getattr(value, n)) for n in slots]
+    return []
+
+
+def _filled(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:  # not bound yet
         return False
-    module = type(value).__module__ or ""
-    return not module.startswith(("tilepipe.lang", "tilepipe.pipelines", "tilepipe.ir", "numpy", "builtins", "torch"))
 
 
-def changes(before: Snapshot, after: Snapshot, given: tuple[object, ...] = ()) -> dict[tuple[Any, ...], Any]:
-    """Paths that existed before and hold something else after, with the new object; `given`: what the loop itself assigned."""
+def _slots(c: type) -> tuple[str, ...]:
+    slots = c.__dict__.get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _is_users_class(c: type) -> bool:
+    """Whether a class is a user's: attributes of its objects are a user's state."""
+    return not (c.__module__ or "").startswith(("tilepipe.lang", "tilepipe.pipelines", "tilepipe.ir", "numpy", "builtins", "torch"))
+
+
+def changes(before: Snapshot, after: Snapshot) -> dict[tuple[Any, ...], Any]:
+    """Paths that existed before and hold something else after, with the new object."""
     changed = {}
     for path, old in before.state.items():
         new = after.state.get(path, old)
-        if new is old or _same(old, new) or is_dead(old) or any(new is g for g in given):
+        if new is old or _same(old, new) or is_dead(old):
             continue
         changed[path] = new
     return changed
 
 
 def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, MethodType) and isinstance(b, MethodType):
+        return a.__self__ is b.__self__ and a.__func__ is b.__func__
+    if type(a) is tuple and type(b) is tuple:
+        return len(a) == len(b) and all(x is y or _same(x, y) for x, y in zip(a, b, strict=True))
     return type(a) is type(b) and isinstance(a, _PLAIN) and (a == b or (a != a and b != b))
 
 
@@ -167,6 +203,8 @@ def _jumps(body: list[ast.stmt], loops: bool) -> Any:
             inner = loops or isinstance(node, ast.For | ast.While)
             for name in ("body", "orelse", "finalbody"):
                 yield from _jumps(getattr(node, name, []), inner)
+            for part in (*getattr(node, "handlers", []), *getattr(node, "cases", [])):
+                yield from _jumps(part.body, inner)
 
 
 def only_loop_target(frame_code: CodeType, name: str) -> bool:

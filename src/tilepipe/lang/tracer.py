@@ -29,6 +29,7 @@ from tilepipe.lang.values import MAX_EXPRESSION, Value, to_expr
 if TYPE_CHECKING:
     from tilepipe.lang.arrivals import Arrivals, Ledger
     from tilepipe.lang.handles import Handle
+    from tilepipe.lang.rebinding import Snapshot
 
 Mask = npt.NDArray[np.bool_]
 T = TypeVar("T", bound=ops.Op)
@@ -45,6 +46,7 @@ class Scope:
         signals: arrivals made here for handles, by handle.
         group_open: a wgmma group is open and its registers are fenced.
         commits: barriers bound by `mma_commit` that no `wgmma_wait` of this block has fired yet, oldest first.
+        before: of a branch: the Python state before either of its sides.
     """
 
     kind: str
@@ -58,6 +60,7 @@ class Scope:
     signals: dict[Handle, Arrivals] = field(default_factory=dict)
     group_open: bool = False
     commits: list[Any] = field(default_factory=list)
+    before: Snapshot | None = None
     closed_branch: tuple[ops.If, Scope, Mask | None] | None = None  # the last `when` of this block, for `otherwise`
 
     def inside(self, kind: str) -> Scope | None:

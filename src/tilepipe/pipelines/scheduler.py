@@ -56,12 +56,7 @@ class StaticScheduler:
 
     def __iter__(self) -> Iterator[WorkTile]:
         ctx = self._ctx
-
-        def make(index: Value) -> tuple[WorkTile, tuple[object, ...]]:
-            tile = self._tile(index)
-            return tile, (tile.m, tile.n)
-
-        return loop(ctx.tracer, ctx.cluster_id, self._m * self._n, ctx.num_clusters, make, name="work")
+        return loop(ctx.tracer, ctx.cluster_id, self._m * self._n, ctx.num_clusters, self._tile, name="work")
 
     def _tile(self, index: Value) -> WorkTile:
         ctx = self._ctx

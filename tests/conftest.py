@@ -1,0 +1,35 @@
+"""Hypothesis profiles, and the check that a machine can run tests marked `gpu`."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("local", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@functools.cache
+def missing_gpu() -> str:
+    """Why no kernel can be launched here; empty where one can."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no CUDA driver (libcuda.so.1) on this machine"
+    count = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return "the CUDA driver does not initialise"
+    return "" if count.value else "the CUDA driver finds no device"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips what is marked `gpu` where there is none."""
+    wanted = [item for item in items if item.get_closest_marker("gpu")]
+    if wanted and missing_gpu():
+        for item in wanted:
+            item.add_marker(pytest.mark.skip(reason=missing_gpu()))
