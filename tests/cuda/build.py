@@ -60,7 +60,7 @@ BLOCK = special("block_id")
 class Builder:
     """Builds one kernel; methods append ops to the block at hand."""
 
-    def __init__(self, cluster: int = 1, name: str = "k") -> None:
+    def __init__(self, cluster: int = 1, name: str = "kernel") -> None:
         self.kernel = Kernel(name, here(), cluster=(cluster, 1, 1))
         self.block = self.kernel.setup
         self.n = 0

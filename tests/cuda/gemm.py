@@ -6,6 +6,7 @@ from tests.cuda.build import GROUP, RANK, Builder, binary, special
 from tilepipe.ir import dtypes, exprs, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import const
+from tilepipe.ir.memory import Fragment, SmemBuffer, TensorParam
 from tilepipe.ir.program import Kernel
 
 STAGES = 4
@@ -15,8 +16,7 @@ def gemm(
     bm: int = 128, bn: int = 256, bk: int = 64, groups: int = 2, cluster: int = 1, a_order: str = "row", b_order: str = "row",
     dtype: DType = dtypes.bfloat16, out: DType = dtypes.bfloat16, out_cols: int = 64, stages: int = STAGES,
 ) -> Kernel:  # fmt: skip
-    """`out_cols`: columns of one store of the epilogue. With a cluster, its CTAs share B: each loads a part of it for
-    all."""
+    """`out_cols`: columns of one store of the epilogue. With a cluster, its CTAs share B: each loads a part."""
     b = Builder(cluster, "gemm")
     rows, share = bm // groups, bn // cluster
     at = b.tensor("a", dtype, box=(bm, bk), order=a_order, swizzle=128)
@@ -94,7 +94,7 @@ def gemm(
 
 
 def _epilogue(
-    b: Builder, acc: exprs.Fragment, ct: object, c_tiles: object, out_cols: int, rows: int, m0: exprs.Expr, n0: exprs.Expr
+    b: Builder, acc: Fragment, ct: TensorParam, c_tiles: SmemBuffer, out_cols: int, rows: int, m0: exprs.Expr, n0: exprs.Expr
 ) -> None:  # fmt: skip
     """Each warp stores its rows, `out_cols` columns at a time, through a tile of its own."""
     with b.per_warp() as w:

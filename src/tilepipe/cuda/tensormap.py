@@ -1,8 +1,8 @@
 """Arguments of cuTensorMapEncodeTiled for a tensor parameter: which box of global memory one TMA copy of the printed code moves.
 
-The driver counts dimensions innermost first and leaves the innermost stride out (it is one element). A "col" tensor, whose dimension before the
-last is contiguous, therefore has its last two dimensions swapped; the printed copies swap their coordinates in the same way. A
-box wider than a swizzle panel is encoded as one panel, and the printed code copies panel by panel.
+The driver counts dimensions innermost first and leaves the innermost stride out (it is one element). A "col" tensor, whose
+dimension before the last is contiguous, therefore has its last two dimensions swapped; the printed copies swap their coordinates
+in the same way. A box wider than a swizzle panel is encoded as one panel, and the printed code copies panel by panel.
 """
 
 from __future__ import annotations
@@ -82,17 +82,18 @@ def _check_memory(param: TensorParam, shape: Sequence[int], strides: Sequence[in
     name, nbytes = param.name, param.dtype.nbytes
     if address % ALIGNMENT:
         raise BindError(f"tensor '{name}' starts at address {address:#x}; TMA needs a multiple of {ALIGNMENT}")
-    for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
+    for axis, extent in enumerate(shape):
         if not 0 < extent <= MAX_EXTENT:
             raise BindError(f"dimension {axis} of tensor '{name}' has {extent} elements; TMA takes 1 to 2^32")
-        if axis == inner:
-            if stride != 1 and extent > 1:
-                raise BindError(
-                    f"dimension {axis} of tensor '{name}' is said to be contiguous ({param.order} order), its stride is {stride}"
-                )
-        elif extent > 1 and (stride * nbytes % ALIGNMENT or not 0 < stride * nbytes < MAX_STRIDE):
+    if shape[inner] > 1 and strides[inner] != 1:
+        raise BindError(
+            f"dimension {inner} of tensor '{name}' is said to be contiguous ({param.order} order), its stride is {strides[inner]}"
+        )
+    for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
+        nbytes_apart = stride * nbytes
+        if axis != inner and extent > 1 and (nbytes_apart % ALIGNMENT or not 0 < nbytes_apart < MAX_STRIDE):
             raise BindError(
-                f"dimension {axis} of tensor '{name}' has a stride of {stride} × {nbytes} = {stride * nbytes} bytes; TMA needs a"
+                f"dimension {axis} of tensor '{name}' has a stride of {stride} × {nbytes} = {nbytes_apart} bytes; TMA needs a"
                 f" positive multiple of {ALIGNMENT} below 2^40. Pad the contiguous dimension to a multiple of"
                 f" {ALIGNMENT // nbytes} elements, or copy the tensor."
             )

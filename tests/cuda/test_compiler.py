@@ -1,0 +1,111 @@
+"""Compiling: what comes out, and what each failure says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.cuda.build import Builder, binary
+from tests.cuda.gemm import gemm
+from tilepipe import cuda
+from tilepipe.cuda import compiler
+from tilepipe.errors import BindError, CompileError, UnavailableError
+from tilepipe.ir import dtypes, ops
+from tilepipe.ir.exprs import const
+
+
+def small() -> Builder:
+    b = Builder()
+    b.setup_done()
+    with b.role("one", warps=1):
+        b.do(ops.SyncWarp)
+    return b
+
+
+def test_emits() -> None:
+    kernel = small().finished()
+    cubin, ptx, text = (cuda.compile(kernel, emit=e) for e in ("cubin", "ptx", "cuda"))
+    assert cubin.data.startswith(b"\x7fELF")
+    assert cubin.registers is not None
+    assert (cubin.name, cubin.threads, cubin.cluster, cubin.smem_bytes) == ("kernel", 32, 1, 0)
+    assert ".target sm_90a" in ptx.data.decode()
+    assert ".entry kernel" in ptx.data.decode()
+    assert text.data.decode() == text.source == cubin.source
+
+
+def test_bad_arguments() -> None:
+    kernel = small().finished()
+    with pytest.raises(BindError, match="unknown architecture 'sm_80'; known: sm_90a, sm_100a"):
+        cuda.compile(kernel, arch="sm_80")
+    with pytest.raises(BindError, match="cannot emit 'exe'; known: cubin, ptx, cuda"):
+        cuda.compile(kernel, emit="exe")
+
+
+def test_wgmma_is_refused_for_blackwell() -> None:
+    with pytest.raises(CompileError, match="role 'mma' of 'gemm' uses wgmma, which sm_100a does not have"):
+        cuda.compile(gemm(), arch="sm_100a")
+
+
+def test_an_error_shows_the_printed_line() -> None:
+    with pytest.raises(CompileError, match="NVRTC refused.*\n.*k.cu\\(2\\): error.*\n    nonsense here;"):
+        compiler.nvrtc('extern "C" __global__ void k() {\n    nonsense here;\n}\n', "k.cu", "sm_90a", "cubin")
+
+
+LOG = """ptxas info    : Compiling entry function 'gemm' for 'sm_90a'
+ptxas         .     0 bytes stack frame, {spills} bytes spill stores, {spills} bytes spill loads
+{extra}
+ptxas info    : Used 168 registers, used 1 barriers"""
+C7508 = "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored to maintain minimum register requirements."
+C7510 = "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to ..."
+
+
+@pytest.mark.parametrize(
+    ("loss", "spills", "extra", "message"),
+    [
+        ("C7508", 0, C7508, r"'kernel' compiles, but ptxas ignored setmaxnreg:\n  .*\(C7508\).*\n.*allow=\['C7508'\] accepts it"),
+        ("C7510", 0, C7510, r"ptxas serialised wgmma"),
+        ("spills", 96, "", r"registers spilled to local memory:\n.*96 bytes spill stores.*\n.*Use smaller tiles or raise registers="),
+    ],
+)
+def test_losses_are_errors_unless_allowed(monkeypatch: pytest.MonkeyPatch, loss: str, spills: int, extra: str, message: str) -> None:
+    log = LOG.format(spills=spills, extra=extra)
+    monkeypatch.setattr(compiler, "nvrtc", lambda *_: (log, b"cubin"))
+    kernel = small().finished()
+    with pytest.raises(CompileError, match=message):
+        cuda.compile(kernel)
+    compiled = cuda.compile(kernel, allow=[loss])
+    assert (compiled.registers, compiled.spill_bytes) == (168, 2 * spills)
+
+
+def test_ptxas_really_reports_spills() -> None:
+    b = Builder()
+    tile, out = b.smem("tile", 64, 256, 1, dtypes.float32), b.smem("out", 64, 256, 1, dtypes.float32)
+    n = b.scalar("n")
+    b.setup_done()
+    with b.role("math", warpgroups=4):  # 512 threads: 128 registers each
+        x, y = b.fragment("x", 64, 256), b.fragment("y", 64, 256)
+        b.do(ops.FragmentLoad, x, b.tile(tile))
+        b.do(ops.FragmentSet, y, const(0.0))
+        with b.loop(n):
+            b.do(ops.FragmentSet, y, binary("add", b.value(x), binary("mul", b.value(y), b.value(y))))
+        b.do(ops.FragmentStore, b.tile(out), b.value(y))
+    kernel = b.finished()
+    with pytest.raises(CompileError, match="registers spilled to local memory"):
+        cuda.compile(kernel)
+    assert (cuda.compile(kernel, allow=["spills"]).spill_bytes or 0) > 0
+
+
+def test_without_the_packages_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    kernel = small().finished()
+    assert cuda.source(kernel)
+    with pytest.raises(UnavailableError, match=r"^compiling needs NVRTC, which is not installed: pip install tilepipe\[cuda\]$"):
+        cuda.compile(kernel)
+
+
+def test_importing_needs_no_cuda_package() -> None:
+    code = "import sys, tilepipe.cuda; print(sorted(m for m in sys.modules if m.split('.')[0] in ('cuda', 'torch')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

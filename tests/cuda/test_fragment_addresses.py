@@ -1,0 +1,136 @@
+"""The addresses printed for fragments, computed for every lane, against the one definition of layouts in `ir.layout`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.cuda.build import Builder
+from tilepipe import cuda
+from tilepipe.ir import dtypes, layout, ops
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.memory import SmemBuffer
+
+# order, swizzle, buffer rows, buffer cols, first row and column of the rectangle, columns of the fragment
+MATRICES = [
+    ("row", 128, 64, 64, 0, 0, 64),
+    ("row", 128, 128, 256, 64, 128, 128),
+    ("row", 128, 64, 128, 0, 32, 64),
+    ("row", 64, 64, 96, 0, 0, 96),
+    ("row", 32, 128, 48, 64, 16, 32),
+    ("row", 128, 64, 32, 0, 0, 32),
+    ("row", 0, 64, 40, 0, 8, 24),
+    ("col", 128, 64, 32, 0, 0, 32),
+    ("col", 128, 256, 48, 128, 16, 32),
+    ("col", 64, 64, 32, 0, 0, 32),
+    ("col", 32, 128, 40, 64, 0, 40),
+    ("col", 0, 64, 24, 0, 0, 24),
+]
+
+
+def swizzle(bits: int) -> object:
+    return lambda x: int(layout.swizzle_offset(np.array(x), bits))
+
+
+NAMES = {f"swizzle_{b}": swizzle(b) for b in (32, 64, 128)} | {"tile": lambda *_: 0}
+
+
+def offset(buffer: SmemBuffer, row: int, col: int) -> int:
+    return int(layout.byte_offsets(buffer, np.array(row), np.array(col)))
+
+
+def printed(buffer: SmemBuffer, row: int, col: int, cols: int, per_warp: bool, blocks: int) -> str:
+    """The function of a role that stores a fragment to a rectangle of the buffer."""
+    b = Builder()
+    b.kernel.buffers.append(buffer)
+    b.setup_done()
+    with b.role("math", warpgroups=1):
+        acc = b.fragment("acc", 64 * blocks, cols)
+        if per_warp:
+            with b.per_warp():
+                b.do(ops.FragmentStore, b.tile(buffer, 0, row, col, 16 * blocks, cols), b.value(acc))
+        else:
+            b.do(ops.FragmentStore, b.tile(buffer, 0, row, col, 64 * blocks, cols), b.value(acc))
+    text = cuda.source(b.finished())
+    return text[text.index("void math(") :]
+
+
+def calls(code: str, function: str) -> Iterator[tuple[str, list[str]]]:
+    """(address, registers) of each call, with the `at` before it put in."""
+    at = re.search(r"const u32 at = (.*?);", code)
+    for m in re.finditer(rf"{function}\(((?:[^;]|\n)*?)\);", code):
+        address, rest = re.split(r",\s*(?=pack_|acc)", m[1], maxsplit=1)
+        yield re.sub(r"\bat\b", f"({at[1]})" if at else "at", address), re.findall(r"acc\[[^]]*\]\[([^]]*)\]", rest)
+
+
+def evaluate(code: str, **values: int) -> int:
+    """A printed integer expression."""
+    return int(eval(re.sub(r"\s*//[^\n]*", "", code).replace(" / ", " // "), {}, NAMES | values))
+
+
+def buffer_of(order: str, bits: int, rows: int, cols: int, dtype: DType) -> SmemBuffer:
+    return SmemBuffer("tile", dtype, 1, rows, cols, order, bits, 1024)
+
+
+@pytest.mark.parametrize(("order", "bits", "rows", "cols", "row", "col", "width"), MATRICES)
+@pytest.mark.parametrize("per_warp", [False, True])
+def test_stmatrix(order: str, bits: int, rows: int, cols: int, row: int, col: int, width: int, per_warp: bool) -> None:
+    buffer = buffer_of(order, bits, rows, cols, dtypes.bfloat16)
+    blocks = (rows - row) // 64
+    code = printed(buffer, row, col, width, per_warp, blocks)
+    suffix = "" if order == "row" else "_trans"
+    seen = 0
+    for n in (4, 2):
+        for address, registers in calls(code, f"stmatrix_x{n}{suffix}"):
+            trips = width // 16 if n == 4 else 1
+            for i in range(blocks):
+                for j in range(trips):
+                    first = 16 * j if n == 4 else width // 16 * 16
+                    assert [evaluate(r, j=j) for r in registers] == list(range(first // 2, first // 2 + 2 * n))
+                    for w in range(4):
+                        for lane in range(8 * n):
+                            matrix, line = divmod(lane, 8)
+                            r = row + (16 if per_warp else 64) * i + (0 if per_warp else 16 * w) + 8 * (matrix % 2)
+                            c = col + first + 8 * (matrix // 2)
+                            r, c = (r + line, c) if order == "row" else (r, c + line)
+                            assert evaluate(address, i=i, j=j, lane=lane, warp_in_group=w) == offset(buffer, r, c)
+                    seen += n
+    assert seen == blocks * width // 4  # 8×8 matrices of a warp: two row halves for each 8 columns
+
+
+SINGLES = [
+    ("row", 128, 64, 64, 0, 32, 32),
+    ("row", 128, 128, 48, 64, 0, 40),
+    ("row", 0, 64, 40, 0, 8, 24),
+    ("row", 32, 64, 24, 0, 0, 24),
+    ("col", 128, 128, 32, 64, 8, 16),
+    ("col", 0, 64, 24, 0, 0, 24),
+    ("row", 0, 128, 1, 0, 0, 1),
+]
+
+
+@pytest.mark.parametrize(("order", "bits", "rows", "cols", "row", "col", "width"), SINGLES)
+@pytest.mark.parametrize("per_warp", [False, True])
+def test_element_stores(order: str, bits: int, rows: int, cols: int, row: int, col: int, width: int, per_warp: bool) -> None:
+    buffer = buffer_of(order, bits, rows, cols, dtypes.float32)
+    blocks = (rows - row) // 64
+    code = printed(buffer, row, col, width, per_warp, blocks)
+    wanted, got = set(), set()
+    for i in range(blocks):
+        for h in range(2):
+            for w in range(4):
+                for lane in range(32):
+                    r = row + (16 if per_warp else 64) * i + (0 if per_warp else 16 * w) + 8 * h + lane // 4
+                    for j in range(max(width // 8, 1)):
+                        at = {"i": i, "h": h, "j": j, "lane": lane, "warp_in_group": w}
+                        for low in range(2 if width > 1 else 1):
+                            c = col + 8 * j + 2 * (lane % 4) + low if width > 1 else col
+                            register = 4 * j + 2 * h + low if width > 1 else h
+                            wanted.add((i, register, lane, w, offset(buffer, r, c)))
+                        for address, registers in (*calls(code, "store_float2"), *calls(code, "store_float")):
+                            for low, index in enumerate(registers):
+                                got.add((i, evaluate(index, **at), lane, w, evaluate(address, **at) + 4 * low))
+    assert got == wanted

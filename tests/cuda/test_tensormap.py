@@ -1,0 +1,54 @@
+"""Arguments of tensor-map encodings, and TMA's rules with their messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilepipe.cuda.tensormap import TiledMap, tiled_map
+from tilepipe.errors import BindError
+from tilepipe.ir import dtypes
+from tilepipe.ir.memory import TensorParam
+
+
+def test_row_major() -> None:
+    param = TensorParam("a", dtypes.bfloat16, 2, box=(128, 64), swizzle=128)
+    wanted = TiledMap("BFLOAT16", "128B", (776, 1000), (784 * 2,), (64, 128), (1, 1))
+    assert tiled_map(param, (1000, 776), (784, 1)) == wanted
+
+
+def test_column_major_swaps_the_last_two_dimensions() -> None:
+    param = TensorParam("a", dtypes.float16, 2, order="col", box=(128, 64), swizzle=128)
+    wanted = TiledMap("FLOAT16", "128B", (1000, 776), (1008 * 2,), (64, 64), (1, 1))
+    assert tiled_map(param, (1000, 776), (1, 1008)) == wanted, "box of 128 rows: two panels of 64"
+
+
+def test_a_box_wider_than_a_panel_is_one_panel() -> None:
+    param = TensorParam("c", dtypes.float32, 3, box=(1, 16, 128), swizzle=128)
+    wanted = TiledMap("FLOAT32", "128B", (256, 64, 3), (1024, 65536), (32, 16, 1), (1, 1, 1))
+    assert tiled_map(param, (3, 64, 256), (16384, 256, 1)) == wanted
+
+
+def test_without_swizzle_and_with_extent_one() -> None:
+    param = TensorParam("x", dtypes.uint8, 2, box=(1, 32))
+    assert tiled_map(param, (1, 40), (3, 1)) == TiledMap("UINT8", "NONE", (40, 1), (48,), (32, 1), (1, 1))
+    line = TensorParam("x", dtypes.float32, 1, box=(64,))
+    assert tiled_map(line, (1000,), (1,)) == TiledMap("FLOAT32", "NONE", (1000,), (), (64,), (1,))
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "address", "box", "message"),
+    [
+        ((100, 100), (100, 1), 0, (64, 64), r"stride of 100 × 2 = 200 bytes; TMA needs a positive multiple of 16.*multiple of 8 elements"),
+        ((100, 104), (104, 1), 8, (64, 64), "starts at address 0x8"),
+        ((104, 104), (1, 104), 0, (64, 64), r"dimension 1 .* said to be contiguous \(row order\), its stride is 104"),
+        ((100, 104), (-104, 1), 0, (64, 64), "stride of -104"),
+        ((0, 104), (104, 1), 0, (64, 64), "has 0 elements"),
+        ((100, 104), (104, 1), 0, (257, 64), "box .* has 257 elements in dimension 0; TMA takes 1 to 256"),
+        ((100, 104), (104, 1), 0, (64, 4), r"4 × 2 = 8 contiguous bytes"),
+        ((100,), (1,), 0, (64, 64), "is 2-d"),
+        ((100, 104), (104, 1), 0, None, "has no box"),
+    ],
+)
+def test_rules(shape: tuple[int, ...], strides: tuple[int, ...], address: int, box: tuple[int, ...] | None, message: str) -> None:
+    with pytest.raises(BindError, match=message):
+        tiled_map(TensorParam("a", dtypes.bfloat16, 2, box=box), shape, strides, address)

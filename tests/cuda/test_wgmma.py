@@ -1,0 +1,159 @@
+"""The matrix descriptors that are printed, decoded by the rules of the PTX ISA, against the one definition of layouts in `ir.layout`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.cuda.build import GROUP, Builder, binary
+from tilepipe import cuda
+from tilepipe.cuda.wgmma import wrapper
+from tilepipe.errors import CompileError
+from tilepipe.ir import dtypes, layout, ops
+from tilepipe.ir.exprs import const
+from tilepipe.ir.memory import SmemBuffer, Tile
+
+Offsets = npt.NDArray[np.int64]
+A_START, B_START = 0x10000, 0x20000
+
+
+@dataclass
+class Descriptor:
+    """A shared-memory matrix as wgmma takes it."""
+
+    start: int
+    leading: int
+    stride: int
+    swizzle: int
+
+    @classmethod
+    def decode(cls, bits: int) -> Descriptor:
+        assert bits & ~(0x3FFF | 0x3FFF << 16 | 0x3FFF << 32 | 3 << 62) == 0, "reserved bits and base offset are zero"
+        start, leading, stride = ((bits >> at & 0x3FFF) << 4 for at in (0, 16, 32))
+        return cls(start, leading, stride, {0: 0, 1: 128, 2: 64, 3: 32}[bits >> 62])
+
+    def addresses(self, mn: Offsets, k: Offsets, transposed: bool) -> Offsets:
+        """Byte addresses of 16-bit elements (mn, k) of one instruction: the canonical layouts of the PTX ISA."""
+        line = self.swizzle
+        if transposed:
+            span = line // 2
+            linear = mn % span * 2 + mn // span * self.leading + k % 8 * line + k // 8 * self.stride
+        else:
+            linear = mn % 8 * line + mn // 8 * self.stride + k * 2
+            assert (self.start % line + k.max() * 2) < line, "16 elements of K stay in a line"
+        return layout.swizzle_offset(self.start + linear, self.swizzle)
+
+
+def instructions(code: str) -> Iterator[tuple[str, int, str, str]]:
+    """(function, row block, A, B) of each printed instruction."""
+    for m in re.finditer(r"(wgmma_m64\w+)\(acc\[(\d+)\], (.*), (\w+_format \| .*)\);", code):
+        yield m[1], int(m[2]), m[3], m[4]
+
+
+def constants(code: str) -> dict[str, int]:
+    return {m[1]: int(m[2], 16) for m in re.finditer(r"constexpr u64 (\w+_format) = (0x\w+)ull;", code)}
+
+
+def evaluate(code: str, names: dict[str, object]) -> int:
+    return int(eval(code.replace(" / ", " // "), {}, names))
+
+
+def addresses(buffer: SmemBuffer, base: int, rows: Offsets, cols: Offsets) -> Offsets:
+    return base + layout.byte_offsets(buffer, rows, cols)
+
+
+SHAPES = [
+    # m, n, k of the tiles; k of the rectangle and where it starts; swizzle; warpgroups
+    (128, 256, 64, 64, 0, 128, 2),
+    (128, 128, 128, 128, 0, 128, 1),
+    (256, 64, 64, 32, 32, 128, 2),
+    (64, 96, 64, 64, 0, 64, 1),
+    (128, 32, 96, 96, 0, 32, 1),
+    (64, 64, 16, 16, 0, 32, 1),
+]
+
+
+@pytest.mark.parametrize(("m", "n", "k", "depth", "k0", "swizzle", "groups"), SHAPES)
+@pytest.mark.parametrize("a_order", ["row", "col"])
+@pytest.mark.parametrize("b_order", ["row", "col"])
+def test_descriptors_reach_the_elements(
+    m: int, n: int, k: int, depth: int, k0: int, swizzle: int, groups: int, a_order: str, b_order: str
+) -> None:
+    b = Builder()
+    a_buffer = b.smem("a", m, k, 2, dtypes.float16, swizzle, a_order)
+    b_buffer = b.smem("b", n, k, 2, dtypes.float16, swizzle, b_order)
+    b.setup_done()
+    rows = m // groups
+    with b.role("math", warpgroups=groups):
+        acc = b.fragment("acc", rows, n)
+        row0 = binary("mul", GROUP, rows)
+        b.do(ops.Wgmma, acc, b.tile(a_buffer, 1, row0, k0, rows, depth), b.tile(b_buffer, 1, 0, k0, n, depth))
+    code = cuda.source(b.finished())
+    code = code[code.index("// ---- shared memory") :]
+    steps = depth // 16
+    calls = list(instructions(code))
+    assert len(calls) == rows // 64
+    start = {f: re.search(rf"const u32 {f}_start = (.*?);", code) for f in "ab"}
+    for group in range(groups):
+        names: dict[str, object] = {
+            **constants(code), "warpgroup": group, "matrix_start": lambda x: (x & 0x3FFFF) >> 4,
+            "a": lambda i: A_START + i * a_buffer.tile_bytes, "b": lambda i: B_START + i * b_buffer.tile_bytes,
+        }  # fmt: skip
+        for side, found in start.items():
+            assert found is not None
+            names[f"{side}_start"] = evaluate(found[1], names)
+        for step in range(steps):
+            names["k"] = step
+            ks = np.arange(16)[None, :]
+            for function, block, left, right in calls:
+                assert function.startswith(f"wgmma_m64n{n}k16_f16")
+                a = Descriptor.decode(evaluate(left, names)).addresses(np.arange(64)[:, None], ks, "_ta" in function)
+                row = group * rows + 64 * block + np.arange(64)[:, None]
+                wanted = addresses(a_buffer, A_START + a_buffer.tile_bytes, row, k0 + 16 * step + ks)
+                np.testing.assert_array_equal(a, wanted)
+                got = Descriptor.decode(evaluate(right, names)).addresses(np.arange(n)[:, None], ks, "_tb" in function)
+                wanted = addresses(b_buffer, B_START + b_buffer.tile_bytes, np.arange(n)[:, None], k0 + 16 * step + ks)
+                np.testing.assert_array_equal(got, wanted)
+
+
+def test_wrapper_text() -> None:
+    code = wrapper(16, "bf16", a_in_registers=False, transposed_a=True, transposed_b=False).code
+    assert "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {" in code
+    assert "}, %8, %9, p, 1, 1, 1, 0; }" in code
+    code = wrapper(8, "f16", a_in_registers=True, transposed_a=False, transposed_b=True).code
+    assert "}, {%4, %5, %6, %7}, %8, p, 1, 1, 1; }" in code
+    assert '"r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b)' in code
+
+
+def _kernel(a: dict[str, object], cols: int = 64, part: dict[str, int] | None = None) -> Builder:
+    b = Builder()
+    fields: dict[str, object] = {"rows": 64, "cols": 64, "count": 1, "dtype": dtypes.bfloat16, "swizzle": 128} | a
+    a_buffer = b.smem("a", **fields)  # type: ignore[arg-type]
+    b_buffer = b.smem("b", cols, 64, 1, dtypes.bfloat16, 128)
+    b.setup_done()
+    with b.role("math", warpgroups=1):
+        acc = b.fragment("acc", 64, cols)
+        place = {"row": 0, "col": 0, "rows": 64, "cols": 64} | (part or {})
+        tile = Tile(a_buffer, const(0), const(place["row"]), const(place["col"]), place["rows"], place["cols"])
+        b.do(ops.Wgmma, acc, tile, b.tile(b_buffer))
+    return b
+
+
+@pytest.mark.parametrize(
+    ("a", "cols", "part", "message"),
+    [
+        ({"swizzle": 0}, 64, {}, "wgmma cannot read 'a'.*Give the buffer swizzle=128"),
+        ({"dtype": dtypes.float16}, 64, {}, "wgmma of float16 and bfloat16"),
+        ({"rows": 128, "cols": 64}, 64, {"row": 4}, "starts at 4, which is no multiple of 8"),
+        ({"cols": 128}, 64, {"cols": 128}, "shapes .* do not fit"),
+        ({}, 264, {}, "up to 256"),
+    ],
+)
+def test_what_no_instruction_can_do_is_refused(a: dict[str, object], cols: int, part: dict[str, int], message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        cuda.source(_kernel(a, cols, part).finished())
