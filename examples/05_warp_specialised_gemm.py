@@ -53,7 +53,7 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
                 with consumer.acquire() as stage:
                     a_tile, b_tile = stage.tile()
                     ctx.mma(acc, a_tile.rows(row, 64), b_tile)
-                    ctx.mma_commit(stage.mbar())
+                    # leaving the stage commits its MMAs: its empty barrier hears when they have finished
         for j in range(BN // 64):
             ctx.store(out[ctx.warpgroup_rank * 2 + j], acc.cols(64 * j, 64))
         ctx.fence_proxy_async()

@@ -57,7 +57,6 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
                         for j in range(GROUP):
                             a_tile, b_tile = stage.tile(j)
                             ctx.mma(acc, a_tile.rows(row, 64), b_tile)
-                        ctx.mma_commit(stage.mbar())
             with ctx.elect_one("warpgroup"):
                 ctx.tma_store_wait(0, read=True)  # the tile before has been read: its slots may be written
             ctx.sync_warpgroup()

@@ -1,0 +1,62 @@
+"""Every rung of the ladder runs, verifies itself against NumPy, says so, and compiles for Hopper."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tests.examples.ladder import EXAMPLES, NAMES, load
+
+
+def test_there_are_seven_rungs() -> None:
+    assert [name[:2] for name in NAMES] == [f"{i:02}" for i in range(1, 8)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", NAMES)
+def test_runs_and_says_that_it_is_right(name: str, seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+    program = load(EXAMPLES / f"{name}.py")(seed)
+    said = capsys.readouterr().out
+    assert "right" in said.splitlines()[0]
+    assert isinstance(program, tp.Program)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_phase_that_is_filled_is_freed(name: str) -> None:
+    run = load(EXAMPLES / f"{name}.py")(1).run(seed=7)
+    sides = [run.completions[barriers] for barriers in run.completions if barriers.endswith((".full", ".empty"))]
+    if not sides:
+        assert set(run.completions) in ({"ready"}, {"full", "free"})
+        return
+    full, empty = sides
+    assert full == empty
+    assert np.sum(full) > 0
+
+
+def test_as_a_script() -> None:
+    path = EXAMPLES / "01_two_warps_one_barrier.py"
+    said = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True)
+    assert said.stdout == "32 numbers through shared memory: right. 'ready' completed 1 phase.\n"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_compiles_without_a_loss(name: str) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC is not installed")
+    compiled = load(EXAMPLES / f"{name}.py")(0).compile("sm_90a")
+    assert compiled.data[:4] == b"\x7fELF"
+    assert compiled.spill_bytes == 0
+    assert "C7508" not in compiled.log
+    assert "C7510" not in compiled.log
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_says_what_is_new_and_what_is_missing(name: str) -> None:
+    doc = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="example")["__doc__"]
+    assert doc.startswith(f"Rung {int(name[:2])}:")
+    assert "\nNew: " in doc
+    assert ("\nStill slow: " in doc) or ("\nStill missing: " in doc)
