@@ -94,10 +94,10 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """Measures, prints the table; 1 if a result was wrong."""
     options = arguments()
-    console = Console()
+    console = Console(width=max(110, Console().width))
     missing = missing_for_triton(options.triton_python)
     table = Table(
-        title="bfloat16 size³ matmul, tiles {}×{}×{}: median (fastest..slowest), error against float64".format(*TILE)
+        title="bfloat16 size³ matmul, tiles {}×{}×{}, one MMA warpgroup; median (fastest..slowest), error against float64".format(*TILE)
     )
     for column in ("size", "", "time", "memory", "error", "ratio"):
         table.add_column(column, justify="left" if column == "" else "right", no_wrap=True)
