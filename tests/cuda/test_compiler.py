@@ -49,7 +49,7 @@ def test_wgmma_is_refused_for_blackwell() -> None:
 
 
 def test_an_error_shows_the_printed_line() -> None:
-    with pytest.raises(CompileError, match="NVRTC refused.*\n.*k.cu\\(2\\): error.*\n    nonsense here;"):
+    with pytest.raises(CompileError, match=r"NVRTC refused.*\n.*k\.cu\(2\): error.*\n    nonsense here;"):
         compiler.nvrtc('extern "C" __global__ void k() {\n    nonsense here;\n}\n', "k.cu", "sm_90a", "cubin")
 
 

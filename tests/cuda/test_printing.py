@@ -138,6 +138,36 @@ def test_a_value_of_a_cursor_is_not_moved_past_its_step() -> None:
     assert text.index("const i32 v4 = cursor1_stage * 2;") < text.index("if (++cursor1_stage == 3) {") < text.index("= v4;")
 
 
+def test_a_variable_is_read_in_place_until_it_is_set() -> None:
+    b = Builder()
+    out, n = b.tensor("out", dtypes.int32, rank=1), b.scalar("n")
+    b.setup_done()
+    with b.role("one", warps=1):
+        v = b.var(0)
+        before = b.read(v)
+        copy = b.let(before)
+        with b.loop(n):
+            b.do(ops.Assign, v, binary("add", b.read(v), 1))
+        b.store(b.element(out, 0), binary("sub", b.read(v), copy))
+    text = body(b)
+    assert "var1 = var1 + 1;" in text
+    assert "const i32 v3 = var1;" in text
+    assert "out_data[0] = var1 - v3;" in text
+
+
+def test_a_loop_bound_that_the_body_changes_is_taken_once() -> None:
+    b = Builder()
+    n = b.scalar("n")
+    b.setup_done()
+    with b.role("one", warps=1):
+        v = b.var(n)
+        with b.loop(b.read(v)):
+            b.do(ops.Assign, v, const(0))
+    text = body(b)
+    assert "const i32 r2 = var1;" in text
+    assert "i3 < r2;" in text
+
+
 def test_set_up_values_become_parameters_of_the_roles_that_read_them() -> None:
     b = Builder()
     out, n = b.tensor("out", dtypes.int32, rank=1), b.scalar("n")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tilepipe.ir import exprs, ops
 from tilepipe.ir.exprs import Expr, FragmentRead, Local
-from tilepipe.ir.memory import BarrierRef, Cursor, Element, Tile
+from tilepipe.ir.memory import BarrierRef, Cursor, Element, Tile, Variable
 from tilepipe.ir.program import bodies, walk
 
 # The locals that an op binds, by field.
@@ -93,14 +93,14 @@ def inlinable(block: ops.Block) -> set[Local]:
     """
     uses = _Uses()
     uses.collect(block)
-    cursors = {x for op in walk(block) if isinstance(op, ops.CursorRead) for x in (op.stage, op.phase)}
+    reads = {x for op in walk(block) if isinstance(op, ops.CursorRead | ops.Read) for x in bound(op)}
     found: set[Local] = set()
 
     def visit(b: ops.Block, loops: tuple[ops.For, ...]) -> None:
         for op in b.ops:
             if isinstance(op, ops.Let) and not op.expr.shape:
                 where = uses.loops.get(op.local, [])
-                pure = not any(isinstance(n, FragmentRead) or n in cursors for n in nodes(op.expr))
+                pure = not any(isinstance(n, FragmentRead) or n in reads for n in nodes(op.expr))
                 if pure and (not where or where == [loops]):
                     found.add(op.local)
             inner = (*loops, op) if isinstance(op, ops.For) else loops
@@ -111,24 +111,25 @@ def inlinable(block: ops.Block) -> set[Local]:
     return found
 
 
-def steps(op: ops.Op, cursor: Cursor) -> bool:
-    """Whether an op, or an op nested in it, advances the cursor."""
-    block = ops.Block([op])
-    return any(isinstance(x, ops.CursorStep) and x.cursor is cursor for x in walk(block))
+def _writes(op: ops.Op, source: Cursor | Variable) -> bool:
+    """Whether an op, or an op nested in it, advances the cursor or sets the variable."""
+    for x in walk(ops.Block([op])):
+        if (isinstance(x, ops.CursorStep) and x.cursor is source) or (isinstance(x, ops.Assign) and x.var is source):
+            return True
+    return False
 
 
 def reads_through(block: ops.Block, at: int) -> bool:
-    """Whether the cursor read at `block.ops[at]` can print as the cursor itself: nothing it binds is used after a
-    step.
-    """
+    """Whether what is read at `block.ops[at]` can print as the cursor or variable itself: no use of it follows a write."""
     read = block.ops[at]
-    assert isinstance(read, ops.CursorRead)
-    names = {read.stage, read.phase}
-    stepped = False
+    assert isinstance(read, ops.CursorRead | ops.Read)
+    source = read.cursor if isinstance(read, ops.CursorRead) else read.var
+    names = set(bound(read))
+    written = False
     for op in block.ops[at + 1 :]:
-        steps_here = steps(op, read.cursor)
+        writes = _writes(op, source)
         used = any(leaf in names for inner in walk(ops.Block([op])) for leaf in leaves(inner))
-        if used and (stepped or (steps_here and bodies(op))):
+        if used and (written or (writes and bodies(op))):
             return False
-        stepped = stepped or steps_here
+        written = written or writes
     return True

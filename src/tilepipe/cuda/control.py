@@ -13,14 +13,14 @@ from tilepipe.cuda.expressions import operand, text
 from tilepipe.cuda.fragments import assign_array, declare_array
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
-from tilepipe.ir.exprs import Const, Expr, Local, Param, Vary
+from tilepipe.ir.exprs import Const, Expr, Param, Vary
 
 _FORMATS = {"i64": "%lld", "u64": "%llu", "u32": "%u", "u8": "%u", "float": "%g", "double": "%g"}
 
 
 @emit.register
 def _(op: ops.Let, ctx: Context) -> None:
-    if op.local in ctx.inline or isinstance(op.expr, Const | Local | Param):
+    if op.local in ctx.inline or isinstance(op.expr, Const | Param):
         ctx.inlined[op.local] = op.expr
         return
     name = ctx.bind(op.local)
@@ -44,6 +44,9 @@ def _(op: ops.Assign, ctx: Context) -> None:
 @emit.register
 def _(op: ops.Read, ctx: Context) -> None:
     source = ctx.name(op.var, c_type=register_type(op.var.dtype))
+    if ctx.role is not None and reads_through(ctx.block, ctx.position):
+        ctx.names.put(op.local, source)
+        return
     ctx.out(f"const {register_type(op.local.dtype)} {ctx.bind(op.local)} = {source};")
 
 
@@ -62,7 +65,7 @@ def _cursor(ctx: Context, op: ops.CursorRead | ops.CursorStep) -> tuple[str, str
 def _(op: ops.CursorRead, ctx: Context) -> None:
     stage, phase = _cursor(ctx, op)
     ctx.bits.add(op.phase)
-    if reads_through(ctx.block, ctx.position):
+    if ctx.role is not None and reads_through(ctx.block, ctx.position):
         ctx.names.put(op.stage, stage)
         ctx.names.put(op.phase, phase)
     else:
