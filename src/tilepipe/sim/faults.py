@@ -33,9 +33,15 @@ def _line(slot: Slot, a: Access) -> str:
     return f"{a.agent} {verb} {_extent(slot, a)} ({proxy}): {a.site.what}\n          at {a.site.loc}"
 
 
-def _remedy(m: Machine, old: Access, new: Access) -> str:
+def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
     """What would order `new` after `old`."""
     kind = old.site.kind
+    if new.site.kind == "tma_load" and new.agent.cta is not slot.cta:
+        return (
+            f"The second copy is multicast into CTA {slot.cta.block_id}: {new.agent} must know that this CTA has freed the tile as well."
+            " Its consumers must arrive on the barrier of every CTA that copies into them:"
+            " ctx.mma_commit(stage.mbar(), mask=...) with the CTAs of the multicast."
+        )
     if m.poison_at is old:
         return (
             f"When the first access ran, nothing had been written there yet: {old.agent} must wait for a barrier"
@@ -72,7 +78,7 @@ def race(m: Machine, slot: Slot, old: Access, new: Access) -> NoReturn:
         f"race on {slot.name}{cta}: nothing orders the second access after the first.\n"
         f"  first:  {_line(slot, old)}\n"
         f"  second: {_line(slot, new)}\n"
-        f"  {_remedy(m, old, new)}",
+        f"  {_remedy(m, slot, old, new)}",
         new.site.loc,
     )
 
