@@ -1,0 +1,80 @@
+"""What the scenario tests share: seeds, where a marked line is, and the assertion of a fault's message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import tilepipe as tp
+
+SEEDS = (0, 1, 2, 3)
+Array = npt.NDArray[Any]
+
+
+def at(file: str, mark: str) -> str:
+    """`test_x.py:41`, the line of `file` that ends in the comment `# <mark>`."""
+    lines = [n for n, text in enumerate(Path(file).read_text().splitlines(), 1) if text.endswith(f"# <{mark}>")]
+    assert len(lines) == 1, f"{file}: {len(lines)} lines are marked <{mark}>"
+    return f"{Path(file).name}:{lines[0]}"
+
+
+def faults(program: tp.Program, kind: type[tp.TilepipeError], *words: str, seeds: Iterable[int] = SEEDS, **options: Any) -> None:
+    """Every seed ends in a fault of that kind whose message contains all the words."""
+    for seed in seeds:
+        with pytest.raises(kind) as caught:
+            program.run(seed=seed, **options)
+        _contains(str(caught.value), words, f"seed {seed}")
+
+
+def faults_somewhere(program: tp.Program, kind: type[tp.TilepipeError], *words: str, seeds: Iterable[int] = range(16)) -> None:
+    """At least one of the seeds ends in such a fault (the others may hit the bug at another moment, or not at all)."""
+    seen = []
+    for seed in seeds:
+        try:
+            program.run(seed=seed)
+        except tp.SimFault as fault:
+            if isinstance(fault, kind) and all(word in str(fault) for word in words):
+                return
+            seen.append(f"seed {seed}: {type(fault).__name__}: {fault}")
+    pytest.fail(f"no seed gives a {kind.__name__} with {words}; seen:\n" + "\n".join(seen))
+
+
+def refuses(build: Callable[[], object], kind: type[tp.TilepipeError], *words: str) -> None:
+    """Binding (tracing) is refused with a message that contains all the words."""
+    with pytest.raises(kind) as caught:
+        build()
+    _contains(str(caught.value), words, "trace")
+
+
+def _contains(message: str, words: Iterable[str], where: str) -> None:
+    missing = [word for word in words if word not in message]
+    assert not missing, f"{where}: the message lacks {missing}:\n{message}"
+
+
+def total(run: Any, barriers: str, cta: int = 0) -> int:
+    """Completed phases of an array of barriers in one CTA."""
+    return sum(run.completions[barriers][cta])
+
+
+def clean(program: tp.Program, seeds: Iterable[int] = SEEDS) -> Iterator[Any]:
+    """The runs of all seeds, one at a time, none of which gives advice."""
+    for seed in seeds:
+        run = program.run(seed=seed)
+        assert not run.advice, f"seed {seed}: {run.advice}"
+        yield run
+
+
+def matrix(rows: int, cols: int, seed: int = 0) -> Array:
+    """Small integers in bfloat16, so that sums are exact."""
+    return np.random.default_rng(seed).integers(-3, 4, (rows, cols)).astype(ml_dtypes.bfloat16)
+
+
+def zeros(*shape: int) -> Array:
+    """float32 results, set to a value that no kernel here computes."""
+    return np.full(shape, -77777.0, dtype=np.float32)
