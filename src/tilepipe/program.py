@@ -126,7 +126,7 @@ class KernelFunction:
         occupancy = min(occupancy, 2048 // kernel.threads)
         known = static | named | {"chip": chip, "occupancy": occupancy}
         grid = _resolve(self._grid, "grid", known)
-        if isinstance(grid, tuple):
+        if isinstance(grid, tuple) and grid:
             total = 1
             for extent in grid:
                 total *= extent
@@ -163,8 +163,8 @@ def _resolve(what: Any, name: str, known: Mapping[str, Any]) -> Any:
 
 
 def _cluster(value: Any, chip: Chip) -> tuple[int, int, int]:
-    shape = (value,) if isinstance(value, int) else tuple(value)
-    if not 1 <= len(shape) <= 3 or any(not isinstance(x, int) or x < 1 for x in shape):
+    shape = tuple(value) if isinstance(value, tuple | list) else (value,)
+    if not 1 <= len(shape) <= 3 or any(not isinstance(x, int) or isinstance(x, bool) or x < 1 for x in shape):
         raise BindError(f"a cluster is (x,), (x, y) or (x, y, z) of positive integers, got {value!r}")
     x, y, z = (*shape, 1, 1)[:3]
     if x * y * z > chip.max_cluster:

@@ -141,7 +141,8 @@ def children(e: Expr) -> tuple[Expr, ...]:
 
 
 def const(value: int | float | bool, dtype: DType | None = None) -> Const:
-    """A literal; booleans, ints and floats are boolean, int32 and float32 unless said."""
+    """A literal; booleans, ints and floats are boolean, int32 (int64 where it must be) and float32 unless said."""
     if dtype is None:
-        dtype = dtypes.boolean if isinstance(value, bool) else dtypes.int32 if isinstance(value, int) else dtypes.float32
+        whole = dtypes.int32 if -(2**31) <= value < 2**31 else dtypes.int64
+        dtype = dtypes.boolean if isinstance(value, bool) else whole if isinstance(value, int) else dtypes.float32
     return Const(dtype, nonneg=value >= 0, value=value)

@@ -254,6 +254,8 @@ class Var:
         self._tracer.emit(ops.Read(caller(), local, self._var))
         return self._tracer.value(local)
 
+    _now = get  # what `to_expr` takes a variable for
+
     def set(self, value: object) -> None:
         """Replaces the value."""
         self._tracer.check_alive(self._home, "variable", self)

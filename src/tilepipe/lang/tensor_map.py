@@ -110,6 +110,8 @@ def tensor_map(array: Any, box: tuple[int, ...] | None = None, swizzle: int | No
     rank = len(array.shape)
     if not 1 <= rank <= MAX_RANK:
         raise BindError(f"a tensor map has 1..{MAX_RANK} dimensions, the array has {rank}")
+    if any(extent < 1 for extent in array.shape):
+        raise BindError(f"a tensor map needs every extent >= 1, the array's shape is {tuple(array.shape)}")
     order = order or array_order(array)
     if box is None:
         return TensorMap(dtype, rank, order, None, 0, array)
@@ -140,8 +142,6 @@ def _check_box(box: tuple[int, ...], rank: int, dtype: DType) -> None:
 
 def _check_array(array: Any, dtype: DType, order: str) -> None:
     shape = tuple(array.shape)
-    if any(extent < 1 for extent in shape):
-        raise BindError(f"a tensor map needs every extent >= 1, the array's shape is {shape}")
     if any(extent > 2**32 for extent in shape):
         raise BindError(f"a tensor map's extents are at most 2^32, the array's shape is {shape}")
     strides = byte_strides(array)

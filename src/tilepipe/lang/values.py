@@ -200,6 +200,9 @@ def to_expr(tracer: Tracer, x: object) -> Expr:
         if isinstance(x, int) and not -(2**63) <= x < 2**64:
             raise TraceError(f"{x} does not fit in 64 bits", caller())
         return exprs.const(x)
+    now = getattr(type(x), "_now", None)  # a variable: its present value
+    if now is not None:
+        return to_expr(tracer, now(x))
     item = getattr(x, "item", None)  # NumPy scalars
     if item is not None and getattr(x, "shape", None) == ():
         return exprs.const(item())
@@ -237,9 +240,16 @@ def _cast(x: Expr, dtype: DType) -> Expr:
     if x.dtype is dtype:
         return x
     if isinstance(x, Const):
-        value = float(x.value) if dtype.is_float else x.value
+        value = float(x.value) if dtype.is_float else _fitting(x.value, dtype)
         return Const(dtype, nonneg=value >= 0, value=value)
     return Cast(dtype, x.vary, x.nonneg, x.shape, x.size + 1, x)
+
+
+def _fitting(value: int | float, dtype: DType) -> int | float:
+    low = -(2 ** (dtype.bits - 1)) if dtype.kind == "int" else 0
+    if dtype.is_integer and not low <= value < low + 2**dtype.bits:
+        raise TraceError(f"{value} does not fit in {dtype}; convert the other operand: `x.to('int64')`", caller())
+    return value
 
 
 def _fold(op: str, a: Const, b: Const) -> Expr | None:
@@ -249,7 +259,8 @@ def _fold(op: str, a: Const, b: Const) -> Expr | None:
         raise TraceError(f"{a.value} {op} {b.value}: {error}", caller()) from None
     if isinstance(result, float) and not math.isfinite(result):
         return None
-    return Const(dtypes.boolean if op in _COMPARE else a.dtype, nonneg=result >= 0, value=result)
+    dtype = dtypes.boolean if op in _COMPARE else a.dtype
+    return Const(dtype, nonneg=result >= 0, value=_fitting(result, dtype))
 
 
 def binary(tracer: Tracer, op: str, left: object, right: object) -> Value:

@@ -1,0 +1,139 @@
+"""Binding: arguments, grids, clusters; each mistake one sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tests.lang.tracing import refused
+
+
+def nothing(ctx: tp.Context) -> None:
+    ctx.role("one", warps=1)(lambda: None)
+
+
+def kernel(grid: Any = 1, cluster: Any = 1) -> tp.KernelFunction:
+    @tp.kernel(grid=grid, cluster=cluster)
+    def k(ctx: tp.Context, x: Any, n: Any, *, cfg: int, mode: str = "a") -> None:
+        nothing(ctx)
+
+    return k
+
+
+X = np.zeros((8, 16), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("args", "static", "words"),
+    [
+        ((X,), {"cfg": 1}, ("kernel 'k' takes 2 arguments (x, n)", "got 1")),
+        ((X, 1, 2), {"cfg": 1}, ("takes 2 arguments", "got 3")),
+        ((), {"cfg": 1}, ("takes 2 arguments", "got 0")),
+        ((X, 1), {}, ("needs cfg", "cfg, mode")),
+        ((X, 1), {"cfg": 1, "speed": 3}, ("does not know speed", "cfg, mode")),
+        ((X, 1), {"cfg": 1, "n": 3}, ("does not know n",)),
+        ((X, None), {"cfg": 1}, ("argument 'n'", "got None")),
+        ((X, "3"), {"cfg": 1}, ("argument 'n'", "'3'")),
+        ((X, True), {"cfg": 1}, ("argument 'n'", "True")),
+        ((X, 2**31), {"cfg": 1}, ("argument 'n'", "2147483648", "int32")),
+        ((X, object()), {"cfg": 1}, ("expected an array", "object")),
+        ((tp.TensorMap(tp.float32, 2), 1), {"cfg": 1}, ("argument 'x'", "no array")),
+    ],
+)
+def test_wrong_arguments(args: tuple[Any, ...], static: dict[str, Any], words: tuple[str, ...]) -> None:
+    with refused(tp.BindError, *words):
+        kernel().bind(*args, **static)
+
+
+def test_a_kernel_is_not_called() -> None:
+    with refused(tp.BindError, "kernel 'k' is not called", "k.bind(...)"):
+        kernel()(X, 1, cfg=1)
+
+
+@pytest.mark.parametrize(
+    ("grid", "want"),
+    [
+        (3, 3), ((2, 3), 6), ((2, 3, 4), 24), (lambda x: x.shape[0], 8), (lambda x, cfg: x.shape[1] * cfg, 32), (lambda chip: chip.sms, 132),
+        (lambda occupancy, chip: occupancy * 0 + 1, 1), (lambda n: n, 7), (lambda mode: len(mode), 1), (lambda: 5, 5),
+    ],
+)  # fmt: skip
+def test_grids(grid: Any, want: int) -> None:
+    assert kernel(grid).bind(X, 7, cfg=2).launch_args.grid == want
+
+
+@pytest.mark.parametrize(
+    ("grid", "cluster", "words"),
+    [
+        (0, 1, ("grid of kernel 'k'", "got 0")),
+        (-1, 1, ("got -1",)),
+        (2**31, 1, ("1..2147483647", "2147483648")),
+        ((2**20, 2**20), 1, ("1..2147483647",)),
+        (1.5, 1, ("1.5",)),
+        (True, 1, ("True",)),
+        ("4", 1, ("'4'",)),
+        (None, 1, ("None",)),
+        ((), 1, ("grid",)),
+        ((2, "3"), 1, ("grid",)),
+        (3, 2, ("grid of 3 CTAs", "whole number of clusters of 2")),
+        (lambda y: 1, 1, ("grid= asks for y", "x", "occupancy")),
+        (1, lambda x: 1, ("cluster= asks for x", "cfg")),
+        (1, lambda occupancy: 1, ("cluster= asks for occupancy",)),
+        (1, 0, ("cluster", "got 0")),
+        (1, (1, 1, 1, 1), ("cluster", "(1, 1, 1, 1)")),
+        (1, (2, -1), ("cluster", "(2, -1)")),
+        (16, 16, ("cluster of 16×1×1 = 16 CTAs", "at most 8")),
+        (12, (3, 2, 2), ("3×2×2 = 12",)),
+        (1, "2", ("cluster",)),
+        (1, None, ("cluster",)),
+        (1, 2.0, ("cluster",)),
+        (1, True, ("cluster",)),
+    ],
+)
+def test_wrong_grids(grid: Any, cluster: Any, words: tuple[str, ...]) -> None:
+    with refused(tp.BindError, *words):
+        kernel(grid, cluster).bind(X, 7, cfg=2)
+
+
+@pytest.mark.parametrize(("cluster", "size"), [(2, 2), ((2, 1), 2), ((1, 2, 2), 4), (lambda cfg: cfg, 2), (lambda chip: 1, 1)])
+def test_clusters(cluster: Any, size: int) -> None:
+    assert kernel(4, cluster).bind(X, 7, cfg=2).kernel.cluster_size == size
+
+
+def test_an_argument_is_not_copied() -> None:
+    out = np.zeros(4, np.int32)
+
+    @tp.kernel()
+    def k(ctx: tp.Context, out: Any, n: Any) -> None:
+        @ctx.role("one", warps=1)
+        def one() -> None:
+            with ctx.elect_one():
+                ctx.store(out[1], n)
+
+    k.bind(out, -5).run()
+    assert out.tolist() == [0, -5, 0, 0]
+
+
+def test_a_float_argument_is_float32() -> None:
+    out = np.zeros(1, np.float32)
+
+    @tp.kernel()
+    def k(ctx: tp.Context, out: Any, x: Any) -> None:
+        @ctx.role("one", warps=1)
+        def one() -> None:
+            with ctx.elect_one():
+                ctx.store(out[0], x * 2)
+
+    k.bind(out, 0.1).run()
+    assert out[0] == np.float32(0.1) * 2
+
+
+def test_keeps_its_name_and_doc() -> None:
+    @tp.kernel()
+    def documented(ctx: tp.Context) -> None:
+        """Does nothing."""
+        nothing(ctx)
+
+    assert (documented.name, documented.__doc__) == ("documented", "Does nothing.")
