@@ -20,7 +20,7 @@ def where(mark: str) -> str:
 @tp.kernel(grid=lambda cluster: cluster[0] * cluster[1], cluster=lambda cluster: cluster)
 def two_producer_warps(ctx: tp.Context, out: Any, n: int, *, stages: int, cluster: tuple[int, int]) -> None:
     """C1: two producer warps, one consumer warp, one elected lane of each; the first lap commits without acquiring."""
-    words = ctx.smem((1, 4), "int32", count=stages, name="words")
+    words = ctx.smem((1, 32), "int32", count=stages, swizzle=0, name="words")
     ring = tp.ProducerConsumerPipeline.allocate(ctx, stages, producer_arrivals=2, consumer_arrivals=1, name="ring")
 
     def commit(i: Any) -> None:
@@ -88,9 +88,9 @@ def rows_and_columns(ctx: tp.Context, a: Any, b: Any, out: Any, n: int, *, shape
         with ctx.elect_one("warpgroup"):
             ring.producer_mbar(stage).expect_bytes(peers * 64 * 32)
             for rank in range(ctas):
+                mask = sum(1 << p for p in friends(rank))
                 with ctx.when(ctx.cta_rank == rank):
-                    mask = sum(1 << p for p in friends(rank))
-                    ctx.tma_load(a, (rank * 64, i * 16), tiles[stage * ctas + rank], ring.producer_mbar(stage), multicast=mask)
+                    ctx.tma_load(a, (rank * 64, i * 16), tiles[stage * ctas + rank], ring.producer_mbar(stage), multicast=mask)  # <refill by multicast>
         ring.producer_step()
 
     def free() -> None:
@@ -117,7 +117,7 @@ def rows_and_columns(ctx: tp.Context, a: Any, b: Any, out: Any, n: int, *, shape
                 for rank in range(ctas):
                     with ctx.when(ctx.cta_rank == rank):
                         for peer in friends(rank):
-                            ctx.mma(acc, tiles[stage.index() * ctas + peer], b_tile[0])
+                            ctx.mma(acc, tiles[stage.index() * ctas + peer], b_tile[0])  # <reading mma>
                 ctx.wgmma_commit()
             ctx.wgmma_wait(lag)
             with ctx.when(i > 0):
@@ -159,7 +159,8 @@ def test_c2_producer_and_consumer_in_one_warpgroup_across_a_cluster(shape: tuple
 
 def test_c2_freeing_a_stage_whose_mma_still_runs() -> None:
     program, _, _ = bind_rows_and_columns((2, 1), 2, 6, lag=2)
-    faults(program, tp.RaceError, "race on tiles[", "role 'both'", "group has been waited for")
+    words = ("race on tiles[", "role 'both'", "wgmma acc", where("reading mma"), where("refill by multicast"))
+    faults(program, tp.RaceError, *words)
 
 
 @tp.kernel()

@@ -154,7 +154,7 @@ def mbar_arrive(m: Machine, ag: Agent, site: Site, mask: int, bar: int, count: i
     else:
         b.acc |= ag.publish(mask) if ag.split else ag.k
     if b.cta is not ag.cta:
-        note_remote(m, ag, site, b)
+        note_remote(m, ag, site, mask, b)
     b.arrivals.append((ag, site, n))
     b.pending -= n
     if ag.time > b.acc_time:
@@ -179,7 +179,7 @@ def mbar_expect(m: Machine, ag: Agent, site: Site, mask: int, bar: int, nbytes: 
     if b.tx > MAX_TX:
         faults.tx_range(b, site)
     if b.cta is not ag.cta and not arrive:
-        note_remote(m, ag, site, b)
+        note_remote(m, ag, site, mask, b)
     if arrive:
         mbar_arrive(m, ag, site, mask, bar, 1, cta)
     elif b.pending == 0 and b.tx == 0:
@@ -192,7 +192,7 @@ def mbar_complete_tx(m: Machine, ag: Agent, site: Site, mask: int, bar: int, nby
     if b.state != LIVE:
         faults.not_live(b, site, ag)
     if b.cta is not ag.cta:
-        note_remote(m, ag, site, b)
+        note_remote(m, ag, site, mask, b)
     credit(m, b, nbytes * mask.bit_count(), site)
 
 
@@ -259,7 +259,7 @@ def remote(m: Machine, ag: Agent, site: Site, cta: int, bar: int) -> Mbarrier:
     return b
 
 
-def note_remote(m: Machine, ag: Agent, site: Site, b: Mbarrier) -> None:
+def note_remote(m: Machine, ag: Agent, site: Site, mask: int, b: Mbarrier) -> None:
     """A remote arrive is an access to the peer's life time: the peer must learn of it before it exits."""
     key = (ag.uid, b.flat)
     old = b.cta.arrivals.get(key)
@@ -268,3 +268,4 @@ def note_remote(m: Machine, ag: Agent, site: Site, b: Mbarrier) -> None:
     bit = m.order.new_bit()
     b.cta.arrivals[key] = (bit, ag, site)
     b.acc |= bit
+    ag.acquire(mask, bit)  # in program order: what these threads release later, the cluster barrier included, tells of it
