@@ -1,0 +1,55 @@
+"""The README runs, and what it shows is what is printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.readme import MISTAKES, ROOT, blocks, message, run, words
+
+README = ROOT / "README.md"
+
+
+def kernel() -> str:
+    return blocks(README, "python")[0]
+
+
+def test_the_kernel_and_its_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(kernel(), tmp_path / "gemm.py")
+    assert capsys.readouterr().out == blocks(README, "text")[0]
+
+
+def test_the_other_blocks(tmp_path: Path) -> None:
+    others = blocks(README, "python")[1:]
+    assert others
+    names = run("".join(others), tmp_path / "page.py")
+    a, b, c = (names[n].astype(float) for n in "abc")
+    assert abs(c - a @ b).max() < 0.02
+
+
+@pytest.mark.parametrize("number", range(len(MISTAKES)))
+def test_the_messages_are_those_that_are_printed(number: int, tmp_path: Path) -> None:
+    old, new = MISTAKES[number]
+    assert kernel().count(old) == 1
+    shown = blocks(README, "text")[1 + number]
+    assert words(message(kernel().replace(old, new), tmp_path / "gemm.py")) == words(shown)
+
+
+def test_no_message_is_left_unchecked() -> None:
+    assert len(blocks(README, "text")) == 1 + len(MISTAKES)
+
+
+def test_the_lines_that_the_text_names() -> None:
+    lines = kernel().splitlines()
+    text = README.read_text(encoding="utf-8")
+    named = [lines[int(n) - 1].strip() for n in re.findall(r"Line (\d+) (?:deleted|replaced)", text)]
+    assert named == [MISTAKES[0][0].strip(), MISTAKES[1][0].strip()]
+
+
+def test_links_lead_somewhere() -> None:
+    for page in (README, *sorted((ROOT / "docs").glob("*.md"))):
+        prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", prose):
+            assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
