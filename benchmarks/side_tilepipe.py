@@ -11,7 +11,6 @@ import numpy.typing as npt
 import tilepipe as tp
 from problem import Operands, worker
 
-
 CONSUMERS = 1  # MMA warpgroups that share a tile; with 2 the simulator takes about a quarter longer
 
 

@@ -72,9 +72,7 @@ def missing_for_triton(python: str) -> str | None:
         return f"Triton is left out: {python} does not run ({error})."
     if missing := done.stdout.split():
         names = " and ".join(missing)
-        return (
-            f"Triton is left out: {python} has no {names}; pip install them there or name another with --triton-python."
-        )
+        return f"Triton is left out: {python} has no {names}; pip install them there or name another with --triton-python."
     return None
 
 

@@ -31,17 +31,13 @@ IMPORT_LINE = re.compile(r"import time:\s*(\d+) \|\s*(\d+) \|\s*([\w.]+)$")
 def import_seconds(runs: int) -> list[float]:
     """Time of `import tilepipe` in a fresh interpreter, without the interpreter's own start; one entry a run."""
     code = "import time; start = time.perf_counter(); import tilepipe; print(time.perf_counter() - start)"
-    outputs = [
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(runs)
-    ]
+    outputs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(runs)]
     return [float(done.stdout) for done in outputs]
 
 
 def imported_modules(statement: str) -> dict[str, float]:
     """Each module that a fresh interpreter loads for `statement`, and the seconds it took itself (`-X importtime`)."""
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-c", statement], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-X", "importtime", "-c", statement], capture_output=True, text=True, check=True)
     matches = (IMPORT_LINE.match(line) for line in done.stderr.splitlines())
     return {m[3]: int(m[1]) * 1e-6 for m in matches if m is not None}
 
@@ -99,9 +95,7 @@ def main() -> int:
     started = imported_modules("pass")
     loaded = imported_modules("import tilepipe")
     packages = by_package({name: own for name, own in loaded.items() if name not in started})
-    table = Table(
-        title=f"import tilepipe: {median * 1e3:.0f} ms, the median of {options.runs}; at most {IMPORT_LIMIT * 1e3:.0f}"
-    )
+    table = Table(title=f"import tilepipe: {median * 1e3:.0f} ms, the median of {options.runs}; at most {IMPORT_LIMIT * 1e3:.0f}")
     table.add_column("package")
     table.add_column("its own modules, ms", justify="right")
     for package, own in packages[:8]:

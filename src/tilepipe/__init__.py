@@ -71,4 +71,4 @@ from tilepipe.program import kernel as kernel
 
 __version__ = "0.1.0"
 
-from tilepipe import ops as ops  # noqa: E402  # its kernels use the names above
+from tilepipe import ops as ops  # its kernels use the names above

@@ -1,6 +1,7 @@
 """The command line: `tilepipe kernels | run | compile | demo`.
 
-Exit codes: 0 fine, 1 a fault or a wrong result, 2 bad usage. With --json one object goes to stdout and nothing else there.
+Exit codes: 0 fine, 1 a fault or a wrong result, 2 bad usage. With --json one object goes to stdout and nothing else
+there.
 """
 
 from __future__ import annotations

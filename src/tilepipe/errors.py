@@ -44,7 +44,9 @@ class LimitError(TilepipeError):
 
 
 class CompileError(TilepipeError):
-    """NVRTC refused the printed source, or its log shows a silent loss (spills, ignored setmaxnreg, serialised wgmma)."""
+    """NVRTC refused the printed source, or its log shows a silent loss (spills, ignored setmaxnreg, serialised
+    wgmma).
+    """
 
 
 class UnavailableError(TilepipeError):
@@ -64,7 +66,9 @@ class RaceError(SimFault):
 
 
 class BarrierError(SimFault):
-    """An mbarrier, named barrier or cluster barrier used against its rules (counts, transactions, phases, life cycle)."""
+    """An mbarrier, named barrier or cluster barrier used against its rules (counts, transactions, phases, life
+    cycle).
+    """
 
 
 class PoisonError(SimFault):

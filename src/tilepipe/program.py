@@ -80,7 +80,8 @@ class KernelFunction:
         """Traces the kernel for these arguments, once for each static part, and returns it with them.
 
         Args:
-            args: for each positional parameter a `tp.tensor_map(...)`, an array (for ordinary loads and stores) or a number.
+            args: for each positional parameter a `tp.tensor_map(...)`, an array (for ordinary loads and stores) or a
+                number.
             static: the keyword-only parameters.
             chip: whose limits to hold it to.
 
@@ -89,7 +90,9 @@ class KernelFunction:
         """
         named = {name: _argument(name, arg) for name, arg in zip(self._positional, args, strict=False)}
         if len(args) != len(self._positional):
-            raise BindError(f"kernel '{self.name}' takes {len(self._positional)} arguments ({', '.join(self._positional)}), got {len(args)}")
+            raise BindError(
+                f"kernel '{self.name}' takes {len(self._positional)} arguments ({', '.join(self._positional)}), got {len(args)}"
+            )
         unknown = [name for name in static if name not in self._static]
         missing = [n for n, default in self._static.items() if default is inspect.Parameter.empty and n not in static]
         if unknown or missing:
@@ -145,8 +148,8 @@ def kernel(grid: Any = 1, cluster: Any = 1) -> Callable[[Callable[..., object]],
     """Marks a function `f(ctx, *arguments, *, static)` as a kernel.
 
     Args:
-        grid: CTAs, as an int, a tuple, or a function of any of the kernel's parameters, `chip` and `occupancy`, by name:
-            `grid=lambda c, cfg, chip: min(tiles(c.shape, cfg), chip.sms)`.
+        grid: CTAs, as an int, a tuple, or a function of any of the kernel's parameters, `chip` and `occupancy`, by
+            name: `grid=lambda c, cfg, chip: min(tiles(c.shape, cfg), chip.sms)`.
         cluster: CTAs of a cluster, an int, a tuple (x, y, z), or a function of static parameters and `chip`, by name.
     """
     return lambda function: KernelFunction(function, grid, cluster)

@@ -28,7 +28,9 @@ def check(a: Array, b: Array, **options: Any) -> Array:
     return c
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 8, 3), (7, 5, 9), (128, 128, 64), (129, 65, 63), (200, 1, 300), (1, 300, 200), (300, 130, 250)])
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1), (1, 8, 3), (7, 5, 9), (128, 128, 64), (129, 65, 63), (200, 1, 300), (1, 300, 200), (300, 130, 250)]
+)
 def test_any_size(shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     assert check(matrix((m, k)), matrix((k, n), seed=1)).dtype == BF16
@@ -97,7 +99,13 @@ def test_nan_and_infinity_come_out_where_numpy_has_them() -> None:
 
 def test_settings_reach_the_kernel() -> None:
     a, b = matrix((300, 200)), matrix((200, 260), seed=1)
-    for settings in ({"cluster": 2}, {"bn": 256, "bk": 128, "stages": 2}, {"consumers": 1, "bm": 64}, {"k_group_size": 3, "stages": 2}, {"raster": "rows"}):
+    for settings in (
+        {"cluster": 2},
+        {"bn": 256, "bk": 128, "stages": 2},
+        {"consumers": 1, "bm": 64},
+        {"k_group_size": 3, "stages": 2},
+        {"raster": "rows"},
+    ):
         check(a, b, **settings)
 
 

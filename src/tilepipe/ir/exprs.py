@@ -3,8 +3,8 @@
 An expression never reads mutable state: reading a variable or a cursor is an op (`ops.Let`) that binds a `Local`. So an
 expression means the same wherever it is evaluated, and a reader may repeat it, inline it or hoist it.
 
-Expressions are scalars (`shape == ()`), or register fragments of a warpgroup: `shape == (m, n)`, or `(m, 1)` for one value a
-row. Binary operators broadcast `()`, `(m, 1)` and `(m, n)`.
+Expressions are scalars (`shape == ()`), or register fragments of a warpgroup: `shape == (m, n)`, or `(m, 1)` for one
+value a row. Binary operators broadcast `()`, `(m, 1)` and `(m, n)`.
 """
 
 from __future__ import annotations
@@ -115,7 +115,9 @@ class Select(Expr):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Cast(Expr):
-    """Conversion, rounding to nearest even; float to integer truncates; float32 to fp8 saturates (as the hardware's cvt)."""
+    """Conversion, rounding to nearest even; float to integer truncates; float32 to fp8 saturates (as the hardware's
+    cvt).
+    """
 
     a: Expr = None  # type: ignore[assignment]
 

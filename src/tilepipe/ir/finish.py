@@ -1,4 +1,6 @@
-"""Last step of building a kernel: place roles on warps and allocations in shared memory, and check the chip's limits."""
+"""Last step of building a kernel: place roles on warps and allocations in shared memory, and check the chip's
+limits.
+"""
 
 from __future__ import annotations
 
@@ -82,9 +84,7 @@ def _check_registers(kernel: Kernel, chip: Chip) -> None:
     total = WARPGROUP * sum(g for g in groups if g is not None)
     if total > chip.registers:
         terms = " + ".join(str(g) for g in groups)
-        raise LimitError(
-            f"registers: 128 × ({terms}) = {total}, but an SM has {chip.registers}. Lower registers= of a role.", kernel.loc
-        )
+        raise LimitError(f"registers: 128 × ({terms}) = {total}, but an SM has {chip.registers}. Lower registers= of a role.", kernel.loc)
 
 
 def _place_memory(kernel: Kernel, chip: Chip) -> None:
@@ -116,6 +116,4 @@ def _number_named_barriers(kernel: Kernel, chip: Chip) -> None:
         bar.id = number
         number += bar.per_warpgroup
     if number > chip.named_barriers:
-        raise LimitError(
-            f"named barriers: {number - 1} used and one reserved, a CTA has {chip.named_barriers}", kernel.loc
-        )
+        raise LimitError(f"named barriers: {number - 1} used and one reserved, a CTA has {chip.named_barriers}", kernel.loc)

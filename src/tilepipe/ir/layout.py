@@ -27,9 +27,7 @@ def swizzle_offset(offset: npt.NDArray[np.int64], swizzle: int) -> npt.NDArray[n
     return offset ^ ((offset & mask) >> 3)
 
 
-def byte_offsets(
-    buffer: SmemBuffer, rows: npt.NDArray[np.int64], cols: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
+def byte_offsets(buffer: SmemBuffer, rows: npt.NDArray[np.int64], cols: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Byte offset, within one tile of the buffer, of each element (rows, cols); the arguments broadcast."""
     inner, outer = (cols, rows) if buffer.order == "row" else (rows, cols)
     lines = buffer.rows if buffer.order == "row" else buffer.cols

@@ -14,9 +14,9 @@ class SmemBuffer:
     """One allocation in a CTA's shared memory: `count` tiles of (rows, cols) elements, one after the other.
 
     The contiguous dimension is cols (`order == "row"`) or rows (`order == "col"`). A tile is stored in panels of
-    `swizzle` bytes of the contiguous dimension (the whole extent when `swizzle == 0`), each panel holding every index of the other
-    dimension; within a panel the 16-byte chunks of each 128-byte line are XORed with the line number (PTX ISA,
-    "Swizzling modes"). `layout.byte_offsets` is the single definition of this.
+    `swizzle` bytes of the contiguous dimension (the whole extent when `swizzle == 0`), each panel holding every index
+    of the other dimension; within a panel the 16-byte chunks of each 128-byte line are XORed with the line number
+    (PTX ISA, "Swizzling modes"). `layout.byte_offsets` is the single definition of this.
     """
 
     name: str
@@ -60,8 +60,8 @@ class Tile:
 class TensorParam:
     """A kernel argument in global memory. Static: rank, dtype, order, box, swizzle. Dynamic: pointer, shape, strides.
 
-    `order`: which of the last two dimensions is contiguous, "row" (the last) or "col" (the one before). `box` is in logical
-    order (outermost first), None for a tensor that is only read and written by ordinary loads and stores.
+    `order`: which of the last two dimensions is contiguous, "row" (the last) or "col" (the one before). `box` is in
+    logical order (outermost first), None for a tensor that is only read and written by ordinary loads and stores.
     """
 
     name: str
@@ -92,7 +92,8 @@ class Element:
 class BarrierArray:
     """`size` mbarriers, 8 bytes each, in a CTA's shared memory.
 
-    `count` is the typed or derived expected arrival count, None while the program initialises them itself with other counts.
+    `count` is the typed or derived expected arrival count, None while the program initialises them itself with other
+    counts.
     """
 
     name: str
@@ -137,8 +138,9 @@ class Variable:
 class Cursor:
     """A role's place in a ring: `stage` 0..stages-1, and the number of the phase to wait for, one more at each wrap.
 
-    Phases of a barrier are numbered from 0. A consumer starts at `start_phase` 0; a producer at -1, "the phase before the first",
-    which is complete from the beginning. On hardware only the parity, `phase & 1`, is kept; the simulator keeps the number.
+    Phases of a barrier are numbered from 0. A consumer starts at `start_phase` 0; a producer at -1, "the phase before
+    the first", which is complete from the beginning. On hardware only the parity, `phase & 1`, is kept; the simulator
+    keeps the number.
     """
 
     name: str
@@ -148,11 +150,12 @@ class Cursor:
 
 @dataclass(eq=False, slots=True)
 class Fragment:
-    """A matrix in the registers of one warpgroup, laid out as a wgmma accumulator (PTX ISA, "Register fragments for wgmma").
+    """A matrix in the registers of one warpgroup, laid out as a wgmma accumulator (PTX ISA, "Register fragments for
+    wgmma").
 
-    `rows` is a multiple of 64, `cols` of 8, or 1 for one value a row (each row's value held by the four lanes that share it). Row 64 i + 16 w
-    + 8 h + l // 4 of warp w holds, in lane l, columns 8 j + 2 (l % 4) + {0, 1}. With a 16-bit dtype, pairs are packed in one register: the
-    layout of wgmma's A operand.
+    `rows` is a multiple of 64, `cols` of 8, or 1 for one value a row (each row's value held by the four lanes that
+    share it). Row 64 i + 16 w + 8 h + l // 4 of warp w holds, in lane l, columns 8 j + 2 (l % 4) + {0, 1}. With a
+    16-bit dtype, pairs are packed in one register: the layout of wgmma's A operand.
     """
 
     name: str
@@ -160,4 +163,3 @@ class Fragment:
     rows: int
     cols: int
     loc: Loc | None = None
-

@@ -2,8 +2,8 @@
 
 A new op is one dataclass here, one definition in `sim`, one in `cuda`, and a test that runs it in both.
 
-Execution scope is structural: an op inside `Elect` or `If(lane condition)` is executed by those lanes only, and an arrive counts one for
-each of them. Every op carries `loc`, the line of the user's kernel that caused it.
+Execution scope is structural: an op inside `Elect` or `If(lane condition)` is executed by those lanes only, and an
+arrive counts one for each of them. Every op carries `loc`, the line of the user's kernel that caused it.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ class If(Op):
 
 @dataclass(eq=False, slots=True)
 class Elect(Op):
-    """Body executed by one lane: of each warp ("warp"), of the first warp of each warpgroup ("warpgroup"), of the role ("role")."""
+    """Body executed by one lane: of each warp ("warp"), of the first warp of each warpgroup ("warpgroup"), of the
+    role ("role").
+    """
 
     scope: str
     body: Block
@@ -159,8 +161,8 @@ class MbarInval(Op):
 class MbarArrive(Op):
     """mbarrier.arrive by every active lane, `count` each.
 
-    `sem`: "release" publishes what the lane has done and seen; "relaxed" publishes nothing but the retired asynchronous reads of
-    its warpgroup (for a remote arrive after wgmma reads, a quarter of a GEMM's speed).
+    `sem`: "release" publishes what the lane has done and seen; "relaxed" publishes nothing but the retired
+    asynchronous reads of its warpgroup (for a remote arrive after wgmma reads, a quarter of a GEMM's speed).
     """
 
     bar: BarrierRef
@@ -170,7 +172,9 @@ class MbarArrive(Op):
 
 @dataclass(eq=False, slots=True)
 class MbarExpect(Op):
-    """mbarrier.arrive.expect_tx: adds `nbytes` to the pending transaction and arrives once. `arrive=False`: expect_tx only."""
+    """mbarrier.arrive.expect_tx: adds `nbytes` to the pending transaction and arrives once. `arrive=False`: expect_tx
+    only.
+    """
 
     bar: BarrierRef
     nbytes: Expr
@@ -187,7 +191,9 @@ class MbarCompleteTx(Op):
 
 @dataclass(eq=False, slots=True)
 class MbarWait(Op):
-    """Blocks until phase `phase` is complete. dtype `phase`: a full number; an integer: a parity (only bit 0 counts)."""
+    """Blocks until phase `phase` is complete. dtype `phase`: a full number; an integer: a parity (only bit 0
+    counts).
+    """
 
     bar: BarrierRef
     phase: Expr
@@ -195,7 +201,9 @@ class MbarWait(Op):
 
 @dataclass(eq=False, slots=True)
 class MbarTryWait(Op):
-    """Binds `result` (boolean, warp-uniform: tested by lane 0 and broadcast) to whether phase `phase` is complete; never blocks."""
+    """Binds `result` (boolean, warp-uniform: tested by lane 0 and broadcast) to whether phase `phase` is complete;
+    never blocks.
+    """
 
     bar: BarrierRef
     phase: Expr
@@ -207,7 +215,9 @@ class MbarTryWait(Op):
 
 @dataclass(eq=False, slots=True)
 class NamedSync(Op):
-    """bar.sync: arrives at the named barrier and waits for all its threads. `group`: which of its copies (per warpgroup)."""
+    """bar.sync: arrives at the named barrier and waits for all its threads. `group`: which of its copies (per
+    warpgroup).
+    """
 
     bar: NamedBarrier
     group: Expr | None = None
@@ -272,10 +282,12 @@ class Store(Op):
 
 @dataclass(eq=False, slots=True)
 class TmaLoad(Op):
-    """cp.async.bulk.tensor global -> shared by one lane; out of bounds reads zero; credits the whole box to `bar` when it lands.
+    """cp.async.bulk.tensor global -> shared by one lane; out of bounds reads zero; credits the whole box to `bar`
+    when it lands.
 
-    `coords`: element coordinates of the box, outermost first, may be negative or beyond the tensor. `multicast`: a mask of CTA ranks; the
-    box lands at the same offset in each, and each one's copy of `bar` is credited. A box wider than a swizzle panel is several copies.
+    `coords`: element coordinates of the box, outermost first, may be negative or beyond the tensor. `multicast`: a
+    mask of CTA ranks; the box lands at the same offset in each, and each one's copy of `bar` is credited. A box wider
+    than a swizzle panel is several copies.
     """
 
     tensor: TensorParam
@@ -287,7 +299,9 @@ class TmaLoad(Op):
 
 @dataclass(eq=False, slots=True)
 class TmaStore(Op):
-    """cp.async.bulk.tensor shared -> global by one lane; out of bounds is clipped. Belongs to the thread's open bulk group."""
+    """cp.async.bulk.tensor shared -> global by one lane; out of bounds is clipped. Belongs to the thread's open bulk
+    group.
+    """
 
     tensor: TensorParam
     coords: tuple[Expr, ...]
@@ -301,7 +315,9 @@ class TmaStoreCommit(Op):
 
 @dataclass(eq=False, slots=True)
 class TmaStoreWait(Op):
-    """cp.async.bulk.wait_group[.read]: until at most `pending` of this thread's groups are still to finish (reading)."""
+    """cp.async.bulk.wait_group[.read]: until at most `pending` of this thread's groups are still to finish
+    (reading).
+    """
 
     pending: int
     read: bool
@@ -317,7 +333,8 @@ class WgmmaFence(Op):
 
 @dataclass(eq=False, slots=True)
 class Wgmma(Op):
-    """acc += A · Bᵀ, asynchronously, by one warpgroup: acc (m, n) float32; A a tile (m, k) or a 16-bit fragment; B a tile (n, k).
+    """acc += A · Bᵀ, asynchronously, by one warpgroup: acc (m, n) float32; A a tile (m, k) or a 16-bit fragment; B a
+    tile (n, k).
 
     Printed as m / 64 × k / 16 instructions. Reads of A, B and the accumulator last until the group is waited for.
     """

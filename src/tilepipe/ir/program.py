@@ -17,8 +17,8 @@ WARPGROUP = 128
 class Role:
     """Warps that run one body.
 
-    `first_warp` is the warp of the CTA where the role starts; a warpgroup role (`is_warpgroup`) starts at a multiple of 4. `registers`: what
-    setmaxnreg asks for, of every warpgroup the role is in.
+    `first_warp` is the warp of the CTA where the role starts; a warpgroup role (`is_warpgroup`) starts at a multiple
+    of 4. `registers`: what setmaxnreg asks for, of every warpgroup the role is in.
     """
 
     name: str

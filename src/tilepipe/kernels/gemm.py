@@ -1,8 +1,10 @@
-"""A persistent, warp-specialised GEMM for Hopper: one TMA warp feeds 1-2 warpgroups of wgmma, which store through shared memory.
+"""A persistent, warp-specialised GEMM for Hopper: one TMA warp feeds 1-2 warpgroups of wgmma, which store through
+shared memory.
 
     C[m, n] = A[m, k] · B[n, k]ᵀ
 
-A and B bfloat16 or float16, each row- or column-major; float32 accumulation; C bfloat16, float16 or float32, row-major. In a cluster of 2, both
+A and B bfloat16 or float16, each row- or column-major; float32 accumulation; C bfloat16, float16 or float32,
+row-major. In a cluster of 2, both
 CTAs work on the same columns: each loads half of the B tile and multicasts it.
 """
 
@@ -132,7 +134,8 @@ def store_tile(ctx: tp.Context, acc: Any, c: Any, output: Any, tile: tp.WorkTile
 
 
 def bind(a: Any, b: Any, c: Any, cfg: GemmConfig) -> tp.Program:
-    """The GEMM for arrays a (m, k), b (n, k) and c (m, n), which must satisfy TMA's rules (16-byte strides, one contiguous dimension).
+    """The GEMM for arrays a (m, k), b (n, k) and c (m, n), which must satisfy TMA's rules (16-byte strides, one
+    contiguous dimension).
 
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.

@@ -1,9 +1,10 @@
 """Counts arrivals on pipeline barriers while a kernel is traced, and derives what mbarrier.init is given.
 
-The rule (one place): the count of a full or empty barrier is, summed over the roles that acquire its stages, the arrivals that one
-acquired stage causes on it, by all agents that take the stage, from every CTA that targets it. Arrivals are counted per handle, not per
-arrive op: a release in the loop and the flush behind it are two sites of one arrival. All sites of a role must agree. Too high a count
-deadlocks, too low a count lets the other side in early.
+The rule (one place): the count of a full or empty barrier is, summed over the roles that acquire its stages, the
+arrivals that one acquired stage causes on it, by all agents that take the stage, from every CTA that targets it.
+Arrivals are counted per handle, not per
+arrive op: a release in the loop and the flush behind it are two sites of one arrival. All sites of a role must agree.
+Too high a count deadlocks, too low a count lets the other side in early.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Arrivals:
 
 
 def thread_env(role: Role, cluster_size: int) -> dict[str, npt.NDArray[np.int64]]:
-    """Special registers of every thread of a role, shaped to broadcast over [CTA of the cluster, agent, thread of the agent]."""
+    """Special registers of every thread of a role, shaped to broadcast over [CTA of the cluster, agent, thread of the
+    agent].
+    """
     threads = np.arange(role.agent_threads)[None, None, :]
     agent = np.arange(role.agents)[None, :, None]
     warp_in_agent = threads // WARP
@@ -68,10 +71,10 @@ def thread_env(role: Role, cluster_size: int) -> dict[str, npt.NDArray[np.int64]
     }
 
 
-def count_arrivals(
-    role: Role, cluster_size: int, active: npt.NDArray[np.bool_] | None, each: int | None, target: Expr | None
-) -> Arrivals:
-    """What `active` threads, arriving `each` times on the copy in CTA `target` (None: their own), cause on every CTA's copy."""
+def count_arrivals(role: Role, cluster_size: int, active: npt.NDArray[np.bool_] | None, each: int | None, target: Expr | None) -> Arrivals:
+    """What `active` threads, arriving `each` times on the copy in CTA `target` (None: their own), cause on every
+    CTA's copy.
+    """
     shape = (cluster_size, role.agents, role.agent_threads)
     received = np.zeros((cluster_size, role.agents), dtype=np.int64)
     env = thread_env(role, cluster_size)
@@ -98,7 +101,8 @@ class Site:
 class Account:
     """All that is known of one barrier array's arrivals.
 
-    `typed` is the count the user gave; `loose` the line of an arrival outside any handle, which makes the count underivable.
+    `typed` is the count the user gave; `loose` the line of an arrival outside any handle, which makes the count
+    underivable.
     """
 
     array: BarrierArray
@@ -180,8 +184,7 @@ def _settle(account: Account) -> int:
     if typed is not None and typed != derived:
         consequence = "waits would never pass" if typed > derived else "phases would complete before everybody has arrived"
         raise CountError(
-            f"'{array.name}' is given a count of {typed}, but each phase gets {derived} arrivals: {terms}."
-            f" With {typed}, {consequence}.",
+            f"'{array.name}' is given a count of {typed}, but each phase gets {derived} arrivals: {terms}. With {typed}, {consequence}.",
             array.loc,
         )
     return derived
@@ -193,7 +196,8 @@ def _total(site: Site) -> int:
     distinct = set(per_cta[per_cta > 0].tolist())
     if len(distinct) > 1:
         raise CountError(
-            f"the CTAs of a cluster get different numbers of arrivals from one stage: {per_cta.tolist()} by rank; one count cannot be right for all",
+            f"the CTAs of a cluster get different numbers of arrivals from one stage, by rank {per_cta.tolist()};"
+            " one count cannot be right for all",
             site.loc,
         )
     return int(per_cta.max(initial=0))

@@ -29,7 +29,9 @@ class Mbar(Protocol):
 
 
 def require_one_lane(tracer: Tracer, what: str) -> None:
-    """Raises TraceError unless one lane executes the present block: of the role, of each warpgroup, or, under per_warp, of each warp."""
+    """Raises TraceError unless one lane executes the present block: of the role, of each warpgroup, or, under
+    per_warp, of each warp.
+    """
     scope = tracer.scope
     role = tracer.role.role
     if scope.active is not None:
@@ -63,19 +65,21 @@ def _check_box(tensor: GlobalTensor, tile: SmemTile, what: str) -> None:
     box = (1, *tensor.box)[-2:]
     outer = tensor.box[:-2]
     if box != tile.shape or any(extent != 1 for extent in outer):
-        raise TraceError(f"the box of '{tensor.param.name}' is {'×'.join(map(str, tensor.box))}, the tile is {tile.shape[0]}×{tile.shape[1]}", caller())
+        raise TraceError(
+            f"the box of '{tensor.param.name}' is {'×'.join(map(str, tensor.box))}, the tile is {tile.shape[0]}×{tile.shape[1]}", caller()
+        )
     buffer = tile._tile.buffer
     facts = {
         "dtype": (tensor.dtype, tile.dtype), "order": (tensor.order, tile.order), "swizzle": (tensor.swizzle, buffer.swizzle)
     }  # fmt: skip
     for name, (theirs, ours) in facts.items():
         if theirs != ours:
-            raise TraceError(f"{what}: the {name} of '{tensor.param.name}' is {theirs}, that of '{buffer.name}' is {ours}; they must agree", caller())
+            raise TraceError(
+                f"{what}: the {name} of '{tensor.param.name}' is {theirs}, that of '{buffer.name}' is {ours}; they must agree", caller()
+            )
 
 
-def tma_load(
-    tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], tile: SmemTile, mbar: Mbar, multicast: object = None
-) -> None:
+def tma_load(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], tile: SmemTile, mbar: Mbar, multicast: object = None) -> None:
     """See `Context.tma_load`."""
     require_one_lane(tracer, "tma_load")
     _check_box(tensor, tile, "tma_load")
@@ -140,7 +144,9 @@ def _check_mma(acc: Fragment, a: SmemTile | Fragment, b: SmemTile) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Commit:
-    """An arrival bound to a wgmma group: made on `ref`'s barrier in every CTA of `mask` (None: this CTA's) once the group retires."""
+    """An arrival bound to a wgmma group: made on `ref`'s barrier in every CTA of `mask` (None: this CTA's) once the
+    group retires.
+    """
 
     ref: memory.BarrierRef
     mask: int | None
@@ -198,8 +204,9 @@ def commit_arrivals(tracer: Tracer, commit: Commit) -> Arrivals:
 def fire(commit: Commit, index: exprs.Expr | None = None, published: bool = True) -> ops.Elect:
     """The arrival of a retired commit, by one lane of the warpgroup; `index` replaces the barrier's index.
 
-    A remote arrive after nothing but wgmma reads is "relaxed": it has nothing of its own to publish, and a release at cluster scope costs a
-    quarter of a GEMM's speed. `published`: the body also touched the slot with ordinary accesses, so it must release.
+    A remote arrive after nothing but wgmma reads is "relaxed": it has nothing of its own to publish, and a release at
+    cluster scope costs a quarter of a GEMM's speed. `published`: the body also touched the slot with ordinary
+    accesses, so it must release.
     """
     body = ops.Block()
     at = commit.ref.index if index is None else index

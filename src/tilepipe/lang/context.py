@@ -66,7 +66,9 @@ class Context:
     # -- control ------------------------------------------------------------------------------------------------------
 
     def range(self, *bounds: object) -> control.Range:
-        """`range(stop)`, `range(start, stop)` or `range(start, stop, step)` as one traced loop; bounds may be traced, step is positive."""
+        """`range(stop)`, `range(start, stop)` or `range(start, stop, step)` as one traced loop; bounds may be traced,
+        step is positive.
+        """
         if not 1 <= len(bounds) <= 3:
             raise TraceError(f"ctx.range takes 1 to 3 arguments, got {len(bounds)}", caller())
         start, stop = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
@@ -196,7 +198,8 @@ class Context:
         return mem.load(self.tracer, ref)
 
     def store(self, ref: mem.ElementRef | mem.SmemTile, value: object) -> None:
-        """Ordinary store: of a scalar to `tile[r, c]` or `tensor[i, j]`, or of a fragment to a tile of its shape (stmatrix).
+        """Ordinary store: of a scalar to `tile[r, c]` or `tensor[i, j]`, or of a fragment to a tile of its shape
+        (stmatrix).
 
         Under `per_warp`, a fragment's tile has the 16 rows for each 64 that belong to the warp.
         """
@@ -217,15 +220,18 @@ class Context:
     def tma_load(
         self, tensor: mem.GlobalTensor, coords: Sequence[object], tile: mem.SmemTile, mbar: async_ops.Mbar, multicast: object = None
     ) -> None:
-        """Starts a TMA copy of the tensor's box at `coords` (elements, outermost first) into `tile`; its bytes are credited to `mbar`.
+        """Starts a TMA copy of the tensor's box at `coords` (elements, outermost first) into `tile`; its bytes are
+        credited to `mbar`.
 
-        What lies outside the tensor arrives as zeros and is credited all the same. `multicast`: a mask of CTA ranks; the box lands in each,
-        and each one's `mbar` is credited. One lane only.
+        What lies outside the tensor arrives as zeros and is credited all the same. `multicast`: a mask of CTA ranks;
+        the box lands in each, and each one's `mbar` is credited. One lane only.
         """
         async_ops.tma_load(self.tracer, tensor, coords, tile, mbar, multicast)
 
     def tma_store(self, tensor: mem.GlobalTensor, coords: Sequence[object], tile: mem.SmemTile) -> None:
-        """Starts a TMA copy of `tile` to the tensor at `coords`; what lies outside is dropped. One lane only; see tma_store_commit."""
+        """Starts a TMA copy of `tile` to the tensor at `coords`; what lies outside is dropped. One lane only; see
+        tma_store_commit.
+        """
         async_ops.tma_store(self.tracer, tensor, coords, tile)
 
     def tma_store_commit(self) -> None:
@@ -234,7 +240,8 @@ class Context:
         self.tracer.emit(ops.TmaStoreCommit(caller()))
 
     def tma_store_wait(self, pending: int = 0, *, read: bool = False) -> None:
-        """Waits until at most `pending` of this thread's store groups are unfinished; `read`: have still to read shared memory.
+        """Waits until at most `pending` of this thread's store groups are unfinished; `read`: have still to read
+        shared memory.
 
         Groups belong to the thread that committed them: the same elected lane must wait.
         """
@@ -260,16 +267,19 @@ class Context:
         return Fragment.define(self.tracer, *shape, dtypes.dtype(dtype), "frag")
 
     def mma(self, acc: Fragment, a: mem.SmemTile | Fragment, b: mem.SmemTile) -> None:
-        """acc (m, n) += A (m, k) · B (n, k)ᵀ, asynchronously, in float32. A and B bfloat16 or float16; A may be a fragment.
+        """acc (m, n) += A (m, k) · B (n, k)ᵀ, asynchronously, in float32. A and B bfloat16 or float16; A may be a
+        fragment.
 
-        The first MMA of a group is preceded by wgmma.fence. `acc` and the tiles are in use until the group has been waited for.
+        The first MMA of a group is preceded by wgmma.fence. `acc` and the tiles are in use until the group has been
+        waited for.
         """
         async_ops.mma(self.tracer, acc, a, b)
 
     def mma_commit(self, mbar: async_ops.Mbar, mask: int | None = None) -> None:
         """Arrives on `mbar` (in every CTA of `mask`) when all MMAs issued so far have finished.
 
-        Closes the wgmma group; the arrival, one lane for each warpgroup, is made by the `wgmma_wait`, or the consumer's lag, that retires it.
+        Closes the wgmma group; the arrival, one lane for each warpgroup, is made by the `wgmma_wait`, or the
+        consumer's lag, that retires it.
         """
         async_ops.mma_commit(self.tracer, mbar, mask)
 
@@ -278,7 +288,9 @@ class Context:
         async_ops.close_group(self.tracer)
 
     def wgmma_wait(self, pending: int = 0) -> None:
-        """Waits until at most `pending` groups of this warpgroup are unfinished, and makes the arrivals bound to the finished ones."""
+        """Waits until at most `pending` groups of this warpgroup are unfinished, and makes the arrivals bound to the
+        finished ones.
+        """
         async_ops.wgmma_wait(self.tracer, pending)
 
     # -- synchronisation ----------------------------------------------------------------------------------------------
@@ -322,7 +334,9 @@ class Context:
         self.tracer.emit(ops.ClusterWait(caller()))
 
     def fence_proxy_async(self) -> None:
-        """Makes this thread's ordinary shared-memory writes visible to TMA and wgmma; before the sync or arrive that hands them over."""
+        """Makes this thread's ordinary shared-memory writes visible to TMA and wgmma; before the sync or arrive that
+        hands them over.
+        """
         _ = self.tracer.role
         self.tracer.emit(ops.FenceProxyAsync(caller()))
 

@@ -40,13 +40,12 @@ class Range:
         raise TraceError("len() of a traced range is not known while tracing", caller())
 
 
-def loop(
-    tracer: Tracer, start: object, stop: object, step: object, make: Callable[[Value], Any], name: str = "i"
-) -> Iterator[Any]:
+def loop(tracer: Tracer, start: object, stop: object, step: object, make: Callable[[Value], Any], name: str = "i") -> Iterator[Any]:
     """Traces `for index in range(start, stop, step)`, yielding once what `make(index)` gives.
 
-    The generator is resumed when the Python body has ended; it then closes the block. If the body changed Python state, it is traced once
-    more, and that trace thrown away, to see whether the change is carried from one iteration to the next.
+    The generator is resumed when the Python body has ended; it then closes the block. If the body changed Python
+    state, it is traced once more, and that trace thrown away, to see whether the change is carried from one iteration
+    to the next.
     """
     role = tracer.role
     bounds = [require_uniform(_integer(to_expr(tracer, x)), "a loop bound") for x in (start, stop, step)]
@@ -157,7 +156,9 @@ def _narrow(tracer: Tracer, parent: Scope, cond: Expr) -> Mask | None:
 
 @contextmanager
 def _arm(tracer: Tracer, block: ops.Block, active: Mask | None, first: rebinding.Snapshot | None = None) -> Iterator[Scope]:
-    """One side of a branch: Python state must come out of it as it went in. `first`: the state before the other side."""
+    """One side of a branch: Python state must come out of it as it went in. `first`: the state before the other
+    side.
+    """
     _refuse_jumps("ctx.when", "the rest of the block would be dropped without a trace of it")
     before = rebinding.take(tracer.entry)
     with tracer.open("branch", block, active=active) as scope:
@@ -200,7 +201,7 @@ def elect(tracer: Tracer, scope: str) -> Iterator[None]:
         raise TraceError("elect_one inside elect_one: one lane is elected already", caller())
     role = tracer.role.role
     if scope == "warpgroup" and not role.is_warpgroup:
-        raise TraceError(f'elect_one("warpgroup") needs a role of warpgroups; \'{role.name}\' is one of warps', caller())
+        raise TraceError(f"elect_one(\"warpgroup\") needs a role of warpgroups; '{role.name}' is one of warps", caller())
     env = thread_env(role, tracer.kernel.cluster_size)
     chosen = env["lane"] == 0
     if scope == "warpgroup":
@@ -234,8 +235,9 @@ def per_warp(tracer: Tracer) -> Iterator[Value]:
 
 
 class Var:
-    """A scalar of the kernel that changes in place: `v.set(x)`, `v[...] = x`, `v += x`. Reading `v.get()` or using it in arithmetic
-    takes its value at that moment."""
+    """A scalar of the kernel that changes in place: `v.set(x)`, `v[...] = x`, `v += x`. Reading `v.get()` or using it
+    in arithmetic takes its value at that moment.
+    """
 
     def __init__(self, tracer: Tracer, init: object, dtype: object, name: str) -> None:
         value = to_expr(tracer, init)
@@ -316,4 +318,3 @@ for _op, _names in {
 }.items():  # fmt: skip
     for _position, _name in enumerate(_names):
         setattr(Var, _name, _forward(_op, swap=_position == 1))
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, exprs, memory, ops
+from tilepipe.ir import dtypes, memory, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Cast, Expr, FragmentRead
 from tilepipe.ir.location import caller
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class FragmentValue:
-    """A fragment-shaped expression: what arithmetic on fragments gives. Used at once, by a fragment's `set`, a store or a reduction."""
+    """A fragment-shaped expression: what arithmetic on fragments gives. Used at once, by a fragment's `set`, a store
+    or a reduction.
+    """
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -138,8 +140,9 @@ class FragmentValue:
 
 
 class Fragment(FragmentValue):
-    """A matrix in the registers of one warpgroup (rows a multiple of 64). Changes in place: `f.set(x)`, `f[...] = x`, `f.fill(0)`,
-    `f += x`, `f *= x`."""
+    """A matrix in the registers of one warpgroup (rows a multiple of 64). Changes in place: `f.set(x)`, `f[...] = x`,
+    `f.fill(0)`, `f += x`, `f *= x`.
+    """
 
     __hash__ = object.__hash__  # type: ignore[assignment]  # identity: a fragment is a place, not a value
 
@@ -195,7 +198,9 @@ class Fragment(FragmentValue):
             x = value.to(self.dtype).ir()
             rows, cols = x.shape
             if rows != self._ir.rows or col + cols > self._ir.cols or (col == 0 and cols not in (self._ir.cols, 1) and cols % 8):
-                raise TraceError(f"a value of {rows}×{cols} at column {col} does not fit a fragment of {self._ir.rows}×{self._ir.cols}", caller())
+                raise TraceError(
+                    f"a value of {rows}×{cols} at column {col} does not fit a fragment of {self._ir.rows}×{self._ir.cols}", caller()
+                )
         else:
             x = to_expr(self._tracer, self._tracer.value(to_expr(self._tracer, value)).to(self.dtype))
         self.operand()
@@ -209,7 +214,9 @@ class Fragment(FragmentValue):
     def cols(self, start: int, count: int) -> FragmentValue:
         """Columns [start, start + count), both multiples of 8."""
         if start % 8 or count % 8 or count < 8 or start < 0 or start + count > self._ir.cols:
-            raise TraceError(f"columns [{start}, {start + count}) of a fragment of {self._ir.cols}: need multiples of 8 inside it", caller())
+            raise TraceError(
+                f"columns [{start}, {start + count}) of a fragment of {self._ir.cols}: need multiples of 8 inside it", caller()
+            )
         return self._new(FragmentRead(self.dtype, shape=(self._ir.rows, count), fragment=self._ir, col=start))
 
     def load(self, tile: SmemTile) -> None:

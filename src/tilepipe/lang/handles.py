@@ -22,7 +22,8 @@ class Handle:
     """Base of everything acquired.
 
     Attributes:
-        array, index: the mbarrier this handle is responsible for signalling; arrivals on it while the handle is held are the handle's.
+        array, index: the mbarrier this handle is responsible for signalling; arrivals on it while the handle is held
+            are the handle's.
         how_to_release: what to tell somebody who forgot.
     """
 
@@ -42,7 +43,7 @@ class Handle:
         self.home.handles.append(self)
 
     def describe(self) -> str:
-        """"The producer stage of 'inputs' acquired at gemm.py:41"."""
+        """For messages: the producer stage of 'inputs' acquired at gemm.py:41."""
         return f"the {self.what} acquired at {self.acquired_at.short}"
 
     def _is_dead(self) -> bool:
@@ -104,7 +105,9 @@ def note_signal(tracer: Tracer, handle: Handle, arrivals: Arrivals) -> None:
 
 
 def merge_signals(tracer: Tracer, child: Scope, times: int | None = 1) -> None:
-    """Adds what a finished block signalled to the enclosing one; `times`: how often it ran, None if that is not known."""
+    """Adds what a finished block signalled to the enclosing one; `times`: how often it ran, None if that is not
+    known.
+    """
     for handle, arrivals in child.signals.items():
         if handle.home is child or arrivals.none:
             continue

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 
 class SmemTile:
-    """A rectangle of shared memory, (rows, cols) elements: the destination of a TMA load, an operand of an MMA, the source of a store.
+    """A rectangle of shared memory, (rows, cols) elements: the destination of a TMA load, an operand of an MMA, the
+    source of a store.
 
-    `tile.part(row, col, rows, cols)`, `tile.rows_at(...)` narrow it; `tile[r, c]` addresses one element for `ctx.load` / `ctx.store`.
+    `tile.part(row, col, rows, cols)`, `tile.rows_at(...)` narrow it; `tile[r, c]` addresses one element for
+    `ctx.load` / `ctx.store`.
     """
 
     def __init__(self, tracer: Tracer, tile: memory.Tile, owner: Handle | None = None) -> None:
@@ -41,7 +43,7 @@ class SmemTile:
 
     @property
     def order(self) -> str:
-        """"row" when cols are contiguous, "col" when rows are."""
+        """Either "row", when cols are contiguous, or "col", when rows are."""
         return self._tile.buffer.order
 
     @property
@@ -130,7 +132,9 @@ def element(tracer: Tracer, base: SmemTile | GlobalTensor, index: object) -> Ele
 
 
 class SmemTileArray:
-    """`len(self)` tiles of (rows, cols) in shared memory, one after the other; `self[i]` is tile i (i may be traced)."""
+    """`len(self)` tiles of (rows, cols) in shared memory, one after the other; `self[i]` is tile i (i may be
+    traced).
+    """
 
     def __init__(self, tracer: Tracer, buffer: memory.SmemBuffer) -> None:
         self._tracer = tracer
@@ -153,9 +157,7 @@ class SmemTileArray:
         if isinstance(i, Const) and not 0 <= i.value < self.buffer.count:
             raise TraceError(f"tile {i.value} of '{self.buffer.name}', which has {self.buffer.count}", caller())
         zero = exprs.const(0)
-        return SmemTile(
-            self._tracer, memory.Tile(self.buffer, i, zero, zero, self.buffer.rows, self.buffer.cols), owner
-        )
+        return SmemTile(self._tracer, memory.Tile(self.buffer, i, zero, zero, self.buffer.rows, self.buffer.cols), owner)
 
     def __repr__(self) -> str:
         b = self.buffer
@@ -204,9 +206,7 @@ class GlobalTensor:
         self.box = param.box
         self.swizzle = param.swizzle
         root = tracer.scope
-        self.shape = tuple(
-            Value(tracer, exprs.Param(dtypes.int32, nonneg=True, name=param.name, axis=i), root) for i in range(param.rank)
-        )
+        self.shape = tuple(Value(tracer, exprs.Param(dtypes.int32, nonneg=True, name=param.name, axis=i), root) for i in range(param.rank))
 
     def __getitem__(self, index: object) -> ElementRef:
         return element(self._tracer, self, index)

@@ -1,10 +1,10 @@
 """Finds Python state that a traced block changes: the silent wrong answer of tracing, made an error.
 
-A loop body is traced once. If it rebinds a Python name, or changes a list, dict or attribute, and reads it in the next
-iteration, the kernel would mean something else than the Python text says. So the state reachable from the frames of the kernel is recorded before
-a body and compared after it. In a loop, what changed is tried: the body is traced a second time (and discarded);
-if it comes out different, or the state goes on changing, the change was carried from one iteration to the next: `TraceError`.
-In a branch there is no second iteration; there a surviving change is the error.
+A loop body is traced once. If it rebinds a Python name, or changes a list, dict or attribute, and reads it in the
+next iteration, the kernel would mean something else than the Python text says. So the state reachable from the frames
+of the kernel is recorded before a body and compared after it. In a loop, what changed is tried: the body is traced a
+second time (and discarded); if it comes out different, or the state goes on changing, the change was carried from one
+iteration to the next: `TraceError`. In a branch there is no second iteration; there a surviving change is the error.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class Snapshot:
 
 
 def take(entry: FrameType | None) -> Snapshot:
-    """Records locals, free variables, used globals and, a few levels deep, containers and attributes of the user's frames."""
+    """Records locals, free variables, used globals and, a few levels deep, containers and attributes of the user's
+    frames.
+    """
     frames: list[FrameType] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame is not entry:
@@ -81,7 +83,9 @@ def _record(state: State, path: tuple[Any, ...], value: Any, depth: int, seen: s
 
 
 def _parts(value: Any) -> list[tuple[Any, Any]]:
-    """What else can hold state: attributes, closures, default arguments, the object of a bound method, the place of an iterator."""
+    """What else can hold state: attributes, closures, default arguments, the object of a bound method, the place of
+    an iterator.
+    """
     if isinstance(value, MethodType):
         return [(".__self__", value.__self__)]
     if isinstance(value, FunctionType):
@@ -98,7 +102,9 @@ def _parts(value: Any) -> list[tuple[Any, Any]]:
         return [(f".{n}", v) for n, v in vars(value).items() if not n.startswith("__") and _is_users_class(value)]
     if _is_users_class(type(value)):
         slots = [n for c in type(value).__mro__ for n in _slots(c) if hasattr(value, n)]
-        return [(f".{n}", v) for n, v in vars(value).items()] if hasattr(value, "__dict__") else [(f".{n}", getattr(value, n)) for n in slots]
+        return (
+            [(f".{n}", v) for n, v in vars(value).items()] if hasattr(value, "__dict__") else [(f".{n}", getattr(value, n)) for n in slots]
+        )
     return []
 
 
@@ -178,7 +184,9 @@ def _tree(code: CodeType) -> ast.Module | None:
 
 
 def leaves_block(frame: FrameType) -> tuple[str, int] | None:
-    """A `continue`, `break` or `return` that would leave the with statement at the frame's line: its keyword and line."""
+    """A `continue`, `break` or `return` that would leave the with statement at the frame's line: its keyword and
+    line.
+    """
     tree = _tree(frame.f_code)
     if tree is None:
         return None

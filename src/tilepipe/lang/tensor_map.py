@@ -75,7 +75,7 @@ def byte_strides(array: Any) -> tuple[int, ...]:
 
 
 def array_order(array: Any) -> str:
-    """"row" or "col": which of the last two dimensions is contiguous.
+    """Which of the last two dimensions is contiguous: "row", the last, or "col", the one before it.
 
     Raises:
         BindError: neither is.
@@ -98,8 +98,8 @@ def tensor_map(array: Any, box: tuple[int, ...] | None = None, swizzle: int | No
 
     Args:
         array: NumPy array (or a CUDA tensor) of rank 1..5, one of whose last two dimensions is contiguous.
-        box: elements of one copy, outermost first, at most 256 each (a contiguous extent wider than the swizzle span is copied
-            in panels).
+        box: elements of one copy, outermost first, at most 256 each (a contiguous extent wider than the swizzle span
+            is copied in panels).
         swizzle: bytes; the widest that divides the box's contiguous extent unless given.
         order: "row" or "col", for arrays where both would do; found from the strides unless given.
 

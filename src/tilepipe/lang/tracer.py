@@ -1,8 +1,9 @@
 """The tracer: open blocks, what belongs to which block, and emission of ops.
 
-A kernel function is executed once. Every traced statement appends an op to the innermost open block. Values, handles and
-tile views remember the block they were made in; when the block closes they die, so that a value of a loop body used after the loop, a handle
-carried round a loop, or anything of one role used in another is an error and not a wrong answer.
+A kernel function is executed once. Every traced statement appends an op to the innermost open block. Values, handles
+and tile views remember the block they were made in; when the block closes they die, so that a value of a loop body
+used after the loop, a handle carried round a loop, or anything of one role used in another is an error and not a
+wrong answer.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Scope:
     """One open block.
 
     Attributes:
-        active: which threads execute it, [CTA of the cluster, agent of the role, thread of the agent]; None when that is not known
-            while tracing (a branch on data).
+        active: which threads execute it, [CTA of the cluster, agent of the role, thread of the agent]; None when that
+            is not known while tracing (a branch on data).
         handles: linear handles acquired here and not yet released.
         signals: arrivals made here for handles, by handle.
         group_open: a wgmma group is open and its registers are fenced.
@@ -212,7 +213,9 @@ class Tracer:
             self.check_released(scope)
 
     def check_released(self, scope: Scope) -> None:
-        """Raises HandleError when a handle acquired in `scope` is still held, TraceError when a commit was never waited for."""
+        """Raises HandleError when a handle acquired in `scope` is still held, TraceError when a commit was never
+        waited for.
+        """
         for handle in scope.handles:
             raise HandleError(
                 f"{handle.describe()} is still held when the {scope.kind} block ends. {handle.how_to_release}", handle.acquired_at

@@ -32,8 +32,9 @@ def matmul(
     """a (m, k) @ b (k, n) on the simulated GPU, accumulated in float32.
 
     Args:
-        a, b: 2-D NumPy arrays, both bfloat16 (ml_dtypes) or both float16, in any layout and size. What TMA cannot take is copied first: an array
-            that is contiguous in neither dimension, and one whose row stride is not a multiple of 16 bytes (its rows are padded).
+        a, b: 2-D NumPy arrays, both bfloat16 (ml_dtypes) or both float16, in any layout and size. What TMA cannot
+            take is copied first: an array that is contiguous in neither dimension, and one whose row stride is not a
+            multiple of 16 bytes (its rows are padded).
         out_dtype: bfloat16, float16 or float32; that of the inputs unless given.
         seed: which interleaving the simulator runs.
         settings: fields of `GemmConfig` (bm, bn, bk, stages, k_group_size, consumers, cluster, raster).
@@ -42,8 +43,8 @@ def matmul(
         a new C-contiguous array (m, n). With m, n or k = 0, what NumPy returns: zeros.
 
     Raises:
-        BindError: not 2-D, shapes that do not multiply, dtypes, unknown settings. float32 is refused: computing it in tf32 unasked would
-            be taken for a bug.
+        BindError: not 2-D, shapes that do not multiply, dtypes, unknown settings. float32 is refused: computing it in
+            tf32 unasked would be taken for a bug.
     """
     dtype = _check(a, b)
     out = dtype if out_dtype is None else dtypes.dtype(out_dtype)
@@ -65,7 +66,9 @@ def _check(a: Array, b: Array) -> DType:
         if x.ndim != 2:
             raise BindError(f"matmul: {name} must be 2-D, its shape is {x.shape}")
     if a.shape[1] != b.shape[0]:
-        raise BindError(f"matmul: a is {a.shape[0]}×{a.shape[1]} and b is {b.shape[0]}×{b.shape[1]}; {a.shape[1]} columns against {b.shape[0]} rows")
+        raise BindError(
+            f"matmul: a is {a.shape[0]}×{a.shape[1]} and b is {b.shape[0]}×{b.shape[1]}; {a.shape[1]} columns against {b.shape[0]} rows"
+        )
     types = array_dtype(a), array_dtype(b)
     if types[0] is not types[1]:
         raise BindError(f"matmul: a is {types[0]} and b is {types[1]}; convert one with .astype()")
@@ -88,7 +91,9 @@ def _config(settings: dict[str, Any]) -> gemm.GemmConfig:
 
 
 def acceptable(x: Array) -> Array:
-    """`x` itself if TMA can take it (one of two dimensions contiguous, the other stride a positive multiple of 16 bytes), else a padded copy."""
+    """`x` itself if TMA can take it (one of two dimensions contiguous, the other stride a positive multiple of 16
+    bytes), else a padded copy.
+    """
     size = x.dtype.itemsize
     for inner, outer in ((1, 0), (0, 1)):
         contiguous = x.strides[inner] == size or x.shape[inner] == 1

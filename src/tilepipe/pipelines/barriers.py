@@ -21,7 +21,8 @@ BARRIER_BYTES = 8
 class SharedMemBarrier:
     """One mbarrier: 8 bytes of shared memory that count arrivals and transaction bytes (PTX ISA, "mbarrier").
 
-    A phase completes when no arrival is pending and the transaction bytes are zero; the next begins at once. In Python the barrier and a
+    A phase completes when no arrival is pending and the transaction bytes are zero; the next begins at once. In
+    Python the barrier and a
     pointer to it are one thing: `MbarPtr` is this class.
     """
 
@@ -55,7 +56,9 @@ class SharedMemBarrier:
         return memory.BarrierRef(ref.array, ref.index, to_expr(self._tracer, cta))
 
     def init(self, num_threads: object = 1) -> None:
-        """mbarrier.init: `num_threads` arrivals complete a phase; phase 0 begins. In set-up code the library elects the lane and fences."""
+        """mbarrier.init: `num_threads` arrivals complete a phase; phase 0 begins. In set-up code the library elects
+        the lane and fences.
+        """
         count = to_expr(self._tracer, num_threads)
         if isinstance(count, exprs.Const) and not 1 <= count.value <= MAX_COUNT:
             raise TraceError(f"an mbarrier's count is 1..{MAX_COUNT}, got {count.value}", caller())
@@ -129,7 +132,8 @@ class SharedMemBarrier:
             self._tracer.emit(ops.MbarCompleteTx(caller(), ref, n))
 
     def wait(self, phase: object = 0, ticks: int | None = None) -> None:
-        """Blocks until the phase with parity `phase` (bit 0) is complete: on a fresh barrier wait(1) passes and wait(0) blocks.
+        """Blocks until the phase with parity `phase` (bit 0) is complete: on a fresh barrier wait(1) passes and
+        wait(0) blocks.
 
         `ticks`: ceiling in nanoseconds of one hardware try; kept for the pages' sake, it changes no meaning.
         """
@@ -185,8 +189,8 @@ def emit_once(tracer: Tracer, op: ops.Op) -> None:
 class SMemArray:
     """`size` elements of one type in shared memory; `array[i]` is a pointer to element i.
 
-    `len(array)` counts elements and `storage_size` bytes (the page's original counted bytes in both). For `SharedMemBarrier` the
-    elements are barriers; for a dtype, scalars for `ctx.load` and `ctx.store`.
+    `len(array)` counts elements and `storage_size` bytes (the page's original counted bytes in both). For
+    `SharedMemBarrier` the elements are barriers; for a dtype, scalars for `ctx.load` and `ctx.store`.
     """
 
     def __init__(self, ctx: Context, type: type[SharedMemBarrier] | DType | str, size: int, name: str = "array") -> None:
@@ -248,7 +252,9 @@ class SMemArray:
                     return SharedMemBarrier(self._tracer, array, exprs.const(position))
                 position -= array.size
         if len(self.segments) > 1:
-            raise TraceError("an array that a pipeline has split into full and empty takes constant indices; use the pipeline's methods", caller())
+            raise TraceError(
+                "an array that a pipeline has split into full and empty takes constant indices; use the pipeline's methods", caller()
+            )
         return SharedMemBarrier(self._tracer, self.segments[0], i)
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
 """InputTilePipeline: synchronisation of input tiles (a ProducerConsumerPipeline) over any payload of tile arrays.
 
-`k_group_size` consecutive K tiles share one pair of barriers: a stage is a group, expect_bytes is called once for all its tiles, and the MMA
-commits once. Barriers: 2 * num_group_stages; tile slots: num_group_stages * k_group_size.
+`k_group_size` consecutive K tiles share one pair of barriers: a stage is a group, expect_bytes is called once for all
+its tiles, and the MMA commits once. Barriers: 2 * num_group_stages; tile slots: num_group_stages * k_group_size.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class InputTilePipeline:
         cls, ctx: Context, payload: TilePayload, *, num_group_stages: int, k_group_size: int = 1, producer_arrivals: int | None = None,
         consumer_arrivals: int | None = None, name: str = "inputs",
     ) -> InputTilePipeline:  # fmt: skip
-        """Shared memory for tiles and barriers, `init_barriers`, and the pipeline. Arrival counts are derived unless given."""
+        """Shared memory for tiles and barriers, `init_barriers`, and the pipeline. Arrival counts are derived unless
+        given.
+        """
         if not isinstance(num_group_stages, int) or num_group_stages < 1:
             raise TraceError(f"num_group_stages is at least 1, got {num_group_stages!r}", caller())
         barriers = SMemArray(ctx, SharedMemBarrier, 2 * num_group_stages, name)
@@ -62,7 +64,9 @@ class InputTilePipeline:
 
     @staticmethod
     def init_barriers(storage_ptr: SMemArray, producer_arv_count: int, consumer_arv_count: int, *, name: str = "inputs") -> None:
-        """Initialises the barriers of `storage_ptr`: the first half, full, with the producer's count; the second, empty, with the consumer's."""
+        """Initialises the barriers of `storage_ptr`: the first half, full, with the producer's count; the second,
+        empty, with the consumer's.
+        """
         ProducerConsumerPipeline(storage_ptr, name=name).init_mbars(producer_arv_count, consumer_arv_count)
 
     @property
@@ -87,7 +91,9 @@ class InputTilePipeline:
         return self.pipeline.try_wait_consumer()
 
     def try_acquire_consumer(self) -> Value:
-        """Whether the next consumer stage is filled; give the result to `wait_producer_if_needed` (the page's example crosses the two)."""
+        """Whether the next consumer stage is filled; give the result to `wait_producer_if_needed` (the page's example
+        crosses the two).
+        """
         return self.pipeline.try_wait_producer()
 
     def wait_producer_if_needed(self, already_ready: object) -> None:
@@ -136,8 +142,8 @@ class InputTilePipeline:
         """The MMA warps' view: `with inputs.consumer(lag=1) as consumer:`.
 
         Args:
-            lag: wgmma groups left running when a stage is released; the stage `lag` before it is freed then. Leaving the view waits for
-                all of them and frees the rest.
+            lag: wgmma groups left running when a stage is released; the stage `lag` before it is freed then. Leaving
+                the view waits for all of them and frees the rest.
             shared: every warpgroup of the role takes every stage; False: they take turns.
         """
         return InputConsumer(self, lag, shared)
@@ -187,8 +193,9 @@ class InputProducerStage(InputStage):
 
 
 class InputConsumerStage(InputStage):
-    """A stage to use. `release()` steps; where the body has neither committed nor arrived on `mbar()`, it signals as well: bound to the MMAs
-    that read the stage if any did, else an arrive by the role's threads."""
+    """A stage to use. `release()` steps; where the body has neither committed nor arrived on `mbar()`, it signals as
+    well: bound to the MMAs that read the stage if any did, else an arrive by the role's threads.
+    """
 
     def __init__(self, inputs: InputTilePipeline, stage: Value, queue: LagQueue | None = None, shared: bool = True) -> None:
         super().__init__(inputs, stage, "consumer")
@@ -199,7 +206,9 @@ class InputConsumerStage(InputStage):
     def bind_commit(self, commit: async_ops.Commit) -> None:
         """Takes over a `mma_commit` on this stage's barrier: the arrival is made when the group retires."""
         if self._commit is not None:
-            raise HandleError(f"{self.describe()} is committed twice: first at {self._commit.loc.short}; its phase would complete twice", commit.loc)
+            raise HandleError(
+                f"{self.describe()} is committed twice: first at {self._commit.loc.short}; its phase would complete twice", commit.loc
+            )
         self._commit = commit
 
     def release(self) -> None:
@@ -342,6 +351,7 @@ class InputConsumer:
 
     def _entered(self) -> LagQueue | None:
         if self._lag and self._queue is None:
-            raise TraceError("a consumer with a lag is used as `with inputs.consumer(lag=...) as consumer:`; leaving it frees the last stages", caller())
+            raise TraceError(
+                "a consumer with a lag is used as `with inputs.consumer(lag=...) as consumer:`; leaving it frees the last stages", caller()
+            )
         return self._queue
-

@@ -1,8 +1,9 @@
 """Freeing a stage some wgmma groups later: the queue behind `inputs.consumer(lag=n)`.
 
-wgmma cannot signal an mbarrier. So the arrival that `mma_commit` binds to a group is made by the warpgroup once it has waited for that group.
-Waiting for the newest group would leave the tensor cores idle; with a lag, releasing stage i waits until at most `lag` groups
-run, and frees stage i - lag. The queue holds the last `lag` stages in role variables.
+wgmma cannot signal an mbarrier. So the arrival that `mma_commit` binds to a group is made by the warpgroup once it
+has waited for that group. Waiting for the newest group would leave the tensor cores idle; with a lag, releasing stage
+i waits until at most `lag` groups run, and frees stage i - lag. The queue holds the last `lag` stages in role
+variables.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from tilepipe.pipelines.producer_consumer import ProducerConsumerPipeline
 
 
 class LagQueue:
-    """The stages whose MMAs may still be running, oldest first. `held` counts them; entries [lag - held, lag) are valid."""
+    """The stages whose MMAs may still be running, oldest first. `held` counts them; entries [lag - held, lag) are
+    valid.
+    """
 
     def __init__(self, pipe: ProducerConsumerPipeline, lag: int) -> None:
         self._tracer = pipe._tracer
@@ -30,7 +33,10 @@ class LagQueue:
     def push(self, commit: async_ops.Commit, stage: Value, published: bool) -> None:
         """Takes stage `stage`, whose group was just closed, and frees the one `lag` before it."""
         if self._commit is not None and self._commit.mask != commit.mask:
-            raise TraceError(f"mma_commit with mask {commit.mask} here and {self._commit.mask} at {self._commit.loc.short}: one view, one mask", commit.loc)
+            raise TraceError(
+                f"mma_commit with mask {commit.mask} here and {self._commit.mask} at {self._commit.loc.short}: one view, one mask",
+                commit.loc,
+            )
         self._commit = commit
         self._published |= published
         t = self._tracer

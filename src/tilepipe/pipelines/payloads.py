@@ -65,16 +65,16 @@ class StandardTilePayload(TilePayload):
         )
         return replace(self, a_tiles=a, b_tiles=b)
 
-    def get_tile(
-        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
-    ) -> tuple[SmemTile, SmemTile]:
+    def get_tile(self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None) -> tuple[SmemTile, SmemTile]:
         a, b = self._tiles()
         index = stage * k_group_size + k_idx
         return a.tile(index, owner), b.tile(index, owner)
 
     def _tiles(self) -> tuple[SMemTileArray2D, SMemTileArray2D]:
         if self.a_tiles is None or self.b_tiles is None:
-            raise TraceError("this payload has no shared memory yet: `payload.allocate(ctx, slots, name)`, or InputTilePipeline.allocate", caller())
+            raise TraceError(
+                "this payload has no shared memory yet: `payload.allocate(ctx, slots, name)`, or InputTilePipeline.allocate", caller()
+            )
         return self.a_tiles, self.b_tiles
 
     @property

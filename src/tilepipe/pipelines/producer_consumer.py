@@ -1,7 +1,8 @@
 """ProducerConsumerPipeline: a ring of stages, each with a full and an empty mbarrier.
 
-The producer waits for `empty[s]`, fills stage s and signals `full[s]`; the consumer waits for `full[s]`, uses it and signals `empty[s]`.
-The producer starts a phase ahead, so that its first lap does not block. Storage is all full barriers, then all empty ones.
+The producer waits for `empty[s]`, fills stage s and signals `full[s]`; the consumer waits for `full[s]`, uses it and
+signals `empty[s]`. The producer starts a phase ahead, so that its first lap does not block. Storage is all full
+barriers, then all empty ones.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ H = TypeVar("H", bound=Handle)
 class ProducerConsumerPipeline:
     """`num_stages` stages between producer and consumer warps (seed page ProducerConsumerPipeline).
 
-    `full`, `empty`: the barriers that the producer, the consumer signals. Every role has cursors of its own; `copy()` gives a second set.
-    `p2 = p` is the same pipeline.
+    `full`, `empty`: the barriers that the producer, the consumer signals. Every role has cursors of its own; `copy()`
+    gives a second set. `p2 = p` is the same pipeline.
     """
 
     def __init__(self, ptr: SMemArray, num_stages: int | None = None, *, name: str = "pipeline") -> None:
@@ -57,7 +58,8 @@ class ProducerConsumerPipeline:
         """Shared memory, barriers and pipeline in one call. Arrival counts are derived from the kernel unless given.
 
         Raises:
-            CountError: (when the kernel is finished) a given count contradicts the arrivals that the roles make, or none can be derived.
+            CountError: (when the kernel is finished) a given count contradicts the arrivals that the roles make, or
+                none can be derived.
         """
         if not isinstance(num_stages, int) or num_stages < 1:
             raise TraceError(f"a pipeline has at least one stage, got {num_stages!r}", caller())
@@ -203,8 +205,9 @@ class ProducerConsumerPipeline:
         t.emit(ops.MbarArrive(caller(), memory.BarrierRef(array, to_expr(t, stage)), exprs.const(1)))
 
     def drain_producer(self) -> None:
-        """Waits until the consumer has freed every stage: num_stages times wait and step. After the last stage, so that nothing arrives on
-        this CTA's shared memory after it has exited."""
+        """Waits until the consumer has freed every stage: num_stages times wait and step. After the last stage, so
+        that nothing arrives on this CTA's shared memory after it has exited.
+        """
         for _ in Context(self._tracer).range(self.num_stages):
             self._wait_empty()
             self._producer.step()
@@ -272,7 +275,9 @@ class StageHandle(Handle):
 
 
 class ProducerStage(StageHandle):
-    """A stage to fill. `release()` only steps: what the stage holds is announced by an arrival on `mbar()`, made by the body."""
+    """A stage to fill. `release()` only steps: what the stage holds is announced by an arrival on `mbar()`, made by
+    the body.
+    """
 
     def __init__(self, pipe: ProducerConsumerPipeline, stage: Value) -> None:
         super().__init__(pipe, stage, "producer")
@@ -281,7 +286,8 @@ class ProducerStage(StageHandle):
         """Steps to the next stage.
 
         Raises:
-            HandleError: nothing has arrived on the stage's barrier and no count was given: the consumer would wait forever.
+            HandleError: nothing has arrived on the stage's barrier and no count was given: the consumer would wait
+                forever.
         """
         check_announced(self)
         self._finish()
@@ -293,8 +299,8 @@ def check_announced(handle: StageHandle) -> None:
     account = handle._tracer.ledger.accounts.get(handle.pipe.full)
     if handle.released_at is None and handle.signals is None and account is not None and account.typed is None:
         raise HandleError(
-            f"{handle.describe()} is released, but nothing has arrived on its full barrier: the consumer would wait for '{handle.pipe.full.name}'"
-            " forever. Call expect_bytes(n) on the stage before its TMA loads (it is the arrival), or mbar().arrive().",
+            f"{handle.describe()} is released, but nothing has arrived on its full barrier: the consumer would wait for"
+            f" '{handle.pipe.full.name}' forever. Call expect_bytes(n) on the stage before its TMA loads (it is the arrival), or mbar().arrive().",
             caller(),
         )
 
@@ -323,7 +329,9 @@ class ConsumerStage(StageHandle):
 
 
 class StageContext(Handle, Generic[H]):
-    """A context manager for one stage. Obtained and never entered, it is an error: it would wait for nothing and step nothing."""
+    """A context manager for one stage. Obtained and never entered, it is an error: it would wait for nothing and step
+    nothing.
+    """
 
     how_to_release = "Enter it: `with ... as stage:`."
 
@@ -353,5 +361,3 @@ class ConsumeContext(StageContext[ConsumerStage]):
 
 class ExplicitConsumeContext(StageContext[ConsumerStage]):
     """Waits for the producer on entry, only steps on exit."""
-
-

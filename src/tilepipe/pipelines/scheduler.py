@@ -26,19 +26,26 @@ class WorkTile:
 class StaticScheduler:
     """A persistent schedule: cluster c of the grid takes tiles c, c + clusters, ... of one fixed order.
 
-    Iterated in a role: `for tile in work:` is a traced loop with `tile.m`, `tile.n`. Every role that iterates it sees the same tiles. With a
-    cluster of (x, y), each step gives the cluster x × y neighbouring tiles, CTA r of it tile (m + r % x, n + r // x); at the edge some lie
-    outside the matrix, and must still take part (loads give zeros, stores are clipped).
+    Iterated in a role: `for tile in work:` is a traced loop with `tile.m`, `tile.n`. Every role that iterates it sees
+    the same tiles. With a cluster of (x, y), each step gives the cluster x × y neighbouring tiles, CTA r of it tile
+    (m + r % x, n + r // x); at the edge some lie outside the matrix, and must still take part (loads give zeros,
+    stores are clipped).
 
     Args:
         tiles: (rows, columns) of output tiles; may be traced.
         cluster: tiles of a cluster along (m, n); x · y must be the kernel's cluster size.
-        raster: "rows" walks along n first, "columns" along m first, "grouped" walks m within bands of `group` and then n, so that what
-            neighbouring CTAs read stays in L2.
+        raster: "rows" walks along n first, "columns" along m first, "grouped" walks m within bands of `group` and
+            then n, so that what neighbouring CTAs read stays in L2.
     """
 
     def __init__(
-        self, ctx: Context, tiles: tuple[object, object], *, cluster: tuple[int, int] | None = None, raster: str = "grouped", group: int = GROUP
+        self,
+        ctx: Context,
+        tiles: tuple[object, object],
+        *,
+        cluster: tuple[int, int] | None = None,
+        raster: str = "grouped",
+        group: int = GROUP,
     ) -> None:
         if raster not in RASTERS:
             raise TraceError(f"raster must be one of {', '.join(RASTERS)}, got {raster!r}", caller())

@@ -12,10 +12,11 @@ from tilepipe.lang.values import Value, binary, require_uniform, to_expr
 
 
 class PipelineState:
-    """Index, phase and steps taken in a ring of `num_stages`. Each role has its own, created on first use at the top of the role.
+    """Index, phase and steps taken in a ring of `num_stages`. Each role has its own, created on first use at the top
+    of the role.
 
-    `p2 = p` is the same state; `p.copy()` one of its own. `phase` 0 is a consumer's start; a producer starts at 1, the parity of "the phase
-    before the first", which a fresh barrier reports as complete.
+    `p2 = p` is the same state; `p.copy()` one of its own. `phase` 0 is a consumer's start; a producer starts at 1,
+    the parity of "the phase before the first", which a fresh barrier reports as complete.
     """
 
     def __init__(self, ctx: Context | Tracer, num_stages: int, phase: int = 0, name: str = "state") -> None:
@@ -41,7 +42,9 @@ class PipelineState:
         return cursor
 
     def read(self) -> tuple[Value, Value]:
-        """(stage, phase) as they are now. The phase keeps its full number for the simulator; `phase()` gives the parity."""
+        """(stage, phase) as they are now. The phase keeps its full number for the simulator; `phase()` gives the
+        parity.
+        """
         t = self._tracer
         cursor = self._cursor()
         stage = t.local("stage", dtypes.int32, nonneg=True)
@@ -78,7 +81,8 @@ class PipelineState:
         scope = self._tracer.scope
         if scope.inside("elect") is not None or _splits_a_warp(scope.active):
             raise TraceError(
-                f"'{self._name}' is stepped under a lane condition: the other lanes of the warp would stay behind. Step outside it.", caller()
+                f"'{self._name}' is stepped under a lane condition: the other lanes of the warp would stay behind. Step outside it.",
+                caller(),
             )
         self._tracer.emit(ops.CursorStep(caller(), self._cursor(), steps))
 

@@ -2,15 +2,14 @@
 
     |got - want| <= c · eps · sqrt(K) · (|A| |B|)   +   eps_out · |want|
 
-elementwise: rounding of K products accumulated in float32 grows like sqrt(K) times the unit roundoff, scaled by the magnitudes that were summed;
-the second term is the rounding of the result to its own dtype.
+elementwise: rounding of K products accumulated in float32 grows like sqrt(K) times the unit roundoff, scaled by the
+magnitudes that were summed; the second term is the rounding of the result to its own dtype.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -18,7 +17,8 @@ from tilepipe.errors import BindError
 
 Array = npt.NDArray[np.generic]
 
-# c of the bound, by accumulation. float32 accumulation of exact products stays below 1 on random data; 4 leaves room for other orders of summation.
+# c of the bound, by accumulation. float32 accumulation of exact products stays below 1 on random data; 4 leaves room for
+# other orders of summation.
 ACCUMULATION = {"float32": (4.0, float(np.finfo(np.float32).eps))}
 # Unit roundoff of the output dtype.
 OUTPUT_EPS = {
@@ -30,7 +30,9 @@ OUTPUT_EPS = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """`ok`: every element within the bound. `rel_error`: ‖got - want‖ / ‖want‖ (Frobenius). `worst`: largest error over its bound, and where."""
+    """`ok`: every element within the bound. `rel_error`: ‖got - want‖ / ‖want‖ (Frobenius). `worst`: largest error
+    over its bound, and where.
+    """
 
     ok: bool
     rel_error: float
