@@ -39,8 +39,9 @@ def evaluated(body: Callable[[tp.Context], Any], dtype: Any = np.int32) -> Any:
     out = np.zeros(1, dtype)
 
     def store(ctx: tp.Context, out: Any) -> None:
+        result = body(ctx)
         with ctx.elect_one():
-            ctx.store(out[0], body(ctx))
+            ctx.store(out[0], result)
 
     in_role(store, out).run()
     return out[0].item()
