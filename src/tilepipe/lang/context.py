@@ -10,7 +10,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, memory, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARPGROUP, Role
-from tilepipe.lang import async_ops, control
+from tilepipe.lang import async_ops, control, variables
 from tilepipe.lang import memory as mem
 from tilepipe.lang import values as val
 from tilepipe.lang.fragments import Fragment, FragmentValue
@@ -142,10 +142,10 @@ class Context:
         """CTAs of a cluster (static)."""
         return self.tracer.kernel.cluster_size
 
-    def var(self, init: object, dtype: object = None) -> control.Var:
+    def var(self, init: object, dtype: object = None) -> variables.Var:
         """A scalar that changes in place, in the current role."""
         name = self._variable_name()
-        return control.Var(self.tracer, init, dtype, name)
+        return variables.Var(self.tracer, init, dtype, name)
 
     def _variable_name(self) -> str:
         """The name on the left of `x = ctx.var(...)`, when the line is that plain."""

@@ -11,14 +11,13 @@ import numpy as np
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, ops
-from tilepipe.ir.exprs import Const, Expr, Vary
+from tilepipe.ir.exprs import Const, Expr
 from tilepipe.ir.location import caller, is_library_file
-from tilepipe.ir.memory import Variable
 from tilepipe.lang import handles, rebinding
 from tilepipe.lang.arrivals import thread_env
 from tilepipe.lang.evaluate import evaluate
 from tilepipe.lang.tracer import Mask, Scope, Tracer, rebound_message
-from tilepipe.lang.values import Value, binary, require_uniform, to_expr
+from tilepipe.lang.values import Value, require_uniform, to_expr
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -232,89 +231,3 @@ def per_warp(tracer: Tracer) -> Iterator[Value]:
         yield tracer.value(index)
     tracer.emit(op)
     handles.merge_signals(tracer, inner)
-
-
-class Var:
-    """A scalar of the kernel that changes in place: `v.set(x)`, `v[...] = x`, `v += x`. Reading `v.get()` or using it
-    in arithmetic takes its value at that moment.
-    """
-
-    def __init__(self, tracer: Tracer, init: object, dtype: object, name: str) -> None:
-        value = to_expr(tracer, init)
-        if dtype is not None:
-            value = to_expr(tracer, tracer.value(value).to(dtype))
-        self._tracer = tracer
-        self._home = tracer.scope
-        tracer.role  # noqa: B018  # a variable belongs to a role
-        self._var = Variable(tracer.name(name), value.dtype, value.vary)
-        tracer.emit(ops.Define(caller(), self._var, value))
-
-    def get(self) -> Value:
-        """The present value."""
-        self._tracer.check_alive(self._home, "variable", self)
-        local = self._tracer.local(self._var.name + "_now", self._var.dtype, self._var.vary)
-        self._tracer.emit(ops.Read(caller(), local, self._var))
-        return self._tracer.value(local)
-
-    _now = get  # what `to_expr` takes a variable for
-
-    def set(self, value: object) -> None:
-        """Replaces the value."""
-        self._tracer.check_alive(self._home, "variable", self)
-        x = to_expr(self._tracer, self._tracer.value(to_expr(self._tracer, value)).to(self._var.dtype))
-        if x.vary > self._var.vary:
-            by = "lane" if x.vary is Vary.LANE else "warp"
-            raise TraceError(
-                f"variable '{self._var.name}' was created with a value that every thread shares, and is set to one that varies by {by};"
-                f" create it from a value that varies by {by} as well (`ctx.var(ctx.lane * 0)`)",
-                caller(),
-            )
-        self._tracer.emit(ops.Assign(caller(), self._var, x))
-
-    def __setitem__(self, key: object, value: object) -> None:
-        if key is not Ellipsis:
-            raise TraceError("a variable is assigned as `v[...] = x` or `v.set(x)`", caller())
-        self.set(value)
-
-    def __getitem__(self, key: object) -> Value:
-        if key is not Ellipsis:
-            raise TraceError("a variable is read as `v[...]` or `v.get()`", caller())
-        return self.get()
-
-    def __bool__(self) -> bool:
-        return bool(self.get())
-
-    def __iadd__(self, other: object) -> Var:
-        self.set(self.get() + other)
-        return self
-
-    def __isub__(self, other: object) -> Var:
-        self.set(self.get() - other)
-        return self
-
-    def __imul__(self, other: object) -> Var:
-        self.set(self.get() * other)
-        return self
-
-    def __repr__(self) -> str:
-        return f"<variable {self._var.name}: {self._var.dtype}>"
-
-
-def _forward(op: str, swap: bool) -> Callable[[Var, object], Value]:
-    def method(self: Var, other: object) -> Value:
-        other = other.get() if isinstance(other, Var) else other
-        now = self.get()
-        return binary(self._tracer, op, other, now) if swap else binary(self._tracer, op, now, other)
-
-    return method
-
-
-for _op, _names in {
-    "add": ("__add__", "__radd__"), "sub": ("__sub__", "__rsub__"), "mul": ("__mul__", "__rmul__"),
-    "div": ("__truediv__", "__rtruediv__"), "floordiv": ("__floordiv__", "__rfloordiv__"), "mod": ("__mod__", "__rmod__"),
-    "and": ("__and__", "__rand__"), "or": ("__or__", "__ror__"), "xor": ("__xor__", "__rxor__"),
-    "shl": ("__lshift__", "__rlshift__"), "shr": ("__rshift__", "__rrshift__"),
-    "eq": ("__eq__",), "ne": ("__ne__",), "lt": ("__lt__",), "le": ("__le__",), "gt": ("__gt__",), "ge": ("__ge__",),
-}.items():  # fmt: skip
-    for _position, _name in enumerate(_names):
-        setattr(Var, _name, _forward(_op, swap=_position == 1))

@@ -9,6 +9,7 @@ from tilepipe.ir import dtypes, memory, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Cast, Expr, FragmentRead
 from tilepipe.ir.location import caller
+from tilepipe.lang.operators import Arithmetic
 from tilepipe.lang.tracer import Scope, Tracer
 from tilepipe.lang.values import Value, binary, to_expr, unary
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from tilepipe.lang.memory import SmemTile
 
 
-class FragmentValue:
+class FragmentValue(Arithmetic["FragmentValue"]):
     """A fragment-shaped expression: what arithmetic on fragments gives. Used at once, by a fragment's `set`, a store
     or a reduction.
     """
@@ -81,32 +82,8 @@ class FragmentValue:
         result = binary(self._tracer, op, b, a) if swap else binary(self._tracer, op, a, b)
         return self._new(result._expr, other)
 
-    def __add__(self, o: object) -> FragmentValue:
-        return self._binary("add", o)
-
-    def __radd__(self, o: object) -> FragmentValue:
-        return self._binary("add", o, True)
-
-    def __sub__(self, o: object) -> FragmentValue:
-        return self._binary("sub", o)
-
-    def __rsub__(self, o: object) -> FragmentValue:
-        return self._binary("sub", o, True)
-
-    def __mul__(self, o: object) -> FragmentValue:
-        return self._binary("mul", o)
-
-    def __rmul__(self, o: object) -> FragmentValue:
-        return self._binary("mul", o, True)
-
-    def __truediv__(self, o: object) -> FragmentValue:
-        return self._binary("div", o)
-
-    def __rtruediv__(self, o: object) -> FragmentValue:
-        return self._binary("div", o, True)
-
-    def __neg__(self) -> FragmentValue:
-        return self.apply("neg")
+    def _unary(self, op: str) -> FragmentValue:
+        return self.apply(op)
 
     def maximum(self, other: object) -> FragmentValue:
         """Elementwise maximum."""

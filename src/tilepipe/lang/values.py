@@ -12,6 +12,7 @@ from tilepipe.ir import dtypes, exprs
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Binary, Cast, Const, Expr, Select, Unary, Vary
 from tilepipe.ir.location import caller
+from tilepipe.lang.operators import ScalarOperators
 
 if TYPE_CHECKING:
     from tilepipe.lang.tracer import Scope, Tracer
@@ -29,7 +30,7 @@ _FOLD: dict[str, Callable[[int, int], int]] = {
 _NONNEG_IF_BOTH = {"add", "mul", "floordiv", "mod", "min", "max", "and", "or", "xor", "shl", "shr", "div"}
 
 
-class Value:
+class Value(ScalarOperators["Value"]):
     """A traced scalar, known when the kernel runs. Immutable; belongs to the block it was made in.
 
     Arithmetic, comparison and bitwise operators build expressions. Anything that needs the number now (`if`, `and`,
@@ -37,7 +38,6 @@ class Value:
     """
 
     __slots__ = ("_expr", "_scope", "_tracer")
-    __hash__ = None  # type: ignore[assignment]  # == builds an expression
 
     def __init__(self, tracer: Tracer, expr: Expr, scope: Scope | None = None) -> None:
         self._tracer = tracer
@@ -92,100 +92,11 @@ class Value:
     def __iter__(self) -> NoReturn:
         self._unknown("iteration")
 
-    # -- operators ----------------------------------------------------------------------------------------------------
-
     def _binary(self, op: str, other: object, swap: bool = False) -> Value:
         return binary(self._tracer, op, other, self) if swap else binary(self._tracer, op, self, other)
 
-    def __add__(self, o: object) -> Value:
-        return self._binary("add", o)
-
-    def __radd__(self, o: object) -> Value:
-        return self._binary("add", o, True)
-
-    def __sub__(self, o: object) -> Value:
-        return self._binary("sub", o)
-
-    def __rsub__(self, o: object) -> Value:
-        return self._binary("sub", o, True)
-
-    def __mul__(self, o: object) -> Value:
-        return self._binary("mul", o)
-
-    def __rmul__(self, o: object) -> Value:
-        return self._binary("mul", o, True)
-
-    def __truediv__(self, o: object) -> Value:
-        return self._binary("div", o)
-
-    def __rtruediv__(self, o: object) -> Value:
-        return self._binary("div", o, True)
-
-    def __floordiv__(self, o: object) -> Value:
-        return self._binary("floordiv", o)
-
-    def __rfloordiv__(self, o: object) -> Value:
-        return self._binary("floordiv", o, True)
-
-    def __mod__(self, o: object) -> Value:
-        return self._binary("mod", o)
-
-    def __rmod__(self, o: object) -> Value:
-        return self._binary("mod", o, True)
-
-    def __and__(self, o: object) -> Value:
-        return self._binary("and", o)
-
-    def __rand__(self, o: object) -> Value:
-        return self._binary("and", o, True)
-
-    def __or__(self, o: object) -> Value:
-        return self._binary("or", o)
-
-    def __ror__(self, o: object) -> Value:
-        return self._binary("or", o, True)
-
-    def __xor__(self, o: object) -> Value:
-        return self._binary("xor", o)
-
-    def __rxor__(self, o: object) -> Value:
-        return self._binary("xor", o, True)
-
-    def __lshift__(self, o: object) -> Value:
-        return self._binary("shl", o)
-
-    def __rlshift__(self, o: object) -> Value:
-        return self._binary("shl", o, True)
-
-    def __rshift__(self, o: object) -> Value:
-        return self._binary("shr", o)
-
-    def __rrshift__(self, o: object) -> Value:
-        return self._binary("shr", o, True)
-
-    def __eq__(self, o: object) -> Value:  # type: ignore[override]
-        return self._binary("eq", o)
-
-    def __ne__(self, o: object) -> Value:  # type: ignore[override]
-        return self._binary("ne", o)
-
-    def __lt__(self, o: object) -> Value:
-        return self._binary("lt", o)
-
-    def __le__(self, o: object) -> Value:
-        return self._binary("le", o)
-
-    def __gt__(self, o: object) -> Value:
-        return self._binary("gt", o)
-
-    def __ge__(self, o: object) -> Value:
-        return self._binary("ge", o)
-
-    def __neg__(self) -> Value:
-        return unary(self._tracer, "neg", self)
-
-    def __invert__(self) -> Value:
-        return unary(self._tracer, "not", self)
+    def _unary(self, op: str) -> Value:
+        return unary(self._tracer, op, self)
 
 
 def to_expr(tracer: Tracer, x: object) -> Expr:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar, cast, overload
+
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, memory, ops
 from tilepipe.ir.dtypes import DType
@@ -35,9 +37,7 @@ class SharedMemBarrier:
     @staticmethod
     def allocate(ctx: Context, count: int = 1, name: str = "barrier") -> SharedMemBarrier:
         """Allocates and initialises one barrier in set-up code; `count`: arrivals of a phase."""
-        barrier = SMemArray.stack_allocation(ctx, SharedMemBarrier, 1, name=name)[0]
-        if not isinstance(barrier, SharedMemBarrier):
-            raise TypeError("stack_allocation of barriers gives barriers")
+        barrier = SMemArray(ctx, SharedMemBarrier, 1, name=name)[0]
         barrier.init(count)
         return barrier
 
@@ -186,12 +186,21 @@ def emit_once(tracer: Tracer, op: ops.Op) -> None:
         tracer.emit(op)
 
 
-class SMemArray:
+E = TypeVar("E", SharedMemBarrier, ElementRef)
+
+
+class SMemArray(Generic[E]):
     """`size` elements of one type in shared memory; `array[i]` is a pointer to element i.
 
     `len(array)` counts elements and `storage_size` bytes (the page's original counted bytes in both). For
     `SharedMemBarrier` the elements are barriers; for a dtype, scalars for `ctx.load` and `ctx.store`.
     """
+
+    @overload
+    def __init__(self: SMemArray[SharedMemBarrier], ctx: Context, type: type[SharedMemBarrier], size: int, name: str = "array") -> None: ...
+
+    @overload
+    def __init__(self: SMemArray[ElementRef], ctx: Context, type: DType | str, size: int, name: str = "array") -> None: ...
 
     def __init__(self, ctx: Context, type: type[SharedMemBarrier] | DType | str, size: int, name: str = "array") -> None:
         if not isinstance(size, int) or size < 1:
@@ -208,8 +217,18 @@ class SMemArray:
         else:
             self._scalars = ctx.smem((1, size), type, swizzle=0, name=name)
 
+    @overload
     @staticmethod
-    def stack_allocation(ctx: Context, type: type[SharedMemBarrier] | DType | str, size: int, name: str = "array") -> SMemArray:
+    def stack_allocation(ctx: Context, type: type[SharedMemBarrier], size: int, name: str = "array") -> SMemArray[SharedMemBarrier]: ...
+
+    @overload
+    @staticmethod
+    def stack_allocation(ctx: Context, type: DType | str, size: int, name: str = "array") -> SMemArray[ElementRef]: ...
+
+    @staticmethod
+    def stack_allocation(
+        ctx: Context, type: type[SharedMemBarrier] | DType | str, size: int, name: str = "array"
+    ) -> SMemArray[SharedMemBarrier] | SMemArray[ElementRef]:
         """Allocates the array."""
         return SMemArray(ctx, type, size, name)
 
@@ -239,9 +258,11 @@ class SMemArray:
     def __len__(self) -> int:
         return self.size
 
-    def __getitem__(self, index: object) -> SharedMemBarrier | ElementRef:
-        if self._scalars is not None:
-            return self._scalars[0][0, index]
+    def __getitem__(self, index: object) -> E:
+        element = self._scalars[0][0, index] if self._scalars is not None else self._barrier(index)
+        return cast(E, element)
+
+    def _barrier(self, index: object) -> SharedMemBarrier:
         i = require_uniform(to_expr(self._tracer, index), "the index of a barrier", exprs.Vary.WARP)
         if isinstance(i, exprs.Const):
             if not 0 <= i.value < self.size:

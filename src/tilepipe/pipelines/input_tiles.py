@@ -35,7 +35,13 @@ class InputTilePipeline:
     BarrierArray = SMemArray
 
     def __init__(
-        self, barriers: SMemArray, payload: TilePayload, num_group_stages: int | None = None, k_group_size: int = 1, *, name: str = "inputs"
+        self,
+        barriers: SMemArray[SharedMemBarrier],
+        payload: TilePayload,
+        num_group_stages: int | None = None,
+        k_group_size: int = 1,
+        *,
+        name: str = "inputs",
     ) -> None:
         """Over 2 * num_group_stages barriers, which `init_barriers` initialises, and an allocated payload."""
         if not isinstance(k_group_size, int) or k_group_size < 1:
@@ -63,7 +69,9 @@ class InputTilePipeline:
         return pipe
 
     @staticmethod
-    def init_barriers(storage_ptr: SMemArray, producer_arv_count: int, consumer_arv_count: int, *, name: str = "inputs") -> None:
+    def init_barriers(
+        storage_ptr: SMemArray[SharedMemBarrier], producer_arv_count: int, consumer_arv_count: int, *, name: str = "inputs"
+    ) -> None:
         """Initialises the barriers of `storage_ptr`: the first half, full, with the producer's count; the second,
         empty, with the consumer's.
         """

@@ -12,8 +12,8 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import exprs, ops
 from tilepipe.ir.location import caller
 from tilepipe.lang import async_ops
-from tilepipe.lang.control import Var
 from tilepipe.lang.values import Value, binary, to_expr
+from tilepipe.lang.variables import Var
 from tilepipe.pipelines.producer_consumer import ProducerConsumerPipeline
 
 

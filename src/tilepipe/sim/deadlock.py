@@ -226,6 +226,9 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
             early = sum(u.site.nbytes for u in bar.copies)
             if early and bar.tx < 0:
                 return f"copies of {early:,} bytes signal {bar.where}, but nobody calls expect_bytes on it (an arrival and the bytes)."
+    for agent in stuck:
+        bar, _ = waited_for(m, agent)
+        if isinstance(bar, Mbarrier) and bar.pending:
             sources = _sources(m, bar)
             who = _candidates(m, agent)
             if not sources:
@@ -240,4 +243,6 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
                     f"{bar.where} got {bar.count - bar.pending} of {bar.count} arrivals: its count is too high, or"
                     " one side does not arrive."
                 )
+    if not _cycle(m, stuck):
+        return "the threads that are missing above: not all that must meet here come here."
     return "the cycle above: each of its members waits before it has done what the one before it waits for."

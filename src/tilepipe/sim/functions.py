@@ -11,7 +11,7 @@ from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import Fragment, Tile
 from tilepipe.ir.program import Role, walk
 from tilepipe.sim import support
-from tilepipe.sim.expressions import Expressions
+from tilepipe.sim.expressions import LIMITS, Expressions
 from tilepipe.sim.names import Names
 from tilepipe.sim.operands import Operands, Tables
 from tilepipe.sim.ordering import WARP_MASK
@@ -324,7 +324,13 @@ class Function(Operands):
                 self.request(op, kind, *where, result=self.x.bind(result, array))
             case ops.Store(dst=element, value=value):
                 kind = "store" if isinstance(element.base, Tile) else "store_global"
-                self.request(op, kind, self.x(value)[0], *self.element(element, op)[0])
+                text, array = self.x(value)
+                if value.dtype.name in LIMITS and self.x.grows(value):
+                    name = self.names.fresh("stored")
+                    self.emit(f"{name} = {text}", op)
+                    self.checked(name, value, array, op)
+                    text = name
+                self.request(op, kind, text, *self.element(element, op)[0])
             case ops.TmaLoad(coords=coords, dst=tile, bar=ref, multicast=multicast):
                 if tile.cta is not None or ref.cta is not None:
                     raise SimFault("a TMA load into a peer's shared memory: on sm_90 only multicast= reaches other CTAs", op.loc)

@@ -53,9 +53,10 @@ def place(old: Array, new: Any, mask: int, base: int) -> Array:
 
 
 def check_range(site: Site, value: int, low: int, high: int) -> None:
-    """Raises SimFault: integer overflow."""
+    """Raises SimFault: an integer is outside its dtype."""
+    dtype = f"{'int' if low < 0 else 'uint'}{(high - low).bit_length()}"
     raise SimFault(
-        f"{site.what}: integer overflow: {value} is outside {low} .. {high}. On the GPU it would wrap round; use a wider dtype.",
+        f"{site.what}: {dtype} overflow: {value} is outside {low} .. {high}. On the GPU it would wrap round; use a wider dtype.",
         site.loc,
     )
 

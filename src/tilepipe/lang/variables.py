@@ -1,0 +1,114 @@
+"""`ctx.var`: scalars that change in place."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import ops
+from tilepipe.ir.exprs import Vary
+from tilepipe.ir.location import caller
+from tilepipe.ir.memory import Variable
+from tilepipe.lang.operators import ScalarOperators
+from tilepipe.lang.tracer import Tracer
+from tilepipe.lang.values import Value, binary, to_expr, unary
+
+
+class Var(ScalarOperators[Value]):
+    """A scalar of the kernel that changes in place: `v.set(x)`, `v[...] = x`, `v += x`. Reading `v.get()` or using it
+    in arithmetic takes its value at that moment.
+    """
+
+    def __init__(self, tracer: Tracer, init: object, dtype: object, name: str) -> None:
+        value = to_expr(tracer, init)
+        if dtype is not None:
+            value = to_expr(tracer, tracer.value(value).to(dtype))
+        self._tracer = tracer
+        self._home = tracer.scope
+        tracer.role  # noqa: B018  # a variable belongs to a role
+        self._var = Variable(tracer.name(name), value.dtype, value.vary)
+        tracer.emit(ops.Define(caller(), self._var, value))
+
+    def get(self) -> Value:
+        """The present value."""
+        self._tracer.check_alive(self._home, "variable", self)
+        local = self._tracer.local(self._var.name + "_now", self._var.dtype, self._var.vary)
+        self._tracer.emit(ops.Read(caller(), local, self._var))
+        return self._tracer.value(local)
+
+    _now = get  # what `to_expr` takes a variable for
+
+    def set(self, value: object) -> None:
+        """Replaces the value."""
+        self._tracer.check_alive(self._home, "variable", self)
+        x = to_expr(self._tracer, self._tracer.value(to_expr(self._tracer, value)).to(self._var.dtype))
+        if x.vary > self._var.vary:
+            by = "lane" if x.vary is Vary.LANE else "warp"
+            raise TraceError(
+                f"variable '{self._var.name}' was created with a value that every thread shares, and is set to one that varies by {by};"
+                f" create it from a value that varies by {by} as well (`ctx.var(ctx.lane * 0)`)",
+                caller(),
+            )
+        self._tracer.emit(ops.Assign(caller(), self._var, x))
+
+    def __setitem__(self, key: object, value: object) -> None:
+        if key is not Ellipsis:
+            raise TraceError("a variable is assigned as `v[...] = x` or `v.set(x)`", caller())
+        self.set(value)
+
+    def __getitem__(self, key: object) -> Value:
+        if key is not Ellipsis:
+            raise TraceError("a variable is read as `v[...]` or `v.get()`", caller())
+        return self.get()
+
+    def __bool__(self) -> bool:
+        return bool(self.get())
+
+    def _binary(self, op: str, other: object, swap: bool = False) -> Value:
+        now = self.get()
+        return binary(self._tracer, op, other, now) if swap else binary(self._tracer, op, now, other)
+
+    def _unary(self, op: str) -> Value:
+        return unary(self._tracer, op, self.get())
+
+    def _update(self, op: str, other: object) -> Self:
+        self.set(self._binary(op, other))
+        return self
+
+    # In place: the name stays bound to the variable, where `v + x` gives a value.
+
+    def __iadd__(self, other: object) -> Self:  # type: ignore[override]
+        return self._update("add", other)
+
+    def __isub__(self, other: object) -> Self:  # type: ignore[override]
+        return self._update("sub", other)
+
+    def __imul__(self, other: object) -> Self:  # type: ignore[override]
+        return self._update("mul", other)
+
+    def __itruediv__(self, other: object) -> Self:  # type: ignore[override]
+        return self._update("div", other)
+
+    def __ifloordiv__(self, other: object) -> Self:  # type: ignore[override]
+        return self._update("floordiv", other)
+
+    def __imod__(self, other: object) -> Self:  # type: ignore[override]
+        return self._update("mod", other)
+
+    def __iand__(self, other: object) -> Self:  # type: ignore[override]
+        return self._update("and", other)
+
+    def __ior__(self, other: object) -> Self:  # type: ignore[override]
+        return self._update("or", other)
+
+    def __ixor__(self, other: object) -> Self:  # type: ignore[override]
+        return self._update("xor", other)
+
+    def __ilshift__(self, other: object) -> Self:  # type: ignore[override]
+        return self._update("shl", other)
+
+    def __irshift__(self, other: object) -> Self:  # type: ignore[override]
+        return self._update("shr", other)
+
+    def __repr__(self) -> str:
+        return f"<variable {self._var.name}: {self._var.dtype}>"
