@@ -62,6 +62,8 @@ class InputTilePipeline:
         """
         if not isinstance(num_group_stages, int) or num_group_stages < 1:
             raise TraceError(f"num_group_stages is at least 1, got {num_group_stages!r}", caller())
+        if not isinstance(k_group_size, int) or k_group_size < 1:
+            raise TraceError(f"k_group_size is at least 1, got {k_group_size!r}", caller())
         barriers = SMemArray(ctx, SharedMemBarrier, 2 * num_group_stages, name)
         allocated = payload.allocate(ctx, num_group_stages * k_group_size, name)
         pipe = cls(barriers, allocated, num_group_stages, k_group_size, name=name)
