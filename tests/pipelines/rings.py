@@ -97,7 +97,6 @@ def load_all(ctx: tp.Context, inputs: Any, a: Any, b: Any, n: Any) -> None:
             with producer.acquire() as stage, ctx.elect_one():
                 stage.expect_bytes(inputs.stage_bytes)
                 load_stage(ctx, inputs, stage, a, b, k)
-        producer.drain()
 
 
 def load_stage(ctx: tp.Context, inputs: Any, stage: Any, a: Any, b: Any, k: Any) -> None:
@@ -142,6 +141,8 @@ def product(
         def load() -> None:
             for _ in ctx.range(rounds):
                 producer(ctx, inputs, a, b, n)
+            if producer is load_all:
+                inputs.drain_producer()
 
         @ctx.role("mma", warpgroups=warpgroups)
         def mma() -> None:
