@@ -182,7 +182,8 @@ class ProducerConsumerPipeline:
         cond = to_expr(t, unary(t, "not", ready))
         if cond.dtype is not dtypes.boolean:
             raise TraceError("already_ready is the result of a try_wait or try_acquire", caller())
-        with t.open("branch", block, active=None):
+        with t.open("branch", block, active=t.scope.active) as scope:
+            scope.on_data = True
             yield
         t.emit(ops.If(caller(), cond, block, ops.Block()))
 
