@@ -175,7 +175,8 @@ def test_j3_generic_write_then_tma_store_by_one_role(fence: bool) -> None:
     c = zeros(8, 16)
     program = one_role_stores.bind(tp.tensor_map(c, box=(8, 16)), fence=fence)
     if not fence:
-        faults(program, tp.RaceError, "between proxies on tile", "role 'store'", "fence_proxy_async", where("write alone"), where("store alone"))
+        words = ("between proxies on tile", "role 'store'", "fence_proxy_async", where("write alone"), where("store alone"))
+        faults(program, tp.RaceError, *words)
         return
     for _ in clean(program):
         np.testing.assert_array_equal(c, np.arange(128).reshape(8, 16))

@@ -282,8 +282,9 @@ def crossing(ctx: tp.Context, c: Any, *, fence: str) -> None:
 
 @pytest.mark.parametrize("fence", ["none", "after arrive"])
 def test_g24_no_proxy_fence_on_the_path(fence: str) -> None:
-    words = ("race between proxies on tile", "role 'writer'", "role 'store'", "fence_proxy_async", where("generic write"), where("async read"))
-    faults(crossing.bind(tp.tensor_map(zeros(8, 16), box=(8, 16)), fence=fence), tp.RaceError, *words)
+    words = ("race between proxies on tile", "role 'writer'", "role 'store'", "fence_proxy_async")
+    program = crossing.bind(tp.tensor_map(zeros(8, 16), box=(8, 16)), fence=fence)
+    faults(program, tp.RaceError, *words, where("generic write"), where("async read"))
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -340,7 +341,9 @@ def test_g28_overlapping_views_without_a_barrier(second: tuple[int, int, int, in
     faults(views.bind(second=second, barrier=False), tp.RaceError, *words)
 
 
-@pytest.mark.parametrize(("second", "barrier"), [((4, 0, 4, 16), False), ((0, 16, 4, 8), False), ((3, 0, 4, 16), True), ((0, 0, 16, 32), True)])
+@pytest.mark.parametrize(
+    ("second", "barrier"), [((4, 0, 4, 16), False), ((0, 16, 4, 8), False), ((3, 0, 4, 16), True), ((0, 0, 16, 32), True)]
+)
 def test_g28_disjoint_views_or_a_barrier(second: tuple[int, int, int, int], barrier: bool) -> None:
     for run in clean(views.bind(second=second, barrier=barrier)):
         assert run.completions == {"done": [[1]]}
