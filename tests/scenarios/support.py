@@ -32,19 +32,6 @@ def faults(program: tp.Program, kind: type[tp.TilepipeError], *words: str, seeds
         _contains(str(caught.value), words, f"seed {seed}")
 
 
-def faults_somewhere(program: tp.Program, kind: type[tp.TilepipeError], *words: str, seeds: Iterable[int] = range(16)) -> None:
-    """At least one of the seeds ends in such a fault (the others may hit the bug at another moment, or not at all)."""
-    seen = []
-    for seed in seeds:
-        try:
-            program.run(seed=seed)
-        except tp.SimFault as fault:
-            if isinstance(fault, kind) and all(word in str(fault) for word in words):
-                return
-            seen.append(f"seed {seed}: {type(fault).__name__}: {fault}")
-    pytest.fail(f"no seed gives a {kind.__name__} with {words}; seen:\n" + "\n".join(seen))
-
-
 def refuses(build: Callable[[], object], kind: type[tp.TilepipeError], *words: str) -> None:
     """Binding (tracing) is refused with a message that contains all the words."""
     with pytest.raises(kind) as caught:

@@ -136,7 +136,7 @@ def kept_round_the_loop(ctx: tp.Context, ring: tp.ProducerConsumerPipeline) -> N
     ids=lambda x: x.__name__ if callable(x) else "",
 )
 def test_handles(body: Callable[[tp.Context, tp.ProducerConsumerPipeline], None], words: tuple[str, ...], marks: tuple[str, ...]) -> None:
-    refuses(lambda: ring_of(body, consume(1)), tp.HandleError, *words, *(where(m).removeprefix("test_program_shape.py") for m in marks))
+    refuses(lambda: ring_of(body, consume(1)), tp.HandleError, *words, *map(where, marks))
 
 
 def test_one_stage_is_acquired_twice() -> None:

@@ -85,7 +85,7 @@ def test_a_receiver_of_a_multicast_has_not_armed_its_barrier() -> None:
 
 
 def test_a_multicast_mask_that_names_a_cta_outside_the_cluster() -> None:
-    words = ("mask 0b101", "outside the cluster of 2", "bits 0..1", where("pair commit").removeprefix("test_recurring_bugs_in_clusters.py"))
+    words = ("mask 0b101", "outside the cluster of 2", "bits 0..1", where("pair commit"))
     refuses(lambda: bind_pair(mask=5), tp.TraceError, *words)
 
 
