@@ -1,5 +1,7 @@
 """Binding: arguments, grids, clusters; each mistake one sentence."""
 
+# ruff: noqa: E501  (tables of one-line kernels)
+
 from __future__ import annotations
 
 from typing import Any

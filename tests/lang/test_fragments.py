@@ -78,7 +78,14 @@ def test_columns_are_set_apart() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    ["f.fill(0)", "f += 1", "f[...] = 3", "f.set(f * 2)", "f.load(tile[0])", "ctx.mma(f, a[0], b[0])\nctx.wgmma_commit()\nctx.wgmma_wait(0)"],
+    [
+        "f.fill(0)",
+        "f += 1",
+        "f[...] = 3",
+        "f.set(f * 2)",
+        "f.load(tile[0])",
+        "ctx.mma(f, a[0], b[0])\nctx.wgmma_commit()\nctx.wgmma_wait(0)",
+    ],
 )
 def test_a_stale_expression_is_refused(change: str) -> None:
     before = """

@@ -1,7 +1,10 @@
 """The chip's limits: the message has the arithmetic."""
 
+# ruff: noqa: E501  (tables of one-line kernels)
+
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -77,7 +80,7 @@ def test_memory_is_aligned_for_its_swizzle() -> None:
     kernel = bound(f"{text}\n{roles(a='warps=1')}")
     assert all(b.offset % (8 * b.swizzle or 128) == 0 for b in kernel.buffers)
     spans = sorted((b.offset, b.offset + b.nbytes) for b in kernel.buffers)
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
 @pytest.mark.parametrize(

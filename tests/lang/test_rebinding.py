@@ -1,5 +1,7 @@
 """Python state that a traced loop would carry from one iteration to the next: found wherever it is kept; and no alarm where nothing is carried."""
 
+# ruff: noqa: E501  (tables of one-line kernels)
+
 from __future__ import annotations
 
 import pytest
@@ -180,7 +182,11 @@ def test_names_of_stages_are_reused() -> None:
 
 def test_the_discarded_second_pass_leaves_no_trace() -> None:
     """A body that is traced twice gives the text of one that is traced once."""
-    once = role_from_text("for i in ctx.range(4):\n    x = i + 1\n    ctx.print('{}', ctx.let(x * 2))\nctx.print('{}', ctx.let(ctx.block_id + 1))")
-    twice = role_from_text("x = 0\nfor i in ctx.range(4):\n    x = i + 1\n    ctx.print('{}', ctx.let(x * 2))\nctx.print('{}', ctx.let(ctx.block_id + 1))")
+    once = role_from_text(
+        "for i in ctx.range(4):\n    x = i + 1\n    ctx.print('{}', ctx.let(x * 2))\nctx.print('{}', ctx.let(ctx.block_id + 1))"
+    )
+    twice = role_from_text(
+        "x = 0\nfor i in ctx.range(4):\n    x = i + 1\n    ctx.print('{}', ctx.let(x * 2))\nctx.print('{}', ctx.let(ctx.block_id + 1))"
+    )
     strip = [[line.split("#")[0].strip() for line in str(p).splitlines()] for p in (once, twice)]
     assert strip[0] == strip[1]

@@ -50,7 +50,7 @@ def test_without_a_box_there_are_no_rules_of_tma() -> None:
     assert (m.box, m.swizzle, m.rank) == (None, 0, 2)
 
 
-RULES = {
+RULES: dict[str, tuple[Any, Any, tuple[str, ...]]] = {
     "rank 0": (np.float32(1).reshape(()), (), ("1..5 dimensions", "has 0")),
     "rank 6": (zeros(1, 1, 1, 1, 1, 8), (1, 1, 1, 1, 1, 8), ("1..5 dimensions", "has 6")),
     "box rank": (zeros(64, 64), (64,), ("box (64,)", "1 dimensions", "2")),

@@ -1,5 +1,7 @@
 """One execution stands for all: what runs how often, what is the same twice, and where errors point."""
 
+# ruff: noqa: E501  (tables of one-line kernels)
+
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
@@ -22,11 +24,11 @@ def gemm_program(m: int = 256, n: int = 256, k: int = 256, **settings: Any) -> t
 
 @pytest.mark.parametrize("trips", [0, 1, 5])
 def test_a_body_is_executed_once(trips: int) -> None:
-    bodies = []
+    bodies: list[str] = []
 
     def body(ctx: tp.Context, out: Any) -> None:
         for i in ctx.range(trips):
-            bodies.append(id(i) * 0) if not bodies else None
+            bodies[:] = [*bodies, "once"][:2] if not bodies else bodies
             with ctx.elect_one():
                 ctx.store(out[i], i + 1)
 
@@ -39,8 +41,8 @@ def test_a_body_is_executed_once(trips: int) -> None:
 
 def test_a_python_loop_unrolls_and_a_traced_one_does_not() -> None:
     def body(ctx: tp.Context, out: Any) -> None:
-        for i in range(3):
-            ctx.print("unrolled {}", i)
+        for j in range(3):
+            ctx.print("unrolled {}", j)
         for i in ctx.range(3):
             ctx.print("traced {}", i)
 

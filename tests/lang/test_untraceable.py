@@ -1,5 +1,7 @@
 """Python that needs a number now, and ways out of a traced block: each an error that says what to write."""
 
+# ruff: noqa: E501  (tables of one-line kernels)
+
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,7 @@
 """Traced scalars: arithmetic as Python has it, int32, folding, select, variables."""
 
+# ruff: noqa: E501  (tables of one-line kernels)
+
 from __future__ import annotations
 
 import itertools
@@ -24,7 +26,13 @@ def traced(ctx: tp.Context, n: int) -> Any:
 @pytest.mark.parametrize(("a", "b"), SIGNED)
 def test_integer_arithmetic_is_pythons(a: int, b: int) -> None:
     """Floor division and modulo floor, with either operand traced."""
-    results: list[Callable[[Any, Any], Any]] = [lambda x, y: x // y, lambda x, y: x % y, lambda x, y: x - y, lambda x, y: x * y, lambda x, y: x ^ y]
+    results: list[Callable[[Any, Any], Any]] = [
+        lambda x, y: x // y,
+        lambda x, y: x % y,
+        lambda x, y: x - y,
+        lambda x, y: x * y,
+        lambda x, y: x ^ y,
+    ]
     out = np.zeros(3 * len(results), np.int32)
 
     def body(ctx: tp.Context, out: Any) -> None:
@@ -50,7 +58,9 @@ def test_integer_arithmetic_is_pythons(a: int, b: int) -> None:
 )  # fmt: skip
 def test_scalar_expressions(text: str, want: int) -> None:
     out = np.zeros(1, np.int32)
-    k = from_text(f"@ctx.role('one', warps=1)\ndef one():\n    x = ctx.block_id + 5\n    with ctx.elect_one():\n        ctx.store(out[0], {text})")
+    k = from_text(
+        f"@ctx.role('one', warps=1)\ndef one():\n    x = ctx.block_id + 5\n    with ctx.elect_one():\n        ctx.store(out[0], {text})"
+    )
     k.bind(out).run()
     assert out[0] == want
 
@@ -75,7 +85,10 @@ def test_neutral_elements_are_dropped() -> None:
 
 def test_integers_are_int32_and_literals_follow() -> None:
     found: list[Any] = []
-    role_from_text("x = ctx.block_id\nfound.extend([x, x + 1, x / 2, x + 1.5, x > 1, x.to('int64') + x, x.to('int64') + 2**40, ctx.let(True)])", found=found)
+    role_from_text(
+        "x = ctx.block_id\nfound.extend([x, x + 1, x / 2, x + 1.5, x > 1, x.to('int64') + x, x.to('int64') + 2**40, ctx.let(True)])",
+        found=found,
+    )
     assert [v.dtype for v in found] == [tp.int32, tp.int32, tp.float32, tp.float32, tp.boolean, tp.int64, tp.int64, tp.boolean]
 
 

@@ -1,5 +1,7 @@
 """Kernels for the tests of the language: from a function, or from text, as a notebook cell would give it."""
 
+# ruff: noqa: E501  (tables of one-line kernels)
+
 from __future__ import annotations
 
 import itertools

@@ -31,7 +31,14 @@ def consume(ctx: tp.Context, pipe: Any, slots: Any, out: Any, n: Any) -> None:
 
 
 def ring(
-    producer: Side = produce, consumer: Side = consume, *, n: int = 7, stages: int = 3, warps: tuple[int, int] = (1, 1), grid: int = 1, **counts: Any
+    producer: Side = produce,
+    consumer: Side = consume,
+    *,
+    n: int = 7,
+    stages: int = 3,
+    warps: tuple[int, int] = (1, 1),
+    grid: int = 1,
+    **counts: Any,
 ) -> tuple[tp.Program, Any]:
     """A program with `stages` integers between the roles "producer" and "consumer", and the array the consumer writes."""
     out = np.full(64, -1, np.int32)
@@ -65,7 +72,13 @@ def counts_of(program: tp.Program) -> dict[str, int | None]:
 def summary(program: tp.Program, role: int = 0) -> list[str]:
     """What a role does to barriers and cursors, in program order; control flow as "if", "for", "elect"."""
     verbs: dict[type[ops.Op], str] = {ops.MbarWait: "wait", ops.MbarTryWait: "try", ops.MbarArrive: "arrive", ops.MbarExpect: "expect"}
-    plain: dict[type[ops.Op], str] = {ops.If: "if", ops.For: "for", ops.Elect: "elect", ops.WgmmaWait: "wgmma_wait", ops.WgmmaCommit: "commit"}
+    plain: dict[type[ops.Op], str] = {
+        ops.If: "if",
+        ops.For: "for",
+        ops.Elect: "elect",
+        ops.WgmmaWait: "wgmma_wait",
+        ops.WgmmaCommit: "commit",
+    }
     found = []
     for op in walk(program.kernel.roles[role].body):
         if type(op) in verbs:
@@ -82,7 +95,9 @@ def one_role(text: str, *, size: str = "warps=1", p: int | None = 1, c: int | No
     import textwrap
 
     body = textwrap.indent(textwrap.dedent(text).strip(), "    ")
-    before = f"pipe = tp.ProducerConsumerPipeline.allocate(ctx, {stages}, producer_arrivals={p}, consumer_arrivals={c}, name='pipe')\n{extra}"
+    before = (
+        f"pipe = tp.ProducerConsumerPipeline.allocate(ctx, {stages}, producer_arrivals={p}, consumer_arrivals={c}, name='pipe')\n{extra}"
+    )
     return from_text(f"{before}\n@ctx.role('one', {size})\ndef one():\n{body}").bind(np.zeros(64, np.int32))
 
 
@@ -124,7 +139,15 @@ def multiply_all(lag: int = 0, commit: bool = True) -> Side:
 
 
 def product(
-    consumer: Side, producer: Side = load_all, *, n: int = 3, stages: int = 3, k_group_size: int = 1, warpgroups: int = 1, rounds: int = 1, **counts: Any
+    consumer: Side,
+    producer: Side = load_all,
+    *,
+    n: int = 3,
+    stages: int = 3,
+    k_group_size: int = 1,
+    warpgroups: int = 1,
+    rounds: int = 1,
+    **counts: Any,
 ) -> tuple[tp.Program, Any, Any]:
     """A program that accumulates rounds × n stages of A (64, k) · B (8, k)ᵀ, its output, and what it should be."""
     rng = np.random.default_rng(0)

@@ -1,5 +1,7 @@
 """SharedMemBarrier, SMemArray, tile arrays and PipelineState, member by member."""
 
+# ruff: noqa: E501  (tables of one-line kernels)
+
 from __future__ import annotations
 
 from typing import Any
@@ -30,7 +32,11 @@ def bar(text: str, count: int = 1, warps: str = "warps=1") -> tp.Program:
         ("with ctx.elect_one():\n    bar.expect_bytes(0)\nbar.wait(0)", 1, 1),
         ("with ctx.elect_one():\n    bar.expect_bytes_relaxed(0)\nbar.wait_relaxed(0)", 1, 1),
         ("with ctx.elect_one():\n    bar.expect_bytes(32)\n    bar.complete_transaction(None, 32)\nbar.wait_acquire(0)", 1, 1),
-        ("with ctx.elect_one():\n    bar.expect_bytes_only(32)\n    bar.arrive()\n    bar.complete_transaction(None, 32)\nbar.wait(0, ticks=1000)", 1, 1),
+        (
+            "with ctx.elect_one():\n    bar.expect_bytes_only(32)\n    bar.arrive()\n    bar.complete_transaction(None, 32)\nbar.wait(0, ticks=1000)",
+            1,
+            1,
+        ),
         ("with ctx.elect_one():\n    bar.expect_bytes(32)\n    bar.complete_transaction(0, 32, ctx.num_clusters == 1)\nbar.wait(0)", 1, 1),
         ("with ctx.elect_one():\n    bar.arrive_cluster(ctx.cta_rank, 3)\nbar.wait(0)", 3, 1),
         ("bar.arrive_and_expect_bytes(0, 0, ctx.lane == 7)\nbar.wait(0)", 1, 1),

@@ -1,5 +1,7 @@
 """Every member of InputTilePipeline, its views and its stages, ProducerTiles included."""
 
+# ruff: noqa: E501  (tables of one-line kernels)
+
 from __future__ import annotations
 
 from typing import Any
@@ -12,7 +14,9 @@ from tests.lang.tracing import from_text, refused
 from tests.pipelines.rings import PAYLOAD, counts_of, laps, load_stage, multiply_all, product, ring, summary
 
 
-def inputs_role(text: str, *, size: str = "warps=1", p: int | None = 1, c: int | None = 1, stages: int = 3, k_group_size: int = 1, **names: Any) -> tp.Program:
+def inputs_role(
+    text: str, *, size: str = "warps=1", p: int | None = 1, c: int | None = 1, stages: int = 3, k_group_size: int = 1, **names: Any
+) -> tp.Program:
     """A kernel whose only role does `text` with `inputs`."""
     head = f"inputs = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages={stages}, k_group_size={k_group_size}, " \
            f"producer_arrivals={p}, consumer_arrivals={c})"  # fmt: skip
@@ -23,7 +27,7 @@ def inputs_role(text: str, *, size: str = "warps=1", p: int | None = 1, c: int |
 
 EXPECT = "with ctx.elect_one():\n        stage.expect_bytes(64)"
 FILL = ["wait empty", "elect", "expect full", "step producer"]
-TRAFFIC = {
+TRAFFIC: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "try_acquire_producer asks for a free slot": ("inputs.try_acquire_producer()", {}, ["try empty"]),
     "try_acquire_consumer asks for data": ("inputs.try_acquire_consumer()", {}, ["try full"]),
     "wait_producer_if_needed is the consumer's": ("inputs.wait_producer_if_needed(inputs.try_acquire_consumer())", {}, ["try full", "if", "wait full"]),
@@ -103,7 +107,7 @@ def test_tiles_of_a_group_are_numbered_stage_times_group_plus_k() -> None:
     text = "stage = inputs.acquire_consumer()\nfound.extend(repr(t.ir('x').index) for t in stage.tile(2))\n" \
            "found.append(str(ctx.let(stage.stage() * 3 + 2)))\nctx.load(stage.tile(2)[0][0, 0])\nstage.release()"  # fmt: skip
     program = inputs_role(text, c=32, k_group_size=3, found=found)
-    assert "inputs_a[stage * 3 + 2](0, 0)" in str(program)
+    assert "inputs_a[(stage * 3) + 2](0, 0)" in str(program)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +119,10 @@ def test_tiles_of_a_group_are_numbered_stage_times_group_plus_k() -> None:
         ("inputs.consumer(lag=-1)", ("lag=-1", "at least 0")),
         ("inputs.consumer(lag=1).acquire()", ("lag", "with inputs.consumer(lag=...) as consumer:")),
         ("inputs.wait_producer_if_needed(inputs.producer_stage())", ("already_ready is the result of a try_wait",)),
-        ("tp.StandardTilePayload(a_type='bfloat16', b_type='bfloat16', a_shape=(8, 64), b_shape=(8, 64)).tile_bytes", ("no shared memory yet",)),
+        (
+            "tp.StandardTilePayload(a_type='bfloat16', b_type='bfloat16', a_shape=(8, 64), b_shape=(8, 64)).tile_bytes",
+            ("no shared memory yet",),
+        ),
     ],
 )
 def test_refused(text: str, words: tuple[str, ...]) -> None:
@@ -230,14 +237,26 @@ def crossed_ring(ready: Any) -> Any:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_crossed_example_waits_for_a_phase_that_never_comes_again(seed: int) -> None:
-    words = ("role 'producer' waits for phase 0 of pipe.full[0]", "it was lapped", "this wait may never end", "pipe.wait_producer_if_needed(ready(pipe))")
+    words = (
+        "role 'producer' waits for phase 0 of pipe.full[0]",
+        "it was lapped",
+        "this wait may never end",
+        "pipe.wait_producer_if_needed(ready(pipe))",
+    )
     with refused(tp.BarrierError, *words):
         crossed_ring(lambda pipe: pipe.try_wait_consumer()).run(seed=seed)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_crossed_producer_that_is_not_ready_waits_for_itself(seed: int) -> None:
-    words = ("role 'producer'", "pipe.full[0]", "1 of 1 arrivals", "arrive", "role 'producer' waits at test_input_tiles.py", "wait_producer_if_needed")
+    words = (
+        "role 'producer'",
+        "pipe.full[0]",
+        "1 of 1 arrivals",
+        "arrive",
+        "role 'producer' waits at test_input_tiles.py",
+        "wait_producer_if_needed",
+    )
     with refused(tp.DeadlockError, *words):
         crossed_ring(lambda pipe: False).run(seed=seed)
 

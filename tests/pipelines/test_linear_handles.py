@@ -1,5 +1,7 @@
 """Linear handles: released exactly once, in the block that acquired them; every view dies with its stage."""
 
+# ruff: noqa: E501  (tables of one-line kernels)
+
 from __future__ import annotations
 
 from typing import Any
@@ -47,7 +49,10 @@ SIGNAL = "with ctx.elect_one():\n    h.mbar().arrive()\n"
         ("h = {}\nSIGNAL\nwith ctx.when(ctx.block_id == 0):\n    h.release()", ("released in a nested branch block", "never or twice")),
         ("h = {}\nSIGNAL\nfor i in ctx.range(2):\n    h.release()", ("released in a nested loop block",)),
         ("h = {}\nSIGNAL\nwith ctx.elect_one():\n    h.release()", ("released in a nested elect block",)),
-        ("h = {}\nSIGNAL\nwith ctx.when(ctx.block_id == 0):\n    h.release()\nwith ctx.otherwise():\n    h.release()", ("nested branch block",)),
+        (
+            "h = {}\nSIGNAL\nwith ctx.when(ctx.block_id == 0):\n    h.release()\nwith ctx.otherwise():\n    h.release()",
+            ("nested branch block",),
+        ),
         ("for i in ctx.range(2):\n    kept['h'] = {}\nkept['h'].release()", ("still held when the loop block ends",)),
     ],
 )
@@ -81,7 +86,9 @@ def test_never_entered(context: str, words: tuple[str, ...]) -> None:
         trace(f"view = {context}")
 
 
-@pytest.mark.parametrize("context", ["pipe.produce()", "pipe.consume()", "pipe.consume_explicit()", "inputs.producer().acquire()", "inputs.consumer().acquire()"])
+@pytest.mark.parametrize(
+    "context", ["pipe.produce()", "pipe.consume()", "pipe.consume_explicit()", "inputs.producer().acquire()", "inputs.consumer().acquire()"]
+)
 def test_entered_twice(context: str) -> None:
     body = "with view as h:\n    with ctx.elect_one():\n        h.mbar().arrive()\n"
     with refused(tp.HandleError, "acquired at <cell", "release"):

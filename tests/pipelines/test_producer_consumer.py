@@ -1,5 +1,7 @@
 """Every member of ProducerConsumerPipeline: the exact barrier traffic, and what it does in a run."""
 
+# ruff: noqa: E501  (tables of one-line kernels)
+
 from __future__ import annotations
 
 from typing import Any
@@ -12,7 +14,7 @@ from tests.lang.tracing import from_text, refused
 from tests.pipelines.rings import consume, counts_of, laps, one_role, produce, ring, summary
 
 ARRIVE = "with ctx.elect_one():\n        stage.mbar().arrive()"
-TRAFFIC = {
+TRAFFIC: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "wait_producer: the consumer waits on full": ("pipe.wait_producer()", {}, ["wait full"]),
     "wait_consumer: the producer waits on empty": ("pipe.wait_consumer()", {}, ["wait empty"]),
     "try_wait_producer": ("pipe.try_wait_producer()", {}, ["try full"]),
@@ -55,7 +57,9 @@ def test_layout_and_bytes() -> None:
     assert empty.offset == full.offset + 5 * 8
     assert tp.ProducerConsumerPipeline.smem_bytes_for(5) == 80
     found: list[Any] = []
-    text = "pipe = tp.ProducerConsumerPipeline.allocate(ctx, 5, producer_arrivals=1, consumer_arrivals=1)\nfound.append(pipe.smem_bytes())\n"
+    text = (
+        "pipe = tp.ProducerConsumerPipeline.allocate(ctx, 5, producer_arrivals=1, consumer_arrivals=1)\nfound.append(pipe.smem_bytes())\n"
+    )
     from_text(text + "ctx.role('r', warps=1)(lambda: None)", found=found).bind(np.zeros(4, np.int32))
     assert found == [80]
 

@@ -1,5 +1,7 @@
 """A ring behaves as a queue: any stages, producers, consumers, trip counts, seeds, over several tiles whose trip count is no multiple of the ring."""
 
+# ruff: noqa: E501  (tables of one-line kernels)
+
 from __future__ import annotations
 
 from collections import deque
@@ -29,7 +31,10 @@ def program(stages: int, producers: int, consumers: int, tiles: int, n: int) -> 
                 for i in ctx.range(n):
                     with pipe.produce() as stage, ctx.elect_one():
                         for part in range(2 // producers):
-                            ctx.store(slots[stage.index(), ctx.warp * (2 // producers) + part], (t * n + i) * 10 + ctx.warp * (2 // producers) + part)
+                            ctx.store(
+                                slots[stage.index(), ctx.warp * (2 // producers) + part],
+                                (t * n + i) * 10 + ctx.warp * (2 // producers) + part,
+                            )
                         stage.mbar().arrive()
             pipe.drain_producer()
 
@@ -87,10 +92,9 @@ def test_persistent_tiles_of_different_lengths(stages: int, trips: list[int], se
             sent = ctx.var(0)
             for t in ctx.range(lengths.shape[0]):
                 for _ in ctx.range(ctx.load(lengths[t])):
-                    with pipe.produce() as stage:
-                        with ctx.elect_one():
-                            ctx.store(slots[stage.index()], sent.get() + 100)
-                            stage.mbar().arrive()
+                    with pipe.produce() as stage, ctx.elect_one():
+                        ctx.store(slots[stage.index()], sent.get() + 100)
+                        stage.mbar().arrive()
                     sent += 1
 
         @ctx.role("consumer", warps=1)

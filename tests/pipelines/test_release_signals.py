@@ -116,6 +116,7 @@ def committed_in_a_branch(ctx: tp.Context, stage: Any, acc: Any) -> None:
     ("body", "words"),
     [
         (on_some_paths, ("signalled on some paths only", "every path", "ctx.when(ctx.block_id == 0)")),
+        (differently, ("signalled on some paths only", "differently")),
         (in_a_loop, ("signalled inside a loop", "once an iteration, not once a stage")),
         (committed_twice, ("committed twice", "complete twice", "first at test_release_signals.py:")),
         (committed_in_a_branch, ("signalled on some paths only",)),
@@ -127,14 +128,10 @@ def test_signals_that_do_not_add_up(body: Any, words: tuple[str, ...], lag: int)
         product(stages(body, lag))
 
 
-@pytest.mark.parametrize("body", [on_both_paths, differently])
-def test_arrivals_under_a_condition_on_data_are_not_derived(body: Any) -> None:
-    with refused(tp.CountError, "'inputs.empty' cannot be derived", "not a function of lane, warp and CTA rank", "consumer_arrivals=..."):
-        product(stages(body))
-
-
-def test_signalled_on_both_paths_with_the_count_given() -> None:
-    program, _, _ = product(stages(on_both_paths), n=4, consumer_arrivals=4)  # one lane of each warp
+@pytest.mark.parametrize("typed", [None, 4])
+def test_signalled_on_both_paths(typed: int | None) -> None:
+    program, _, _ = product(stages(on_both_paths), n=4, consumer_arrivals=typed)
+    assert counts_of(program)["inputs.empty"] == 4  # one lane of each warp
     assert program.run().completions["inputs.empty"] == [laps(4, 3)]
 
 
