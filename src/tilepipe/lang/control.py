@@ -11,7 +11,7 @@ import numpy as np
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, ops
-from tilepipe.ir.exprs import Const, Expr
+from tilepipe.ir.exprs import Const, Expr, Vary
 from tilepipe.ir.location import caller, is_library_file
 from tilepipe.lang import handles, rebinding
 from tilepipe.lang.arrivals import thread_env
@@ -124,7 +124,8 @@ def branch(tracer: Tracer, cond: object) -> Iterator[None]:
     parent = tracer.scope
     tracer.flush_branch()
     op = ops.If(caller(), c, ops.Block(), ops.Block())
-    with _arm(tracer, op.then, _narrow(tracer, parent, c)) as scope:
+    active, on_data = _narrow(tracer, parent, c)
+    with _arm(tracer, op.then, active, on_data) as scope:
         yield
     tracer.emit(op)
     parent.closed_branch = (op, scope, parent.active)
@@ -139,22 +140,28 @@ def otherwise(tracer: Tracer) -> Iterator[None]:
         raise TraceError("ctx.otherwise() must follow its ctx.when(...) block directly", caller())
     op, then, _ = pending
     parent.closed_branch = None
-    active = None if parent.active is None or then.active is None else parent.active & ~then.active
-    with _arm(tracer, op.orelse, active, then.before) as scope:
+    active = then.active
+    if not then.on_data and parent.active is not None and active is not None:
+        active = parent.active & ~active
+    with _arm(tracer, op.orelse, active, then.on_data, then.before) as scope:
         yield
     handles.merge_branch(tracer, op, then, scope)
 
 
-def _narrow(tracer: Tracer, parent: Scope, cond: Expr) -> Mask | None:
+def _narrow(tracer: Tracer, parent: Scope, cond: Expr) -> tuple[Mask | None, bool]:
+    """The threads for which `cond` holds, None if that is not known; and whether it is all of them or none, by data."""
+    uniform = cond.vary is Vary.UNIFORM
     if parent.active is None or parent.role is None:
-        return None
+        return None, uniform
     role = parent.role.role
     value = evaluate(cond, thread_env(role, tracer.kernel.cluster_size))
-    return None if value is None else parent.active & np.broadcast_to(value, parent.active.shape)
+    if value is not None:
+        return parent.active & np.broadcast_to(value, parent.active.shape), False
+    return (parent.active if uniform else None), uniform
 
 
 @contextmanager
-def _arm(tracer: Tracer, block: ops.Block, active: Mask | None, first: rebinding.Snapshot | None = None) -> Iterator[Scope]:
+def _arm(tracer: Tracer, block: ops.Block, active: Mask | None, on_data: bool, first: rebinding.Snapshot | None = None) -> Iterator[Scope]:
     """One side of a branch: Python state must come out of it as it went in. `first`: the state before the other
     side.
     """
@@ -162,6 +169,7 @@ def _arm(tracer: Tracer, block: ops.Block, active: Mask | None, first: rebinding
     before = rebinding.take(tracer.entry)
     with tracer.open("branch", block, active=active) as scope:
         scope.before = first or before
+        scope.on_data = on_data
         yield scope
     changed = rebinding.changes(before, rebinding.take(tracer.entry))
     for path, new in changed.items():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tilepipe.errors import HandleError
 from tilepipe.ir import ops
-from tilepipe.ir.exprs import Expr
+from tilepipe.ir.exprs import Expr, Vary
 from tilepipe.ir.location import Loc, caller
 from tilepipe.ir.memory import BarrierArray
 from tilepipe.lang.arrivals import Arrivals
@@ -121,7 +121,7 @@ def merge_signals(tracer: Tracer, child: Scope, times: int | None = 1) -> None:
 
 def merge_branch(tracer: Tracer, op: ops.If, then: Scope, orelse: Scope | None) -> None:
     """Adds what a finished branch signalled to the enclosing block."""
-    if then.active is not None:  # which threads take it is known: each arrival counts where it is made
+    if not then.on_data or op.cond.vary is not Vary.UNIFORM:  # a mask of threads: each arrival counts where it is made
         merge_signals(tracer, then)
         if orelse is not None:
             merge_signals(tracer, orelse)

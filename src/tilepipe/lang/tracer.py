@@ -47,6 +47,7 @@ class Scope:
         signals: arrivals made here for handles, by handle.
         group_open: a wgmma group is open and its registers are fenced.
         commits: barriers bound by `mma_commit` that no `wgmma_wait` of this block has fired yet, oldest first.
+        on_data: of a branch: all its threads take it or none, by data.
         before: of a branch: the Python state before either of its sides.
     """
 
@@ -61,6 +62,7 @@ class Scope:
     signals: dict[Handle, Arrivals] = field(default_factory=dict)
     group_open: bool = False
     commits: list[Any] = field(default_factory=list)
+    on_data: bool = False
     before: Snapshot | None = None
     closed_branch: tuple[ops.If, Scope, Mask | None] | None = None  # the last `when` of this block, for `otherwise`
 
