@@ -89,8 +89,8 @@ def test_several_tiles_a_cta_and_trip_counts_that_do_not_fit_the_ring() -> None:
 def test_the_trace_does_not_depend_on_the_shapes() -> None:
     def text(m: int, n: int, k: int) -> str:
         gemm.gemm.forget()
-        zeros = [np.zeros(shape, BF16) for shape in ((m, k), (n, k), (m, n))]
-        return str(gemm.bind(*zeros, gemm.GemmConfig()))
+        a, b, c = (np.zeros(shape, BF16) for shape in ((m, k), (n, k), (m, n)))
+        return str(gemm.bind(a, b, c, gemm.GemmConfig()))
 
     assert text(256, 256, 256) == text(1000, 328, 776)
 

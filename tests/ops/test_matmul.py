@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -43,7 +44,7 @@ def test_dtypes(dtype: Any, out: str | None) -> None:
     assert c.dtype == (np.dtype(dtype) if out is None else tp.ops.matmul(matrix((1, 1)), matrix((1, 1)), out_dtype=out).dtype)
 
 
-LAYOUTS = {
+LAYOUTS: dict[str, Callable[[Array], Array]] = {
     "row": lambda x: x,
     "column": np.asfortranarray,
     "transposed view": lambda x: np.ascontiguousarray(x.T).T,
