@@ -171,9 +171,10 @@ def _arm(tracer: Tracer, block: ops.Block, active: Mask | None, on_data: bool, f
         scope.before = first or before
         scope.on_data = on_data
         yield scope
-    changed = rebinding.changes(before, rebinding.take(tracer.entry))
-    for path, new in changed.items():
-        if path not in scope.before.state:  # a temporary of the other side
+    after = rebinding.take(tracer.entry)
+    tracer.temporaries.update(path for path in after.state if path not in scope.before.state)
+    for path, new in rebinding.changes(before, after).items():
+        if path not in scope.before.state or path in tracer.temporaries:
             continue
         if rebinding.is_dead(new) or any(rebinding.only_loop_target(f.f_code, str(path[-1])) for f in before.frames):
             continue

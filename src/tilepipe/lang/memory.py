@@ -175,18 +175,21 @@ def allocate(
         raise TraceError(f"a shared tile needs a static shape (rows, cols) >= 1 and a count >= 1, got {shape} × {count}", caller())
     if order not in ("row", "col"):
         raise TraceError(f'order must be "row" or "col", got {order!r}', caller())
-    contiguous = shape[1] if order == "row" else shape[0]
+    lines, contiguous = shape if order == "row" else shape[::-1]
     if swizzle is None:
-        swizzle = default_swizzle(contiguous, t)
+        swizzle = default_swizzle(contiguous, lines, t)
     if swizzle not in SWIZZLES or (swizzle and contiguous * t.nbytes % swizzle):
         raise TraceError(f"swizzle {swizzle}: must be one of {SWIZZLES} and divide a row of {contiguous * t.nbytes} bytes", caller())
-    lines = shape[0] if order == "row" else shape[1]
     if swizzle and lines % 8:
         raise TraceError(f"a swizzled tile repeats every 8 lines; {lines} lines are not a multiple of 8. Pass swizzle=0.", caller())
     align = 8 * swizzle if swizzle else 128
     buffer = memory.SmemBuffer(tracer.name(name), t, count, *shape, order, swizzle, align, loc=caller())
     if count > 1 and buffer.tile_bytes % align:
-        raise TraceError(f"tiles of {buffer.tile_bytes} bytes would leave the {align}-byte alignment of their swizzle", caller())
+        raise TraceError(
+            f"each of several tiles must be a multiple of {align} bytes"
+            f" ({'8 lines of the swizzle' if swizzle else 'what TMA aligns to'}), one of {shape[0]}×{shape[1]} {t} has {buffer.tile_bytes}. For a few scalars use SMemArray.",
+            caller(),
+        )
     tracer.kernel.buffers.append(buffer)
     return SmemTileArray(tracer, buffer)
 

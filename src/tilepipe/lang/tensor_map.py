@@ -17,9 +17,13 @@ MAX_RANK = 5
 ALIGNMENT = 16  # bytes: global address, global strides and the inner box row
 
 
-def default_swizzle(contiguous: int, dtype: DType) -> int:
-    """The widest swizzle (bytes) whose span divides `contiguous` elements; 0 below 32 bytes."""
+def default_swizzle(contiguous: int, lines: int, dtype: DType) -> int:
+    """The widest swizzle (bytes) whose span divides `contiguous` elements; 0 below 32 bytes, or where `lines`, the extent of the
+    other dimension, is not a multiple of the 8 that every swizzle repeats after.
+    """
     nbytes = contiguous * dtype.nbytes
+    if lines % 8:
+        return 0
     return next((s for s in (128, 64, 32) if nbytes % s == 0), 0)
 
 
@@ -116,9 +120,9 @@ def tensor_map(array: Any, box: tuple[int, ...] | None = None, swizzle: int | No
     if box is None:
         return TensorMap(dtype, rank, order, None, 0, array)
     _check_box(box, rank, dtype)
-    contiguous = box[-1] if order == "row" else box[-2]
+    lines, contiguous = (1, *box)[-2:] if order == "row" else (box[-1], box[-2])
     if swizzle is None:
-        swizzle = default_swizzle(contiguous, dtype)
+        swizzle = default_swizzle(contiguous, lines, dtype)
     if swizzle not in SWIZZLES:
         raise BindError(f"swizzle must be one of {SWIZZLES} bytes, got {swizzle}")
     if contiguous * dtype.nbytes % (swizzle or ALIGNMENT):

@@ -97,6 +97,7 @@ class Tracer:
         self.deferred: TilepipeError | None = None
         self.carried: dict[int, str] = {}  # id of a value rebound in a loop -> its name, while the body is traced again
         self.entry: FrameType | None = None
+        self.temporaries: set[tuple[Any, ...]] = set()  # Python state first bound inside a branch
         self.scope = Scope("setup", kernel.setup, kernel.loc)
 
     # -- names and values ---------------------------------------------------------------------------------------------

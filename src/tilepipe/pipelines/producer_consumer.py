@@ -17,7 +17,7 @@ from tilepipe.ir.location import caller
 from tilepipe.lang.arrivals import count_arrivals
 from tilepipe.lang.context import Context
 from tilepipe.lang.handles import Handle
-from tilepipe.lang.tracer import Tracer
+from tilepipe.lang.tracer import Scope, Tracer
 from tilepipe.lang.values import Value, require_uniform, to_expr, unary
 from tilepipe.pipelines.barriers import BARRIER_BYTES, MbarPtr, SharedMemBarrier, SMemArray, init_barriers
 from tilepipe.pipelines.state import PipelineState
@@ -248,6 +248,7 @@ class StageHandle(Handle):
         self.pipe = pipe
         self.side = side
         self._stage = stage
+        refuse_second(pipe, side)
         array = pipe.full if side == "producer" else pipe.empty
         super().__init__(pipe._tracer, f"{side} stage of '{pipe.name}'", array, to_expr(pipe._tracer, stage))
 
@@ -274,6 +275,20 @@ class StageHandle(Handle):
             t.ledger.record(array, self.role.role, self.acquired_at, signals, shared)
         state = self.pipe._producer if self.side == "producer" else self.pipe._consumer
         state.step()
+
+
+def refuse_second(pipe: ProducerConsumerPipeline, side: str) -> None:
+    """Raises HandleError when this side holds a stage already: the cursor steps at its release, so it would get the same stage again."""
+    scope: Scope | None = pipe._tracer.scope
+    while scope is not None:
+        for held in scope.handles:
+            if isinstance(held, StageHandle) and held.pipe is pipe and held.side == side:
+                raise HandleError(
+                    f"{held.describe()} is still held: a second acquire would wait for the same stage and signal it twice."
+                    " Release the first before acquiring the next.",
+                    caller(),
+                )
+        scope = scope.parent
 
 
 class ProducerStage(StageHandle):
