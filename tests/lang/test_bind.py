@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -139,3 +140,42 @@ def test_keeps_its_name_and_doc() -> None:
         nothing(ctx)
 
     assert (documented.name, documented.__doc__) == ("documented", "Does nothing.")
+
+
+@dataclass(frozen=True)
+class Setting:
+    x: object
+
+
+@dataclass(frozen=True, eq=False)
+class Identity:
+    x: object
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(1, 1.0), (1, True), (0.0, -0.0), (Setting(1), Setting(1.0)), (Setting(Setting(0)), Setting(Setting(False))), ((1, (2,)), (1, (2.0,))),
+     (frozenset({1}), frozenset({True})), (Identity(1), Identity(1)), (np.float32(1), np.float64(1)), ("1", 1)],
+)  # fmt: skip
+def test_static_values_of_other_types_are_traced_apart(first: Any, second: Any) -> None:
+    k = kernel()
+    assert k.bind(X, 7, cfg=first).kernel is not k.bind(X, 7, cfg=second).kernel
+    assert k.bind(X, 7, cfg=first).kernel is k.bind(X, 7, cfg=first).kernel
+
+
+def test_equal_settings_are_traced_once() -> None:
+    k = kernel()
+    assert k.bind(X, 7, cfg=Setting((1, "a"))).kernel is k.bind(X, 7, cfg=Setting((1, "a"))).kernel
+
+
+def test_static_values_without_a_hash_are_traced_every_time() -> None:
+    k = kernel()
+    assert k.bind(X, 7, cfg=[1]).kernel is not k.bind(X, 7, cfg=[1]).kernel
+
+
+def test_run_names_its_options() -> None:
+    program, seen = kernel(grid=2).bind(X, 7, cfg=1), []
+    with pytest.raises(TypeError, match=r"Program.run\(\).*'sede'"):
+        program.run(sede=3)  # type: ignore[call-arg]
+    program.run(3, strict_proxy=True, progress=lambda done, total: seen.append((done, total)), on_event=lambda *event: None)
+    assert seen == [(1, 2), (2, 2)]

@@ -114,7 +114,7 @@ PIPE = "pipe = tp.ProducerConsumerPipeline.allocate(ctx, 2, producer_arrivals=1,
         ("with ctx.elect_one('warpgroup'):\n    pass", ("needs a role of warpgroups", "'one' is one of warps")),
         ("with ctx.per_warp():\n    pass", ("needs a role of warpgroups", "'one'")),
         ("ctx.sync_warpgroup()", ("needs a role of warpgroups", "'one'")),
-        ("with ctx.elect_one():\n    ctx.sync_role()", ("all threads of the role", "not inside elect_one")),
+        ("with ctx.elect_one():\n    ctx.sync_role()", ("all threads of the role", "elect block at")),
         ("ctx.accumulator((64, 8))", ("registers of a warpgroup", "role 'one' needs warpgroups=")),
     ],
 )
@@ -128,7 +128,7 @@ def test_lane_rules_of_a_warp(text: str, words: tuple[str, ...]) -> None:
     [
         ("with ctx.per_warp(), ctx.per_warp():\n    pass", ("per_warp inside",)),
         ("with ctx.elect_one(), ctx.per_warp():\n    pass", ("per_warp inside",)),
-        ("with ctx.per_warp():\n    ctx.sync_warpgroup()", ("all threads of the warpgroup", "not inside")),
+        ("with ctx.per_warp():\n    ctx.sync_warpgroup()", ("all 128 threads of a warpgroup", "per_warp block at")),
         ("with ctx.elect_one():\n    ctx.tma_store_commit()", ("one lane", 'ctx.elect_one("role")', '"warpgroup"')),
         ("with ctx.per_warp():\n    ctx.tma_store_commit()", ("one lane",)),
         ("with ctx.elect_one('warpgroup'):\n    ctx.wgmma_wait(9)", ("0..7, got 9",)),

@@ -87,12 +87,25 @@ def test_rules(rule: str) -> None:
         ({"swizzle": 48}, ("swizzle must be one of (0, 32, 64, 128)", "48")),
         ({"swizzle": 128, "box": (8, 32)}, ("64 bytes", "not a multiple of 128", "swizzle span")),
         ({"order": "col"}, ("order 'col'", "dimension 0 contiguous", "128 bytes")),
-        ({"order": "diagonal"}, ("order", "diagonal")),
+        ({"order": "diagonal"}, ('order must be "row" or "col"', "'diagonal'")),
+        ({"order": "x", "box": None}, ('order must be "row" or "col"', "'x'")),
+        ({"box": 32}, ("a box is a tuple of 2 extents", "got 32")),
+        ({"box": (8, True)}, ("integer", "True")),
     ],
 )
 def test_rules_of_options(options: dict[str, Any], words: tuple[str, ...]) -> None:
     with refused(tp.BindError, *words):
         tp.tensor_map(zeros(64, 64), **{"box": (8, 64), **options})
+
+
+def test_an_array_of_one_dimension_has_one_order() -> None:
+    with refused(tp.BindError, 'order must be "row", of an array of 1 dimension', "'col'"):
+        tp.tensor_map(zeros(64), order="col")
+
+
+@pytest.mark.parametrize(("shape", "order"), [((100, 1), "col"), ((1, 100), "row"), ((1, 1), "row"), ((64, 8), "row"), ((3, 100, 1), "row")])
+def test_the_order_that_tma_takes_where_both_would_do(shape: tuple[int, ...], order: str) -> None:
+    assert tp.tensor_map(zeros(*shape)).order == order
 
 
 LOAD = """

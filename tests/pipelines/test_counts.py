@@ -59,7 +59,6 @@ ELECT = "with ctx.elect_one({}):\n    stage.arrive()"
         ("warps=1", "consume_explicit\nwith ctx.when(ctx.lane < 5):\n    pass\nwith ctx.otherwise():\n    stage.arrive()", 27),
         ("warps=1", "consume_explicit\nwith ctx.elect_one():\n    stage.mbar().arrive_cluster(0, 3)", 3),
         ("warps=1", "consume\nwith ctx.elect_one():\n    stage.arrive()", 1),
-        ("warps=1", "consume_explicit\nwith ctx.elect_one():\n    for j in range(3):\n        stage.arrive()", 3),
         ("warps=1", "consume_explicit\nwith ctx.elect_one():\n    for j in ctx.range(2, 8, 2):\n        stage.arrive()", 3),
         ("warpgroups=1", "consume_explicit\nwith ctx.per_warp():\n    with ctx.elect_one():\n        stage.arrive()", 4),
         ("warpgroups=1", "consume_explicit\nwith ctx.per_warp():\n    stage.arrive()", 128),

@@ -107,6 +107,12 @@ def committed_twice(ctx: tp.Context, stage: Any, acc: Any) -> None:
     ctx.mma_commit(stage.mbar())
 
 
+def arrived_twice(ctx: tp.Context, stage: Any, acc: Any) -> None:
+    stage.mbar().arrive()
+    with ctx.elect_one():
+        stage.mbar().arrive()
+
+
 def committed_in_a_branch(ctx: tp.Context, stage: Any, acc: Any) -> None:
     with ctx.when(ctx.block_id == 0):
         multiply_and_commit(ctx, stage, acc)
@@ -119,7 +125,8 @@ def committed_in_a_branch(ctx: tp.Context, stage: Any, acc: Any) -> None:
         (differently, ("signalled on some paths only", "differently")),
         (in_a_loop, ("signalled inside a loop", "once an iteration, not once a stage")),
         (committed_twice, ("committed twice", "complete twice", "first at test_release_signals.py:")),
-        (committed_in_a_branch, ("signalled on some paths only",)),
+        (committed_in_a_branch, ("committed in a nested branch block", "Commit in the block that acquired it")),
+        (arrived_twice, ("signalled twice", "it arrives at test_release_signals.py:")),
     ],
 )
 @pytest.mark.parametrize("lag", [0, 1])
@@ -169,14 +176,14 @@ def test_an_unannounced_producer_stage_is_refused() -> None:
         product(multiply_all(), load)
 
 
-def test_expect_bytes_twice_is_two_arrivals() -> None:
+def test_expect_bytes_twice_is_refused() -> None:
     def load(ctx: tp.Context, inputs: Any, a: Any, b: Any, n: Any) -> None:
         for _ in ctx.range(n):
             with inputs.producer().acquire() as stage, ctx.elect_one():
                 stage.expect_bytes(0)
                 stage.expect_bytes(0)
 
-    with refused(tp.CountError, "'inputs.full' is given a count of 1", "gets 2 arrivals", "role 'load'"):
+    with refused(tp.HandleError, "producer stage of 'inputs'", "signalled twice", "expects bytes at test_release_signals.py:"):
         product(stages(multiply), load, producer_arrivals=1)
 
 

@@ -12,6 +12,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, memory, ops
 from tilepipe.ir.location import Loc, caller
 from tilepipe.lang.arrivals import Arrivals, count_arrivals
+from tilepipe.lang.convergence import require_warpgroup
 from tilepipe.lang.fragments import Fragment
 from tilepipe.lang.handles import note_signal, owner_of
 from tilepipe.lang.memory import GlobalTensor, SmemTile
@@ -111,9 +112,7 @@ _OPERANDS = (dtypes.bfloat16, dtypes.float16)
 
 def mma(tracer: Tracer, acc: Fragment, a: SmemTile | Fragment, b: SmemTile) -> None:
     """See `Context.mma`."""
-    role = tracer.role.role
-    if not role.is_warpgroup or tracer.scope.inside("elect") or tracer.scope.inside("per_warp"):
-        raise TraceError("wgmma is executed by a whole warpgroup: in a role with warpgroups=, outside elect_one and per_warp", caller())
+    require_warpgroup(tracer, "mma")
     _check_mma(acc, a, b)
     operand = a.operand() if isinstance(a, Fragment) else a.ir("read by an MMA")
     tile_b = b.ir("read by an MMA")
@@ -166,7 +165,7 @@ def mma_commit(tracer: Tracer, mbar: Mbar, mask: int | None) -> None:
             raise TraceError(f"the mask of mma_commit must be a static int, got {mask!r}", caller())
         check_mask(tracer, mask)
     ref = mbar.ref()
-    close_group(tracer)
+    group = close_group(tracer)
     commit = Commit(ref, mask, caller())
     handle = owner_of(tracer, ref.array, ref.index)
     bind = getattr(handle, "bind_commit", None)
@@ -177,13 +176,17 @@ def mma_commit(tracer: Tracer, mbar: Mbar, mask: int | None) -> None:
     if bind is not None:
         bind(commit)
     else:
-        tracer.scope.commits.append(commit)
+        group.append(commit)
 
 
-def close_group(tracer: Tracer) -> None:
-    """Emits wgmma.commit_group."""
+def close_group(tracer: Tracer) -> list[Commit]:
+    """Emits wgmma.commit_group; returns the list of what is bound to the group."""
+    require_warpgroup(tracer, "wgmma_commit")
     tracer.emit(ops.WgmmaCommit(caller()))
     tracer.scope.group_open = False
+    group: list[Commit] = []
+    tracer.scope.groups.append(group)
+    return group
 
 
 def commit_arrivals(tracer: Tracer, commit: Commit) -> Arrivals:
@@ -221,7 +224,9 @@ def wgmma_wait(tracer: Tracer, pending: int) -> None:
     """See `Context.wgmma_wait`."""
     if not isinstance(pending, int) or not 0 <= pending <= 7:
         raise TraceError(f"wgmma_wait takes the number of groups that may still be running, 0..7, got {pending!r}", caller())
+    require_warpgroup(tracer, "wgmma_wait")
     tracer.emit(ops.WgmmaWait(caller(), pending))
-    commits = tracer.scope.commits
-    while len(commits) > pending:
-        tracer.emit(fire(commits.pop(0)))
+    groups = tracer.scope.groups
+    while len(groups) > pending:
+        for commit in groups.pop(0):
+            tracer.emit(fire(commit))

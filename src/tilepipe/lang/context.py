@@ -13,7 +13,9 @@ from tilepipe.ir.program import WARPGROUP, Role
 from tilepipe.lang import async_ops, control, variables
 from tilepipe.lang import memory as mem
 from tilepipe.lang import values as val
+from tilepipe.lang.convergence import require_fragment, require_role, require_warpgroup, splitting
 from tilepipe.lang.fragments import Fragment, FragmentValue
+from tilepipe.lang.named import NamedBarrier
 from tilepipe.lang.tracer import RoleState, Tracer
 
 
@@ -207,6 +209,7 @@ class Context:
             return mem.store(self.tracer, ref, value)
         if not isinstance(value, FragmentValue):
             raise TraceError("a whole tile is stored from a fragment; for one element write `ctx.store(tile[r, c], value)`", caller())
+        require_fragment(self.tracer, "a store of a fragment")
         rows, cols = value.shape
         if self.tracer.scope.inside("per_warp"):
             rows //= 4
@@ -297,26 +300,34 @@ class Context:
 
     def syncwarp(self) -> None:
         """Converges the active lanes of each warp and orders their shared-memory accesses."""
-        _ = self.tracer.role
+        split, cause = splitting(self.tracer)
+        if split is exprs.Vary.LANE and self.tracer.scope.active is None and cause is not None:
+            raise TraceError(
+                f"syncwarp under the {cause.kind} block at {cause.loc.short}: which lanes take part depends on data."
+                " Move it out of that block.",
+                caller(),
+            )
         self.tracer.emit(ops.SyncWarp(caller()))
 
     def sync_warpgroup(self) -> None:
         """All 128 threads of the warpgroup meet, at a named barrier of their own."""
+        require_warpgroup(self.tracer, "sync_warpgroup")
         role = self.tracer.role.role
-        if not role.is_warpgroup:
-            raise TraceError(f"sync_warpgroup needs a role of warpgroups; '{role.name}' is one of warps", caller())
         bar = self._role_barrier("warpgroup", WARPGROUP, role.agents)
         rank = None if role.agents == 1 else self._special("warpgroup")._expr
         self.tracer.emit(ops.NamedSync(caller(), bar, rank))
 
     def sync_role(self) -> None:
         """All threads of the role meet, at a named barrier of their own."""
+        require_role(self.tracer, "sync_role")
         role = self.tracer.role.role
         self.tracer.emit(ops.NamedSync(caller(), self._role_barrier("role", role.threads, 1)))
 
+    def named_barrier(self, threads: int, name: str = "barrier") -> NamedBarrier:
+        """A hardware barrier (bar.sync) of `threads` threads, across roles; created in set-up code. A CTA has 15 beside __syncthreads."""
+        return NamedBarrier(self.tracer, threads, name)
+
     def _role_barrier(self, kind: str, threads: int, copies: int) -> memory.NamedBarrier:
-        if self.tracer.scope.inside("elect") or self.tracer.scope.inside("per_warp"):
-            raise TraceError(f"all threads of the {kind} must take part: not inside elect_one or per_warp", caller())
         name = f"{self.tracer.role.name}.{kind}"
         for bar in self.tracer.kernel.named_barriers:
             if bar.name == name:
@@ -327,11 +338,17 @@ class Context:
 
     def cluster_arrive(self) -> None:
         """Arrives at the cluster's barrier (release)."""
+        require_role(self.tracer, "cluster_arrive")
         self.tracer.emit(ops.ClusterArrive(caller()))
 
     def cluster_wait(self) -> None:
         """Waits until every thread of the cluster has arrived (acquire)."""
+        require_role(self.tracer, "cluster_wait")
         self.tracer.emit(ops.ClusterWait(caller()))
+
+    def fence_barrier_init(self) -> None:
+        """Makes mbarrier.init visible to the cluster, before the cluster barrier; set-up code does this by itself."""
+        self.tracer.emit(ops.FenceBarrierInit(caller()))
 
     def fence_proxy_async(self) -> None:
         """Makes this thread's ordinary shared-memory writes visible to TMA and wgmma; before the sync or arrive that

@@ -13,6 +13,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, ops
 from tilepipe.ir.exprs import Const, Expr, Vary
 from tilepipe.ir.location import caller, is_library_file
+from tilepipe.ir.program import WARP, Role
 from tilepipe.lang import handles, rebinding
 from tilepipe.lang.arrivals import thread_env
 from tilepipe.lang.evaluate import evaluate
@@ -47,7 +48,8 @@ def loop(tracer: Tracer, start: object, stop: object, step: object, make: Callab
     to the next.
     """
     role = tracer.role
-    bounds = [require_uniform(_integer(to_expr(tracer, x)), "a loop bound") for x in (start, stop, step)]
+    at_most = Vary.UNIFORM if role.role.is_warpgroup else Vary.WARP  # a plain warp runs on its own
+    bounds = [require_uniform(_integer(to_expr(tracer, x)), "a loop bound", at_most) for x in (start, stop, step)]
     if isinstance(bounds[2], Const) and bounds[2].value <= 0:
         raise TraceError(f"the step of a traced range must be positive, got {bounds[2].value}", caller())
     counter = dict(tracer.counter)
@@ -125,7 +127,7 @@ def branch(tracer: Tracer, cond: object) -> Iterator[None]:
     tracer.flush_branch()
     op = ops.If(caller(), c, ops.Block(), ops.Block())
     active, on_data = _narrow(tracer, parent, c)
-    with _arm(tracer, op.then, active, on_data) as scope:
+    with _arm(tracer, op.then, active, on_data, c.vary) as scope:
         yield
     tracer.emit(op)
     parent.closed_branch = (op, scope, parent.active)
@@ -143,7 +145,7 @@ def otherwise(tracer: Tracer) -> Iterator[None]:
     active = then.active
     if not then.on_data and parent.active is not None and active is not None:
         active = parent.active & ~active
-    with _arm(tracer, op.orelse, active, then.on_data, then.before) as scope:
+    with _arm(tracer, op.orelse, active, then.on_data, then.splits, then.before) as scope:
         yield
     handles.merge_branch(tracer, op, then, scope)
 
@@ -161,7 +163,9 @@ def _narrow(tracer: Tracer, parent: Scope, cond: Expr) -> tuple[Mask | None, boo
 
 
 @contextmanager
-def _arm(tracer: Tracer, block: ops.Block, active: Mask | None, on_data: bool, first: rebinding.Snapshot | None = None) -> Iterator[Scope]:
+def _arm(
+    tracer: Tracer, block: ops.Block, active: Mask | None, on_data: bool, splits: Vary, first: rebinding.Snapshot | None = None
+) -> Iterator[Scope]:
     """One side of a branch: Python state must come out of it as it went in. `first`: the state before the other
     side.
     """
@@ -170,6 +174,7 @@ def _arm(tracer: Tracer, block: ops.Block, active: Mask | None, on_data: bool, f
     with tracer.open("branch", block, active=active) as scope:
         scope.before = first or before
         scope.on_data = on_data
+        scope.splits = splits
         yield scope
     after = rebinding.take(tracer.entry)
     tracer.temporaries.update(path for path in after.state if path not in scope.before.state)
@@ -210,19 +215,36 @@ def elect(tracer: Tracer, scope: str) -> Iterator[None]:
     role = tracer.role.role
     if scope == "warpgroup" and not role.is_warpgroup:
         raise TraceError(f"elect_one(\"warpgroup\") needs a role of warpgroups; '{role.name}' is one of warps", caller())
-    env = thread_env(role, tracer.kernel.cluster_size)
-    chosen = env["lane"] == 0
-    if scope == "warpgroup":
-        chosen = chosen & (env["warp_in_group"] == 0)
-    if scope == "role":
-        chosen = chosen & (env["warp"] == 0)
-    active = None if parent.active is None else parent.active & chosen
+    active = None if parent.active is None else _elected(parent.active, scope, role)
     _refuse_jumps("ctx.elect_one", "the rest of the block would be dropped without a trace of it")
     op = ops.Elect(caller(), scope, ops.Block())
     with tracer.open("elect", op.body, active=active) as inner:
+        inner.splits = Vary.LANE
         yield
     tracer.emit(op)
     handles.merge_signals(tracer, inner)
+
+
+def _elected(active: Mask, scope: str, role: Role) -> Mask:
+    """One lane, the lowest active one, of each warp, or of the first warp of the warpgroup or role.
+
+    Raises:
+        TraceError: an enclosing condition keeps that first warp out, so that nobody would be elected.
+    """
+    lanes = active.reshape(*active.shape[:2], -1, WARP)
+    chosen = lanes & (np.cumsum(lanes, axis=-1) == 1)
+    if scope != "warp":
+        chosen[:, :, 1:] = False
+    if scope == "role":
+        chosen[:, 1:] = False
+    if active.any() and not chosen.any():
+        raise TraceError(
+            f"elect_one(\"{scope}\") elects a lane of the first warp of the {scope}, which an enclosing condition of role"
+            f" '{role.name}' keeps out: nobody would be elected",
+            caller(),
+        )
+    elected: Mask = chosen.reshape(active.shape)
+    return elected
 
 
 @contextmanager
@@ -237,6 +259,7 @@ def per_warp(tracer: Tracer) -> Iterator[Value]:
     index = tracer.local("w", dtypes.int32, nonneg=True)
     op = ops.PerWarp(caller(), index, ops.Block())
     with tracer.open("per_warp", op.body, active=tracer.scope.active) as inner:
+        inner.splits = Vary.WARP
         yield tracer.value(index)
     tracer.emit(op)
     handles.merge_signals(tracer, inner)

@@ -9,6 +9,7 @@ from tilepipe.ir import dtypes, memory, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Cast, Expr, FragmentRead
 from tilepipe.ir.location import caller
+from tilepipe.lang.convergence import require_fragment
 from tilepipe.lang.operators import Arithmetic
 from tilepipe.lang.tracer import Scope, Tracer
 from tilepipe.lang.values import Value, binary, to_expr, unary
@@ -106,6 +107,7 @@ class FragmentValue(Arithmetic["FragmentValue"]):
         return self._reduce("max")
 
     def _reduce(self, op: str) -> Fragment:
+        require_fragment(self._tracer, "a reduction of a fragment")
         x = self.ir()
         result = Fragment.define(self._tracer, x.shape[0], 1, x.dtype, "row")
         self._tracer.emit(ops.FragmentReduce(caller(), result._ir, x, op))
@@ -181,6 +183,7 @@ class Fragment(FragmentValue):
         else:
             x = to_expr(self._tracer, self._tracer.value(to_expr(self._tracer, value)).to(self.dtype))
         self.operand()
+        require_fragment(self._tracer, "a write to a fragment")
         self._tracer.emit(ops.FragmentSet(caller(), self._ir, x, col))
         self.written()
 

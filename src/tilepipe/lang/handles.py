@@ -40,6 +40,7 @@ class Handle:
         self.role = tracer.role
         self.read_by_mma = False
         self.touched = False  # by ordinary loads or stores
+        self._signalled: list[tuple[str, Scope, Loc]] = []
         self.home.handles.append(self)
 
     def describe(self) -> str:
@@ -58,6 +59,18 @@ class Handle:
             )
         if self.home.closed:
             raise HandleError(f"{self.describe()} is {use} outside the block it was acquired in, which has closed", caller())
+
+    def refuse_twice(self, verb: str) -> None:
+        """Raises HandleError when the threads of this block have signalled the stage in the same way already, on the same path."""
+        scope = self._tracer.scope
+        for earlier, where, loc in self._signalled:
+            if earlier == verb and _on_the_way(where, scope) and _overlap(where, scope):
+                raise HandleError(
+                    f"{self.describe()} is signalled twice: it {verb} at {loc.short} already. One stage is one phase: a second time would"
+                    " complete, or count towards, the next.",
+                    caller(),
+                )
+        self._signalled.append((verb, scope, caller()))
 
     def check_releasable(self) -> None:
         """Raises HandleError when the handle may not be released here."""
@@ -84,6 +97,26 @@ class Handle:
     def signals(self) -> Arrivals | None:
         """Arrivals made so far for this handle in its own block; None: none."""
         return self.home.signals.get(self)
+
+
+def _on_the_way(earlier: Scope, now: Scope) -> bool:
+    """Whether whoever executes `now` has also executed `earlier`: it is not a side of a branch on data that `now` is not in."""
+    ways: list[Scope] = []
+    scope: Scope | None = now
+    while scope is not None:
+        ways.append(scope)
+        scope = scope.parent
+    scope = earlier
+    while scope is not None and scope not in ways:
+        if scope.on_data:
+            return False
+        scope = scope.parent
+    return True
+
+
+def _overlap(earlier: Scope, now: Scope) -> bool:
+    """Whether some thread executes both blocks; unknown counts as no."""
+    return earlier.active is not None and now.active is not None and bool((earlier.active & now.active).any())
 
 
 def owner_of(tracer: Tracer, array: BarrierArray, index: Expr) -> Handle | None:

@@ -187,7 +187,8 @@ def allocate(
     if count > 1 and buffer.tile_bytes % align:
         raise TraceError(
             f"each of several tiles must be a multiple of {align} bytes"
-            f" ({'8 lines of the swizzle' if swizzle else 'what TMA aligns to'}), one of {shape[0]}×{shape[1]} {t} has {buffer.tile_bytes}. For a few scalars use SMemArray.",
+            f" ({'8 lines of the swizzle' if swizzle else 'what TMA aligns to'}), one of {shape[0]}×{shape[1]} {t}"
+            f" has {buffer.tile_bytes}. For a few scalars use SMemArray.",
             caller(),
         )
     tracer.kernel.buffers.append(buffer)

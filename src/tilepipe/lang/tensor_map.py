@@ -81,20 +81,28 @@ def byte_strides(array: Any) -> tuple[int, ...]:
 def array_order(array: Any) -> str:
     """Which of the last two dimensions is contiguous: "row", the last, or "col", the one before it.
 
+    Where both would do, because one of them has extent 1: the first whose other strides TMA takes.
+
     Raises:
         BindError: neither is.
     """
     size = array_dtype(array).nbytes
     strides = byte_strides(array)
     shape = tuple(array.shape)
-    if strides[-1] == size or shape[-1] == 1:
-        return "row"
-    if len(strides) > 1 and (strides[-2] == size or shape[-2] == 1):
-        return "col"
+    axes = {"row": len(shape) - 1, "col": len(shape) - 2}
+    able = [order for order, axis in axes.items() if axis >= 0 and (strides[axis] == size or shape[axis] == 1)]
+    fit = [order for order in able if all(_taken(shape[i], strides[i]) for i in range(len(shape)) if i != axes[order])]
+    if able:
+        return (fit or able)[0]
     raise BindError(
         f"an array of shape {shape} with strides {strides} bytes is contiguous in neither of its last two dimensions;"
         " TMA needs one with a stride of one element. Make a contiguous copy."
     )
+
+
+def _taken(extent: int, stride: int) -> bool:
+    """Whether TMA takes this stride (bytes) of a dimension that is not the contiguous one."""
+    return extent == 1 or (stride % ALIGNMENT == 0 and 0 < stride < 2**40)
 
 
 def tensor_map(array: Any, box: tuple[int, ...] | None = None, swizzle: int | None = None, order: str | None = None) -> TensorMap:
@@ -116,7 +124,11 @@ def tensor_map(array: Any, box: tuple[int, ...] | None = None, swizzle: int | No
         raise BindError(f"a tensor map has 1..{MAX_RANK} dimensions, the array has {rank}")
     if any(extent < 1 for extent in array.shape):
         raise BindError(f"a tensor map needs every extent >= 1, the array's shape is {tuple(array.shape)}")
-    order = order or array_order(array)
+    if order is None:
+        order = array_order(array)
+    if order not in ("row", "col") or (order == "col" and rank == 1):
+        wanted = '"row", of an array of 1 dimension' if rank == 1 else '"row" or "col"'
+        raise BindError(f"order must be {wanted}; got {order!r}")
     if box is None:
         return TensorMap(dtype, rank, order, None, 0, array)
     _check_box(box, rank, dtype)
@@ -135,10 +147,12 @@ def tensor_map(array: Any, box: tuple[int, ...] | None = None, swizzle: int | No
 
 
 def _check_box(box: tuple[int, ...], rank: int, dtype: DType) -> None:
+    if not isinstance(box, tuple | list):
+        raise BindError(f"a box is a tuple of {rank} extents, one for each dimension; got {box!r}")
     if len(box) != rank:
         raise BindError(f"box {box} has {len(box)} dimensions, the array {rank}")
     for extent in box:
-        if not isinstance(extent, int) or not 1 <= extent <= MAX_BOX:
+        if not isinstance(extent, int) or isinstance(extent, bool) or not 1 <= extent <= MAX_BOX:
             raise BindError(f"box {tuple(box)}: each extent must be an integer in 1..{MAX_BOX}, got {extent!r}")
     if dtype.kind == "bool" or dtype.bits > 64:
         raise BindError(f"TMA does not move {dtype}")
@@ -153,9 +167,9 @@ def _check_array(array: Any, dtype: DType, order: str) -> None:
     if shape[inner] > 1 and strides[inner] != dtype.nbytes:
         raise BindError(f"order '{order}' needs dimension {inner} contiguous, but its stride is {strides[inner]} bytes")
     for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
-        if axis == inner or extent == 1:
+        if axis == inner:
             continue
-        if stride % ALIGNMENT or not 0 < stride < 2**40:
+        if not _taken(extent, stride):
             raise BindError(
                 f"TMA needs strides that are positive multiples of {ALIGNMENT} bytes below 2^40; dimension {axis} of an array of shape"
                 f" {shape} {dtype} has a stride of {stride} bytes. Pad the rows to a multiple of {ALIGNMENT // dtype.nbytes}"

@@ -46,7 +46,8 @@ class Scope:
         handles: linear handles acquired here and not yet released.
         signals: arrivals made here for handles, by handle.
         group_open: a wgmma group is open and its registers are fenced.
-        commits: barriers bound by `mma_commit` that no `wgmma_wait` of this block has fired yet, oldest first.
+        splits: over what the threads that enter the block vary: a branch's condition, an elected lane, per-warp code.
+        groups: wgmma groups closed here and not yet waited for, oldest first, each with the barriers that `mma_commit` bound to it.
         on_data: of a branch: all its threads take it or none, by data.
         before: of a branch: the Python state before either of its sides.
     """
@@ -61,8 +62,9 @@ class Scope:
     handles: list[Handle] = field(default_factory=list)
     signals: dict[Handle, Arrivals] = field(default_factory=dict)
     group_open: bool = False
-    commits: list[Any] = field(default_factory=list)
     on_data: bool = False
+    splits: Vary = Vary.UNIFORM
+    groups: list[list[Any]] = field(default_factory=list)
     before: Snapshot | None = None
     closed_branch: tuple[ops.If, Scope, Mask | None] | None = None  # the last `when` of this block, for `otherwise`
 
@@ -223,7 +225,7 @@ class Tracer:
             raise HandleError(
                 f"{handle.describe()} is still held when the {scope.kind} block ends. {handle.how_to_release}", handle.acquired_at
             )
-        for commit in scope.commits:
+        for commit in (c for group in scope.groups for c in group):
             raise TraceError(
                 f"mma_commit binds {commit.describe()} to the MMAs before it, but no ctx.wgmma_wait in the same block retires"
                 " them, so the arrival would never be made. Wait in this block, or consume through"

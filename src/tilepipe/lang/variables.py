@@ -9,6 +9,7 @@ from tilepipe.ir import ops
 from tilepipe.ir.exprs import Vary
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import Variable
+from tilepipe.lang.convergence import splitting
 from tilepipe.lang.operators import ScalarOperators
 from tilepipe.lang.tracer import Tracer
 from tilepipe.lang.values import Value, binary, to_expr, unary
@@ -47,6 +48,15 @@ class Var(ScalarOperators[Value]):
             raise TraceError(
                 f"variable '{self._var.name}' was created with a value that every thread shares, and is set to one that varies by {by};"
                 f" create it from a value that varies by {by} as well (`ctx.var(ctx.lane * 0)`)",
+                caller(),
+            )
+        split, cause = splitting(self._tracer, self._home)
+        if split > self._var.vary and cause is not None:
+            by = "lane" if split is Vary.LANE else "warp"
+            raise TraceError(
+                f"variable '{self._var.name}' has one value for all threads, but the {cause.kind} block at {cause.loc.short} lets"
+                f" only some of them set it. Create it from a value that varies by {by} (`ctx.var(ctx.lane * 0)`), or set it outside"
+                " that block.",
                 caller(),
             )
         self._tracer.emit(ops.Assign(caller(), self._var, x))

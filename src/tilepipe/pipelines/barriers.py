@@ -11,6 +11,7 @@ from tilepipe.ir.location import caller
 from tilepipe.lang import async_ops
 from tilepipe.lang.arrivals import count_arrivals
 from tilepipe.lang.context import Context
+from tilepipe.lang.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.handles import Handle, note_signal, owner_of
 from tilepipe.lang.memory import ElementRef, SmemTileArray
 from tilepipe.lang.tracer import Tracer
@@ -79,15 +80,17 @@ class SharedMemBarrier:
     def _arrive(self, ref: memory.BarrierRef, count: object) -> None:
         _ = self._tracer.role
         n = to_expr(self._tracer, count)
-        self._book(ref, int(n.value) if isinstance(n, exprs.Const) else None)
+        self._book(ref, int(n.value) if isinstance(n, exprs.Const) else None, "arrives")
         self._tracer.emit(ops.MbarArrive(caller(), ref, n))
 
-    def _book(self, ref: memory.BarrierRef, each: int | None) -> None:
+    def _book(self, ref: memory.BarrierRef, each: int | None, verb: str) -> None:
         handle = owner_of(self._tracer, ref.array, ref.index)
         if handle is None:
             self._tracer.ledger.loose(ref.array, caller())
             return
         scope = self._tracer.scope
+        if ref.cta is None:
+            handle.refuse_twice(verb)
         arrivals = count_arrivals(self._tracer.role.role, self._tracer.kernel.cluster_size, scope.active, each, ref.cta)
         note_signal(self._tracer, handle, arrivals)
 
@@ -118,7 +121,7 @@ class SharedMemBarrier:
         if isinstance(n, exprs.Const) and not 0 <= n.value < 2**20:
             raise TraceError(f"expect_bytes({n.value}): a phase's transaction count is below 2^20", caller())
         if arrive:
-            self._book(ref, 1)
+            self._book(ref, 1, "expects bytes")
         self._tracer.emit(ops.MbarExpect(caller(), ref, n, arrive))
 
     def complete_transaction(self, dst_cta: object, bytes: object, pred: object = True) -> None:
@@ -137,6 +140,7 @@ class SharedMemBarrier:
 
         `ticks`: ceiling in nanoseconds of one hardware try; kept for the pages' sake, it changes no meaning.
         """
+        require_whole_warpgroup_waits(self._tracer, "a wait")
         self._tracer.emit(ops.MbarWait(caller(), self.ref(), self._phase(phase)))
 
     def wait_acquire(self, phase: object = 0, scope: str = "cta") -> None:

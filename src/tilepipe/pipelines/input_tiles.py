@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Self
 
 from tilepipe.errors import HandleError, TraceError
-from tilepipe.ir import ops
 from tilepipe.ir.location import caller
 from tilepipe.lang import async_ops
 from tilepipe.lang.context import Context
@@ -219,6 +218,13 @@ class InputConsumerStage(InputStage):
             raise HandleError(
                 f"{self.describe()} is committed twice: first at {self._commit.loc.short}; its phase would complete twice", commit.loc
             )
+        scope = self._tracer.scope
+        if scope is not self.home:
+            raise HandleError(
+                f"{self.describe()} is committed in a nested {scope.kind} block: on the other paths, or in other iterations, it would be"
+                " signalled never or twice. Commit in the block that acquired it.",
+                commit.loc,
+            )
         self._commit = commit
 
     def release(self) -> None:
@@ -230,20 +236,18 @@ class InputConsumerStage(InputStage):
                 async_ops.mma_commit(self._tracer, self.mbar(), None)
             else:
                 self.mbar().arrive()
-        commit, stage = self._commit, self.index() if self.released_at is None else self._stage
-        self._finish(self._shared)
-        if commit is None:
-            return
-        if self._queue is not None:
-            self._queue.push(commit, stage, self.touched)
-        else:
-            t = self._tracer
-            t.emit(ops.WgmmaWait(caller(), 0))
-            t.emit(async_ops.fire(commit, published=self.touched))
+        self.release_without_signal()
 
     def release_without_signal(self) -> None:
-        """Steps only."""
+        """Steps; makes no arrival of its own, but one that a `mma_commit` of the body has bound is still made when its group retires."""
         self._finish(self._shared)
+        if self._commit is None:
+            return
+        if self._queue is not None:
+            self._queue.push(self._commit, self._stage, self.touched)
+        else:
+            async_ops.wgmma_wait(self._tracer, 0)
+            self._tracer.emit(async_ops.fire(self._commit, published=self.touched))
 
 
 class _Entered:

@@ -29,6 +29,7 @@ class LagQueue:
         self._stages = [Var(self._tracer, 0, None, f"{pipe.name}_previous") for _ in range(lag)]
         self._commit: async_ops.Commit | None = None
         self._published = False
+        self._arrives: list[ops.MbarArrive] = []
 
     def push(self, commit: async_ops.Commit, stage: Value, published: bool) -> None:
         """Takes stage `stage`, whose group was just closed, and frees the one `lag` before it."""
@@ -38,7 +39,10 @@ class LagQueue:
                 commit.loc,
             )
         self._commit = commit
-        self._published |= published
+        if published and not self._published:  # one stage that ordinary accesses touch: every arrive must release
+            self._published = True
+            for arrive in self._arrives:
+                arrive.sem = "release"
         t = self._tracer
         t.emit(ops.WgmmaWait(caller(), self._lag))
         held = self._held.get()
@@ -63,4 +67,5 @@ class LagQueue:
             return
         index: exprs.Expr = to_expr(self._tracer, stage)
         arrive = async_ops.fire(self._commit, index, self._published)
+        self._arrives += [op for op in arrive.body.ops if isinstance(op, ops.MbarArrive)]
         self._tracer.emit(ops.If(caller(), to_expr(self._tracer, cond), ops.Block([arrive]), ops.Block()))

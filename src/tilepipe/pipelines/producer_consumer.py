@@ -16,6 +16,7 @@ from tilepipe.ir import dtypes, exprs, memory, ops
 from tilepipe.ir.location import caller
 from tilepipe.lang.arrivals import count_arrivals
 from tilepipe.lang.context import Context
+from tilepipe.lang.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.handles import Handle
 from tilepipe.lang.tracer import Scope, Tracer
 from tilepipe.lang.values import Value, require_uniform, to_expr, unary
@@ -148,6 +149,7 @@ class ProducerConsumerPipeline:
 
     def _wait(self, array: memory.BarrierArray, stage: Value, phase: Value) -> None:
         t = self._tracer
+        require_whole_warpgroup_waits(t, "a wait")
         t.emit(ops.MbarWait(caller(), memory.BarrierRef(array, to_expr(t, stage)), to_expr(t, phase)))
 
     def try_wait_producer(self) -> Value:

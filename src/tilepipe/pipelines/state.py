@@ -7,6 +7,7 @@ from tilepipe.ir import dtypes, exprs, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import Cursor
 from tilepipe.lang.context import Context
+from tilepipe.lang.convergence import require_whole_warpgroup_waits, splitting
 from tilepipe.lang.tracer import Tracer
 from tilepipe.lang.values import Value, binary, require_uniform, to_expr
 
@@ -78,23 +79,15 @@ class PipelineState:
         steps = require_uniform(to_expr(self._tracer, n), "a number of steps", exprs.Vary.WARP)
         if isinstance(steps, exprs.Const) and steps.value < 0:
             raise TraceError(f"a ring steps forward; advance({steps.value})", caller())
-        scope = self._tracer.scope
-        if scope.inside("elect") is not None or _splits_a_warp(scope.active):
+        cursor = self._cursor()
+        require_whole_warpgroup_waits(self._tracer, "a step")
+        if splitting(self._tracer)[0] is exprs.Vary.LANE:
             raise TraceError(
                 f"'{self._name}' is stepped under a lane condition: the other lanes of the warp would stay behind. Step outside it.",
                 caller(),
             )
-        self._tracer.emit(ops.CursorStep(caller(), self._cursor(), steps))
+        self._tracer.emit(ops.CursorStep(caller(), cursor, steps))
 
     def copy(self) -> PipelineState:
         """A state of its own, at the start of the ring."""
         return PipelineState(self._tracer, self.num_stages, self._start, self._name)
-
-
-def _splits_a_warp(active: object) -> bool:
-    import numpy as np
-
-    if not isinstance(active, np.ndarray):
-        return False
-    warps = active.reshape(*active.shape[:2], -1, 32)
-    return bool((warps.any(axis=-1) != warps.all(axis=-1)).any())
