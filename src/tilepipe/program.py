@@ -6,8 +6,10 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tilepipe.errors import BindError
 from tilepipe.ir import printer
@@ -20,6 +22,7 @@ from tilepipe.lang.trace import trace
 if TYPE_CHECKING:
     from tilepipe.cuda import Compiled
     from tilepipe.sim import Run
+    from tilepipe.sim.machine import OnEvent
 
 Argument = TensorMap | int | float
 MAX_GRID = 2**31 - 1
@@ -32,18 +35,29 @@ class Program:
     kernel: Kernel
     launch_args: Launch
 
-    def run(self, seed: int = 0, **options: Any) -> Run:
+    def run(
+        self,
+        seed: int = 0,
+        *,
+        strict_proxy: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+        on_event: OnEvent | None = None,
+    ) -> Run:
         """Runs it on the simulated GPU, in place on its NumPy arguments.
 
         Args:
             seed: 0 is one deterministic order; any other picks an interleaving. Same seed, same run.
+            strict_proxy: orders between ordinary and asynchronous accesses that are advice by default become faults.
+            progress: called with (CTAs done, CTAs of the grid).
+            on_event: called with (agent, site, start, end) for each asynchronous unit, times in cycles since its CTA
+                started.
 
         Raises:
             SimFault: a deadlock, race, wrong count, poison read, ...: the message has the story.
         """
         from tilepipe import sim
 
-        return sim.run(self.launch_args, seed=seed, **options)
+        return sim.run(self.launch_args, seed=seed, strict_proxy=strict_proxy, progress=progress, on_event=on_event)
 
     def source(self, arch: str = "sm_90a") -> str:
         """The kernel as CUDA C++."""
@@ -112,8 +126,7 @@ class KernelFunction:
     def _trace(self, named: dict[str, Argument], static: dict[str, Any], cluster: tuple[int, int, int], chip: Chip) -> Kernel:
         facts = tuple(a.static if isinstance(a, TensorMap) else type(a) for a in named.values())
         try:
-            key: object = (facts, tuple(static.items()), cluster, chip)
-            hash(key)
+            key = (facts, _by_type((*static.items(), cluster, chip)))
         except TypeError:
             return trace(self.function, named, static, cluster, chip)
         with self._lock:
@@ -153,6 +166,24 @@ def kernel(grid: Any = 1, cluster: Any = 1) -> Callable[[Callable[..., object]],
         cluster: CTAs of a cluster, an int, a tuple (x, y, z), or a function of static parameters and `chip`, by name.
     """
     return lambda function: KernelFunction(function, grid, cluster)
+
+
+def _by_type(x: Any) -> object:
+    """A key that is equal for values of equal types only, all the way down: not 1, 1.0 and True, nor 0.0 and -0.0.
+
+    Raises:
+        TypeError: `x` has no hash.
+    """
+    hash(x)
+    if isinstance(x, tuple):
+        return type(x), tuple(map(_by_type, x))
+    if isinstance(x, frozenset):
+        return type(x), frozenset(map(_by_type, x))
+    if is_dataclass(x) and not isinstance(x, type) and x.__dataclass_params__.eq:  # type: ignore[attr-defined]
+        return type(x), tuple(_by_type(getattr(x, f.name)) for f in fields(x))
+    if isinstance(x, float | complex | np.generic):
+        return type(x), x, np.asarray(x).tobytes()
+    return type(x), x
 
 
 def _resolve(what: Any, name: str, known: Mapping[str, Any]) -> Any:

@@ -86,6 +86,20 @@ def test_several_tiles_a_cta_and_trip_counts_that_do_not_fit_the_ring() -> None:
     assert (per_stage == np.array(run.completions["inputs.empty"])).all()
 
 
+@pytest.mark.parametrize("bn", [64, 128, 192, 256])
+@pytest.mark.parametrize("out", [BF16, np.float16, np.float32], ids=["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_output_slots_of_consecutive_tiles(bn: int, out: Any, seed: int) -> None:
+    """A CTA with several tiles writes a slot again only after its last store has read it, whatever the number of slices."""
+    rng = np.random.default_rng(bn)
+    a, b = rng.standard_normal((512, 64)).astype(BF16), rng.standard_normal((2 * bn, 64)).astype(BF16)
+    c = np.zeros((512, 2 * bn), out)
+    config = gemm.GemmConfig(bn=bn)
+    maps = [tp.tensor_map(a, box=(128, 64)), tp.tensor_map(b, box=(bn, 64)), tp.tensor_map(c, box=(64, 128 // c.itemsize))]
+    gemm.gemm.bind(*maps, cfg=config, chip=tp.Chip(sms=2)).run(seed=seed)
+    assert compare_matmul(c, a, b.T).ok
+
+
 def test_the_trace_does_not_depend_on_the_shapes() -> None:
     def text(m: int, n: int, k: int) -> str:
         gemm.gemm.forget()
@@ -106,6 +120,28 @@ def test_operands_that_do_not_fit_together() -> None:
         gemm.bind(np.zeros(64, BF16), np.zeros((64, 64), BF16), np.zeros((64, 64), BF16), gemm.GemmConfig())
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"bn": "64"}, "bn must be an integer, got '64'"),
+        ({"bk": None}, "bk must be an integer, got None"),
+        ({"stages": 2.5}, "stages must be an integer, got 2.5"),
+        ({"stages": True}, "stages must be an integer, got True"),
+        ({"raster": 3}, "raster must be a string, got 3"),
+        ({"raster": "zigzag"}, "raster must be one of grouped, rows, columns"),
+        ({"k_group_size": "x"}, "k_group_size must be an integer, got 'x'"),
+        ({"cluster": 0}, "cluster must be 1 or 2"),
+        ({"consumers": 0}, "consumers must be 1 or 2"),
+        ({"bm": 256, "bn": 256}, r"accumulator of 128×256 float32 takes 128 \* 256 / 128 = 256 registers of each thread; at most \d+"),
+        ({"bm": 128, "bn": 256, "consumers": 1}, "128×256 float32"),
+    ],
+    ids=str,
+)
+def test_settings_that_no_kernel_can_have(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(tp.BindError, match=words):
+        gemm.GemmConfig(**settings)
+
+
 def program(orders: str = "CC", **settings: Any) -> tp.Program:
     a, b = (np.zeros((512, 512), BF16, order=order) for order in orders)  # type: ignore[call-overload]
     return gemm.bind(a, b, np.zeros((512, 512), BF16), gemm.GemmConfig(**settings))
@@ -118,6 +154,29 @@ def test_compiles_without_spills_or_silent_losses(config: dict[str, Any]) -> Non
     assert compiled.stack_bytes == 0
     for warning in ("C7508", "C7510", "C7514"):
         assert warning not in compiled.log
+
+
+def legal(**settings: Any) -> bool:
+    try:
+        gemm.GemmConfig(**settings)
+    except tp.BindError:
+        return False
+    return True
+
+
+TILES = [
+    {"bm": rows * consumers, "bn": bn, "consumers": consumers, "cluster": cluster, "stages": 2}
+    for rows, bn, consumers, cluster in itertools.product((64, 128), (64, 128, 192, 256), (1, 2), (1, 2))
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("out", [BF16, np.float32], ids=["bfloat16", "float32"])
+@pytest.mark.parametrize("config", [c for c in TILES if legal(**c)], ids=str)
+def test_every_tile_that_the_rules_allow_compiles_without_spills(config: dict[str, Any], out: Any) -> None:
+    a = np.zeros((512, 512), BF16)
+    compiled = cuda.compile(gemm.bind(a, a.copy(), np.zeros((512, 512), out), gemm.GemmConfig(**config)).kernel)
+    assert (compiled.spill_bytes, compiled.stack_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("config", [{}, {"bn": 256, "cluster": 2}, {"k_group_size": 2, "stages": 2}], ids=str)

@@ -103,7 +103,7 @@ def test_an_array_of_one_dimension_has_one_order() -> None:
         tp.tensor_map(zeros(64), order="col")
 
 
-@pytest.mark.parametrize(("shape", "order"), [((100, 1), "col"), ((1, 100), "row"), ((1, 1), "row"), ((64, 8), "row"), ((3, 100, 1), "row")])
+@pytest.mark.parametrize(("shape", "order"), [((100, 1), "col"), ((1, 100), "row"), ((1, 1), "row"), ((3, 100, 1), "row")])
 def test_the_order_that_tma_takes_where_both_would_do(shape: tuple[int, ...], order: str) -> None:
     assert tp.tensor_map(zeros(*shape)).order == order
 

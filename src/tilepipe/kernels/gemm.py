@@ -10,10 +10,14 @@ CTAs work on the same columns: each loads half of the B tile and multicasts it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import tilepipe as tp
+
+MAX_ACCUMULATOR = 192  # registers of a thread for the accumulator, of the 232 that an MMA role has
+RASTERS = ("grouped", "rows", "columns")
+_KINDS = {int: "an integer", str: "a string"}
 
 
 @dataclass(frozen=True)
@@ -39,15 +43,23 @@ class GemmConfig:
     raster: str = "grouped"
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            kind, value = type(field.default), getattr(self, field.name)
+            if type(value) is not kind:
+                raise tp.BindError(f"{field.name} must be {_KINDS[kind]}, got {value!r}")
+        registers = self.rows * self.bn // 128
         rules = {
             "consumers must be 1 or 2": self.consumers in (1, 2),
             "cluster must be 1 or 2": self.cluster in (1, 2),
             f"bm must be 64 or 128 rows for each of {self.consumers} consumers": self.bm in (64 * self.consumers, 128 * self.consumers),
             "bn must be a multiple of 64 in 64..256": self.bn % 64 == 0 and 64 <= self.bn <= 256,
-            "bn / cluster must be a multiple of 64": self.bn % (64 * self.cluster) == 0,
+            "bn / cluster must be a multiple of 64": self.bn % (64 * max(self.cluster, 1)) == 0,
             "bk must be a multiple of 64 in 64..256": self.bk % 64 == 0 and 64 <= self.bk <= 256,
             "stages must be at least 2: one is held by the MMAs in flight": self.stages >= 2,
             "k_group_size must be at least 1": self.k_group_size >= 1,
+            f"raster must be one of {', '.join(RASTERS)}": self.raster in RASTERS,
+            f"an accumulator of {self.rows}×{self.bn} float32 takes {self.rows} * {self.bn} / 128 = {registers} registers of each thread;"
+            f" at most {MAX_ACCUMULATOR} leave room for the rest": registers <= MAX_ACCUMULATOR,
         }
         broken = [rule for rule, holds in rules.items() if not holds]
         if broken:
@@ -56,7 +68,7 @@ class GemmConfig:
     @property
     def rows(self) -> int:
         """Rows of the output tile of one consumer warpgroup."""
-        return self.bm // self.consumers
+        return self.bm // max(self.consumers, 1)
 
 
 def store_width(dtype: tp.DType) -> int:
@@ -119,11 +131,15 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any, *, cfg: GemmConfig) -> None:
 def store_tile(ctx: tp.Context, acc: Any, c: Any, output: Any, tile: tp.WorkTile, cfg: GemmConfig) -> None:
     """Stores an accumulator in slices of one 128-byte line, through two slots of shared memory for each warpgroup."""
     width = store_width(c.dtype)
+    slices = cfg.bn // width
     row = tile.m * cfg.bm + ctx.warpgroup_rank * cfg.rows
-    for j in range(cfg.bn // width):
+    for j in range(slices):
         slot = output[ctx.warpgroup_rank * 2 + j % 2]
+        # Slots alternate, so the store before the last must have read this one; where the number of slices is odd, a tile
+        # begins with the slot that the last store of the tile before used.
+        unread = 0 if j == 0 and slices % 2 else 1
         with ctx.elect_one("warpgroup"):
-            ctx.tma_store_wait(1, read=True)  # the store before the last has read this slot
+            ctx.tma_store_wait(unread, read=True)
         ctx.sync_warpgroup()
         ctx.store(slot, acc.cols(j * width, width))
         ctx.fence_proxy_async()
