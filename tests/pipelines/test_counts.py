@@ -11,7 +11,7 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import from_text, refused
-from tests.pipelines.rings import PAYLOAD, counts_of
+from tests.pipelines.rings import PAYLOAD, counts_of, one_role
 
 RING = """
 pipe = tp.ProducerConsumerPipeline.allocate(ctx, 2, name='pipe'{counts})
@@ -211,9 +211,6 @@ def test_a_count_that_cannot_be_derived(what: str) -> None:
 def test_nobody_arrives() -> None:
     with refused(tp.CountError, "no role arrives on 'pipe.empty'", "consumer side of this pipeline is missing"):
         used("consume_explicit")
-    text = "pipe = tp.ProducerConsumerPipeline.allocate(ctx, 2, name='pipe')\nctx.role('r', warps=1)(lambda: None)"
-    with refused(tp.CountError, "no role arrives on 'pipe.full'", "producer side"):
-        from_text(text).bind(np.zeros(4, np.int32))
 
 
 def test_stages_of_a_role_must_agree() -> None:
@@ -226,3 +223,17 @@ def test_ctas_of_a_cluster_must_agree() -> None:
     body = "consume_explicit\nwith ctx.when(ctx.cta_rank == 0):\n    stage.arrive()\nwith ctx.otherwise(), ctx.elect_one():\n    stage.arrive()"
     with refused(tp.CountError, "different numbers of arrivals", "[32, 1]"):
         used(body, cluster=2)
+
+
+def test_a_ring_that_nobody_uses_yet() -> None:
+    program = one_role("ctx.print('x')", p=None, c=None)
+    assert [a.count for a in program.kernel.barriers] == [1, 1]
+    program.run()
+
+
+def test_a_whole_stage_under_a_condition_of_the_role() -> None:
+    """Which stages are taken may depend on data; what one stage causes does not."""
+    program = one_role(
+        "for i in ctx.range(4):\n    with ctx.when(i % 2 == 0), pipe.produce() as stage:\n        stage.mbar().arrive()", p=None
+    )
+    assert program.kernel.barriers[0].count == 32

@@ -9,6 +9,7 @@ Too high a count deadlocks, too low a count lets the other side in early.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -148,14 +149,15 @@ class Ledger:
         if not any(site.role is role for site in account.sites):
             account.sites.append(Site(role, loc, arrivals, shared))
 
-    def settle(self) -> None:
-        """Gives every array its count.
+    def settle(self, waited_on: Collection[BarrierArray]) -> None:
+        """Gives every array its count; one that nobody arrives or waits on gets 1.
 
         Raises:
             CountError: a typed count contradicts the derived one, or there is neither.
         """
         for account in self.accounts.values():
-            account.array.count = _settle(account)
+            unused = account.typed is None and not account.sites and account.loose is None and account.array not in waited_on
+            account.array.count = 1 if unused else _settle(account)
 
 
 def _settle(account: Account) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, memory, ops
@@ -11,7 +11,7 @@ from tilepipe.ir.chip import Chip
 from tilepipe.ir.exprs import Param
 from tilepipe.ir.finish import finish
 from tilepipe.ir.location import Loc
-from tilepipe.ir.program import Kernel
+from tilepipe.ir.program import Kernel, walk
 from tilepipe.lang.arrivals import Ledger
 from tilepipe.lang.context import Context
 from tilepipe.lang.memory import GlobalTensor
@@ -46,9 +46,14 @@ def trace(
         raise TraceError(f"kernel '{kernel.name}' returns {result!r}; a kernel returns nothing", kernel.loc)
     if not kernel.roles:
         raise TraceError(f"kernel '{kernel.name}' has no role: nothing would run. Put the work under @ctx.role(...).", kernel.loc)
-    tracer.ledger.settle()
+    tracer.ledger.settle({op.bar.array for op in _ops(kernel) if isinstance(op, ops.MbarWait | ops.MbarTryWait)})
     finish(kernel, chip)
     return kernel
+
+
+def _ops(kernel: Kernel) -> Iterator[ops.Op]:
+    for block in (kernel.setup, *(role.body for role in kernel.roles)):
+        yield from walk(block)
 
 
 def _call(function: Callable[..., object], ctx: Context, operands: list[object], static: Mapping[str, object]) -> object:
