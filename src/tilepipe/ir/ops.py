@@ -368,7 +368,7 @@ class FragmentDefine(Op):
 
 @dataclass(eq=False, slots=True)
 class FragmentSet(Op):
-    """Columns [col, col + value.shape[1]) of the fragment := value, elementwise; a scalar fills the whole fragment."""
+    """Columns [col, col + n) of the fragment := a value of n columns; a scalar, or one value a row, fills all from `col`."""
 
     fragment: Fragment
     value: Expr

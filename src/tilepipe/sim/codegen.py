@@ -1,9 +1,8 @@
 """IR -> Python source: for each role one generator function, compiled once per kernel.
 
 The function of a role runs the set-up and then the role's body, for one agent. Every op that touches barriers, memory
-or an
-asynchronous unit is `yield op, (site, threads, ...)`: the machine performs `op(machine, agent, site, threads, ...)` and
-sends back its result. `threads` is a bit mask over the agent's threads, constant wherever the execution scope is
+or an asynchronous unit is `yield op, (site, threads, ...)`: the machine performs `op(machine, agent, site, threads, ...)`
+and sends back its result. `threads` is a bit mask over the agent's threads, constant wherever the execution scope is
 static.
 """
 
@@ -37,8 +36,8 @@ _OPS: tuple[Callable[..., Any], ...] = (
     elements.fragment_store, elements.fragment_load,
     tma.tma_load, tma.tma_store, tma.tma_store_commit, tma.tma_store_wait,
     tensorcore.wgmma, tensorcore.wgmma_fence, tensorcore.wgmma_commit, tensorcore.wgmma_wait,
-    support.lane_bits, support.lanes, support.elect_warps, support.place, support.check_range, support.check_ranges,
-    support.at, support.tile_rect, support.show, support.check, rounded,
+    support.lane_bits, support.lanes, support.elect_warps, support.place, support.fits, support.all_fit,
+    support.all_lanes, support.whole_warps, support.at, support.tile_rect, support.show, support.check, rounded,
 )  # fmt: skip
 Body = Callable[[Any, Agent], Any]
 

@@ -1,10 +1,11 @@
 """Expressions as Python source.
 
 A scalar that is the same for all threads of an agent becomes a Python number; one that differs between lanes or warps
-becomes a NumPy
-array over the agent's threads (32 or 128). Inside `PerWarp`, which is unrolled over the four warps, arrays cover the
-32 threads
-of the warp at hand. Fragment values are float32 arrays (rows, cols).
+becomes a NumPy array over the agent's threads (32 or 128). Inside `PerWarp`, which is unrolled over the four warps,
+arrays cover the 32 threads of the warp at hand. Fragment values are float32 arrays (rows, cols).
+
+Integers are exact. Signed arithmetic that may leave its dtype is checked where it is computed (`ranges`); unsigned
+arithmetic wraps.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tilepipe.errors import SimFault
 from tilepipe.ir import exprs as e
 from tilepipe.ir.memory import Fragment, Variable
 from tilepipe.ir.ops import Op
+from tilepipe.sim import ranges
 from tilepipe.sim.names import Names
 
 if TYPE_CHECKING:
@@ -41,8 +43,7 @@ _NUMPY = {
     "sin": "sin",
     "cos": "cos",
 }
-_GROWS = ("add", "sub", "mul", "shl")
-LIMITS = {"int32": (-(1 << 31), (1 << 31) - 1), "int64": (-(1 << 63), (1 << 63) - 1)}
+_WRAPS = ("add", "sub", "mul", "shl", "neg", "not")  # of unsigned integers
 
 
 class Expressions:
@@ -51,12 +52,14 @@ class Expressions:
     Attributes:
         threads: of the agent. in_setup: whether ranks count within the CTA. warp: the warp at hand inside `PerWarp`.
         prologue: lines that compute, once, what stays the same for the whole function.
+        active: the text of the mask of active threads where the code stands.
     """
 
-    def __init__(self, threads: int, names: Names, constant: Callable[[Any, str], str]) -> None:
+    def __init__(self, threads: int, names: Names, constant: Callable[[Any, str], str], active: Callable[[], str]) -> None:
         self.threads = threads
         self.names = names
         self.constant = constant  # puts an object in the generated module; returns its name
+        self.active = active
         self.in_setup = True
         self.warp: int | None = None
         self.prologue: list[str] = []
@@ -64,6 +67,7 @@ class Expressions:
         self._locals: dict[int, tuple[bool, bool]] = {}  # local or variable -> (array, over one warp)
         self.ring: dict[int, int] = {}  # locals that are a cursor's stage -> stages
         self.site = ""
+        self._inside: DType | None = None  # of signed arithmetic around the expression at hand, which is checked instead
 
     # -- what is bound -----------------------------------------------------------------------------------------------
 
@@ -97,6 +101,11 @@ class Expressions:
             return f"{name}[{32 * self.warp}:{32 * self.warp + 32}]", True
         return name, array
 
+    @property
+    def base(self) -> int:
+        """The thread of the agent that element 0 of arrays computed here belongs to."""
+        return 0 if self.warp is None else 32 * self.warp
+
     def varies(self, vary: e.Vary) -> bool:
         """Whether a scalar that varies over `vary` is an array here."""
         return vary == e.Vary.LANE or (vary == e.Vary.WARP and self.threads > 32 and self.warp is None)
@@ -111,20 +120,28 @@ class Expressions:
             self.prologue.append(f"{name} = {text}")
         return self._hoisted[key]
 
-    def invariant(self, x: e.Expr) -> bool:
-        """Whether a scalar's value stays the same for the whole life of the agent."""
+    def constant_for_life(self, x: e.Expr) -> bool:
+        """Whether a scalar stays the same for the whole life of the agent, and cannot fail: it may be hoisted."""
+        return self._invariant(x) and not ranges.checked(x)
+
+    def _invariant(self, x: e.Expr) -> bool:
         if isinstance(x, (e.Local, e.FragmentRead)):
             return False
-        return all(self.invariant(c) for c in e.children(x))
+        return all(self._invariant(c) for c in e.children(x))
 
     # -- expressions -------------------------------------------------------------------------------------------------
 
     def scalar(self, x: e.Expr, what: str, op: Op) -> str:
-        """Source of a value that must be one number for the whole agent.
+        """Source of a value that must be one number, and no fraction, for the whole agent.
 
         Raises:
-            SimFault: it differs between threads.
+            SimFault: it differs between threads, or is of a floating-point dtype.
         """
+        self.whole(x, what, op)
+        return self.uniform(x, what, op)
+
+    def uniform(self, x: e.Expr, what: str, op: Op) -> str:
+        """`scalar`, of any dtype."""
         text, array = self(x)
         if array:
             raise SimFault(
@@ -134,7 +151,23 @@ class Expressions:
             )
         return text
 
+    def whole(self, x: e.Expr, what: str, op: Op) -> None:
+        """Raises SimFault: a value that counts or names a place is of a floating-point dtype."""
+        if x.dtype.is_float:
+            raise SimFault(f'{what} is a {x.dtype}; it must be an integer. Convert it: .to("int32").', op.loc)
+
     def __call__(self, x: e.Expr) -> Text:
+        outer = self._inside
+        self._inside = x.dtype if ranges.grows(x) else None
+        text, array = self._text(x)
+        self._inside = outer
+        if outer is not x.dtype and ranges.overflows(x):
+            if array:
+                return f"all_fit({self.site}, {text}, {x.dtype.bits}, {self.active()}, {self.base})", True
+            return f"fits({self.site}, {text}, {x.dtype.bits})", False
+        return text, array
+
+    def _text(self, x: e.Expr) -> Text:
         match x:
             case e.Const():
                 return self._const(x), False
@@ -210,7 +243,7 @@ class Expressions:
         if x.op == "not" and x.dtype.kind == "bool":
             return (f"~{a}" if array else f"(not {a})"), array
         if x.op in ("neg", "not"):
-            return f"({'-' if x.op == 'neg' else '~'}{a})", array
+            return self._wrapped(x, f"({'-' if x.op == 'neg' else '~'}{a})"), array
         if x.op == "abs":
             return f"abs({a})", array
         if x.op == "rsqrt":
@@ -220,16 +253,21 @@ class Expressions:
     def _binary(self, x: e.Binary) -> Text:
         (a, aa), (b, ba) = self(x.a), self(x.b)
         array = aa or ba
+        if x.op in ("min", "max") and x.dtype.is_float:  # fminf, fmaxf: a NaN gives way to a number
+            return f"np.f{x.op}({a}, {b})", array
         if x.op in ("min", "max"):
             return (f"np.{x.op}imum({a}, {b})" if array else f"{x.op}({a}, {b})"), array
         if x.a.dtype.kind == "bool" and not array:
             word = {"and": "and", "or": "or", "xor": "!="}.get(x.op)
             if word:
                 return f"({a} {word} {b})", False
-        text = f"({a} {_INFIX[x.op]} {b})"
-        if x.dtype.kind == "uint" and x.op in (*_GROWS, "not"):
-            text = f"({text} & {(1 << x.dtype.bits) - 1})"
-        return text, array
+        return self._wrapped(x, f"({a} {_INFIX[x.op]} {b})"), array
+
+    def _wrapped(self, x: e.Unary | e.Binary, text: str) -> str:
+        """Unsigned arithmetic wraps round."""
+        if x.dtype.kind == "uint" and x.op in _WRAPS:
+            return f"({text} & {(1 << x.dtype.bits) - 1})"
+        return text
 
     def _cast(self, x: e.Cast) -> Text:
         a, array = self(x.a)
@@ -254,9 +292,3 @@ class Expressions:
             return f"{a}.astype({kind})" if array else f"{kind}({a})"
         rounded = f"rounded(np.asarray({a}, np.float32), {self.constant(to, to.name)})"
         return rounded if array else f"{rounded}[()]"
-
-    def grows(self, x: e.Expr) -> bool:
-        """Whether integer arithmetic in `x` may leave its dtype's range."""
-        if isinstance(x, e.Binary) and x.op in _GROWS and x.dtype.is_integer:
-            return True
-        return any(self.grows(c) for c in e.children(x))

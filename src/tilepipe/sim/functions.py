@@ -11,7 +11,7 @@ from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import Fragment, Tile
 from tilepipe.ir.program import Role, walk
 from tilepipe.sim import support
-from tilepipe.sim.expressions import LIMITS, Expressions
+from tilepipe.sim.expressions import Expressions
 from tilepipe.sim.names import Names
 from tilepipe.sim.operands import Operands, Tables
 from tilepipe.sim.ordering import WARP_MASK
@@ -26,6 +26,11 @@ _BARRIERS = (
 )  # fmt: skip
 _FRAGMENTS = (ops.FragmentDefine, ops.FragmentSet, ops.FragmentReduce, ops.FragmentStore, ops.FragmentLoad)
 _MEMORY = (ops.Load, ops.Store, ops.TmaLoad, ops.TmaStore, ops.Wgmma)
+_TOGETHER = (
+    ops.FragmentSet, ops.FragmentReduce, ops.FragmentStore, ops.FragmentLoad, ops.Wgmma, ops.WgmmaFence, ops.WgmmaCommit,
+    ops.WgmmaWait, ops.ClusterArrive, ops.ClusterWait,
+)  # fmt: skip
+_BY_WARP = (ops.NamedSync, ops.NamedArrive)
 _PLAIN: dict[type[ops.Op], str] = {
     ops.SyncWarp: "syncwarp",
     ops.SetupBarrier: "setup_barrier",
@@ -51,7 +56,7 @@ class Function(Operands):
         self.name = module_name = names.fresh(role.name if role is not None else "idle")
         module.namespace[module_name] = None
         self.names = names
-        self.x = Expressions(self.threads, names, module.constant)
+        self.x = Expressions(self.threads, names, module.constant, lambda: self.mask_text)
         self.mask: int | str = (1 << self.threads) - 1
         self.body: list[tuple[int, str, Loc | None]] = []
         self.depth = 1
@@ -101,6 +106,7 @@ class Function(Operands):
 
     def op(self, op: ops.Op) -> None:
         """The source of one op."""
+        self.aligned(op)
         if isinstance(op, _VALUES):
             self.value_op(op)
         elif isinstance(op, _CONTROL):
@@ -115,6 +121,18 @@ class Function(Operands):
             self.request(op, _PLAIN[type(op)])
         else:
             self.other_op(op)
+
+    def aligned(self, op: ops.Op) -> None:
+        """A check before an op that a warpgroup, a warp of `PerWarp`, or each warp executes as one."""
+        together = isinstance(op, _TOGETHER)
+        span = (1 << self.threads) - 1 if self.x.warp is None else WARP_MASK << self.x.base
+        if (together and self.mask == span) or not (together or isinstance(op, _BY_WARP)):
+            return
+        if together:
+            unit = "warpgroup" if self.group and self.x.warp is None else "warp"
+            self.emit(f"all_lanes(ag, {self.x.site}, {self.mask_text}, {span:#x}, {unit!r})", op)
+        elif isinstance(self.mask, str) or support.part_of_a_warp(self.mask):
+            self.emit(f"whole_warps(ag, {self.x.site}, {self.mask_text})", op)
 
     def other_op(self, op: ops.Op) -> None:
         match op:
@@ -138,23 +156,20 @@ class Function(Operands):
                     text += ".copy()"
                 name = self.x.bind(local, array)
                 self.emit(f"{name} = {text}", op)
-                self.checked(name, x, array, op)
             case ops.Define(var=var, init=x):
                 text, array = self.x(x)
                 if self.x.varies(var.vary) and not array:
                     text, array = f"np.full({32 if self.x.warp is not None else self.threads}, {text})", True
                 name = self.x.define(var, array)
                 self.emit(f"{name} = {text}", op)
-                self.checked(name, x, array, op)
             case ops.Assign(var=var, value=x):
                 text, array = self.x(x)
                 if array and not self.x.is_array(var):
-                    text = self.x.scalar(x, f"the value given to '{var.name}'", op)
+                    text = self.x.uniform(x, f"the value given to '{var.name}'", op)
                 name = self.x.names(var, var.name)
                 if self.x.is_array(var):
-                    text = f"place({name}, {text}, {self.mask_text}, {self.lane_base})"
+                    text = f"place({name}, {text}, {self.mask_text}, {self.x.base})"
                 self.emit(f"{name} = {text}", op)
-                self.checked(name, x, self.x.is_array(var), op)
             case ops.Read(local=local, var=var):
                 text, array = self.x.read(var)
                 self.emit(f"{self.x.bind(local, array)} = {text}", op)
@@ -173,11 +188,6 @@ class Function(Operands):
                     return
                 self.emit(f"{stage} += {self.x.scalar(n, 'the step of a cursor', op)}", op)
                 self.emit(f"{phase} += {stage} // {cursor.stages}; {stage} %= {cursor.stages}", op)
-
-    @property
-    def lane_base(self) -> int:
-        """The thread of the agent that element 0 of arrays computed here belongs to."""
-        return 0 if self.x.warp is None else 32 * self.x.warp
 
     def cursor(self, cursor: Any) -> tuple[str, str]:
         name = self.names(cursor, cursor.name)
@@ -203,8 +213,8 @@ class Function(Operands):
 
     def masked(self, op: ops.Op, text: str, cond: e.Expr, then: ops.Block, orelse: ops.Block) -> None:
         """A branch that only some threads take."""
-        bits = f"lane_bits({text}, {self.lane_base})"
-        if self.x.invariant(cond):
+        bits = f"lane_bits({text}, {self.x.base})"
+        if self.x.constant_for_life(cond):
             bits = self.x.hoist(bits, "bits")
         outer = self.mask_text
         name = self.names.fresh("mask")
@@ -216,7 +226,7 @@ class Function(Operands):
             self.nested(f"if {other}:", op, orelse, other)
 
     def elect(self, op: ops.Op, scope: str, body: ops.Block) -> None:
-        """One lane: of each warp, or of the group's first warp."""
+        """One lane: of each warp, or of the group's first warp (nobody where that warp is masked out)."""
         if scope == "warp":
             if isinstance(self.mask, int):
                 mask: int | str = support.elect_warps(self.mask)
@@ -231,11 +241,14 @@ class Function(Operands):
         test = f"{first} == 0" if scope == "role" else "True" if self.group else f"{first} % 4 == 0"
         alone = self.role is not None and self.role.agents == 1 and not self.x.in_setup
         if isinstance(self.mask, int):
-            mask = self.mask & -self.mask
+            mask = self.mask & WARP_MASK & -self.mask
+            if not mask:
+                return
         else:
             mask = self.names.fresh("elected")
-            self.emit(f"{mask} = {self.mask} & -{self.mask}", op)
-        if alone or test == "True":
+            self.emit(f"{mask} = {self.mask} & {WARP_MASK:#x} & -{self.mask}", op)
+            test = mask if alone or test == "True" else f"{test} and {mask}"
+        if isinstance(mask, int) and (alone or test == "True"):
             self.inline(f"# one lane of the {scope}", op, body, mask)
         else:
             self.nested(f"if {test}:", op, body, mask)
@@ -251,17 +264,19 @@ class Function(Operands):
                 )
         outer = self.mask
         for w in range(4):
-            self.emit(f"# warp {w}")
             self.x.warp = w
+            part = WARP_MASK << (32 * w)
+            bind = f"{self.x.bind(index, False)} = {w}"
             if isinstance(outer, int):
-                self.mask = outer & (WARP_MASK << (32 * w))
+                if outer & part:
+                    self.emit(bind, op)
+                    self.inline(f"# warp {w}", op, body, outer & part)
             else:
-                self.mask = self.names.fresh("mask")
-                self.emit(f"{self.mask} = {outer} & {WARP_MASK << (32 * w):#x}", op)
-            self.emit(f"{self.x.bind(index, False)} = {w}", op)
-            self.block(body)
+                mask = self.names.fresh("mask")
+                self.emit(f"{mask} = {outer} & {part:#x}", op)
+                self.emit(bind, op)
+                self.nested(f"if {mask}:", op, body, mask)
         self.x.warp = None
-        self.mask = outer
 
     def barrier_op(self, op: ops.Op) -> None:
         match op:
@@ -304,10 +319,10 @@ class Function(Operands):
             case ops.FragmentDefine(fragment=f):
                 self.emit(f"{self.names(f, f.name)} = Frag({self.module.constant(f, f'ir_{f.name}')})", op)
             case ops.FragmentSet(fragment=f, value=value, col=col):
-                width = value.shape[1] if value.shape else f.cols
+                width = value.shape[1] if value.shape and value.shape[1] > 1 else f.cols - col
                 self.emit(f"{self.names(f, f.name)}.set(ag, {self.x.site}, {self.x(value)[0]}, {col}, {width}{warp})", op)
             case ops.FragmentReduce(dst=f, value=value, op=kind):
-                reduce = "np.add" if kind == "add" else "np.maximum"
+                reduce = "np.add" if kind == "add" else "np.fmax"  # fmaxf: a NaN gives way to a number
                 text = f"{reduce}.reduce({self.x(value)[0]}, axis=1, keepdims=True)"
                 self.emit(f"{self.names(f, f.name)}.set(ag, {self.x.site}, {text}, 0, 1{warp})", op)
             case ops.FragmentStore(dst=tile, value=value):
@@ -324,13 +339,7 @@ class Function(Operands):
                 self.request(op, kind, *where, result=self.x.bind(result, array))
             case ops.Store(dst=element, value=value):
                 kind = "store" if isinstance(element.base, Tile) else "store_global"
-                text, array = self.x(value)
-                if value.dtype.name in LIMITS and self.x.grows(value):
-                    name = self.names.fresh("stored")
-                    self.emit(f"{name} = {text}", op)
-                    self.checked(name, value, array, op)
-                    text = name
-                self.request(op, kind, text, *self.element(element, op)[0])
+                self.request(op, kind, self.x(value)[0], *self.element(element, op)[0])
             case ops.TmaLoad(coords=coords, dst=tile, bar=ref, multicast=multicast):
                 if tile.cta is not None or ref.cta is not None:
                     raise SimFault("a TMA load into a peer's shared memory: on sm_90 only multicast= reaches other CTAs", op.loc)

@@ -130,6 +130,8 @@ def mbar_init(m: Machine, ag: Agent, site: Site, mask: int, first: int, size: in
         bar.count = bar.pending = count
         bar.phase = 0
         bar.init_site = site
+        for agent in ag.cta.agents:
+            agent.passed.pop((ag.cta.rank, bar.flat), None)
 
 
 def mbar_inval(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> None:

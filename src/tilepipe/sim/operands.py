@@ -11,7 +11,7 @@ from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import BarrierRef, Tile
 from tilepipe.ir.program import Kernel
 from tilepipe.sim import support
-from tilepipe.sim.expressions import LIMITS, Expressions
+from tilepipe.sim.expressions import Expressions
 
 
 class Tables(Protocol):
@@ -85,7 +85,7 @@ class Operands:
             return str(support.tile_rect(self.module.namespace[self.x.site], r, c, tile.rows, tile.cols, b.rows, b.cols))
         row, col = self.x.scalar(tile.row, "the row of a tile", op), self.x.scalar(tile.col, "the column of a tile", op)
         text = f"tile_rect({self.x.site}, {row}, {col}, {tile.rows}, {tile.cols}, {b.rows}, {b.cols})"
-        return self.x.hoist(text, "rect") if self.x.invariant(tile.row) and self.x.invariant(tile.col) else text
+        return self.x.hoist(text, "rect") if self.x.constant_for_life(tile.row) and self.x.constant_for_life(tile.col) else text
 
     def place(self, tile: Tile, op: ops.Op) -> list[str]:
         """The two operands that name a tile: its slot and its rectangle."""
@@ -95,17 +95,10 @@ class Operands:
         texts = [self.x.scalar(c, "a coordinate", op) for c in coords]
         return f"({', '.join(texts)},)"
 
-    def checked(self, name: str, x: e.Expr, array: bool, op: ops.Op) -> None:
-        """Reports integer overflow of a value just computed."""
-        if x.shape == () and x.dtype.name in LIMITS and self.x.grows(x):
-            lo, hi = LIMITS[x.dtype.name]
-            if array:
-                self.emit(f"check_ranges({self.x.site}, {name}, {lo}, {hi})", op)
-            else:
-                self.emit(f"if not {lo} <= {name} <= {hi}: check_range({self.x.site}, {name}, {lo}, {hi})", op)
-
     def element(self, element: Any, op: ops.Op) -> tuple[list[str], bool]:
         """The operands that name an element, and whether it differs between threads."""
+        for i in element.index:
+            self.x.whole(i, "the index of an element", op)
         index = [self.x(i) for i in element.index]
         texts, array = [t for t, _ in index], any(a for _, a in index)
         if not isinstance(element.base, Tile):

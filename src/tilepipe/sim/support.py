@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -52,19 +53,57 @@ def place(old: Array, new: Any, mask: int, base: int) -> Array:
     return np.where(active, new, out)
 
 
-def check_range(site: Site, value: int, low: int, high: int) -> None:
-    """Raises SimFault: an integer is outside its dtype."""
-    dtype = f"{'int' if low < 0 else 'uint'}{(high - low).bit_length()}"
+def fits(site: Site, value: int, bits: int) -> int:
+    """`value`, the exact result of signed arithmetic in `bits` bits.
+
+    Raises:
+        SimFault: it does not fit.
+    """
+    high = 1 << (bits - 1)
+    if -high <= value < high:
+        return value
     raise SimFault(
-        f"{site.what}: {dtype} overflow: {value} is outside {low} .. {high}. On the GPU it would wrap round; use a wider dtype.",
+        f"{site.what}: int{bits} overflow: {value} is outside {-high} .. {high - 1}. On the GPU it would wrap round; use a wider dtype.",
         site.loc,
     )
 
 
-def check_ranges(site: Site, values: Array, low: int, high: int) -> None:
-    """`check_range` for an array."""
-    if values.min() < low or values.max() > high:
-        check_range(site, int(values.min() if values.min() < low else values.max()), low, high)
+def all_fit(site: Site, values: Array, bits: int, mask: int, base: int) -> Array:
+    """`fits` for an array over threads `base`.. of which those of `mask` are active."""
+    high = 1 << (bits - 1)
+    low_at, high_at = int(values.min()), int(values.max())
+    if low_at < -high or high_at >= high:
+        active = values[lanes(mask, base, len(values))]
+        for value in (int(active.min()), int(active.max())):
+            fits(site, value, bits)
+    return values
+
+
+def all_lanes(ag: Agent, site: Site, mask: int, span: int, unit: str) -> None:
+    """An op that a whole warp or warpgroup executes together, by the threads of `mask` of the `span` in question.
+
+    Raises:
+        SimFault: some of them are masked out.
+    """
+    if mask != span:
+        raise SimFault(
+            f"{site.what}: {mask.bit_count()} of {span.bit_count()} threads of {ag} execute it, but all threads of the"
+            f" {unit} must, together: take it out of the branch on a lane condition or the ctx.elect_one() around it.",
+            site.loc,
+        )
+
+
+def part_of_a_warp(mask: int) -> bool:
+    """Whether some threads of a warp are in `mask` and some are not."""
+    return any((mask >> shift) & 0xFFFFFFFF not in (0, 0xFFFFFFFF) for shift in (0, 32, 64, 96))
+
+
+def whole_warps(ag: Agent, site: Site, mask: int) -> None:
+    """`all_lanes` for an op that each warp executes as one."""
+    for w in range(ag.warps):
+        part = 0xFFFFFFFF << (32 * w)
+        if mask & part:
+            all_lanes(ag, site, mask & part, part, "warp")
 
 
 def at(site: Site, index: int, size: int, what: str) -> int:
@@ -88,16 +127,23 @@ def _plain(x: Any) -> Any:
     return x.item() if isinstance(x, np.generic) and x.dtype.kind != "f" else x
 
 
+def _filled(text: str, args: Sequence[Any]) -> str:
+    """`text` with an argument in place of each `{}`; other braces stay as they are."""
+    parts = text.split("{}")
+    values = [*(str(_plain(a)) for a in args), ""]
+    return "".join(part + value for part, value in zip(parts, values, strict=True))
+
+
 def show(m: Machine, ag: Agent, site: Site, mask: int, text: str, args: tuple[Any, ...]) -> None:
     """ctx.print: one line, or one for each active thread where an argument differs between threads."""
     arrays = [a for a in args if isinstance(a, np.ndarray) and a.ndim == 1]
     if not arrays:
-        m.world.show(text.format(*map(_plain, args)))
+        m.world.show(_filled(text, args))
         return
     base = (mask.bit_length() - 1) // 32 * 32 if len(arrays[0]) < 32 * ag.warps else 0
     for lane in range(mask.bit_length()):
         if mask >> lane & 1:
-            m.world.show(text.format(*(_plain(a[lane - base]) if isinstance(a, np.ndarray) and a.ndim == 1 else _plain(a) for a in args)))
+            m.world.show(_filled(text, [a[lane - base] if isinstance(a, np.ndarray) and a.ndim == 1 else a for a in args]))
 
 
 def check(ag: Agent, site: Site, mask: int, cond: Any, message: str) -> None:
