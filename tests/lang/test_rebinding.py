@@ -9,7 +9,7 @@ import pytest
 import tilepipe as tp
 from tests.lang.tracing import refused, role_from_text
 
-ADVICE = ("rebound in a traced loop", "traced once", "ctx.var(start)")
+ADVICE = ("rebound in a traced loop", "traced once", "= ctx.var(start)")
 
 CARRIED = {
     "local": ("'x'", "x = ctx.block_id\nfor i in ctx.range(4):\n    ctx.print('{}', x)\n    x = x + i"),
@@ -32,7 +32,21 @@ CARRIED = {
     "pop": ("len(xs)", "xs = [1, 2, 3]\nfor i in ctx.range(4):\n    ctx.print('{}', xs.pop())"),
     "deque": ("q", "import collections\nq = collections.deque([0, 1])\nfor i in ctx.range(4):\n    ctx.print('{}', q[0])\n    q.rotate()"),
     "iterator": ("it", "import itertools\nit = itertools.count()\nfor i in ctx.range(4):\n    ctx.print('{}', next(it))"),
-    "set": ("len(s)", "s = set()\nfor i in ctx.range(4):\n    s.add(len(s))"),
+    "set": ("'s'", "s = set()\nfor i in ctx.range(4):\n    s.add(len(s))"),
+    "set, popped and filled": (
+        "'s'", "s = {0}\nn = ctx.block_id\nfor i in ctx.range(4):\n    x = s.pop()\n    ctx.print('{}', n + x)\n    s.add(x + 1)"),
+    "array": ("'a'", "import numpy as np\na = np.zeros(3, int)\nfor i in ctx.range(4):\n    a[1] += 1"),
+    "array in a list": ("xs[0]", "import numpy as np\nxs = [np.zeros(3)]\nfor i in ctx.range(4):\n    ctx.print('{}', float(xs[0][2]))\n    xs[0][2] += 1"),
+    "bytearray": ("'b'", "b = bytearray(4)\nfor i in ctx.range(4):\n    b[0] += 1"),
+    "array.array": ("'b'", "import array\nb = array.array('i', [0])\nfor i in ctx.range(4):\n    b[0] += 1"),
+    "random numbers": ("'r'", "import random\nr = random.Random(0)\nfor i in ctx.range(4):\n    ctx.print('{}', r.random())"),
+    "random numbers of NumPy": ("'r'", "import numpy as np\nr = np.random.default_rng(0)\nfor i in ctx.range(4):\n    ctx.print('{}', float(r.random()))"),
+    "item far back": ("xs[800]", "xs = [0] * 1000\nfor i in ctx.range(4):\n    xs[800] += 1"),
+    "item four deep": ("d['a']['b']['c']['d']", "d = {'a': {'b': {'c': {'d': 0}}}}\nfor i in ctx.range(4):\n    d['a']['b']['c']['d'] += 1"),
+    "class of a module that is named like a library": (
+        "c.n", "class C: n = 0\nC.__module__ = 'numpy_helpers'\nc = C()\nc.n = 0\nfor i in ctx.range(4):\n    c.n += 1"),
+    "several names": (
+        "'a', 'b' are rebound in a traced loop", "a = b = 0\nfor i in ctx.range(4):\n    a += 1\n    b += 2"),
     "nonlocal": (
         "'x'",
         "x = ctx.block_id\ndef f(i):\n    nonlocal x\n    ctx.print('{}', x)\n    x = x + i\nfor i in ctx.range(4):\n    f(i)"),
@@ -139,6 +153,11 @@ SOUND = {
     "fragment temporary": "f = ctx.accumulator((64, 8))\nf.fill(0)\nfor i in ctx.range(4):\n    g = ctx.fragment(f + 1)\n    f.set(g)",
     "a static name set again": "mode = 'a'\nfor i in ctx.range(4):\n    mode = 'b'\n    ctx.print(mode)",
     "scheduler": "for t in tp.StaticScheduler(ctx, (3, 3)):\n    for i in ctx.range(2):\n        ctx.print('{}', t.m + i)",
+    "a cursor made in the body, named as its reads": "last = None\nst = tp.PipelineState(ctx, 2, name='stage')\n"
+        "for k in ctx.range(4):\n    last = st.index()\n    ctx.print('{}', last)\n    st.step()",
+    "an array that is only read": "import numpy as np\na = np.arange(3)\nfor i in ctx.range(4):\n    ctx.print('{}', int(a[1]))",
+    "an array set to the same again": "import numpy as np\na = np.zeros(3, int)\nfor i in ctx.range(4):\n    a[1] = 7\n    ctx.print('{}', i)",
+    "a set that gets what it has": "s = {1}\nfor i in ctx.range(4):\n    s.add(1)\n    ctx.print('{}', i)",
     "tuple targets": "class It:\n    pass\nfor i in ctx.range(4):\n    a, b = i, i + 1\n    ctx.print('{}', a + b)",
 }  # fmt: skip
 

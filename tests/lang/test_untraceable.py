@@ -70,7 +70,6 @@ LOOP = ("break", "return", "traced once", "ctx.when")
         "def f():\n    for i in ctx.range(3):\n        return i\nf()",
         "for i in ctx.range(3):\n    with ctx.elect_one():\n        break",
         "for t in tp.StaticScheduler(ctx, (2, 2)):\n    break",
-        "next(iter(ctx.range(3)))",
     ],
 )
 def test_leaving_a_traced_loop(text: str) -> None:
@@ -130,3 +129,40 @@ def test_leaving_the_other_side() -> None:
 )
 def test_jumps_of_python_loops_inside_are_python(text: str) -> None:
     assert len(of_kind(role_from_text(text), ops.Print)) == 2
+
+
+@pytest.mark.parametrize("what", ["ctx.range(4)", "work"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "for i, k in enumerate({}):\n    ctx.print('{{}}', i)",
+        "for a, k in zip([1, 2, 3, 4], {}):\n    ctx.print('{{}}', a)",
+        "for k in map(str, {}):\n    ctx.print('x')",
+        "list({})",
+        "for k in sorted({}):\n    ctx.print('x')",
+        "a, b = {}",
+        "xs = [*{}]",
+        "next(iter({}))",
+        "import itertools\nfor k in itertools.islice({}, 2):\n    ctx.print('x')",
+        "import itertools\nfor a, b in itertools.product({}, range(2)):\n    ctx.print('x')",
+        "for i, k in enumerate(x for x in {}):\n    ctx.print('{{}}', i)",
+        "list(x for x in {})",
+    ],
+)
+def test_a_traced_loop_is_driven_by_a_for_statement_only(text: str, what: str) -> None:
+    with refused(tp.TraceError, "a traced loop", "`for` statement", "enumerate, zip", "traced once", "at <cell "):
+        role_from_text(text.format(what), before="work = tp.StaticScheduler(ctx, (2, 2))")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def tiles():\n    for k in ctx.range(4):\n        yield k * 2\nfor k in tiles():\n    ctx.print('{}', k)",
+        "def tiles():\n    yield from ctx.range(4)\nfor k in tiles():\n    ctx.print('{}', k)",
+        "r = ctx.range(4)\nfor k in r:\n    ctx.print('{}', k)\nfor k in r:\n    ctx.print('{}', k)",
+        "for j, xs in enumerate([1, 2]):\n    for k in ctx.range(4):\n        ctx.print('{}', k + j)",
+        "for k in (\n    ctx.range(\n        4\n    )\n):\n    ctx.print('{}', k)",
+    ],
+)
+def test_for_statements_may_be_apart_from_their_loop(text: str) -> None:
+    assert role_from_text(text).run().printed

@@ -14,7 +14,7 @@ from tilepipe.ir import dtypes, exprs, ops
 from tilepipe.ir.exprs import Const, Expr, Vary
 from tilepipe.ir.location import caller, is_library_file
 from tilepipe.ir.program import WARP, Role
-from tilepipe.lang import handles, rebinding
+from tilepipe.lang import handles, rebinding, source
 from tilepipe.lang.arrivals import thread_env
 from tilepipe.lang.evaluate import evaluate
 from tilepipe.lang.tracer import Mask, Scope, Tracer, rebound_message
@@ -43,10 +43,21 @@ class Range:
 def loop(tracer: Tracer, start: object, stop: object, step: object, make: Callable[[Value], Any], name: str = "i") -> Iterator[Any]:
     """Traces `for index in range(start, stop, step)`, yielding once what `make(index)` gives.
 
+    Raises:
+        TraceError: something else than a `for` statement iterates it.
+    """
+    source.require_for_statement(sys._getframe(1))
+    return _loop(tracer, start, stop, step, make, name)
+
+
+def _loop(tracer: Tracer, start: object, stop: object, step: object, make: Callable[[Value], Any], name: str) -> Iterator[Any]:
+    """See `loop`.
+
     The generator is resumed when the Python body has ended; it then closes the block. If the body changed Python
     state, it is traced once more, and that trace thrown away, to see whether the change is carried from one iteration
     to the next.
     """
+    source.require_driven_by_for(sys._getframe(1))
     role = tracer.role
     at_most = Vary.UNIFORM if role.role.is_warpgroup else Vary.WARP  # a plain warp runs on its own
     bounds = [require_uniform(_integer(to_expr(tracer, x)), "a loop bound", at_most) for x in (start, stop, step)]
@@ -92,7 +103,8 @@ def _second_pass(
 
     names = {path: rebinding.path_name(path) for path in changed}
     kept, tracer.counter = dict(tracer.counter), counter
-    outer, tracer.carried = tracer.carried, tracer.carried | {id(value): names[path] for path, value in changed.items()}
+    names = {path: name for path, name in names.items() if path == next(p for p in changed if changed[p] is changed[path])}
+    outer, tracer.carried = tracer.carried, tracer.carried | {id(changed[path]): name for path, name in names.items()}
     again = ops.Block()
     yield from trace(again)
     tracer.carried = outer
@@ -103,7 +115,7 @@ def _second_pass(
         if isinstance(second.state.get(path), int | float | str | bool) and second.state[path] != first.state.get(path)
     ]  # fmt: skip
     if drifting or block_text(again) != block_text(body):
-        raise TraceError(rebound_message(", ".join(names[p] for p in drifting or names)), loc)
+        raise TraceError(rebound_message(*(names.get(p) or rebinding.path_name(p) for p in drifting or names)), loc)
 
 
 def _trip_count(bounds: list[Expr]) -> int | None:
@@ -181,7 +193,7 @@ def _arm(
     for path, new in rebinding.changes(before, after).items():
         if path not in scope.before.state or path in tracer.temporaries:
             continue
-        if rebinding.is_dead(new) or any(rebinding.only_loop_target(f.f_code, str(path[-1])) for f in before.frames):
+        if rebinding.is_dead(new) or any(source.only_loop_target(f.f_code, str(path[-1])) for f in before.frames):
             continue
         name = rebinding.path_name(path)
         raise TraceError(
@@ -195,7 +207,7 @@ def _refuse_jumps(what: str, consequence: str) -> None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (is_library_file(frame.f_code.co_filename) or frame.f_code.co_filename.endswith("contextlib.py")):
         frame = frame.f_back
-    jump = rebinding.leaves_block(frame) if frame is not None else None
+    jump = source.leaves_block(frame) if frame is not None else None
     if jump is not None:
         raise TraceError(
             f"`{jump[0]}` at line {jump[1]} leaves a `with {what}(...)` block: {consequence}."

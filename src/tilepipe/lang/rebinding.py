@@ -9,23 +9,30 @@ iteration to the next: `TraceError`. In a branch there is no second iteration; t
 
 from __future__ import annotations
 
-import ast
-import linecache
+import array
+import random
 import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from operator import length_hint
-from types import CellType, CodeType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
+from types import CellType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
+
+import numpy as np
 
 from tilepipe.ir.location import is_library_file
 from tilepipe.lang.values import Value
 
 _PLAIN = (int, float, str, bytes, bool, type(None))
-_DEPTH = 3
-_ITEMS = 64  # a container longer than this is compared by length and by its first items
+_DEPTH = 6  # containers and objects inside one another
+_ITEMS = 4096  # a container longer than this is compared by length and by its first items
+_LIBRARIES = ("tilepipe.lang", "tilepipe.pipelines", "tilepipe.ir", "numpy", "builtins", "torch")
+_PATHS = 50_000  # of one snapshot; what lies deeper is not looked at
+_ARRAY_BYTES = 1 << 20  # a larger array is not looked at
+
+LENGTH, CONTENTS = "len()", "contents"  # parts of a path that are no key
 
 State = dict[tuple[Any, ...], Any]
 
@@ -49,37 +56,48 @@ def take(entry: FrameType | None) -> Snapshot:
             frames.append(frame)
         frame = frame.f_back
     state: State = {}
-    seen: set[int] = set()
+    queue: deque[tuple[tuple[Any, ...], Any, int]] = deque()
     for f in frames:
-        key = (id(f),)
-        for name, value in dict(f.f_locals).items():
-            _record(state, (*key, name), value, _DEPTH, seen)
+        queue.extend(((id(f), name), value, _DEPTH) for name, value in dict(f.f_locals).items())
         for name in f.f_code.co_names:
             value = f.f_globals.get(name, f)
             if value is not f and not isinstance(value, ModuleType | FunctionType | type):
-                _record(state, ("global", id(f.f_globals), name), value, _DEPTH, seen)
+                queue.append((("global", id(f.f_globals), name), value, _DEPTH))
+    seen: set[int] = set()
+    while queue and len(state) < _PATHS:
+        path, value, depth = queue.popleft()
+        state[path] = value
+        if depth == 0 or isinstance(value, _PLAIN) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        queue.extend(((*path, key), item, depth - 1) for key, item in _inside(value))
     return Snapshot(state, frames)
 
 
-def _record(state: State, path: tuple[Any, ...], value: Any, depth: int, seen: set[int]) -> None:
-    state[path] = value
-    if depth == 0 or isinstance(value, _PLAIN) or id(value) in seen:
-        return
-    if isinstance(value, list | tuple):
-        if isinstance(value, list):
-            state[(*path, "len()")] = len(value)
-        items: Any = enumerate(value[:_ITEMS])
-    elif isinstance(value, dict):
-        state[(*path, "len()")] = len(value)
-        items = list(value.items())[:_ITEMS]
-    elif isinstance(value, set):
-        state[(*path, "len()")] = len(value)
-        return
-    else:
-        items = _parts(value)
-    seen.add(id(value))
-    for key, item in items:
-        _record(state, (*path, key), item, depth - 1, seen)
+def _inside(value: Any) -> list[tuple[Any, Any]]:
+    """What a thing holds, by index, key or name; of what has no parts, a number that changes with its contents."""
+    if isinstance(value, tuple):
+        return list(enumerate(value[:_ITEMS]))
+    if isinstance(value, list | deque):
+        return [(LENGTH, len(value)), *enumerate(islice(value, _ITEMS))]
+    if isinstance(value, dict):
+        return [(LENGTH, len(value)), *islice(value.items(), _ITEMS)]
+    contents = _contents(value)
+    return _parts(value) if contents is None else [(CONTENTS, contents)]
+
+
+def _contents(value: Any) -> int | None:
+    if isinstance(value, set):
+        return hash((len(value), frozenset((type(x), x if isinstance(x, _PLAIN) else id(x)) for x in value)))
+    if isinstance(value, np.ndarray):
+        return hash((value.shape, value.tobytes())) if value.nbytes <= _ARRAY_BYTES else None
+    if isinstance(value, bytearray | array.array):
+        return hash(bytes(value))
+    if isinstance(value, random.Random):
+        return hash(value.getstate())
+    if isinstance(value, np.random.Generator):
+        return hash(repr(value.bit_generator.state))
+    return None
 
 
 def _parts(value: Any) -> list[tuple[Any, Any]]:
@@ -92,8 +110,6 @@ def _parts(value: Any) -> list[tuple[Any, Any]]:
         cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=False)
         hidden = [(f".{name}", cell.cell_contents) for name, cell in cells if _filled(cell)]
         return [*hidden, *((f".__defaults__[{i}]", x) for i, x in enumerate(value.__defaults__ or ()))]
-    if isinstance(value, deque):
-        return [("len()", len(value)), *enumerate(list(value)[:_ITEMS])]
     if isinstance(value, GeneratorType):
         return [(".gi_frame", value.gi_frame.f_lasti if value.gi_frame is not None else -1)]
     if isinstance(value, Iterator):
@@ -122,7 +138,8 @@ def _slots(c: type) -> tuple[str, ...]:
 
 def _is_users_class(c: type) -> bool:
     """Whether a class is a user's: attributes of its objects are a user's state."""
-    return not (c.__module__ or "").startswith(("tilepipe.lang", "tilepipe.pipelines", "tilepipe.ir", "numpy", "builtins", "torch"))
+    module = c.__module__ or ""
+    return not any(module == name or module.startswith(f"{name}.") for name in _LIBRARIES)
 
 
 def changes(before: Snapshot, after: Snapshot) -> dict[tuple[Any, ...], Any]:
@@ -157,76 +174,9 @@ def path_name(path: tuple[Any, ...]) -> str:
     parts = path[2:] if path[0] == "global" else path[1:]
     text = str(parts[0])
     for part in parts[1:]:
-        if part == "len()":
+        if part == LENGTH:
             return f"len({text})"
+        if part == CONTENTS:
+            return text
         text += part if isinstance(part, str) and part.startswith(".") else f"[{part!r}]"
     return text
-
-
-# -- reading the source: lint only, never meaning --------------------------------------------------------------------
-
-_trees: dict[str, tuple[int, ast.Module | None]] = {}
-_withs: dict[int, dict[int, tuple[str, int]]] = {}  # id of a tree (kept alive in _trees) -> line of a with -> jump
-
-
-def _tree(code: CodeType) -> ast.Module | None:
-    """The syntax tree of the file a code object comes from; None where Python does not have the source."""
-    lines = linecache.getlines(code.co_filename)
-    key = hash(tuple(lines))
-    cached = _trees.get(code.co_filename)
-    if cached is None or cached[0] != key:
-        try:
-            tree = ast.parse("".join(lines)) if lines else None
-        except SyntaxError:
-            tree = None
-        cached = _trees[code.co_filename] = (key, tree)
-    return cached[1]
-
-
-def leaves_block(frame: FrameType) -> tuple[str, int] | None:
-    """A `continue`, `break` or `return` that would leave the with statement at the frame's line: its keyword and
-    line.
-    """
-    tree = _tree(frame.f_code)
-    if tree is None:
-        return None
-    found = _withs.get(id(tree))
-    if found is None:
-        found = _withs[id(tree)] = {}
-        for node in ast.walk(tree):
-            jump = next(_jumps(node.body, loops=False), None) if isinstance(node, ast.With) else None
-            if jump is not None and isinstance(node, ast.With):
-                last = node.items[-1].context_expr.end_lineno or node.lineno
-                found.update(dict.fromkeys(range(node.lineno, last + 1), jump))
-    return found.get(frame.f_lineno)
-
-
-def _jumps(body: list[ast.stmt], loops: bool) -> Any:
-    for node in body:
-        if isinstance(node, ast.Return):
-            yield "return", node.lineno
-        elif isinstance(node, ast.Continue | ast.Break) and not loops:
-            yield type(node).__name__.lower(), node.lineno
-        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            inner = loops or isinstance(node, ast.For | ast.While)
-            for name in ("body", "orelse", "finalbody"):
-                yield from _jumps(getattr(node, name, []), inner)
-            for part in (*getattr(node, "handlers", []), *getattr(node, "cases", [])):
-                yield from _jumps(part.body, inner)
-
-
-def only_loop_target(frame_code: CodeType, name: str) -> bool:
-    """Whether every binding of `name` in the function is the target of a `for`: bound afresh wherever it is read."""
-    tree = _tree(frame_code)
-    if tree is None:
-        return False
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == frame_code.co_name and node.lineno >= frame_code.co_firstlineno:
-            stores = sum(_stores(n, name) for n in ast.walk(node))
-            targets = sum(_stores(n, name) for loop in ast.walk(node) if isinstance(loop, ast.For) for n in ast.walk(loop.target))
-            return stores == targets > 0
-    return False
-
-
-def _stores(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)

@@ -110,6 +110,12 @@ class Tracer:
         self.counter[base] = n + 1
         return base if n == 0 else f"{base}_{n}"
 
+    def cursor_name(self, base: str) -> str:
+        """As `name`, for what is hoisted to the top of the role; counted apart, since a body traced again does not hoist again."""
+        n = self.counter.get(f"cursor {base}", 0)
+        self.counter[f"cursor {base}"] = n + 1
+        return base if n == 0 else f"{base}_{n}"
+
     def local(self, base: str, dtype: DType = dtypes.int32, vary: Vary = Vary.UNIFORM, nonneg: bool = False) -> Local:
         """A fresh immutable name."""
         return Local(dtype, vary, nonneg, name=self.name(base))
@@ -242,10 +248,12 @@ class Tracer:
         return np.ones((self.kernel.cluster_size, role.agents, role.agent_threads), dtype=np.bool_)
 
 
-def rebound_message(name: str) -> str:
-    """What to say of a Python name that a traced loop rebinds."""
+def rebound_message(*names: str) -> str:
+    """What to say of Python names that a traced loop rebinds, or whose contents it changes."""
+    listed, them = ", ".join(f"'{name}'" for name in names), "it" if len(names) == 1 else "each"
+    first = "x" if "(" in names[0] else names[0]
     return (
-        f"'{name}' is rebound in a traced loop and read before that: the body is traced once, so the second iteration would not see"
-        f" the new value. Keep it in a variable of the kernel: `{name} = ctx.var(start)` before the loop,"
-        f" `{name}.set(...)` or `{name} += ...` in it."
+        f"{listed} {'is' if len(names) == 1 else 'are'} rebound in a traced loop and read before that: the body is traced once, so the"
+        f" second iteration would not see the new value. Keep {them} in a variable of the kernel: `{first} = ctx.var(start)` before the loop,"
+        f" `{first}.set(...)` or `{first} += ...` in it."
     )

@@ -38,7 +38,7 @@ class PipelineState:
         cursors = self._tracer.role.cursors
         cursor = cursors.get(self)
         if cursor is None:
-            cursor = cursors[self] = Cursor(self._tracer.name(self._name), self.num_stages, -self._start)
+            cursor = cursors[self] = Cursor(self._tracer.cursor_name(self._name), self.num_stages, -self._start)
             self._tracer.hoist(ops.CursorDefine(caller(), cursor))
         return cursor
 
