@@ -63,7 +63,7 @@ class Program:
         """The kernel as CUDA C++."""
         from tilepipe import cuda
 
-        return cuda.source(self.kernel)
+        return cuda.source(self.kernel, arch)
 
     def compile(self, arch: str = "sm_90a", emit: str = "cubin") -> Compiled:
         """Compiles it with NVRTC; needs no GPU. `emit`: "cuda", "ptx" or "cubin"."""

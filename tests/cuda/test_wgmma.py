@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -75,6 +76,9 @@ SHAPES = [
     (64, 96, 64, 64, 0, 64, 1),
     (128, 32, 96, 96, 0, 32, 1),
     (64, 64, 16, 16, 0, 32, 1),
+    (64, 64, 128, 32, 48, 128, 1),  # from inside a panel into the next
+    (64, 64, 192, 128, 32, 128, 1),
+    (64, 32, 128, 112, 16, 64, 1),
 ]
 
 
@@ -121,6 +125,28 @@ def test_descriptors_reach_the_elements(
                 np.testing.assert_array_equal(got, wanted)
 
 
+def test_a_start_known_to_stay_in_its_panel_prints() -> None:
+    b = Builder()
+    a_buffer, b_buffer = (b.smem(n, 64, 128, 1, dtypes.bfloat16, 128) for n in "ab")
+    b.setup_done()
+    with b.role("math", warpgroups=1):
+        acc = b.fragment("acc", 64, 64)
+        with b.loop(4) as i:
+            k0 = binary("mul", i, 32)
+            b.do(ops.Wgmma, acc, b.tile(a_buffer, 0, 0, k0, 64, 32), b.tile(b_buffer, 0, 0, k0, 64, 32))
+    code = cuda.source(b.finished())
+    code = code[code.index("// ---- shared memory") :]
+    start, (call, *rest) = re.search(r"const u32 a_start = (.*?);", code), list(instructions(code))
+    assert start is not None
+    assert not rest
+    for j, k in itertools.product(range(4), range(2)):
+        names: dict[str, object] = {**constants(code), "i1": j, "k": k, "a": lambda: A_START, "matrix_start": lambda x: x >> 4}
+        names["a_start"] = evaluate(start[1], names)
+        got = Descriptor.decode(evaluate(call[2], names)).addresses(np.arange(64)[:, None], np.arange(16)[None, :], False)
+        wanted = addresses(a_buffer, A_START, np.arange(64)[:, None], 32 * j + 16 * k + np.arange(16)[None, :])
+        np.testing.assert_array_equal(got, wanted)
+
+
 def test_wrapper_text() -> None:
     code = wrapper(16, "bf16", a_in_registers=False, transposed_a=True, transposed_b=False).code
     assert "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {" in code
@@ -147,9 +173,9 @@ def _kernel(a: dict[str, object], cols: int = 64, part: dict[str, int] | None = 
 @pytest.mark.parametrize(
     ("a", "cols", "part", "message"),
     [
-        ({"swizzle": 0}, 64, {}, "wgmma cannot read 'a'.*Give the buffer swizzle=128"),
+        ({"swizzle": 0}, 64, {}, "wgmma reads lines of .* swizzled bytes; those of .* 'a' .*no swizzle.*Give the buffer swizzle=128"),
         ({"dtype": dtypes.float16}, 64, {}, "wgmma of float16 and bfloat16"),
-        ({"rows": 128, "cols": 64}, 64, {"row": 4}, "starts at 4, which is no multiple of 8"),
+        ({"rows": 128, "cols": 64}, 64, {"row": 4}, "starts at row 4, which is no multiple of 8"),
         ({"cols": 128}, 64, {"cols": 128}, "shapes .* do not fit"),
         ({}, 264, {}, "up to 256"),
     ],

@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilepipe.cuda.arithmetic import add, div, mod, mul, multiple_of, value
+from tilepipe.cuda.arithmetic import add, div, mod, mul, value
 from tilepipe.cuda.context import Context, Module
 from tilepipe.cuda.expressions import operand, text
 from tilepipe.errors import CompileError
 from tilepipe.ir.exprs import Expr, Local, const
+from tilepipe.ir.geometry import is_multiple
 from tilepipe.ir.layout import panel_elements
 from tilepipe.ir.memory import BarrierArray, BarrierRef, SmemBuffer, Tile
 
@@ -113,7 +114,9 @@ def element(ctx: Context, t: Tile, row: Expr, col: Expr) -> str:
 
 
 def box(ctx: Context, t: Tile) -> str:
-    """The address where a TMA copy of a tile's rectangle starts: whole panels, at a line the swizzle repeats at."""
+    """The address where the box of a TMA copy, or a matrix of wgmma, starts: before the swizzle, which TMA and wgmma apply
+    to the addresses they form.
+    """
     linear = place(t.buffer).linear(t.row, t.col)
     base = tile(ctx, t.buffer, t.index, t.cta)
     return base if value(linear) == 0 else f"{base} + {operand(ctx, linear, 12)}"
@@ -133,10 +136,8 @@ def walk_tile(ctx: Context, t: Tile, row: Expr, col: Expr, rows: Sequence[Step],
     part as `at`).
 
     (row, col): each lane's first element, from the rectangle's corner; along the contiguous dimension the lanes of a
-    warp differ by less than a step.
-    Where a step keeps the swizzle's pattern, it is a constant added to, or XORed into, the first address; else
-    (second result
-    None) the first result is the whole address.
+    warp differ by less than a step. Where a step keeps the swizzle's pattern, it is a constant added to, or XORed into,
+    the first address; else (second result None) the first result is the whole address.
     """
     p = place(t.buffer)
     row, col = add(t.row, row), add(t.col, col)
@@ -155,7 +156,7 @@ def walk_tile(ctx: Context, t: Tile, row: Expr, col: Expr, rows: Sequence[Step],
             added.append(mul(s.index, s.size * size))
         elif s.size % p.panel == 0:
             added.append(mul(s.index, s.size // p.panel * p.panel_bytes))
-        elif p.swizzled and flipped is None and p.panel % s.size == 0 and multiple_of(start, p.panel):
+        elif p.swizzled and flipped is None and p.panel % s.size == 0 and is_multiple(start, p.panel):
             flipped = mul(s.index if s.trips * s.size <= p.panel else mod(s.index, p.panel // s.size), s.size * size)
             if s.trips * s.size > p.panel:
                 added.append(mul(div(s.index, p.panel // s.size), p.panel_bytes))

@@ -68,19 +68,6 @@ def mod(a: Expr, divisor: int) -> Expr:
     return _binary("mod", a, const(divisor))
 
 
-def multiple_of(a: Expr, n: int) -> bool:
-    """Whether a is surely a multiple of n."""
-    va = value(a)
-    if va is not None:
-        return va % n == 0
-    if isinstance(a, Binary) and a.op == "mul":
-        factors = [abs(v) for v in (value(a.a), value(a.b)) if v is not None]
-        return any(f % n == 0 for f in factors) or n == 1
-    if isinstance(a, Binary) and a.op in ("add", "sub"):
-        return multiple_of(a.a, n) and multiple_of(a.b, n)
-    return n == 1
-
-
 def special(name: str) -> Special:
     """A special register."""
     return Special(dtypes.int32, Vary.LANE, True, name=name)

@@ -9,10 +9,8 @@ from typing import Any
 
 from tilepipe.cuda.printer import source as print_source
 from tilepipe.errors import BindError, CompileError, UnavailableError
-from tilepipe.ir import ops
-from tilepipe.ir.program import Kernel, walk
+from tilepipe.ir.program import Kernel
 
-ARCHITECTURES = ("sm_90a", "sm_100a")  # kernels without wgmma compile for both; sm_100a has not been run
 EMITS = ("cubin", "ptx", "cuda")
 # What ptxas mentions in passing and a kernel loses a third of its speed by.
 LOSSES = {
@@ -51,21 +49,16 @@ def compile(kernel: Kernel, arch: str = "sm_90a", emit: str = "cubin", *, allow:
     """Prints and compiles a kernel.
 
     `emit`: "cubin", "ptx" or "cuda" (the source, not compiled). `allow`: losses of `LOSSES` to accept. `lineinfo`:
-    profilers
-    then show the lines of the Python kernel.
+    profilers then show the lines of the Python kernel.
 
     Raises:
         BindError: unknown architecture or `emit`.
         CompileError: the kernel has no CUDA form, NVRTC refuses it, or ptxas reports a loss that is not allowed.
         UnavailableError: the CUDA packages are not installed.
     """
-    if arch not in ARCHITECTURES:
-        raise BindError(f"unknown architecture {arch!r}; known: {', '.join(ARCHITECTURES)}")
     if emit not in EMITS:
         raise BindError(f"cannot emit {emit!r}; known: {', '.join(EMITS)}")
-    if arch != "sm_90a":
-        _check_no_wgmma(kernel, arch)
-    code = print_source(kernel, lineinfo=lineinfo)
+    code = print_source(kernel, arch, lineinfo=lineinfo)
     shape = {"smem_bytes": kernel.smem_bytes, "threads": kernel.threads, "cluster": kernel.cluster_size}
     name = entry_point(code)
     if emit == "cuda":
@@ -83,16 +76,6 @@ def entry_point(code: str) -> str:
     found = re.search(r"__launch_bounds__\(\d+, 1\) (\w+)\(", code)
     assert found is not None
     return found[1]
-
-
-def _check_no_wgmma(kernel: Kernel, arch: str) -> None:
-    for role in kernel.roles:
-        for op in walk(role.body):
-            if isinstance(op, ops.Wgmma):
-                raise CompileError(
-                    f"role '{role.name}' of '{kernel.name}' uses wgmma, which {arch} does not have; compile for sm_90a",
-                    op.loc,
-                )
 
 
 def nvrtc(code: str, filename: str, arch: str, emit: str, lineinfo: bool = False) -> tuple[str, bytes]:

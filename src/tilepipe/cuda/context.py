@@ -105,7 +105,8 @@ class Context:
         used: kernel arguments the function reads; outer: set-up values it reads, as (declaration, argument).
         specials: names of special registers it reads, in order.
         block, position: the block being printed and the place in it.
-        per_warp: inside `PerWarp`. diverged: not all lanes of the warp are known to be here. single: one lane is.
+        per_warp: inside `PerWarp`. diverged: not all lanes of the warp are known to be here. mask: C++ for the lanes that
+            are, where an op in the block asks for it; None for all.
         inline: locals whose `Let` is printed where they are used; inlined: those met so far.
         bits: phase locals that already are a parity bit.
     """
@@ -125,7 +126,7 @@ class Context:
     position: int = 0
     per_warp: bool = False
     diverged: bool = False
-    single: bool = False
+    mask: str | None = None
 
     @property
     def kernel(self) -> Kernel:
@@ -168,14 +169,12 @@ class Context:
         return self.names.of((thing, suffix) if suffix else thing, thing.name, suffix)
 
     @contextmanager
-    def lanes(self, diverged: bool = False, single: bool = False, per_warp: bool | None = None) -> Iterator[None]:
+    def lanes(self, diverged: bool = False, mask: str | None = None, per_warp: bool = False) -> Iterator[None]:
         """Prints a body that fewer lanes execute."""
-        before = self.diverged, self.single, self.per_warp
-        self.diverged, self.single = self.diverged or diverged, self.single or single
-        if per_warp is not None:
-            self.per_warp = per_warp
+        before = self.diverged, self.mask, self.per_warp
+        self.diverged, self.mask, self.per_warp = self.diverged or diverged, mask or self.mask, self.per_warp or per_warp
         yield
-        self.diverged, self.single, self.per_warp = before
+        self.diverged, self.mask, self.per_warp = before
 
 
 def smem_things(kernel: Kernel) -> list[SmemBuffer | BarrierArray]:

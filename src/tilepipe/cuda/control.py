@@ -14,6 +14,7 @@ from tilepipe.cuda.fragments import assign_array, declare_array
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.exprs import Const, Expr, Param, Vary
+from tilepipe.ir.program import walk
 
 _FORMATS = {"i64": "%lld", "u64": "%llu", "u32": "%u", "u8": "%u", "float": "%g", "double": "%g"}
 
@@ -111,25 +112,41 @@ def _(op: ops.If, ctx: Context) -> None:
     condition, first = text(ctx, op.cond), op.then
     if not op.then.ops:
         condition, first = f"!{operand(ctx, op.cond, 14)}", op.orelse
-    with ctx.lanes(diverged=by_lane):
-        with ctx.out.block(f"if ({condition})", "} else {" if all(branches) else "}"):
-            block(ctx, first)
-        if all(branches):
+    mask, rest = _masks(ctx, op, condition) if by_lane else (None, None)
+    with ctx.lanes(by_lane, mask), ctx.out.block(f"if ({condition})", "} else {" if all(branches) else "}"):
+        block(ctx, first)
+    if all(branches):
+        with ctx.lanes(by_lane, rest):
             ctx.out.depth += 1
             block(ctx, op.orelse)
             ctx.out.depth -= 1
             ctx.out("}")
 
 
+def _meets(body: ops.Block) -> bool:
+    """Whether the lanes that execute a block have to be named in it."""
+    return any(isinstance(op, ops.SyncWarp | ops.Elect) for op in walk(body))
+
+
+def _masks(ctx: Context, op: ops.If, condition: str) -> tuple[str | None, str | None]:
+    """The lanes of the side printed first and of the other; declared where an op inside needs them."""
+    if not _meets(op.then) and not _meets(op.orelse):
+        return None, None
+    mask, all_here = ctx.names.of((op, "lanes"), "lanes"), ctx.mask or "0xffffffff"
+    ctx.out(f"const u32 {mask} = __ballot_sync({all_here}, {condition});")
+    return mask, f"{all_here} & ~{mask}"
+
+
 @emit.register
 def _(op: ops.Elect, ctx: Context) -> None:
     warps = ctx.role.warps if ctx.role is not None else ctx.kernel.warps
-    conditions = [f"{ctx.use('elect_active' if ctx.diverged else 'elect_one')}()"]
+    conditions = [f"{ctx.use('elect_of')}({ctx.mask})" if ctx.mask else f"{ctx.use('elect_one')}()"]
     if op.scope == "role" and warps > 1:
         conditions.insert(0, f"{ctx.special('warp')} == 0")
     elif op.scope == "warpgroup" and warps > 1:
         conditions.insert(0, f"{ctx.special('warp_in_group')} == 0")
-    with ctx.out.block(f"if ({' && '.join(conditions)})"), ctx.lanes(diverged=True, single=True):
+    mask = f"1u << {ctx.special('lane')}" if _meets(op.body) else None
+    with ctx.out.block(f"if ({' && '.join(conditions)})"), ctx.lanes(True, mask):
         block(ctx, op.body)
 
 

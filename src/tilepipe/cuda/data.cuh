@@ -33,11 +33,6 @@ __device__ __forceinline__ void store_float2(u32 address, float x, float y) {
     asm volatile("st.shared::cta.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
 
-// ld.shared, .v2
-__device__ __forceinline__ void load_float2(u32 address, float& x, float& y) {
-    asm volatile("ld.shared::cta.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory");
-}
-
 // cvt.rn.bf16.f32
 __device__ __forceinline__ u16 bf16_from(float x) {
     u16 bits;

@@ -13,6 +13,7 @@ from tilepipe.cuda.registers import At, Index, loop_index
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.exprs import Expr, Local, Shape, const
+from tilepipe.ir.geometry import broken_stmatrix_rule, is_multiple
 from tilepipe.ir.memory import Tile
 
 _WIDE = 110  # characters after which a call goes on several lines
@@ -78,6 +79,9 @@ def _store_matrices(ctx: Context, op: ops.FragmentStore) -> None:
     """stmatrix: four 8×8 matrices, the warp's 16 rows of 16 columns, an instruction; each lane gives the address of
     one line.
     """
+    broken = broken_stmatrix_rule(op.dst)
+    if broken is not None:
+        raise CompileError(broken, op.loc)
     dtype, by_row = op.dst.buffer.dtype, op.dst.buffer.order == "row"
     blocks, (pairs, rest) = op.value.shape[0] // 64, divmod(op.value.shape[1], 16)
     first, step = _rows_of_warp(ctx)
@@ -112,11 +116,19 @@ def _walk(ctx: Context, t: Tile, shape: Shape) -> tuple[list[str], Index, str, I
     rows = [Step(_counter(ctx, "i"), step, blocks), Step(_counter(ctx, "h"), 8, 2)]
     cols = [Step(_counter(ctx, "j"), 8, columns)]
     addresses = [_address(ctx, t, row, col, rows, cols)]
-    if shape[1] > 1 and t.buffer.order == "row":
-        addresses.append(f"{addresses[0]} + {t.buffer.dtype.nbytes}")  # no swizzle comes between the columns of a pair
+    if shape[1] > 1 and _pairs_together(t):
+        addresses.append(f"{addresses[0]} + {t.buffer.dtype.nbytes}")
     elif shape[1] > 1:
         addresses.append(whole_address(ctx, t, add(t.row, row), add(t.col, add(col, 1)), rows, cols))
     return addresses, loop_index(ctx, "i", blocks), ctx.temporary("h"), loop_index(ctx, "j", columns)
+
+
+def _pairs_together(t: Tile) -> bool:
+    """Whether columns 2 j and 2 j + 1 of a rectangle surely are neighbours at a multiple of two elements: no swizzle comes
+    between them, and one access takes both.
+    """
+    b = t.buffer
+    return b.order == "row" and is_multiple(t.col, 2) and b.cols % 2 == 0
 
 
 def _store_elements(ctx: Context, op: ops.FragmentStore) -> None:
@@ -130,7 +142,7 @@ def _store_elements(ctx: Context, op: ops.FragmentStore) -> None:
 
     with ctx.out.loop(str(i), shape[0] // 64), ctx.out.loop(h, 2), ctx.out.loop(str(j), max(shape[1] // 8, 1)):
         values = [converted(element_register(j, h) + low) for low in range(len(addresses))]
-        if c_type == "float" and buffer.order == "row" and len(values) == 2:
+        if c_type == "float" and len(values) == 2 and _pairs_together(op.dst):
             _call(ctx, "store_float2", [addresses[0], *values])
             return
         for address, x in zip(addresses, values, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilepipe.cuda.analysis import nodes
 from tilepipe.cuda.c_types import is_packed, register_type, small_float
 from tilepipe.cuda.context import Context
 from tilepipe.cuda.emit import emit
@@ -62,17 +63,40 @@ def _(op: ops.FragmentDefine, ctx: Context) -> None:
 
 @emit.register
 def _(op: ops.FragmentSet, ctx: Context) -> None:
-    f = op.fragment
+    f, value, col = op.fragment, op.value, op.col
     name = registers(ctx, f)
-    # A scalar, or one value a row, fills the whole width.
-    cols = op.value.shape[1] if op.value.shape and op.value.shape[1] > 1 else f.cols
+    # A scalar, or one value a row, fills every column from `col` on.
+    cols = value.shape[1] if value.shape and value.shape[1] > 1 else f.cols - col
+    if not (col >= 0 and col + cols <= f.cols and (f.cols == 1 or (col % 8 == 0 and cols % 8 == 0))):
+        raise CompileError(f"columns {col} to {col + cols} of '{f.name}', which has {f.cols}: they go by 8 and inside it", op.loc)
+    if not _shifts(f, value, col, cols):
+        _assign(ctx, f, name, value, col, cols)
+        return
+    with ctx.out.block():
+        old = ctx.temporary("old")
+        whole = Fragment(old, f.dtype, f.rows, cols)
+        ctx.names.put(whole, old)
+        declare_array(ctx, old, f.dtype, f.rows, cols, is_packed(f.dtype, cols))
+        _assign(ctx, whole, old, value, 0, cols)
+        _assign(ctx, f, name, e.FragmentRead(f.dtype, shape=(f.rows, cols), fragment=whole), col, cols)
+
+
+def _assign(ctx: Context, f: Fragment, name: str, value: Expr, col: int, cols: int) -> None:
     if not is_packed(f.dtype, f.cols):
-        assign_array(ctx, name, (f.rows, cols), op.value, op.col)
+        assign_array(ctx, name, (f.rows, cols), value, col)
         return
     blocks = f.rows // 64
     i, q = loop_index(ctx, "i", blocks), loop_index(ctx, "q", cols // 4)
     with ctx.out.loop(str(i), blocks), ctx.out.loop(str(q), cols // 4):
-        ctx.out(f"{name}[{i}][{q + op.col // 4}] = {packed(ctx, f.dtype, op.value, str(i), q)};")
+        ctx.out(f"{name}[{i}][{q + col // 4}] = {packed(ctx, f.dtype, value, str(i), q)};")
+
+
+def _shifts(f: Fragment, value: Expr, col: int, cols: int) -> bool:
+    """Whether a value reads, at other columns, what assigning it to columns [col, col + cols) of a fragment overwrites."""
+    return any(
+        isinstance(x, e.FragmentRead) and x.fragment is f and x.col != col and x.col < col + cols and col < x.col + x.shape[1]
+        for x in nodes(value)
+    )
 
 
 @emit.register

@@ -13,12 +13,15 @@ from tilepipe.cuda.emit import block
 from tilepipe.cuda.names import Names
 from tilepipe.cuda.parameters import arguments
 from tilepipe.cuda.ptx import FUNCTION, SNIPPETS
+from tilepipe.errors import BindError, CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.chip import H200
 from tilepipe.ir.exprs import SPECIALS
 from tilepipe.ir.finish import group_registers
+from tilepipe.ir.memory import BarrierRef
 from tilepipe.ir.program import WARP, Kernel, Role, walk
 
+ARCHITECTURES = ("sm_90a", "sm_100a")  # kernels without wgmma print for both; sm_100a has not been run
 assert all((control, fragment_memory, fragments, sync, transfers, wgmma))  # importing them registers their ops
 _TYPES = """using i8 = signed char;
 using u8 = unsigned char;
@@ -33,22 +36,20 @@ _PRINTF = """#ifndef __CUDACC_RTC__
 #endif"""
 
 
-def source(kernel: Kernel, *, lineinfo: bool = False) -> str:
-    """The kernel as CUDA C++ for sm_90a; it includes nothing and compiles alone, with NVRTC or nvcc.
+def source(kernel: Kernel, arch: str = "sm_90a", *, lineinfo: bool = False) -> str:
+    """The kernel as CUDA C++; it includes nothing and compiles alone, with NVRTC or nvcc.
 
     `lineinfo`: `#line` directives instead of comments, so that profilers show the lines of the Python kernel.
 
     Raises:
+        BindError: unknown architecture.
         CompileError: an op has no form on this GPU, or not with its operands.
     """
+    _check_arch(kernel, arch)
     module = Module(kernel, lineinfo)
     module.arguments = arguments(kernel)
-    module.released_remotely = {
-        op.bar.array
-        for role in kernel.roles
-        for op in walk(role.body)
-        if isinstance(op, ops.MbarArrive) and op.bar.cta is not None and op.sem == "release"
-    }
+    blocks = (kernel.setup, *(role.body for role in kernel.roles))
+    module.released_remotely = {bar.array for b in blocks for op in walk(b) if (bar := _remote_release(op)) is not None}
     for a in module.arguments:
         module.names.of(a, a.name)
     for thing in smem_things(kernel):
@@ -62,17 +63,37 @@ def source(kernel: Kernel, *, lineinfo: bool = False) -> str:
     roles = [_role(module, role, setup, name) for role, name in functions.items()]
     launch = _dispatch(setup, {r: f"{name}({call})" for (r, name), (_, call) in zip(functions.items(), roles, strict=True)})
     body = [*_kernel(setup, entry, launch)]
-    return "\n".join([*_preamble(module), *(line for code, _ in roles for line in [*code, ""]), *body]) + "\n"
+    return "\n".join([*_preamble(module, arch), *(line for code, _ in roles for line in [*code, ""]), *body]) + "\n"
+
+
+def _remote_release(op: ops.Op) -> BarrierRef | None:
+    """The barrier of another CTA to which an op releases ordinary accesses: its wait has to acquire at cluster scope."""
+    match op:
+        case ops.MbarArrive(bar=bar, sem="release") | ops.MbarExpect(bar=bar, arrive=True):
+            return bar if bar.cta is not None else None
+    return None
+
+
+def _check_arch(kernel: Kernel, arch: str) -> None:
+    if arch not in ARCHITECTURES:
+        raise BindError(f"unknown architecture {arch!r}; known: {', '.join(ARCHITECTURES)}")
+    for role in kernel.roles if arch != "sm_90a" else ():
+        for op in walk(role.body):
+            if isinstance(op, ops.Wgmma):
+                raise CompileError(
+                    f"role '{role.name}' of '{kernel.name}' uses wgmma, which {arch} does not have; compile for sm_90a",
+                    op.loc,
+                )
 
 
 # -- before the functions ---------------------------------------------------------------------------------------------
 
 
-def _preamble(module: Module) -> Iterator[str]:
+def _preamble(module: Module, arch: str) -> Iterator[str]:
     k = module.kernel
     cluster = f", clusters of {k.cluster_size} CTAs" if k.cluster_size > 1 else ""
     yield f"// {k.name} ({k.loc.short}): {k.threads} threads{cluster}, {k.smem_bytes} bytes of dynamic shared memory."
-    yield "// Printed by tilepipe for sm_90a; stands alone."
+    yield f"// Printed by tilepipe for {arch}; stands alone."
     if k.roles:
         yield "//"
     for role in sorted(k.roles, key=lambda r: r.first_warp):

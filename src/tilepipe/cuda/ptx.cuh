@@ -16,10 +16,10 @@ __device__ __forceinline__ bool elect_one() {
     return elected;
 }
 
-// elect.sync: true in one of the active lanes
-__device__ __forceinline__ bool elect_active() {
+// elect.sync: true in one of these lanes, all of which are here
+__device__ __forceinline__ bool elect_of(u32 lanes) {
     u32 elected;
-    asm volatile("{ .reg .pred p; elect.sync _|p, %1; selp.u32 %0, 1, 0, p; }" : "=r"(elected) : "r"(__activemask()));
+    asm volatile("{ .reg .pred p; elect.sync _|p, %1; selp.u32 %0, 1, 0, p; }" : "=r"(elected) : "r"(lanes));
     return elected;
 }
 
@@ -114,9 +114,9 @@ __device__ __forceinline__ void arrive_expect_tx(u32 bar, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(bar), "r"(bytes) : "memory");
 }
 
-// mbarrier.arrive.expect_tx (another CTA's barrier)
+// mbarrier.arrive.expect_tx (another CTA's barrier; release at cluster scope)
 __device__ __forceinline__ void arrive_expect_tx_remote(u32 remote_bar, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cluster.b64 _, [%0], %1;" :: "r"(remote_bar), "r"(bytes) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" :: "r"(remote_bar), "r"(bytes) : "memory");
 }
 
 // mbarrier.expect_tx

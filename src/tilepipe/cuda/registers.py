@@ -1,8 +1,8 @@
 """Indices into the register arrays that hold fragments.
 
-Register r of row block i of an (m, n) fragment is row 64 i + 16 w + 8 (r / 2 % 2) + l / 4 and column 8 (r / 4) + 2 (l
-% 4) + r % 2 for lane l of
-warp w of the warpgroup (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts" of wgmma, matrix D).
+Register r of row block i of an (m, n) fragment is row 64 i + 16 w + 8 (r / 2 % 2) + l / 4 and column
+8 (r / 4) + 2 (l % 4) + r % 2 for lane l of warp w of the warpgroup (PTX ISA, "Register Fragments and Shared Memory Matrix
+Layouts" of wgmma, matrix D).
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def _(op: ops.MbarTryWait, ctx: Context) -> None:
     _own(op)
     test = f"{ctx.use(_scoped(ctx, 'try_wait', op.bar))}({barrier(ctx, op.bar)}, {parity(ctx, op.phase)})"
     if not ctx.diverged:
-        test = f"__shfl_sync(0xffffffff, static_cast<int>({test}), 0)"
+        test = f"__all_sync(0xffffffff, {test})"  # a lane whose own try_wait fails has acquired nothing
     ctx.out(f"const bool {ctx.bind(op.result)} = {test};")
 
 
@@ -103,7 +103,7 @@ def _(op: ops.NamedArrive, ctx: Context) -> None:
 
 @emit.register
 def _(op: ops.SyncWarp, ctx: Context) -> None:
-    ctx.out("__syncwarp(__activemask());" if ctx.diverged else "__syncwarp();")
+    ctx.out(f"__syncwarp({ctx.mask or ''});")
 
 
 @emit.register

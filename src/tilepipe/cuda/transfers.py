@@ -12,6 +12,7 @@ from tilepipe.cuda.parameters import contiguous_axis
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.exprs import Expr, const
+from tilepipe.ir.geometry import broken_tma_rule
 from tilepipe.ir.memory import Element, TensorParam, Tile
 
 
@@ -73,6 +74,9 @@ def _copies(ctx: Context, op: ops.TmaLoad | ops.TmaStore, t: Tile) -> tuple[int,
             f" got {len(op.coords)}",
             op.loc,
         )
+    broken = broken_tma_rule(t)
+    if broken is not None:
+        raise CompileError(broken, op.loc)
     p = place(t.buffer)
     axis = contiguous_axis(tensor)
     extent = tensor.box[axis]

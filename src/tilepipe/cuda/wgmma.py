@@ -1,23 +1,23 @@
 """wgmma: shared-memory matrix descriptors and one wrapper for each instruction shape a kernel uses.
 
 Descriptor (PTX ISA, "Matrix Descriptor Format" of wgmma): bits 0-13 start address / 16, 16-29 leading-dimension
-offset / 16, 32-45
-stride-dimension offset / 16, 62-63 swizzle (1: 128 bytes, 2: 64, 3: 32). With tiles stored as `ir.layout` says:
+offset / 16, 32-45 stride-dimension offset / 16, 62-63 swizzle (1: 128 bytes, 2: 64, 3: 32). With tiles stored as
+`ir.layout` says:
 
 - contiguous along K: eight lines of a panel make one swizzle atom and the next eight rows follow it (stride offset);
-  the leading
-  offset is not used. 16 elements of K are 32 bytes within the line; past the line comes the next panel.
+  the leading offset is not used. 16 elements of K are 32 bytes within the line; past the line comes the next panel.
 - contiguous along M or N: a line holds one panel's worth of M or N. The next eight K follow (stride offset), the next
-  panel
-  of M or N is a whole panel away (leading offset). 16 elements of K are 16 lines.
+  panel of M or N is a whole panel away (leading offset). 16 elements of K are 16 lines.
+
+Which rectangles can be described at all is `ir.geometry`'s to say.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilepipe.cuda.addresses import box, place
-from tilepipe.cuda.arithmetic import div, index, mod, mul, value
+from tilepipe.cuda.arithmetic import add, div, index, mod, mul, value
 from tilepipe.cuda.context import Context, Module
 from tilepipe.cuda.emit import emit
 from tilepipe.cuda.expressions import operand
@@ -25,11 +25,12 @@ from tilepipe.cuda.fragments import registers
 from tilepipe.cuda.ptx import FUNCTION, Snippet
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import Local
+from tilepipe.ir.exprs import Local, const
+from tilepipe.ir.geometry import MMA_K as K
+from tilepipe.ir.geometry import broken_wgmma_rule
 from tilepipe.ir.memory import Fragment, SmemBuffer, Tile
 from tilepipe.ir.program import walk
 
-K = 16  # elements of K in one instruction, 16-bit operands
 _TYPES = {dtypes.bfloat16: "bf16", dtypes.float16: "f16"}
 _SWIZZLE_BITS = {128: 1, 64: 2, 32: 3}
 
@@ -39,10 +40,9 @@ class MatrixFormat:
     """How wgmma finds a matrix in a buffer's tile, bytes.
 
     Attributes:
-        swizzle: bytes; leading, stride: the descriptor's offsets. k_in_panel: of 16-element steps of K that stay in a
-            panel,
-            from one to the next; panel_steps: how many they are (0: all of them); panel_bytes: from panel to panel of
-            K.
+        swizzle: bytes; leading, stride: the descriptor's offsets.
+        k_in_panel: of 16-element steps of K that stay in a panel, from one to the next; panel_steps: how many they are
+            (0: all of them); panel_bytes: from panel to panel of K.
     """
 
     swizzle: int
@@ -57,32 +57,10 @@ class MatrixFormat:
         """The descriptor without its start address."""
         return (self.leading >> 4) << 16 | (self.stride >> 4) << 32 | _SWIZZLE_BITS[self.swizzle] << 62
 
-    def k_offset(self, step: int) -> int:
-        """Bytes from the start of K to 16-element step `step`."""
-        if self.panel_steps == 0:
-            return step * self.k_in_panel
-        panel, within = divmod(step, self.panel_steps)
-        return panel * self.panel_bytes + within * self.k_in_panel
-
 
 def matrix_format(buffer: SmemBuffer) -> MatrixFormat:
-    """The descriptor format of a buffer whose tiles are (m, k) or (n, k).
-
-    Raises:
-        CompileError: the buffer is not swizzled (rows of a plain tile are too far apart for wgmma), its lines are
-        shorter than its
-            swizzle, or its dtype is not bfloat16 or float16.
-    """
+    """The descriptor format of a buffer whose tiles are (m, k) or (n, k)."""
     p = place(buffer)
-    if buffer.dtype not in _TYPES:
-        raise CompileError(f"wgmma of '{buffer.name}': {buffer.dtype} is not printed; use bfloat16 or float16", buffer.loc)
-    if not p.swizzled:
-        raise CompileError(
-            f"wgmma cannot read '{buffer.name}' ({buffer.rows}×{buffer.cols}, {buffer.order} order, swizzle {buffer.swizzle}): its lines"
-            f" are {p.line} bytes, and must be as long as a swizzle of 32, 64 or 128 bytes. Give the buffer swizzle="
-            f"{max((s for s in _SWIZZLE_BITS if s <= p.line), default=32)}.",
-            buffer.loc,
-        )
     if buffer.order == "row":
         return MatrixFormat(buffer.swizzle, 0, 8 * p.line, 2 * K, p.line // (2 * K), p.panel_bytes)
     return MatrixFormat(buffer.swizzle, p.panel_bytes, 8 * p.line, K * p.line, 0, 0)
@@ -102,13 +80,17 @@ def _format_name(module: Module, buffer: SmemBuffer) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A matrix in shared memory while its wgmma is printed: descriptor format, its constant, identifier of its
-    encoded start.
+    """A matrix in shared memory while its wgmma is printed.
+
+    Attributes:
+        format: of its descriptors; constant: their constant part. start: identifier of the encoded start address.
+        skipped: 16-element steps of K between the start address and the rectangle.
     """
 
     format: MatrixFormat
     constant: str
     start: str
+    skipped: int
 
     def descriptor(self, ctx: Context, step: Local, steps: int, further: int = 0) -> str:
         """The descriptor of 16-element step `step` of `steps` along K, `further` bytes on."""
@@ -116,27 +98,32 @@ class _Operand:
         terms = [self.start, str(further >> 4)] if further else [self.start]
         if steps > 1 and f.panel_steps == 1:
             terms.append(operand(ctx, mul(step, f.panel_bytes >> 4), 12))
-        elif steps > 1 and (f.panel_steps == 0 or steps <= f.panel_steps):
+        elif steps > 1 and (f.panel_steps == 0 or self.skipped + steps <= f.panel_steps):
             terms.append(operand(ctx, mul(step, f.k_in_panel >> 4), 12))
         elif steps > 1:
-            terms.append(operand(ctx, mul(div(step, f.panel_steps), f.panel_bytes >> 4), 12))
-            terms.append(operand(ctx, mul(mod(step, f.panel_steps), f.k_in_panel >> 4), 12))
+            at = add(step, self.skipped)
+            terms.append(operand(ctx, mul(div(at, f.panel_steps), f.panel_bytes >> 4), 12))
+            terms.append(operand(ctx, mul(mod(at, f.panel_steps), f.k_in_panel >> 4), 12))
         return f"{self.constant} | ({' + '.join(terms)})" if len(terms) > 1 else f"{self.constant} | {terms[0]}"
 
 
-def _operand(ctx: Context, t: Tile, name: str) -> _Operand:
-    """Declares the encoded start address of a tile's rectangle."""
-    constant = _format_name(ctx.module, t.buffer)
+def _operand(ctx: Context, t: Tile, name: str, op: ops.Wgmma) -> _Operand:
+    """Declares the encoded start address of a tile's rectangle; where the rectangle starts inside a panel and goes on in
+    the next, that of the panel.
+    """
     if t.cta is not None:
-        raise CompileError(f"wgmma reads this CTA's shared memory, not a peer's copy of '{t.buffer.name}'", t.buffer.loc)
-    lines, start = (t.row, t.col) if t.buffer.order == "row" else (t.col, t.row)
-    for x, unit in ((lines, 8), (start, K if t.buffer.order == "row" else place(t.buffer).panel)):
-        v = value(x)
-        if v is not None and v % unit:
-            raise CompileError(f"wgmma: a rectangle of '{t.buffer.name}' starts at {v}, which is no multiple of {unit}", t.buffer.loc)
+        raise CompileError(f"wgmma reads this CTA's shared memory, not a peer's copy of '{t.buffer.name}'", op.loc)
+    broken = broken_wgmma_rule(t)
+    if broken is not None:
+        raise CompileError(broken, op.loc)
+    constant, matrix = _format_name(ctx.module, t.buffer), matrix_format(t.buffer)
+    inside, skipped = value(t.col), 0
+    if inside is not None and matrix.panel_steps and inside // K % matrix.panel_steps + t.cols // K > matrix.panel_steps:
+        skipped = inside // K % matrix.panel_steps
+        t = replace(t, col=const(inside - skipped * K))
     start_name = ctx.temporary(name)
     ctx.out(f"const u32 {start_name} = {ctx.use('matrix_start')}({box(ctx, t)});")
-    return _Operand(matrix_format(t.buffer), constant, start_name)
+    return _Operand(matrix, constant, start_name, skipped)
 
 
 def _rows_offset(buffer: SmemBuffer, rows: int) -> int:
@@ -160,8 +147,8 @@ def _(op: ops.Wgmma, ctx: Context) -> None:
     k = index(k_name)
     ctx.names.put(k, k_name)
     with ctx.out.block():
-        source = _operand(ctx, a, "a_start") if isinstance(a, Tile) else None
-        other = _operand(ctx, b, "b_start")
+        source = _operand(ctx, a, "a_start", op) if isinstance(a, Tile) else None
+        other = _operand(ctx, b, "b_start", op)
         with ctx.out.loop(k_name, steps):
             right = other.descriptor(ctx, k, steps)
             for i in range(blocks):

@@ -79,9 +79,13 @@ class Special(Expr):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Local(Expr):
-    """An immutable name: a loop index, or the result of an op (`Let`, a load, a try_wait). Unique within its role."""
+    """An immutable name: a loop index, or the result of an op (`Let`, a load, a try_wait). Unique within its role.
+
+    `multiple`: a number known to divide it, 0 if it is known to be 0 (see `geometry.divisor`).
+    """
 
     name: str = ""
+    multiple: int = 1
 
 
 @dataclass(frozen=True, eq=False, slots=True)

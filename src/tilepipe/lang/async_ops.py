@@ -9,13 +9,13 @@ from typing import Protocol
 import numpy as np
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, exprs, memory, ops
+from tilepipe.ir import dtypes, exprs, geometry, memory, ops
 from tilepipe.ir.location import Loc, caller
 from tilepipe.lang.arrivals import Arrivals, count_arrivals
 from tilepipe.lang.convergence import require_warpgroup
 from tilepipe.lang.fragments import Fragment
 from tilepipe.lang.handles import note_signal, owner_of
-from tilepipe.lang.memory import GlobalTensor, SmemTile
+from tilepipe.lang.memory import GlobalTensor, SmemTile, require_place
 from tilepipe.lang.tracer import Tracer
 from tilepipe.lang.values import require_uniform, to_expr
 
@@ -78,6 +78,7 @@ def _check_box(tensor: GlobalTensor, tile: SmemTile, what: str) -> None:
             raise TraceError(
                 f"{what}: the {name} of '{tensor.param.name}' is {theirs}, that of '{buffer.name}' is {ours}; they must agree", caller()
             )
+    require_place(what, geometry.broken_tma_rule(tile._tile))
 
 
 def tma_load(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], tile: SmemTile, mbar: Mbar, multicast: object = None) -> None:
@@ -139,6 +140,9 @@ def _check_mma(acc: Fragment, a: SmemTile | Fragment, b: SmemTile) -> None:
         raise TraceError(f"mma: k = {ak} must be a multiple of {k} ({MMA_K_BYTES} bytes of {a.dtype})", caller())
     if n > 256:
         raise TraceError(f"mma: n = {n}, one wgmma takes at most 256 columns; split the tile over two accumulators", caller())
+    for tile in (a, b):
+        if isinstance(tile, SmemTile):
+            require_place("mma", geometry.broken_wgmma_rule(tile._tile))
 
 
 @dataclass(frozen=True, eq=False)

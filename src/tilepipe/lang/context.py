@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, exprs, memory, ops
+from tilepipe.ir import dtypes, exprs, geometry, memory, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARPGROUP, Role
 from tilepipe.lang import async_ops, control, variables
@@ -215,6 +215,8 @@ class Context:
             rows //= 4
         if ref.shape != (rows, cols):
             raise TraceError(f"the fragment gives {rows}×{cols} here, the tile is {ref.shape[0]}×{ref.shape[1]}", caller())
+        if ref.dtype.nbytes == 2 and cols > 1:
+            mem.require_place("store", geometry.broken_stmatrix_rule(ref._tile))
         if ref._owner is not None:
             ref._owner.touched = True
         self.tracer.emit(ops.FragmentStore(caller(), ref.ir("stored into"), value.ir()))

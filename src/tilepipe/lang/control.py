@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, ops
 from tilepipe.ir.exprs import Const, Expr, Vary
+from tilepipe.ir.geometry import divisor
 from tilepipe.ir.location import caller, is_library_file
 from tilepipe.ir.program import WARP, Role
 from tilepipe.lang import handles, rebinding, source
@@ -69,7 +71,8 @@ def _loop(tracer: Tracer, start: object, stop: object, step: object, make: Calla
     before = rebinding.take(tracer.entry)
 
     def trace(block: ops.Block) -> Iterator[Any]:
-        index = tracer.local(name, dtypes.int32, nonneg=bounds[0].nonneg)
+        multiple = gcd(divisor(bounds[0]), divisor(bounds[2]))
+        index = tracer.local(name, dtypes.int32, nonneg=bounds[0].nonneg, multiple=multiple)
         with tracer.open("loop", block, active=tracer.scope.active, role=role) as scope:
             try:
                 yield make(tracer.value(index))

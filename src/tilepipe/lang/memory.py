@@ -104,6 +104,12 @@ class SmemTile:
         return f"<tile of '{t.buffer.name}' {t.rows}×{t.cols} {t.buffer.dtype}>"
 
 
+def require_place(what: str, broken: str | None) -> None:
+    """Raises TraceError with the rule of `ir.geometry` that a tile breaks, if it breaks one."""
+    if broken is not None:
+        raise TraceError(f"{what}: {broken}", caller())
+
+
 class ElementRef:
     """One element, to be read by `ctx.load` or written by `ctx.store`."""
 

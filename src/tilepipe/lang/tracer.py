@@ -21,6 +21,7 @@ from tilepipe.errors import HandleError, TilepipeError, TraceError
 from tilepipe.ir import dtypes, exprs, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Expr, Local, Vary
+from tilepipe.ir.geometry import divisor
 from tilepipe.ir.location import Loc, caller
 from tilepipe.ir.memory import Cursor
 from tilepipe.ir.program import Kernel, Role
@@ -116,14 +117,14 @@ class Tracer:
         self.counter[f"cursor {base}"] = n + 1
         return base if n == 0 else f"{base}_{n}"
 
-    def local(self, base: str, dtype: DType = dtypes.int32, vary: Vary = Vary.UNIFORM, nonneg: bool = False) -> Local:
-        """A fresh immutable name."""
-        return Local(dtype, vary, nonneg, name=self.name(base))
+    def local(self, base: str, dtype: DType = dtypes.int32, vary: Vary = Vary.UNIFORM, nonneg: bool = False, multiple: int = 1) -> Local:
+        """A fresh immutable name, of something that `multiple` divides."""
+        return Local(dtype, vary, nonneg, name=self.name(base), multiple=multiple)
 
     def value(self, expr: Expr, scope: Scope | None = None) -> Value:
         """Wraps an expression; binds it to a name first when it has grown large."""
         if expr.size > MAX_EXPRESSION and not expr.shape and self.scope.role is not None:
-            local = self.local("t", expr.dtype, expr.vary, expr.nonneg)
+            local = self.local("t", expr.dtype, expr.vary, expr.nonneg, divisor(expr))
             self.emit(ops.Let(caller(), local, expr))
             expr = local
         return Value(self, expr, scope)
@@ -183,7 +184,7 @@ class Tracer:
         expr = to_expr(self, x)
         if isinstance(expr, exprs.Const | Local | exprs.Param):
             return self.value(expr)
-        local = self.local(base, expr.dtype, expr.vary, expr.nonneg)
+        local = self.local(base, expr.dtype, expr.vary, expr.nonneg, divisor(expr))
         self.emit(ops.Let(caller(), local, expr))
         return self.value(local)
 
