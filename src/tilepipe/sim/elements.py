@@ -172,9 +172,8 @@ def load_global(m: Machine, ag: Agent, site: Site, mask: int, *index: Scalar) ->
     tensor = m.world.tensors[site.tensor]
     base = _base(ag, mask, *index)
     at = _indices(ag, site, mask, m, index, base)
-    if tensor.written:
-        event = tensor.note(m, ag, site, at, ag.known(mask), is_write=False)
-        _made(ag, mask, event.bit)
+    if tensor.order is not None:
+        tensor.order.points(m, ag, site, mask, at, is_write=False)
     source = tensor.array if tensor.values is None else tensor.values
     arrays = [i for i in index if isinstance(i, np.ndarray)]
     if not arrays:
@@ -196,17 +195,10 @@ def store_global(m: Machine, ag: Agent, site: Site, mask: int, value: Scalar, *i
     tensor = m.world.tensors[site.tensor]
     base = _base(ag, mask, value, *index)
     at = _indices(ag, site, mask, m, index, base)
-    event = tensor.note(m, ag, site, at, ag.known(mask), is_write=True)
-    _made(ag, mask, event.bit)
+    assert tensor.order is not None
+    tensor.order.points(m, ag, site, mask, at, is_write=True)
     values = rounded(np.asarray(value), tensor.param.dtype)
     tensor.array[at] = values[[lane - base for lane in _lanes(mask)]] if values.ndim else values
-
-
-def _made(ag: Agent, mask: int, bit: int) -> None:
-    for w in range(ag.warps):
-        lanes = mask & (WARP_MASK << (32 * w))
-        if lanes:
-            ag.made(lanes, bit)
 
 
 # -- fragments ---------------------------------------------------------------------------------------------------------

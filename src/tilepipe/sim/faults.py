@@ -8,13 +8,13 @@ from tilepipe.errors import BarrierError, PoisonError, RaceError
 
 if TYPE_CHECKING:
     from tilepipe.sim.agents import Agent
+    from tilepipe.sim.global_order import Event
     from tilepipe.sim.machine import Machine
     from tilepipe.sim.mbarriers import Mbarrier
     from tilepipe.sim.meetings import NamedState
     from tilepipe.sim.memory import Slot
     from tilepipe.sim.ordering import Access
     from tilepipe.sim.sites import Site
-    from tilepipe.sim.tensors import Event
     from tilepipe.sim.tma import TmaLoadUnit
 
 # -- races -------------------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def check_proxy(m: Machine, slot: Slot, old: Access, new: Access, known: int) ->
     )
 
 
-def global_race(tensor: str, event: Event | None, verb: str, ag: Agent, site: Site) -> NoReturn:
+def global_race(m: Machine, tensor: str, event: Event | None, verb: str, ag: Agent, site: Site) -> NoReturn:
     """Two accesses to an element of global memory that nothing orders."""
     if event is None:
         raise RaceError(
@@ -124,10 +124,20 @@ def global_race(tensor: str, event: Event | None, verb: str, ag: Agent, site: Si
         f"          at {event.site.loc}\n"
         f"  second: {ag}: {site.what}\n"
         f"          at {site.loc}\n"
-        "  Within a launch nothing orders CTAs of different clusters; within a thread, wait for the store"
-        " (ctx.tma_store_wait(0)).",
+        f"  {_global_remedy(m, event, ag)}",
         site.loc,
     )
+
+
+def _global_remedy(m: Machine, event: Event, ag: Agent) -> str:
+    """What would order an access by `ag` after one to the same element of global memory."""
+    if event.cluster != m.cluster_id:
+        return "Within a launch nothing orders CTAs of different clusters: let each write, and read, elements of its own."
+    if event.site.kind == "tma_store":
+        return f"The store is over when the thread that issued it has waited for it (ctx.tma_store_wait(0)); then {ag} must hear of it."
+    if event.agent_uid == ag.uid:
+        return "Other threads of the same role: they must meet between the two accesses, for instance at ctx.syncwarp()."
+    return f"After the first access, {event.who} must arrive on a barrier that {ag} waits on before its access."
 
 
 def poison(m: Machine, slot: Slot, new: Access, missing: int) -> None:

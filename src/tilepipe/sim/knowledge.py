@@ -24,9 +24,10 @@ class Knowledge:
         kw: known to every lane of warp w; None where no warp knows more than `k`.
         pend: known to some lanes only.
         split: whether `kw` or `pend` is in use; False is the fast path.
+        released: grows whenever others, or other threads of the agent, may have learnt what is in `pend`.
     """
 
-    __slots__ = ("full", "k", "kw", "pend", "split", "warps")
+    __slots__ = ("full", "k", "kw", "pend", "released", "split", "warps")
 
     def __init__(self, warps: int) -> None:
         self.warps = warps
@@ -35,6 +36,7 @@ class Knowledge:
         self.kw: list[int] | None = None
         self.pend: list[Pending] = []
         self.split = False
+        self.released = 0
 
     def _touched(self, mask: int) -> list[tuple[int, int]]:
         """(warp, lanes of it in `mask`) for each warp that `mask` touches."""
@@ -81,6 +83,7 @@ class Knowledge:
         """What an arrive by the threads of `mask` releases."""
         if not self.split:
             return self.k
+        self.released += 1
         out = self.k
         for w, _ in self._touched(mask):
             if self.kw is not None:
@@ -107,6 +110,7 @@ class Knowledge:
         """The active lanes of each warp in `mask` meet: what any of them knows or made, all of them know."""
         if not self.pend:
             return
+        self.released += 1
         for w, lanes in self._touched(mask):
             inside = [e for e in self.pend if ((e.mask & ~lanes == 0) if e.made else e.mask & lanes)]
             bits = 0
@@ -123,6 +127,7 @@ class Knowledge:
 
     def everything(self) -> int:
         """What any thread knows or made."""
+        self.released += 1
         out = self.k
         if self.split:
             for bits in self.kw or ():
@@ -133,6 +138,7 @@ class Knowledge:
 
     def join_all(self, bits: int) -> None:
         """All threads have met and know `bits`, which includes all that any of them knew."""
+        self.released += 1
         self.k |= bits
         self.kw = None
         self.pend = []

@@ -17,7 +17,7 @@ from tilepipe.sim.meetings import NamedState, Rendezvous
 from tilepipe.sim.memory import Cta, Slot
 from tilepipe.sim.ordering import Access, Holder, Order
 from tilepipe.sim.sites import SETUP, Site
-from tilepipe.sim.tensors import WINDOW, Event, GlobalTensor
+from tilepipe.sim.tensors import GlobalTensor
 
 if TYPE_CHECKING:
     from tilepipe.ir.chip import Chip
@@ -90,7 +90,9 @@ class Machine:
         self.order = Order(self.holders)
         self.poisoned: PoisonError | None = None
         self.poison_at: Access | None = None
-        self.events: deque[Event] = deque()
+        for tensor in self.world.tensors:
+            if tensor.order is not None:
+                tensor.order.start()
         self.ready.clear()
         self.pending.clear()
         self.agents: list[Agent] = []
@@ -147,14 +149,6 @@ class Machine:
         for agent in self.agents:
             yield from agent.wgmma_groups  # the pending ones are among them
             yield from agent.wgmma_open
-
-    def note_event(self, event: Event) -> None:
-        """Keeps the bit of a global access for a while (`tensors.WINDOW`)."""
-        self.events.append(event)
-        if len(self.events) > WINDOW:
-            old = self.events.popleft()
-            self.order.retire_bit(old.bit)
-            old.bit = 0
 
     def returned(self, agent: Agent) -> None:
         """An agent's body has ended: barriers that wait for every agent no longer wait for it."""

@@ -1,9 +1,8 @@
 """TMA: copies between global and shared memory, each an asynchronous unit of its own.
 
 A load writes its box at some moment between its issue and the completion of the phase it is credited to; so its access
-exists from the
-issue, and is known to others through the mbarrier. A store reads shared memory at some moment before its group has
-been waited for.
+exists from the issue, and is known to others through the mbarrier. A store reads shared memory at some moment before
+its group has been waited for.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from tilepipe.sim.memory import Slot, access, read, rounded
 from tilepipe.sim.ordering import Access
 
 if TYPE_CHECKING:
+    from tilepipe.sim.global_order import Event
     from tilepipe.sim.machine import Machine
     from tilepipe.sim.ordering import Rect
     from tilepipe.sim.sites import Site
-    from tilepipe.sim.tensors import Event
 
 Coords = tuple[int, ...]
 
@@ -102,7 +101,7 @@ def tma_load(
     one_lane(ag, site, mask)
     known = ag.known(mask) if ag.split else ag.k
     tensor = m.world.tensors[site.tensor]
-    seen = tensor.note_read(m, ag, site, coords, known) if tensor.written else None
+    seen = tensor.note_box(m, ag, site, mask, coords, is_write=False) if tensor.order is not None else None
     start = ag.cta.tma_free
     if ag.time > start:
         start = ag.time
@@ -187,7 +186,7 @@ def tma_store(m: Machine, ag: Agent, site: Site, mask: int, coords: Coords, slot
     tile = ag.cta.slots[slot]
     record = Access(ag, site, mask, rect, False, True, m.order.new_bit())
     read(m, tile, record, known)
-    event = m.world.tensors[site.tensor].note_write(m, ag, site, coords, known)
+    event = m.world.tensors[site.tensor].note_box(m, ag, site, mask, coords, is_write=True)
     start = max(ag.time, ag.cta.tma_free)
     ag.cta.tma_free = start + site.nbytes / cost.TMA_BYTES_PER_CYCLE
     unit = TmaStoreUnit(ag, site, coords, tile, record, event, ag.cta.tma_free + cost.TMA_LATENCY)

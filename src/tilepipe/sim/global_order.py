@@ -1,0 +1,229 @@
+"""Happens-before on a tensor in global memory that the kernel writes.
+
+Within a cluster the bits of `ordering` decide, element by element. Nothing in the language orders CTAs of different
+clusters within a launch, so two of them at one element, one writing, is always a race: for that, maps hold for each
+element its last write and, where the kernel also reads, its last read.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.sim import faults
+from tilepipe.sim.ordering import WARP_MASK
+
+if TYPE_CHECKING:
+    from tilepipe.sim.agents import Agent
+    from tilepipe.sim.machine import Machine
+    from tilepipe.sim.sites import Site
+
+LIMIT = 4096  # live events of a cluster on one tensor; beyond it the oldest are let go, with advice
+SWEEP = 64  # live events from which it is worth asking what every agent knows
+MANY = -2  # in a map of readers: clusters other than the last reader's have read it too
+
+Index = tuple[Any, ...]
+
+
+class Event:
+    """Accesses of one site to global memory, by some threads of a warp, with nothing released between them.
+
+    Attributes:
+        bit: its bit while it is live, then 0: whatever comes is ordered after it.
+        box: (first, end) in each dimension, for TMA; None for ordinary accesses.
+        points: flat index of an element -> the lanes that touched it, for ordinary accesses.
+        epoch: the agent's `released` when it was made.
+    """
+
+    __slots__ = ("agent_uid", "bit", "box", "cluster", "epoch", "is_write", "mask", "number", "points", "site", "who")
+
+    def __init__(self, ag: Agent, site: Site, mask: int, is_write: bool, cluster: int) -> None:
+        self.who = str(ag)
+        self.agent_uid = ag.uid
+        self.epoch = ag.released
+        self.cluster = cluster
+        self.site = site
+        self.mask = mask
+        self.is_write = is_write
+        self.bit = 0
+        self.number = 0
+        self.box: tuple[tuple[int, int], ...] | None = None
+        self.points: dict[int, int] = {}
+
+    def elements_in_common(self, other: Event, shape: tuple[int, ...]) -> set[int] | bool:
+        """The elements that two events share; True or False where one is a box."""
+        if self.box is None and other.box is None:
+            return self.points.keys() & other.points.keys()
+        if self.box is not None and other.box is not None:
+            return all(a < d and c < b for (a, b), (c, d) in zip(self.box, other.box, strict=True))
+        box, points = (self.box, other.points) if self.box is not None else (other.box, self.points)
+        assert box is not None
+        places = np.unravel_index(np.fromiter(points, np.int64, len(points)), shape)
+        inside = [(lo <= at) & (at < hi) for at, (lo, hi) in zip(places, box, strict=True)]
+        return bool(np.logical_and.reduce(inside).any())
+
+    def covers(self, old: Event) -> bool:
+        """Whether every element of `old` is one of this event's."""
+        if self.box is None:
+            return old.box is None and old.points.keys() <= self.points.keys()
+        return old.box is not None and all(a <= c and d <= b for (a, b), (c, d) in zip(self.box, old.box, strict=True))
+
+
+class GlobalOrder:
+    """Who touched which element of one tensor.
+
+    Attributes:
+        history: every event of the launch; the maps hold 1 + the index of one.
+        live: the present cluster's events that a later access may still conflict with.
+    """
+
+    __slots__ = ("history", "latest", "live", "name", "readers", "shape", "sweep_at", "writers")
+
+    def __init__(self, name: str, shape: tuple[int, ...], read_too: bool) -> None:
+        self.name = name
+        self.shape = shape
+        self.writers = np.zeros(shape, np.int32)
+        self.readers = np.zeros(shape, np.int32) if read_too else None
+        self.history: list[Event] = []
+        self.start()
+
+    def start(self) -> None:
+        """A new cluster."""
+        self.live: list[Event] = []
+        self.latest: dict[tuple[int, int, int], Event] = {}
+        self.sweep_at = SWEEP
+
+    def box(self, m: Machine, ag: Agent, site: Site, mask: int, where: Index, is_write: bool) -> Event:
+        """An access by TMA to a box within bounds."""
+        event = Event(ag, site, mask, is_write, m.cluster_id)
+        event.box = tuple((s.start, s.stop) for s in where)
+        known = ag.known(mask)
+        self._across_clusters(m, ag, site, where, is_write)
+        if prod(b - a for a, b in event.box):
+            self._within_cluster(m, ag, event, known)
+        self._record(m, event, where)
+        return event
+
+    def points(self, m: Machine, ag: Agent, site: Site, mask: int, where: tuple[list[int], ...], is_write: bool) -> None:
+        """An ordinary access by each thread of `mask`; `where`: their indices in each dimension."""
+        self._across_clusters(m, ag, site, where, is_write)
+        flat = np.ravel_multi_index(where, self.shape).tolist()
+        lanes = [i for i in range(mask.bit_length()) if mask >> i & 1]
+        for w in range(ag.warps):
+            part = mask & (WARP_MASK << (32 * w))
+            mine = [i for i, lane in enumerate(lanes) if lane // 32 == w]
+            if not mine:
+                continue
+            event = Event(ag, site, part, is_write, m.cluster_id)
+            for i in mine:
+                event.points[flat[i]] = event.points.get(flat[i], 0) | 1 << lanes[i]
+            self._within_cluster(m, ag, event, ag.known(part))
+            here = tuple([at[i] for i in mine] for at in where)
+            before = self.latest.get((ag.uid, part, site.id))
+            if before is not None and before.bit and before.epoch == ag.released:
+                for point, by in event.points.items():
+                    before.points[point] = before.points.get(point, 0) | by
+                self._mark(before, here)
+                continue
+            self._record(m, event, here)
+            self.latest[ag.uid, part, site.id] = event
+            ag.made(part, event.bit)
+
+    # -- checks --------------------------------------------------------------------------------------------------------
+
+    def _across_clusters(self, m: Machine, ag: Agent, site: Site, where: Index, is_write: bool) -> None:
+        """Raises RaceError: another cluster wrote an element, or read one that is now written."""
+        maps = [(self.writers, "written")]
+        if is_write and self.readers is not None:
+            maps.append((self.readers, "read"))
+        for kept, verb in maps:
+            seen = kept[where]
+            if not seen.any():
+                continue
+            for number in np.unique(seen).tolist():
+                event = self.history[number - 1] if number > 0 else None
+                if number == MANY or (event is not None and event.cluster != m.cluster_id):
+                    faults.global_race(m, self.name, event, verb, ag, site)
+
+    def _within_cluster(self, m: Machine, ag: Agent, new: Event, known: int) -> None:
+        """Orders an event against the live ones and retires those it covers.
+
+        Raises:
+            RaceError: one that conflicts is not known to the threads that make it.
+        """
+        keep = []
+        for old in self.live:
+            common: set[int] | bool = (new.is_write or old.is_write) and new.elements_in_common(old, self.shape)
+            if common and not (old.bit & known or _same_lanes(old, new, common)):
+                faults.global_race(m, self.name, old, "written" if old.is_write else "read", ag, new.site)
+            over = new.is_write or (not old.is_write and bool(old.bit & known))
+            if over and isinstance(common, set) and not new.covers(old):
+                for point in common:
+                    del old.points[point]
+            if over and new.covers(old):
+                self._retire(m, old)
+            else:
+                keep.append(old)
+        self.live = keep
+
+    def _retire(self, m: Machine, event: Event) -> None:
+        m.order.retire_bit(event.bit)
+        event.bit = 0
+        event.points = {}
+
+    def _record(self, m: Machine, event: Event, where: Index) -> None:
+        if len(self.live) >= self.sweep_at:
+            self._sweep(m)
+        event.bit = m.order.new_bit()
+        self.live.append(event)
+        self.history.append(event)
+        event.number = len(self.history)
+        self._mark(event, where)
+
+    def _mark(self, event: Event, where: Index) -> None:
+        """Puts an event into the map of the elements it touches."""
+        if event.is_write:
+            self.writers[where] = event.number
+        elif self.readers is not None:
+            self.readers[where] = self._merged(self.readers[where], event)
+
+    def _merged(self, seen: npt.NDArray[np.int32], event: Event) -> npt.NDArray[np.int32] | int:
+        """The map of readers after a read: MANY where another cluster has read the element as well."""
+        before = [int(i) for i in np.unique(seen) if i]
+        others = [i for i in before if i == MANY or self.history[i - 1].cluster != event.cluster]
+        return np.where(np.isin(seen, others), MANY, event.number).astype(np.int32) if others else event.number
+
+    def _sweep(self, m: Machine) -> None:
+        """Lets go of what every agent that is still running knows of, and of the oldest where too many are left."""
+        common = -1
+        for agent in m.agents:
+            if not agent.done:
+                common &= agent.k
+        keep = []
+        for event in self.live:
+            if event.bit & common:
+                self._retire(m, event)
+            else:
+                keep.append(event)
+        if len(keep) >= LIMIT:
+            for event in keep[: LIMIT // 2]:
+                self._retire(m, event)
+            keep = keep[LIMIT // 2 :]
+            m.world.advise(
+                f"tensor '{self.name}': a cluster has more than {LIMIT:,} accesses to it that not every role knows of;"
+                " the oldest are no longer compared with later ones, so a race with them would not be seen"
+            )
+        self.live = keep
+        self.sweep_at = max(SWEEP, min(2 * len(keep), LIMIT))
+
+
+def _same_lanes(old: Event, new: Event, common: set[int] | bool) -> bool:
+    """Whether program order settles it: one agent, and each common element is touched by one and the same lane."""
+    if old.agent_uid != new.agent_uid or old.box is not None:
+        return False
+    if old.mask == new.mask and old.mask.bit_count() == 1:
+        return True
+    return isinstance(common, set) and all(old.points[p] == new.points[p] and old.points[p].bit_count() == 1 for p in common)
