@@ -13,11 +13,7 @@ from dataclasses import dataclass
 from tilepipe.cuda.parameters import contiguous_axis
 from tilepipe.errors import BindError
 from tilepipe.ir.memory import TensorParam
-
-MAX_BOX = 256  # elements of a box in any dimension
-MAX_EXTENT = 2**32
-MAX_STRIDE = 2**40  # bytes
-ALIGNMENT = 16  # bytes: address, strides, inner extent of a box
+from tilepipe.ir.tma import ALIGNMENT, broken_array_rule, broken_extent_rule, broken_line_rule
 
 # CU_TENSOR_MAP_DATA_TYPE_*
 _DATA_TYPE = {
@@ -51,7 +47,7 @@ def tiled_map(param: TensorParam, shape: Sequence[int], strides: Sequence[int], 
     """The encoding of a tensor with this shape and these strides, in elements, outermost first.
 
     Raises:
-        BindError: the tensor breaks a rule of TMA (CUDA Driver API, cuTensorMapEncodeTiled); the message names the rule.
+        BindError: the tensor breaks a rule of TMA (`ir.tma`); the message names the rule.
     """
     if param.box is None:
         raise BindError(f"tensor '{param.name}' has no box, so TMA does not touch it")
@@ -59,53 +55,25 @@ def tiled_map(param: TensorParam, shape: Sequence[int], strides: Sequence[int], 
         raise BindError(f"tensor '{param.name}' is {param.rank}-d; got shape {tuple(shape)}, strides {tuple(strides)}, box {param.box}")
     nbytes = param.dtype.nbytes
     inner = contiguous_axis(param)
-    _check_memory(param, shape, strides, inner, address)
+    byte_strides = [stride * nbytes for stride in strides]
+    broken = broken_array_rule(shape, byte_strides, inner, nbytes, address)
+    if broken is not None:
+        raise BindError(f"tensor '{param.name}': {broken}")
     order = [inner, *(axis for axis in reversed(range(param.rank)) if axis != inner)]
     box = list(param.box)
     if param.swizzle:
         box[inner] = min(box[inner], param.swizzle // nbytes)
-    _check_box(param, box, inner)
+    broken = broken_extent_rule(box) or broken_line_rule(box[inner], nbytes)
+    if broken is not None:
+        raise BindError(f"the box {param.box} of tensor '{param.name}': {broken}")
     row = -(-shape[inner] * nbytes // ALIGNMENT) * ALIGNMENT
     # The stride of a dimension of extent 1 is never used, but has to obey the rules.
-    byte_strides = tuple(strides[axis] * nbytes if shape[axis] > 1 else row for axis in order[1:])
+    global_strides = tuple(byte_strides[axis] if shape[axis] > 1 else row for axis in order[1:])
     return TiledMap(
         _DATA_TYPE[param.dtype.name],
         _SWIZZLE[param.swizzle],
         tuple(shape[axis] for axis in order),
-        byte_strides,
+        global_strides,
         tuple(box[axis] for axis in order),
         (1,) * param.rank,
     )
-
-
-def _check_memory(param: TensorParam, shape: Sequence[int], strides: Sequence[int], inner: int, address: int) -> None:
-    name, nbytes = param.name, param.dtype.nbytes
-    if address % ALIGNMENT:
-        raise BindError(f"tensor '{name}' starts at address {address:#x}; TMA needs a multiple of {ALIGNMENT}")
-    for axis, extent in enumerate(shape):
-        if not 0 < extent <= MAX_EXTENT:
-            raise BindError(f"dimension {axis} of tensor '{name}' has {extent} elements; TMA takes 1 to 2^32")
-    if shape[inner] > 1 and strides[inner] != 1:
-        raise BindError(
-            f"dimension {inner} of tensor '{name}' is said to be contiguous ({param.order} order), its stride is {strides[inner]}"
-        )
-    for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
-        nbytes_apart = stride * nbytes
-        if axis != inner and extent > 1 and (nbytes_apart % ALIGNMENT or not 0 < nbytes_apart < MAX_STRIDE):
-            raise BindError(
-                f"dimension {axis} of tensor '{name}' has a stride of {stride} × {nbytes} = {nbytes_apart} bytes; TMA needs a"
-                f" positive multiple of {ALIGNMENT} below 2^40. Pad the contiguous dimension to a multiple of"
-                f" {ALIGNMENT // nbytes} elements, or copy the tensor."
-            )
-
-
-def _check_box(param: TensorParam, box: Sequence[int], inner: int) -> None:
-    nbytes = param.dtype.nbytes
-    for axis, extent in enumerate(box):
-        if not 0 < extent <= MAX_BOX:
-            raise BindError(f"the box of tensor '{param.name}' has {extent} elements in dimension {axis}; TMA takes 1 to {MAX_BOX}")
-    if box[inner] * nbytes % ALIGNMENT:
-        raise BindError(
-            f"the box of tensor '{param.name}' has {box[inner]} × {nbytes} = {box[inner] * nbytes} contiguous bytes; TMA needs a"
-            f" multiple of {ALIGNMENT}"
-        )

@@ -1,6 +1,6 @@
 """Pure expressions over immutable atoms.
 
-An expression never reads mutable state: reading a variable or a cursor is an op (`ops.Let`) that binds a `Local`. So an
+An expression never reads mutable state: reading a variable or a cursor is an op (`ops.Read`, `ops.CursorRead`) that binds `Local`s. So an
 expression means the same wherever it is evaluated, and a reader may repeat it, inline it or hoist it.
 
 Expressions are scalars (`shape == ()`), or register fragments of a warpgroup: `shape == (m, n)`, or `(m, 1)` for one

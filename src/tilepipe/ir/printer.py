@@ -44,17 +44,28 @@ def expr(x: Expr, outer: bool = False) -> str:
 
 
 def barrier(ref: BarrierRef) -> str:
-    """`inputs.full[stage]`, with `@cta` for a peer's."""
+    """`inputs.full[stage]`, or the name alone where there is one barrier, with `@cta` for a peer's."""
     cta = "" if ref.cta is None else f" @cta {expr(ref.cta)}"
-    return f"{ref.array.name}[{expr(ref.index)}]{cta}"
+    index = f"[{expr(ref.index)}]" if ref.array.size > 1 else ""
+    return f"{ref.array.name}{index}{cta}"
 
 
 def tile(t: Tile) -> str:
-    """`a_tiles[stage][64:128, 0:64]`; a whole tile without the rectangle."""
+    """`a_tiles[stage] rows 64..127 columns 0..31`; a whole extent is not mentioned."""
     text = f"{t.buffer.name}[{expr(t.index)}]"
-    if (t.rows, t.cols) != (t.buffer.rows, t.buffer.cols):
-        text += f"[{expr(t.row)} +{t.rows}, {expr(t.col)} +{t.cols}]"
+    if t.rows != t.buffer.rows:
+        text += f" rows {_span(t.row, t.rows)}"
+    if t.cols != t.buffer.cols:
+        text += f" columns {_span(t.col, t.cols)}"
     return text if t.cta is None else f"{text} @cta {expr(t.cta)}"
+
+
+def _span(start: Expr, n: int) -> str:
+    """`64..127`, or `first .. +64` where the start is not a number."""
+    if isinstance(start, e.Const):
+        first = int(start.value)
+        return f"{first}..{first + n - 1}" if n > 1 else str(first)
+    return f"{expr(start)} .. +{n}"
 
 
 def _operand(x: object) -> str:

@@ -10,11 +10,9 @@ import numpy as np
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
+from tilepipe.ir.tma import MAX_RANK, broken_array_rule, broken_extent_rule, broken_line_rule, takes_stride
 
 SWIZZLES = (0, 32, 64, 128)
-MAX_BOX = 256  # PTX ISA / cuTensorMapEncodeTiled: boxDim[i] <= 256
-MAX_RANK = 5
-ALIGNMENT = 16  # bytes: global address, global strides and the inner box row
 
 
 def default_swizzle(contiguous: int, lines: int, dtype: DType) -> int:
@@ -91,18 +89,13 @@ def array_order(array: Any) -> str:
     shape = tuple(array.shape)
     axes = {"row": len(shape) - 1, "col": len(shape) - 2}
     able = [order for order, axis in axes.items() if axis >= 0 and (strides[axis] == size or shape[axis] == 1)]
-    fit = [order for order in able if all(_taken(shape[i], strides[i]) for i in range(len(shape)) if i != axes[order])]
+    fit = [order for order in able if all(takes_stride(shape[i], strides[i]) for i in range(len(shape)) if i != axes[order])]
     if able:
         return (fit or able)[0]
     raise BindError(
         f"an array of shape {shape} with strides {strides} bytes is contiguous in neither of its last two dimensions;"
         " TMA needs one with a stride of one element. Make a contiguous copy."
     )
-
-
-def _taken(extent: int, stride: int) -> bool:
-    """Whether TMA takes this stride (bytes) of a dimension that is not the contiguous one."""
-    return extent == 1 or (stride % ALIGNMENT == 0 and 0 < stride < 2**40)
 
 
 def tensor_map(array: Any, box: tuple[int, ...] | None = None, swizzle: int | None = None, order: str | None = None) -> TensorMap:
@@ -137,11 +130,9 @@ def tensor_map(array: Any, box: tuple[int, ...] | None = None, swizzle: int | No
         swizzle = default_swizzle(contiguous, lines, dtype)
     if swizzle not in SWIZZLES:
         raise BindError(f"swizzle must be one of {SWIZZLES} bytes, got {swizzle}")
-    if contiguous * dtype.nbytes % (swizzle or ALIGNMENT):
-        raise BindError(
-            f"box {box}: a row of {contiguous} {dtype} is {contiguous * dtype.nbytes} bytes, not a multiple of"
-            f" {swizzle or ALIGNMENT} ({'the swizzle span' if swizzle else 'TMA moves 16-byte units'})"
-        )
+    broken = broken_line_rule(contiguous, dtype.nbytes, swizzle)
+    if broken is not None:
+        raise BindError(f"box {tuple(box)} of {dtype}: {broken}")
     _check_array(array, dtype, order)
     return TensorMap(dtype, rank, order, tuple(box), swizzle, array)
 
@@ -151,30 +142,17 @@ def _check_box(box: tuple[int, ...], rank: int, dtype: DType) -> None:
         raise BindError(f"a box is a tuple of {rank} extents, one for each dimension; got {box!r}")
     if len(box) != rank:
         raise BindError(f"box {box} has {len(box)} dimensions, the array {rank}")
-    for extent in box:
-        if not isinstance(extent, int) or isinstance(extent, bool) or not 1 <= extent <= MAX_BOX:
-            raise BindError(f"box {tuple(box)}: each extent must be an integer in 1..{MAX_BOX}, got {extent!r}")
+    broken = broken_extent_rule(box)
+    if broken is not None:
+        raise BindError(f"box {tuple(box)}: {broken}")
     if dtype.kind == "bool" or dtype.bits > 64:
         raise BindError(f"TMA does not move {dtype}")
 
 
 def _check_array(array: Any, dtype: DType, order: str) -> None:
     shape = tuple(array.shape)
-    if any(extent > 2**32 for extent in shape):
-        raise BindError(f"a tensor map's extents are at most 2^32, the array's shape is {shape}")
-    strides = byte_strides(array)
+    address = 0 if isinstance(array, np.ndarray) else array.data_ptr()  # a NumPy array is copied to where it is aligned
     inner = len(shape) - (1 if order == "row" else 2)
-    if shape[inner] > 1 and strides[inner] != dtype.nbytes:
-        raise BindError(f"order '{order}' needs dimension {inner} contiguous, but its stride is {strides[inner]} bytes")
-    for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
-        if axis == inner:
-            continue
-        if not _taken(extent, stride):
-            raise BindError(
-                f"TMA needs strides that are positive multiples of {ALIGNMENT} bytes below 2^40; dimension {axis} of an array of shape"
-                f" {shape} {dtype} has a stride of {stride} bytes. Pad the rows to a multiple of {ALIGNMENT // dtype.nbytes}"
-                f" elements (ops.matmul does that for you)."
-            )
-    address = array.ctypes.data if isinstance(array, np.ndarray) else array.data_ptr()
-    if not isinstance(array, np.ndarray) and address % ALIGNMENT:
-        raise BindError(f"TMA needs the array to start at a multiple of {ALIGNMENT} bytes; it starts at {address:#x}")
+    broken = broken_array_rule(shape, byte_strides(array), inner, dtype.nbytes, address)
+    if broken is not None:
+        raise BindError(f"an array of shape {shape} {dtype}: {broken}")

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
+from tilepipe.ir.tma import ALIGNMENT
 from tilepipe.kernels import gemm
-from tilepipe.lang.tensor_map import ALIGNMENT, array_dtype
+from tilepipe.lang.tensor_map import array_dtype
 
 Array = npt.NDArray[Any]
 INPUTS = (dtypes.bfloat16, dtypes.float16)
