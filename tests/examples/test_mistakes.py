@@ -95,11 +95,11 @@ MISTAKES = {
     ),
     "04 no commit": Mistake(
         BY_HAND, "            ctx.mma_commit(free)\n", "", DeadlockError,
-        ("free: nothing in the kernel arrives on it", "role 'load'", "a commit, an arrive or an expect_bytes is missing"), ("free.wait(",),
+        ("nothing in the kernel arrives on it", "role 'load'", "a commit, an arrive or an expect_bytes is missing"), ("free.wait(",),
     ),
     "04 no wait for the MMAs": Mistake(
         BY_HAND, "            ctx.wgmma_wait(0)  # the MMAs have finished: now the arrival on `free` is made\n", "", TraceError,
-        ("mma_commit binds free[0]", "no ctx.wgmma_wait in the same block"), ("ctx.mma_commit(free)",),
+        ("mma_commit binds free", "no ctx.wgmma_wait in the same block"), ("ctx.mma_commit(free)",),
     ),
     "04 no wait for the tiles": Mistake(
         BY_HAND, "            full.wait(k % 2)\n", "", UNREADY, ("a_tile", "role 'mma'", "wgmma acc += a_tile"), ("ctx.mma(acc",),

@@ -4,6 +4,8 @@ message.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -80,7 +82,8 @@ def test_g4_arriving_twice_laps_the_waiter() -> None:
     with b.role("right", warps=1):
         b.wait(b.bar(x), 0)
     text = message(b, BarrierError)
-    assert "Over-arrival" in text
+    assert re.search(r"Phase 1 was completed by:\n +1 by role 'left', mbar_arrive ready, at test_scenarios\.py:\d+\n", text)
+    assert "over-arrival" in text
     assert "phases up to 1 are complete" in text
     assert "count of 1" in text
 

@@ -44,7 +44,6 @@ class Agent(Knowledge):
         done: the body has returned.
         time: virtual time, in cycles since the CTA started.
         counts: executions per site, shared by all agents of the launch.
-        waits_blocked: waits that did not pass at once.
         retired: bits of this warpgroup's finished wgmma reads (and what they were ordered after), for relaxed arrives.
         passed: barrier -> last phase waited for, for waits that give a parity.
         ticket, cluster_ticket: the generation of a named or set-up barrier, and of the cluster barrier, that it waits
@@ -55,7 +54,7 @@ class Agent(Knowledge):
 
     __slots__ = (
         "blocked", "body", "cluster_ticket", "counts", "cta", "dirty", "done", "first_warp", "index", "parked",
-        "passed", "request", "retired", "role", "stores", "ticket", "time", "uid", "waits_blocked", "wgmma_groups",
+        "passed", "request", "retired", "role", "stores", "ticket", "time", "uid", "wgmma_groups",
         "wgmma_open",
     )  # fmt: skip
 
@@ -74,7 +73,6 @@ class Agent(Knowledge):
         self.done = False
         self.time = 0.0
         self.counts = counts
-        self.waits_blocked = 0
         self.retired = 0
         self.passed: dict[tuple[int, int], int] = {}
         self.ticket = -1

@@ -2,10 +2,8 @@
 to be.
 
 Each agent carries a virtual time; a wait ends at the later of its own time and the completion's. The TMA unit and the
-tensor cores
-of a CTA serve one request after another. CTAs share nothing but SMs (a CTA starts where and when an SM is free) and,
-at the
-end, the memory bandwidth that the bytes touched at least need.
+tensor cores of a CTA serve one request after another. CTAs share nothing but SMs (a CTA starts where and when an SM
+is free) and, at the end, the memory bandwidth that the bytes touched at least need.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ TMA_BYTES_PER_CYCLE = 48.0  # L2 to one SM
 # Dense multiply-adds count two: an SM does 4,096 flop a cycle in 16 bits (NVIDIA H100 white paper, 989 TFLOP/s).
 FLOPS_PER_CYCLE = {8: 8192.0, 16: 4096.0, 32: 2048.0}
 LAUNCH_US = 2.0
-BARRIER_CYCLES = 20.0
 
 
 def makespan(chip: Chip, cycles: list[float], cluster_size: int, occupancy: int, dram_bytes: int) -> float:

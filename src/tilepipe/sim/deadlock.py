@@ -162,17 +162,20 @@ def _bringers(m: Machine, stuck: list[Agent]) -> list[str]:
                 seen.add(text)
                 lines.append(f"    {text}")
             continue
-        if bar is None or bar.name in seen:
+        if bar is None:
             continue
-        seen.add(bar.name)
+        name = bar.where if isinstance(bar, Mbarrier) else bar.name
+        if name in seen:
+            continue
+        seen.add(name)
         sources = _sources(m, bar)
         if not sources:
-            lines.append(f"    {bar.name}: nothing in the kernel arrives on it")
+            lines.append(f"    {name}: nothing in the kernel arrives on it")
         for (kind, where, role), runs in _grouped(m, sources).items():
             crosses = any(_crosses(s.op) for s in sources if (s.kind, s.loc.short, s.role) == (kind, where, role))
             who = [a for a in m.agents if a.role_name == role and (a.cta is agent.cta or crosses)]
-            states = "; ".join(sorted({_state(a) for a in who})[:4]) or role
-            lines.append(f"    {bar.name}: {kind} at {where}, executed {runs:,} time(s) — {states}")
+            states = "; ".join(sorted({_itself(a) if who == [agent] else _state(a) for a in who})[:4]) or role
+            lines.append(f"    {name}: {kind} at {where}, executed {runs:,} time(s) — {states}")
         if isinstance(bar, Mbarrier):
             lines += [f"      arrived in this phase: {n} by {a}, {s.loc.short}" for a, s, n in bar.arrivals]
             lines += [
@@ -195,6 +198,10 @@ def _state(agent: Agent) -> str:
     if agent.done:
         return f"{agent} has returned"
     return f"{agent} waits at {_site(agent).loc.short}"
+
+
+def _itself(agent: Agent) -> str:
+    return f"{_state(agent)}: the same agent would have to arrive after its own wait"
 
 
 def _cycle(m: Machine, stuck: list[Agent]) -> list[Agent]:
@@ -223,6 +230,12 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
                 f" the number given to expect_bytes is {bar.tx:,} too large, or a copy is missing."
             )
         if isinstance(bar, Mbarrier) and bar.pending:
+            only = [s for s in _sources(m, bar) if isinstance(s.op, ops.MbarExpect) and not s.op.arrive and m.world.counts[s.id]]
+            if only and bar.expected and bar.pending == bar.count:
+                return (
+                    f"{bar.where} got bytes but no arrival: expect_bytes_only ({only[0].loc.short}) announces bytes but"
+                    " does not arrive; use expect_bytes."
+                )
             early = sum(u.site.nbytes for u in bar.copies)
             if early and bar.tx < 0:
                 return f"copies of {early:,} bytes signal {bar.where}, but nobody calls expect_bytes on it (an arrival and the bytes)."
@@ -238,6 +251,8 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
                     f"every role that arrives on {bar.where} has returned, {bar.pending} of {bar.count} arrivals"
                     " short: trip counts of the roles differ, or the count is too high."
                 )
+            if not who and bar.pending == bar.count:
+                return f"only {agent} arrives on {bar.where}: the same agent would have to arrive after its own wait."
             if 0 < bar.pending < bar.count:
                 return (
                     f"{bar.where} got {bar.count - bar.pending} of {bar.count} arrivals: its count is too high, or"

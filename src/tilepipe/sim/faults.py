@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from tilepipe.errors import BarrierError, PoisonError, RaceError
+from tilepipe.ir import printer
+from tilepipe.ir.exprs import const
+from tilepipe.sim.sites import tiles_of
 
 if TYPE_CHECKING:
     from tilepipe.sim.agents import Agent
@@ -30,12 +34,41 @@ def _extent(slot: Slot, a: Access) -> str:
 def _line(slot: Slot, a: Access) -> str:
     verb = "writes" if a.is_write else "reads"
     proxy = "async proxy" if a.asynchronous else "generic proxy"
-    return f"{a.agent} {verb} {_extent(slot, a)} ({proxy}): {a.site.what}\n          at {a.site.loc}"
+    return f"{a.agent} {verb} {_extent(slot, a)} ({proxy}): {_resolved(slot, a)}\n          at {a.site.loc}"
+
+
+def _resolved(slot: Slot, a: Access) -> str:
+    """The op of an access, with its tile's place in numbers."""
+    tiles = [t for t in tiles_of(a.site.op) if t.buffer is slot.buffer]
+    if len(tiles) != 1:
+        return a.site.what
+    tile = replace(tiles[0], index=const(slot.index))
+    r0, r1, c0, c1 = a.rect
+    if a.points is None and (r1 - r0, c1 - c0) == (tile.rows, tile.cols):
+        tile = replace(tile, row=const(r0), col=const(c0))
+    return a.site.what.replace(printer.tile(tiles[0]), printer.tile(tile))
+
+
+def _late_expect(m: Machine, access: Access, reader: Agent) -> str | None:
+    """The advice for a copy whose bytes were announced after the arrive that completed the phase they were meant for."""
+    for bar in (bar for cta in m.ctas for bar in cta.bars):
+        if any(u.write is access for u in bar.copies) and bar.expected and not bar.arrivals and bar.last_arrivals and not bar.last_copies:
+            agent, site, _ = bar.last_arrivals[-1]
+            return (
+                f"The arrive by {agent} at {site.loc.short} completed phase {bar.phase - 1} of {bar.where} before"
+                f" expect_bytes_only: the bytes count for phase {bar.phase}, which {reader} has not waited for."
+                " Call expect_bytes (it announces and arrives), or expect_bytes_only before the arrive."
+            )
+    return None
 
 
 def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
     """What would order `new` after `old`."""
     kind = old.site.kind
+    for copy, reader in ((old, new.agent), (new, old.agent)):
+        late = _late_expect(m, copy, reader) if copy.site.kind == "tma_load" else None
+        if late is not None:
+            return late
     if new.site.kind == "tma_load" and new.agent.cta is not slot.cta:
         return (
             f"The second copy is multicast into CTA {slot.cta.block_id}: {new.agent} must know that this CTA has freed the tile as well."
@@ -156,9 +189,17 @@ def poison(m: Machine, slot: Slot, new: Access, missing: int) -> None:
 # -- mbarriers ---------------------------------------------------------------------------------------------------------
 
 
-def _arrivals(bar: Mbarrier) -> str:
-    rows = [f"    {n} by {agent}, {site.what}, at {site.loc.short}" for agent, site, n in bar.arrivals]
+def _arrivals(arrivals: list[tuple[Agent, Site, int]]) -> str:
+    rows = [f"    {n} by {agent}, {site.what}, at {site.loc.short}" for agent, site, n in arrivals]
     return "\n".join(rows)
+
+
+def _expects_nothing(bar: Mbarrier) -> str:
+    """What to change where copies signal a phase in which nobody has called expect_bytes."""
+    return (
+        f"  No expect_bytes was called on {bar.name} in this phase, so its arrivals complete it without the copies."
+        " Call expect_bytes(n) (it is an arrival, and announces the bytes) in place of the arrive, before the copies."
+    )
 
 
 def _bytes(bar: Mbarrier) -> str:
@@ -202,19 +243,22 @@ def cannot_arrive(bar: Mbarrier, site: Site, ag: Agent, n: int) -> NoReturn:
     raise BarrierError(
         f"over-arrival on {bar.where}: {ag} arrives {n} time(s), but only {bar.pending} of {bar.count} arrivals are"
         f" pending in phase {bar.phase}.\n"
-        f"  Arrived already: {done}\n{_arrivals(bar)}{why}\n"
+        f"  Arrived already: {done}\n{_arrivals(bar.arrivals)}{why}\n"
         f"  On hardware this is undefined. Either the count of {bar.array} is too low (it is {bar.count}), or one"
         " side arrives twice, for instance without having waited until the stage was free again.",
         site.loc,
     )
 
 
+def _raise_it(excess: str) -> str:
+    return f"  ({excess}). Raise the number given to expect_bytes to what the copies bring."
+
+
 def too_many_bytes(bar: Mbarrier, site: Site) -> NoReturn:
     """The bytes of a phase exceed what was expected, and nothing is pending that could expect more."""
     raise BarrierError(
         f"{bar.where}, phase {bar.phase}: more bytes arrive than were expected, and no arrival is pending:"
-        f" {_bytes(bar)}\n"
-        f"  ({-bar.tx:,} too many). Raise the number given to expect_bytes to what the copies bring.",
+        f" {_bytes(bar)}\n" + (_expects_nothing(bar) if not bar.expected else _raise_it(f"{-bar.tx:,} too many")),
         site.loc,
     )
 
@@ -224,8 +268,8 @@ def completes_early(bar: Mbarrier, site: Site) -> NoReturn:
     raise BarrierError(
         f"{bar.where}: phase {bar.phase} completes while {bar.inflight:,} bytes of its copies are still to come:"
         f" {_bytes(bar)}\n"
-        "  Whoever waits for this phase reads the tile before the data are there. Raise the number given to"
-        " expect_bytes to what the copies bring, and expect before (or with) the last arrival.",
+        "  Whoever waits for this phase reads the tile before the data are there.\n"
+        + (_expects_nothing(bar) if not bar.expected else _raise_it("too few were expected")),
         site.loc,
     )
 
@@ -244,9 +288,9 @@ def lapped(bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoReturn:
     raise BarrierError(
         f"{site.what}: {ag} waits for phase {phase} of {bar.where}, but phases up to {bar.phase - 1} are complete:"
         " it was lapped. On hardware the parity bit has flipped back and this wait may never end.\n"
-        f"  Over-arrival: with a count of {bar.count}, more arrivals were made than one phase takes before {ag} had"
-        f" observed phase {phase}. Whoever arrives must first wait until the waiter has passed (an empty barrier), or"
-        " the count is too low.",
+        f"  Phase {bar.phase - 1} was completed by:\n{_arrivals(bar.last_arrivals)}\n"
+        f"  Whoever arrives there must first know that {ag} has observed phase {phase}: wait for a barrier on which it arrives"
+        f" afterwards (an empty barrier). Or the count of {bar.count} is too low, and this was an over-arrival.",
         site.loc,
     )
 

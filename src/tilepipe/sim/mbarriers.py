@@ -1,8 +1,8 @@
 """mbarriers and their arithmetic (PTX ISA, "mbarrier").
 
 An mbarrier has an expected count, pending arrivals, a signed number of pending transaction bytes, and a phase. On
-hardware the
-phase is one parity bit; here it is a full number, so that a wait which the bit would answer wrongly is seen.
+hardware the phase is one parity bit; here it is a full number, so that a wait which the bit would answer wrongly is
+seen.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Mbarrier:
         early).
         expected: bytes announced in this phase. copies: the TMA loads issued in it. inflight: their bytes not landed
         yet.
-        arrivals: who arrived in this phase, for messages. completions: phases completed since the CTA started.
+        arrivals: who arrived in this phase, for messages. last_arrivals, last_copies: of the phase before.
+        completions: phases completed since the CTA started.
         acc: knowledge released into this phase. known: what every completed phase released.
         waiters: agents to wake when the phase completes.
         visible: whether its initialisation has reached the whole cluster.
@@ -44,8 +45,8 @@ class Mbarrier:
 
     __slots__ = (
         "acc", "acc_time", "array", "arrivals", "completions", "copies", "count", "cta", "expected", "fenced", "flat",
-        "index", "inflight", "init_site", "known", "pending", "phase", "size", "state", "time", "tx", "visible",
-        "waiters",
+        "index", "inflight", "init_site", "known", "last_arrivals", "last_copies", "pending", "phase", "size",
+        "state", "time", "tx", "visible", "waiters",
     )  # fmt: skip
 
     def __init__(self, cta: Cta, array: str, index: int, size: int, flat: int) -> None:
@@ -66,6 +67,8 @@ class Mbarrier:
         self.acc_time = self.time = 0.0
         self.copies: list[TmaLoadUnit] = []
         self.arrivals: list[tuple[Agent, Site, int]] = []
+        self.last_arrivals: list[tuple[Agent, Site, int]] = []
+        self.last_copies: list[TmaLoadUnit] = []
         self.waiters: list[Agent] = []
         self.visible = self.fenced = False
         self.init_site: Site | None = None
@@ -99,8 +102,8 @@ def complete(m: Machine, bar: Mbarrier, site: Site) -> None:
     bar.acc = 0
     bar.time = bar.acc_time
     bar.expected = 0
-    bar.arrivals = []
-    bar.copies = []
+    bar.last_arrivals, bar.arrivals = bar.arrivals, []
+    bar.last_copies, bar.copies = bar.copies, []
 
 
 def credit(m: Machine, bar: Mbarrier, nbytes: int, site: Site) -> None:

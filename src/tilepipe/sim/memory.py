@@ -2,12 +2,10 @@
 
 A tile holds its elements in logical order. Layout and swizzle map the elements of a tile one to one on its bytes
 (`ir.layout.byte_offsets`), and buffers do not overlap, so two accesses touch a common byte exactly when they touch a
-common
-element.
+common element.
 
 Floating-point elements up to 32 bits are kept as float32, which holds all of them exactly; rounding happens where the
-kernel
-converts.
+kernel converts.
 """
 
 from __future__ import annotations

@@ -1,18 +1,14 @@
 """Happens-before on bit sets: who knows of which access.
 
 Every live access to shared memory is one bit of its cluster's `Order`. A holder of knowledge (an agent, an mbarrier's
-phase, an
-asynchronous unit) is a Python int: the accesses that are ordered before whatever it does next. Synchronising is `|`;
-an access
-is a race exactly when a conflicting live access is missing from the accessor's int.
+phase, an asynchronous unit) is a Python int: the accesses that are ordered before whatever it does next.
+Synchronising is `|`; an access is a race exactly when a conflicting live access is missing from the accessor's int.
 
 An access through the generic proxy has two further bits, set by fence.proxy.async: `fenced`, by the threads that made
-it, and
-`reader_fenced`, by a thread that had learnt of it. They travel with the rest of the knowledge.
+it, and `reader_fenced`, by a thread that had learnt of it. They travel with the rest of the knowledge.
 
 Within an agent, threads do not know the same things: `knowledge.Knowledge` keeps what all its threads know, what all
-lanes of one
-warp know, and what only some lanes know until the warp converges.
+lanes of one warp know, and what only some lanes know until the warp converges.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Running a launch on the simulated machine."""
+"""Running a launch on the simulated machine.
+
+Clusters run one after another, each to its end. That is a legal order of the grid, and the only one that needs looking
+at: no op lets a cluster wait for another, and accesses of two clusters to one element of global memory are a race in
+any order (`global_order`).
+"""
 
 from __future__ import annotations
 
@@ -135,7 +140,7 @@ def _run_cluster(m: Machine, random: Random, seed: int) -> int:
         check_exit(m)
     except (SimFault, ZeroDivisionError) as error:
         if m.poisoned is not None and not isinstance(error, RaceError):
-            raise m.poisoned from error
+            raise m.poisoned from None  # which explains the other
         if isinstance(error, ZeroDivisionError):
             raise _division(m.world.compiled, error) from error
         raise

@@ -1,10 +1,8 @@
 """Who takes the next step.
 
 Every agent's next step is explicit (`Agent.request`), and every asynchronous unit is one step. Seed 0 runs an agent
-until it blocks
-and lets units act, oldest first, only when no agent can. Any other seed picks at random among all agents and units
-that can act, at every
-step; the same seed gives the same run.
+until it blocks and lets units act, oldest first, only when no agent can. Any other seed picks at random among all
+agents and units that can act, at every step; the same seed gives the same run.
 """
 
 from __future__ import annotations

@@ -74,6 +74,18 @@ def describe(op: Op, number: int, role: str, tensors: dict[int, int], by_parity:
     return Site(number, op, kind, what, role, by_parity=bar is not None and id(bar.array) in by_parity)
 
 
+def tiles_of(op: Op) -> list[Tile]:
+    """The shared tiles that an op touches."""
+    match op:
+        case ops.TmaLoad(dst=tile) | ops.TmaStore(src=tile) | ops.FragmentStore(dst=tile) | ops.FragmentLoad(src=tile):
+            return [tile]
+        case ops.Wgmma(a=a, b=b):
+            return [t for t in (a, b) if isinstance(t, Tile)]
+        case ops.Load(src=Element(base=Tile() as tile)) | ops.Store(dst=Element(base=Tile() as tile)):
+            return [tile]
+    return []
+
+
 def _snake(name: str) -> str:
     return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
 
@@ -90,7 +102,8 @@ def _text(op: Op, kind: str) -> str:
             return f"wgmma {acc.name} += {left} · {printer.tile(b)}ᵀ"
         case ops.Load(src=element) | ops.Store(dst=element):
             base = printer.tile(element.base) if isinstance(element.base, Tile) else element.base.name
-            return f"{kind} {base}[{', '.join(printer.expr(i) for i in element.index)}]"
+            at = f"[{', '.join(printer.expr(i) for i in element.index)}]"
+            return f"{kind} {at} of {base}" if base[-1] != "]" and isinstance(element.base, Tile) else f"{kind} {base}{at}"
         case ops.FragmentStore(dst=tile):
             return f"{kind} -> {printer.tile(tile)}"
         case ops.FragmentLoad(dst=f, src=tile):

@@ -1,8 +1,7 @@
 """The exit of a CTA: nothing may still be able to touch its shared memory.
 
 An exit is a write to the life of the CTA's shared memory. Its knowledge is all that its own roles know when they
-return, so whatever
-could still arrive, land or read must have been waited for by one of them.
+return, so whatever could still arrive, land or read must have been waited for by one of them.
 """
 
 from __future__ import annotations

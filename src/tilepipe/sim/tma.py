@@ -127,9 +127,9 @@ def _issue(
     if bar.state != LIVE:
         faults.not_live(bar, site, ag)
     write = Access(ag, site, mask, rect, True, True, m.order.new_bit())
-    access(m, slot, write, known)
     unit = TmaLoadUnit(ag, site, coords, slot, bar, write, seen, busy + cost.TMA_LATENCY)
     bar.copies.append(unit)
+    access(m, slot, write, known)
     bar.inflight += site.nbytes
     m.pending.append(unit)
     if m.world.on_event is not None:

@@ -1,0 +1,139 @@
+"""What a message says beside the fault: who did it, what it is called, and the advice that fits."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.sim.build import LANE, RANK, Builder, binary
+from tilepipe.errors import BarrierError, DeadlockError, PoisonError, RaceError, TilepipeError
+from tilepipe.ir import dtypes, ops, printer
+from tilepipe.ir.exprs import const
+
+
+def caught(b: Builder, kind: type[TilepipeError], **settings: Any) -> str:
+    with pytest.raises(kind) as error:
+        b.run(**settings)
+    return str(error.value)
+
+
+def test_a_lapped_wait_names_who_completed_the_later_phase() -> None:
+    """The count is right: nothing is called an over-arrival, and the barrier has one name."""
+    b = Builder()
+    tick = b.barriers("tick")
+    b.setup_done()
+    with b.role("fast", warps=1), b.elect(), b.loop(2):
+        b.arrive(b.bar(tick))
+    with b.role("slow", warps=1):
+        b.wait(b.bar(tick), 0)
+    text = caught(b, BarrierError)
+    assert re.search(r"Phase 1 was completed by:\n +1 by role 'fast', mbar_arrive tick, at test_messages\.py:\d+\n", text)
+    assert "must first know that role 'slow' has observed phase 0" in text
+    assert "Over-arrival" not in text
+    assert "tick[0]" not in text
+
+
+def announced(how: str) -> tuple[Builder, dict[str, np.ndarray]]:
+    b = Builder()
+    src, tile, out = b.tensor("src", box=(8, 32)), b.smem("tile", 8, 32), b.tensor("out", dtypes.float32, rank=1)
+    full = b.barriers("full")
+    b.setup_done()
+    with b.role("load", warps=1), b.elect():
+        if how == "only announced":
+            b.expect(b.bar(full), 512, arrive=False)
+        elif how == "announced late":
+            b.arrive(b.bar(full))
+            b.expect(b.bar(full), 512, arrive=False)
+        b.load_tile(src, (0, 0), b.tile(tile), b.bar(full))
+        if how == "only arrived":
+            b.arrive(b.bar(full))
+    with b.role("use", warps=1), b.when(binary("lt", LANE, 8)):
+        b.wait(b.bar(full), 0)
+        b.store(b.element(out, LANE), b.load(b.element(b.tile(tile), LANE, 0)))
+    return b, {"src": np.ones((8, 32), dtypes.bfloat16.numpy), "out": np.zeros(8, np.float32)}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_bytes_announced_without_an_arrival(seed: int) -> None:
+    b, arrays = announced("only announced")
+    text = caught(b, DeadlockError, seed=seed, **arrays)
+    assert re.search(r"expect_bytes_only \(test_messages\.py:\d+\) announces bytes but does not arrive; use expect_bytes", text)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_arrival_without_announced_bytes(seed: int) -> None:
+    b, arrays = announced("only arrived")
+    text = caught(b, BarrierError, seed=seed, **arrays)
+    assert "No expect_bytes was called on full in this phase" in text
+    assert "Raise the number" not in text
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_bytes_announced_after_the_arrive(seed: int) -> None:
+    b, arrays = announced("announced late")
+    text = caught(b, RaceError, seed=seed, **arrays)
+    assert re.search(r"The arrive by role 'load' at test_messages\.py:\d+ completed phase 0 of full before expect_bytes_only", text)
+    assert "the bytes count for phase 1, which role 'use' has not waited for" in text
+
+
+def test_a_role_that_waits_for_itself() -> None:
+    b = Builder()
+    done = b.barriers("done")
+    b.setup_done()
+    with b.role("alone", warps=1), b.elect():
+        b.wait(b.bar(done), 0)
+        b.arrive(b.bar(done))
+    text = caught(b, DeadlockError)
+    assert re.search(r"done: mbar_arrive at .* the same agent would have to arrive after its own wait", text)
+    assert "only role 'alone' arrives on done: the same agent would have to arrive after its own wait." in text
+
+
+def test_who_would_bring_it_is_told_for_each_cta() -> None:
+    b = Builder(cluster=2)
+    done = b.barriers("done")
+    b.setup_done()
+    with b.role("wait", warps=1):
+        b.wait(b.bar(done), 0)
+        b.do(ops.ClusterArrive)
+        b.do(ops.ClusterWait)
+    with b.role("arrive", warps=1), b.when(binary("eq", RANK, 5)), b.elect():
+        b.arrive(b.bar(done))
+    text = caught(b, DeadlockError, grid=2)
+    for cta in (0, 1):
+        assert re.search(rf"\n    done of CTA {cta}: mbar_arrive at .* role 'arrive' of CTA {cta} has returned", text)
+
+
+def test_poison_is_not_chained_to_what_it_explains() -> None:
+    """Seed 0 goes on after the read of poison into a deadlock; only the read is reported."""
+    b = Builder()
+    tile, never = b.smem("tile", 1, 4, dtype=dtypes.int32), b.barriers("never")
+    out = b.tensor("out", dtypes.int32, rank=1)
+    b.setup_done()
+    with b.role("one", warps=1), b.elect():
+        b.store(b.element(out, 0), b.load(b.element(b.tile(tile), 0, 0)))
+        b.wait(b.bar(never), 0)
+    with pytest.raises(PoisonError) as error:
+        b.run(out=np.zeros(1, np.int32))
+    assert error.value.__cause__ is None
+    assert error.value.__suppress_context__
+
+
+def test_a_tile_is_named_with_numbers() -> None:
+    b = Builder()
+    src, ring, full = b.tensor("src", box=(8, 32)), b.smem("ring", 32, 32, count=3), b.barriers("full")
+    n = b.scalar("n")
+    b.setup_done()
+    part = b.tile(ring, n, binary("mul", n, 8), 0, 8, 32)
+    with b.role("load", warps=1), b.elect():
+        b.expect(b.bar(full), 512)
+        b.load_tile(src, (0, 0), part, b.bar(full))
+    with b.role("use", warps=1), b.elect():
+        b.store(b.element(part, 0, 0), const(1.0))
+        b.wait(b.bar(full), 0)
+    text = caught(b, RaceError, n=2, src=np.ones((8, 32), dtypes.bfloat16.numpy))
+    assert "role 'load' writes rows 16..23, columns 0..31 (async proxy): tma_load src -> ring[2] rows 16..23\n" in text
+    assert "store [0, 0] of ring[2] rows n * 8 .. +8" in text
+    assert "rows n * 8 .. +8" in printer.text(b.kernel)
