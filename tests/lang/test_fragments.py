@@ -44,7 +44,27 @@ def in_place(ctx: tp.Context, f: Any) -> Any:
     f += 1
     f *= 2
     f -= 3
+    f /= 4
     return f
+
+
+def partly(ctx: tp.Context, f: Any) -> Any:
+    f.set(2.5, col=24)
+    f.set(f.max(), col=16)
+    return f
+
+
+def every_row(ctx: tp.Context, f: Any) -> Any:
+    f.set(f.max())
+    return f
+
+
+def narrow(ctx: tp.Context, f: Any) -> Any:
+    """The same in 16 bits, where two columns share a register."""
+    g = ctx.fragment(f.to("float16"))
+    g.set(1, col=8)
+    g.set(f.cols(0, 8).to("float16"), col=24)
+    return g.to("float32")
 
 
 @pytest.mark.parametrize(
@@ -57,7 +77,10 @@ def in_place(ctx: tp.Context, f: Any) -> Any:
         (lambda ctx, f: f.maximum(10).minimum(20), SOURCE.clip(10, 20)),
         (lambda ctx, f: f - f.max(), SOURCE - SOURCE.max(axis=1, keepdims=True)),
         (lambda ctx, f: f * 0 + f.sum(), np.broadcast_to(SOURCE.sum(axis=1, keepdims=True), SOURCE.shape)),
-        (in_place, (SOURCE + 1) * 2 - 3),
+        (in_place, ((SOURCE + 1) * 2 - 3) / 4),
+        (partly, np.concatenate([SOURCE[:, :16], np.broadcast_to(SOURCE[:, :24].max(1, keepdims=True).clip(2.5), (64, 16))], axis=1)),
+        (every_row, np.broadcast_to(SOURCE.max(1, keepdims=True), (64, 32))),
+        (narrow, np.concatenate([SOURCE[:, :8].astype(np.float16), np.ones((64, 16)), SOURCE[:, :8].astype(np.float16)], axis=1)),
         (lambda ctx, f: f.to("bfloat16").to("float32"), SOURCE.astype(tp.bfloat16.numpy).astype(np.float32)),
         (lambda ctx, f: ctx.fragment(f + 1) - 1, SOURCE),
     ],
@@ -118,6 +141,19 @@ def test_a_kept_copy_is_not_stale() -> None:
         ("f.set(ctx.fragment(shape=(64, 16)), col=24)", ("64×16 at column 24", "64×32")),
         ("f.set(ctx.fragment(shape=(128, 32)))", ("128×32", "64×32")),
         ("f + ctx.fragment(shape=(64, 16))", ("(64, 32)", "(64, 16)", "broadcast")),
+        ("f.set(0, col=4)", ("multiple of 8", "got 4")),
+        ("f.set(0, col=32)", ("fragment of 32", "got 32")),
+        ("f.set(0, col=-8)", ("got -8",)),
+        ("f //= 2", ("`+=`, `-=`, `*=` and `/=`", "f.set(...)")),
+        ("f **= 2", ("`+=`, `-=`, `*=` and `/=`", "f.set(...)")),
+        ("f.fill(float('nan'))", ("constant is NaN",)),
+        ("import numpy as np\nf.fill(np.float32('nan'))", ("constant is NaN",)),
+        ("with ctx.per_warp():\n    f.load(wide[0])", ("whole warpgroup", "out of per_warp")),
+        ("ctx.load(a[0])", ("reads one element", "tile of 'a' 64×64", "f.load(tile)")),
+        ("ctx.mma(f, f, 5)", ("mma: B must be a tile, got 5",)),
+        ("ctx.mma(f, out, b[0])", ("mma: A must be a tile or a fragment, got <tensor 'out'",)),
+        ("ctx.mma(a[0], a[0], b[0])", ("mma: acc must be a fragment",)),
+        ("a[0.5]", ("index of a tile must be an integer", "float32 0.5")),
         ("f[0] = 1", ("f[...] = x",)),
         ("if f: pass", ("truth of a fragment",)),
         ("f.load(tile[0])", ("cannot load", "64×32 float32")),
@@ -146,6 +182,7 @@ def test_refused_fragments_and_tiles(text: str, words: tuple[str, ...]) -> None:
     b = ctx.smem((32, 64), 'bfloat16', name='b')
     b32 = ctx.smem((32, 64), 'float32', name='b32')
     tile = ctx.smem((64, 64), 'bfloat16', name='tile')
+    wide = ctx.smem((64, 32), 'float32', name='wide')
     """
     with refused(tp.TraceError, *words):
         role_from_text(ACC + text, warps="warpgroups=1", before=before)
@@ -165,3 +202,15 @@ def test_undefined_accumulators_are_poison() -> None:
 
     with refused(tp.PoisonError, "acc"):
         in_role(body, warpgroups=1).run()
+
+
+def test_columns_set_to_one_value_compile() -> None:
+    """The GPU's text of `partly` and `narrow`: what fills columns does not run over the end."""
+
+    def body(ctx: tp.Context, out: Any) -> None:
+        f = ctx.fragment(shape=(64, 32))
+        f.fill(0)
+        tile = narrow(ctx, partly(ctx, f))
+        f.set(tile)
+
+    assert in_role(body, warpgroups=1).compile().spill_bytes == 0

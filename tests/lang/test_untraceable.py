@@ -166,3 +166,40 @@ def test_a_traced_loop_is_driven_by_a_for_statement_only(text: str, what: str) -
 )
 def test_for_statements_may_be_apart_from_their_loop(text: str) -> None:
     assert role_from_text(text).run().printed
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ctx.when(ctx.lane == 0)", "with ctx.when(...):"),
+        ("ctx.elect_one()", "with ctx.elect_one(...):"),
+        ("with ctx.when(ctx.block_id == 0):\n    ctx.elect_one()", "with ctx.elect_one(...):"),
+        ("ctx.per_warp()", "with ctx.per_warp(...):"),
+        ("with ctx.when(ctx.block_id == 0):\n    ctx.print('a')\nctx.otherwise()", "with ctx.otherwise(...):"),
+        ("r = ctx.range(5)", "for i in ctx.range(...):"),
+        ("for i in ctx.range(3):\n    ctx.range(5)", "for i in ctx.range(...):"),
+    ],
+)
+def test_what_is_made_and_never_used(text: str, words: str) -> None:
+    with refused(tp.TraceError, words, "does nothing", "at <cell", text.splitlines()[-1].strip()):
+        role_from_text(text, warps="warpgroups=1")
+
+
+def test_a_range_of_the_set_up_may_be_iterated_in_a_role() -> None:
+    role_from_text("for i in r:\n    ctx.print('{}', i)", before="r = ctx.range(3)")
+    with refused(tp.TraceError, "ctx.range is not iterated", "r = ctx.range(3)"):
+        role_from_text("ctx.print('a')", before="r = ctx.range(3)")
+
+
+def test_a_reversed_range() -> None:
+    with refused(tp.TraceError, "upwards", "n - 1 - i"):
+        role_from_text("for i in reversed(ctx.range(3)):\n    pass")
+
+
+def test_a_role_takes_no_arguments() -> None:
+    def k(ctx: tp.Context) -> None:
+        @ctx.role("one", warps=1)  # type: ignore[arg-type]
+        def one(x: object) -> None: ...
+
+    with refused(tp.TraceError, "body of role 'one' takes no arguments", "asks for x", '@ctx.role("one", warps=1)'):
+        tp.kernel()(k).bind()

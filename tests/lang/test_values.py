@@ -260,3 +260,16 @@ def test_unbound_variable_names() -> None:
     text = str(role_from_text("v = ctx.var(0)\nw = v\nv = ctx.var(1)\nctx.print('{} {}', w.get(), v.get())"))
     assert "var v: int32 = 0" in text
     assert "var v_1: int32 = 1" in text
+
+
+@pytest.mark.parametrize(
+    ("function", "x", "want"),
+    [("exp2", 3.0, 8.0), ("exp", 0.0, 1.0), ("sqrt", 2.25, 1.5), ("rsqrt", 4.0, 0.5), ("log2", 8.0, 3.0), ("abs", -2.5, 2.5), ("floor", 1.75, 1.0), ("sqrt", 9, 3.0)],
+)  # fmt: skip
+def test_functions_of_scalars(function: str, x: float, want: float) -> None:
+    assert evaluated(lambda ctx: ctx.math(function, ctx.let(x) + ctx.block_id), np.float32) == want
+
+
+def test_an_unknown_function_of_a_scalar() -> None:
+    with refused(tp.TraceError, "ctx.math knows abs, cos, exp", "'gamma'"):
+        role_from_text("ctx.math('gamma', 1.0)")

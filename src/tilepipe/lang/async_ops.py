@@ -17,7 +17,7 @@ from tilepipe.lang.fragments import Fragment
 from tilepipe.lang.handles import note_signal, owner_of
 from tilepipe.lang.memory import GlobalTensor, SmemTile, require_place
 from tilepipe.lang.tracer import Tracer
-from tilepipe.lang.values import require_uniform, to_expr
+from tilepipe.lang.values import require_integer, require_uniform, to_expr
 
 MMA_K_BYTES = 32  # PTX ISA, wgmma.mma_async: K of one instruction is 32 bytes of the operand type
 
@@ -57,7 +57,7 @@ def require_one_lane(tracer: Tracer, what: str) -> None:
 def _coords(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object]) -> tuple[exprs.Expr, ...]:
     if len(coords) != tensor.rank:
         raise TraceError(f"{tensor!r} takes {tensor.rank} coordinates, outermost first, got {len(coords)}", caller())
-    return tuple(to_expr(tracer, c) for c in coords)
+    return tuple(require_integer(to_expr(tracer, c), "a TMA coordinate") for c in coords)
 
 
 def _check_box(tensor: GlobalTensor, tile: SmemTile, what: str) -> None:
@@ -128,6 +128,11 @@ def mma(tracer: Tracer, acc: Fragment, a: SmemTile | Fragment, b: SmemTile) -> N
 
 
 def _check_mma(acc: Fragment, a: SmemTile | Fragment, b: SmemTile) -> None:
+    for name, x, kinds, what in (
+        ("acc", acc, Fragment, "a fragment"), ("A", a, SmemTile | Fragment, "a tile or a fragment"), ("B", b, SmemTile, "a tile")
+    ):  # fmt: skip
+        if not isinstance(x, kinds):
+            raise TraceError(f"mma: {name} must be {what}, got {x!r}", caller())
     (m, n), (am, ak), (bn, bk) = acc.shape, a.shape, b.shape
     if (am, bn, ak) != (m, n, bk):
         raise TraceError(f"mma: acc {m}×{n} += A {am}×{ak} · (B {bn}×{bk})ᵀ; need A {m}×k and B {n}×k", caller())

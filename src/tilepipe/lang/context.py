@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -53,6 +54,9 @@ class Context:
         role = Role(name, count, warpgroups is not None, registers, ops.Block(), caller())
 
         def trace(body: Callable[[], object]) -> None:
+            wanted = list(inspect.signature(body).parameters)
+            if wanted:
+                raise TraceError(f"the body of role '{name}' takes no arguments; it asks for {', '.join(wanted)}", role.loc)
             state = RoleState(role)
             self.tracer.kernel.roles.append(role)
             names = dict(self.tracer.counter)
@@ -78,19 +82,19 @@ class Context:
 
     def when(self, cond: object) -> AbstractContextManager[None]:
         """`with ctx.when(cond):` branches; a condition that varies by lane masks lanes."""
-        return control.branch(self.tracer, cond)
+        return control.Entered(self.tracer, "when", control.branch(self.tracer, cond))
 
     def otherwise(self) -> AbstractContextManager[None]:
         """`with ctx.otherwise():` directly behind a `when` block: its other side."""
-        return control.otherwise(self.tracer)
+        return control.Entered(self.tracer, "otherwise", control.otherwise(self.tracer))
 
     def elect_one(self, scope: str = "warp") -> AbstractContextManager[None]:
         """`with ctx.elect_one():` one lane of each warp; "warpgroup", "role": one lane of that group's first warp."""
-        return control.elect(self.tracer, scope)
+        return control.Entered(self.tracer, "elect_one", control.elect(self.tracer, scope))
 
     def per_warp(self) -> AbstractContextManager[val.Value]:
         """`with ctx.per_warp() as w:` each warp of the warpgroup on its own; w is 0..3."""
-        return control.per_warp(self.tracer)
+        return control.Entered(self.tracer, "per_warp", control.per_warp(self.tracer))
 
     # -- scalars ------------------------------------------------------------------------------------------------------
 
@@ -167,6 +171,14 @@ class Context:
     def max(self, a: object, b: object) -> val.Value:
         """The larger of two scalars."""
         return val.binary(self.tracer, "max", a, b)
+
+    def math(self, function: str, x: object) -> val.Value:
+        """A function of one scalar: neg, abs, exp, exp2, log, log2, sqrt, rsqrt, tanh, sin, cos, floor; integers become float32,
+        except for neg and abs.
+        """
+        if function not in val.FUNCTIONS:
+            raise TraceError(f"ctx.math knows {', '.join(sorted(val.FUNCTIONS))}; not {function!r}", caller())
+        return val.unary(self.tracer, function, x)
 
     def select(self, cond: object, x: object, y: object) -> val.Value:
         """x where cond holds, else y; both are evaluated."""

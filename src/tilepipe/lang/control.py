@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -23,7 +23,9 @@ from tilepipe.lang.tracer import Mask, Scope, Tracer, rebound_message
 from tilepipe.lang.values import Value, require_uniform, to_expr
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from types import FrameType, TracebackType
+
+T = TypeVar("T")
 
 SCOPES = ("warp", "warpgroup", "role")
 
@@ -34,12 +36,32 @@ class Range:
     def __init__(self, tracer: Tracer, start: object, stop: object, step: object) -> None:
         self._tracer = tracer
         self._bounds = start, stop, step
+        self._used = tracer.unused("ctx.range is not iterated: write `for i in ctx.range(...):`")
 
     def __iter__(self) -> Iterator[Value]:
+        self._used()
         return loop(self._tracer, *self._bounds, make=lambda index: index)
+
+    def __reversed__(self) -> Iterator[Value]:
+        raise TraceError("a traced range runs upwards: take `n - 1 - i` in the body instead of reversed()", caller())
 
     def __len__(self) -> int:
         raise TraceError("len() of a traced range is not known while tracing", caller())
+
+
+class Entered(AbstractContextManager[T]):
+    """A block that must be entered: `ctx.when(...)` that stands alone is an error."""
+
+    def __init__(self, tracer: Tracer, what: str, block: AbstractContextManager[T]) -> None:
+        self._block = block
+        self._used = tracer.unused(f"ctx.{what} is not entered: write `with ctx.{what}(...):`")
+
+    def __enter__(self) -> T:
+        self._used()
+        return self._block.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
+        return self._block.__exit__(kind, error, trace)
 
 
 def loop(tracer: Tracer, start: object, stop: object, step: object, make: Callable[[Value], Any], name: str = "i") -> Iterator[Any]:
@@ -254,7 +276,7 @@ def _elected(active: Mask, scope: str, role: Role) -> Mask:
         chosen[:, 1:] = False
     if active.any() and not chosen.any():
         raise TraceError(
-            f"elect_one(\"{scope}\") elects a lane of the first warp of the {scope}, which an enclosing condition of role"
+            f'elect_one("{scope}") elects a lane of the first warp of the {scope}, which an enclosing condition of role'
             f" '{role.name}' keeps out: nobody would be elected",
             caller(),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, memory, ops
@@ -120,7 +120,7 @@ class FragmentValue(Arithmetic["FragmentValue"]):
 
 class Fragment(FragmentValue):
     """A matrix in the registers of one warpgroup (rows a multiple of 64). Changes in place: `f.set(x)`, `f[...] = x`,
-    `f.fill(0)`, `f += x`, `f *= x`.
+    `f.fill(0)`, `f += x`, `f -= x`, `f *= x`, `f /= x`.
     """
 
     __hash__ = object.__hash__  # type: ignore[assignment]  # identity: a fragment is a place, not a value
@@ -168,15 +168,21 @@ class Fragment(FragmentValue):
         return self._ir
 
     def set(self, value: object, col: int = 0) -> None:
-        """Replaces the fragment (or columns from `col`) by a fragment-shaped value or a scalar, converted to its dtype.
+        """Replaces columns [col, col + n) by a value (m, n), converted to the fragment's dtype. A scalar, or one value a row (m, 1),
+        fills the columns from `col` on.
+
+        Args:
+            col: a multiple of 8.
 
         Raises:
             TraceError: the shapes do not match.
         """
+        if not isinstance(col, int) or col % 8 or not 0 <= col < self._ir.cols:
+            raise TraceError(f"columns of a fragment of {self._ir.cols} are set from a multiple of 8 on, got {col!r}", caller())
         if isinstance(value, FragmentValue):
             x = value.to(self.dtype).ir()
             rows, cols = x.shape
-            if rows != self._ir.rows or col + cols > self._ir.cols or (col == 0 and cols not in (self._ir.cols, 1) and cols % 8):
+            if rows != self._ir.rows or col + cols > self._ir.cols or (cols not in (self._ir.cols, 1) and cols % 8):
                 raise TraceError(
                     f"a value of {rows}×{cols} at column {col} does not fit a fragment of {self._ir.rows}×{self._ir.cols}", caller()
                 )
@@ -203,6 +209,9 @@ class Fragment(FragmentValue):
         """Reads a shared tile of the same shape and dtype."""
         if tile.shape != self.shape or tile.dtype is not self.dtype:
             raise TraceError(f"cannot load {tile!r} into a fragment of {self._ir.rows}×{self._ir.cols} {self.dtype}", caller())
+        require_fragment(self._tracer, "a load of a fragment")
+        if self._tracer.scope.inside("per_warp"):
+            raise TraceError("a fragment is loaded by its whole warpgroup: move f.load(tile) out of per_warp", caller())
         if tile._owner is not None:
             tile._owner.touched = True
         self._tracer.emit(ops.FragmentLoad(caller(), self._ir, tile.ir("loaded")))
@@ -224,6 +233,16 @@ class Fragment(FragmentValue):
     def __imul__(self, other: object) -> Fragment:
         self.set(self * other)
         return self
+
+    def __itruediv__(self, other: object) -> Fragment:
+        self.set(self / other)
+        return self
+
+    def _no_such_update(self, other: object) -> NoReturn:
+        raise TraceError("a fragment is updated in place by `+=`, `-=`, `*=` and `/=`; write anything else as `f.set(...)`", caller())
+
+    __ifloordiv__ = __imod__ = __ipow__ = __imatmul__ = _no_such_update
+    __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = _no_such_update
 
     def __repr__(self) -> str:
         return f"<fragment '{self._ir.name}' {self._ir.rows}×{self._ir.cols} {self.dtype}>"

@@ -11,7 +11,7 @@ from tilepipe.ir.exprs import Const, Expr
 from tilepipe.ir.location import caller
 from tilepipe.lang.tensor_map import SWIZZLES, default_swizzle
 from tilepipe.lang.tracer import Scope, Tracer
-from tilepipe.lang.values import Value, binary, require_uniform, to_expr
+from tilepipe.lang.values import Value, binary, require_integer, require_uniform, to_expr
 
 if TYPE_CHECKING:
     from tilepipe.lang.handles import Handle
@@ -21,7 +21,7 @@ class SmemTile:
     """A rectangle of shared memory, (rows, cols) elements: the destination of a TMA load, an operand of an MMA, the
     source of a store.
 
-    `tile.part(row, col, rows, cols)`, `tile.rows_at(...)` narrow it; `tile[r, c]` addresses one element for
+    `tile.part(row, col, rows, cols)`, `tile.rows(...)` and `tile.cols(...)` narrow it; `tile[r, c]` addresses one element for
     `ctx.load` / `ctx.store`.
     """
 
@@ -159,7 +159,8 @@ class SmemTileArray:
 
     def tile(self, index: object, owner: Handle | None = None) -> SmemTile:
         """Tile `index`; `owner`: the stage handle with whose release the view ends."""
-        i = require_uniform(to_expr(self._tracer, index), "the index of a tile", exprs.Vary.WARP)
+        i = require_integer(to_expr(self._tracer, index), "the index of a tile")
+        i = require_uniform(i, "the index of a tile", exprs.Vary.WARP)
         if isinstance(i, Const) and not 0 <= i.value < self.buffer.count:
             raise TraceError(f"tile {i.value} of '{self.buffer.name}', which has {self.buffer.count}", caller())
         zero = exprs.const(0)
@@ -227,6 +228,10 @@ class GlobalTensor:
 
 def load(tracer: Tracer, ref: ElementRef) -> Value:
     """Ordinary load of one element."""
+    if not isinstance(ref, ElementRef):
+        raise TraceError(
+            f"ctx.load reads one element, `tile[r, c]` or `tensor[i, j]`, not {ref!r}; a fragment reads a tile: `f.load(tile)`", caller()
+        )
     if ref.owner is not None:
         ref.owner.check_held()
         ref.owner.touched = True

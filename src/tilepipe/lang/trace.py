@@ -18,8 +18,6 @@ from tilepipe.lang.memory import GlobalTensor
 from tilepipe.lang.tensor_map import TensorMap
 from tilepipe.lang.tracer import Tracer
 
-CLUSTER_RULE = "a cluster is (x,), (x, y) or (x, y, z) positive integers with a product of at most 16"
-
 
 def trace(
     function: Callable[..., object], args: Mapping[str, TensorMap | int | float], static: Mapping[str, object],

@@ -8,7 +8,7 @@ wrong answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -51,6 +51,7 @@ class Scope:
         groups: wgmma groups closed here and not yet waited for, oldest first, each with the barriers that `mma_commit` bound to it.
         on_data: of a branch: all its threads take it or none, by data.
         before: of a branch: the Python state before either of its sides.
+        unused: blocks and ranges made here that nothing has entered or iterated yet.
     """
 
     kind: str
@@ -67,6 +68,7 @@ class Scope:
     splits: Vary = Vary.UNIFORM
     groups: list[list[Any]] = field(default_factory=list)
     before: Snapshot | None = None
+    unused: list[tuple[str, Loc]] = field(default_factory=list)
     closed_branch: tuple[ops.If, Scope, Mask | None] | None = None  # the last `when` of this block, for `otherwise`
 
     def inside(self, kind: str) -> Scope | None:
@@ -226,8 +228,10 @@ class Tracer:
 
     def check_released(self, scope: Scope) -> None:
         """Raises HandleError when a handle acquired in `scope` is still held, TraceError when a commit was never
-        waited for.
+        waited for, or a block or range made in it never used.
         """
+        for what, loc in scope.unused:
+            raise TraceError(f"{what}: by itself it does nothing", loc)
         for handle in scope.handles:
             raise HandleError(
                 f"{handle.describe()} is still held when the {scope.kind} block ends. {handle.how_to_release}", handle.acquired_at
@@ -239,6 +243,16 @@ class Tracer:
                 " `inputs.consumer(lag=n)`.",
                 commit.loc,
             )
+
+    def unused(self, what: str) -> Callable[[], None]:
+        """Notes that something must be used before the present block ends; call what is returned when it is."""
+        noted, scope = (what, caller()), self.scope
+        scope.unused.append(noted)
+
+        def used() -> None:
+            scope.unused = [other for other in scope.unused if other is not noted]
+
+        return used
 
     def hoist(self, op: ops.Op) -> None:
         """Adds an op to the top of the role."""
@@ -255,6 +269,6 @@ def rebound_message(*names: str) -> str:
     first = "x" if "(" in names[0] else names[0]
     return (
         f"{listed} {'is' if len(names) == 1 else 'are'} rebound in a traced loop and read before that: the body is traced once, so the"
-        f" second iteration would not see the new value. Keep {them} in a variable of the kernel: `{first} = ctx.var(start)` before the loop,"
-        f" `{first}.set(...)` or `{first} += ...` in it."
+        f" second iteration would not see the new value. Keep {them} in a variable of the kernel: `{first} = ctx.var(start)` before the"
+        f" loop, `{first}.set(...)` or `{first} += ...` in it."
     )

@@ -110,13 +110,15 @@ def to_expr(tracer: Tracer, x: object) -> Expr:
     if isinstance(x, bool | int | float):
         if isinstance(x, int) and not -(2**63) <= x < 2**64:
             raise TraceError(f"{x} does not fit in 64 bits", caller())
+        if x != x:
+            raise TraceError("a constant is NaN; write the computation that gives it", caller())
         return exprs.const(x)
     now = getattr(type(x), "_now", None)  # a variable: its present value
     if now is not None:
         return to_expr(tracer, now(x))
     item = getattr(x, "item", None)  # NumPy scalars
     if item is not None and getattr(x, "shape", None) == ():
-        return exprs.const(item())
+        return to_expr(tracer, item())
     raise TraceError(f"expected a number or a traced value, got {type(x).__name__}: {x!r}", caller())
 
 
@@ -199,6 +201,9 @@ def binary(tracer: Tracer, op: str, left: object, right: object) -> Value:
 _FLOAT_ONLY = {"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sin", "cos", "floor"}
 
 
+FUNCTIONS = _FLOAT_ONLY | {"neg", "abs"}
+
+
 def unary(tracer: Tracer, op: str, x: object) -> Value:
     """`op x` as a traced value."""
     a = to_expr(tracer, x)
@@ -226,6 +231,17 @@ def select(tracer: Tracer, cond: object, x: object, y: object) -> Value:
     shape = _broadcast(a, b)
     vary = max(c.vary, a.vary, b.vary)
     return tracer.value(Select(a.dtype, vary, a.nonneg and b.nonneg, shape, c.size + a.size + b.size + 1, c, a, b))
+
+
+def require_integer(x: Expr, what: str) -> Expr:
+    """`x`, if it is an integer.
+
+    Raises:
+        TraceError: it is a float or a boolean.
+    """
+    if not x.dtype.is_integer:
+        raise TraceError(f"{what} must be an integer, got {f'the {x.dtype} {x.value}' if isinstance(x, Const) else x.dtype}", caller())
+    return x
 
 
 def require_uniform(x: Expr, what: str, at_most: Vary = Vary.UNIFORM) -> Expr:

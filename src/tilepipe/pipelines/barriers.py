@@ -7,7 +7,7 @@ from typing import Generic, TypeVar, cast, overload
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, memory, ops
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.location import caller
+from tilepipe.ir.location import Loc, caller
 from tilepipe.lang import async_ops
 from tilepipe.lang.arrivals import count_arrivals
 from tilepipe.lang.context import Context
@@ -15,7 +15,7 @@ from tilepipe.lang.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.handles import Handle, note_signal, owner_of
 from tilepipe.lang.memory import ElementRef, SmemTileArray
 from tilepipe.lang.tracer import Tracer
-from tilepipe.lang.values import Value, require_uniform, to_expr
+from tilepipe.lang.values import Value, require_integer, require_uniform, to_expr
 
 MAX_COUNT = 2**20 - 1  # PTX ISA, mbarrier: expected arrival count 1 .. 2^20 - 1
 BARRIER_BYTES = 8
@@ -117,7 +117,7 @@ class SharedMemBarrier:
     def _expect(self, ref: memory.BarrierRef, nbytes: object, arrive: bool) -> None:
         if ref.cta is None:
             async_ops.require_one_lane(self._tracer, "expect_bytes")
-        n = to_expr(self._tracer, nbytes)
+        n = require_integer(to_expr(self._tracer, nbytes), "a number of bytes")
         if isinstance(n, exprs.Const) and not 0 <= n.value < 2**20:
             raise TraceError(f"expect_bytes({n.value}): a phase's transaction count is below 2^20", caller())
         if arrive:
@@ -126,7 +126,7 @@ class SharedMemBarrier:
 
     def complete_transaction(self, dst_cta: object, bytes: object, pred: object = True) -> None:
         """Credits `bytes` to the copy in CTA `dst_cta` without a copy (for a gather that was elided)."""
-        n = to_expr(self._tracer, bytes)
+        n = require_integer(to_expr(self._tracer, bytes), "a number of bytes")
         ref = self.ref() if dst_cta is None else self._at(dst_cta)
         if pred is True:
             self._tracer.emit(ops.MbarCompleteTx(caller(), ref, n))
@@ -171,7 +171,7 @@ class SharedMemBarrier:
 
 
 MbarPtr = SharedMemBarrier
-SMemPtr = ElementRef
+SMemPtr = ElementRef  # what `tile[r, c]` gives; an element of a global tensor is the same type
 
 
 def init_barriers(tracer: Tracer, ref: memory.BarrierRef, count: exprs.Expr | None, n: int) -> None:
@@ -215,6 +215,7 @@ class SMemArray(Generic[E]):
         self._tracer = tracer
         self.size = size
         self.segments: list[memory.BarrierArray] = []
+        self._taken: Loc | None = None  # where the first barrier was taken
         self._scalars: SmemTileArray | None = None
         if type is SharedMemBarrier:
             self._add(name, size)
@@ -245,6 +246,12 @@ class SMemArray(Generic[E]):
     def split(self, at: int, names: tuple[str, str]) -> tuple[memory.BarrierArray, memory.BarrierArray]:
         """Gives the first `at` barriers and the rest names of their own; for arrays that nothing uses yet."""
         if len(self.segments) == 1:
+            if self._taken is not None:
+                raise TraceError(
+                    f"a barrier of this array was taken at {self._taken.short}, before a pipeline divides the array into full and empty:"
+                    " take it afterwards",
+                    caller(),
+                )
             whole = self.segments.pop()
             self._tracer.kernel.barriers.remove(whole)
             first, second = (self._tracer.name(n) for n in names)
@@ -267,7 +274,9 @@ class SMemArray(Generic[E]):
         return cast(E, element)
 
     def _barrier(self, index: object) -> SharedMemBarrier:
-        i = require_uniform(to_expr(self._tracer, index), "the index of a barrier", exprs.Vary.WARP)
+        i = require_integer(to_expr(self._tracer, index), "the index of a barrier")
+        i = require_uniform(i, "the index of a barrier", exprs.Vary.WARP)
+        self._taken = self._taken or caller()
         if isinstance(i, exprs.Const):
             if not 0 <= i.value < self.size:
                 raise TraceError(f"barrier {i.value} of an array of {self.size}", caller())
