@@ -65,8 +65,7 @@ class Builder:
         self.block = self.kernel.setup
         self.n = 0
 
-    # -- declarations
-    # ----------------------------------------------------------------------------------------------------
+    # -- declarations -------------------------------------------------------------------------------------------------
 
     def tensor(
         self, name: str, dtype: DType = dtypes.bfloat16, rank: int = 2, box: tuple[int, ...] | None = None, order: str = "row",
@@ -128,8 +127,7 @@ class Builder:
     def element(self, base: Tile | TensorParam, *index: object) -> Element:
         return Element(base, tuple(ex(i) for i in index))
 
-    # -- structure
-    # -------------------------------------------------------------------------------------------------------
+    # -- structure ----------------------------------------------------------------------------------------------------
 
     def add(self, op: ops.Op) -> None:
         self.block.ops.append(op)
@@ -177,8 +175,7 @@ class Builder:
         with self.into(op.body):
             yield index
 
-    # -- values
-    # ----------------------------------------------------------------------------------------------------------
+    # -- values -------------------------------------------------------------------------------------------------------
 
     def local(self, name: str, dtype: DType = dtypes.int32, vary: Vary = Vary.UNIFORM, shape: tuple[int, ...] = ()) -> Local:
         self.n += 1
@@ -224,8 +221,7 @@ class Builder:
         shape = (f.rows, cols or f.cols)
         return exprs.FragmentRead(f.dtype, shape=shape, fragment=f, col=col)
 
-    # -- ops: the names and operands of ir.ops, without the location
-    # -------------------------------------------------------
+    # -- ops: the names and operands of ir.ops, without the location --------------------------------------------------
 
     def phase(self, n: int) -> Const:
         return Const(dtypes.phase, value=n)
@@ -262,8 +258,7 @@ class Builder:
     def setup_done(self) -> None:
         self.add(ops.SetupBarrier(here()))
 
-    # -- done
-    # ------------------------------------------------------------------------------------------------------------
+    # -- done ---------------------------------------------------------------------------------------------------------
 
     def finished(self) -> Kernel:
         finish(self.kernel)

@@ -1,8 +1,8 @@
 """The arguments of the printed kernel, in order: what a launch passes for each parameter of the program.
 
 A tensor that TMA touches is passed as a tensor map; one that ordinary loads and stores touch as a pointer and, for
-every dimension that is
-not contiguous, a stride. Extents are passed where the kernel reads them. What the kernel does not use is not passed.
+every dimension that is not contiguous, a stride. Extents are passed where the kernel reads them. What the kernel does not
+use is not passed.
 """
 
 from __future__ import annotations
@@ -62,9 +62,7 @@ def contiguous_axis(tensor: TensorParam) -> int:
 
 
 def arguments(kernel: Kernel) -> list[Argument]:
-    """The printed kernel's arguments: for each parameter in turn map, data, strides, extents, as far as they are
-    used.
-    """
+    """The printed kernel's arguments: for each parameter in turn map, data, strides, extents, those that are used."""
     used = set(_uses(kernel))
     result: list[Argument] = []
     for p in kernel.params:
