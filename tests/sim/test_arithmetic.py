@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.sim.build import LANE, Builder, binary
 from tilepipe import sim
 from tilepipe.errors import SimFault
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import Binary, Cast, Const, Expr, Param, Unary, const
+from tilepipe.ir.exprs import Binary, Cast, Const, Expr, Param, Unary, children, const
 from tilepipe.ir.finish import finish
 from tilepipe.sim import ranges
 
@@ -93,6 +93,49 @@ def test_what_cannot_overflow_is_not_checked() -> None:
     assert "fit" not in sim.source(b.kernel)
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_conversion_to_a_smaller_integer_must_fit(fits: bool) -> None:
+    b = Builder()
+    n, out = b.scalar("n", dtypes.int64), b.tensor("out", dtypes.int32, rank=1)
+    b.setup_done()
+    with b.role("one", warps=1), b.elect():
+        b.store(b.element(out, 0), Cast(dtypes.int32, a=binary("mul", n, n)))
+    arrays = {"out": np.zeros(1, np.int32)}
+    if fits:
+        b.run(n=-(1 << 15), **arrays)
+        assert arrays["out"].tolist() == [1 << 30]
+    else:
+        with pytest.raises(SimFault, match="int32 overflow: 1099511627776 is outside"):
+            b.run(n=1 << 20, **arrays)
+
+
+@pytest.mark.parametrize("x", [-2.7, np.nan, np.inf])
+def test_a_fraction_becomes_an_integer_towards_zero(x: float) -> None:
+    b = Builder()
+    source, out = b.tensor("source", dtypes.float32, rank=1), b.tensor("out", dtypes.int32, rank=1)
+    b.setup_done()
+    with b.role("one", warps=1), b.elect():
+        b.store(b.element(out, 0), Cast(dtypes.int32, a=b.load(b.element(source, 0))))
+    arrays = {"source": np.array([x], np.float32), "out": np.zeros(1, np.int32)}
+    if np.isfinite(x):
+        b.run(**arrays)
+        assert arrays["out"].tolist() == [-2]
+    else:
+        with pytest.raises(SimFault, match=rf"{x} is converted to an integer(.|\n)*test_arithmetic"):
+            b.run(**arrays)
+
+
+def test_unsigned_to_signed_keeps_the_bits() -> None:
+    b = Builder()
+    out = b.tensor("out", dtypes.int32, rank=1)
+    b.setup_done()
+    with b.role("one", warps=1), b.elect():
+        b.store(b.element(out, 0), Cast(dtypes.int32, a=Const(dtypes.uint32, value=2**32 - 2)))
+    arrays = {"out": np.zeros(1, np.int32)}
+    b.run(**arrays)
+    assert arrays["out"].tolist() == [-2]
+
+
 small = st.integers(-(2**31), 2**31 - 1)
 leaves = st.builds(const, small) | st.just(Param(dtypes.int32, name="n"))
 
@@ -125,8 +168,16 @@ def value(x: Expr, n: int) -> int:
     return n
 
 
+def fit(x: Expr, n: int) -> bool:
+    """Whether every part of `x` that is checked fits."""
+    inside = all(fit(c, n) for c in children(x))
+    return inside and (not ranges.grows(x) or -(2**31) <= value(x, n) < 2**31)
+
+
 @given(x=trees, n=small)
 def test_bounds_hold(x: Expr, n: int) -> None:
+    """For what passes its checks, and one step beyond."""
+    assume(all(fit(c, n) for c in children(x)))
     low, high = ranges.exact(x)
     assert low <= value(x, n) <= high
 

@@ -36,7 +36,7 @@ _OPS: tuple[Callable[..., Any], ...] = (
     elements.fragment_store, elements.fragment_load,
     tma.tma_load, tma.tma_store, tma.tma_store_commit, tma.tma_store_wait,
     tensorcore.wgmma, tensorcore.wgmma_fence, tensorcore.wgmma_commit, tensorcore.wgmma_wait,
-    support.lane_bits, support.lanes, support.elect_warps, support.place, support.fits, support.all_fit,
+    support.lane_bits, support.lanes, support.elect_warps, support.place, support.fits, support.all_fit, support.truncated,
     support.all_lanes, support.whole_warps, support.at, support.tile_rect, support.show, support.check, rounded,
 )  # fmt: skip
 Body = Callable[[Any, Agent], Any]

@@ -161,7 +161,7 @@ class Expressions:
         self._inside = x.dtype if ranges.grows(x) else None
         text, array = self._text(x)
         self._inside = outer
-        if outer is not x.dtype and ranges.overflows(x):
+        if (outer is not x.dtype or ranges.narrows(x)) and ranges.overflows(x):
             if array:
                 return f"all_fit({self.site}, {text}, {x.dtype.bits}, {self.active()}, {self.base})", True
             return f"fits({self.site}, {text}, {x.dtype.bits})", False
@@ -278,10 +278,10 @@ class Expressions:
             return (f"({a} != 0)" if array else f"bool({a})"), array
         if source.kind == "phase":
             return f"({a} & 1)", array
-        text = f"{a}.astype(np.int64)" if array else f"int({a})"
+        text = f"{a}.astype(np.int64)" if array else f"truncated({self.site}, {a})" if source.is_float else f"int({a})"
         if to.kind == "uint":
             return f"({text} & {(1 << to.bits) - 1})", array
-        if to.kind == "int" and to.bits < 32:
+        if to.kind == "int" and (to.bits < 32 or (source.kind == "uint" and source.bits >= to.bits)):
             half = 1 << (to.bits - 1)
             return f"((({text} + {half}) & {2 * half - 1}) - {half})", array
         return text, array

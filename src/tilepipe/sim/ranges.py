@@ -27,11 +27,18 @@ def grows(x: e.Expr) -> bool:
     return (isinstance(x, e.Binary) and x.op in _GROWS) or (isinstance(x, e.Unary) and x.op == "neg")
 
 
+def narrows(x: e.Expr) -> bool:
+    """Whether this node converts a signed integer to a smaller dtype of 32 bits."""
+    return isinstance(x, e.Cast) and not x.shape and x.dtype.name == "int32" and x.a.dtype.name == "int64"
+
+
 def overflows(x: e.Expr) -> bool:
     """Whether the exact value of this node may not fit its dtype, as far as is known before the kernel runs."""
-    low, high = exact(x)
+    if not grows(x) and not narrows(x):
+        return False
+    low, high = _fitting(x.a) if isinstance(x, e.Cast) else exact(x)
     least, most = limits(x.dtype)
-    return grows(x) and not least <= low <= high <= most
+    return not least <= low <= high <= most
 
 
 def checked(x: e.Expr) -> bool:
@@ -50,8 +57,20 @@ def exact(x: e.Expr) -> Range:
             low, high = exact(a)
             return -high, -low
         case e.Binary(op=op, a=a, b=b) if not x.dtype.is_float and not a.dtype.is_float:
-            return _binary(op, exact(a), exact(b)) or limits(x.dtype)
-    return limits(x.dtype)
+            bounds = exact if grows(x) else _fitting  # operands of what does not grow have been checked
+            return _binary(op, bounds(a), bounds(b)) or limits(x.dtype)
+    return _fitting_leaf(x)
+
+
+def _fitting_leaf(x: e.Expr) -> Range:
+    low, high = limits(x.dtype)
+    return (0 if x.nonneg and not isinstance(x, (e.Binary, e.Unary)) else low), high
+
+
+def _fitting(x: e.Expr) -> Range:
+    """Bounds of an expression that has been checked to fit its dtype."""
+    (low, high), (least, most) = exact(x), limits(x.dtype)
+    return min(max(low, least), most), max(min(high, most), least)
 
 
 def _binary(op: str, a: Range, b: Range) -> Range | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,17 @@ def all_fit(site: Site, values: Array, bits: int, mask: int, base: int) -> Array
         for value in (int(active.min()), int(active.max())):
             fits(site, value, bits)
     return values
+
+
+def truncated(site: Site, value: float) -> int:
+    """A floating-point number as an integer, towards zero.
+
+    Raises:
+        SimFault: it is a NaN or an infinity.
+    """
+    if not math.isfinite(value):
+        raise SimFault(f"{site.what}: {value} is converted to an integer", site.loc)
+    return int(value)
 
 
 def all_lanes(ag: Agent, site: Site, mask: int, span: int, unit: str) -> None:
