@@ -178,7 +178,7 @@ def poison(m: Machine, slot: Slot, new: Access, missing: int) -> None:
     r0, r1, c0, c1 = new.rect
     total = (r1 - r0) * (c1 - c0) if new.points is None else len(new.points)
     error = PoisonError(
-        f"{new.agent} reads {slot.name} ({_extent(slot, new)}) with {new.site.what}, but {missing} of {total}"
+        f"{new.agent} reads {slot.name} ({_extent(slot, new)}) with {_resolved(slot, new)}, but {missing} of {total}"
         " elements were never written. Wait for the copy or the store that fills them, or fill them first.",
         new.site.loc,
     )

@@ -31,10 +31,9 @@ class Mbarrier:
     Attributes:
         flat: its place among all mbarriers of the CTA.
         phase: number of the phase in progress; phases below it are complete.
-        count: arrivals of a phase. pending: arrivals still to come. tx: bytes still to come (negative: delivered
-        early).
-        expected: bytes announced in this phase. copies: the TMA loads issued in it. inflight: their bytes not landed
-        yet.
+        count: arrivals of a phase. pending: arrivals still to come.
+        tx: bytes still to come (negative: delivered early). expected: bytes announced in this phase.
+        copies: the TMA loads issued in it. inflight: their bytes not landed yet.
         arrivals: who arrived in this phase, for messages. last_arrivals, last_copies: of the phase before.
         completions: phases completed since the CTA started.
         acc: knowledge released into this phase. known: what every completed phase released.
