@@ -15,7 +15,7 @@ from tilepipe.errors import BindError
 from tilepipe.ir import printer
 from tilepipe.ir.chip import H200, Chip
 from tilepipe.ir.launch import Arg, Launch, TensorArg
-from tilepipe.ir.program import Kernel
+from tilepipe.ir.program import Kernel, tensors_written
 from tilepipe.lang.tensor_map import TensorMap, tensor_map
 from tilepipe.lang.trace import trace
 
@@ -115,6 +115,7 @@ class KernelFunction:
         everything = {n: d for n, d in self._static.items() if d is not inspect.Parameter.empty} | static
         cluster = _cluster(_resolve(self._cluster, "cluster", everything | {"chip": chip}), chip)
         kernel = self._trace(named, everything, cluster, chip)
+        _refuse_shared_memory(kernel, named)
         grid = self._grid_size(named, everything, kernel, chip)
         return Program(kernel, Launch(kernel, grid, {n: _launch_arg(a) for n, a in named.items()}, chip))
 
@@ -220,6 +221,18 @@ def _argument(name: str, arg: Any) -> Argument:
     if isinstance(arg, float):
         return arg
     return tensor_map(arg)
+
+
+def _refuse_shared_memory(kernel: Kernel, named: Mapping[str, Argument]) -> None:
+    """Raises BindError when an argument that the kernel writes overlaps another one: each is taken for memory of its own."""
+    arrays = {n: a.array for n, a in named.items() if isinstance(a, TensorMap) and isinstance(a.array, np.ndarray)}
+    for written in sorted(tensors_written(kernel) & arrays.keys()):
+        for other, array in arrays.items():
+            if other != written and np.shares_memory(arrays[written], array):
+                raise BindError(
+                    f"arguments '{written}', which kernel '{kernel.name}' writes, and '{other}' share memory: accesses through the two"
+                    " would not be ordered against each other. Pass one argument for both, or a copy."
+                )
 
 
 def _launch_arg(arg: Argument) -> Arg:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.lang.tracing import refused
+from tests.lang.tracing import from_text, refused
 
 
 def nothing(ctx: tp.Context) -> None:
@@ -179,3 +179,18 @@ def test_run_names_its_options() -> None:
         program.run(sede=3)  # type: ignore[call-arg]
     program.run(3, strict_proxy=True, progress=lambda done, total: seen.append((done, total)), on_event=lambda *event: None)
     assert seen == [(1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize("text", ["for x in a: pass", "list(a)"])
+def test_a_tensor_is_not_iterated(text: str) -> None:
+    with refused(tp.TraceError, "not iterated", "ctx.range(a.shape[0])"):
+        from_text(f"@ctx.role('r', warps=1)\ndef r():\n    {text}", "def k(ctx, a):").bind(np.zeros((4, 4), np.float32))
+
+
+def test_written_arguments_do_not_overlap_others() -> None:
+    k = from_text("@ctx.role('r', warps=1)\ndef r():\n    ctx.store(b[0, 0], ctx.load(a[0, 0]))", "def k(ctx, a, b):")
+    whole = np.zeros((8, 8), np.float32)
+    for a, b in ((whole, whole), (whole[:4], whole[2:6])):
+        with refused(tp.BindError, "'b'", "'a'", "share memory"):
+            k.bind(a, b)
+    k.bind(whole[:4], whole[4:])

@@ -91,3 +91,14 @@ def barrier_of(op: ops.Op) -> BarrierRef | None:
     """The mbarrier an op names, if it names one."""
     bar = getattr(op, "bar", None)
     return bar if isinstance(bar, BarrierRef) else None
+
+
+def tensors_written(kernel: Kernel) -> set[str]:
+    """Names of the tensor parameters that some op of a role writes."""
+    written = set()
+    for op in (op for role in kernel.roles for op in walk(role.body)):
+        if isinstance(op, ops.TmaStore):
+            written.add(op.tensor.name)
+        elif isinstance(op, ops.Store) and isinstance(op.dst.base, TensorParam):
+            written.add(op.dst.base.name)
+    return written

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, memory, ops
@@ -218,6 +218,12 @@ class GlobalTensor:
         self.swizzle = param.swizzle
         root = tracer.scope
         self.shape = tuple(Value(tracer, exprs.Param(dtypes.int32, nonneg=True, name=param.name, axis=i), root) for i in range(param.rank))
+
+    def __iter__(self) -> NoReturn:
+        raise TraceError(f"{self!r} is not iterated: loop over `ctx.range({self.param.name}.shape[0])` and index it", caller())
+
+    def __len__(self) -> NoReturn:
+        raise TraceError(f"len() of {self!r} is not known while tracing: `{self.param.name}.shape[0]` is, when the kernel runs", caller())
 
     def __getitem__(self, index: object) -> ElementRef:
         return element(self._tracer, self, index)
