@@ -60,7 +60,7 @@ def kernel_seconds(runs: int) -> list[tuple[str, float, float]]:
     from tilepipe.errors import UnavailableError
     from tilepipe.kernels import gemm
 
-    square = np.zeros((4096, 4096), ml_dtypes.bfloat16)
+    a, b, c = (np.zeros((4096, 4096), ml_dtypes.bfloat16) for _ in range(3))
     config = gemm.GemmConfig(bn=256, cluster=2)
     steps: dict[str, list[float]] = {}
 
@@ -72,7 +72,7 @@ def kernel_seconds(runs: int) -> list[tuple[str, float, float]]:
 
     for _ in range(runs):
         gemm.gemm.forget()
-        program = timed("trace", lambda: gemm.bind(square, square, square, config))
+        program = timed("trace", lambda: gemm.bind(a, b, c, config))
         timed("print the program", lambda: str(program))  # noqa: B023
         timed("print CUDA C++", program.source)
         try:
