@@ -7,7 +7,9 @@ there.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -185,8 +187,15 @@ def _progress(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
 
 def main() -> None:
     """Entry point: faults exit 1, everything else wrong 2, each with one message on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a letter gets "?" and not a traceback
     try:
         app(standalone_mode=True)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            print(f"error: cannot write the output: {error.strerror}", file=sys.stderr)
+        os._exit(2)  # what is still buffered cannot be written either
     except TilepipeError as error:
         err.print(f"error: {type(error).__name__}: {error}", markup=False, style="red")
         raise SystemExit(1 if isinstance(error, SimFault) else 2) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -128,3 +129,22 @@ def test_compile_writes_a_cubin(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert target.read_bytes()[:4] == b"\x7fELF"
     assert "no spills" in done.stderr
+
+
+@pytest.mark.parametrize("args", [["kernels"], ["kernels", "--json"], ["compile", "gemm", "--emit", "cuda"]])
+def test_a_full_disk_is_one_message(args: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tilepipe", *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+        )
+    assert done.returncode == 2
+    assert "cannot write the output: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_terminal_without_the_letters() -> None:
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    command = [sys.executable, "-m", "tilepipe", "run", "gemm", "-s", "m=64", "-s", "n=64", "-s", "k=64"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.returncode == 0
+    assert "right" in done.stdout

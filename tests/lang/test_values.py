@@ -126,7 +126,7 @@ def test_int32_overflow_is_reported_not_wrapped_silently(bound: bool) -> None:
         ("ctx.select(x, 1, 2)", ("select must be boolean", "int32", "!= 0")),
         ("ctx.when(x).__enter__()", ("when must be boolean", "int32", "!= 0")),
         ("ctx.assert_(x)", ("takes a condition", "int32")),
-        ("ctx.print('{} {}', x)", ("2 places for 1 arguments",)),
+        ("ctx.print('{} {}', x)", ("2 places `{}` for 1 arguments",)),
         ("for i in ctx.range(x.to('float32')): pass", ("loop bound must be an integer", "float32")),
         ("for i in ctx.range(0, 4, 0): pass", ("step", "positive", "got 0")),
         ("for i in ctx.range(0, 4, -1): pass", ("step", "positive", "got -1")),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, memory, ops
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import Cast, Expr, FragmentRead
+from tilepipe.ir.exprs import Cast, Expr, FragmentRead, Vary
 from tilepipe.ir.location import caller
 from tilepipe.lang.convergence import require_fragment
 from tilepipe.lang.operators import Arithmetic
@@ -16,6 +16,19 @@ from tilepipe.lang.values import Value, binary, to_expr, unary
 
 if TYPE_CHECKING:
     from tilepipe.lang.memory import SmemTile
+
+
+def _scalar(tracer: Tracer, x: object) -> Expr:
+    """A scalar operand of a fragment, which all threads of the warpgroup must share."""
+    expr = to_expr(tracer, x)
+    if expr.vary > Vary.UNIFORM:
+        by = "lane" if expr.vary is Vary.LANE else "warp"
+        raise TraceError(
+            f"a scalar that varies by {by} cannot be combined with a fragment: which elements a thread holds is the fragment's matter."
+            " Values of a row come from a (m, 1) fragment; others go through a shared tile (`fragment.load`).",
+            caller(),
+        )
+    return expr
 
 
 class FragmentValue(Arithmetic["FragmentValue"]):
@@ -79,7 +92,7 @@ class FragmentValue(Arithmetic["FragmentValue"]):
         if isinstance(other, FragmentValue):
             b: object = Value(self._tracer, other.ir())
         else:
-            b = other
+            b = Value(self._tracer, _scalar(self._tracer, other))
         result = binary(self._tracer, op, b, a) if swap else binary(self._tracer, op, a, b)
         return self._new(result._expr, other)
 
@@ -187,7 +200,7 @@ class Fragment(FragmentValue):
                     f"a value of {rows}×{cols} at column {col} does not fit a fragment of {self._ir.rows}×{self._ir.cols}", caller()
                 )
         else:
-            x = to_expr(self._tracer, self._tracer.value(to_expr(self._tracer, value)).to(self.dtype))
+            x = to_expr(self._tracer, self._tracer.value(_scalar(self._tracer, value)).to(self.dtype))
         self.operand()
         require_fragment(self._tracer, "a write to a fragment")
         self._tracer.emit(ops.FragmentSet(caller(), self._ir, x, col))

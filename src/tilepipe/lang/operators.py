@@ -116,3 +116,6 @@ class ScalarOperators(Arithmetic[R]):
 
     def __invert__(self) -> R:
         return self._unary("not")
+
+    def __abs__(self) -> R:
+        return self._unary("abs")
