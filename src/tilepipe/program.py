@@ -15,7 +15,7 @@ from tilepipe.errors import BindError
 from tilepipe.ir import printer
 from tilepipe.ir.chip import H200, Chip
 from tilepipe.ir.launch import Arg, Launch, TensorArg
-from tilepipe.ir.program import Kernel, tensors_written
+from tilepipe.ir.program import Kernel, tensor_uses
 from tilepipe.lang.tensor_map import TensorMap, tensor_map
 from tilepipe.lang.trace import trace
 
@@ -226,7 +226,7 @@ def _argument(name: str, arg: Any) -> Argument:
 def _refuse_shared_memory(kernel: Kernel, named: Mapping[str, Argument]) -> None:
     """Raises BindError when an argument that the kernel writes overlaps another one: each is taken for memory of its own."""
     arrays = {n: a.array for n, a in named.items() if isinstance(a, TensorMap) and isinstance(a.array, np.ndarray)}
-    for written in sorted(tensors_written(kernel) & arrays.keys()):
+    for written in sorted(tensor_uses(kernel)[0] & arrays.keys()):
         for other, array in arrays.items():
             if other != written and np.shares_memory(arrays[written], array):
                 raise BindError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cuda.build import GROUP, RANK, Builder, binary, special
+from tests.build import GROUP, RANK, Builder, binary, special
 from tilepipe.ir import dtypes, exprs, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import const

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.cuda.build import Builder, binary
+from tests.build import Builder, binary
 from tests.cuda.gemm import gemm
 from tilepipe import cuda
 from tilepipe.cuda import compiler

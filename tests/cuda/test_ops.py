@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cuda.build import GROUP, LANE, RANK, Builder, binary, ex, special
+from tests.build import GROUP, LANE, RANK, Builder, binary, ex, special
 from tilepipe import cuda
 from tilepipe.cuda.emit import emit
 from tilepipe.ir import dtypes, exprs, ops

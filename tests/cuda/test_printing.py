@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.cuda.build import LANE, Builder, binary
+from tests.build import LANE, Builder, binary
 from tilepipe import cuda
 from tilepipe.cuda.names import Names
 from tilepipe.cuda.parameters import arguments

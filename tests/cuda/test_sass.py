@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cuda.build import LANE, Builder, binary
+from tests.build import LANE, Builder, binary
 from tilepipe import cuda
 from tilepipe.cuda import sass
 from tilepipe.ir import dtypes, ops

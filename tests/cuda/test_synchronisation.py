@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.cuda.build import LANE, Builder, binary
+from tests.build import LANE, Builder, binary
 from tilepipe import cuda
 from tilepipe.errors import BindError, CompileError
 from tilepipe.ir import dtypes, ops

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.cuda.build import GROUP, Builder, binary
+from tests.build import GROUP, Builder, binary
 from tilepipe import cuda
 from tilepipe.cuda.wgmma import wrapper
 from tilepipe.errors import CompileError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.sim.build import GROUP, Builder, binary, special
+from tests.build import GROUP, Builder, binary, special
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import const

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.sim.build import LANE, THREAD, Builder, binary, special
+from tests.build import LANE, THREAD, Builder, binary, special
 from tilepipe.errors import DeadlockError, SimFault
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.exprs import const

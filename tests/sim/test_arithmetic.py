@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.sim.build import LANE, Builder, binary
+from tests.build import LANE, Builder, binary
 from tilepipe import sim
 from tilepipe.errors import SimFault
 from tilepipe.ir import dtypes, ops

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.sim.build import RANK, Builder, binary
+from tests.build import RANK, Builder, binary
 from tilepipe.errors import BarrierError, DeadlockError, ExitError, RaceError
 from tilepipe.ir import dtypes, ops
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.sim.build import BLOCK, LANE, THREAD, Builder, binary
+from tests.build import BLOCK, LANE, THREAD, Builder, binary
 from tilepipe.errors import RaceError
 from tilepipe.ir import dtypes, ops
 from tilepipe.sim import global_order

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sim.build import Builder
+from tests.build import Builder
 from tilepipe.errors import BarrierError
 from tilepipe.ir import ops
 from tilepipe.ir.exprs import const

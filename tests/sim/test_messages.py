@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.sim.build import LANE, RANK, Builder, binary
+from tests.build import LANE, RANK, Builder, binary
 from tilepipe.errors import BarrierError, DeadlockError, PoisonError, RaceError, TilepipeError
 from tilepipe.ir import dtypes, ops, printer
 from tilepipe.ir.exprs import const

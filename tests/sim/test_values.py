@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sim.build import LANE, Builder, binary
+from tests.build import LANE, Builder, binary
 from tilepipe import sim
 from tilepipe.errors import BindError, KernelAssertError, PoisonError, RaceError, SimFault
 from tilepipe.ir import dtypes, layout, ops
@@ -202,7 +202,7 @@ def test_register_rules_of_wgmma(fault: dict[str, bool], error: type[Exception],
 
 def test_reading_and_writing_one_tensor_across_ctas() -> None:
     """A tensor that is written and read: another CTA's element is a race, one's own is not."""
-    from tests.sim.build import BLOCK
+    from tests.build import BLOCK
 
     for offset in (0, 1):
         b = Builder()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tilepipe.ir import ops
 from tilepipe.ir.location import Loc
-from tilepipe.ir.memory import BarrierArray, BarrierRef, NamedBarrier, ScalarParam, SmemBuffer, TensorParam
+from tilepipe.ir.memory import BarrierArray, BarrierRef, Element, NamedBarrier, ScalarParam, SmemBuffer, TensorParam
 
 WARP = 32
 WARPGROUP = 128
@@ -93,12 +93,15 @@ def barrier_of(op: ops.Op) -> BarrierRef | None:
     return bar if isinstance(bar, BarrierRef) else None
 
 
-def tensors_written(kernel: Kernel) -> set[str]:
-    """Names of the tensor parameters that some op of a role writes."""
-    written = set()
-    for op in (op for role in kernel.roles for op in walk(role.body)):
-        if isinstance(op, ops.TmaStore):
-            written.add(op.tensor.name)
-        elif isinstance(op, ops.Store) and isinstance(op.dst.base, TensorParam):
-            written.add(op.dst.base.name)
-    return written
+def tensor_uses(kernel: Kernel) -> tuple[set[str], set[str]]:
+    """Names of the tensor parameters that a kernel writes, and of those it reads."""
+    written: set[str] = set()
+    read: set[str] = set()
+    for block in (kernel.setup, *(role.body for role in kernel.roles)):
+        for op in walk(block):
+            match op:
+                case ops.TmaStore(tensor=t) | ops.Store(dst=Element(base=TensorParam() as t)):
+                    written.add(t.name)
+                case ops.TmaLoad(tensor=t) | ops.Load(src=Element(base=TensorParam() as t)):
+                    read.add(t.name)
+    return written, read

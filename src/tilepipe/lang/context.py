@@ -277,19 +277,19 @@ class Context:
 
     def accumulator(self, shape: tuple[int, int]) -> Fragment:
         """A float32 fragment (m, n) of each warpgroup: m a multiple of 64, n of 8 up to 256. Undefined until filled."""
-        return Fragment.define(self.tracer, *_rows_and_cols(shape), dtypes.float32, "acc")
+        return Fragment.define(self.tracer, shape, dtypes.float32, "acc")
 
     def fragment(self, value: FragmentValue | None = None, *, shape: tuple[int, int] | None = None, dtype: object = "float32") -> Fragment:
         """A new fragment with the shape, dtype and contents of `value`, or undefined with `shape` and `dtype`."""
         if value is not None:
             if not isinstance(value, FragmentValue):
                 raise TraceError(f"ctx.fragment(value) takes a fragment expression, got {value!r}; give a shape as shape=(m, n)", caller())
-            result = Fragment.define(self.tracer, *value.shape, value.dtype, "frag")
+            result = Fragment.define(self.tracer, value.shape, value.dtype, "frag")
             result.set(value)
             return result
         if shape is None:
             raise TraceError("ctx.fragment needs a value or a shape", caller())
-        return Fragment.define(self.tracer, *_rows_and_cols(shape), dtypes.dtype(dtype), "frag")
+        return Fragment.define(self.tracer, shape, dtypes.dtype(dtype), "frag")
 
     def mma(self, acc: Fragment, a: mem.SmemTile | Fragment, b: mem.SmemTile) -> None:
         """acc (m, n) += A (m, k) · B (n, k)ᵀ, asynchronously, in float32. A and B bfloat16 or float16; A may be a
@@ -395,9 +395,3 @@ class Context:
         if x.dtype is not dtypes.boolean:
             raise TraceError(f"ctx.assert_ takes a condition, got a {x.dtype}", caller())
         self.tracer.emit(ops.Assert(caller(), x, message or caller().source))
-
-
-def _rows_and_cols(shape: object) -> tuple[int, int]:
-    if not isinstance(shape, tuple) or len(shape) != 2 or not all(type(x) is int for x in shape):
-        raise TraceError(f"the shape of a fragment is (rows, cols), two static integers, got {shape!r}", caller())
-    return shape

@@ -122,7 +122,7 @@ class FragmentValue(Arithmetic["FragmentValue"]):
     def _reduce(self, op: str) -> Fragment:
         require_fragment(self._tracer, "a reduction of a fragment")
         x = self.ir()
-        result = Fragment.define(self._tracer, x.shape[0], 1, x.dtype, "row")
+        result = Fragment.define(self._tracer, (x.shape[0], 1), x.dtype, "row")
         self._tracer.emit(ops.FragmentReduce(caller(), result._ir, x, op))
         result.written()
         return result
@@ -145,7 +145,7 @@ class Fragment(FragmentValue):
         super().__init__(tracer, whole, {})
 
     @classmethod
-    def define(cls, tracer: Tracer, rows: int, cols: int, dtype: DType, name: str) -> Fragment:
+    def define(cls, tracer: Tracer, shape: tuple[int, int], dtype: DType, name: str) -> Fragment:
         """Creates a fragment with undefined contents in the current role.
 
         Raises:
@@ -154,6 +154,9 @@ class Fragment(FragmentValue):
         role = tracer.role.role
         if not role.is_warpgroup:
             raise TraceError(f"fragments live in the registers of a warpgroup; role '{role.name}' needs warpgroups=, not warps=", caller())
+        if not isinstance(shape, tuple) or len(shape) != 2 or not all(type(x) is int for x in shape):
+            raise TraceError(f"the shape of a fragment is (rows, cols), two static integers, got {shape!r}", caller())
+        rows, cols = shape
         if rows < 64 or rows % 64 or (cols != 1 and (cols < 8 or cols % 8)):
             raise TraceError(f"a fragment has a multiple of 64 rows and of 8 columns (or 1 column), got {rows}×{cols}", caller())
         ir = memory.Fragment(tracer.name(name), dtype, rows, cols, caller())

@@ -17,10 +17,9 @@ import numpy as np
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from tilepipe.errors import BindError, RaceError, SimFault
-from tilepipe.ir import ops
 from tilepipe.ir.launch import Launch, TensorArg
-from tilepipe.ir.memory import Element, TensorParam
-from tilepipe.ir.program import Kernel, walk
+from tilepipe.ir.memory import TensorParam
+from tilepipe.ir.program import tensor_uses
 from tilepipe.sim import cost, deadlock
 from tilepipe.sim.codegen import Compiled, compile_kernel
 from tilepipe.sim.machine import Machine, OnEvent, World
@@ -185,37 +184,23 @@ def _arguments(launch: Launch) -> tuple[list[GlobalTensor], dict[tuple[str, int]
     """The tensors of a launch, and the values of its parameters."""
     tensors: list[GlobalTensor] = []
     params: dict[tuple[str, int], Any] = {}
-    written, read = _uses(launch.kernel)
+    written, read = tensor_uses(launch.kernel)
     arrays = {p.name: launch.args.get(p.name) for p in launch.kernel.params}
-    targets = [a.array for p in launch.kernel.params if id(p) in written and isinstance(a := arrays[p.name], TensorArg)]
+    targets = [a.array for p in launch.kernel.params if p.name in written and isinstance(a := arrays[p.name], TensorArg)]
     for p in launch.kernel.params:
         arg = arrays[p.name]
         if isinstance(p, TensorParam):
             if not isinstance(arg, TensorArg):
                 raise BindError(f"parameter '{p.name}' is a tensor, got {type(arg).__name__}")
             shared = any(arg.array is not t and np.may_share_memory(arg.array, t) for t in targets)
-            writes = id(p) in written or shared or any(arg.array is t for t in targets)
-            tensors.append(GlobalTensor(p, arg.array, writes, writes and (id(p) in read or shared)))
+            writes = p.name in written or shared or any(arg.array is t for t in targets)
+            tensors.append(GlobalTensor(p, arg.array, writes, writes and (p.name in read or shared)))
             params.update({(p.name, axis): n for axis, n in enumerate(arg.shape)})
         else:
             if isinstance(arg, TensorArg) or arg is None:
                 raise BindError(f"parameter '{p.name}' is a {p.dtype}, got {type(arg).__name__}")
             params[p.name, -1] = np.float32(arg) if p.dtype.is_float else int(arg)
     return tensors, params
-
-
-def _uses(kernel: Kernel) -> tuple[set[int], set[int]]:
-    """The tensor parameters (by id) that a kernel writes, and those it reads."""
-    written: set[int] = set()
-    read: set[int] = set()
-    for block in (kernel.setup, *(r.body for r in kernel.roles)):
-        for op in walk(block):
-            match op:
-                case ops.TmaStore(tensor=t) | ops.Store(dst=Element(base=TensorParam() as t)):
-                    written.add(id(t))
-                case ops.TmaLoad(tensor=t) | ops.Load(src=Element(base=TensorParam() as t)):
-                    read.add(id(t))
-    return written, read
 
 
 # -- statistics --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A small builder of IR by hand, so that the machine is tested without the tracer."""
+"""A small builder of IR by hand, so that the readers are tested without the tracer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def ex(x: object) -> Expr:
 def binary(op: str, a: object, b: object, dtype: DType | None = None) -> Binary:
     a, b = ex(a), ex(b)
     kind = dtypes.boolean if op in ("eq", "ne", "lt", "le", "gt", "ge") else a.dtype
-    return Binary(dtype or kind, vary=max(a.vary, b.vary), shape=a.shape or b.shape, op=op, a=a, b=b)
+    shape = max(a.shape, b.shape, key=lambda s: s[1] if s else 0)
+    nonneg = a.nonneg and b.nonneg and op != "sub"
+    return Binary(dtype or kind, vary=max(a.vary, b.vary), nonneg=nonneg, shape=shape, op=op, a=a, b=b)
 
 
 def special(name: str) -> Special:
@@ -62,15 +64,18 @@ BLOCK = special("block_id")
 class Builder:
     """Builds one kernel; methods append ops to the block at hand."""
 
-    def __init__(self, cluster: int = 1) -> None:
-        self.kernel = Kernel("k", here(), cluster=(cluster, 1, 1))
+    def __init__(self, cluster: int = 1, name: str = "kernel") -> None:
+        self.kernel = Kernel(name, here(), cluster=(cluster, 1, 1))
         self.block = self.kernel.setup
         self.n = 0
 
-    # -- declarations ------------------------------------------------------------------------------------------------
+    # -- declarations -------------------------------------------------------------------------------------------------
 
-    def tensor(self, name: str, dtype: DType = dtypes.bfloat16, rank: int = 2, box: tuple[int, ...] | None = None) -> TensorParam:
-        p = TensorParam(name, dtype, rank, box=box)
+    def tensor(
+        self, name: str, dtype: DType = dtypes.bfloat16, rank: int = 2, box: tuple[int, ...] | None = None, order: str = "row",
+        swizzle: int = 0,
+    ) -> TensorParam:  # fmt: skip
+        p = TensorParam(name, dtype, rank, order, box, swizzle)
         self.kernel.params.append(p)
         return p
 
@@ -81,8 +86,17 @@ class Builder:
     def shape(self, t: TensorParam, axis: int) -> Param:
         return Param(dtypes.int32, nonneg=True, name=t.name, axis=axis)
 
-    def smem(self, name: str, rows: int, cols: int, count: int = 1, dtype: DType = dtypes.bfloat16, swizzle: int = 0) -> SmemBuffer:
-        b = SmemBuffer(name, dtype, count, rows, cols, swizzle=swizzle, align=1024 if swizzle else 16)
+    def smem(
+        self,
+        name: str,
+        rows: int,
+        cols: int,
+        count: int = 1,
+        dtype: DType = dtypes.bfloat16,
+        swizzle: int = 0,
+        order: str = "row",
+    ) -> SmemBuffer:
+        b = SmemBuffer(name, dtype, count, rows, cols, order, swizzle, align=1024 if swizzle else 128)
         self.kernel.buffers.append(b)
         return b
 
@@ -117,7 +131,7 @@ class Builder:
     def element(self, base: Tile | TensorParam, *index: object) -> Element:
         return Element(base, tuple(ex(i) for i in index))
 
-    # -- structure ---------------------------------------------------------------------------------------------------
+    # -- structure ----------------------------------------------------------------------------------------------------
 
     def add(self, op: ops.Op) -> None:
         self.block.ops.append(op)
@@ -129,9 +143,9 @@ class Builder:
         self.block = outer
 
     @contextmanager
-    def role(self, name: str, warps: int = 0, warpgroups: int = 0) -> Iterator[None]:
+    def role(self, name: str, warps: int = 0, warpgroups: int = 0, registers: int | None = None) -> Iterator[None]:
         body = ops.Block()
-        self.kernel.roles.append(Role(name, warps or 4 * warpgroups, bool(warpgroups), None, body, here()))
+        self.kernel.roles.append(Role(name, warps or 4 * warpgroups, bool(warpgroups), registers, body, here()))
         with self.into(body):
             yield
 
@@ -165,7 +179,7 @@ class Builder:
         with self.into(op.body):
             yield index
 
-    # -- values ------------------------------------------------------------------------------------------------------
+    # -- values -------------------------------------------------------------------------------------------------------
 
     def local(self, name: str, dtype: DType = dtypes.int32, vary: Vary = Vary.UNIFORM, shape: tuple[int, ...] = ()) -> Local:
         self.n += 1
@@ -211,14 +225,13 @@ class Builder:
         shape = (f.rows, cols or f.cols)
         return exprs.FragmentRead(f.dtype, shape=shape, fragment=f, col=col)
 
-    # -- ops: the names and operands of ir.ops, without the location -------------------------------------------------
+    # -- ops: the names and operands of ir.ops, without the location --------------------------------------------------
 
     def phase(self, n: int) -> Const:
         return Const(dtypes.phase, value=n)
 
     def wait(self, bar: BarrierRef, phase: object) -> None:
-        x = self.phase(phase) if isinstance(phase, int) else phase
-        self.add(ops.MbarWait(here(), bar, x))  # type: ignore[arg-type]
+        self.add(ops.MbarWait(here(), bar, self.phase(phase) if isinstance(phase, int) else phase))  # type: ignore[arg-type]
 
     def arrive(self, bar: BarrierRef, count: object = 1, sem: str = "release") -> None:
         self.add(ops.MbarArrive(here(), bar, ex(count), sem))
@@ -249,9 +262,12 @@ class Builder:
     def setup_done(self) -> None:
         self.add(ops.SetupBarrier(here()))
 
-    # -- running -----------------------------------------------------------------------------------------------------
+    # -- done ---------------------------------------------------------------------------------------------------------
+
+    def finished(self) -> Kernel:
+        finish(self.kernel)
+        return self.kernel
 
     def run(self, grid: Any = 1, seed: Any = 0, strict_proxy: Any = False, **args: Any) -> sim.Run:
-        finish(self.kernel)
         bound = {n: TensorArg(a, a.shape) if isinstance(a, np.ndarray) else a for n, a in args.items()}
-        return sim.run(Launch(self.kernel, grid, bound), seed=seed, strict_proxy=strict_proxy)
+        return sim.run(Launch(self.finished(), grid, bound), seed=seed, strict_proxy=strict_proxy)
