@@ -53,6 +53,10 @@ class UnavailableError(TilepipeError):
     """What was asked for needs a package, a driver or a GPU that this machine does not have."""
 
 
+class LaunchError(TilepipeError):
+    """The CUDA driver refused to load or to launch a kernel, or the kernel failed on the GPU."""
+
+
 class SimFault(TilepipeError):
     """The simulated machine found a fault while running a kernel."""
 

@@ -6,7 +6,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,10 +21,12 @@ from tilepipe.lang.trace import trace
 
 if TYPE_CHECKING:
     from tilepipe.cuda import Compiled
+    from tilepipe.cuda.launching import Launcher
+    from tilepipe.cuda.loading import BoundLaunch
     from tilepipe.sim import Run
     from tilepipe.sim.machine import OnEvent
 
-Argument = TensorMap | int | float
+Argument = TensorMap | int | float | None
 MAX_GRID = 2**31 - 1
 
 
@@ -34,6 +36,7 @@ class Program:
 
     kernel: Kernel
     launch_args: Launch
+    _bounds: dict[tuple[bool, bool], BoundLaunch] = field(default_factory=dict, repr=False)
 
     def run(
         self,
@@ -58,6 +61,40 @@ class Program:
         from tilepipe import sim
 
         return sim.run(self.launch_args, seed=seed, strict_proxy=strict_proxy, progress=progress, on_event=on_event)
+
+    def launch(self, stream: Any = None, *, debug: bool = False, perturb: int | None = None, timeout_ms: int = 2000) -> None:
+        """Runs it on the GPU. The first call compiles and loads the kernel; further ones cost a few microseconds.
+
+        Arguments in GPU memory (PyTorch, CuPy, `__cuda_array_interface__`, DLPack) are used where they lie, and the
+        call returns as soon as the kernel is queued; a CUDA graph can capture it. NumPy arguments are copied to
+        device 0, and what the kernel writes is copied back.
+
+        Args:
+            stream: an integer (CUstream), or a stream of PyTorch, CuPy or cuda.core; the current stream of the
+                arrays' framework unless given.
+            debug: a build whose waits are bounded, and wait for the kernel: a hang becomes a `HangError`.
+            perturb: a build that waits a while at random at every synchronisation point; the number is the seed.
+            timeout_ms: how long a wait of a debug build may take.
+
+        Raises:
+            UnavailableError: no driver, no GPU, or one that no code is printed for. BindError: arrays on different
+            devices. CompileError, LaunchError: compiling, loading or launching failed. HangError: see `debug`.
+        """
+        self._bound(debug, perturb is not None)(stream, seed=perturb or 0, timeout_ms=timeout_ms)
+
+    def launcher(self) -> Launcher:
+        """The compiled kernel on its arrays' device, to be called with other addresses for the same shapes and
+        strides. Raises what `launch` does.
+        """
+        return self._bound(False, False).launcher
+
+    def _bound(self, debug: bool, perturbed: bool) -> BoundLaunch:
+        bound = self._bounds.get((debug, perturbed))
+        if bound is None:
+            from tilepipe.cuda.loading import BoundLaunch
+
+            bound = self._bounds[debug, perturbed] = BoundLaunch(self.launch_args, debug=debug, perturbed=perturbed)
+        return bound
 
     def source(self, arch: str = "sm_90a") -> str:
         """The kernel as CUDA C++."""
@@ -90,14 +127,14 @@ class KernelFunction:
         self._positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
         self._static = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
-    def bind(self, *args: Any, chip: Chip = H200, **static: Any) -> Program:
+    def bind(self, *args: Any, chip: Chip | None = None, **static: Any) -> Program:
         """Traces the kernel for these arguments, once for each static part, and returns it with them.
 
         Args:
-            args: for each positional parameter a `tp.tensor_map(...)`, an array (for ordinary loads and stores) or a
-                number.
+            args: for each positional parameter a `tp.tensor_map(...)`, an array (for ordinary loads and stores), a
+                number, or None: the kernel sees None, and decides by it while it is traced.
             static: the keyword-only parameters.
-            chip: whose limits to hold it to.
+            chip: whose limits to hold it to; unless given, the GPU that the arrays are on, or an H200.
 
         Raises:
             BindError: missing, superfluous or unusable arguments. TraceError, LimitError: from tracing.
@@ -113,11 +150,12 @@ class KernelFunction:
             problem = f"does not know {', '.join(unknown)}" if unknown else f"needs {', '.join(missing)}"
             raise BindError(f"kernel '{self.name}' {problem}; its static parameters are {', '.join(self._static) or 'none'}")
         everything = {n: d for n, d in self._static.items() if d is not inspect.Parameter.empty} | static
+        chip = _chip_of(named) if chip is None else chip
         cluster = _cluster(_resolve(self._cluster, "cluster", everything | {"chip": chip}), chip)
         kernel = self._trace(named, everything, cluster, chip)
         _refuse_shared_memory(kernel, named)
         grid = self._grid_size(named, everything, kernel, chip)
-        return Program(kernel, Launch(kernel, grid, {n: _launch_arg(a) for n, a in named.items()}, chip))
+        return Program(kernel, Launch(kernel, grid, {n: _launch_arg(a) for n, a in named.items() if a is not None}, chip))
 
     def forget(self) -> None:
         """Drops every trace: the next `bind` traces again."""
@@ -212,7 +250,9 @@ def _argument(name: str, arg: Any) -> Argument:
         if arg.array is None:
             raise BindError(f"argument '{name}': the tensor map has no array")
         return arg
-    if isinstance(arg, bool) or arg is None or isinstance(arg, str):
+    if arg is None:
+        return None
+    if isinstance(arg, bool | str):
         raise BindError(f"argument '{name}': expected a tensor map, an array or a number, got {arg!r}")
     if isinstance(arg, int):
         if not -(2**31) <= arg < 2**31:
@@ -235,5 +275,16 @@ def _refuse_shared_memory(kernel: Kernel, named: Mapping[str, Argument]) -> None
                 )
 
 
-def _launch_arg(arg: Argument) -> Arg:
+def _chip_of(named: Mapping[str, Argument]) -> Chip:
+    """The GPU whose memory the arguments are in; an H200 where they are NumPy arrays."""
+    arrays = [a.array for a in named.values() if isinstance(a, TensorMap) and not isinstance(a.array, np.ndarray)]
+    if not arrays:
+        return H200
+    from tilepipe.cuda import driver, interop
+
+    ordinal = interop.device_of(arrays)
+    return H200 if ordinal is None else driver.chip(ordinal)
+
+
+def _launch_arg(arg: TensorMap | int | float) -> Arg:
     return TensorArg(arg.array, arg.shape) if isinstance(arg, TensorMap) else arg

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from tilepipe.cuda import cache
 from tilepipe.cuda.printer import source as print_source
 from tilepipe.errors import BindError, CompileError, UnavailableError
 from tilepipe.ir.program import Kernel
@@ -63,7 +65,7 @@ def compile(kernel: Kernel, arch: str = "sm_90a", emit: str = "cubin", *, allow:
     name = entry_point(code)
     if emit == "cuda":
         return Compiled(name, arch, emit, code, "", code.encode(), **shape)
-    log, data = nvrtc(code, f"{name}.cu", arch, emit, lineinfo)
+    log, data = _built(code, f"{name}.cu", arch, emit, lineinfo)
     if emit == "ptx":
         return Compiled(name, arch, emit, code, log, data, **shape)
     used = resources(log)
@@ -78,16 +80,48 @@ def entry_point(code: str) -> str:
     return found[1]
 
 
+def _built(code: str, filename: str, arch: str, emit: str, lineinfo: bool) -> tuple[str, bytes]:
+    """What `nvrtc` gives; a cubin that was built before comes from the disk."""
+    if emit != "cubin":
+        return nvrtc(code, filename, arch, emit, lineinfo)
+    name = cache.key(code, filename, arch, str(lineinfo), nvrtc_version())
+    found = cache.read(name)
+    if found is None:
+        found = nvrtc(code, filename, arch, emit, lineinfo)
+        cache.write(name, *found)
+    return found
+
+
+def _nvrtc_api() -> Any:
+    try:
+        from cuda.bindings import nvrtc as api
+    except ImportError:
+        raise UnavailableError("compiling needs NVRTC, which is not installed: pip install tilepipe[cuda]") from None
+    return api
+
+
+@functools.cache
+def nvrtc_version() -> str:
+    """Version of the compiler.
+
+    Raises:
+        UnavailableError: there is none.
+    """
+    api = _nvrtc_api()
+    try:
+        _, major, minor = api.nvrtcVersion()
+    except (OSError, RuntimeError) as error:
+        raise UnavailableError(f"NVRTC cannot be loaded ({error}): pip install tilepipe[cuda]") from None
+    return f"{major}.{minor}"
+
+
 def nvrtc(code: str, filename: str, arch: str, emit: str, lineinfo: bool = False) -> tuple[str, bytes]:
     """Runs NVRTC; returns (log, cubin or PTX).
 
     Raises:
         CompileError: with the log. UnavailableError: no NVRTC here.
     """
-    try:
-        from cuda.bindings import nvrtc as api
-    except ImportError:
-        raise UnavailableError("compiling needs NVRTC, which is not installed: pip install tilepipe[cuda]") from None
+    api = _nvrtc_api()
     target = arch if emit == "cubin" else arch.replace("sm_", "compute_")
     # A result from NVRTC's own cache (NVRTC, "Caching") comes without the log that the checks read.
     options = [f"--gpu-architecture={target}", "--std=c++17", "--ptxas-options=-v", "--no-cache"]

@@ -69,11 +69,19 @@ def array_dtype(array: Any) -> DType:
 
 
 def byte_strides(array: Any) -> tuple[int, ...]:
-    """Strides in bytes, of a NumPy or torch array."""
-    if isinstance(array, np.ndarray):
-        return tuple(array.strides)
+    """Strides in bytes, of an array of NumPy or CuPy (`.strides`), of PyTorch (`.stride()`), or of a framework whose
+    arrays are contiguous and have neither (JAX).
+    """
     size = array_dtype(array).nbytes
-    return tuple(s * size for s in array.stride())
+    if callable(getattr(array, "stride", None)):
+        return tuple(s * size for s in array.stride())
+    found = getattr(array, "strides", None)
+    if found is not None:
+        return tuple(found)
+    strides = [size]
+    for extent in array.shape[:0:-1]:
+        strides.append(strides[-1] * extent)
+    return tuple(reversed(strides[: len(array.shape)]))
 
 
 def array_order(array: Any) -> str:
@@ -151,7 +159,8 @@ def _check_box(box: tuple[int, ...], rank: int, dtype: DType) -> None:
 
 def _check_array(array: Any, dtype: DType, order: str) -> None:
     shape = tuple(array.shape)
-    address = 0 if isinstance(array, np.ndarray) else array.data_ptr()  # a NumPy array is copied to where it is aligned
+    # What is not PyTorch's is looked at when it is launched; a NumPy array is copied to where it is aligned.
+    address = array.data_ptr() if hasattr(array, "data_ptr") else 0
     inner = len(shape) - (1 if order == "row" else 2)
     broken = broken_array_rule(shape, byte_strides(array), inner, dtype.nbytes, address)
     if broken is not None:

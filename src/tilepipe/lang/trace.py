@@ -20,7 +20,7 @@ from tilepipe.lang.tracer import Tracer
 
 
 def trace(
-    function: Callable[..., object], args: Mapping[str, TensorMap | int | float], static: Mapping[str, object],
+    function: Callable[..., object], args: Mapping[str, TensorMap | int | float | None], static: Mapping[str, object],
     cluster: tuple[int, int, int], chip: Chip,
 ) -> Kernel:  # fmt: skip
     """Runs `function(ctx, *args, **static)` once and returns what it means.
@@ -65,7 +65,9 @@ def _call(function: Callable[..., object], ctx: Context, operands: list[object],
         raise
 
 
-def _operand(tracer: Tracer, name: str, arg: TensorMap | int | float) -> object:
+def _operand(tracer: Tracer, name: str, arg: TensorMap | int | float | None) -> object:
+    if arg is None:
+        return None
     if isinstance(arg, TensorMap):
         tensor = memory.TensorParam(name, arg.dtype, arg.rank, arg.order, arg.box, arg.swizzle)
         tracer.kernel.params.append(tensor)

@@ -1,0 +1,161 @@
+"""The CUDA driver through cuda.bindings: devices, contexts, modules. A failed call is one error in the driver's words.
+
+Contexts are the devices' primary contexts, which PyTorch, CuPy and the CUDA runtime use too.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tilepipe.errors import LaunchError, UnavailableError
+from tilepipe.ir.chip import H200, Chip
+
+ARCHITECTURES = {(9, 0): "sm_90a", (10, 0): "sm_100a"}
+
+
+@functools.cache
+def api() -> Any:
+    """cuda.bindings.driver, initialised.
+
+    Raises:
+        UnavailableError: no package, no driver or no GPU.
+    """
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        raise UnavailableError("launching needs cuda-bindings, which is not installed: pip install tilepipe[cuda]") from None
+    try:
+        (status,) = driver.cuInit(0)
+    except Exception:  # each version of the bindings has its own class for a driver that is not there
+        raise UnavailableError("launching needs an NVIDIA driver (libcuda.so.1), which this machine does not have") from None
+    if int(status):
+        raise UnavailableError(f"the NVIDIA driver finds no GPU that it can use ({status.name})")
+    return driver
+
+
+def call(name: str, *args: Any) -> Any:
+    """Calls a driver function; returns what it gives beside the status.
+
+    Raises:
+        LaunchError: it failed.
+    """
+    status, *values = getattr(api(), name)(*args)
+    if int(status):
+        raise LaunchError(f"{name} failed: {describe(status)}")
+    return values[0] if len(values) == 1 else tuple(values) or None
+
+
+def describe(status: Any) -> str:
+    """CUDA_ERROR_... and what the driver says about it."""
+    _, text = api().cuGetErrorString(status)
+    return f"{status.name}{f' ({text.decode()})' if text else ''}"
+
+
+def device_count() -> int:
+    """GPUs that the driver sees."""
+    return int(call("cuDeviceGetCount"))
+
+
+def attribute(ordinal: int, name: str) -> int:
+    """A CU_DEVICE_ATTRIBUTE_ of a device."""
+    which = getattr(api().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+    return int(call("cuDeviceGetAttribute", which, call("cuDeviceGet", ordinal)))
+
+
+@functools.cache
+def primary_context(ordinal: int) -> Any:
+    """The primary context of a device, retained for the life of the process.
+
+    Raises:
+        UnavailableError: there is no such device.
+    """
+    count = device_count()
+    if not 0 <= ordinal < count:
+        raise UnavailableError(f"there is no device {ordinal}; the driver sees {count}")
+    return call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", ordinal))
+
+
+@contextmanager
+def current(ordinal: int) -> Iterator[None]:
+    """Makes the device's context current in this thread, and afterwards what was current before."""
+    call("cuCtxPushCurrent", primary_context(ordinal))
+    try:
+        yield
+    finally:
+        call("cuCtxPopCurrent")
+
+
+@functools.cache
+def chip(ordinal: int = 0) -> Chip:
+    """What a device offers.
+
+    Raises:
+        UnavailableError: no such device, or one that tilepipe prints no code for.
+    """
+    primary_context(ordinal)
+    major, minor = (attribute(ordinal, f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
+    name = call("cuDeviceGetName", 100, call("cuDeviceGet", ordinal)).rstrip(b"\0").decode()
+    arch = ARCHITECTURES.get((major, minor))
+    if arch is None:
+        known = ", ".join(f"{a}.{b} ({arch})" for (a, b), arch in ARCHITECTURES.items())
+        raise UnavailableError(f"device {ordinal} is a {name} of compute capability {major}.{minor}; kernels are printed for {known}")
+    # A double data rate: two transfers a clock.
+    dram = 2 * attribute(ordinal, "MEMORY_CLOCK_RATE") * 1e3 * attribute(ordinal, "GLOBAL_MEMORY_BUS_WIDTH") / 8 / 1e9
+    return Chip(
+        name=name.removeprefix("NVIDIA "),
+        arch=arch,
+        sms=attribute(ordinal, "MULTIPROCESSOR_COUNT"),
+        smem_per_cta=attribute(ordinal, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        registers=attribute(ordinal, "MAX_REGISTERS_PER_MULTIPROCESSOR"),
+        max_threads=attribute(ordinal, "MAX_THREADS_PER_BLOCK"),
+        dram_gbps=dram or H200.dram_gbps,
+    )
+
+
+class Function:
+    """A compiled kernel loaded on one device, ready for cuLaunchKernel."""
+
+    def __init__(self, ordinal: int, cubin: bytes, name: str, threads: int, smem_bytes: int, cluster: int) -> None:
+        """Loads a cubin.
+
+        Raises:
+            LaunchError: the driver refuses it, or not one of its clusters fits on the device.
+        """
+        self.ordinal = ordinal
+        driver = api()
+        attributes = driver.CUfunction_attribute
+        with current(ordinal):
+            self.module = call("cuModuleLoadData", cubin)
+            self.handle = call("cuModuleGetFunction", self.module, name.encode())
+            call("cuFuncSetAttribute", self.handle, attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem_bytes)
+            if cluster > 8:  # CUDA Driver API: portable clusters have at most 8 CTAs
+                call("cuFuncSetAttribute", self.handle, attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
+            self.max_clusters = self._max_clusters(threads, smem_bytes, cluster)
+        if self.max_clusters == 0:
+            raise LaunchError(
+                f"no cluster of '{name}' fits on device {ordinal}: {cluster} CTAs of {threads} threads and {smem_bytes:,} bytes of shared"
+                " memory each. Use a smaller cluster, or less shared memory."
+            )
+
+    def _max_clusters(self, threads: int, smem_bytes: int, cluster: int) -> int:
+        """Clusters that the device holds at once."""
+        config = api().CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = cluster, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+        config.sharedMemBytes = smem_bytes
+        shape = api().CUlaunchAttribute()
+        shape.id = api().CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        shape.value.clusterDim.x, shape.value.clusterDim.y, shape.value.clusterDim.z = cluster, 1, 1
+        config.attrs, config.numAttrs = [shape], 1
+        return int(call("cuOccupancyMaxActiveClusters", self.handle, config))
+
+
+def ensure_current(ordinal: int) -> None:
+    """Makes the device's context current if another is; cheap when it is already. The context stays current."""
+    context = primary_context(ordinal)
+    _, now = api().cuCtxGetCurrent()
+    if int(now) != int(context):
+        call("cuCtxSetCurrent", context)

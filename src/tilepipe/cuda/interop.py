@@ -1,0 +1,133 @@
+"""Arrays in GPU memory, and streams, of whichever framework: PyTorch, CuPy, Numba, JAX.
+
+An array says where it is through what it is (PyTorch), `__cuda_array_interface__` or DLPack.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilepipe.cuda import driver
+from tilepipe.errors import BindError, UnavailableError
+from tilepipe.lang.tensor_map import array_dtype, byte_strides
+
+_DLPACK_CUDA = 2  # DLDeviceType kDLCUDA
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView:
+    """Where an array lies: address, strides in bytes outermost first, device ordinal."""
+
+    address: int
+    byte_strides: tuple[int, ...]
+    ordinal: int
+
+
+def is_device_array(x: Any) -> bool:
+    """Whether `x` lies in the memory of a CUDA device."""
+    if isinstance(x, np.ndarray | np.generic):
+        return False
+    if is_torch(x):
+        return bool(x.is_cuda)
+    if hasattr(x, "__cuda_array_interface__"):
+        return True
+    return hasattr(x, "__dlpack_device__") and x.__dlpack_device__()[0] == _DLPACK_CUDA
+
+
+def is_torch(x: Any) -> bool:
+    """Whether `x` is a PyTorch tensor; does not import PyTorch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def view(x: Any) -> DeviceView:
+    """Where an array in GPU memory lies.
+
+    Raises:
+        BindError: it is not in GPU memory, or does not say where.
+    """
+    if not is_device_array(x):
+        raise BindError(f"a launch takes arrays in GPU memory, got {type(x).__name__}; move it to the GPU")
+    if is_torch(x):
+        return DeviceView(x.data_ptr(), byte_strides(x), x.device.index)
+    if hasattr(x, "__cuda_array_interface__"):
+        address = int(x.__cuda_array_interface__["data"][0])
+        return DeviceView(address, byte_strides(x), _ordinal(address))
+    return _from_dlpack(x)
+
+
+def _ordinal(address: int) -> int:
+    """The device that an address belongs to."""
+    which = driver.api().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    return int(driver.call("cuPointerGetAttribute", which, address)) if address else 0
+
+
+def _from_dlpack(x: Any) -> DeviceView:
+    try:
+        from cuda.core.utils import StridedMemoryView
+    except ImportError:
+        raise UnavailableError("arrays that only speak DLPack need cuda-core: pip install tilepipe[cuda]") from None
+    # -1: no synchronisation; the launch is on the stream that the caller names (DLPack, `__dlpack__`).
+    found = StridedMemoryView.from_dlpack(x, stream_ptr=-1)
+    nbytes = array_dtype(x).nbytes
+    return DeviceView(int(found.ptr), tuple(s * nbytes for s in found.strides or _packed(found.shape)), int(found.device_id))
+
+
+def _packed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a C-contiguous array, elements."""
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+def device_of(arrays: Iterable[Any]) -> int | None:
+    """The device that all arrays in GPU memory are on; None when there are none.
+
+    Raises:
+        BindError: they are on several, or some are in the host's memory.
+    """
+    everything = list(arrays)
+    ordinals = {view(x).ordinal for x in everything if is_device_array(x)}
+    if len(ordinals) > 1:
+        raise BindError(f"the arrays are on devices {', '.join(map(str, sorted(ordinals)))}; a launch is on one: move them")
+    if ordinals and not all(map(is_device_array, everything)):
+        raise BindError("some arrays are in GPU memory and some in the host's: move them to the GPU")
+    return next(iter(ordinals), None)
+
+
+def stream_handle(stream: Any, arrays: Iterable[Any], ordinal: int) -> int:
+    """The CUstream to launch on, as an integer.
+
+    `stream`: an integer, an object of PyTorch, CuPy, Numba or cuda.core, or None: the current stream of the framework
+    that the first array is of, on the array's device; the default stream where it has none.
+
+    Raises:
+        BindError: it is no stream.
+    """
+    if stream is None:
+        return _current_stream(next((x for x in arrays if is_device_array(x)), None), ordinal)
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        return stream
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    for name in ("cuda_stream", "ptr", "handle"):
+        handle = getattr(stream, name, None)
+        if handle is not None:
+            return int(getattr(handle, "value", handle) or 0)
+    raise BindError(f"stream= takes an integer, or a stream of PyTorch, CuPy or cuda.core; got {stream!r}")
+
+
+def _current_stream(array: Any, ordinal: int) -> int:
+    if is_torch(array):
+        return int(sys.modules["torch"].cuda.current_stream(ordinal).cuda_stream)
+    cupy = sys.modules.get("cupy")
+    if cupy is not None and isinstance(array, cupy.ndarray):
+        return int(cupy.cuda.get_current_stream().ptr)
+    return 0

@@ -1,0 +1,163 @@
+"""Launching: a compiled kernel on one device, its arguments packed once for each set of addresses."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilepipe.cuda import driver
+from tilepipe.cuda.compiler import Compiled
+from tilepipe.cuda.parameters import Argument, arguments
+from tilepipe.cuda.tensormap import TiledMap, tiled_map
+from tilepipe.errors import BindError, LaunchError
+from tilepipe.ir.launch import Launch, TensorArg
+from tilepipe.ir.memory import TensorParam
+
+_REMEMBERED = 256  # sets of addresses of one launcher; a tensor map takes 128 bytes, an entry about 1 KB
+_MAPS = 4096  # tensor maps of the process
+_C_TYPES: dict[str, Any] = {
+    "boolean": ctypes.c_bool, "int8": ctypes.c_int32, "uint8": ctypes.c_int32, "int32": ctypes.c_int32, "uint32": ctypes.c_uint32,
+    "int64": ctypes.c_int64, "uint64": ctypes.c_uint64, "float32": ctypes.c_float, "float64": ctypes.c_double,
+}  # fmt: skip
+
+
+@functools.lru_cache(maxsize=_MAPS)
+def encoded(ordinal: int, form: TiledMap, address: int) -> Any:
+    """The tensor map of an array; kept by device, address, and all of what it encodes."""
+    api = driver.api()
+    driver.ensure_current(ordinal)
+    word, dim = api.cuuint64_t, api.cuuint32_t
+    return driver.call(
+        "cuTensorMapEncodeTiled",
+        getattr(api.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{form.data_type}"),
+        len(form.global_dim),
+        address,
+        [word(x) for x in form.global_dim],
+        [word(x) for x in form.global_strides],
+        [dim(x) for x in form.box_dim],
+        [dim(x) for x in form.element_strides],
+        api.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        getattr(api.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{form.swizzle}"),
+        api.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """The arguments of a launch where cuLaunchKernel reads them: `pointers` is its kernelParams, `storage` what it points to."""
+
+    address: int
+    pointers: Any
+    storage: tuple[Any, ...]
+
+
+class Launcher:
+    """A compiled kernel on one device, for tensors of fixed shapes and strides at any addresses.
+
+    Safe to call from several threads, on any stream of the device, and while a CUDA graph is captured: a launch
+    allocates nothing on the device and waits for nothing.
+
+    Attributes:
+        tensors: names of the tensor parameters, in the order in which a call takes their addresses.
+        ordinal: the device. max_clusters: clusters that it holds at once.
+    """
+
+    def __init__(self, launch: Launch, compiled: Compiled, function: driver.Function, strides: dict[str, tuple[int, ...]]) -> None:
+        """`strides`: of each tensor, in bytes, outermost first."""
+        self.compiled = compiled
+        self.ordinal = function.ordinal
+        self.max_clusters = function.max_clusters
+        self.tensors = tuple(p.name for p in launch.kernel.params if isinstance(p, TensorParam))
+        self._function = function  # keeps the module loaded
+        self._handle = function.handle
+        self._launch = driver.api().cuLaunchKernel
+        self._grid = launch.grid
+        self._args = launch.args
+        self._strides = strides
+        self._wanted = arguments(launch.kernel)
+        self._packed: OrderedDict[tuple[int, ...], _Packed] = OrderedDict()
+        self._lock = threading.Lock()
+        self._forms = {a.param.name: self._form(a) for a in self._wanted if a.kind == "map"}
+
+    def __call__(self, addresses: tuple[int, ...], stream: int = 0) -> None:
+        """Launches with the tensors at these addresses, in the order of `tensors`, on a CUstream.
+
+        Raises:
+            BindError: an address that TMA cannot take. LaunchError: the driver refuses the launch.
+        """
+        packed = self._packed.get(addresses) or self._remember(addresses)
+        driver.ensure_current(self.ordinal)
+        c = self.compiled
+        (status,) = self._launch(self._handle, self._grid, 1, 1, c.threads, 1, 1, c.smem_bytes, stream, packed.address, 0)
+        if status:
+            raise LaunchError(f"launching '{c.name}' on device {self.ordinal} failed: {driver.describe(status)}")
+
+    def _remember(self, addresses: tuple[int, ...]) -> _Packed:
+        packed = self._pack(dict(zip(self.tensors, addresses, strict=True)))
+        with self._lock:
+            self._packed[addresses] = packed
+            if len(self._packed) > _REMEMBERED:
+                self._packed.popitem(last=False)
+        return packed
+
+    def pack(self, addresses: tuple[int, ...], extra: tuple[Any, ...]) -> _Packed:
+        """Arguments followed by `extra`, ctypes values, which debug builds take."""
+        return self._pack(dict(zip(self.tensors, addresses, strict=True)), extra)
+
+    def launch_packed(self, packed: _Packed, stream: int) -> None:
+        """Launches with arguments of `pack`."""
+        driver.ensure_current(self.ordinal)
+        c = self.compiled
+        driver.call("cuLaunchKernel", self._handle, self._grid, 1, 1, c.threads, 1, 1, c.smem_bytes, stream, packed.address, 0)
+
+    def _pack(self, addresses: dict[str, int], extra: tuple[Any, ...] = ()) -> _Packed:
+        storage: list[Any] = []
+        places: list[int] = []
+        for argument in self._wanted:
+            if argument.kind == "map":
+                name = argument.param.name
+                form, unit = self._forms[name]
+                if addresses[name] % unit:
+                    raise BindError(f"tensor '{name}' starts at {addresses[name]:#x}; TMA needs a multiple of {unit} bytes")
+                tensor_map = encoded(self.ordinal, form, addresses[name])
+                storage.append(tensor_map)
+                places.append(int(tensor_map.getPtr()))
+            else:
+                value = self._value(argument, addresses)
+                storage.append(value)
+                places.append(ctypes.addressof(value))
+        for value in extra:
+            storage.append(value)
+            places.append(ctypes.addressof(value))
+        pointers = (ctypes.c_void_p * max(len(places), 1))(*places)
+        return _Packed(ctypes.addressof(pointers), pointers, tuple(storage))
+
+    def _form(self, argument: Argument) -> tuple[TiledMap, int]:
+        param = argument.param
+        assert isinstance(param, TensorParam)
+        arg = self._args[param.name]
+        assert isinstance(arg, TensorArg)
+        strides = self._strides[param.name]
+        return tiled_map(param, arg.shape, [s // param.dtype.nbytes for s in strides]), 16
+
+    def _value(self, argument: Argument, addresses: dict[str, int]) -> Any:
+        name, dtype = argument.param.name, argument.param.dtype
+        arg = self._args[name]
+        if argument.kind == "data":
+            return ctypes.c_void_p(addresses[name])
+        if argument.kind == "stride":
+            return ctypes.c_int64(self._strides[name][argument.axis] // dtype.nbytes)
+        if argument.kind == "shape":
+            assert isinstance(arg, TensorArg)
+            return ctypes.c_int32(arg.shape[argument.axis])
+        if isinstance(arg, TensorArg):
+            raise BindError(f"parameter '{name}' is a {dtype}, got an array")
+        c_type = _C_TYPES.get(dtype.name, ctypes.c_float)  # registers hold small floats as float32
+        return c_type(float(np.float32(arg)) if dtype.is_float else int(arg))
