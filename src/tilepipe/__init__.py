@@ -17,6 +17,7 @@ from tilepipe.errors import DeadlockError as DeadlockError
 from tilepipe.errors import ExitError as ExitError
 from tilepipe.errors import HandleError as HandleError
 from tilepipe.errors import KernelAssertError as KernelAssertError
+from tilepipe.errors import LaunchError as LaunchError
 from tilepipe.errors import LimitError as LimitError
 from tilepipe.errors import PoisonError as PoisonError
 from tilepipe.errors import RaceError as RaceError
@@ -29,6 +30,7 @@ from tilepipe.ir.chip import Chip as Chip
 from tilepipe.ir.dtypes import DType as DType
 from tilepipe.ir.dtypes import bfloat16 as bfloat16
 from tilepipe.ir.dtypes import boolean as boolean
+from tilepipe.ir.dtypes import dtype as dtype
 from tilepipe.ir.dtypes import float8_e4m3 as float8_e4m3
 from tilepipe.ir.dtypes import float8_e5m2 as float8_e5m2
 from tilepipe.ir.dtypes import float16 as float16
@@ -54,6 +56,7 @@ from tilepipe.pipelines.input_tiles import InputProducer as InputProducer
 from tilepipe.pipelines.input_tiles import InputProducerStage as InputProducerStage
 from tilepipe.pipelines.input_tiles import InputTilePipeline as InputTilePipeline
 from tilepipe.pipelines.input_tiles import ProducerTiles as ProducerTiles
+from tilepipe.pipelines.ordered import OrderedBarrier as OrderedBarrier
 from tilepipe.pipelines.payloads import StandardTilePayload as StandardTilePayload
 from tilepipe.pipelines.payloads import TilePayload as TilePayload
 from tilepipe.pipelines.producer_consumer import ConsumeContext as ConsumeContext

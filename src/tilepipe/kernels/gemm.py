@@ -4,99 +4,60 @@ shared memory.
     C[m, n] = A[m, k] · B[n, k]ᵀ
 
 A and B bfloat16 or float16, each row- or column-major; float32 accumulation; C bfloat16, float16 or float32,
-row-major. In a cluster of 2, both
-CTAs work on the same columns: each loads half of the B tile and multicasts it.
+row-major. The CTAs of a cluster work on the same columns (or the same rows): each loads a part of the B (or A) tile and
+multicasts it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import Any
 
 import tilepipe as tp
+from tilepipe.kernels.gemm_config import BLOCK_ROWS, MAX_BLOCK_COLS
+from tilepipe.kernels.gemm_config import GemmConfig as GemmConfig
 
-MAX_ACCUMULATOR = 192  # registers of a thread for the accumulator, of the 232 that an MMA role has
-RASTERS = ("grouped", "rows", "columns")
-_KINDS = {int: "an integer", str: "a string"}
-
-
-@dataclass(frozen=True)
-class GemmConfig:
-    """Static settings of the GEMM.
-
-    Attributes:
-        bm, bn, bk: the tile of a CTA, elements; bm a multiple of 64 · consumers, bn of 16 up to 256, bk of 16.
-        stages: pairs of barriers, each for k_group_size K tiles.
-        k_group_size: K tiles that share a barrier pair.
-        consumers: warpgroups that split the rows of a tile, 1 or 2.
-        cluster: CTAs along M that share B tiles by multicast, 1 or 2.
-        raster: order of the output tiles ("grouped", "rows", "columns").
-    """
-
-    bm: int = 128
-    bn: int = 128
-    bk: int = 64
-    stages: int = 4
-    k_group_size: int = 1
-    consumers: int = 2
-    cluster: int = 1
-    raster: str = "grouped"
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            kind, value = type(field.default), getattr(self, field.name)
-            if type(value) is not kind:
-                raise tp.BindError(f"{field.name} must be {_KINDS[kind]}, got {value!r}")
-        registers = self.rows * self.bn // 128
-        rules = {
-            "consumers must be 1 or 2": self.consumers in (1, 2),
-            "cluster must be 1 or 2": self.cluster in (1, 2),
-            f"bm must be 64 or 128 rows for each of {self.consumers} consumers": self.bm in (64 * self.consumers, 128 * self.consumers),
-            "bn must be a multiple of 64 in 64..256": self.bn % 64 == 0 and 64 <= self.bn <= 256,
-            "bn / cluster must be a multiple of 64": self.bn % (64 * max(self.cluster, 1)) == 0,
-            "bk must be a multiple of 64 in 64..256": self.bk % 64 == 0 and 64 <= self.bk <= 256,
-            "stages must be at least 2: one is held by the MMAs in flight": self.stages >= 2,
-            "k_group_size must be at least 1": self.k_group_size >= 1,
-            f"raster must be one of {', '.join(RASTERS)}": self.raster in RASTERS,
-            f"an accumulator of {self.rows}×{self.bn} float32 takes {self.rows} * {self.bn} / 128 = {registers} registers of each thread;"
-            f" at most {MAX_ACCUMULATOR} leave room for the rest": registers <= MAX_ACCUMULATOR,
-        }
-        broken = [rule for rule, holds in rules.items() if not holds]
-        if broken:
-            raise tp.BindError(f"{'; '.join(broken)} ({self})")
-
-    @property
-    def rows(self) -> int:
-        """Rows of the output tile of one consumer warpgroup."""
-        return self.bm // max(self.consumers, 1)
+LINE = 128  # bytes of a row of a store slot, where the columns of a block allow
 
 
-def store_width(dtype: tp.DType) -> int:
-    """Columns of one TMA store: a 128-byte line."""
-    return 128 // dtype.nbytes
+def store_width(dtype: tp.DType, cols: int) -> int:
+    """Columns of one TMA store of a block of `cols` columns: a 128-byte line, or half or a quarter of one."""
+    return next(width for width in (LINE // dtype.nbytes, 32 // dtype.nbytes * 2, 32 // dtype.nbytes) if cols % width == 0)
+
+
+def load_rows(rows: int) -> int:
+    """Rows of one TMA copy of a tile of `rows`: all of them, or an equal part that a box can have."""
+    return rows // -(-rows // MAX_BLOCK_COLS)
 
 
 def persistent_grid(c: tp.TensorMap, cfg: GemmConfig, chip: tp.Chip) -> int:
     """One CTA for each SM, or fewer when there are fewer tiles."""
     m, n = c.shape
-    tiles = -(-m // (cfg.bm * cfg.cluster)) * -(-n // cfg.bn)
-    return min(tiles, chip.sms // cfg.cluster) * cfg.cluster
+    tiles = -(-m // (cfg.bm * cfg.cluster)) * -(-n // (cfg.bn * cfg.cluster_n))
+    return min(tiles, chip.sms // cfg.cluster_size) * cfg.cluster_size
 
 
-@tp.kernel(grid=persistent_grid, cluster=lambda cfg: cfg.cluster)
+@tp.kernel(grid=persistent_grid, cluster=lambda cfg: cfg.cluster_size)
 def gemm(ctx: tp.Context, a: Any, b: Any, c: Any, *, cfg: GemmConfig) -> None:
     """C[m, n] = A[m, k] · B[n, k]ᵀ"""
     tiles = tp.StandardTilePayload(
         a_type=a.dtype, b_type=b.dtype, a_shape=(cfg.bm, cfg.bk), b_shape=(cfg.bn, cfg.bk), a_order=a.order, b_order=b.order
     )
     inputs = tp.InputTilePipeline.allocate(ctx, tiles, num_group_stages=cfg.stages, k_group_size=cfg.k_group_size)
-    output = ctx.smem((cfg.rows, store_width(c.dtype)), c.dtype, count=2 * cfg.consumers, name="output")
-    work = tp.StaticScheduler(ctx, tiles=(ctx.ceil_div(c.shape[0], cfg.bm), ctx.ceil_div(c.shape[1], cfg.bn)), raster=cfg.raster)
+    slot_shape = BLOCK_ROWS, store_width(c.dtype, cfg.block_cols)
+    output = ctx.smem(slot_shape, c.dtype, count=cfg.store_slots * cfg.consumers, name="output")
+    work = tp.StaticScheduler(
+        ctx,
+        tiles=(ctx.ceil_div(c.shape[0], cfg.bm), ctx.ceil_div(c.shape[1], cfg.bn)),
+        cluster=(cfg.cluster, cfg.cluster_n),
+        raster=cfg.raster,
+        group=cfg.group,
+    )
     k_steps = ctx.ceil_div(a.shape[1], cfg.bk * cfg.k_group_size)
-    everyone = (1 << cfg.cluster) - 1 if cfg.cluster > 1 else None
-    share = cfg.bn // cfg.cluster  # rows of the B tile that each CTA loads for all
+    everyone = (1 << cfg.cluster_size) - 1 if cfg.cluster_size > 1 else None
+    pingpong = cfg.schedule == "pingpong"
+    order = tp.OrderedBarrier(ctx, 2, depth=2) if pingpong else None
 
-    @ctx.role("load", warps=1, registers=40)
+    @ctx.role("load", warps=1, registers=24 if pingpong else 40)
     def load() -> None:
         with inputs.producer() as producer:
             for tile in work:
@@ -106,46 +67,73 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any, *, cfg: GemmConfig) -> None:
                         for j in range(cfg.k_group_size):
                             a_tile, b_tile = stage.tile(j)
                             k0 = (k * cfg.k_group_size + j) * cfg.bk
-                            part = ctx.cta_rank * share if everyone else 0
-                            ctx.tma_load(a, (tile.m * cfg.bm, k0), a_tile, stage.barrier())
-                            ctx.tma_load(b, (tile.n * cfg.bn + part, k0), b_tile.rows(part, share), stage.barrier(), multicast=everyone)
+                            load_shared(ctx, a, a_tile, (tile.m * cfg.bm, k0), stage.barrier(), cfg.cluster_n, everyone)
+                            load_shared(ctx, b, b_tile, (tile.n * cfg.bn, k0), stage.barrier(), cfg.cluster, everyone)
             producer.drain()
 
-    @ctx.role("mma", warpgroups=cfg.consumers, registers=232)
+    @ctx.role("mma", warpgroups=cfg.consumers, registers=240 if pingpong else 232)
     def mma() -> None:
-        acc = ctx.accumulator((cfg.rows, cfg.bn))
-        for tile in work:
-            acc.fill(0)
-            with inputs.consumer(lag=1) as consumer:
-                for _ in ctx.range(k_steps):
-                    with consumer.acquire() as stage:
-                        for j in range(cfg.k_group_size):
-                            a_tile, b_tile = stage.tile(j)
-                            ctx.mma(acc, a_tile.rows(ctx.warpgroup_rank * cfg.rows, cfg.rows), b_tile)
-                        ctx.mma_commit(stage.mbar(), mask=everyone)
-            store_tile(ctx, acc, c, output, tile, cfg)
+        blocks = [
+            [ctx.accumulator((BLOCK_ROWS, cfg.block_cols)) for _ in range(cfg.bn // cfg.block_cols)] for _ in range(cfg.rows // BLOCK_ROWS)
+        ]
+        if order is None:
+            first = ctx.warpgroup_rank * cfg.rows
+            for tile in work:
+                with inputs.consumer(lag=1) as consumer:
+                    multiply(ctx, blocks, consumer, k_steps, first, everyone, cfg)
+                store_tile(ctx, blocks, c, output, tile, first, cfg)
+        else:
+            inputs.consumer_advance(ctx.warpgroup_rank * k_steps)
+            for tile in work.share(ctx.warpgroup_rank, 2):
+                with inputs.consumer(lag=1, shared=False) as consumer, order.turn(ctx.warpgroup_rank):
+                    multiply(ctx, blocks, consumer, k_steps, 0, everyone, cfg)
+                inputs.consumer_advance(k_steps)  # those are the other warpgroup's
+                with order.turn(ctx.warpgroup_rank):
+                    store_tile(ctx, blocks, c, output, tile, 0, cfg)
         with ctx.elect_one("warpgroup"):
             ctx.tma_store_wait(0)
 
 
-def store_tile(ctx: tp.Context, acc: Any, c: Any, output: Any, tile: tp.WorkTile, cfg: GemmConfig) -> None:
-    """Stores an accumulator in slices of one 128-byte line, through two slots of shared memory for each warpgroup."""
-    width = store_width(c.dtype)
-    slices = cfg.bn // width
-    row = tile.m * cfg.bm + ctx.warpgroup_rank * cfg.rows
-    for j in range(slices):
-        slot = output[ctx.warpgroup_rank * 2 + j % 2]
-        # Slots alternate, so the store before the last must have read this one; where the number of slices is odd, a tile
-        # begins with the slot that the last store of the tile before used.
-        unread = 0 if j == 0 and slices % 2 else 1
+def load_shared(ctx: tp.Context, tensor: Any, tile: Any, at: tuple[Any, Any], barrier: Any, sharers: int, everyone: int | None) -> None:
+    """Loads a tile that `sharers` CTAs of the cluster need: each loads its part of the rows, for all of them."""
+    share = tile.shape[0] // sharers
+    part = ctx.cta_rank * share if sharers > 1 else 0
+    rows = load_rows(share)
+    for i in range(0, share, rows):
+        ctx.tma_load(tensor, (at[0] + part + i, at[1]), tile.rows(part + i, rows), barrier, multicast=everyone if sharers > 1 else None)
+
+
+def multiply(ctx: tp.Context, blocks: Any, consumer: Any, k_steps: Any, first: Any, everyone: int | None, cfg: GemmConfig) -> None:
+    """blocks = the product of rows [first, first + rows) of the A tiles, and the B tiles, of `k_steps` stages."""
+    for k in ctx.range(k_steps):
+        with consumer.acquire() as stage:
+            for j in range(cfg.k_group_size):
+                a_tile, b_tile = stage.tile(j)
+                for i, row in enumerate(blocks):
+                    for n, acc in enumerate(row):
+                        a_block = a_tile.rows(first + i * BLOCK_ROWS, BLOCK_ROWS)
+                        b_block = b_tile.rows(n * cfg.block_cols, cfg.block_cols)
+                        ctx.mma(acc, a_block, b_block, accumulate=k > 0 if j == 0 else True)
+            ctx.mma_commit(stage.mbar(), mask=everyone)
+
+
+def store_tile(ctx: tp.Context, blocks: Any, c: Any, output: Any, tile: tp.WorkTile, first: Any, cfg: GemmConfig) -> None:
+    """Stores accumulators in slices of a 128-byte line, through a ring of slots of shared memory for each warpgroup."""
+    width = output[0].shape[1]
+    slices = [(i, n, x) for i, row in enumerate(blocks) for n in range(len(row)) for x in range(0, cfg.block_cols, width)]
+    for number, (i, n, x) in enumerate(slices):
+        slot = output[ctx.warpgroup_rank * cfg.store_slots + number % cfg.store_slots]
+        # The slot's last store was `store_slots` ago, and must have read it. A tile begins with the first slot again: where the tile
+        # before did not end with the last, which store was the first slot's differs.
+        unread = 0 if number == 0 and len(slices) % cfg.store_slots else cfg.store_slots - 1
         with ctx.elect_one("warpgroup"):
             ctx.tma_store_wait(unread, read=True)
         ctx.sync_warpgroup()
-        ctx.store(slot, acc.cols(j * width, width))
+        ctx.store(slot, blocks[i][n].cols(x, width))
         ctx.fence_proxy_async()
         ctx.sync_warpgroup()
         with ctx.elect_one("warpgroup"):
-            ctx.tma_store(c, (row, tile.n * cfg.bn + j * width), slot)
+            ctx.tma_store(c, (tile.m * cfg.bm + first + i * BLOCK_ROWS, tile.n * cfg.bn + n * cfg.block_cols + x), slot)
             ctx.tma_store_commit()
 
 
@@ -162,11 +150,11 @@ def bind(a: Any, b: Any, c: Any, cfg: GemmConfig) -> tp.Program:
     (m, k), (n, kb), out = a.shape, b.shape, tuple(c.shape)
     if kb != k or out != (m, n):
         raise tp.BindError(f"gemm: A is {m}×{k} and B {n}×{kb} (n, k); C must be {m}×{n} and both k equal, C is {'×'.join(map(str, out))}")
-    a_map = tp.tensor_map(a, box=(cfg.bm, cfg.bk))
-    b_map = tp.tensor_map(b, box=(cfg.bn // cfg.cluster, cfg.bk))
+    a_map = tp.tensor_map(a, box=(load_rows(cfg.bm // cfg.cluster_n), cfg.bk))
+    b_map = tp.tensor_map(b, box=(load_rows(cfg.bn // cfg.cluster), cfg.bk))
     if a_map.dtype is not b_map.dtype or a_map.dtype not in (tp.bfloat16, tp.float16):
         raise tp.BindError(f"gemm takes bfloat16 or float16, the same for A and B; got {a_map.dtype} and {b_map.dtype}")
-    c_map = tp.tensor_map(c, box=(cfg.rows, store_width(tp.tensor_map(c).dtype)), order="row")
+    c_map = tp.tensor_map(c, box=(BLOCK_ROWS, store_width(tp.tensor_map(c).dtype, cfg.block_cols)), order="row")
     if c_map.dtype not in (tp.bfloat16, tp.float16, tp.float32):
         raise tp.BindError(f"gemm writes bfloat16, float16 or float32; C is {c_map.dtype}")
     return gemm.bind(a_map, b_map, c_map, cfg=cfg)

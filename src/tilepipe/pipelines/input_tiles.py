@@ -121,6 +121,14 @@ class InputTilePipeline:
         """The consumer's stage, 0..num_group_stages-1."""
         return self.pipeline.consumer_stage()
 
+    def producer_advance(self, n: object) -> None:
+        """Skips `n` stages that other threads of the role fill."""
+        self.pipeline.producer_advance(n)
+
+    def consumer_advance(self, n: object) -> None:
+        """Skips `n` stages that other warpgroups of the role use."""
+        self.pipeline.consumer_advance(n)
+
     def producer_mbar(self, stage: object) -> MbarPtr:
         """full[stage]."""
         return self.pipeline.producer_mbar(stage)

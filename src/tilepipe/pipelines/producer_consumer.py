@@ -127,6 +127,14 @@ class ProducerConsumerPipeline:
         """The consumer's next stage. No barrier traffic."""
         self._consumer.step()
 
+    def producer_advance(self, n: object) -> None:
+        """`n` stages on (n >= 0, may be traced): stages that other threads of the role fill. No barrier traffic."""
+        self._producer.advance(n)
+
+    def consumer_advance(self, n: object) -> None:
+        """`n` stages on (n >= 0, may be traced): stages that other warpgroups of the role use, as in ping-pong. No barrier traffic."""
+        self._consumer.advance(n)
+
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     def wait_producer(self) -> None:

@@ -15,12 +15,29 @@ RASTERS = ("rows", "columns", "grouped")
 GROUP = 8  # cluster tiles; a group's A panel stays in L2 while its columns are walked
 
 
+class _Share:
+    """Every `of`-th tile of a schedule."""
+
+    def __init__(self, work: StaticScheduler, of: int, rank: object) -> None:
+        self._work = work
+        self._of = of
+        self._rank = rank
+
+    def __iter__(self) -> Iterator[WorkTile]:
+        work, ctx = self._work, self._work._ctx
+        start, step = ctx.cluster_id, ctx.num_clusters
+        if self._of > 1:
+            start, step = start + ctx._value(self._rank) * step, step * self._of
+        return loop(ctx.tracer, start, work._total, step, work._tile, name="work")
+
+
 @dataclass(frozen=True, eq=False)
 class WorkTile:
-    """One output tile: its indices in tiles, for this CTA."""
+    """One output tile: its indices in tiles, for this CTA; `batch` is None unless the scheduler has batches."""
 
     m: Value
     n: Value
+    batch: Value | None = None
 
 
 class StaticScheduler:
@@ -28,12 +45,13 @@ class StaticScheduler:
 
     Iterated in a role: `for tile in work:` is a traced loop with `tile.m`, `tile.n`. Every role that iterates it sees
     the same tiles. With a cluster of (x, y), each step gives the cluster x × y neighbouring tiles, CTA r of it tile
-    (m + r % x, n + r // x); at the edge some lie outside the matrix, and must still take part (loads give zeros,
+    (m + r % x, n + r // x % y); at the edge some lie outside the matrix, and must still take part (loads give zeros,
     stores are clipped).
 
     Args:
-        tiles: (rows, columns) of output tiles; may be traced.
-        cluster: tiles of a cluster along (m, n); x · y must be the kernel's cluster size.
+        tiles: (rows, columns) of output tiles, or (batches, rows, columns); may be traced.
+        cluster: tiles of a cluster along (m, n). x · y must divide the kernel's cluster size; where it is less, CTAs
+            that are x · y ranks apart work on the same tile.
         raster: "rows" walks along n first, "columns" along m first, "grouped" walks m within bands of `group` and
             then n, so that what neighbouring CTAs read stays in L2.
     """
@@ -41,7 +59,7 @@ class StaticScheduler:
     def __init__(
         self,
         ctx: Context,
-        tiles: tuple[object, object],
+        tiles: tuple[object, ...],
         *,
         cluster: tuple[int, int] | None = None,
         raster: str = "grouped",
@@ -51,22 +69,38 @@ class StaticScheduler:
             raise TraceError(f"raster must be one of {', '.join(RASTERS)}, got {raster!r}", caller())
         if not isinstance(group, int) or group < 1:
             raise TraceError(f"a raster group has at least 1 tile, got {group!r}", caller())
+        if not isinstance(tiles, tuple) or len(tiles) not in (2, 3):
+            raise TraceError(f"tiles= takes (rows, columns) or (batches, rows, columns), got {tiles!r}", caller())
         shape = (ctx.cluster_size, 1) if cluster is None else cluster
-        if shape[0] * shape[1] != ctx.cluster_size:
+        if min(shape) < 1 or ctx.cluster_size % (shape[0] * shape[1]):
             raise TraceError(f"the scheduler's cluster is {shape[0]}×{shape[1]}, the kernel's has {ctx.cluster_size} CTAs", caller())
         self._ctx = ctx
         self._cluster = shape
         self._raster = raster
         self._group = group
-        self._m = ctx._value(ctx.ceil_div(tiles[0], shape[0]))
-        self._n = ctx._value(ctx.ceil_div(tiles[1], shape[1]))
+        self._m = ctx._value(ctx.ceil_div(tiles[-2], shape[0]))
+        self._n = ctx._value(ctx.ceil_div(tiles[-1], shape[1]))
+        self._batches = ctx._value(tiles[0]) if len(tiles) == 3 else None
+        self._total = self._m * self._n if self._batches is None else self._m * self._n * self._batches
 
     def __iter__(self) -> Iterator[WorkTile]:
-        ctx = self._ctx
-        return loop(ctx.tracer, ctx.cluster_id, self._m * self._n, ctx.num_clusters, self._tile, name="work")
+        return iter(_Share(self, 1, 0))
+
+    def share(self, rank: object, of: int) -> _Share:
+        """`for tile in work.share(ctx.warpgroup_rank, 2):` gives every `of`-th of the tiles that `for tile in work:` would, from the
+        `rank`-th (0 .. of - 1): for warpgroups that take tiles in turn.
+        """
+        if not isinstance(of, int) or of < 1:
+            raise TraceError(f"tiles are shared among at least 1, got of={of!r}", caller())
+        return _Share(self, of, rank)
 
     def _tile(self, index: Value) -> WorkTile:
         ctx = self._ctx
+        batch = None
+        if self._batches is not None:
+            plane = ctx.let(self._m * self._n, "plane")
+            batch = ctx.let(index // plane, "batch")
+            index = ctx.let(index % plane, "in_batch")
         if self._raster == "rows":
             m, n = index // self._n, index % self._n
         elif self._raster == "columns":
@@ -79,7 +113,7 @@ class StaticScheduler:
             m, n = first + within % height, within // height
         x, y = self._cluster
         if x > 1:
-            m = m * x + (ctx.cta_rank % x if y > 1 else ctx.cta_rank)
+            m = m * x + (ctx.cta_rank % x if ctx.cluster_size > x else ctx.cta_rank)
         if y > 1:
-            n = n * y + ctx.cta_rank // x
-        return WorkTile(ctx.let(m, "tile_m"), ctx.let(n, "tile_n"))
+            n = n * y + (ctx.cta_rank // x % y if ctx.cluster_size > x * y else ctx.cta_rank // x)
+        return WorkTile(ctx.let(m, "tile_m"), ctx.let(n, "tile_n"), batch)

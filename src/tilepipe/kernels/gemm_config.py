@@ -1,0 +1,107 @@
+"""Settings of the GEMM, and the rules that they obey."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import tilepipe as tp
+
+MAX_ACCUMULATOR = 192  # registers of a thread for the accumulator, of the 232 or 240 that an MMA role has
+BLOCK_ROWS = 64  # rows of an accumulator block: one wgmma
+MAX_BLOCK_COLS = 256  # columns of one wgmma
+RASTERS = ("grouped", "rows", "columns")
+SCHEDULES = ("cooperative", "pingpong")
+ACTIVATIONS = ("none", "relu", "gelu", "silu")
+_KINDS = {int: "an integer", str: "a string"}
+
+
+@dataclass(frozen=True)
+class GemmConfig:
+    """Static settings of the GEMM.
+
+    Attributes:
+        bm, bn, bk: the tile, elements: bm of 64 or 128 rows for each warpgroup that works on it, bn a multiple of 16
+            up to 256 (of 32 up to 512), bk of 128 bytes' worth up to four times that.
+        stages: pairs of barriers, each for k_group_size K tiles.
+        k_group_size: K tiles that share a barrier pair.
+        consumers: MMA warpgroups.
+        schedule: "cooperative": the consumers split the rows of each tile. "pingpong": two consumers take whole tiles
+            in turn, so that the epilogue of one hides behind the MMAs of the other.
+        cluster, cluster_n: CTAs along M that share B tiles by multicast, and along N that share A tiles; one of them 1.
+        split_k: CTAs that each take a part of K of the same tile; they exchange sums through distributed shared memory
+            and add them in one fixed order.
+        raster: order of the output tiles ("grouped", "rows", "columns"). group: cluster tiles of a "grouped" band.
+        store_slots: buffers of 64 rows × 128 bytes for each consumer's stores.
+        activation: of the output: "none", "relu", "gelu" (tanh form) or "silu".
+    """
+
+    bm: int = 128
+    bn: int = 128
+    bk: int = 64
+    stages: int = 4
+    k_group_size: int = 1
+    consumers: int = 2
+    schedule: str = "cooperative"
+    cluster: int = 1
+    cluster_n: int = 1
+    split_k: int = 1
+    raster: str = "grouped"
+    group: int = 8
+    store_slots: int = 2
+    activation: str = "none"
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            kind, value = type(field.default), getattr(self, field.name)
+            if type(value) is not kind:
+                raise tp.BindError(f"{field.name} must be {_KINDS[kind]}, got {value!r}")
+        broken = [rule for rule, holds in self._rules().items() if not holds]
+        if broken:
+            raise tp.BindError(f"{'; '.join(broken)} ({self})")
+
+    def _rules(self) -> dict[str, bool]:
+        positive = {f"{f.name} must be at least 1": getattr(self, f.name) >= 1 for f in fields(self) if isinstance(f.default, int)}
+        if not all(positive.values()):
+            return positive
+        registers = self.rows * self.bn // 128
+        clusters = [n for n in (self.cluster, self.cluster_n, self.split_k) if n > 1]
+        return {
+            "consumers must be 1 or 2": self.consumers in (1, 2),
+            f"schedule must be one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
+            "schedule pingpong takes 2 consumers": self.schedule != "pingpong" or self.consumers == 2,
+            f"bm must be 64 or 128 rows for each of the {self.sharers} warpgroups of a tile": self.rows in (64, 128)
+            and self.bm % self.sharers == 0,
+            "bn must be a multiple of 16 in 16..256, or of 32 in 256..512": self.bn % (16 if self.bn <= 256 else 32) == 0 and self.bn <= 512,
+            "bk must be a multiple of 32 in 32..256": self.bk % 32 == 0 and self.bk <= 256,
+            "stages must be at least 2: one is held by the MMAs in flight": self.stages >= 2,
+            "one of cluster, cluster_n and split_k may be above 1, 2, 4 or 8": len(clusters) <= 1 and max([1, *clusters]) in (1, 2, 4, 8),
+            "bn / cluster must be a multiple of 8, and bm / cluster_n, too": self.bn % (8 * self.cluster) == 0
+            and self.bm % (8 * self.cluster_n) == 0,
+            "bn / split_k must be a multiple of 16": self.bn % (16 * self.split_k) == 0,
+            "store_slots must be at least 1": self.store_slots >= 1,
+            f"raster must be one of {', '.join(RASTERS)}": self.raster in RASTERS,
+            f"activation must be one of {', '.join(ACTIVATIONS)}": self.activation in ACTIVATIONS,
+            f"an accumulator of {self.rows}×{self.bn} float32 takes {self.rows} * {self.bn} / 128 = {registers} registers of each thread;"
+            f" at most {MAX_ACCUMULATOR} leave room for the rest": registers <= MAX_ACCUMULATOR,
+        }
+
+    @property
+    def sharers(self) -> int:
+        """Warpgroups that work on one tile."""
+        return self.consumers if self.schedule == "cooperative" else 1
+
+    @property
+    def rows(self) -> int:
+        """Rows of the output tile of one consumer warpgroup."""
+        return self.bm // max(self.sharers, 1)
+
+    @property
+    def cluster_size(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster * self.cluster_n * self.split_k
+
+    @property
+    def block_cols(self) -> int:
+        """Columns of an accumulator block: of one wgmma."""
+        parts = -(-self.bn // MAX_BLOCK_COLS)
+        return self.bn // parts
