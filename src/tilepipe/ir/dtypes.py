@@ -71,12 +71,15 @@ ALL: tuple[DType, ...] = (
     boolean, int8, uint8, int32, uint32, int64, uint64,
     float16, bfloat16, float32, float64, float8_e4m3, float8_e5m2,
 )  # fmt: skip
-_BY_NAME = {t.name: t for t in ALL} | {"bf16": bfloat16, "fp16": float16, "fp32": float32, "half": float16}
+_BY_NAME = {t.name: t for t in ALL} | {
+    "bf16": bfloat16, "fp16": float16, "fp32": float32, "half": float16,
+    "float8_e4m3fn": float8_e4m3, "e4m3": float8_e4m3, "e5m2": float8_e5m2,
+}  # fmt: skip
 _BY_NUMPY = {t.numpy: t for t in ALL}
 
 
 def dtype(spec: object) -> DType:
-    """The `DType` for a name ("bfloat16", "bf16"), a NumPy dtype or scalar type, or a `DType`.
+    """The `DType` for a name ("bfloat16", "bf16", "e4m3"), a NumPy dtype or scalar type, or a `DType`.
 
     Raises:
         BindError: nothing of that name or NumPy type exists here.
@@ -85,6 +88,8 @@ def dtype(spec: object) -> DType:
         return spec
     if isinstance(spec, str) and spec in _BY_NAME:
         return _BY_NAME[spec]
+    if spec == "tf32":
+        raise BindError("tf32 is no dtype in memory: keep the tiles in float32, and ctx.mma reads them as tf32")
     try:
         found = _BY_NUMPY.get(np.dtype(spec))  # type: ignore[call-overload]
     except TypeError:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from math import gcd
 
 from tilepipe.ir import exprs as e
+from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Expr
 from tilepipe.ir.layout import panel_elements
 from tilepipe.ir.memory import Tile
@@ -19,7 +20,12 @@ from tilepipe.ir.printer import expr as text
 TMA_ALIGNMENT = 128  # PTX ISA, cp.async.bulk.tensor: bytes, of the address in shared memory
 MATRIX_ROW = 16  # PTX ISA, stmatrix and core matrices of wgmma: bytes of 8 elements, and their alignment
 ATOM = 8  # lines after which every swizzle repeats
-MMA_K = 16  # elements of K in one wgmma of 16-bit operands
+MMA_K_BYTES = 32  # PTX ISA, wgmma.mma_async: K of one instruction, bytes of the operand type
+
+
+def mma_k(dtype: DType) -> int:
+    """Elements of K in one wgmma: 8 of float32, 16 of 16 bits, 32 of 8 bits."""
+    return MMA_K_BYTES // dtype.nbytes
 
 
 def divisor(x: Expr) -> int:
@@ -126,14 +132,21 @@ def broken_tma_rule(t: Tile) -> str | None:
 
 
 def broken_wgmma_rule(t: Tile) -> str | None:
-    """What keeps a matrix descriptor from describing a rectangle, (m, k) or (n, k) of 16-bit elements.
+    """What keeps a matrix descriptor from describing a rectangle, (m, k) or (n, k).
 
     A descriptor steps through swizzle atoms of 8 lines (PTX ISA, "Matrix Descriptor Format" of wgmma). Contiguous along K: each
-    16 elements of K lie in one line. Contiguous along M or N: the rectangle starts at a panel.
+    32 bytes of K lie in one line. Contiguous along M or N, which only 16-bit elements may be (PTX ISA, wgmma.mma_async: imm-trans
+    is for .f16 and .bf16): the rectangle starts at a panel.
     """
     b, nbytes = t.buffer, t.buffer.dtype.nbytes
     (start, extent), (line, _) = contiguous(t), lines(t)
     panel, (inner, outer) = panel_elements(b), _names(t)
+    k = mma_k(b.dtype)
+    if b.order == "col" and nbytes != 2:
+        return (
+            f"wgmma reads {b.dtype} only where K is contiguous (it transposes 16-bit elements, no others); in {_part(t)} rows, which are"
+            ' M or N, are contiguous. Keep K contiguous in global memory and the tile in order="row", or load the operand in 16 bits.'
+        )
     if b.swizzle == 0 or panel * nbytes != b.swizzle:
         wide = max((s for s in (32, 64, 128) if (b.cols if b.order == "row" else b.rows) * nbytes % s == 0), default=0)
         remedy = f"Give the buffer swizzle={wide}" if wide else f"Pad its {inner}s to a multiple of {32 // nbytes}"
@@ -146,8 +159,8 @@ def broken_wgmma_rule(t: Tile) -> str | None:
         if is_multiple(start, panel):
             return None
         return f"wgmma reads {_part(t)} by panels of {panel} × {nbytes} = {b.swizzle} bytes along M or N: {_where(start, panel, inner)}"
-    if not is_multiple(start, MMA_K):
-        return f"one wgmma takes {MMA_K} elements of K, {MMA_K * nbytes} bytes within a line, of {_part(t)}: {_where(start, MMA_K, inner)}"
+    if not is_multiple(start, k):
+        return f"one wgmma takes {k} elements of K, {MMA_K_BYTES} bytes within a line, of {_part(t)}: {_where(start, k, inner)}"
     known = gcd(divisor(start), panel)
     if isinstance(start, e.Const) or known == panel or extent <= known:
         return None  # where it crosses from one panel to the next, if it does, is known now

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilepipe.ir.exprs import Expr, Local
+from tilepipe.ir.exprs import Expr, Local, const
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import (
     BarrierRef,
@@ -333,15 +333,17 @@ class WgmmaFence(Op):
 
 @dataclass(eq=False, slots=True)
 class Wgmma(Op):
-    """acc += A · Bᵀ, asynchronously, by one warpgroup: acc (m, n) float32; A a tile (m, k) or a 16-bit fragment; B a
-    tile (n, k).
+    """acc += A · Bᵀ, or acc = A · Bᵀ where `accumulate` is false, asynchronously, by one warpgroup: acc (m, n) float32;
+    A a tile (m, k) or a 16-bit fragment; B a tile (n, k). `ir.mma` has the types.
 
-    Printed as m / 64 × k / 16 instructions. Reads of A, B and the accumulator last until the group is waited for.
+    `accumulate`: a boolean, the same in all threads of the warpgroup. Printed as m / 64 × k / (32 bytes) instructions, of
+    which the first along K takes it (wgmma's scale-d). Reads of A, B and the accumulator last until the group is waited for.
     """
 
     acc: Fragment
     a: Tile | Fragment
     b: Tile
+    accumulate: Expr = field(default_factory=lambda: const(True))
 
 
 @dataclass(eq=False, slots=True)

@@ -68,6 +68,14 @@ def _span(start: Expr, n: int) -> str:
     return f"{expr(start)} .. +{n}"
 
 
+def mma(op: ops.Wgmma) -> str:
+    """`acc += a_tiles[0] · b_tiles[0]ᵀ`, with `=` where it overwrites; `acc = ... (+= where k > 0)` where that is traced."""
+    always = isinstance(op.accumulate, e.Const)
+    sign = "+=" if isinstance(op.accumulate, e.Const) and op.accumulate.value else "="
+    where = "" if always else f" (+= where {expr(op.accumulate)})"
+    return f"{op.acc.name} {sign} {_operand(op.a)} · {tile(op.b)}ᵀ{where}"
+
+
 def _operand(x: object) -> str:
     match x:
         case Expr():
@@ -114,6 +122,8 @@ def _statement(op: ops.Op) -> str:
         case ops.MbarTryWait() | ops.Load():
             source = f"{_operand(op.bar)} {expr(op.phase)}" if isinstance(op, ops.MbarTryWait) else _operand(op.src)
             return f"{op.result.name} = {_mnemonic(op)} {source}"
+        case ops.Wgmma():
+            return f"wgmma {mma(op)}"
         case ops.FragmentDefine():
             f = op.fragment
             return f"fragment {f.name}: {f.rows}×{f.cols} {f.dtype}"

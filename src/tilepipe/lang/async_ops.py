@@ -11,6 +11,7 @@ import numpy as np
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, geometry, memory, ops
 from tilepipe.ir.location import Loc, caller
+from tilepipe.ir.mma import broken_mma_rule
 from tilepipe.lang.arrivals import Arrivals, count_arrivals
 from tilepipe.lang.convergence import require_warpgroup
 from tilepipe.lang.fragments import Fragment
@@ -18,8 +19,6 @@ from tilepipe.lang.handles import note_signal, owner_of
 from tilepipe.lang.memory import GlobalTensor, SmemTile, require_place
 from tilepipe.lang.tracer import Tracer
 from tilepipe.lang.values import require_integer, require_uniform, to_expr
-
-MMA_K_BYTES = 32  # PTX ISA, wgmma.mma_async: K of one instruction is 32 bytes of the operand type
 
 
 class Mbar(Protocol):
@@ -108,13 +107,17 @@ def tma_store(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], ti
 
 # -- wgmma ------------------------------------------------------------------------------------------------------------
 
-_OPERANDS = (dtypes.bfloat16, dtypes.float16)
 
-
-def mma(tracer: Tracer, acc: Fragment, a: SmemTile | Fragment, b: SmemTile) -> None:
+def mma(tracer: Tracer, acc: Fragment, a: SmemTile | Fragment, b: SmemTile, accumulate: object = True) -> None:
     """See `Context.mma`."""
     require_warpgroup(tracer, "mma")
     _check_mma(acc, a, b)
+    adds = to_expr(tracer, accumulate)
+    if adds.dtype is not dtypes.boolean:
+        raise TraceError(
+            f"mma: accumulate is True, False or a traced condition such as `k > 0`, got {accumulate!r}; compare it with `!= 0`", caller()
+        )
+    require_uniform(adds, "mma: accumulate")
     operand = a.operand() if isinstance(a, Fragment) else a.ir("read by an MMA")
     tile_b = b.ir("read by an MMA")
     if not tracer.scope.group_open:
@@ -123,7 +126,7 @@ def mma(tracer: Tracer, acc: Fragment, a: SmemTile | Fragment, b: SmemTile) -> N
     for tile in (a, b):
         if isinstance(tile, SmemTile) and tile._owner is not None:
             tile._owner.read_by_mma = True
-    tracer.emit(ops.Wgmma(caller(), acc.operand(), operand, tile_b))
+    tracer.emit(ops.Wgmma(caller(), acc.operand(), operand, tile_b, adds))
     acc.version += 1
 
 
@@ -133,21 +136,9 @@ def _check_mma(acc: Fragment, a: SmemTile | Fragment, b: SmemTile) -> None:
     ):  # fmt: skip
         if not isinstance(x, kinds):
             raise TraceError(f"mma: {name} must be {what}, got {x!r}", caller())
-    (m, n), (am, ak), (bn, bk) = acc.shape, a.shape, b.shape
-    if (am, bn, ak) != (m, n, bk):
-        raise TraceError(f"mma: acc {m}×{n} += A {am}×{ak} · (B {bn}×{bk})ᵀ; need A {m}×k and B {n}×k", caller())
-    if acc.dtype is not dtypes.float32:
-        raise TraceError(f"the accumulator must be float32, it is {acc.dtype}", caller())
-    if a.dtype not in _OPERANDS or a.dtype is not b.dtype:
-        raise TraceError(f"mma takes bfloat16 or float16, the same for A and B; got {a.dtype} and {b.dtype}", caller())
-    k = MMA_K_BYTES // a.dtype.nbytes
-    if ak % k:
-        raise TraceError(f"mma: k = {ak} must be a multiple of {k} ({MMA_K_BYTES} bytes of {a.dtype})", caller())
-    if n > 256:
-        raise TraceError(f"mma: n = {n}, one wgmma takes at most 256 columns; split the tile over two accumulators", caller())
-    for tile in (a, b):
-        if isinstance(tile, SmemTile):
-            require_place("mma", geometry.broken_wgmma_rule(tile._tile))
+    broken = broken_mma_rule(acc._ir, a._ir if isinstance(a, Fragment) else a._tile, b._tile)
+    if broken is not None:
+        raise TraceError(f"mma: {broken}", caller())
 
 
 @dataclass(frozen=True, eq=False)

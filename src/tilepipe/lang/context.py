@@ -291,14 +291,15 @@ class Context:
             raise TraceError("ctx.fragment needs a value or a shape", caller())
         return Fragment.define(self.tracer, shape, dtypes.dtype(dtype), "frag")
 
-    def mma(self, acc: Fragment, a: mem.SmemTile | Fragment, b: mem.SmemTile) -> None:
-        """acc (m, n) += A (m, k) · B (n, k)ᵀ, asynchronously, in float32. A and B bfloat16 or float16; A may be a
-        fragment.
+    def mma(self, acc: Fragment, a: mem.SmemTile | Fragment, b: mem.SmemTile, *, accumulate: object = True) -> None:
+        """acc (m, n) += A (m, k) · B (n, k)ᵀ, asynchronously, in float32; `accumulate` False, or a condition such as
+        `k > 0` that does not hold: acc = A · Bᵀ, and `acc` need not have been set.
 
-        The first MMA of a group is preceded by wgmma.fence. `acc` and the tiles are in use until the group has been
-        waited for.
+        A and B both bfloat16, float16 or float32 (read as tf32), or float8_e4m3 and float8_e5m2 in any mix (`ir.mma`);
+        A may be a 16-bit fragment. `acc` and the tiles are in use until the group, before which stands wgmma.fence,
+        has been waited for.
         """
-        async_ops.mma(self.tracer, acc, a, b)
+        async_ops.mma(self.tracer, acc, a, b, accumulate)
 
     def mma_commit(self, mbar: async_ops.Mbar, mask: int | None = None) -> None:
         """Arrives on `mbar` (in every CTA of `mask`) when all MMAs issued so far have finished.

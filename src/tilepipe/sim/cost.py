@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 TMA_LATENCY = 700.0  # cycles from issue to data in shared memory, from L2
 TMA_BYTES_PER_CYCLE = 48.0  # L2 to one SM
-# Dense multiply-adds count two: an SM does 4,096 flop a cycle in 16 bits (NVIDIA H100 white paper, 989 TFLOP/s).
+# By bits of an operand. Dense multiply-adds count two: an SM does 4,096 flop a cycle in 16 bits (NVIDIA H100 white paper, 989
+# TFLOP/s), twice that in 8 bits, half in tf32.
 FLOPS_PER_CYCLE = {8: 8192.0, 16: 4096.0, 32: 2048.0}
 LAUNCH_US = 2.0
 

@@ -355,6 +355,7 @@ class Function(Operands):
                 )
             case ops.TmaStore(coords=coords, src=tile):
                 self.request(op, "tma_store", self.coords(coords, op), self.slot(tile, op), self.rect(tile, op))
-            case ops.Wgmma(acc=acc, a=a, b=b):
+            case ops.Wgmma(acc=acc, a=a, b=b, accumulate=accumulate):
                 left = [self.names(a, a.name), "None"] if isinstance(a, Fragment) else self.place(a, op)
-                self.request(op, "wgmma", self.names(acc, acc.name), *left, *self.place(b, op))
+                adds = self.x.uniform(accumulate, "whether a wgmma accumulates", op)
+                self.request(op, "wgmma", self.names(acc, acc.name), *left, *self.place(b, op), adds)

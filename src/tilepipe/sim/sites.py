@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilepipe.ir import ops, printer
-from tilepipe.ir.memory import Element, Fragment, TensorParam, Tile
+from tilepipe.ir.memory import Element, TensorParam, Tile
 from tilepipe.ir.ops import Op
 from tilepipe.ir.program import barrier_of
 
@@ -97,9 +97,8 @@ def _text(op: Op, kind: str) -> str:
             return f"{kind} {t.name} -> {printer.tile(tile)}"
         case ops.TmaStore(tensor=t, src=tile):
             return f"{kind} {printer.tile(tile)} -> {t.name}"
-        case ops.Wgmma(acc=acc, a=a, b=b):
-            left = a.name if isinstance(a, Fragment) else printer.tile(a)
-            return f"wgmma {acc.name} += {left} · {printer.tile(b)}ᵀ"
+        case ops.Wgmma():
+            return f"wgmma {printer.mma(op)}"
         case ops.Load(src=element) | ops.Store(dst=element):
             base = printer.tile(element.base) if isinstance(element.base, Tile) else element.base.name
             at = f"[{', '.join(printer.expr(i) for i in element.index)}]"

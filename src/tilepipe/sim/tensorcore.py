@@ -23,12 +23,17 @@ Array = npt.NDArray[Any]
 
 
 class WgmmaUnit:
-    """acc += A · Bᵀ. `bits`: what whoever waits for it learns: its reads, and what they were ordered after."""
+    """acc += A · Bᵀ; `adds` false: acc = A · Bᵀ. `bits`: what whoever waits for it learns: its reads, and what they were
+    ordered after.
+    """
 
-    __slots__ = ("a", "acc", "b", "bits", "end", "rect_a", "rect_b", "site")
+    __slots__ = ("a", "acc", "adds", "b", "bits", "end", "rect_a", "rect_b", "site")
 
-    def __init__(self, site: Site, acc: Frag, a: Frag | Slot, rect_a: Rect | None, b: Slot, rect_b: Rect, bits: int, end: float) -> None:
+    def __init__(
+        self, site: Site, acc: Frag, a: Frag | Slot, rect_a: Rect | None, b: Slot, rect_b: Rect, adds: bool, bits: int, end: float
+    ) -> None:
         self.site = site
+        self.adds = adds
         self.acc = acc
         self.a = a
         self.rect_a = rect_a
@@ -48,7 +53,7 @@ class WgmmaUnit:
         if self.b.buffer.dtype.name == "float32":
             a, b = _truncated(a), _truncated(b)
         acc = self.acc
-        if acc.zero:
+        if acc.zero or not self.adds:
             np.matmul(a, b.T, out=acc.data)
             acc.zero = False
             return
@@ -99,19 +104,22 @@ def wgmma_fence(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     ag.dirty = []
 
 
-def wgmma(m: Machine, ag: Agent, site: Site, mask: int, acc: Frag, a: Frag | int, rect_a: Rect | None, b: int, rect_b: Rect) -> None:
-    """Issues acc += A · Bᵀ into the warpgroup's open group."""
+def wgmma(
+    m: Machine, ag: Agent, site: Site, mask: int, acc: Frag, a: Frag | int, rect_a: Rect | None, b: int, rect_b: Rect, adds: bool
+) -> None:
+    """Issues acc += A · Bᵀ, or acc = A · Bᵀ, into the warpgroup's open group."""
     if ag.pend:
         ag.converge(mask)
     if acc.dirty is not None:
         _unfenced(ag, site, acc)
-    if acc.defined != acc.all_columns:
+    if adds and acc.defined != acc.all_columns:
         raise PoisonError(
             f"{site.what}: {ag} adds to accumulator '{acc.ir.name}', of which"
             f" {(acc.all_columns & ~acc.defined).bit_count()} columns were never set. Set it first, for instance with"
-            " .fill(0).",
+            " .fill(0), or let the first MMA overwrite it: accumulate=False, or a condition such as `k > 0`.",
             site.loc,
         )
+    acc.defined = acc.all_columns
     known = ag.known(mask) if ag.split else ag.k
     order = m.order
     bits = 0
@@ -135,7 +143,7 @@ def wgmma(m: Machine, ag: Agent, site: Site, mask: int, acc: Frag, a: Frag | int
     if ag.time > start:
         start = ag.time
     end = ag.cta.tensor_free = start + site.flops / cost.FLOPS_PER_CYCLE[tile_b.buffer.dtype.bits]
-    ag.wgmma_open.append(WgmmaUnit(site, acc, source, rect_a, tile_b, rect_b, bits, end))
+    ag.wgmma_open.append(WgmmaUnit(site, acc, source, rect_a, tile_b, rect_b, adds, bits, end))
     if m.world.on_event is not None:
         m.world.on_event(ag, site, start, end)
 
