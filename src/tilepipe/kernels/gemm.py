@@ -1,11 +1,12 @@
 """A persistent, warp-specialised GEMM for Hopper: one TMA warp feeds 1-2 warpgroups of wgmma, which store through
 shared memory.
 
-    C[m, n] = A[m, k] · B[n, k]ᵀ
+    C[m, n] = activation(alpha · a_scale · b_scale · A[m, k] · B[n, k]ᵀ + bias[n] + beta · source[m, n])
 
-A and B bfloat16 or float16, each row- or column-major; float32 accumulation; C bfloat16, float16 or float32,
-row-major. The CTAs of a cluster work on the same columns (or the same rows): each loads a part of the B (or A) tile and
-multicasts it.
+A and B both bfloat16, both float16, each row- or column-major, or float32 (multiplied in tf32) or fp8, row-major; float32
+accumulation; C bfloat16, float16 or float32, row-major; all of them with a leading batch dimension if C has one. The CTAs
+of a cluster work on the same columns, or the same rows, and load a part of the B, or A, tile each and multicast it; or on
+parts of K of the same tile.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from __future__ import annotations
 from typing import Any
 
 import tilepipe as tp
+from tilepipe.kernels import gemm_epilogue as epilogue
+from tilepipe.kernels.gemm_choice import Problem as Problem
+from tilepipe.kernels.gemm_choice import choose as choose
 from tilepipe.kernels.gemm_config import BLOCK_ROWS, MAX_BLOCK_COLS
 from tilepipe.kernels.gemm_config import GemmConfig as GemmConfig
 
-LINE = 128  # bytes of a row of a store slot, where the columns of a block allow
-
-
-def store_width(dtype: tp.DType, cols: int) -> int:
-    """Columns of one TMA store of a block of `cols` columns: a 128-byte line, or half or a quarter of one."""
-    return next(width for width in (LINE // dtype.nbytes, 32 // dtype.nbytes * 2, 32 // dtype.nbytes) if cols % width == 0)
+FP8 = (tp.float8_e4m3, tp.float8_e5m2)
+INPUTS = (tp.bfloat16, tp.float16, tp.float32, *FP8)
+OUTPUTS = (tp.bfloat16, tp.float16, tp.float32)
 
 
 def load_rows(rows: int) -> int:
@@ -31,130 +32,211 @@ def load_rows(rows: int) -> int:
 
 def persistent_grid(c: tp.TensorMap, cfg: GemmConfig, chip: tp.Chip) -> int:
     """One CTA for each SM, or fewer when there are fewer tiles."""
-    m, n = c.shape
-    tiles = -(-m // (cfg.bm * cfg.cluster)) * -(-n // (cfg.bn * cfg.cluster_n))
+    *batches, m, n = c.shape
+    tiles = -(-m // (cfg.bm * cfg.cluster)) * -(-n // (cfg.bn * cfg.cluster_n)) * (batches[0] if batches else 1)
     return min(tiles, chip.sms // cfg.cluster_size) * cfg.cluster_size
 
 
 @tp.kernel(grid=persistent_grid, cluster=lambda cfg: cfg.cluster_size)
-def gemm(ctx: tp.Context, a: Any, b: Any, c: Any, *, cfg: GemmConfig) -> None:
-    """C[m, n] = A[m, k] · B[n, k]ᵀ"""
+def gemm(
+    ctx: tp.Context,
+    a: Any,
+    b: Any,
+    c: Any,
+    bias: Any,
+    a_scale: Any,
+    b_scale: Any,
+    source: Any,
+    alpha: Any,
+    beta: Any,
+    *,
+    cfg: GemmConfig,
+    scales: str,
+) -> None:
+    """C = activation(alpha · a_scale · b_scale · A · Bᵀ + bias + beta · source)"""
     tiles = tp.StandardTilePayload(
         a_type=a.dtype, b_type=b.dtype, a_shape=(cfg.bm, cfg.bk), b_shape=(cfg.bn, cfg.bk), a_order=a.order, b_order=b.order
     )
     inputs = tp.InputTilePipeline.allocate(ctx, tiles, num_group_stages=cfg.stages, k_group_size=cfg.k_group_size)
-    slot_shape = BLOCK_ROWS, store_width(c.dtype, cfg.block_cols)
-    output = ctx.smem(slot_shape, c.dtype, count=cfg.store_slots * cfg.consumers, name="output")
+    rows, columns = ctx.ceil_div(c.shape[-2], cfg.bm), ctx.ceil_div(c.shape[-1], cfg.bn)
     work = tp.StaticScheduler(
         ctx,
-        tiles=(ctx.ceil_div(c.shape[0], cfg.bm), ctx.ceil_div(c.shape[1], cfg.bn)),
+        tiles=(c.shape[0], rows, columns) if c.rank == 3 else (rows, columns),
         cluster=(cfg.cluster, cfg.cluster_n),
         raster=cfg.raster,
         group=cfg.group,
     )
-    k_steps = ctx.ceil_div(a.shape[1], cfg.bk * cfg.k_group_size)
-    everyone = (1 << cfg.cluster_size) - 1 if cfg.cluster_size > 1 else None
+    all_steps = ctx.ceil_div(a.shape[-1], cfg.bk * cfg.k_group_size)
+    multicasts = cfg.cluster_size > 1 and cfg.split_k == 1
+    everyone = (1 << cfg.cluster_size) - 1 if multicasts else None
     pingpong = cfg.schedule == "pingpong"
     order = tp.OrderedBarrier(ctx, 2, depth=2) if pingpong else None
+    finish = epilogue.Epilogue(ctx, c, bias, a_scale, b_scale, source, alpha, beta, cfg=cfg, scales=scales)
 
     @ctx.role("load", warps=1, registers=24 if pingpong else 40)
     def load() -> None:
+        first, k_steps = part_of_k(ctx, all_steps, cfg)
         with inputs.producer() as producer:
             for tile in work:
-                for k in ctx.range(k_steps):
+                for step in ctx.range(k_steps):
                     with producer.acquire() as stage, ctx.elect_one():
                         stage.expect_bytes(inputs.stage_bytes)
                         for j in range(cfg.k_group_size):
                             a_tile, b_tile = stage.tile(j)
-                            k0 = (k * cfg.k_group_size + j) * cfg.bk
-                            load_shared(ctx, a, a_tile, (tile.m * cfg.bm, k0), stage.barrier(), cfg.cluster_n, everyone)
-                            load_shared(ctx, b, b_tile, (tile.n * cfg.bn, k0), stage.barrier(), cfg.cluster, everyone)
+                            k = ((first + step) * cfg.k_group_size + j) * cfg.bk
+                            load_shared(ctx, a, a_tile, (tile.batch, tile.m * cfg.bm, k), stage.barrier(), cfg.cluster_n, everyone)
+                            load_shared(ctx, b, b_tile, (tile.batch, tile.n * cfg.bn, k), stage.barrier(), cfg.cluster, everyone)
             producer.drain()
 
     @ctx.role("mma", warpgroups=cfg.consumers, registers=240 if pingpong else 232)
     def mma() -> None:
-        blocks = [
-            [ctx.accumulator((BLOCK_ROWS, cfg.block_cols)) for _ in range(cfg.bn // cfg.block_cols)] for _ in range(cfg.rows // BLOCK_ROWS)
-        ]
+        _, k_steps = part_of_k(ctx, all_steps, cfg)
+        sums = Accumulators(ctx, cfg)
         if order is None:
-            first = ctx.warpgroup_rank * cfg.rows
+            first_row = ctx.warpgroup_rank * cfg.rows
             for tile in work:
-                with inputs.consumer(lag=1) as consumer:
-                    multiply(ctx, blocks, consumer, k_steps, first, everyone, cfg)
-                store_tile(ctx, blocks, c, output, tile, first, cfg)
+                with inputs.consumer(lag=sums.lag) as consumer:
+                    sums.multiply(consumer, k_steps, first_row, everyone)
+                finish.exchange(sums.blocks)
+                finish.store(sums.blocks, tile, first_row)
         else:
             inputs.consumer_advance(ctx.warpgroup_rank * k_steps)
             for tile in work.share(ctx.warpgroup_rank, 2):
-                with inputs.consumer(lag=1, shared=False) as consumer, order.turn(ctx.warpgroup_rank):
-                    multiply(ctx, blocks, consumer, k_steps, 0, everyone, cfg)
+                with inputs.consumer(lag=sums.lag, shared=False) as consumer, order.turn(ctx.warpgroup_rank):
+                    sums.multiply(consumer, k_steps, 0, everyone)
                 inputs.consumer_advance(k_steps)  # those are the other warpgroup's
                 with order.turn(ctx.warpgroup_rank):
-                    store_tile(ctx, blocks, c, output, tile, 0, cfg)
-        with ctx.elect_one("warpgroup"):
-            ctx.tma_store_wait(0)
+                    finish.store(sums.blocks, tile, 0)
+        finish.drain()
 
 
-def load_shared(ctx: tp.Context, tensor: Any, tile: Any, at: tuple[Any, Any], barrier: Any, sharers: int, everyone: int | None) -> None:
+def part_of_k(ctx: tp.Context, steps: Any, cfg: GemmConfig) -> tuple[Any, Any]:
+    """(first step, number of steps) of K that this CTA takes."""
+    if cfg.split_k == 1:
+        return 0, steps
+    share = ctx.ceil_div(steps, cfg.split_k)
+    first = ctx.let(ctx.min(ctx.cta_rank * share, steps), "first_step")
+    return first, ctx.let(ctx.min(steps - first, share), "steps")
+
+
+def load_shared(ctx: tp.Context, tensor: Any, tile: Any, at: tuple[Any, Any, Any], barrier: Any, sharers: int, everyone: int | None) -> None:
     """Loads a tile that `sharers` CTAs of the cluster need: each loads its part of the rows, for all of them."""
     share = tile.shape[0] // sharers
     part = ctx.cta_rank * share if sharers > 1 else 0
     rows = load_rows(share)
+    batch, row, k = at
     for i in range(0, share, rows):
-        ctx.tma_load(tensor, (at[0] + part + i, at[1]), tile.rows(part + i, rows), barrier, multicast=everyone if sharers > 1 else None)
+        where = (batch, row + part + i, k)[-tensor.rank :]
+        ctx.tma_load(tensor, where, tile.rows(part + i, rows), barrier, multicast=everyone if sharers > 1 else None)
 
 
-def multiply(ctx: tp.Context, blocks: Any, consumer: Any, k_steps: Any, first: Any, everyone: int | None, cfg: GemmConfig) -> None:
-    """blocks = the product of rows [first, first + rows) of the A tiles, and the B tiles, of `k_steps` stages."""
-    for k in ctx.range(k_steps):
-        with consumer.acquire() as stage:
-            for j in range(cfg.k_group_size):
-                a_tile, b_tile = stage.tile(j)
-                for i, row in enumerate(blocks):
-                    for n, acc in enumerate(row):
-                        a_block = a_tile.rows(first + i * BLOCK_ROWS, BLOCK_ROWS)
-                        b_block = b_tile.rows(n * cfg.block_cols, cfg.block_cols)
-                        ctx.mma(acc, a_block, b_block, accumulate=k > 0 if j == 0 else True)
-            ctx.mma_commit(stage.mbar(), mask=everyone)
+class Accumulators:
+    """The sums of one warpgroup's rows of a tile, in blocks of 64 rows and the columns of one wgmma: `blocks[row][column]`.
+
+    `lag`: stages whose MMAs may still be running when the next is waited for.
+    """
+
+    def __init__(self, ctx: tp.Context, cfg: GemmConfig) -> None:
+        self._ctx = ctx
+        self._cfg = cfg
+        self.lag = 0 if cfg.accumulate == "promote" else 1
+        self.blocks = self._new()
+        self._partial = self._new() if cfg.accumulate == "promote" else self.blocks
+
+    def _new(self) -> list[list[Any]]:
+        cfg, shape = self._cfg, (BLOCK_ROWS, self._cfg.block_cols)
+        return [[self._ctx.accumulator(shape) for _ in range(cfg.bn // cfg.block_cols)] for _ in range(cfg.rows // BLOCK_ROWS)]
+
+    def multiply(self, consumer: Any, k_steps: Any, first_row: Any, everyone: int | None) -> None:
+        """The product of `k_steps` stages; rows [first_row, first_row + rows) of their A tiles."""
+        ctx, cfg = self._ctx, self._cfg
+        promotes = self._partial is not self.blocks
+        if promotes or cfg.split_k > 1:  # no step may be this CTA's
+            for acc in (acc for row in self.blocks for acc in row):
+                acc.fill(0)
+        for step in ctx.range(k_steps):
+            with consumer.acquire() as stage:
+                for j in range(cfg.k_group_size):
+                    adds: Any = True if j or (cfg.split_k > 1 and not promotes) else False if promotes else step > 0
+                    self._multiply_tiles(*stage.tile(j), first_row, adds)
+                ctx.mma_commit(stage.mbar(), mask=everyone)
+            if promotes:
+                for total, partial in zip(sum(self.blocks, []), sum(self._partial, []), strict=True):
+                    total += partial
+
+    def _multiply_tiles(self, a_tile: Any, b_tile: Any, first_row: Any, adds: Any) -> None:
+        cols = self._cfg.block_cols
+        for i, row in enumerate(self._partial):
+            for n, acc in enumerate(row):
+                a_block = a_tile.rows(first_row + i * BLOCK_ROWS, BLOCK_ROWS)
+                self._ctx.mma(acc, a_block, b_tile.rows(n * cols, cols), accumulate=adds)
 
 
-def store_tile(ctx: tp.Context, blocks: Any, c: Any, output: Any, tile: tp.WorkTile, first: Any, cfg: GemmConfig) -> None:
-    """Stores accumulators in slices of a 128-byte line, through a ring of slots of shared memory for each warpgroup."""
-    width = output[0].shape[1]
-    slices = [(i, n, x) for i, row in enumerate(blocks) for n in range(len(row)) for x in range(0, cfg.block_cols, width)]
-    for number, (i, n, x) in enumerate(slices):
-        slot = output[ctx.warpgroup_rank * cfg.store_slots + number % cfg.store_slots]
-        # The slot's last store was `store_slots` ago, and must have read it. A tile begins with the first slot again: where the tile
-        # before did not end with the last, which store was the first slot's differs.
-        unread = 0 if number == 0 and len(slices) % cfg.store_slots else cfg.store_slots - 1
-        with ctx.elect_one("warpgroup"):
-            ctx.tma_store_wait(unread, read=True)
-        ctx.sync_warpgroup()
-        ctx.store(slot, blocks[i][n].cols(x, width))
-        ctx.fence_proxy_async()
-        ctx.sync_warpgroup()
-        with ctx.elect_one("warpgroup"):
-            ctx.tma_store(c, (tile.m * cfg.bm + first + i * BLOCK_ROWS, tile.n * cfg.bn + n * cfg.block_cols + x), slot)
-            ctx.tma_store_commit()
-
-
-def bind(a: Any, b: Any, c: Any, cfg: GemmConfig) -> tp.Program:
+def bind(
+    a: Any,
+    b: Any,
+    c: Any,
+    cfg: GemmConfig,
+    *,
+    bias: Any = None,
+    a_scale: Any = None,
+    b_scale: Any = None,
+    source: Any = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+) -> tp.Program:
     """The GEMM for arrays a (m, k), b (n, k) and c (m, n), which must satisfy TMA's rules (16-byte strides, one
-    contiguous dimension).
+    contiguous dimension). With c (batch, m, n), a and b may have a batch dimension each.
+
+    Args:
+        bias: (n,), added to every row. source: like c, added times beta.
+        a_scale, b_scale: float32, both of one element, for the whole tensor, or (m,) and (n,), for each row.
 
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
+    m, n, k = _shape(a, b, c)
+    line = cfg.bk
+    a_map = tp.tensor_map(a, box=_box(a, load_rows(cfg.bm // cfg.cluster_n), line))
+    b_map = tp.tensor_map(b, box=_box(b, load_rows(cfg.bn // cfg.cluster), line))
+    both = {a_map.dtype, b_map.dtype}
+    if not both <= set(INPUTS) or (len(both) > 1 and not both <= set(FP8)):
+        raise tp.BindError(
+            f"gemm takes bfloat16, float16 or float32, the same for A and B, or fp8; got {a_map.dtype} and {b_map.dtype}"
+        )
+    dtype = tp.tensor_map(c).dtype
+    if dtype not in OUTPUTS:
+        raise tp.BindError(f"gemm writes {', '.join(t.name for t in OUTPUTS)}; C is {dtype}")
+    c_map = tp.tensor_map(c, box=_box(c, BLOCK_ROWS, epilogue.store_width(dtype, cfg)), order="row")
+    for name, vector, extent in (("bias", bias, n), ("a_scale", a_scale, m), ("b_scale", b_scale, n)):
+        if vector is not None and tuple(vector.shape) != (extent,) and (name == "bias" or tuple(vector.shape) != (1,)):
+            raise tp.BindError(f"gemm: {name} must have shape ({extent},), it has {tuple(vector.shape)}")
+    if (a_scale is None) != (b_scale is None):
+        raise tp.BindError("gemm: a_scale and b_scale go together; give both or neither")
+    if source is not None and tuple(source.shape) != tuple(c.shape):
+        raise tp.BindError(f"gemm: source has shape {tuple(source.shape)}, C {tuple(c.shape)}")
+    scales = "none" if a_scale is None else "tensor" if (tuple(a_scale.shape), tuple(b_scale.shape)) == ((1,), (1,)) else "row"
+    if scales == "row" and (tuple(a_scale.shape), tuple(b_scale.shape)) != ((m,), (n,)):
+        raise tp.BindError(f"gemm: a_scale and b_scale have shapes {tuple(a_scale.shape)} and {tuple(b_scale.shape)}; need both (1,), or ({m},) and ({n},)")
+    return gemm.bind(
+        a_map, b_map, c_map, bias, a_scale, b_scale, source if beta else None,
+        None if alpha == 1.0 else float(alpha), float(beta) if beta and source is not None else None, cfg=cfg, scales=scales,
+    )  # fmt: skip
+
+
+def _shape(a: Any, b: Any, c: Any) -> tuple[int, int, int]:
+    """(m, n, k), checked."""
     for name, array in (("a", a), ("b", b), ("c", c)):
-        if len(array.shape) != 2:
+        if len(array.shape) not in (2, 3):
             raise tp.BindError(f"gemm multiplies matrices; {name} has shape {tuple(array.shape)}")
-    (m, k), (n, kb), out = a.shape, b.shape, tuple(c.shape)
+    (m, k), (n, kb), out = a.shape[-2:], b.shape[-2:], tuple(c.shape[-2:])
     if kb != k or out != (m, n):
         raise tp.BindError(f"gemm: A is {m}×{k} and B {n}×{kb} (n, k); C must be {m}×{n} and both k equal, C is {'×'.join(map(str, out))}")
-    a_map = tp.tensor_map(a, box=(load_rows(cfg.bm // cfg.cluster_n), cfg.bk))
-    b_map = tp.tensor_map(b, box=(load_rows(cfg.bn // cfg.cluster), cfg.bk))
-    if a_map.dtype is not b_map.dtype or a_map.dtype not in (tp.bfloat16, tp.float16):
-        raise tp.BindError(f"gemm takes bfloat16 or float16, the same for A and B; got {a_map.dtype} and {b_map.dtype}")
-    c_map = tp.tensor_map(c, box=(BLOCK_ROWS, store_width(tp.tensor_map(c).dtype, cfg.block_cols)), order="row")
-    if c_map.dtype not in (tp.bfloat16, tp.float16, tp.float32):
-        raise tp.BindError(f"gemm writes bfloat16, float16 or float32; C is {c_map.dtype}")
-    return gemm.bind(a_map, b_map, c_map, cfg=cfg)
+    batches = {name: x.shape[0] for name, x in (("A", a), ("B", b), ("C", c)) if len(x.shape) == 3}
+    if batches and ("C" not in batches or len(set(batches.values())) > 1):
+        raise tp.BindError(f"gemm: batch dimensions {batches} must be equal, and C must have one")
+    return m, n, k
+
+
+def _box(array: Any, rows: int, cols: int) -> tuple[int, ...]:
+    return (rows, cols) if len(array.shape) == 2 else (1, rows, cols)

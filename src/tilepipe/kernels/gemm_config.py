@@ -12,6 +12,7 @@ MAX_BLOCK_COLS = 256  # columns of one wgmma
 RASTERS = ("grouped", "rows", "columns")
 SCHEDULES = ("cooperative", "pingpong")
 ACTIVATIONS = ("none", "relu", "gelu", "silu")
+ACCUMULATES = ("fast", "promote")
 _KINDS = {int: "an integer", str: "a string"}
 
 
@@ -32,6 +33,8 @@ class GemmConfig:
             and add them in one fixed order.
         raster: order of the output tiles ("grouped", "rows", "columns"). group: cluster tiles of a "grouped" band.
         store_slots: buffers of 64 rows × 128 bytes for each consumer's stores.
+        accumulate: "fast": in the tensor core's registers over all of K. "promote": each stage's sum is added to float32 registers,
+            for fp8, whose tensor-core sums keep about 14 bits.
         activation: of the output: "none", "relu", "gelu" (tanh form) or "silu".
     """
 
@@ -48,6 +51,7 @@ class GemmConfig:
     raster: str = "grouped"
     group: int = 8
     store_slots: int = 2
+    accumulate: str = "fast"
     activation: str = "none"
 
     def __post_init__(self) -> None:
@@ -63,7 +67,9 @@ class GemmConfig:
         positive = {f"{f.name} must be at least 1": getattr(self, f.name) >= 1 for f in fields(self) if isinstance(f.default, int)}
         if not all(positive.values()):
             return positive
-        registers = self.rows * self.bn // 128
+        registers = self.rows * self.bn // 128 * (2 if self.accumulate == "promote" else 1)
+        twice = "two accumulators" if self.accumulate == "promote" else "an accumulator"
+        times = " * 2" if self.accumulate == "promote" else ""
         clusters = [n for n in (self.cluster, self.cluster_n, self.split_k) if n > 1]
         return {
             "consumers must be 1 or 2": self.consumers in (1, 2),
@@ -80,8 +86,9 @@ class GemmConfig:
             "bn / split_k must be a multiple of 16": self.bn % (16 * self.split_k) == 0,
             "store_slots must be at least 1": self.store_slots >= 1,
             f"raster must be one of {', '.join(RASTERS)}": self.raster in RASTERS,
+            f"accumulate must be one of {', '.join(ACCUMULATES)}": self.accumulate in ACCUMULATES,
             f"activation must be one of {', '.join(ACTIVATIONS)}": self.activation in ACTIVATIONS,
-            f"an accumulator of {self.rows}×{self.bn} float32 takes {self.rows} * {self.bn} / 128 = {registers} registers of each thread;"
+            f"{twice} of {self.rows}×{self.bn} float32 take {self.rows} * {self.bn} / 128{times} = {registers} registers of each thread;"
             f" at most {MAX_ACCUMULATOR} leave room for the rest": registers <= MAX_ACCUMULATOR,
         }
 

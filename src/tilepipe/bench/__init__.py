@@ -1,0 +1,1 @@
+"""Measuring kernels on a GPU, beside what they compete with."""

@@ -1,0 +1,160 @@
+"""What the GEMM does with a tile's sums: exchanges them between CTAs that split K, scales, adds, activates, stores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tilepipe as tp
+from tilepipe.kernels.gemm_config import BLOCK_ROWS, GemmConfig
+
+LINE = 128  # bytes of a row of a store slot, where the columns allow
+GELU_SCALE, GELU_CUBE = 0.7978845608028654, 0.044715  # sqrt(2 / pi), and the cubic term of gelu's tanh form
+
+
+def store_width(dtype: tp.DType, cfg: GemmConfig) -> int:
+    """Columns of one TMA store: a 128-byte line of C, or half or a quarter of one where a block's columns need it."""
+    cols = cfg.block_cols // cfg.split_k
+    return next(line // dtype.nbytes for line in (LINE, LINE // 2, LINE // 4) if cols % (line // dtype.nbytes) == 0)
+
+
+def activate(ctx: tp.Context, name: str, x: Any) -> Any:
+    """An activation of each element."""
+    if name == "relu":
+        return x.maximum(0)
+    if name == "silu":
+        return x / (1 + (-x).apply("exp"))
+    if name == "gelu":
+        return 0.5 * x * (1 + (GELU_SCALE * (x + GELU_CUBE * x * x * x)).apply("tanh"))
+    return x
+
+
+class Epilogue:
+    """Made in set-up code; `exchange`, `store` and `drain` are called in the MMA role."""
+
+    def __init__(
+        self, ctx: tp.Context, c: Any, bias: Any, a_scale: Any, b_scale: Any, source: Any, alpha: Any, beta: Any, *, cfg: GemmConfig,
+        scales: str,
+    ) -> None:  # fmt: skip
+        self._ctx = ctx
+        self._cfg = cfg
+        self._c = c
+        self._bias = bias
+        self._a_scale, self._b_scale, self._scales = a_scale, b_scale, scales
+        self._source = source
+        self._alpha, self._beta = alpha, beta
+        self._width = store_width(c.dtype, cfg)
+        self._slots = ctx.smem((BLOCK_ROWS, self._width), c.dtype, count=cfg.store_slots * cfg.consumers, name="output")
+        if cfg.split_k > 1:
+            self._share = cfg.block_cols // cfg.split_k  # columns of a block that one CTA adds up and stores
+            blocks = cfg.bm // BLOCK_ROWS * (cfg.bn // cfg.block_cols)
+            self._parts = ctx.smem((BLOCK_ROWS, self._share), tp.float32, count=cfg.split_k * blocks, name="parts")
+            peers = (cfg.split_k - 1) * cfg.consumers * 128
+            self._sums = tp.ProducerConsumerPipeline.allocate(ctx, 1, producer_arrivals=peers, consumer_arrivals=peers, name="sums")
+
+    # -- split K ------------------------------------------------------------------------------------------------------
+
+    def exchange(self, blocks: Any) -> None:
+        """Where CTAs split K: sends each peer its columns of this CTA's sums, and adds to this CTA's columns those of its peers, in the
+        order of their ranks.
+        """
+        if self._cfg.split_k == 1:
+            return
+        ctx, cfg, sums = self._ctx, self._cfg, self._sums
+        flat = [acc for row in blocks for acc in row]
+        sums.wait_consumer()
+        for peer in range(cfg.split_k):
+            with ctx.when(ctx.cta_rank != peer):
+                for i, acc in enumerate(flat):
+                    ctx.store(self._part(ctx.cta_rank, i, len(flat)).on(peer), acc.cols(peer * self._share, self._share))
+                sums.producer_mbar(0).arrive_cluster(peer)
+        sums.producer_step()
+        sums.wait_producer()
+        for owner in range(cfg.split_k):
+            with ctx.when(ctx.cta_rank == owner):
+                for i, acc in enumerate(flat):
+                    total = ctx.fragment(shape=(BLOCK_ROWS, self._share))
+                    for rank in range(cfg.split_k):
+                        self._add(total, rank, rank == owner, acc.cols(owner * self._share, self._share), self._part(rank, i, len(flat)))
+                    acc.set(total)  # from column 0, whoever the owner is
+        for peer in range(cfg.split_k):
+            with ctx.when(ctx.cta_rank != peer):
+                sums.consumer_mbar(0).arrive_cluster(peer)
+        sums.consumer_step()
+
+    def _add(self, total: Any, rank: int, own: bool, mine: Any, part: Any) -> None:
+        if own:
+            total.set(mine if rank == 0 else total + mine)
+        elif rank == 0:
+            total.load(part)
+        else:
+            theirs = self._ctx.fragment(shape=(BLOCK_ROWS, self._share))
+            theirs.load(part)
+            total += theirs
+
+    def _part(self, rank: Any, block: int, blocks: int) -> Any:
+        """Where the sums of CTA `rank` for a block arrive."""
+        per_group = self._cfg.split_k * blocks
+        return self._parts[self._ctx.warpgroup_rank * per_group + rank * blocks + block]
+
+    # -- store --------------------------------------------------------------------------------------------------------
+
+    def store(self, blocks: Any, tile: tp.WorkTile, first_row: Any) -> None:
+        """Stores a tile's sums in slices of a 128-byte line, through a ring of slots of shared memory for each warpgroup."""
+        ctx, cfg, width = self._ctx, self._cfg, self._width
+        cols = cfg.block_cols // cfg.split_k
+        slices = [(i, n, x) for i, row in enumerate(blocks) for n in range(len(row)) for x in range(0, cols, width)]
+        row_scales = self._row_scales(tile, first_row, len(blocks))
+        for number, (i, n, x) in enumerate(slices):
+            slot = self._slots[ctx.warpgroup_rank * cfg.store_slots + number % cfg.store_slots]
+            row = tile.m * cfg.bm + first_row + i * BLOCK_ROWS
+            col = tile.n * cfg.bn + n * cfg.block_cols + x
+            if cfg.split_k > 1:
+                col = col + ctx.cta_rank * cols
+            value = self._value(blocks[i][n].cols(x, width), tile, row, col, row_scales[i])
+            # The slot's last store was `store_slots` ago, and must have read it. A tile begins with the first slot again: where the tile
+            # before did not end with the last, which store was the first slot's differs.
+            unread = 0 if number == 0 and len(slices) % cfg.store_slots else cfg.store_slots - 1
+            with ctx.elect_one("warpgroup"):
+                ctx.tma_store_wait(unread, read=True)
+            ctx.sync_warpgroup()
+            ctx.store(slot, value)
+            ctx.fence_proxy_async()
+            ctx.sync_warpgroup()
+            with ctx.elect_one("warpgroup"):
+                ctx.tma_store(self._c, (tile.batch, row, col)[-self._c.rank :], slot)
+                ctx.tma_store_commit()
+
+    def _row_scales(self, tile: tp.WorkTile, first_row: Any, blocks: int) -> list[Any]:
+        """Of each 64-row block: one factor a row, one for all, or None."""
+        ctx, cfg = self._ctx, self._cfg
+        if self._scales == "row":
+            rows = [tile.m * cfg.bm + first_row + i * BLOCK_ROWS for i in range(blocks)]
+            return [ctx.load_global(self._a_scale, (row,), (BLOCK_ROWS, 1)) for row in rows]
+        if self._scales == "tensor":
+            return [ctx.let(ctx.load(self._a_scale[0]) * ctx.load(self._b_scale[0]), "scale")] * blocks
+        return [None] * blocks
+
+    def _value(self, x: Any, tile: tp.WorkTile, row: Any, col: Any, row_scale: Any) -> Any:
+        """What is stored for a slice of sums that begins at (row, col) of C."""
+        ctx, width = self._ctx, self._width
+        if row_scale is not None:
+            x = x * row_scale
+        if self._scales == "row":
+            x = x * ctx.load_global(self._b_scale, (col,), (1, width))
+        if self._alpha is not None:
+            x = x * self._alpha
+        if self._bias is not None:
+            x = x + ctx.load_global(self._bias, (col,), (1, width)).to("float32")
+        if self._source is not None:
+            part = ctx.load_global(self._source, (tile.batch, row, col)[-self._source.rank :], (BLOCK_ROWS, width))
+            x = x + part.to("float32") * self._beta
+        if self._cfg.activation != "none":
+            x = activate(ctx, self._cfg.activation, ctx.fragment(x))
+        return x
+
+    def drain(self) -> None:
+        """After the last tile: its stores have finished, and its peers have read what this CTA sent them."""
+        if self._cfg.split_k > 1:
+            self._sums.drain_producer()
+        with self._ctx.elect_one("warpgroup"):
+            self._ctx.tma_store_wait(0)
