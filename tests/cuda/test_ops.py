@@ -124,7 +124,8 @@ def fragments() -> Kernel:
     half = {o: b.smem(f"half_{o}", 128, 128, 1, dtypes.bfloat16, 128, o) for o in orders}
     single = {o: b.smem(f"single_{o}", 64, 24, 1, dtypes.float32, 0, o) for o in orders}
     small = {o: b.smem(f"small_{o}", 16, 24, 4, dtypes.float16, 0, o) for o in orders}
-    column = b.smem("column", 64, 1, 1, dtypes.float32)
+    column, line = b.smem("column", 64, 1, 1, dtypes.float32), b.smem("line", 1, 24, 1, dtypes.float16)
+    cube, mapped = b.tensor("cube", dtypes.float16, 3, order="col"), b.tensor("mapped", dtypes.float32, box=(8, 8))
     b.setup_done()
     with b.role("math", warpgroups=1, registers=240):
         acc, other = b.fragment("acc", 64, 128), b.fragment("other", 64, 128)
@@ -160,6 +161,14 @@ def fragments() -> Kernel:
                 b.do(ops.FragmentLoad, narrow, b.tile(small[o], w))
         b.do(ops.FragmentStore, b.tile(column), b.value(row))
         b.do(ops.FragmentLoad, row, b.tile(column))
+        col = b.fragment("col", 1, 24, dtypes.float16)
+        b.do(ops.FragmentLoadGlobal, col, cube, (RANK, RANK, const(3)))
+        b.do(ops.FragmentStore, b.tile(line), b.value(col))
+        b.do(ops.FragmentLoad, col, b.tile(line))
+        b.do(ops.FragmentLoadGlobal, narrow, mapped, (RANK, const(-8)))
+        b.do(ops.FragmentStoreGlobal, cube, (RANK, const(0), const(0)), binary("mul", b.value(narrow), b.value(row)))
+        scaled = binary("mul", b.value(narrow), Cast(dtypes.float32, shape=(1, 24), a=b.value(col)))
+        b.do(ops.FragmentStoreGlobal, mapped, (RANK, const(8)), scaled)
     return b.finished()
 
 

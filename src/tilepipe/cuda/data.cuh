@@ -28,9 +28,70 @@ __device__ __forceinline__ constexpr T floor_mod(T a, T b) {
     return a % b + ((a % b != 0 && (a < 0) != (b < 0)) ? b : 0);
 }
 
-// st.shared, .v2
+// st.shared::cta, .v2
 __device__ __forceinline__ void store_float2(u32 address, float x, float y) {
     asm volatile("st.shared::cta.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
+
+// st.shared::cluster, .v2
+__device__ __forceinline__ void store_float2_remote(u32 address, float x, float y) {
+    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
+
+// ld.shared::cta, .v2
+__device__ __forceinline__ void load_float2(u32 address, float& x, float& y) {
+    asm volatile("ld.shared::cta.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory");
+}
+
+// ld.shared::cluster, .v2
+__device__ __forceinline__ void load_float2_remote(u32 address, float& x, float& y) {
+    asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(address) : "memory");
+}
+
+// whether 0 <= i < n
+__device__ __forceinline__ bool inside(i32 i, i32 n) {
+    return static_cast<u32>(i) < static_cast<u32>(n);
+}
+
+// columns i (even) and i + 1 of a line of n in global memory, by one access where both are there; zero where one is not
+__device__ __forceinline__ u32 load_pair_u16(const u16* at, i32 i, i32 n) {
+    if (inside(i + 1, n)) return *reinterpret_cast<const u32*>(at);
+    return inside(i, n) ? *at : 0;
+}
+
+// columns i (even) and i + 1 of a line of n in global memory, by one access where both are there; zero where one is not
+__device__ __forceinline__ void load_pair_float(const float* at, i32 i, i32 n, float& x, float& y) {
+    if (inside(i + 1, n)) {
+        const float2 pair = *reinterpret_cast<const float2*>(at);
+        x = pair.x;
+        y = pair.y;
+    } else {
+        x = inside(i, n) ? *at : 0.0f;
+        y = 0.0f;
+    }
+}
+
+// to columns i (even) and i + 1 of a line of n in global memory, by one access where both are there
+__device__ __forceinline__ void store_pair_u16(u16* at, u32 pair, i32 i, i32 n) {
+    if (inside(i + 1, n)) {
+        *reinterpret_cast<u32*>(at) = pair;
+    } else if (inside(i, n)) {
+        *at = static_cast<u16>(pair);
+    }
+}
+
+// to columns i (even) and i + 1 of a line of n in global memory, by one access where both are there
+__device__ __forceinline__ void store_pair_float(float* at, float x, float y, i32 i, i32 n) {
+    if (inside(i + 1, n)) {
+        *reinterpret_cast<float2*>(at) = make_float2(x, y);
+    } else if (inside(i, n)) {
+        *at = x;
+    }
+}
+
+// two elements of 16 bits in one register, lo in bits 0-15
+__device__ __forceinline__ u32 join(u16 lo, u16 hi) {
+    return static_cast<u32>(hi) << 16 | lo;
 }
 
 // cvt.rn.bf16.f32

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from tilepipe.cuda.c_types import is_packed, register_type, small_float
+from tilepipe.cuda.c_types import register_type, small_float
 from tilepipe.cuda.context import Context
-from tilepipe.cuda.registers import At
+from tilepipe.cuda.registers import At, element
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes
 from tilepipe.ir import exprs as e
@@ -61,6 +61,18 @@ def literal(value: int | float | bool, t: DType) -> str:
     return f"__uint_as_float({bits:#x}u)"
 
 
+def from_memory(ctx: Context, t: DType, code: str) -> str:
+    """An element as it lies in memory, as it is held in a register."""
+    small = small_float(t)
+    return code if small is None else f"{ctx.use(f'from_{small}')}({code})"
+
+
+def to_memory(ctx: Context, t: DType, code: str) -> str:
+    """A value of a register as an element in memory: floats are rounded to the dtype."""
+    small = small_float(t)
+    return code if small is None else f"{ctx.use(f'{small}_from')}({code})"
+
+
 def _print(ctx: Context, x: Expr, at: At | None) -> tuple[str, int]:
     match x:
         case e.Const():
@@ -74,7 +86,7 @@ def _print(ctx: Context, x: Expr, at: At | None) -> tuple[str, int]:
             if x in ctx.inlined:
                 return _print(ctx, ctx.inlined[x], at)
             name = ctx.name(x, c_type=register_type(x.dtype))
-            return (_element(name, x.shape[1], at) if x.shape else name), _ATOM
+            return (_held(name, x.shape, at) if x.shape else name), _ATOM
         case e.FragmentRead():
             return _read(ctx, x, at)
         case e.Cast():
@@ -99,11 +111,10 @@ def _rounded(ctx: Context, t: DType, code: str, precedence: int) -> tuple[str, i
     return code, precedence
 
 
-def _element(array: str, cols: int, at: At | None, col: int = 0) -> str:
+def _held(array: str, shape: e.Shape, at: At | None) -> str:
+    """An element of a value bound to a name, whose registers are not packed."""
     assert at is not None, "a fragment-shaped value was used as a scalar"
-    if cols == 1:
-        return f"{array}[{at.block}][{at.half}]"
-    return f"{array}[{at.block}][{at.register + col // 2}]"
+    return element(array, dtypes.float32, shape, at)[0]
 
 
 def _read(ctx: Context, x: e.FragmentRead, at: At | None) -> tuple[str, int]:
@@ -111,12 +122,11 @@ def _read(ctx: Context, x: e.FragmentRead, at: At | None) -> tuple[str, int]:
     name = ctx.names.find(f)
     if name is None:
         raise CompileError(f"fragment '{f.name}' is used in a role that did not create it", f.loc)
-    if not is_packed(f.dtype, f.cols):
-        return _element(name, f.cols, at, x.col), _ATOM
-    assert at is not None
-    register = at.register + x.col // 2
-    unpack = ctx.use(f"unpack_{small_float(f.dtype)}")
-    return f"{unpack}({name}[{at.block}][{register.divided(2)}], {register.remainder(2)})", _ATOM
+    assert at is not None, "a fragment was used as a scalar"
+    register, half = element(name, f.dtype, (f.rows, f.cols), at, x.col)
+    if half is None:
+        return register, _ATOM
+    return f"{ctx.use(f'unpack_{small_float(f.dtype)}')}({register}, {half})", _ATOM
 
 
 def _cast(ctx: Context, x: e.Cast, at: At | None) -> tuple[str, int]:

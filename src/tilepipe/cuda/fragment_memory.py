@@ -1,19 +1,21 @@
-"""Fragments to and from shared memory: stmatrix for 16-bit tiles, ordinary accesses for the others."""
+"""Fragments to and from shared memory: stmatrix for 16-bit tiles of this CTA, ordinary accesses for the others and
+for tiles of a peer.
+"""
 
 from __future__ import annotations
 
 from tilepipe.cuda.addresses import Step, walk_tile, whole_address
 from tilepipe.cuda.arithmetic import add, div, index, mod, mul, special
-from tilepipe.cuda.c_types import is_packed, memory_type, small_float
+from tilepipe.cuda.c_types import is_packed, memory_type
 from tilepipe.cuda.context import Context
 from tilepipe.cuda.emit import emit
-from tilepipe.cuda.expressions import text
-from tilepipe.cuda.fragments import element_register, packed, registers
-from tilepipe.cuda.registers import At, Index, loop_index
+from tilepipe.cuda.expressions import from_memory, text, to_memory
+from tilepipe.cuda.fragments import only_first_lanes, packed, registers
+from tilepipe.cuda.registers import Index, Loops, element, loop_index
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.exprs import Expr, Local, Shape, const
-from tilepipe.ir.geometry import broken_stmatrix_rule, is_multiple
+from tilepipe.ir.geometry import broken_stmatrix_rule, is_multiple, takes_stmatrix
 from tilepipe.ir.memory import Tile
 
 _WIDE = 110  # characters after which a call goes on several lines
@@ -32,15 +34,13 @@ def _counter(ctx: Context, name: str) -> Local:
 
 
 def _check(ctx: Context, t: Tile, shape: Shape, op: ops.Op) -> None:
-    wanted = (shape[0] // 64 * (16 if ctx.per_warp else 64), shape[1])
+    wanted = (shape[0] // 64 * (16 if ctx.per_warp else 64) or 1, shape[1])
     if (t.rows, t.cols) != wanted:
         note = " (16 rows of this warp for each 64)" if ctx.per_warp else ""
         raise CompileError(
             f"a {shape[0]}×{shape[1]} fragment meets a {t.rows}×{t.cols} tile of '{t.buffer.name}'; it takes {wanted[0]}×{wanted[1]}{note}",
             op.loc,
         )
-    if t.cta is not None:
-        raise CompileError("a fragment goes to and from this CTA's shared memory only", op.loc)
 
 
 def _address(ctx: Context, t: Tile, row: Expr, col: Expr, rows: list[Step], cols: list[Step]) -> str:
@@ -69,7 +69,7 @@ def _call(ctx: Context, function: str, operands: list[str]) -> None:
 def _(op: ops.FragmentStore, ctx: Context) -> None:
     _check(ctx, op.dst, op.value.shape, op)
     with ctx.out.block():
-        if op.dst.buffer.dtype in (dtypes.float16, dtypes.bfloat16) and op.value.shape[1] > 1:
+        if takes_stmatrix(op.dst, op.value.shape):
             _store_matrices(ctx, op)
         else:
             _store_elements(ctx, op)
@@ -107,65 +107,70 @@ def _store_matrices(ctx: Context, op: ops.FragmentStore) -> None:
             _call(ctx, f"stmatrix_x2{suffix}", [address, *values])
 
 
-def _walk(ctx: Context, t: Tile, shape: Shape) -> tuple[list[str], Index, str, Index]:
-    """Addresses of the two columns of a lane's pairs in an element-by-element walk, and the loop variables i, h, j."""
+def _walk(ctx: Context, t: Tile, shape: Shape) -> tuple[list[str], Loops]:
+    """Addresses of the columns of a lane's pairs in an element-by-element walk, one where an access takes both; the
+    loops.
+    """
     first, step = _rows_of_warp(ctx)
-    lane = special("lane")
-    row, col = add(first, div(lane, 4)), mul(mod(lane, 4), 2) if shape[1] > 1 else const(0)
-    blocks, columns = shape[0] // 64, max(shape[1] // 8, 1)
-    rows = [Step(_counter(ctx, "i"), step, blocks), Step(_counter(ctx, "h"), 8, 2)]
-    cols = [Step(_counter(ctx, "j"), 8, columns)]
+    lane, loops = special("lane"), Loops.over(ctx, shape)
+    row = add(first, div(lane, 4)) if shape[0] > 1 else const(0)
+    col = mul(mod(lane, 4), 2) if shape[1] > 1 else const(0)
+    rows = [Step(_counter(ctx, "i"), step, loops.blocks), Step(_counter(ctx, "h"), 8, loops.halves)]
+    cols = [Step(_counter(ctx, "j"), 8, loops.pairs)]
     addresses = [_address(ctx, t, row, col, rows, cols)]
-    if shape[1] > 1 and _pairs_together(t):
-        addresses.append(f"{addresses[0]} + {t.buffer.dtype.nbytes}")
-    elif shape[1] > 1:
+    if shape[1] > 1 and not _pairs_together(t):
         addresses.append(whole_address(ctx, t, add(t.row, row), add(t.col, add(col, 1)), rows, cols))
-    return addresses, loop_index(ctx, "i", blocks), ctx.temporary("h"), loop_index(ctx, "j", columns)
+    return addresses, loops
 
 
 def _pairs_together(t: Tile) -> bool:
-    """Whether columns 2 j and 2 j + 1 of a rectangle surely are neighbours at a multiple of two elements: no swizzle comes
-    between them, and one access takes both.
+    """Whether one access takes columns 2 j and 2 j + 1 of a rectangle: they surely are neighbours at a multiple of
+    two elements, no swizzle comes between them, and two elements are 32 or 64 bits.
     """
     b = t.buffer
-    return b.order == "row" and is_multiple(t.col, 2) and b.cols % 2 == 0
+    return b.order == "row" and is_multiple(t.col, 2) and b.cols % 2 == 0 and (b.dtype.bits == 16 or b.dtype is dtypes.float32)
 
 
 def _store_elements(ctx: Context, op: ops.FragmentStore) -> None:
-    buffer, shape = op.dst.buffer, op.value.shape
-    small, c_type = small_float(buffer.dtype), memory_type(buffer.dtype)
-    addresses, i, h, j = _walk(ctx, op.dst, shape)
+    buffer, shape, remote = op.dst.buffer, op.value.shape, "" if op.dst.cta is None else "_remote"
+    c_type = memory_type(buffer.dtype)
+    addresses, loops = _walk(ctx, op.dst, shape)
 
-    def converted(register: Index) -> str:
-        x = text(ctx, op.value, At(str(i), register, h))
-        return x if small is None else f"{ctx.use(f'{small}_from')}({x})"
+    def converted(low: int) -> str:
+        return to_memory(ctx, buffer.dtype, text(ctx, op.value, loops.at(low)))
 
-    with ctx.out.loop(str(i), shape[0] // 64), ctx.out.loop(h, 2), ctx.out.loop(str(j), max(shape[1] // 8, 1)):
-        values = [converted(element_register(j, h) + low) for low in range(len(addresses))]
-        if c_type == "float" and len(values) == 2 and _pairs_together(op.dst):
-            _call(ctx, "store_float2", [addresses[0], *values])
-            return
-        for address, x in zip(addresses, values, strict=True):
-            ctx.out(f"{ctx.use(f'store_{c_type}')}({address}, {x});")
+    # One value a column: all warps hold copies, four lanes write them.
+    with only_first_lanes(ctx, shape), loops.rows(ctx), loops.columns(ctx):
+        if shape[1] == 1 or len(addresses) == 2:
+            for low, address in enumerate(addresses):
+                ctx.out(f"{ctx.use(f'store_{c_type}{remote}')}({address}, {converted(low)});")
+        elif c_type == "float":
+            _call(ctx, f"store_float2{remote}", [addresses[0], converted(0), converted(1)])
+        else:
+            pair = packed(ctx, buffer.dtype, op.value, str(loops.i), loops.pair)
+            _call(ctx, f"store_u32{remote}", [addresses[0], pair])
 
 
 @emit.register
 def _(op: ops.FragmentLoad, ctx: Context) -> None:
-    f, buffer = op.dst, op.src.buffer
-    _check(ctx, op.src, (f.rows, f.cols), op)
+    f, buffer, remote = op.dst, op.src.buffer, "" if op.src.cta is None else "_remote"
+    shape = (f.rows, f.cols)
+    _check(ctx, op.src, shape, op)
     name = registers(ctx, f)
-    small, c_type = small_float(buffer.dtype), memory_type(buffer.dtype)
+    c_type = memory_type(buffer.dtype)
     with ctx.out.block():
-        addresses, i, h, j = _walk(ctx, op.src, (f.rows, f.cols))
-        with ctx.out.loop(str(i), f.rows // 64), ctx.out.loop(h, 2), ctx.out.loop(str(j), max(f.cols // 8, 1)):
-            values = [f"{ctx.use(f'load_{c_type}')}({a})" for a in addresses]
-            if small is not None:
-                values = [f"{ctx.use(f'from_{small}')}({v})" for v in values]
-            if f.cols == 1:
-                ctx.out(f"{name}[{i}][{h}] = {values[0]};")
-            elif is_packed(f.dtype, f.cols):
-                pair = j * 2 + Index(0, ((h, 1),))
-                ctx.out(f"{name}[{i}][{pair}] = {ctx.use(f'pack_{small_float(f.dtype)}')}({', '.join(values)});")
-            else:
-                for low, x in enumerate(values):
-                    ctx.out(f"{name}[{i}][{element_register(j, h) + low}] = {x};")
+        addresses, loops = _walk(ctx, op.src, shape)
+        with loops.rows(ctx), loops.columns(ctx):
+            into = [element(name, f.dtype, shape, loops.at(low))[0] for low in range(1 if f.cols == 1 else 2)]
+            if len(into) == 2 and len(addresses) == 1:
+                if c_type == "float":
+                    ctx.out(f"{ctx.use(f'load_float2{remote}')}({addresses[0]}, {into[0]}, {into[1]});")
+                else:  # a pair in memory is a pair in a register
+                    ctx.out(f"{into[0]} = {ctx.use(f'load_u32{remote}')}({addresses[0]});")
+                return
+            values = [f"{ctx.use(f'load_{c_type}{remote}')}({a})" for a in addresses]
+            if is_packed(f.dtype, f.cols):
+                ctx.out(f"{into[0]} = {ctx.use('join')}({', '.join(values)});")
+                return
+            for register, x in zip(into, values, strict=True):
+                ctx.out(f"{register} = {from_memory(ctx, buffer.dtype, x)};")

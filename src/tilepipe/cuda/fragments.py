@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from tilepipe.cuda.analysis import nodes
 from tilepipe.cuda.c_types import is_packed, register_type, small_float
 from tilepipe.cuda.context import Context
 from tilepipe.cuda.emit import emit
 from tilepipe.cuda.expressions import literal, text
-from tilepipe.cuda.registers import At, Index, loop_index
+from tilepipe.cuda.registers import At, Index, Loops, element, loop_index, packed_register, registers_of
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir import exprs as e
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import Expr
+from tilepipe.ir.exprs import Expr, Shape
 from tilepipe.ir.memory import Fragment
 
 
 def declare_array(ctx: Context, name: str, dtype: DType, rows: int, cols: int, packed: bool = False) -> None:
     """Declares the registers of a fragment, or of a fragment-shaped value."""
-    c_type = "u32" if packed else register_type(dtype)
-    per_block = 2 if cols == 1 else cols // (4 if packed else 2)
-    ctx.out(f"{c_type} {name}[{rows // 64}][{per_block}];")
+    blocks, each = registers_of((rows, cols), packed)
+    ctx.out(f"{'u32' if packed else register_type(dtype)} {name}[{blocks}][{each}];")
 
 
 def assign_array(ctx: Context, name: str, shape: e.Shape, value: Expr, col: int = 0) -> None:
     """array[...] = value, elementwise, from column `col`."""
     blocks, cols = shape[0] // 64, shape[1]
+    if shape[0] == 1:
+        loops = Loops.over(ctx, shape)
+        with loops.columns(ctx):
+            for at in (loops.at(0), loops.at(1)):
+                ctx.out(f"{element(name, dtypes.float32, shape, at, col)[0]} = {text(ctx, value, at)};")
+        return
     i = loop_index(ctx, "i", blocks)
     if cols == 1:
         h = ctx.temporary("h")
@@ -38,13 +46,28 @@ def assign_array(ctx: Context, name: str, shape: e.Shape, value: Expr, col: int 
 
 
 def packed(ctx: Context, dtype: DType, value: Expr, block: str, pair: Index) -> str:
-    """Registers 2 pair and 2 pair + 1 of a value, as one register of two 16-bit floats."""
+    """Registers 2 pair and 2 pair + 1 of a value (of two neighbouring columns), as one register of two 16-bit
+    floats.
+    """
     while isinstance(value, e.Cast) and value.dtype is dtype:
         value = value.a  # packing rounds
     if isinstance(value, e.FragmentRead) and value.dtype is dtype and is_packed(dtype, value.fragment.cols):
-        return f"{registers(ctx, value.fragment)}[{block}][{pair + value.col // 4}]"
+        f = value.fragment
+        return packed_register(registers(ctx, f), (f.rows, f.cols), At(block, pair * 2, ""), value.col)
     low, high = (text(ctx, value, At(block, pair * 2 + i, pair.remainder(2))) for i in range(2))
     return f"{ctx.use(f'pack_{small_float(dtype)}')}({low}, {high})"
+
+
+@contextmanager
+def only_first_lanes(ctx: Context, shape: Shape) -> Iterator[None]:
+    """A body that writes what the lanes of the warpgroup hold to memory: where it is one value a column, four lanes
+    have it all.
+    """
+    if shape[0] > 1:
+        yield
+        return
+    with ctx.out.block(f"if ({ctx.special('warp_in_group')} == 0 && {ctx.special('lane')} < 4)"):
+        yield
 
 
 def registers(ctx: Context, f: Fragment) -> str:
@@ -85,6 +108,11 @@ def _assign(ctx: Context, f: Fragment, name: str, value: Expr, col: int, cols: i
     if not is_packed(f.dtype, f.cols):
         assign_array(ctx, name, (f.rows, cols), value, col)
         return
+    if f.rows == 1:
+        loops = Loops.over(ctx, (1, cols))
+        with loops.columns(ctx):
+            ctx.out(f"{packed_register(name, (1, f.cols), loops.at(), col)} = {packed(ctx, f.dtype, value, '0', loops.pair)};")
+        return
     blocks = f.rows // 64
     i, q = loop_index(ctx, "i", blocks), loop_index(ctx, "q", cols // 4)
     with ctx.out.loop(str(i), blocks), ctx.out.loop(str(q), cols // 4):
@@ -108,18 +136,12 @@ def _(op: ops.FragmentReduce, ctx: Context) -> None:
     if cols == 1:
         assign_array(ctx, name, (rows, 1), op.value)
         return
-    blocks = rows // 64
-    i, j, h, x = loop_index(ctx, "i", blocks), loop_index(ctx, "j", cols // 8), ctx.temporary("h"), ctx.temporary("x")
+    loops, x = Loops.over(ctx, op.value.shape), ctx.temporary("x")
     start = "0.0f" if op.op == "add" else literal(float("-inf"), dtypes.float32)
-    with ctx.out.loop(str(i), blocks), ctx.out.loop(h, 2):
+    with loops.rows(ctx):
         ctx.out(f"float {x} = {start};")
-        with ctx.out.loop(str(j), cols // 8):
-            for low in range(2):
-                element = text(ctx, op.value, At(str(i), element_register(j, h) + low, h))
-                ctx.out(f"{x} += {element};" if op.op == "add" else f"{x} = fmaxf({x}, {element});")
-        ctx.out(f"{name}[{i}][{h}] = {ctx.use(f'row_{op.op}')}({x});")
-
-
-def element_register(j: Index, half: str) -> Index:
-    """The first register of this lane's pair in columns 8 j .. 8 j + 7 of its upper or lower row."""
-    return j * 4 + Index(0, ((half, 2),))
+        with loops.columns(ctx):
+            for at in (loops.at(0), loops.at(1)):
+                part = text(ctx, op.value, at)
+                ctx.out(f"{x} += {part};" if op.op == "add" else f"{x} = fmaxf({x}, {part});")
+        ctx.out(f"{name}[{loops.i}][{loops.h}] = {ctx.use(f'row_{op.op}')}({x});")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilepipe.cuda import control, fragment_memory, fragments, sync, transfers, wgmma
+from tilepipe.cuda import control, fragment_global, fragment_memory, fragments, sync, transfers, wgmma
 from tilepipe.cuda.analysis import inlinable
 from tilepipe.cuda.context import Context, Lines, Module, smem_things
 from tilepipe.cuda.emit import block
@@ -22,7 +22,7 @@ from tilepipe.ir.memory import BarrierRef
 from tilepipe.ir.program import WARP, Kernel, Role, walk
 
 ARCHITECTURES = ("sm_90a", "sm_100a")  # kernels without wgmma print for both; sm_100a has not been run
-assert all((control, fragment_memory, fragments, sync, transfers, wgmma))  # importing them registers their ops
+assert all((control, fragment_global, fragment_memory, fragments, sync, transfers, wgmma))  # importing them registers their ops
 _TYPES = """using i8 = signed char;
 using u8 = unsigned char;
 using u16 = unsigned short;

@@ -1,10 +1,12 @@
 """Pure expressions over immutable atoms.
 
-An expression never reads mutable state: reading a variable or a cursor is an op (`ops.Read`, `ops.CursorRead`) that binds `Local`s. So an
-expression means the same wherever it is evaluated, and a reader may repeat it, inline it or hoist it.
+An expression never reads mutable state: reading a variable or a cursor is an op (`ops.Read`, `ops.CursorRead`) that
+binds `Local`s. So an expression means the same wherever it is evaluated, and a reader may repeat it, inline it or
+hoist it.
 
-Expressions are scalars (`shape == ()`), or register fragments of a warpgroup: `shape == (m, n)`, or `(m, 1)` for one
-value a row. Binary operators broadcast `()`, `(m, 1)` and `(m, n)`.
+Expressions are scalars (`shape == ()`), or register fragments of a warpgroup: `shape == (m, n)`, `(m, 1)` for one
+value a row, or `(1, n)` for one value a column. Operators broadcast them as NumPy does: `(m, 1)` with `(1, n)` gives
+`(m, n)`.
 """
 
 from __future__ import annotations
@@ -110,7 +112,7 @@ class Binary(Expr):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Select(Expr):
-    """`a` where `cond` holds, else `b`; both are evaluated."""
+    """`a` where `cond` holds, else `b`; both are evaluated. The three broadcast."""
 
     cond: Expr = None  # type: ignore[assignment]
     a: Expr = None  # type: ignore[assignment]

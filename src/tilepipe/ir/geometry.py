@@ -168,6 +168,13 @@ def broken_wgmma_rule(t: Tile) -> str | None:
     return f"{extent} elements of K of {_part(t)} could cross a panel of {panel} anywhere: {_where(start, unit, inner)}"
 
 
+def takes_stmatrix(t: Tile, shape: tuple[int, ...]) -> bool:
+    """Whether a fragment-shaped value goes to a tile by stmatrix: a matrix of 16-bit elements, to this CTA's memory
+    (PTX ISA, stmatrix: .shared::cta only).
+    """
+    return t.buffer.dtype.bits == 16 and t.cta is None and 1 not in shape
+
+
 def broken_stmatrix_rule(t: Tile) -> str | None:
     """What keeps stmatrix from storing a fragment to a rectangle of 16-bit elements.
 

@@ -153,9 +153,12 @@ class Fragment:
     """A matrix in the registers of one warpgroup, laid out as a wgmma accumulator (PTX ISA, "Register fragments for
     wgmma").
 
-    `rows` is a multiple of 64, `cols` of 8, or 1 for one value a row (each row's value held by the four lanes that
-    share it). Row 64 i + 16 w + 8 h + l // 4 of warp w holds, in lane l, columns 8 j + 2 (l % 4) + {0, 1}. With a
-    16-bit dtype, pairs are packed in one register: the layout of wgmma's A operand.
+    `rows` is a multiple of 64, `cols` of 8. Row 64 i + 16 w + 8 h + l // 4 of warp w holds, in lane l, columns
+    8 j + 2 (l % 4) + {0, 1}. With a 16-bit dtype, pairs are packed in one register: the layout of wgmma's A operand.
+
+    `cols` is 1 for one value a row, held by the four lanes that share the row. `rows` is 1 for one value a column:
+    lane l of every warp holds columns 8 j + 2 (l % 4) + {0, 1}, so the eight lanes of a column in each warp hold
+    copies.
     """
 
     name: str

@@ -370,7 +370,11 @@ class FragmentDefine(Op):
 
 @dataclass(eq=False, slots=True)
 class FragmentSet(Op):
-    """Columns [col, col + n) of the fragment := a value of n columns; a scalar, or one value a row, fills all from `col`."""
+    """Columns [col, col + n) of the fragment := a value of n columns; a scalar, or one value a row, fills all from
+    `col`.
+
+    A value (1, n) fills every row of a fragment (m, n).
+    """
 
     fragment: Fragment
     value: Expr
@@ -388,9 +392,11 @@ class FragmentReduce(Op):
 
 @dataclass(eq=False, slots=True)
 class FragmentStore(Op):
-    """Writes a fragment-shaped value to a shared tile of the same extent, in the tile's dtype (stmatrix for 16-bit).
+    """Writes a fragment-shaped value to a shared tile of the same extent, in the tile's dtype: stmatrix for 16-bit
+    tiles of this CTA, ordinary stores (st.shared::cta, st.shared::cluster) for the others.
 
-    Inside `PerWarp` each warp writes its own rows: the tile then has 16 rows for each 64 of the value.
+    Inside `PerWarp` each warp writes its own rows: the tile then has 16 rows for each 64 of the value. A value (1, n)
+    is written by the first four lanes of the warpgroup.
     """
 
     dst: Tile
@@ -399,10 +405,35 @@ class FragmentStore(Op):
 
 @dataclass(eq=False, slots=True)
 class FragmentLoad(Op):
-    """fragment := a shared tile of the same extent (ordinary loads)."""
+    """fragment := a shared tile of the same extent, of this CTA or of a peer (ordinary loads)."""
 
     dst: Fragment
     src: Tile
+
+
+@dataclass(eq=False, slots=True)
+class FragmentLoadGlobal(Op):
+    """fragment := the part of a tensor that starts at `coords`, by ordinary loads (ld.global) of the whole warpgroup.
+
+    `coords`: one for each dimension of the tensor, outermost first. The last two are the first row and column of a
+    fragment (m, n), the last is the first row of one (m, 1) or the first column of one (1, n); the others are
+    indices. What lies outside the tensor is zero, and its memory is not touched.
+    """
+
+    dst: Fragment
+    tensor: TensorParam
+    coords: tuple[Expr, ...]
+
+
+@dataclass(eq=False, slots=True)
+class FragmentStoreGlobal(Op):
+    """The part of a tensor that starts at `coords` := a fragment-shaped value, in the tensor's dtype, by ordinary
+    stores (st.global). What lies outside the tensor is dropped. `coords`: as in `FragmentLoadGlobal`.
+    """
+
+    tensor: TensorParam
+    coords: tuple[Expr, ...]
+    value: Expr
 
 
 # -- debugging --------------------------------------------------------------------------------------------------------

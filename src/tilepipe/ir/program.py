@@ -100,8 +100,8 @@ def tensor_uses(kernel: Kernel) -> tuple[set[str], set[str]]:
     for block in (kernel.setup, *(role.body for role in kernel.roles)):
         for op in walk(block):
             match op:
-                case ops.TmaStore(tensor=t) | ops.Store(dst=Element(base=TensorParam() as t)):
+                case ops.TmaStore(tensor=t) | ops.FragmentStoreGlobal(tensor=t) | ops.Store(dst=Element(base=TensorParam() as t)):
                     written.add(t.name)
-                case ops.TmaLoad(tensor=t) | ops.Load(src=Element(base=TensorParam() as t)):
+                case ops.TmaLoad(tensor=t) | ops.FragmentLoadGlobal(tensor=t) | ops.Load(src=Element(base=TensorParam() as t)):
                     read.add(t.name)
     return written, read

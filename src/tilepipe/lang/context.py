@@ -8,14 +8,14 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, exprs, geometry, memory, ops
+from tilepipe.ir import dtypes, exprs, memory, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARPGROUP, Role
-from tilepipe.lang import async_ops, control, variables
+from tilepipe.lang import async_ops, control, fragment_memory, variables
 from tilepipe.lang import memory as mem
 from tilepipe.lang import values as val
-from tilepipe.lang.convergence import require_fragment, require_role, require_warpgroup, splitting
-from tilepipe.lang.fragments import Fragment, FragmentValue
+from tilepipe.lang.convergence import require_role, require_warpgroup, splitting
+from tilepipe.lang.fragments import Fragment, FragmentValue, make, select
 from tilepipe.lang.named import NamedBarrier
 from tilepipe.lang.tracer import RoleState, Tracer
 
@@ -180,9 +180,9 @@ class Context:
             raise TraceError(f"ctx.math knows {', '.join(sorted(val.FUNCTIONS))}; not {function!r}", caller())
         return val.unary(self.tracer, function, x)
 
-    def select(self, cond: object, x: object, y: object) -> val.Value:
-        """x where cond holds, else y; both are evaluated."""
-        return val.select(self.tracer, cond, x, y)
+    def select(self, cond: object, x: object, y: object) -> Any:
+        """x where cond holds, else y; both are evaluated. Elementwise where one of the three is a fragment."""
+        return select(self.tracer, cond, x, y)
 
     def let(self, x: object, name: str = "t") -> val.Value:
         """Binds an expression to a name now, so that it is computed once."""
@@ -213,32 +213,33 @@ class Context:
 
     def store(self, ref: mem.ElementRef | mem.SmemTile, value: object) -> None:
         """Ordinary store: of a scalar to `tile[r, c]` or `tensor[i, j]`, or of a fragment to a tile of its shape
-        (stmatrix).
+        (stmatrix, or ordinary stores where the tile is a peer's).
 
         Under `per_warp`, a fragment's tile has the 16 rows for each 64 that belong to the warp.
         """
         if isinstance(ref, mem.ElementRef):
             return mem.store(self.tracer, ref, value)
-        if not isinstance(ref, mem.SmemTile):
-            raise TraceError(
-                f"ctx.store writes one element (`tile[r, c]`, `tensor[i, j]`) or a whole shared tile, not {ref!r}."
-                " A fragment reaches global memory through a shared tile and ctx.tma_store.",
-                caller(),
-            )
-        if not isinstance(value, FragmentValue):
-            raise TraceError("a whole tile is stored from a fragment; for one element write `ctx.store(tile[r, c], value)`", caller())
-        require_fragment(self.tracer, "a store of a fragment")
-        rows, cols = value.shape
-        if self.tracer.scope.inside("per_warp"):
-            rows //= 4
-        if ref.shape != (rows, cols):
-            raise TraceError(f"the fragment gives {rows}×{cols} here, the tile is {ref.shape[0]}×{ref.shape[1]}", caller())
-        if ref.dtype.nbytes == 2 and cols > 1:
-            mem.require_place("store", geometry.broken_stmatrix_rule(ref._tile))
-        if ref._owner is not None:
-            ref._owner.touched = True
-        self.tracer.emit(ops.FragmentStore(caller(), ref.ir("stored into"), value.ir()))
-        return None
+        return fragment_memory.store(self.tracer, ref, value)
+
+    def load_global(self, tensor: mem.GlobalTensor, coords: Sequence[object], shape: tuple[int, int]) -> Fragment:
+        """A new fragment from global memory, by ordinary loads of the whole warpgroup; zero outside the tensor.
+
+        Args:
+            coords: one a dimension, outermost first. The last two are the first row and column of a fragment (m, n),
+                the last is the first row of one (m, 1), or the first column of one (1, n); the others are indices.
+            shape: (m, n), (m, 1) or (1, n). The dtype is the tensor's; float32 where that has 8 bits.
+
+        Raises:
+            TraceError: not a tensor of floats, a coordinate too few, one that varies within the warpgroup, no such
+                shape.
+        """
+        return fragment_memory.load_global(self.tracer, tensor, coords, shape)
+
+    def store_global(self, tensor: mem.GlobalTensor, coords: Sequence[object], value: FragmentValue) -> None:
+        """Writes a fragment to global memory in the tensor's dtype, by ordinary stores; what lies outside the tensor
+        is dropped. For outputs that TMA cannot write. `coords` and errors: as in `load_global`.
+        """
+        fragment_memory.store_global(self.tracer, tensor, coords, value)
 
     def tma_load(
         self, tensor: mem.GlobalTensor, coords: Sequence[object], tile: mem.SmemTile, mbar: async_ops.Mbar, multicast: object = None
@@ -281,15 +282,7 @@ class Context:
 
     def fragment(self, value: FragmentValue | None = None, *, shape: tuple[int, int] | None = None, dtype: object = "float32") -> Fragment:
         """A new fragment with the shape, dtype and contents of `value`, or undefined with `shape` and `dtype`."""
-        if value is not None:
-            if not isinstance(value, FragmentValue):
-                raise TraceError(f"ctx.fragment(value) takes a fragment expression, got {value!r}; give a shape as shape=(m, n)", caller())
-            result = Fragment.define(self.tracer, value.shape, value.dtype, "frag")
-            result.set(value)
-            return result
-        if shape is None:
-            raise TraceError("ctx.fragment needs a value or a shape", caller())
-        return Fragment.define(self.tracer, shape, dtypes.dtype(dtype), "frag")
+        return make(self.tracer, value, shape, dtype)
 
     def mma(self, acc: Fragment, a: mem.SmemTile | Fragment, b: mem.SmemTile, *, accumulate: object = True) -> None:
         """acc (m, n) += A (m, k) · B (n, k)ᵀ, asynchronously, in float32; `accumulate` False, or a condition such as

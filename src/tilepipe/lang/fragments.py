@@ -1,4 +1,6 @@
-"""Register fragments: wgmma accumulators, A operands, and one-value-a-row vectors, with elementwise arithmetic."""
+"""Register fragments: wgmma accumulators, A operands, and vectors of one value a row or a column, with elementwise
+arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,10 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Cast, Expr, FragmentRead, Vary
 from tilepipe.ir.location import caller
 from tilepipe.lang.convergence import require_fragment
-from tilepipe.lang.operators import Arithmetic
+from tilepipe.lang.operators import Operators
 from tilepipe.lang.tracer import Scope, Tracer
-from tilepipe.lang.values import Value, binary, to_expr, unary
+from tilepipe.lang.values import FUNCTIONS, Value, binary, to_expr, unary
+from tilepipe.lang.values import select as select_scalar
 
 if TYPE_CHECKING:
     from tilepipe.lang.memory import SmemTile
@@ -25,18 +28,17 @@ def _scalar(tracer: Tracer, x: object) -> Expr:
         by = "lane" if expr.vary is Vary.LANE else "warp"
         raise TraceError(
             f"a scalar that varies by {by} cannot be combined with a fragment: which elements a thread holds is the fragment's matter."
-            " Values of a row come from a (m, 1) fragment; others go through a shared tile (`fragment.load`).",
+            " Values of a row come from a (m, 1) fragment, those of a column from a (1, n) one (`ctx.load_global`); others go through a"
+            " shared tile (`fragment.load`).",
             caller(),
         )
     return expr
 
 
-class FragmentValue(Arithmetic["FragmentValue"]):
+class FragmentValue(Operators["FragmentValue"]):
     """A fragment-shaped expression: what arithmetic on fragments gives. Used at once, by a fragment's `set`, a store
-    or a reduction.
+    or a reduction. Shapes broadcast: (m, n) with (m, 1), one value a row, and with (1, n), one value a column.
     """
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, tracer: Tracer, expr: Expr, reads: dict[Fragment, int]) -> None:
         self._tracer = tracer
@@ -97,7 +99,7 @@ class FragmentValue(Arithmetic["FragmentValue"]):
         return self._new(result._expr, other)
 
     def _unary(self, op: str) -> FragmentValue:
-        return self.apply(op)
+        return self._new(unary(self._tracer, op, Value(self._tracer, self.ir()))._expr)
 
     def maximum(self, other: object) -> FragmentValue:
         """Elementwise maximum."""
@@ -108,8 +110,14 @@ class FragmentValue(Arithmetic["FragmentValue"]):
         return self._binary("min", other)
 
     def apply(self, function: str) -> FragmentValue:
-        """A unary function of each element: neg, abs, exp, exp2, log, log2, sqrt, rsqrt, tanh, sin, cos, floor."""
-        return self._new(unary(self._tracer, function, Value(self._tracer, self.ir()))._expr)
+        """A unary function of each element: neg, abs, exp, exp2, log, log2, sqrt, rsqrt, tanh, sin, cos, floor.
+
+        Raises:
+            TraceError: there is no such function.
+        """
+        if function not in FUNCTIONS:
+            raise TraceError(f"a fragment applies {', '.join(sorted(FUNCTIONS))}; not {function!r}", caller())
+        return self._unary(function)
 
     def sum(self) -> Fragment:
         """The sum of each row, as a new (rows, 1) fragment."""
@@ -122,6 +130,12 @@ class FragmentValue(Arithmetic["FragmentValue"]):
     def _reduce(self, op: str) -> Fragment:
         require_fragment(self._tracer, "a reduction of a fragment")
         x = self.ir()
+        if x.shape[0] == 1:
+            raise TraceError(
+                f"a reduction goes along rows, and a value of {x.shape[0]}×{x.shape[1]} holds one value a column: its rows are shared by"
+                " all. Combine it with a fragment of m rows first.",
+                caller(),
+            )
         result = Fragment.define(self._tracer, (x.shape[0], 1), x.dtype, "row")
         self._tracer.emit(ops.FragmentReduce(caller(), result._ir, x, op))
         result.written()
@@ -132,8 +146,9 @@ class FragmentValue(Arithmetic["FragmentValue"]):
 
 
 class Fragment(FragmentValue):
-    """A matrix in the registers of one warpgroup (rows a multiple of 64). Changes in place: `f.set(x)`, `f[...] = x`,
-    `f.fill(0)`, `f += x`, `f -= x`, `f *= x`, `f /= x`.
+    """A matrix (m, n) in the registers of one warpgroup, m a multiple of 64 and n of 8; or one value a row, (m, 1);
+    or one value a column, (1, n). Changes in place: `f.set(x)`, `f[...] = x`, `f.fill(0)`, `f += x`, `f -= x`, `f *=
+    x`, `f /= x`.
     """
 
     __hash__ = object.__hash__  # type: ignore[assignment]  # identity: a fragment is a place, not a value
@@ -157,8 +172,13 @@ class Fragment(FragmentValue):
         if not isinstance(shape, tuple) or len(shape) != 2 or not all(type(x) is int for x in shape):
             raise TraceError(f"the shape of a fragment is (rows, cols), two static integers, got {shape!r}", caller())
         rows, cols = shape
-        if rows < 64 or rows % 64 or (cols != 1 and (cols < 8 or cols % 8)):
-            raise TraceError(f"a fragment has a multiple of 64 rows and of 8 columns (or 1 column), got {rows}×{cols}", caller())
+        high, wide = rows > 0 and rows % 64 == 0, cols > 0 and cols % 8 == 0
+        if not ((high and (wide or cols == 1)) or (rows == 1 and wide)):
+            raise TraceError(
+                "a fragment has a multiple of 64 rows and of 8 columns; or 1 column, for one value a row; or 1 row, for one value a column;"
+                f" got {rows}×{cols}",
+                caller(),
+            )
         ir = memory.Fragment(tracer.name(name), dtype, rows, cols, caller())
         tracer.emit(ops.FragmentDefine(caller(), ir))
         return cls(tracer, ir)
@@ -184,8 +204,8 @@ class Fragment(FragmentValue):
         return self._ir
 
     def set(self, value: object, col: int = 0) -> None:
-        """Replaces columns [col, col + n) by a value (m, n), converted to the fragment's dtype. A scalar, or one value a row (m, 1),
-        fills the columns from `col` on.
+        """Replaces columns [col, col + n) by a value (m, n), converted to the fragment's dtype; a value (1, n) goes
+        to every row. A scalar, or one value a row (m, 1), fills the columns from `col` on.
 
         Args:
             col: a multiple of 8.
@@ -198,7 +218,7 @@ class Fragment(FragmentValue):
         if isinstance(value, FragmentValue):
             x = value.to(self.dtype).ir()
             rows, cols = x.shape
-            if rows != self._ir.rows or col + cols > self._ir.cols or (cols not in (self._ir.cols, 1) and cols % 8):
+            if rows not in (self._ir.rows, 1) or col + cols > self._ir.cols or (cols not in (self._ir.cols, 1) and cols % 8):
                 raise TraceError(
                     f"a value of {rows}×{cols} at column {col} does not fit a fragment of {self._ir.rows}×{self._ir.cols}", caller()
                 )
@@ -206,6 +226,8 @@ class Fragment(FragmentValue):
             x = to_expr(self._tracer, self._tracer.value(_scalar(self._tracer, value)).to(self.dtype))
         self.operand()
         require_fragment(self._tracer, "a write to a fragment")
+        if self._ir.rows == 1 and self._tracer.scope.inside("per_warp"):
+            raise TraceError("one value a column is the same in all warps: move the write to it out of per_warp", caller())
         self._tracer.emit(ops.FragmentSet(caller(), self._ir, x, col))
         self.written()
 
@@ -222,15 +244,13 @@ class Fragment(FragmentValue):
         return self._new(FragmentRead(self.dtype, shape=(self._ir.rows, count), fragment=self._ir, col=start))
 
     def load(self, tile: SmemTile) -> None:
-        """Reads a shared tile of the same shape and dtype."""
+        """Reads a shared tile of the same shape and dtype, of this CTA or (`tile.on(cta)`) of a peer."""
         if tile.shape != self.shape or tile.dtype is not self.dtype:
             raise TraceError(f"cannot load {tile!r} into a fragment of {self._ir.rows}×{self._ir.cols} {self.dtype}", caller())
         require_fragment(self._tracer, "a load of a fragment")
         if self._tracer.scope.inside("per_warp"):
             raise TraceError("a fragment is loaded by its whole warpgroup: move f.load(tile) out of per_warp", caller())
-        if tile._owner is not None:
-            tile._owner.touched = True
-        self._tracer.emit(ops.FragmentLoad(caller(), self._ir, tile.ir("loaded")))
+        self._tracer.emit(ops.FragmentLoad(caller(), self._ir, tile.fragment_operand("loaded")))
         self.written()
 
     def __setitem__(self, key: object, value: object) -> None:
@@ -262,3 +282,27 @@ class Fragment(FragmentValue):
 
     def __repr__(self) -> str:
         return f"<fragment '{self._ir.name}' {self._ir.rows}×{self._ir.cols} {self.dtype}>"
+
+
+def make(tracer: Tracer, value: object, shape: tuple[int, int] | None, dtype: object) -> Fragment:
+    """See `Context.fragment`."""
+    if value is not None:
+        if not isinstance(value, FragmentValue):
+            raise TraceError(f"ctx.fragment(value) takes a fragment expression, got {value!r}; give a shape as shape=(m, n)", caller())
+        result = Fragment.define(tracer, value.shape, value.dtype, "frag")
+        result.set(value)
+        return result
+    if shape is None:
+        raise TraceError("ctx.fragment needs a value or a shape", caller())
+    return Fragment.define(tracer, shape, dtypes.dtype(dtype), "frag")
+
+
+def select(tracer: Tracer, cond: object, x: object, y: object) -> Value | FragmentValue:
+    """`x` where `cond`, else `y`: scalars, or elementwise where one of the three is a fragment expression."""
+    parts = (cond, x, y)
+    shaped = [p for p in parts if isinstance(p, FragmentValue)]
+    if not shaped:
+        return select_scalar(tracer, cond, x, y)
+    values = [Value(tracer, p.ir() if isinstance(p, FragmentValue) else _scalar(tracer, p)) for p in parts]
+    reads = {fragment: version for p in shaped for fragment, version in p._dependencies().items()}
+    return FragmentValue(tracer, select_scalar(tracer, *values)._expr, reads)

@@ -88,10 +88,28 @@ class SmemTile:
         return self.part(col=start, cols=count)
 
     def on(self, cta: object) -> SmemTile:
-        """The same rectangle in the shared memory of another CTA of the cluster, for ordinary loads and stores."""
+        """The same rectangle in the shared memory of another CTA of the cluster, for ordinary loads and stores of
+        elements and of fragments.
+
+        They are published as other ordinary accesses are: by an arrive on a barrier of that CTA, or by the cluster's
+        barrier.
+        """
         t = self.ir("addressed")
         c = to_expr(self._tracer, cta)
         return SmemTile(self._tracer, memory.Tile(t.buffer, t.index, t.row, t.col, t.rows, t.cols, c), self._owner)
+
+    def fragment_operand(self, use: str) -> memory.Tile:
+        """The operand of an op that moves a fragment, by the ordinary accesses of a whole warpgroup.
+
+        Raises:
+            TraceError: `ir`'s reasons, or threads of the warpgroup would mean the tiles of different CTAs.
+        """
+        t = self.ir(use)
+        if t.cta is not None:
+            require_uniform(require_integer(t.cta, "the rank of a CTA"), "the CTA whose tile a fragment moves to or from")
+        if self._owner is not None:
+            self._owner.touched = True
+        return t
 
     def _sum(self, a: Expr, b: Expr) -> Expr:
         return to_expr(self._tracer, binary(self._tracer, "add", Value(self._tracer, a), Value(self._tracer, b)))

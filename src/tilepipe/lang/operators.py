@@ -7,10 +7,13 @@ from typing import Generic, TypeVar
 R = TypeVar("R")
 
 
-class Arithmetic(Generic[R]):
-    """`+ - * /` and negation, giving an `R`."""
+class Operators(Generic[R]):
+    """Arithmetic, integer division, bitwise operators and comparisons. `==` builds an expression, so there is no
+    hash.
+    """
 
     __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
 
     def _binary(self, op: str, other: object, swap: bool = False) -> R:
         """`self op other`, or `other op self`."""
@@ -46,13 +49,6 @@ class Arithmetic(Generic[R]):
 
     def __neg__(self) -> R:
         return self._unary("neg")
-
-
-class ScalarOperators(Arithmetic[R]):
-    """Arithmetic, integer division, bitwise operators and comparisons. `==` builds an expression, so there is no hash."""
-
-    __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]
 
     def __floordiv__(self, o: object) -> R:
         return self._binary("floordiv", o)

@@ -12,7 +12,7 @@ from tilepipe.ir import dtypes, exprs
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Binary, Cast, Const, Expr, Select, Unary, Vary
 from tilepipe.ir.location import caller
-from tilepipe.lang.operators import ScalarOperators
+from tilepipe.lang.operators import Operators
 
 if TYPE_CHECKING:
     from tilepipe.lang.tracer import Scope, Tracer
@@ -30,7 +30,7 @@ _FOLD: dict[str, Callable[[int, int], int]] = {
 _NONNEG_IF_BOTH = {"add", "mul", "floordiv", "mod", "min", "max", "and", "or", "xor", "shl", "shr", "div"}
 
 
-class Value(ScalarOperators["Value"]):
+class Value(Operators["Value"]):
     """A traced scalar, known when the kernel runs. Immutable; belongs to the block it was made in.
 
     Arithmetic, comparison and bitwise operators build expressions. Anything that needs the number now (`if`, `and`,
@@ -122,15 +122,16 @@ def to_expr(tracer: Tracer, x: object) -> Expr:
     raise TraceError(f"expected a number or a traced value, got {type(x).__name__}: {x!r}", caller())
 
 
-def _broadcast(a: Expr, b: Expr) -> exprs.Shape:
-    if a.shape == b.shape or not b.shape:
-        return a.shape
-    if not a.shape:
-        return b.shape
-    (am, an), (bm, bn) = a.shape, b.shape
-    if am == bm and 1 in (an, bn):
-        return (am, max(an, bn))
-    raise TraceError(f"fragments of shapes {a.shape} and {b.shape} do not broadcast", caller())
+def _broadcast(a: exprs.Shape, b: exprs.Shape) -> exprs.Shape:
+    if a == b or not b:
+        return a
+    if not a:
+        return b
+    if all(x == y or 1 in (x, y) for x, y in zip(a, b, strict=True)):
+        return tuple(map(max, a, b))
+    raise TraceError(
+        f"fragments of shapes {a} and {b} do not broadcast: each extent must be the same in both, or 1 in one of them", caller()
+    )
 
 
 def _unify(a: Expr, b: Expr, op: str) -> tuple[Expr, Expr]:
@@ -195,7 +196,7 @@ def binary(tracer: Tracer, op: str, left: object, right: object) -> Value:
     nonneg = nonneg or (op == "mod" and b.nonneg)
     dtype = dtypes.boolean if op in _COMPARE else a.dtype
     size = a.size + b.size + 1
-    return tracer.value(Binary(dtype, max(a.vary, b.vary), nonneg, _broadcast(a, b), size, op, a, b))
+    return tracer.value(Binary(dtype, max(a.vary, b.vary), nonneg, _broadcast(a.shape, b.shape), size, op, a, b))
 
 
 _FLOAT_ONLY = {"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sin", "cos", "floor"}
@@ -226,9 +227,9 @@ def select(tracer: Tracer, cond: object, x: object, y: object) -> Value:
     if c.dtype is not dtypes.boolean:
         raise TraceError(f"the condition of select must be boolean, got {c.dtype}; compare with `!= 0`", caller())
     a, b = _unify(to_expr(tracer, x), to_expr(tracer, y), "select")
-    if isinstance(c, Const):
+    if isinstance(c, Const) and a.shape == b.shape:
         return tracer.value(a if c.value else b)
-    shape = _broadcast(a, b)
+    shape = _broadcast(c.shape, _broadcast(a.shape, b.shape))
     vary = max(c.vary, a.vary, b.vary)
     return tracer.value(Select(a.dtype, vary, a.nonneg and b.nonneg, shape, c.size + a.size + b.size + 1, c, a, b))
 

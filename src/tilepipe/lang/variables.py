@@ -10,12 +10,12 @@ from tilepipe.ir.exprs import Vary
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import Variable
 from tilepipe.lang.convergence import splitting
-from tilepipe.lang.operators import ScalarOperators
+from tilepipe.lang.operators import Operators
 from tilepipe.lang.tracer import Tracer
 from tilepipe.lang.values import Value, binary, to_expr, unary
 
 
-class Var(ScalarOperators[Value]):
+class Var(Operators[Value]):
     """A scalar of the kernel that changes in place: `v.set(x)`, `v[...] = x`, `v += x`. Reading `v.get()` or using it
     in arithmetic takes its value at that moment.
     """

@@ -20,7 +20,7 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import Kernel, walk
-from tilepipe.sim import elements, mbarriers, meetings, support, tensorcore, tma
+from tilepipe.sim import elements, fragment_memory, mbarriers, meetings, support, tensorcore, tma
 from tilepipe.sim.agents import Agent
 from tilepipe.sim.fragments import Frag
 from tilepipe.sim.functions import Function
@@ -33,7 +33,8 @@ _OPS: tuple[Callable[..., Any], ...] = (
     meetings.named_sync, meetings.named_arrive, meetings.syncwarp, meetings.setup_barrier, meetings.cluster_arrive,
     meetings.cluster_wait, meetings.fence_proxy_async, meetings.fence_barrier_init,
     elements.load, elements.store, elements.load_global, elements.store_global,
-    elements.fragment_store, elements.fragment_load,
+    fragment_memory.fragment_store, fragment_memory.fragment_load, fragment_memory.fragment_load_global,
+    fragment_memory.fragment_store_global,
     tma.tma_load, tma.tma_store, tma.tma_store_commit, tma.tma_store_wait,
     tensorcore.wgmma, tensorcore.wgmma_fence, tensorcore.wgmma_commit, tensorcore.wgmma_wait,
     support.lane_bits, support.lanes, support.elect_warps, support.place, support.fits, support.all_fit, support.truncated,

@@ -1,4 +1,4 @@
-"""Ordinary loads and stores (the generic proxy): single elements by lanes, and fragments to and from shared tiles."""
+"""Ordinary loads and stores of single elements by lanes (the generic proxy)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import numpy.typing as npt
 
 from tilepipe.errors import RaceError, SimFault
 from tilepipe.sim import faults
-from tilepipe.sim.memory import Slot, access, read, rounded
+from tilepipe.sim.memory import Slot, access, rounded
 from tilepipe.sim.ordering import WARP_MASK, Access, Rect
 
 if TYPE_CHECKING:
     from tilepipe.sim.agents import Agent
-    from tilepipe.sim.fragments import Frag
     from tilepipe.sim.machine import Machine
     from tilepipe.sim.sites import Site
 
@@ -41,7 +40,8 @@ def _base(ag: Agent, mask: int, *values: Scalar) -> int:
     return 0
 
 
-def _generic(m: Machine, ag: Agent, site: Site, mask: int, rect: Rect, is_write: bool, points: dict[int, int] | None) -> Access:
+def generic(m: Machine, ag: Agent, site: Site, mask: int, rect: Rect, is_write: bool, points: dict[int, int] | None) -> Access:
+    """The record of an ordinary access to a tile, by the threads of `mask`."""
     record = Access(ag, site, mask, rect, is_write, False, m.order.new_bit(), points)
     if is_write or m.world.strict_proxy:
         m.order.add_fences(record)
@@ -80,7 +80,7 @@ def _accesses(
         rows = [p >> 32 for p in points]
         cols = [p & 0xFFFFFFFF for p in points]
         hull = (min(rows), max(rows) + 1, min(cols), max(cols) + 1)
-        record = _generic(m, ag, site, lanes, hull, is_write, points)
+        record = generic(m, ag, site, lanes, hull, is_write, points)
         access(m, slot, record, ag.known(lanes))
         ag.made(lanes, record.bit)
         if not is_write and slot.state != 2:
@@ -90,7 +90,8 @@ def _accesses(
     return where
 
 
-def _slot(m: Machine, ag: Agent, site: Site, slot: int, cta: int | None) -> Slot:
+def slot_of(m: Machine, ag: Agent, site: Site, slot: int, cta: int | None) -> Slot:
+    """A tile of this CTA, or of the CTA of that rank in the cluster."""
     if cta is None:
         return ag.cta.slots[slot]
     if not 0 <= cta < len(m.ctas):
@@ -110,7 +111,7 @@ def load(
     cta: int | None = None,
 ) -> Scalar:
     """Loads one element of a shared tile for every active thread: one value, or an array over the threads."""
-    tile = _slot(m, ag, site, slot, cta)
+    tile = slot_of(m, ag, site, slot, cta)
     base = _base(ag, mask, row, col)
     where = _accesses(m, ag, site, mask, tile, rect, row, col, False, base)
     if not (isinstance(row, np.ndarray) or isinstance(col, np.ndarray)):
@@ -134,7 +135,7 @@ def store(
     cta: int | None = None,
 ) -> None:  # fmt: skip
     """Stores one element of a shared tile for every active thread."""
-    tile = _slot(m, ag, site, slot, cta)
+    tile = slot_of(m, ag, site, slot, cta)
     base = _base(ag, mask, row, col, value)
     where = _accesses(m, ag, site, mask, tile, rect, row, col, True, base)
     values = rounded(np.asarray(value), tile.buffer.dtype)
@@ -199,45 +200,3 @@ def store_global(m: Machine, ag: Agent, site: Site, mask: int, value: Scalar, *i
     tensor.order.points(m, ag, site, mask, at, is_write=True)
     values = rounded(np.asarray(value), tensor.param.dtype)
     tensor.array[at] = values[[lane - base for lane in _lanes(mask)]] if values.ndim else values
-
-
-# -- fragments ---------------------------------------------------------------------------------------------------------
-
-
-def _warp_rects(rect: Rect, warps: list[int]) -> list[tuple[int, Rect]]:
-    """Which rectangles of a tile each warp's part of a fragment is: 16 rows of each 64, or all of a per-warp tile."""
-    r0, r1, c0, c1 = rect
-    if len(warps) == 1:
-        return [(warps[0], rect)]
-    return [(w, (r, r + 16, c0, c1)) for w in warps for r in range(r0 + 16 * w, r1, 64)]
-
-
-def _touch(m: Machine, ag: Agent, site: Site, mask: int, slot: Slot, rect: Rect, is_write: bool) -> None:
-    converged = slot.buffer.dtype.bits == 16  # stmatrix and ldmatrix are aligned; 32-bit elements take ordinary accesses
-    if converged and ag.pend:
-        ag.converge(mask)
-    warps = [w for w in range(ag.warps) if mask >> (32 * w) & WARP_MASK]
-    for w, part in _warp_rects(rect, warps):
-        lanes = mask & (WARP_MASK << (32 * w))
-        record = _generic(m, ag, site, lanes, part, is_write, None)
-        (access if is_write else read)(m, slot, record, ag.known(lanes))
-        ag.made(lanes, record.bit, converged)
-
-
-def fragment_store(
-    m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Rect, value: Array | float, cta: int | None = None
-) -> None:
-    """Writes a fragment-shaped value to a shared tile, rounded to its dtype."""
-    tile = _slot(m, ag, site, slot, cta)
-    _touch(m, ag, site, mask, tile, rect, is_write=True)
-    r0, r1, c0, c1 = rect
-    tile.data[r0:r1, c0:c1] = rounded(np.asarray(value), tile.buffer.dtype)
-    tile.written(rect)
-
-
-def fragment_load(m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, slot: int, rect: Rect, warp: int | None = None) -> None:
-    """Reads a shared tile into a fragment."""
-    tile = ag.cta.slots[slot]
-    _touch(m, ag, site, mask, tile, rect, is_write=False)
-    r0, r1, c0, c1 = rect
-    dst.set(ag, site, tile.data[r0:r1, c0:c1], 0, c1 - c0, warp)

@@ -2,7 +2,8 @@
 
 A scalar that is the same for all threads of an agent becomes a Python number; one that differs between lanes or warps
 becomes a NumPy array over the agent's threads (32 or 128). Inside `PerWarp`, which is unrolled over the four warps,
-arrays cover the 32 threads of the warp at hand. Fragment values are float32 arrays (rows, cols).
+arrays cover the 32 threads of the warp at hand. Fragment values are float32 arrays (rows, cols), either of which may
+be 1.
 
 Integers are exact. Signed arithmetic that may leave its dtype is checked where it is computed (`ranges`); unsigned
 arithmetic wraps.
@@ -186,7 +187,7 @@ class Expressions:
                 return self._binary(x)
             case e.Select():
                 (c, ca), (a, aa), (b, ba) = self(x.cond), self(x.a), self(x.b)
-                if ca:
+                if ca or x.shape:
                     return f"np.where({c}, {a}, {b})", True
                 return f"({a} if {c} else {b})", aa or ba
             case e.Cast():

@@ -7,6 +7,7 @@ from typing import Any
 from tilepipe.errors import BarrierError, SimFault
 from tilepipe.ir import exprs as e
 from tilepipe.ir import ops
+from tilepipe.ir.geometry import takes_stmatrix
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import Fragment, Tile
 from tilepipe.ir.program import Role, walk
@@ -24,11 +25,14 @@ _BARRIERS = (
     ops.MbarInit, ops.MbarInval, ops.MbarArrive, ops.MbarExpect, ops.MbarCompleteTx, ops.MbarWait, ops.MbarTryWait,
     ops.NamedSync, ops.NamedArrive,
 )  # fmt: skip
-_FRAGMENTS = (ops.FragmentDefine, ops.FragmentSet, ops.FragmentReduce, ops.FragmentStore, ops.FragmentLoad)
+_FRAGMENTS = (
+    ops.FragmentDefine, ops.FragmentSet, ops.FragmentReduce, ops.FragmentStore, ops.FragmentLoad, ops.FragmentLoadGlobal,
+    ops.FragmentStoreGlobal,
+)  # fmt: skip
 _MEMORY = (ops.Load, ops.Store, ops.TmaLoad, ops.TmaStore, ops.Wgmma)
 _TOGETHER = (
-    ops.FragmentSet, ops.FragmentReduce, ops.FragmentStore, ops.FragmentLoad, ops.Wgmma, ops.WgmmaFence, ops.WgmmaCommit,
-    ops.WgmmaWait, ops.ClusterArrive, ops.ClusterWait,
+    ops.FragmentSet, ops.FragmentReduce, ops.FragmentStore, ops.FragmentLoad, ops.FragmentLoadGlobal, ops.FragmentStoreGlobal,
+    ops.Wgmma, ops.WgmmaFence, ops.WgmmaCommit, ops.WgmmaWait, ops.ClusterArrive, ops.ClusterWait,
 )  # fmt: skip
 _BY_WARP = (ops.NamedSync, ops.NamedArrive)
 _PLAIN: dict[type[ops.Op], str] = {
@@ -327,9 +331,15 @@ class Function(Operands):
                 self.emit(f"{self.names(f, f.name)}.set(ag, {self.x.site}, {text}, 0, 1{warp})", op)
             case ops.FragmentStore(dst=tile, value=value):
                 remote = self.remote(tile.cta, op)
-                self.request(op, "fragment_store", self.slot(tile, op), self.rect(tile, op), self.x(value)[0], *remote)
+                aligned = takes_stmatrix(tile, value.shape)
+                self.request(op, "fragment_store", self.slot(tile, op), self.rect(tile, op), aligned, self.x(value)[0], *remote)
             case ops.FragmentLoad(dst=f, src=tile):
-                self.request(op, "fragment_load", self.names(f, f.name), self.slot(tile, op), f"{self.rect(tile, op)}{warp}")
+                remote = self.remote(tile.cta, op)
+                self.request(op, "fragment_load", self.names(f, f.name), self.slot(tile, op), self.rect(tile, op), self.x.warp, *remote)
+            case ops.FragmentLoadGlobal(dst=f, coords=coords):
+                self.request(op, "fragment_load_global", self.names(f, f.name), self.coords(coords, op))
+            case ops.FragmentStoreGlobal(coords=coords, value=value):
+                self.request(op, "fragment_store_global", self.coords(coords, op), self.x(value)[0])
 
     def memory_op(self, op: ops.Op) -> None:
         match op:

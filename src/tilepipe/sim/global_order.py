@@ -26,6 +26,7 @@ SWEEP = 64  # live events from which it is worth asking what every agent knows
 MANY = -2  # in a map of readers: clusters other than the last reader's have read it too
 
 Index = tuple[Any, ...]
+Layout = tuple[int, int]
 
 
 class Event:
@@ -33,12 +34,14 @@ class Event:
 
     Attributes:
         bit: its bit while it is live, then 0: whatever comes is ordered after it.
-        box: (first, end) in each dimension, for TMA; None for ordinary accesses.
-        points: flat index of an element -> the lanes that touched it, for ordinary accesses.
+        box: (first, end) in each dimension, for TMA and fragments; None for accesses of single elements.
+        layout: where an (m, n) fragment begins, in rows modulo 64 and columns modulo 8, which decides the lane of
+            each element.
+        points: flat index of an element -> the lanes that touched it, for accesses of single elements.
         epoch: the agent's `released` when it was made.
     """
 
-    __slots__ = ("agent_uid", "bit", "box", "cluster", "epoch", "is_write", "mask", "number", "points", "site", "who")
+    __slots__ = ("agent_uid", "bit", "box", "cluster", "epoch", "is_write", "layout", "mask", "number", "points", "site", "who")
 
     def __init__(self, ag: Agent, site: Site, mask: int, is_write: bool, cluster: int) -> None:
         self.who = str(ag)
@@ -51,6 +54,7 @@ class Event:
         self.bit = 0
         self.number = 0
         self.box: tuple[tuple[int, int], ...] | None = None
+        self.layout: Layout | None = None
         self.points: dict[int, int] = {}
 
     def elements_in_common(self, other: Event, shape: tuple[int, ...]) -> set[int] | bool:
@@ -96,9 +100,10 @@ class GlobalOrder:
         self.latest: dict[tuple[int, int, int], Event] = {}
         self.sweep_at = SWEEP
 
-    def box(self, m: Machine, ag: Agent, site: Site, mask: int, where: Index, is_write: bool) -> Event:
-        """An access by TMA to a box within bounds."""
+    def box(self, m: Machine, ag: Agent, site: Site, mask: int, where: Index, is_write: bool, layout: Layout | None = None) -> Event:
+        """An access to a box within bounds, by TMA or by a warp's part of a fragment."""
         event = Event(ag, site, mask, is_write, m.cluster_id)
+        event.layout = layout
         event.box = tuple((s.start, s.stop) for s in where)
         known = ag.known(mask)
         self._across_clusters(m, ag, site, where, is_write)
@@ -222,7 +227,11 @@ class GlobalOrder:
 
 def _same_lanes(old: Event, new: Event, common: set[int] | bool) -> bool:
     """Whether program order settles it: one agent, and each common element is touched by one and the same lane."""
-    if old.agent_uid != new.agent_uid or old.box is not None:
+    if old.agent_uid != new.agent_uid:
+        return False
+    if old.layout is not None and old.layout == new.layout and old.mask == new.mask:
+        return True
+    if old.box is not None:
         return False
     if old.mask == new.mask and old.mask.bit_count() == 1:
         return True

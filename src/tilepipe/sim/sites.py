@@ -69,6 +69,10 @@ def describe(op: Op, number: int, role: str, tensors: dict[int, int], by_parity:
             return Site(number, op, kind, what, role, flops=2 * acc.rows * acc.cols * b.cols)
         case ops.Load(src=Element(base=TensorParam() as t)) | ops.Store(dst=Element(base=TensorParam() as t)):
             return Site(number, op, kind, what, role, tensor=tensors[id(t)])
+        case ops.FragmentLoadGlobal(tensor=t, dst=f):
+            return Site(number, op, kind, what, role, tensor=tensors[id(t)], rows=f.rows, cols=f.cols)
+        case ops.FragmentStoreGlobal(tensor=t, value=value):
+            return Site(number, op, kind, what, role, tensor=tensors[id(t)], rows=value.shape[0], cols=value.shape[1])
         case ops.MbarArrive(sem=sem):
             return Site(number, op, kind, what, role, relaxed=sem == "relaxed")
     return Site(number, op, kind, what, role, by_parity=bar is not None and id(bar.array) in by_parity)
@@ -107,6 +111,10 @@ def _text(op: Op, kind: str) -> str:
             return f"{kind} -> {printer.tile(tile)}"
         case ops.FragmentLoad(dst=f, src=tile):
             return f"{kind} {printer.tile(tile)} -> {f.name}"
+        case ops.FragmentLoadGlobal(dst=f, tensor=t):
+            return f"{kind} {t.name} -> {f.name}"
+        case ops.FragmentStoreGlobal(tensor=t):
+            return f"{kind} -> {t.name}"
         case ops.NamedSync(bar=named) | ops.NamedArrive(bar=named):
             return f"{kind} {named.name}"
     bar = barrier_of(op)

@@ -56,12 +56,12 @@ class GlobalTensor:
             return (rows * cols,)
         return (*self.lead, rows // prod(self.lead), cols)
 
-    def clip(self, coords: Coords, rows: int, cols: int) -> tuple[Index, Index, bool]:
+    def clip(self, coords: Coords, box: tuple[int, ...]) -> tuple[Index, Index, bool]:
         """Slices into the tensor and into the box for the part of a box within bounds, and whether that is all of
         it.
         """
         there, here, whole = [], [], True
-        for at, n, extent in zip(coords, self.box(rows, cols), self.shape, strict=True):
+        for at, n, extent in zip(coords, box, self.shape, strict=True):
             if not -INT32 <= at < INT32:
                 raise SimFault(f"coordinate {at} of tensor '{self.param.name}' is beyond int32")
             lo, hi = max(at, 0), min(at + n, extent)
@@ -78,22 +78,30 @@ class GlobalTensor:
             y, x = coords
             if y >= 0 and x >= 0 and y + rows <= self.shape[0] and x + cols <= self.shape[1]:
                 return source[y : y + rows, x : x + cols]
-        there, here, whole = self.clip(coords, rows, cols)
+        return self.read_box(coords, self.box(rows, cols)).reshape(rows, cols)
+
+    def read_box(self, coords: Coords, box: tuple[int, ...]) -> npt.NDArray[Any]:
+        """The box at `coords` in storage form; zero out of bounds."""
+        source = self.array if self.values is None else self.values
+        there, here, whole = self.clip(coords, box)
         if whole:
-            return source[there].reshape(rows, cols)
-        out = np.zeros(self.box(rows, cols), storage(self.param.dtype))
+            return source[there]
+        out = np.zeros(box, storage(self.param.dtype))
         out[here] = source[there]
-        return out.reshape(rows, cols)
+        return out
 
     def write(self, coords: Coords, values: npt.NDArray[Any]) -> None:
         """Writes a (rows, cols) box at `coords`; out of bounds is clipped."""
-        rows, cols = values.shape
-        there, here, _ = self.clip(coords, rows, cols)
-        self.array[there] = values.reshape(self.box(rows, cols))[here]
+        self.write_box(coords, values.reshape(self.box(*values.shape)))
+
+    def write_box(self, coords: Coords, values: npt.NDArray[Any]) -> None:
+        """Writes a box of the tensor's rank at `coords`; out of bounds is clipped."""
+        there, here, _ = self.clip(coords, values.shape)
+        self.array[there] = values[here]
 
     # -- ordering ------------------------------------------------------------------------------------------------------
 
     def note_box(self, m: Machine, ag: Agent, site: Site, mask: int, coords: Coords, is_write: bool) -> Event:
         """Orders an access to a box, the part of it within bounds, against what has touched its elements."""
         assert self.order is not None
-        return self.order.box(m, ag, site, mask, self.clip(coords, site.rows, site.cols)[0], is_write)
+        return self.order.box(m, ag, site, mask, self.clip(coords, self.box(site.rows, site.cols))[0], is_write)

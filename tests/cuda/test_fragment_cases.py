@@ -1,0 +1,43 @@
+"""The fragment kernels of `tests.fragment_cases` compile, without spills; what single lines of them print as."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.fragment_cases import CASES, Case
+
+BY_NAME = {case.name: case for case in CASES}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_compiles_without_spills(case: Case) -> None:
+    compiled = case.make(np.random.default_rng(0))[0].compile()
+    assert compiled.data[:4] == b"\x7fELF"
+    assert compiled.spill_bytes == 0
+
+
+def printed(name: str) -> str:
+    return BY_NAME[name].make(np.random.default_rng(0))[0].source()
+
+
+@pytest.mark.parametrize(
+    ("case", "words", "absent"),
+    [
+        ("pairs_float32", ("load_pair_float(", "store_pair_float("), ()),
+        ("pairs_bfloat16", ("load_pair_u16(", "store_pair_u16("), ("from_bf16(line",)),
+        ("move_bfloat16", ("join(inside(",), ("load_pair",)),  # no tensor map: the alignment is not known
+        ("columns_first_float16", ("join(inside(",), ("load_pair",)),
+        ("push_float32", ("store_float2_remote(", "load_float2("), ("store_float_remote(",)),
+        ("push_bfloat16", ("store_u32_remote(", "load_u32("), ("stmatrix",)),
+        ("push_bfloat16_col", ("store_u16_remote(",), ("stmatrix", "store_u32")),
+        ("fetch_float32", ("load_float2_remote(",), ()),
+        ("fetch_bfloat16", ("load_u32_remote(", "stmatrix"), ()),
+        ("local_float32_1×40_row", ("if (warp_in_group == 0 && lane < 4)",), ()),
+        ("value_a_row", ("if (lane % 4 == 0)",), ()),
+    ],
+)
+def test_accesses(case: str, words: tuple[str, ...], absent: tuple[str, ...]) -> None:
+    text = printed(case)
+    assert [w for w in words if w not in text] == []
+    assert [w for w in absent if w in text] == []

@@ -1,0 +1,17 @@
+"""The fragment kernels of `tests.fragment_cases` on the simulated GPU, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.fragment_cases import CASES, Case, check
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_gives_what_numpy_gives(case: Case, seed: int) -> None:
+    program, out, want, limit = case.make(np.random.default_rng(seed))
+    run = program.run(seed=seed)
+    check(out, want, limit)
+    assert run.advice == []
