@@ -1,114 +1,78 @@
-"""matmul(a, b): `a @ b` through the GEMM kernel."""
+"""matmul(a, b): `a @ b` through the GEMM kernel, on the GPU for CUDA tensors, on the simulator for NumPy arrays."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tilepipe.errors import BindError
-from tilepipe.ir import dtypes
-from tilepipe.ir.dtypes import DType
-from tilepipe.ir.tma import ALIGNMENT
-from tilepipe.kernels import gemm
-from tilepipe.lang.tensor_map import array_dtype
-
-Array = npt.NDArray[Any]
-INPUTS = (dtypes.bfloat16, dtypes.float16)
-OUTPUTS = (dtypes.bfloat16, dtypes.float16, dtypes.float32)
+from tilepipe.ops import numpy_matmul
 
 
 def matmul(
-    a: Array,
-    b: Array,
+    a: Any,
+    b: Any,
     *,
+    out: Any = None,
+    bias: Any = None,
+    activation: str | None = None,
+    source: Any = None,
+    alpha: float = 1.0,
+    beta: float | None = None,
     out_dtype: object = None,
+    precision: str | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
     **settings: Any,
-) -> Array:
-    """a (m, k) @ b (k, n) on the simulated GPU, accumulated in float32.
+) -> Any:
+    """activation(alpha · (a @ b) + beta · source + bias), accumulated in float32 and rounded once.
 
     Args:
-        a, b: 2-D NumPy arrays, both bfloat16 (ml_dtypes) or both float16, in any layout and size. What TMA cannot
-            take is copied first: an array that is contiguous in neither dimension, and one whose row stride is not a
-            multiple of 16 bytes (its rows are padded).
-        out_dtype: bfloat16, float16 or float32; that of the inputs unless given.
-        seed: which interleaving the simulator runs.
-        settings: fields of `GemmConfig` (bm, bn, bk, stages, k_group_size, consumers, cluster, raster).
+        a, b: two CUDA tensors of PyTorch, which run on their device in its current stream, or two NumPy arrays, which
+            run on the simulated GPU. Both bfloat16, both float16, or both float32 with `precision="tf32"`. Shapes as
+            `@` has them: (m, k) @ (k, n), a 1-D operand is a row or a column, the dimensions before the last two
+            are a batch and broadcast. Any layout: a matrix that is contiguous along one of its dimensions and whose
+            other stride is a multiple of 16 bytes is read where it lies, so a transposed view costs nothing; what
+            TMA cannot take is copied first, with rows padded to 16 bytes.
+        out: where to write the result: its shape, dtype (also that of `out_dtype`, if given) and device; any layout.
+            What the kernel cannot write in place, or what overlaps an operand, goes through a temporary.
+        bias: (n,), added to each row: of the operands' dtype, the result's, or float32.
+        activation: None, "relu", "gelu" (its tanh form) or "silu".
+        source: added to the product, as `input` of `torch.addmm`: of the result's dtype, of a shape that broadcasts
+            to the result's. It may be `out`, which then accumulates.
+        alpha, beta: scales of the product and of `source`; beta is 1 unless given, and with 0 `source` is not read.
+        out_dtype: bfloat16, float16 or float32; that of the operands unless given. A name, or a dtype of tilepipe,
+            NumPy or PyTorch.
+        precision: "tf32": multiply float32 with 10 bits of mantissa.
+        seed, progress: of the simulator, see `Program.run`; NumPy only.
+        settings: fields of `GemmConfig` (bm, bn, bk, stages, ...), the others at its defaults. None given: for CUDA
+            tensors `gemm.choose` picks for the shape; NumPy arrays simulate the defaults.
 
     Returns:
-        a new C-contiguous array (m, n). With m, n or k = 0, what NumPy returns: zeros.
+        `out`, or a new C-contiguous array or tensor. With m, n or k = 0 what NumPy and PyTorch return.
 
     Raises:
-        BindError: not 2-D, shapes that do not multiply, dtypes, unknown settings. float32 is refused: computing it in
-            tf32 unasked would be taken for a bug.
+        BindError: shapes, dtypes or devices that do not fit together, float32 without `precision`, unknown settings,
+            `out` with an operand that requires a gradient. UnavailableError: the device is no Hopper GPU, or a
+            package is missing. LimitError: settings that need more shared memory than there is.
+
+    CUDA tensors: safe in CUDA graphs (call once before capturing: the first call of a shape compiles), from several
+    threads, under `torch.compile` and autograd; see docs/ops.md.
     """
-    dtype = _check(a, b)
-    out = dtype if out_dtype is None else dtypes.dtype(out_dtype)
-    if out not in OUTPUTS:
-        raise BindError(f"matmul returns {', '.join(t.name for t in OUTPUTS)}, not {out}")
-    config = _config(settings)
-    (m, k), n = a.shape, b.shape[1]
-    if 0 in (m, n, k):
-        return np.zeros((m, n), out.numpy)
-    c = padded((m, n), out)
-    gemm.bind(acceptable(a), acceptable(b.T), c, config).run(seed=seed, progress=progress)
-    return np.ascontiguousarray(c)
-
-
-def _check(a: Array, b: Array) -> DType:
-    for name, x in (("a", a), ("b", b)):
-        if not isinstance(x, np.ndarray):
-            raise BindError(f"matmul: {name} must be a NumPy array, got {type(x).__name__}")
-        if x.ndim != 2:
-            raise BindError(f"matmul: {name} must be 2-D, its shape is {x.shape}")
-    if a.shape[1] != b.shape[0]:
-        raise BindError(
-            f"matmul: a is {a.shape[0]}×{a.shape[1]} and b is {b.shape[0]}×{b.shape[1]}; {a.shape[1]} columns against {b.shape[0]} rows"
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        epilogue = {"bias": bias, "activation": activation, "source": source, "alpha": alpha, "beta": beta}
+        return numpy_matmul.matmul(
+            a, b, out=out, **epilogue, out_dtype=out_dtype, precision=precision, seed=seed, progress=progress, settings=settings
         )
-    types = array_dtype(a), array_dtype(b)
-    if types[0] is not types[1]:
-        raise BindError(f"matmul: a is {types[0]} and b is {types[1]}; convert one with .astype()")
-    if types[0] is dtypes.float32:
-        raise BindError(
-            "matmul of float32 would run on tensor cores in tf32, with 10 bits of mantissa, and is not done unasked;"
-            " convert to bfloat16 or float16 yourself"
-        )
-    if types[0] not in INPUTS:
-        raise BindError(f"matmul takes {', '.join(t.name for t in INPUTS)}, got {types[0]}")
-    return types[0]
+    torch = sys.modules.get("torch")
+    if torch is None or not (isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor)):
+        name, x = ("b", b) if isinstance(a, np.ndarray) else ("a", a)
+        raise BindError(f"matmul: {name} must be a NumPy array or a CUDA tensor of PyTorch, got {type(x).__name__}")
+    from tilepipe.ops import torch_matmul
 
-
-def _config(settings: dict[str, Any]) -> gemm.GemmConfig:
-    known = [f.name for f in fields(gemm.GemmConfig)]
-    unknown = [name for name in settings if name not in known]
-    if unknown:
-        raise BindError(f"matmul does not know the setting {', '.join(unknown)}; it has {', '.join(known)}")
-    return gemm.GemmConfig(**settings)
-
-
-def acceptable(x: Array) -> Array:
-    """`x` itself if TMA can take it (one of two dimensions contiguous, the other stride a positive multiple of 16
-    bytes), else a padded copy.
-    """
-    size = x.dtype.itemsize
-    for inner, outer in ((1, 0), (0, 1)):
-        contiguous = x.strides[inner] == size or x.shape[inner] == 1
-        stride = x.strides[outer]
-        if contiguous and (x.shape[outer] == 1 or (stride > 0 and stride % ALIGNMENT == 0 and stride >= x.shape[inner] * size)):
-            return x
-    copy = padded(x.shape, array_dtype(x))
-    copy[...] = x
-    return copy
-
-
-def padded(shape: tuple[int, ...], dtype: DType) -> Array:
-    """Zeros of (rows, cols), row-major, with a row stride that is a multiple of 16 bytes."""
-    rows, cols = shape
-    unit = ALIGNMENT // dtype.nbytes
-    whole: Array = np.zeros((rows, -(-cols // unit) * unit), dtype.numpy)
-    return whole[:, :cols]
+    if seed or progress is not None:
+        raise BindError("matmul: seed and progress belong to the simulator, which runs NumPy arrays; a CUDA tensor runs on its GPU")
+    return torch_matmul.matmul(a, b, out, bias, activation, source, alpha, beta, out_dtype, precision, settings)

@@ -1,0 +1,124 @@
+"""matmul of CPU tensors as if they were on a GPU: all of `tilepipe.ops`, with a launcher that multiplies the memory at the
+addresses it is given. What TMA would refuse is refused here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import tilepipe as tp
+from tilepipe.ir.tma import broken_array_rule
+from tilepipe.kernels import gemm
+from tilepipe.lang.tensor_map import array_dtype, array_order, byte_strides
+from tilepipe.ops.numpy_matmul import activate
+
+torch = pytest.importorskip("torch")
+
+from tilepipe.ops import torch_checks, torch_eager, torch_op, torch_plan  # noqa: E402
+
+Array = npt.NDArray[Any]
+
+
+def at(address: int, view: Any) -> Array:
+    """The memory that a kernel bound to `view` and launched with `address` sees."""
+    strides, dtype = byte_strides(view), array_dtype(view).numpy
+    size = sum((n - 1) * s for n, s in zip(view.shape, strides, strict=True)) + dtype.itemsize
+    raw = np.frombuffer((ctypes.c_char * size).from_address(address), np.uint8)
+    return np.ndarray(view.shape, dtype, raw.data, 0, strides)
+
+
+def tma_takes(view: Any, order: str | None = None) -> None:
+    shape = tuple(view.shape)
+    inner = len(shape) - (1 if (order or array_order(view)) == "row" else 2)
+    assert broken_array_rule(shape, byte_strides(view), inner, array_dtype(view).nbytes, view.data_ptr()) is None
+
+
+@dataclass
+class Emulator:
+    """What was bound and launched."""
+
+    monkeypatch: pytest.MonkeyPatch
+    bound: list[dict[str, Any]]
+    launches: int = 0
+    stream: int = 0
+
+    def bind(
+        self, a: Any, b: Any, c: Any, cfg: Any, *, bias: Any = None, source: Any = None, alpha: float = 1.0, beta: float = 0.0
+    ) -> Emulator:
+        tma_takes(a)
+        tma_takes(b)
+        tma_takes(c, "row")
+        assert b.shape[-1] == a.shape[-1]
+        batches = {x.shape[0] for x in (a, b) if len(x.shape) == 3}
+        assert len(batches) < 2
+        assert tuple(c.shape) == (*batches, a.shape[-2], b.shape[-2])
+        if array_dtype(a).nbytes == 4:
+            assert array_order(a) == array_order(b) == "row"
+        tensors = {"a": a, "b": b, "c": c} | {n: x for n, x in (("bias", bias), ("source", source)) if x is not None}
+        self.bound.append(tensors | {"cfg": cfg, "alpha": alpha, "beta": beta})
+        return self
+
+    def launcher(self) -> Any:
+        return Launcher(self, self.bound[-1])
+
+
+class Launcher:
+    """As `Program.launcher()` gives it."""
+
+    def __init__(self, emulator: Emulator, bound: dict[str, Any]) -> None:
+        self.emulator = emulator
+        self.bound = bound
+        self.tensors = tuple(n for n in ("a", "b", "c", "bias", "source") if n in bound)
+
+    def __call__(self, addresses: tuple[int, ...], stream: int = 0) -> None:
+        assert all(place % 16 == 0 for place in addresses)
+        self.emulator.launches += 1
+        self.emulator.stream = stream
+        x: dict[str, Array] = {name: at(place, self.bound[name]) for name, place in zip(self.tensors, addresses, strict=True)}
+        wide = np.float64 if self.bound["c"].dtype == torch.float64 else np.float32
+        a, b = (np.asarray(x[n].astype(wide), dtype=wide) for n in "ab")
+        z: Array = self.bound["alpha"] * np.matmul(a, b.swapaxes(-1, -2))
+        if "source" in x:
+            z = z + self.bound["beta"] * x["source"].astype(wide)
+        if "bias" in x:
+            z = z + x["bias"].astype(wide)
+        cfg = self.bound["cfg"]
+        activation = getattr(cfg, "activation", "none")
+        x["c"][...] = activate(z, None if activation == "none" else activation).astype(x["c"].dtype)
+
+
+def choose(
+    m: int, n: int, k: int, dtype: Any, out_dtype: Any, *, batch: int = 1, a_order: str = "row", b_order: str = "row",
+    extras: bool = False, chip: tp.Chip = tp.H200,
+) -> Any:  # fmt: skip
+    assert min(m, n, k, batch) >= 1
+    assert {a_order, b_order} <= {"row", "col"}
+    assert isinstance(dtype, tp.DType)
+    assert isinstance(out_dtype, tp.DType)
+    return gemm.GemmConfig()
+
+
+_library = torch.library.Library("tilepipe", "IMPL")
+_library.impl("matmul", torch_op.kernel, "CPU")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
+    """CPU tensors are taken for a GPU's."""
+    emulator = Emulator(monkeypatch, [])
+    monkeypatch.setattr(gemm, "bind", emulator.bind)
+    monkeypatch.setattr(gemm, "choose", choose)
+    monkeypatch.setattr(torch_checks, "DEVICES", ["cuda", "cpu", "meta"])
+    monkeypatch.setattr(torch_plan, "hopper", lambda ordinal: tp.H200)
+    monkeypatch.setattr(torch_plan, "current", nullcontext)
+    monkeypatch.setattr(torch_eager, "raw_stream", lambda index: 7)
+    monkeypatch.setattr(torch_eager, "current_device", lambda: -1)
+    torch_eager.forget()
+    return emulator
