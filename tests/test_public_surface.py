@@ -7,7 +7,7 @@ import sys
 
 import tilepipe as tp
 
-ERRORS = """BarrierError BindError CompileError CountError DeadlockError ExitError HandleError KernelAssertError LaunchError LimitError PoisonError
+ERRORS = """BarrierError BindError CompileError CountError DeadlockError ExitError HandleError HangError KernelAssertError LaunchError LimitError PoisonError
 RaceError SimFault TilepipeError TraceError UnavailableError"""
 DTYPES = "bfloat16 boolean float16 float32 float8_e4m3 float8_e5m2 int32 int64 int8 uint32 uint8 DType"
 LANGUAGE = "Chip H200 Context dtype KernelFunction Program TensorMap kernel tensor_map"

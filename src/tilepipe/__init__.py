@@ -16,6 +16,7 @@ from tilepipe.errors import CountError as CountError
 from tilepipe.errors import DeadlockError as DeadlockError
 from tilepipe.errors import ExitError as ExitError
 from tilepipe.errors import HandleError as HandleError
+from tilepipe.errors import HangError as HangError
 from tilepipe.errors import KernelAssertError as KernelAssertError
 from tilepipe.errors import LaunchError as LaunchError
 from tilepipe.errors import LimitError as LimitError

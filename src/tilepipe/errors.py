@@ -57,6 +57,10 @@ class LaunchError(TilepipeError):
     """The CUDA driver refused to load or to launch a kernel, or the kernel failed on the GPU."""
 
 
+class HangError(TilepipeError):
+    """A wait of a debug build's launch did not end on the GPU: which role waits where, for what, and who else was waiting."""
+
+
 class SimFault(TilepipeError):
     """The simulated machine found a fault while running a kernel."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilepipe.cuda import cache
+from tilepipe.cuda.instrument import smem_bytes
 from tilepipe.cuda.printer import source as print_source
 from tilepipe.errors import BindError, CompileError, UnavailableError
 from tilepipe.ir.program import Kernel
@@ -31,6 +32,8 @@ class Compiled:
         registers: registers a thread at launch; None unless emit == "cubin", as are the next two.
         spill_bytes: bytes of spill stores and loads. stack_bytes: stack frame.
         smem_bytes: dynamic shared memory to launch with. threads: of a CTA. cluster: CTAs of a cluster.
+        debug: a launch passes the address of a `debug` record behind the program's arguments. perturbed: it passes a seed
+            (uint32) last.
     """
 
     name: str
@@ -45,32 +48,41 @@ class Compiled:
     registers: int | None = None
     spill_bytes: int | None = None
     stack_bytes: int | None = None
+    debug: bool = False
+    perturbed: bool = False
 
 
-def compile(kernel: Kernel, arch: str = "sm_90a", emit: str = "cubin", *, allow: Collection[str] = (), lineinfo: bool = False) -> Compiled:
+def compile(
+    kernel: Kernel, arch: str = "sm_90a", emit: str = "cubin", *, allow: Collection[str] = (), lineinfo: bool = False,
+    debug: bool = False, perturb: int | None = None,
+) -> Compiled:  # fmt: skip
     """Prints and compiles a kernel.
 
     `emit`: "cubin", "ptx" or "cuda" (the source, not compiled). `allow`: losses of `LOSSES` to accept. `lineinfo`:
-    profilers then show the lines of the Python kernel.
+    profilers then show the lines of the Python kernel. `debug`: waits are bounded, and one that does not end gives the launch
+    up. `perturb`: not None: random delays at synchronisation points, by a seed that each launch passes. Both cost speed, so
+    all `LOSSES` are accepted.
 
     Raises:
-        BindError: unknown architecture or `emit`.
+        BindError: unknown architecture or `emit`. LimitError: no room in shared memory for a debug or perturbed build.
         CompileError: the kernel has no CUDA form, NVRTC refuses it, or ptxas reports a loss that is not allowed.
         UnavailableError: the CUDA packages are not installed.
     """
     if emit not in EMITS:
         raise BindError(f"cannot emit {emit!r}; known: {', '.join(EMITS)}")
-    code = print_source(kernel, arch, lineinfo=lineinfo)
-    shape = {"smem_bytes": kernel.smem_bytes, "threads": kernel.threads, "cluster": kernel.cluster_size}
+    perturbed = perturb is not None
+    code = print_source(kernel, arch, lineinfo=lineinfo, debug=debug, perturb=perturb)
+    shape: dict[str, Any] = {"smem_bytes": smem_bytes(kernel, debug or perturbed), "threads": kernel.threads}
+    shape |= {"cluster": kernel.cluster_size, "debug": debug, "perturbed": perturbed}
     name = entry_point(code)
     if emit == "cuda":
         return Compiled(name, arch, emit, code, "", code.encode(), **shape)
     log, data = _built(code, f"{name}.cu", arch, emit, lineinfo)
     if emit == "ptx":
         return Compiled(name, arch, emit, code, log, data, **shape)
-    used = resources(log)
-    _check_losses(kernel, log, used["spill_bytes"], allow)
-    return Compiled(name, arch, emit, code, log, data, **shape, **used)
+    shape |= resources(log)
+    _check_losses(kernel, log, shape["spill_bytes"], LOSSES if debug or perturbed else allow)
+    return Compiled(name, arch, emit, code, log, data, **shape)
 
 
 def entry_point(code: str) -> str:

@@ -76,6 +76,15 @@ class Module:
     memory: dict[object, list[str]] = field(default_factory=dict)
     arguments: list[Argument] = field(default_factory=list)
     released_remotely: set[BarrierArray] = field(default_factory=set)
+    # Debug and perturbed builds (`instrument`): the number of each wait, and the locals and variables read from memory.
+    debug: bool = False
+    perturbed: bool = False
+    sites: dict[ops.Op, int] = field(default_factory=dict)
+    loaded: set[object] = field(default_factory=set)
+
+    @property
+    def instrumented(self) -> bool:
+        return self.debug or self.perturbed
 
     def use(self, name: str) -> str:
         """Includes a PTX wrapper and what it needs; returns its name."""

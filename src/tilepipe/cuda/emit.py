@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 
 from tilepipe.cuda.context import Context
+from tilepipe.cuda.instrument import instrumented
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
 
@@ -26,5 +27,6 @@ def block(ctx: Context, b: ops.Block) -> None:
     for i, op in enumerate(b.ops):
         ctx.position = i
         ctx.out.at(op.loc)
-        emit(op, ctx)
+        with instrumented(op, ctx):
+            emit(op, ctx)
     ctx.block, ctx.position = enclosing

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilepipe.cuda import control, fragment_global, fragment_memory, fragments, sync, transfers, wgmma
+from tilepipe.cuda import control, fragment_global, fragment_memory, fragments, instrument, sync, transfers, wgmma
 from tilepipe.cuda.analysis import inlinable
 from tilepipe.cuda.context import Context, Lines, Module, smem_things
 from tilepipe.cuda.emit import block
+from tilepipe.cuda.instrument import SHARED
 from tilepipe.cuda.names import Names
 from tilepipe.cuda.parameters import arguments
 from tilepipe.cuda.ptx import FUNCTION, SNIPPETS
@@ -36,18 +37,21 @@ _PRINTF = """#ifndef __CUDACC_RTC__
 #endif"""
 
 
-def source(kernel: Kernel, arch: str = "sm_90a", *, lineinfo: bool = False) -> str:
+def source(kernel: Kernel, arch: str = "sm_90a", *, lineinfo: bool = False, debug: bool = False, perturb: int | None = None) -> str:
     """The kernel as CUDA C++; it includes nothing and compiles alone, with NVRTC or nvcc.
 
-    `lineinfo`: `#line` directives instead of comments, so that profilers show the lines of the Python kernel.
+    `lineinfo`: `#line` directives instead of comments, so that profilers show the lines of the Python kernel. `debug`,
+    `perturb`: see `compile`.
 
     Raises:
         BindError: unknown architecture.
         CompileError: an op has no form on this GPU, or not with its operands.
+        LimitError: a debug or perturbed build finds no room in shared memory.
     """
     _check_arch(kernel, arch)
-    module = Module(kernel, lineinfo)
+    module = Module(kernel, lineinfo, debug=debug, perturbed=perturb is not None)
     module.arguments = arguments(kernel)
+    instrument.prepare(module)
     blocks = (kernel.setup, *(role.body for role in kernel.roles))
     module.released_remotely = {bar.array for b in blocks for op in walk(b) if (bar := _remote_release(op)) is not None}
     for a in module.arguments:
@@ -58,6 +62,7 @@ def source(kernel: Kernel, arch: str = "sm_90a", *, lineinfo: bool = False) -> s
     functions = {role: module.names.of(role, role.name) for role in sorted(kernel.roles, key=lambda r: r.first_warp)}
 
     setup = Context(module, Lines(1, lineinfo), Names(module.names, frozenset(SPECIALS)))
+    instrument.begin(setup)
     _head(setup)
     block(setup, kernel.setup)
     roles = [_role(module, role, setup, name) for role, name in functions.items()]
@@ -104,12 +109,15 @@ def _preamble(module: Module, arch: str) -> Iterator[str]:
     yield ""
     if any(isinstance(op, ops.Print | ops.Assert) for b in (k.setup, *(r.body for r in k.roles)) for op in walk(b)):
         yield from (_PRINTF, "")
-    yield from (_TYPES, _TENSOR_MAP, "", "// ---- PTX", "")
+    yield from (_TYPES, _TENSOR_MAP, "")
+    yield from instrument.preamble(module)
+    yield from ("// ---- PTX", "")
     order = {name: i for i, name in enumerate(SNIPPETS)}
     for snippet in sorted(module.snippets.values(), key=lambda s: order.get(s.name, len(order))):
         yield from (snippet.code, "")
     if module.memory:
-        yield from ("// ---- shared memory and barriers", "", "extern __shared__ __align__(1024) unsigned char smem[];", "")
+        yield from ("// ---- shared memory and barriers", "")
+        yield from () if module.instrumented else (SHARED, "")
         for thing in smem_things(k):
             yield from module.memory.get(thing, ())
             yield from module.memory.get((thing, "format"), ())
@@ -149,6 +157,7 @@ def _role(module: Module, role: Role, setup: Context, name: str) -> tuple[list[s
     ctx = Context(module, Lines(1, module.lineinfo), Names(module.names, frozenset(SPECIALS)), role, setup)
     ctx.inline = inlinable(role.body)
     block(ctx, role.body)
+    instrument.end(ctx)
     specials = _specials(ctx)
     parameters, values = [], []
     if {"warp", "warp_in_group", "warpgroup"} & set(ctx.specials):
@@ -185,6 +194,7 @@ def _kernel(ctx: Context, entry: str, launch: list[str]) -> Iterator[str]:
     module = ctx.module
     cluster = f" __cluster_dims__({k.cluster_size}, 1, 1)" if k.cluster_size > 1 else ""
     parameters = [a.declare(module.names.of(a, a.name), kernel=True) for a in module.arguments]
+    parameters += instrument.parameters(module)
     head = f'extern "C" __global__ void{cluster} __launch_bounds__({k.threads}, 1) {entry}('
     if len(head) + len(", ".join(parameters)) > 110:
         yield head

@@ -1,4 +1,5 @@
-"""PTX wrappers of the printed code: device functions from `ptx.cuh` and `data.cuh`, and families of them that differ in a number or a type.
+"""PTX wrappers of the printed code: device functions from `ptx.cuh`, `data.cuh` and `debug.cuh`, and families of them that differ
+in a number or a type.
 
 A printed kernel contains only the wrappers it uses, so it stands alone: it compiles with NVRTC or nvcc, and includes nothing.
 """
@@ -108,6 +109,7 @@ def _all() -> dict[str, Snippet]:
     for c_type in _ACCESS:
         code.update(_access(c_type))
     code.update(_read("data.cuh"))
+    code.update(_read("debug.cuh"))
     calls = {name: dict.fromkeys(re.findall(r"\b(\w+)\(", text)) for name, text in code.items()}
     return {name: Snippet(name, text, tuple(c for c in calls[name] if c in code and c != name)) for name, text in code.items()}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilepipe.cuda.addresses import barrier
 from tilepipe.cuda.arithmetic import add, index, value
 from tilepipe.cuda.context import Context
+from tilepipe.cuda.debug import cluster_warps
 from tilepipe.cuda.emit import emit
 from tilepipe.cuda.expressions import operand, parity, text
 from tilepipe.errors import CompileError
@@ -70,7 +71,10 @@ def _scoped(ctx: Context, function: str, bar: BarrierRef) -> str:
 @emit.register
 def _(op: ops.MbarWait, ctx: Context) -> None:
     _own(op)
-    ctx.out(f"{ctx.use(_scoped(ctx, 'wait', op.bar))}({barrier(ctx, op.bar)}, {parity(ctx, op.phase)});")
+    bounded = ctx.module.debug
+    function = ctx.use(_scoped(ctx, "debug_wait" if bounded else "wait", op.bar))
+    where = f", {ctx.module.sites[op]}, {text(ctx, op.bar.index)}" if bounded else ""
+    ctx.out(f"{function}({barrier(ctx, op.bar)}, {parity(ctx, op.phase)}{where});")
 
 
 @emit.register
@@ -88,7 +92,11 @@ def _named(ctx: Context, function: str, op: ops.NamedSync | ops.NamedArrive) -> 
     ids = f" to {bar.id + bar.per_warpgroup - 1}, one a warpgroup" if bar.per_warpgroup > 1 else ""
     ctx.module.memory.setdefault(bar, [f"constexpr u32 {name} = {bar.id};  // named barrier {bar.id}{ids}"])
     which = name if op.group is None or value(op.group) == 0 else f"{name} + {operand(ctx, op.group)}"
-    ctx.out(f"{ctx.use(function)}({which}, {bar.threads});")
+    if not ctx.module.debug:
+        ctx.out(f"{ctx.use(function)}({which}, {bar.threads});")
+        return
+    where = f", {ctx.module.sites[op]}, {'0' if op.group is None else text(ctx, op.group)}" if isinstance(op, ops.NamedSync) else ""
+    ctx.out(f"{ctx.use(f'debug_{function}')}({which}, {bar.threads}{where});")
 
 
 @emit.register
@@ -118,12 +126,12 @@ def _(op: ops.SetupBarrier, ctx: Context) -> None:
 
 @emit.register
 def _(op: ops.ClusterArrive, ctx: Context) -> None:
-    ctx.out(f"{ctx.use('cluster_arrive')}();")
+    ctx.out(f"{ctx.use('debug_cluster_arrive')}({cluster_warps(ctx.kernel)});" if ctx.module.debug else f"{ctx.use('cluster_arrive')}();")
 
 
 @emit.register
 def _(op: ops.ClusterWait, ctx: Context) -> None:
-    ctx.out(f"{ctx.use('cluster_wait')}();")
+    ctx.out(f"{ctx.use('debug_cluster_wait')}({ctx.module.sites[op]});" if ctx.module.debug else f"{ctx.use('cluster_wait')}();")
 
 
 @emit.register

@@ -8,6 +8,7 @@ from tilepipe.cuda.c_types import memory_type, register_type, small_float
 from tilepipe.cuda.context import Context
 from tilepipe.cuda.emit import emit
 from tilepipe.cuda.expressions import operand, text
+from tilepipe.cuda.instrument import load
 from tilepipe.cuda.parameters import contiguous_axis
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
@@ -42,6 +43,7 @@ def _(op: ops.Load, ctx: Context) -> None:
         case TensorParam() as tensor:
             dtype = tensor.dtype
             code = _global(ctx, tensor, op.src.index)
+    code = load(ctx, code, op.src)
     small = small_float(dtype)
     if small is not None:
         code = f"{ctx.use(f'from_{small}')}({code})"
