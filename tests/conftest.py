@@ -1,4 +1,4 @@
-"""Hypothesis profiles, and the check that a machine can run tests marked `gpu`."""
+"""Hypothesis profiles, no cache of compiled kernels, and the check that a machine can run tests marked `gpu`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from hypothesis import settings
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+os.environ.setdefault("TILEPIPE_CACHE_DIR", "off")  # what a test compiles is compiled then, and stays with it
 
 
 @functools.cache

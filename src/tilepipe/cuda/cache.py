@@ -15,6 +15,7 @@ import hashlib
 import os
 import stat
 import tempfile
+import time
 from pathlib import Path
 
 import tilepipe
@@ -22,6 +23,7 @@ import tilepipe
 MAGIC = b"tilepipe cubin 1\n"
 MAX_BYTES = 256 * 2**20  # of all entries; the least recently written go first
 _SUFFIX = ".cubin"
+_ABANDONED = 3600  # seconds after which nobody is still writing a temporary file
 
 
 def directory() -> Path | None:
@@ -104,7 +106,11 @@ def _private(where: Path) -> bool:
 
 
 def _trim(where: Path) -> None:
-    """Removes the oldest entries beyond `MAX_BYTES`."""
+    """Removes the oldest entries beyond `MAX_BYTES`, and what writers left that were killed."""
+    for path in where.glob(".*.tmp"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < time.time() - _ABANDONED:
+                path.unlink()
     entries = []
     for path in where.glob(f"*{_SUFFIX}"):
         with contextlib.suppress(OSError):

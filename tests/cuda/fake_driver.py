@@ -1,0 +1,98 @@
+"""A CUDA driver made of host memory: what a launch passes to it is kept, and nothing runs."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tilepipe.cuda import driver
+
+
+class Status(int):
+    """A CUresult."""
+
+    name = "CUDA_ERROR_TOO_SAD"
+
+
+class FakeDriver:
+    """Stands for `tilepipe.cuda.driver` in its users.
+
+    Attributes:
+        launches: (grid, threads, shared memory, stream, kernelParams as an array of pointers) of each launch.
+        maps: the address of each tensor map that was encoded. status: what launches return.
+        memory: blocks of cuMemAlloc by address. device: ordinal of the context made current last.
+    """
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[int, int, int, int, int]] = []
+        self.maps: list[int] = []
+        self.status = 0
+        self.memory: dict[int, Any] = {}
+        self.device: int | None = None
+
+    def install(self, monkeypatch: pytest.MonkeyPatch, *modules: Any) -> FakeDriver:
+        for module in modules:
+            monkeypatch.setattr(module, "driver", self)
+        return self
+
+    def api(self) -> Any:
+        from cuda.bindings import driver as real
+
+        class Api:
+            cuLaunchKernelEx = staticmethod(self._launch)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(real, name)
+
+        return Api()
+
+    def _launch(self, config: Any, _handle: Any, parameters: int, _extra: int) -> tuple[Status]:
+        self.launches.append((config.gridDimX, config.blockDimX, config.sharedMemBytes, int(config.hStream), parameters))
+        return (Status(self.status),)
+
+    def call(self, name: str, *args: Any) -> Any:
+        return getattr(self, name)(*args)
+
+    def describe(self, status: Status) -> str:
+        return f"{status.name} (too sad)"
+
+    def ensure_current(self, ordinal: int) -> None:
+        self.device = ordinal
+
+    @contextmanager
+    def current(self, ordinal: int) -> Iterator[None]:
+        self.device = ordinal
+        yield
+
+    def cuTensorMapEncodeTiled(self, _kind: str, _rank: int, address: int, *_: Any) -> Any:
+        self.maps.append(address)
+        return SimpleNamespace(getPtr=lambda: 1_000_000 + address)
+
+    def cuMemAlloc(self, size: int) -> int:
+        block = ctypes.create_string_buffer(size + 256)
+        address = (ctypes.addressof(block) + 255) // 256 * 256
+        self.memory[address] = block
+        return address
+
+    def cuMemFree(self, address: int) -> None:
+        del self.memory[address]
+
+    def cuMemcpyHtoD(self, to: int, source: int, size: int) -> None:
+        ctypes.memmove(to, source, size)
+
+    def cuMemcpyDtoH(self, to: int, source: int, size: int) -> None:
+        ctypes.memmove(to, source, size)
+
+    def cuCtxSynchronize(self) -> None:
+        pass
+
+
+def reset() -> None:
+    """Forgets what `tilepipe.cuda.driver` remembers of the machine."""
+    for function in (driver.api, driver.primary_context, driver.chip):
+        function.cache_clear()
