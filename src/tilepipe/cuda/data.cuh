@@ -53,40 +53,32 @@ __device__ __forceinline__ bool inside(i32 i, i32 n) {
     return static_cast<u32>(i) < static_cast<u32>(n);
 }
 
-// columns i (even) and i + 1 of a line of n in global memory, by one access where both are there; zero where one is not
+// columns i (even) and i + 1 of a line of n in global memory; zero where one is outside. One access where both are inside;
+// only the last column of an odd n is alone. Two predicated loads, no branch.
 __device__ __forceinline__ u32 load_pair_u16(const u16* at, i32 i, i32 n) {
-    if (inside(i + 1, n)) return *reinterpret_cast<const u32*>(at);
-    return inside(i, n) ? *at : 0;
+    const u32 both = inside(i + 1, n) ? *reinterpret_cast<const u32*>(at) : 0;
+    const u16 last = i == n - 1 ? *at : 0;
+    return both | last;
 }
 
-// columns i (even) and i + 1 of a line of n in global memory, by one access where both are there; zero where one is not
+// columns i (even) and i + 1 of a line of n in global memory, as load_pair_u16
 __device__ __forceinline__ void load_pair_float(const float* at, i32 i, i32 n, float& x, float& y) {
-    if (inside(i + 1, n)) {
-        const float2 pair = *reinterpret_cast<const float2*>(at);
-        x = pair.x;
-        y = pair.y;
-    } else {
-        x = inside(i, n) ? *at : 0.0f;
-        y = 0.0f;
-    }
+    const float2 both = inside(i + 1, n) ? *reinterpret_cast<const float2*>(at) : make_float2(0.0f, 0.0f);
+    const float last = i == n - 1 ? *at : 0.0f;
+    x = inside(i + 1, n) ? both.x : last;
+    y = both.y;
 }
 
-// to columns i (even) and i + 1 of a line of n in global memory, by one access where both are there
+// to columns i (even) and i + 1 of a line of n in global memory, where they are inside, as load_pair_u16
 __device__ __forceinline__ void store_pair_u16(u16* at, u32 pair, i32 i, i32 n) {
-    if (inside(i + 1, n)) {
-        *reinterpret_cast<u32*>(at) = pair;
-    } else if (inside(i, n)) {
-        *at = static_cast<u16>(pair);
-    }
+    if (inside(i + 1, n)) *reinterpret_cast<u32*>(at) = pair;
+    if (i == n - 1) *at = static_cast<u16>(pair);
 }
 
-// to columns i (even) and i + 1 of a line of n in global memory, by one access where both are there
+// to columns i (even) and i + 1 of a line of n in global memory, where they are inside, as load_pair_u16
 __device__ __forceinline__ void store_pair_float(float* at, float x, float y, i32 i, i32 n) {
-    if (inside(i + 1, n)) {
-        *reinterpret_cast<float2*>(at) = make_float2(x, y);
-    } else if (inside(i, n)) {
-        *at = x;
-    }
+    if (inside(i + 1, n)) *reinterpret_cast<float2*>(at) = make_float2(x, y);
+    if (i == n - 1) *at = x;
 }
 
 // two elements of 16 bits in one register, lo in bits 0-15
