@@ -1,0 +1,207 @@
+"""The file of tuned configurations: kept, merged, read once for each change, and never fatal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tilepipe as tp
+from tilepipe.kernels import tuned
+from tilepipe.kernels.gemm_choice import Problem
+from tilepipe.kernels.gemm_config import GemmConfig
+
+PROBLEM = Problem(4096, 2048, 512)
+CONFIG = GemmConfig(bn=256, cluster=2)
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "below" / "tuned.json"
+    monkeypatch.setenv("TILEPIPE_TUNED", str(path))
+    return path
+
+
+def warned(*problems: Problem) -> tuple[list[GemmConfig | None], str]:
+    """What lookups give, and the one warning of them all."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = [tuned.lookup(problem, tp.H200) for problem in problems]
+    assert [w.category for w in caught] == [tuned.TunedFileWarning]
+    return found, str(caught[0].message)
+
+
+def written(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def test_what_is_remembered_is_found(file: Path) -> None:
+    assert tuned.lookup(PROBLEM, tp.H200) is None
+    assert tuned.remember(PROBLEM, tp.H200, CONFIG, {"us": 12.5}) == file
+    assert tuned.lookup(PROBLEM, tp.H200) == CONFIG
+    assert tuned.lookup(Problem(4096, 2048, 520), tp.H200) is None
+    assert tuned.lookup(PROBLEM, tp.Chip(name="H100")) is None
+    assert tuned.entries() == {"H200: m=4096 n=2048 k=512": (CONFIG, {"us": 12.5})}
+
+
+def test_the_last_entry_for_a_problem_counts_and_names_are_sorted(file: Path) -> None:
+    for n, stages in ((64, 3), (8, 4), (64, 5)):
+        tuned.remember(Problem(8, n, 8), tp.H200, GemmConfig(stages=stages), {})
+    assert list(json.loads(file.read_text())) == ["H200: m=8 n=64 k=8", "H200: m=8 n=8 k=8"]
+    found = tuned.lookup(Problem(8, 64, 8), tp.H200)
+    assert found is not None
+    assert found.stages == 5
+
+
+def test_an_entry_says_what_is_not_the_default() -> None:
+    problem = Problem(8, 16, 24, batch=2, dtype=tp.float16, b_order="col")
+    assert tuned.entry(problem, tp.H200) == "H200: m=8 n=16 k=24 batch=2 dtype=float16 b_order=col"
+
+
+def test_forget_takes_one_or_all_of_a_chip(file: Path) -> None:
+    other = tp.Chip(name="H100")
+    for n in (8, 16, 24):
+        tuned.remember(Problem(8, n, 8), tp.H200, CONFIG, {})
+    tuned.remember(PROBLEM, other, CONFIG, {})
+    assert tuned.forget(Problem(8, 16, 8), tp.H200) == 1
+    assert tuned.forget(Problem(8, 16, 8), tp.H200) == 0
+    assert tuned.forget(None, tp.H200) == 2
+    assert tuned.lookup(PROBLEM, other) == CONFIG
+
+
+def test_the_file_is_read_once_for_each_change(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned.remember(PROBLEM, tp.H200, CONFIG, {})
+    reads: list[Path] = []
+    read = tuned._read
+
+    def counted(path: Path) -> tuned.Tuned:
+        reads.append(path)
+        return read(path)
+
+    monkeypatch.setattr(tuned, "_read", counted)
+    for _ in range(5):
+        tuned.lookup(PROBLEM, tp.H200)
+    assert len(reads) == 1
+    tuned.remember(PROBLEM, tp.H200, GemmConfig(stages=3), {})
+    reads.clear()
+    for _ in range(5):
+        assert tuned.lookup(PROBLEM, tp.H200) == GemmConfig(stages=3)
+    assert len(reads) == 1
+
+
+def test_a_lookup_is_cheap(file: Path) -> None:
+    config = {"config": {"bn": 256}}
+    written(file, json.dumps({tuned.entry(Problem(8, n, 8), tp.H200): config for n in range(8, 4008, 8)}))
+    assert tuned.lookup(Problem(8, 4000, 8), tp.H200) == GemmConfig(bn=256)
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        for _ in range(1000):
+            tuned.lookup(PROBLEM, tp.H200)
+        best = min(best, (time.perf_counter() - start) / 1000)
+    assert best < 100e-6
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{\n\n oops", [":3:", "not JSON"]),
+        ("", [":1:", "not JSON"]),
+        ("[1, 2]", [":1:", "must be an object"]),
+        ('{"a": ' * 100_000, ["ignored"]),
+    ],
+)
+def test_a_malformed_file_is_one_warning_and_left_alone(file: Path, text: str, words: list[str]) -> None:
+    written(file, text)
+    found, message = warned(PROBLEM, PROBLEM)
+    assert found == [None, None]
+    for word in (str(file), *words):
+        assert word in message
+    with pytest.raises(tp.BindError, match="left as it is"):
+        tuned.remember(PROBLEM, tp.H200, CONFIG, {})
+    assert file.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (1, ['no object "config"']),
+        ({"us": 3}, ['no object "config"']),
+        ({"config": {"bm": 128, "depth": 3}}, ["unknown setting depth", "stages"]),
+        ({"config": {"bm": "128"}}, ["bm must be an integer"]),
+        ({"config": {"stages": 1}}, ["stages must be at least 2"]),
+    ],
+)
+def test_a_bad_entry_is_named_with_its_line_and_the_others_hold(file: Path, value: Any, words: list[str]) -> None:
+    good = {"config": {"bn": 256, "cluster": 2}}
+    written(file, json.dumps({tuned.entry(PROBLEM, tp.H200): good, "H200: m=1 n=8 k=8": value}, indent=1))
+    line = next(i for i, text in enumerate(file.read_text().splitlines(), 1) if "m=1 n=8" in text)
+    found, message = warned(PROBLEM, Problem(1, 8, 8))
+    assert found == [CONFIG, None]
+    for word in (f"{file}:{line}:", "'H200: m=1 n=8 k=8' is ignored", *words):
+        assert word in message
+    tuned.remember(Problem(16, 16, 16), tp.H200, CONFIG, {})
+    assert json.loads(file.read_text())["H200: m=1 n=8 k=8"] == value  # what is not understood is kept
+
+
+def test_not_utf8_and_unreadable(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_bytes(b"\xff\xfe")
+    with pytest.warns(tuned.TunedFileWarning, match="not UTF-8"):
+        assert tuned.lookup(PROBLEM, tp.H200) is None
+    file.unlink()
+    file.mkdir()
+    with pytest.warns(tuned.TunedFileWarning, match="directory"):
+        assert tuned.lookup(PROBLEM, tp.H200) is None
+
+
+def test_a_place_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEPIPE_TUNED", "/dev/null/tuned.json")
+    assert tuned.lookup(PROBLEM, tp.H200) is None
+    with pytest.raises(tp.BindError, match=r"cannot write /dev/null/tuned\.json"):
+        tuned.remember(PROBLEM, tp.H200, CONFIG, {})
+    monkeypatch.setenv("TILEPIPE_TUNED", "off")
+    assert tuned.lookup(PROBLEM, tp.H200) is None
+    with pytest.raises(tp.BindError, match="TILEPIPE_TUNED is off"):
+        tuned.remember(PROBLEM, tp.H200, CONFIG, {})
+
+
+def test_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TILEPIPE_TUNED", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/xdg")
+    assert tuned.location() == Path("/xdg/tilepipe/tuned.json")
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert tuned.location() == Path("/home/somebody/.config/tilepipe/tuned.json")
+
+
+def test_a_link_stays_a_link(file: Path, tmp_path: Path) -> None:
+    target = tmp_path / "elsewhere.json"
+    file.parent.mkdir()
+    file.symlink_to(target)
+    tuned.remember(PROBLEM, tp.H200, CONFIG, {})
+    assert file.is_symlink()
+    assert "m=4096" in target.read_text()
+
+
+def test_writers_in_many_processes_lose_nothing(file: Path) -> None:
+    code = (
+        "import sys, tilepipe as tp\n"
+        "from tilepipe.kernels import tuned\n"
+        "from tilepipe.kernels.gemm_choice import Problem\n"
+        "from tilepipe.kernels.gemm_config import GemmConfig\n"
+        "for n in range(10):\n"
+        "    tuned.remember(Problem(int(sys.argv[1]), 8 * n + 8, 8), tp.H200, GemmConfig(), {})\n"
+    )
+    workers = [subprocess.Popen([sys.executable, "-c", code, str(i)], env=os.environ) for i in (1, 2, 3, 4)]
+    assert [worker.wait(timeout=120) for worker in workers] == [0, 0, 0, 0]
+    assert len(json.loads(file.read_text())) == 40
+    assert sorted(p.name for p in file.parent.iterdir()) == [".tuned.json.lock", "tuned.json"]
