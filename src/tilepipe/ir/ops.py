@@ -1,6 +1,7 @@
 """The ops: every statement a program is made of.
 
-A new op is one dataclass here, one definition in `sim`, one in `cuda`, and a test that runs it in both.
+A new op is one dataclass here (one on fragments in `fragment_ops`), one definition in `sim`, one in `cuda`, and a test
+that runs it in both.
 
 Execution scope is structural: an op inside `Elect` or `If(lane condition)` is executed by those lanes only, and an
 arrive counts one for each of them. Every op carries `loc`, the line of the user's kernel that caused it.
@@ -11,7 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilepipe.ir.exprs import Expr, Local, const
-from tilepipe.ir.location import Loc
+from tilepipe.ir.fragment_ops import FragmentDefine as FragmentDefine
+from tilepipe.ir.fragment_ops import FragmentLoad as FragmentLoad
+from tilepipe.ir.fragment_ops import FragmentLoadGlobal as FragmentLoadGlobal
+from tilepipe.ir.fragment_ops import FragmentReduce as FragmentReduce
+from tilepipe.ir.fragment_ops import FragmentSet as FragmentSet
+from tilepipe.ir.fragment_ops import FragmentStore as FragmentStore
+from tilepipe.ir.fragment_ops import FragmentStoreGlobal as FragmentStoreGlobal
 from tilepipe.ir.memory import (
     BarrierRef,
     Cursor,
@@ -22,21 +29,8 @@ from tilepipe.ir.memory import (
     Tile,
     Variable,
 )
-
-
-@dataclass(eq=False, slots=True)
-class Op:
-    """Base of all ops."""
-
-    loc: Loc
-
-
-@dataclass(eq=False, slots=True)
-class Block:
-    """A sequence of ops."""
-
-    ops: list[Op] = field(default_factory=list)
-
+from tilepipe.ir.op import Block as Block
+from tilepipe.ir.op import Op as Op
 
 # -- values -----------------------------------------------------------------------------------------------------------
 
@@ -356,84 +350,6 @@ class WgmmaWait(Op):
     """wgmma.wait_group: until at most `pending` groups of this warpgroup are unfinished."""
 
     pending: int
-
-
-# -- fragments --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(eq=False, slots=True)
-class FragmentDefine(Op):
-    """Creates a fragment; its contents are undefined."""
-
-    fragment: Fragment
-
-
-@dataclass(eq=False, slots=True)
-class FragmentSet(Op):
-    """Columns [col, col + n) of the fragment := a value of n columns; a scalar, or one value a row, fills all from
-    `col`.
-
-    A value (1, n) fills every row of a fragment (m, n).
-    """
-
-    fragment: Fragment
-    value: Expr
-    col: int = 0
-
-
-@dataclass(eq=False, slots=True)
-class FragmentReduce(Op):
-    """dst (m, 1) := op over the columns of value (m, n); `op` is "add" or "max"."""
-
-    dst: Fragment
-    value: Expr
-    op: str
-
-
-@dataclass(eq=False, slots=True)
-class FragmentStore(Op):
-    """Writes a fragment-shaped value to a shared tile of the same extent, in the tile's dtype: stmatrix for 16-bit
-    tiles of this CTA, ordinary stores (st.shared::cta, st.shared::cluster) for the others.
-
-    Inside `PerWarp` each warp writes its own rows: the tile then has 16 rows for each 64 of the value. A value (1, n)
-    is written by the first four lanes of the warpgroup.
-    """
-
-    dst: Tile
-    value: Expr
-
-
-@dataclass(eq=False, slots=True)
-class FragmentLoad(Op):
-    """fragment := a shared tile of the same extent, of this CTA or of a peer (ordinary loads)."""
-
-    dst: Fragment
-    src: Tile
-
-
-@dataclass(eq=False, slots=True)
-class FragmentLoadGlobal(Op):
-    """fragment := the part of a tensor that starts at `coords`, by ordinary loads (ld.global) of the whole warpgroup.
-
-    `coords`: one for each dimension of the tensor, outermost first. The last two are the first row and column of a
-    fragment (m, n), the last is the first row of one (m, 1) or the first column of one (1, n); the others are
-    indices. What lies outside the tensor is zero, and its memory is not touched.
-    """
-
-    dst: Fragment
-    tensor: TensorParam
-    coords: tuple[Expr, ...]
-
-
-@dataclass(eq=False, slots=True)
-class FragmentStoreGlobal(Op):
-    """The part of a tensor that starts at `coords` := a fragment-shaped value, in the tensor's dtype, by ordinary
-    stores (st.global). What lies outside the tensor is dropped. `coords`: as in `FragmentLoadGlobal`.
-    """
-
-    tensor: TensorParam
-    coords: tuple[Expr, ...]
-    value: Expr
 
 
 # -- debugging --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,84 @@
+"""The ops on fragments, which are part of `ir.ops`: the registers of a warpgroup, to and from memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilepipe.ir.exprs import Expr
+from tilepipe.ir.memory import Fragment, TensorParam, Tile
+from tilepipe.ir.op import Op
+
+
+@dataclass(eq=False, slots=True)
+class FragmentDefine(Op):
+    """Creates a fragment; its contents are undefined."""
+
+    fragment: Fragment
+
+
+@dataclass(eq=False, slots=True)
+class FragmentSet(Op):
+    """Columns [col, col + n) of the fragment := a value of n columns; a scalar, or one value a row, fills all from
+    `col`.
+
+    A value (1, n) fills every row of a fragment (m, n).
+    """
+
+    fragment: Fragment
+    value: Expr
+    col: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class FragmentReduce(Op):
+    """dst (m, 1) := op over the columns of value (m, n); `op` is "add" or "max"."""
+
+    dst: Fragment
+    value: Expr
+    op: str
+
+
+@dataclass(eq=False, slots=True)
+class FragmentStore(Op):
+    """Writes a fragment-shaped value to a shared tile of the same extent, in the tile's dtype: stmatrix for 16-bit
+    tiles of this CTA, ordinary stores (st.shared::cta, st.shared::cluster) for the others.
+
+    Inside `PerWarp` each warp writes its own rows: the tile then has 16 rows for each 64 of the value. A value (1, n)
+    is written by the first four lanes of the warpgroup.
+    """
+
+    dst: Tile
+    value: Expr
+
+
+@dataclass(eq=False, slots=True)
+class FragmentLoad(Op):
+    """fragment := a shared tile of the same extent, of this CTA or of a peer (ordinary loads)."""
+
+    dst: Fragment
+    src: Tile
+
+
+@dataclass(eq=False, slots=True)
+class FragmentLoadGlobal(Op):
+    """fragment := the part of a tensor that starts at `coords`, by ordinary loads (ld.global) of the whole warpgroup.
+
+    `coords`: one for each dimension of the tensor, outermost first. The last two are the first row and column of a
+    fragment (m, n), the last is the first row of one (m, 1) or the first column of one (1, n); the others are
+    indices. What lies outside the tensor is zero, and its memory is not touched.
+    """
+
+    dst: Fragment
+    tensor: TensorParam
+    coords: tuple[Expr, ...]
+
+
+@dataclass(eq=False, slots=True)
+class FragmentStoreGlobal(Op):
+    """The part of a tensor that starts at `coords` := a fragment-shaped value, in the tensor's dtype, by ordinary
+    stores (st.global). What lies outside the tensor is dropped. `coords`: as in `FragmentLoadGlobal`.
+    """
+
+    tensor: TensorParam
+    coords: tuple[Expr, ...]
+    value: Expr
