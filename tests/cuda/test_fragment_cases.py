@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
+import tilepipe as tp
+from tests.cuda.fake_driver import FakeDriver
 from tests.fragment_cases import CASES, Case
+from tilepipe.cuda import launching
 
 BY_NAME = {case.name: case for case in CASES}
 
@@ -41,3 +47,15 @@ def test_accesses(case: str, words: tuple[str, ...], absent: tuple[str, ...]) ->
     text = printed(case)
     assert [w for w in words if w not in text] == []
     assert [w for w in absent if w in text] == []
+
+
+def test_pairs_are_aligned_where_a_launch_says_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing copies this tensor by TMA, but two columns are one access because it has a box."""
+    FakeDriver().install(monkeypatch, launching)
+    program = BY_NAME["pairs_float32"].make(np.random.default_rng(0))[0]
+    strides = {name: arg.array.strides for name, arg in program.launch_args.args.items()}  # type: ignore[union-attr]
+    function: Any = SimpleNamespace(ordinal=0, max_clusters=132, handle="handle")
+    launcher = launching.Launcher(program.launch_args, program.compile(), function, strides)
+    launcher((0x2000, 0x4000))
+    with pytest.raises(tp.BindError, match="tensor 'out' starts at 0x4008; one with a box starts at a multiple of 16 bytes"):
+        launcher((0x2000, 0x4008))

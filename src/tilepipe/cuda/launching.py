@@ -151,6 +151,8 @@ class Launcher:
         name, dtype = argument.param.name, argument.param.dtype
         arg = self._args[name]
         if argument.kind == "data":
+            if isinstance(argument.param, TensorParam) and argument.param.box is not None and addresses[name] % 16:
+                raise BindError(f"tensor '{name}' starts at {addresses[name]:#x}; one with a box starts at a multiple of 16 bytes")
             return ctypes.c_void_p(addresses[name])
         if argument.kind == "stride":
             return ctypes.c_int64(self._strides[name][argument.axis] // dtype.nbytes)
