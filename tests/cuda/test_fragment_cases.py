@@ -23,6 +23,11 @@ def test_compiles_without_spills(case: Case) -> None:
     assert compiled.spill_bytes == 0
 
 
+@pytest.mark.parametrize("name", ["odd_pairs_bfloat16", "columns_apart", "push_float32_swizzled", "fetch_bfloat16", "gelu"])
+def test_compiles_for_blackwell(name: str) -> None:
+    assert BY_NAME[name].make(np.random.default_rng(0))[0].compile("sm_100a").spill_bytes == 0
+
+
 def printed(name: str) -> str:
     return BY_NAME[name].make(np.random.default_rng(0))[0].source()
 
