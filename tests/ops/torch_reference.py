@@ -27,8 +27,8 @@ def check(
     got: Any, a: Any, b: Any, *, bias: Any = None, activation: str | None = None, source: Any = None, alpha: float = 1.0,
     beta: float = 1.0, inputs: float = 0.0,
 ) -> None:  # fmt: skip
-    """Asserts that every element of `got` is within its bound, that of `tilepipe.testing.compare_matmul` and the error of the
-    operands (`inputs`, relative) and of the activation.
+    """Asserts that every element of `got` is within its bound: that of `tilepipe.testing.compare_matmul`, and the error
+    of the operands (`inputs`, relative) and of the activation.
     """
     x, y = a.double(), b.double()
     z = alpha * (x @ y)

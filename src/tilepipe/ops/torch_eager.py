@@ -103,8 +103,8 @@ def _launch(plan: Plan, a: Any, b: Any, out: Any, bias: Any, source: Any) -> Any
 
 
 def _overlap(plan: Plan, a: Any, b: Any, out: Any, bias: Any, source: Any) -> bool:
-    """Whether `out` may share memory with an operand that is read where it lies. The source may be `out` itself: a CTA
-    reads a tile of it before it writes that tile.
+    """Whether `out` may share memory with an operand that is read where it lies. The source may be `out` itself: a
+    CTA reads a tile of it before it writes that tile.
     """
     first = out.data_ptr()
     last = first + plan.spans[4]

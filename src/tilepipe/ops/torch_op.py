@@ -9,6 +9,7 @@ operations, which PyTorch differentiates by itself. Importing this module regist
 from __future__ import annotations
 
 import ast
+import functools
 from typing import Any
 
 import torch
@@ -33,9 +34,10 @@ def kernel(
     out_dtype: Any = None, precision: str | None = None, settings: str = "()",
 ) -> Any:  # fmt: skip
     """The operator on CUDA tensors. `settings`: the items of the configuration's fields as a Python literal."""
-    return run(a, b, None, bias, source, (activation, alpha, beta, out_dtype, precision, ast.literal_eval(settings)))
+    return run(a, b, None, bias, source, (activation, alpha, beta, out_dtype, precision, _items(settings)))
 
 
+_items = functools.lru_cache(maxsize=256)(ast.literal_eval)
 _library.impl("matmul", kernel, "CUDA")
 matmul = torch.ops.tilepipe.matmul.default
 
@@ -55,8 +57,8 @@ def _fake(
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    """Saves the operands. The activation has no derivative here: `ops.matmul` applies it outside of the operator when a
-    gradient is needed, so that PyTorch saves its input instead of multiplying again.
+    """Saves the operands. The activation has no derivative here: `ops.matmul` applies it outside of the operator when
+    a gradient is needed, so that PyTorch saves its input instead of multiplying again.
     """
     a, b, bias, source, activation, alpha, beta, _, precision, _ = inputs
     if activation is not None:
