@@ -150,6 +150,8 @@ def _unary(ctx: Context, x: e.Unary, at: At | None) -> tuple[str, int]:
             return f"-{operand(ctx, x.a, _ATOM, at)}", _UNARY
         case "not":
             return f"{'!' if x.dtype is dtypes.boolean else '~'}{operand(ctx, x.a, _UNARY, at)}", _UNARY
+        case "abs" if x.dtype.kind == "uint":
+            return text(ctx, x.a, at), _ATOM
         case "abs" if not x.dtype.is_float:
             return f"abs({text(ctx, x.a, at)})", _ATOM
         case "exp2" | "log2":

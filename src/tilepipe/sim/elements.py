@@ -122,7 +122,14 @@ def load(
     out = np.zeros(len(across), tile.data.dtype)
     for lane, (r, c) in where.items():
         out[lane - base] = tile.data[r, c]
-    return out.astype(np.int64) if out.dtype.kind in "iu" else out
+    return out.astype(_computed(out.dtype))
+
+
+def _computed(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """What lanes' elements of a stored dtype are computed with; what is not an integer has been rounded to its own."""
+    if dtype.kind in "iu" and dtype != np.uint64:
+        return np.dtype(np.int64)
+    return dtype
 
 
 def _scalar(x: Any) -> Scalar:
@@ -179,9 +186,8 @@ def load_global(m: Machine, ag: Agent, site: Site, mask: int, *index: Scalar) ->
     arrays = [i for i in index if isinstance(i, np.ndarray)]
     if not arrays:
         return _scalar(_stored(source[tuple(i[0] for i in at)]))
-    out = np.zeros(len(arrays[0]), np.int64 if source.dtype.kind in "iu" else np.float32)
-    if source.dtype == np.float64 or source.dtype.kind == "b":
-        out = out.astype(source.dtype)
+    own = source.dtype.kind in "iub" or source.dtype == np.float64
+    out = np.zeros(len(arrays[0]), _computed(source.dtype) if own else np.float32)
     out[[lane - base for lane in _lanes(mask)]] = source[at]
     return out
 

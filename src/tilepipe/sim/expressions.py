@@ -279,6 +279,8 @@ class Expressions:
             return (f"({a} != 0)" if array else f"bool({a})"), array
         if source.kind == "phase":
             return f"({a} & 1)", array
+        if array and to.bits == 64:  # NumPy's own conversion wraps round, as the GPU's does
+            return f"{a}.astype(np.{'u' * (to.kind == 'uint')}int64)", True
         text = f"{a}.astype(np.int64)" if array else f"truncated({self.site}, {a})" if source.is_float else f"int({a})"
         if to.kind == "uint":
             return f"({text} & {(1 << to.bits) - 1})", array

@@ -1,0 +1,137 @@
+"""TMA copies as small kernels with what NumPy says of them, for the simulator, for NVRTC, and for a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import tilepipe as tp
+from tests.fragment_cases import Array, Case, Made, Rng
+from tilepipe.ir import dtypes
+
+
+@tp.kernel()
+def copied(ctx: tp.Context, a: Any, out: Any, *, at: tuple[int, ...], to: tuple[int, ...]) -> None:
+    """The box of `a` at `at`, to `out` at `to`."""
+    tile = ctx.smem((1, *a.box)[-2:], a.dtype, order=a.order, swizzle=a.swizzle, name="tile")[0]
+    full = tp.SharedMemBarrier.allocate(ctx, 1, "full")
+
+    @ctx.role("copy", warps=1)
+    def copy() -> None:
+        with ctx.elect_one():
+            full.expect_bytes(tile.nbytes)
+            ctx.tma_load(a, at, tile, full)
+        full.wait(0)
+        with ctx.elect_one():
+            ctx.tma_store(out, to, tile)
+            ctx.tma_store_commit()
+            ctx.tma_store_wait(0)
+
+
+def spans(at: tuple[int, ...], box: tuple[int, ...], shape: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """The part of an array that a box at `at` covers, and the part of the box."""
+    ends = [(max(x, 0), max(min(x + n, extent), max(x, 0))) for x, n, extent in zip(at, box, shape, strict=True)]
+    return tuple(slice(*e) for e in ends), tuple(slice(lo - x, hi - x) for (lo, hi), x in zip(ends, at, strict=True))
+
+
+def copy(
+    kind: str, shape: tuple[int, ...], box: tuple[int, ...], at: tuple[int, ...], to: tuple[int, ...], order: str = "row",
+    swizzle: int | None = None,
+) -> Callable[[Rng], Made]:  # fmt: skip
+    def make(rng: Rng) -> Made:
+        t = dtypes.dtype(kind)
+
+        def array(values: Array) -> Array:
+            """In memory as `order` says."""
+            return values if order == "row" else np.ascontiguousarray(values.swapaxes(-1, -2)).swapaxes(-1, -2)
+
+        a, out = array(rng.integers(0, 8, shape).astype(t.numpy)), array(np.full(shape, 9).astype(t.numpy))
+        moved, want = np.zeros(box, t.numpy), out.copy()
+        there, here = spans(at, box, shape)
+        moved[here] = a[there]
+        there, here = spans(to, box, shape)
+        want[there] = moved[here]
+        maps = [tp.tensor_map(x, box=box, swizzle=swizzle, order=order) for x in (a, out)]
+        return copied.bind(*maps, at=at, to=to), out, want, 0
+
+    return make
+
+
+KINDS = [t for t in dtypes.ALL if t not in (dtypes.phase, dtypes.boolean)]
+COPIES = {
+    **{f"copy_{t.name}": copy(t.name, (40, 2 * 64 // t.nbytes), (16, 64 // t.nbytes), (3, 5), (7, 9)) for t in KINDS},
+    **{
+        f"copy_{order}_{swizzle}_{kind}": copy(
+            kind, (200, 208), (64, 128) if order == "row" else (128, 64), (-8, 100), (150, -16), order, swizzle
+        )
+        for order in ("row", "col") for swizzle in (0, 32, 64, 128) for kind in ("bfloat16", "float32")
+    },
+    "copy_rank_1": copy("float32", (100,), (32,), (-3,), (81,)),
+    "copy_rank_3": copy("float16", (3, 20, 72), (1, 16, 64), (2, 9, -5), (0, -3, 20)),
+    "copy_rank_3_col": copy("float16", (3, 72, 24), (1, 64, 16), (1, 9, -5), (2, -3, 20), "col"),
+    "copy_rank_4": copy("bfloat16", (2, 3, 20, 40), (1, 1, 8, 32), (1, 2, 5, 16), (0, 1, 15, -8)),
+    "copy_rank_5": copy("uint8", (2, 2, 3, 10, 48), (1, 1, 1, 8, 32), (1, 0, 2, -4, 20), (0, 1, 0, 5, -7)),
+    "copy_outside": copy("float32", (16, 16), (8, 16), (100, -40), (8, 0)),
+    "copy_to_outside": copy("float32", (16, 16), (8, 16), (0, 0), (16, 16)),
+}  # fmt: skip
+
+
+@tp.kernel()
+def slots(ctx: tp.Context, a: Any, out: Any, *, depth: int) -> None:
+    """out[i] = a[i] + i, row after row, through `depth` slots: a slot is written again when its store has read it."""
+    tile = ctx.smem((1, 32), a.dtype, count=depth, swizzle=0, name="tile")
+
+    @ctx.role("one", warps=1)
+    def one() -> None:
+        for i in ctx.range(a.shape[0]):
+            slot = tile[i % depth]
+            with ctx.elect_one():
+                ctx.tma_store_wait(depth - 1, read=True)
+            ctx.syncwarp()
+            ctx.store(slot[0, ctx.lane], ctx.load(a[i, ctx.lane]) + i)
+            ctx.fence_proxy_async()
+            ctx.syncwarp()
+            with ctx.elect_one():
+                ctx.tma_store(out, (i, 0), slot)
+                ctx.tma_store_commit()
+        with ctx.elect_one():
+            ctx.tma_store_wait(0)
+
+
+def slotted(depth: int) -> Callable[[Rng], Made]:
+    def make(rng: Rng) -> Made:
+        a, out = rng.integers(0, 100, (50, 32)).astype(np.int32), np.zeros((50, 32), np.int32)
+        return slots.bind(a, tp.tensor_map(out, box=(1, 32)), depth=depth), out, a + np.arange(50)[:, None], 0
+
+    return make
+
+
+@tp.kernel()
+def rows_of_warps(ctx: tp.Context, a: Any, out: Any) -> None:
+    """out = -a (64, 32) by way of bfloat16: each warp stores its 16 rows of the fragment, and copies them out by itself."""
+    tile = ctx.smem((16, 32), "bfloat16", count=4, name="tile")
+
+    @ctx.role("one", warpgroups=1)
+    def one() -> None:
+        x = ctx.load_global(a, (0, 0), (64, 32))
+        with ctx.per_warp() as w:
+            ctx.store(tile[w], -x)
+            ctx.fence_proxy_async()
+            ctx.syncwarp()
+            with ctx.elect_one():
+                ctx.tma_store(out, (16 * w, 0), tile[w])
+                ctx.tma_store_commit()
+                ctx.tma_store_wait(0)
+
+
+def by_warps(rng: Rng) -> Made:
+    a, out = rng.standard_normal((64, 32)).astype(np.float32), np.zeros((64, 32), tp.bfloat16.numpy)
+    return rows_of_warps.bind(a, tp.tensor_map(out, box=(16, 32))), out, (-a).astype(out.dtype), 0
+
+
+CASES = [
+    Case(name, make)
+    for name, make in {**COPIES, **{f"slots_{depth}": slotted(depth) for depth in (1, 2, 4)}, "rows_of_warps": by_warps}.items()
+]

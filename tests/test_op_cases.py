@@ -1,0 +1,47 @@
+"""The kernels of `tests.scalar_cases`, `copy_cases` and `sync_cases`: in the simulator against NumPy, and through NVRTC; and every op is
+in a case that a GPU runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import copy_cases, fragment_cases, mma_cases, scalar_cases, sync_cases
+from tests.fragment_cases import Case
+from tests.scalar_cases import check
+from tilepipe import cuda
+from tilepipe.ir import ops
+from tilepipe.ir.program import walk
+
+CASES = [*scalar_cases.CASES, *copy_cases.CASES, *sync_cases.CASES]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_gives_what_numpy_gives(case: Case, seed: int) -> None:
+    program, out, want, limit = case.make(np.random.default_rng(seed))
+    before = out.copy()
+    run = program.run(seed=seed)
+    assert case.name == "copy_to_outside" or not np.array_equal(before, out), "a test of nothing"
+    check(out, want, limit)
+    assert run.advice == []
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_compiles(case: Case) -> None:
+    compiled = cuda.compile(case.make(np.random.default_rng(0))[0].kernel)
+    assert compiled.spill_bytes == 0
+    assert "warning" not in compiled.log
+
+
+def test_every_op_is_in_a_case_that_runs_on_the_gpu() -> None:
+    """tests/gpu launches the cases of these lists."""
+    classes = {c for c in vars(ops).values() if isinstance(c, type) and issubclass(c, ops.Op) and c is not ops.Op}
+    rng = np.random.default_rng(0)
+    cases: list[Any] = [*CASES, *fragment_cases.CASES, *mma_cases.CASES]
+    kernels = [case.make(rng)[0].kernel for case in cases]
+    found = {type(op) for kernel in kernels for block in (kernel.setup, *(role.body for role in kernel.roles)) for op in walk(block)}
+    assert classes - found == set()
