@@ -97,7 +97,7 @@ def chip(ordinal: int = 0) -> Chip:
     """
     primary_context(ordinal)
     major, minor = (attribute(ordinal, f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
-    name = call("cuDeviceGetName", 100, call("cuDeviceGet", ordinal)).rstrip(b"\0").decode()
+    name = call("cuDeviceGetName", 100, call("cuDeviceGet", ordinal)).partition(b"\0")[0].decode().strip()
     arch = ARCHITECTURES.get((major, minor))
     if arch is None:
         known = ", ".join(f"{a}.{b} ({arch})" for (a, b), arch in ARCHITECTURES.items())
@@ -106,6 +106,7 @@ def chip(ordinal: int = 0) -> Chip:
     dram = 2 * attribute(ordinal, "MEMORY_CLOCK_RATE") * 1e3 * attribute(ordinal, "GLOBAL_MEMORY_BUS_WIDTH") / 8 / 1e9
     return Chip(
         name=name.removeprefix("NVIDIA "),
+        clusters=_resident_clusters(ordinal),
         arch=arch,
         sms=attribute(ordinal, "MULTIPROCESSOR_COUNT"),
         smem_per_cta=attribute(ordinal, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
@@ -113,6 +114,16 @@ def chip(ordinal: int = 0) -> Chip:
         max_threads=attribute(ordinal, "MAX_THREADS_PER_BLOCK"),
         dram_gbps=dram or H200.dram_gbps,
     )
+
+
+# A kernel that does nothing, in PTX 7.8 (the first with sm_90).
+_EMPTY = b".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry empty() { ret; }\n\0"
+
+
+def _resident_clusters(ordinal: int) -> tuple[tuple[int, int], ...]:
+    """(size, clusters of it that are resident at once) with one CTA on an SM."""
+    smem = attribute(ordinal, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+    return tuple((size, Function(ordinal, _EMPTY, "empty", 128, smem, size).max_clusters) for size in (2, 4, 8))
 
 
 class Function:

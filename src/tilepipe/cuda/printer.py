@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilepipe.cuda import control, fragment_global, fragment_memory, fragments, instrument, sync, transfers, wgmma
-from tilepipe.cuda.analysis import inlinable
+from tilepipe.cuda.analysis import elements, inlinable
 from tilepipe.cuda.context import Context, Lines, Module, smem_things
 from tilepipe.cuda.emit import block
 from tilepipe.cuda.instrument import SHARED
@@ -19,7 +19,7 @@ from tilepipe.ir import ops
 from tilepipe.ir.chip import H200
 from tilepipe.ir.exprs import SPECIALS
 from tilepipe.ir.finish import group_registers
-from tilepipe.ir.memory import BarrierRef
+from tilepipe.ir.memory import BarrierRef, TensorParam
 from tilepipe.ir.program import WARP, Kernel, Role, walk
 
 ARCHITECTURES = ("sm_90a", "sm_100a")  # kernels without wgmma print for both; sm_100a has not been run
@@ -64,7 +64,12 @@ def source(kernel: Kernel, arch: str = "sm_90a", *, lineinfo: bool = False, debu
     setup = Context(module, Lines(1, lineinfo), Names(module.names, frozenset(SPECIALS)))
     instrument.begin(setup)
     _head(setup)
+    early = any(isinstance(x.base, TensorParam) for op in walk(kernel.setup) for x in elements(op))
+    if early:
+        _wait_for_grid(setup)
     block(setup, kernel.setup)
+    if not early:
+        _wait_for_grid(setup)
     roles = [_role(module, role, setup, name) for role, name in functions.items()]
     launch = _dispatch(setup, {r: f"{name}({call})" for (r, name), (_, call) in zip(functions.items(), roles, strict=True)})
     body = [*_kernel(setup, entry, launch)]
@@ -187,6 +192,14 @@ def _head(ctx: Context) -> None:
         with ctx.out.block(f"if (warp == 0 && {ctx.use('elect_one')}())"):
             for a in maps:
                 ctx.out(f"{ctx.use('prefetch_tensor_map')}({ctx.argument('map', a.param.name)});")
+
+
+def _wait_for_grid(ctx: Context) -> None:
+    """Waits for the kernel before this one, of which set-up needs nothing (PTX ISA, griddepcontrol). A launch without
+    programmatic stream serialisation does not start before it has ended anyway.
+    """
+    ctx.out("// The set-up may have run beside the end of the kernel before; memory is touched only from here on.")
+    ctx.out(f"{ctx.use('grid_dependency_wait')}();")
 
 
 def _kernel(ctx: Context, entry: str, launch: list[str]) -> Iterator[str]:

@@ -56,6 +56,16 @@ __device__ __forceinline__ u32 on_cta(u32 address, u32 cta) {
     return remote;
 }
 
+// griddepcontrol.wait: until the grids that this one depends on have ended and their memory is visible
+__device__ __forceinline__ void grid_dependency_wait() {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+// griddepcontrol.launch_dependents: the next grid may start where there is room
+__device__ __forceinline__ void grid_launch_dependents() {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
 // setmaxnreg
 template <int N>
 __device__ __forceinline__ void setmaxnreg_inc() {

@@ -140,5 +140,10 @@ def _(op: ops.FenceProxyAsync, ctx: Context) -> None:
 
 
 @emit.register
+def _(op: ops.LaunchDependents, ctx: Context) -> None:
+    ctx.out(f"{ctx.use('grid_launch_dependents')}();")
+
+
+@emit.register
 def _(op: ops.FenceBarrierInit, ctx: Context) -> None:
     ctx.out(f"{ctx.use('fence_mbarrier_init')}();")

@@ -16,6 +16,8 @@ class Chip:
         registers: 32-bit registers of an SM.
         max_threads: threads of a CTA.
         max_cluster: CTAs of a portable cluster.
+        clusters: (CTAs, how many clusters of so many are resident at once) with one CTA on an SM. SMs come in groups of
+            16 or 18, and a cluster stays within one.
         clock_ghz: sustained SM clock, for the cost model.
         dram_gbps: memory bandwidth, GB/s, for the cost model.
     """
@@ -28,8 +30,14 @@ class Chip:
     max_threads: int = 1024
     max_cluster: int = 8
     named_barriers: int = 16
+    clusters: tuple[tuple[int, int], ...] = ((2, 66), (4, 30), (8, 14))
     clock_ghz: float = 1.6
     dram_gbps: float = 4300.0
+
+
+    def resident_clusters(self, size: int) -> int:
+        """Clusters of `size` CTAs that run at once with one CTA on an SM: what a persistent grid should not exceed."""
+        return dict(self.clusters).get(size, self.sms // size)
 
 
 H200 = Chip()

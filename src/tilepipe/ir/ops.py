@@ -255,6 +255,13 @@ class FenceBarrierInit(Op):
     """fence.mbarrier_init.release.cluster."""
 
 
+@dataclass(eq=False, slots=True)
+class LaunchDependents(Op):
+    """griddepcontrol.launch_dependents: the next kernel of the stream may start its set-up where an SM has room, once every
+    CTA of this one has come here or ended. It waits for the end of this kernel before it touches memory.
+    """
+
+
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from tilepipe.kernels.gemm_choice import Problem as Problem
 from tilepipe.kernels.gemm_choice import choose as choose
 from tilepipe.kernels.gemm_config import BLOCK_ROWS, MAX_BLOCK_COLS
 from tilepipe.kernels.gemm_config import GemmConfig as GemmConfig
+from tilepipe.lang.tensor_map import array_dtype
 
 FP8 = (tp.float8_e4m3, tp.float8_e5m2)
 INPUTS = (tp.bfloat16, tp.float16, tp.float32, *FP8)
@@ -31,10 +32,10 @@ def load_rows(rows: int) -> int:
 
 
 def persistent_grid(c: tp.TensorMap, cfg: GemmConfig, chip: tp.Chip) -> int:
-    """One CTA for each SM, or fewer when there are fewer tiles."""
+    """As many clusters as the chip holds at once, or fewer when there are fewer tiles."""
     *batches, m, n = c.shape
     tiles = -(-m // (cfg.bm * cfg.cluster)) * -(-n // (cfg.bn * cfg.cluster_n)) * (batches[0] if batches else 1)
-    return min(tiles, chip.sms // cfg.cluster_size) * cfg.cluster_size
+    return min(tiles, chip.resident_clusters(cfg.cluster_size)) * cfg.cluster_size
 
 
 @tp.kernel(grid=persistent_grid, cluster=lambda cfg: cfg.cluster_size)
@@ -73,7 +74,7 @@ def gemm(
     order = tp.OrderedBarrier(ctx, 2, depth=2) if pingpong else None
     finish = epilogue.Epilogue(ctx, c, bias, a_scale, b_scale, source, alpha, beta, cfg=cfg, scales=scales)
 
-    @ctx.role("load", warps=1, registers=24 if pingpong else 40)
+    @ctx.role("load", warps=1, registers=cfg.registers[0])
     def load() -> None:
         first, k_steps = part_of_k(ctx, all_steps, cfg)
         with inputs.producer() as producer:
@@ -86,9 +87,10 @@ def gemm(
                             k = ((first + step) * cfg.k_group_size + j) * cfg.bk
                             load_shared(ctx, a, a_tile, (tile.batch, tile.m * cfg.bm, k), stage.barrier(), cfg.cluster_n, everyone)
                             load_shared(ctx, b, b_tile, (tile.batch, tile.n * cfg.bn, k), stage.barrier(), cfg.cluster, everyone)
+            ctx.launch_dependents()
             producer.drain()
 
-    @ctx.role("mma", warpgroups=cfg.consumers, registers=240 if pingpong else 232)
+    @ctx.role("mma", warpgroups=cfg.consumers, registers=cfg.registers[1])
     def mma() -> None:
         _, k_steps = part_of_k(ctx, all_steps, cfg)
         sums = Accumulators(ctx, cfg)
@@ -119,7 +121,9 @@ def part_of_k(ctx: tp.Context, steps: Any, cfg: GemmConfig) -> tuple[Any, Any]:
     return first, ctx.let(ctx.min(steps - first, share), "steps")
 
 
-def load_shared(ctx: tp.Context, tensor: Any, tile: Any, at: tuple[Any, Any, Any], barrier: Any, sharers: int, everyone: int | None) -> None:
+def load_shared(
+    ctx: tp.Context, tensor: Any, tile: Any, at: tuple[Any, Any, Any], barrier: Any, sharers: int, everyone: int | None
+) -> None:
     """Loads a tile that `sharers` CTAs of the cluster need: each loads its part of the rows, for all of them."""
     share = tile.shape[0] // sharers
     part = ctx.cta_rank * share if sharers > 1 else 0
@@ -189,6 +193,7 @@ def bind(
     contiguous dimension). With c (batch, m, n), a and b may have a batch dimension each.
 
     Args:
+        cfg: with swap "ab", of the product Cᵀ = B · Aᵀ.
         bias: (n,), added to every row. source: like c, added times beta.
         a_scale, b_scale: float32, both of one element, for the whole tensor, or (m,) and (n,), for each row.
 
@@ -196,18 +201,6 @@ def bind(
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
     m, n, k = _shape(a, b, c)
-    line = cfg.bk
-    a_map = tp.tensor_map(a, box=_box(a, load_rows(cfg.bm // cfg.cluster_n), line))
-    b_map = tp.tensor_map(b, box=_box(b, load_rows(cfg.bn // cfg.cluster), line))
-    both = {a_map.dtype, b_map.dtype}
-    if not both <= set(INPUTS) or (len(both) > 1 and not both <= set(FP8)):
-        raise tp.BindError(
-            f"gemm takes bfloat16, float16 or float32, the same for A and B, or fp8; got {a_map.dtype} and {b_map.dtype}"
-        )
-    dtype = tp.tensor_map(c).dtype
-    if dtype not in OUTPUTS:
-        raise tp.BindError(f"gemm writes {', '.join(t.name for t in OUTPUTS)}; C is {dtype}")
-    c_map = tp.tensor_map(c, box=_box(c, BLOCK_ROWS, epilogue.store_width(dtype, cfg)), order="row")
     for name, vector, extent in (("bias", bias, n), ("a_scale", a_scale, m), ("b_scale", b_scale, n)):
         if vector is not None and tuple(vector.shape) != (extent,) and (name == "bias" or tuple(vector.shape) != (1,)):
             raise tp.BindError(f"gemm: {name} must have shape ({extent},), it has {tuple(vector.shape)}")
@@ -217,7 +210,21 @@ def bind(
         raise tp.BindError(f"gemm: source has shape {tuple(source.shape)}, C {tuple(c.shape)}")
     scales = "none" if a_scale is None else "tensor" if (tuple(a_scale.shape), tuple(b_scale.shape)) == ((1,), (1,)) else "row"
     if scales == "row" and (tuple(a_scale.shape), tuple(b_scale.shape)) != ((m,), (n,)):
-        raise tp.BindError(f"gemm: a_scale and b_scale have shapes {tuple(a_scale.shape)} and {tuple(b_scale.shape)}; need both (1,), or ({m},) and ({n},)")
+        raise tp.BindError(
+            f"gemm: a_scale and b_scale have shapes {tuple(a_scale.shape)} and {tuple(b_scale.shape)}; need both (1,), or ({m},) and ({n},)"
+        )
+    if cfg.swap == "ab":
+        a, b, a_scale, b_scale = b, a, b_scale, a_scale
+        c, source = c.swapaxes(-1, -2), source if source is None else source.swapaxes(-1, -2)
+    a_map = tp.tensor_map(a, box=_box(a, load_rows(cfg.bm // cfg.cluster_n), cfg.bk))
+    b_map = tp.tensor_map(b, box=_box(b, load_rows(cfg.bn // cfg.cluster), cfg.bk))
+    both = {a_map.dtype, b_map.dtype}
+    if not both <= set(INPUTS) or (len(both) > 1 and not both <= set(FP8)):
+        raise tp.BindError(f"gemm takes bfloat16, float16 or float32, the same for A and B, or fp8; got {a_map.dtype} and {b_map.dtype}")
+    dtype = array_dtype(c)
+    if dtype not in OUTPUTS:
+        raise tp.BindError(f"gemm writes {', '.join(t.name for t in OUTPUTS)}; C is {dtype}")
+    c_map = tp.tensor_map(c, box=_box(c, BLOCK_ROWS, epilogue.store_width(dtype, cfg)), order="col" if cfg.swap == "ab" else "row")
     return gemm.bind(
         a_map, b_map, c_map, bias, a_scale, b_scale, source if beta else None,
         None if alpha == 1.0 else float(alpha), float(beta) if beta and source is not None else None, cfg=cfg, scales=scales,

@@ -9,7 +9,10 @@ from dataclasses import dataclass, replace
 import tilepipe as tp
 from tilepipe.kernels.gemm_config import BLOCK_ROWS, GemmConfig
 
+LINE = 128  # bytes of K in a tile: a swizzle span
+EXTRAS_ACCUMULATOR = 128  # registers of a thread, where the epilogue needs more than usual
 SLOT_BYTES = BLOCK_ROWS * 128
+ENOUGH_STAGES, MAX_STAGES = 5, 12  # a second store slot is worth less than a fifth stage, and more than a sixth
 BARRIERS = 1024  # bytes left for mbarriers and alignment
 
 
@@ -51,7 +54,9 @@ def best(problem: Problem, chip: tp.Chip = tp.H200) -> GemmConfig:
 
 def candidates(problem: Problem, chip: tp.Chip = tp.H200, limit: int | None = None) -> list[GemmConfig]:
     """Configurations that fit the problem and the chip, the fastest by the model first."""
-    return sorted(_fitting(problem, chip), key=lambda cfg: predicted_us(problem, cfg, chip))[:limit]
+    fitting = _fitting(problem.dtype, chip, problem.extras or problem.scales == "row")
+    allowed = (cfg for cfg in fitting if _takes_orders(problem, cfg))
+    return sorted(allowed, key=lambda cfg: predicted_us(problem, cfg, chip))[:limit]
 
 
 def smem_bytes(cfg: GemmConfig, dtype: tp.DType) -> int:
@@ -61,47 +66,83 @@ def smem_bytes(cfg: GemmConfig, dtype: tp.DType) -> int:
     return tiles + cfg.store_slots * cfg.consumers * SLOT_BYTES + parts + BARRIERS
 
 
-def _fitting(problem: Problem, chip: tp.Chip) -> Iterator[GemmConfig]:
-    for cfg in _all(128 // problem.dtype.nbytes):
-        slots = next((s for s in (2, 1) if _stages(replace(cfg, store_slots=s), problem, chip) >= 3), 0)
-        if not slots:
+def _takes_orders(problem: Problem, cfg: GemmConfig) -> bool:
+    """Whether the parts of a tile that each CTA loads are whole swizzle panels where an operand is contiguous along M or N."""
+    orders = (problem.a_order, problem.b_order) if cfg.swap == "none" else (problem.b_order, problem.a_order)
+    parts = cfg.bm // cfg.cluster_n, cfg.bn // cfg.cluster
+    return all(order == "row" or part % 64 == 0 for order, part in zip(orders, parts, strict=True))
+
+
+@functools.cache
+def _fitting(dtype: tp.DType, chip: tp.Chip, extras: bool) -> list[GemmConfig]:
+    """Every configuration that the chip's shared memory has room for, with as many stages as there is room for."""
+    found = []
+    for cfg in _all(LINE // dtype.nbytes):
+        if extras and cfg.rows * cfg.bn // 128 > EXTRAS_ACCUMULATOR:
             continue
-        cfg = replace(cfg, store_slots=slots)
-        yield replace(cfg, stages=min(_stages(cfg, problem, chip), 12))
+        stages, slots = max((min(_stages(replace(cfg, store_slots=s), dtype, chip), ENOUGH_STAGES), s) for s in (1, 2))
+        if stages >= 3:
+            cfg = replace(cfg, store_slots=slots)
+            found.append(replace(cfg, stages=min(_stages(cfg, dtype, chip), MAX_STAGES)))
+    return found
 
 
-def _stages(cfg: GemmConfig, problem: Problem, chip: tp.Chip) -> int:
+def _stages(cfg: GemmConfig, dtype: tp.DType, chip: tp.Chip) -> int:
     """Stages that fit in shared memory."""
-    fixed = smem_bytes(replace(cfg, stages=2), problem.dtype)
-    each = (cfg.bm + cfg.bn) * cfg.bk * problem.dtype.nbytes * cfg.k_group_size
+    fixed = smem_bytes(replace(cfg, stages=2), dtype)
+    each = (cfg.bm + cfg.bn) * cfg.bk * dtype.nbytes * cfg.k_group_size
     return 2 + (chip.smem_per_cta - fixed) // each if fixed <= chip.smem_per_cta else 0
 
 
 @functools.cache
 def _all(bk: int) -> list[GemmConfig]:
     """Every configuration worth a look, without its stages."""
-    shapes = [("cooperative", 2, bm, bn) for bm, bn in ((128, 256), (256, 128), (128, 320), (256, 160), (256, 192), (128, 192), (128, 128))]
-    shapes += [("pingpong", 2, bm, bn) for bm, bn in ((128, 192), (128, 160), (128, 128), (64, 256))]
-    shapes += [("cooperative", 2, 128, 96), ("cooperative", 2, 128, 64)]
-    shapes += [("cooperative", 1, 64, bn) for bn in (192, 128, 96, 64, 32)]
-    found = []
-    for schedule, consumers, bm, bn in shapes:
-        for cluster, cluster_n, split_k in ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (1, 1, 4)):
-            try:
-                cfg = GemmConfig(
-                    bm=bm, bn=bn, bk=bk, stages=2, consumers=consumers, schedule=schedule, cluster=cluster, cluster_n=cluster_n,
-                    split_k=split_k,
-                )  # fmt: skip
-            except tp.BindError:
-                continue
-            found.append(cfg)
-    return found
+    return [cfg for shape in _shapes() for cluster in _CLUSTERS for swap in ("none", "ab") if (cfg := _config(shape, cluster, swap, bk))]
+
+
+_CLUSTERS = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (4, 1, 1), (1, 4, 1), (1, 1, 2), (1, 1, 4))  # cluster, cluster_n, split_k
+
+
+def _shapes() -> Iterator[tuple[str, int, int, int]]:
+    """(schedule, consumers, bm, bn)"""
+    yield from (("cooperative", 2, 128, bn) for bn in (*range(48, 257, 16), 320))
+    yield from (("cooperative", 2, 256, bn) for bn in range(64, 193, 16))
+    yield from (("cooperative", 3, 192, bn) for bn in range(64, 209, 16))
+    yield from (("cooperative", 1, 64, bn) for bn in range(16, 257, 16))
+    yield from (("pingpong", 2, 128, bn) for bn in range(64, 193, 16))
+    yield from (("pingpong", 2, 64, bn) for bn in range(96, 257, 32))
+
+
+def _config(shape: tuple[str, int, int, int], clusters: tuple[int, int, int], swap: str, bk: int) -> GemmConfig | None:
+    schedule, consumers, bm, bn = shape
+    cluster, cluster_n, split_k = clusters
+    if split_k > 1 and (bm * bn > 128 * 128 or schedule == "pingpong"):
+        return None
+    try:
+        return GemmConfig(
+            bm=bm, bn=bn, bk=bk, stages=2, consumers=consumers, schedule=schedule, swap=swap, cluster=cluster, cluster_n=cluster_n,
+            split_k=split_k,
+        )  # fmt: skip
+    except tp.BindError:
+        return None
+
+
+# The model: microseconds and bytes a microsecond, fitted to measurements (benchmarks/gemm_model.py).
+START, EPILOGUE, L2_SM, L2_CHIP, DRAM = 2.0, 0.8, 80e3, 5.5e6, 4.2e6
 
 
 def predicted_us(problem: Problem, cfg: GemmConfig, chip: tp.Chip = tp.H200) -> float:
     """Time by the model, microseconds."""
-    tiles = -(-problem.m // (cfg.bm * cfg.cluster)) * -(-problem.n // (cfg.bn * cfg.cluster_n)) * problem.batch
-    waves = -(-tiles // (chip.sms // cfg.cluster_size))
+    m, n = (problem.m, problem.n) if cfg.swap == "none" else (problem.n, problem.m)
+    tiles = -(-m // (cfg.bm * cfg.cluster)) * -(-n // (cfg.bn * cfg.cluster_n)) * problem.batch
+    waves = -(-tiles // chip.resident_clusters(cfg.cluster_size))
+    nbytes = problem.dtype.nbytes
     steps = -(-problem.k // (cfg.bk * cfg.split_k))
-    cycles = waves * (steps * cfg.bm * cfg.bn * cfg.bk / 2048 + 1500)
-    return cycles / 1700
+    mma = cfg.bm / 64 * max(cfg.bn, 32) / 2 * (cfg.bk * nbytes / 32) / 1650
+    skew = 1.3 if problem.k * nbytes % 128 else 1.0
+    loads = (cfg.bm / cfg.cluster_n + cfg.bn / cfg.cluster) * cfg.bk * nbytes * skew
+    step = max(mma, loads / L2_SM)
+    body = waves * (steps * step + (0 if cfg.schedule == "pingpong" else EPILOGUE * cfg.bm * cfg.bn / 32768))
+    l2 = tiles * cfg.cluster_size * steps * loads / L2_CHIP
+    dram = (problem.m * problem.k + problem.n * problem.k + problem.m * problem.n) * nbytes * problem.batch / DRAM
+    return START + max(body, l2, dram) + (2.5 if cfg.split_k > 1 else 0) + 0.05 * (cfg.cluster_size - 1)

@@ -6,12 +6,13 @@ from dataclasses import dataclass, fields
 
 import tilepipe as tp
 
-MAX_ACCUMULATOR = 192  # registers of a thread for the accumulator, of the 232 or 240 that an MMA role has
+MAX_ACCUMULATOR = {1: 192, 2: 192, 3: 112}  # registers of a thread for the accumulator, by MMA warpgroups
 BLOCK_ROWS = 64  # rows of an accumulator block: one wgmma
 MAX_BLOCK_COLS = 256  # columns of one wgmma
 RASTERS = ("grouped", "rows", "columns")
 SCHEDULES = ("cooperative", "pingpong")
 ACTIVATIONS = ("none", "relu", "gelu", "silu")
+SWAPS = ("none", "ab")
 ACCUMULATES = ("fast", "promote")
 _KINDS = {int: "an integer", str: "a string"}
 
@@ -25,9 +26,10 @@ class GemmConfig:
             up to 256 (of 32 up to 512), bk of 128 bytes' worth up to four times that.
         stages: pairs of barriers, each for k_group_size K tiles.
         k_group_size: K tiles that share a barrier pair.
-        consumers: MMA warpgroups.
+        consumers: MMA warpgroups, 1 to 3.
         schedule: "cooperative": the consumers split the rows of each tile. "pingpong": two consumers take whole tiles
             in turn, so that the epilogue of one hides behind the MMAs of the other.
+        swap: "ab": computes Cᵀ = B · Aᵀ. bm then runs along N and bn along M, which wants fewer rows of padding where M is small.
         cluster, cluster_n: CTAs along M that share B tiles by multicast, and along N that share A tiles; one of them 1.
         split_k: CTAs that each take a part of K of the same tile; they exchange sums through distributed shared memory
             and add them in one fixed order.
@@ -45,6 +47,7 @@ class GemmConfig:
     k_group_size: int = 1
     consumers: int = 2
     schedule: str = "cooperative"
+    swap: str = "none"
     cluster: int = 1
     cluster_n: int = 1
     split_k: int = 1
@@ -70,14 +73,16 @@ class GemmConfig:
         registers = self.rows * self.bn // 128 * (2 if self.accumulate == "promote" else 1)
         twice = "two accumulators" if self.accumulate == "promote" else "an accumulator"
         times = " * 2" if self.accumulate == "promote" else ""
+        limit = MAX_ACCUMULATOR.get(self.consumers, 0)
         clusters = [n for n in (self.cluster, self.cluster_n, self.split_k) if n > 1]
         return {
-            "consumers must be 1 or 2": self.consumers in (1, 2),
+            "consumers must be 1, 2 or 3": self.consumers in MAX_ACCUMULATOR,
             f"schedule must be one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
             "schedule pingpong takes 2 consumers": self.schedule != "pingpong" or self.consumers == 2,
             f"bm must be 64 or 128 rows for each of the {self.sharers} warpgroups of a tile": self.rows in (64, 128)
             and self.bm % self.sharers == 0,
-            "bn must be a multiple of 16 in 16..256, or of 32 in 256..512": self.bn % (16 if self.bn <= 256 else 32) == 0 and self.bn <= 512,
+            "bn must be a multiple of 16 in 16..256, or of 32 in 256..512": self.bn % (16 if self.bn <= 256 else 32) == 0
+            and self.bn <= 512,
             "bk must be a multiple of 32 in 32..256": self.bk % 32 == 0 and self.bk <= 256,
             "stages must be at least 2: one is held by the MMAs in flight": self.stages >= 2,
             "one of cluster, cluster_n and split_k may be above 1, 2, 4 or 8": len(clusters) <= 1 and max([1, *clusters]) in (1, 2, 4, 8),
@@ -86,10 +91,11 @@ class GemmConfig:
             "bn / split_k must be a multiple of 16": self.bn % (16 * self.split_k) == 0,
             "store_slots must be at least 1": self.store_slots >= 1,
             f"raster must be one of {', '.join(RASTERS)}": self.raster in RASTERS,
+            f"swap must be one of {', '.join(SWAPS)}": self.swap in SWAPS,
             f"accumulate must be one of {', '.join(ACCUMULATES)}": self.accumulate in ACCUMULATES,
             f"activation must be one of {', '.join(ACTIVATIONS)}": self.activation in ACTIVATIONS,
             f"{twice} of {self.rows}×{self.bn} float32 take {self.rows} * {self.bn} / 128{times} = {registers} registers of each thread;"
-            f" at most {MAX_ACCUMULATOR} leave room for the rest": registers <= MAX_ACCUMULATOR,
+            f" at most {limit} leave room for the rest": registers <= limit,
         }
 
     @property
@@ -101,6 +107,11 @@ class GemmConfig:
     def rows(self) -> int:
         """Rows of the output tile of one consumer warpgroup."""
         return self.bm // max(self.sharers, 1)
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """What setmaxnreg gives a thread of the load warp's warpgroup, and of an MMA warpgroup."""
+        return {1: (40, 232), 2: (40, 232) if self.schedule == "cooperative" else (24, 240), 3: (24, 160)}[self.consumers]
 
     @property
     def cluster_size(self) -> int:

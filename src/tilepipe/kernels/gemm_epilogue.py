@@ -7,13 +7,18 @@ from typing import Any
 import tilepipe as tp
 from tilepipe.kernels.gemm_config import BLOCK_ROWS, GemmConfig
 
+MAX_WIDTH = 64  # columns of a store slot
 LINE = 128  # bytes of a row of a store slot, where the columns allow
 GELU_SCALE, GELU_CUBE = 0.7978845608028654, 0.044715  # sqrt(2 / pi), and the cubic term of gelu's tanh form
 
 
 def store_width(dtype: tp.DType, cfg: GemmConfig) -> int:
-    """Columns of one TMA store: a 128-byte line of C, or half or a quarter of one where a block's columns need it."""
+    """Columns of one TMA store. Where C is row-major: a 128-byte line, or half or a quarter of one where a block's columns need it.
+    Where it is column-major, lines run along the rows, and any multiple of 8 up to 64 that divides the block's columns will do.
+    """
     cols = cfg.block_cols // cfg.split_k
+    if cfg.swap == "ab":
+        return max(width for width in range(8, MAX_WIDTH + 1, 8) if cols % width == 0)
     return next(line // dtype.nbytes for line in (LINE, LINE // 2, LINE // 4) if cols % (line // dtype.nbytes) == 0)
 
 
@@ -43,12 +48,12 @@ class Epilogue:
         self._source = source
         self._alpha, self._beta = alpha, beta
         self._width = store_width(c.dtype, cfg)
-        self._slots = ctx.smem((BLOCK_ROWS, self._width), c.dtype, count=cfg.store_slots * cfg.consumers, name="output")
+        self._slots = ctx.smem((BLOCK_ROWS, self._width), c.dtype, count=cfg.store_slots * cfg.consumers, order=c.order, name="output")
         if cfg.split_k > 1:
             self._share = cfg.block_cols // cfg.split_k  # columns of a block that one CTA adds up and stores
             blocks = cfg.bm // BLOCK_ROWS * (cfg.bn // cfg.block_cols)
             self._parts = ctx.smem((BLOCK_ROWS, self._share), tp.float32, count=cfg.split_k * blocks, name="parts")
-            peers = (cfg.split_k - 1) * cfg.consumers * 128
+            peers = (cfg.split_k - 1) * cfg.consumers
             self._sums = tp.ProducerConsumerPipeline.allocate(ctx, 1, producer_arrivals=peers, consumer_arrivals=peers, name="sums")
 
     # -- split K ------------------------------------------------------------------------------------------------------
@@ -66,7 +71,7 @@ class Epilogue:
             with ctx.when(ctx.cta_rank != peer):
                 for i, acc in enumerate(flat):
                     ctx.store(self._part(ctx.cta_rank, i, len(flat)).on(peer), acc.cols(peer * self._share, self._share))
-                sums.producer_mbar(0).arrive_cluster(peer)
+        self._tell_peers(sums.producer_mbar(0))
         sums.producer_step()
         sums.wait_producer()
         for owner in range(cfg.split_k):
@@ -76,10 +81,16 @@ class Epilogue:
                     for rank in range(cfg.split_k):
                         self._add(total, rank, rank == owner, acc.cols(owner * self._share, self._share), self._part(rank, i, len(flat)))
                     acc.set(total)  # from column 0, whoever the owner is
-        for peer in range(cfg.split_k):
-            with ctx.when(ctx.cta_rank != peer):
-                sums.consumer_mbar(0).arrive_cluster(peer)
+        self._tell_peers(sums.consumer_mbar(0))
         sums.consumer_step()
+
+    def _tell_peers(self, barrier: Any) -> None:
+        """One arrival on the barrier of every other CTA, for what all threads of the warpgroup have done."""
+        ctx = self._ctx
+        ctx.sync_warpgroup()
+        for peer in range(self._cfg.split_k):
+            with ctx.when(ctx.cta_rank != peer), ctx.elect_one("warpgroup"):
+                barrier.arrive_cluster(peer)
 
     def _add(self, total: Any, rank: int, own: bool, mine: Any, part: Any) -> None:
         if own:
@@ -144,7 +155,8 @@ class Epilogue:
         if self._alpha is not None:
             x = x * self._alpha
         if self._bias is not None:
-            x = x + ctx.load_global(self._bias, (col,), (1, width)).to("float32")
+            where, shape = ((row,), (BLOCK_ROWS, 1)) if self._cfg.swap == "ab" else ((col,), (1, width))
+            x = x + ctx.load_global(self._bias, where, shape).to("float32")
         if self._source is not None:
             part = ctx.load_global(self._source, (tile.batch, row, col)[-self._source.rank :], (BLOCK_ROWS, width))
             x = x + part.to("float32") * self._beta

@@ -362,6 +362,13 @@ class Context:
         require_role(self.tracer, "cluster_wait")
         self.tracer.emit(ops.ClusterWait(caller()))
 
+    def launch_dependents(self) -> None:
+        """Lets the next kernel of the stream set up (barriers, tensor maps) on SMs that this one leaves free: a hint, worth a
+        microsecond of a short kernel. Best said by the load warp when it has issued its last load.
+        """
+        _ = self.tracer.role
+        self.tracer.emit(ops.LaunchDependents(caller()))
+
     def fence_barrier_init(self) -> None:
         """Makes mbarrier.init visible to the cluster, before the cluster barrier; set-up code does this by itself."""
         self.tracer.emit(ops.FenceBarrierInit(caller()))

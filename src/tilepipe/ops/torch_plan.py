@@ -5,6 +5,7 @@ a loaded kernel for these shapes, and how to copy the operands that it cannot ta
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -45,6 +46,15 @@ class View:
     def data_ptr(self) -> int:
         """As of a tensor."""
         return self._address
+
+    def swapaxes(self, i: int, j: int) -> View:
+        """As of a tensor."""
+        other = copy(self)
+        order = list(range(len(self.shape)))
+        order[i], order[j] = order[j], order[i]
+        other.shape = tuple(self.shape[axis] for axis in order)
+        other._stride = tuple(self._stride[axis] for axis in order)
+        return other
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ _OPS: tuple[Callable[..., Any], ...] = (
     mbarriers.mbar_init, mbarriers.mbar_inval, mbarriers.mbar_arrive, mbarriers.mbar_expect, mbarriers.mbar_complete_tx,
     mbarriers.mbar_wait, mbarriers.mbar_wait_parity, mbarriers.mbar_try_wait, mbarriers.mbar_try_wait_parity,
     meetings.named_sync, meetings.named_arrive, meetings.syncwarp, meetings.setup_barrier, meetings.cluster_arrive,
-    meetings.cluster_wait, meetings.fence_proxy_async, meetings.fence_barrier_init,
+    meetings.cluster_wait, meetings.fence_proxy_async, meetings.fence_barrier_init, meetings.launch_dependents,
     elements.load, elements.store, elements.load_global, elements.store_global,
     fragment_memory.fragment_store, fragment_memory.fragment_load, fragment_memory.fragment_load_global,
     fragment_memory.fragment_store_global,

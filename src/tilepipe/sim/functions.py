@@ -42,6 +42,7 @@ _PLAIN: dict[type[ops.Op], str] = {
     ops.ClusterWait: "cluster_wait",
     ops.FenceProxyAsync: "fence_proxy_async",
     ops.FenceBarrierInit: "fence_barrier_init",
+    ops.LaunchDependents: "launch_dependents",
     ops.TmaStoreCommit: "tma_store_commit",
     ops.WgmmaFence: "wgmma_fence",
     ops.WgmmaCommit: "wgmma_commit",

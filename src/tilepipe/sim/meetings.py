@@ -188,6 +188,10 @@ def syncwarp(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     ag.converge(mask)
 
 
+def launch_dependents(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+    """griddepcontrol.launch_dependents: nothing; there is no next kernel."""
+
+
 def fence_proxy_async(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     """fence.proxy.async.shared::cta."""
     ag.fence(mask, m.order)
