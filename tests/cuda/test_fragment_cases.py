@@ -35,8 +35,8 @@ def printed(name: str) -> str:
 @pytest.mark.parametrize(
     ("case", "words", "absent"),
     [
-        ("pairs_float32", ("load_pair_float(", "store_pair_float("), ()),
-        ("pairs_bfloat16", ("load_pair_u16(", "store_pair_u16("), ("from_bf16(line",)),
+        ("pairs_float32", ("load_whole_pair_float(", "load_pair_float(", "store_whole_pair_float(", "store_pair_float("), ()),
+        ("pairs_bfloat16", ("load_whole_pair_u16(", "load_pair_u16(", "store_pair_u16("), ("from_bf16(line",)),
         ("move_bfloat16", ("join(inside(",), ("load_pair",)),  # no tensor map: the alignment is not known
         ("columns_first_float16", ("join(inside(",), ("load_pair",)),
         ("push_float32", ("store_float2_remote(", "load_float2("), ("store_float_remote(",)),

@@ -53,6 +53,28 @@ __device__ __forceinline__ bool inside(i32 i, i32 n) {
     return static_cast<u32>(i) < static_cast<u32>(n);
 }
 
+// two aligned neighbours in global memory, by one access
+__device__ __forceinline__ u32 load_whole_pair_u16(const u16* at) {
+    return *reinterpret_cast<const u32*>(at);
+}
+
+// two aligned neighbours in global memory, by one access
+__device__ __forceinline__ void load_whole_pair_float(const float* at, float& x, float& y) {
+    const float2 both = *reinterpret_cast<const float2*>(at);
+    x = both.x;
+    y = both.y;
+}
+
+// two aligned neighbours in global memory, by one access
+__device__ __forceinline__ void store_whole_pair_u16(u16* at, u32 pair) {
+    *reinterpret_cast<u32*>(at) = pair;
+}
+
+// two aligned neighbours in global memory, by one access
+__device__ __forceinline__ void store_whole_pair_float(float* at, float x, float y) {
+    *reinterpret_cast<float2*>(at) = make_float2(x, y);
+}
+
 // columns i (even) and i + 1 of a line of n in global memory; zero where one is outside. One access where both are inside;
 // only the last column of an odd n is alone. Two predicated loads, no branch.
 __device__ __forceinline__ u32 load_pair_u16(const u16* at, i32 i, i32 n) {

@@ -2,11 +2,13 @@
 aligned.
 
 Printed as a pointer to the lane's first element, and loops over rows and columns from there. What lies outside the
-tensor is not touched: the extent of a line counts as 0 for a row outside it.
+tensor is not touched: the extent of a line counts as 0 for a row outside it. The texts of a row that lies inside with all
+its columns, and of any other, are two.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -128,6 +130,24 @@ def _accesses(ctx: Context, w: Walk, line: str, end: str) -> list[tuple[str, str
     return [(f"{line}[{_term(ctx, w.tensor, w.col_axis, str(s))}]", f"{test}({_sum(w.col, s)}, {end})") for s in steps]
 
 
+def _columns(ctx: Context, w: Walk, end: str, body: Callable[[bool], None]) -> None:
+    """Inside the loops over rows: the loop over columns around `body(whole)`. Where pairs of columns are one access, twice: for a
+    row whose columns are all inside, which is asked once, and for any other.
+    """
+    if not w.pairs or w.row_axis is None or w.loops.pairs == 1:
+        with w.loops.columns(ctx):
+            body(False)
+        return
+    test, last = ctx.use("inside"), 8 * (w.loops.pairs - 1) + 1
+    with ctx.out.block(f"if ({test}({w.col}, {end}) && {test}({w.col} + {last}, {end}))", "} else {"), w.loops.columns(ctx):
+        body(True)
+    ctx.out.depth += 1
+    with w.loops.columns(ctx):
+        body(False)
+    ctx.out.depth -= 1
+    ctx.out("}")
+
+
 @emit.register
 def _(op: ops.FragmentLoadGlobal, ctx: Context) -> None:
     f, tensor = op.dst, op.tensor
@@ -137,14 +157,16 @@ def _(op: ops.FragmentLoadGlobal, ctx: Context) -> None:
         w = _walk(ctx, tensor, op.coords, shape, op)
         with w.loops.rows(ctx):
             line, end = _line(ctx, w)
-            with w.loops.columns(ctx):
+
+            def body(whole: bool) -> None:
                 into = [element(name, f.dtype, shape, w.loops.at(low))[0] for low in range(1 if f.cols == 1 else 2)]
-                if w.pairs:
+                if w.pairs:  # a pair of 16 bits in memory is a pair in a register
                     first, step = _sum(line, w.loops.j * 8), _sum(w.col, w.loops.j * 8)
-                    if tensor.dtype is dtypes.float32:
-                        ctx.out(f"{ctx.use('load_pair_float')}({first}, {step}, {end}, {into[0]}, {into[1]});")
-                    else:  # a pair in memory is a pair in a register
-                        ctx.out(f"{into[0]} = {ctx.use('load_pair_u16')}({first}, {step}, {end});")
+                    wide = tensor.dtype is dtypes.float32
+                    function = f"load_{'whole_' if whole else ''}pair_{'float' if wide else 'u16'}"
+                    operands = [first] if whole else [first, step, end]
+                    call = f"{ctx.use(function)}({', '.join([*operands, *into] if wide else operands)});"
+                    ctx.out(call if wide else f"{into[0]} = {call}")
                     return
                 zero = "0.0f" if tensor.dtype is dtypes.float32 else "0"
                 values = [f"{condition} ? {x} : {zero}" for x, condition in _accesses(ctx, w, line, end)]
@@ -153,6 +175,8 @@ def _(op: ops.FragmentLoadGlobal, ctx: Context) -> None:
                     return
                 for register, x in zip(into, values, strict=True):
                     ctx.out(f"{register} = {from_memory(ctx, tensor.dtype, x)};")
+
+            _columns(ctx, w, end, body)
 
 
 @emit.register
@@ -164,16 +188,21 @@ def _(op: ops.FragmentStoreGlobal, ctx: Context) -> None:
         one_of_four = ctx.out.block(f"if ({ctx.special('lane')} % 4 == 0)") if shape[1] == 1 else nullcontext()
         with only_first_lanes(ctx, shape), one_of_four, w.loops.rows(ctx):
             line, end = _line(ctx, w)
-            with w.loops.columns(ctx):
+
+            def body(whole: bool) -> None:
                 if w.pairs:
                     first, step = _sum(line, w.loops.j * 8), _sum(w.col, w.loops.j * 8)
-                    if tensor.dtype is dtypes.float32:
-                        x, y = (text(ctx, op.value, w.loops.at(low)) for low in range(2))
-                        ctx.out(f"{ctx.use('store_pair_float')}({first}, {x}, {y}, {step}, {end});")
+                    wide = tensor.dtype is dtypes.float32
+                    function = f"store_{'whole_' if whole else ''}pair_{'float' if wide else 'u16'}"
+                    if wide:
+                        values = [text(ctx, op.value, w.loops.at(low)) for low in range(2)]
                     else:
-                        pair = packed(ctx, tensor.dtype, op.value, str(w.loops.i), w.loops.pair)
-                        ctx.out(f"{ctx.use('store_pair_u16')}({first}, {pair}, {step}, {end});")
+                        values = [packed(ctx, tensor.dtype, op.value, str(w.loops.i), w.loops.pair)]
+                    operands = [first, *values] if whole else [first, *values, step, end]
+                    ctx.out(f"{ctx.use(function)}({', '.join(operands)});")
                     return
                 for low, (place, condition) in enumerate(_accesses(ctx, w, line, end)):
                     x = to_memory(ctx, tensor.dtype, text(ctx, op.value, w.loops.at(low)))
                     ctx.out(f"if ({condition}) {place} = {x};")
+
+            _columns(ctx, w, end, body)
