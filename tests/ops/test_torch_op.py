@@ -86,6 +86,7 @@ def test_without_a_gradient_the_dispatcher_is_not_asked(gpu: Emulator, monkeypat
     x, w = leaf(6, 16, dtype=BF16), leaf(16, 8, dtype=BF16)
     called: list[int] = []
     monkeypatch.setattr("tilepipe.ops.torch_matmul._dispatched", lambda *_: called.append(1))
+    monkeypatch.setattr("tilepipe.ops.torch_matmul._recorded", lambda *_: called.append(2))
     with torch.no_grad():
         assert not matmul(x, w).requires_grad
     with torch.inference_mode():
@@ -93,7 +94,33 @@ def test_without_a_gradient_the_dispatcher_is_not_asked(gpu: Emulator, monkeypat
         assert matmul(x, w, out=out) is out
     assert called == []
     matmul(x, w)
-    assert called == [1]
+    with torch._subclasses.FakeTensorMode():
+        matmul(x, w)
+    assert called == [2, 1]
+
+
+@pytest.mark.parametrize("case", ["recorded", "operator"])
+def test_both_ways_of_a_gradient_are_one_formula(exact: Emulator, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    if case == "operator":
+        monkeypatch.setattr("tilepipe.ops.torch_matmul.watched", lambda *_: True)
+    a, b, bias, source = leaf(2, 3, 4), leaf(4, 5, seed=1), leaf(5, seed=2), leaf(3, 1, seed=3)
+    torch.autograd.gradcheck(lambda *x: matmul(x[0], x[1], bias=x[2], source=x[3], alpha=2, activation="silu"), (a, b, bias, source))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"activation": "tanh"}, "relu, gelu, silu"),
+        ({"source": torch.ones(3, 8, dtype=BF16)}, "does not broadcast"),
+        ({"bias": torch.ones(3, dtype=BF16)}, "bias must have shape"),
+        ({"out_dtype": "int8"}, "not int8"),
+        ({"bn": 100}, "bn must be a multiple of"),
+        ({"beta": 1}, "source=out"),
+    ],
+)
+def test_bad_input_with_a_gradient_is_the_same_error(gpu: Emulator, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(tp.BindError, match=words):
+        matmul(leaf(6, 16, dtype=BF16), leaf(16, 8, dtype=BF16), **options)
 
 
 def test_out_with_a_gradient_is_refused(gpu: Emulator) -> None:

@@ -5,20 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 from tilepipe.errors import BindError
+from tilepipe.ops.options import check_epilogue
+from tilepipe.ops.shapes import product
 from tilepipe.ops.torch_checks import check
 from tilepipe.ops.torch_eager import run
+from tilepipe.ops.torch_op import Recorded
 from tilepipe.ops.torch_op import matmul as operator
 from tilepipe.ops.torch_plan import activate
+from tilepipe.ops.torch_state import is_tracing, wants_gradient, watched
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
-_is_tracing = torch.compiler.is_dynamo_compiling
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_function_modes = torch._C._len_torch_function_stack
-_transforms = torch._C._are_functorch_transforms_active
-_jit_trace = torch._C._get_tracing_state
+_expand = torch.Tensor.expand
 
 
 def matmul(
@@ -26,26 +24,25 @@ def matmul(
     precision: str | None, settings: dict[str, Any],
 ) -> Any:  # fmt: skip
     """`ops.matmul` of PyTorch tensors, with all its options."""
-    if _is_tracing() or _seen_by_pytorch(a, b, out, bias, source):
+    if is_tracing() or watched(a, b, out, bias, source):
         return _dispatched(a, b, out, bias, activation, source, alpha, beta, out_dtype, precision, settings)
     items = tuple(sorted(settings.items())) if settings else ()
+    if wants_gradient(a, b, out, bias, source):
+        return _recorded(a, b, out, bias, activation, source, (None, alpha, beta, out_dtype, precision, items))
     return run(a, b, out, bias, source, (activation, alpha, beta, out_dtype, precision, items))
 
 
-def _seen_by_pytorch(a: Any, b: Any, out: Any, bias: Any, source: Any) -> bool:
-    """Whether anything watches what happens to these tensors: autograd, autocast, a mode, a transform, a subclass;
-    or the tensors have no data (meta) or data of the other sign (negative views).
-    """
-    if _dispatch_modes() or _function_modes() or _transforms() or _jit_trace() is not None or forward_ad._current_level >= 0:
-        return True
-    if type(a) not in _PLAIN or type(b) not in _PLAIN or torch.is_autocast_enabled("cuda"):
-        return True
-    if a.is_meta or a.is_neg() or b.is_neg():
-        return True
-    if bias is None and source is None and out is None:
-        return bool(torch.is_grad_enabled() and (a.requires_grad or b.requires_grad))
-    tensors = [x for x in (a, b, out, bias, source) if x is not None]
-    return any(type(x) not in _PLAIN or x.is_neg() for x in tensors) or (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
+def _recorded(a: Any, b: Any, out: Any, bias: Any, activation: str | None, source: Any, options: tuple[Any, ...]) -> Any:
+    """For autograd alone. PyTorch applies the activation, and so saves its input instead of multiplying again."""
+    _refuse_out(out)
+    _, alpha, beta, out_dtype, precision, items = options
+    check_epilogue(activation, alpha, beta, source=source is not None)
+    shapes = product(tuple(a.shape), tuple(b.shape), tuple(a.stride()))
+    if source is not None:
+        check(a, b, out, bias, activation, source, alpha, beta, out_dtype, precision, dict(items))
+        source = shapes.like_output(source, _expand)
+    c = Recorded.apply(shapes.left(a, _expand), shapes.right(b, _expand), bias, source, options)
+    return activate(c if shapes.output == shapes.result else c.reshape(shapes.result), activation)
 
 
 def _dispatched(
@@ -55,16 +52,14 @@ def _dispatched(
     if precision is None and out is None and torch.is_autocast_enabled("cuda"):
         a, b, bias, source = (_autocast(x) for x in (a, b, bias, source))
     shapes, dtype = check(a, b, out, bias, activation, source, alpha, beta, out_dtype, precision, settings)
-    tensors = [x for x in (a, b, out, bias, source) if x is not None]
-    differentiate = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    if differentiate and out is not None:
-        raise BindError("matmul: out= has no gradient, and an operand requires one; leave out= away, or call it under torch.no_grad()")
-    expand = torch.Tensor.expand
+    differentiate = wants_gradient(a, b, out, bias, source)
+    if differentiate:
+        _refuse_out(out)
     c = operator(
-        shapes.left(a, expand),
-        shapes.right(b, expand),
+        shapes.left(a, _expand),
+        shapes.right(b, _expand),
         bias,
-        None if source is None else shapes.like_output(source, expand),
+        None if source is None else shapes.like_output(source, _expand),
         None if differentiate else activation,
         float(alpha),
         None if beta is None else float(beta),
@@ -77,6 +72,11 @@ def _dispatched(
     if differentiate:
         c = activate(c, activation)
     return c if out is None else out.copy_(c)
+
+
+def _refuse_out(out: Any) -> None:
+    if out is not None:
+        raise BindError("matmul: out= has no gradient, and an operand requires one; leave out= away, or call it under torch.no_grad()")
 
 
 def _autocast(x: Any) -> Any:

@@ -16,6 +16,8 @@ import torch
 
 from tilepipe.errors import BindError
 from tilepipe.ops.torch_eager import run
+from tilepipe.ops.torch_plan import Options
+from tilepipe.ops.torch_state import is_tracing, wants_gradient, watched
 
 NAME = "tilepipe::matmul"
 SCHEMA = (
@@ -103,8 +105,28 @@ def _times(x: Any, y: Any, like: Any, alpha: float, precision: str | None) -> An
     """alpha · x @ y, column-major where `like` is."""
     columns = like.stride(-1) != 1 and like.stride(-2) == 1 and y.dim() == x.dim()
     if columns:
-        return matmul(y.transpose(-1, -2), x.transpose(-1, -2), alpha=alpha, precision=precision).transpose(-1, -2)
-    return matmul(x, y, alpha=alpha, precision=precision)
+        x, y = y.transpose(-1, -2), x.transpose(-1, -2)
+    if is_tracing() or watched(x, y) or wants_gradient(x, y):
+        z = matmul(x, y, alpha=alpha, precision=precision)
+    else:
+        z = run(x, y, None, None, None, (None, alpha, None, None, precision, ()))
+    return z.transpose(-1, -2) if columns else z
+
+
+class Recorded(torch.autograd.Function):  # type: ignore[misc]
+    """The operator under eager autograd and nothing else: a third of the dispatcher's cost."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Any, b: Any, bias: Any, source: Any, options: Options) -> Any:
+        """Multiplies, as `torch_eager.run`; without an activation."""
+        _, alpha, beta, _, precision, _ = options
+        _setup(ctx, (a, b, bias, source, None, alpha, beta, None, precision, None), None)
+        return run(a, b, None, bias, source, options)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
+        """The gradients of a, b, bias and source."""
+        return (*_backward(ctx, grad)[:4], None)
 
 
 torch.library.register_fake(NAME, _fake, lib=_library)
