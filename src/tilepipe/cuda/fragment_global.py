@@ -2,8 +2,8 @@
 aligned.
 
 Printed as a pointer to the lane's first element, and loops over rows and columns from there. What lies outside the
-tensor is not touched: the extent of a line counts as 0 for a row outside it. The texts of a row that lies inside with all
-its columns, and of any other, are two.
+tensor is not touched: the extent of a line counts as 0 for a row outside it. Where pairs are one access, a row that is
+inside with all its columns is told apart once, and its accesses are not predicated.
 """
 
 from __future__ import annotations
