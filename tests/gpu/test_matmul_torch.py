@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 
 import tilepipe as tp
 from tests.ops.torch_cases import LAYOUTS, SHAPES, ZERO
 from tests.ops.torch_reference import TF32, activated, check
+from tests.ops.torch_views import Operands, check_views, problem
 from tests.readme import ROOT, blocks, run
 
 torch = pytest.importorskip("torch")
@@ -107,6 +109,13 @@ def test_epilogue(shape: tuple[int, ...], activation: str | None) -> None:
         check(matmul(a, b, activation=activation, **options), a, b, activation=activation, **options)
 
 
+@pytest.mark.slow
+@given(problem("cuda"))
+@settings(max_examples=40, deadline=None)
+def test_views(operands: Operands) -> None:
+    check_views(operands)
+
+
 OUTS: dict[str, Callable[[int, int], Any]] = {
     "contiguous": lambda m, n: torch.empty(m, n, dtype=BF16, device="cuda"),
     "float32": lambda m, n: torch.empty(m, n, device="cuda"),
@@ -142,9 +151,9 @@ def test_out_may_be_an_operand_and_the_source() -> None:
 @pytest.mark.parametrize(
     "settings", [{"bn": 256, "cluster": 2}, {"schedule": "pingpong", "bn": 192}, {"split_k": 2}, {"raster": "rows"}], ids=str
 )
-def test_settings(settings: dict[str, Any]) -> None:
+def test_settings(config: dict[str, Any]) -> None:
     a, b = tensor(500, 768), tensor(768, 520, seed=1)
-    check(matmul(a, b, **settings), a, b)
+    check(matmul(a, b, **config), a, b)
 
 
 def test_a_call_allocates_its_result_and_nothing_else() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ class Emulator:
     """What was bound and launched."""
 
     monkeypatch: pytest.MonkeyPatch
-    bound: list[dict[str, Any]]
+    bound: list[dict[str, Any]] = field(repr=False)
     launches: int = 0
     stream: int = 0
 

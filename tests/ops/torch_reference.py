@@ -38,6 +38,7 @@ def check(
         z = z + beta * source.double()
         spread = spread + abs(beta) * source.double().abs()
     if bias is not None:
+        bias = bias[0] if b.dim() == 1 else bias  # of the one column, which the result does not have
         z = z + bias.double()
         spread = spread + bias.double().abs()
     want = activated(z, activation)

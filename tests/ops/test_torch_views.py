@@ -1,0 +1,16 @@
+"""Random views of random memory, with launches emulated on the CPU."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+
+from tests.ops.emulated import Emulator, gpu
+from tests.ops.torch_views import Operands, check_views, problem
+
+__all__ = ["gpu"]
+
+
+@given(problem("cpu"))
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_views(gpu: Emulator, operands: Operands) -> None:
+    check_views(operands)
