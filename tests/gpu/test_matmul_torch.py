@@ -149,7 +149,7 @@ def test_out_may_be_an_operand_and_the_source() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"bn": 256, "cluster": 2}, {"schedule": "pingpong", "bn": 192}, {"split_k": 2}, {"raster": "rows"}], ids=str
+    "config", [{"bn": 256, "cluster": 2}, {"schedule": "pingpong", "bn": 192}, {"split_k": 2}, {"raster": "rows"}], ids=str
 )
 def test_settings(config: dict[str, Any]) -> None:
     a, b = tensor(500, 768), tensor(768, 520, seed=1)
