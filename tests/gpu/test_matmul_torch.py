@@ -176,11 +176,9 @@ def test_plans_keep_no_memory() -> None:
         a, b = tensor(1024, 8 * 1024), tensor(8 * 1024, 1024, seed=1)
         matmul(a, b, bias=tensor(1024), source=tensor(1024, 1024))
 
-    use()
+    matmul(tensor(8, 8), tensor(8, 8))
     gc.collect()
-    torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
-    tp.ops.torch_eager.forget()
     use()
     gc.collect()
     assert torch.cuda.memory_allocated() <= before
