@@ -14,7 +14,7 @@ LANGUAGE = "Chip H200 Context dtype KernelFunction Program TensorMap kernel tens
 PIPELINES = """ConsumeContext ConsumerStage ConsumerTiles ExplicitConsumeContext InputConsumer InputConsumerStage InputProducer
 InputProducerStage InputTilePipeline MbarPtr OrderedBarrier PipelineState ProduceContext ProducerConsumerPipeline ProducerStage ProducerTiles SMemArray
 SMemPtr SMemTileArray2D SMemTileArray2DRowMajor SharedMemBarrier StandardTilePayload StaticScheduler TilePayload WorkTile"""
-SUBPACKAGES = {"check", "cli", "cuda", "errors", "ir", "kernels", "lang", "ops", "pipelines", "program", "sim", "testing", "trace"}
+SUBPACKAGES = {"bench", "check", "cli", "cuda", "errors", "ir", "kernels", "lang", "ops", "pipelines", "program", "sim", "testing", "trace"}
 
 
 def test_public_names() -> None:

@@ -6,10 +6,21 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import tilepipe as tp
+from tilepipe.kernels import gemm_choice, tuned
+from tilepipe.kernels.gemm_choice import Problem
+from tilepipe.kernels.gemm_config import GemmConfig
+
+
+@pytest.fixture(autouse=True)
+def nothing_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEPIPE_TUNED", str(tmp_path / "tuned.json"))
 
 
 def tilepipe(*args: str) -> subprocess.CompletedProcess[str]:
@@ -34,10 +45,12 @@ def test_kernels_lists_every_setting() -> None:
     assert gemm["summary"]
 
 
-def test_kernels_table_names_them() -> None:
+def test_kernels_fits_a_terminal_and_names_every_setting() -> None:
     done = tilepipe("kernels")
     assert done.returncode == 0
-    assert "gemm" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    settings = json.loads(tilepipe("kernels", "--json").stdout)["kernels"][0]["settings"]
+    assert [name for name, value in settings.items() if f"{name}={value}" not in done.stdout] == []
 
 
 def test_run_reports_a_ragged_gemm() -> None:
@@ -65,8 +78,26 @@ def test_run_says_what_it_did() -> None:
     done = tilepipe("run", "gemm", "-s", "m=64", "-s", "n=64", "-s", "k=64")
     assert done.returncode == 0
     assert "bm=128" in done.stdout
+    assert "tiles: the defaults" in done.stdout
     assert "right" in done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "bk"),
+    [
+        (["dtype=float16", "out_dtype=float32"], 64),
+        (["dtype=float8_e4m3"], 128),
+        (["dtype=float32", "out_dtype=float32"], 32),
+        (["activation=gelu"], 64),
+        (["bk=128", "stages=3"], 128),
+    ],
+    ids=str,
+)
+def test_run_verifies_dtypes_and_activations(settings: list[str], bk: int) -> None:
+    report = run_json("gemm", "-s", "m=72", "-s", "n=136", "-s", "k=272", *(x for s in settings for x in ("-s", s)))
+    assert report["ok"]
+    assert report["config"]["bk"] == bk
 
 
 def test_demo_shows_what_each_role_did() -> None:
@@ -86,19 +117,18 @@ def test_demo_shows_what_each_role_did() -> None:
         (["run", "gemm", "-s", "m=ten"], ["setting m", "'ten'", "not an integer"]),
         (["run", "gemm", "-s", "m=0"], ["m must be at least 1", "got 0"]),
         (["run", "gemm", "-s", "m=-5"], ["got -5"]),
-        (["run", "gemm", "-s", "m=99999999999"], ["more than a simulated run takes"]),
+        (["run", "gemm", "-s", "m=99999999999"], ["more than a run takes"]),
         (["run", "gemm", "-s", "k=777"], ["multiples of 16 bytes", "1554 bytes"]),
         (["run", "gemm", "-s", "bm=100"], ["bm must be 64 or 128 rows", "bm=100"]),
         (["run", "gemm", "-s", "stages=50"], ["shared memory", "232,448 available", "inputs_a"]),
         (["run", "gemm", "-s", "stages=1"], ["stages must be at least 2"]),
-        (["run", "gemm", "-s", "consumers=9"], ["consumers must be 1 or 2"]),
-        (["run", "gemm", "-s", "cluster=3"], ["cluster must be 1 or 2"]),
+        (["run", "gemm", "-s", "consumers=9"], ["consumers must be 1, 2 or 3"]),
+        (["run", "gemm", "-s", "cluster=3"], ["cluster", "1, 2, 4 or 8"]),
         (["run", "gemm", "-s", "raster=spiral"], ["raster", "spiral", "grouped"]),
-        (["run", "gemm", "-s", "dtype=float64"], ["bfloat16 or float16", "float64"]),
+        (["run", "gemm", "-s", "dtype=float64"], ["bfloat16, float16 or float32", "float64"]),
         (["run", "gemm", "-s", "dtype=bf17"], ["unknown dtype 'bf17'"]),
         (["run", "gemm", "-s", "a_order=diagonal"], ["a_order must be row or col"]),
         (["run", "gemm", "--device", "tpu"], ["tpu"]),
-        (["run", "gemm", "--device", "cuda"], ["not in this version"]),
         (["run", "gemm", "--seed", "-1"], ["--seed", "greater than or equal to 0"]),
         (["compile", "gemm"], ["-o FILE"]),
         (["compile", "gemm", "--arch", "sm_100a", "--emit", "cuda"], ["sm_90a", "not sm_100a"]),
@@ -120,7 +150,20 @@ def test_compile_prints_the_source() -> None:
     done = tilepipe("compile", "gemm", "--emit", "cuda")
     assert done.returncode == 0
     assert 'extern "C" __global__' in done.stdout
-    assert "setmaxnreg_inc<232>" in done.stdout
+    assert "setmaxnreg_inc<" in done.stdout
+
+
+def test_what_is_compiled_is_what_is_chosen_for_the_shape_or_tuned(tmp_path: Path) -> None:
+    def source(*args: str) -> str:
+        done = tilepipe("compile", "gemm", "--emit", "cuda", "-s", "m=8192", "-s", "n=8192", "-s", "k=512", *args)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    problem = Problem(8192, 8192, 512)
+    chosen = gemm_choice.best(problem)
+    assert source() == source(*(x for name, value in asdict(chosen).items() for x in ("-s", f"{name}={value}")))
+    tuned.remember(problem, tp.H200, GemmConfig(bn=64, stages=3), {})
+    assert source() == source("-s", "bn=64", "-s", "stages=3")
 
 
 def test_compile_writes_a_cubin(tmp_path: Path) -> None:

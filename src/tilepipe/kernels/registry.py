@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ import numpy.typing as npt
 import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
-from tilepipe.kernels import gemm
+from tilepipe.kernels import gemm, gemm_choice, tuned
+from tilepipe.kernels.gemm_choice import Problem
+from tilepipe.ops.numpy_matmul import activate
 from tilepipe.testing.numerics import Comparison, compare_matmul
 
 Setting = int | str
@@ -30,22 +33,36 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class KernelSpec:
-    """A shipped kernel: its settings with their defaults, and `make(settings, seed)`."""
+    """A shipped kernel.
+
+    Attributes:
+        settings: all of them, with their defaults. tiles: those that decide how the work is done and not what is done.
+        make: a case from all settings and a seed; raises BindError for a value that the kernel cannot have.
+        choose: settings -> tile settings for a chip or the simulator (None), and where they come from.
+    """
 
     name: str
     summary: str
     archs: tuple[str, ...]
     settings: dict[str, Setting]
+    tiles: frozenset[str]
     make: Callable[[Mapping[str, Any], int], Case]
+    choose: Callable[[Mapping[str, Any], tp.Chip | None], tuple[dict[str, Setting], str]]
 
-    def case(self, given: Mapping[str, Setting], seed: int) -> tuple[dict[str, Setting], Case]:
-        """The whole configuration and the case for it.
+    def configure(self, given: Mapping[str, Setting], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
+        """All settings, and a few words on where the tile settings come from.
+
+        Where none of those is given they are chosen for `chip`; for the simulator (None) they are the defaults.
 
         Raises:
-            BindError: an unknown setting or a value the kernel cannot have.
+            BindError: a value that the kernel cannot have.
         """
         config = self.settings | dict(given)
-        return config, self.make(config, seed)
+        mine = [name for name in given if name in self.tiles]
+        if mine:
+            return config, f"{', '.join(mine)} as given, the others at their defaults"
+        chosen, origin = self.choose(config, chip)
+        return config | chosen, origin
 
     def parse(self, texts: list[str]) -> dict[str, Setting]:
         """Settings from `name=value` texts, each of its default's type.
@@ -70,33 +87,68 @@ class KernelSpec:
         return given
 
 
-_GEMM_DEFAULTS = gemm.GemmConfig()
-MAX_ELEMENTS = 2**31  # of one operand: what a simulated run could still hold in memory
+_GEMM_DEFAULTS = asdict(gemm.GemmConfig())
+_NO_TILES = ("activation",)  # fields of the configuration that say what is computed
+LINE = 128  # bytes of a row of a K tile
+MAX_ELEMENTS = 2**31  # of one operand: what a run and its reference can still hold in memory
+FP8_REL_ERROR = 6e-3  # Frobenius, of fp8 products into 16 bits: tensor cores keep about 14 bits of a sum
 
 
-def _gemm(settings: Mapping[str, Any], seed: int) -> Case:
+def gemm_problem(settings: Mapping[str, Any]) -> Problem:
+    """The product that settings state.
+
+    Raises:
+        BindError: an extent, order or dtype that no matrix has.
+    """
     m, n, k = (settings[name] for name in "mnk")
     for name in "mnk":
         if settings[name] < 1:
             raise BindError(f"setting {name} must be at least 1, got {settings[name]}")
     if max(m * k, n * k, m * n) > MAX_ELEMENTS:
-        raise BindError(f"a matrix of {max(m * k, n * k, m * n):,} elements is more than a simulated run takes ({MAX_ELEMENTS:,})")
+        raise BindError(f"a matrix of {max(m * k, n * k, m * n):,} elements is more than a run takes ({MAX_ELEMENTS:,})")
     for name in ("a_order", "b_order"):
         if settings[name] not in ("row", "col"):
             raise BindError(f"setting {name} must be row or col, got {settings[name]!r}")
     dtype, out = dtypes.dtype(settings["dtype"]), dtypes.dtype(settings["out_dtype"])
+    orders = {name: settings[name] for name in ("a_order", "b_order")}
+    return Problem(m, n, k, dtype=dtype, out_dtype=out, **orders, extras=settings["activation"] != "none")
+
+
+def _choose_gemm(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
+    problem = gemm_problem(settings)
+    if problem.dtype not in gemm.INPUTS:
+        return {}, ""  # making the case says what is wrong
+    if chip is None:
+        return {"bk": LINE // problem.dtype.nbytes}, "the defaults; --device cuda chooses them for the shape"
+    remembered = tuned.lookup(problem, chip)
+    config = gemm_choice.best(problem, chip) if remembered is None else remembered
+    tiles = {name: value for name, value in asdict(config).items() if name not in _NO_TILES}
+    return tiles, "chosen for the shape" if remembered is None else "tuned for the shape"
+
+
+def _gemm(settings: Mapping[str, Any], seed: int) -> Case:
+    problem = gemm_problem(settings)
     rng = np.random.default_rng(seed)
-    config = gemm.GemmConfig(**{name: settings[name] for name in vars(_GEMM_DEFAULTS)})
-    a = _random(rng, (m, k), dtype, settings["a_order"])
-    b = _random(rng, (n, k), dtype, settings["b_order"])
-    c = np.zeros((m, n), out.numpy)
+    config = gemm.GemmConfig(**{name: settings[name] for name in _GEMM_DEFAULTS})
+    a = _random(rng, (problem.m, problem.k), problem.dtype, problem.a_order)
+    b = _random(rng, (problem.n, problem.k), problem.dtype, problem.b_order)
+    c = np.zeros((problem.m, problem.n), problem.out_dtype.numpy)
     program = gemm.bind(a, b, c, config)
-    tiles = -(-m // config.bm) * -(-n // config.bn)
-    return Case(program, c, lambda: compare_matmul(c, a, b.T), tiles)
+    tiles = -(-problem.m // config.bm) * -(-problem.n // config.bn)
+    return Case(program, c, functools.partial(_verify, c, a, b, config), tiles)
+
+
+def _verify(c: npt.NDArray[Any], a: npt.NDArray[Any], b: npt.NDArray[Any], config: gemm.GemmConfig) -> Comparison:
+    comparison = compare_matmul(c, a, b.T, then=functools.partial(activate, activation=config.activation))
+    if a.dtype.itemsize == 1 and config.accumulate == "fast":
+        return replace(comparison, ok=comparison.rel_error <= FP8_REL_ERROR)
+    return comparison
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, int], dtype: tp.DType, order: str) -> npt.NDArray[Any]:
     values = rng.standard_normal(shape, dtype=np.float32).astype(dtype.numpy)
+    if dtype is tp.float32:  # what tf32 holds exactly: 10 bits of mantissa
+        values = (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
     return np.asfortranarray(values) if order == "col" else values
 
 
@@ -106,9 +158,11 @@ KERNELS: dict[str, KernelSpec] = {
         "C = A · Bᵀ: persistent, warp-specialised, TMA in and out, wgmma, cluster multicast",
         ("sm_90a",),
         {"m": 1024, "n": 1024, "k": 1024}
-        | vars(_GEMM_DEFAULTS)
+        | _GEMM_DEFAULTS
         | {"dtype": "bfloat16", "out_dtype": "bfloat16", "a_order": "row", "b_order": "row"},
+        frozenset(_GEMM_DEFAULTS) - set(_NO_TILES),
         _gemm,
+        _choose_gemm,
     ),
 }
 

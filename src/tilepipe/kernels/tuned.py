@@ -1,6 +1,7 @@
-"""Configurations that `tilepipe tune` has measured to be the fastest, remembered in one file that people can read and edit.
+"""Configurations that `tilepipe tune` has measured to be the fastest, remembered in one file that people can read.
 
-    TILEPIPE_TUNED   the file; `$XDG_CONFIG_HOME/tilepipe/tuned.json` or `~/.config/tilepipe/tuned.json` unless set; "off" for none
+    TILEPIPE_TUNED   the file; `$XDG_CONFIG_HOME/tilepipe/tuned.json` or `~/.config/tilepipe/tuned.json` unless set;
+                     "off" for none
 
 JSON, one entry for each problem and chip. An entry's name is the chip and those fields of the problem that are not at
 their defaults; its "config" holds fields of `GemmConfig`, and what stands beside it says how it was measured:
@@ -36,8 +37,8 @@ class TunedFileWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a file holds. `raw`: its entries as they stand there. `configs`: those that can be used. `problems`: what is
-    wrong, each with its line. `broken`: the file as a whole is not what it should be.
+    """What a file holds. `raw`: its entries as they stand there. `configs`: those that can be used. `problems`: what
+    is wrong, each with its line. `broken`: the file as a whole is not what it should be.
     """
 
     raw: dict[str, Any] = field(default_factory=dict)
@@ -109,7 +110,9 @@ def forget(problem: Problem | None, chip: Chip) -> int:
         gone.update(name for name in raw if (name.startswith(mine) if problem is None else name == entry(problem, chip)))
         return {name: value for name, value in raw.items() if name not in gone}
 
-    _edit(without)
+    path = location()
+    if path is not None and path.exists():
+        _edit(without)
     return len(gone)
 
 
@@ -207,7 +210,7 @@ def _replace(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One process at a time; the lock ends with the process that holds it. Where files have no locks, none is taken."""
+    """One process at a time; the lock ends with the process that holds it. No locks where Python has none."""
     with open(path, "a") as file:
         try:
             import fcntl

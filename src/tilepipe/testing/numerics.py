@@ -8,7 +8,9 @@ magnitudes that were summed; the second term is the rounding of the result to it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +46,11 @@ class Comparison:
         return f"relative error {self.rel_error:.2e}, {verdict}"
 
 
-def compare_matmul(got: Array, a: Array, b: Array, accumulation: str = "float32") -> Comparison:
-    """Compares `got` (m, n) with a (m, k) @ b (k, n) computed in float64. NaN never passes.
+def compare_matmul(
+    got: Array, a: Array, b: Array, accumulation: str = "float32", then: Callable[[npt.NDArray[np.float64]], Any] | None = None
+) -> Comparison:
+    """Compares `got` (m, n) with a (m, k) @ b (k, n) computed in float64. NaN never passes. `then`: applied to the
+    product; its slope is at most about 1, as that of activations is.
 
     Raises:
         BindError: `got` has the wrong shape, or a dtype without an entry in the table.
@@ -56,7 +61,7 @@ def compare_matmul(got: Array, a: Array, b: Array, accumulation: str = "float32"
     if name not in OUTPUT_EPS:
         raise BindError(f"no error bound for {name} results; known: {', '.join(OUTPUT_EPS)}")
     a64, b64 = a.astype(np.float64), b.astype(np.float64)
-    want = a64 @ b64
+    want = a64 @ b64 if then is None else then(a64 @ b64)
     c, eps = ACCUMULATION[accumulation]
     bound = c * eps * np.sqrt(max(a.shape[1], 1)) * (np.abs(a64) @ np.abs(b64)) + 1.01 * OUTPUT_EPS[name] * np.abs(want)
     error = np.abs(got.astype(np.float64) - want)

@@ -1,45 +1,22 @@
-"""The command line: `tilepipe kernels | run | compile | demo`.
-
-Exit codes: 0 fine, 1 a fault or a wrong result, 2 bad usage. With --json one object goes to stdout and nothing else
-there.
-"""
+"""`tilepipe kernels`, `run`, `compile` and `demo`."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import os
 import sys
 import time
-from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tilepipe.errors import SimFault, TilepipeError, UnavailableError
+from tilepipe.cli.common import Json, Kernel, Settings, app, counting, err, gpu, out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tilepipe.kernels.registry import Case
     from tilepipe.sim import Run
-
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
-    help="Tile pipelines for warp-specialised GPU kernels: simulate, compile.",
-)  # fmt: skip
-out = Console(soft_wrap=True, highlight=False)
-err = Console(stderr=True, soft_wrap=True, highlight=False)
-
-Kernel = Annotated[str, typer.Argument(help="Name of a shipped kernel; `tilepipe kernels` lists them.")]
-Settings = Annotated[list[str] | None, typer.Option("-s", "--set", metavar="NAME=VALUE", help="A setting of the kernel; repeatable.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 
 class Device(StrEnum):
@@ -73,10 +50,15 @@ def kernels(as_json: Json = False) -> None:
         rows = [{"name": k.name, "summary": k.summary, "settings": dict(k.settings), "archs": list(k.archs)} for k in KERNELS.values()]
         print(json.dumps({"kernels": rows}))
         return
-    table = Table("kernel", "what it does", "architectures", "settings and defaults")
     for k in KERNELS.values():
-        table.add_row(k.name, k.summary, ", ".join(k.archs), " ".join(f"{n}={v}" for n, v in k.settings.items()))
-    out.print(table)
+        table = Table.grid(padding=(0, 2))
+        table.add_row(k.name, f"{k.summary} ({', '.join(k.archs)})")
+        problem = {n: v for n, v in k.settings.items() if n not in k.tiles}
+        tiles = {n: v for n, v in k.settings.items() if n in k.tiles}
+        table.add_row("  problem", " ".join(f"{n}={v}" for n, v in problem.items()))
+        table.add_row("  tiles", " ".join(f"{n}={v}" for n, v in tiles.items()))
+        out.print(table, soft_wrap=False)
+    out.print("\nDefaults are shown. On a GPU, and compiled, tiles are chosen for the shape unless one of them is set.", soft_wrap=False)
 
 
 @app.command()
@@ -88,20 +70,28 @@ def run(
     from tilepipe.kernels.registry import find
 
     spec = find(kernel)
-    if device is Device.cuda:
-        raise UnavailableError("launching on a GPU is not in this version; `tilepipe compile` builds the kernel, --device sim runs it")
-    config, case = spec.case(spec.parse(settings or []), seed)
-    wall, result = _simulate(case, seed, quiet=as_json)
+    given = spec.parse(settings or [])
+    chip = gpu(spec) if device is Device.cuda else None
+    config, origin = spec.configure(given, chip)
+    case = spec.make(config, seed)
+    if chip is None:
+        wall, result = _simulate(case, seed, quiet=as_json)
+        simulated_us: float | None = result.simulated_us
+        did = f"simulated in {wall:.3f} s, {case.tiles} tiles, modelled time {simulated_us:.1f} µs"
+    else:
+        wall, simulated_us = launch(case), None
+        did = f"launched on {chip.name}: {wall * 1e6:.1f} µs with its synchronisation, {case.tiles} tiles"
     comparison = case.verify()
     if as_json:
         report: dict[str, Any] = {
             "kernel": kernel, "config": config, "device": device.value, "ok": comparison.ok, "rel_error": comparison.rel_error,
-            "wall_s": wall, "simulated_us": result.simulated_us, "tiles": case.tiles, "seed": seed,
+            "wall_s": wall, "simulated_us": simulated_us, "tiles": case.tiles, "seed": seed,
         }  # fmt: skip
         print(json.dumps(report))
     else:
         out.print(f"{kernel}: {' '.join(f'{n}={v}' for n, v in config.items())}")
-        out.print(f"simulated in {wall:.3f} s, {case.tiles} tiles, modelled time {result.simulated_us:.1f} µs; {comparison}")
+        out.print(f"tiles: {origin}")
+        out.print(f"{did}; {comparison}")
     if not comparison.ok:
         raise typer.Exit(1)
 
@@ -114,6 +104,7 @@ def compile_(
 ) -> None:  # fmt: skip
     """Compiles a kernel with NVRTC; needs no GPU."""
     from tilepipe.errors import BindError
+    from tilepipe.ir.chip import H200
     from tilepipe.kernels.registry import find
 
     spec = find(kernel)
@@ -121,14 +112,15 @@ def compile_(
         raise BindError(f"kernel '{kernel}' exists for {', '.join(spec.archs)}, not {arch.value}")
     if emit is Emit.cubin and output is None:
         raise BindError("a cubin is binary: name a file with -o FILE")
-    program = spec.case(spec.parse(settings or []), 0)[1].program
+    config, _ = spec.configure(spec.parse(settings or []), H200)
+    program = spec.make(config, 0).program
     started = time.perf_counter()
     if emit is Emit.cuda:
         data, note = program.source(arch.value).encode(), ""
     else:
         compiled = program.compile(arch.value, emit.value)
         data = compiled.data
-        note = f", {compiled.registers} registers, no spills"
+        note = "" if compiled.registers is None else f", {compiled.registers} registers, no spills"
     seconds = time.perf_counter() - started
     if output is None:
         sys.stdout.write(data.decode())
@@ -146,7 +138,8 @@ def demo() -> None:
     from tilepipe.kernels.registry import find
 
     spec = find("gemm")
-    config, case = spec.case({"m": 1000, "n": 328, "k": 776}, 0)
+    config, _ = spec.configure({"m": 1000, "n": 328, "k": 776}, None)
+    case = spec.make(config, 0)
     out.print(f"GEMM {config['m']}×{config['n']}×{config['k']} {config['dtype']}, tiles of {config['bm']}×{config['bn']}×{config['bk']},")
     out.print(f"{config['stages']} stages between one TMA warp and {config['consumers']} MMA warpgroups, on a simulated GPU.\n")
     wall, result = _simulate(case, 0, quiet=False)
@@ -167,37 +160,23 @@ def demo() -> None:
 
 
 def _simulate(case: Case, seed: int, quiet: bool) -> tuple[float, Run]:
-    with _progress(quiet) as progress:
+    with counting("simulating CTAs", quiet) as progress:
         started = time.perf_counter()
         result = case.program.run(seed=seed, progress=progress)
         return time.perf_counter() - started, result
 
 
-@contextlib.contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on stderr while it is a terminal; nothing otherwise."""
-    if quiet or not err.is_terminal:
-        yield None
-        return
-    columns = TextColumn("simulating CTAs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+def launch(case: Case) -> float:
+    """Launches a case on device 0 twice; seconds of the second launch and of waiting for it, without any copies."""
+    from tilepipe.cuda import driver
+    from tilepipe.cuda.staging import staged
 
-
-def main() -> None:
-    """Entry point: faults exit 1, everything else wrong 2, each with one message on stderr."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a letter gets "?" and not a traceback
-    try:
-        app(standalone_mode=True)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            print(f"error: cannot write the output: {error.strerror}", file=sys.stderr)
-        os._exit(2)  # what is still buffered cannot be written either
-    except TilepipeError as error:
-        err.print(f"error: {type(error).__name__}: {error}", markup=False, style="red")
-        raise SystemExit(1 if isinstance(error, SimFault) else 2) from None
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
+    launcher = case.program.launcher()
+    with staged(case.program.launch_args, launcher.ordinal) as places:
+        addresses = tuple(places[name] for name in launcher.tensors)
+        launcher(addresses)
+        driver.call("cuCtxSynchronize")
+        started = time.perf_counter()
+        launcher(addresses)
+        driver.call("cuCtxSynchronize")
+        return time.perf_counter() - started

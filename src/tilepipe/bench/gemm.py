@@ -1,0 +1,143 @@
+"""The GEMM beside cuBLAS: the same operands, in the same run, both results verified."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+import tilepipe as tp
+from tilepipe.bench import timing, tune
+from tilepipe.bench.choice import Choice as Choice
+from tilepipe.bench.operands import Operands, Step, build_all
+from tilepipe.bench.report import Line
+from tilepipe.bench.shapes import Suite
+from tilepipe.cuda.compiler import nvrtc_version
+from tilepipe.errors import TilepipeError
+from tilepipe.kernels import gemm_choice, tuned
+from tilepipe.kernels.gemm_choice import Problem
+from tilepipe.kernels.gemm_config import GemmConfig
+
+REGIMES_TEXT = (
+    f"burst: {timing.IDLE_S * 1e3:.0f} ms idle, then one CUDA graph of about {timing.BLOCK_S * 1e3:.0f} ms, kernels in random order,"
+    f" median; steady: one kernel alone, {timing.SETTLE_S:.1f} s to settle and {timing.TIMED_S:.1f} s timed, in turns, median of 3"
+)
+DATA_TEXT = (
+    f"standard normal operands, rotated through at least {timing.ROTATE_BYTES / 1e6:.0f} MB; ratio: peer's time / ours; error: ours,"
+    " relative Frobenius, against float32 torch.matmul of the same values; both results of the timed launches are verified"
+)
+
+
+def environment(chip: tp.Chip) -> str:
+    """Card, driver, versions and date, in one line."""
+    limit, version = _nvidia_smi()
+    return (
+        f"NVIDIA {chip.name} ({chip.sms} SMs{limit}){version}, CUDA {torch.version.cuda}, NVRTC {nvrtc_version()},"
+        f" torch {torch.__version__}, tilepipe {tp.__version__}, {datetime.date.today().isoformat()}"
+    )
+
+
+def _nvidia_smi() -> tuple[str, str]:
+    """Power limit and driver version as nvidia-smi has them; empty where it is not there."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
+        command = ["nvidia-smi", "--id=0", "--query-gpu=power.limit,driver_version", "--format=csv,noheader,nounits"]
+        limit, version = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip().split(", ")
+        return f", {float(limit):.0f} W", f", driver {version}"
+    return "", ""
+
+
+def steps(suites: Sequence[Suite], choice: Choice, regimes: Sequence[str]) -> int:
+    """How often a run calls its `step`."""
+    count = sum(len(suite.problems) for suite in suites)
+    searching = (tune.steps(choice.count, regimes) if choice.how == "best" else 0) * count
+    return searching + 1 + count * (1 + len(regimes))
+
+
+def seconds(suites: Sequence[Suite], choice: Choice, regimes: Sequence[str], repeats: int) -> float:
+    """About how long a run takes."""
+    count = sum(len(suite.problems) for suite in suites)
+    each = 0.7 + timing_seconds(2, regimes, repeats)
+    return count * (each + (tune.seconds(choice.count, regimes) if choice.how == "best" else 0))
+
+
+def timing_seconds(kernels: int, regimes: Sequence[str], repeats: int) -> float:
+    """About how long timing takes."""
+    burst = repeats * (timing.IDLE_S + timing.BLOCK_S) if "burst" in regimes else 0.0
+    steady = 3 * (timing.SETTLE_S + timing.TIMED_S) if "steady" in regimes else 0.0
+    return kernels * (burst + steady)
+
+
+def run(
+    suites: Sequence[Suite], choice: Choice, regimes: Sequence[str], repeats: int, seed: int, chip: tp.Chip, step: Step
+) -> list[list[Line]]:
+    """Measures every problem of every suite; the lines of each suite.
+
+    Raises:
+        TilepipeError: a configuration cannot be built.
+    """
+    problems = [problem for suite in suites for problem in suite.problems]
+    configs = [configuration(problem, choice, regimes, chip, seed, step) for problem in problems]
+    step("compiling")
+    launchers = build_all([(problem, config) for problem, (config, _) in zip(problems, configs, strict=True)], step)
+    lines: dict[Problem, list[Line]] = {}
+    for problem, (config, origin), launcher in zip(problems, configs, launchers, strict=True):
+        if isinstance(launcher, TilepipeError):
+            raise launcher
+        lines[problem] = measure(problem, config, origin, launcher, regimes, repeats, seed, step)
+    return [[line for problem in suite.problems for line in lines[problem]] for suite in suites]
+
+
+def configuration(problem: Problem, choice: Choice, regimes: Sequence[str], chip: tp.Chip, seed: int, step: Step) -> tuple[GemmConfig, str]:
+    """The configuration for a problem, and where it comes from."""
+    if choice.config is not None:
+        return choice.config, "given"
+    if choice.how == "best":
+        found = tune.search(problem, chip, choice.count, regimes, seed, step)
+        return found.trials[0].config, "best"
+    remembered = tuned.lookup(problem, chip) if choice.how == "tuned" else None
+    return (remembered, "tuned") if remembered is not None else (gemm_choice.best(problem, chip), "chosen")
+
+
+def measure(
+    problem: Problem, config: GemmConfig, origin: str, launcher: Any, regimes: Sequence[str], repeats: int, seed: int, step: Step
+) -> list[Line]:
+    """One line for each regime. What the timed launches wrote is what is verified."""
+    operands = Operands(problem, seed)
+    with tf32():
+        blocks = {
+            "peer": timing.block(operands.peer, operands.sets),
+            "ours": timing.block(operands.launches(launcher), operands.sets),
+        }
+    for matrix in (*operands.c, *operands.peer_c):
+        matrix.fill_(torch.nan)
+    lines = []
+    for regime in regimes:
+        samples = timing.burst(blocks, repeats) if regime == "burst" else timing.steady(blocks)
+        step(f"{problem.m}×{problem.n}×{problem.k}, {regime}")
+        peer, ours = samples["peer"], samples["ours"]
+        checks = operands.check(operands.peer_c), operands.check(operands.c)
+        lines.append(Line(problem, config, origin, regime, peer.us, ours.us, peer.spread(), ours.spread(), *checks))
+    last = min(operands.sets, *(block.count for block in blocks.values())) - 1
+    others = operands.check(operands.peer_c, last), operands.check(operands.c, last)
+    return [replace(line, peer_check=worse(line.peer_check, others[0]), ours_check=worse(line.ours_check, others[1])) for line in lines]
+
+
+def worse(one: Any, other: Any) -> Any:
+    """The check with the larger error, a wrong one before any other."""
+    return max(one, other, key=lambda check: (not check.right, check.rel_error))
+
+
+@contextlib.contextmanager
+def tf32() -> Any:
+    """float32 products of PyTorch in tf32 while it lasts, as ours are."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

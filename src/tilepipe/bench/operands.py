@@ -1,0 +1,168 @@
+"""The operands of a product in GPU memory, the kernels that multiply them, and whether the results are right."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import tilepipe as tp
+from tilepipe.bench import timing
+from tilepipe.bench.report import Check
+from tilepipe.errors import TilepipeError
+from tilepipe.kernels import gemm
+from tilepipe.kernels.gemm_choice import Problem
+from tilepipe.kernels.gemm_config import GemmConfig
+from tilepipe.ops.torch_plan import View
+from tilepipe.testing.numerics import OUTPUT_EPS
+
+if TYPE_CHECKING:
+    from tilepipe.cuda.launching import Launcher
+
+FP8 = (tp.float8_e4m3, tp.float8_e5m2)
+MAX_SETS = 2048  # a block launches about a thousand of the smallest products
+ALIGNMENT = 256  # bytes between the starts of matrices are a multiple of this, as the allocator has it
+# Error of a sum over K, over the root mean square of the sums: float32, and the 14 bits of fp8's fast accumulation.
+SUM_ERROR, FP8_SUM_ERROR = 1e-4, 5e-3
+
+DEVICE = "cuda"
+
+Step = Callable[[str], None]  # called when a step has been done, with what comes next
+
+
+class Operands:
+    """`sets` sets of operands of a problem: standard normal values (of fp8, 100 times that, with scales about 0.01).
+
+    Attributes:
+        a, b: of shapes (m, k) and (n, k), in the problem's orders. c, peer_c: (m, n), where we write and where the
+            peer does. a_scale, b_scale: float32 of shapes (m,) and (n,), or None.
+    """
+
+    def __init__(self, problem: Problem, seed: int = 0, sets: int | None = None) -> None:
+        self.problem = problem
+        m, n, k = problem.m, problem.n, problem.k
+        nbytes = (m + n) * k * problem.dtype.nbytes + m * n * problem.out_dtype.nbytes
+        self.sets = sets or min(timing.sets_for(nbytes), MAX_SETS)
+        generator = torch.Generator(DEVICE).manual_seed(seed)
+        self.a = self._inputs((m, k), problem.a_order, generator)
+        self.b = self._inputs((n, k), problem.b_order, generator)
+        self.c, self.peer_c = (_matrices((m, n), "row", problem.out_dtype, self.sets, math.nan) for _ in range(2))
+        self.a_scale = self.b_scale = None
+        if problem.scales == "row":
+            self.a_scale, self.b_scale = (0.0075 + 0.005 * torch.rand(x, generator=generator, device=DEVICE) for x in (m, n))
+
+    def _inputs(self, shape: tuple[int, int], order: str, generator: Any) -> list[Any]:
+        dtype = self.problem.dtype
+        if dtype not in FP8:
+            matrices = _matrices(shape, order, dtype, self.sets)
+            for x in matrices:
+                x.normal_(generator=generator)
+                if dtype is tp.float32:  # what tf32 holds exactly: 10 bits of mantissa
+                    x.view(torch.int32).bitwise_and_(-(1 << 13))
+            return matrices
+        matrices = _matrices(shape, order, dtype, self.sets)
+        largest = torch.finfo(matrices[0].dtype).max
+        for x in matrices:
+            x.copy_((torch.randn(shape, generator=generator, device=DEVICE) * 100).clamp(-largest, largest).to(x.dtype))
+        return matrices
+
+    def peer(self, i: int) -> None:
+        """The product of set `i` by cuBLAS."""
+        a, b, c = self.a[i], self.b[i].t(), self.peer_c[i]
+        if self.a_scale is not None and self.b_scale is not None:
+            scales = {"scale_a": self.a_scale[:, None], "scale_b": self.b_scale[None, :]}
+            torch._scaled_mm(a, b, **scales, out_dtype=c.dtype, use_fast_accum=True, out=c)
+        elif a.dtype == c.dtype:
+            torch.mm(a, b, out=c)
+        else:
+            torch.mm(a, b, out_dtype=c.dtype, out=c)
+
+    def launches(self, launcher: Launcher) -> timing.Launch:
+        """The product of a set by our kernel, in the current stream."""
+        scales = [0 if x is None else x.data_ptr() for x in (self.a_scale, self.b_scale)]
+        places = []
+        for a, b, c in zip(self.a, self.b, self.c, strict=True):
+            named = dict(zip(("a", "b", "c", "a_scale", "b_scale"), (a.data_ptr(), b.data_ptr(), c.data_ptr(), *scales), strict=True))
+            places.append(tuple(named[name] for name in launcher.tensors))
+        return lambda i: launcher(places[i], torch.cuda.current_stream().cuda_stream)
+
+    def check(self, got: Sequence[Any], i: int = 0) -> Check:
+        """Compares `got[i]` with the float32 product of set `i`."""
+        a, b = self.a[i].float(), self.b[i].float()
+        if self.a_scale is not None and self.b_scale is not None:
+            a, b = a * self.a_scale[:, None], b * self.b_scale[:, None]
+        with precise():
+            want = a @ b.t()
+        error = got[i].float() - want
+        norm = float(want.norm())
+        rms = norm / math.sqrt(want.numel())
+        rel, largest = float(error.norm()) / norm, float(error.abs().max()) / rms
+        rounding = OUTPUT_EPS[self.problem.out_dtype.name]
+        sums = FP8_SUM_ERROR if self.problem.dtype in FP8 else SUM_ERROR
+        return Check(rel, largest, rel <= 0.6 * rounding + sums and largest <= 8 * (rounding + sums))
+
+
+@contextlib.contextmanager
+def precise() -> Iterator[None]:
+    """float32 products of PyTorch are float32 while it lasts, and not tf32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _matrices(shape: tuple[int, int], order: str, dtype: tp.DType, sets: int, fill: float | None = None) -> list[Any]:
+    """`sets` matrices in one allocation."""
+    numel = shape[0] * shape[1]
+    step = -(-numel * dtype.nbytes // ALIGNMENT) * ALIGNMENT // dtype.nbytes
+    name = {"float8_e4m3": "float8_e4m3fn"}.get(dtype.name, dtype.name)
+    flat = torch.empty(sets * step, dtype=getattr(torch, name), device=DEVICE)
+    if fill is not None:
+        flat.fill_(fill)
+    parts = [flat[i * step : i * step + numel] for i in range(sets)]
+    return [x.view(shape) if order == "row" else x.view(shape[::-1]).t() for x in parts]
+
+
+def build(problem: Problem, config: GemmConfig) -> Launcher:
+    """The kernel for a problem and a configuration, compiled and loaded.
+
+    Raises:
+        TilepipeError: the configuration is impossible, or does not compile.
+    """
+    m, n, k = problem.m, problem.n, problem.k
+    # Memory that is given back at once: what is bound is where it lies, not what is in it.
+    (a,), (b,), (c,) = (
+        _matrices(shape, order, dtype, 1)
+        for shape, order, dtype in (
+            ((m, k), problem.a_order, problem.dtype),
+            ((n, k), problem.b_order, problem.dtype),
+            ((m, n), "row", problem.out_dtype),
+        )
+    )
+    scales: dict[str, Any] = {}
+    if problem.scales == "row":
+        vectors = torch.empty(m, device=DEVICE), torch.empty(n, device=DEVICE)
+        scales = {name: View(x) for name, x in zip(("a_scale", "b_scale"), vectors, strict=True)}
+    return gemm.bind(View(a), View(b), View(c), config, **scales).launcher()
+
+
+def build_all(wanted: Sequence[tuple[Problem, GemmConfig]], step: Step) -> list[Launcher | TilepipeError]:
+    """`build` of each, a thread for each processor: NVRTC, which takes the time, runs without the GIL."""
+
+    def one(item: tuple[Problem, GemmConfig]) -> Launcher | TilepipeError:
+        try:
+            return build(*item)
+        except TilepipeError as error:
+            return error
+        finally:
+            step("compiling")
+
+    with ThreadPoolExecutor(min(len(wanted), len(os.sched_getaffinity(0))) or 1) as pool:
+        return list(pool.map(one, wanted))

@@ -1,0 +1,204 @@
+"""What a benchmark prints: tables, for a terminal, as Markdown and as JSON. Pure functions of the figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from rich.table import Table as RichTable
+
+from tilepipe.bench.shapes import Suite, Target
+from tilepipe.kernels.gemm_choice import Problem
+from tilepipe.kernels.gemm_config import GemmConfig
+
+CONFIG_LEGEND = "config: BM×BN×BK s stages; pp ping-pong; c cluster M×N; k CTAs that split K; g group of the raster"
+
+
+@dataclass(frozen=True)
+class Check:
+    """How far a result is from the float32 one. `rel_error`: Frobenius. `max_error`: of one element, over the root
+    mean square of all.
+    """
+
+    rel_error: float
+    max_error: float
+    right: bool
+
+
+@dataclass(frozen=True)
+class Line:
+    """One problem in one regime: medians in microseconds, the spreads beside them relative."""
+
+    problem: Problem
+    config: GemmConfig
+    origin: str
+    regime: str
+    peer_us: float
+    ours_us: float
+    peer_spread: float
+    ours_spread: float
+    peer_check: Check
+    ours_check: Check
+
+    @property
+    def ratio(self) -> float:
+        """The peer's time over ours: above 1 we are faster."""
+        return self.peer_us / self.ours_us
+
+    @property
+    def right(self) -> bool:
+        """Both results are what they should be."""
+        return self.peer_check.right and self.ours_check.right
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table and what is said below it. The first `texts` columns are text, the others figures."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+    texts: int = 1
+
+
+def flop(problem: Problem) -> float:
+    """Multiplications and additions of a product."""
+    return 2.0 * problem.batch * problem.m * problem.n * problem.k
+
+
+def tflops(problem: Problem, us: float) -> float:
+    """TFLOP/s."""
+    return flop(problem) / us * 1e-6
+
+
+def shape_text(problem: Problem) -> str:
+    """M×N×K, and what is not the default."""
+    rest = [
+        f"{f.name}={getattr(problem, f.name)}"
+        for f in fields(problem)
+        if f.name not in ("m", "n", "k", "dtype", "out_dtype", "scales") and getattr(problem, f.name) != f.default
+    ]
+    return " ".join([f"{problem.m}×{problem.n}×{problem.k}", *rest])
+
+
+def config_text(config: GemmConfig) -> str:
+    """A configuration in few letters; `CONFIG_LEGEND` explains them."""
+    default = GemmConfig()
+    text = f"{config.bm}×{config.bn}×{config.bk} s{config.stages}"
+    if config.schedule == "pingpong":
+        text += " pp"
+    if config.cluster * config.cluster_n > 1:
+        text += f" c{config.cluster}×{config.cluster_n}"
+    if config.split_k > 1:
+        text += f" k{config.split_k}"
+    if config.group != default.group and config.raster == "grouped":
+        text += f" g{config.group}"
+    if config.raster != default.raster:
+        text += f" {config.raster}"
+    shown = {"bm", "bn", "bk", "stages", "schedule", "cluster", "cluster_n", "split_k", "group", "raster"}
+    rest = [f"{f.name}={getattr(config, f.name)}" for f in fields(config) if f.name not in shown and getattr(config, f.name) != f.default]
+    return " ".join([text, *rest])
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """NaN of nothing."""
+    logs = [math.log(x) for x in values]
+    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+
+
+def regime_table(suite: Suite, regime: str, lines: Sequence[Line], peer: str) -> Table:
+    """The table of a suite in one regime."""
+    mine = [line for line in lines if line.regime == regime]
+    rows = []
+    for line in mine:
+        rows.append((
+            shape_text(line.problem),
+            config_text(line.config) + ("" if line.origin in ("chosen", "given") else f" ({line.origin})"),
+            f"{line.peer_us:.1f}", f"{tflops(line.problem, line.peer_us):.0f}",
+            f"{line.ours_us:.1f}", f"{tflops(line.problem, line.ours_us):.0f}",
+            f"{line.ratio:.3f}", f"{line.ours_check.rel_error:.1e}" if line.right else "WRONG",
+        ))  # fmt: skip
+    columns = ("M×N×K", "config", f"{peer} µs", "TFLOP/s", "ours µs", "TFLOP/s", "ratio", "error")
+    notes = [*verdicts(mine, suite.target), *wrong(mine, peer)]
+    return Table(f"{suite.title}, {regime}", columns, tuple(rows), tuple(notes), texts=2)
+
+
+def verdicts(lines: Sequence[Line], target: Target) -> list[str]:
+    """The geometric mean and the worst of the ratios, beside what is aimed at; and how steady the figures were."""
+    if not lines:
+        return []
+    mean = geometric_mean(line.ratio for line in lines)
+    worst = min(lines, key=lambda line: line.ratio)
+    spread = max(max(line.peer_spread, line.ours_spread) for line in lines)
+    return [
+        f"geometric mean of the ratios {mean:.3f}{_verdict(mean, target.mean)}; "
+        f"worst {worst.ratio:.3f} at {shape_text(worst.problem)}{_verdict(worst.ratio, target.worst)}",
+        f"half the interquartile range of a figure is at most {spread:.1%} of it",
+    ]
+
+
+def _verdict(value: float, wanted: float | None) -> str:
+    if wanted is None:
+        return ""
+    return f" (at least {wanted:.2f}: {'met' if value >= wanted else 'MISSED'})"
+
+
+def wrong(lines: Sequence[Line], peer: str) -> list[str]:
+    """A sentence for each wrong result."""
+    return [
+        f"WRONG: {who} at {shape_text(line.problem)}: relative error {check.rel_error:.1e}, worst element {check.max_error:.1e} of the rms"
+        for line in lines
+        for who, check in ((peer, line.peer_check), ("ours", line.ours_check))
+        if not check.right
+    ]
+
+
+def limit_text(value: float, limit: float | None) -> str:
+    """Whether a time that should stay below `limit` does."""
+    return "" if limit is None else f"below {limit:g}: {'met' if value < limit else 'MISSED'}"
+
+
+def to_rich(table: Table) -> RichTable:
+    """For a terminal."""
+    made = RichTable(title=table.title or None, title_justify="left")
+    for i, column in enumerate(table.columns):
+        made.add_column(column, justify="left" if i < table.texts else "right", no_wrap=True)
+    for row in table.rows:
+        made.add_row(*row)
+    return made
+
+
+def to_markdown(table: Table) -> str:
+    """As a Markdown table, its title above and its notes below."""
+    rule = ["---" if i < table.texts else "---:" for i in range(len(table.columns))]
+    lines = [f"**{table.title}**", ""]
+    lines += ["| " + " | ".join(cells).strip() + " |" for cells in (table.columns, rule, *table.rows)]
+    if table.notes:
+        lines += ["", *(f"{note}  " for note in table.notes[:-1]), table.notes[-1]]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(line: Line) -> dict[str, Any]:
+    """A line for `--json`."""
+    return {
+        "problem": problem_json(line.problem),
+        "config": asdict(line.config),
+        "origin": line.origin,
+        "regime": line.regime,
+        "peer_us": line.peer_us,
+        "ours_us": line.ours_us,
+        "ratio": line.ratio,
+        "peer_spread": line.peer_spread,
+        "ours_spread": line.ours_spread,
+        "peer_error": asdict(line.peer_check),
+        "ours_error": asdict(line.ours_check),
+    }
+
+
+def problem_json(problem: Problem) -> dict[str, Any]:
+    """A problem for `--json`, dtypes by name."""
+    values = {f.name: getattr(problem, f.name) for f in fields(problem)}
+    return {name: value if isinstance(value, int | str) else str(value) for name, value in values.items()}

@@ -1,0 +1,95 @@
+"""The shapes that `tilepipe bench gemm` measures, in suites, and what is aimed at for each suite."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import tilepipe as tp
+from tilepipe.errors import BindError
+from tilepipe.kernels.gemm_choice import Problem
+
+STANDARD = (
+    (8192, 8192, 8192),
+    (4096, 4096, 4096),
+    (2048, 2048, 2048),
+    (16384, 4096, 4096),
+    (4096, 14336, 4096),
+    (8192, 8192, 512),
+    (128, 4096, 4096),
+    (1000, 3000, 1024),
+)
+FP8 = ((4096, 4096, 4096), (8192, 8192, 8192), (4096, 7168, 2048))
+NAMES = ("standard", "random", "fp8")
+RANDOM_COUNT = 30
+LOWEST, HIGHEST, MULTIPLE = 64, 8192, 8  # of the random extents
+
+
+@dataclass(frozen=True)
+class Target:
+    """Aims for ratios peer time / our time: their geometric mean, and the worst of them; None: no aim."""
+
+    mean: float | None = None
+    worst: float | None = None
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Problems that are reported together."""
+
+    title: str
+    problems: tuple[Problem, ...]
+    target: Target = Target()
+
+
+def suites(texts: Sequence[str], base: Problem, seed: int) -> list[Suite]:
+    """The suites that texts name: "standard", "random", "fp8", or M,N,K.
+
+    `base`: dtypes and orders of all but fp8, whose problems are e4m3 with a scale for each row. `seed`: of the random
+    shapes. Shapes given as M,N,K make one suite.
+
+    Raises:
+        BindError: a text that is none of these.
+    """
+    found = []
+    given = tuple(_given(text, base) for text in texts if text not in NAMES)
+    if given:
+        found.append(Suite("the shapes given", given))
+    for name in dict.fromkeys(text for text in texts if text in NAMES):
+        if name == "standard":
+            found.append(Suite("standard shapes", _with(base, STANDARD), Target(1.01, 0.96)))
+        elif name == "random":
+            title = f"{RANDOM_COUNT} random shapes, seed {seed}"
+            found.append(Suite(title, _with(base, random_shapes(seed, RANDOM_COUNT)), Target(0.98, 0.85)))
+        else:
+            fp8 = Problem(1, 1, 1, dtype=tp.float8_e4m3, out_dtype=tp.bfloat16, scales="row")
+            found.append(Suite("fp8 e4m3, a scale for each row", _with(fp8, FP8), Target(worst=0.97)))
+    return found
+
+
+def random_shapes(seed: int, count: int) -> list[tuple[int, int, int]]:
+    """`count` triples (m, n, k), each extent log-uniform in 64..8192 and a multiple of 8."""
+    rng = random.Random(seed)
+
+    def extent() -> int:
+        drawn = math.exp(rng.uniform(math.log(LOWEST), math.log(HIGHEST)))
+        return min(max(round(drawn / MULTIPLE) * MULTIPLE, LOWEST), HIGHEST)
+
+    return [(extent(), extent(), extent()) for _ in range(count)]
+
+
+def _with(base: Problem, shapes: Sequence[tuple[int, int, int]]) -> tuple[Problem, ...]:
+    return tuple(replace(base, m=m, n=n, k=k) for m, n, k in shapes)
+
+
+def _given(text: str, base: Problem) -> Problem:
+    parts = text.replace("x", ",").replace("×", ",").split(",")
+    try:
+        m, n, k = map(int, parts)
+    except ValueError:
+        raise BindError(f"--shapes takes {', '.join(NAMES)} or M,N,K; got {text!r}") from None
+    if min(m, n, k) < 1:
+        raise BindError(f"--shapes {text}: extents must be at least 1")
+    return replace(base, m=m, n=n, k=k)

@@ -1,0 +1,44 @@
+"""The command line: `tilepipe kernels | run | compile | demo | bench | tune`.
+
+Exit codes: 0 fine, 1 a fault or a wrong result, 2 bad usage or something that this machine does not have. With --json
+one object goes to stdout and nothing else there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import warnings
+
+from tilepipe.cli import measure as measure
+from tilepipe.cli import run as run
+from tilepipe.cli.common import app, err
+from tilepipe.errors import SimFault, TilepipeError
+
+__all__ = ["app", "main"]
+
+
+def main() -> None:
+    """Entry point: faults exit 1, everything else wrong 2, each with one message on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a letter gets "?" and not a traceback
+    warnings.showwarning = _warn
+    try:
+        app(standalone_mode=True)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            print(f"error: cannot write the output: {error.strerror}", file=sys.stderr)
+        os._exit(2)  # what is still buffered cannot be written either
+    except TilepipeError as error:
+        err.print(f"error: {type(error).__name__}: {error}", markup=False, style="red")
+        raise SystemExit(1 if isinstance(error, SimFault) else 2) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+def _warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    """Warnings as one line: whoever types a command did not write the line of Python that warned."""
+    err.print(f"warning: {message}", markup=False, style="yellow")

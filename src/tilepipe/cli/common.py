@@ -1,0 +1,82 @@
+"""What the commands share: the application, its consoles, its options, progress bars."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tilepipe.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from tilepipe.ir.chip import Chip
+    from tilepipe.kernels.registry import KernelSpec
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    help="Tile pipelines for warp-specialised GPU kernels: simulate, compile, launch, measure.",
+)  # fmt: skip
+out = Console(soft_wrap=True, highlight=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+Kernel = Annotated[str, typer.Argument(help="Name of a shipped kernel; `tilepipe kernels` lists them.")]
+Settings = Annotated[list[str] | None, typer.Option("-s", "--set", metavar="NAME=VALUE", help="A setting of the kernel; repeatable.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+
+
+class Regime(StrEnum):
+    """How kernels are timed."""
+
+    burst = "burst"
+    steady = "steady"
+    both = "both"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The regimes it stands for."""
+        return ("burst", "steady") if self is Regime.both else (self.value,)
+
+
+def gpu(spec: KernelSpec) -> Chip:
+    """Device 0.
+
+    Raises:
+        UnavailableError: there is none, or the kernel does not exist for it.
+    """
+    from tilepipe.cuda import driver
+
+    chip = driver.chip(0)
+    if chip.arch not in spec.archs:
+        raise UnavailableError(f"kernel '{spec.name}' exists for {', '.join(spec.archs)}; device 0 is a {chip.name} ({chip.arch})")
+    return chip
+
+
+@contextlib.contextmanager
+def counting(text: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on stderr that is told (done, total), while stderr is a terminal; None otherwise."""
+    if quiet or not err.is_terminal:
+        yield None
+        return
+    with _bar() as bar:
+        task = bar.add_task(text, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextlib.contextmanager
+def stepping(text: str, total: int, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A bar of `total` steps on stderr while that is a terminal: told of each when done, with what comes next."""
+    if quiet or not err.is_terminal:
+        yield lambda text: None
+        return
+    with _bar() as bar:
+        task = bar.add_task(text, total=total)
+        yield lambda text: bar.update(task, advance=1, description=text)
+
+
+def _bar() -> Progress:
+    return Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=err, transient=True)

@@ -1,0 +1,238 @@
+"""The benchmark and the search with PyTorch's CPU in place of the GPU: what is verified, picked and said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tilepipe.bench.choice import Choice
+from tilepipe.bench.shapes import Suite, Target
+from tilepipe.kernels import gemm as kernel
+from tilepipe.kernels import gemm_choice, tuned
+from tilepipe.kernels.gemm_choice import Problem
+from tilepipe.kernels.gemm_config import GemmConfig
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from tests.ops.emulated import at  # noqa: E402
+from tilepipe.bench import gemm, operands, timing, tune  # noqa: E402
+
+PROBLEM = Problem(72, 136, 264)
+CHOSEN = Choice()
+
+
+class Block:
+    """Launches at once; its time is given."""
+
+    count = 2
+
+    def __init__(self, launch: Callable[[int], object], sets: int, us: float) -> None:
+        self.launch, self.sets, self.us = launch, sets, us
+
+    def run(self) -> float:
+        for i in range(self.count):
+            self.launch(i % self.sets)
+        return self.us
+
+
+class Machine:
+    """Kernels by NumPy. `us`: what a configuration takes. `broken`: changes a result."""
+
+    def __init__(self) -> None:
+        self.us: Callable[[GemmConfig], float] = lambda config: 10.0
+        self.broken: Callable[[GemmConfig, Any], None] = lambda config, c: None
+        self.refuses: Callable[[GemmConfig], bool] = lambda config: False
+        self.steps: list[str] = []
+
+    def bind(self, a: Any, b: Any, c: Any, config: GemmConfig, **scales: Any) -> Any:
+        if self.refuses(config):
+            raise tp.LimitError("too large\n  in all its parts")
+        return Launcher(self, {"a": a, "b": b, "c": c} | scales, config)
+
+    def block(self, launch: Any, sets: int) -> Block:
+        config = getattr(launch, "config", None)
+        return Block(launch, sets, 12.0 if config is None else self.us(config))
+
+
+class Launcher:
+    """A program and its launcher in one."""
+
+    def __init__(self, machine: Machine, bound: Mapping[str, Any], config: GemmConfig) -> None:
+        self.machine, self.bound, self.config = machine, bound, config
+        self.tensors = tuple(bound)
+
+    def launcher(self) -> Launcher:
+        return self
+
+    def __call__(self, addresses: tuple[int, ...], stream: int) -> None:
+        x = {name: at(place, self.bound[name]) for name, place in zip(self.tensors, addresses, strict=True)}
+        a, b = (x[n].astype(np.float32) for n in "ab")
+        if "a_scale" in x:
+            a, b = a * x["a_scale"][:, None], b * x["b_scale"][:, None]
+        x["c"][...] = (a @ b.T).astype(x["c"].dtype)
+        self.machine.broken(self.config, x["c"])
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Machine:
+    made = Machine()
+    monkeypatch.setenv("TILEPIPE_TUNED", str(tmp_path / "tuned.json"))
+    monkeypatch.setattr(operands, "DEVICE", "cpu")
+    monkeypatch.setattr(kernel, "bind", made.bind)
+    monkeypatch.setattr(timing, "block", made.block)
+    monkeypatch.setattr(timing, "IDLE_S", 0.0)
+    monkeypatch.setattr(timing, "steady", lambda blocks: timing.burst(blocks, 3))
+    monkeypatch.setattr(timing, "ROTATE_BYTES", 1e6)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    launches = operands.Operands.launches
+
+    def known(self: Any, launcher: Any) -> Any:
+        launch = launches(self, launcher)
+
+        def call(i: int) -> object:
+            return launch(i)
+
+        call.config = launcher.config  # type: ignore[attr-defined]
+        return call
+
+    monkeypatch.setattr(operands.Operands, "launches", known)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: type("Stream", (), {"cuda_stream": 7}))
+    return made
+
+
+def measured(machine: Machine, problem: Problem, choice: Choice = CHOSEN, regimes: tuple[str, ...] = ("burst", "steady")) -> Any:
+    suite = Suite("one", (problem,), Target())
+    machine.steps.clear()
+    (lines,) = gemm.run([suite], choice, regimes, 3, 0, tp.H200, machine.steps.append)
+    assert len(machine.steps) == gemm.steps([suite], choice, regimes)
+    return lines
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        PROBLEM,
+        Problem(72, 136, 264, a_order="col", b_order="col"),
+        Problem(64, 64, 64, dtype=tp.float16, out_dtype=tp.float16),
+        Problem(64, 72, 80, dtype=tp.float32, out_dtype=tp.float32),
+    ],
+    ids=str,
+)
+def test_both_results_are_verified(machine: Machine, problem: Problem) -> None:
+    lines = measured(machine, problem)
+    assert [line.regime for line in lines] == ["burst", "steady"]
+    for line in lines:
+        assert line.right
+        assert (line.peer_us, line.ours_us) == (12.0, 10.0)
+        assert line.ratio == pytest.approx(1.2)
+        assert line.config == gemm_choice.best(problem)
+        assert 0 <= line.ours_check.rel_error < 3e-3
+
+
+def test_fp8_with_row_scales(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def peer(self: operands.Operands, i: int) -> None:
+        assert self.a_scale is not None
+        assert self.b_scale is not None
+        a, b = self.a[i].float() * self.a_scale[:, None], self.b[i].float() * self.b_scale[:, None]
+        self.peer_c[i].copy_(a @ b.t())
+
+    monkeypatch.setattr(operands.Operands, "peer", peer)
+    (line,) = measured(machine, Problem(64, 72, 96, dtype=tp.float8_e4m3, scales="row"), regimes=("burst",))
+    assert line.right
+    assert 1e-4 < line.ours_check.rel_error < 3e-3
+
+
+def one_element(config: GemmConfig, c: Any) -> None:
+    c[-1, -1] += 3
+
+
+def unwritten(config: GemmConfig, c: Any) -> None:
+    c[0, 0] = np.nan
+
+
+def half(config: GemmConfig, c: Any) -> None:
+    c[...] = c.astype(np.float32) * 1.01
+
+
+@pytest.mark.parametrize("broken", [one_element, unwritten, half])
+def test_a_wrong_result_is_seen(machine: Machine, broken: Any) -> None:
+    machine.broken = broken
+    for line in measured(machine, PROBLEM):
+        assert not line.right
+        assert line.peer_check.right
+
+
+def test_a_tuned_configuration_is_used_only_where_asked(machine: Machine) -> None:
+    tuned.remember(PROBLEM, tp.H200, GemmConfig(bn=64), {})
+    assert [line.origin for line in measured(machine, PROBLEM)] == ["chosen"] * 2
+    lines = measured(machine, PROBLEM, Choice("tuned"))
+    assert [(line.origin, line.config.bn) for line in lines] == [("tuned", 64)] * 2
+    assert [line.origin for line in measured(machine, Problem(8, 8, 8), Choice("tuned"))] == ["chosen"] * 2
+
+
+def test_best_of_measures_and_a_given_configuration_stands(machine: Machine) -> None:
+    third = gemm_choice.candidates(PROBLEM, tp.H200, 3)[2]
+    machine.us = lambda config: 5.0 if config == third else 10.0
+    assert [(line.config, line.origin) for line in measured(machine, PROBLEM, Choice("best", 3))] == [(third, "best")] * 2
+    given = GemmConfig(stages=3)
+    assert [(line.config, line.origin) for line in measured(machine, PROBLEM, Choice("given", config=given))] == [(given, "given")] * 2
+
+
+def test_a_configuration_that_does_not_compile_ends_the_benchmark(machine: Machine) -> None:
+    machine.refuses = lambda config: True
+    with pytest.raises(tp.LimitError, match="too large"):
+        measured(machine, PROBLEM)
+
+
+def test_a_search_ranks_refuses_and_finds_the_wrong(machine: Machine) -> None:
+    candidates = gemm_choice.candidates(PROBLEM, tp.H200, 12)
+    fast, refused, wrong = candidates[7], candidates[1], candidates[2]
+    machine.us = lambda config: 4.0 if config == fast else 8.0 + candidates.index(config) / 10
+    machine.refuses = lambda config: config == refused
+    machine.broken = lambda config, c: one_element(config, c) if config == wrong else None
+    found = tune.search(PROBLEM, tp.H200, 12, ("burst", "steady"), 0, machine.steps.append)
+    assert (found.trials[0].config, found.trials[0].rank) == (fast, 8)
+    assert found.trials[1].config == candidates[0]
+    assert found.trials[0].us == {"burst": 4.0, "steady": 4.0}
+    assert found.refused == ((refused, "too large"),)
+    assert found.wrong == (wrong,)
+    assert found.screened == 10
+    assert found.peer is not None
+    assert found.peer.score == pytest.approx(12.0)
+    assert len(machine.steps) == tune.steps(12, ("burst", "steady"))
+    table = tune.result_table(found)
+    assert table.rows[0][1] == "8."
+    assert table.rows[0][-1] == "3.000"
+    notes = "\n".join(table.notes)
+    for word in ("10 candidates measured", "cuBLAS: 12.0 µs burst", "1 could not be built", "too large", "WRONG result"):
+        assert word in notes
+
+
+def test_the_heuristics_choice_is_always_among_the_finalists(machine: Machine) -> None:
+    candidates = gemm_choice.candidates(PROBLEM, tp.H200, 20)
+    machine.us = lambda config: 100.0 if config == candidates[0] else 5.0
+    found = tune.search(PROBLEM, tp.H200, 20, ("burst",), 0, machine.steps.append)
+    assert found.trials[-1].rank == 1
+    assert len(found.trials) == tune.FINALISTS + 1
+
+
+def test_nothing_that_runs_is_an_error(machine: Machine) -> None:
+    machine.refuses = lambda config: True
+    with pytest.raises(tp.LaunchError, match="none of the 4 candidates for 72×136×264 can be used; the first: too large"):
+        tune.search(PROBLEM, tp.H200, 4, ("burst",), 0, machine.steps.append)
+
+
+def test_operands_are_normal_and_apart(machine: Machine) -> None:
+    found = operands.Operands(Problem(200, 120, 72), seed=3, sets=3)
+    values = torch.stack([x.float() for x in found.a])
+    assert abs(float(values.mean())) < 0.02
+    assert float(values.std()) == pytest.approx(1, abs=0.02)
+    assert all(x.data_ptr() % 16 == 0 for x in (*found.a, *found.b, *found.c))
+    assert not torch.equal(found.a[0], found.a[1])
+    assert bool(found.c[0].isnan().all())
+    again = operands.Operands(Problem(200, 120, 72), seed=3, sets=3)
+    assert torch.equal(found.b[2], again.b[2])

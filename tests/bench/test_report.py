@@ -1,0 +1,150 @@
+"""Tables from made-up figures."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+
+import pytest
+from rich.console import Console
+
+import tilepipe as tp
+from tilepipe.bench import host
+from tilepipe.bench.report import (
+    Check,
+    Line,
+    Table,
+    as_json,
+    config_text,
+    geometric_mean,
+    problem_json,
+    regime_table,
+    shape_text,
+    tflops,
+    to_markdown,
+    to_rich,
+)  # fmt: skip
+from tilepipe.bench.shapes import Suite, Target
+from tilepipe.kernels.gemm_choice import Problem
+from tilepipe.kernels.gemm_config import GemmConfig
+
+BIG, SMALL = Problem(4096, 4096, 4096), Problem(128, 256, 64)
+GOOD, BAD = Check(1.7e-3, 0.01, True), Check(0.3, 9.0, False)
+
+
+def line(problem: Problem, peer: float, ours: float, regime: str = "burst", check: Check = GOOD, origin: str = "chosen") -> Line:
+    return Line(problem, GemmConfig(bn=256, cluster=2), origin, regime, peer, ours, 0.004, 0.012, GOOD, check)
+
+
+LINES = [line(BIG, 180.0, 175.0), line(BIG, 210.0, 200.0, "steady"), line(SMALL, 4.0, 5.0), line(SMALL, 4.0, 4.0, "steady")]
+SUITE = Suite("two shapes", (BIG, SMALL), Target(0.9, 0.9))
+
+
+def test_the_table_of_a_regime() -> None:
+    table = regime_table(SUITE, "burst", LINES, "cuBLAS")
+    assert table.title == "two shapes, burst"
+    assert table.columns[:4] == ("M×N×K", "config", "cuBLAS µs", "TFLOP/s")
+    assert table.rows == (
+        ("4096×4096×4096", "128×256×64 s4 c2×1", "180.0", "764", "175.0", "785", "1.029", "1.7e-03"),
+        ("128×256×64", "128×256×64 s4 c2×1", "4.0", "1", "5.0", "1", "0.800", "1.7e-03"),
+    )
+    assert "geometric mean of the ratios 0.907 (at least 0.90: met)" in table.notes[0]
+    assert "worst 0.800 at 128×256×64 (at least 0.90: MISSED)" in table.notes[0]
+    assert "at most 1.2%" in table.notes[1]
+
+
+def test_without_a_target_nothing_is_met_or_missed() -> None:
+    table = regime_table(Suite("given", (BIG,)), "steady", LINES, "cuBLAS")
+    assert "1.025" in table.notes[0]  # of 1.05 and 1.00
+    assert "met" not in table.notes[0].replace("geometric", "")
+    assert "MISSED" not in table.notes[0]
+
+
+@pytest.mark.parametrize("regime", ["burst", "steady"])
+def test_a_wrong_result_is_told_in_the_row_and_below(regime: str) -> None:
+    table = regime_table(SUITE, regime, [line(SMALL, 4.0, 1.0, regime, BAD)], "cuBLAS")
+    assert table.rows[0][-1] == "WRONG"
+    assert any("WRONG: ours at 128×256×64" in note and "3.0e-01" in note for note in table.notes)
+
+
+def test_where_a_configuration_comes_from_is_said() -> None:
+    table = regime_table(SUITE, "burst", [line(BIG, 1.0, 1.0, origin="tuned")], "cuBLAS")
+    assert table.rows[0][1].endswith("(tuned)")
+
+
+def test_no_lines_make_an_empty_table() -> None:
+    assert regime_table(SUITE, "burst", [], "cuBLAS").rows == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        (GemmConfig(), "128×128×64 s4"),
+        (GemmConfig(schedule="pingpong", bn=192, cluster=2), "128×192×64 s4 pp c2×1"),
+        (GemmConfig(consumers=1, bm=64, split_k=2, stages=8), "64×128×64 s8 k2 consumers=1"),
+        (GemmConfig(cluster_n=2, raster="columns"), "128×128×64 s4 c1×2 columns"),
+        (GemmConfig(group=4, store_slots=1), "128×128×64 s4 g4 store_slots=1"),
+    ],
+)
+def test_configurations_in_few_letters(config: GemmConfig, text: str) -> None:
+    assert config_text(config) == text
+
+
+def test_shapes_say_what_is_unusual() -> None:
+    assert shape_text(Problem(1, 2, 3, batch=4, a_order="col", dtype=tp.float16)) == "1×2×3 batch=4 a_order=col"
+
+
+def test_figures() -> None:
+    assert geometric_mean([0.5, 2.0]) == pytest.approx(1.0)
+    assert math.isnan(geometric_mean([]))
+    assert tflops(Problem(1000, 1000, 1000), 2.0) == pytest.approx(1000.0)
+    assert tflops(Problem(1000, 1000, 1000, batch=2), 2.0) == pytest.approx(2000.0)
+
+
+def test_markdown() -> None:
+    text = to_markdown(Table("two", ("a", "b"), (("x", "1"), ("y", "2")), ("first", "second")))
+    assert text == "**two**\n\n| a | b |\n| --- | ---: |\n| x | 1 |\n| y | 2 |\n\nfirst  \nsecond\n"
+
+
+def test_a_terminal_sees_every_cell_whole() -> None:
+    console = Console(file=io.StringIO(), width=120)
+    console.print(to_rich(regime_table(SUITE, "burst", LINES, "cuBLAS")))
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    for cell in ("4096×4096×4096", "128×256×64 s4 c2×1", "180.0", "1.029", "1.7e-03", "TFLOP/s"):
+        assert cell in shown
+
+
+def test_json_can_be_read_back() -> None:
+    found = json.loads(json.dumps(as_json(LINES[0])))
+    assert found["problem"]["dtype"] == "bfloat16"
+    assert found["problem"] == problem_json(BIG)
+    assert found["ratio"] == pytest.approx(180 / 175)
+    assert found["ours_error"] == {"rel_error": 1.7e-3, "max_error": 0.01, "right": True}
+
+
+def test_host_tables_say_what_is_met() -> None:
+    table = host.overhead_table({"program.launch()": 4.2, "ops.matmul(a, b)": 31.0, "torch.matmul(a, b)": 9.0})
+    assert table.rows == (
+        ("program.launch()", "4.2", "below 10: met"),
+        ("ops.matmul(a, b)", "31.0", "below 25: MISSED"),
+        ("torch.matmul(a, b)", "9.0", ""),
+    )
+    cold = host.cold_table({"import": 0.2, "trace": 0.3, "print": 0.1, "compile": 0.4})
+    assert cold.rows[-1] == ("trace + print + compile", "800", "below 700: MISSED")
+
+
+def test_host_time_is_that_of_the_call_and_not_of_the_wait() -> None:
+    order: list[str] = []
+    us = host.host_us(lambda: order.append("call"), lambda: order.append("wait"))
+    assert 0 < us < 1000
+    assert order.count("call") == 20 + host.CALLS * host.BATCHES
+    assert order[-1] == "wait"
+
+
+def test_cold_start_runs_every_step() -> None:
+    pytest.importorskip("cuda.bindings", reason="NVRTC is not installed")
+    seconds = host.cold_start(runs=1)
+    assert list(seconds) == ["import", "trace", "print", "compile"]
+    assert all(value > 0 for value in seconds.values())

@@ -1,0 +1,105 @@
+"""bench, tune and run --device cuda: wrong arguments, a machine without a GPU, and what is remembered."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tilepipe as tp
+from tests.conftest import missing_gpu
+from tilepipe.kernels import tuned
+from tilepipe.kernels.gemm_choice import Problem
+from tilepipe.kernels.gemm_config import GemmConfig
+
+SHAPE = ["-s", "m=512", "-s", "n=256", "-s", "k=128"]
+
+
+@pytest.fixture(autouse=True)
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "tuned.json"
+    monkeypatch.setenv("TILEPIPE_TUNED", str(path))
+    monkeypatch.setenv("COLUMNS", "200")
+    return path
+
+
+def tilepipe(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "tilepipe", *args], capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["bench", "conv"], ["no kernel 'conv'", "gemm"]),
+        (["bench", "gemm", "--shapes", "odd"], ["standard, random, fp8 or M,N,K", "'odd'"]),
+        (["bench", "gemm", "--shapes", "64,64"], ["M,N,K", "'64,64'"]),
+        (["bench", "gemm", "--shapes", "64,0,64"], ["at least 1"]),
+        (["bench", "gemm", "--config", "worst"], ["chosen, tuned or best-of-N", "'worst'"]),
+        (["bench", "gemm", "--config", "best-of-0"], ["best-of-8"]),
+        (["bench", "gemm", "--config", "tuned", "-s", "bm=128"], ["--config tuned and bm=128 contradict"]),
+        (["bench", "gemm", "-s", "stages=1"], ["stages must be at least 2"]),
+        (["bench", "gemm", "-s", "activation=relu"], ["activation is not measured"]),
+        (["bench", "gemm", "-s", "m=0"], ["m must be at least 1, got 0"]),
+        (["bench", "gemm", "-s", "depth=1"], ["no setting 'depth'"]),
+        (["bench", "gemm", "--regime", "calm"], ["calm"]),
+        (["bench", "gemm", "--repeats", "0"], ["--repeats"]),
+        (["tune", "gemm"], ["tune needs the shape", "-s m=M -s n=N -s k=K"]),
+        (["tune", "gemm", "-s", "m=8", "-s", "n=8"], ["tune needs the shape"]),
+        (["tune", "gemm", *SHAPE, "-s", "bm=64"], ["tune searches bm"]),
+        (["tune", "gemm", *SHAPE, "--limit", "0"], ["--limit"]),
+        (["tune", "gemm", *SHAPE, "-s", "dtype=bf17"], ["unknown dtype 'bf17'"]),
+    ],
+)
+def test_bad_usage_is_one_message_and_exit_2(args: list[str], words: list[str]) -> None:
+    done = tilepipe(*args)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+@pytest.mark.skipif(not missing_gpu(), reason="this machine has a GPU")
+@pytest.mark.parametrize(
+    "args", [["run", "gemm", "--device", "cuda"], ["bench", "gemm"], ["bench", "gemm", "--json"], ["tune", "gemm", *SHAPE]]
+)
+def test_without_a_gpu_it_is_one_sentence(args: list[str]) -> None:
+    done = tilepipe(*args)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "UnavailableError" in done.stderr
+    assert "which this machine does not have" in done.stderr or "finds no GPU" in done.stderr
+
+
+def test_list_and_forget(file: Path) -> None:
+    assert "nothing is remembered" in tilepipe("tune", "--list").stdout
+    assert "forgot 0 entries of H200" in tilepipe("tune", "--forget").stdout
+    assert not file.exists()
+    for k in (64, 128):
+        tuned.remember(Problem(512, 256, k), tp.H200, GemmConfig(bn=64, cluster=2), {"us": {"burst": 3.25}, "date": "2026-11-21"})
+    listed = tilepipe("tune", "--list").stdout
+    for word in ("H200: m=512 n=256 k=64", "m=512 n=256 k=128", "128×64×64 s4 c2×1", "burst: 3.25", "2026-11-21", str(file)):
+        assert word in listed
+    entries = json.loads(tilepipe("tune", "--list", "--json").stdout)["entries"]
+    assert entries["H200: m=512 n=256 k=64"]["config"]["bn"] == 64
+    assert entries["H200: m=512 n=256 k=64"]["us"] == {"burst": 3.25}
+
+
+@pytest.mark.skipif(not missing_gpu(), reason="this machine has a GPU, which may not be an H200")
+def test_forget_one(file: Path) -> None:
+    for k in (64, 128):
+        tuned.remember(Problem(512, 256, k), tp.H200, GemmConfig(), {})
+    assert "forgot 1 entry of H200" in tilepipe("tune", "--forget", *SHAPE).stdout
+    assert list(json.loads(file.read_text())) == ["H200: m=512 n=256 k=64"]
+
+
+def test_a_bad_file_is_one_line_on_stderr(file: Path) -> None:
+    file.write_text("{\n")
+    done = tilepipe("compile", "gemm", "--emit", "cuda")
+    assert done.returncode == 0
+    assert done.stderr.startswith(f"warning: {file}:2: ignored, it is not JSON")
+    assert done.stderr.count("\n") == 1
