@@ -1,4 +1,4 @@
-"""Hypothesis profiles, no cache of compiled kernels, and the check that a machine can run tests marked `gpu`."""
+"""Hypothesis profiles, no cache of compiled or tuned kernels, and the check that a machine can run tests marked `gpu`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 os.environ.setdefault("TILEPIPE_CACHE_DIR", "off")  # what a test compiles is compiled then, and stays with it
+os.environ["TILEPIPE_TUNED"] = "off"  # what somebody has tuned on this machine changes no test
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from tilepipe.bench.shapes import Suite, Target
 from tilepipe.kernels.gemm_choice import Problem
 from tilepipe.kernels.gemm_config import GemmConfig
 
-CONFIG_LEGEND = "config: BM×BN×BK s stages; pp ping-pong; c cluster M×N; k CTAs that split K; g group of the raster"
+CONFIG_LEGEND = "config: BM×BN×BK s stages; pp ping-pong; T transposed tiles; c cluster M×N; k CTAs that split K; g group of the raster"
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,8 @@ def config_text(config: GemmConfig) -> str:
     text = f"{config.bm}×{config.bn}×{config.bk} s{config.stages}"
     if config.schedule == "pingpong":
         text += " pp"
+    if config.swap != default.swap:
+        text += " T"
     if config.cluster * config.cluster_n > 1:
         text += f" c{config.cluster}×{config.cluster_n}"
     if config.split_k > 1:
@@ -98,7 +100,7 @@ def config_text(config: GemmConfig) -> str:
         text += f" g{config.group}"
     if config.raster != default.raster:
         text += f" {config.raster}"
-    shown = {"bm", "bn", "bk", "stages", "schedule", "cluster", "cluster_n", "split_k", "group", "raster"}
+    shown = {"bm", "bn", "bk", "stages", "schedule", "swap", "cluster", "cluster_n", "split_k", "group", "raster"}
     rest = [f"{f.name}={getattr(config, f.name)}" for f in fields(config) if f.name not in shown and getattr(config, f.name) != f.default]
     return " ".join([text, *rest])
 

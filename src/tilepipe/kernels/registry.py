@@ -134,7 +134,8 @@ def _gemm(settings: Mapping[str, Any], seed: int) -> Case:
     b = _random(rng, (problem.n, problem.k), problem.dtype, problem.b_order)
     c = np.zeros((problem.m, problem.n), problem.out_dtype.numpy)
     program = gemm.bind(a, b, c, config)
-    tiles = -(-problem.m // config.bm) * -(-problem.n // config.bn)
+    rows, cols = (problem.m, problem.n) if config.swap == "none" else (problem.n, problem.m)
+    tiles = -(-rows // config.bm) * -(-cols // config.bn)
     return Case(program, c, functools.partial(_verify, c, a, b, config), tiles)
 
 
