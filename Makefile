@@ -23,7 +23,7 @@ CHECKED = $(wildcard src tests benchmarks $(if $(wildcard examples/*.py),example
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-quick lint format clean
+.PHONY: help demo test test-quick test-gpu lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ test: $(FULL) ## run the whole suite, a worker a core (ARGS="-k name" to choose)
 
 test-quick: $(FULL) ## run what takes under a minute in total
 	$(ONE_BLAS_THREAD) $(BIN)/python -m pytest -n auto -m "not slow and not gpu" $(ARGS)
+
+test-gpu: $(FULL) ## run tests/gpu on this machine's GPU, and print a table
+	$(BIN)/python tests/gpu/run.py $(ARGS)
 
 lint: $(FULL) ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/python -m ruff check $(CHECKED)

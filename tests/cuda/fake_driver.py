@@ -24,14 +24,14 @@ class FakeDriver:
 
     Attributes:
         launches: (grid, threads, shared memory, stream, kernelParams as an array of pointers) of each launch.
-        maps: the address of each tensor map that was encoded. status: what launches return.
+        maps: the address of each tensor map that was encoded. status: what launches return; ends: how they end.
         memory: blocks of cuMemAlloc by address. device: ordinal of the context made current last.
     """
 
     def __init__(self) -> None:
         self.launches: list[tuple[int, int, int, int, int]] = []
         self.maps: list[int] = []
-        self.status = 0
+        self.status = self.ends = 0
         self.memory: dict[int, Any] = {}
         self.device: int | None = None
 
@@ -45,6 +45,8 @@ class FakeDriver:
 
         class Api:
             cuLaunchKernelEx = staticmethod(self._launch)
+            cuMemFree = staticmethod(self._free)
+            cuCtxSynchronize = staticmethod(lambda: (Status(self.ends),))
 
             def __getattr__(self, name: str) -> Any:
                 return getattr(real, name)
@@ -79,17 +81,15 @@ class FakeDriver:
         self.memory[address] = block
         return address
 
-    def cuMemFree(self, address: int) -> None:
+    def _free(self, address: int) -> tuple[Status]:
         del self.memory[address]
+        return (Status(0),)
 
     def cuMemcpyHtoD(self, to: int, source: int, size: int) -> None:
         ctypes.memmove(to, source, size)
 
     def cuMemcpyDtoH(self, to: int, source: int, size: int) -> None:
         ctypes.memmove(to, source, size)
-
-    def cuCtxSynchronize(self) -> None:
-        pass
 
 
 def reset() -> None:

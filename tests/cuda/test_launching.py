@@ -285,6 +285,22 @@ def test_nothing_is_copied_back_after_an_error(fake: FakeDriver) -> None:
     assert fake.memory == {}
 
 
+def test_a_kernel_that_fails_is_named(fake: FakeDriver) -> None:
+    a, out = np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32)
+    launch = doubled.bind(a, out).launch_args
+    fake.ends = 719
+
+    def fails() -> None:
+        with staging.staged(launch, 0) as places:
+            strided(places["out"], out)[...] = 5
+
+    words = r"kernel 'doubled' failed on the GPU: CUDA_ERROR_TOO_SAD \(too sad\). The CUDA context of this process is lost"
+    with pytest.raises(tp.LaunchError, match=words):
+        fails()
+    assert (out == 0).all()
+    assert fake.memory == {}
+
+
 @given(shape=st.lists(st.integers(1, 5), min_size=1, max_size=4), data=st.data())
 def test_bounds_of_any_view(shape: list[int], data: st.DataObject) -> None:
     array = np.zeros(shape, np.int16)
@@ -371,6 +387,7 @@ def test_a_cluster_that_fits_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     from cuda.bindings import driver as api
 
     monkeypatch.setattr(driver, "api", lambda: api)
+    monkeypatch.setattr(api, "cuCtxPopCurrent", lambda: (0,))
     monkeypatch.setattr(driver, "primary_context", lambda _: 1)
     monkeypatch.setattr(driver, "call", lambda name, *_: 0 if "Occupancy" in name else object())
     words = "no cluster of 'big' fits on device 0: 16 CTAs of 384 threads and 230,000 bytes of shared memory each"

@@ -85,7 +85,7 @@ def current(ordinal: int) -> Iterator[None]:
     try:
         yield
     finally:
-        call("cuCtxPopCurrent")
+        api().cuCtxPopCurrent()  # where the context is lost it fails, which is not what happened
 
 
 @functools.cache

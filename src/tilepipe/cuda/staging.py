@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.cuda import driver
-from tilepipe.errors import BindError
+from tilepipe.errors import BindError, LaunchError
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.program import tensor_uses
 
@@ -34,12 +34,26 @@ def staged(launch: Launch, ordinal: int) -> Iterator[dict[str, int]]:
                 places[name] = memory, array.ctypes.data - low
                 driver.call("cuMemcpyHtoD", memory, low, high - low)
             yield {name: memory + start for name, (memory, start) in places.items()}
-            driver.call("cuCtxSynchronize")
+            _finish(launch.kernel.name)
             for name in sorted(written & places.keys()):
                 _copy_back(arrays[name], *places[name])
         finally:
             for memory, _ in places.values():
-                driver.call("cuMemFree", memory)
+                driver.api().cuMemFree(memory)  # after a failure it fails, too, and that is not what happened
+
+
+def _finish(kernel: str) -> None:
+    """Waits for the device.
+
+    Raises:
+        LaunchError: the kernel failed there.
+    """
+    (status,) = driver.api().cuCtxSynchronize()
+    if int(status):
+        raise LaunchError(
+            f"kernel '{kernel}' failed on the GPU: {driver.describe(status)}. The CUDA context of this process is lost with it: nothing can"
+            " be launched until the process is started anew. `program.run()` simulates the kernel, and says what is wrong and where."
+        )
 
 
 def _bounds(name: str, array: object) -> tuple[int, int]:

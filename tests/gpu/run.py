@@ -1,0 +1,130 @@
+"""Runs everything in tests/gpu on this machine's GPU, and prints one table last: `python tests/gpu/run.py [pytest options]`.
+
+Each file is a group, run by a pytest of its own, so that a kernel that takes the GPU's context with it takes only its group. Options:
+    --limit SECONDS   after which what still runs is ended, and counts as failed (480)
+    --groups WORD     only files whose name contains one of these words, with commas between them
+    --jobs N          groups at once (3). --workers N: processes of a group (4), where pytest-xdist is installed
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+ROOT = FOLDER.parents[1]
+EACH = 150  # seconds of one test
+
+
+@dataclass
+class Group:
+    """What became of one file. `skipped`: by reason. `note`: why there is no report, or it is not the whole."""
+
+    name: str
+    passed: int = 0
+    failed: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0
+    note: str = ""
+    output: str = ""
+
+    @property
+    def good(self) -> bool:
+        return not self.failed and not self.note
+
+
+def read(group: Group, report: Path) -> None:
+    """Counts what pytest's XML report says."""
+    for case in ET.parse(report).iter("testcase"):
+        kinds = {child.tag: child for child in case}
+        if "failure" in kinds or "error" in kinds:
+            group.failed += 1
+        elif "skipped" in kinds:
+            group.skipped[kinds["skipped"].get("message", "no reason given")] += 1
+        else:
+            group.passed += 1
+
+
+def run(path: Path, options: argparse.Namespace, rest: list[str], deadline: float) -> Group:
+    """Runs one file."""
+    group = Group(path.stem.removeprefix("test_").removesuffix("_gpu"))
+    start = time.monotonic()
+    left = deadline - start
+    if left < 5:
+        group.note = "not started: the time limit was reached"
+        return group
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-q", "--tb=short", f"--junitxml={report}", str(path), *rest]
+        if options.workers > 1 and importlib.util.find_spec("xdist"):
+            command += ["-n", str(options.workers), "--dist", "worksteal"]
+        if importlib.util.find_spec("pytest_timeout"):
+            command += [f"--timeout={EACH}"]
+        env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])}
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, env=env, start_new_session=True
+        )  # fmt: skip
+        try:
+            group.output, _ = process.communicate(timeout=left)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            group.output, _ = process.communicate()
+            group.note = f"ended after {left:.0f} s: the time limit"
+        group.seconds = time.monotonic() - start
+        if report.exists():
+            read(group, report)
+        elif not group.note:
+            group.note = f"pytest ended with {process.returncode} and no report"
+        if not group.note and process.returncode not in (0, 1, 5):
+            group.note = f"pytest ended with {process.returncode}"
+    return group
+
+
+def table(groups: list[Group]) -> str:
+    """One line a group, the reasons of skipped tests below it, and a line of sums."""
+    width = max(len(g.name) for g in groups)
+    lines = [f"{'group':{width}}  passed  failed  skipped  seconds"]
+    for g in groups:
+        lines.append(f"{g.name:{width}}  {g.passed:6}  {g.failed:6}  {g.skipped.total():7}  {g.seconds:7.1f}{'  ' * bool(g.note)}{g.note}")
+        lines += [f"{'':{width}}  {count} × skipped: {' '.join(reason.split())}" for reason, count in g.skipped.most_common()]
+    sums = sum(g.passed for g in groups), sum(g.failed for g in groups), sum(g.skipped.total() for g in groups)
+    lines.append(f"{'all':{width}}  {sums[0]:6}  {sums[1]:6}  {sums[2]:7}  {sum(g.seconds for g in groups):7.1f}")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 where all groups ran to their end and nothing failed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0], allow_abbrev=False)
+    parser.add_argument("--limit", type=float, default=480)
+    parser.add_argument("--groups", default="")
+    parser.add_argument("--jobs", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=4)
+    options, rest = parser.parse_known_args(arguments)
+    wanted = [word for word in options.groups.split(",") if word]
+    paths = [p for p in sorted(FOLDER.glob("test_*.py")) if not wanted or any(word in p.stem for word in wanted)]
+    if not paths:
+        parser.error(f"no file of {FOLDER} has {' or '.join(wanted)} in its name")
+    start = time.monotonic()
+    with ThreadPoolExecutor(max(options.jobs, 1)) as pool:
+        groups = list(pool.map(lambda path: run(path, options, rest, start + options.limit), paths))
+    for group in groups:
+        if not group.good:
+            print(f"== {group.name} {'=' * 100}\n{group.output[-12000:]}")
+    print(table(groups))
+    print(f"{time.monotonic() - start:.0f} s in all")
+    return 0 if all(group.good for group in groups) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

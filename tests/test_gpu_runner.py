@@ -1,0 +1,44 @@
+"""tests/gpu/run.py: its table, and that a failure, a crash and a time limit are told apart; on groups made up here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.gpu import run as runner
+
+FILES = {
+    "test_good_gpu.py": "import pytest\n\ndef test_a(): pass\n\ndef test_b(): pass\n\ndef test_c(): pytest.skip('needs 2 GPUs')\n",
+    "test_bad_gpu.py": "def test_a(): assert 1 == 2, 'planted'\n",
+    "test_gone_gpu.py": "import os\n\ndef test_a(): os._exit(7)\n",
+    "test_slow_gpu.py": "import time\n\ndef test_a(): time.sleep(100)\n",
+}
+
+
+def test_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(runner, "FOLDER", tmp_path)
+    assert runner.main(["--limit", "8", "--jobs", "4", "--workers", "1", "-p", "no:cacheprovider"]) == 1
+    said = capsys.readouterr().out
+    assert "planted" in said.split("group ")[0]
+    lines = said[said.index("group ") :].splitlines()
+    rows = {line.split()[0]: line.split() for line in lines}
+    assert rows["good"][1:4] == ["2", "0", "1"]
+    assert "1 × skipped: needs 2 GPUs" in "\n".join(lines)
+    assert rows["bad"][1:4] == ["0", "1", "0"]
+    assert "pytest ended with 7 and no report" in " ".join(rows["gone"])
+    assert "the time limit" in " ".join(rows["slow"])
+    assert rows["all"][1:4] == ["2", "1", "1"]
+
+
+def test_all_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "test_good_gpu.py").write_text(FILES["test_good_gpu.py"])
+    (tmp_path / "test_bad_gpu.py").write_text(FILES["test_bad_gpu.py"])
+    monkeypatch.setattr(runner, "FOLDER", tmp_path)
+    assert runner.main(["--groups", "good", "--workers", "1", "-p", "no:cacheprovider"]) == 0
+    assert "bad" not in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        runner.main(["--groups", "nothing"])
+    assert "has nothing in its name" in capsys.readouterr().err
