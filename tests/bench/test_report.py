@@ -82,10 +82,11 @@ def test_no_lines_make_an_empty_table() -> None:
     [
         (GemmConfig(), "128×128×64 s4"),
         (GemmConfig(schedule="pingpong", bn=192, cluster=2), "128×192×64 s4 pp c2×1"),
-        (GemmConfig(consumers=1, bm=64, split_k=2, stages=8), "64×128×64 s8 k2 consumers=1"),
+        (GemmConfig(consumers=1, bm=64, split_k=2, stages=8), "64×128×64 s8 w1 k2"),
         (GemmConfig(swap="ab"), "128×128×64 s4 T"),
         (GemmConfig(cluster_n=2, raster="columns"), "128×128×64 s4 c1×2 columns"),
-        (GemmConfig(group=4, store_slots=1), "128×128×64 s4 g4 store_slots=1"),
+        (GemmConfig(group=4, store_slots=1), "128×128×64 s4 o1 g4"),
+        (GemmConfig(k_group_size=2, stages=2), "128×128×64 s2 k_group_size=2"),
     ],
 )
 def test_configurations_in_few_letters(config: GemmConfig, text: str) -> None:

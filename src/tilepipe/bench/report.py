@@ -13,7 +13,10 @@ from tilepipe.bench.shapes import Suite, Target
 from tilepipe.kernels.gemm_choice import Problem
 from tilepipe.kernels.gemm_config import GemmConfig
 
-CONFIG_LEGEND = "config: BM×BN×BK s stages; pp ping-pong; T transposed tiles; c cluster M×N; k CTAs that split K; g group of the raster"
+CONFIG_LEGEND = (
+    "config: BM×BN×BK s stages; w MMA warpgroups, unless 2; pp ping-pong; T transposed tiles; c cluster M×N; k CTAs that split K;"
+    " o output slots, unless 2; g group of the raster"
+)
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ def config_text(config: GemmConfig) -> str:
     """A configuration in few letters; `CONFIG_LEGEND` explains them."""
     default = GemmConfig()
     text = f"{config.bm}×{config.bn}×{config.bk} s{config.stages}"
+    if config.consumers != default.consumers:
+        text += f" w{config.consumers}"
     if config.schedule == "pingpong":
         text += " pp"
     if config.swap != default.swap:
@@ -96,11 +101,27 @@ def config_text(config: GemmConfig) -> str:
         text += f" c{config.cluster}×{config.cluster_n}"
     if config.split_k > 1:
         text += f" k{config.split_k}"
+    if config.store_slots != default.store_slots:
+        text += f" o{config.store_slots}"
     if config.group != default.group and config.raster == "grouped":
         text += f" g{config.group}"
     if config.raster != default.raster:
         text += f" {config.raster}"
-    shown = {"bm", "bn", "bk", "stages", "schedule", "swap", "cluster", "cluster_n", "split_k", "group", "raster"}
+    shown = {
+        "bm",
+        "bn",
+        "bk",
+        "stages",
+        "consumers",
+        "schedule",
+        "swap",
+        "cluster",
+        "cluster_n",
+        "split_k",
+        "store_slots",
+        "group",
+        "raster",
+    }
     rest = [f"{f.name}={getattr(config, f.name)}" for f in fields(config) if f.name not in shown and getattr(config, f.name) != f.default]
     return " ".join([text, *rest])
 
