@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels import tuned
+from tilepipe.kernels import gemm_choice, tuned
 from tilepipe.kernels.gemm_choice import Problem
 from tilepipe.kernels.gemm_config import GemmConfig
 
@@ -64,6 +64,15 @@ def test_the_last_entry_for_a_problem_counts_and_names_are_sorted(file: Path) ->
 def test_an_entry_says_what_is_not_the_default() -> None:
     problem = Problem(8, 16, 24, batch=2, dtype=tp.float16, b_order="col")
     assert tuned.entry(problem, tp.H200) == "H200: m=8 n=16 k=24 batch=2 dtype=float16 b_order=col"
+
+
+def test_choose_asks_it_first(file: Path) -> None:
+    problem = 4096, 2048, 512, tp.bfloat16, tp.bfloat16
+    unheard_of = GemmConfig(bn=48, stages=3)
+    assert gemm_choice.choose(*problem) == gemm_choice.best(PROBLEM) != unheard_of
+    tuned.remember(PROBLEM, tp.H200, unheard_of, {})
+    assert gemm_choice.choose(*problem) == unheard_of
+    assert gemm_choice.best(PROBLEM) != unheard_of
 
 
 def test_forget_takes_one_or_all_of_a_chip(file: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import tilepipe as tp
+from tilepipe.kernels import tuned
 from tilepipe.kernels.gemm_config import BLOCK_ROWS, GemmConfig
 
 LINE = 128  # bytes of K in a tile: a swizzle span
@@ -43,7 +44,7 @@ def choose(
 ) -> GemmConfig:  # fmt: skip
     """The configuration for a product: what tuning has remembered for it, or the one that the model expects to be fastest."""
     problem = Problem(m, n, k, batch, dtype, out_dtype, a_order, b_order, scales, extras)
-    return best(problem, chip)
+    return tuned.lookup(problem, chip) or best(problem, chip)
 
 
 @functools.lru_cache(maxsize=4096)
