@@ -12,9 +12,7 @@ their defaults; its "config" holds fields of `GemmConfig`, and what stands besid
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -142,6 +140,8 @@ def _state(path: Path) -> _State:
 
 
 def _read(path: Path) -> Tuned:
+    import json  # here and below: `import tilepipe` reads no file and pays for none
+
     try:
         text = path.read_bytes().decode()
         raw = json.loads(text)
@@ -178,6 +178,8 @@ def _config(value: Any) -> GemmConfig:
 
 def _edit(change: Any) -> Path:
     """Replaces the entries by what `change` makes of them, under a lock."""
+    import json
+
     path = location()
     if path is None:
         raise BindError("there is no file of tuned configurations: TILEPIPE_TUNED is off, or there is no home directory")
@@ -196,6 +198,8 @@ def _edit(change: Any) -> Path:
 
 def _replace(path: Path, text: str) -> None:
     """Readers see the old file or the new one."""
+    import tempfile
+
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
