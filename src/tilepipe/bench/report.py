@@ -107,9 +107,9 @@ def config_text(config: GemmConfig) -> str:
         text += f" g{config.group}"
     if config.raster != default.raster:
         text += f" {config.raster}"
-    shown = set(
-        ["bm", "bn", "bk", "stages", "consumers", "schedule", "swap", "cluster", "cluster_n", "split_k", "store_slots", "group", "raster"]
-    )
+    shown = {
+        "bm", "bn", "bk", "stages", "consumers", "schedule", "swap", "cluster", "cluster_n", "split_k", "store_slots", "group", "raster",
+    }  # fmt: skip
     rest = [f"{f.name}={getattr(config, f.name)}" for f in fields(config) if f.name not in shown and getattr(config, f.name) != f.default]
     return " ".join([text, *rest])
 
