@@ -177,7 +177,7 @@ HANGS: dict[str, tuple[Callable[[], tp.Program], tuple[str, ...]]] = {
     ),
     "unequal trip counts": (
         lambda: ring(consumer=_short_consumer)[0],
-        ("role 'producer', warp 0, of CTA 0 waits for phase parity", "pipe.empty[", "1 arrival a phase", "role 'consumer'"),
+        ("role 'producer', warp 0, of CTA 0 waits for phase parity", "pipe.empty[", "32 arrivals a phase", "role 'consumer'"),
     ),
 }  # fmt: skip
 

@@ -11,6 +11,7 @@ parts of K of the same tile.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import tilepipe as tp
@@ -19,6 +20,7 @@ from tilepipe.kernels.gemm_choice import Problem as Problem
 from tilepipe.kernels.gemm_choice import choose as choose
 from tilepipe.kernels.gemm_config import BLOCK_ROWS, MAX_BLOCK_COLS
 from tilepipe.kernels.gemm_config import GemmConfig as GemmConfig
+from tilepipe.kernels.gemm_config import store_width
 from tilepipe.lang.tensor_map import array_dtype
 
 FP8 = (tp.float8_e4m3, tp.float8_e5m2)
@@ -55,6 +57,8 @@ def gemm(
     scales: str,
 ) -> None:
     """C = activation(alpha · a_scale · b_scale · A · Bᵀ + bias + beta · source)"""
+    if cfg.swap == "ab":  # C is Cᵀ already
+        a, b, a_scale, b_scale = b, a, b_scale, a_scale
     tiles = tp.StandardTilePayload(
         a_type=a.dtype, b_type=b.dtype, a_shape=(cfg.bm, cfg.bk), b_shape=(cfg.bn, cfg.bk), a_order=a.order, b_order=b.order
     )
@@ -156,16 +160,17 @@ class Accumulators:
         ctx, cfg = self._ctx, self._cfg
         promotes = self._partial is not self.blocks
         if promotes or cfg.split_k > 1:  # no step may be this CTA's
-            for acc in (acc for row in self.blocks for acc in row):
+            for acc in chain(*self.blocks):
                 acc.fill(0)
         for step in ctx.range(k_steps):
             with consumer.acquire() as stage:
                 for j in range(cfg.k_group_size):
                     adds: Any = True if j or (cfg.split_k > 1 and not promotes) else False if promotes else step > 0
-                    self._multiply_tiles(*stage.tile(j), first_row, adds)
+                    a_tile, b_tile = stage.tile(j)
+                    self._multiply_tiles(a_tile, b_tile, first_row, adds)
                 ctx.mma_commit(stage.mbar(), mask=everyone)
             if promotes:
-                for total, partial in zip(sum(self.blocks, []), sum(self._partial, []), strict=True):
+                for total, partial in zip(chain(*self.blocks), chain(*self._partial), strict=True):
                     total += partial
 
     def _multiply_tiles(self, a_tile: Any, b_tile: Any, first_row: Any, adds: Any) -> None:
@@ -200,39 +205,43 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    m, n, k = _shape(a, b, c)
-    for name, vector, extent in (("bias", bias, n), ("a_scale", a_scale, m), ("b_scale", b_scale, n)):
-        if vector is not None and tuple(vector.shape) != (extent,) and (name == "bias" or tuple(vector.shape) != (1,)):
-            raise tp.BindError(f"gemm: {name} must have shape ({extent},), it has {tuple(vector.shape)}")
-    if (a_scale is None) != (b_scale is None):
-        raise tp.BindError("gemm: a_scale and b_scale go together; give both or neither")
+    m, n = _shape(a, b, c)
+    if bias is not None and tuple(bias.shape) != (n,):
+        raise tp.BindError(f"gemm: bias must have shape ({n},), it has {tuple(bias.shape)}")
     if source is not None and tuple(source.shape) != tuple(c.shape):
         raise tp.BindError(f"gemm: source has shape {tuple(source.shape)}, C {tuple(c.shape)}")
-    scales = "none" if a_scale is None else "tensor" if (tuple(a_scale.shape), tuple(b_scale.shape)) == ((1,), (1,)) else "row"
-    if scales == "row" and (tuple(a_scale.shape), tuple(b_scale.shape)) != ((m,), (n,)):
-        raise tp.BindError(
-            f"gemm: a_scale and b_scale have shapes {tuple(a_scale.shape)} and {tuple(b_scale.shape)}; need both (1,), or ({m},) and ({n},)"
-        )
+    scales = _scales(a_scale, b_scale, m, n)
+    left, right = load_rows(cfg.bm // cfg.cluster_n), load_rows(cfg.bn // cfg.cluster)
     if cfg.swap == "ab":
-        a, b, a_scale, b_scale = b, a, b_scale, a_scale
+        left, right = right, left
         c, source = c.swapaxes(-1, -2), source if source is None else source.swapaxes(-1, -2)
-    a_map = tp.tensor_map(a, box=_box(a, load_rows(cfg.bm // cfg.cluster_n), cfg.bk))
-    b_map = tp.tensor_map(b, box=_box(b, load_rows(cfg.bn // cfg.cluster), cfg.bk))
+    a_map = tp.tensor_map(a, box=_box(a, left, cfg.bk))
+    b_map = tp.tensor_map(b, box=_box(b, right, cfg.bk))
     both = {a_map.dtype, b_map.dtype}
     if not both <= set(INPUTS) or (len(both) > 1 and not both <= set(FP8)):
         raise tp.BindError(f"gemm takes bfloat16, float16 or float32, the same for A and B, or fp8; got {a_map.dtype} and {b_map.dtype}")
     dtype = array_dtype(c)
     if dtype not in OUTPUTS:
         raise tp.BindError(f"gemm writes {', '.join(t.name for t in OUTPUTS)}; C is {dtype}")
-    c_map = tp.tensor_map(c, box=_box(c, BLOCK_ROWS, epilogue.store_width(dtype, cfg)), order="col" if cfg.swap == "ab" else "row")
+    c_map = tp.tensor_map(c, box=_box(c, BLOCK_ROWS, store_width(dtype, cfg)), order="col" if cfg.swap == "ab" else "row")
     return gemm.bind(
         a_map, b_map, c_map, bias, a_scale, b_scale, source if beta else None,
         None if alpha == 1.0 else float(alpha), float(beta) if beta and source is not None else None, cfg=cfg, scales=scales,
     )  # fmt: skip
 
 
-def _shape(a: Any, b: Any, c: Any) -> tuple[int, int, int]:
-    """(m, n, k), checked."""
+def _scales(a_scale: Any, b_scale: Any, m: int, n: int) -> str:
+    """What the scales are of: "none", the whole "tensor", or each "row"."""
+    if a_scale is None and b_scale is None:
+        return "none"
+    shapes = tuple(None if x is None else tuple(x.shape) for x in (a_scale, b_scale))
+    if shapes not in (((1,), (1,)), ((m,), (n,))):
+        raise tp.BindError(f"gemm: a_scale and b_scale have shapes {shapes[0]} and {shapes[1]}; need both (1,), or ({m},) and ({n},)")
+    return "tensor" if shapes == ((1,), (1,)) and (m, n) != (1, 1) else "row"
+
+
+def _shape(a: Any, b: Any, c: Any) -> tuple[int, int]:
+    """(m, n), checked."""
     for name, array in (("a", a), ("b", b), ("c", c)):
         if len(array.shape) not in (2, 3):
             raise tp.BindError(f"gemm multiplies matrices; {name} has shape {tuple(array.shape)}")
@@ -242,7 +251,7 @@ def _shape(a: Any, b: Any, c: Any) -> tuple[int, int, int]:
     batches = {name: x.shape[0] for name, x in (("A", a), ("B", b), ("C", c)) if len(x.shape) == 3}
     if batches and ("C" not in batches or len(set(batches.values())) > 1):
         raise tp.BindError(f"gemm: batch dimensions {batches} must be equal, and C must have one")
-    return m, n, k
+    return m, n
 
 
 def _box(array: Any, rows: int, cols: int) -> tuple[int, ...]:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 
 import tilepipe as tp
 from tilepipe.kernels import tuned
-from tilepipe.kernels.gemm_config import BLOCK_ROWS, GemmConfig
+from tilepipe.kernels.gemm_config import BLOCK_ROWS, GemmConfig, store_width
 
 LINE = 128  # bytes of K in a tile: a swizzle span
 EXTRAS_ACCUMULATOR = 128  # registers of a thread, where the epilogue needs more than usual
 SLOT_BYTES = BLOCK_ROWS * 128
 ENOUGH_STAGES, MAX_STAGES = 5, 12  # a second store slot is worth less than a fifth stage, and more than a sixth
+MMA_K_BYTES = 32  # of K in one wgmma
 BARRIERS = 1024  # bytes left for mbarriers and alignment
 
 
@@ -108,7 +109,7 @@ def _shapes() -> Iterator[tuple[str, int, int, int]]:
     """(schedule, consumers, bm, bn)"""
     yield from (("cooperative", 2, 128, bn) for bn in (*range(48, 257, 16), 320))
     yield from (("cooperative", 2, 256, bn) for bn in range(64, 193, 16))
-    yield from (("cooperative", 3, 192, bn) for bn in range(64, 209, 16))
+    yield from (("cooperative", 3, 192, bn) for bn in range(64, 193, 16))
     yield from (("cooperative", 1, 64, bn) for bn in range(16, 257, 16))
     yield from (("pingpong", 2, 128, bn) for bn in range(64, 193, 16))
     yield from (("pingpong", 2, 64, bn) for bn in range(96, 257, 32))
@@ -128,22 +129,88 @@ def _config(shape: tuple[str, int, int, int], clusters: tuple[int, int, int], sw
         return None
 
 
-# The model: microseconds and bytes a microsecond, fitted to measurements (benchmarks/gemm_model.py).
-START, EPILOGUE, L2_SM, L2_CHIP, DRAM = 2.0, 0.8, 80e3, 5.5e6, 4.2e6
+@dataclass(frozen=True)
+class Model:
+    """Constants of the model of a GEMM's time on a chip: microseconds, and bytes a microsecond.
+
+    Attributes:
+        start: of a launch, up to the first MMA. tensor_mhz: clock of the tensor cores.
+        fill: into one SM's shared memory. sm_loads, chip_loads: from L2, to one SM and to all of them. dram: A, B and C once.
+        skew: how much longer loads take of rows that are 16, 32 or 64 bytes off a 128-byte line.
+        latency: of a load, divided by the stages in flight.
+        store: of an epilogue of 128 × 256; of each slice of 64 rows. skewed_store: how much longer, where rows of C are 16 or 32 bytes off.
+        hidden: part of it that ping-pong hides.
+        pair: more, of a cluster of 2. split: more, of exchanging sums between 2 and 4 CTAs.
+        one, three, pingpong: factors for 1 and 3 consumers, and for ping-pong.
+        steep: of how the larger of two limits wins.
+    """
+
+    start: float
+    tensor_mhz: float
+    fill: float
+    sm_loads: float
+    chip_loads: float
+    dram: float
+    skew: tuple[float, float, float]
+    latency: float
+    store: float
+    slice: float
+    skewed_store: float
+    hidden: float
+    pair: float
+    split: tuple[float, float]
+    one: float
+    three: float
+    pingpong: float
+    steep: float = 4.7
 
 
-def predicted_us(problem: Problem, cfg: GemmConfig, chip: tp.Chip = tp.H200) -> float:
+H200_MODEL = Model(
+    start=1.78, tensor_mhz=1772.0, fill=218.8e3, sm_loads=140.7e3, chip_loads=9.91e6, dram=9.15e6, skew=(1.694, 1.265, 1.456),
+    latency=1.267, store=2.0, slice=0.1, skewed_store=1.136, hidden=0.729, pair=0.33, split=(0.01, 2.35), one=0.945, three=0.943,
+    pingpong=0.970,
+)  # fmt: skip
+
+
+def _off_line(nbytes: int) -> int:
+    """How far rows of so many bytes are from 128-byte lines: 0 for 16 bytes, 1 for 32, 2 for 64, 3 where they are not."""
+    return min((nbytes & -nbytes).bit_length() - 5, 3)
+
+
+def predicted_us(problem: Problem, cfg: GemmConfig, chip: tp.Chip = tp.H200, model: Model = H200_MODEL) -> float:
     """Time by the model, microseconds."""
     m, n = (problem.m, problem.n) if cfg.swap == "none" else (problem.n, problem.m)
+    size = cfg.cluster_size
     tiles = -(-m // (cfg.bm * cfg.cluster)) * -(-n // (cfg.bn * cfg.cluster_n)) * problem.batch
-    waves = -(-tiles // chip.resident_clusters(cfg.cluster_size))
-    nbytes = problem.dtype.nbytes
+    resident = chip.resident_clusters(size)
+    waves = -(-tiles // resident)
+    store = _store_us(problem, cfg, model)
+    hidden = model.hidden if cfg.schedule == "pingpong" else 0.0  # of every epilogue but the last
     steps = -(-problem.k // (cfg.bk * cfg.split_k))
-    mma = cfg.bm / 64 * max(cfg.bn, 32) / 2 * (cfg.bk * nbytes / 32) / 1650
-    skew = 1.3 if problem.k * nbytes % 128 else 1.0
-    loads = (cfg.bm / cfg.cluster_n + cfg.bn / cfg.cluster) * cfg.bk * nbytes * skew
-    step = max(mma, loads / L2_SM)
-    body = waves * (steps * step + (0 if cfg.schedule == "pingpong" else EPILOGUE * cfg.bm * cfg.bn / 32768))
-    l2 = tiles * cfg.cluster_size * steps * loads / L2_CHIP
-    dram = (problem.m * problem.k + problem.n * problem.k + problem.m * problem.n) * nbytes * problem.batch / DRAM
-    return START + max(body, l2, dram) + (2.5 if cfg.split_k > 1 else 0) + 0.05 * (cfg.cluster_size - 1)
+    body = (
+        waves * (steps * _step_us(problem, cfg, min(tiles, resident) * size, model) + store * (1 - hidden)) + store * hidden + model.start
+    )
+    body *= {1: model.one, 2: 1.0, 3: model.three}[cfg.consumers] * (model.pingpong if cfg.schedule == "pingpong" else 1.0)
+    inputs = (problem.m + problem.n) * problem.k * problem.dtype.nbytes
+    once = (inputs + problem.m * problem.n * problem.out_dtype.nbytes) * problem.batch / model.dram
+    body = float((body**model.steep + once**model.steep) ** (1 / model.steep))
+    exchange = model.split[cfg.split_k > 2] if cfg.split_k > 1 else 0.0
+    return body + exchange + (model.pair if size == 2 else 0.0)
+
+
+def _step_us(problem: Problem, cfg: GemmConfig, ctas: int, model: Model) -> float:
+    """Of one K tile: what is slowest of the tensor cores and the ways to them, while `ctas` CTAs run."""
+    line = cfg.bk * problem.dtype.nbytes
+    mma = cfg.bm / 64 * cfg.bn / 2 * (line / MMA_K_BYTES) / model.tensor_mhz
+    loads = (cfg.bm / cfg.cluster_n + cfg.bn / cfg.cluster) * line * (*model.skew, 1.0)[_off_line(problem.k * problem.dtype.nbytes)]
+    filled = (cfg.bm + cfg.bn) * line / model.fill
+    limits = mma, filled, loads / model.sm_loads, loads * ctas / model.chip_loads, model.latency / (cfg.stages - 1)
+    return float(sum(x**6 for x in limits) ** (1 / 6))
+
+
+def _store_us(problem: Problem, cfg: GemmConfig, model: Model) -> float:
+    """Of one epilogue."""
+    width = store_width(problem.out_dtype, cfg)
+    slices = cfg.rows / BLOCK_ROWS * (cfg.bn / cfg.split_k / width)
+    skew = model.skewed_store if _off_line(problem.n * problem.out_dtype.nbytes) < 2 else 1.0
+    return (model.store * cfg.bm * cfg.bn / (128 * 256) + model.slice * slices) * skew

@@ -5,21 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import tilepipe as tp
-from tilepipe.kernels.gemm_config import BLOCK_ROWS, GemmConfig
+from tilepipe.kernels.gemm_config import BLOCK_ROWS, GemmConfig, store_width
 
-MAX_WIDTH = 64  # columns of a store slot
-LINE = 128  # bytes of a row of a store slot, where the columns allow
 GELU_SCALE, GELU_CUBE = 0.7978845608028654, 0.044715  # sqrt(2 / pi), and the cubic term of gelu's tanh form
-
-
-def store_width(dtype: tp.DType, cfg: GemmConfig) -> int:
-    """Columns of one TMA store. Where C is row-major: a 128-byte line, or half or a quarter of one where a block's columns need it.
-    Where it is column-major, lines run along the rows, and any multiple of 8 up to 64 that divides the block's columns will do.
-    """
-    cols = cfg.block_cols // cfg.split_k
-    if cfg.swap == "ab":
-        return max(width for width in range(8, MAX_WIDTH + 1, 8) if cols % width == 0)
-    return next(line // dtype.nbytes for line in (LINE, LINE // 2, LINE // 4) if cols % (line // dtype.nbytes) == 0)
 
 
 def activate(ctx: tp.Context, name: str, x: Any) -> Any:
