@@ -3,6 +3,7 @@
 Each file is a group, run by a pytest of its own, so that a kernel that takes the GPU's context with it takes only its group. Options:
     --limit SECONDS   after which what still runs is ended, and counts as failed (480)
     --groups WORD     only files whose name contains one of these words, with commas between them
+    --mirror          also what tests of the simulator run, launched beside it (`tests.gpu.mirror`)
     --jobs N          groups at once (3). --workers N: processes of a group (4), where pytest-xdist is installed
 """
 
@@ -25,6 +26,8 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 EACH = 150  # seconds of one test
+ALONE = ("debug", "cli")  # parts of names: these measure time, so nothing else runs beside them
+MIRRORED = ("sim", "scenarios", "pipelines", "kernels")  # folders of tests
 
 
 @dataclass
@@ -56,9 +59,15 @@ def read(group: Group, report: Path) -> None:
             group.passed += 1
 
 
+def alone(path: Path) -> bool:
+    """Whether a file must have the GPU for itself."""
+    return any(word in path.stem for word in ALONE)
+
+
 def run(path: Path, options: argparse.Namespace, rest: list[str], deadline: float) -> Group:
     """Runs one file."""
-    group = Group(path.stem.removeprefix("test_").removesuffix("_gpu"))
+    mirrored = path.is_dir()
+    group = Group(f"mirror of {path.name}" if mirrored else path.stem.removeprefix("test_").removesuffix("_gpu"))
     start = time.monotonic()
     left = deadline - start
     if left < 5:
@@ -67,11 +76,14 @@ def run(path: Path, options: argparse.Namespace, rest: list[str], deadline: floa
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "--tb=short", f"--junitxml={report}", str(path), *rest]
-        if options.workers > 1 and importlib.util.find_spec("xdist"):
+        if mirrored:
+            command += ["-p", "tests.gpu.mirror"]
+        if options.workers > 1 and not alone(path) and importlib.util.find_spec("xdist"):
             command += ["-n", str(options.workers), "--dist", "worksteal"]
         if importlib.util.find_spec("pytest_timeout"):
             command += [f"--timeout={EACH}"]
-        env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])}
+        places = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+        env = os.environ | {"PYTHONPATH": places, "TILEPIPE_CACHE_DIR": options.cache}
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, env=env, start_new_session=True
         )  # fmt: skip
@@ -108,16 +120,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0], allow_abbrev=False)
     parser.add_argument("--limit", type=float, default=480)
     parser.add_argument("--groups", default="")
+    parser.add_argument("--mirror", action="store_true")
     parser.add_argument("--jobs", type=int, default=3)
     parser.add_argument("--workers", type=int, default=4)
     options, rest = parser.parse_known_args(arguments)
     wanted = [word for word in options.groups.split(",") if word]
-    paths = [p for p in sorted(FOLDER.glob("test_*.py")) if not wanted or any(word in p.stem for word in wanted)]
+    paths = sorted(FOLDER.glob("test_*.py")) + [FOLDER.parent / name for name in MIRRORED if options.mirror]
+    paths = [p for p in paths if not wanted or any(word in p.stem for word in wanted)]
     if not paths:
         parser.error(f"no file of {FOLDER} has {' or '.join(wanted)} in its name")
     start = time.monotonic()
-    with ThreadPoolExecutor(max(options.jobs, 1)) as pool:
-        groups = list(pool.map(lambda path: run(path, options, rest, start + options.limit), paths))
+    with tempfile.TemporaryDirectory() as cache:
+        options.cache = os.environ.get("TILEPIPE_CACHE_DIR", cache)  # the groups share many kernels
+        with ThreadPoolExecutor(max(options.jobs, 1)) as pool:
+            groups = list(pool.map(lambda path: run(path, options, rest, start + options.limit), [p for p in paths if not alone(p)]))
+        groups += [run(path, options, rest, start + options.limit) for path in paths if alone(path)]
     for group in groups:
         if not group.good:
             print(f"== {group.name} {'=' * 100}\n{group.output[-12000:]}")
