@@ -39,6 +39,9 @@ def test_all_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.setattr(runner, "FOLDER", tmp_path)
     assert runner.main(["--groups", "good", "--workers", "1", "-p", "no:cacheprovider"]) == 0
     assert "bad" not in capsys.readouterr().out
+    (tmp_path / "test_idle_gpu.py").write_text("import pytest\n\ndef test_a(): pytest.skip('no CUDA driver')\n")
+    assert runner.main(["--groups", "idle", "--workers", "1", "-p", "no:cacheprovider"]) == 1
+    assert "nothing ran on a GPU" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         runner.main(["--groups", "nothing"])
     assert "has nothing in its name" in capsys.readouterr().err

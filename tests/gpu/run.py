@@ -116,7 +116,7 @@ def table(groups: list[Group]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 where all groups ran to their end and nothing failed."""
+    """0 where something ran, all groups came to their end, and nothing failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0], allow_abbrev=False)
     parser.add_argument("--limit", type=float, default=480)
     parser.add_argument("--groups", default="")
@@ -140,6 +140,9 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"== {group.name} {'=' * 100}\n{group.output[-12000:]}")
     print(table(groups))
     print(f"{time.monotonic() - start:.0f} s in all")
+    if not any(group.passed for group in groups):
+        print("nothing ran on a GPU")
+        return 1
     return 0 if all(group.good for group in groups) else 1
 
 
