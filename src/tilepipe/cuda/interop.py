@@ -72,8 +72,11 @@ def _from_dlpack(x: Any) -> DeviceView:
         from cuda.core.utils import StridedMemoryView
     except ImportError:
         raise UnavailableError("arrays that only speak DLPack need cuda-core: pip install tilepipe[cuda]") from None
-    # -1: no synchronisation; the launch is on the stream that the caller names (DLPack, `__dlpack__`).
-    found = StridedMemoryView.from_dlpack(x, stream_ptr=-1)
+    try:
+        # -1: no synchronisation; the launch is on the stream that the caller names (DLPack, `__dlpack__`).
+        found = StridedMemoryView.from_dlpack(x, stream_ptr=-1)
+    except Exception:  # JAX takes it for a stream; 1 is the default stream, before which it then waits for what it has queued
+        found = StridedMemoryView.from_dlpack(x, stream_ptr=1)
     nbytes = array_dtype(x).nbytes
     return DeviceView(int(found.ptr), tuple(s * nbytes for s in found.strides or _packed(found.shape)), int(found.device_id))
 

@@ -34,7 +34,6 @@ class Chip:
     clock_ghz: float = 1.6
     dram_gbps: float = 4300.0
 
-
     def resident_clusters(self, size: int) -> int:
         """Clusters of `size` CTAs that run at once with one CTA on an SM: what a persistent grid should not exceed."""
         return dict(self.clusters).get(size, self.sms // size)

@@ -18,9 +18,8 @@ import tilepipe as tp
 from tilepipe.kernels import gemm_epilogue as epilogue
 from tilepipe.kernels.gemm_choice import Problem as Problem
 from tilepipe.kernels.gemm_choice import choose as choose
-from tilepipe.kernels.gemm_config import BLOCK_ROWS, MAX_BLOCK_COLS
+from tilepipe.kernels.gemm_config import BLOCK_ROWS, MAX_BLOCK_COLS, store_width
 from tilepipe.kernels.gemm_config import GemmConfig as GemmConfig
-from tilepipe.kernels.gemm_config import store_width
 from tilepipe.lang.tensor_map import array_dtype
 
 FP8 = (tp.float8_e4m3, tp.float8_e5m2)

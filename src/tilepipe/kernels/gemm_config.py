@@ -9,7 +9,6 @@ import tilepipe as tp
 MAX_ACCUMULATOR = {1: 192, 2: 192, 3: 96}  # registers of a thread for the accumulator, by MMA warpgroups
 BLOCK_ROWS = 64  # rows of an accumulator block: one wgmma
 MAX_BLOCK_COLS = 256  # columns of one wgmma
-MAX_WIDTH = 64  # columns of a store slot
 LINE = 128  # bytes of a row of a store slot, where the columns allow
 RASTERS = ("grouped", "rows", "columns")
 SCHEDULES = ("cooperative", "pingpong")
@@ -129,9 +128,9 @@ class GemmConfig:
 
 def store_width(dtype: tp.DType, cfg: GemmConfig) -> int:
     """Columns of one TMA store. Where C is row-major: a 128-byte line, or half or a quarter of one where a block's columns need it.
-    Where it is column-major, lines run along the rows, and any multiple of 8 up to 64 that divides the block's columns will do.
+    Where it is column-major, lines run along the rows, and any multiple of 8 that divides the block's columns will do.
     """
     cols = cfg.block_cols // cfg.split_k
     if cfg.swap == "ab":
-        return max(width for width in range(8, MAX_WIDTH + 1, 8) if cols % width == 0)
+        return max(width for width in range(8, LINE // dtype.nbytes + 1, 8) if cols % width == 0)
     return next(line // dtype.nbytes for line in (LINE, LINE // 2, LINE // 4) if cols % (line // dtype.nbytes) == 0)
