@@ -64,7 +64,7 @@ def test_language_has_every_member_of_ctx() -> None:
     "cls",
     [
         tp.SharedMemBarrier, tp.SMemArray, tp.PipelineState, tp.ProducerConsumerPipeline, tp.ProducerStage, tp.ConsumerStage,
-        tp.InputTilePipeline, tp.InputProducer, tp.InputConsumer, tp.TilePayload,
+        tp.InputTilePipeline, tp.InputProducer, tp.InputConsumer, tp.TilePayload, tp.OrderedBarrier,
     ],
     ids=lambda cls: cls.__name__,
 )  # fmt: skip

@@ -84,7 +84,6 @@ def test_a_cluster_that_fits_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     from cuda.bindings import driver as api
 
     monkeypatch.setattr(driver, "api", lambda: api)
-    monkeypatch.setattr(api, "cuCtxPopCurrent", lambda: (0,))
     monkeypatch.setattr(driver, "primary_context", lambda _: 1)
     monkeypatch.setattr(driver, "call", lambda name, *_: 0 if "Occupancy" in name else object())
     words = "no cluster of 'big' fits on device 0: 16 CTAs of 384 threads and 230,000 bytes of shared memory each"

@@ -79,6 +79,7 @@ def barriers() -> Kernel:
         b.do(ops.ClusterArrive)
         b.do(ops.ClusterWait)
         b.do(ops.FenceProxyAsync)
+        b.do(ops.LaunchDependents)
         with b.elect("role"):
             b.do(ops.MbarInval, b.bar(other))
     return b.finished()

@@ -38,7 +38,6 @@ X = np.zeros((8, 16), np.float32)
         ((X, 1), {}, ("needs cfg", "cfg, mode")),
         ((X, 1), {"cfg": 1, "speed": 3}, ("does not know speed", "cfg, mode")),
         ((X, 1), {"cfg": 1, "n": 3}, ("does not know n",)),
-        ((X, None), {"cfg": 1}, ("argument 'n'", "got None")),
         ((X, "3"), {"cfg": 1}, ("argument 'n'", "'3'")),
         ((X, True), {"cfg": 1}, ("argument 'n'", "True")),
         ((X, 2**31), {"cfg": 1}, ("argument 'n'", "2147483648", "int32")),
@@ -194,3 +193,16 @@ def test_written_arguments_do_not_overlap_others() -> None:
         with refused(tp.BindError, "'b'", "'a'", "share memory"):
             k.bind(a, b)
     k.bind(whole[:4], whole[4:])
+
+
+def test_an_argument_that_is_none_is_none_in_the_kernel() -> None:
+    @tp.kernel()
+    def k(ctx: tp.Context, out: Any, bias: Any) -> None:
+        @ctx.role("one", warps=1)
+        def one() -> None:
+            ctx.store(out[ctx.lane], 1.0 if bias is None else ctx.load(bias[ctx.lane]))
+
+    for bias, want in ((None, 1.0), (np.full(32, 2, np.float32), 2.0), (None, 1.0)):
+        out = np.zeros(32, np.float32)
+        k.bind(out, bias).run()
+        assert (out == want).all()

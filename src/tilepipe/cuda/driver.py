@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from tilepipe.errors import LaunchError, UnavailableError
@@ -85,7 +85,8 @@ def current(ordinal: int) -> Iterator[None]:
     try:
         yield
     finally:
-        api().cuCtxPopCurrent()  # where the context is lost it fails, which is not what happened
+        with suppress(LaunchError):  # where the context is lost it fails, which is not what happened
+            call("cuCtxPopCurrent")
 
 
 @functools.cache
