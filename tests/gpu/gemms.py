@@ -38,6 +38,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "a quarter of k": {"split_k": 4, "bm": 64, "consumers": 1},
     "an eighth of k": {"split_k": 8, "bm": 64, "consumers": 1},
     "promoted": {"accumulate": "promote"},
+    "three consumers": {"consumers": 3, "bm": 192},
+    "three of three": {"consumers": 3, "bm": 192, "bn": 160, "cluster": 2, "stages": 3},
+    "transposed": {"swap": "ab"},
+    "narrow transposed": {"swap": "ab", "bn": 16, "cluster": 2, "split_k": 1},
+    "half of k transposed": {"swap": "ab", "bn": 32, "split_k": 2},
 }
 SHAPE = 1000, 520, 776
 OPERANDS = {

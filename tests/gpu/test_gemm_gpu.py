@@ -42,7 +42,9 @@ def test_delays_change_no_bit(family: str) -> None:
         assert p.bits() == first, f"seed {seed}"
 
 
-@pytest.mark.parametrize("family", ["default", "short tiles", "cluster", "cluster along n", "ping-pong", "half of k", "two wgmma wide"])
+@pytest.mark.parametrize(
+    "family", ["default", "short tiles", "cluster", "cluster along n", "ping-pong", "half of k", "two wgmma wide", "narrow transposed"]
+)
 def test_shapes(family: str) -> None:
     for seed, shape in enumerate(SHAPES):
         p = product(shape, seed=seed, **FAMILIES[family])
@@ -69,7 +71,7 @@ def test_dtypes(family: str, out: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "e4m3", "e5m2"])
-@pytest.mark.parametrize("family", ["default", "cluster", "ping-pong", "half of k", "promoted"])
+@pytest.mark.parametrize("family", ["default", "cluster", "ping-pong", "half of k", "promoted", "transposed"])
 def test_tf32_and_fp8(family: str, dtype: str) -> None:
     p = product((300, 264, 528), dtype, "float32", **FAMILIES[family])
     p.program.launch()
