@@ -12,6 +12,7 @@ from tests.gpu.gemms import FAMILIES, product
 pytestmark = pytest.mark.gpu
 MANY = {"default": 1000, "ping-pong in clusters": 1000, "half of k": 1000}  # launches with another seed each
 FEW = 100
+ROUGH = ("default", "short tiles", "cluster", "cluster along n", "ping-pong", "half of k", "two wgmma wide", "narrow transposed")
 SHAPES = [
     (1, 8, 8), (8, 8, 8), (129, 136, 8), (128, 128, 64), (2000, 64, 64), (64, 2000, 64), (65, 72, 2000), (1000, 328, 776),
     (257, 3000, 1032),
