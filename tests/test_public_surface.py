@@ -7,12 +7,14 @@ import sys
 
 import tilepipe as tp
 
-ERRORS = """BarrierError BindError CompileError CountError DeadlockError ExitError HandleError HangError KernelAssertError LaunchError LimitError PoisonError
+ERRORS = """BarrierError BindError CompileError CountError DeadlockError ExitError HandleError HangError KernelAssertError
+LaunchError LimitError PoisonError
 RaceError SimFault TilepipeError TraceError UnavailableError"""
 DTYPES = "bfloat16 boolean float16 float32 float8_e4m3 float8_e5m2 int32 int64 int8 uint32 uint8 DType"
 LANGUAGE = "Chip H200 Context dtype KernelFunction Program TensorMap kernel tensor_map"
 PIPELINES = """ConsumeContext ConsumerStage ConsumerTiles ExplicitConsumeContext InputConsumer InputConsumerStage InputProducer
-InputProducerStage InputTilePipeline MbarPtr OrderedBarrier PipelineState ProduceContext ProducerConsumerPipeline ProducerStage ProducerTiles SMemArray
+InputProducerStage InputTilePipeline MbarPtr OrderedBarrier PipelineState ProduceContext ProducerConsumerPipeline ProducerStage
+ProducerTiles SMemArray
 SMemPtr SMemTileArray2D SMemTileArray2DRowMajor SharedMemBarrier StandardTilePayload StaticScheduler TilePayload WorkTile"""
 SUBPACKAGES = {"bench", "check", "cli", "cuda", "errors", "ir", "kernels", "lang", "ops", "pipelines", "program", "sim", "testing", "trace"}
 

@@ -62,11 +62,8 @@ class OrderedBarrier:
 
     def pass_on(self, group: object) -> None:
         """Gives the turn to the next group, by every thread of this one."""
-        following = self._group(group) + 1
-        if self.groups > 1:
-            following = Context(self._tracer).select(following == self.groups, 0, following)
-        else:
-            following = self._group(group)
+        me = self._group(group)
+        following = Context(self._tracer).select(me + 1 == self.groups, 0, me + 1) if self.groups > 1 else me
         stage, _ = self._state.read()
         SharedMemBarrier(self._tracer, self._array, self._index(stage, following)).arrive()
         self._state.step()
