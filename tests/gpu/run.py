@@ -75,7 +75,7 @@ def run(path: Path, options: argparse.Namespace, rest: list[str], deadline: floa
         return group
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "--tb=short", f"--junitxml={report}", str(path), *rest]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:benchmark", "--tb=short", f"--junitxml={report}", str(path), *rest]
         if mirrored:
             command += ["-p", "tests.gpu.mirror"]
         if options.workers > 1 and not alone(path) and importlib.util.find_spec("xdist"):

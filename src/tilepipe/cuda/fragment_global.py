@@ -18,7 +18,6 @@ from tilepipe.cuda.context import Context
 from tilepipe.cuda.emit import emit
 from tilepipe.cuda.expressions import from_memory, operand, text, to_memory
 from tilepipe.cuda.fragments import only_first_lanes, packed, registers
-from tilepipe.cuda.parameters import contiguous_axis
 from tilepipe.cuda.registers import Index, Loops, element
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
@@ -52,7 +51,7 @@ class Walk:
 
 def _term(ctx: Context, tensor: TensorParam, axis: int, index: str) -> str:
     """The offset of an index in elements; 64-bit, because strides are."""
-    if axis == contiguous_axis(tensor):
+    if axis == tensor.contiguous_axis:
         return index
     factor = index if index.isidentifier() or index.isdigit() else f"({index})"
     return f"{factor} * {ctx.argument('stride', tensor.name, axis)}"
@@ -87,7 +86,7 @@ def _walk(ctx: Context, tensor: TensorParam, coords: tuple[Expr, ...], shape: Sh
     ctx.out(f"{memory_type(tensor.dtype)}* const {at} = {ctx.argument('data', tensor.name)} + {offset};")
     # The strides and the address of a tensor map are multiples of 16 bytes (cuTensorMapEncodeTiled).
     pairs = (
-        col_axis is not None and col_axis == contiguous_axis(tensor) and tensor.box is not None
+        col_axis is not None and col_axis == tensor.contiguous_axis and tensor.box is not None
         and tensor.dtype.bits in (16, 32) and is_multiple(coords[col_axis], 2)
     )  # fmt: skip
     return Walk(tensor, Loops.over(ctx, shape), row_axis, col_axis, row, col, at, test, pairs)

@@ -39,7 +39,7 @@ def encoded(ordinal: int, form: TiledMap, address: int) -> Any:
         len(form.global_dim),
         address,
         [word(x) for x in form.global_dim],
-        [word(x) for x in form.global_strides],
+        [word(x) for x in form.global_strides or (16,)],  # of rank 1 there is none, but the driver wants a place for it
         [dim(x) for x in form.box_dim],
         [dim(x) for x in form.element_strides],
         api.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,

@@ -56,11 +56,6 @@ class Argument:
         return f"{register_type(self.param.dtype)} {name}"
 
 
-def contiguous_axis(tensor: TensorParam) -> int:
-    """The dimension whose stride is 1."""
-    return tensor.rank - 1 if tensor.order == "row" or tensor.rank == 1 else tensor.rank - 2
-
-
 def arguments(kernel: Kernel) -> list[Argument]:
     """The printed kernel's arguments: for each parameter in turn map, data, strides, extents, those that are used."""
     used = set(_uses(kernel))
@@ -71,7 +66,7 @@ def arguments(kernel: Kernel) -> list[Argument]:
         else:
             axes = range(p.rank)
             wanted = [Argument("map", p), Argument("data", p)]
-            wanted += [Argument("stride", p, i) for i in axes if i != contiguous_axis(p)]
+            wanted += [Argument("stride", p, i) for i in axes if i != p.contiguous_axis]
             wanted += [Argument("shape", p, i) for i in axes]
         result += [a for a in wanted if (a.kind, a.param.name, a.axis) in used]
     return result

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilepipe.cuda.parameters import contiguous_axis
 from tilepipe.errors import BindError
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.tma import ALIGNMENT, broken_array_rule, broken_extent_rule, broken_line_rule
@@ -54,7 +53,7 @@ def tiled_map(param: TensorParam, shape: Sequence[int], strides: Sequence[int], 
     if not len(shape) == len(strides) == len(param.box) == param.rank:
         raise BindError(f"tensor '{param.name}' is {param.rank}-d; got shape {tuple(shape)}, strides {tuple(strides)}, box {param.box}")
     nbytes = param.dtype.nbytes
-    inner = contiguous_axis(param)
+    inner = param.contiguous_axis
     byte_strides = [stride * nbytes for stride in strides]
     broken = broken_array_rule(shape, byte_strides, inner, nbytes, address)
     if broken is not None:

@@ -9,7 +9,6 @@ from tilepipe.cuda.context import Context
 from tilepipe.cuda.emit import emit
 from tilepipe.cuda.expressions import operand, text
 from tilepipe.cuda.instrument import load
-from tilepipe.cuda.parameters import contiguous_axis
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.exprs import Expr, const
@@ -21,7 +20,7 @@ def _global(ctx: Context, tensor: TensorParam, where: tuple[Expr, ...]) -> str:
     """`a_data[i * a_stride_0 + j]`; the products are 64-bit because strides are."""
     terms = []
     for axis, i in enumerate(where):
-        if axis == contiguous_axis(tensor):
+        if axis == tensor.contiguous_axis:
             terms.append(operand(ctx, i, 12))
         else:
             terms.append(f"{operand(ctx, i, 13)} * {ctx.argument('stride', tensor.name, axis)}")
@@ -80,7 +79,7 @@ def _copies(ctx: Context, op: ops.TmaLoad | ops.TmaStore, t: Tile) -> tuple[int,
     if broken is not None:
         raise CompileError(broken, op.loc)
     p = place(t.buffer)
-    axis = contiguous_axis(tensor)
+    axis = tensor.contiguous_axis
     extent = tensor.box[axis]
     copies = -(-extent // p.panel)
     name = ctx.temporary("p")

@@ -71,6 +71,11 @@ class TensorParam:
     box: tuple[int, ...] | None = None
     swizzle: int = 0
 
+    @property
+    def contiguous_axis(self) -> int:
+        """The dimension whose stride is one element."""
+        return self.rank - 1 if self.order == "row" or self.rank == 1 else self.rank - 2
+
 
 @dataclass(eq=False, slots=True)
 class ScalarParam:

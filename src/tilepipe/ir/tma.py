@@ -39,6 +39,24 @@ def broken_array_rule(shape: Sequence[int], strides: Sequence[int], inner: int, 
     return None
 
 
+def broken_coordinate_rule(coords: Sequence[int], inner: int, nbytes: int, *, store: bool) -> str | None:
+    """Of the coordinates of a box, outermost first. Neither rule is in the PTX ISA; on an H200 breaking one is an illegal
+    instruction, which costs the process its context.
+    """
+    at = coords[inner] * nbytes
+    if at % ALIGNMENT:
+        return (
+            f"TMA copies from and to multiples of {ALIGNMENT} bytes along the contiguous dimension; the box starts at element"
+            f" {coords[inner]}, {coords[inner]} × {nbytes} = {at} bytes. Start at a multiple of {ALIGNMENT // nbytes} elements."
+        )
+    if store and min(coords) < 0:
+        return (
+            "a TMA store may reach beyond the end of a tensor, where it is clipped, but not start before it: its box starts at"
+            f" {tuple(coords)}"
+        )
+    return None
+
+
 def broken_extent_rule(box: Sequence[int]) -> str | None:
     """Of the extents of a box, elements."""
     for extent in box:

@@ -11,7 +11,7 @@ from tilepipe.kernels import tuned
 from tilepipe.kernels.gemm_config import BLOCK_ROWS, GemmConfig, store_width
 
 LINE = 128  # bytes of K in a tile: a swizzle span
-EXTRAS_ACCUMULATOR = 128  # registers of a thread, where the epilogue needs more than usual
+EXTRAS_ACCUMULATOR, SCALED_ACCUMULATOR = 128, 160  # registers of a thread, where the epilogue needs more than usual
 SLOT_BYTES = BLOCK_ROWS * 128
 ENOUGH_STAGES, MAX_STAGES = 5, 12  # a second store slot is worth less than a fifth stage, and more than a sixth
 MMA_K_BYTES = 32  # of K in one wgmma
@@ -56,8 +56,7 @@ def best(problem: Problem, chip: tp.Chip = tp.H200) -> GemmConfig:
 
 def candidates(problem: Problem, chip: tp.Chip = tp.H200, limit: int | None = None) -> list[GemmConfig]:
     """Configurations that fit the problem and the chip, the fastest by the model first."""
-    fitting = _fitting(problem.dtype, chip, problem.extras or problem.scales == "row")
-    allowed = (cfg for cfg in fitting if _takes_orders(problem, cfg))
+    allowed = (cfg for cfg in _fitting(problem.dtype, chip) if _takes_orders(problem, cfg) and _spares_registers(problem, cfg))
     return sorted(allowed, key=lambda cfg: predicted_us(problem, cfg, chip))[:limit]
 
 
@@ -75,13 +74,19 @@ def _takes_orders(problem: Problem, cfg: GemmConfig) -> bool:
     return all(order == "row" or part % 64 == 0 for order, part in zip(orders, parts, strict=True))
 
 
+def _spares_registers(problem: Problem, cfg: GemmConfig) -> bool:
+    """Whether the accumulator leaves registers for what the epilogue does with it."""
+    used = cfg.rows * cfg.bn // 128
+    if problem.extras:
+        return used <= EXTRAS_ACCUMULATOR
+    return problem.scales != "row" or cfg.swap == "ab" or used <= SCALED_ACCUMULATOR
+
+
 @functools.cache
-def _fitting(dtype: tp.DType, chip: tp.Chip, extras: bool) -> list[GemmConfig]:
+def _fitting(dtype: tp.DType, chip: tp.Chip) -> list[GemmConfig]:
     """Every configuration that the chip's shared memory has room for, with as many stages as there is room for."""
     found = []
     for cfg in _all(LINE // dtype.nbytes):
-        if extras and cfg.rows * cfg.bn // 128 > EXTRAS_ACCUMULATOR:
-            continue
         stages, slots = max((min(_stages(replace(cfg, store_slots=s), dtype, chip), ENOUGH_STAGES), s) for s in (1, 2))
         if stages >= 3:
             cfg = replace(cfg, store_slots=slots)
@@ -131,45 +136,55 @@ def _config(shape: tuple[str, int, int, int], clusters: tuple[int, int, int], sw
 
 @dataclass(frozen=True)
 class Model:
-    """Constants of the model of a GEMM's time on a chip: microseconds, and bytes a microsecond.
+    """Constants of the model of a GEMM's time on a chip, fitted to measurements (benchmarks/gemm_model.py): they explain times, and
+    are no properties of the chip. Microseconds, and bytes a microsecond.
 
     Attributes:
-        start: of a launch, up to the first MMA. tensor_mhz: clock of the tensor cores.
-        fill: into one SM's shared memory. sm_loads, chip_loads: from L2, to one SM and to all of them. dram: A, B and C once.
+        start: of a launch. wave: of each tile that a CTA works on, beside the rest.
+        tensor_mhz: clock of the tensor cores. one, three, pingpong: how much longer their work takes with 1 and 3 consumers, or ping-pong.
+        fill: into one SM's shared memory. chip_loads: from L2, to all SMs. pair, quad: how much longer a K
+            tile takes in clusters of 2 and 4.
         skew: how much longer loads take of rows that are 16, 32 or 64 bytes off a 128-byte line.
         latency: of a load, divided by the stages in flight.
-        store: of an epilogue of 128 × 256; of each slice of 64 rows. skewed_store: how much longer, where rows of C are 16 or 32 bytes off.
-        hidden: part of it that ping-pong hides.
-        pair: more, of a cluster of 2. split: more, of exchanging sums between 2 and 4 CTAs.
-        one, three, pingpong: factors for 1 and 3 consumers, and for ping-pong.
-        steep: of how the larger of two limits wins.
+        dram: A, B and C once, and A and B a second time where several CTAs read them and L2 does not hold them. idle: how
+            much longer with no SM at work.
+        store: of an epilogue of 128 × 256. slice: of 64 rows of it. skewed_store: how much longer, where rows of C are 16 or 32
+            bytes off a line. hidden: part of it that ping-pong hides.
+        single, triple: factors for 1 and 3 consumers. join: more, of a cluster of 2. split: more, of exchanging sums between 2 and 4
+            CTAs.
     """
 
     start: float
+    wave: float
     tensor_mhz: float
+    one: float
+    three: float
+    pingpong: float
     fill: float
-    sm_loads: float
     chip_loads: float
-    dram: float
+    pair: float
+    quad: float
     skew: tuple[float, float, float]
     latency: float
+    dram: float
+    idle: float
     store: float
     slice: float
     skewed_store: float
     hidden: float
-    pair: float
+    single: float
+    triple: float
+    join: float
     split: tuple[float, float]
-    one: float
-    three: float
-    pingpong: float
-    steep: float = 4.7
 
 
 H200_MODEL = Model(
-    start=1.78, tensor_mhz=1772.0, fill=218.8e3, sm_loads=140.7e3, chip_loads=9.91e6, dram=9.15e6, skew=(1.694, 1.265, 1.456),
-    latency=1.267, store=2.0, slice=0.1, skewed_store=1.136, hidden=0.729, pair=0.33, split=(0.01, 2.35), one=0.945, three=0.943,
-    pingpong=0.970,
+    start=1.114, wave=0.143, tensor_mhz=2090.0, one=1.290, three=1.441, pingpong=1.164, fill=115.9e3, chip_loads=20.77e6, pair=1.020,
+    quad=0.976, skew=(3.653, 2.650, 3.482), latency=1.134, dram=6.33e6, idle=1.313, store=3.467, slice=0.094, skewed_store=1.084,
+    hidden=0.768, single=0.970, triple=0.899, join=0.448, split=(0.0, 2.113),
 )  # fmt: skip
+STEEP, STEEPER = 6, 16  # of how the larger of several limits wins
+L2_BYTES = 30e6  # what L2 keeps of an operand
 
 
 def _off_line(nbytes: int) -> int:
@@ -179,33 +194,37 @@ def _off_line(nbytes: int) -> int:
 
 def predicted_us(problem: Problem, cfg: GemmConfig, chip: tp.Chip = tp.H200, model: Model = H200_MODEL) -> float:
     """Time by the model, microseconds."""
-    m, n = (problem.m, problem.n) if cfg.swap == "none" else (problem.n, problem.m)
     size = cfg.cluster_size
-    tiles = -(-m // (cfg.bm * cfg.cluster)) * -(-n // (cfg.bn * cfg.cluster_n)) * problem.batch
+    m, n = (problem.m, problem.n) if cfg.swap == "none" else (problem.n, problem.m)
+    rows, cols = -(-m // (cfg.bm * cfg.cluster)), -(-n // (cfg.bn * cfg.cluster_n))
+    tiles = rows * cols * problem.batch
     resident = chip.resident_clusters(size)
     waves = -(-tiles // resident)
+    ctas = min(tiles, resident) * size
     store = _store_us(problem, cfg, model)
     hidden = model.hidden if cfg.schedule == "pingpong" else 0.0  # of every epilogue but the last
     steps = -(-problem.k // (cfg.bk * cfg.split_k))
-    body = (
-        waves * (steps * _step_us(problem, cfg, min(tiles, resident) * size, model) + store * (1 - hidden)) + store * hidden + model.start
-    )
-    body *= {1: model.one, 2: 1.0, 3: model.three}[cfg.consumers] * (model.pingpong if cfg.schedule == "pingpong" else 1.0)
-    inputs = (problem.m + problem.n) * problem.k * problem.dtype.nbytes
-    once = (inputs + problem.m * problem.n * problem.out_dtype.nbytes) * problem.batch / model.dram
-    body = float((body**model.steep + once**model.steep) ** (1 / model.steep))
+    body = waves * (steps * _step_us(problem, cfg, ctas, model) + store * (1 - hidden)) + store * hidden
+    body *= {1: model.single, 2: 1.0, 3: model.triple}[cfg.consumers]
+    left, right = (x * problem.k * problem.dtype.nbytes * problem.batch for x in (m, n))
+    once = left + right + m * n * problem.out_dtype.nbytes * problem.batch
+    again = sum(x * min(1.0, x / L2_BYTES) for x, readers in ((left, cols), (right, rows)) if readers > 1)
+    memory = (once + again) / model.dram * (1 + model.idle * max(0, chip.sms - ctas) / chip.sms)
+    body = float((body**STEEPER + memory**STEEPER) ** (1 / STEEPER))
     exchange = model.split[cfg.split_k > 2] if cfg.split_k > 1 else 0.0
-    return body + exchange + (model.pair if size == 2 else 0.0)
+    return model.start + body + waves * model.wave + exchange + (model.join if size == 2 else 0.0)
 
 
 def _step_us(problem: Problem, cfg: GemmConfig, ctas: int, model: Model) -> float:
     """Of one K tile: what is slowest of the tensor cores and the ways to them, while `ctas` CTAs run."""
     line = cfg.bk * problem.dtype.nbytes
     mma = cfg.bm / 64 * cfg.bn / 2 * (line / MMA_K_BYTES) / model.tensor_mhz
+    mma *= {1: model.one, 2: 1.0, 3: model.three}[cfg.consumers] * (model.pingpong if cfg.schedule == "pingpong" else 1.0)
     loads = (cfg.bm / cfg.cluster_n + cfg.bn / cfg.cluster) * line * (*model.skew, 1.0)[_off_line(problem.k * problem.dtype.nbytes)]
     filled = (cfg.bm + cfg.bn) * line / model.fill
-    limits = mma, filled, loads / model.sm_loads, loads * ctas / model.chip_loads, model.latency / (cfg.stages - 1)
-    return float(sum(x**6 for x in limits) ** (1 / 6))
+    limits = mma, filled, loads * ctas / model.chip_loads, model.latency / (cfg.stages - 1)
+    slower = {1: 1.0, 2: model.pair}.get(cfg.cluster_size, model.quad)
+    return float(sum(x**STEEP for x in limits) ** (1 / STEEP)) * slower
 
 
 def _store_us(problem: Problem, cfg: GemmConfig, model: Model) -> float:

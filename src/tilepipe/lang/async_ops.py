@@ -12,6 +12,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, geometry, memory, ops
 from tilepipe.ir.location import Loc, caller
 from tilepipe.ir.mma import broken_mma_rule
+from tilepipe.ir.tma import broken_coordinate_rule
 from tilepipe.lang.arrivals import Arrivals, count_arrivals
 from tilepipe.lang.convergence import require_warpgroup
 from tilepipe.lang.fragments import Fragment
@@ -53,10 +54,15 @@ def require_one_lane(tracer: Tracer, what: str) -> None:
     )
 
 
-def _coords(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object]) -> tuple[exprs.Expr, ...]:
+def _coords(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], store: bool) -> tuple[exprs.Expr, ...]:
     if len(coords) != tensor.rank:
         raise TraceError(f"{tensor!r} takes {tensor.rank} coordinates, outermost first, got {len(coords)}", caller())
-    return tuple(require_integer(to_expr(tracer, c), "a TMA coordinate") for c in coords)
+    found = tuple(require_integer(to_expr(tracer, c), "a TMA coordinate") for c in coords)
+    known = [int(x.value) if isinstance(x, exprs.Const) else 0 for x in found]  # 0 breaks no rule; the simulator looks at the others
+    broken = broken_coordinate_rule(known, tensor.param.contiguous_axis, tensor.dtype.nbytes, store=store)
+    if broken is not None:
+        raise TraceError(f"{tensor!r}: {broken}", caller())
+    return found
 
 
 def _check_box(tensor: GlobalTensor, tile: SmemTile, what: str) -> None:
@@ -88,7 +94,7 @@ def tma_load(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], til
     if isinstance(mask, exprs.Const):
         check_mask(tracer, int(mask.value))
     dst, ref = tile.ir("loaded into"), mbar.ref()
-    tracer.emit(ops.TmaLoad(caller(), tensor.param, _coords(tracer, tensor, coords), dst, ref, mask))
+    tracer.emit(ops.TmaLoad(caller(), tensor.param, _coords(tracer, tensor, coords, store=False), dst, ref, mask))
 
 
 def check_mask(tracer: Tracer, mask: int) -> None:
@@ -102,7 +108,7 @@ def tma_store(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], ti
     """See `Context.tma_store`."""
     require_one_lane(tracer, "tma_store")
     _check_box(tensor, tile, "tma_store")
-    tracer.emit(ops.TmaStore(caller(), tensor.param, _coords(tracer, tensor, coords), tile.ir("stored")))
+    tracer.emit(ops.TmaStore(caller(), tensor.param, _coords(tracer, tensor, coords, store=True), tile.ir("stored")))
 
 
 # -- wgmma ------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilepipe.errors import BarrierError, SimFault
+from tilepipe.ir.tma import broken_coordinate_rule
 from tilepipe.sim import cost, faults
 from tilepipe.sim.agents import BLOCKED, Agent, Blocked
 from tilepipe.sim.mbarriers import LIVE, Mbarrier, credit, remote
@@ -86,6 +87,14 @@ def one_lane(ag: Agent, site: Site, mask: int) -> int:
     return mask.bit_length() - 1
 
 
+def _check_place(m: Machine, site: Site, coords: Coords, store: bool) -> None:
+    """Raises SimFault where a box starts at coordinates that the hardware refuses."""
+    param = m.world.tensors[site.tensor].param
+    broken = broken_coordinate_rule(coords, param.contiguous_axis, param.dtype.nbytes, store=store)
+    if broken is not None:
+        raise SimFault(f"{site.what}, tensor '{param.name}': {broken}", site.loc)
+
+
 def tma_load(
     m: Machine,
     ag: Agent,
@@ -99,6 +108,7 @@ def tma_load(
 ) -> None:
     """Issues cp.async.bulk.tensor global -> shared, to this CTA or to each CTA of a mask."""
     one_lane(ag, site, mask)
+    _check_place(m, site, coords, store=False)
     known = ag.known(mask) if ag.split else ag.k
     tensor = m.world.tensors[site.tensor]
     seen = tensor.note_box(m, ag, site, mask, coords, is_write=False) if tensor.order is not None else None
@@ -182,6 +192,7 @@ class StoreQueue:
 def tma_store(m: Machine, ag: Agent, site: Site, mask: int, coords: Coords, slot: int, rect: Rect) -> None:
     """Issues cp.async.bulk.tensor shared -> global into this thread's open group."""
     lane = one_lane(ag, site, mask)
+    _check_place(m, site, coords, store=True)
     known = ag.known(mask) if ag.split else ag.k
     tile = ag.cta.slots[slot]
     record = Access(ag, site, mask, rect, False, True, m.order.new_bit())
