@@ -149,7 +149,7 @@ class Model:
         dram: A, B and C once, and A and B a second time where several CTAs read them and L2 does not hold them. idle: how
             much longer with no SM at work.
         store: of an epilogue of 128 × 256. slice: of 64 rows of it. skewed_store: how much longer, where rows of C are 16 or 32
-            bytes off a line. hidden: part of it that ping-pong hides.
+            bytes off a line. hidden: part of it that ping-pong hides. extras: how much longer with scales, bias, ...
         single, triple: factors for 1 and 3 consumers. join: more, of a cluster of 2. split: more, of exchanging sums between 2 and 4
             CTAs.
     """
@@ -172,6 +172,7 @@ class Model:
     slice: float
     skewed_store: float
     hidden: float
+    extras: float
     single: float
     triple: float
     join: float
@@ -181,7 +182,7 @@ class Model:
 H200_MODEL = Model(
     start=1.114, wave=0.143, tensor_mhz=2090.0, one=1.290, three=1.441, pingpong=1.164, fill=115.9e3, chip_loads=20.77e6, pair=1.020,
     quad=0.976, skew=(3.653, 2.650, 3.482), latency=1.134, dram=6.33e6, idle=1.313, store=3.467, slice=0.094, skewed_store=1.084,
-    hidden=0.768, single=0.970, triple=0.899, join=0.448, split=(0.0, 2.113),
+    hidden=0.768, extras=2.6, single=0.970, triple=0.899, join=0.448, split=(0.0, 2.113),
 )  # fmt: skip
 STEEP, STEEPER = 6, 16  # of how the larger of several limits wins
 L2_BYTES = 30e6  # what L2 keeps of an operand
@@ -232,4 +233,5 @@ def _store_us(problem: Problem, cfg: GemmConfig, model: Model) -> float:
     width = store_width(problem.out_dtype, cfg)
     slices = cfg.rows / BLOCK_ROWS * (cfg.bn / cfg.split_k / width)
     skew = model.skewed_store if _off_line(problem.n * problem.out_dtype.nbytes) < 2 else 1.0
-    return (model.store * cfg.bm * cfg.bn / (128 * 256) + model.slice * slices) * skew
+    more = model.extras if problem.extras or problem.scales != "none" else 1.0
+    return (model.store * cfg.bm * cfg.bn / (128 * 256) + model.slice * slices) * skew * more

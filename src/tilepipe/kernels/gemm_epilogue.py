@@ -102,14 +102,15 @@ class Epilogue:
         ctx, cfg, width = self._ctx, self._cfg, self._width
         cols = cfg.block_cols // cfg.split_k
         slices = [(i, n, x) for i, row in enumerate(blocks) for n in range(len(row)) for x in range(0, cols, width)]
+        places = [self._place(tile, first_row, *where) for where in slices]
         row_scales = self._row_scales(tile, first_row, len(blocks))
+        loaded = self._load(*places[0])
         for number, (i, n, x) in enumerate(slices):
+            row, col = places[number]
             slot = self._slots[ctx.warpgroup_rank * cfg.store_slots + number % cfg.store_slots]
-            row = tile.m * cfg.bm + first_row + i * BLOCK_ROWS
-            col = tile.n * cfg.bn + n * cfg.block_cols + x
-            if cfg.split_k > 1:
-                col = col + ctx.cta_rank * cols
-            value = self._value(blocks[i][n].cols(x, width), tile, row, col, row_scales[i])
+            value = self._value(blocks[i][n].cols(x, width), tile, places[number], loaded, row_scales[i])
+            if number + 1 < len(slices):  # on its way while this slice is stored
+                loaded = self._load(*places[number + 1])
             # The slot's last store was `store_slots` ago, and must have read it. A tile begins with the first slot again: where the tile
             # before did not end with the last, which store was the first slot's differs.
             unread = 0 if number == 0 and len(slices) % cfg.store_slots else cfg.store_slots - 1
@@ -123,6 +124,25 @@ class Epilogue:
                 ctx.tma_store(self._c, (tile.batch, row, col)[-self._c.rank :], slot)
                 ctx.tma_store_commit()
 
+    def _place(self, tile: tp.WorkTile, first_row: Any, i: int, n: int, x: int) -> tuple[Any, Any]:
+        """(row, column) of C where a slice begins: column `x` of block (i, n)."""
+        cfg = self._cfg
+        col = tile.n * cfg.bn + n * cfg.block_cols + x
+        if cfg.split_k > 1:
+            col = col + self._ctx.cta_rank * (cfg.block_cols // cfg.split_k)
+        return tile.m * cfg.bm + first_row + i * BLOCK_ROWS, col
+
+    def _load(self, row: Any, col: Any) -> dict[str, Any]:
+        """Vectors that a slice's values are scaled by and added to, from global memory."""
+        ctx, width = self._ctx, self._width
+        loaded = {}
+        if self._scales == "row":
+            loaded["b_scale"] = ctx.load_global(self._b_scale, (col,), (1, width))
+        if self._bias is not None:
+            where, shape = ((row,), (BLOCK_ROWS, 1)) if self._cfg.swap == "ab" else ((col,), (1, width))
+            loaded["bias"] = ctx.load_global(self._bias, where, shape)
+        return loaded
+
     def _row_scales(self, tile: tp.WorkTile, first_row: Any, blocks: int) -> list[Any]:
         """Of each 64-row block: one factor a row, one for all, or None."""
         ctx, cfg = self._ctx, self._cfg
@@ -133,23 +153,21 @@ class Epilogue:
             return [ctx.let(ctx.load(self._a_scale[0]) * ctx.load(self._b_scale[0]), "scale")] * blocks
         return [None] * blocks
 
-    def _value(self, x: Any, tile: tp.WorkTile, row: Any, col: Any, row_scale: Any) -> Any:
-        """What is stored for a slice of sums that begins at (row, col) of C."""
-        ctx, width = self._ctx, self._width
+    def _value(self, x: Any, tile: tp.WorkTile, place: tuple[Any, Any], loaded: dict[str, Any], row_scale: Any) -> Any:
+        """What is stored for a slice of sums that begins at `place` in C."""
         if row_scale is not None:
             x = x * row_scale
-        if self._scales == "row":
-            x = x * ctx.load_global(self._b_scale, (col,), (1, width))
+        if "b_scale" in loaded:
+            x = x * loaded["b_scale"]
         if self._alpha is not None:
             x = x * self._alpha
-        if self._bias is not None:
-            where, shape = ((row,), (BLOCK_ROWS, 1)) if self._cfg.swap == "ab" else ((col,), (1, width))
-            x = x + ctx.load_global(self._bias, where, shape).to("float32")
+        if "bias" in loaded:
+            x = x + loaded["bias"].to("float32")
         if self._source is not None:
-            part = ctx.load_global(self._source, (tile.batch, row, col)[-self._source.rank :], (BLOCK_ROWS, width))
+            part = self._ctx.load_global(self._source, (tile.batch, *place)[-self._source.rank :], (BLOCK_ROWS, self._width))
             x = x + part.to("float32") * self._beta
         if self._cfg.activation != "none":
-            x = activate(ctx, self._cfg.activation, ctx.fragment(x))
+            x = activate(self._ctx, self._cfg.activation, self._ctx.fragment(x))
         return x
 
     def drain(self) -> None:
