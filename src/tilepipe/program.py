@@ -62,7 +62,7 @@ class Program:
 
         return sim.run(self.launch_args, seed=seed, strict_proxy=strict_proxy, progress=progress, on_event=on_event)
 
-    def launch(self, stream: Any = None, *, debug: bool = False, perturb: int | None = None, timeout_ms: int = 2000) -> None:
+    def launch(self, stream: Any = None, *, debug: bool = False, perturb: int | None = None, timeout_ms: float = 2000) -> None:
         """Runs it on the GPU. The first call compiles and loads the kernel; further ones cost a few microseconds.
 
         Arguments in GPU memory (PyTorch, CuPy, `__cuda_array_interface__`, DLPack) are used where they lie, and the

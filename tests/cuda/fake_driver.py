@@ -25,7 +25,8 @@ class FakeDriver:
     Attributes:
         launches: (grid, threads, shared memory, stream, kernelParams as an array of pointers) of each launch.
         maps: the address of each tensor map that was encoded. status: what launches return; ends: how they end.
-        memory: blocks of cuMemAlloc by address. device: ordinal of the context made current last.
+        memory: blocks of cuMemAlloc by address. device: whose context is current; devices: at each launch.
+        calls: names of other driver functions, in order.
     """
 
     def __init__(self) -> None:
@@ -34,6 +35,8 @@ class FakeDriver:
         self.status = self.ends = 0
         self.memory: dict[int, Any] = {}
         self.device: int | None = None
+        self.devices: list[int | None] = []
+        self.calls: list[str] = []
 
     def install(self, monkeypatch: pytest.MonkeyPatch, *modules: Any) -> FakeDriver:
         for module in modules:
@@ -47,6 +50,7 @@ class FakeDriver:
             cuLaunchKernelEx = staticmethod(self._launch)
             cuMemFree = staticmethod(self._free)
             cuCtxSynchronize = staticmethod(lambda: (Status(self.ends),))
+            cuStreamSynchronize = staticmethod(lambda _: (Status(self.ends),))
 
             def __getattr__(self, name: str) -> Any:
                 return getattr(real, name)
@@ -54,22 +58,30 @@ class FakeDriver:
         return Api()
 
     def _launch(self, config: Any, _handle: Any, parameters: int, _extra: int) -> tuple[Status]:
+        self.devices.append(self.device)
         self.launches.append((config.gridDimX, config.blockDimX, config.sharedMemBytes, int(config.hStream), parameters))
         return (Status(self.status),)
 
     def call(self, name: str, *args: Any) -> Any:
+        self.calls.append(name)
         return getattr(self, name)(*args)
 
     def describe(self, status: Status) -> str:
         return f"{status.name} (too sad)"
 
-    def ensure_current(self, ordinal: int) -> None:
-        self.device = ordinal
+    def is_current(self, ordinal: int) -> bool:
+        return self.device == ordinal
 
     @contextmanager
     def current(self, ordinal: int) -> Iterator[None]:
-        self.device = ordinal
-        yield
+        before, self.device = self.device, ordinal
+        try:
+            yield
+        finally:
+            self.device = before
+
+    def cuStreamSynchronize(self, _stream: int) -> None:
+        """Nothing runs."""
 
     def cuTensorMapEncodeTiled(self, _kind: str, _rank: int, address: int, *_: Any) -> Any:
         self.maps.append(address)

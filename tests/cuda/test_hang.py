@@ -18,7 +18,7 @@ from tilepipe.cuda import compiler, debug, driver
 from tilepipe.cuda.hang import hang_error
 from tilepipe.cuda.instrument import SHARED, STATE_BYTES
 from tilepipe.cuda.ptx import SNIPPETS
-from tilepipe.errors import BindError, HangError
+from tilepipe.errors import BindError, HangError, LaunchError
 from tilepipe.ir import ops
 from tilepipe.ir.program import Kernel, walk
 
@@ -164,6 +164,7 @@ class Device:
         self.memory: dict[int, bytes] = {}
         self.extra: list[tuple[type, int]] = []
         self.log: list[str] = []
+        self.ends: Any = 0
 
     def call(self, name: str, *args: Any) -> Any:
         self.log.append(name)
@@ -175,9 +176,19 @@ class Device:
                 self.memory[args[0]] = ctypes.string_at(args[1], args[2])
             case "cuMemcpyDtoH":
                 ctypes.memmove(args[0], self.memory[args[1]], args[2])
-            case "cuMemFree":
-                del self.memory[args[0]]
         return None
+
+    def api(self) -> Device:
+        return self
+
+    def cuStreamSynchronize(self, _stream: int) -> tuple[int]:
+        self.log.append("cuStreamSynchronize")
+        return (self.ends,)
+
+    def cuMemFree(self, address: int) -> tuple[int]:
+        self.log.append("cuMemFree")
+        del self.memory[address]
+        return (self.ends,)
 
     def pack(self, addresses: tuple[int, ...], extra: tuple[Any, ...]) -> tuple[int, ...]:
         self.extra = [(type(x), x.value) for x in extra]
@@ -197,6 +208,7 @@ def test_a_launch(build: dict[str, Any], hung: bool, monkeypatch: pytest.MonkeyP
     device = Device(kernel, build, record((0, 0, 0, 0, 0, 0)) if hung and "debug" in build else None)
     monkeypatch.setattr(driver, "call", device.call)
     monkeypatch.setattr(driver, "primary_context", lambda _: 1)
+    monkeypatch.setattr(driver, "api", device.api)
     launcher: Any = device
     if device.found is None:
         debug.launch(launcher, kernel, (1, 2), 9, seed=-1, timeout_ms=200)
@@ -211,3 +223,18 @@ def test_a_launch(build: dict[str, Any], hung: bool, monkeypatch: pytest.MonkeyP
     assert work == (
         ["cuMemAlloc", "cuMemcpyHtoDAsync", *launched, "cuStreamSynchronize", "cuMemcpyDtoH", "cuMemFree"] if "debug" in build else launched
     )
+
+
+def test_a_debug_launch_that_fails_otherwise_names_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what freeing the record then says, which fails as well."""
+    kernel = KERNELS["C3"]()
+    device = Device(kernel, {"debug": True}, None)
+    device.ends = type("Status", (int,), {"name": "CUDA_ERROR_ILLEGAL_ADDRESS"})(700)
+    monkeypatch.setattr(driver, "call", device.call)
+    monkeypatch.setattr(driver, "api", device.api)
+    monkeypatch.setattr(driver, "describe", lambda status: status.name)
+    monkeypatch.setattr(driver, "primary_context", lambda _: 1)
+    launcher: Any = device
+    with pytest.raises(LaunchError, match=f"kernel '{kernel.name}' failed on the GPU: CUDA_ERROR_ILLEGAL_ADDRESS. The CUDA context"):
+        debug.launch(launcher, kernel, (1, 2), 9)
+    assert device.memory == {}

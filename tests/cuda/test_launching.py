@@ -156,7 +156,7 @@ def test_the_arguments_are_the_printed_ones(fake: FakeDriver) -> None:
     assert call.tensors == ("a", "out")
     call((0x2000, 0x7004), 55)
     assert fake.launches[0][:4] == (3, 32, 4096, 55)
-    assert fake.device == 2
+    assert fake.devices == [2]
     assert passed(fake, program) == {
         "a": 1_000_000 + 0x2000, "a_shape_1": 32, "n": 3, "out_data": 0x7004, "out_stride_0": 100, "out_shape_0": 5, "x": 0.5,
     }  # fmt: skip
@@ -201,8 +201,18 @@ def test_an_address_that_tma_cannot_take(fake: FakeDriver) -> None:
     with pytest.raises(tp.BindError, match="tensor 'a' starts at 0x2008; TMA needs a multiple of 16 bytes"):
         launcher(bound())((0x2008, 0x7004))
     assert fake.launches == []
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(tp.BindError, match="'many_arguments' takes the addresses of a, out; got 1"):
         launcher(bound())((0x2000,))
+
+
+def test_the_device_that_is_current_stays_so(fake: FakeDriver) -> None:
+    call = launcher(bound())
+    for device in (None, 0, 2):
+        fake.device = device
+        call((0x2000, 0x7004))
+        call((0x3000, 0x7004))
+        assert fake.device == device
+    assert fake.devices == [2] * 6
 
 
 def test_a_refused_launch(fake: FakeDriver) -> None:
@@ -268,6 +278,35 @@ def strided(address: int, like: Any) -> Any:
     size = sum(abs((n - 1) * s) for n, s in zip(like.shape, like.strides, strict=True)) + like.itemsize
     raw = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(low))
     return np.ndarray(like.shape, like.dtype, raw, address - low, like.strides)
+
+
+def test_a_kernel_starts_when_its_arguments_have_arrived(fake: FakeDriver) -> None:
+    """cuMemcpyHtoD of pageable memory returns early, and only the default stream waits for it by itself."""
+    a, out = np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32)
+    with staging.staged(doubled.bind(a, out).launch_args, 0):
+        assert fake.calls == ["cuMemAlloc", "cuMemcpyHtoD"] * 2 + ["cuStreamSynchronize"]
+
+
+def test_the_current_stream_of_cupy_is_that_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0]
+
+    class Device:
+        def __init__(self, ordinal: int) -> None:
+            self.ordinal = ordinal
+
+        def __enter__(self) -> None:
+            now.append(self.ordinal)
+
+        def __exit__(self, *_: object) -> None:
+            now.pop()
+
+    class Array(OnGpu):
+        pass
+
+    cuda = SimpleNamespace(Device=Device, get_current_stream=lambda: SimpleNamespace(ptr=100 + now[-1]))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(ndarray=Array, cuda=cuda))
+    assert interop.stream_handle(None, [Array()], 1) == 101
+    assert now == [0]
 
 
 def test_nothing_is_copied_back_after_an_error(fake: FakeDriver) -> None:

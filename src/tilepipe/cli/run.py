@@ -168,15 +168,15 @@ def _simulate(case: Case, seed: int, quiet: bool) -> tuple[float, Run]:
 
 def launch(case: Case) -> float:
     """Launches a case on device 0 twice; seconds of the second launch and of waiting for it, without any copies."""
-    from tilepipe.cuda import driver
+    from tilepipe.cuda.launching import wait_for
     from tilepipe.cuda.staging import staged
 
     launcher = case.program.launcher()
     with staged(case.program.launch_args, launcher.ordinal) as places:
         addresses = tuple(places[name] for name in launcher.tensors)
         launcher(addresses)
-        driver.call("cuCtxSynchronize")
+        wait_for(case.program.kernel.name)
         started = time.perf_counter()
         launcher(addresses)
-        driver.call("cuCtxSynchronize")
+        wait_for(case.program.kernel.name)
         return time.perf_counter() - started

@@ -178,9 +178,11 @@ def launch(
     `addresses`: of the tensors, as for `launcher`. `seed`: of the delays; its low 32 bits count.
 
     Raises:
-        HangError: a wait of a debug build blocked for longer than `timeout_ms`. BindError, LaunchError: see `Launcher`.
+        HangError: a wait of a debug build blocked for longer than `timeout_ms`. LaunchError: the kernel failed in another way.
+        BindError, LaunchError: see `Launcher`.
     """
     from tilepipe.cuda.hang import hang_error
+    from tilepipe.cuda.launching import wait_for
 
     last = (ctypes.c_uint32(seed & 0xFFFFFFFF),) if launcher.compiled.perturbed else ()
     if not launcher.compiled.debug:
@@ -192,10 +194,10 @@ def launch(
         try:
             driver.call("cuMemcpyHtoDAsync", memory, ctypes.addressof(record), RECORD_BYTES, stream)
             launcher.launch_packed(launcher.pack(addresses, (ctypes.c_uint64(int(memory)), *last)), stream)
-            driver.call("cuStreamSynchronize", stream)
+            wait_for(kernel.name, stream)
             driver.call("cuMemcpyDtoH", ctypes.addressof(record), memory, RECORD_BYTES)
         finally:
-            driver.call("cuMemFree", memory)
+            driver.api().cuMemFree(memory)  # after a failure it fails, too, and that is not what happened
     report = decode(record.raw, kernel)
     if report is not None:
         raise hang_error(report, kernel)

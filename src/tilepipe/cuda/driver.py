@@ -124,11 +124,19 @@ _EMPTY = b".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry empty(
 def _resident_clusters(ordinal: int) -> tuple[tuple[int, int], ...]:
     """(size, clusters of it that are resident at once) with one CTA on an SM."""
     smem = attribute(ordinal, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
-    return tuple((size, Function(ordinal, _EMPTY, "empty", 128, smem, size).max_clusters) for size in (2, 4, 8))
+    found = []
+    for size in (2, 4, 8):
+        with suppress(LaunchError):  # a part of a GPU (MIG) may have room for none
+            found.append((size, Function(ordinal, _EMPTY, "empty", 128, smem, size).max_clusters))
+    return tuple(found)
 
 
 class Function:
-    """A compiled kernel loaded on one device, ready for cuLaunchKernel."""
+    """A compiled kernel loaded on one device, ready for cuLaunchKernelEx.
+
+    It stays loaded for the life of the process: launches that are queued, and CUDA graphs, hold its handle without our
+    knowing.
+    """
 
     def __init__(self, ordinal: int, cubin: bytes, name: str, threads: int, smem_bytes: int, cluster: int) -> None:
         """Loads a cubin.
@@ -165,9 +173,7 @@ class Function:
         return int(call("cuOccupancyMaxActiveClusters", self.handle, config))
 
 
-def ensure_current(ordinal: int) -> None:
-    """Makes the device's context current if another is; cheap when it is already. The context stays current."""
-    context = primary_context(ordinal)
+def is_current(ordinal: int) -> bool:
+    """Whether the device's context is current in this thread."""
     _, now = api().cuCtxGetCurrent()
-    if int(now) != int(context):
-        call("cuCtxSetCurrent", context)
+    return int(now) == int(primary_context(ordinal))

@@ -132,5 +132,6 @@ def _current_stream(array: Any, ordinal: int) -> int:
         return int(sys.modules["torch"].cuda.current_stream(ordinal).cuda_stream)
     cupy = sys.modules.get("cupy")
     if cupy is not None and isinstance(array, cupy.ndarray):
-        return int(cupy.cuda.get_current_stream().ptr)
+        with cupy.cuda.Device(ordinal):  # each device has its own
+            return int(cupy.cuda.get_current_stream().ptr)
     return 0

@@ -18,6 +18,7 @@ from tilepipe.cuda.tensormap import TiledMap, tiled_map
 from tilepipe.errors import BindError, LaunchError
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
+from tilepipe.ir.tma import ALIGNMENT
 
 _REMEMBERED = 256  # sets of addresses of one launcher; a tensor map takes 128 bytes, an entry about 1 KB
 _MAPS = 4096  # tensor maps of the process
@@ -31,23 +32,37 @@ _C_TYPES: dict[str, Any] = {
 def encoded(ordinal: int, form: TiledMap, address: int) -> Any:
     """The tensor map of an array; kept by device, address, and all of what it encodes."""
     api = driver.api()
-    driver.ensure_current(ordinal)
     word, dim = api.cuuint64_t, api.cuuint32_t
-    return driver.call(
-        "cuTensorMapEncodeTiled",
-        getattr(api.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{form.data_type}"),
-        len(form.global_dim),
-        address,
-        [word(x) for x in form.global_dim],
-        [word(x) for x in form.global_strides or (16,)],  # of rank 1 there is none, but the driver wants a place for it
-        [dim(x) for x in form.box_dim],
-        [dim(x) for x in form.element_strides],
-        api.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        getattr(api.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{form.swizzle}"),
-        # 256 bytes cost a sixth of the speed where rows are not aligned to them, and gain nothing measurable where they are.
-        api.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-        api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-    )
+    with driver.current(ordinal):
+        return driver.call(
+            "cuTensorMapEncodeTiled",
+            getattr(api.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{form.data_type}"),
+            len(form.global_dim),
+            address,
+            [word(x) for x in form.global_dim],
+            [word(x) for x in form.global_strides or (ALIGNMENT,)],  # of rank 1 there is none, but the driver wants a place for it
+            [dim(x) for x in form.box_dim],
+            [dim(x) for x in form.element_strides],
+            api.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            getattr(api.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{form.swizzle}"),
+            # 256 bytes cost a sixth of the speed where rows are not aligned to them, and gain nothing measurable where they are.
+            api.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+            api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+
+
+def wait_for(kernel: str, stream: int | None = None) -> None:
+    """Waits for what is queued on a CUstream, or on the whole device whose context is current.
+
+    Raises:
+        LaunchError: the kernel, which was queued last, failed there.
+    """
+    (status,) = driver.api().cuCtxSynchronize() if stream is None else driver.api().cuStreamSynchronize(stream)
+    if int(status):
+        raise LaunchError(
+            f"kernel '{kernel}' failed on the GPU: {driver.describe(status)}. The CUDA context of this process is lost with it: nothing can"
+            " be launched until the process is started anew. `program.run()` simulates the kernel, and says what is wrong and where."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +78,7 @@ class Launcher:
     """A compiled kernel on one device, for tensors of fixed shapes and strides at any addresses.
 
     Safe to call from several threads, on any stream of the device, and while a CUDA graph is captured: a launch
-    allocates nothing on the device and waits for nothing.
+    allocates nothing on the device and waits for nothing. Another device that is current in the thread stays so.
 
     Attributes:
         tensors: names of the tensor parameters, in the order in which a call takes their addresses.
@@ -76,7 +91,6 @@ class Launcher:
         self.ordinal = function.ordinal
         self.max_clusters = function.max_clusters
         self.tensors = tuple(p.name for p in launch.kernel.params if isinstance(p, TensorParam))
-        self._function = function  # keeps the module loaded
         self._handle = function.handle
         self._launch = driver.api().cuLaunchKernelEx
         self._grid = launch.grid
@@ -92,25 +106,33 @@ class Launcher:
         """Launches with the tensors at these addresses, in the order of `tensors`, on a CUstream.
 
         Raises:
-            BindError: an address that TMA cannot take. LaunchError: the driver refuses the launch.
+            BindError: too few or too many addresses, or one that TMA cannot take. LaunchError: the driver refuses the launch.
         """
         self.launch_packed(self._packed.get(addresses) or self._remember(addresses), stream)
 
     def _remember(self, addresses: tuple[int, ...]) -> _Packed:
-        packed = self._pack(dict(zip(self.tensors, addresses, strict=True)))
+        packed = self.pack(addresses)
         with self._lock:
             self._packed[addresses] = packed
             if len(self._packed) > _REMEMBERED:
                 self._packed.popitem(last=False)
         return packed
 
-    def pack(self, addresses: tuple[int, ...], extra: tuple[Any, ...]) -> _Packed:
-        """Arguments followed by `extra`, ctypes values, which debug builds take."""
+    def pack(self, addresses: tuple[int, ...], extra: tuple[Any, ...] = ()) -> _Packed:
+        """Arguments followed by `extra`, ctypes values, which debug and perturbed builds take.
+
+        Raises:
+            BindError: as a call.
+        """
+        if len(addresses) != len(self.tensors):
+            raise BindError(f"'{self.compiled.name}' takes the addresses of {', '.join(self.tensors) or 'nothing'}; got {len(addresses)}")
         return self._pack(dict(zip(self.tensors, addresses, strict=True)), extra)
 
     def launch_packed(self, packed: _Packed, stream: int) -> None:
         """Launches with arguments of `pack`."""
-        driver.ensure_current(self.ordinal)
+        if not driver.is_current(self.ordinal):
+            with driver.current(self.ordinal):
+                return self.launch_packed(packed, stream)
         config = self._configs.get(stream) or self._config(stream)
         (status,) = self._launch(config, self._handle, packed.address, 0)
         if status:
@@ -135,16 +157,15 @@ class Launcher:
         self._configs[stream] = config
         return config
 
-    def _pack(self, addresses: dict[str, int], extra: tuple[Any, ...] = ()) -> _Packed:
+    def _pack(self, addresses: dict[str, int], extra: tuple[Any, ...]) -> _Packed:
         storage: list[Any] = []
         places: list[int] = []
         for argument in self._wanted:
             if argument.kind == "map":
                 name = argument.param.name
-                form, unit = self._forms[name]
-                if addresses[name] % unit:
-                    raise BindError(f"tensor '{name}' starts at {addresses[name]:#x}; TMA needs a multiple of {unit} bytes")
-                tensor_map = encoded(self.ordinal, form, addresses[name])
+                if addresses[name] % ALIGNMENT:
+                    raise BindError(f"tensor '{name}' starts at {addresses[name]:#x}; TMA needs a multiple of {ALIGNMENT} bytes")
+                tensor_map = encoded(self.ordinal, self._forms[name], addresses[name])
                 storage.append(tensor_map)
                 places.append(int(tensor_map.getPtr()))
             else:
@@ -157,20 +178,20 @@ class Launcher:
         pointers = (ctypes.c_void_p * max(len(places), 1))(*places)
         return _Packed(ctypes.addressof(pointers), pointers, tuple(storage))
 
-    def _form(self, argument: Argument) -> tuple[TiledMap, int]:
+    def _form(self, argument: Argument) -> TiledMap:
         param = argument.param
         assert isinstance(param, TensorParam)
         arg = self._args[param.name]
         assert isinstance(arg, TensorArg)
         strides = self._strides[param.name]
-        return tiled_map(param, arg.shape, [s // param.dtype.nbytes for s in strides]), 16
+        return tiled_map(param, arg.shape, [s // param.dtype.nbytes for s in strides])
 
     def _value(self, argument: Argument, addresses: dict[str, int]) -> Any:
         name, dtype = argument.param.name, argument.param.dtype
         arg = self._args[name]
         if argument.kind == "data":
-            if isinstance(argument.param, TensorParam) and argument.param.box is not None and addresses[name] % 16:
-                raise BindError(f"tensor '{name}' starts at {addresses[name]:#x}; one with a box starts at a multiple of 16 bytes")
+            if isinstance(argument.param, TensorParam) and argument.param.box is not None and addresses[name] % ALIGNMENT:
+                raise BindError(f"tensor '{name}' starts at {addresses[name]:#x}; one with a box starts at a multiple of {ALIGNMENT} bytes")
             return ctypes.c_void_p(addresses[name])
         if argument.kind == "stride":
             return ctypes.c_int64(self._strides[name][argument.axis] // dtype.nbytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,8 @@ import numpy as np
 from tilepipe.cuda import driver, interop
 from tilepipe.cuda.compiler import Compiled
 from tilepipe.cuda.compiler import compile as compile_kernel
+from tilepipe.cuda.debug import TIMEOUT_MS
+from tilepipe.cuda.debug import launch as launch_instrumented
 from tilepipe.cuda.launching import Launcher
 from tilepipe.cuda.staging import staged
 from tilepipe.errors import BindError
@@ -70,7 +71,7 @@ class BoundLaunch:
         self.launcher = launcher(launch, self.ordinal, debug=debug, perturbed=perturbed)
         self._addresses: list[Callable[[], int]] = [_address_of(launch, name) for name in self.launcher.tensors] if self.on_device else []
 
-    def __call__(self, stream: Any = None, *, seed: int = 0, timeout_ms: int = 2000) -> None:
+    def __call__(self, stream: Any = None, *, seed: int = 0, timeout_ms: float = TIMEOUT_MS) -> None:
         """Launches; waits for the kernel where the arguments are NumPy arrays, and in a debug build.
 
         `seed`: of the delays of a perturbed build. `timeout_ms`: how long a wait of a debug build may take.
@@ -84,12 +85,11 @@ class BoundLaunch:
             handle = interop.stream_handle(0 if stream is None else stream, (), self.ordinal)
             self._run(addresses, handle, seed, timeout_ms)
 
-    def _run(self, addresses: tuple[int, ...], stream: int, seed: int, timeout_ms: int) -> None:
+    def _run(self, addresses: tuple[int, ...], stream: int, seed: int, timeout_ms: float) -> None:
         if not (self._debug or self._perturbed):
             self.launcher(addresses, stream)
             return
-        debugging: Any = importlib.import_module("tilepipe.cuda.debug")
-        debugging.launch(self.launcher, self._launch.kernel, addresses, stream, seed=seed, timeout_ms=timeout_ms)
+        launch_instrumented(self.launcher, self._launch.kernel, addresses, stream, seed=seed, timeout_ms=timeout_ms)
 
 
 def _address_of(launch: Launch, name: str) -> Callable[[], int]:

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.cuda import driver
-from tilepipe.errors import BindError, LaunchError
+from tilepipe.cuda.launching import wait_for
+from tilepipe.errors import BindError
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.program import tensor_uses
 
@@ -33,27 +34,15 @@ def staged(launch: Launch, ordinal: int) -> Iterator[dict[str, int]]:
                 memory = int(driver.call("cuMemAlloc", max(high - low, 1) + _GUARD))
                 places[name] = memory, array.ctypes.data - low
                 driver.call("cuMemcpyHtoD", memory, low, high - low)
+            # cuMemcpyHtoD returns before its last part has arrived, and a kernel on a stream of its own does not wait for the default one.
+            driver.call("cuStreamSynchronize", 0)
             yield {name: memory + start for name, (memory, start) in places.items()}
-            _finish(launch.kernel.name)
+            wait_for(launch.kernel.name)
             for name in sorted(written & places.keys()):
                 _copy_back(arrays[name], *places[name])
         finally:
             for memory, _ in places.values():
                 driver.api().cuMemFree(memory)  # after a failure it fails, too, and that is not what happened
-
-
-def _finish(kernel: str) -> None:
-    """Waits for the device.
-
-    Raises:
-        LaunchError: the kernel failed there.
-    """
-    (status,) = driver.api().cuCtxSynchronize()
-    if int(status):
-        raise LaunchError(
-            f"kernel '{kernel}' failed on the GPU: {driver.describe(status)}. The CUDA context of this process is lost with it: nothing can"
-            " be launched until the process is started anew. `program.run()` simulates the kernel, and says what is wrong and where."
-        )
 
 
 def _bounds(name: str, array: object) -> tuple[int, int]:
