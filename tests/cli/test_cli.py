@@ -123,7 +123,7 @@ def test_demo_shows_what_each_role_did() -> None:
         (["run", "gemm", "-s", "stages=50"], ["shared memory", "232,448 available", "inputs_a"]),
         (["run", "gemm", "-s", "stages=1"], ["stages must be at least 2"]),
         (["run", "gemm", "-s", "consumers=9"], ["consumers must be 1, 2 or 3"]),
-        (["run", "gemm", "-s", "cluster=3"], ["cluster", "1, 2, 4 or 8"]),
+        (["run", "gemm", "-s", "cluster=3"], ["cluster", "2, 4 or 8"]),
         (["run", "gemm", "-s", "raster=spiral"], ["raster", "spiral", "grouped"]),
         (["run", "gemm", "-s", "dtype=float64"], ["bfloat16, float16 or float32", "float64"]),
         (["run", "gemm", "-s", "dtype=bf17"], ["unknown dtype 'bf17'"]),

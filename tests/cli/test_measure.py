@@ -50,6 +50,8 @@ def tilepipe(*args: str) -> subprocess.CompletedProcess[str]:
         (["tune", "gemm", "-s", "m=8", "-s", "n=8"], ["tune needs the shape"]),
         (["tune", "gemm", *SHAPE, "-s", "bm=64"], ["tune searches bm"]),
         (["tune", "gemm", *SHAPE, "--limit", "0"], ["--limit"]),
+        (["tune", "--forget", "-s", "m=512"], ["forgets one shape", "-s m=M -s n=N -s k=K", "all of this chip"]),
+        (["tune", "--forget", "-s", "dtype=float16"], ["forgets one shape"]),
         (["tune", "gemm", *SHAPE, "-s", "dtype=bf17"], ["unknown dtype 'bf17'"]),
     ],
 )

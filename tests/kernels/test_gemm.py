@@ -193,3 +193,9 @@ def test_the_k_loop_has_the_instructions_of_a_hand_written_one(config: dict[str,
     assert inner.count()["HGMMA"] == cfg.rows // 64 * cfg.bk // 16 * cfg.k_group_size
     assert inner.count()["MEMBAR"] == 0
     assert len(inner.instructions) <= 150
+
+
+def test_beta_without_a_source() -> None:
+    a, b, c = np.zeros((64, 64), BF16), np.zeros((64, 64), BF16), np.zeros((64, 64), BF16)
+    with pytest.raises(tp.BindError, match=r"beta=2.0 scales source, which is not given; to add to what C holds, pass it as source"):
+        gemm.bind(a, b, c, gemm.GemmConfig(), beta=2.0)

@@ -16,8 +16,8 @@ import pytest
 import tilepipe as tp
 from tilepipe.ir.tma import broken_array_rule
 from tilepipe.kernels import gemm
+from tilepipe.kernels.gemm_epilogue import activated
 from tilepipe.lang.tensor_map import array_dtype, array_order, byte_strides
-from tilepipe.ops.numpy_matmul import activate
 
 torch = pytest.importorskip("torch")
 
@@ -91,7 +91,7 @@ class Launcher:
             z = z + x["bias"].astype(wide)
         cfg = self.bound["cfg"]
         activation = getattr(cfg, "activation", "none")
-        x["c"][...] = activate(z, None if activation == "none" else activation).astype(x["c"].dtype)
+        x["c"][...] = activated(z, None if activation == "none" else activation).astype(x["c"].dtype)
 
 
 def choose(

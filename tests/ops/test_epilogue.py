@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import tilepipe as tp
-from tilepipe.ops.numpy_matmul import activate
+from tilepipe.kernels.gemm_epilogue import activated
 
 Array = npt.NDArray[Any]
 BF16 = ml_dtypes.bfloat16
@@ -30,7 +30,7 @@ def check(a: Array, b: Array, **options: Any) -> Array:
         z = z + options.get("beta", 1.0) * options["source"].astype(np.float64)
     if options.get("bias") is not None:
         z = z + options["bias"].astype(np.float64)
-    want = activate(z, options.get("activation"))
+    want = activated(z, options.get("activation"))
     assert got.shape == want.shape
     inputs = 2.0**-10 if options.get("precision") else 0.0  # tf32 cuts an operand to 10 bits
     eps = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}[got.dtype.name]

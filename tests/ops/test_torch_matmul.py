@@ -274,6 +274,7 @@ A, B = tensor(4, 8), tensor(8, 16)
         (A, B.to("meta"), {}, ["a is on cpu and b on meta"]),
         (A, B, {"out_dtype": "float64"}, ["not float64"]),
         (A, B, {"out_dtype": "floaty"}, ["floaty"]),
+        (A, B, {"out_dtype": "float8_e4m3"}, ["not float8_e4m3"]),
         (A, B, {"out_dtype": torch.int8}, ["not int8"]),
         (A, B, {"out": tensor(4, 17)}, ["out must have shape (4, 16)", "(4, 17)"]),
         (A, B, {"out": tensor(4, 16, dtype=torch.float64)}, ["not float64"]),

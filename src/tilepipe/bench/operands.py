@@ -16,6 +16,7 @@ from tilepipe.bench import timing
 from tilepipe.bench.report import Check
 from tilepipe.errors import TilepipeError
 from tilepipe.kernels import gemm
+from tilepipe.kernels.gemm import FP8
 from tilepipe.kernels.gemm_choice import Problem
 from tilepipe.kernels.gemm_config import GemmConfig
 from tilepipe.ops.torch_plan import View
@@ -24,7 +25,6 @@ from tilepipe.testing.numerics import OUTPUT_EPS
 if TYPE_CHECKING:
     from tilepipe.cuda.launching import Launcher
 
-FP8 = (tp.float8_e4m3, tp.float8_e5m2)
 MAX_SETS = 2048  # a block launches about a thousand of the smallest products
 ALIGNMENT = 256  # bytes between the starts of matrices are a multiple of this, as the allocator has it
 # Error of a sum over K, over the root mean square of the sums: float32, and the 14 bits of fp8's fast accumulation.
@@ -164,5 +164,6 @@ def build_all(wanted: Sequence[tuple[Problem, GemmConfig]], step: Step) -> list[
         finally:
             step("compiling")
 
-    with ThreadPoolExecutor(min(len(wanted), len(os.sched_getaffinity(0))) or 1) as pool:
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with ThreadPoolExecutor(min(len(wanted), processors) or 1) as pool:
         return list(pool.map(one, wanted))

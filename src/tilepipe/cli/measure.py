@@ -27,13 +27,14 @@ MEASURED = ("gemm",)
 Shapes = Annotated[list[str] | None, typer.Option("--shapes", metavar="standard|random|fp8|M,N,K", help="What to measure; repeatable.")]
 Config = Annotated[str, typer.Option("--config", metavar="chosen|tuned|best-of-N", help="The heuristic's, or a measured one.")]
 Regimes = Annotated[Regime, typer.Option("--regime", help="After a pause, all the time, or both.")]
-DataSeed = Annotated[int | None, typer.Option(help="Of the data and of the random shapes; drawn, and printed, unless given.", min=0)]
+DrawnSeed = Annotated[int | None, typer.Option(help="Of the data and of the random shapes; drawn, and printed, unless given.", min=0)]
+DataSeed = Annotated[int, typer.Option(help="Of the data.", min=0)]
 Repeats = Annotated[int, typer.Option(help="Blocks of each kernel in a burst.", min=1)]
 
 
 @app.command()
 def bench(
-    kernel: Kernel, settings: Settings = None, shapes: Shapes = None, regime: Regimes = Regime.both, seed: DataSeed = None,
+    kernel: Kernel, settings: Settings = None, shapes: Shapes = None, regime: Regimes = Regime.both, seed: DrawnSeed = None,
     repeats: Repeats = 15, config: Config = "chosen",
     host: Annotated[bool, typer.Option(help="Also what a launch costs the host, and a cold start.")] = True,
     markdown: Annotated[bool, typer.Option("--markdown", help="Tables as Markdown.")] = False, as_json: Json = False,
@@ -98,6 +99,8 @@ def tune(
     problem = _problem(spec, given)
     stated = {"m", "n", "k"} <= given.keys()
     if forget:
+        if given and not stated:
+            raise BindError("tune --forget forgets one shape, -s m=M -s n=N -s k=K, or, without any -s, all of this chip")
         chip = _chip_or_h200()
         count = tuned.forget(problem if stated else None, chip)
         out.print(f"forgot {count} {'entry' if count == 1 else 'entries'} of {chip.name} in {tuned.location()}")
@@ -105,7 +108,7 @@ def tune(
     if not stated:
         raise BindError("tune needs the shape: -s m=M -s n=N -s k=K")
     chip = _measuring(spec)
-    _tune(problem, chip, limit, regime, seed or 0, as_json)
+    _tune(problem, chip, limit, regime, seed, as_json)
 
 
 def _tune(problem: Problem, chip: Chip, limit: int, regime: Regime, seed: int, as_json: bool) -> None:
@@ -184,12 +187,14 @@ def _choice(spec: KernelSpec, given: Mapping[str, Setting], config: str) -> Choi
     from tilepipe.kernels.gemm_config import GemmConfig
 
     choice = Choice.parse(config)
-    tiles: dict[str, Any] = {name: value for name, value in given.items() if name in spec.tiles}
+    tiles = {name: value for name, value in given.items() if name in spec.tiles}
     if not tiles:
         return choice
     if config != "chosen":
         raise BindError(f"--config {config} and {', '.join(f'{n}={v}' for n, v in tiles.items())} contradict each other; give one of them")
-    return Choice("given", config=GemmConfig(**tiles))
+    settings, _ = spec.configure(given, None)
+    fields: dict[str, Any] = {name: settings[name] for name in spec.tiles}
+    return Choice("given", config=GemmConfig(**fields))
 
 
 def _measuring(spec: KernelSpec) -> Chip:

@@ -20,11 +20,10 @@ from tilepipe.kernels.gemm_choice import Problem as Problem
 from tilepipe.kernels.gemm_choice import choose as choose
 from tilepipe.kernels.gemm_config import BLOCK_ROWS, MAX_BLOCK_COLS, store_width
 from tilepipe.kernels.gemm_config import GemmConfig as GemmConfig
-from tilepipe.lang.tensor_map import array_dtype
 
 FP8 = (tp.float8_e4m3, tp.float8_e5m2)
 INPUTS = (tp.bfloat16, tp.float16, tp.float32, *FP8)
-OUTPUTS = (tp.bfloat16, tp.float16, tp.float32)
+OUTPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16, tp.float32)
 
 
 def load_rows(rows: int) -> int:
@@ -209,6 +208,8 @@ def bind(
         raise tp.BindError(f"gemm: bias must have shape ({n},), it has {tuple(bias.shape)}")
     if source is not None and tuple(source.shape) != tuple(c.shape):
         raise tp.BindError(f"gemm: source has shape {tuple(source.shape)}, C {tuple(c.shape)}")
+    if beta and source is None:
+        raise tp.BindError(f"gemm: beta={beta} scales source, which is not given; to add to what C holds, pass it as source")
     scales = _scales(a_scale, b_scale, m, n)
     left, right = load_rows(cfg.bm // cfg.cluster_n), load_rows(cfg.bn // cfg.cluster)
     if cfg.swap == "ab":
@@ -219,13 +220,13 @@ def bind(
     both = {a_map.dtype, b_map.dtype}
     if not both <= set(INPUTS) or (len(both) > 1 and not both <= set(FP8)):
         raise tp.BindError(f"gemm takes bfloat16, float16 or float32, the same for A and B, or fp8; got {a_map.dtype} and {b_map.dtype}")
-    dtype = array_dtype(c)
+    dtype = tp.tensor_map(c).dtype
     if dtype not in OUTPUTS:
         raise tp.BindError(f"gemm writes {', '.join(t.name for t in OUTPUTS)}; C is {dtype}")
     c_map = tp.tensor_map(c, box=_box(c, BLOCK_ROWS, store_width(dtype, cfg)), order="col" if cfg.swap == "ab" else "row")
     return gemm.bind(
         a_map, b_map, c_map, bias, a_scale, b_scale, source if beta else None,
-        None if alpha == 1.0 else float(alpha), float(beta) if beta and source is not None else None, cfg=cfg, scales=scales,
+        None if alpha == 1.0 else float(alpha), float(beta) if beta else None, cfg=cfg, scales=scales,
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ class GemmConfig:
 
     Attributes:
         bm, bn, bk: the tile, elements: bm of 64 or 128 rows for each warpgroup that works on it, bn a multiple of 16
-            up to 256 (of 32 up to 512), bk of 128 bytes' worth up to four times that.
+            up to 256 (of 32 up to 512), bk of 32 up to 256; 128 bytes' worth fills a swizzle span.
         stages: pairs of barriers, each for k_group_size K tiles.
         k_group_size: K tiles that share a barrier pair.
         consumers: MMA warpgroups, 1 to 3.
@@ -86,11 +86,11 @@ class GemmConfig:
             and self.bn <= 512,
             "bk must be a multiple of 32 in 32..256": self.bk % 32 == 0 and self.bk <= 256,
             "stages must be at least 2: one is held by the MMAs in flight": self.stages >= 2,
-            "one of cluster, cluster_n and split_k may be above 1, 2, 4 or 8": len(clusters) <= 1 and max([1, *clusters]) in (1, 2, 4, 8),
+            "only one of cluster, cluster_n and split_k may be above 1, and that is 2, 4 or 8": len(clusters) <= 1
+            and max([1, *clusters]) in (1, 2, 4, 8),
             "bn / cluster must be a multiple of 8, and bm / cluster_n, too": self.bn % (8 * self.cluster) == 0
             and self.bm % (8 * self.cluster_n) == 0,
             "bn / split_k must be a multiple of 16": self.bn % (16 * self.split_k) == 0,
-            "store_slots must be at least 1": self.store_slots >= 1,
             f"raster must be one of {', '.join(RASTERS)}": self.raster in RASTERS,
             f"swap must be one of {', '.join(SWAPS)}": self.swap in SWAPS,
             f"accumulate must be one of {', '.join(ACCUMULATES)}": self.accumulate in ACCUMULATES,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 import tilepipe as tp
 from tilepipe.kernels.gemm_config import BLOCK_ROWS, GemmConfig, store_width
 
@@ -19,6 +22,18 @@ def activate(ctx: tp.Context, name: str, x: Any) -> Any:
     if name == "gelu":
         return 0.5 * x * (1 + (GELU_SCALE * (x + GELU_CUBE * x * x * x)).apply("tanh"))
     return x
+
+
+def activated(z: npt.NDArray[Any], name: str | None) -> npt.NDArray[Any]:
+    """The same of a NumPy array, for references."""
+    result = z
+    if name == "relu":
+        result = np.maximum(z, 0)
+    elif name == "silu":
+        result = z * 0.5 * (1 + np.tanh(0.5 * z))
+    elif name == "gelu":
+        result = z * 0.5 * (1 + np.tanh(GELU_SCALE * (z + GELU_CUBE * z**3)))
+    return result
 
 
 class Epilogue:

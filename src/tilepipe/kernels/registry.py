@@ -14,8 +14,8 @@ import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.kernels import gemm, gemm_choice, tuned
-from tilepipe.kernels.gemm_choice import Problem
-from tilepipe.ops.numpy_matmul import activate
+from tilepipe.kernels.gemm_choice import LINE, Problem
+from tilepipe.kernels.gemm_epilogue import activated
 from tilepipe.testing.numerics import Comparison, compare_matmul
 
 Setting = int | str
@@ -52,7 +52,8 @@ class KernelSpec:
     def configure(self, given: Mapping[str, Setting], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
         """All settings, and a few words on where the tile settings come from.
 
-        Where none of those is given they are chosen for `chip`; for the simulator (None) they are the defaults.
+        Where none of those is given they are chosen for `chip`; for the simulator (None) they are the defaults for the dtype, as are
+        the others where some are given.
 
         Raises:
             BindError: a value that the kernel cannot have.
@@ -60,7 +61,8 @@ class KernelSpec:
         config = self.settings | dict(given)
         mine = [name for name in given if name in self.tiles]
         if mine:
-            return config, f"{', '.join(mine)} as given, the others at their defaults"
+            defaults, _ = self.choose(config, None)
+            return self.settings | defaults | dict(given), f"{', '.join(mine)} as given, the others at their defaults"
         chosen, origin = self.choose(config, chip)
         return config | chosen, origin
 
@@ -89,7 +91,6 @@ class KernelSpec:
 
 _GEMM_DEFAULTS = asdict(gemm.GemmConfig())
 _NO_TILES = ("activation",)  # fields of the configuration that say what is computed
-LINE = 128  # bytes of a row of a K tile
 MAX_ELEMENTS = 2**31  # of one operand: what a run and its reference can still hold in memory
 FP8_REL_ERROR = 6e-3  # Frobenius, of fp8 products into 16 bits: tensor cores keep about 14 bits of a sum
 
@@ -140,7 +141,7 @@ def _gemm(settings: Mapping[str, Any], seed: int) -> Case:
 
 
 def _verify(c: npt.NDArray[Any], a: npt.NDArray[Any], b: npt.NDArray[Any], config: gemm.GemmConfig) -> Comparison:
-    comparison = compare_matmul(c, a, b.T, then=functools.partial(activate, activation=config.activation))
+    comparison = compare_matmul(c, a, b.T, then=functools.partial(activated, name=config.activation))
     if a.dtype.itemsize == 1 and config.accumulate == "fast":
         return replace(comparison, ok=comparison.rel_error <= FP8_REL_ERROR)
     return comparison

@@ -13,6 +13,7 @@ from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.tma import ALIGNMENT
 from tilepipe.kernels import gemm
+from tilepipe.kernels.gemm_epilogue import activated
 from tilepipe.lang.tensor_map import array_dtype
 from tilepipe.ops import options
 from tilepipe.ops.shapes import Shape, kernel_takes, product
@@ -108,21 +109,7 @@ def _without_product(shape: Shape, source: Array | None, beta: float, bias: Arra
         z += np.float32(beta) * source.astype(np.float32)
     if bias is not None:
         z += bias.astype(np.float32)
-    return activate(z, activation)
-
-
-def activate(z: Array, activation: str | None) -> Array:
-    """The activations as the kernel defines them; gelu is z/2 · (1 + tanh(sqrt(2/pi) · (z + 0.044715 z³)))."""
-    if activation == "relu":
-        return np.maximum(z, 0)
-    if activation == "gelu":
-        half: Array = np.tanh(np.sqrt(2 / np.pi) * (z + 0.044715 * z**3))
-    elif activation == "silu":
-        half = np.tanh(0.5 * z)
-    else:
-        return z
-    result: Array = z * 0.5 * (1 + half)
-    return result
+    return activated(z, activation)
 
 
 def acceptable(x: Array) -> Array:

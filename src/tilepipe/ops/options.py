@@ -9,11 +9,12 @@ from typing import Any
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
-from tilepipe.kernels import gemm
+from tilepipe.kernels import gemm, gemm_config
+from tilepipe.kernels.gemm_choice import LINE
 
 INPUTS = (dtypes.bfloat16, dtypes.float16)
-OUTPUTS = (dtypes.bfloat16, dtypes.float16, dtypes.float32)
-ACTIVATIONS = ("relu", "gelu", "silu")
+OUTPUTS = gemm.OUTPUTS
+ACTIVATIONS = tuple(name for name in gemm_config.ACTIVATIONS if name != "none")
 SETTINGS = tuple(f.name for f in fields(gemm.GemmConfig) if f.name != "activation")
 
 
@@ -63,7 +64,7 @@ def check_bias(name: str, bias: DType, inputs: DType, out: DType) -> None:
 
 def config(settings: Mapping[str, Any], activation: str | None, inputs: DType) -> gemm.GemmConfig:
     """The configuration of these settings; the others have their defaults, bk 128 bytes of K."""
-    everything: dict[str, Any] = {"bk": 128 // inputs.nbytes} | dict(settings)
+    everything: dict[str, Any] = {"bk": LINE // inputs.nbytes} | dict(settings)
     return gemm.GemmConfig(**everything) if activation is None else gemm.GemmConfig(**everything, activation=activation)
 
 

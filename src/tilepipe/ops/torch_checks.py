@@ -20,10 +20,16 @@ DEVICES = ["cuda", "meta"]
 
 
 def torch_dtype(spec: object) -> Any:
-    """The torch dtype for a torch dtype, a name, or a dtype of tilepipe or NumPy."""
+    """The torch dtype for a torch dtype, a name, or a dtype of tilepipe or NumPy.
+
+    Raises:
+        BindError: an unknown one, or one that the kernel does not write.
+    """
     if isinstance(spec, torch.dtype):
         return spec
-    return getattr(torch, dtypes.dtype(spec).name, None)
+    wanted = dtypes.dtype(spec)
+    options.check_output(wanted)
+    return getattr(torch, wanted.name)
 
 
 def check(

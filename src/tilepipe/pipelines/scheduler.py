@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tilepipe.errors import TraceError
@@ -86,7 +86,7 @@ class StaticScheduler:
     def __iter__(self) -> Iterator[WorkTile]:
         return iter(_Share(self, 1, 0))
 
-    def share(self, rank: object, of: int) -> _Share:
+    def share(self, rank: object, of: int) -> Iterable[WorkTile]:
         """`for tile in work.share(ctx.warpgroup_rank, 2):` gives every `of`-th of the tiles that `for tile in work:` would, from the
         `rank`-th (0 .. of - 1): for warpgroups that take tiles in turn.
         """
