@@ -12,11 +12,10 @@ from tests.gpu.gemms import FAMILIES, product
 pytestmark = pytest.mark.gpu
 MANY = {"default": 1000, "ping-pong in clusters": 1000, "half of k": 1000}  # launches with another seed each
 FEW = 100
-ROUGH = ("default", "short tiles", "cluster", "cluster along n", "ping-pong", "half of k", "two wgmma wide", "narrow transposed")
+RAGGED = ("default", "short tiles", "cluster", "cluster along n", "ping-pong", "half of k", "two wgmma wide", "narrow transposed")
 SHAPES = [
     (1, 8, 8), (8, 8, 8), (129, 136, 8), (128, 128, 64), (2000, 64, 64), (64, 2000, 64), (65, 72, 2000), (1000, 328, 776),
-    (257, 3000, 1032),
-    (3000, 200, 4096),
+    (257, 3000, 1032), (3000, 200, 4096),
 ]  # fmt: skip
 
 
@@ -43,9 +42,7 @@ def test_delays_change_no_bit(family: str) -> None:
         assert p.bits() == first, f"seed {seed}"
 
 
-@pytest.mark.parametrize(
-    "family", ["default", "short tiles", "cluster", "cluster along n", "ping-pong", "half of k", "two wgmma wide", "narrow transposed"]
-)
+@pytest.mark.parametrize("family", RAGGED)
 def test_shapes(family: str) -> None:
     for seed, shape in enumerate(SHAPES):
         p = product(shape, seed=seed, **FAMILIES[family])
