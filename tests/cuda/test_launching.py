@@ -41,7 +41,7 @@ class Capsule:
 @pytest.fixture
 def ordinals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Addresses from 0x10000 on are on device 1."""
-    monkeypatch.setattr(interop, "_ordinal", lambda address: address // 0x10000)
+    monkeypatch.setattr(interop, "_ordinal", lambda x, address: address // 0x10000)
 
 
 @pytest.mark.parametrize(

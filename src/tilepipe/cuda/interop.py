@@ -57,14 +57,26 @@ def view(x: Any) -> DeviceView:
         return DeviceView(x.data_ptr(), byte_strides(x), x.device.index)
     if hasattr(x, "__cuda_array_interface__"):
         address = int(x.__cuda_array_interface__["data"][0])
-        return DeviceView(address, byte_strides(x), _ordinal(address))
+        return DeviceView(address, byte_strides(x), _ordinal(x, address))
     return _from_dlpack(x)
 
 
-def _ordinal(address: int) -> int:
-    """The device that an address belongs to."""
-    which = driver.api().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    return int(driver.call("cuPointerGetAttribute", which, address)) if address else 0
+def _ordinal(x: Any, address: int) -> int:
+    """The device that an array is on: as it says itself (CuPy's `device.id`, PyTorch's `device.index`), or CUDA of its address."""
+    device = getattr(x, "device", None)
+    for name in ("id", "index"):
+        said = getattr(device, name, None)
+        if isinstance(said, int):
+            return said
+    if not address:
+        return 0
+    from cuda.bindings import runtime
+
+    # The driver's CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL comes back as 0 for every device through cuda-bindings 13.3.
+    status, found = runtime.cudaPointerGetAttributes(address)
+    if int(status):
+        raise BindError(f"{address:#x}, where an array of type {type(x).__name__} says it lies, is no memory of a GPU ({status.name})")
+    return int(found.device)
 
 
 def _from_dlpack(x: Any) -> DeviceView:
