@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import numpy as np
 import pytest
 
+import tilepipe as tp
 from tests.build import LANE, Builder, binary
 from tilepipe import cuda
 from tilepipe.cuda.names import Names
@@ -211,6 +214,35 @@ def test_roles_that_share_a_warpgroup_share_its_registers_and_padding_warps_leav
         "if (warp < 4) { setmaxnreg_dec<200>(); mma(); } else { setmaxnreg_dec<24>();"
         " if (warp == 4) { load(); } else if (warp < 7) { store(); } } }"
     )
+
+
+@tp.kernel()
+def early_load(ctx: tp.Context, x: Any, y: Any, *, early: bool) -> None:
+    """y = x[0]; `early`: which set-up code loads."""
+    value = ctx.let(ctx.load(x[0]), "value") if early else None
+    ready = tp.SharedMemBarrier.allocate(ctx, 1, "ready")
+
+    @ctx.role("one", warps=1)
+    def one() -> None:
+        with ctx.elect_one():
+            ready.arrive()
+        ready.wait(0)
+        ctx.store(y[ctx.lane], ctx.load(x[0]) if value is None else value)
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("build", [{}, {"debug": True}, {"perturb": 1}, {"debug": True, "perturb": 1}], ids=str)
+def test_global_memory_is_touched_after_the_kernel_before(early: bool, build: dict[str, Any]) -> None:
+    """Launches overlap, so all that stands before the wait must be the CTA's own; that is all of set-up, if it loads nothing."""
+    program = early_load.bind(np.zeros(4, np.float32), np.zeros(32, np.float32), early=early)
+    text = cuda.source(program.kernel, **build)
+    entry = text[text.index('extern "C" __global__') :]
+    assert entry.count("grid_dependency_wait();") == 1
+    before, after = entry.split("grid_dependency_wait();")
+    assert "_data[" not in before
+    assert ("mbarrier_init" in before) is not early
+    assert ("x_data[0]" in after) is early
+    assert after.index("one(") > after.find("x_data[0]")
 
 
 def test_a_swizzled_tile_that_is_not_aligned_is_refused() -> None:

@@ -102,6 +102,16 @@ def test_a_stream_that_is_named(kind: str) -> None:
     np.testing.assert_array_equal(b.cpu().numpy(), stepped(x + 1))
 
 
+def test_numpy_arguments_have_arrived_when_a_stream_of_its_own_starts() -> None:
+    x, stream = numbers(8_000_000), torch.cuda.Stream()
+    y = np.zeros_like(x)
+    program = step.bind(x, y)
+    for i in range(10):
+        x[...] = numbers(8_000_000, i)
+        program.launch(stream)
+        np.testing.assert_array_equal(y, stepped(x.astype(np.int64)))
+
+
 def test_threads_with_streams_of_their_own() -> None:
     """Eight threads launch the same kernels, which none has launched before; each sees its own results."""
     start, failures = threading.Barrier(8), []

@@ -13,13 +13,11 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-REGIMES = ("burst", "steady")
 BLOCK_S = 3e-3
 IDLE_S = 30e-3
 SETTLE_S = 0.1
@@ -116,10 +114,3 @@ def _repeat(each: Block, seconds: float) -> float:
     end.record()
     end.synchronize()
     return float(start.elapsed_time(end)) * 1e3 / (count * each.count)
-
-
-def measure(launches: Mapping[str, Launch], sets: int, regimes: Sequence[str] = REGIMES, repeats: int = 15) -> dict[str, dict[str, Sample]]:
-    """regime -> name -> sample."""
-    blocks = {name: block(launch, sets) for name, launch in launches.items()}
-    run: dict[str, Any] = {"burst": lambda: burst(blocks, repeats), "steady": lambda: steady(blocks)}
-    return {regime: run[regime]() for regime in regimes}

@@ -20,7 +20,6 @@ _INFIX = {
     "eq": ("==", 9), "ne": ("!=", 9), "and": ("&", 8), "xor": ("^", 7), "or": ("|", 6),
 }  # fmt: skip
 _LOGICAL = {"and": ("&&", 5), "or": ("||", 4)}
-_COMPARISON = 8  # mixing these with arithmetic or each other gets brackets, as people write them
 _UNARY = 14
 _ATOM = 16
 _SUFFIX = {"uint32": "u", "int64": "ll", "uint64": "ull", "phase": "u"}
