@@ -16,6 +16,7 @@ from tests.ops.torch_cases import LAYOUTS, SHAPES, ZERO
 from tests.ops.torch_reference import TF32, activated, check
 from tests.ops.torch_views import Operands, check_views, problem
 from tests.readme import ROOT, blocks, run
+from tilepipe.cuda.interop import view
 
 torch = pytest.importorskip("torch")
 
@@ -260,6 +261,9 @@ def test_tensors_of_another_device_than_the_current() -> None:
     c = matmul(a, b)
     assert c.device == a.device
     assert torch.cuda.current_device() == 0
+    from tilepipe.ops.torch_plan import View
+
+    assert view(View(a)).ordinal == 1  # a kernel of device 0 would do as well, over NVLink, and be slow
     check(c, a, b)
     with pytest.raises(tp.BindError, match="a is on cuda:0 and b on cuda:1"):
         matmul(tensor(200, 100), b)
