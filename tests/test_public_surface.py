@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 
 import tilepipe as tp
+from tilepipe import cuda
+from tilepipe.cuda.launching import Launcher
+from tilepipe.kernels import gemm
 
 ERRORS = """BarrierError BindError CompileError CountError DeadlockError ExitError HandleError HangError KernelAssertError
 LaunchError LimitError PoisonError
@@ -22,6 +26,33 @@ SUBPACKAGES = {"bench", "check", "cli", "cuda", "errors", "ir", "kernels", "lang
 def test_public_names() -> None:
     public = {name for name in dir(tp) if not name.startswith("_")} - SUBPACKAGES
     assert public == set(f"{ERRORS} {DTYPES} {LANGUAGE} {PIPELINES}".split())
+
+
+def members(x: object) -> set[str]:
+    return {name for name in dir(x) if not name.startswith("_")}
+
+
+def test_public_members() -> None:
+    assert members(tp.Program) - {"kernel", "launch_args"} == {"compile", "launch", "launcher", "run", "source"}
+    assert members(tp.KernelFunction) == {"bind", "forget"}
+    assert members(tp.OrderedBarrier) == {"pass_on", "turn", "wait"}
+    assert members(tp.StaticScheduler) == {"share"}
+    assert set(tp.ops.__all__) == {"matmul"}
+    assert set(cuda.__all__) == {"Compiled", "compile", "source"}
+    assert members(Launcher) == {"launch_packed", "pack"}
+
+
+def test_options_of_a_launch_and_of_matmul() -> None:
+    def names(function: object) -> str:
+        assert callable(function)
+        return " ".join(inspect.signature(function).parameters)
+
+    assert names(tp.Program.launch) == "self stream debug perturb timeout_ms"
+    assert names(tp.ops.matmul) == "a b out bias activation source alpha beta out_dtype precision seed progress settings"
+    assert names(gemm.bind) == "a b c cfg bias a_scale b_scale source alpha beta"
+    assert names(gemm.GemmConfig) == (
+        "bm bn bk stages k_group_size consumers schedule swap cluster cluster_n split_k raster group store_slots accumulate activation"
+    )
 
 
 def test_every_fault_is_a_tilepipe_error() -> None:
