@@ -66,7 +66,7 @@ def wait_for(kernel: str, stream: int | None = None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Packed:
+class Packed:
     """The arguments of a launch where cuLaunchKernel reads them: `pointers` is its kernelParams, `storage` what it points to."""
 
     address: int
@@ -98,7 +98,7 @@ class Launcher:
         self._args = launch.args
         self._strides = strides
         self._wanted = arguments(launch.kernel)
-        self._packed: OrderedDict[tuple[int, ...], _Packed] = OrderedDict()
+        self._packed: OrderedDict[tuple[int, ...], Packed] = OrderedDict()
         self._lock = threading.Lock()
         self._forms = {a.param.name: self._form(a) for a in self._wanted if a.kind == "map"}
 
@@ -110,7 +110,7 @@ class Launcher:
         """
         self.launch_packed(self._packed.get(addresses) or self._remember(addresses), stream)
 
-    def _remember(self, addresses: tuple[int, ...]) -> _Packed:
+    def _remember(self, addresses: tuple[int, ...]) -> Packed:
         packed = self.pack(addresses)
         with self._lock:
             self._packed[addresses] = packed
@@ -118,7 +118,7 @@ class Launcher:
                 self._packed.popitem(last=False)
         return packed
 
-    def pack(self, addresses: tuple[int, ...], extra: tuple[Any, ...] = ()) -> _Packed:
+    def pack(self, addresses: tuple[int, ...], extra: tuple[Any, ...] = ()) -> Packed:
         """Arguments followed by `extra`, ctypes values, which debug and perturbed builds take.
 
         Raises:
@@ -128,7 +128,7 @@ class Launcher:
             raise BindError(f"'{self.compiled.name}' takes the addresses of {', '.join(self.tensors) or 'nothing'}; got {len(addresses)}")
         return self._pack(dict(zip(self.tensors, addresses, strict=True)), extra)
 
-    def launch_packed(self, packed: _Packed, stream: int) -> None:
+    def launch_packed(self, packed: Packed, stream: int) -> None:
         """Launches with arguments of `pack`."""
         if not driver.is_current(self.ordinal):
             with driver.current(self.ordinal):
@@ -157,7 +157,7 @@ class Launcher:
         self._configs[stream] = config
         return config
 
-    def _pack(self, addresses: dict[str, int], extra: tuple[Any, ...]) -> _Packed:
+    def _pack(self, addresses: dict[str, int], extra: tuple[Any, ...]) -> Packed:
         storage: list[Any] = []
         places: list[int] = []
         for argument in self._wanted:
@@ -176,7 +176,7 @@ class Launcher:
             storage.append(value)
             places.append(ctypes.addressof(value))
         pointers = (ctypes.c_void_p * max(len(places), 1))(*places)
-        return _Packed(ctypes.addressof(pointers), pointers, tuple(storage))
+        return Packed(ctypes.addressof(pointers), pointers, tuple(storage))
 
     def _form(self, argument: Argument) -> TiledMap:
         param = argument.param
