@@ -15,6 +15,7 @@ from tests.cuda.fake_driver import reset
 from tests.cuda.test_launching import doubled
 from tilepipe.cuda import driver, loading
 from tilepipe.cuda.compiler import Compiled
+from tilepipe.kernels import gemm_choice
 
 
 @pytest.fixture
@@ -89,6 +90,22 @@ def test_a_cluster_that_fits_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     words = "no cluster of 'big' fits on device 0: 16 CTAs of 384 threads and 230,000 bytes of shared memory each"
     with pytest.raises(tp.LaunchError, match=words):
         driver.Function(0, b"", "big", 384, 230_000, 16)
+
+
+def test_clusters_that_a_part_of_a_gpu_has_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(ordinal: int, cubin: bytes, name: str, threads: int, smem: int, cluster: int) -> Any:
+        if cluster > 2:
+            raise tp.LaunchError("no cluster of 'empty' fits")
+        return SimpleNamespace(max_clusters=8)
+
+    monkeypatch.setattr(driver, "Function", load)
+    monkeypatch.setattr(driver, "attribute", lambda *_: 232_448)
+    clusters = driver._resident_clusters(0)
+    assert clusters == ((2, 8), (4, 0), (8, 0))
+    slice_ = tp.Chip(name="slice", sms=16, clusters=clusters)
+    assert {cfg.cluster_size for cfg in gemm_choice.candidates(gemm_choice.Problem(4096, 4096, 4096), slice_)} == {1, 2}
+    with pytest.raises(tp.LimitError, match="no configuration of the GEMM fits tiny, whose CTAs have 16,384 bytes"):
+        gemm_choice.best(gemm_choice.Problem(64, 64, 64), tp.Chip(name="tiny", smem_per_cta=16 * 1024))
 
 
 def test_a_kernel_is_loaded_once_for_each_device_and_build(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,8 +126,10 @@ def _resident_clusters(ordinal: int) -> tuple[tuple[int, int], ...]:
     smem = attribute(ordinal, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
     found = []
     for size in (2, 4, 8):
-        with suppress(LaunchError):  # a part of a GPU (MIG) may have room for none
+        try:
             found.append((size, Function(ordinal, _EMPTY, "empty", 128, smem, size).max_clusters))
+        except LaunchError:  # a part of a GPU (MIG) may have room for none
+            found.append((size, 0))
     return tuple(found)
 
 

@@ -50,8 +50,15 @@ def choose(
 
 @functools.lru_cache(maxsize=4096)
 def best(problem: Problem, chip: tp.Chip = tp.H200) -> GemmConfig:
-    """The configuration that the model expects to be fastest."""
-    return candidates(problem, chip, 1)[0]
+    """The configuration that the model expects to be fastest.
+
+    Raises:
+        LimitError: the chip has no room for any.
+    """
+    found = candidates(problem, chip, 1)
+    if not found:
+        raise tp.LimitError(f"no configuration of the GEMM fits {chip.name}, whose CTAs have {chip.smem_per_cta:,} bytes of shared memory")
+    return found[0]
 
 
 def candidates(problem: Problem, chip: tp.Chip = tp.H200, limit: int | None = None) -> list[GemmConfig]:
@@ -84,11 +91,11 @@ def _spares_registers(problem: Problem, cfg: GemmConfig) -> bool:
 
 @functools.cache
 def _fitting(dtype: tp.DType, chip: tp.Chip) -> list[GemmConfig]:
-    """Every configuration that the chip's shared memory has room for, with as many stages as there is room for."""
+    """Every configuration that the chip has room for, with as many stages as fit in its shared memory."""
     found = []
     for cfg in _all(LINE // dtype.nbytes):
         stages, slots = max((min(_stages(replace(cfg, store_slots=s), dtype, chip), ENOUGH_STAGES), s) for s in (1, 2))
-        if stages >= 3:
+        if stages >= 3 and chip.resident_clusters(cfg.cluster_size):
             cfg = replace(cfg, store_slots=slots)
             found.append(replace(cfg, stages=min(_stages(cfg, dtype, chip), MAX_STAGES)))
     return found
