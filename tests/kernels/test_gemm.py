@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -199,3 +200,71 @@ def test_beta_without_a_source() -> None:
     a, b, c = np.zeros((64, 64), BF16), np.zeros((64, 64), BF16), np.zeros((64, 64), BF16)
     with pytest.raises(tp.BindError, match=r"beta=2.0 scales source, which is not given; to add to what C holds, pass it as source"):
         gemm.bind(a, b, c, gemm.GemmConfig(), beta=2.0)
+
+
+def half(*shape: int) -> Any:
+    return np.zeros(shape, np.float16)
+
+
+BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"cfg": None}, "cfg is a GemmConfig, got None"),
+    ({"cfg": {}}, "cfg is a GemmConfig, got {}"),
+    ({"a": None}, "a must be an array, got None"),
+    ({"c": [[1.0]]}, "c must be an array, got [[1.0]]"),
+    ({"bias": 3}, "bias must be an array, got 3"),
+    ({"bias": np.zeros(128)}, "bias is float64; it may be bfloat16, float16, float32"),
+    ({"source": 5.0, "beta": 1.0}, "source must be an array, got 5.0"),
+    ({"source": np.zeros((128, 128), np.int8), "beta": 1.0}, "source is int8"),
+    ({"a_scale": 1.0, "b_scale": 1.0}, "a_scale must be an array, got 1.0"),
+    ({"a_scale": np.zeros(1, np.int32), "b_scale": np.zeros(1, np.int32)}, "a_scale is int32; it may be float32"),
+    ({"alpha": "x"}, "alpha must be a number, got 'x'"),
+    ({"alpha": None}, "alpha must be a number, got None"),
+    ({"alpha": 2j}, "alpha must be a number"),
+    ({"source": half(128, 128), "beta": "1"}, "beta must be a number, got '1'"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), BAD_OPTIONS, ids=[words for _, words in BAD_OPTIONS])
+def test_arguments_of_the_wrong_kind(options: dict[str, Any], words: str) -> None:
+    arguments = {"a": half(128, 64), "b": half(128, 64), "c": half(128, 128), "cfg": gemm.GemmConfig()} | options
+    with pytest.raises(tp.BindError, match=re.escape(words)):
+        gemm.bind(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "settings", "words"),
+    [
+        (
+            "float32",
+            {"bk": 32},
+            "A is contiguous along m; tensor cores transpose 16-bit elements only",
+        ),
+        (
+            "float16",
+            {"cluster_n": 4},
+            "tiles of 128 along m are loaded in parts of 32, which must be a multiple of 64: change bm",
+        ),
+        (
+            "float16",
+            {"swap": "ab", "cluster": 8},
+            "loaded in parts of 16, which must be a multiple of 64: change bn and cluster",
+        ),
+        ("float16", {"swap": "ab", "bn": 320, "bm": 64, "consumers": 1, "stages": 2}, "tiles of 320 along m are loaded in parts of 160"),
+    ],
+)
+def test_operands_that_are_not_contiguous_along_k(dtype: str, settings: dict[str, Any], words: str) -> None:
+    a, b = np.zeros((64, 128), dtype).T, np.zeros((128, 64), dtype)
+    with pytest.raises(tp.BindError, match=re.escape(words)):
+        gemm.bind(a, b, half(128, 128), gemm.GemmConfig(**settings))
+
+
+def test_split_k_does_not_go_with_ping_pong() -> None:
+    with pytest.raises(tp.BindError, match="split_k above 1 takes schedule cooperative"):
+        gemm.GemmConfig(bm=64, schedule="pingpong", split_k=2)
+
+
+@pytest.mark.parametrize("bn", [320, 448])
+def test_an_accumulator_block_is_split_evenly(bn: int) -> None:
+    """Above 256 columns there are two blocks, and each is split."""
+    with pytest.raises(tp.BindError, match="of 32 where bn is above 256"):
+        gemm.GemmConfig(bm=64, consumers=1, bn=bn, split_k=4, stages=2)

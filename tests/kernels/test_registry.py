@@ -11,7 +11,7 @@ from tilepipe import kernels
 from tilepipe.kernels.registry import find
 
 FOLDER = Path(kernels.__file__).parent
-WRITTEN = ("gemm", "gemm_config", "gemm_epilogue")
+WRITTEN = ("gemm", "gemm_arguments", "gemm_config", "gemm_epilogue")
 
 
 @pytest.mark.parametrize("name", WRITTEN)

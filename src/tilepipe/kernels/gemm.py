@@ -16,14 +16,14 @@ from typing import Any
 
 import tilepipe as tp
 from tilepipe.kernels import gemm_epilogue as epilogue
+from tilepipe.kernels.gemm_arguments import FP8 as FP8
+from tilepipe.kernels.gemm_arguments import INPUTS as INPUTS
+from tilepipe.kernels.gemm_arguments import OUTPUTS as OUTPUTS
+from tilepipe.kernels.gemm_arguments import check_inputs, check_kinds, check_order, matrix_extents, scale_extents
 from tilepipe.kernels.gemm_choice import Problem as Problem
 from tilepipe.kernels.gemm_choice import choose as choose
 from tilepipe.kernels.gemm_config import BLOCK_ROWS, MAX_BLOCK_COLS, store_width
 from tilepipe.kernels.gemm_config import GemmConfig as GemmConfig
-
-FP8 = (tp.float8_e4m3, tp.float8_e5m2)
-INPUTS = (tp.bfloat16, tp.float16, tp.float32, *FP8)
-OUTPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16, tp.float32)
 
 
 def load_rows(rows: int) -> int:
@@ -203,23 +203,25 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    m, n = _shape(a, b, c)
+    check_kinds({"a": a, "b": b, "c": c}, {"bias": bias, "a_scale": a_scale, "b_scale": b_scale, "source": source}, cfg, alpha, beta)
+    m, n = matrix_extents(a, b, c)
     if bias is not None and tuple(bias.shape) != (n,):
         raise tp.BindError(f"gemm: bias must have shape ({n},), it has {tuple(bias.shape)}")
     if source is not None and tuple(source.shape) != tuple(c.shape):
         raise tp.BindError(f"gemm: source has shape {tuple(source.shape)}, C {tuple(c.shape)}")
     if beta and source is None:
         raise tp.BindError(f"gemm: beta={beta} scales source, which is not given; to add to what C holds, pass it as source")
-    scales = _scales(a_scale, b_scale, m, n)
+    scales = scale_extents(a_scale, b_scale, m, n)
     left, right = load_rows(cfg.bm // cfg.cluster_n), load_rows(cfg.bn // cfg.cluster)
     if cfg.swap == "ab":
         left, right = right, left
         c, source = c.swapaxes(-1, -2), source if source is None else source.swapaxes(-1, -2)
     a_map = tp.tensor_map(a, box=_box(a, left, cfg.bk))
     b_map = tp.tensor_map(b, box=_box(b, right, cfg.bk))
-    both = {a_map.dtype, b_map.dtype}
-    if not both <= set(INPUTS) or (len(both) > 1 and not both <= set(FP8)):
-        raise tp.BindError(f"gemm takes bfloat16, float16 or float32, the same for A and B, or fp8; got {a_map.dtype} and {b_map.dtype}")
+    check_inputs(a_map.dtype, b_map.dtype)
+    rows, columns = (cfg.bm, "bm and cluster_n"), (cfg.bn, "bn and cluster")
+    check_order("A", a_map, *(rows if cfg.swap == "none" else columns))
+    check_order("B", b_map, *(columns if cfg.swap == "none" else rows))
     dtype = tp.tensor_map(c).dtype
     if dtype not in OUTPUTS:
         raise tp.BindError(f"gemm writes {', '.join(t.name for t in OUTPUTS)}; C is {dtype}")
@@ -228,30 +230,6 @@ def bind(
         a_map, b_map, c_map, bias, a_scale, b_scale, source if beta else None,
         None if alpha == 1.0 else float(alpha), float(beta) if beta else None, cfg=cfg, scales=scales,
     )  # fmt: skip
-
-
-def _scales(a_scale: Any, b_scale: Any, m: int, n: int) -> str:
-    """What the scales are of: "none", the whole "tensor", or each "row"."""
-    if a_scale is None and b_scale is None:
-        return "none"
-    shapes = tuple(None if x is None else tuple(x.shape) for x in (a_scale, b_scale))
-    if shapes not in (((1,), (1,)), ((m,), (n,))):
-        raise tp.BindError(f"gemm: a_scale and b_scale have shapes {shapes[0]} and {shapes[1]}; need both (1,), or ({m},) and ({n},)")
-    return "tensor" if shapes == ((1,), (1,)) and (m, n) != (1, 1) else "row"
-
-
-def _shape(a: Any, b: Any, c: Any) -> tuple[int, int]:
-    """(m, n), checked."""
-    for name, array in (("a", a), ("b", b), ("c", c)):
-        if len(array.shape) not in (2, 3):
-            raise tp.BindError(f"gemm multiplies matrices; {name} has shape {tuple(array.shape)}")
-    (m, k), (n, kb), out = a.shape[-2:], b.shape[-2:], tuple(c.shape[-2:])
-    if kb != k or out != (m, n):
-        raise tp.BindError(f"gemm: A is {m}×{k} and B {n}×{kb} (n, k); C must be {m}×{n} and both k equal, C is {'×'.join(map(str, out))}")
-    batches = {name: x.shape[0] for name, x in (("A", a), ("B", b), ("C", c)) if len(x.shape) == 3}
-    if batches and ("C" not in batches or len(set(batches.values())) > 1):
-        raise tp.BindError(f"gemm: batch dimensions {batches} must be equal, and C must have one")
-    return m, n
 
 
 def _box(array: Any, rows: int, cols: int) -> tuple[int, ...]:

@@ -33,7 +33,7 @@ class GemmConfig:
         swap: "ab": computes Cᵀ = B · Aᵀ. bm then runs along N and bn along M, which wants fewer rows of padding where M is small.
         cluster, cluster_n: CTAs along M that share B tiles by multicast, and along N that share A tiles; one of them 1.
         split_k: CTAs that each take a part of K of the same tile; they exchange sums through distributed shared memory
-            and add them in one fixed order.
+            and add them in one fixed order. Not with ping-pong.
         raster: order of the output tiles ("grouped", "rows", "columns"). group: cluster tiles of a "grouped" band.
         store_slots: buffers of 64 rows × 128 bytes for each consumer's stores.
         accumulate: "fast": in the tensor core's registers over all of K. "promote": each stage's sum is added to float32 registers,
@@ -80,6 +80,7 @@ class GemmConfig:
             "consumers must be 1, 2 or 3": self.consumers in MAX_ACCUMULATOR,
             f"schedule must be one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
             "schedule pingpong takes 2 consumers": self.schedule != "pingpong" or self.consumers == 2,
+            "split_k above 1 takes schedule cooperative": self.split_k == 1 or self.schedule != "pingpong",
             f"bm must be 64 or 128 rows for each of the {self.sharers} warpgroups of a tile": self.rows in (64, 128)
             and self.bm % self.sharers == 0,
             "bn must be a multiple of 16 in 16..256, or of 32 in 256..512": self.bn % (16 if self.bn <= 256 else 32) == 0
@@ -90,7 +91,7 @@ class GemmConfig:
             and max([1, *clusters]) in (1, 2, 4, 8),
             "bn / cluster must be a multiple of 8, and bm / cluster_n, too": self.bn % (8 * self.cluster) == 0
             and self.bm % (8 * self.cluster_n) == 0,
-            "bn / split_k must be a multiple of 16": self.bn % (16 * self.split_k) == 0,
+            "bn / split_k must be a multiple of 16, of 32 where bn is above 256": self.block_cols % (16 * self.split_k) == 0,
             f"raster must be one of {', '.join(RASTERS)}": self.raster in RASTERS,
             f"swap must be one of {', '.join(SWAPS)}": self.swap in SWAPS,
             f"accumulate must be one of {', '.join(ACCUMULATES)}": self.accumulate in ACCUMULATES,

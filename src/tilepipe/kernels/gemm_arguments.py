@@ -1,0 +1,80 @@
+"""What the GEMM takes: dtypes, shapes and memory orders, each mistake one sentence."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import tilepipe as tp
+from tilepipe.kernels.gemm_config import GemmConfig
+
+FP8 = (tp.float8_e4m3, tp.float8_e5m2)
+INPUTS = (tp.bfloat16, tp.float16, tp.float32, *FP8)
+OUTPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16, tp.float32)
+
+
+def check_kinds(arrays: dict[str, Any], optional: dict[str, Any], cfg: Any, alpha: Any, beta: Any) -> None:
+    """Raises BindError for what is not an array, of a dtype that the kernel reads, a configuration, or a number."""
+    if not isinstance(cfg, GemmConfig):
+        raise tp.BindError(f"gemm: cfg is a GemmConfig, got {cfg!r}")
+    given = {name: x for name, x in optional.items() if x is not None}
+    for name, x in (arrays | given).items():
+        if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+            raise tp.BindError(f"gemm: {name} must be an array, got {x!r:.40}")
+    for name, x in given.items():
+        takes = (tp.float32,) if name.endswith("_scale") else OUTPUTS
+        if tuple(x.shape) and tp.tensor_map(x).dtype not in takes:
+            raise tp.BindError(f"gemm: {name} is {tp.tensor_map(x).dtype}; it may be {', '.join(t.name for t in takes)}")
+    for name, value in {"alpha": alpha, "beta": beta}.items():
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise tp.BindError(f"gemm: {name} must be a number, got {value!r}")
+
+
+def check_inputs(a: tp.DType, b: tp.DType) -> None:
+    """Raises BindError unless the tensor cores multiply them."""
+    both = {a, b}
+    if not both <= set(INPUTS) or (len(both) > 1 and not both <= set(FP8)):
+        raise tp.BindError(f"gemm takes bfloat16, float16 or float32, the same for A and B, or fp8; got {a} and {b}")
+
+
+def check_order(name: str, x: tp.TensorMap, tile_rows: int, settings: str) -> None:
+    """Raises BindError for an operand that is not contiguous along K, where that cannot be."""
+    if x.order == "row" or x.box is None:
+        return
+    axis = {"A": "m", "B": "n"}[name]
+    if x.dtype.nbytes != 2:
+        raise tp.BindError(
+            f"gemm: {name} is contiguous along {axis}; tensor cores transpose 16-bit elements only, so {x.dtype} must be contiguous"
+            f" along k: pass a copy that is"
+        )
+    part = x.box[-2]
+    line = max(line for line in (8, 16, 32, 64) if tile_rows % line == 0)  # elements of a swizzle span
+    if part % line:
+        raise tp.BindError(
+            f"gemm: {name} is contiguous along {axis}, and its tiles of {tile_rows} along {axis} are loaded in parts of {part}, which"
+            f" must be a multiple of {line}: change {settings}, or pass {name} contiguous along k"
+        )
+
+
+def scale_extents(a_scale: Any, b_scale: Any, m: int, n: int) -> str:
+    """What the scales are of: "none", the whole "tensor", or each "row"."""
+    if a_scale is None and b_scale is None:
+        return "none"
+    shapes = tuple(None if x is None else tuple(x.shape) for x in (a_scale, b_scale))
+    if shapes not in (((1,), (1,)), ((m,), (n,))):
+        raise tp.BindError(f"gemm: a_scale and b_scale have shapes {shapes[0]} and {shapes[1]}; need both (1,), or ({m},) and ({n},)")
+    return "tensor" if shapes == ((1,), (1,)) and (m, n) != (1, 1) else "row"
+
+
+def matrix_extents(a: Any, b: Any, c: Any) -> tuple[int, int]:
+    """(m, n), checked."""
+    for name, array in (("a", a), ("b", b), ("c", c)):
+        if len(array.shape) not in (2, 3):
+            raise tp.BindError(f"gemm multiplies matrices; {name} has shape {tuple(array.shape)}")
+    (m, k), (n, kb), out = a.shape[-2:], b.shape[-2:], tuple(c.shape[-2:])
+    if kb != k or out != (m, n):
+        raise tp.BindError(f"gemm: A is {m}×{k} and B {n}×{kb} (n, k); C must be {m}×{n} and both k equal, C is {'×'.join(map(str, out))}")
+    batches = {name: x.shape[0] for name, x in (("A", a), ("B", b), ("C", c)) if len(x.shape) == 3}
+    if batches and ("C" not in batches or len(set(batches.values())) > 1):
+        raise tp.BindError(f"gemm: batch dimensions {batches} must be equal, and C must have one")
+    return m, n
