@@ -51,6 +51,7 @@ def tilepipe(*args: str) -> subprocess.CompletedProcess[str]:
         (["tune", "gemm", *SHAPE, "-s", "bm=64"], ["tune searches bm"]),
         (["tune", "gemm", *SHAPE, "--limit", "0"], ["--limit"]),
         (["tune", "--forget", "-s", "m=512"], ["forgets one shape", "-s m=M -s n=N -s k=K", "all of this chip"]),
+        (["tune", "--list", "--forget"], ["--list or --forget, not both"]),
         (["tune", "--forget", "-s", "dtype=float16"], ["forgets one shape"]),
         (["tune", "gemm", *SHAPE, "-s", "dtype=bf17"], ["unknown dtype 'bf17'"]),
     ],
@@ -105,3 +106,22 @@ def test_a_bad_file_is_one_line_on_stderr(file: Path) -> None:
     assert done.returncode == 0
     assert done.stderr.startswith(f"warning: {file}:2: ignored, it is not JSON")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("what", ["--list", "--forget"])
+def test_no_file_of_tuned_configurations(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEPIPE_TUNED", "off")
+    done = tilepipe("tune", what)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "TILEPIPE_TUNED is off" in done.stderr
+
+
+def test_names_in_the_file_are_no_markup(file: Path) -> None:
+    file.write_text('{"[bold]mine": {"config": {}}}')
+    assert "[bold]mine" in tilepipe("tune", "--list").stdout
+
+
+@pytest.mark.parametrize("columns", ["0", "", "30"])
+def test_a_terminal_of_unknown_width(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert "cluster" in tilepipe("kernels").stdout

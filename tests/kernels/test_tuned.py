@@ -214,3 +214,27 @@ def test_writers_in_many_processes_lose_nothing(file: Path) -> None:
     assert [worker.wait(timeout=120) for worker in workers] == [0, 0, 0, 0]
     assert len(json.loads(file.read_text())) == 40
     assert sorted(p.name for p in file.parent.iterdir()) == [".tuned.json.lock", "tuned.json"]
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ('{"bm": ' + "9" * 6000 + "}", "integer string conversion"),
+        ('{"activation": "relu"}', "activation says what is computed"),
+        ('{"schedule": "pingpong", "bm": 64, "split_k": 2}', "split_k"),
+    ],
+)
+def test_what_cannot_be_a_tuned_configuration_is_ignored(file: Path, config: str, words: str) -> None:
+    written(file, f'{{"{tuned.entry(PROBLEM, tp.H200)}": {{"config": {config}}}}}')
+    found, warning = warned(PROBLEM, PROBLEM)
+    assert found == [None, None]
+    assert str(file) in warning
+    assert words in warning
+
+
+def test_what_does_not_fit_the_chip_is_ignored(file: Path) -> None:
+    tuned.remember(PROBLEM, tp.H200, GemmConfig(stages=100), {})
+    found, warning = warned(PROBLEM)
+    assert found == [None]
+    assert "'H200: m=4096 n=2048 k=512' is ignored: it needs 3,3" in warning
+    assert "H200 has 232,448" in warning

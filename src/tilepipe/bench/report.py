@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table as RichTable
 
 from tilepipe.bench.shapes import Suite, Target
@@ -178,7 +179,7 @@ def to_rich(table: Table) -> RichTable:
     for i, column in enumerate(table.columns):
         made.add_column(column, justify="left" if i < table.texts else "right", no_wrap=True)
     for row in table.rows:
-        made.add_row(*row)
+        made.add_row(*map(escape, row))
     return made
 
 

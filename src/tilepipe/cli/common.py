@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +22,8 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
     help="Tile pipelines for warp-specialised GPU kernels: simulate, compile, launch, measure.",
 )  # fmt: skip
+if not os.environ.get("COLUMNS", "80").strip("0 "):
+    del os.environ["COLUMNS"]  # of a terminal that does not know its width; in 0 columns nothing would be shown
 out = Console(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 

@@ -88,14 +88,18 @@ def tune(
     """Measures configurations for one shape on device 0, and remembers the fastest for later launches."""
     spec = _spec(kernel)
     given = spec.parse(settings or [])
+    from tilepipe.kernels import tuned
+
+    if (listing or forget) and tuned.location() is None:
+        raise BindError("there is no file of tuned configurations: TILEPIPE_TUNED is off, or there is no home directory")
     if listing:
+        if forget:
+            raise BindError("tune takes --list or --forget, not both")
         _list(as_json)
         return
     searched = [name for name in given if name in spec.tiles]
     if searched:
         raise BindError(f"tune searches {', '.join(searched)}; set the problem only")
-    from tilepipe.kernels import tuned
-
     problem = _problem(spec, given)
     stated = {"m", "n", "k"} <= given.keys()
     if forget:

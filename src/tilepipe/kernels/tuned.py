@@ -77,7 +77,17 @@ def lookup(problem: Problem, chip: Chip) -> GemmConfig | None:
     `TunedFileWarning` for each reading.
     """
     found = _current()
-    return found.configs.get(entry(problem, chip)) if found.configs else None
+    config = found.configs.get(entry(problem, chip)) if found.configs else None
+    if config is None:
+        return None
+    from tilepipe.kernels.gemm_choice import smem_bytes  # which imports this module
+
+    needed = smem_bytes(config, problem.dtype)
+    if needed <= chip.smem_per_cta:
+        return config
+    text = f"it needs {needed:,} bytes of shared memory, {chip.name} has {chip.smem_per_cta:,}"
+    warnings.warn(f"{location()}: '{entry(problem, chip)}' is ignored: {text}", TunedFileWarning, stacklevel=3)
+    return None
 
 
 def entries() -> dict[str, tuple[GemmConfig, dict[str, Any]]]:
@@ -151,6 +161,8 @@ def _read(path: Path) -> Tuned:
         return Tuned(problems=[f"{path}: ignored, it is not UTF-8"], broken=True)
     except json.JSONDecodeError as error:
         return Tuned(problems=[f"{path}:{error.lineno}: ignored, it is not JSON: {error.msg}"], broken=True)
+    except ValueError as error:  # a number of thousands of digits
+        return Tuned(problems=[f"{path}: ignored, {error}"], broken=True)
     except RecursionError:
         return Tuned(problems=[f"{path}:1: ignored, it is nested too deeply"], broken=True)
     if not isinstance(raw, dict):
@@ -173,6 +185,8 @@ def _config(value: Any) -> GemmConfig:
     unknown = sorted(settings.keys() - _FIELDS)
     if unknown:
         raise BindError(f"unknown setting {', '.join(unknown)}; there are {', '.join(sorted(_FIELDS))}")
+    if settings.get("activation", "none") != "none":
+        raise BindError("activation says what is computed, and is not tuned; leave it out")
     return GemmConfig(**settings)
 
 
