@@ -193,3 +193,26 @@ def test_bad_input_is_one_clear_error(a: Any, b: Any, options: dict[str, Any], w
 def test_too_much_shared_memory_shows_the_arithmetic() -> None:
     with pytest.raises(tp.LimitError, match=r"shared memory: [\d,]+ bytes needed, 232,448 available"):
         tp.ops.matmul(matrix((64, 64)), matrix((64, 64)), bn=128, bm=256, stages=6)
+
+
+def test_scalars_of_numpy_are_numbers() -> None:
+    a, b = np.ones((8, 16), np.float16), np.ones((16, 8), np.float16)
+    twos: list[Any] = [np.float32(2), np.float64(2), np.int64(2)]
+    for two in twos:
+        assert (tp.ops.matmul(a, b, alpha=two, source=np.ones((8, 8), np.float16), beta=two) == 34).all()
+    with pytest.raises(tp.BindError, match="alpha must be a number"):
+        tp.ops.matmul(a, b, alpha=np.True_)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("big", [10**400, -1e39])
+def test_scalars_are_float32(big: float) -> None:
+    a, b = np.ones((8, 16), np.float16), np.ones((16, 8), np.float16)
+    with pytest.raises(tp.BindError, match=r"alpha is a float32, which holds up to 3\.403e\+38"):
+        tp.ops.matmul(a, b, alpha=big)
+    assert np.isinf(tp.ops.matmul(a, b, alpha=float("inf"))).all()
+
+
+@pytest.mark.parametrize("out", [np.broadcast_to(np.zeros(8, np.float16), (8, 8)), np.frombuffer(bytes(128), np.float16).reshape(8, 8)])
+def test_out_that_cannot_be_written(out: np.ndarray[Any, Any]) -> None:
+    with pytest.raises(tp.BindError, match="out is read-only"):
+        tp.ops.matmul(np.ones((8, 16), np.float16), np.ones((16, 8), np.float16), out=out)

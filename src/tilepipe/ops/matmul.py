@@ -62,6 +62,7 @@ def matmul(
     CUDA tensors: safe in CUDA graphs (call once before capturing: the first call of a shape compiles), from several
     threads, under `torch.compile` and autograd; see docs/ops.md.
     """
+    alpha, beta = _number(alpha), _number(beta)
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         epilogue = {"bias": bias, "activation": activation, "source": source, "alpha": alpha, "beta": beta}
         return numpy_matmul.matmul(
@@ -76,3 +77,8 @@ def matmul(
     if seed or progress is not None:
         raise BindError("matmul: seed and progress belong to the simulator, which runs NumPy arrays; a CUDA tensor runs on its GPU")
     return torch_matmul.matmul(a, b, out, bias, activation, source, alpha, beta, out_dtype, precision, settings)
+
+
+def _number(x: Any) -> Any:
+    """A scalar of NumPy as one of Python."""
+    return x.item() if isinstance(x, np.generic) else x

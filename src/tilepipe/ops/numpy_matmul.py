@@ -78,6 +78,8 @@ def _output_dtype(out: Any, out_dtype: object, inputs: DType) -> DType:
     if out is not None:
         if not isinstance(out, np.ndarray):
             raise BindError(f"matmul: out must be a NumPy array as a and b are, got {type(out).__name__}")
+        if not out.flags.writeable:
+            raise BindError("matmul: out is read-only, or a broadcast view; give it memory of its own")
         if out_dtype is not None and array_dtype(out) is not asked:
             raise BindError(f"matmul: out is {array_dtype(out)} and out_dtype {asked}; give one of them, or both alike")
         asked = array_dtype(out)

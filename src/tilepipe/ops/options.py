@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -15,6 +16,7 @@ from tilepipe.kernels.gemm_choice import LINE
 INPUTS = (dtypes.bfloat16, dtypes.float16)
 OUTPUTS = gemm.OUTPUTS
 ACTIVATIONS = tuple(name for name in gemm_config.ACTIVATIONS if name != "none")
+FLOAT32_MAX = (2 - 2.0**-23) * 2.0**127
 SETTINGS = tuple(f.name for f in fields(gemm.GemmConfig) if f.name != "activation")
 
 
@@ -49,6 +51,8 @@ def check_epilogue(activation: object, alpha: object, beta: object, *, source: b
     for name, value in (("alpha", alpha), ("beta", beta)):
         if (name == "alpha" or value is not None) and (not isinstance(value, int | float) or isinstance(value, bool)):
             raise BindError(f"matmul: {name} must be a number, got {value!r}")
+        if isinstance(value, int | float) and FLOAT32_MAX < abs(value) != math.inf:
+            raise BindError(f"matmul: {name} is a float32, which holds up to {FLOAT32_MAX:.4g} (or inf)")
     if beta not in (None, 0) and not source:
         raise BindError(
             f"matmul: beta={beta} scales source=, which is not given; out= is only written. To add to what it holds, pass"
