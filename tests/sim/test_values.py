@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tilepipe as tp
 from tests.build import LANE, Builder, binary
 from tilepipe import sim
 from tilepipe.errors import BindError, KernelAssertError, PoisonError, RaceError, SimFault
@@ -226,6 +228,40 @@ def test_lanes_that_disagree_on_one_element() -> None:
         b.store(b.element(b.tile(cell), 0, 0), LANE)
     with pytest.raises(RaceError, match="threads 0 and 1 of role 'one' store different values"):
         b.run()
+
+
+def test_lanes_that_disagree_on_one_element_of_a_tensor() -> None:
+    for same in (False, True):
+        x = np.zeros(4, np.float32)
+
+        @tp.kernel()
+        def k(ctx: tp.Context, x: Any, *, factor: int) -> None:
+            @ctx.role("one", warps=1)
+            def one() -> None:
+                ctx.store(x[1], ctx.lane * factor)
+
+        if same:
+            k.bind(x, factor=0).run()
+        else:
+            with pytest.raises(RaceError, match=r"threads 0 and 1 of role 'one' store different values .* element \(1,\) of tensor 'x'"):
+                k.bind(x, factor=1).run()
+
+
+def test_lanes_that_agree_on_nan() -> None:
+    @tp.kernel()
+    def k(ctx: tp.Context, x: Any) -> None:
+        cell = ctx.smem((1, 4), tp.float32, swizzle=0)[0]
+
+        @ctx.role("one", warps=1)
+        def one() -> None:
+            nan = ctx.load(x[ctx.lane % 2])
+            ctx.store(cell[0, 0], nan)
+            ctx.store(cell[0, 1], ctx.load(x[3]))
+            ctx.store(x[2], nan)
+
+    x = np.full(4, np.nan, np.float32)
+    k.bind(x).run()
+    assert np.isnan(x).all()
 
 
 def test_arguments_that_do_not_fit() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -146,18 +147,25 @@ def store(
     base = _base(ag, mask, row, col, value)
     where = _accesses(m, ag, site, mask, tile, rect, row, col, True, base)
     values = rounded(np.asarray(value), tile.buffer.dtype)
-    stored: dict[tuple[int, int], tuple[int, Any]] = {}
+    if values.ndim:
+        _one_value_each(ag, site, where, values, base, tile.name)
     for lane, (r, c) in where.items():
-        x = values[lane - base] if values.ndim else values[()]
-        other = stored.setdefault((r, c), (lane, x))
-        if other[1] != x:
+        tile.data[r, c] = values[lane - base] if values.ndim else values[()]
+        tile.written((r, r + 1, c, c + 1))
+
+
+def _one_value_each(ag: Agent, site: Site, where: Mapping[int, tuple[int, ...]], values: npt.NDArray[Any], base: int, name: str) -> None:
+    """Refuses threads that store different values to one element; `where`: thread -> element."""
+    stored: dict[tuple[int, ...], tuple[int, Any]] = {}
+    for lane, element in where.items():
+        x = values[lane - base]
+        first, other = stored.setdefault(element, (lane, x))
+        if other != x and not (other != other and x != x):  # NaN
             raise RaceError(
-                f"{site.what}: threads {other[0]} and {lane} of {ag} store different values ({other[1]} and {x}) to"
-                f" element ({r}, {c}) of {tile.name} in one instruction; which one stays is not defined",
+                f"{site.what}: threads {first} and {lane} of {ag} store different values ({other} and {x}) to"
+                f" element {element} of {name} in one instruction; which one stays is not defined",
                 site.loc,
             )
-        tile.data[r, c] = x
-        tile.written((r, r + 1, c, c + 1))
 
 
 def _indices(ag: Agent, site: Site, mask: int, m: Machine, index: tuple[Scalar, ...], base: int) -> tuple[list[int], ...]:
@@ -205,4 +213,9 @@ def store_global(m: Machine, ag: Agent, site: Site, mask: int, value: Scalar, *i
     assert tensor.order is not None
     tensor.order.points(m, ag, site, mask, at, is_write=True)
     values = rounded(np.asarray(value), tensor.param.dtype)
-    tensor.array[at] = values[[lane - base for lane in _lanes(mask)]] if values.ndim else values
+    if not values.ndim:
+        tensor.array[at] = values
+        return
+    lanes = _lanes(mask)
+    _one_value_each(ag, site, dict(zip(lanes, zip(*at, strict=True), strict=True)), values, base, f"tensor '{tensor.param.name}'")
+    tensor.array[at] = values[[lane - base for lane in lanes]]
