@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -80,7 +81,9 @@ class Program:
             UnavailableError: no driver, no GPU, or one that no code is printed for. BindError: arrays on different
             devices. CompileError, LaunchError: compiling, loading or launching failed. HangError: see `debug`.
         """
-        self._bound(debug, perturb is not None)(stream, seed=perturb or 0, timeout_ms=timeout_ms)
+        if debug or perturb is not None:
+            _check_debugging(perturb, timeout_ms)
+        self._bound(bool(debug), perturb is not None)(stream, seed=perturb or 0, timeout_ms=timeout_ms)
 
     def launcher(self) -> Launcher:
         """The compiled kernel on its arrays' device, to be called with other addresses for the same shapes and
@@ -123,7 +126,9 @@ class KernelFunction:
         self._cluster = cluster
         self._traces: dict[object, Kernel] = {}
         self._lock = threading.Lock()
-        parameters = list(inspect.signature(function).parameters.values())[1:]
+        first, *parameters = inspect.signature(function).parameters.values() or (None,)
+        if first is None or any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in (first, *parameters)):
+            raise BindError(f"kernel '{self.name}' takes ctx first, then its arguments by name; *args and **kwargs are not bound")
         self._positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
         self._static = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
@@ -139,6 +144,8 @@ class KernelFunction:
         Raises:
             BindError: missing, superfluous or unusable arguments. TraceError, LimitError: from tracing.
         """
+        if chip is not None and not isinstance(chip, Chip):
+            raise BindError(f"chip= takes a tp.Chip, such as tp.H200; got {chip!r}")
         named = {name: _argument(name, arg) for name, arg in zip(self._positional, args, strict=False)}
         if len(args) != len(self._positional):
             raise BindError(
@@ -184,8 +191,8 @@ class KernelFunction:
         if isinstance(grid, tuple) and grid:
             total = 1
             for extent in grid:
-                total *= extent
-            grid = total
+                total = total * extent if isinstance(extent, int) else 0
+            grid = total or grid
         if not isinstance(grid, int) or isinstance(grid, bool) or not 1 <= grid <= MAX_GRID:
             raise BindError(f"the grid of kernel '{self.name}' must be 1..{MAX_GRID} CTAs, got {grid!r}")
         if grid % kernel.cluster_size:
@@ -204,7 +211,16 @@ def kernel(grid: Any = 1, cluster: Any = 1) -> Callable[[Callable[..., object]],
             name: `grid=lambda c, cfg, chip: min(tiles(c.shape, cfg), chip.sms)`.
         cluster: CTAs of a cluster, an int, a tuple (x, y, z), or a function of static parameters and `chip`, by name.
     """
+    if callable(grid) and next(iter(inspect.signature(grid).parameters), "") == "ctx":
+        raise BindError(f"the decorator of kernel '{grid.__name__}' has parentheses: @tp.kernel(), or @tp.kernel(grid=...)")
     return lambda function: KernelFunction(function, grid, cluster)
+
+
+def _check_debugging(perturb: object, timeout_ms: object) -> None:
+    if perturb is not None and (not isinstance(perturb, int) or isinstance(perturb, bool)):
+        raise BindError(f"perturb= is a seed, an integer; got {perturb!r}")
+    if not isinstance(timeout_ms, int | float) or isinstance(timeout_ms, bool) or not 0 < timeout_ms < math.inf:
+        raise BindError(f"timeout_ms is how long a wait may block, in milliseconds above 0; got {timeout_ms!r}")
 
 
 def _by_type(x: Any) -> object:
@@ -252,7 +268,9 @@ def _argument(name: str, arg: Any) -> Argument:
         return arg
     if arg is None:
         return None
-    if isinstance(arg, bool | str):
+    if isinstance(arg, np.integer | np.floating):
+        arg = arg.item()
+    if isinstance(arg, bool | np.bool_ | str):
         raise BindError(f"argument '{name}': expected a tensor map, an array or a number, got {arg!r}")
     if isinstance(arg, int):
         if not -(2**31) <= arg < 2**31:
@@ -260,7 +278,10 @@ def _argument(name: str, arg: Any) -> Argument:
         return arg
     if isinstance(arg, float):
         return arg
-    return tensor_map(arg)
+    try:
+        return tensor_map(arg)
+    except BindError as error:
+        raise BindError(f"argument '{name}': {error}") from None
 
 
 def _refuse_shared_memory(kernel: Kernel, named: Mapping[str, Argument]) -> None:

@@ -206,3 +206,64 @@ def test_an_argument_that_is_none_is_none_in_the_kernel() -> None:
         out = np.zeros(32, np.float32)
         k.bind(out, bias).run()
         assert (out == want).all()
+
+
+def test_an_argument_that_is_no_array_is_named() -> None:
+    for bad, words in (
+        ([1, 2], "got list"),
+        (np.zeros(()), "the array has 0"),
+        (np.zeros(0), "every extent"),
+        (np.zeros(3, "c8"), "dtype"),
+    ):
+        with refused(tp.BindError, "argument 'n': ", words):
+            kernel().bind(X, bad, cfg=1)
+
+
+def test_scalars_of_numpy_are_numbers() -> None:
+    counted, scaled = kernel().bind(X, np.int64(5), cfg=1), kernel().bind(X, np.float32(0.5), cfg=1)
+    assert (counted.launch_args.args["n"], scaled.launch_args.args["n"]) == (5, 0.5)
+    with refused(tp.BindError, "argument 'n'", "True"):
+        kernel().bind(X, np.True_, cfg=1)
+
+
+def test_a_chip_is_a_chip() -> None:
+    with refused(tp.BindError, "chip= takes a tp.Chip", "'H200'"):
+        kernel().bind(X, 1, cfg=1, chip="H200")  # type: ignore[arg-type]
+
+
+def test_a_decorator_without_parentheses() -> None:
+    with refused(tp.BindError, "kernel 'nothing' has parentheses", "@tp.kernel()"):
+        tp.kernel(nothing)
+
+
+@pytest.mark.parametrize("function", [lambda: None, lambda *args: None, lambda ctx, *args: None, lambda ctx, **static: None])
+def test_a_kernel_names_its_arguments(function: Any) -> None:
+    with refused(tp.BindError, "takes ctx first", "*args and **kwargs are not bound"):
+        tp.kernel()(function)
+
+
+@pytest.mark.parametrize("grid", [(2, "a"), (2, 1.5), (0, 3)])
+def test_a_grid_of_something_else_is_shown_as_it_is(grid: Any) -> None:
+    with refused(tp.BindError, "must be 1..", repr(grid)):
+        kernel(grid).bind(X, 1, cfg=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"perturb": "x"}, "perturb= is a seed, an integer; got 'x'"), ({"perturb": True}, "perturb="), ({"perturb": 1.5}, "perturb="),
+        ({"debug": True, "timeout_ms": 0}, "timeout_ms"), ({"debug": True, "timeout_ms": "1"}, "timeout_ms"),
+        ({"debug": True, "timeout_ms": float("inf")}, "timeout_ms"),
+    ],
+)  # fmt: skip
+def test_options_of_a_debug_launch(options: dict[str, Any], words: str) -> None:
+    with refused(tp.BindError, words):
+        kernel().bind(X, 1, cfg=1).launch(**options)
+
+
+def test_a_seed_is_an_integer() -> None:
+    program = kernel().bind(X, 1, cfg=1)
+    assert program.run(seed=np.int64(3)).seed == 3  # type: ignore[arg-type]
+    for bad in ("x", 1.5, None):
+        with refused(tp.BindError, "seed= is an integer", repr(bad)):
+            program.run(seed=bad)  # type: ignore[arg-type]

@@ -209,3 +209,16 @@ def test_the_discarded_second_pass_leaves_no_trace() -> None:
     )
     strip = [[line.split("#")[0].strip() for line in str(p).splitlines()] for p in (once, twice)]
     assert strip[0] == strip[1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[ctx.print('{}', i) for i in ctx.range(4)]",
+        "xs = [ctx.let(i, 'x') for i in range(3)]\n[ctx.print('{}', i + xs[0]) for i in ctx.range(4)]",
+        "loop = ctx.range(4)\nfor i in loop:\n    ctx.print('{}', i)",
+        "work = tp.StaticScheduler\n{ctx.print('{}', i) for i in ctx.range(2)}",
+    ],
+)
+def test_a_traced_loop_in_a_comprehension_carries_nothing(text: str) -> None:
+    assert "for " in str(role_from_text(text))

@@ -31,10 +31,10 @@ def broken_array_rule(shape: Sequence[int], strides: Sequence[int], inner: int, 
         return f"order '{order}' needs dimension {inner} contiguous, but its stride is {strides[inner]} bytes"
     for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
         if axis != inner and not takes_stride(extent, stride):
+            advice = f"Pad the contiguous dimension to a multiple of {ALIGNMENT // nbytes} elements" if stride > 0 else "Make a copy"
             return (
                 f"TMA needs strides that are positive multiples of {ALIGNMENT} bytes below 2^40; dimension {axis} has a stride of"
-                f" {stride} bytes. Pad the contiguous dimension to a multiple of {ALIGNMENT // nbytes} elements"
-                " (ops.matmul does that for you)."
+                f" {stride} bytes. {advice} (ops.matmul does that for you)."
             )
     return None
 

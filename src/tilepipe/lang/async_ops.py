@@ -55,8 +55,9 @@ def require_one_lane(tracer: Tracer, what: str) -> None:
 
 
 def _coords(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], store: bool) -> tuple[exprs.Expr, ...]:
-    if len(coords) != tensor.rank:
-        raise TraceError(f"{tensor!r} takes {tensor.rank} coordinates, outermost first, got {len(coords)}", caller())
+    if not isinstance(coords, Sequence) or len(coords) != tensor.rank:
+        got = len(coords) if isinstance(coords, Sequence) else repr(coords)
+        raise TraceError(f"{tensor!r} takes {tensor.rank} coordinates, outermost first, got {got}", caller())
     found = tuple(require_integer(to_expr(tracer, c), "a TMA coordinate") for c in coords)
     known = [int(x.value) if isinstance(x, exprs.Const) else 0 for x in found]  # 0 breaks no rule; the simulator looks at the others
     broken = broken_coordinate_rule(known, tensor.param.contiguous_axis, tensor.dtype.nbytes, store=store)

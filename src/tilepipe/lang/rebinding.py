@@ -112,6 +112,8 @@ def _parts(value: Any) -> list[tuple[Any, Any]]:
         hidden = [(f".{name}", cell.cell_contents) for name, cell in cells if _filled(cell)]
         return [*hidden, *((f".__defaults__[{i}]", x) for i, x in enumerate(value.__defaults__ or ()))]
     if isinstance(value, GeneratorType):
+        if is_library_file(value.gi_code.co_filename):
+            return []  # of a traced loop, in a comprehension
         return [(".gi_frame", value.gi_frame.f_lasti if value.gi_frame is not None else -1)]
     if isinstance(value, Iterator):
         return [(".__next__", (length_hint(value, 0), repr(value) if isinstance(value, count) else ""))]

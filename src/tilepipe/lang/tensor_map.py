@@ -132,6 +132,8 @@ def tensor_map(array: Any, box: tuple[int, ...] | None = None, swizzle: int | No
         raise BindError(f"order must be {wanted}; got {order!r}")
     if box is None:
         return TensorMap(dtype, rank, order, None, 0, array)
+    if isinstance(box, tuple | list):
+        box = tuple(_python(extent) for extent in box)
     _check_box(box, rank, dtype)
     lines, contiguous = (1, *box)[-2:] if order == "row" else (box[-1], box[-2])
     if swizzle is None:
@@ -143,6 +145,10 @@ def tensor_map(array: Any, box: tuple[int, ...] | None = None, swizzle: int | No
         raise BindError(f"box {tuple(box)} of {dtype}: {broken}")
     _check_array(array, dtype, order)
     return TensorMap(dtype, rank, order, tuple(box), swizzle, array)
+
+
+def _python(extent: Any) -> Any:
+    return int(extent) if isinstance(extent, np.integer) else extent
 
 
 def _check_box(box: tuple[int, ...], rank: int, dtype: DType) -> None:

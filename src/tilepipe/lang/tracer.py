@@ -109,6 +109,8 @@ class Tracer:
 
     def name(self, base: str) -> str:
         """A name not used before in this kernel: `base`, `base_1`, ..."""
+        if not isinstance(base, str):
+            raise TraceError(f"a name is a string, got {base!r}", caller())
         n = self.counter.get(base, 0)
         self.counter[base] = n + 1
         return base if n == 0 else f"{base}_{n}"

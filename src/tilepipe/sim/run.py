@@ -102,6 +102,9 @@ def run(
         SimFault: a deadlock, a race, a misused barrier, a read of poison, an early exit, a failed assertion.
         BindError: the arguments do not fit the kernel.
     """
+    if not isinstance(seed, int | np.integer):
+        raise BindError(f"seed= is an integer, got {seed!r}")
+    seed = int(seed)
     world = _world(launch, strict_proxy, on_event)
     m = Machine(world)
     order = list(range(m.num_clusters))
