@@ -37,7 +37,7 @@ class Program:
 
     kernel: Kernel
     launch_args: Launch
-    _bounds: dict[tuple[bool, bool], BoundLaunch] = field(default_factory=dict, repr=False)
+    _bounds: dict[tuple[bool, bool], BoundLaunch] = field(default_factory=dict, init=False, repr=False)  # each copy has its own
 
     def run(
         self,

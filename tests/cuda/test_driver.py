@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -106,6 +107,20 @@ def test_clusters_that_a_part_of_a_gpu_has_no_room_for(monkeypatch: pytest.Monke
     assert {cfg.cluster_size for cfg in gemm_choice.candidates(gemm_choice.Problem(4096, 4096, 4096), slice_)} == {1, 2}
     with pytest.raises(tp.LimitError, match="no configuration of the GEMM fits tiny, whose CTAs have 16,384 bytes"):
         gemm_choice.best(gemm_choice.Problem(64, 64, 64), tp.Chip(name="tiny", smem_per_cta=16 * 1024))
+
+
+def test_a_copy_of_a_program_with_other_arguments_launches_those(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[int] = []
+
+    def bound(launch: Any, **_: Any) -> Any:
+        return lambda *_, **__: launched.append(launch.grid)
+
+    monkeypatch.setattr(loading, "BoundLaunch", bound)
+    program = doubled.bind(np.zeros((2, 2), np.float32), np.zeros((2, 2), np.float32))
+    program.launch()
+    replace(program, launch_args=replace(program.launch_args, grid=2)).launch()
+    program.launch()
+    assert launched == [1, 2, 1]
 
 
 def test_a_kernel_is_loaded_once_for_each_device_and_build(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,6 @@ def test_the_simulator_agrees(family: str) -> None:
 def test_fewer_ctas_than_tiles(stages: int, schedule: str) -> None:
     """A grid for two SMs goes through its ring many times, by trip counts that do not fit it."""
     p = product(stages=stages, schedule=schedule)
-    program = replace(p.program, launch_args=replace(p.program.launch_args, grid=2), _bounds={})
+    program = replace(p.program, launch_args=replace(p.program.launch_args, grid=2))
     program.launch()
     p.verify()

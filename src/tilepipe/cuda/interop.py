@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from tilepipe.cuda import driver
 from tilepipe.errors import BindError, UnavailableError
 from tilepipe.lang.tensor_map import array_dtype, byte_strides
 

@@ -35,7 +35,8 @@ def persistent_grid(c: tp.TensorMap, cfg: GemmConfig, chip: tp.Chip) -> int:
     """As many clusters as the chip holds at once, or fewer when there are fewer tiles."""
     *batches, m, n = c.shape
     tiles = -(-m // (cfg.bm * cfg.cluster)) * -(-n // (cfg.bn * cfg.cluster_n)) * (batches[0] if batches else 1)
-    return min(tiles, chip.resident_clusters(cfg.cluster_size)) * cfg.cluster_size
+    # Where none fits, loading the kernel says so.
+    return min(tiles, max(chip.resident_clusters(cfg.cluster_size), 1)) * cfg.cluster_size
 
 
 @tp.kernel(grid=persistent_grid, cluster=lambda cfg: cfg.cluster_size)

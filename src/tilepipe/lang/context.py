@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, exprs, memory, ops
+from tilepipe.ir import dtypes, exprs, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARPGROUP, Role
 from tilepipe.lang import async_ops, control, fragment_memory, variables
@@ -16,7 +16,7 @@ from tilepipe.lang import memory as mem
 from tilepipe.lang import values as val
 from tilepipe.lang.convergence import require_role, require_warpgroup, splitting
 from tilepipe.lang.fragments import Fragment, FragmentValue, make, select
-from tilepipe.lang.named import NamedBarrier
+from tilepipe.lang.named import NamedBarrier, role_barrier
 from tilepipe.lang.tracer import RoleState, Tracer
 
 
@@ -331,7 +331,7 @@ class Context:
         """All 128 threads of the warpgroup meet, at a named barrier of their own."""
         require_warpgroup(self.tracer, "sync_warpgroup")
         role = self.tracer.role.role
-        bar = self._role_barrier("warpgroup", WARPGROUP, role.agents)
+        bar = role_barrier(self.tracer, "warpgroup", WARPGROUP, role.agents)
         rank = None if role.agents == 1 else self._special("warpgroup")._expr
         self.tracer.emit(ops.NamedSync(caller(), bar, rank))
 
@@ -339,20 +339,11 @@ class Context:
         """All threads of the role meet, at a named barrier of their own."""
         require_role(self.tracer, "sync_role")
         role = self.tracer.role.role
-        self.tracer.emit(ops.NamedSync(caller(), self._role_barrier("role", role.threads, 1)))
+        self.tracer.emit(ops.NamedSync(caller(), role_barrier(self.tracer, "role", role.threads, 1)))
 
     def named_barrier(self, threads: int, name: str = "barrier") -> NamedBarrier:
         """A hardware barrier (bar.sync) of `threads` threads, across roles; created in set-up code. A CTA has 15 beside __syncthreads."""
         return NamedBarrier(self.tracer, threads, name)
-
-    def _role_barrier(self, kind: str, threads: int, copies: int) -> memory.NamedBarrier:
-        name = f"{self.tracer.role.name}.{kind}"
-        for bar in self.tracer.kernel.named_barriers:
-            if bar.name == name:
-                return bar
-        bar = memory.NamedBarrier(name, threads, copies)
-        self.tracer.kernel.named_barriers.append(bar)
-        return bar
 
     def cluster_arrive(self) -> None:
         """Arrives at the cluster's barrier (release)."""

@@ -43,3 +43,14 @@ class NamedBarrier:
 
     def __repr__(self) -> str:
         return f"<named barrier '{self._bar.name}' of {self._bar.threads} threads>"
+
+
+def role_barrier(tracer: Tracer, kind: str, threads: int, copies: int) -> memory.NamedBarrier:
+    """The barrier of the role's own at which its threads, or those of each of its warpgroups, meet."""
+    name = f"{tracer.role.name}.{kind}"
+    for bar in tracer.kernel.named_barriers:
+        if bar.name == name:
+            return bar
+    bar = memory.NamedBarrier(name, threads, copies)
+    tracer.kernel.named_barriers.append(bar)
+    return bar
