@@ -23,8 +23,12 @@ def check_kinds(arrays: dict[str, Any], optional: dict[str, Any], cfg: Any, alph
             raise tp.BindError(f"gemm: {name} must be an array, got {x!r:.40}")
     for name, x in given.items():
         takes = (tp.float32,) if name.endswith("_scale") else OUTPUTS
-        if tuple(x.shape) and tp.tensor_map(x).dtype not in takes:
-            raise tp.BindError(f"gemm: {name} is {tp.tensor_map(x).dtype}; it may be {', '.join(t.name for t in takes)}")
+        try:
+            dtype = tp.tensor_map(x).dtype if tuple(x.shape) else takes[0]
+        except tp.BindError as error:
+            raise tp.BindError(f"gemm: {name}: {error}") from None
+        if dtype not in takes:
+            raise tp.BindError(f"gemm: {name} is {dtype}; it may be {', '.join(t.name for t in takes)}")
     for name, value in {"alpha": alpha, "beta": beta}.items():
         if isinstance(value, bool) or not isinstance(value, Real):
             raise tp.BindError(f"gemm: {name} must be a number, got {value!r}")
