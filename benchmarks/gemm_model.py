@@ -106,8 +106,8 @@ def measure(out: Path, wanted: Sequence[Shape], first: int, others: int, rng: ra
         times = [(asdict(cfg), found[str(number)].us) for number, cfg in enumerate(chosen)]
         with out.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"shape": shape, "cublas": found["cublas"].us, "times": times}) + "\n")
-        best, first = (found["cublas"].us / us for us in (min(us for _, us in times), times[0][1]))
-        print(f"{m}×{n}×{k}: cuBLAS / best of {len(times)} {best:.3f}, / the model's first {first:.3f}")
+        best, picked = (found["cublas"].us / us for us in (min(us for _, us in times), times[0][1]))
+        print(f"{m}×{n}×{k}: cuBLAS / best of {len(times)} {best:.3f}, / the model's first {picked:.3f}")
 
 
 # -- judging and fitting -----------------------------------------------------------------------------------------------
