@@ -174,6 +174,14 @@ def test_compile_writes_a_cubin(tmp_path: Path) -> None:
     assert "no spills" in done.stderr
 
 
+def test_compile_writes_to_stdout(tmp_path: Path) -> None:
+    for emit, start in (("cuda", b"// gemm"), ("cubin", b"\x7fELF")):
+        command = [sys.executable, "-m", "tilepipe", "compile", "gemm", "-o", "-", "--emit", emit]
+        done = subprocess.run(command, capture_output=True, cwd=tmp_path, timeout=120, check=True)
+        assert done.stdout.startswith(start)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("args", [["kernels"], ["kernels", "--json"], ["compile", "gemm", "--emit", "cuda"]])
 def test_a_full_disk_is_one_message(args: list[str]) -> None:
     with Path("/dev/full").open("w") as full:

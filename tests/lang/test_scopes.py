@@ -246,3 +246,18 @@ def test_assert_and_print() -> None:
     assert set(program.run().printed) == {"n = 1"}
     with refused(tp.KernelAssertError, "two clusters", "role 'one'"):
         role_from_text("ctx.assert_(ctx.num_clusters == 2, 'two clusters')").run()
+
+
+def test_ctx_has_no_meaning_after_the_trace() -> None:
+    kept = []
+
+    @tp.kernel()
+    def k(ctx: tp.Context) -> None:
+        kept.append(ctx)
+        ctx.role("one", warps=1)(lambda: None)
+
+    program = k.bind()
+    before = str(program)
+    with pytest.raises(tp.TraceError, match="kernel 'k' has been traced; its ctx has no meaning any more"):
+        kept[0].smem((8, 8), tp.float32)
+    assert str(program) == before

@@ -100,7 +100,7 @@ def run(
 def compile_(
     kernel: Kernel, settings: Settings = None, arch: Annotated[Arch, typer.Option(help="Target.")] = Arch.sm_90a,
     emit: Annotated[Emit, typer.Option(help="What to write.")] = Emit.cubin,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="File; stdout for cuda and ptx unless given.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="File; - is stdout, where cuda and ptx go by default.")] = None,
 ) -> None:  # fmt: skip
     """Compiles a kernel with NVRTC; needs no GPU."""
     from tilepipe.errors import BindError
@@ -111,7 +111,7 @@ def compile_(
     if arch.value not in spec.archs:
         raise BindError(f"kernel '{kernel}' exists for {', '.join(spec.archs)}, not {arch.value}")
     if emit is Emit.cubin and output is None:
-        raise BindError("a cubin is binary: name a file with -o FILE")
+        raise BindError("a cubin is binary: name a file with -o FILE, or -o - for stdout")
     config, _ = spec.configure(spec.parse(settings or []), H200)
     program = spec.make(config, 0).program
     started = time.perf_counter()
@@ -122,8 +122,9 @@ def compile_(
         data = compiled.data
         note = "" if compiled.registers is None else f", {compiled.registers} registers, no spills"
     seconds = time.perf_counter() - started
-    if output is None:
-        sys.stdout.write(data.decode())
+    if output is None or str(output) == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
         return
     try:
         output.write_bytes(data)

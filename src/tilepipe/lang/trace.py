@@ -45,6 +45,7 @@ def trace(
     if not kernel.roles:
         raise TraceError(f"kernel '{kernel.name}' has no role: nothing would run. Put the work under @ctx.role(...).", kernel.loc)
     tracer.ledger.settle({op.bar.array for op in _ops(kernel) if isinstance(op, ops.MbarWait | ops.MbarTryWait)})
+    tracer.closed = True
     finish(kernel, chip)
     return kernel
 

@@ -102,6 +102,7 @@ class Tracer:
         self.deferred: TilepipeError | None = None
         self.carried: dict[int, str] = {}  # id of a value rebound in a loop -> its name, while the body is traced again
         self.entry: FrameType | None = None
+        self.closed = False  # the kernel has been traced
         self.temporaries: set[tuple[Any, ...]] = set()  # Python state first bound inside a branch
         self.scope = Scope("setup", kernel.setup, kernel.loc)
 
@@ -109,6 +110,8 @@ class Tracer:
 
     def name(self, base: str) -> str:
         """A name not used before in this kernel: `base`, `base_1`, ..."""
+        if self.closed:
+            raise TraceError(f"kernel '{self.kernel.name}' has been traced; its ctx has no meaning any more", caller())
         if not isinstance(base, str):
             raise TraceError(f"a name is a string, got {base!r}", caller())
         n = self.counter.get(base, 0)
