@@ -45,7 +45,8 @@ def choose(
 ) -> GemmConfig:  # fmt: skip
     """The configuration for a product: what tuning has remembered for it, or the one that the model expects to be fastest."""
     problem = Problem(m, n, k, batch, dtype, out_dtype, a_order, b_order, scales, extras)
-    return tuned.lookup(problem, chip) or best(problem, chip)
+    remembered = tuned.lookup(problem, chip)
+    return remembered if remembered is not None and _takes_orders(problem, remembered) else best(problem, chip)
 
 
 @functools.lru_cache(maxsize=4096)
