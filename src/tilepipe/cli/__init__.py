@@ -27,7 +27,10 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that lacks a letter gets "?" and not a traceback
     warnings.showwarning = _warn
     try:
-        app(standalone_mode=True)
+        try:
+            app(standalone_mode=True)
+        finally:
+            sys.stdout.flush()  # here, where a full disk is still told; not while the interpreter ends
     except OSError as error:
         with contextlib.suppress(OSError):
             print(f"error: cannot write the output: {error.strerror}", file=sys.stderr)
