@@ -16,6 +16,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 def test_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)

@@ -188,6 +188,7 @@ def test_a_configuration_that_does_not_compile_ends_the_benchmark(machine: Machi
         measured(machine, PROBLEM)
 
 
+@pytest.mark.slow
 def test_a_search_ranks_refuses_and_finds_the_wrong(machine: Machine) -> None:
     candidates = gemm_choice.candidates(PROBLEM, tp.H200, 12)
     fast, refused, wrong = candidates[7], candidates[1], candidates[2]

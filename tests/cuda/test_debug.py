@@ -102,6 +102,7 @@ def roles_of(code: str) -> str:
     return code[code.index("// ---- roles") :]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", BUILDS, ids=str)
 @pytest.mark.parametrize("name", KERNELS)
 def test_they_compile(name: str, build: dict[str, Any]) -> None:

@@ -138,6 +138,7 @@ COMPILED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", COMPILED)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compile(gpu: Emulator, case: str, dynamic: bool) -> None:
