@@ -138,3 +138,16 @@ def test_skipping_a_lap_of_the_ring_without_turns() -> None:
         program.run()
     assert "role 'consume' warp 1 waits for phase 1 of ring.full[0]" in str(caught.value)
     assert at(turns.__file__, "item") in str(caught.value)
+
+
+def test_a_turn_that_is_not_entered() -> None:
+    @tp.kernel()
+    def skipped(ctx: tp.Context) -> None:
+        order = tp.OrderedBarrier(ctx, 2, name="epilogue")
+
+        @ctx.role("mma", warpgroups=2)
+        def mma() -> None:
+            order.turn(ctx.warpgroup_rank)
+
+    with pytest.raises(tp.TraceError, match=r"epilogue\.turn is not entered: write `with epilogue\.turn\(\.\.\.\):`"):
+        skipped.bind()

@@ -84,19 +84,19 @@ class Context:
 
     def when(self, cond: object) -> AbstractContextManager[None]:
         """`with ctx.when(cond):` branches; a condition that varies by lane masks lanes."""
-        return control.Entered(self.tracer, "when", control.branch(self.tracer, cond))
+        return control.Entered(self.tracer, "ctx.when", control.branch(self.tracer, cond))
 
     def otherwise(self) -> AbstractContextManager[None]:
         """`with ctx.otherwise():` directly behind a `when` block: its other side."""
-        return control.Entered(self.tracer, "otherwise", control.otherwise(self.tracer))
+        return control.Entered(self.tracer, "ctx.otherwise", control.otherwise(self.tracer))
 
     def elect_one(self, scope: str = "warp") -> AbstractContextManager[None]:
         """`with ctx.elect_one():` one lane of each warp; "warpgroup", "role": one lane of that group's first warp."""
-        return control.Entered(self.tracer, "elect_one", control.elect(self.tracer, scope))
+        return control.Entered(self.tracer, "ctx.elect_one", control.elect(self.tracer, scope))
 
     def per_warp(self) -> AbstractContextManager[val.Value]:
         """`with ctx.per_warp() as w:` each warp of the warpgroup on its own; w is 0..3."""
-        return control.Entered(self.tracer, "per_warp", control.per_warp(self.tracer))
+        return control.Entered(self.tracer, "ctx.per_warp", control.per_warp(self.tracer))
 
     # -- scalars ------------------------------------------------------------------------------------------------------
 

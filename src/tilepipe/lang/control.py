@@ -54,7 +54,7 @@ class Entered(AbstractContextManager[T]):
 
     def __init__(self, tracer: Tracer, what: str, block: AbstractContextManager[T]) -> None:
         self._block = block
-        self._used = tracer.unused(f"ctx.{what} is not entered: write `with ctx.{what}(...):`")
+        self._used = tracer.unused(f"{what} is not entered: write `with {what}(...):`")
 
     def __enter__(self) -> T:
         self._used()

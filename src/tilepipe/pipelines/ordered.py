@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import exprs, memory, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARPGROUP
 from tilepipe.lang.context import Context
+from tilepipe.lang.control import Entered
 from tilepipe.lang.values import Value, require_integer, require_uniform, to_expr
 from tilepipe.pipelines.barriers import SharedMemBarrier
 from tilepipe.pipelines.state import PipelineState
@@ -48,9 +49,12 @@ class OrderedBarrier:
         opening += [ops.MbarArrive(caller(), self._bar(exprs.const(i * groups)), exprs.const(threads)) for i in range(depth)]
         t.emit(ops.Elect(caller(), "role", ops.Block(opening)))
 
-    @contextmanager
-    def turn(self, group: object) -> Iterator[None]:
+    def turn(self, group: object) -> AbstractContextManager[None]:
         """`with order.turn(ctx.warpgroup_rank):` waits for the group's turn at its next thing; leaving gives the turn to the next group."""
+        return Entered(self._tracer, f"{self._array.name}.turn", self._turn(group))
+
+    @contextmanager
+    def _turn(self, group: object) -> Iterator[None]:
         self.wait(group)
         yield
         self.pass_on(group)
