@@ -19,6 +19,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PIP_NO_INPUT := 1
 
+# PyTorch without CUDA, for the tests of the operator. What PyPI has brings gigabytes of CUDA, and is not asked for; the CPU build is
+# on PyTorch's own index (PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu).
+CPU_TORCH := torch==2.13.0+cpu
+
 CHECKED = $(wildcard src tests benchmarks $(if $(wildcard examples/*.py),examples))
 
 .DEFAULT_GOAL := help
@@ -67,4 +71,5 @@ $(CORE): $(CREATED) pyproject.toml
 $(FULL): $(CREATED) pyproject.toml
 	@echo "installing what tests and lint need (once, about a minute)"
 	@$(PIP) --editable '.[test,dev]'
+	@$(PIP) '$(CPU_TORCH)' 2>/dev/null || echo "no $(CPU_TORCH) to be had: the tests of ops.matmul on PyTorch tensors will skip"
 	@touch $(CORE) $@

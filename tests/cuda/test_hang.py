@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import struct
 from typing import Any
 
 import pytest
 
-import tilepipe as tp
 from tests.build import Builder
 from tests.cuda.test_debug import BUILDS, KERNELS, gemm
 from tests.examples.ladder import EXAMPLES, load
@@ -30,13 +30,15 @@ def test_the_device_lays_the_record_out_as_the_host_reads_it() -> None:
         "DebugRecord": {"abort": 0, "cluster": 4, "waits": 8, "limit_ns": 16, "first": HEAD.size, "others": HEAD.size + WAIT.size},
         "DebugWait": {"site": 0, "block": 4, "warp": 8, "index": 12, "parity": 16, "state": 24},
     }
-    checks = [f'static_assert(__builtin_offsetof({t}, {f}) == {n}, "{f}");' for t, each in fields.items() for f, n in each.items()]
+    wanted = [(t, f, n) for t, each in fields.items() for f, n in each.items()]
+    stores = [f"x[{i}] = static_cast<u32>(reinterpret_cast<u64>(&static_cast<{t}*>(nullptr)->{f}));" for i, (t, f, _) in enumerate(wanted)]
     types = "using u32 = unsigned int;\nusing u64 = unsigned long long;\n"
     code = f"{types}{SHARED}\nconstexpr u32 debug_offset = 0, debug_bytes = {STATE_BYTES}, debug_cluster = 1;\n"
-    code += "\n".join([SNIPPETS["debug_state"].code, *checks, 'extern "C" __global__ void k(u32* x) { *x = debug_state().aborted; }\n'])
-    assert compiler.nvrtc(code, "k.cu", "sm_90a", "ptx")[1]
-    with pytest.raises(tp.CompileError, match="limit_ns"):
-        compiler.nvrtc(code.replace("limit_ns) == 16", "limit_ns) == 24"), "k.cu", "sm_90a", "ptx")
+    code += "\n".join([SNIPPETS["debug_state"].code, 'extern "C" __global__ void k(u32* x) {', *stores, "}\n"])
+    text = compiler.nvrtc(code, "k.cu", "sm_90a", "ptx")[1].decode()
+    constants = dict(re.findall(r"mov\.[bus]32\s+(%r\d+), (\d+);", text))
+    stored = re.findall(r"st\.global\.[bus]32\s+\[%rd\d+(?:\+(\d+))?\], (%?\w+);", text)
+    assert {int(at or 0) // 4: int(constants.get(x, x)) for at, x in stored} == {i: n for i, (_, _, n) in enumerate(wanted)}
 
 
 def record(*waits: tuple[int, ...], limit_ns: int = 200_000_000) -> bytes:
