@@ -10,7 +10,7 @@ import tilepipe as tp
 from tilepipe.kernels import tuned
 from tilepipe.kernels.gemm_config import BLOCK_ROWS, GemmConfig, store_width
 
-LINE = 128  # bytes of K in a tile: a swizzle span
+SPAN = 128  # bytes of K in a tile: a swizzle span
 EXTRAS_ACCUMULATOR, SCALED_ACCUMULATOR = 128, 160  # registers of a thread, where the epilogue needs more than usual
 SLOT_BYTES = BLOCK_ROWS * 128
 ENOUGH_STAGES, MAX_STAGES = 5, 12  # a second store slot is worth less than a fifth stage, and more than a sixth
@@ -94,7 +94,7 @@ def _spares_registers(problem: Problem, cfg: GemmConfig) -> bool:
 def _fitting(dtype: tp.DType, chip: tp.Chip) -> list[GemmConfig]:
     """Every configuration that the chip has room for, with as many stages as fit in its shared memory."""
     found = []
-    for cfg in _all(LINE // dtype.nbytes):
+    for cfg in _all(SPAN // dtype.nbytes):
         stages, slots = max((min(_stages(replace(cfg, store_slots=s), dtype, chip), ENOUGH_STAGES), s) for s in (1, 2))
         if stages >= 3 and chip.resident_clusters(cfg.cluster_size):
             cfg = replace(cfg, store_slots=slots)
