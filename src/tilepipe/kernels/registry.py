@@ -14,7 +14,7 @@ import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.kernels import gemm, gemm_choice, tuned
-from tilepipe.kernels.gemm_choice import LINE, Problem
+from tilepipe.kernels.gemm_choice import SPAN, Problem
 from tilepipe.kernels.gemm_epilogue import activated
 from tilepipe.testing.numerics import Comparison, compare_matmul
 
@@ -120,7 +120,7 @@ def _choose_gemm(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dic
     if problem.dtype not in gemm.INPUTS:
         return {}, ""  # making the case says what is wrong
     if chip is None:
-        return {"bk": LINE // problem.dtype.nbytes}, "the defaults; --device cuda chooses them for the shape"
+        return {"bk": SPAN // problem.dtype.nbytes}, "the defaults; --device cuda chooses them for the shape"
     remembered = tuned.lookup(problem, chip)
     config = gemm_choice.best(problem, chip) if remembered is None else remembered
     tiles = {name: value for name, value in asdict(config).items() if name not in _NO_TILES}

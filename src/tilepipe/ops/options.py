@@ -11,7 +11,7 @@ from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.kernels import gemm, gemm_config
-from tilepipe.kernels.gemm_choice import LINE
+from tilepipe.kernels.gemm_choice import SPAN
 
 INPUTS = (dtypes.bfloat16, dtypes.float16)
 OUTPUTS = gemm.OUTPUTS
@@ -68,7 +68,7 @@ def check_bias(name: str, bias: DType, inputs: DType, out: DType) -> None:
 
 def config(settings: Mapping[str, Any], activation: str | None, inputs: DType) -> gemm.GemmConfig:
     """The configuration of these settings; the others have their defaults, bk 128 bytes of K."""
-    everything: dict[str, Any] = {"bk": LINE // inputs.nbytes} | dict(settings)
+    everything: dict[str, Any] = {"bk": SPAN // inputs.nbytes} | dict(settings)
     return gemm.GemmConfig(**everything) if activation is None else gemm.GemmConfig(**everything, activation=activation)
 
 
