@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Argument = TensorMap | int | float | None
 MAX_GRID = 2**31 - 1
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,6 +278,8 @@ def _argument(name: str, arg: Any) -> Argument:
             raise BindError(f"argument '{name}': {arg} does not fit in int32")
         return arg
     if isinstance(arg, float):
+        if math.isfinite(arg) and abs(arg) > FLOAT32_MAX:
+            raise BindError(f"argument '{name}': {arg} does not fit in float32, which holds up to {FLOAT32_MAX:.4g} (or inf)")
         return arg
     try:
         return tensor_map(arg)

@@ -267,3 +267,16 @@ def test_a_seed_is_an_integer() -> None:
     for bad in ("x", 1.5, None):
         with refused(tp.BindError, "seed= is an integer", repr(bad)):
             program.run(seed=bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [1e39, -1e300])
+def test_a_number_beyond_float32(value: float) -> None:
+    @tp.kernel()
+    def scaled(ctx: tp.Context, factor: Any) -> None:
+        @ctx.role("one", warps=1)
+        def one() -> None:
+            ctx.print("{}", factor)
+
+    with pytest.raises(tp.BindError, match=r"argument 'factor': .* does not fit in float32, which holds up to 3\.403e\+38"):
+        scaled.bind(value)
+    scaled.bind(float("inf"))
