@@ -6,6 +6,7 @@ python benchmarks/tracing.py [--runs N]
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import statistics
 import subprocess
@@ -56,6 +57,7 @@ def kernel_seconds(runs: int) -> list[tuple[str, float, float]]:
     import ml_dtypes
     import numpy as np
 
+    os.environ["TILEPIPE_CACHE_DIR"] = "off"  # or the compiler would run once at most
     from tilepipe import cuda
     from tilepipe.errors import UnavailableError
     from tilepipe.kernels import gemm

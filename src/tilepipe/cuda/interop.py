@@ -88,17 +88,8 @@ def _from_dlpack(x: Any) -> DeviceView:
         found = StridedMemoryView.from_dlpack(x, stream_ptr=-1)
     except Exception:  # JAX takes it for a stream; 1 is the default stream, before which it then waits for what it has queued
         found = StridedMemoryView.from_dlpack(x, stream_ptr=1)
-    nbytes = array_dtype(x).nbytes
-    return DeviceView(int(found.ptr), tuple(s * nbytes for s in found.strides or _packed(found.shape)), int(found.device_id))
-
-
-def _packed(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a C-contiguous array, elements."""
-    strides, step = [], 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= extent
-    return tuple(reversed(strides))
+    strides = tuple(s * array_dtype(x).nbytes for s in found.strides) if found.strides else byte_strides(x)
+    return DeviceView(int(found.ptr), strides, int(found.device_id))
 
 
 def device_of(arrays: Iterable[Any]) -> int | None:

@@ -1,4 +1,4 @@
-"""A persistent, warp-specialised GEMM for Hopper: one TMA warp feeds 1-2 warpgroups of wgmma, which store through
+"""A persistent, warp-specialised GEMM for Hopper: one TMA warp feeds 1-3 warpgroups of wgmma, which store through
 shared memory.
 
     C[m, n] = activation(alpha · a_scale · b_scale · A[m, k] · B[n, k]ᵀ + bias[n] + beta · source[m, n])
