@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tilepipe.ir import dtypes, layout
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Binary, Cast, Const, Expr, Local, Select, Unary, const
-from tilepipe.ir.geometry import broken_stmatrix_rule, broken_tma_rule, broken_wgmma_rule, divisor
+from tilepipe.ir.geometry import broken_stmatrix_rule, broken_tma_rule, broken_descriptor_rule, divisor
 from tilepipe.ir.memory import SmemBuffer, Tile
 
 I32 = dtypes.int32
@@ -181,7 +181,7 @@ NARROW = SmemBuffer("a", dtypes.bfloat16, 1, 64, 24, "row", 0, offset=0)
 )
 def test_wgmma(b: SmemBuffer, row: Expr | int, col: Expr | int, cols: int, words: list[str] | None) -> None:
     start, inner = (const(x) if isinstance(x, int) else x for x in (row, col))
-    broken = broken_wgmma_rule(Tile(b, const(0), start, inner, 64, cols))
+    broken = broken_descriptor_rule(Tile(b, const(0), start, inner, 64, cols))
     if words is None:
         assert broken is None
     else:

@@ -131,10 +131,11 @@ def broken_tma_rule(t: Tile) -> str | None:
     return f"TMA needs an address that is a multiple of {TMA_ALIGNMENT} bytes in {_part(t)}: {_where(start, unit, inner)}"
 
 
-def broken_wgmma_rule(t: Tile) -> str | None:
+def broken_descriptor_rule(t: Tile, reader: str = "wgmma") -> str | None:
     """What keeps a matrix descriptor from describing a rectangle, (m, k) or (n, k).
 
-    A descriptor steps through swizzle atoms of 8 lines (PTX ISA, "Matrix Descriptor Format" of wgmma). Contiguous along K: each
+    A descriptor steps through swizzle atoms of 8 lines (PTX ISA, "Matrix Descriptor Format" of wgmma, "Shared memory descriptor" of
+    tcgen05); `reader` is the instruction, for the message. Contiguous along K: each
     32 bytes of K lie in one line. Contiguous along M or N, which only 16-bit elements may be (PTX ISA, wgmma.mma_async: imm-trans
     is for .f16 and .bf16): the rectangle starts at a panel.
     """
@@ -144,23 +145,21 @@ def broken_wgmma_rule(t: Tile) -> str | None:
     k = mma_k(b.dtype)
     if b.order == "col" and nbytes != 2:
         return (
-            f"wgmma reads {b.dtype} only where K is contiguous (it transposes 16-bit elements, no others); in {_part(t)} rows, which are"
+            f"{reader} reads {b.dtype} only where K is contiguous (it transposes 16-bit elements, no others); in {_part(t)} rows, which are"
             ' M or N, are contiguous. Keep K contiguous in global memory and the tile in order="row", or load the operand in 16 bits.'
         )
     if b.swizzle == 0 or panel * nbytes != b.swizzle:
         wide = max((s for s in (32, 64, 128) if (b.cols if b.order == "row" else b.rows) * nbytes % s == 0), default=0)
         remedy = f"Give the buffer swizzle={wide}" if wide else f"Pad its {inner}s to a multiple of {32 // nbytes}"
-        return (
-            f"wgmma reads lines of 32, 64 or 128 swizzled bytes; those of {_part(t)} have {panel} × {nbytes} = {panel * nbytes}. {remedy}."
-        )
+        return f"{reader} reads lines of 32, 64 or 128 swizzled bytes; those of {_part(t)} have {panel} × {nbytes} = {panel * nbytes}. {remedy}."
     if not is_multiple(line, ATOM):
-        return f"wgmma reads {_part(t)} by swizzle atoms of {ATOM} {outer}s: {_where(line, ATOM, outer)}"
+        return f"{reader} reads {_part(t)} by swizzle atoms of {ATOM} {outer}s: {_where(line, ATOM, outer)}"
     if b.order == "col":
         if is_multiple(start, panel):
             return None
-        return f"wgmma reads {_part(t)} by panels of {panel} × {nbytes} = {b.swizzle} bytes along M or N: {_where(start, panel, inner)}"
+        return f"{reader} reads {_part(t)} by panels of {panel} × {nbytes} = {b.swizzle} bytes along M or N: {_where(start, panel, inner)}"
     if not is_multiple(start, k):
-        return f"one wgmma takes {k} elements of K, {MMA_K_BYTES} bytes within a line, of {_part(t)}: {_where(start, k, inner)}"
+        return f"one {reader} takes {k} elements of K, {MMA_K_BYTES} bytes within a line, of {_part(t)}: {_where(start, k, inner)}"
     known = gcd(divisor(start), panel)
     if isinstance(start, e.Const) or known == panel or extent <= known:
         return None  # where it crosses from one panel to the next, if it does, is known now

@@ -161,6 +161,9 @@ class Fragment:
     `rows` is a multiple of 64, `cols` of 8. Row 64 i + 16 w + 8 h + l // 4 of warp w holds, in lane l, columns
     8 j + 2 (l % 4) + {0, 1}. With a 16-bit dtype, pairs are packed in one register: the layout of wgmma's A operand.
 
+    `layout` "tmem", of 128 rows: row 32 w + 16 i + 8 h + l // 4 instead, so that each warp holds 32 consecutive rows: the lanes
+    of tensor memory that tcgen05.ld gives it (PTX ISA, "Access restrictions" of tcgen05.ld, shapes .16x256b and .16x128b).
+
     `cols` is 1 for one value a row, held by the four lanes that share the row. `rows` is 1 for one value a column:
     lane l of every warp holds columns 8 j + 2 (l % 4) + {0, 1}, so the eight lanes of a column in each warp hold
     copies.
@@ -171,3 +174,24 @@ class Fragment:
     rows: int
     cols: int
     loc: Loc | None = None
+    layout: str = "wgmma"
+
+
+@dataclass(eq=False, slots=True)
+class Tmem:
+    """A matrix in this CTA's tensor memory: (rows, cols) elements of `dtype` from `address`.
+
+    Tensor memory has 128 lanes × 512 columns of 32 bits. An address, a uint32, has the lane in its upper 16 bits and the column
+    in its lower (PTX ISA, "Tensor Memory Addressing"). Row r of 128 is lane r; row 16 w + r of 64 is lane 32 w + r, counted from
+    the address's lane, 0 or 16 (data path layouts D, A and F of tcgen05.mma). Elements of 16 bits share a column two by two.
+    """
+
+    address: Expr
+    rows: int
+    cols: int
+    dtype: DType
+
+    @property
+    def columns(self) -> int:
+        """32-bit columns."""
+        return self.cols * self.dtype.nbytes // 4

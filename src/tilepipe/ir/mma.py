@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.geometry import MMA_K_BYTES, broken_wgmma_rule, mma_k
+from tilepipe.ir.geometry import MMA_K_BYTES, broken_descriptor_rule, mma_k
 from tilepipe.ir.memory import Fragment, Tile
 
 MAX_N = 256
@@ -50,7 +50,7 @@ def broken_mma_rule(acc: Fragment, a: Tile | Fragment, b: Tile) -> str | None:
     for t in (a, b):
         if isinstance(t, Tile) and t.cta is not None:
             return f"wgmma reads this CTA's shared memory, not a peer's copy of '{t.buffer.name}'"
-        broken = broken_wgmma_rule(t) if isinstance(t, Tile) else None
+        broken = broken_descriptor_rule(t) if isinstance(t, Tile) else None
         if broken is not None:
             return broken
     return None

@@ -1,6 +1,6 @@
 """The ops: every statement a program is made of.
 
-A new op is one dataclass here (one on fragments in `fragment_ops`), one definition in `sim`, one in `cuda`, and a test
+A new op is one dataclass here (one on fragments in `fragment_ops`, on tensor memory in `tmem_ops`), one definition in `sim`, one in `cuda`, and a test
 that runs it in both.
 
 Execution scope is structural: an op inside `Elect` or `If(lane condition)` is executed by those lanes only, and an
@@ -31,6 +31,18 @@ from tilepipe.ir.memory import (
 )
 from tilepipe.ir.op import Block as Block
 from tilepipe.ir.op import Op as Op
+from tilepipe.ir.tmem_ops import Tcgen05Commit as Tcgen05Commit
+from tilepipe.ir.tmem_ops import Tcgen05FenceAfter as Tcgen05FenceAfter
+from tilepipe.ir.tmem_ops import Tcgen05FenceBefore as Tcgen05FenceBefore
+from tilepipe.ir.tmem_ops import Tcgen05Mma as Tcgen05Mma
+from tilepipe.ir.tmem_ops import TmemAlloc as TmemAlloc
+from tilepipe.ir.tmem_ops import TmemCopy as TmemCopy
+from tilepipe.ir.tmem_ops import TmemDealloc as TmemDealloc
+from tilepipe.ir.tmem_ops import TmemLoad as TmemLoad
+from tilepipe.ir.tmem_ops import TmemRelinquish as TmemRelinquish
+from tilepipe.ir.tmem_ops import TmemStore as TmemStore
+from tilepipe.ir.tmem_ops import TmemWaitLoad as TmemWaitLoad
+from tilepipe.ir.tmem_ops import TmemWaitStore as TmemWaitStore
 
 # -- values -----------------------------------------------------------------------------------------------------------
 

@@ -58,6 +58,7 @@ class Kernel:
     cluster: tuple[int, int, int] = (1, 1, 1)
     warps: int = 0
     smem_bytes: int = 0
+    cta_group: int = 0  # of its tcgen05 ops: 1, or 2 where pairs of CTAs share an MMA; 0: it has none
 
     @property
     def threads(self) -> int:

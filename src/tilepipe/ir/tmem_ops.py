@@ -1,0 +1,125 @@
+"""The ops of Blackwell's tensor cores, which are part of `ir.ops`: tensor memory, tcgen05.mma and what goes with them.
+
+Who executes them: alloc, relinquish and dealloc one whole warp; loads, stores and their waits whole warps, which reach the 32
+lanes of tensor memory that have their number in the warpgroup; mma, copies and commits one thread. All but the waits, the fences
+and the allocation are asynchronous (PTX ISA, "TensorCore 5th Generation Instructions"). Of one thread, mma and copies are
+executed in the order of issue; `Tcgen05Commit` tells when all of them so far are done. `TmemWaitLoad` and `TmemWaitStore` tell it
+of a warp's own loads and stores. Towards other threads, these ops are ordered by a barrier that stands between a
+`Tcgen05FenceBefore` and a `Tcgen05FenceAfter`; a commit's arrival needs no fence before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilepipe.ir.exprs import Expr
+from tilepipe.ir.memory import BarrierRef, Fragment, Tile, Tmem
+from tilepipe.ir.op import Op
+
+
+@dataclass(eq=False, slots=True)
+class TmemAlloc(Op):
+    """tcgen05.alloc: reserves `columns` columns (a power of two, 32..512) and writes their address to `dst`, one uint32 of
+    shared memory. Blocks while there is no room. `cta_group` 2: in both CTAs of the pair, by a warp of each.
+    """
+
+    dst: Tile
+    columns: int
+    cta_group: int
+
+
+@dataclass(eq=False, slots=True)
+class TmemRelinquish(Op):
+    """tcgen05.relinquish_alloc_permit: this CTA allocates no more."""
+
+    cta_group: int
+
+
+@dataclass(eq=False, slots=True)
+class TmemDealloc(Op):
+    """tcgen05.dealloc of the `columns` columns that an alloc gave at `address`."""
+
+    address: Expr
+    columns: int
+    cta_group: int
+
+
+@dataclass(eq=False, slots=True)
+class TmemLoad(Op):
+    """tcgen05.ld: fragment := a matrix of the same extent in tensor memory, whose registers may be read after
+    `TmemWaitLoad`. A fragment of 128 rows has layout "tmem".
+    """
+
+    dst: Fragment
+    src: Tmem
+
+
+@dataclass(eq=False, slots=True)
+class TmemStore(Op):
+    """tcgen05.st: a matrix in tensor memory := a fragment-shaped value of its extent, in its dtype."""
+
+    dst: Tmem
+    value: Expr
+
+
+@dataclass(eq=False, slots=True)
+class TmemWaitLoad(Op):
+    """tcgen05.wait::ld: the warp's loads are done."""
+
+
+@dataclass(eq=False, slots=True)
+class TmemWaitStore(Op):
+    """tcgen05.wait::st: the warp's stores are done."""
+
+
+@dataclass(eq=False, slots=True)
+class TmemCopy(Op):
+    """tcgen05.cp: a matrix in tensor memory := an unswizzled shared tile of as many bytes a row, by one thread.
+
+    A tile of 128 rows goes row r to lane r. One of 32 rows goes to all four groups of 32 lanes (.warpx4), which is how scale
+    factors are laid out.
+    """
+
+    dst: Tmem
+    src: Tile
+    cta_group: int
+
+
+@dataclass(eq=False, slots=True)
+class Tcgen05Mma(Op):
+    """acc += A · Bᵀ, or acc = A · Bᵀ where `accumulate` is false, asynchronously, by one thread: acc (m, n) float32 in tensor
+    memory; A a tile (m, k), or (m, k) in tensor memory; B a tile (n, k). `ir.tcgen05` has shapes and types.
+
+    `cta_group` 2: the leader (even CTA) of a pair issues it for both. `acc`, A and B name the same place in either CTA: CTA i
+    of the pair holds rows [i m, (i + 1) m) of A and of the accumulator, and rows [i n / 2, (i + 1) n / 2) of B, so that the tile B
+    has n / 2 rows. Printed as k / (32 bytes) instructions, of which the first along K takes `accumulate`.
+    """
+
+    acc: Tmem
+    a: Tile | Tmem
+    b: Tile
+    accumulate: Expr
+    cta_group: int
+
+
+@dataclass(eq=False, slots=True)
+class Tcgen05Commit(Op):
+    """tcgen05.commit: one arrival on `bar`, of each CTA in `mask` where there is one, when all mma and copies issued by this
+    thread have finished; implies `Tcgen05FenceBefore`.
+    """
+
+    bar: BarrierRef
+    cta_group: int
+    mask: Expr | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Tcgen05FenceBefore(Op):
+    """tcgen05.fence::before_thread_sync: this thread's tcgen05 ops are ordered before what follows the next synchronisation."""
+
+
+@dataclass(eq=False, slots=True)
+class Tcgen05FenceAfter(Op):
+    """tcgen05.fence::after_thread_sync: this thread's later tcgen05 ops are ordered after what preceded the last
+    synchronisation.
+    """
