@@ -151,7 +151,8 @@ def broken_descriptor_rule(t: Tile, reader: str = "wgmma") -> str | None:
     if b.swizzle == 0 or panel * nbytes != b.swizzle:
         wide = max((s for s in (32, 64, 128) if (b.cols if b.order == "row" else b.rows) * nbytes % s == 0), default=0)
         remedy = f"Give the buffer swizzle={wide}" if wide else f"Pad its {inner}s to a multiple of {32 // nbytes}"
-        return f"{reader} reads lines of 32, 64 or 128 swizzled bytes; those of {_part(t)} have {panel} × {nbytes} = {panel * nbytes}. {remedy}."
+        has = f"{panel} × {nbytes} = {panel * nbytes}"
+        return f"{reader} reads lines of 32, 64 or 128 swizzled bytes; those of {_part(t)} have {has}. {remedy}."
     if not is_multiple(line, ATOM):
         return f"{reader} reads {_part(t)} by swizzle atoms of {ATOM} {outer}s: {_where(line, ATOM, outer)}"
     if b.order == "col":

@@ -72,19 +72,23 @@ def thread_env(role: Role, cluster_size: int) -> dict[str, npt.NDArray[np.int64]
     }
 
 
-def count_arrivals(role: Role, cluster_size: int, active: npt.NDArray[np.bool_] | None, each: int | None, target: Expr | None) -> Arrivals:
-    """What `active` threads, arriving `each` times on the copy in CTA `target` (None: their own), cause on every
-    CTA's copy.
+def count_arrivals(
+    role: Role, cluster_size: int, active: npt.NDArray[np.bool_] | None, each: int | None, target: Expr | None, mask: Expr | None = None
+) -> Arrivals:
+    """What `active` threads, arriving `each` times on the copy in CTA `target` (None: their own), or on those of the CTAs of
+    `mask`, cause on every CTA's copy.
     """
     shape = (cluster_size, role.agents, role.agent_threads)
     received = np.zeros((cluster_size, role.agents), dtype=np.int64)
     env = thread_env(role, cluster_size)
     to = env["cta_rank"] if target is None else evaluate(target, env)
-    if active is None or to is None or each is None:
+    masks = None if mask is None or to is None else evaluate(mask, env)
+    if active is None or to is None or each is None or (masks is None and mask is not None):
         return Arrivals(received, known=False)
-    to = np.broadcast_to(to, shape)
+    reached = 1 << to if masks is None else masks
+    reached = np.broadcast_to(reached, shape)
     for cta in range(cluster_size):
-        received[cta] = (active & (to == cta)).sum(axis=(0, 2)) * each
+        received[cta] = (active & ((reached >> cta & 1) != 0)).sum(axis=(0, 2)) * each
     return Arrivals(received)
 
 

@@ -115,10 +115,10 @@ def tma_store(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], ti
 # -- wgmma ------------------------------------------------------------------------------------------------------------
 
 
-def mma(tracer: Tracer, acc: Fragment, a: SmemTile | Fragment, b: SmemTile, accumulate: object = True) -> None:
+def mma(tracer: Tracer, acc: object, a: object, b: object, accumulate: object = True) -> None:
     """See `Context.mma`."""
     require_warpgroup(tracer, "mma")
-    _check_mma(acc, a, b)
+    acc, a, b = _checked_mma(acc, a, b)
     adds = to_expr(tracer, accumulate)
     if adds.dtype is not dtypes.boolean:
         raise TraceError(
@@ -137,15 +137,17 @@ def mma(tracer: Tracer, acc: Fragment, a: SmemTile | Fragment, b: SmemTile, accu
     acc.version += 1
 
 
-def _check_mma(acc: Fragment, a: SmemTile | Fragment, b: SmemTile) -> None:
-    for name, x, kinds, what in (
-        ("acc", acc, Fragment, "a fragment"), ("A", a, SmemTile | Fragment, "a tile or a fragment"), ("B", b, SmemTile, "a tile")
-    ):  # fmt: skip
-        if not isinstance(x, kinds):
-            raise TraceError(f"mma: {name} must be {what}, got {x!r}", caller())
+def _checked_mma(acc: object, a: object, b: object) -> tuple[Fragment, SmemTile | Fragment, SmemTile]:
+    if not isinstance(acc, Fragment):
+        raise TraceError(f"mma: acc must be a fragment, or in tensor memory, got {acc!r}", caller())
+    if not isinstance(a, SmemTile | Fragment):
+        raise TraceError(f"mma: A must be a tile or a fragment, got {a!r}", caller())
+    if not isinstance(b, SmemTile):
+        raise TraceError(f"mma: B must be a tile, got {b!r}", caller())
     broken = broken_mma_rule(acc._ir, a._ir if isinstance(a, Fragment) else a._tile, b._tile)
     if broken is not None:
         raise TraceError(f"mma: {broken}", caller())
+    return acc, a, b
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +167,7 @@ class Commit:
         return barrier(self.ref)
 
 
-def mma_commit(tracer: Tracer, mbar: Mbar, mask: int | None) -> None:
+def mma_commit(tracer: Tracer, mbar: Mbar, mask: object) -> None:
     """See `Context.mma_commit`."""
     if mask is not None:
         if not isinstance(mask, int):

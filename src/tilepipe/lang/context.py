@@ -11,7 +11,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARPGROUP, Role
-from tilepipe.lang import async_ops, control, fragment_memory, variables
+from tilepipe.lang import async_ops, control, fragment_memory, tmem, variables
 from tilepipe.lang import memory as mem
 from tilepipe.lang import values as val
 from tilepipe.lang.convergence import require_role, require_warpgroup, splitting
@@ -223,19 +223,20 @@ class Context:
             return mem.store(self.tracer, ref, value)
         return fragment_memory.store(self.tracer, ref, value)
 
-    def load_global(self, tensor: mem.GlobalTensor, coords: Sequence[object], shape: tuple[int, int]) -> Fragment:
+    def load_global(self, tensor: mem.GlobalTensor, coords: Sequence[object], shape: tuple[int, int], *, layout: str = "wgmma") -> Fragment:
         """A new fragment from global memory, by ordinary loads of the whole warpgroup; zero outside the tensor.
 
         Args:
             coords: one a dimension, outermost first. The last two are the first row and column of a fragment (m, n),
                 the last is the first row of one (m, 1), or the first column of one (1, n); the others are indices.
             shape: (m, n), (m, 1) or (1, n). The dtype is the tensor's; float32 where that has 8 bits.
+            layout: "tmem" for 128 rows that are to meet a fragment from tensor memory.
 
         Raises:
             TraceError: not a tensor of floats, a coordinate too few, one that varies within the warpgroup, no such
                 shape.
         """
-        return fragment_memory.load_global(self.tracer, tensor, coords, shape)
+        return fragment_memory.load_global(self.tracer, tensor, coords, shape, layout)
 
     def store_global(self, tensor: mem.GlobalTensor, coords: Sequence[object], value: FragmentValue) -> None:
         """Writes a fragment to global memory in the tensor's dtype, by ordinary stores; what lies outside the tensor
@@ -282,27 +283,72 @@ class Context:
         """A float32 fragment (m, n) of each warpgroup: m a multiple of 64, n of 8 up to 256. Undefined until filled."""
         return Fragment.define(self.tracer, shape, dtypes.float32, "acc")
 
-    def fragment(self, value: FragmentValue | None = None, *, shape: tuple[int, int] | None = None, dtype: object = "float32") -> Fragment:
-        """A new fragment with the shape, dtype and contents of `value`, or undefined with `shape` and `dtype`."""
-        return make(self.tracer, value, shape, dtype)
+    def fragment(
+        self, value: FragmentValue | None = None, *, shape: tuple[int, int] | None = None, dtype: object = "float32", layout: str = "wgmma"
+    ) -> Fragment:
+        """A new fragment with the shape, dtype, layout and contents of `value`, or undefined with `shape`, `dtype` and `layout`:
+        "tmem" for 128 rows that meet a fragment from tensor memory.
+        """
+        return make(self.tracer, value, shape, dtype, layout)
 
-    def mma(self, acc: Fragment, a: mem.SmemTile | Fragment, b: mem.SmemTile, *, accumulate: object = True) -> None:
+    def mma(
+        self,
+        acc: Fragment | tmem.TmemTensor,
+        a: mem.SmemTile | Fragment | tmem.TmemTensor,
+        b: mem.SmemTile,
+        *,
+        accumulate: object = True,
+    ) -> None:
         """acc (m, n) += A (m, k) · B (n, k)ᵀ, asynchronously, in float32; `accumulate` False, or a condition such as
         `k > 0` that does not hold: acc = A · Bᵀ, and `acc` need not have been set.
 
         A and B both bfloat16, float16 or float32 (read as tf32), or float8_e4m3 and float8_e5m2 in any mix (`ir.mma`);
         A may be a 16-bit fragment. `acc` and the tiles are in use until the group, before which stands wgmma.fence,
         has been waited for.
-        """
-        async_ops.mma(self.tracer, acc, a, b, accumulate)
 
-    def mma_commit(self, mbar: async_ops.Mbar, mask: int | None = None) -> None:
+        `acc` in tensor memory: tcgen05.mma, by one lane (`ir.tcgen05`; A may be in tensor memory too). In a pair of CTAs the
+        even one issues it for both, B is its half of the tile, and `acc` its rows.
+        """
+        if isinstance(acc, tmem.TmemTensor):
+            tmem.mma(self.tracer, acc, a, b, accumulate)
+        else:
+            async_ops.mma(self.tracer, acc, a, b, accumulate)
+
+    def mma_commit(self, mbar: async_ops.Mbar, mask: object = None) -> None:
         """Arrives on `mbar` (in every CTA of `mask`) when all MMAs issued so far have finished.
 
-        Closes the wgmma group; the arrival, one lane for each warpgroup, is made by the `wgmma_wait`, or the
-        consumer's lag, that retires it.
+        wgmma: closes the group; the arrival, one lane for each warpgroup, is made by the `wgmma_wait`, or the consumer's lag,
+        that retires it; `mask` is static. In a kernel that uses tensor memory: tcgen05.commit, by the lane that issued the MMAs,
+        whose completion is the arrival; `mask` may be traced.
         """
-        async_ops.mma_commit(self.tracer, mbar, mask)
+        if self.tracer.kernel.cta_group:
+            tmem.commit(self.tracer, mbar, mask)
+        else:
+            async_ops.mma_commit(self.tracer, mbar, mask)
+
+    # -- tensor memory ------------------------------------------------------------------------------------------------
+
+    def tmem_copy(self, dst: tmem.TmemTensor, tile: mem.SmemTile) -> None:
+        """tcgen05.cp: copies an unswizzled tile with rows of 16 bytes, 128 of them or 32 (to each group of 32 lanes), to tensor
+        memory, in order with the MMAs of the same lane.
+        """
+        tmem.copy(self.tracer, dst, tile)
+
+    def tmem_wait_load(self) -> None:
+        """tcgen05.wait::ld: the warp's loads from tensor memory are done, and their fragments may be read."""
+        tmem.wait(self.tracer, ops.TmemWaitLoad, "tmem_wait_load")
+
+    def tmem_wait_store(self) -> None:
+        """tcgen05.wait::st: the warp's stores to tensor memory are done."""
+        tmem.wait(self.tracer, ops.TmemWaitStore, "tmem_wait_store")
+
+    def tcgen05_fence_before(self) -> None:
+        """tcgen05.fence::before_thread_sync: orders this thread's finished tensor-memory accesses before the arrive that follows."""
+        tmem.fence(self.tracer, ops.Tcgen05FenceBefore)
+
+    def tcgen05_fence_after(self) -> None:
+        """tcgen05.fence::after_thread_sync: orders this thread's tensor-memory accesses after the wait before it."""
+        tmem.fence(self.tracer, ops.Tcgen05FenceAfter)
 
     def wgmma_commit(self) -> None:
         """Closes the wgmma group without binding a barrier to it."""

@@ -70,11 +70,11 @@ def _place(tracer: Tracer, tensor: object, coords: Sequence[object], shape: obje
     return tensor, exprs
 
 
-def load_global(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], shape: tuple[int, int]) -> Fragment:
+def load_global(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], shape: tuple[int, int], layout: str = "wgmma") -> Fragment:
     """See `Context.load_global`."""
     source, where = _place(tracer, tensor, coords, shape, "load_global")
     dtype = source.dtype if source.dtype.bits >= 16 else dtypes.float32
-    result = Fragment.define(tracer, shape, dtype, f"{source.param.name}_part")
+    result = Fragment.define(tracer, shape, dtype, f"{source.param.name}_part", layout)
     tracer.emit(ops.FragmentLoadGlobal(caller(), result.operand(), source.param, where))
     result.written()
     return result

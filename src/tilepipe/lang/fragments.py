@@ -57,6 +57,11 @@ class FragmentValue(Operators["FragmentValue"]):
         """The element type."""
         return self._expr.dtype
 
+    @property
+    def layout(self) -> str:
+        """Which rows a warp holds, see `ir.memory.Fragment`: "tmem" where it holds 32 consecutive ones of 128, else "wgmma"."""
+        return next((f._ir.layout for f in self._dependencies() if f._ir.rows > 1), "wgmma")
+
     def ir(self) -> Expr:
         """The expression.
 
@@ -87,7 +92,7 @@ class FragmentValue(Operators["FragmentValue"]):
         reads = dict(self._dependencies())
         if isinstance(other, FragmentValue):
             reads.update(other._dependencies())
-        return FragmentValue(self._tracer, expr, reads)
+        return FragmentValue(self._tracer, expr, _of_one_layout(reads))
 
     def _binary(self, op: str, other: object, swap: bool = False) -> FragmentValue:
         a: Value = Value(self._tracer, self.ir())
@@ -136,13 +141,22 @@ class FragmentValue(Operators["FragmentValue"]):
                 " all. Combine it with a fragment of m rows first.",
                 caller(),
             )
-        result = Fragment.define(self._tracer, (x.shape[0], 1), x.dtype, "row")
+        result = Fragment.define(self._tracer, (x.shape[0], 1), x.dtype, "row", self.layout)
         self._tracer.emit(ops.FragmentReduce(caller(), result._ir, x, op))
         result.written()
         return result
 
     def __bool__(self) -> bool:
         raise TraceError("the truth of a fragment is not known while tracing", caller())
+
+
+def _of_one_layout(reads: dict[Fragment, int]) -> dict[Fragment, int]:
+    """Raises TraceError when fragments of 128 rows and of different layouts meet: their registers hold different rows."""
+    by_layout = {f._ir.layout: f._ir for f in reads if f._ir.rows > 1}
+    if len(by_layout) > 1:
+        named = ", ".join(f"'{f.name}' has layout \"{layout}\"" for layout, f in by_layout.items())
+        raise TraceError(f"these fragments hold different rows in the same registers: {named}. Make them alike: `layout=`.", caller())
+    return reads
 
 
 class Fragment(FragmentValue):
@@ -160,8 +174,8 @@ class Fragment(FragmentValue):
         super().__init__(tracer, whole, {})
 
     @classmethod
-    def define(cls, tracer: Tracer, shape: tuple[int, int], dtype: DType, name: str) -> Fragment:
-        """Creates a fragment with undefined contents in the current role.
+    def define(cls, tracer: Tracer, shape: tuple[int, int], dtype: DType, name: str, layout: str = "wgmma") -> Fragment:
+        """Creates a fragment with undefined contents in the current role. Of 64 rows, or one, there is one layout.
 
         Raises:
             TraceError: not in a warpgroup role, or a shape that wgmma's register layout does not have.
@@ -179,7 +193,9 @@ class Fragment(FragmentValue):
                 f" got {rows}×{cols}",
                 caller(),
             )
-        ir = memory.Fragment(tracer.name(name), dtype, rows, cols, caller())
+        if layout not in ("wgmma", "tmem") or (layout == "tmem" and rows > 128):
+            raise TraceError(f'the layout of a fragment is "wgmma", or "tmem" for up to 128 rows; got {layout!r} for {rows} rows', caller())
+        ir = memory.Fragment(tracer.name(name), dtype, rows, cols, caller(), layout if rows == 128 else "wgmma")
         tracer.emit(ops.FragmentDefine(caller(), ir))
         return cls(tracer, ir)
 
@@ -222,6 +238,8 @@ class Fragment(FragmentValue):
                 raise TraceError(
                     f"a value of {rows}×{cols} at column {col} does not fit a fragment of {self._ir.rows}×{self._ir.cols}", caller()
                 )
+            if rows > 1:
+                _of_one_layout({self: 0, **value._dependencies()})
         else:
             x = to_expr(self._tracer, self._tracer.value(_scalar(self._tracer, value)).to(self.dtype))
         self.operand()
@@ -251,6 +269,13 @@ class Fragment(FragmentValue):
         if self._tracer.scope.inside("per_warp"):
             raise TraceError("a fragment is loaded by its whole warpgroup: move f.load(tile) out of per_warp", caller())
         self._tracer.emit(ops.FragmentLoad(caller(), self._ir, tile.fragment_operand("loaded")))
+        self.written()
+
+    def load_tmem(self, source: memory.Tmem) -> None:
+        """Reads a matrix of the same shape and dtype in tensor memory; see `TmemTensor.load`."""
+        if self._tracer.scope.inside("per_warp"):
+            raise TraceError("a fragment is loaded by its whole warpgroup: move the load out of per_warp", caller())
+        self._tracer.emit(ops.TmemLoad(caller(), self.operand(), source))
         self.written()
 
     def __setitem__(self, key: object, value: object) -> None:
@@ -284,17 +309,17 @@ class Fragment(FragmentValue):
         return f"<fragment '{self._ir.name}' {self._ir.rows}×{self._ir.cols} {self.dtype}>"
 
 
-def make(tracer: Tracer, value: object, shape: tuple[int, int] | None, dtype: object) -> Fragment:
+def make(tracer: Tracer, value: object, shape: tuple[int, int] | None, dtype: object, layout: str = "wgmma") -> Fragment:
     """See `Context.fragment`."""
     if value is not None:
         if not isinstance(value, FragmentValue):
             raise TraceError(f"ctx.fragment(value) takes a fragment expression, got {value!r}; give a shape as shape=(m, n)", caller())
-        result = Fragment.define(tracer, value.shape, value.dtype, "frag")
+        result = Fragment.define(tracer, value.shape, value.dtype, "frag", value.layout)
         result.set(value)
         return result
     if shape is None:
         raise TraceError("ctx.fragment needs a value or a shape", caller())
-    return Fragment.define(tracer, shape, dtypes.dtype(dtype), "frag")
+    return Fragment.define(tracer, shape, dtypes.dtype(dtype), "frag", layout)
 
 
 def select(tracer: Tracer, cond: object, x: object, y: object) -> Value | FragmentValue:
@@ -305,4 +330,4 @@ def select(tracer: Tracer, cond: object, x: object, y: object) -> Value | Fragme
         return select_scalar(tracer, cond, x, y)
     values = [Value(tracer, p.ir() if isinstance(p, FragmentValue) else _scalar(tracer, p)) for p in parts]
     reads = {fragment: version for p in shaped for fragment, version in p._dependencies().items()}
-    return FragmentValue(tracer, select_scalar(tracer, *values)._expr, reads)
+    return FragmentValue(tracer, select_scalar(tracer, *values)._expr, _of_one_layout(reads))

@@ -1,0 +1,216 @@
+"""Tensor memory and the tensor core of Blackwell: views, MMAs, copies, commits, fences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import dtypes, exprs, memory, ops, tcgen05
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.exprs import Expr
+from tilepipe.ir.location import caller
+from tilepipe.lang.arrivals import count_arrivals
+from tilepipe.lang.async_ops import Mbar, check_mask, require_one_lane
+from tilepipe.lang.convergence import require_fragment
+from tilepipe.lang.fragments import Fragment, FragmentValue
+from tilepipe.lang.handles import note_signal, owner_of
+from tilepipe.lang.memory import SmemTile
+from tilepipe.lang.tracer import Scope, Tracer
+from tilepipe.lang.values import Value, binary, require_integer, require_uniform, to_expr
+
+if TYPE_CHECKING:
+    from tilepipe.lang.handles import Handle
+
+
+class TmemTensor:
+    """A matrix (rows, cols) in tensor memory: an accumulator, or A of an MMA. 128 rows, or 64.
+
+    `t.cols(start, count)` narrows it; `t.load()` brings it into registers, `t.store(x)` writes it.
+    """
+
+    def __init__(
+        self, tracer: Tracer, address: Expr, shape: tuple[int, int], dtype: object = "float32", owner: Handle | None = None
+    ) -> None:
+        """At `address`, a uint32: lane << 16 | column (PTX ISA, "Tensor Memory Addressing").
+
+        Raises:
+            TraceError: a shape or dtype that tensor memory does not hold.
+        """
+        kind = dtypes.dtype(dtype)
+        if not isinstance(shape, tuple) or len(shape) != 2 or not all(type(x) is int for x in shape):
+            raise TraceError(f"the shape of a matrix in tensor memory is (rows, cols), two static integers, got {shape!r}", caller())
+        rows, cols = shape
+        if not kind.is_float or kind.bits not in (16, 32):
+            raise TraceError(f"tensor memory holds matrices of float32, bfloat16 and float16 here, not of {kind}", caller())
+        if rows not in (64, 128) or cols < 8 or cols % 8 or cols * kind.nbytes // 4 > tcgen05.COLUMNS:
+            raise TraceError(
+                f"a matrix in tensor memory has 64 or 128 rows and a multiple of 8 columns, at most {tcgen05.COLUMNS} columns of 32"
+                f" bits; got {rows}×{cols} {kind}",
+                caller(),
+            )
+        self._tracer = tracer
+        self._tmem = memory.Tmem(address, rows, cols, kind)
+        self._owner = owner
+        self._scope: Scope = tracer.scope
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, cols), elements."""
+        return self._tmem.rows, self._tmem.cols
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self._tmem.dtype
+
+    def _is_dead(self) -> bool:
+        return self._scope.closed or (self._owner is not None and self._owner._is_dead())
+
+    def ir(self, use: str) -> memory.Tmem:
+        """The operand; raises when the stage it belongs to has been released or its block has closed."""
+        if self._owner is not None:
+            self._owner.check_held(use)
+        self._tracer.check_alive(self._scope, "view of tensor memory", self)
+        return self._tmem
+
+    def offset(self) -> Value:
+        """Its address in tensor memory."""
+        return self._tracer.value(self.ir("addressed").address)
+
+    def cols(self, start: object, count: int) -> TmemTensor:
+        """Columns [start, start + count), multiples of 8; `start` may be traced.
+
+        Raises:
+            TraceError: they leave the matrix.
+        """
+        t = self.ir("narrowed")
+        at = require_integer(to_expr(self._tracer, start), "a column")
+        first = int(at.value) if isinstance(at, exprs.Const) else 0
+        if type(count) is not int or count < 8 or count % 8 or first < 0 or first % 8 or first + count > t.cols:
+            raise TraceError(f"columns [{first}, {first} + {count}) of a matrix of {t.cols}: need multiples of 8 inside it", caller())
+        moved = self._columns(at)
+        return TmemTensor(self._tracer, self._sum(t.address, moved), (t.rows, count), t.dtype, self._owner)
+
+    def _columns(self, elements: Expr) -> Expr:
+        nbytes = self._tmem.dtype.nbytes
+        return (
+            elements if nbytes == 4 else to_expr(self._tracer, binary(self._tracer, "floordiv", Value(self._tracer, elements), 4 // nbytes))
+        )
+
+    def _sum(self, address: Expr, columns: Expr) -> Expr:
+        return to_expr(self._tracer, binary(self._tracer, "add", Value(self._tracer, address), Value(self._tracer, columns)))
+
+    def load(self) -> Fragment:
+        """tcgen05.ld into a new fragment, by the whole warpgroup: of layout "tmem" where it has 128 rows. It may be read after
+        `ctx.tmem_wait_load()`.
+        """
+        require_fragment(self._tracer, "a load from tensor memory")
+        source = self.ir("loaded")
+        result = Fragment.define(self._tracer, self.shape, source.dtype, "tmem_part", "tmem")
+        result.load_tmem(source)
+        return result
+
+    def store(self, value: FragmentValue) -> None:
+        """tcgen05.st, by the whole warpgroup. What is written may be used after `ctx.tmem_wait_store()`.
+
+        Raises:
+            TraceError: not a fragment of this shape, or of 128 rows and another layout than "tmem".
+        """
+        if not isinstance(value, FragmentValue):
+            raise TraceError(f"tensor memory is stored from a fragment, got {value!r}", caller())
+        require_fragment(self._tracer, "a store to tensor memory")
+        if value.shape != self.shape or (value.shape[0] == 128 and value.layout != "tmem"):
+            raise TraceError(
+                f'a fragment {value.shape[0]}×{value.shape[1]} of layout "{value.layout}" does not fit {self!r};'
+                ' 128 rows need layout="tmem"',
+                caller(),
+            )
+        if self._tracer.scope.inside("per_warp"):
+            raise TraceError("tensor memory is stored by the whole warpgroup: move the store out of per_warp", caller())
+        self._tracer.emit(ops.TmemStore(caller(), self.ir("stored"), value.to(self.dtype).ir()))
+
+    def __repr__(self) -> str:
+        t = self._tmem
+        return f"<tensor memory {t.rows}×{t.cols} {t.dtype}>"
+
+
+def use_group(tracer: Tracer, cta_group: int) -> None:
+    """Notes how many CTAs share an MMA in this kernel; the same everywhere (PTX ISA, tcgen05: .cta_group).
+
+    Raises:
+        TraceError: not 1 or 2, no pairs in the cluster, or not what the kernel has elsewhere.
+    """
+    broken = tcgen05.broken_group_rule(cta_group, tracer.kernel.cluster_size)
+    present = tracer.kernel.cta_group
+    if broken is None and present not in (0, cta_group):
+        broken = f"all tcgen05 instructions of a kernel have one cta_group; this is {cta_group}, others have {present}"
+    if broken is not None:
+        raise TraceError(broken, caller())
+    tracer.kernel.cta_group = cta_group
+
+
+def mma(tracer: Tracer, acc: TmemTensor, a: object, b: object, accumulate: object) -> None:
+    """See `Context.mma`."""
+    require_one_lane(tracer, "mma into tensor memory")
+    if not isinstance(a, SmemTile | TmemTensor) or not isinstance(b, SmemTile):
+        raise TraceError(f"mma into tensor memory: A is a tile or in tensor memory, B a tile; got {a!r} and {b!r}", caller())
+    group = tracer.kernel.cta_group
+    broken = tcgen05.broken_mma_rule(acc._tmem, a._tmem if isinstance(a, TmemTensor) else a._tile, b._tile, group)
+    if broken is not None:
+        raise TraceError(f"mma: {broken}", caller())
+    adds = to_expr(tracer, accumulate)
+    if adds.dtype is not dtypes.boolean:
+        raise TraceError(
+            f"mma: accumulate is True, False or a traced condition such as `k > 0`, got {accumulate!r}; compare it with `!= 0`", caller()
+        )
+    adds = require_uniform(adds, "mma: accumulate", exprs.Vary.WARP)
+    for x in (acc, a, b):
+        if x._owner is not None:
+            x._owner.read_by_mma = True
+    source, other, into = a.ir("read by an MMA"), b.ir("read by an MMA"), acc.ir("written by an MMA")
+    tracer.emit(ops.Tcgen05Mma(caller(), into, source, other, adds, group))
+
+
+def commit(tracer: Tracer, mbar: Mbar, mask: object) -> None:
+    """tcgen05.commit; see `Context.mma_commit`."""
+    require_one_lane(tracer, "mma_commit")
+    ref = mbar.ref()
+    ctas = None if mask is None else require_uniform(require_integer(to_expr(tracer, mask), "a mask of CTAs"), "a mask of CTAs")
+    if isinstance(ctas, exprs.Const):
+        check_mask(tracer, int(ctas.value))
+    if ctas is not None and ref.cta is not None:
+        raise TraceError("mma_commit takes a barrier of this CTA with mask=, or one of another CTA without", caller())
+    handle = owner_of(tracer, ref.array, ref.index)
+    if handle is None:
+        tracer.ledger.loose(ref.array, caller())
+    else:
+        handle.refuse_twice("commits")
+        role, active = tracer.role.role, tracer.scope.active
+        note_signal(tracer, handle, count_arrivals(role, tracer.kernel.cluster_size, active, 1, ref.cta, ctas))
+    tracer.emit(ops.Tcgen05Commit(caller(), ref, tracer.kernel.cta_group, ctas))
+
+
+def copy(tracer: Tracer, dst: TmemTensor, src: SmemTile) -> None:
+    """See `Context.tmem_copy`."""
+    require_one_lane(tracer, "tmem_copy")
+    if not isinstance(dst, TmemTensor) or not isinstance(src, SmemTile):
+        raise TraceError(f"tmem_copy copies a shared tile to tensor memory, got {src!r} to {dst!r}", caller())
+    broken = tcgen05.broken_copy_rule(dst._tmem, src._tile)
+    if broken is not None:
+        raise TraceError(f"tmem_copy: {broken}", caller())
+    for x in (dst, src):
+        if x._owner is not None:
+            x._owner.read_by_mma = True
+    tracer.emit(ops.TmemCopy(caller(), dst.ir("copied to"), src.ir("copied"), tracer.kernel.cta_group))
+
+
+def wait(tracer: Tracer, op: type[ops.TmemWaitLoad] | type[ops.TmemWaitStore], what: str) -> None:
+    """Emits tcgen05.wait, which a warp executes as one."""
+    require_fragment(tracer, what)
+    tracer.emit(op(caller()))
+
+
+def fence(tracer: Tracer, op: type[ops.Tcgen05FenceBefore] | type[ops.Tcgen05FenceAfter]) -> None:
+    """Emits a fence between tcgen05 ops and synchronisation."""
+    _ = tracer.role
+    tracer.emit(op(caller()))
