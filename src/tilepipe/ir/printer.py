@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tilepipe.ir import exprs as e
 from tilepipe.ir import ops
 from tilepipe.ir.exprs import Expr
-from tilepipe.ir.memory import BarrierRef, Element, Fragment, NamedBarrier, ScalarParam, TensorParam, Tile
+from tilepipe.ir.memory import BarrierRef, Element, Fragment, NamedBarrier, ScalarParam, TensorParam, Tile, Tmem
 from tilepipe.ir.program import Kernel
 
 _INFIX = {
@@ -68,12 +68,17 @@ def _span(start: Expr, n: int) -> str:
     return f"{expr(start)} .. +{n}"
 
 
-def mma(op: ops.Wgmma) -> str:
+def tmem(t: Tmem) -> str:
+    """`tmem[address] 128×256 float32`."""
+    return f"tmem[{expr(t.address)}] {t.rows}×{t.cols} {t.dtype}"
+
+
+def mma(op: ops.Wgmma | ops.Tcgen05Mma) -> str:
     """`acc += a_tiles[0] · b_tiles[0]ᵀ`, with `=` where it overwrites; `acc = ... (+= where k > 0)` where that is traced."""
     always = isinstance(op.accumulate, e.Const)
     sign = "+=" if isinstance(op.accumulate, e.Const) and op.accumulate.value else "="
     where = "" if always else f" (+= where {expr(op.accumulate)})"
-    return f"{op.acc.name} {sign} {_operand(op.a)} · {tile(op.b)}ᵀ{where}"
+    return f"{_operand(op.acc)} {sign} {_operand(op.a)} · {tile(op.b)}ᵀ{where}"
 
 
 def _operand(x: object) -> str:
@@ -84,6 +89,8 @@ def _operand(x: object) -> str:
             return barrier(x)
         case Tile():
             return tile(x)
+        case Tmem():
+            return tmem(x)
         case Fragment() | TensorParam() | NamedBarrier():
             return x.name
         case Element():
@@ -113,6 +120,8 @@ def _statement(op: ops.Op) -> str:
             return f"step {op.cursor.name} by {expr(op.n)}"
         case ops.For():
             return f"for {op.index.name} in range({expr(op.start)}, {expr(op.stop)}, {expr(op.step)}):"
+        case ops.While():
+            return f"while {op.var.name}:"
         case ops.If():
             return f"when {expr(op.cond)}:"
         case ops.Elect():
@@ -122,8 +131,14 @@ def _statement(op: ops.Op) -> str:
         case ops.MbarTryWait() | ops.Load():
             source = f"{_operand(op.bar)} {expr(op.phase)}" if isinstance(op, ops.MbarTryWait) else _operand(op.src)
             return f"{op.result.name} = {_mnemonic(op)} {source}"
+        case ops.AtomicAdd():
+            return f"{op.result.name} = {_mnemonic(op)} {_operand(op.dst)} += {expr(op.value)}"
+        case ops.ClcQuery():
+            return f"{op.valid.name}, {op.cluster.name} = {_mnemonic(op)} {tile(op.src)}"
         case ops.Wgmma():
             return f"wgmma {mma(op)}"
+        case ops.Tcgen05Mma():
+            return f"tcgen05_mma {mma(op)}" + (" by the pair" if op.cta_group == 2 else "")
         case ops.FragmentDefine():
             f = op.fragment
             return f"fragment {f.name}: {f.rows}×{f.cols} {f.dtype}"
@@ -149,7 +164,7 @@ def _block(block: ops.Block, depth: int) -> Iterator[str]:
                 if orelse.ops:
                     yield "    " * depth + "otherwise:"
                     yield from _block(orelse, depth + 1)
-            case ops.For(body=body) | ops.Elect(body=body) | ops.PerWarp(body=body):
+            case ops.For(body=body) | ops.While(body=body) | ops.Elect(body=body) | ops.PerWarp(body=body):
                 yield from _block(body, depth + 1)
 
 

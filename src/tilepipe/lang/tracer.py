@@ -86,6 +86,8 @@ class RoleState:
     role: Role
     cursors: dict[object, Cursor] = field(default_factory=dict)
     prologue: ops.Block = field(default_factory=ops.Block)
+    addresses: dict[object, Value] = field(default_factory=dict)  # of tensor memory that the role knows
+    columns: dict[object, Handle] = field(default_factory=dict)  # of tensor memory that the role has allocated
 
     @property
     def name(self) -> str:

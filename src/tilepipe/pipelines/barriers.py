@@ -29,9 +29,11 @@ class SharedMemBarrier:
     pointer to it are one thing: `MbarPtr` is this class.
     """
 
-    def __init__(self, tracer: Tracer, array: memory.BarrierArray, index: exprs.Expr, handle: Handle | None = None) -> None:
+    def __init__(
+        self, tracer: Tracer, array: memory.BarrierArray, index: exprs.Expr, handle: Handle | None = None, cta: exprs.Expr | None = None
+    ) -> None:
         self._tracer = tracer
-        self._ref = memory.BarrierRef(array, index)
+        self._ref = memory.BarrierRef(array, index, cta)
         self._handle = handle
         self._scope = tracer.scope
 
@@ -56,6 +58,11 @@ class SharedMemBarrier:
         ref = self.ref()
         return memory.BarrierRef(ref.array, ref.index, to_expr(self._tracer, cta))
 
+    def on(self, cta: object) -> SharedMemBarrier:
+        """The copy in CTA `cta` of the cluster: to arrive on, or, in a pair of CTAs, for a TMA load to signal."""
+        ref = self._at(cta)
+        return SharedMemBarrier(self._tracer, ref.array, ref.index, self._handle, ref.cta)
+
     def init(self, num_threads: object = 1) -> None:
         """mbarrier.init: `num_threads` arrivals complete a phase; phase 0 begins. In set-up code the library elects
         the lane and fences.
@@ -77,11 +84,11 @@ class SharedMemBarrier:
         """`count` arrivals by every active thread on this barrier's copy in CTA `cta_id` of the cluster."""
         self._arrive(self._at(cta_id), count)
 
-    def _arrive(self, ref: memory.BarrierRef, count: object) -> None:
+    def _arrive(self, ref: memory.BarrierRef, count: object, sem: str = "release") -> None:
         _ = self._tracer.role
         n = to_expr(self._tracer, count)
         self._book(ref, int(n.value) if isinstance(n, exprs.Const) else None, "arrives")
-        self._tracer.emit(ops.MbarArrive(caller(), ref, n))
+        self._tracer.emit(ops.MbarArrive(caller(), ref, n, sem))
 
     def _book(self, ref: memory.BarrierRef, each: int | None, verb: str) -> None:
         handle = owner_of(self._tracer, ref.array, ref.index)

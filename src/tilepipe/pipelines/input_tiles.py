@@ -17,6 +17,7 @@ from tilepipe.lang.memory import SmemTile
 from tilepipe.lang.values import Value
 from tilepipe.pipelines.barriers import MbarPtr, SharedMemBarrier, SMemArray
 from tilepipe.pipelines.lag import LagQueue
+from tilepipe.pipelines.pairs import elected_cta, leader_cta
 from tilepipe.pipelines.payloads import TilePayload
 from tilepipe.pipelines.producer_consumer import ProducerConsumerPipeline, StageHandle, check_announced
 
@@ -27,7 +28,9 @@ class InputTilePipeline:
     Attributes:
         pipeline: the barriers and cursors.
         payload: the tile arrays.
-        stage_bytes: bytes of one stage, for `expect_bytes`.
+        stage_bytes: bytes of one stage, for `expect_bytes`; of both CTAs where they are a pair.
+        cta_group: 2 where a pair of CTAs shares an MMA: each loads its part of the tiles, and the bytes of both count on the full
+            barrier of the even CTA, whose MMA warp uses them.
     """
 
     Pipeline = ProducerConsumerPipeline
@@ -40,6 +43,7 @@ class InputTilePipeline:
         num_group_stages: int | None = None,
         k_group_size: int = 1,
         *,
+        cta_group: int = 1,
         name: str = "inputs",
     ) -> None:
         """Over 2 * num_group_stages barriers, which `init_barriers` initialises, and an allocated payload."""
@@ -49,12 +53,13 @@ class InputTilePipeline:
         self.payload = payload
         self.num_group_stages = self.pipeline.num_stages
         self.k_group_size = k_group_size
+        self.cta_group = cta_group
         self.name = name
 
     @classmethod
     def allocate(
-        cls, ctx: Context, payload: TilePayload, *, num_group_stages: int, k_group_size: int = 1, producer_arrivals: int | None = None,
-        consumer_arrivals: int | None = None, name: str = "inputs",
+        cls, ctx: Context, payload: TilePayload, *, num_group_stages: int, k_group_size: int = 1, cta_group: int = 1,
+        producer_arrivals: int | None = None, consumer_arrivals: int | None = None, name: str = "inputs",
     ) -> InputTilePipeline:  # fmt: skip
         """Shared memory for tiles and barriers, `init_barriers`, and the pipeline. Arrival counts are derived unless
         given.
@@ -65,7 +70,7 @@ class InputTilePipeline:
             raise TraceError(f"k_group_size is at least 1, got {k_group_size!r}", caller())
         barriers = SMemArray(ctx, SharedMemBarrier, 2 * num_group_stages, name)
         allocated = payload.allocate(ctx, num_group_stages * k_group_size, name)
-        pipe = cls(barriers, allocated, num_group_stages, k_group_size, name=name)
+        pipe = cls(barriers, allocated, num_group_stages, k_group_size, cta_group=cta_group, name=name)
         pipe.pipeline.init_mbars(producer_arrivals, consumer_arrivals)
         return pipe
 
@@ -81,7 +86,7 @@ class InputTilePipeline:
     @property
     def stage_bytes(self) -> int:
         """Bytes of all tiles of one stage."""
-        return self.payload.tile_bytes * self.k_group_size
+        return self.payload.tile_bytes * self.k_group_size * self.cta_group
 
     def copy(self) -> InputTilePipeline:
         """The same barriers and tiles with cursors of its own."""
@@ -196,12 +201,13 @@ class InputProducerStage(InputStage):
         super().__init__(inputs, stage, "producer")
 
     def barrier(self) -> MbarPtr:
-        """full[stage]: where TMA credits its bytes."""
-        return self.mbar()
+        """full[stage]: where TMA credits its bytes; in a pair that of the even CTA."""
+        return self.mbar() if self.inputs.cta_group == 1 else self.mbar().on(leader_cta(Context(self._tracer)))
 
     def expect_bytes(self, num_bytes: object) -> None:
-        """Arms the stage: the one arrival of its phase, and the bytes that complete it. One lane."""
-        self.mbar().expect_bytes(num_bytes)
+        """Arms the stage: the one arrival of its phase, and the bytes that complete it. One lane; in a pair the even CTA's."""
+        with elected_cta(Context(self._tracer), self.inputs.cta_group):
+            self.mbar().expect_bytes(num_bytes)
 
     def release(self) -> None:
         """Steps to the next stage; the phase completes by the expected bytes."""
@@ -251,11 +257,12 @@ class InputConsumerStage(InputStage):
         self._finish(self._shared)
         if self._commit is None:
             return
+        published = self.touched and not self._signalled  # arrivals by hand publish the ordinary accesses
         if self._queue is not None:
-            self._queue.push(self._commit, self._stage, self.touched)
+            self._queue.push(self._commit, self._stage, published)
         else:
             async_ops.wgmma_wait(self._tracer, 0)
-            self._tracer.emit(async_ops.fire(self._commit, published=self.touched))
+            self._tracer.emit(async_ops.fire(self._commit, published=published))
 
 
 class _Entered:

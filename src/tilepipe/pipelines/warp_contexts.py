@@ -1,0 +1,85 @@
+"""The life of tensor memory in the two roles that share it: the MMA warp owns it, the epilogue reads it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from tilepipe.lang.handles import Handle
+from tilepipe.lang.named import NamedBarrier
+from tilepipe.pipelines.tmem import TmemAllocation, TmemDeallocBarrier
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class _WarpContext(Handle):
+    def __init__(self, tmem: TmemAllocation, dealloc: TmemDeallocBarrier, published: NamedBarrier, what: str) -> None:
+        super().__init__(tmem._tracer, f"{what} of '{tmem.name}'")
+        self._tmem = tmem
+        self._dealloc = dealloc
+        self._published = published
+
+    def __enter__(self) -> Self:
+        self._begin()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.release()
+
+    @classmethod
+    def create(cls, tmem: TmemAllocation, dealloc: TmemDeallocBarrier, published: NamedBarrier) -> Self:
+        """Begins it by hand; `release()` ends it, in the same block."""
+        made = cls(tmem, dealloc, published, cls.__name__)
+        made._begin()
+        return made
+
+    def _begin(self) -> None:
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Ends it."""
+        raise NotImplementedError
+
+
+class MmaWarpContext(_WarpContext):
+    """The MMA warp: allocates tensor memory and announces its address; in the end waits for the epilogue and frees it.
+
+    `published`: a named barrier of this warp and the epilogue's threads, at which this warp only arrives.
+    """
+
+    how_to_release = "Use it as `with outputs.mma_warp():`, or call release()."
+
+    def __init__(self, tmem: TmemAllocation, dealloc: TmemDeallocBarrier, published: NamedBarrier, what: str = "mma_warp()") -> None:
+        super().__init__(tmem, dealloc, published, what)
+
+    def _begin(self) -> None:
+        self._tmem.allocate()
+        self._published.arrive()
+
+    def release(self) -> None:
+        """Waits until the epilogue has signalled, and frees the columns."""
+        self.mark_released()
+        self._dealloc.complete_dealloc(self._tmem)
+
+
+class EpilogueWarpContext(_WarpContext):
+    """The epilogue's warps: wait for the address; in the end say that they are done with tensor memory."""
+
+    how_to_release = "Use it as `with outputs.epilogue_warp():`, or call release()."
+
+    def __init__(self, tmem: TmemAllocation, dealloc: TmemDeallocBarrier, published: NamedBarrier, what: str = "epilogue_warp()") -> None:
+        super().__init__(tmem, dealloc, published, what)
+
+    def _begin(self) -> None:
+        self._published.sync()
+        self._tmem.from_shared()
+
+    def release(self) -> None:
+        """Every thread arrives on the barrier that the MMA warp waits on before it frees the columns, of both CTAs of a pair."""
+        self.mark_released()
+        self._dealloc.signal_complete()
+
+
+MmaWarp = MmaWarpContext
+EpilogueWarp = EpilogueWarpContext
