@@ -16,7 +16,7 @@ LaunchError LimitError PoisonError
 RaceError SimFault TilepipeError TraceError UnavailableError"""
 DTYPES = "bfloat16 boolean float16 float32 float8_e4m3 float8_e5m2 int32 int64 int8 uint32 uint8 DType"
 LANGUAGE = "Chip H200 Context dtype KernelFunction Program TensorMap kernel tensor_map"
-PIPELINES = """ConsumeContext ConsumerStage ConsumerTiles ExplicitConsumeContext InputConsumer InputConsumerStage InputProducer
+PIPELINES = """BlockwiseFP8TilePayload ConsumeContext ConsumerStage ConsumerTiles ExplicitConsumeContext InputConsumer InputConsumerStage InputProducer
 InputProducerStage InputTilePipeline MbarPtr OrderedBarrier PipelineState ProduceContext ProducerConsumerPipeline ProducerStage
 ProducerTiles SMemArray
 SMemPtr SMemTileArray2D SMemTileArray2DRowMajor SharedMemBarrier StandardTilePayload StaticScheduler TilePayload WorkTile"""

@@ -58,6 +58,7 @@ from tilepipe.pipelines.input_tiles import InputProducerStage as InputProducerSt
 from tilepipe.pipelines.input_tiles import InputTilePipeline as InputTilePipeline
 from tilepipe.pipelines.input_tiles import ProducerTiles as ProducerTiles
 from tilepipe.pipelines.ordered import OrderedBarrier as OrderedBarrier
+from tilepipe.pipelines.payloads import BlockwiseFP8TilePayload as BlockwiseFP8TilePayload
 from tilepipe.pipelines.payloads import StandardTilePayload as StandardTilePayload
 from tilepipe.pipelines.payloads import TilePayload as TilePayload
 from tilepipe.pipelines.producer_consumer import ConsumeContext as ConsumeContext

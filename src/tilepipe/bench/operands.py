@@ -51,7 +51,7 @@ class Operands:
         generator = torch.Generator(DEVICE).manual_seed(seed)
         self.a = self._inputs((m, k), problem.a_order, generator)
         self.b = self._inputs((n, k), problem.b_order, generator)
-        self.c, self.peer_c = (_matrices((m, n), "row", problem.out_dtype, self.sets, math.nan) for _ in range(2))
+        self.c, self.peer_c = (allocated((m, n), "row", problem.out_dtype, self.sets, math.nan) for _ in range(2))
         self.a_scale = self.b_scale = None
         if problem.scales == "row":
             self.a_scale, self.b_scale = (0.0075 + 0.005 * torch.rand(x, generator=generator, device=DEVICE) for x in (m, n))
@@ -59,13 +59,13 @@ class Operands:
     def _inputs(self, shape: tuple[int, int], order: str, generator: Any) -> list[Any]:
         dtype = self.problem.dtype
         if dtype not in FP8:
-            matrices = _matrices(shape, order, dtype, self.sets)
+            matrices = allocated(shape, order, dtype, self.sets)
             for x in matrices:
                 x.normal_(generator=generator)
                 if dtype is tp.float32:  # what tf32 holds exactly: 10 bits of mantissa
                     x.view(torch.int32).bitwise_and_(-(1 << 13))
             return matrices
-        matrices = _matrices(shape, order, dtype, self.sets)
+        matrices = allocated(shape, order, dtype, self.sets)
         largest = torch.finfo(matrices[0].dtype).max
         for x in matrices:
             x.copy_((torch.randn(shape, generator=generator, device=DEVICE) * 100).clamp(-largest, largest).to(x.dtype))
@@ -84,20 +84,28 @@ class Operands:
 
     def launches(self, launcher: Launcher) -> timing.Launch:
         """The product of a set by our kernel, in the current stream."""
+        return self._launches(launcher, ("a", "b", "c", "a_scale", "b_scale"))
+
+    def _launches(self, launcher: Launcher, names: tuple[str, ...]) -> timing.Launch:
+        """`names`: of the kernel's arguments for A, B, C and their scales."""
         scales = [0 if x is None else x.data_ptr() for x in (self.a_scale, self.b_scale)]
         places = []
         for a, b, c in zip(self.a, self.b, self.c, strict=True):
-            named = dict(zip(("a", "b", "c", "a_scale", "b_scale"), (a.data_ptr(), b.data_ptr(), c.data_ptr(), *scales), strict=True))
+            named = dict(zip(names, (a.data_ptr(), b.data_ptr(), c.data_ptr(), *scales), strict=True))
             places.append(tuple(named[name] for name in launcher.tensors))
         return lambda i: launcher(places[i], torch.cuda.current_stream().cuda_stream)
 
-    def check(self, got: Sequence[Any], i: int = 0) -> Check:
-        """Compares `got[i]` with the float32 product of set `i`."""
+    def want(self, i: int) -> Any:
+        """The float32 product of set `i`."""
         a, b = self.a[i].float(), self.b[i].float()
         if self.a_scale is not None and self.b_scale is not None:
             a, b = a * self.a_scale[:, None], b * self.b_scale[:, None]
         with precise():
-            want = a @ b.t()
+            return a @ b.t()
+
+    def check(self, got: Sequence[Any], i: int = 0) -> Check:
+        """Compares `got[i]` with the product of set `i`."""
+        want = self.want(i)
         error = got[i].float() - want
         norm = float(want.norm())
         rms = norm / math.sqrt(want.numel())
@@ -118,7 +126,7 @@ def precise() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _matrices(shape: tuple[int, int], order: str, dtype: tp.DType, sets: int, fill: float | None = None) -> list[Any]:
+def allocated(shape: tuple[int, int], order: str, dtype: tp.DType, sets: int, fill: float | None = None) -> list[Any]:
     """`sets` matrices in one allocation."""
     numel = shape[0] * shape[1]
     step = -(-numel * dtype.nbytes // ALIGNMENT) * ALIGNMENT // dtype.nbytes
@@ -139,7 +147,7 @@ def build(problem: Problem, config: GemmConfig) -> Launcher:
     m, n, k = problem.m, problem.n, problem.k
     # Memory that is given back at once: what is bound is where it lies, not what is in it.
     (a,), (b,), (c,) = (
-        _matrices(shape, order, dtype, 1)
+        allocated(shape, order, dtype, 1)
         for shape, order, dtype in (
             ((m, k), problem.a_order, problem.dtype),
             ((n, k), problem.b_order, problem.dtype),

@@ -53,7 +53,9 @@ class FragmentStore(Op):
 
 @dataclass(eq=False, slots=True)
 class FragmentLoad(Op):
-    """fragment := a shared tile of the same extent, of this CTA or of a peer (ordinary loads)."""
+    """fragment := a shared tile of the same extent, of this CTA or of a peer (ordinary loads). A fragment (m, 1) may also
+    read a tile (1, m): its row i is the tile's column i.
+    """
 
     dst: Fragment
     src: Tile

@@ -262,8 +262,11 @@ class Fragment(FragmentValue):
         return self._new(FragmentRead(self.dtype, shape=(self._ir.rows, count), fragment=self._ir, col=start))
 
     def load(self, tile: SmemTile) -> None:
-        """Reads a shared tile of the same shape and dtype, of this CTA or (`tile.on(cta)`) of a peer."""
-        if tile.shape != self.shape or tile.dtype is not self.dtype:
+        """Reads a shared tile of the same shape and dtype, of this CTA or (`tile.on(cta)`) of a peer. A fragment (m, 1) also
+        reads a tile (1, m), whose column i is its row i: what TMA brings of a vector along the rows.
+        """
+        turned = self._ir.cols == 1 and tile.shape == (1, self._ir.rows)
+        if (tile.shape != self.shape and not turned) or tile.dtype is not self.dtype:
             raise TraceError(f"cannot load {tile!r} into a fragment of {self._ir.rows}×{self._ir.cols} {self.dtype}", caller())
         require_fragment(self._tracer, "a load of a fragment")
         if self._tracer.scope.inside("per_warp"):

@@ -12,7 +12,7 @@ from tilepipe.ir.location import caller
 from tilepipe.lang.context import Context
 from tilepipe.lang.memory import SmemTile
 from tilepipe.lang.values import Value
-from tilepipe.pipelines.barriers import SMemTileArray2D
+from tilepipe.pipelines.barriers import SMemTileArray2D, SMemTileArray2DRowMajor
 
 if TYPE_CHECKING:
     from tilepipe.lang.handles import Handle
@@ -65,7 +65,7 @@ class StandardTilePayload(TilePayload):
         )
         return replace(self, a_tiles=a, b_tiles=b)
 
-    def get_tile(self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None) -> tuple[SmemTile, SmemTile]:
+    def get_tile(self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None) -> tuple[SmemTile, ...]:
         a, b = self._tiles()
         index = stage * k_group_size + k_idx
         return a.tile(index, owner), b.tile(index, owner)
@@ -81,3 +81,37 @@ class StandardTilePayload(TilePayload):
     def tile_bytes(self) -> int:
         a, b = self._tiles()
         return a.tile_bytes + b.tile_bytes
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BlockwiseFP8TilePayload(StandardTilePayload):
+    """A and B tiles, and the scales of A: one for each row of the tile, of one block of K. `get_tile` gives (A, B, A scales).
+
+    B has a scale for many rows and columns; a kernel reads it from global memory.
+
+    Attributes:
+        a_scales_type: float32, as a rule.
+        a_scales_shape: (1, BM), M contiguous; BM a multiple of 32: several tiles of float32 are multiples of 128 bytes.
+        a_scales_tiles: the array in shared memory, unswizzled, once allocated.
+    """
+
+    a_scales_type: DType | str
+    a_scales_shape: tuple[int, int]
+    a_scales_tiles: SMemTileArray2DRowMajor | None = None
+
+    def allocate(self, ctx: Context, num_pipeline_stages: int, name: str) -> Self:
+        scales = SMemTileArray2DRowMajor(ctx, self.a_scales_type, *self.a_scales_shape, num_pipeline_stages, name=f"{name}_a_scales")
+        return replace(super().allocate(ctx, num_pipeline_stages, name), a_scales_tiles=scales)
+
+    def get_tile(self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None) -> tuple[SmemTile, ...]:
+        tiles = super().get_tile(stage, k_idx, k_group_size=k_group_size, owner=owner)
+        return *tiles, self._scales().tile(stage * k_group_size + k_idx, owner)
+
+    def _scales(self) -> SMemTileArray2DRowMajor:
+        self._tiles()  # says so where there is no shared memory yet
+        assert self.a_scales_tiles is not None
+        return self.a_scales_tiles
+
+    @property
+    def tile_bytes(self) -> int:
+        return super().tile_bytes + self._scales().tile_bytes

@@ -27,23 +27,29 @@ Array = npt.NDArray[Any]
 _FOUR = 0xF  # the first four lanes of a warp, which hold all columns of one row
 
 
-def _warp_rects(rect: Rect, warps: list[int], one_row: bool) -> list[tuple[int, Rect]]:
+def _warp_rects(rect: Rect, warps: list[int], one_row: bool, turned: bool) -> list[tuple[int, Rect]]:
     """Which rectangles of a tile each warp's part of a fragment is: 16 rows of each 64, or all of a per-warp tile, or
-    of a single row.
+    of a single row; `turned`: 16 columns of each 64.
     """
     r0, r1, c0, c1 = rect
+    if turned:
+        return [(w, (r0, r1, c, c + 16)) for w in warps for c in range(c0 + 16 * w, c1, 64)]
     if len(warps) == 1 or one_row:
         return [(w, rect) for w in warps]
     return [(w, (r, r + 16, c0, c1)) for w in warps for r in range(r0 + 16 * w, r1, 64)]
 
 
-def _touch(m: Machine, ag: Agent, site: Site, mask: int, slot: Slot, rect: Rect, is_write: bool, aligned: bool) -> None:
-    """Orders an access to a tile. `aligned`: by stmatrix, which the lanes of a warp execute as one."""
+def _touch(
+    m: Machine, ag: Agent, site: Site, mask: int, slot: Slot, rect: Rect, is_write: bool, aligned: bool, turned: bool = False
+) -> None:
+    """Orders an access to a tile. `aligned`: by stmatrix, which the lanes of a warp execute as one. `turned`: the tile lies along
+    the fragment's rows.
+    """
     if aligned and ag.pend:
         ag.converge(mask)
     one_row = rect[1] - rect[0] == 1
     warps = [w for w in range(ag.warps) if mask >> (32 * w) & WARP_MASK]
-    for w, part in _warp_rects(rect, [0] if one_row and is_write else warps, one_row):
+    for w, part in _warp_rects(rect, [0] if one_row and is_write else warps, one_row, turned):
         lanes = mask & ((_FOUR if one_row and is_write else WARP_MASK) << (32 * w))
         record = generic(m, ag, site, lanes, part, is_write, None)
         (access if is_write else read)(m, slot, record, ag.known(lanes))
@@ -64,11 +70,13 @@ def fragment_store(
 def fragment_load(
     m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, slot: int, rect: Rect, warp: int | None = None, cta: int | None = None
 ) -> None:
-    """Reads a shared tile into a fragment."""
+    """Reads a shared tile into a fragment; a tile (1, m) into a fragment (m, 1), too."""
     tile = slot_of(m, ag, site, slot, cta)
-    _touch(m, ag, site, mask, tile, rect, False, False)
     r0, r1, c0, c1 = rect
-    dst.set(ag, site, tile.data[r0:r1, c0:c1], 0, c1 - c0, warp)
+    turned = dst.ir.cols == 1 and c1 - c0 > 1
+    _touch(m, ag, site, mask, tile, rect, False, False, turned)
+    values = tile.data[r0:r1, c0:c1]
+    dst.set(ag, site, values.T if turned else values, 0, dst.ir.cols, warp)
 
 
 # -- tensors -----------------------------------------------------------------------------------------------------------

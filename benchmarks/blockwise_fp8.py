@@ -1,0 +1,133 @@
+"""Configurations of the blockwise fp8 GEMM, measured beside PyTorch's `scaled_mm` in one run.
+
+    PYTHONPATH=src python benchmarks/blockwise_fp8.py [--shapes M,N,K ...] [--configs "bn=160 cluster=2" ...]
+
+All are screened in a few bursts; the fastest are timed again, in bursts and in steady state, beside the peer. Every result is
+compared with a float64 product. Needs a Hopper GPU and PyTorch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+import tilepipe as tp
+from tilepipe.bench import timing
+from tilepipe.bench.blockwise import BlockwiseOperands, build
+from tilepipe.bench.report import Check, tflops
+from tilepipe.errors import TilepipeError
+from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config, filled
+from tilepipe.kernels.gemm_choice import Problem
+
+SHAPES = ("4096,4096,4096", "8192,8192,8192", "4096,7168,2048")
+CONFIGS = (
+    "", "cluster=2", "cluster_n=2", "cluster=2 group=4", "cluster=2 group=16", "splits=2 partials=2", "store_slots=1 cluster=2",
+    "bn=112 cluster_n=2", "bn=144 cluster_n=2", "bn=144 cluster=2", "bn=160", "bn=160 cluster=2", "bn=160 cluster_n=2",
+    "bn=160 splits=2 partials=2 cluster=2", "bn=176 cluster=2", "bn=192", "bn=192 cluster=2", "bn=192 cluster_n=2",
+    "bm=256 store_slots=1", "bm=256 cluster=2 store_slots=1", "bm=256 cluster_n=2 store_slots=1",
+    "bm=256 splits=2 partials=2 store_slots=1", "bm=192 consumers=3", "bm=192 consumers=3 cluster=2",
+    "bm=192 consumers=3 bn=96 cluster_n=2",
+)  # fmt: skip
+SCREENING, FINALISTS = 4, 4
+
+
+def parse(text: str, out: tp.DType) -> BlockwiseFP8Config:
+    """A configuration from `name=value` words; as many stages as fit, unless they are given."""
+    pairs = dict(word.split("=") for word in text.split())
+    settings: dict[str, Any] = {name: int(value) if value.isdigit() else value for name, value in pairs.items()}
+    config = BlockwiseFP8Config(**settings)
+    return config if "stages" in pairs else filled(config, out)
+
+
+def verified(operands: Any, launch: timing.Launch, got: Sequence[Any]) -> Check:
+    """Of one launch."""
+    got[0].fill_(torch.nan)
+    launch(0)
+    torch.cuda.synchronize()
+    return operands.check(got)  # type: ignore[no-any-return]
+
+
+def measure(problem: Problem, configs: dict[str, Any], repeats: int, seed: int) -> None:
+    """Prints the table of one shape."""
+    operands = BlockwiseOperands(problem, seed)
+    blocks, notes = {}, []
+    for name, launcher in configs.items():
+        if isinstance(launcher, TilepipeError):
+            notes.append(f"  {name}: {str(launcher).splitlines()[0]}")
+            continue
+        check = verified(operands, operands.launches(launcher), operands.c)
+        if check.right:
+            blocks[name] = timing.block(operands.launches(launcher), operands.sets)
+        else:
+            notes.append(f"  {name}: WRONG, {check}")
+    peer_check = None
+    try:
+        operands.peer(0)
+        torch.cuda.synchronize()
+        peer_check = operands.check(operands.peer_c)
+        blocks["torch"] = timing.block(operands.peer, operands.sets)
+    except Exception as error:  # ours are measured all the same
+        notes.append(f"  torch: {type(error).__name__}: {error}")
+    screened = {name: sample.us for name, sample in timing.burst(blocks, SCREENING, seed).items()}
+    ranked = sorted((name for name in screened if name != "torch"), key=lambda name: screened[name])
+    finalists = {name: blocks[name] for name in [*ranked[:FINALISTS], *(["torch"] if "torch" in blocks else [])]}
+    burst, steady = timing.burst(finalists, repeats, seed), timing.steady(finalists)
+    print(f"{problem.m}×{problem.n}×{problem.k} -> {problem.out_dtype}; TFLOP/s (torch's time / ours); torch: {peer_check}")
+    for name in ranked:
+        line = f"  {name:52} screened {tflops(problem, screened[name]):6.0f}"
+        if name in finalists:
+            for what, times in (("burst", burst), ("steady", steady)):
+                ratio = times["torch"].us / times[name].us if "torch" in times else float("nan")
+                line += f"  {what} {tflops(problem, times[name].us):6.0f} ({ratio:.3f})"
+        print(line)
+    if "torch" in finalists:
+        figures = [f"{tflops(problem, x['torch'].us):.0f}" for x in (burst, steady)]
+        print(f"  torch: burst {figures[0]}, steady {figures[1]}; screened {tflops(problem, screened['torch']):.0f}")
+    for launcher in configs.values():
+        if not isinstance(launcher, TilepipeError):
+            check = verified(operands, operands.launches(launcher), operands.c)
+            print(f"  relative error {check.rel_error:.2e}, largest {check.max_error:.1e} of the root mean square")
+            break
+    print(*notes, sep="\n", flush=True)
+
+
+def main() -> None:
+    """Compiles all configurations for all shapes, and measures shape by shape."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shapes", nargs="*", default=SHAPES)
+    parser.add_argument("--configs", nargs="*", default=CONFIGS)
+    parser.add_argument("--out", default="bfloat16")
+    parser.add_argument("--repeats", type=int, default=11)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    start = time.perf_counter()
+    problems = []
+    for text in options.shapes:
+        m, n, k = map(int, text.split(","))
+        problems.append(Problem(m, n, k, dtype=tp.float8_e4m3, out_dtype=tp.dtype(options.out), scales="block"))
+
+    def made(item: tuple[Problem, str]) -> Any:
+        try:
+            return build(item[0], parse(item[1], item[0].out_dtype))
+        except TilepipeError as error:
+            return error
+
+    wanted = [(problem, text) for problem in problems for text in options.configs]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        launchers = list(pool.map(made, wanted))
+    print(f"{len(wanted)} kernels compiled in {time.perf_counter() - start:.0f} s", flush=True)
+    count = len(options.configs)
+    for i, problem in enumerate(problems):
+        torch.cuda.empty_cache()
+        measure(problem, dict(zip(options.configs, launchers[i * count : (i + 1) * count], strict=True)), options.repeats, options.seed)
+    print(f"{time.perf_counter() - start:.0f} s in all")
+
+
+if __name__ == "__main__":
+    main()

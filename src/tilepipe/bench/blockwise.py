@@ -1,0 +1,83 @@
+"""The operands of a blockwise fp8 product in GPU memory, beside PyTorch's `torch.nn.functional.scaled_mm`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tilepipe.bench import operands, timing
+from tilepipe.bench.operands import Operands
+from tilepipe.kernels import blockwise_fp8_gemm
+from tilepipe.kernels.blockwise_fp8_arguments import blocks_of
+from tilepipe.kernels.blockwise_fp8_config import BLOCK, BlockwiseFP8Config
+from tilepipe.kernels.blockwise_fp8_reference import ROW_UNIT
+from tilepipe.kernels.gemm_choice import Problem
+from tilepipe.ops.torch_plan import View
+
+if TYPE_CHECKING:
+    from tilepipe.cuda.launching import Launcher
+
+
+class BlockwiseOperands(Operands):
+    """Operands whose scales are of blocks: `a_scale` (k blocks, m), M contiguous, and `b_scale` (n blocks, k blocks), the same for all
+    sets. Lines of both are padded to 16 bytes, which is what `scaled_mm` asks for, too.
+    """
+
+    def __init__(self, problem: Problem, seed: int = 0, sets: int | None = None) -> None:
+        super().__init__(problem, seed, sets)
+        self.a_scale, self.b_scale = scales(problem, torch.Generator(operands.DEVICE).manual_seed(seed + 1))
+
+    def peer(self, i: int) -> None:
+        """The product of set `i` by PyTorch, which allocates the result."""
+        from torch.nn.functional import ScalingType, SwizzleType, scaled_mm
+
+        flat = SwizzleType.NO_SWIZZLE
+        assert self.a_scale is not None
+        assert self.b_scale is not None
+        lines = self.b_scale if self.b_scale.is_contiguous() else self.b_scale.as_strided(
+            (self.b_scale.shape[0], self.b_scale.stride(0)), (self.b_scale.stride(0), 1)
+        )  # fmt: skip
+        self.peer_c[i] = scaled_mm(
+            self.a[i], self.b[i].t(), self.a_scale.t(), ScalingType.BlockWise1x128, lines.t(), ScalingType.BlockWise128x128,
+            swizzle_a=flat, swizzle_b=flat, output_dtype=self.c[i].dtype,
+        )  # fmt: skip
+
+    def launches(self, launcher: Launcher) -> timing.Launch:
+        """The product of a set by our kernel, in the current stream."""
+        return self._launches(launcher, ("a", "b", "c", "a_scales", "b_scales"))
+
+    def want(self, i: int) -> Any:
+        """The float64 product of set `i`."""
+        k = self.problem.k
+        assert self.a_scale is not None
+        assert self.b_scale is not None
+        a_scale = self.a_scale.double().t().repeat_interleave(BLOCK, 1)[:, :k]
+        b_scale = self.b_scale.double().repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)[: self.problem.n, :k]
+        return (self.a[i].double() * a_scale) @ (self.b[i].double() * b_scale).t()
+
+
+def scales(problem: Problem, generator: Any) -> tuple[Any, Any]:
+    """Scales about 0.01: of A (k blocks, m), of B (n blocks, k blocks)."""
+
+    def lines(count: int, width: int) -> Any:
+        padded = torch.rand(count, -(-width // ROW_UNIT) * ROW_UNIT, generator=generator, device=operands.DEVICE)
+        return (0.0075 + 0.005 * padded)[:, :width]
+
+    k_blocks = blocks_of(problem.k)
+    return lines(k_blocks, problem.m), lines(blocks_of(problem.n), k_blocks)
+
+
+def build(problem: Problem, config: BlockwiseFP8Config) -> Launcher:
+    """The kernel for a problem and a configuration, compiled and loaded.
+
+    Raises:
+        TilepipeError: the configuration is impossible, or does not compile.
+    """
+    m, n, k = problem.m, problem.n, problem.k
+    a, b, c = (
+        operands.allocated(shape, "row", dtype, 1)[0]
+        for shape, dtype in (((m, k), problem.dtype), ((n, k), problem.dtype), ((m, n), problem.out_dtype))
+    )
+    a_scale, b_scale = scales(problem, None)
+    return blockwise_fp8_gemm.bind(View(a), View(b), View(a_scale), View(b_scale), View(c), config).launcher()
