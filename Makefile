@@ -27,10 +27,10 @@ CHECKED = $(wildcard src tests benchmarks $(if $(wildcard examples/*.py),example
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-quick test-gpu lint format clean
+.PHONY: help demo test test-quick test-gpu conformance-mutants lint format clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(CORE) ## simulate and verify a warp-specialised GEMM; no GPU needed
 	@$(BIN)/tilepipe demo $(ARGS)
@@ -43,6 +43,9 @@ test-quick: $(FULL) ## run what takes under a minute in total
 
 test-gpu: $(FULL) ## run tests/gpu on this machine's GPU, and print a table
 	$(BIN)/python tests/gpu/run.py $(ARGS)
+
+conformance-mutants: $(FULL) ## take each member of the conformance table out, and see its test fail
+	$(BIN)/python -m tests.conformance.mutate $(ARGS)
 
 lint: $(FULL) ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/python -m ruff check $(CHECKED)

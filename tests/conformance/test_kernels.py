@@ -1,0 +1,42 @@
+"""The kernels of the table: right in the simulator, compiled for each architecture, and each uses the members that name it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.conformance.kernels import CASES
+from tests.conformance.replacing import forget_traces, watched
+from tests.conformance.table import kernels, resolve, rows
+from tests.fragment_cases import Case
+from tests.scalar_cases import check
+from tilepipe import cuda
+
+BUILDS = [(case, arch) for case in CASES for arch in kernels()[case.name]]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_gives_what_numpy_gives(case: Case, seed: int) -> None:
+    program, out, want, limit = case.make(np.random.default_rng(seed))
+    run = program.run(seed=seed)
+    assert np.any(want), "a test of nothing"
+    check(out, want, limit)
+    assert run.advice == []
+
+
+@pytest.mark.parametrize(("case", "arch"), BUILDS, ids=[f"{case.name}-{arch}" for case, arch in BUILDS])
+def test_compiles(case: Case, arch: str) -> None:
+    compiled = cuda.compile(case.make(np.random.default_rng(0))[0].kernel, arch=arch)
+    assert compiled.spill_bytes == 0
+    assert compiled.arch == arch
+    assert compiled.data[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_uses_the_members_that_name_it(case: Case) -> None:
+    named = {f"{page.name}: {row.name}": resolve(page.ours(row)) for page, row in rows() if row.case == case.name}
+    forget_traces()
+    with watched(named.values()) as seen:
+        case.make(np.random.default_rng(0))
+    assert [name for name, target in named.items() if target not in seen] == []
