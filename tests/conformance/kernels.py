@@ -188,6 +188,9 @@ def doubled(kernel: tp.KernelFunction) -> Any:
 # -- InputTilePipeline, ProducerTiles ---------------------------------------------------------------------------------------
 
 PAYLOAD = tp.StandardTilePayload(a_type="float32", b_type="float32", a_shape=(8, 8), b_shape=(8, 8))
+SCALED = tp.BlockwiseFP8TilePayload(
+    a_type="float8_e4m3", b_type="float8_e4m3", a_shape=(32, 16), b_shape=(8, 16), a_scales_type="float32", a_scales_shape=(1, 32)
+)
 GROUP = 2  # tiles of a stage
 
 
@@ -306,9 +309,43 @@ def summed(kernel: tp.KernelFunction, groups: int) -> Any:
     return make
 
 
+@tp.kernel()
+def scaled_inputs(ctx: tp.Context, a: Any, b: Any, scales: Any, out: Any) -> None:
+    """A column of each A tile times its scales, plus B: every operand of the payload arrives by TMA."""
+    inputs = tp.InputTilePipeline.allocate(ctx, SCALED, num_group_stages=2)
+
+    @ctx.role("load", warps=1)
+    def load() -> None:
+        for k in ctx.range(out.shape[0]):
+            with inputs.producer().acquire() as stage, ctx.elect_one():
+                stage.expect_bytes(inputs.stage_bytes)
+                tiles, coordinates = stage.tile(), [(0, k * 16), (0, k * 16), (k, 0)]
+                for tensor, at, tile in zip((a, b, scales), coordinates, tiles, strict=True):
+                    ctx.tma_load(tensor, at, tile, stage.barrier())
+        inputs.drain_producer()
+
+    @ctx.role("use", warps=1)
+    def use() -> None:
+        for k in ctx.range(out.shape[0]):
+            with inputs.consumer().acquire() as stage:
+                a_tile, b_tile, scale = stage.tile()
+                x = ctx.load(a_tile[ctx.lane, 3]).to(tp.float32) * ctx.load(scale[0, ctx.lane])
+                ctx.store(out[k, ctx.lane], x + ctx.load(b_tile[ctx.lane % 8, 5]).to(tp.float32))
+
+
+def made_scaled(rng: Rng) -> Made:
+    e4m3 = tp.float8_e4m3.numpy
+    a, b = (rng.integers(1, 9, (rows, 16 * 7)).astype(e4m3) for rows in (32, 8))
+    scales, out = rng.integers(1, 9, (7, 32)).astype(np.float32), np.zeros((7, 32), np.float32)
+    want = a.astype(np.float32)[:, 3::16].T * scales + b.astype(np.float32)[np.arange(32) % 8, 5::16].T
+    maps = tp.tensor_map(a, box=(32, 16)), tp.tensor_map(b, box=(8, 16)), tp.tensor_map(scales, box=(1, 32))
+    return scaled_inputs.bind(*maps, out), out, want, 0
+
+
 CASES = [
     Case("barriers", made_barriers),
     *(Case(kernel.name, doubled(kernel)) for kernel in (flat_ring, stages, signals)),
     Case("flat_inputs", summed(flat_inputs, 10)),
     Case("viewed_inputs", summed(viewed_inputs, 12)),
+    Case("scaled_inputs", made_scaled),
 ]

@@ -20,7 +20,9 @@ NAMES: dict[str, str] = {
         TilePayload
         StandardTilePayload StandardTilePayload.a_type StandardTilePayload.b_type StandardTilePayload.a_shape StandardTilePayload.b_shape
         StandardTilePayload.num_pipeline_stages StandardTilePayload.a_tiles StandardTilePayload.b_tiles StandardTilePayload.get_tile
-        BlockScaledTilePayload BlockwiseFP8TilePayload
+        BlockwiseFP8TilePayload BlockwiseFP8TilePayload.a_scales_type BlockwiseFP8TilePayload.a_scales_shape
+        BlockwiseFP8TilePayload.a_scales_tiles BlockwiseFP8TilePayload.get_tile
+        BlockScaledTilePayload
     """,
     "ProducerConsumerPipeline": """
         num_stages full empty Copyable __init__
@@ -87,7 +89,6 @@ TO_COME: dict[str, str] = {
     "TMAProducerPipeline": "the pipelines of attention: the whole page",
     "OutputTilePipeline": "the accumulator pipeline of Blackwell: the whole page",
     "Base: BlockScaledTilePayload": "block-scaled tiles (MXFP8, MXFP4, NVFP4)",
-    "Base: BlockwiseFP8TilePayload": "tiles with the scales of blockwise fp8",
 }
 
 

@@ -201,3 +201,26 @@ def test_a_standard_payload() -> None:
     assert [(b.count, b.rows, b.cols, str(b.dtype)) for b in program.kernel.buffers] == [(6, 64, 32, "bfloat16"), (6, 16, 32, "float16")]
     assert "inputs_a[5](1, 2)" in str(program)
     assert "inputs_b[5](3, 4)" in str(program)
+
+
+def test_a_payload_with_scales() -> None:
+    """The third tile holds the scales of A's rows, unswizzled; the bytes of a stage include them."""
+    payload = tp.BlockwiseFP8TilePayload(
+        a_type="float8_e4m3", b_type="float8_e4m3", a_shape=(64, 128), b_shape=(32, 128), a_scales_type="float32", a_scales_shape=(1, 64)
+    )
+    found: list[Any] = []
+    text = """
+    held = payload.allocate(ctx, 3, 'inputs')
+    scales = held.a_scales_tiles
+    found.extend([held.a_scales_type, held.a_scales_shape, len(scales), scales.buffer.swizzle, held.tile_bytes, len(held.a_tiles)])
+    @ctx.role('one', warps=1)
+    def one():
+        a, b, s = held.get_tile(2, k_group_size=1)
+        found.extend([a.shape, b.shape, s.shape, str(s.dtype)])
+        with ctx.elect_one():
+            ctx.store(s[0, 5], 0.5)
+    """
+    program = from_text(text, payload=payload, found=found).bind(np.zeros(4, np.int32))
+    assert found[:6] == ["float32", (1, 64), 3, 0, 128 * (64 + 32) + 4 * 64, 3]
+    assert found[6:] == [(64, 128), (32, 128), (1, 64), "float32"]
+    assert "inputs_a_scales[2](0, 5)" in str(program)

@@ -56,5 +56,10 @@ PAGE = Page(
         Row("StandardTilePayload.a_tiles", f"{BASE}test_a_standard_payload", "flat_inputs"),
         Row("StandardTilePayload.b_tiles", f"{BASE}test_a_standard_payload", "flat_inputs"),
         Row("StandardTilePayload.get_tile", f"{BASE}test_a_standard_payload", "flat_inputs"),
+        Row("BlockwiseFP8TilePayload", f"{BASE}test_a_payload_with_scales", "scaled_inputs"),
+        Row("BlockwiseFP8TilePayload.a_scales_type", f"{BASE}test_a_payload_with_scales", "scaled_inputs"),
+        Row("BlockwiseFP8TilePayload.a_scales_shape", f"{BASE}test_a_payload_with_scales", "scaled_inputs"),
+        Row("BlockwiseFP8TilePayload.a_scales_tiles", f"{BASE}test_a_payload_with_scales", "scaled_inputs"),
+        Row("BlockwiseFP8TilePayload.get_tile", f"{BASE}test_a_payload_with_scales", "scaled_inputs"),
     ),
 )  # fmt: skip
