@@ -17,6 +17,7 @@ from tilepipe.ir import printer
 from tilepipe.ir.chip import H200, Chip
 from tilepipe.ir.launch import Arg, Launch, TensorArg
 from tilepipe.ir.program import Kernel, tensor_uses
+from tilepipe.lang.requirements import check_conditions, check_zeros
 from tilepipe.lang.tensor_map import TensorMap, tensor_map
 from tilepipe.lang.trace import trace
 
@@ -62,6 +63,7 @@ class Program:
         """
         from tilepipe import sim
 
+        check_zeros(self.launch_args)
         return sim.run(self.launch_args, seed=seed, strict_proxy=strict_proxy, progress=progress, on_event=on_event)
 
     def launch(self, stream: Any = None, *, debug: bool = False, perturb: int | None = None, timeout_ms: float = 2000) -> None:
@@ -84,6 +86,8 @@ class Program:
         """
         if debug or perturb is not None:
             _check_debugging(perturb, timeout_ms)
+        if self.kernel.requirements:
+            check_zeros(self.launch_args)
         self._bound(bool(debug), perturb is not None)(stream, seed=perturb or 0, timeout_ms=timeout_ms)
 
     def launcher(self) -> Launcher:
@@ -163,6 +167,7 @@ class KernelFunction:
         kernel = self._trace(named, everything, cluster, chip)
         _refuse_shared_memory(kernel, named)
         grid = self._grid_size(named, everything, kernel, chip)
+        check_conditions(kernel, grid, {n: a.shape if isinstance(a, TensorMap) else a for n, a in named.items()})
         return Program(kernel, Launch(kernel, grid, {n: _launch_arg(a) for n, a in named.items() if a is not None}, chip))
 
     def forget(self) -> None:

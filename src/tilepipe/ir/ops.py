@@ -1,7 +1,7 @@
 """The ops: every statement a program is made of.
 
-A new op is one dataclass here (one on fragments in `fragment_ops`, on tensor memory in `tmem_ops`), one definition in `sim`, one in `cuda`, and a test
-that runs it in both.
+A new op is one dataclass here (on fragments in `fragment_ops`, on tensor memory in `tmem_ops`), one definition in `sim`, one in
+`cuda`, and a test that runs it in both.
 
 Execution scope is structural: an op inside `Elect` or `If(lane condition)` is executed by those lanes only, and an
 arrive counts one for each of them. Every op carries `loc`, the line of the user's kernel that caused it.
@@ -19,6 +19,11 @@ from tilepipe.ir.fragment_ops import FragmentReduce as FragmentReduce
 from tilepipe.ir.fragment_ops import FragmentSet as FragmentSet
 from tilepipe.ir.fragment_ops import FragmentStore as FragmentStore
 from tilepipe.ir.fragment_ops import FragmentStoreGlobal as FragmentStoreGlobal
+from tilepipe.ir.grid_ops import AtomicAdd as AtomicAdd
+from tilepipe.ir.grid_ops import ClcQuery as ClcQuery
+from tilepipe.ir.grid_ops import ClcTryCancel as ClcTryCancel
+from tilepipe.ir.grid_ops import GridDependencyWait as GridDependencyWait
+from tilepipe.ir.grid_ops import While as While
 from tilepipe.ir.memory import (
     BarrierRef,
     Cursor,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tilepipe.ir import ops
+from tilepipe.ir.exprs import Expr
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import BarrierArray, BarrierRef, Element, NamedBarrier, ScalarParam, SmemBuffer, TensorParam
 
@@ -43,6 +44,22 @@ class Role:
         return WARPGROUP if self.is_warpgroup else WARP
 
 
+@dataclass(eq=False, slots=True)
+class Requirement:
+    """What must be so at a launch; checked on the host as far as it can tell.
+
+    Attributes:
+        holds: a condition on arguments, extents and `num_clusters`; or a tensor that must hold zeros.
+        message: what is wrong otherwise, with `{}` for each value shown.
+        shows: the values; of a tensor its first element that is not 0 is shown.
+    """
+
+    loc: Loc
+    holds: Expr | TensorParam
+    message: str
+    shows: tuple[Expr, ...] = ()
+
+
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Kernel:
     """A traced kernel. Built by `lang`; read by `sim`, `check` and `cuda`."""
@@ -53,6 +70,7 @@ class Kernel:
     buffers: list[SmemBuffer] = field(default_factory=list)
     barriers: list[BarrierArray] = field(default_factory=list)
     named_barriers: list[NamedBarrier] = field(default_factory=list)
+    requirements: list[Requirement] = field(default_factory=list)
     setup: ops.Block = field(default_factory=ops.Block)
     roles: list[Role] = field(default_factory=list)
     cluster: tuple[int, int, int] = (1, 1, 1)
@@ -73,7 +91,7 @@ class Kernel:
 def bodies(op: ops.Op) -> tuple[ops.Block, ...]:
     """The blocks nested in an op."""
     match op:
-        case ops.For(body=b) | ops.Elect(body=b) | ops.PerWarp(body=b):
+        case ops.For(body=b) | ops.While(body=b) | ops.Elect(body=b) | ops.PerWarp(body=b):
             return (b,)
         case ops.If(then=t, orelse=e):
             return (t, e)
@@ -104,5 +122,8 @@ def tensor_uses(kernel: Kernel) -> tuple[set[str], set[str]]:
                 case ops.TmaStore(tensor=t) | ops.FragmentStoreGlobal(tensor=t) | ops.Store(dst=Element(base=TensorParam() as t)):
                     written.add(t.name)
                 case ops.TmaLoad(tensor=t) | ops.FragmentLoadGlobal(tensor=t) | ops.Load(src=Element(base=TensorParam() as t)):
+                    read.add(t.name)
+                case ops.AtomicAdd(dst=Element(base=TensorParam() as t)):
+                    written.add(t.name)
                     read.add(t.name)
     return written, read

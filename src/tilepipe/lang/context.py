@@ -16,11 +16,12 @@ from tilepipe.lang import memory as mem
 from tilepipe.lang import values as val
 from tilepipe.lang.convergence import require_role, require_warpgroup, splitting
 from tilepipe.lang.fragments import Fragment, FragmentValue, make, select
+from tilepipe.lang.grid import GridMembers
 from tilepipe.lang.named import NamedBarrier, role_barrier
 from tilepipe.lang.tracer import RoleState, Tracer
 
 
-class Context:
+class Context(GridMembers):
     """What a kernel function gets first. Shapes, lanes and loop indices are traced; everything else is Python."""
 
     def __init__(self, tracer: Tracer) -> None:
@@ -400,13 +401,6 @@ class Context:
         """Waits until every thread of the cluster has arrived (acquire)."""
         require_role(self.tracer, "cluster_wait")
         self.tracer.emit(ops.ClusterWait(caller()))
-
-    def launch_dependents(self) -> None:
-        """Lets the next kernel of the stream set up (barriers, tensor maps) on SMs that this one leaves free: a hint, worth a
-        microsecond of a short kernel. Best said by the load warp when it has issued its last load.
-        """
-        _ = self.tracer.role
-        self.tracer.emit(ops.LaunchDependents(caller()))
 
     def fence_barrier_init(self) -> None:
         """Makes mbarrier.init visible to the cluster, before the cluster barrier; set-up code does this by itself."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from math import gcd
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,13 +14,14 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, ops
 from tilepipe.ir.exprs import Const, Expr, Vary
 from tilepipe.ir.geometry import divisor
-from tilepipe.ir.location import caller, is_library_file
+from tilepipe.ir.location import Loc, caller, is_library_file
 from tilepipe.ir.program import WARP, Role
 from tilepipe.lang import handles, rebinding, source
 from tilepipe.lang.arrivals import thread_env
 from tilepipe.lang.evaluate import evaluate
 from tilepipe.lang.tracer import Mask, Scope, Tracer, rebound_message
 from tilepipe.lang.values import Value, require_uniform, to_expr
+from tilepipe.lang.variables import Var
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -75,29 +76,80 @@ def loop(tracer: Tracer, start: object, stop: object, step: object, make: Callab
 
 
 def _loop(tracer: Tracer, start: object, stop: object, step: object, make: Callable[[Value], Any], name: str) -> Iterator[Any]:
-    """See `loop`.
+    """See `loop`."""
+    source.require_driven_by_for(sys._getframe(1))
+    bounds = [require_uniform(_integer(to_expr(tracer, x)), "a loop bound", _at_most(tracer)) for x in (start, stop, step)]
+    if isinstance(bounds[2], Const) and bounds[2].value <= 0:
+        raise TraceError(f"the step of a traced range must be positive, got {bounds[2].value}", caller())
+    multiple = gcd(divisor(bounds[0]), divisor(bounds[2]))
+    indices: list[exprs.Local] = []
+
+    def begin() -> Any:
+        indices.append(tracer.local(name, dtypes.int32, nonneg=bounds[0].nonneg, multiple=multiple))
+        return make(tracer.value(indices[-1]))
+
+    body, loc = yield from _body(tracer, begin, None, _trip_count(bounds))
+    first, end, by = bounds
+    tracer.emit(ops.For(loc, indices[0], first, end, by, body))
+
+
+class WhileLoop:
+    """What `ctx.loop_while` gives: iterating it traces a loop."""
+
+    def __init__(self, tracer: Tracer, more: Var) -> None:
+        self._tracer = tracer
+        self._more = more
+        self._used = tracer.unused("ctx.loop_while is not iterated: write `for _ in ctx.loop_while(more):`")
+
+    def __iter__(self) -> Iterator[None]:
+        self._used()
+        return while_loop(self._tracer, self._more, lambda: None)
+
+
+def while_loop(tracer: Tracer, more: Var, begin: Callable[[], Any], end: Callable[[], None] | None = None) -> Iterator[Any]:
+    """Traces `while more:`, yielding once what `begin` gives in the body; `end` adds to the body what follows the user's part.
+
+    Raises:
+        TraceError: something else than a `for` statement iterates it; `more` is no boolean variable, or not one for all threads.
+    """
+    source.require_for_statement(sys._getframe(1))
+    return _while(tracer, more, begin, end)
+
+
+def _while(tracer: Tracer, more: Var, begin: Callable[[], Any], end: Callable[[], None] | None) -> Iterator[Any]:
+    source.require_driven_by_for(sys._getframe(1))
+    if not isinstance(more, Var) or more.variable.dtype is not dtypes.boolean:
+        raise TraceError(f"a traced while loop runs while a boolean variable holds (`more = ctx.var(True)`), got {more!r}", caller())
+    if more.variable.vary > _at_most(tracer):
+        raise TraceError(f"{more!r} must be the same in every thread that runs the loop: make it from a value that does not vary", caller())
+    body, loc = yield from _body(tracer, begin, end, None)
+    tracer.emit(ops.While(loc, more.variable, body))
+
+
+def _at_most(tracer: Tracer) -> Vary:
+    """Over what a loop's trip count may vary: a plain warp runs on its own."""
+    return Vary.UNIFORM if tracer.role.role.is_warpgroup else Vary.WARP
+
+
+def _body(
+    tracer: Tracer, begin: Callable[[], Any], end: Callable[[], None] | None, times: int | None
+) -> Generator[Any, None, tuple[ops.Block, Loc]]:
+    """Traces the body of a loop that runs `times` times, None where that is not known, and gives it with its line.
 
     The generator is resumed when the Python body has ended; it then closes the block. If the body changed Python
     state, it is traced once more, and that trace thrown away, to see whether the change is carried from one iteration
     to the next.
     """
-    source.require_driven_by_for(sys._getframe(1))
-    role = tracer.role
-    at_most = Vary.UNIFORM if role.role.is_warpgroup else Vary.WARP  # a plain warp runs on its own
-    bounds = [require_uniform(_integer(to_expr(tracer, x)), "a loop bound", at_most) for x in (start, stop, step)]
-    if isinstance(bounds[2], Const) and bounds[2].value <= 0:
-        raise TraceError(f"the step of a traced range must be positive, got {bounds[2].value}", caller())
     counter = dict(tracer.counter)
     body = ops.Block()
     loc = caller()
+    role = tracer.role
     before = rebinding.take(tracer.entry)
 
     def trace(block: ops.Block) -> Iterator[Any]:
-        multiple = gcd(divisor(bounds[0]), divisor(bounds[2]))
-        index = tracer.local(name, dtypes.int32, nonneg=bounds[0].nonneg, multiple=multiple)
         with tracer.open("loop", block, active=tracer.scope.active, role=role) as scope:
             try:
-                yield make(tracer.value(index))
+                yield begin()
             except GeneratorExit:
                 if sys.exc_info()[0] is GeneratorExit and not tracer.deferred:
                     tracer.deferred = TraceError(
@@ -106,18 +158,18 @@ def _loop(tracer: Tracer, start: object, stop: object, step: object, make: Calla
                         loc,
                     )
                 raise
-        merged.append((index, scope))
+            if end is not None:
+                end()
+        merged.append(scope)
 
-    merged: list[tuple[exprs.Local, Scope]] = []
+    merged: list[Scope] = []
     yield from trace(body)
     after = rebinding.take(tracer.entry)
-    index, scope = merged[0]
     changed = rebinding.changes(before, after)
     if changed:
         yield from _second_pass(tracer, trace, counter, changed, body, after, loc)
-    handles.merge_signals(tracer, scope, _trip_count(bounds))
-    start_x, stop_x, step_x = bounds
-    tracer.emit(ops.For(loc, index, start_x, stop_x, step_x, body))
+    handles.merge_signals(tracer, merged[0], times)
+    return body, loc
 
 
 def _second_pass(

@@ -1,4 +1,4 @@
-"""Static evaluation of expressions that depend on nothing but constants, lanes, warps and CTA ranks."""
+"""Static evaluation of expressions that depend on nothing but constants, lanes, warps and CTA ranks; on the host, also on arguments."""
 
 from __future__ import annotations
 
@@ -22,12 +22,16 @@ BINARY: dict[str, Any] = {
 
 
 def evaluate(x: Expr, env: Mapping[str, IntArray]) -> IntArray | None:
-    """The value of `x` with special registers taken from `env`; None when it depends on anything else."""
+    """The value of `x` with special registers, and parameters (`n`, `a.shape[0]`), taken from `env`; None when it depends on
+    anything else.
+    """
     match x:
         case e.Const():
             return np.asarray(x.value)
         case e.Special():
             return env.get(x.name)
+        case e.Param():
+            return env.get(x.name if x.axis < 0 else f"{x.name}.shape[{x.axis}]")
         case e.Unary(op=op) if op in ("neg", "not"):
             a = evaluate(x.a, env)
             if a is None:

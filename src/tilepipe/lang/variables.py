@@ -30,6 +30,12 @@ class Var(Operators[Value]):
         self._var = Variable(tracer.name(name), value.dtype, value.vary)
         tracer.emit(ops.Define(caller(), self._var, value))
 
+    @property
+    def variable(self) -> Variable:
+        """The operand."""
+        self._tracer.check_alive(self._home, "variable", self)
+        return self._var
+
     def get(self) -> Value:
         """The present value."""
         self._tracer.check_alive(self._home, "variable", self)

@@ -40,13 +40,12 @@ class WorkTile:
     batch: Value | None = None
 
 
-class StaticScheduler:
-    """A persistent schedule: cluster c of the grid takes tiles c, c + clusters, ... of one fixed order.
+class TileOrder:
+    """One fixed order of a problem's tiles, in steps of a cluster's tiles: what all schedulers deal out.
 
-    Iterated in a role: `for tile in work:` is a traced loop with `tile.m`, `tile.n`. Every role that iterates it sees
-    the same tiles. With a cluster of (x, y), each step gives the cluster x × y neighbouring tiles, CTA r of it tile
-    (m + r % x, n + r // x % y); at the edge some lie outside the matrix, and must still take part (loads give zeros,
-    stores are clipped).
+    With a cluster of (x, y), each step gives the cluster x × y neighbouring tiles, CTA r of it tile (m + r % x,
+    n + r // x % y); at the edge some lie outside the matrix, and must still take part (loads give zeros, stores are
+    clipped).
 
     Args:
         tiles: (rows, columns) of output tiles, or (batches, rows, columns); may be traced.
@@ -83,17 +82,6 @@ class StaticScheduler:
         self._batches = ctx._value(tiles[0]) if len(tiles) == 3 else None
         self._total = self._m * self._n if self._batches is None else self._m * self._n * self._batches
 
-    def __iter__(self) -> Iterator[WorkTile]:
-        return iter(_Share(self, 1, 0))
-
-    def share(self, rank: object, of: int) -> Iterable[WorkTile]:
-        """`for tile in work.share(ctx.warpgroup_rank, 2):` gives every `of`-th of the tiles that `for tile in work:` would, from the
-        `rank`-th (0 .. of - 1): for warpgroups that take tiles in turn.
-        """
-        if not isinstance(of, int) or of < 1:
-            raise TraceError(f"tiles are shared among at least 1, got of={of!r}", caller())
-        return _Share(self, of, rank)
-
     def _tile(self, index: Value) -> WorkTile:
         ctx = self._ctx
         batch = None
@@ -117,3 +105,31 @@ class StaticScheduler:
         if y > 1:
             n = n * y + (ctx.cta_rank // x % y if ctx.cluster_size > x * y else ctx.cta_rank // x)
         return WorkTile(ctx.let(m, "tile_m"), ctx.let(n, "tile_n"), batch)
+
+
+class StaticScheduler(TileOrder):
+    """A persistent schedule: cluster c of the grid takes tiles c, c + clusters, ... of the order.
+
+    Iterated in a role: `for tile in work:` is a traced loop with `tile.m`, `tile.n`. Every role that iterates it sees
+    the same tiles. Arguments: those of `TileOrder`. What the dynamic schedulers need besides does nothing here, so that
+    a kernel may take either.
+    """
+
+    needs_role = False  # of its own, that runs `schedule()`
+
+    def __iter__(self) -> Iterator[WorkTile]:
+        return iter(_Share(self, 1, 0))
+
+    def share(self, rank: object, of: int) -> Iterable[WorkTile]:
+        """`for tile in work.share(ctx.warpgroup_rank, 2):` gives every `of`-th of the tiles that `for tile in work:` would, from the
+        `rank`-th (0 .. of - 1): for warpgroups that take tiles in turn.
+        """
+        if not isinstance(of, int) or of < 1:
+            raise TraceError(f"tiles are shared among at least 1, got of={of!r}", caller())
+        return _Share(self, of, rank)
+
+    def throttle_signal(self) -> None:
+        """Nothing: the tiles are known."""
+
+    def schedule(self) -> None:
+        """Nothing: see `ClcScheduler.schedule`."""
