@@ -19,7 +19,7 @@ from tilepipe.kernels import gemm_epilogue as epilogue
 from tilepipe.kernels.gemm_arguments import FP8 as FP8
 from tilepipe.kernels.gemm_arguments import INPUTS as INPUTS
 from tilepipe.kernels.gemm_arguments import OUTPUTS as OUTPUTS
-from tilepipe.kernels.gemm_arguments import check_inputs, check_kinds, check_order, matrix_extents, scale_extents
+from tilepipe.kernels.gemm_arguments import check_extras, check_inputs, check_kinds, check_order, matrix_extents, scale_extents
 from tilepipe.kernels.gemm_choice import Problem as Problem
 from tilepipe.kernels.gemm_choice import choose as choose
 from tilepipe.kernels.gemm_config import BLOCK_ROWS, MAX_BLOCK_COLS, store_width
@@ -204,14 +204,11 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    check_kinds({"a": a, "b": b, "c": c}, {"bias": bias, "a_scale": a_scale, "b_scale": b_scale, "source": source}, cfg, alpha, beta)
+    if not isinstance(cfg, GemmConfig):
+        raise tp.BindError(f"gemm: cfg is a GemmConfig, got {cfg!r}")
+    check_kinds({"a": a, "b": b, "c": c}, {"bias": bias, "a_scale": a_scale, "b_scale": b_scale, "source": source}, alpha, beta)
     m, n = matrix_extents(a, b, c)
-    if bias is not None and tuple(bias.shape) != (n,):
-        raise tp.BindError(f"gemm: bias must have shape ({n},), it has {tuple(bias.shape)}")
-    if source is not None and tuple(source.shape) != tuple(c.shape):
-        raise tp.BindError(f"gemm: source has shape {tuple(source.shape)}, C {tuple(c.shape)}")
-    if beta and source is None:
-        raise tp.BindError(f"gemm: beta={beta} scales source, which is not given; to add to what C holds, pass it as source")
+    check_extras(bias, source, beta, tuple(c.shape))
     scales = scale_extents(a_scale, b_scale, m, n)
     left, right = load_rows(cfg.bm // cfg.cluster_n), load_rows(cfg.bn // cfg.cluster)
     if cfg.swap == "ab":

@@ -6,17 +6,14 @@ from numbers import Real
 from typing import Any
 
 import tilepipe as tp
-from tilepipe.kernels.gemm_config import GemmConfig
 
 FP8 = (tp.float8_e4m3, tp.float8_e5m2)
 INPUTS = (tp.bfloat16, tp.float16, tp.float32, *FP8)
 OUTPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16, tp.float32)
 
 
-def check_kinds(arrays: dict[str, Any], optional: dict[str, Any], cfg: Any, alpha: Any, beta: Any) -> None:
-    """Raises BindError for what is not an array, of a dtype that the kernel reads, a configuration, or a number."""
-    if not isinstance(cfg, GemmConfig):
-        raise tp.BindError(f"gemm: cfg is a GemmConfig, got {cfg!r}")
+def check_kinds(arrays: dict[str, Any], optional: dict[str, Any], alpha: Any, beta: Any) -> None:
+    """Raises BindError for what is not an array, or of a dtype that the kernel reads, or not a number."""
     given = {name: x for name, x in optional.items() if x is not None}
     for name, x in (arrays | given).items():
         if not hasattr(x, "shape") or not hasattr(x, "dtype"):
@@ -82,3 +79,13 @@ def matrix_extents(a: Any, b: Any, c: Any) -> tuple[int, int]:
     if batches and ("C" not in batches or len(set(batches.values())) > 1):
         raise tp.BindError(f"gemm: batch dimensions {batches} must be equal, and C must have one")
     return m, n
+
+
+def check_extras(bias: Any, source: Any, beta: float, shape: tuple[int, ...]) -> None:
+    """Raises BindError for a bias or a source that does not fit a C of that shape, or a factor of no source."""
+    if bias is not None and tuple(bias.shape) != shape[-1:]:
+        raise tp.BindError(f"gemm: bias must have shape ({shape[-1]},), it has {tuple(bias.shape)}")
+    if source is not None and tuple(source.shape) != shape:
+        raise tp.BindError(f"gemm: source has shape {tuple(source.shape)}, C {shape}")
+    if beta and source is None:
+        raise tp.BindError(f"gemm: beta={beta} scales source, which is not given; to add to what C holds, pass it as source")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Protocol
 
 import tilepipe as tp
 
@@ -16,6 +17,31 @@ ACTIVATIONS = ("none", "relu", "gelu", "silu")
 SWAPS = ("none", "ab")
 ACCUMULATES = ("fast", "promote")
 _KINDS = {int: "an integer", str: "a string"}
+
+
+class OutputTiling(Protocol):
+    """How the sums of an output tile come to the epilogue: in blocks of (block_rows, block_cols), as fragments of a layout."""
+
+    @property
+    def bm(self) -> int: ...
+    @property
+    def bn(self) -> int: ...
+    @property
+    def block_rows(self) -> int: ...
+    @property
+    def block_cols(self) -> int: ...
+    @property
+    def fragment_layout(self) -> str: ...
+    @property
+    def consumers(self) -> int: ...
+    @property
+    def store_slots(self) -> int: ...
+    @property
+    def split_k(self) -> int: ...
+    @property
+    def swap(self) -> str: ...
+    @property
+    def activation(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -121,13 +147,23 @@ class GemmConfig:
         return self.cluster * self.cluster_n * self.split_k
 
     @property
+    def block_rows(self) -> int:
+        """Rows of an accumulator block: of one wgmma."""
+        return BLOCK_ROWS
+
+    @property
+    def fragment_layout(self) -> str:
+        """Of accumulators."""
+        return "wgmma"
+
+    @property
     def block_cols(self) -> int:
         """Columns of an accumulator block: of one wgmma."""
         parts = -(-self.bn // MAX_BLOCK_COLS)
         return self.bn // parts
 
 
-def store_width(dtype: tp.DType, cfg: GemmConfig) -> int:
+def store_width(dtype: tp.DType, cfg: OutputTiling) -> int:
     """Columns of one TMA store. Where C is row-major: a 128-byte line, or half or a quarter of one where a block's columns need it.
     Where it is column-major, lines run along the rows, and any multiple of 8 that divides the block's columns will do.
     """

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 import tilepipe as tp
-from tilepipe.kernels.gemm_config import BLOCK_ROWS, GemmConfig, store_width
+from tilepipe.kernels.gemm_config import OutputTiling, store_width
 
 GELU_SCALE, GELU_CUBE = 0.7978845608028654, 0.044715  # sqrt(2 / pi), and the cubic term of gelu's tanh form
 
@@ -40,7 +40,7 @@ class Epilogue:
     """Made in set-up code; `exchange`, `store` and `drain` are called in the MMA role."""
 
     def __init__(
-        self, ctx: tp.Context, c: Any, bias: Any, a_scale: Any, b_scale: Any, source: Any, alpha: Any, beta: Any, *, cfg: GemmConfig,
+        self, ctx: tp.Context, c: Any, bias: Any, a_scale: Any, b_scale: Any, source: Any, alpha: Any, beta: Any, *, cfg: OutputTiling,
         scales: str,
     ) -> None:  # fmt: skip
         self._ctx = ctx
@@ -51,11 +51,12 @@ class Epilogue:
         self._source = source
         self._alpha, self._beta = alpha, beta
         self._width = store_width(c.dtype, cfg)
-        self._slots = ctx.smem((BLOCK_ROWS, self._width), c.dtype, count=cfg.store_slots * cfg.consumers, order=c.order, name="output")
+        self._rows, self._layout = cfg.block_rows, cfg.fragment_layout
+        self._slots = ctx.smem((self._rows, self._width), c.dtype, count=cfg.store_slots * cfg.consumers, order=c.order, name="output")
         if cfg.split_k > 1:
             self._share = cfg.block_cols // cfg.split_k  # columns of a block that one CTA adds up and stores
-            blocks = cfg.bm // BLOCK_ROWS * (cfg.bn // cfg.block_cols)
-            self._parts = ctx.smem((BLOCK_ROWS, self._share), tp.float32, count=cfg.split_k * blocks, name="parts")
+            blocks = cfg.bm // self._rows * (cfg.bn // cfg.block_cols)
+            self._parts = ctx.smem((self._rows, self._share), tp.float32, count=cfg.split_k * blocks, name="parts")
             peers = (cfg.split_k - 1) * cfg.consumers
             self._sums = tp.ProducerConsumerPipeline.allocate(ctx, 1, producer_arrivals=peers, consumer_arrivals=peers, name="sums")
 
@@ -80,7 +81,7 @@ class Epilogue:
         for owner in range(cfg.split_k):
             with ctx.when(ctx.cta_rank == owner):
                 for i, acc in enumerate(flat):
-                    total = ctx.fragment(shape=(BLOCK_ROWS, self._share))
+                    total = ctx.fragment(shape=(self._rows, self._share))
                     for rank in range(cfg.split_k):
                         self._add(total, rank, rank == owner, acc.cols(owner * self._share, self._share), self._part(rank, i, len(flat)))
                     acc.set(total)  # from column 0, whoever the owner is
@@ -101,7 +102,7 @@ class Epilogue:
         elif rank == 0:
             total.load(part)
         else:
-            theirs = self._ctx.fragment(shape=(BLOCK_ROWS, self._share))
+            theirs = self._ctx.fragment(shape=(self._rows, self._share))
             theirs.load(part)
             total += theirs
 
@@ -145,7 +146,7 @@ class Epilogue:
         col = tile.n * cfg.bn + n * cfg.block_cols + x
         if cfg.split_k > 1:
             col = col + self._ctx.cta_rank * (cfg.block_cols // cfg.split_k)
-        return tile.m * cfg.bm + first_row + i * BLOCK_ROWS, col
+        return tile.m * cfg.bm + first_row + i * self._rows, col
 
     def _load(self, row: Any, col: Any) -> dict[str, Any]:
         """Vectors that a slice's values are scaled by and added to, from global memory."""
@@ -154,16 +155,16 @@ class Epilogue:
         if self._scales == "row":
             loaded["b_scale"] = ctx.load_global(self._b_scale, (col,), (1, width))
         if self._bias is not None:
-            where, shape = ((row,), (BLOCK_ROWS, 1)) if self._cfg.swap == "ab" else ((col,), (1, width))
-            loaded["bias"] = ctx.load_global(self._bias, where, shape)
+            where, shape = ((row,), (self._rows, 1)) if self._cfg.swap == "ab" else ((col,), (1, width))
+            loaded["bias"] = ctx.load_global(self._bias, where, shape, layout=self._layout)
         return loaded
 
     def _row_scales(self, tile: tp.WorkTile, first_row: Any, blocks: int) -> list[Any]:
-        """Of each 64-row block: one factor a row, one for all, or None."""
+        """Of each block of rows: one factor a row, one for all, or None."""
         ctx, cfg = self._ctx, self._cfg
         if self._scales == "row":
-            rows = [tile.m * cfg.bm + first_row + i * BLOCK_ROWS for i in range(blocks)]
-            return [ctx.load_global(self._a_scale, (row,), (BLOCK_ROWS, 1)) for row in rows]
+            rows = [tile.m * cfg.bm + first_row + i * self._rows for i in range(blocks)]
+            return [ctx.load_global(self._a_scale, (row,), (self._rows, 1), layout=self._layout) for row in rows]
         if self._scales == "tensor":
             return [ctx.let(ctx.load(self._a_scale[0]) * ctx.load(self._b_scale[0]), "scale")] * blocks
         return [None] * blocks
@@ -179,7 +180,8 @@ class Epilogue:
         if "bias" in loaded:
             x = x + loaded["bias"].to("float32")
         if self._source is not None:
-            part = self._ctx.load_global(self._source, (tile.batch, *place)[-self._source.rank :], (BLOCK_ROWS, self._width))
+            where, shape = (tile.batch, *place)[-self._source.rank :], (self._rows, self._width)
+            part = self._ctx.load_global(self._source, where, shape, layout=self._layout)
             x = x + part.to("float32") * self._beta
         if self._cfg.activation != "none":
             x = activate(self._ctx, self._cfg.activation, self._ctx.fragment(x))

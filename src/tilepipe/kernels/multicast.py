@@ -1,0 +1,69 @@
+"""Who loads what of the tiles that CTAs of a cluster share, and whom they tell when a slot is free.
+
+CTA r of a cluster of `x` × `y` is at (r % x, r // x) along M and N. CTAs at the same place along M use the same rows of A, CTAs at the
+same place along N the same rows of B; each of them loads a part and multicasts it. Where pairs of CTAs share an MMA, the CTAs 2 i and
+2 i + 1 along M hold a half of the rows of B each, so only CTAs of the same parity share it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tilepipe as tp
+
+MAX_BOX_ROWS = 256  # of one TMA copy
+
+
+def load_rows(rows: int) -> int:
+    """Rows of one TMA copy of a tile of `rows`: all of them, or an equal part that a box can have."""
+    return rows // -(-rows // MAX_BOX_ROWS)
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """A tile that `parts` CTAs need: this one loads part `part` of its rows, for the CTAs of `mask`."""
+
+    parts: int
+    part: Any = 0
+    mask: Any = None
+
+    def load(self, ctx: tp.Context, tensor: Any, tile: Any, at: tuple[Any, Any, Any], barrier: Any) -> None:
+        """Loads this CTA's part of `tile`, whose first element is at (batch, row, k)."""
+        share = tile.shape[0] // self.parts
+        first = self.part * share if self.parts > 1 else 0
+        batch, row, k = at
+        rows = load_rows(share)
+        for i in range(0, share, rows):
+            where = (batch, row + first + i, k)[-tensor.rank :]
+            ctx.tma_load(tensor, where, tile.rows(first + i, rows), barrier, multicast=self.mask)
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterShares:
+    """The shares of one CTA in a cluster.
+
+    Attributes:
+        a, b: of the tiles of A and B.
+        release: the CTAs that copy into this one's slots, or into its peer's: a commit tells all of them; None where there is one.
+    """
+
+    a: Share
+    b: Share
+    release: Any
+
+    @classmethod
+    def of(cls, ctx: tp.Context, x: int, y: int, cta_group: int = 1) -> ClusterShares:
+        """In set-up code, for a cluster of x × y CTAs of which `cta_group` share an MMA."""
+        if x * y == 1:
+            return cls(Share(1), Share(1), None)
+        column = sum(1 << i * x for i in range(y))  # CTAs at one place along M
+        m, n = ctx.cta_rank % x, ctx.cta_rank // x
+        same_m, same_n = column << m, (1 << x) - 1 << n * x
+        sharers = x // cta_group
+        parity = sum(1 << i * cta_group for i in range(sharers))
+        same_half = (parity << m % cta_group if cta_group > 1 else parity + ctx.let(0)) << n * x
+        a = Share(y, n, same_m) if y > 1 else Share(1)
+        b = Share(sharers, m // cta_group, same_half) if sharers > 1 else Share(1)
+        release = same_m | same_n
+        return cls(a, b, release | column << (m ^ 1) if cta_group == 2 else release)
