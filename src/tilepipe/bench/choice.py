@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from tilepipe.errors import BindError
+from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
 from tilepipe.kernels.gemm_config import GemmConfig
 
 
@@ -17,7 +18,7 @@ class Choice:
 
     how: str = "chosen"
     count: int = 0
-    config: GemmConfig | None = None
+    config: GemmConfig | BlockwiseFP8Config | None = None
 
     @classmethod
     def parse(cls, text: str) -> Choice:

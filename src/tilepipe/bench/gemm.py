@@ -14,14 +14,13 @@ import torch
 import tilepipe as tp
 from tilepipe.bench import timing, tune
 from tilepipe.bench.choice import Choice as Choice
-from tilepipe.bench.operands import Operands, Step, build_all
-from tilepipe.bench.report import Line
+from tilepipe.bench.operands import Step, build_all, operands
+from tilepipe.bench.report import Config, Line
 from tilepipe.bench.shapes import Suite
 from tilepipe.cuda.compiler import nvrtc_version
 from tilepipe.errors import TilepipeError
-from tilepipe.kernels import gemm_choice, tuned
+from tilepipe.kernels import blockwise_fp8_choice, gemm_choice, tuned
 from tilepipe.kernels.gemm_choice import Problem
-from tilepipe.kernels.gemm_config import GemmConfig
 
 REGIMES_TEXT = (
     f"burst: {timing.IDLE_S * 1e3:.0f} ms idle, then one CUDA graph of about {timing.BLOCK_S * 1e3:.0f} ms, kernels in random order,"
@@ -31,6 +30,11 @@ DATA_TEXT = (
     f"standard normal operands, rotated through at least {timing.ROTATE_BYTES / 1e6:.0f} MB; ratio: peer's time / ours; error: ours,"
     " relative Frobenius, against float32 torch.matmul of the same values; both results of the timed launches are verified"
 )
+
+
+def peer(problem: Problem) -> str:
+    """What stands beside our kernel, for the head of a column."""
+    return "scaled_mm" if problem.scales == "block" else "cuBLAS"
 
 
 def environment(chip: tp.Chip) -> str:
@@ -92,38 +96,40 @@ def run(
     return [[line for problem in suite.problems for line in lines[problem]] for suite in suites]
 
 
-def configuration(problem: Problem, choice: Choice, regimes: Sequence[str], chip: tp.Chip, seed: int, step: Step) -> tuple[GemmConfig, str]:
+def configuration(problem: Problem, choice: Choice, regimes: Sequence[str], chip: tp.Chip, seed: int, step: Step) -> tuple[Config, str]:
     """The configuration for a problem, and where it comes from."""
     if choice.config is not None:
         return choice.config, "given"
     if choice.how == "best":
         found = tune.search(problem, chip, choice.count, regimes, seed, step)
         return found.trials[0].config, "best"
+    if problem.scales == "block":
+        return blockwise_fp8_choice.best(problem, chip), "chosen"
     remembered = tuned.lookup(problem, chip) if choice.how == "tuned" else None
     return (remembered, "tuned") if remembered is not None else (gemm_choice.best(problem, chip), "chosen")
 
 
 def measure(
-    problem: Problem, config: GemmConfig, origin: str, launcher: Any, regimes: Sequence[str], repeats: int, seed: int, step: Step
+    problem: Problem, config: Config, origin: str, launcher: Any, regimes: Sequence[str], repeats: int, seed: int, step: Step
 ) -> list[Line]:
     """One line for each regime. What the timed launches wrote is what is verified."""
-    operands = Operands(problem, seed)
+    made = operands(problem, seed)
     with tf32():
         blocks = {
-            "peer": timing.block(operands.peer, operands.sets),
-            "ours": timing.block(operands.launches(launcher), operands.sets),
+            "peer": timing.block(made.peer, made.sets),
+            "ours": timing.block(made.launches(launcher), made.sets),
         }
-    for matrix in (*operands.c, *operands.peer_c):
+    for matrix in (*made.c, *made.peer_c):
         matrix.fill_(torch.nan)
     lines = []
     for regime in regimes:
         samples = timing.burst(blocks, repeats) if regime == "burst" else timing.steady(blocks)
         step(f"{problem.m}×{problem.n}×{problem.k}, {regime}")
         peer, ours = samples["peer"], samples["ours"]
-        checks = operands.check(operands.peer_c), operands.check(operands.c)
+        checks = made.check(made.peer_c), made.check(made.c)
         lines.append(Line(problem, config, origin, regime, peer.us, ours.us, peer.spread(), ours.spread(), *checks))
-    last = min(operands.sets, *(block.count for block in blocks.values())) - 1
-    others = operands.check(operands.peer_c, last), operands.check(operands.c, last)
+    last = min(made.sets, *(block.count for block in blocks.values())) - 1
+    others = made.check(made.peer_c, last), made.check(made.c, last)
     return [replace(line, peer_check=worse(line.peer_check, others[0]), ours_check=worse(line.ours_check, others[1])) for line in lines]
 
 

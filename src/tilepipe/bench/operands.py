@@ -13,12 +13,12 @@ import torch
 
 import tilepipe as tp
 from tilepipe.bench import timing
-from tilepipe.bench.report import Check
+from tilepipe.bench.report import Check, Config
 from tilepipe.errors import TilepipeError
 from tilepipe.kernels import gemm
+from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
 from tilepipe.kernels.gemm import FP8
 from tilepipe.kernels.gemm_choice import Problem
-from tilepipe.kernels.gemm_config import GemmConfig
 from tilepipe.ops.torch_plan import View
 from tilepipe.testing.numerics import OUTPUT_EPS
 
@@ -138,12 +138,25 @@ def allocated(shape: tuple[int, int], order: str, dtype: tp.DType, sets: int, fi
     return [x.view(shape) if order == "row" else x.view(shape[::-1]).t() for x in parts]
 
 
-def build(problem: Problem, config: GemmConfig) -> Launcher:
+def operands(problem: Problem, seed: int = 0) -> Operands:
+    """The operands of a problem, by what its scales are of."""
+    if problem.scales == "block":
+        from tilepipe.bench.blockwise import BlockwiseOperands
+
+        return BlockwiseOperands(problem, seed)
+    return Operands(problem, seed)
+
+
+def build(problem: Problem, config: Config) -> Launcher:
     """The kernel for a problem and a configuration, compiled and loaded.
 
     Raises:
         TilepipeError: the configuration is impossible, or does not compile.
     """
+    if isinstance(config, BlockwiseFP8Config):
+        from tilepipe.bench import blockwise
+
+        return blockwise.build(problem, config)
     m, n, k = problem.m, problem.n, problem.k
     # Memory that is given back at once: what is bound is where it lies, not what is in it.
     (a,), (b,), (c,) = (
@@ -161,10 +174,10 @@ def build(problem: Problem, config: GemmConfig) -> Launcher:
     return gemm.bind(View(a), View(b), View(c), config, **scales).launcher()
 
 
-def build_all(wanted: Sequence[tuple[Problem, GemmConfig]], step: Step) -> list[Launcher | TilepipeError]:
+def build_all(wanted: Sequence[tuple[Problem, Config]], step: Step) -> list[Launcher | TilepipeError]:
     """`build` of each, a thread for each processor: NVRTC, which takes the time, runs without the GIL."""
 
-    def one(item: tuple[Problem, GemmConfig]) -> Launcher | TilepipeError:
+    def one(item: tuple[Problem, Config]) -> Launcher | TilepipeError:
         try:
             return build(*item)
         except TilepipeError as error:

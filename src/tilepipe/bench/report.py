@@ -11,12 +11,14 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from tilepipe.bench.shapes import Suite, Target
+from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
 from tilepipe.kernels.gemm_choice import Problem
 from tilepipe.kernels.gemm_config import GemmConfig
 
+Config = GemmConfig | BlockwiseFP8Config
 CONFIG_LEGEND = (
     "config: BM×BN×BK s stages; w MMA warpgroups, unless 2; pp ping-pong; T transposed tiles; c cluster M×N; k CTAs that split K;"
-    " o output slots, unless 2; g group of the raster"
+    " o output slots, unless 2; g group of the raster; blockwise fp8: / columns of one wgmma; p partial sums at once"
 )
 
 
@@ -36,7 +38,7 @@ class Line:
     """One problem in one regime: medians in microseconds, the spreads beside them relative."""
 
     problem: Problem
-    config: GemmConfig
+    config: Config
     origin: str
     regime: str
     peer_us: float
@@ -88,8 +90,11 @@ def shape_text(problem: Problem) -> str:
     return " ".join([f"{problem.m}×{problem.n}×{problem.k}", *rest])
 
 
-def config_text(config: GemmConfig) -> str:
+def config_text(config: Config) -> str:
     """A configuration in few letters; `CONFIG_LEGEND` explains them."""
+    if isinstance(config, BlockwiseFP8Config):
+        split = f" /{config.piece_cols}" if config.splits > 1 else ""
+        return config_text(config.tile) + split + (f" p{config.partials}" if config.partials > 1 else "")
     default = GemmConfig()
     text = f"{config.bm}×{config.bn}×{config.bk} s{config.stages}"
     if config.consumers != default.consumers:

@@ -47,8 +47,8 @@ class Suite:
 def suites(texts: Sequence[str], base: Problem, seed: int) -> list[Suite]:
     """The suites that texts name: "standard", "random", "fp8", or M,N,K.
 
-    `base`: dtypes and orders of all but fp8, whose problems are e4m3 with a scale for each row. `seed`: of the random
-    shapes. Shapes given as M,N,K make one suite.
+    `base`: dtypes and orders of all but fp8, whose problems are e4m3 with a scale for each row, or for each block as `base` has.
+    `seed`: of the random shapes. Shapes given as M,N,K make one suite.
 
     Raises:
         BindError: a text that is none of these.
@@ -64,8 +64,10 @@ def suites(texts: Sequence[str], base: Problem, seed: int) -> list[Suite]:
             title = f"{RANDOM_COUNT} random shapes, seed {seed}"
             found.append(Suite(title, _with(base, random_shapes(seed, RANDOM_COUNT)), Target(0.98, 0.85)))
         else:
-            fp8 = Problem(1, 1, 1, dtype=tp.float8_e4m3, out_dtype=tp.bfloat16, scales="row")
-            found.append(Suite("fp8 e4m3, a scale for each row", _with(fp8, FP8), Target(worst=0.97)))
+            blocks = base.scales == "block"
+            fp8 = Problem(1, 1, 1, dtype=tp.float8_e4m3, out_dtype=tp.bfloat16, scales="block" if blocks else "row")
+            title = "fp8 e4m3, scales of 1×128 and 128×128 blocks" if blocks else "fp8 e4m3, a scale for each row"
+            found.append(Suite(title, _with(fp8, FP8), Target(1.09, 1.0) if blocks else Target(worst=0.97)))
     return found
 
 

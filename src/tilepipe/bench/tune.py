@@ -9,10 +9,11 @@ import torch
 
 import tilepipe as tp
 from tilepipe.bench import timing
-from tilepipe.bench.operands import Operands, Step, build_all
-from tilepipe.bench.report import Table, config_text, geometric_mean, shape_text, tflops
+from tilepipe.bench.operands import Step, build_all
+from tilepipe.bench.operands import operands as operands_of
+from tilepipe.bench.report import Config, Table, config_text, geometric_mean, shape_text, tflops
 from tilepipe.errors import LaunchError, TilepipeError
-from tilepipe.kernels import gemm_choice
+from tilepipe.kernels import blockwise_fp8_choice, gemm_choice
 from tilepipe.kernels.gemm_choice import Problem
 from tilepipe.kernels.gemm_config import GemmConfig
 
@@ -24,7 +25,7 @@ SCREENING, FINAL = 3, 15  # blocks of each candidate
 class Trial:
     """One configuration: `rank` by the heuristic, from 1; microseconds by regime, of its last measurement."""
 
-    config: GemmConfig
+    config: Config
     rank: int
     us: Mapping[str, float]
 
@@ -44,8 +45,8 @@ class Search:
     trials: tuple[Trial, ...]
     peer: Trial | None
     screened: int
-    refused: tuple[tuple[GemmConfig, str], ...] = ()
-    wrong: tuple[GemmConfig, ...] = ()
+    refused: tuple[tuple[Config, str], ...] = ()
+    wrong: tuple[Config, ...] = ()
 
 
 def steps(limit: int, regimes: Sequence[str]) -> int:
@@ -70,12 +71,13 @@ def search(problem: Problem, chip: tp.Chip, limit: int | None, regimes: Sequence
     Raises:
         LaunchError: none of them runs.
     """
-    candidates = gemm_choice.candidates(problem, chip, limit)
+    family = blockwise_fp8_choice if problem.scales == "block" else gemm_choice
+    candidates: list[Config] = [*family.candidates(problem, chip, limit)]
     launchers = build_all([(problem, config) for config in candidates], step)
-    operands = Operands(problem, seed)
+    operands = operands_of(problem, seed)
     blocks: dict[str, timing.Block] = {}
-    refused: list[tuple[GemmConfig, str]] = []
-    wrong: list[GemmConfig] = []
+    refused: list[tuple[Config, str]] = []
+    wrong: list[Config] = []
     for i, (config, launcher) in enumerate(zip(candidates, launchers, strict=True)):
         step("verifying")
         if isinstance(launcher, TilepipeError):

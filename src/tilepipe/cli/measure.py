@@ -1,4 +1,4 @@
-"""`tilepipe bench` and `tilepipe tune`: on a GPU, beside cuBLAS."""
+"""`tilepipe bench` and `tilepipe tune`: on a GPU, beside cuBLAS or PyTorch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from tilepipe.kernels.gemm_choice import Problem
     from tilepipe.kernels.registry import KernelSpec, Setting
 
-MEASURED = ("gemm",)
+MEASURED = {"gemm": "standard", "blockwise_fp8_gemm": "fp8"}  # and the shapes that are measured unless others are asked for
+TUNED = ("gemm",)
 
 Shapes = Annotated[list[str] | None, typer.Option("--shapes", metavar="standard|random|fp8|M,N,K", help="What to measure; repeatable.")]
 Config = Annotated[str, typer.Option("--config", metavar="chosen|tuned|best-of-N", help="The heuristic's, or a measured one.")]
@@ -39,8 +40,8 @@ def bench(
     host: Annotated[bool, typer.Option(help="Also what a launch costs the host, and a cold start.")] = True,
     markdown: Annotated[bool, typer.Option("--markdown", help="Tables as Markdown.")] = False, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Measures a kernel beside cuBLAS on device 0. Needs PyTorch."""
-    spec = _spec(kernel)
+    """Measures a kernel beside cuBLAS, or PyTorch's scaled_mm, on device 0. Needs PyTorch."""
+    spec = _spec(kernel, "benchmark", tuple(MEASURED))
     given = spec.parse(settings or [])
     choice = _choice(spec, given, config)
     base = _problem(spec, given)
@@ -51,7 +52,7 @@ def bench(
     if {"m", "n", "k"} & given.keys():
         texts.append(f"{base.m},{base.n},{base.k}")
     seed = secrets.randbelow(2**32) if seed is None else seed
-    suites = suites_.suites(texts or ["standard"], base, seed)
+    suites = suites_.suites(texts or [MEASURED[kernel]], base, seed)
     chip = _measuring(spec)
     from tilepipe.bench import gemm
 
@@ -64,7 +65,9 @@ def bench(
     with stepping("choosing", gemm.steps(suites, choice, regime.names), as_json) as step:
         measured = gemm.run(suites, choice, regime.names, repeats, seed, chip, step)
     tables = [
-        report.regime_table(suite, name, lines, "cuBLAS") for suite, lines in zip(suites, measured, strict=True) for name in regime.names
+        report.regime_table(suite, name, lines, gemm.peer(base))
+        for suite, lines in zip(suites, measured, strict=True)
+        for name in regime.names
     ]
     figures = _host() if host else {}
     if as_json:
@@ -86,7 +89,7 @@ def tune(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Measures configurations for one shape on device 0, and remembers the fastest for later launches."""
-    spec = _spec(kernel)
+    spec = _spec(kernel, "search of configurations", TUNED)
     given = spec.parse(settings or [])
     from tilepipe.kernels import tuned
 
@@ -122,6 +125,7 @@ def _tune(problem: Problem, chip: Chip, limit: int, regime: Regime, seed: int, a
     from tilepipe.bench import gemm, report
     from tilepipe.bench import tune as tuning
     from tilepipe.kernels import tuned
+    from tilepipe.kernels.gemm_config import GemmConfig
 
     if not as_json:
         out.print(gemm.environment(chip))
@@ -129,6 +133,7 @@ def _tune(problem: Problem, chip: Chip, limit: int, regime: Regime, seed: int, a
     with stepping("compiling", tuning.steps(limit, regime.names), as_json) as step:
         found = tuning.search(problem, chip, limit, regime.names, seed, step)
     best = found.trials[0]
+    assert isinstance(best.config, GemmConfig)
     us = {name: round(value, 2) for name, value in best.us.items()}
     facts = {"us": us, "date": datetime.date.today().isoformat(), "tilepipe": tp.__version__}
     path = tuned.remember(problem, chip, best.config, facts)
@@ -165,30 +170,27 @@ def _list(as_json: bool) -> None:
     _show([report.Table("", ("problem", "config", "µs", "date"), rows, texts=4)], False, [], report.CONFIG_LEGEND)
 
 
-def _spec(kernel: str) -> KernelSpec:
+def _spec(kernel: str, what: str, known: tuple[str, ...]) -> KernelSpec:
     from tilepipe.kernels.registry import find
 
     spec = find(kernel)
-    if kernel not in MEASURED:
-        raise BindError(f"there is no benchmark of '{kernel}'; there are: {', '.join(MEASURED)}")
+    if kernel not in known:
+        raise BindError(f"there is no {what} for '{kernel}'; there is one for: {', '.join(known)}")
     return spec
 
 
 def _problem(spec: KernelSpec, given: Mapping[str, Setting]) -> Problem:
-    """The product that settings state; fp8 has a scale for each row."""
+    """The product that settings state; fp8 has a scale for each row, unless the kernel says otherwise."""
     from dataclasses import replace
-
-    from tilepipe.kernels.registry import gemm_problem
 
     if "activation" in given:
         raise BindError("activation is not measured: cuBLAS has no such product to stand beside it")
-    problem = gemm_problem(spec.settings | dict(given))
-    return replace(problem, scales="row") if problem.dtype.bits == 8 else problem
+    problem = spec.problem(spec.settings | dict(given))
+    return replace(problem, scales="row") if problem.dtype.bits == 8 and problem.scales == "none" else problem
 
 
 def _choice(spec: KernelSpec, given: Mapping[str, Setting], config: str) -> Choice:
     from tilepipe.bench.choice import Choice
-    from tilepipe.kernels.gemm_config import GemmConfig
 
     choice = Choice.parse(config)
     tiles = {name: value for name, value in given.items() if name in spec.tiles}
@@ -197,8 +199,7 @@ def _choice(spec: KernelSpec, given: Mapping[str, Setting], config: str) -> Choi
     if config != "chosen":
         raise BindError(f"--config {config} and {', '.join(f'{n}={v}' for n, v in tiles.items())} contradict each other; give one of them")
     settings, _ = spec.configure(given, None)
-    fields: dict[str, Any] = {name: settings[name] for name in spec.tiles}
-    return Choice("given", config=GemmConfig(**fields))
+    return Choice("given", config=spec.config(settings | {name: spec.settings[name] for name in spec.settings if name not in spec.tiles}))
 
 
 def _measuring(spec: KernelSpec) -> Chip:

@@ -9,6 +9,8 @@ other warpgroup. The scales of A come with its tiles, by TMA; those of B, one or
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import tilepipe as tp
@@ -35,6 +37,7 @@ def blockwise_fp8_gemm(ctx: tp.Context, a: Any, b: Any, a_scales: Any, b_scales:
     )  # fmt: skip
     k_blocks = ctx.ceil_div(a.shape[1], BLOCK)
     everyone = (1 << cfg.cluster_size) - 1 if cfg.cluster_size > 1 else None
+    turns = Turns(ctx, cfg.consumers) if cfg.turns else None
     output = Epilogue(ctx, c, None, None, None, None, None, None, cfg=tile_cfg, scales="none")
 
     @ctx.role("load", warps=1, registers=tile_cfg.registers[0])
@@ -54,12 +57,16 @@ def blockwise_fp8_gemm(ctx: tp.Context, a: Any, b: Any, a_scales: Any, b_scales:
 
     @ctx.role("mma", warpgroups=cfg.consumers, registers=tile_cfg.registers[1])
     def mma() -> None:
-        sums = Sums(ctx, cfg)
+        sums = Sums(ctx, cfg, turns)
+        if turns is not None:
+            turns.begin()
         first_row = ctx.warpgroup_rank * cfg.rows
         for tile in work:
             with inputs.consumer() as consumer:
                 sums.multiply(consumer, k_blocks, first_row, BScales(ctx, b_scales, tile.n * cfg.bn, k_blocks, cfg), everyone)
             output.store([[total] for total in sums.totals], tile, first_row)
+        if turns is not None:
+            turns.end()
         output.drain()
 
 
@@ -97,12 +104,45 @@ class BScales:
         return self._ctx.select(self._offset + col < (block + 1) * BLOCK, products[block], products[block + 1])
 
 
+class Turns:
+    """The MMA warpgroups issue their wgmma one after the other, a piece each, so that one adds to its totals while the tensor cores
+    work for the others; without, they tend to do the same at the same time. Barrier i: what warpgroup i waits for.
+    """
+
+    def __init__(self, ctx: tp.Context, groups: int) -> None:
+        """In set-up code."""
+        self._ctx = ctx
+        self._barriers = [ctx.named_barrier(2 * 128, f"turn_{i}") for i in range(groups)]
+
+    def begin(self) -> None:
+        """The first turn is warpgroup 0's."""
+        with self._ctx.when(self._ctx.warpgroup_rank == len(self._barriers) - 1):
+            self._barriers[0].arrive()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Waits for the turn of this warpgroup, and gives it to the next."""
+        for i, barrier in enumerate(self._barriers):
+            with self._ctx.when(self._ctx.warpgroup_rank == i):
+                barrier.sync()
+        yield
+        for i in range(len(self._barriers)):
+            with self._ctx.when(self._ctx.warpgroup_rank == i):
+                self._barriers[(i + 1) % len(self._barriers)].arrive()
+
+    def end(self) -> None:
+        """Takes the turn that is left over."""
+        with self._ctx.when(self._ctx.warpgroup_rank == 0):
+            self._barriers[0].sync()
+
+
 class Sums:
     """The sums of one warpgroup's rows of a tile: `totals`, one (64, bn) a row block, and partial sums of one block of K."""
 
-    def __init__(self, ctx: tp.Context, cfg: BlockwiseFP8Config) -> None:
+    def __init__(self, ctx: tp.Context, cfg: BlockwiseFP8Config, turns: Turns | None) -> None:
         self._ctx = ctx
         self._cfg = cfg
+        self._turns = turns
         self.totals = [ctx.accumulator((BLOCK_ROWS, cfg.bn)) for _ in range(cfg.rows // BLOCK_ROWS)]
         self._partials = [ctx.accumulator((BLOCK_ROWS, cfg.piece_cols)) for _ in range(cfg.partials)]
 
@@ -118,11 +158,14 @@ class Sums:
         for block in ctx.range(k_blocks):
             ahead = b_scales.ahead(block)
             with consumer.acquire() as stage:
-                scales_tile = stage.tile()[2]
-                rows = [self._row_scales(scales_tile, first_row + i * BLOCK_ROWS) for i in range(len(self.totals))]
                 for piece in range(cfg.partials):
                     self._issue(piece, stage, first_row, everyone)
-                scales = [b_scales.times(x) for x in rows]
+                # Behind the MMAs, which need not wait for what is read meanwhile.
+                scales_tile = stage.tile()[2]
+                scales = [b_scales.times(self._row_scales(scales_tile, first_row + i * BLOCK_ROWS)) for i in range(len(self.totals))]
+                ctx.syncwarp()
+                with ctx.elect_one():
+                    stage.mbar().arrive()
                 for piece in range(last):
                     ctx.wgmma_wait(min(cfg.partials, cfg.pieces - piece) - 1)
                     self._promote(piece, scales, b_scales)
@@ -137,19 +180,18 @@ class Sums:
         return scales
 
     def _issue(self, piece: int, stage: Any, first_row: Any, everyone: int | None) -> None:
-        """Multiplies a piece, in a group of its own. Behind the last, each warp says that it has read its scales."""
+        """Multiplies a piece, in a group of its own."""
         ctx, cfg = self._ctx, self._cfg
         i, part = divmod(piece, cfg.splits)
         a_tile, b_tile, _ = stage.tile()
         a_block = a_tile.rows(first_row + i * BLOCK_ROWS, BLOCK_ROWS)
         b_block = b_tile.rows(part * cfg.piece_cols, cfg.piece_cols)
-        ctx.mma(self._partials[piece % cfg.partials], a_block, b_block, accumulate=False)
+        with self._turns.turn() if self._turns is not None else nullcontext():
+            ctx.mma(self._partials[piece % cfg.partials], a_block, b_block, accumulate=False)
         if piece < cfg.pieces - 1:
             ctx.wgmma_commit()
-            return
-        ctx.mma_commit(stage.mbar(), mask=everyone)
-        with ctx.elect_one():
-            stage.mbar().arrive()
+        else:
+            ctx.mma_commit(stage.mbar(), mask=everyone)
 
     def _promote(self, piece: int, scales: list[list[Any]], b_scales: BScales) -> None:
         """total += partial · scale, for each group of columns that share a scale of B."""

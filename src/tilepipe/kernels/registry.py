@@ -13,7 +13,9 @@ import numpy.typing as npt
 import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
-from tilepipe.kernels import gemm, gemm_choice, tuned
+from tilepipe.kernels import blockwise_fp8_choice, blockwise_fp8_gemm, gemm, gemm_choice, tuned
+from tilepipe.kernels import blockwise_fp8_reference as reference
+from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
 from tilepipe.kernels.gemm_choice import SPAN, Problem
 from tilepipe.kernels.gemm_epilogue import activated
 from tilepipe.testing.numerics import Comparison, compare_matmul
@@ -39,6 +41,7 @@ class KernelSpec:
         settings: all of them, with their defaults. tiles: those that decide how the work is done and not what is done.
         make: a case from all settings and a seed; raises BindError for a value that the kernel cannot have.
         choose: settings -> tile settings for a chip or the simulator (None), and where they come from.
+        problem: the product that settings state. config: the configuration that they make.
     """
 
     name: str
@@ -48,6 +51,8 @@ class KernelSpec:
     tiles: frozenset[str]
     make: Callable[[Mapping[str, Any], int], Case]
     choose: Callable[[Mapping[str, Any], tp.Chip | None], tuple[dict[str, Setting], str]]
+    problem: Callable[[Mapping[str, Any]], Problem]
+    config: Callable[[Mapping[str, Any]], Any]
 
     def configure(self, given: Mapping[str, Setting], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
         """All settings, and a few words on where the tile settings come from.
@@ -90,9 +95,19 @@ class KernelSpec:
 
 
 _GEMM_DEFAULTS = asdict(gemm.GemmConfig())
+_BLOCKWISE_DEFAULTS = asdict(BlockwiseFP8Config())
 _NO_TILES = ("activation",)  # fields of the configuration that say what is computed
 MAX_ELEMENTS = 2**31  # of one operand: what a run and its reference can still hold in memory
 FP8_REL_ERROR = 6e-3  # Frobenius, of fp8 products into 16 bits: tensor cores keep about 14 bits of a sum
+
+
+def _check_extents(settings: Mapping[str, Any]) -> None:
+    m, n, k = (settings[name] for name in "mnk")
+    for name in "mnk":
+        if settings[name] < 1:
+            raise BindError(f"setting {name} must be at least 1, got {settings[name]}")
+    if max(m * k, n * k, m * n) > MAX_ELEMENTS:
+        raise BindError(f"a matrix of {max(m * k, n * k, m * n):,} elements is more than a run takes ({MAX_ELEMENTS:,})")
 
 
 def gemm_problem(settings: Mapping[str, Any]) -> Problem:
@@ -101,18 +116,20 @@ def gemm_problem(settings: Mapping[str, Any]) -> Problem:
     Raises:
         BindError: an extent, order or dtype that no matrix has.
     """
-    m, n, k = (settings[name] for name in "mnk")
-    for name in "mnk":
-        if settings[name] < 1:
-            raise BindError(f"setting {name} must be at least 1, got {settings[name]}")
-    if max(m * k, n * k, m * n) > MAX_ELEMENTS:
-        raise BindError(f"a matrix of {max(m * k, n * k, m * n):,} elements is more than a run takes ({MAX_ELEMENTS:,})")
+    _check_extents(settings)
     for name in ("a_order", "b_order"):
         if settings[name] not in ("row", "col"):
             raise BindError(f"setting {name} must be row or col, got {settings[name]!r}")
     dtype, out = dtypes.dtype(settings["dtype"]), dtypes.dtype(settings["out_dtype"])
     orders = {name: settings[name] for name in ("a_order", "b_order")}
-    return Problem(m, n, k, dtype=dtype, out_dtype=out, **orders, extras=settings["activation"] != "none")
+    return Problem(
+        settings["m"], settings["n"], settings["k"], dtype=dtype, out_dtype=out, **orders, extras=settings["activation"] != "none"
+    )
+
+
+def gemm_config(settings: Mapping[str, Any]) -> gemm.GemmConfig:
+    """The configuration that settings make."""
+    return gemm.GemmConfig(**{name: settings[name] for name in _GEMM_DEFAULTS})
 
 
 def _choose_gemm(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
@@ -130,7 +147,7 @@ def _choose_gemm(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dic
 def _gemm(settings: Mapping[str, Any], seed: int) -> Case:
     problem = gemm_problem(settings)
     rng = np.random.default_rng(seed)
-    config = gemm.GemmConfig(**{name: settings[name] for name in _GEMM_DEFAULTS})
+    config = gemm_config(settings)
     a = _random(rng, (problem.m, problem.k), problem.dtype, problem.a_order)
     b = _random(rng, (problem.n, problem.k), problem.dtype, problem.b_order)
     c = np.zeros((problem.m, problem.n), problem.out_dtype.numpy)
@@ -143,8 +160,50 @@ def _gemm(settings: Mapping[str, Any], seed: int) -> Case:
 def _verify(c: npt.NDArray[Any], a: npt.NDArray[Any], b: npt.NDArray[Any], config: gemm.GemmConfig) -> Comparison:
     comparison = compare_matmul(c, a, b.T, then=functools.partial(activated, name=config.activation))
     if a.dtype.itemsize == 1 and config.accumulate == "fast":
-        return replace(comparison, ok=comparison.rel_error <= FP8_REL_ERROR)
+        return _fp8(comparison)
     return comparison
+
+
+def blockwise_problem(settings: Mapping[str, Any]) -> Problem:
+    """The product of fp8 operands with a scale for each block that settings state.
+
+    Raises:
+        BindError: an extent or dtype that no matrix has.
+    """
+    _check_extents(settings)
+    out = dtypes.dtype(settings["out_dtype"])
+    return Problem(settings["m"], settings["n"], settings["k"], dtype=tp.float8_e4m3, out_dtype=out, scales="block")
+
+
+def blockwise_config(settings: Mapping[str, Any]) -> BlockwiseFP8Config:
+    """The configuration that settings make."""
+    return BlockwiseFP8Config(**{name: settings[name] for name in _BLOCKWISE_DEFAULTS})
+
+
+def _choose_blockwise(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
+    problem = blockwise_problem(settings)
+    if chip is None or problem.out_dtype not in gemm.OUTPUTS:
+        return {}, "the defaults; --device cuda chooses them for the shape"
+    return asdict(blockwise_fp8_choice.best(problem, chip)), "chosen for the shape"
+
+
+def _blockwise(settings: Mapping[str, Any], seed: int) -> Case:
+    problem, rng = blockwise_problem(settings), np.random.default_rng(seed)
+    config = blockwise_config(settings)
+    a, a_scales = reference.quantized_rows(rng.standard_normal((problem.m, problem.k), dtype=np.float32))
+    b, b_scales = reference.quantized_blocks(rng.standard_normal((problem.n, problem.k), dtype=np.float32))
+    c = np.zeros((problem.m, problem.n), problem.out_dtype.numpy)
+    program = blockwise_fp8_gemm.bind(a, b, a_scales, b_scales, c, config)
+
+    def verify() -> Comparison:
+        return _fp8(reference.compare(c, a, a_scales, b, b_scales))
+
+    return Case(program, c, verify, -(-problem.m // config.bm) * -(-problem.n // config.bn))
+
+
+def _fp8(comparison: Comparison) -> Comparison:
+    """Judged by the whole: single sums of the tensor cores are off by more than the bound of float32 sums allows."""
+    return replace(comparison, ok=comparison.rel_error <= FP8_REL_ERROR)
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, int], dtype: tp.DType, order: str) -> npt.NDArray[Any]:
@@ -165,6 +224,19 @@ KERNELS: dict[str, KernelSpec] = {
         frozenset(_GEMM_DEFAULTS) - set(_NO_TILES),
         _gemm,
         _choose_gemm,
+        gemm_problem,
+        gemm_config,
+    ),
+    "blockwise_fp8_gemm": KernelSpec(
+        "blockwise_fp8_gemm",
+        "C = A · Bᵀ of fp8 e4m3, a scale for each 1×128 of A and 128×128 of B: TMA, wgmma, float32 sums across blocks",
+        ("sm_90a",),
+        {"m": 1024, "n": 1024, "k": 1024} | _BLOCKWISE_DEFAULTS | {"out_dtype": "bfloat16"},
+        frozenset(_BLOCKWISE_DEFAULTS),
+        _blockwise,
+        _choose_blockwise,
+        blockwise_problem,
+        blockwise_config,
     ),
 }
 
