@@ -216,8 +216,8 @@ class Builder:
     def step(self, cursor: Cursor, n: object = 1) -> None:
         self.add(ops.CursorStep(here(), cursor, ex(n)))
 
-    def fragment(self, name: str, rows: int, cols: int, dtype: DType = dtypes.float32) -> Fragment:
-        f = Fragment(name, dtype, rows, cols)
+    def fragment(self, name: str, rows: int, cols: int, dtype: DType = dtypes.float32, layout: str = "wgmma") -> Fragment:
+        f = Fragment(name, dtype, rows, cols, layout=layout)
         self.add(ops.FragmentDefine(here(), f))
         return f
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.build import GROUP, LANE, RANK, Builder, binary, ex, special
+from tests.cuda.blackwell import tensor_memory, tensor_memory_of_a_pair
 from tilepipe import cuda
 from tilepipe.cuda.emit import emit
 from tilepipe.ir import dtypes, exprs, ops
@@ -201,13 +202,14 @@ def functions() -> Kernel:
     return b.finished()
 
 
-KERNELS: list[Callable[[], Kernel]] = [values, barriers, transfers, fragments, functions]
+BLACKWELL: list[Callable[[], Kernel]] = [tensor_memory, tensor_memory_of_a_pair]
+KERNELS: list[Callable[[], Kernel]] = [values, barriers, transfers, fragments, functions, *BLACKWELL]
 
 
 @pytest.mark.parametrize("make", KERNELS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("lineinfo", [False, True], ids=["plain", "lineinfo"])
 def test_compiles(make: Callable[[], Kernel], lineinfo: bool) -> None:
-    compiled = cuda.compile(make(), lineinfo=lineinfo)
+    compiled = cuda.compile(make(), "sm_100a" if make in BLACKWELL else "sm_90a", lineinfo=lineinfo)
     assert compiled.registers
     assert compiled.spill_bytes == 0
     assert "warning" not in compiled.log

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 
 from tilepipe.ir import exprs, ops
 from tilepipe.ir.exprs import Expr, FragmentRead, Local
-from tilepipe.ir.memory import BarrierRef, Cursor, Element, Tile, Variable
+from tilepipe.ir.memory import BarrierRef, Cursor, Element, Tile, Tmem, Variable
 from tilepipe.ir.program import bodies, walk
 
 # The locals that an op binds, by field.
 _BINDS: dict[type[ops.Op], tuple[str, ...]] = {
     ops.Let: ("local",), ops.Read: ("local",), ops.CursorRead: ("stage", "phase"), ops.For: ("index",),
-    ops.PerWarp: ("index",), ops.MbarTryWait: ("result",), ops.Load: ("result",),
+    ops.PerWarp: ("index",), ops.MbarTryWait: ("result",), ops.Load: ("result",), ops.AtomicAdd: ("result",),
+    ops.ClcQuery: ("valid", "cluster"),
 }  # fmt: skip
 
 
@@ -31,6 +32,8 @@ def _parts(x: object) -> Iterator[object]:
             inner = (x.index, x.row, x.col, x.cta)
         case Element():
             inner = (x.base, x.index)
+        case Tmem():
+            inner = (x.address,)
         case _:
             return
     for y in inner:
@@ -75,14 +78,14 @@ def bound(op: ops.Op) -> tuple[Local, ...]:
 class _Uses:
     """Where each local is used: the loops around each use."""
 
-    loops: dict[Local, list[tuple[ops.For, ...]]] = field(default_factory=dict)
+    loops: dict[Local, list[tuple[ops.Op, ...]]] = field(default_factory=dict)
 
-    def collect(self, block: ops.Block, loops: tuple[ops.For, ...] = ()) -> None:
+    def collect(self, block: ops.Block, loops: tuple[ops.Op, ...] = ()) -> None:
         for op in block.ops:
             for leaf in leaves(op):
                 if isinstance(leaf, Local):
                     self.loops.setdefault(leaf, []).append(loops)
-            inner = (*loops, op) if isinstance(op, ops.For) else loops
+            inner = (*loops, op) if isinstance(op, ops.For | ops.While) else loops
             for body in bodies(op):
                 self.collect(body, inner)
 
@@ -96,14 +99,14 @@ def inlinable(block: ops.Block) -> set[Local]:
     reads = {x for op in walk(block) if isinstance(op, ops.CursorRead | ops.Read) for x in bound(op)}
     found: set[Local] = set()
 
-    def visit(b: ops.Block, loops: tuple[ops.For, ...]) -> None:
+    def visit(b: ops.Block, loops: tuple[ops.Op, ...]) -> None:
         for op in b.ops:
             if isinstance(op, ops.Let) and not op.expr.shape:
                 where = uses.loops.get(op.local, [])
                 pure = not any(isinstance(n, FragmentRead) or n in reads for n in nodes(op.expr))
                 if pure and (not where or where == [loops]):
                     found.add(op.local)
-            inner = (*loops, op) if isinstance(op, ops.For) else loops
+            inner = (*loops, op) if isinstance(op, ops.For | ops.While) else loops
             for body in bodies(op):
                 visit(body, inner)
 

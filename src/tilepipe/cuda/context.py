@@ -72,15 +72,17 @@ class Module:
     lineinfo: bool = False
     names: Names = field(default_factory=lambda: Names(reserved=frozenset(SNIPPETS)))
     snippets: dict[str, Snippet] = field(default_factory=dict)
-    # Constants and accessors by what they are of: a buffer, a barrier, or the wgmma format of a buffer.
+    # Constants and accessors by what they are of: a buffer, a barrier, or the matrix format of a buffer.
     memory: dict[object, list[str]] = field(default_factory=dict)
     arguments: list[Argument] = field(default_factory=list)
     released_remotely: set[BarrierArray] = field(default_factory=set)
-    # Debug and perturbed builds (`instrument`): the number of each wait, and the locals and variables read from memory.
+    # Debug and perturbed builds (`instrument`): the number of each wait, the locals and variables read from memory, and the buffers
+    # that tcgen05.alloc writes to.
     debug: bool = False
     perturbed: bool = False
     sites: dict[ops.Op, int] = field(default_factory=dict)
     loaded: set[object] = field(default_factory=set)
+    allocated: set[SmemBuffer] = field(default_factory=set)
 
     @property
     def instrumented(self) -> bool:
@@ -117,7 +119,7 @@ class Context:
         per_warp: inside `PerWarp`. diverged: not all lanes of the warp are known to be here. mask: C++ for the lanes that
             are, where an op in the block asks for it; None for all.
         inline: locals whose `Let` is printed where they are used; inlined: those met so far.
-        bits: phase locals that already are a parity bit.
+        bits: phase locals that already are a parity bit. layouts: of the fragment-shaped locals.
     """
 
     module: Module
@@ -131,6 +133,7 @@ class Context:
     inline: set[Local] = field(default_factory=set)
     inlined: dict[Local, Expr] = field(default_factory=dict)
     bits: set[Local] = field(default_factory=set)
+    layouts: dict[Local, str] = field(default_factory=dict)
     block: ops.Block = field(default_factory=ops.Block)
     position: int = 0
     per_warp: bool = False

@@ -10,7 +10,7 @@ from tilepipe.cuda.c_types import register_type
 from tilepipe.cuda.context import Context
 from tilepipe.cuda.emit import block, emit
 from tilepipe.cuda.expressions import operand, text
-from tilepipe.cuda.fragments import assign_array, declare_array
+from tilepipe.cuda.fragments import assign_array, declare_array, layout_of
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.exprs import Const, Expr, Param, Vary
@@ -28,6 +28,7 @@ def _(op: ops.Let, ctx: Context) -> None:
     if op.expr.shape:
         declare_array(ctx, name, op.expr.dtype, op.expr.shape[0], op.expr.shape[1])
         assign_array(ctx, name, op.expr.shape, op.expr)
+        ctx.layouts[op.local] = layout_of(ctx, op.expr, op)
     else:
         ctx.out(f"const {register_type(op.local.dtype)} {name} = {text(ctx, op.expr)};")
 
@@ -100,6 +101,14 @@ def _(op: ops.For, ctx: Context) -> None:
     advance = f"++{index}" if step == 1 else f"{index} += {text(ctx, op.step)}"
     head = f"for ({register_type(op.index.dtype)} {index} = {text(ctx, op.start)}; "
     with ctx.out.block(f"{head}{index} < {operand(ctx, op.stop, 11)}; {advance})"):
+        block(ctx, op.body)
+
+
+@emit.register
+def _(op: ops.While, ctx: Context) -> None:
+    # A launch that has been given up goes round no more, whatever it last read.
+    unless = f" && !{ctx.use('debug_aborted')}()" if ctx.module.debug else ""
+    with ctx.out.block(f"while ({ctx.name(op.var, c_type='bool')}{unless})"):
         block(ctx, op.body)
 
 

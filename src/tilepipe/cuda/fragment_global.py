@@ -17,8 +17,8 @@ from tilepipe.cuda.c_types import is_packed, memory_type
 from tilepipe.cuda.context import Context
 from tilepipe.cuda.emit import emit
 from tilepipe.cuda.expressions import from_memory, operand, text, to_memory
-from tilepipe.cuda.fragments import only_first_lanes, packed, registers
-from tilepipe.cuda.registers import Index, Loops, element
+from tilepipe.cuda.fragments import layout_of, only_first_lanes, packed, registers
+from tilepipe.cuda.registers import ROWS, Index, Loops, Rows, element
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.exprs import Expr, Shape
@@ -31,6 +31,7 @@ class Walk:
     """The accesses of one lane.
 
     Attributes:
+        rows: where the rows of the fragment's layout lie.
         row_axis, col_axis: dimensions of the tensor along the fragment's rows and columns; None where it has one of
             them.
         row, col: identifiers of the lane's first row and column in the tensor. at: of the pointer to that element.
@@ -40,6 +41,7 @@ class Walk:
 
     tensor: TensorParam
     loops: Loops
+    rows: Rows
     row_axis: int | None
     col_axis: int | None
     row: str
@@ -61,8 +63,9 @@ def _test(ctx: Context, tensor: TensorParam, axis: int, index: str) -> str:
     return f"{ctx.use('inside')}({index}, {ctx.argument('shape', tensor.name, axis)})"
 
 
-def _walk(ctx: Context, tensor: TensorParam, coords: tuple[Expr, ...], shape: Shape, op: ops.Op) -> Walk:
+def _walk(ctx: Context, tensor: TensorParam, coords: tuple[Expr, ...], shape: Shape, layout: str, op: ops.Op) -> Walk:
     """Declares what all accesses share."""
+    rows = ROWS[layout]
     inner = 1 if 1 in shape else 2
     if len(coords) != tensor.rank or tensor.rank < inner:
         raise CompileError(
@@ -76,7 +79,7 @@ def _walk(ctx: Context, tensor: TensorParam, coords: tuple[Expr, ...], shape: Sh
     test = " && ".join(_test(ctx, tensor, axis, text(ctx, coords[axis])) for axis in leading)
     row, col = ctx.temporary("row"), ctx.temporary("col")
     if row_axis is not None:
-        first = add(coords[row_axis], add(mul(special("warp_in_group"), 16), div(lane, 4)))
+        first = add(coords[row_axis], add(mul(special("warp_in_group"), rows.warp), div(lane, 4)))
         ctx.out(f"const i32 {row} = {text(ctx, first)};")
         terms.append(_term(ctx, tensor, row_axis, row))
     if col_axis is not None:
@@ -89,7 +92,7 @@ def _walk(ctx: Context, tensor: TensorParam, coords: tuple[Expr, ...], shape: Sh
         col_axis is not None and col_axis == tensor.contiguous_axis and tensor.box is not None
         and tensor.dtype.bits in (16, 32) and is_multiple(coords[col_axis], 2)
     )  # fmt: skip
-    return Walk(tensor, Loops.over(ctx, shape), row_axis, col_axis, row, col, at, test, pairs)
+    return Walk(tensor, Loops.over(ctx, shape), rows, row_axis, col_axis, row, col, at, test, pairs)
 
 
 def _sum(base: str, step: Index) -> str:
@@ -101,7 +104,7 @@ def _line(ctx: Context, w: Walk) -> tuple[str, str]:
     """Inside the loops over rows: declares and returns (pointer to the lane's first element of the row, columns that
     the row has; for one value a row, a condition that it is inside).
     """
-    step = w.loops.i * 64 + w.loops.h * 8
+    step = w.loops.i * w.rows.block + w.loops.h * 8
     here = [w.inside] if w.inside else []
     line = w.at
     if w.row_axis is not None:
@@ -153,7 +156,7 @@ def _(op: ops.FragmentLoadGlobal, ctx: Context) -> None:
     shape = (f.rows, f.cols)
     name = registers(ctx, f)
     with ctx.out.block():
-        w = _walk(ctx, tensor, op.coords, shape, op)
+        w = _walk(ctx, tensor, op.coords, shape, f.layout, op)
         with w.loops.rows(ctx):
             line, end = _line(ctx, w)
 
@@ -182,7 +185,7 @@ def _(op: ops.FragmentLoadGlobal, ctx: Context) -> None:
 def _(op: ops.FragmentStoreGlobal, ctx: Context) -> None:
     tensor, shape = op.tensor, op.value.shape
     with ctx.out.block():
-        w = _walk(ctx, tensor, op.coords, shape, op)
+        w = _walk(ctx, tensor, op.coords, shape, layout_of(ctx, op.value, op), op)
         # One value a row: the four lanes of a row hold copies.
         one_of_four = ctx.out.block(f"if ({ctx.special('lane')} % 4 == 0)") if shape[1] == 1 else nullcontext()
         with only_first_lanes(ctx, shape), one_of_four, w.loops.rows(ctx):

@@ -10,8 +10,8 @@ from tilepipe.cuda.c_types import is_packed, memory_type
 from tilepipe.cuda.context import Context
 from tilepipe.cuda.emit import emit
 from tilepipe.cuda.expressions import from_memory, text, to_memory
-from tilepipe.cuda.fragments import only_first_lanes, packed, registers
-from tilepipe.cuda.registers import Index, Loops, element, loop_index
+from tilepipe.cuda.fragments import layout_of, only_first_lanes, packed, registers
+from tilepipe.cuda.registers import ROWS, Index, Loops, element, loop_index
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.exprs import Expr, Local, Shape, const
@@ -21,9 +21,10 @@ from tilepipe.ir.memory import Tile
 _WIDE = 110  # characters after which a call goes on several lines
 
 
-def _rows_of_warp(ctx: Context) -> tuple[Expr, int]:
-    """(first row of this warp in the tile, rows of the tile for each 64 of the fragment)."""
-    return (const(0), 16) if ctx.per_warp else (mul(special("warp_in_group"), 16), 64)
+def _rows_of_warp(ctx: Context, layout: str) -> tuple[Expr, int]:
+    """(first row of this warp in the tile, rows of the tile from one row block of the fragment to the next)."""
+    rows = ROWS[layout]
+    return (const(0), 16) if ctx.per_warp else (mul(special("warp_in_group"), rows.warp), rows.block)
 
 
 def _counter(ctx: Context, name: str) -> Local:
@@ -85,7 +86,7 @@ def _store_matrices(ctx: Context, op: ops.FragmentStore) -> None:
         raise CompileError(broken, op.loc)
     dtype, by_row = op.dst.buffer.dtype, op.dst.buffer.order == "row"
     blocks, (pairs, rest) = op.value.shape[0] // 64, divmod(op.value.shape[1], 16)
-    first, step = _rows_of_warp(ctx)
+    first, step = _rows_of_warp(ctx, layout_of(ctx, op.value, op))
     lane = special("lane")
     if by_row:
         row, col = add(first, mod(lane, 16)), mul(div(lane, 16), 8)
@@ -108,11 +109,11 @@ def _store_matrices(ctx: Context, op: ops.FragmentStore) -> None:
             _call(ctx, f"stmatrix_x2{suffix}", [address, *values])
 
 
-def _walk(ctx: Context, t: Tile, shape: Shape) -> tuple[list[str], Loops]:
+def _walk(ctx: Context, t: Tile, shape: Shape, layout: str) -> tuple[list[str], Loops]:
     """Addresses of the columns of a lane's pairs in an element-by-element walk, one where an access takes both; the
     loops.
     """
-    first, step = _rows_of_warp(ctx)
+    first, step = _rows_of_warp(ctx, layout)
     lane, loops = special("lane"), Loops.over(ctx, shape)
     row = add(first, div(lane, 4)) if shape[0] > 1 else const(0)
     col = mul(mod(lane, 4), 2) if shape[1] > 1 else const(0)
@@ -137,7 +138,7 @@ def _pairs_together(t: Tile) -> bool:
 def _store_elements(ctx: Context, op: ops.FragmentStore) -> None:
     buffer, shape, remote = op.dst.buffer, op.value.shape, "" if op.dst.cta is None else "_remote"
     c_type = memory_type(buffer.dtype)
-    addresses, loops = _walk(ctx, op.dst, shape)
+    addresses, loops = _walk(ctx, op.dst, shape, layout_of(ctx, op.value, op))
 
     def converted(low: int) -> str:
         return to_memory(ctx, buffer.dtype, text(ctx, op.value, loops.at(low)))
@@ -162,7 +163,7 @@ def _(op: ops.FragmentLoad, ctx: Context) -> None:
     name = registers(ctx, f)
     c_type = memory_type(buffer.dtype)
     with ctx.out.block():
-        addresses, loops = _walk(ctx, op.src, shape)
+        addresses, loops = _walk(ctx, op.src, shape, f.layout)
         with loops.rows(ctx), loops.columns(ctx):
             into = [element(name, f.dtype, shape, loops.at(low))[0] for low in range(1 if f.cols == 1 else 2)]
             if len(into) == 2 and len(addresses) == 1:

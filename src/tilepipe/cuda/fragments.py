@@ -70,6 +70,32 @@ def only_first_lanes(ctx: Context, shape: Shape) -> Iterator[None]:
         yield
 
 
+def layout_of(ctx: Context, x: Expr, op: ops.Op) -> str:
+    """Which rows the registers of a value hold: the layout of the fragments that it reads. Values of 64 rows or one have one layout.
+
+    Raises:
+        CompileError: fragments of different layouts meet, so that one register would be of two rows.
+    """
+    found: dict[str, str] = {}
+    for node in nodes(x):
+        if isinstance(node, e.FragmentRead) and node.fragment.rows > 64:
+            found.setdefault(node.fragment.layout, node.fragment.name)
+        elif isinstance(node, e.Local) and node.shape and node.shape[0] > 64:
+            found.setdefault(ctx.layouts[node], node.name)
+    if len(found) > 1:
+        named = ", ".join(f"'{name}' has {layout}" for layout, name in found.items())
+        raise CompileError(f"fragments of different layouts meet, whose registers hold different rows: {named}", op.loc)
+    return next(iter(found), "wgmma")
+
+
+def _same_layout(ctx: Context, f: Fragment, value: Expr, op: ops.Op) -> None:
+    if not value.shape or value.shape[0] <= 64:
+        return
+    layout = layout_of(ctx, value, op)
+    if layout != f.layout:
+        raise CompileError(f"a value of layout {layout} goes to '{f.name}' of layout {f.layout}, whose registers hold other rows", op.loc)
+
+
 def registers(ctx: Context, f: Fragment) -> str:
     """The identifier of a fragment's array."""
     name = ctx.names.find(f)
@@ -92,19 +118,21 @@ def _(op: ops.FragmentSet, ctx: Context) -> None:
     cols = value.shape[1] if value.shape and value.shape[1] > 1 else f.cols - col
     if not (col >= 0 and col + cols <= f.cols and (f.cols == 1 or (col % 8 == 0 and cols % 8 == 0))):
         raise CompileError(f"columns {col} to {col + cols} of '{f.name}', which has {f.cols}: they go by 8 and inside it", op.loc)
+    _same_layout(ctx, f, value, op)
     if not _shifts(f, value, col, cols):
-        _assign(ctx, f, name, value, col, cols)
+        assign(ctx, f, name, value, col, cols)
         return
     with ctx.out.block():
         old = ctx.temporary("old")
-        whole = Fragment(old, f.dtype, f.rows, cols)
+        whole = Fragment(old, f.dtype, f.rows, cols, layout=f.layout)
         ctx.names.put(whole, old)
         declare_array(ctx, old, f.dtype, f.rows, cols, is_packed(f.dtype, cols))
-        _assign(ctx, whole, old, value, 0, cols)
-        _assign(ctx, f, name, e.FragmentRead(f.dtype, shape=(f.rows, cols), fragment=whole), col, cols)
+        assign(ctx, whole, old, value, 0, cols)
+        assign(ctx, f, name, e.FragmentRead(f.dtype, shape=(f.rows, cols), fragment=whole), col, cols)
 
 
-def _assign(ctx: Context, f: Fragment, name: str, value: Expr, col: int, cols: int) -> None:
+def assign(ctx: Context, f: Fragment, name: str, value: Expr, col: int, cols: int) -> None:
+    """Columns [col, col + cols) of a fragment, whose array is `name`, := a value."""
     if not is_packed(f.dtype, f.cols):
         assign_array(ctx, name, (f.rows, cols), value, col)
         return
@@ -131,6 +159,7 @@ def _shifts(f: Fragment, value: Expr, col: int, cols: int) -> bool:
 def _(op: ops.FragmentReduce, ctx: Context) -> None:
     name = registers(ctx, op.dst)
     rows, cols = op.value.shape
+    _same_layout(ctx, op.dst, op.value, op)
     if register_type(op.value.dtype) != "float" or op.op not in ("add", "max"):
         raise CompileError(f"a row reduction is add or max of floats, not {op.op} of {op.value.dtype}", op.loc)
     if cols == 1:

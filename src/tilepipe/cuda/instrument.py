@@ -1,9 +1,9 @@
 """What debug and perturbed builds print round the ops of a kernel; `debug.cuh` has the functions.
 
 Debug: waits are bounded, and what the world would see of a launch that has been given up is not done: arrivals, copies,
-stores. Loads from shared memory then give 0, as do those from global memory at a place that was itself loaded, so that
-neither an address nor a trip count is made of garbage. Everything else runs on as printed, so the warps of a warpgroup stay
-together.
+stores, accesses to tensor memory. Loads from shared memory then give 0, as do those from global memory at a place that was itself
+loaded, so that neither an address nor a trip count is made of garbage; but the address that tcgen05.alloc has written is given back as
+it is. Everything else runs on as printed, so the warps of a warpgroup stay together.
 
 Perturbed: a random delay stands before each synchronisation op.
 """
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from tilepipe.cuda.analysis import bound, leaves, nodes
 from tilepipe.cuda.context import Context, Module
-from tilepipe.cuda.debug import cluster_warps, sites
+from tilepipe.cuda.debug import cluster_warps, every_op, sites
 from tilepipe.errors import LimitError
 from tilepipe.ir import ops
 from tilepipe.ir.chip import H200
@@ -27,12 +27,15 @@ SHARED = "extern __shared__ __align__(1024) unsigned char smem[];"
 _TYPES = ("DebugWait", "DebugRecord", "DebugState", "DebugWatch", "debug_offset", "debug_bytes", "debug_cluster")
 _SYNCHRONISES = (
     ops.MbarArrive, ops.MbarExpect, ops.MbarCompleteTx, ops.MbarWait, ops.MbarTryWait, ops.NamedSync, ops.NamedArrive, ops.ClusterArrive,
-    ops.ClusterWait, ops.TmaLoad, ops.TmaStore, ops.TmaStoreCommit, ops.TmaStoreWait, ops.WgmmaCommit, ops.WgmmaWait,
+    ops.ClusterWait, ops.AtomicAdd, ops.ClcTryCancel, ops.TmaLoad, ops.TmaStore, ops.TmaStoreCommit, ops.TmaStoreWait, ops.WgmmaCommit,
+    ops.WgmmaWait, ops.Tcgen05Commit, ops.Tcgen05FenceBefore, ops.Tcgen05FenceAfter, ops.TmemWaitLoad, ops.TmemWaitStore,
 )  # fmt: skip
 _EFFECTS = (
     ops.MbarArrive, ops.MbarExpect, ops.MbarCompleteTx, ops.MbarInval, ops.NamedArrive, ops.ClusterArrive, ops.TmaLoad, ops.TmaStore,
-    ops.Store, ops.FragmentLoadGlobal, ops.FragmentStoreGlobal, ops.Print, ops.Assert,
+    ops.Store, ops.ClcTryCancel, ops.FragmentLoadGlobal, ops.FragmentStoreGlobal, ops.Print, ops.Assert, ops.Tcgen05Mma,
+    ops.Tcgen05Commit, ops.TmemCopy,
 )  # fmt: skip
+_WARP_EFFECTS = (ops.TmemLoad, ops.TmemStore)  # all lanes of a warp or none
 
 
 def prepare(module: Module) -> None:
@@ -49,6 +52,7 @@ def prepare(module: Module) -> None:
     if module.debug:
         module.sites = {site.op: n for n, site in enumerate(sites(module.kernel))}
         module.loaded = _loaded(module.kernel)
+        module.allocated = {op.dst.buffer for _, op in every_op(module.kernel) if isinstance(op, ops.TmemAlloc)}
 
 
 def smem_bytes(kernel: Kernel, instrumented: bool) -> int:
@@ -117,8 +121,11 @@ def instrumented(op: ops.Op, ctx: Context) -> Iterator[None]:
     """Prints the delay before an op, and the test round it that keeps it from being done once the launch is given up."""
     if ctx.module.perturbed and isinstance(op, _SYNCHRONISES):
         ctx.out(f"{ctx.use('debug_delay')}();")
-    if ctx.module.debug and isinstance(op, _EFFECTS):
-        with ctx.out.block(f"if (!{ctx.use('debug_aborted')}())"):
+    if ctx.module.debug and isinstance(op, _EFFECTS + _WARP_EFFECTS):
+        aborted = f"{ctx.use('debug_aborted')}()"
+        if isinstance(op, _WARP_EFFECTS):
+            aborted = f"__any_sync(0xffffffff, {aborted})"
+        with ctx.out.block(f"if (!{aborted})"):
             yield
     else:
         yield
@@ -127,6 +134,8 @@ def instrumented(op: ops.Op, ctx: Context) -> Iterator[None]:
 def load(ctx: Context, code: str, source: Element) -> str:
     """The code of an ordinary load, made safe for a launch that has been given up."""
     if not ctx.module.debug:
+        return code
+    if isinstance(source.base, Tile) and source.base.buffer in ctx.module.allocated:
         return code
     loaded = any(node in ctx.module.loaded for i in source.index for node in nodes(i))
     if not loaded and not isinstance(source.base, Tile):
@@ -141,7 +150,7 @@ def _loaded(kernel: Kernel) -> set[object]:
     while True:
         before = len(found)
         for op in every:
-            comes = isinstance(op, ops.Load) or any(leaf in found for leaf in leaves(op))
+            comes = isinstance(op, ops.Load | ops.AtomicAdd | ops.ClcQuery) or any(leaf in found for leaf in leaves(op))
             if comes or (isinstance(op, ops.Read) and op.var in found):
                 found.update(bound(op))
             if comes and isinstance(op, ops.Define | ops.Assign):

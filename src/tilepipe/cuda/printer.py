@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilepipe.cuda import control, fragment_global, fragment_memory, fragments, instrument, sync, transfers, wgmma
+from tilepipe.cuda import control, fragment_global, fragment_memory, fragments, grid, instrument, sync, tcgen05, tmem, transfers, wgmma
 from tilepipe.cuda.analysis import elements, inlinable
 from tilepipe.cuda.context import Context, Lines, Module, smem_things
+from tilepipe.cuda.debug import every_op, role_name
 from tilepipe.cuda.emit import block
 from tilepipe.cuda.instrument import SHARED
 from tilepipe.cuda.names import Names
@@ -17,13 +18,14 @@ from tilepipe.cuda.ptx import FUNCTION, SNIPPETS
 from tilepipe.errors import BindError, CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.chip import H200
-from tilepipe.ir.exprs import SPECIALS
+from tilepipe.ir.exprs import SPECIALS, Expr
 from tilepipe.ir.finish import group_registers
 from tilepipe.ir.memory import BarrierRef, TensorParam
 from tilepipe.ir.program import WARP, Kernel, Role, walk
 
-ARCHITECTURES = ("sm_90a", "sm_100a")  # kernels without wgmma print for both; sm_100a has not been run
-assert all((control, fragment_global, fragment_memory, fragments, sync, transfers, wgmma))  # importing them registers their ops
+ARCHITECTURES = ("sm_90a", "sm_100a")  # what has neither wgmma nor tcgen05 prints for both; sm_100a has not been run
+# Importing them registers their ops.
+assert all((control, fragment_global, fragment_memory, fragments, grid, sync, tcgen05, tmem, transfers, wgmma))
 _TYPES = """using i8 = signed char;
 using u8 = unsigned char;
 using u16 = unsigned short;
@@ -64,11 +66,12 @@ def source(kernel: Kernel, arch: str = "sm_90a", *, lineinfo: bool = False, debu
     setup = Context(module, Lines(1, lineinfo), Names(module.names, frozenset(SPECIALS)))
     instrument.begin(setup)
     _head(setup)
+    itself = any(isinstance(op, ops.GridDependencyWait) for _, op in every_op(kernel))
     early = any(isinstance(x.base, TensorParam) for op in walk(kernel.setup) for x in elements(op))
-    if early:
+    if early and not itself:
         _wait_for_grid(setup)
     block(setup, kernel.setup)
-    if not early:
+    if not early and not itself:
         _wait_for_grid(setup)
     roles = [_role(module, role, setup, name) for role, name in functions.items()]
     launch = _dispatch(setup, {r: f"{name}({call})" for (r, name), (_, call) in zip(functions.items(), roles, strict=True)})
@@ -87,13 +90,31 @@ def _remote_release(op: ops.Op) -> BarrierRef | None:
 def _check_arch(kernel: Kernel, arch: str) -> None:
     if arch not in ARCHITECTURES:
         raise BindError(f"unknown architecture {arch!r}; known: {', '.join(ARCHITECTURES)}")
-    for role in kernel.roles if arch != "sm_90a" else ():
-        for op in walk(role.body):
-            if isinstance(op, ops.Wgmma):
-                raise CompileError(
-                    f"role '{role.name}' of '{kernel.name}' uses wgmma, which {arch} does not have; compile for sm_90a",
-                    op.loc,
-                )
+    for role, op in every_op(kernel):
+        what, home = _only_on(op)
+        if home not in ("", arch):
+            instead = ", or take an AtomicScheduler" if isinstance(op, ops.ClcTryCancel | ops.ClcQuery) else ""
+            raise CompileError(
+                f"{role_name(role)} of '{kernel.name}' uses {what}, which {arch} does not have; compile for {home}{instead}", op.loc
+            )
+
+
+def _only_on(op: ops.Op) -> tuple[str, str]:
+    """(what it is, the one architecture that has it) of an op; empty where both have it."""
+    match op:
+        case ops.Wgmma() | ops.WgmmaFence() | ops.WgmmaCommit() | ops.WgmmaWait():
+            return "wgmma", "sm_90a"
+        case ops.Tcgen05Mma() | ops.Tcgen05Commit() | ops.Tcgen05FenceBefore() | ops.Tcgen05FenceAfter():
+            return "tcgen05", "sm_100a"
+        case ops.TmemAlloc() | ops.TmemRelinquish() | ops.TmemDealloc() | ops.TmemCopy():
+            return "tensor memory", "sm_100a"
+        case ops.TmemLoad() | ops.TmemStore() | ops.TmemWaitLoad() | ops.TmemWaitStore():
+            return "tensor memory", "sm_100a"
+        case ops.ClcTryCancel() | ops.ClcQuery():
+            return "cluster launch control", "sm_100a"
+        case ops.TmaLoad(bar=BarrierRef(cta=Expr())):
+            return "a TMA load that reports to another CTA's barrier", "sm_100a"
+    return "", ""
 
 
 # -- before the functions ---------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""PTX wrappers of the printed code: device functions from `ptx.cuh`, `data.cuh` and `debug.cuh`, and families of them that differ
-in a number or a type.
+"""PTX wrappers of the printed code: device functions from the .cuh files of this package, and families of them that differ in a
+number or a type.
 
 A printed kernel contains only the wrappers it uses, so it stands alone: it compiles with NVRTC or nvcc, and includes nothing.
 """
@@ -32,6 +32,19 @@ def _read(file: str) -> Iterator[tuple[str, str]]:
             yield found[1], block.strip("\n")
 
 
+def _for_pairs(functions: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """The same functions for a pair of CTAs, where they are for one: `tmem_alloc_pair`."""
+    for name, code in functions.items():
+        if "cta_group::1" in code:
+            yield f"{name}_pair", code.replace("cta_group::1", "cta_group::2").replace(f" {name}(", f" {name}_pair(")
+
+
+def wrapped(items: list[str], width: int = 8) -> list[str]:
+    """Comma-separated items, `width` to a line."""
+    rows = [", ".join(items[i : i + width]) for i in range(0, len(items), width)]
+    return [f"{row}," for row in rows[:-1]] + rows[-1:]
+
+
 def _tma(rank: int) -> Iterator[tuple[str, str]]:
     """Copies between global and shared memory of a box of a tensor of that rank."""
     axes = range(rank)
@@ -39,25 +52,26 @@ def _tma(rank: int) -> Iterator[tuple[str, str]]:
     comment = "// cp.async.bulk.tensor; c0 is the innermost coordinate"
     load = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
     at = "{" + ", ".join(f"%{i + 3}" for i in axes) + "}"
-    name = f"tma_load_{rank}d"
-    yield (
-        name,
-        f"""{comment}
+    for group, suffix, whose in (("", "", ""), (".cta_group::2", "_pair", "; `bar` may be the other CTA's of the pair")):
+        name = f"tma_load{suffix}_{rank}d"
+        yield (
+            name,
+            f"""{comment}{whose}
 {FUNCTION} void {name}(u32 dst, const TensorMap& map, u32 bar, {coords}) {{
-    asm volatile("{load} [%0], [%1, {at}], [%2];"
+    asm volatile("{load}{group} [%0], [%1, {at}], [%2];"
                  ::"r"(dst), "l"(&map), "r"(bar), {inputs} : "memory");
 }}""",
-    )
-    name = f"tma_load_multicast_{rank}d"
-    yield (
-        name,
-        f"""{comment}; to the same address in each CTA of the mask
+        )
+        name = f"tma_load_multicast{suffix}_{rank}d"
+        yield (
+            name,
+            f"""{comment}; to the same address in each CTA of the mask{whose}
 {FUNCTION} void {name}(u32 dst, const TensorMap& map, u32 bar, u16 ctas, {coords}) {{
-    asm volatile("{load}.multicast::cluster"
+    asm volatile("{load}.multicast::cluster{group}"
                  " [%0], [%1, {at}], [%2], %{rank + 3};"
                  ::"r"(dst), "l"(&map), "r"(bar), {inputs}, "h"(ctas) : "memory");
 }}""",
-    )
+        )
     at = "{" + ", ".join(f"%{i + 2}" for i in axes) + "}"
     name = f"tma_store_{rank}d"
     yield (
@@ -108,7 +122,10 @@ def _all() -> dict[str, Snippet]:
         code.update(_tma(rank))
     for c_type in _ACCESS:
         code.update(_access(c_type))
+    code.update(blackwell := dict(_read("tcgen05.cuh")))
+    code.update(_for_pairs(blackwell))
     code.update(_read("data.cuh"))
+    code.update(_read("grid.cuh"))
     code.update(_read("debug.cuh"))
     calls = {name: dict.fromkeys(re.findall(r"\b(\w+)\(", text)) for name, text in code.items()}
     return {name: Snippet(name, text, tuple(c for c in calls[name] if c in code and c != name)) for name, text in code.items()}

@@ -2,9 +2,10 @@
 
 Register r of row block i of an (m, n) fragment is row 64 i + 16 w + 8 (r / 2 % 2) + l / 4 and column
 8 (r / 4) + 2 (l % 4) + r % 2 for lane l of warp w of the warpgroup (PTX ISA, "Register Fragments and Shared Memory Matrix
-Layouts" of wgmma, matrix D). Loops go over these r, whatever the shape of what they read: a fragment (m, 1) keeps the
-two rows of a block, a fragment (1, n) the registers of one row, 2 (r / 4) + r % 2. So the index of each is a constant
-once the loops are unrolled.
+Layouts" of wgmma, matrix D); of layout "tmem", row 32 w + 16 i + 8 (r / 2 % 2) + l / 4: `ROWS`.
+
+Loops go over these r, whatever the shape of what they read: a fragment (m, 1) keeps the two rows of a block, a fragment (1, n)
+the registers of one row, 2 (r / 4) + r % 2. So the index of each is a constant once the loops are unrolled.
 """
 
 from __future__ import annotations
@@ -63,6 +64,17 @@ class Index:
         return text if text.isidentifier() or text.isdigit() else f"({text})"
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows from one warp's first to the next one's, and from one row block of a warp to the next."""
+
+    warp: int
+    block: int
+
+
+ROWS = {"wgmma": Rows(16, 64), "tmem": Rows(32, 16)}  # by the layout of a fragment
+
+
 def loop_index(ctx: Context, name: str, trips: int) -> Index:
     """The variable of an unrolled loop, or 0 where the loop runs once."""
     return Index() if trips == 1 else Index(0, ((ctx.temporary(name), 1),))
@@ -73,7 +85,8 @@ class At:
     """Which element of fragment-shaped values is meant.
 
     Attributes:
-        block: C++ index of the 64-row block. register: of the element in it. half: C++ index of its upper or lower row.
+        block: C++ index of the row block: 16 rows of each warp. register: of the element in it. half: C++ index of its upper or
+            lower row.
     """
 
     block: str
@@ -82,7 +95,7 @@ class At:
 
 
 def registers_of(shape: Shape, packed: bool) -> tuple[int, int]:
-    """Extents of the array that holds a fragment of that shape: 64-row blocks, registers of a block."""
+    """Extents of the array that holds a fragment of that shape: row blocks, registers of a block."""
     rows, cols = shape
     per_row = cols // (8 if packed else 4)
     return max(rows // 64, 1), 2 if cols == 1 else per_row if rows == 1 else 2 * per_row

@@ -16,7 +16,7 @@ from tilepipe.ir.geometry import broken_tma_rule
 from tilepipe.ir.memory import Element, TensorParam, Tile
 
 
-def _global(ctx: Context, tensor: TensorParam, where: tuple[Expr, ...]) -> str:
+def global_element(ctx: Context, tensor: TensorParam, where: tuple[Expr, ...]) -> str:
     """`a_data[i * a_stride_0 + j]`; the products are 64-bit because strides are."""
     terms = []
     for axis, i in enumerate(where):
@@ -41,7 +41,7 @@ def _(op: ops.Load, ctx: Context) -> None:
             code = f"{ctx.use(f'load_{memory_type(dtype)}{remote}')}({_shared(ctx, op.src, t)})"
         case TensorParam() as tensor:
             dtype = tensor.dtype
-            code = _global(ctx, tensor, op.src.index)
+            code = global_element(ctx, tensor, op.src.index)
     code = load(ctx, code, op.src)
     small = small_float(dtype)
     if small is not None:
@@ -63,7 +63,7 @@ def _(op: ops.Store, ctx: Context) -> None:
             remote = "" if t.cta is None else "_remote"
             ctx.out(f"{ctx.use(f'store_{memory_type(dtype)}{remote}')}({_shared(ctx, op.dst, t)}, {value});")
         case TensorParam() as tensor:
-            ctx.out(f"{_global(ctx, tensor, op.dst.index)} = {value};")
+            ctx.out(f"{global_element(ctx, tensor, op.dst.index)} = {value};")
 
 
 def _copies(ctx: Context, op: ops.TmaLoad | ops.TmaStore, t: Tile) -> tuple[int, str, str, list[str]]:
@@ -102,12 +102,11 @@ def _(op: ops.TmaLoad, ctx: Context) -> None:
     rank = op.tensor.rank
     with ctx.out.loop(name, copies):
         head = [address, map_, barrier(ctx, op.bar)]
-        if op.multicast is None:
-            function = ctx.use(f"tma_load_{rank}d")
-        else:
-            function = ctx.use(f"tma_load_multicast_{rank}d")
+        function = "tma_load" if op.multicast is None else "tma_load_multicast"
+        function += "" if op.bar.cta is None else "_pair"
+        if op.multicast is not None:
             head.append(text(ctx, op.multicast))
-        ctx.out(f"{function}({', '.join([*head, *coords])});")
+        ctx.out(f"{ctx.use(f'{function}_{rank}d')}({', '.join([*head, *coords])});")
 
 
 @emit.register

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilepipe.cuda.ptx import FUNCTION, Snippet
+from tilepipe.cuda.ptx import FUNCTION, Snippet, wrapped
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.geometry import mma_k
@@ -65,15 +65,9 @@ class Instruction:
         lines = [f"// wgmma.mma_async: {what}", f"{FUNCTION} void {self.name}(float (&d)[{count}], {signature}) {{", "    asm volatile("]
         lines.append(f'        "{{ .reg .pred p; setp.ne.b32 p, {scale}, 0; "')
         lines.append(f'        "wgmma.mma_async.sync.aligned.{shape} {{"')
-        lines += [f'        "{row}"' for row in _wrap([f"%{i}" for i in range(count)])]
+        lines += [f'        "{row}"' for row in wrapped([f"%{i}" for i in range(count)])]
         lines.append(f'        "}}, {a}, {b}, {", ".join(flags)}; }}"')
-        outputs = _wrap([f'"+f"(d[{i}])' for i in range(count)])
+        outputs = wrapped([f'"+f"(d[{i}])' for i in range(count)])
         lines += [f"        {': ' if i == 0 else '  '}{row}" for i, row in enumerate(outputs)]
         lines += [f"        : {', '.join(inputs)});", "}"]
         return Snippet(self.name, "\n".join(lines))
-
-
-def _wrap(items: list[str], width: int = 8) -> list[str]:
-    """Comma-separated items, `width` to a line."""
-    rows = [", ".join(items[i : i + width]) for i in range(0, len(items), width)]
-    return [f"{row}," for row in rows[:-1]] + rows[-1:]
