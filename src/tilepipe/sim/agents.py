@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from tilepipe.sim.knowledge import Knowledge
+from tilepipe.sim.queues import UnitQueue
 
 if TYPE_CHECKING:
     from tilepipe.ir.program import Role
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tilepipe.sim.memory import Cta
     from tilepipe.sim.tensorcore import WgmmaGroup, WgmmaUnit
     from tilepipe.sim.tma import StoreQueue
+    from tilepipe.sim.tmem import TensorState
 
 Request = tuple[Callable[..., Any], tuple[Any, ...]]
 Body = Generator[Request, Any, None]
@@ -50,12 +52,14 @@ class Agent(Knowledge):
         to end.
         stores: lane -> its bulk-store groups.
         wgmma_open, wgmma_groups: wgmma not yet committed; committed groups not yet waited for, oldest first.
+        wgmma_queue: those of the groups that have not acted.
+        tensor: what concerns tensor memory, from the first tcgen05 op on.
     """
 
     __slots__ = (
         "blocked", "body", "cluster_ticket", "counts", "cta", "dirty", "done", "first_warp", "index", "parked",
-        "passed", "request", "retired", "role", "stores", "ticket", "time", "uid", "wgmma_groups",
-        "wgmma_open",
+        "passed", "request", "retired", "role", "stores", "tensor", "ticket", "time", "uid", "wgmma_groups",
+        "wgmma_open", "wgmma_queue",
     )  # fmt: skip
 
     def __init__(self, cta: Cta, role: Role | None, index: int, first_warp: int, warps: int, uid: int, counts: list[int]) -> None:
@@ -80,6 +84,8 @@ class Agent(Knowledge):
         self.stores: dict[int, StoreQueue] = {}
         self.wgmma_open: list[WgmmaUnit] = []
         self.wgmma_groups: deque[WgmmaGroup] = deque()
+        self.wgmma_queue = UnitQueue()
+        self.tensor: TensorState | None = None
 
     @property
     def role_name(self) -> str:

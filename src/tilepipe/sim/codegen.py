@@ -20,7 +20,7 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import Kernel, walk
-from tilepipe.sim import elements, fragment_memory, mbarriers, meetings, support, tensorcore, tma
+from tilepipe.sim import elements, fragment_memory, grid, mbarriers, meetings, support, tcgen05, tensorcore, tma, tmem, tmem_alloc
 from tilepipe.sim.agents import Agent
 from tilepipe.sim.fragments import Frag
 from tilepipe.sim.functions import Function
@@ -29,14 +29,19 @@ from tilepipe.sim.sites import SETUP, Site, describe
 
 _OPS: tuple[Callable[..., Any], ...] = (
     mbarriers.mbar_init, mbarriers.mbar_inval, mbarriers.mbar_arrive, mbarriers.mbar_expect, mbarriers.mbar_complete_tx,
-    mbarriers.mbar_wait, mbarriers.mbar_wait_parity, mbarriers.mbar_try_wait, mbarriers.mbar_try_wait_parity,
+    mbarriers.mbar_arrive_each, mbarriers.mbar_expect_each, mbarriers.mbar_wait, mbarriers.mbar_wait_parity,
+    mbarriers.mbar_try_wait, mbarriers.mbar_try_wait_parity,
     meetings.named_sync, meetings.named_arrive, meetings.syncwarp, meetings.setup_barrier, meetings.cluster_arrive,
     meetings.cluster_wait, meetings.fence_proxy_async, meetings.fence_barrier_init, meetings.launch_dependents,
     elements.load, elements.store, elements.load_global, elements.store_global,
     fragment_memory.fragment_store, fragment_memory.fragment_load, fragment_memory.fragment_load_global,
     fragment_memory.fragment_store_global,
     tma.tma_load, tma.tma_store, tma.tma_store_commit, tma.tma_store_wait,
+    grid.atomic_add, grid.clc_try_cancel, grid.clc_query, grid.grid_dependency_wait,
     tensorcore.wgmma, tensorcore.wgmma_fence, tensorcore.wgmma_commit, tensorcore.wgmma_wait,
+    tmem_alloc.tmem_alloc, tmem_alloc.tmem_relinquish, tmem_alloc.tmem_dealloc, tmem.tmem_load, tmem.tmem_store, tmem.tmem_wait_load,
+    tmem.tmem_wait_store, tmem.tcgen05_fence_before, tmem.tcgen05_fence_after, tcgen05.tcgen05_mma, tcgen05.tmem_copy,
+    tcgen05.tcgen05_commit,
     support.lane_bits, support.lanes, support.elect_warps, support.place, support.fits, support.all_fit, support.truncated,
     support.all_lanes, support.whole_warps, support.at, support.tile_rect, support.show, support.check, rounded,
 )  # fmt: skip
@@ -50,6 +55,7 @@ class Compiled:
     Attributes:
         source: the generated module. lines: its line number -> the kernel's line.
         sites: all ops, by id. bodies: role name (or SETUP, for idle warps) -> generator function.
+        shares_work: clusters may take work from each other. waits_itself: it has a grid_dependency_wait of its own.
         bar_base, slot_base, named_base: where an array, a buffer, a named barrier starts in the CTA's flat lists.
     """
 
@@ -60,6 +66,8 @@ class Compiled:
     bar_base: dict[str, int] = field(default_factory=dict)
     slot_base: dict[str, int] = field(default_factory=dict)
     needs_idle: bool = False
+    shares_work: bool = False
+    waits_itself: bool = False
 
 
 _cache: weakref.WeakKeyDictionary[Kernel, Compiled] = weakref.WeakKeyDictionary()
@@ -112,6 +120,9 @@ class _Module:
 
     def build(self) -> Compiled:
         kernel = self.kernel
+        kinds = {site.kind for site in self.out.sites}
+        self.out.shares_work = bool(kinds & set(grid.ASKS))
+        self.out.waits_itself = "grid_dependency_wait" in kinds
         self.out.needs_idle = any(not _quiet(op) for op in kernel.setup.ops)
         functions = [Function(self, role) for role in kernel.roles]
         idle = Function(self, None)

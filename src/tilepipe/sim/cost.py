@@ -1,4 +1,4 @@
-"""The cost model: a few figures of Hopper, enough to see what a pipeline waits for. Not cycle accurate, and not meant
+"""The cost model: a few figures of Hopper and of Blackwell, enough to see what a pipeline waits for. Not cycle accurate, and not meant
 to be.
 
 Each agent carries a virtual time; a wait ends at the later of its own time and the completion's. The TMA unit and the
@@ -19,6 +19,9 @@ TMA_BYTES_PER_CYCLE = 48.0  # L2 to one SM
 # By bits of an operand. Dense multiply-adds count two: an SM does 4,096 flop a cycle in 16 bits (NVIDIA H100 white paper, 989
 # TFLOP/s), twice that in 8 bits, half in tf32.
 FLOPS_PER_CYCLE = {8: 8192.0, 16: 4096.0, 32: 2048.0}
+# tcgen05: an SM does 8,192 flop a cycle in 16 bits (NVIDIA DGX B200 data sheet: 72 PFLOP/s of sparse fp8 on 8 GPUs, that is 4.5 dense
+# on one, of 148 SMs at 1.85 GHz).
+TCGEN05_FLOPS_PER_CYCLE = {8: 16384.0, 16: 8192.0, 32: 4096.0}
 LAUNCH_US = 2.0
 
 

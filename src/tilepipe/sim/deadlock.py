@@ -19,17 +19,18 @@ from typing import TYPE_CHECKING, Any
 from tilepipe.errors import DeadlockError
 from tilepipe.ir import ops
 from tilepipe.ir.program import barrier_of
-from tilepipe.sim import mbarriers, meetings
+from tilepipe.sim import mbarriers, meetings, tmem_alloc, tmem_words
 from tilepipe.sim.mbarriers import Mbarrier
 from tilepipe.sim.meetings import NamedState, Rendezvous
+from tilepipe.sim.tmem import TensorMemory
 
 if TYPE_CHECKING:
     from tilepipe.sim.agents import Agent
     from tilepipe.sim.machine import Machine
     from tilepipe.sim.sites import Site
 
-Waited = Mbarrier | NamedState | Rendezvous | None
-_BRINGS = (ops.MbarArrive, ops.MbarExpect, ops.MbarCompleteTx, ops.TmaLoad)
+Waited = Mbarrier | NamedState | Rendezvous | TensorMemory | None
+_BRINGS = (ops.MbarArrive, ops.MbarExpect, ops.MbarCompleteTx, ops.TmaLoad, ops.ClcTryCancel, ops.Tcgen05Commit)
 _MAX_ROWS = 24
 
 
@@ -72,6 +73,8 @@ def waited_for(m: Machine, agent: Agent) -> tuple[Waited, int | None]:
         return m.cluster, agent.cluster_ticket
     if op is meetings.setup_barrier:
         return (m.setup if len(m.ctas) > 1 else m.setup_of[agent.cta.rank]), agent.ticket
+    if op in (tmem_alloc.tmem_alloc, tmem_alloc.tmem_dealloc):
+        return agent.cta.tmem, None
     return None, None
 
 
@@ -93,6 +96,10 @@ def _row(m: Machine, agent: Agent) -> tuple[str, ...]:
             return name, site.loc.short, bar.name, f"{phase}", "", f"{bar.missing} of {bar.threads} threads"
         case Rendezvous():
             return name, site.loc.short, bar.name, f"{phase}", "", f"{len(bar.missing())} of {len(bar.members)} agents"
+        case TensorMemory():
+            call = next(c for c in bar.calls if c.agent is agent)
+            peer = tmem_alloc.peer_of(m, bar) if call.group == 2 else None
+            return name, site.loc.short, bar.name, "", "", tmem_words.waits_for(call, bar, peer)
     return name, site.loc.short, site.what, "", "", ""
 
 
@@ -123,8 +130,11 @@ def _sources(m: Machine, bar: Waited) -> list[Site]:
         op = site.op
         if isinstance(bar, Mbarrier):
             ref = barrier_of(op)
-            wanted = isinstance(op, _BRINGS) if bar.pending else isinstance(op, (ops.MbarCompleteTx, ops.TmaLoad))
+            wanted = isinstance(op, _BRINGS) if bar.pending else isinstance(op, (ops.MbarCompleteTx, ops.TmaLoad, ops.ClcTryCancel))
             if wanted and ref is not None and ref.array.name == bar.array:
+                found.append(site)
+        elif isinstance(bar, TensorMemory):
+            if isinstance(op, ops.TmemDealloc) or (op.cta_group == 2 if isinstance(op, ops.TmemAlloc) else False):
                 found.append(site)
         elif isinstance(op, (ops.NamedSync, ops.NamedArrive)) and bar and bar.name.split("[")[0] == op.bar.name:
             found.append(site)
@@ -148,7 +158,17 @@ def _candidates(m: Machine, agent: Agent) -> list[Agent]:
 def _crosses(op: Any) -> bool:
     """Whether an op reaches other CTAs."""
     ref = barrier_of(op)
-    return (ref is not None and ref.cta is not None) or getattr(op, "multicast", None) is not None
+    return (ref is not None and ref.cta is not None) or getattr(op, "multicast", None) not in (None, False) or _of_pairs(op)
+
+
+def _of_pairs(op: Any) -> bool:
+    """Whether an op of tensor memory reaches the other CTA of a pair, or those of a mask."""
+    match op:
+        case ops.Tcgen05Commit(mask=mask):
+            return mask is not None
+        case ops.TmemAlloc(cta_group=group) | ops.TmemDealloc(cta_group=group):
+            return group == 2
+    return False
 
 
 def _bringers(m: Machine, stuck: list[Agent]) -> list[str]:
@@ -258,6 +278,9 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
                     f"{bar.where} got {bar.count - bar.pending} of {bar.count} arrivals: its count is too high, or"
                     " one side does not arrive."
                 )
+    full = next((bar.name for bar, _ in (waited_for(m, a) for a in stuck) if isinstance(bar, TensorMemory)), None)
+    if full is not None:
+        return f"{full}: its columns are given back by tcgen05.dealloc alone, and those of a pair take a call of both CTAs."
     if not _cycle(m, stuck):
         return "the threads that are missing above: not all that must meet here come here."
     return "the cycle above: each of its members waits before it has done what the one before it waits for."

@@ -168,6 +168,16 @@ def _one_value_each(ag: Agent, site: Site, where: Mapping[int, tuple[int, ...]],
             )
 
 
+def value_of(ag: Agent, mask: int, x: Scalar) -> int:
+    """The integer that the one active thread means."""
+    return _at(x, mask.bit_length() - 1, _base(ag, mask, x))
+
+
+def indices(m: Machine, ag: Agent, site: Site, mask: int, *index: Scalar) -> tuple[list[int], ...]:
+    """`_indices`, of an op that has no other operands."""
+    return _indices(ag, site, mask, m, index, _base(ag, mask, *index))
+
+
 def _indices(ag: Agent, site: Site, mask: int, m: Machine, index: tuple[Scalar, ...], base: int) -> tuple[list[int], ...]:
     """Per dimension, the indices of the active threads, checked against the tensor."""
     tensor = m.world.tensors[site.tensor]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from tilepipe.errors import BarrierError, PoisonError, RaceError
 from tilepipe.ir import printer
 from tilepipe.ir.exprs import const
+from tilepipe.sim import tmem_words
 from tilepipe.sim.sites import tiles_of
 
 if TYPE_CHECKING:
@@ -26,14 +27,15 @@ if TYPE_CHECKING:
 
 def _extent(slot: Slot, a: Access) -> str:
     r0, r1, c0, c1 = a.rect
-    rows = f"row {r0}" if r1 - r0 == 1 else f"rows {r0}..{r1 - 1}"
-    cols = f"column {c0}" if c1 - c0 == 1 else f"columns {c0}..{c1 - 1}"
+    row, col = slot.axes
+    rows = f"{row} {r0}" if r1 - r0 == 1 else f"{row}s {r0}..{r1 - 1}"
+    cols = f"{col} {c0}" if c1 - c0 == 1 else f"{col}s {c0}..{c1 - 1}"
     return "all of it" if (r1 - r0, c1 - c0) == (slot.buffer.rows, slot.buffer.cols) else f"{rows}, {cols}"
 
 
 def _line(slot: Slot, a: Access) -> str:
     verb = "writes" if a.is_write else "reads"
-    proxy = "async proxy" if a.asynchronous else "generic proxy"
+    proxy = "asynchronous" if slot is slot.cta.tmem else "async proxy" if a.asynchronous else "generic proxy"
     return f"{a.agent} {verb} {_extent(slot, a)} ({proxy}): {_resolved(slot, a)}\n          at {a.site.loc}"
 
 
@@ -92,6 +94,8 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
             "The store reads the tile until the thread that issued it has waited for its group"
             " (ctx.tma_store_wait(..., read=True)); then the writers must hear of it: a syncwarp or a named barrier."
         )
+    if kind in ("tcgen05_mma", "tmem_copy", "tmem_load", "tmem_store"):
+        return tmem_words.remedy(m, old, new)
     verb = "write" if old.is_write else "read"
     lanes = (
         " An arrive or a copy by one elected lane speaks only for that lane until its warp has converged"
@@ -177,9 +181,10 @@ def poison(m: Machine, slot: Slot, new: Access, missing: int) -> None:
     """A read of bytes that nothing has written. Reported when the run ends, unless a race explains it first."""
     r0, r1, c0, c1 = new.rect
     total = (r1 - r0) * (c1 - c0) if new.points is None else len(new.points)
+    remedy = tmem_words.poison(new) if slot is slot.cta.tmem else "Wait for the copy or the store that fills them, or fill them first."
     error = PoisonError(
         f"{new.agent} reads {slot.name} ({_extent(slot, new)}) with {_resolved(slot, new)}, but {missing} of {total}"
-        " elements were never written. Wait for the copy or the store that fills them, or fill them first.",
+        f" elements were never written. {remedy}",
         new.site.loc,
     )
     if m.poisoned is None:

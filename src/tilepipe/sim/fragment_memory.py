@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tilepipe.ir.fragment_layout import SPAN, warp_parts
 from tilepipe.sim.elements import generic, slot_of
 from tilepipe.sim.memory import Slot, access, read, rounded
 from tilepipe.sim.ordering import WARP_MASK, Rect
@@ -27,16 +28,16 @@ Array = npt.NDArray[Any]
 _FOUR = 0xF  # the first four lanes of a warp, which hold all columns of one row
 
 
-def _warp_rects(rect: Rect, warps: list[int], one_row: bool, turned: bool) -> list[tuple[int, Rect]]:
-    """Which rectangles of a tile each warp's part of a fragment is: 16 rows of each 64, or all of a per-warp tile, or
-    of a single row; `turned`: 16 columns of each 64.
+def _warp_rects(rect: Rect, warps: list[int], layout: str, one_row: bool, turned: bool) -> list[tuple[int, Rect]]:
+    """Which rectangles of a tile each warp's part of a fragment is: its rows, or all of a per-warp tile, or of a single row;
+    `turned`: the fragment's rows are the tile's columns.
     """
     r0, r1, c0, c1 = rect
     if turned:
-        return [(w, (r0, r1, c, c + 16)) for w in warps for c in range(c0 + 16 * w, c1, 64)]
+        return [(w, (r0, r1, a, b)) for w in warps for a, b in warp_parts(layout, w, c0, c1)]
     if len(warps) == 1 or one_row:
         return [(w, rect) for w in warps]
-    return [(w, (r, r + 16, c0, c1)) for w in warps for r in range(r0 + 16 * w, r1, 64)]
+    return [(w, (a, b, c0, c1)) for w in warps for a, b in warp_parts(layout, w, r0, r1)]
 
 
 def _touch(
@@ -49,7 +50,7 @@ def _touch(
         ag.converge(mask)
     one_row = rect[1] - rect[0] == 1
     warps = [w for w in range(ag.warps) if mask >> (32 * w) & WARP_MASK]
-    for w, part in _warp_rects(rect, [0] if one_row and is_write else warps, one_row, turned):
+    for w, part in _warp_rects(rect, [0] if one_row and is_write else warps, site.layout, one_row, turned):
         lanes = mask & ((_FOUR if one_row and is_write else WARP_MASK) << (32 * w))
         record = generic(m, ag, site, lanes, part, is_write, None)
         (access if is_write else read)(m, slot, record, ag.known(lanes))
@@ -93,7 +94,7 @@ def _parts(ag: Agent, site: Site, is_write: bool, box: tuple[int, ...]) -> list[
     if site.rows == 1:  # along columns: every warp reads them all, four lanes write them
         return [(_FOUR, 0, box[-1])] if is_write else [(WARP_MASK << (32 * w), 0, box[-1]) for w in range(ag.warps)]
     lanes = 0x11111111 if site.cols == 1 and is_write else WARP_MASK
-    return [(lanes << (32 * w), r, 16) for w in range(ag.warps) for r in range(16 * w, site.rows, 64)]
+    return [(lanes << (32 * w), a, b - a) for w in range(ag.warps) for a, b in warp_parts(site.layout, w, 0, site.rows)]
 
 
 def _note(m: Machine, ag: Agent, site: Site, tensor: GlobalTensor, coords: tuple[int, ...], is_write: bool) -> None:
@@ -103,7 +104,7 @@ def _note(m: Machine, ag: Agent, site: Site, tensor: GlobalTensor, coords: tuple
         return
     box = _box(tensor, site.rows, site.cols)
     along = len(box) - (1 if 1 in (site.rows, site.cols) else 2)
-    layout = None if 1 in (site.rows, site.cols) else (coords[-2] % 64, coords[-1] % 8)
+    layout = None if 1 in (site.rows, site.cols) else (site.layout, coords[-2] % SPAN[site.layout], coords[-1] % 8)
     for lanes, first, count in _parts(ag, site, is_write, box):
         start = tuple(at + first if axis == along else at for axis, at in enumerate(coords))
         extents = tuple(count if axis == along else n for axis, n in enumerate(box))

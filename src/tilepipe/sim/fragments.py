@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import PoisonError, RaceError
+from tilepipe.ir.fragment_layout import SPAN
 from tilepipe.sim.memory import rounded, storage
 
 if TYPE_CHECKING:
@@ -25,10 +26,11 @@ class Frag:
         defined: bit c set where column c has been set.
         zero: known to be all zeros, so that the first wgmma can overwrite instead of adding.
         writers, readers: wgmma issued and not yet waited for that write, or read, these registers.
+        loading: bit w set where a load from tensor memory into warp w's registers has not been waited for.
         dirty: the site of a register write with no wgmma.fence after it.
     """
 
-    __slots__ = ("all_columns", "data", "defined", "dirty", "ir", "readers", "scratch", "writers", "zero")
+    __slots__ = ("all_columns", "data", "defined", "dirty", "ir", "loading", "readers", "scratch", "writers", "zero")
 
     def __init__(self, ir: Fragment) -> None:
         self.ir = ir
@@ -39,20 +41,32 @@ class Frag:
         self.zero = False
         self.writers = 0
         self.readers = 0
+        self.loading = 0
         self.dirty: Site | None = None
 
-    def _rows(self, warp: int | None) -> Array:
-        """The rows that one warp holds (16 of each 64), or all of them."""
-        if warp is None:
-            return self.data
-        rows, cols = self.data.shape
-        return self.data.reshape(rows // 64, 4, 16, cols)[:, warp].reshape(rows // 4, cols)
+    def _by_warp(self, data: Array) -> Array:
+        """A matrix of all rows as (spans, warps, rows, cols), a view."""
+        rows, cols = data.shape
+        span = SPAN[self.ir.layout]
+        return data.reshape(rows // span, 4, span // 4, cols)
+
+    def part(self, data: Array, warp: int | None) -> Array:
+        """The rows that one warp holds of a matrix, or all of them."""
+        return data if warp is None else self._by_warp(data)[:, warp].reshape(len(data) // 4, data.shape[1])
+
+    def _check_loaded(self, ag: Agent, site: Site, warp: int | None, verb: str) -> None:
+        if self.loading if warp is None else self.loading >> warp & 1:
+            raise RaceError(
+                f"{site.what}: {ag} {verb} fragment '{self.ir.name}' while a load from tensor memory into its registers is in flight."
+                " Wait for it first: ctx.tmem_wait_load().",
+                site.loc,
+            )
 
     def get(self, ag: Agent, site: Site, col: int, width: int, warp: int | None = None) -> Array:
         """Columns [col, col + width).
 
         Raises:
-            RaceError: a wgmma that writes the registers has not been waited for.
+            RaceError: a wgmma, or a load from tensor memory, that writes the registers has not been waited for.
             PoisonError: a column has never been set.
         """
         if self.writers:
@@ -61,6 +75,8 @@ class Frag:
                 " flight. Wait for them first: ctx.wgmma_wait(0).",
                 site.loc,
             )
+        if self.loading:
+            self._check_loaded(ag, site, warp, "reads")
         wanted = ((1 << width) - 1) << col
         if wanted & ~self.defined:
             raise PoisonError(
@@ -68,14 +84,14 @@ class Frag:
                 f" of {width} columns were never set. Set it first, for instance with .fill(0).",
                 site.loc,
             )
-        data = self._rows(warp)
+        data = self.part(self.data, warp)
         return data if width == data.shape[1] else data[:, col : col + width]
 
     def set(self, ag: Agent, site: Site, value: Array | float, col: int, width: int, warp: int | None = None) -> None:
         """Columns [col, col + width) := value, rounded to the fragment's dtype.
 
         Raises:
-            RaceError: a wgmma that reads or writes the registers has not been waited for.
+            RaceError: a wgmma that reads or writes the registers, or a load into them, has not been waited for.
         """
         if self.writers or self.readers:
             raise RaceError(
@@ -83,6 +99,8 @@ class Frag:
                 " use it are in flight. Wait for them first: ctx.wgmma_wait(0).",
                 site.loc,
             )
+        if self.loading:
+            self._check_loaded(ag, site, warp, "writes")
         if self.dirty is None:
             ag.dirty.append(self)
         self.dirty = site
@@ -96,7 +114,5 @@ class Frag:
         if warp is None:
             self.data[:, col : col + width] = value
             return
-        rows, cols = self.data.shape
-        self.data.reshape(rows // 64, 4, 16, cols)[:, warp, :, col : col + width] = np.broadcast_to(value, (rows // 4, width)).reshape(
-            rows // 64, 16, width
-        )
+        mine = self._by_warp(self.data)[:, warp, :, col : col + width]
+        mine[...] = np.broadcast_to(value, (mine.shape[0] * mine.shape[1], width)).reshape(mine.shape)

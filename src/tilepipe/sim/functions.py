@@ -14,13 +14,14 @@ from tilepipe.ir.program import Role, walk
 from tilepipe.sim import support
 from tilepipe.sim.expressions import Expressions
 from tilepipe.sim.names import Names
-from tilepipe.sim.operands import Operands, Tables
+from tilepipe.sim.operands import Tables
 from tilepipe.sim.ordering import WARP_MASK
+from tilepipe.sim.tensor_source import BY_WARP, PLAIN, TENSOR, TensorSource
 
 _VALUES = (
     ops.Let, ops.Define, ops.Assign, ops.Read, ops.CursorDefine, ops.CursorRead, ops.CursorStep,
 )  # fmt: skip
-_CONTROL = (ops.For, ops.If, ops.Elect, ops.PerWarp)
+_CONTROL = (ops.For, ops.While, ops.If, ops.Elect, ops.PerWarp)
 _BARRIERS = (
     ops.MbarInit, ops.MbarInval, ops.MbarArrive, ops.MbarExpect, ops.MbarCompleteTx, ops.MbarWait, ops.MbarTryWait,
     ops.NamedSync, ops.NamedArrive,
@@ -34,7 +35,8 @@ _TOGETHER = (
     ops.FragmentSet, ops.FragmentReduce, ops.FragmentStore, ops.FragmentLoad, ops.FragmentLoadGlobal, ops.FragmentStoreGlobal,
     ops.Wgmma, ops.WgmmaFence, ops.WgmmaCommit, ops.WgmmaWait, ops.ClusterArrive, ops.ClusterWait,
 )  # fmt: skip
-_BY_WARP = (ops.NamedSync, ops.NamedArrive)
+_GRID = (ops.AtomicAdd, ops.ClcTryCancel, ops.ClcQuery)
+_BY_WARP = (ops.NamedSync, ops.NamedArrive, *BY_WARP)
 _PLAIN: dict[type[ops.Op], str] = {
     ops.SyncWarp: "syncwarp",
     ops.SetupBarrier: "setup_barrier",
@@ -43,13 +45,15 @@ _PLAIN: dict[type[ops.Op], str] = {
     ops.FenceProxyAsync: "fence_proxy_async",
     ops.FenceBarrierInit: "fence_barrier_init",
     ops.LaunchDependents: "launch_dependents",
+    ops.GridDependencyWait: "grid_dependency_wait",
     ops.TmaStoreCommit: "tma_store_commit",
     ops.WgmmaFence: "wgmma_fence",
     ops.WgmmaCommit: "wgmma_commit",
+    **PLAIN,
 }
 
 
-class Function(Operands):
+class Function(TensorSource):
     """The source of one generator function."""
 
     def __init__(self, module: Tables, role: Role | None) -> None:
@@ -122,6 +126,10 @@ class Function(Operands):
             self.fragment_op(op)
         elif isinstance(op, _MEMORY):
             self.memory_op(op)
+        elif isinstance(op, TENSOR):
+            self.tensor_op(op)
+        elif isinstance(op, _GRID):
+            self.grid_op(op)
         elif type(op) in _PLAIN:
             self.request(op, _PLAIN[type(op)])
         else:
@@ -203,6 +211,8 @@ class Function(Operands):
             case ops.For(index=index, start=start, stop=stop, step=step, body=body):
                 bounds = ", ".join(self.x.scalar(b, "a bound of a loop", op) for b in (start, stop, step))
                 self.nested(f"for {self.x.bind(index, False)} in range({bounds}):", op, body)
+            case ops.While(var=var, body=body):
+                self.nested(f"while {self.x.read(var)[0]}:", op, body)
             case ops.If(cond=cond, then=then, orelse=orelse):
                 text, array = self.x(cond)
                 if array:
@@ -294,10 +304,12 @@ class Function(Operands):
                 self.request(op, "mbar_inval", self.bar(ref, op))
             case ops.MbarArrive(bar=ref, count=count):
                 n = self.x.scalar(count, "the count of an arrive", op)
-                self.request(op, "mbar_arrive", self.bar(ref, op), n, *self.remote(ref.cta, op))
+                kind, to = self.each("mbar_arrive", ref.cta, op)
+                self.request(op, kind, self.bar(ref, op), n, *to)
             case ops.MbarExpect(bar=ref, nbytes=nbytes, arrive=arrive):
                 n = self.x.scalar(nbytes, "a number of bytes", op)
-                self.request(op, "mbar_expect", self.bar(ref, op), n, arrive, *self.remote(ref.cta, op))
+                kind, to = self.each("mbar_expect", ref.cta, op)
+                self.request(op, kind, self.bar(ref, op), n, arrive, *to)
             case ops.MbarCompleteTx(bar=ref, nbytes=nbytes):
                 n = self.x.scalar(nbytes, "a number of bytes", op)
                 self.request(op, "mbar_complete_tx", self.bar(ref, op), n, *self.remote(ref.cta, op))
@@ -352,9 +364,11 @@ class Function(Operands):
                 kind = "store" if isinstance(element.base, Tile) else "store_global"
                 self.request(op, kind, self.x(value)[0], *self.element(element, op)[0])
             case ops.TmaLoad(coords=coords, dst=tile, bar=ref, multicast=multicast):
-                if tile.cta is not None or ref.cta is not None:
-                    raise SimFault("a TMA load into a peer's shared memory: on sm_90 only multicast= reaches other CTAs", op.loc)
+                if tile.cta is not None or (ref.cta is not None and self.module.kernel.cta_group != 2):
+                    raise SimFault("a TMA load into a peer's shared memory: only multicast= reaches other CTAs", op.loc)
                 mask = [] if multicast is None else [self.x.scalar(multicast, "a multicast mask", op)]
+                if ref.cta is not None:
+                    mask = [*(mask or ["None"]), *self.remote(ref.cta, op)]
                 self.request(
                     op,
                     "tma_load",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.sim import faults
+from tilepipe.sim import faults, grid
 from tilepipe.sim.ordering import WARP_MASK
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 LIMIT = 4096  # live events of a cluster on one tensor; beyond it the oldest are let go, with advice
 SWEEP = 64  # live events from which it is worth asking what every agent knows
-MANY = -2  # in a map of readers: clusters other than the last reader's have read it too
+MANY = -2  # in a map: clusters other than the last one's have read the element too, or have added to it atomically
 
 Index = tuple[Any, ...]
-Layout = tuple[int, int]
+Layout = tuple[str, int, int]
 
 
 class Event:
@@ -39,9 +39,10 @@ class Event:
             each element.
         points: flat index of an element -> the lanes that touched it, for accesses of single elements.
         epoch: the agent's `released` when it was made.
+        atomic: an atomic add, which does not race with other atomic ones.
     """
 
-    __slots__ = ("agent_uid", "bit", "box", "cluster", "epoch", "is_write", "layout", "mask", "number", "points", "site", "who")
+    __slots__ = ("agent_uid", "atomic", "bit", "box", "cluster", "epoch", "is_write", "layout", "mask", "number", "points", "site", "who")
 
     def __init__(self, ag: Agent, site: Site, mask: int, is_write: bool, cluster: int) -> None:
         self.who = str(ag)
@@ -51,6 +52,7 @@ class Event:
         self.site = site
         self.mask = mask
         self.is_write = is_write
+        self.atomic = False
         self.bit = 0
         self.number = 0
         self.box: tuple[tuple[int, int], ...] | None = None
@@ -76,15 +78,27 @@ class Event:
         return old.box is not None and all(a <= c and d <= b for (a, b), (c, d) in zip(self.box, old.box, strict=True))
 
 
+class Present:
+    """What a tensor's order keeps of one running cluster: see `GlobalOrder`."""
+
+    __slots__ = ("latest", "live", "sweep_at")
+
+    def __init__(self) -> None:
+        self.live: list[Event] = []
+        self.latest: dict[tuple[int, int, int], Event] = {}
+        self.sweep_at = SWEEP
+
+
 class GlobalOrder:
     """Who touched which element of one tensor.
 
     Attributes:
         history: every event of the launch; the maps hold 1 + the index of one.
-        live: the present cluster's events that a later access may still conflict with.
+        present: of the cluster that runs: `live`, its events that a later access may still conflict with; `latest`, by agent,
+            lanes and site; `sweep_at`, how many live ones are worth a sweep.
     """
 
-    __slots__ = ("history", "latest", "live", "name", "readers", "shape", "sweep_at", "writers")
+    __slots__ = ("history", "name", "present", "readers", "shape", "writers")
 
     def __init__(self, name: str, shape: tuple[int, ...], read_too: bool) -> None:
         self.name = name
@@ -96,12 +110,12 @@ class GlobalOrder:
 
     def start(self) -> None:
         """A new cluster."""
-        self.live: list[Event] = []
-        self.latest: dict[tuple[int, int, int], Event] = {}
-        self.sweep_at = SWEEP
+        self.present = Present()
 
     def box(self, m: Machine, ag: Agent, site: Site, mask: int, where: Index, is_write: bool, layout: Layout | None = None) -> Event:
         """An access to a box within bounds, by TMA or by a warp's part of a fragment."""
+        if is_write and m.world.compiled.waits_itself:
+            grid.check_waited(m, ag, site, mask, self.name)
         event = Event(ag, site, mask, is_write, m.cluster_id)
         event.layout = layout
         event.box = tuple((s.start, s.stop) for s in where)
@@ -112,9 +126,13 @@ class GlobalOrder:
         self._record(m, event, where)
         return event
 
-    def points(self, m: Machine, ag: Agent, site: Site, mask: int, where: tuple[list[int], ...], is_write: bool) -> None:
-        """An ordinary access by each thread of `mask`; `where`: their indices in each dimension."""
-        self._across_clusters(m, ag, site, where, is_write)
+    def points(
+        self, m: Machine, ag: Agent, site: Site, mask: int, where: tuple[list[int], ...], is_write: bool, atomic: bool = False
+    ) -> None:
+        """An ordinary access, or an atomic one, by each thread of `mask`; `where`: their indices in each dimension."""
+        if is_write and m.world.compiled.waits_itself:
+            grid.check_waited(m, ag, site, mask, self.name)
+        self._across_clusters(m, ag, site, where, is_write, atomic)
         flat = np.ravel_multi_index(where, self.shape).tolist()
         lanes = [i for i in range(mask.bit_length()) if mask >> i & 1]
         for w in range(ag.warps):
@@ -123,23 +141,24 @@ class GlobalOrder:
             if not mine:
                 continue
             event = Event(ag, site, part, is_write, m.cluster_id)
+            event.atomic = atomic
             for i in mine:
                 event.points[flat[i]] = event.points.get(flat[i], 0) | 1 << lanes[i]
             self._within_cluster(m, ag, event, ag.known(part))
             here = tuple([at[i] for i in mine] for at in where)
-            before = self.latest.get((ag.uid, part, site.id))
+            before = self.present.latest.get((ag.uid, part, site.id))
             if before is not None and before.bit and before.epoch == ag.released:
                 for point, by in event.points.items():
                     before.points[point] = before.points.get(point, 0) | by
                 self._mark(before, here)
                 continue
             self._record(m, event, here)
-            self.latest[ag.uid, part, site.id] = event
+            self.present.latest[ag.uid, part, site.id] = event
             ag.made(part, event.bit)
 
     # -- checks --------------------------------------------------------------------------------------------------------
 
-    def _across_clusters(self, m: Machine, ag: Agent, site: Site, where: Index, is_write: bool) -> None:
+    def _across_clusters(self, m: Machine, ag: Agent, site: Site, where: Index, is_write: bool, atomic: bool = False) -> None:
         """Raises RaceError: another cluster wrote an element, or read one that is now written."""
         maps = [(self.writers, "written")]
         if is_write and self.readers is not None:
@@ -150,6 +169,8 @@ class GlobalOrder:
                 continue
             for number in np.unique(seen).tolist():
                 event = self.history[number - 1] if number > 0 else None
+                if atomic and kept is self.writers and (event is None or event.atomic):
+                    continue
                 if number == MANY or (event is not None and event.cluster != m.cluster_id):
                     faults.global_race(m, self.name, event, verb, ag, site)
 
@@ -160,11 +181,12 @@ class GlobalOrder:
             RaceError: one that conflicts is not known to the threads that make it.
         """
         keep = []
-        for old in self.live:
-            common: set[int] | bool = (new.is_write or old.is_write) and new.elements_in_common(old, self.shape)
+        for old in self.present.live:
+            atomics = new.atomic and old.atomic
+            common: set[int] | bool = (new.is_write or old.is_write) and not atomics and new.elements_in_common(old, self.shape)
             if common and not (old.bit & known or _same_lanes(old, new, common)):
                 faults.global_race(m, self.name, old, "written" if old.is_write else "read", ag, new.site)
-            over = new.is_write or (not old.is_write and bool(old.bit & known))
+            over = (new.is_write and not atomics) or (new.is_write == old.is_write and bool(old.bit & known))
             if over and isinstance(common, set) and not new.covers(old):
                 for point in common:
                     del old.points[point]
@@ -172,7 +194,7 @@ class GlobalOrder:
                 self._retire(m, old)
             else:
                 keep.append(old)
-        self.live = keep
+        self.present.live = keep
 
     def _retire(self, m: Machine, event: Event) -> None:
         m.order.retire_bit(event.bit)
@@ -180,23 +202,26 @@ class GlobalOrder:
         event.points = {}
 
     def _record(self, m: Machine, event: Event, where: Index) -> None:
-        if len(self.live) >= self.sweep_at:
+        present = self.present
+        if len(present.live) >= present.sweep_at:
             self._sweep(m)
         event.bit = m.order.new_bit()
-        self.live.append(event)
+        present.live.append(event)
         self.history.append(event)
         event.number = len(self.history)
         self._mark(event, where)
 
     def _mark(self, event: Event, where: Index) -> None:
         """Puts an event into the map of the elements it touches."""
-        if event.is_write:
+        if event.atomic:
+            self.writers[where] = self._merged(self.writers[where], event)
+        elif event.is_write:
             self.writers[where] = event.number
         elif self.readers is not None:
             self.readers[where] = self._merged(self.readers[where], event)
 
     def _merged(self, seen: npt.NDArray[np.int32], event: Event) -> npt.NDArray[np.int32] | int:
-        """The map of readers after a read: MANY where another cluster has read the element as well."""
+        """A map after a read, or an atomic write: MANY where another cluster has made one to the element as well."""
         before = [int(i) for i in np.unique(seen) if i]
         others = [i for i in before if i == MANY or self.history[i - 1].cluster != event.cluster]
         return np.where(np.isin(seen, others), MANY, event.number).astype(np.int32) if others else event.number
@@ -208,7 +233,7 @@ class GlobalOrder:
             if not agent.done:
                 common &= agent.k
         keep = []
-        for event in self.live:
+        for event in self.present.live:
             if event.bit & common:
                 self._retire(m, event)
             else:
@@ -221,8 +246,8 @@ class GlobalOrder:
                 f"tensor '{self.name}': a cluster has more than {LIMIT:,} accesses to it that not every role knows of;"
                 " the oldest are no longer compared with later ones, so a race with them would not be seen"
             )
-        self.live = keep
-        self.sweep_at = max(SWEEP, min(2 * len(keep), LIMIT))
+        self.present.live = keep
+        self.present.sweep_at = max(SWEEP, min(2 * len(keep), LIMIT))
 
 
 def _same_lanes(old: Event, new: Event, common: set[int] | bool) -> bool:

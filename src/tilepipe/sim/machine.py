@@ -12,20 +12,19 @@ from typing import TYPE_CHECKING
 from tilepipe.errors import PoisonError
 from tilepipe.ir.program import Kernel
 from tilepipe.sim.agents import Agent
+from tilepipe.sim.grid import Clusters, Reach
 from tilepipe.sim.mbarriers import Mbarrier
 from tilepipe.sim.meetings import NamedState, Rendezvous
 from tilepipe.sim.memory import Cta, Slot
 from tilepipe.sim.ordering import Access, Holder, Order
 from tilepipe.sim.sites import SETUP, Site
 from tilepipe.sim.tensors import GlobalTensor
+from tilepipe.sim.tmem import TensorMemory
 
 if TYPE_CHECKING:
     from tilepipe.ir.chip import Chip
     from tilepipe.sim.codegen import Compiled
-    from tilepipe.sim.tensorcore import WgmmaGroup
-    from tilepipe.sim.tma import TmaLoadUnit, TmaStoreUnit
-
-    Unit = TmaLoadUnit | TmaStoreUnit | WgmmaGroup
+    from tilepipe.sim.queues import Unit
 
 OnEvent = Callable[[Agent, Site, float, float], None]
 
@@ -39,6 +38,7 @@ class World:
         counts: executions per site. blocked: role -> waits that did not pass at once.
         on_event: called with (agent, site, start, end), times in cycles since the CTA started, where someone records a
         timeline.
+        clusters: those that have not started, where clusters run together (`clusters`).
     """
 
     kernel: Kernel
@@ -53,6 +53,7 @@ class World:
     blocked: dict[str, int] = field(default_factory=dict)
     advice: list[str] = field(default_factory=list)
     printed: list[str] = field(default_factory=list)
+    clusters: Clusters | None = None
 
     def advise(self, text: str) -> None:
         """Adds a line of advice, once."""
@@ -73,14 +74,14 @@ class Machine:
         poisoned, poison_at: the first read of poison, reported at the end unless a race explains it.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, cluster_id: int = 0) -> None:
         self.world = world
         size = world.kernel.cluster_size
         self.num_clusters = world.grid // size
         self.ctas = [_cta(world, rank) for rank in range(size)]
         self.ready: deque[Agent] = deque()
         self.pending: deque[Unit] = deque()
-        self.start(0)
+        self.start(cluster_id)
 
     def start(self, cluster_id: int) -> None:
         """A new cluster takes the place of the one before: its shared memory is poison, its barriers are not
@@ -88,6 +89,7 @@ class Machine:
         """
         self.cluster_id = cluster_id
         self.order = Order(self.holders)
+        self.reach = Reach()
         self.poisoned: PoisonError | None = None
         self.poison_at: Access | None = None
         for tensor in self.world.tensors:
@@ -137,7 +139,6 @@ class Machine:
         for cta in self.ctas:
             cta.agents = []
             cta.slots, cta.bars, cta.named = [], [], []
-        self.world.tensors = []
 
     def holders(self) -> Iterator[Holder]:
         """Everything that holds knowledge of this cluster's accesses."""
@@ -149,6 +150,8 @@ class Machine:
         for agent in self.agents:
             yield from agent.wgmma_groups  # the pending ones are among them
             yield from agent.wgmma_open
+            if agent.tensor is not None:
+                yield agent.tensor
 
     def returned(self, agent: Agent) -> None:
         """An agent's body has ended: barriers that wait for every agent no longer wait for it."""
@@ -162,6 +165,9 @@ def _cta(world: World, rank: int) -> Cta:
     cta = Cta(rank, world.grid)
     for buffer in world.kernel.buffers:
         cta.slots.extend(Slot(cta, buffer, i) for i in range(buffer.count))
+    if world.kernel.cta_group:
+        cta.tmem = TensorMemory(cta)
+        cta.slots.append(cta.tmem)
     for array in world.kernel.barriers:
         base = len(cta.bars)
         cta.bars.extend([Mbarrier(cta, array.name, i, array.size, base + i) for i in range(array.size)])

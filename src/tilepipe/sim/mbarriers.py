@@ -7,7 +7,10 @@ seen.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
 
 from tilepipe.errors import BarrierError
 from tilepipe.sim import faults
@@ -155,14 +158,21 @@ def mbar_arrive(m: Machine, ag: Agent, site: Site, mask: int, bar: int, count: i
         faults.cannot_arrive(b, site, ag, n)
     if site.relaxed:
         b.acc |= ag.retired
+        if ag.tensor is not None:
+            b.acc |= ag.publish(mask) & ag.tensor.published
     else:
         b.acc |= ag.publish(mask) if ag.split else ag.k
     if b.cta is not ag.cta:
         note_remote(m, ag, site, mask, b)
+    arrived(m, b, ag, site, n, ag.time)
+
+
+def arrived(m: Machine, b: Mbarrier, ag: Agent, site: Site, n: int, time: float) -> None:
+    """`n` arrivals take effect, of as many as are pending at least."""
     b.arrivals.append((ag, site, n))
     b.pending -= n
-    if ag.time > b.acc_time:
-        b.acc_time = ag.time
+    if time > b.acc_time:
+        b.acc_time = time
     if b.pending == 0:
         if b.tx == 0:
             complete(m, b, site)
@@ -188,6 +198,28 @@ def mbar_expect(m: Machine, ag: Agent, site: Site, mask: int, bar: int, nbytes: 
         mbar_arrive(m, ag, site, mask, bar, 1, cta)
     elif b.pending == 0 and b.tx == 0:
         complete(m, b, site)
+
+
+def mbar_arrive_each(m: Machine, ag: Agent, site: Site, mask: int, bar: int, count: int, ctas: npt.NDArray[Any], base: int) -> None:
+    """mbarrier.arrive by each thread of `mask`, on the copy in the CTA that it names: `ctas`, of the threads from `base`."""
+    for lane, part in each_lane(mask):
+        mbar_arrive(m, ag, site, part, bar, count, int(ctas[lane - base]))
+
+
+def mbar_expect_each(
+    m: Machine, ag: Agent, site: Site, mask: int, bar: int, nbytes: int, arrive: bool, ctas: npt.NDArray[Any], base: int
+) -> None:
+    """`mbar_expect` in the same way."""
+    for lane, part in each_lane(mask):
+        mbar_expect(m, ag, site, part, bar, nbytes, arrive, int(ctas[lane - base]))
+
+
+def each_lane(mask: int) -> Iterator[tuple[int, int]]:
+    """(number, mask) of each thread of a mask."""
+    while mask:
+        part = mask & -mask
+        yield part.bit_length() - 1, part
+        mask ^= part
 
 
 def mbar_complete_tx(m: Machine, ag: Agent, site: Site, mask: int, bar: int, nbytes: int, cta: int | None = None) -> None:

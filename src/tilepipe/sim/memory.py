@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from tilepipe.sim.mbarriers import Mbarrier
     from tilepipe.sim.meetings import NamedState
     from tilepipe.sim.sites import Site
+    from tilepipe.sim.tmem import TensorMemory
 
 EMPTY, PARTIAL, WHOLE = 0, 1, 2
+PIPELINED = frozenset({"tcgen05_mma", "tmem_copy"})  # of one thread, executed in the order of issue
 
 
 def storage(dtype: DType) -> np.dtype[Any]:
@@ -54,8 +56,10 @@ class Slot:
         data: (rows, cols) in storage form. whole: the rectangle that is all of it.
         state: EMPTY, PARTIAL (see `filled`) or WHOLE: what has been written; the rest is poison.
         accesses: the live accesses.
+        axes: what its two dimensions are called, in messages.
     """
 
+    axes = ("row", "column")
     __slots__ = ("accesses", "buffer", "cta", "data", "filled", "index", "state", "whole")
 
     def __init__(self, cta: Cta, buffer: SmemBuffer, index: int) -> None:
@@ -91,6 +95,10 @@ class Slot:
         self.filled[r0:r1, c0:c1] = True
         self.state = WHOLE if self.filled.all() else PARTIAL
 
+    def check_fences(self, m: Machine, old: Access, new: Access, known: int) -> None:
+        """Raises RaceError: `new` is ordered after `old`, with which it conflicts, but not by the fences it takes as well."""
+        faults.check_proxy(m, self, old, new, known)
+
     def poisoned(self, rect: Rect) -> int:
         """How many elements of a rectangle nothing has written."""
         if self.state == WHOLE:
@@ -107,17 +115,18 @@ class Cta:
     Attributes:
         rank: in its cluster. block_id: in the grid. grid: CTAs of the grid.
         arrivals: (agent, barrier) -> the bit of that agent's last remote arrive here; a CTA may exit only knowing of
-        all of them.
+        all of them. tmem: the last of its slots, where the kernel has tcgen05 ops.
         tma_free, tensor_free: virtual time (cycles) from which the TMA unit and the tensor cores are free.
     """
 
-    __slots__ = ("agents", "arrivals", "bars", "block_id", "grid", "named", "rank", "slots", "tensor_free", "tma_free")
+    __slots__ = ("agents", "arrivals", "bars", "block_id", "grid", "named", "rank", "slots", "tensor_free", "tma_free", "tmem")
 
     def __init__(self, rank: int, grid: int) -> None:
         self.rank = rank
         self.grid = grid
         self.block_id = rank
         self.slots: list[Slot] = []
+        self.tmem: TensorMemory | None = None
         self.bars: list[Mbarrier] = []
         self.named: list[NamedState] = []
         self.agents: list[Agent] = []
@@ -178,7 +187,7 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
                 if not old.bit & known and not _same_lanes(old, new):
                     faults.race(m, slot, old, new)
                 if old.fenced and new.asynchronous:
-                    faults.check_proxy(m, slot, old, new, known)
+                    slot.check_fences(m, old, new, known)
                 need |= old.bit
                 if is_write and _covers(new, old):
                     m.order.retire(old)
@@ -199,7 +208,7 @@ def _overwrite(m: Machine, slot: Slot, new: Access, known: int) -> int:
         if not old.bit & known and not _same_lanes(old, new):
             faults.race(m, slot, old, new)
         if old.fenced and new.asynchronous:
-            faults.check_proxy(m, slot, old, new, known)
+            slot.check_fences(m, old, new, known)
         need |= old.bit
         m.order.retire(old)
     slot.accesses = [new]
@@ -214,7 +223,8 @@ def _succeeds(new: Access, old: Access, known: int) -> bool:
         return False
     if old.bit & known:
         return True
-    return new.asynchronous and new.site.kind == "wgmma" and old.site.kind == "wgmma"
+    kinds = (new.site.kind, old.site.kind)
+    return kinds == ("wgmma", "wgmma") or (old.mask == new.mask and PIPELINED.issuperset(kinds))
 
 
 def read(m: Machine, slot: Slot, new: Access, known: int) -> int:

@@ -74,6 +74,13 @@ class Operands:
     def remote(self, cta: e.Expr | None, op: ops.Op) -> list[str]:
         return [] if cta is None else [self.x.scalar(cta, "the rank of a CTA", op)]
 
+    def each(self, kind: str, cta: e.Expr | None, op: ops.Op) -> tuple[str, list[str]]:
+        """The op on a barrier and its last operands: where threads name different CTAs, the op that does each thread's in turn."""
+        if cta is not None and self.x(cta)[1]:
+            self.x.whole(cta, "the rank of a CTA", op)
+            return f"{kind}_each", [self.x(cta)[0], str(self.x.base)]
+        return kind, self.remote(cta, op)
+
     def slot(self, tile: Tile, op: ops.Op) -> str:
         return self.flat(self.module.slots[id(tile.buffer)], tile.index, tile.buffer.count, op, tile.buffer.name)
 
@@ -90,6 +97,17 @@ class Operands:
     def place(self, tile: Tile, op: ops.Op) -> list[str]:
         """The two operands that name a tile: its slot and its rectangle."""
         return [self.slot(tile, op), self.rect(tile, op)]
+
+    def grid_op(self, op: ops.Op) -> None:
+        """The ops of `ir.grid_ops` that have operands."""
+        match op:
+            case ops.AtomicAdd(result=result, dst=element, value=value):
+                self.request(op, "atomic_add", self.x(value)[0], *self.element(element, op)[0], result=self.x.bind(result, False))
+            case ops.ClcTryCancel(dst=tile, bar=ref, multicast=multicast):
+                self.request(op, "clc_try_cancel", multicast, *self.place(tile, op), self.bar(ref, op))
+            case ops.ClcQuery(src=tile, valid=valid, cluster=cluster):
+                results = f"{self.x.bind(valid, False)}, {self.x.bind(cluster, False)}"
+                self.request(op, "clc_query", *self.place(tile, op), result=results)
 
     def coords(self, coords: tuple[e.Expr, ...], op: ops.Op) -> str:
         texts = [self.x.scalar(c, "a coordinate", op) for c in coords]

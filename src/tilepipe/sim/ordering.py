@@ -36,7 +36,8 @@ class Access:
     """One access to a rectangle (or to single elements) of one tile.
 
     Attributes:
-        bit, fenced, reader_fenced: its bits; the last two are 0 where no proxy fence is ever needed.
+        bit, fenced, reader_fenced: its bits; the last two are 0 where no proxy fence is ever needed. In tensor memory, `fenced`
+        is set by tcgen05.fence::before_thread_sync, or is `bit` where a commit does as much.
         points: element -> lanes, for an ordinary load or store; None for a whole rectangle.
         mask: threads of the agent that made it.
     """
@@ -103,7 +104,8 @@ class Order:
         self.dead |= access.bit
         if access.fenced:
             self.dead |= access.fenced | access.reader_fenced
-            self.fenceable.remove(access)
+            if access.reader_fenced:
+                self.fenceable.remove(access)
 
     def retire_bit(self, bit: int) -> None:
         self.dead |= bit

@@ -1,13 +1,7 @@
-"""Running a launch on the simulated machine.
-
-Clusters run one after another, each to its end. That is a legal order of the grid, and the only one that needs looking
-at: no op lets a cluster wait for another, and accesses of two clusters to one element of global memory are a race in
-any order (`global_order`).
-"""
+"""Running a launch on the simulated machine."""
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -16,15 +10,14 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-from tilepipe.errors import BindError, RaceError, SimFault
+from tilepipe.errors import BindError
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import tensor_uses
-from tilepipe.sim import cost, deadlock
-from tilepipe.sim.codegen import Compiled, compile_kernel
+from tilepipe.sim import cost
+from tilepipe.sim.clusters import one_after_another, together
+from tilepipe.sim.codegen import compile_kernel
 from tilepipe.sim.machine import Machine, OnEvent, World
-from tilepipe.sim.scheduler import run_at_random, run_in_order
-from tilepipe.sim.teardown import check_exit
 from tilepipe.sim.tensors import GlobalTensor
 
 THREADS_PER_SM = 2048
@@ -66,7 +59,8 @@ class Run:
 
     Attributes:
         roles: what each role did.
-        completions: mbarrier array -> for each CTA of the grid, how many phases of each of its barriers completed.
+        completions: mbarrier array -> for each CTA of the grid, how many phases of each of its barriers completed; nothing of
+            CTAs that were cancelled.
         advice: what is right but should be written otherwise.
         printed: the lines that the kernel printed.
         simulated_us: time by the cost model. steps: ops and asynchronous units performed.
@@ -106,61 +100,35 @@ def run(
         raise BindError(f"seed= is an integer, got {seed!r}")
     seed = int(seed)
     world = _world(launch, strict_proxy, on_event)
-    m = Machine(world)
-    order = list(range(m.num_clusters))
-    random = Random(seed)
-    if seed:
+    size = launch.kernel.cluster_size
+    order = list(range(launch.grid // size))
+    random = Random(seed) if seed else None
+    if random is not None:
         random.shuffle(order)
     completions: dict[str, list[list[int]]] = {a.name: [[] for _ in range(launch.grid)] for a in launch.kernel.barriers}
-    cycles: list[float] = []
-    steps = 0
-    with ThreadpoolController().limit(limits=1), np.errstate(all="ignore"):
-        for done, cluster in enumerate(order):
-            if done or cluster:
-                m.start(cluster)
-            steps += _run_cluster(m, random, seed)
-            cycles.append(_duration(m))
+    occupancy = _occupancy(launch)
+    done = 0
+
+    def finished(m: Machine) -> None:
+        nonlocal done
+        done += 1
+        for array in launch.kernel.barriers:
+            base = world.compiled.bar_base[array.name]
             for cta in m.ctas:
-                for array, base in world.compiled.bar_base.items():
-                    mine = completions[array][cta.block_id]
-                    size = next(a.size for a in launch.kernel.barriers if a.name == array)
-                    mine.extend(bar.completions for bar in cta.bars[base : base + size])
-            if progress is not None:
-                progress((done + 1) * len(m.ctas), launch.grid)
+                completions[array.name][cta.block_id].extend(bar.completions for bar in cta.bars[base : base + array.size])
+        if progress is not None:
+            progress((done + (world.clusters.cancelled if world.clusters is not None else 0)) * size, launch.grid)
+
+    with ThreadpoolController().limit(limits=1), np.errstate(all="ignore"):
+        if world.compiled.shares_work:
+            resident = max(launch.chip.resident_clusters(size) * occupancy, 1)
+            steps, cycles = together(world, order, resident, random, finished)
+        else:
+            steps, cycles = one_after_another(world, order, random, finished)
     dram = sum(t.array.nbytes for t in world.tensors)
-    m.close()
-    us = cost.makespan(launch.chip, cycles, len(m.ctas), _occupancy(launch), dram)
+    world.tensors = []
+    us = cost.makespan(launch.chip, cycles, size, occupancy, dram)
     return Run(_role_stats(world), completions, world.advice, world.printed, us, steps, seed)
-
-
-def _run_cluster(m: Machine, random: Random, seed: int) -> int:
-    """One cluster from start to exit."""
-    try:
-        steps = run_at_random(m, random) if seed else run_in_order(m)
-        if any(not a.done for a in m.agents):
-            raise deadlock.report(m)
-        check_exit(m)
-    except (SimFault, ZeroDivisionError) as error:
-        if m.poisoned is not None and not isinstance(error, RaceError):
-            raise m.poisoned from None  # which explains the other
-        if isinstance(error, ZeroDivisionError):
-            raise _division(m.world.compiled, error) from error
-        raise
-    if m.poisoned is not None:
-        raise m.poisoned
-    return steps
-
-
-def _division(compiled: Compiled, error: ZeroDivisionError) -> SimFault:
-    """A division by zero in generated code, with the kernel's line."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith("<simulated")]
-    loc = compiled.lines.get(frames[-1].lineno or 0) if frames else None
-    return SimFault("integer division by zero", loc)
-
-
-def _duration(m: Machine) -> float:
-    """Cycles from the cluster's start until its last agent and unit are done."""
-    return max([a.time for a in m.agents] + [max(c.tma_free, c.tensor_free) for c in m.ctas])
 
 
 def _occupancy(launch: Launch) -> int:
@@ -224,5 +192,5 @@ def _role_stats(world: World) -> list[RoleStats]:
             flops += n * site.flops
         waits = sum(n for kind, n in kinds.items() if "wait" in kind or kind == "named_sync")
         blocked = world.blocked.get(role.name, 0)
-        out.append(RoleStats(role.name, kinds, loaded, stored, kinds.get("wgmma", 0), flops, waits, blocked))
+        out.append(RoleStats(role.name, kinds, loaded, stored, kinds.get("wgmma", 0) + kinds.get("tcgen05_mma", 0), flops, waits, blocked))
     return out

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tilepipe.sim.agents import BLOCKED, Agent
-from tilepipe.sim.tensorcore import WgmmaGroup
+from tilepipe.sim.grid import ASKS
 
 if TYPE_CHECKING:
     from tilepipe.sim.machine import Machine
@@ -30,7 +30,7 @@ def advance(m: Machine, ag: Agent, limit: int) -> int:
             op, args = request
             result = op(m, ag, *args)
             if result is BLOCKED:
-                if not ag.blocked:
+                if not ag.blocked and args[0].kind not in ASKS:
                     m.world.blocked[ag.role_name] = m.world.blocked.get(ag.role_name, 0) + 1
                 ag.request = request
                 ag.blocked = ag.parked = True
@@ -73,8 +73,6 @@ def run_at_random(m: Machine, random: Random) -> int:
             steps += advance(m, agent, 1)
             continue
         unit = pending[pick - len(ready)]
-        if isinstance(unit, WgmmaGroup):  # groups of a warpgroup finish in order
-            unit = next(u for u in pending if isinstance(u, WgmmaGroup) and u.agent is unit.agent)
         pending.remove(unit)
         unit.run(m)
         steps += 1

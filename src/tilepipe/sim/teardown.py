@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilepipe.errors import ExitError
+from tilepipe.sim import tmem_words
 
 if TYPE_CHECKING:
     from tilepipe.sim.machine import Machine
@@ -27,11 +28,15 @@ def check_exit(m: Machine) -> None:
         for agent in cta.agents:
             known |= agent.everything()
         _check_arrivals(cta, known)
+        _check_credits(cta, known)
         for slot in cta.slots:
             for access in slot.accesses:
                 outside = access.asynchronous or access.agent.cta is not cta
                 if outside and not access.bit & known:
-                    raise ExitError(_message(cta, slot, access), access.site.loc)
+                    raise ExitError(_message(m, cta, slot, access), access.site.loc)
+        if cta.tmem is not None:
+            for allocation in cta.tmem.allocations.values():
+                raise ExitError(tmem_words.leak(cta.tmem, allocation, _name(cta)), allocation.site.loc)
 
 
 def _check_arrivals(cta: Cta, known: int) -> None:
@@ -50,8 +55,25 @@ def _check_arrivals(cta: Cta, known: int) -> None:
         )
 
 
-def _message(cta: Cta, slot: Slot, access: Access) -> str:
-    name = f"CTA {cta.block_id}" if cta.grid > 1 else "the CTA"
+def _check_credits(cta: Cta, known: int) -> None:
+    """Copies into the other CTA of a pair credit their bytes to a barrier of this one."""
+    for bar in cta.bars:
+        for unit in (*bar.last_copies, *bar.copies):
+            if unit.slot.cta is not cta and unit.write in unit.slot.accesses and not unit.write.bit & known:
+                raise ExitError(
+                    f"CTA {cta.block_id} exits while a copy of {unit.agent} can still credit its bytes to its {bar.name}:"
+                    f" {unit.site.what}, and no role of it has waited for the phase they complete.\n"
+                    "  Wait for it, or do not issue the copy.",
+                    unit.site.loc,
+                )
+
+
+def _name(cta: Cta) -> str:
+    return f"CTA {cta.block_id}" if cta.grid > 1 else "the CTA"
+
+
+def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
+    name = _name(cta)
     what = f"{access.site.what}, issued by {access.agent},"
     match access.site.kind:
         case "tma_load":
@@ -60,11 +82,22 @@ def _message(cta: Cta, slot: Slot, access: Access) -> str:
                 " phase it completes.\n"
                 "  Wait for it, or do not issue it."
             )
+        case "clc_try_cancel":
+            return (
+                f"{name} exits while a response can still arrive in {slot.name}: {what} and no role of it has waited for the phase it"
+                " completes.\n"
+                "  Every CTA of the cluster must read every response, the one that says no included."
+            )
         case "tma_store":
             return (
                 f"{name} exits while a TMA store may still read {slot.name}: {what} has not been waited for.\n"
                 "  Call ctx.tma_store_wait(0) in the thread that issued it before the role ends."
             )
+        case "tcgen05_mma" | "tmem_copy":
+            return tmem_words.over_at_exit(m, access, name, slot.name)
+        case "tmem_load" | "tmem_store":
+            wait = "ctx.tmem_wait_store()" if access.is_write else "ctx.tmem_wait_load()"
+            return f"{name} exits while a warp may still use {slot.name}: {what} was never waited for. Call {wait} before the role ends."
         case "wgmma":
             return (
                 f"{name} exits while the tensor cores may still read {slot.name}: {what} was never waited for.\n"

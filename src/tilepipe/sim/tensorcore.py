@@ -50,20 +50,24 @@ class WgmmaUnit:
         else:
             r0, r1, c0, c1 = self.rect_a
             a = self.a.data[r0:r1, c0:c1]
-        if self.b.buffer.dtype.name == "float32":
-            a, b = _truncated(a), _truncated(b)
-        acc = self.acc
+        acc, tf32 = self.acc, self.b.buffer.dtype.name == "float32"
         if acc.zero or not self.adds:
-            np.matmul(a, b.T, out=acc.data)
+            multiply(a, b, tf32, acc.data)
             acc.zero = False
             return
         if acc.scratch is None:
             acc.scratch = np.empty_like(acc.data)
-        np.matmul(a, b.T, out=acc.scratch)
-        acc.data += acc.scratch
+        acc.data += multiply(a, b, tf32, acc.scratch)
 
     def forget(self, dead: int) -> None:
         self.bits &= ~dead
+
+
+def multiply(a: Array, b: Array, tf32: bool, out: Array) -> Array:
+    """out (m, n) = A (m, k) · B (n, k)ᵀ: exact products, summed in float32; float32 operands are read as tf32."""
+    if tf32:
+        a, b = _truncated(a), _truncated(b)
+    return np.matmul(a, b.T, out=out)
 
 
 def _truncated(x: Array) -> Array:
@@ -72,7 +76,7 @@ def _truncated(x: Array) -> Array:
 
 
 class WgmmaGroup:
-    """A committed group, an asynchronous unit: the groups of a warpgroup finish in order."""
+    """A committed group, a unit of its warpgroup's queue."""
 
     __slots__ = ("agent", "done", "units")
 
@@ -163,7 +167,7 @@ def wgmma_commit(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     group = WgmmaGroup(ag, ag.wgmma_open)
     ag.wgmma_open = []
     ag.wgmma_groups.append(group)
-    m.pending.append(group)
+    ag.wgmma_queue.issue(m, group)
 
 
 def wgmma_wait(m: Machine, ag: Agent, site: Site, mask: int, pending: int) -> Blocked | None:

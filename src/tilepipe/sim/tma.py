@@ -7,7 +7,9 @@ its group has been waited for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
 
 from tilepipe.errors import BarrierError, SimFault
 from tilepipe.ir.tma import broken_coordinate_rule
@@ -54,11 +56,15 @@ class TmaLoadUnit:
         self.end = end
         self.landed = False
 
+    def values(self, m: Machine) -> npt.NDArray[Any]:
+        """What it brings."""
+        return m.world.tensors[self.site.tensor].read(self.coords, self.site.rows, self.site.cols)
+
     def run(self, m: Machine) -> None:
         """Lands: the box is in shared memory, and the barrier gets its bytes."""
         site, bar, slot = self.site, self.bar, self.slot
         r0, r1, c0, c1 = self.write.rect
-        slot.data[r0:r1, c0:c1] = m.world.tensors[site.tensor].read(self.coords, site.rows, site.cols)
+        slot.data[r0:r1, c0:c1] = self.values(m)
         slot.written(self.write.rect)
         self.landed = True
         if bar.state != LIVE:
@@ -72,15 +78,15 @@ class TmaLoadUnit:
         credit(m, bar, site.nbytes, site)
 
 
-def one_lane(ag: Agent, site: Site, mask: int) -> int:
-    """The number of the one active lane.
+def one_lane(ag: Agent, site: Site, mask: int, made: str = "copies are made") -> int:
+    """The number of the one active lane; `made`: what happens where there are more.
 
     Raises:
-        SimFault: several lanes are active, each of which would issue a copy.
+        SimFault: several lanes are active, each of which would issue the op.
     """
     if mask & (mask - 1):
         raise SimFault(
-            f"{site.what}: {mask.bit_count()} threads of {ag} issue it, so {mask.bit_count()} copies are made."
+            f"{site.what}: {mask.bit_count()} threads of {ag} issue it, so {mask.bit_count()} {made}."
             ' Put it inside ctx.elect_one("role") or a condition that one lane satisfies.',
             site.loc,
         )
@@ -105,8 +111,13 @@ def tma_load(
     rect: Rect,
     bar: int,
     multicast: int | None = None,
+    leader: int | None = None,
 ) -> None:
-    """Issues cp.async.bulk.tensor global -> shared, to this CTA or to each CTA of a mask."""
+    """Issues cp.async.bulk.tensor global -> shared, to this CTA or to each CTA of a mask.
+
+    `leader`: a CTA of this one's pair. The barrier credited is that of the CTA in the destination's pair which has the same place there
+    (PTX ISA, cp.async.bulk.tensor, .cta_group::2).
+    """
     one_lane(ag, site, mask)
     _check_place(m, site, coords, store=False)
     known = ag.known(mask) if ag.split else ag.k
@@ -116,8 +127,15 @@ def tma_load(
     if ag.time > start:
         start = ag.time
     ag.cta.tma_free = busy = start + site.nbytes / cost.TMA_BYTES_PER_CYCLE
+    if leader is not None and leader >> 1 != ag.cta.rank >> 1:
+        raise BarrierError(
+            f"{site.what}: it signals a barrier of CTA rank {leader}, but CTA rank {ag.cta.rank} is paired with rank {ag.cta.rank ^ 1}: a"
+            " copy of a pair signals one of its own two CTAs.",
+            site.loc,
+        )
     if multicast is None:
-        _issue(m, ag, site, mask, coords, ag.cta.slots[slot], rect, ag.cta.bars[bar], known, seen, busy)
+        b = ag.cta.bars[bar] if leader is None else remote(m, ag, site, leader, bar)
+        _issue(m, ag, site, mask, coords, ag.cta.slots[slot], rect, b, known, seen, busy)
         return
     if not 0 < multicast < 1 << len(m.ctas):
         raise BarrierError(
@@ -126,7 +144,7 @@ def tma_load(
         )
     for cta in m.ctas:
         if multicast >> cta.rank & 1:
-            b = remote(m, ag, site, cta.rank, bar)
+            b = remote(m, ag, site, cta.rank if leader is None else cta.rank & ~1 | leader & 1, bar)
             _issue(m, ag, site, mask, coords, cta.slots[slot], rect, b, known, seen, busy)
 
 
@@ -134,12 +152,17 @@ def _issue(
     m: Machine, ag: Agent, site: Site, mask: int, coords: Coords, slot: Slot, rect: Rect, bar: Mbarrier, known: int,
     seen: Event | None, busy: float,
 ) -> None:  # fmt: skip
+    write = Access(ag, site, mask, rect, True, True, m.order.new_bit())
+    depart(m, TmaLoadUnit(ag, site, coords, slot, bar, write, seen, busy + cost.TMA_LATENCY), known)
+
+
+def depart(m: Machine, unit: TmaLoadUnit, known: int) -> None:
+    """Sends a copy on its way; from now on it may land. `known`: what the thread that issued it knows."""
+    bar, ag, site = unit.bar, unit.agent, unit.site
     if bar.state != LIVE:
         faults.not_live(bar, site, ag)
-    write = Access(ag, site, mask, rect, True, True, m.order.new_bit())
-    unit = TmaLoadUnit(ag, site, coords, slot, bar, write, seen, busy + cost.TMA_LATENCY)
     bar.copies.append(unit)
-    access(m, slot, write, known)
+    access(m, unit.slot, unit.write, known)
     bar.inflight += site.nbytes
     m.pending.append(unit)
     if m.world.on_event is not None:

@@ -1,0 +1,36 @@
+"""Which rows of a fragment each warp of its warpgroup holds: the one place that knows (`ir.memory.Fragment` has the lanes)."""
+
+from __future__ import annotations
+
+from tilepipe.ir import exprs as e
+from tilepipe.ir.exprs import Expr
+
+BLOCK = 16  # rows of a warp that its registers hold together: 8 h + lane // 4
+SPAN = {"wgmma": 64, "tmem": 128}  # layout -> rows of which warp w holds the w-th quarter
+
+
+def blocks(rows: int) -> int:
+    """How many blocks of 16 rows a warp holds of a fragment of `rows`."""
+    return rows // (4 * BLOCK)
+
+
+def first_row(layout: str, block: int, warp: int) -> int:
+    """The first row of block `block` of warp `warp`, 0..3."""
+    span = SPAN[layout]
+    each = span // 4 // BLOCK  # blocks of a warp in one span
+    return block // each * span + warp * (span // 4) + block % each * BLOCK
+
+
+def warp_parts(layout: str, warp: int, start: int, stop: int) -> list[tuple[int, int]]:
+    """The rows that a warp holds, as (first, one past the last) of consecutive ones, of a fragment whose rows are numbered from
+    `start` to `stop`.
+    """
+    span = SPAN[layout]
+    return [(row, row + span // 4) for row in range(start + warp * (span // 4), stop, span)]
+
+
+def layout_of(value: Expr) -> str:
+    """The layout of a fragment-shaped value: that of the fragments with rows which it reads, "wgmma" where there are none."""
+    if isinstance(value, e.FragmentRead):
+        return value.fragment.layout if value.shape[0] > 1 else "wgmma"
+    return next((found for child in e.children(value) if (found := layout_of(child)) != "wgmma"), "wgmma")

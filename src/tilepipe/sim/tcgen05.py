@@ -1,0 +1,285 @@
+"""The tensor core of Blackwell: mma, copies and commits, which one thread issues and which act in the order of issue.
+
+An MMA of a pair (cta_group 2) is issued by the even CTA for both: it reads A of each CTA and the halves of B of both, and writes the
+accumulators of both (PTX ISA, "TensorCore 5th Generation Instructions", .cta_group).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.errors import BarrierError, SimFault
+from tilepipe.sim import cost, faults
+from tilepipe.sim.mbarriers import Mbarrier, arrived, remote
+from tilepipe.sim.memory import Cta, Slot, access, read
+from tilepipe.sim.ordering import Access
+from tilepipe.sim.queues import UnitQueue
+from tilepipe.sim.tensorcore import multiply
+from tilepipe.sim.tma import one_lane
+from tilepipe.sim.tmem import Place, TensorMemory, memory_of, place_of, rects, tcgen05_fence_before, tensor_state
+
+if TYPE_CHECKING:
+    from tilepipe.ir.tmem_ops import Tcgen05Mma, TmemCopy
+    from tilepipe.sim.agents import Agent
+    from tilepipe.sim.machine import Machine
+    from tilepipe.sim.ordering import Rect
+    from tilepipe.sim.sites import Site
+
+Array = npt.NDArray[Any]
+
+
+class TensorQueue(UnitQueue):
+    """What one thread issued to the tensor core.
+
+    Attributes:
+        issued: bits of all of it. done: of what has acted: what a commit publishes.
+        end: virtual time at which what was issued so far is done.
+        uncommitted: MMAs and copies since the last commit. committed: that commit.
+    """
+
+    __slots__ = ("committed", "done", "end", "issued", "uncommitted")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.issued = self.done = 0
+        self.end = 0.0
+        self.uncommitted = 0
+        self.committed: Site | None = None
+
+    def add(self, m: Machine, unit: MmaUnit | CopyUnit) -> None:
+        """Issues an MMA or a copy."""
+        self.issued |= unit.bits
+        self.uncommitted += 1
+        self.issue(m, unit)
+
+    def forget(self, dead: int) -> None:
+        self.issued &= ~dead
+        self.done &= ~dead
+        for unit in self.waiting:
+            assert isinstance(unit, MmaUnit | CopyUnit | CommitUnit)
+            unit.forget(dead)
+
+
+def queue_of(ag: Agent, lane: int) -> TensorQueue:
+    """The queue of one thread."""
+    queues = tensor_state(ag).queues
+    if lane not in queues:
+        queues[lane] = TensorQueue()
+    return queues[lane]
+
+
+class MmaUnit:
+    """One MMA in flight. `parts`: for each CTA, where its accumulator, its A and its B are."""
+
+    __slots__ = ("adds", "bits", "op", "parts", "queue")
+
+    def __init__(
+        self, op: Tcgen05Mma, queue: TensorQueue, adds: bool, bits: int, parts: list[tuple[TensorMemory, Place, Array, Array]]
+    ) -> None:
+        self.op = op
+        self.queue = queue
+        self.adds = adds
+        self.bits = bits
+        self.parts = parts
+
+    def run(self, m: Machine) -> None:
+        halves = [b for _, _, _, b in self.parts]
+        b = halves[0] if len(halves) == 1 else np.concatenate(halves)
+        op = self.op
+        product = np.empty((op.acc.rows, op.acc.cols), np.float32)
+        for tm, place, a, _ in self.parts:
+            if a.dtype == np.uint32:
+                a = a.view(op.a.dtype.numpy).astype(np.float32).reshape(op.acc.rows, -1)  # type: ignore[union-attr]
+            multiply(a, b, op.b.buffer.dtype.name == "float32", product)
+            acc = tm.words(place).view(np.float32)
+            if self.adds:
+                acc += product.reshape(acc.shape)
+            else:
+                acc[...] = product.reshape(acc.shape)
+        self.queue.done |= self.bits
+
+    def forget(self, dead: int) -> None:
+        self.bits &= ~dead
+
+
+class CopyUnit:
+    """One copy from shared to tensor memory in flight. `parts`: for each CTA, where to, and from where."""
+
+    __slots__ = ("bits", "parts", "queue")
+
+    def __init__(self, queue: TensorQueue, bits: int, parts: list[tuple[TensorMemory, Place, Slot, Rect]]) -> None:
+        self.queue = queue
+        self.bits = bits
+        self.parts = parts
+
+    def run(self, m: Machine) -> None:
+        for tm, place, slot, (r0, r1, c0, c1) in self.parts:
+            raw = np.ascontiguousarray(slot.data[r0:r1, c0:c1].astype(slot.buffer.dtype.numpy)).view(np.uint32)
+            tm.words(place)[...] = raw if len(raw) == place[0] else np.tile(raw, (4, 1))
+        self.queue.done |= self.bits
+
+    def forget(self, dead: int) -> None:
+        self.bits &= ~dead
+
+
+class CommitUnit:
+    """One commit: an arrival on each barrier of `arrivals`, when everything before it in the queue has acted.
+
+    Attributes:
+        bits: what its thread knew when it issued it. arrivals: barriers, each with the bit of the arrival, which that barrier's CTA
+        must know of before it exits.
+    """
+
+    __slots__ = ("agent", "arrivals", "bits", "queue", "site", "time")
+
+    def __init__(self, agent: Agent, site: Site, queue: TensorQueue, bits: int, arrivals: list[tuple[Mbarrier, int]]) -> None:
+        self.agent = agent
+        self.site = site
+        self.queue = queue
+        self.bits = bits
+        self.arrivals = arrivals
+        self.time = queue.end
+
+    def run(self, m: Machine) -> None:
+        published = self.queue.done | self.bits
+        for bar, bit in self.arrivals:
+            if bar.pending < 1:
+                faults.cannot_arrive(bar, self.site, self.agent, 1)
+            bar.acc |= published | bit
+            arrived(m, bar, self.agent, self.site, 1, self.time)
+            if bar.cta is self.agent.cta:
+                self.queue.done |= bit
+
+    def forget(self, dead: int) -> None:
+        self.bits &= ~dead
+        self.arrivals = [(bar, bit & ~dead) for bar, bit in self.arrivals]
+
+
+# -- ops ---------------------------------------------------------------------------------------------------------------
+
+
+def _ctas(m: Machine, ag: Agent, site: Site, group: int) -> list[Cta]:
+    """The CTAs that an MMA or a copy works on.
+
+    Raises:
+        SimFault: issued by the odd CTA of a pair.
+    """
+    if group == 1:
+        return [ag.cta]
+    if ag.cta.rank & 1:
+        raise SimFault(
+            f"{site.what}: {ag} issues it in CTA rank {ag.cta.rank}; with cta_group=2 the even CTA of a pair, rank {ag.cta.rank - 1},"
+            " issues for both. Put it under ctx.when(ctx.cta_rank % 2 == 0).",
+            site.loc,
+        )
+    return m.ctas[ag.cta.rank : ag.cta.rank + 2]
+
+
+def _read(m: Machine, ag: Agent, site: Site, mask: int, slot: Slot, rect: Rect, known: int) -> int:
+    """Reads shared memory, or tensor memory, asynchronously; returns the bits."""
+    record = Access(ag, site, mask, rect, False, True, m.order.new_bit())
+    if isinstance(slot, TensorMemory):
+        record.fenced = record.bit
+    return record.bit | read(m, slot, record, known)
+
+
+def _write(m: Machine, ag: Agent, site: Site, mask: int, tm: TensorMemory, place: Place, known: int, adds: bool) -> int:
+    """Writes tensor memory, or adds to it; returns the bits."""
+    bits = 0
+    for rect in rects(place):
+        record = Access(ag, site, mask, rect, True, True, m.order.new_bit())
+        record.fenced = record.bit
+        bits |= record.bit | (read if adds else access)(m, tm, record, known)
+        tm.written(rect)
+    return bits
+
+
+def tcgen05_mma(
+    m: Machine, ag: Agent, site: Site, mask: int, acc: int, a: int, rect_a: Rect | None, b: int, rect_b: Rect, adds: bool
+) -> None:
+    """Issues acc += A · Bᵀ, or acc = A · Bᵀ. `a`: a slot, or, without `rect_a`, an address in tensor memory."""
+    lane = one_lane(ag, site, mask, "MMAs are issued")
+    op: Tcgen05Mma = site.op  # type: ignore[assignment]
+    queue = queue_of(ag, lane)
+    known = ag.known(mask) | queue.issued
+    bits = 0
+    parts = []
+    start = ag.time
+    ctas = _ctas(m, ag, site, op.cta_group)
+    for cta in ctas:
+        tm = memory_of(cta)
+        r0, r1, c0, c1 = rect_b
+        bits |= _read(m, ag, site, mask, cta.slots[b], rect_b, known)
+        right = cta.slots[b].data[r0:r1, c0:c1]
+        if rect_a is None:
+            place = place_of(ag, site, tm, op.a, a)  # type: ignore[arg-type]
+            for rect in rects(place):
+                bits |= _read(m, ag, site, mask, tm, rect, known)
+            left = tm.words(place)
+        else:
+            bits |= _read(m, ag, site, mask, cta.slots[a], rect_a, known)
+            r0, r1, c0, c1 = rect_a
+            left = cta.slots[a].data[r0:r1, c0:c1]
+        place = place_of(ag, site, tm, op.acc, acc)
+        bits |= _write(m, ag, site, mask, tm, place, known, adds)
+        parts.append((tm, place, left, right))
+        start = max(start, cta.tensor_free)
+    end = start + site.flops / len(ctas) / cost.TCGEN05_FLOPS_PER_CYCLE[op.b.buffer.dtype.bits]
+    for cta in ctas:
+        cta.tensor_free = end
+    queue.end = max(queue.end, end)
+    queue.add(m, MmaUnit(op, queue, adds, bits, parts))
+    if m.world.on_event is not None:
+        m.world.on_event(ag, site, start, end)
+
+
+def tmem_copy(m: Machine, ag: Agent, site: Site, mask: int, dst: int, slot: int, rect: Rect) -> None:
+    """Issues tcgen05.cp: in each CTA, from its shared memory to its tensor memory."""
+    lane = one_lane(ag, site, mask, "copies are made")
+    op: TmemCopy = site.op  # type: ignore[assignment]
+    queue = queue_of(ag, lane)
+    known = ag.known(mask) | queue.issued
+    bits = 0
+    parts = []
+    for cta in _ctas(m, ag, site, op.cta_group):
+        tm = memory_of(cta)
+        place = place_of(ag, site, tm, op.dst, dst)
+        bits |= _read(m, ag, site, mask, cta.slots[slot], rect, known)
+        bits |= _write(m, ag, site, mask, tm, place, known, False)
+        parts.append((tm, place, cta.slots[slot], rect))
+    queue.end = max(queue.end, ag.time)
+    queue.add(m, CopyUnit(queue, bits, parts))
+
+
+def tcgen05_commit(m: Machine, ag: Agent, site: Site, mask: int, bar: int, ctas: int | None = None, cta: int | None = None) -> None:
+    """Issues tcgen05.commit: an arrival on this CTA's barrier, on that of CTA rank `cta`, or on those of a mask of ranks."""
+    lane = one_lane(ag, site, mask, "arrivals are made")
+    if ctas is None:
+        targets = [ag.cta.bars[bar] if cta is None else remote(m, ag, site, cta, bar)]
+    elif 0 < ctas < 1 << len(m.ctas):
+        targets = [remote(m, ag, site, rank, bar) for rank in range(len(m.ctas)) if ctas >> rank & 1]
+    else:
+        raise BarrierError(
+            f"{site.what}: mask {ctas:#b} for a cluster of {len(m.ctas)} CTA(s); it must name at least one, and no other", site.loc
+        )
+    tcgen05_fence_before(m, ag, site, mask)
+    queue = queue_of(ag, lane)
+    bits = ag.publish(mask)
+    arrivals = []
+    for target in targets:
+        if target.state != 1:
+            faults.not_live(target, site, ag)
+        key = (-1 - 128 * ag.uid - lane, target.flat)
+        before = target.cta.arrivals.get(key)
+        if before is not None:
+            m.order.retire_bit(before[0])
+        bit = m.order.new_bit()
+        target.cta.arrivals[key] = (bit, ag, site)
+        arrivals.append((target, bit))
+    queue.uncommitted = 0
+    queue.committed = site
+    queue.end = max(queue.end, ag.time)
+    queue.issue(m, CommitUnit(ag, site, queue, bits, arrivals))

@@ -1,0 +1,187 @@
+"""The words of the faults of tensor memory: what happened, between whom, the arithmetic, and what to change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from tilepipe.errors import RaceError
+from tilepipe.ir.tcgen05 import COLUMNS, LANES
+
+if TYPE_CHECKING:
+    from tilepipe.ir.memory import Tmem
+    from tilepipe.sim.agents import Agent
+    from tilepipe.sim.machine import Machine
+    from tilepipe.sim.ordering import Access
+    from tilepipe.sim.sites import Site
+    from tilepipe.sim.tmem import TensorMemory
+    from tilepipe.sim.tmem_alloc import Allocation, Call
+
+_FENCES = "tcgen05 ops are ordered across threads by a barrier only with both fences around it"
+
+
+def _columns(first: int, count: int) -> str:
+    return f"columns {first}..{first + count - 1}"
+
+
+def _held(a: Allocation) -> str:
+    return f"{_columns(a.column, a.columns)} by {a.agent} ({a.site.loc.short})"
+
+
+def holders(tm: TensorMemory) -> str:
+    """Who holds which columns."""
+    live = "; ".join(_held(a) for _, a in sorted(tm.allocations.items()))
+    return live or "no columns are allocated"
+
+
+def _who(a: Access) -> str:
+    return f"{a.agent}, {a.site.what}\n          at {a.site.loc}"
+
+
+# -- addresses ---------------------------------------------------------------------------------------------------------
+
+
+def outside(ag: Agent, site: Site, tm: TensorMemory, t: Tmem, address: int) -> str:
+    """A matrix that does not lie inside a live allocation."""
+    lane, column = address >> 16, address & 0xFFFF
+    head = (
+        f"{site.what}: {ag} addresses {t.rows} rows and {_columns(column, t.columns)} of tensor memory: address {address:#x} is lane"
+        f" {lane}, column {column}; {t.cols} elements of {t.dtype} take {t.columns} columns of 32 bits."
+    )
+    lanes = (0,) if t.rows == LANES else (0, 16)
+    within = next((a for a in tm.allocations.values() if a.column <= column < a.column + a.columns), None)
+    if lane not in lanes:
+        why = f"{t.rows} rows start at lane {' or '.join(map(str, lanes))}, not at lane {lane}."
+    elif within is not None:
+        end = within.column + within.columns
+        why = f"The allocation holds {_held(within)}: {column} + {t.columns} = {column + t.columns} is {column + t.columns - end} too many."
+    else:
+        before = next((f for f in tm.freed.values() if f[0].column <= column < f[0].column + f[0].columns), None)
+        why = "" if before is None else f"{_held(before[0])} were freed by {before[1]} at {before[2].loc.short}. "
+        why += f"Allocated now: {holders(tm)}."
+    return f"{head}\n  {why}\n  Use the address that the allocation wrote, plus columns inside it."
+
+
+def not_allocated(ag: Agent, site: Site, tm: TensorMemory, address: int, columns: int) -> str:
+    """A dealloc of what is not exactly one live allocation."""
+    head = f"{site.what}: {ag} frees {columns} columns of tensor memory from address {address:#x}"
+    found, freed = tm.allocations.get(address), tm.freed.get(address)
+    if found is not None and found.columns != columns:
+        return (
+            f"{head}, but the allocation there has {found.columns}: {_held(found)}. Free all of it, once, with the number it was"
+            " allocated with."
+        )
+    if found is not None or freed is not None:
+        who = next((c for c in tm.calls if found is not None and c.freeing is found), None)
+        by, where = (who.agent, who.site) if who is not None else (freed[1], freed[2]) if freed is not None else (ag, site)
+        return f"{head} a second time: {by} freed them at {where.loc.short}. Free an allocation once, by one warp."
+    return f"{head}, where no allocation starts: {holders(tm)}. Free the address that the allocation wrote."
+
+
+def unequal_pair(one: Call, other: Call) -> str:
+    """The two calls of a pair disagree."""
+    what = "allocate" if one.freeing is None else "free"
+    return (
+        f"{one.site.what}: the CTAs of a pair {what} tensor memory together, but {one.agent} gives {one.columns} columns and"
+        f" {other.agent} gives {other.columns} ({other.site.loc.short}). Give the same number in both."
+    )
+
+
+def leak(tm: TensorMemory, allocation: Allocation, name: str) -> str:
+    """A CTA ends with columns allocated."""
+    return (
+        f"tensor memory leak: {name} exits with {allocation.columns} columns allocated: {_held(allocation)}. They are lost to the CTAs"
+        " that come to this SM later, whose allocations then wait for ever.\n"
+        "  Free them before the role ends (tcgen05.dealloc), when every access to them is over."
+    )
+
+
+def waits_for(call: Call, tm: TensorMemory, peer: TensorMemory | None) -> str:
+    """What an alloc or a dealloc that blocks is missing."""
+    if peer is not None and not any((c.freeing is None) == (call.freeing is None) for c in peer.calls):
+        return f"the call of CTA {peer.cta.block_id}, the other of the pair"
+    used = sum(a.columns for a in tm.allocations.values())
+    return f"{call.columns} of {COLUMNS} columns, {used} held: {holders(tm)}"
+
+
+# -- order -------------------------------------------------------------------------------------------------------------
+
+
+def not_published(tm: TensorMemory, old: Access, new: Access) -> NoReturn:
+    """The thread that made an access did not execute the fence before it synchronised."""
+    raise RaceError(
+        f"race on {tm.name}: a barrier orders the two accesses, but no tcgen05.fence::before_thread_sync stands between the first"
+        " and the arrive.\n"
+        f"  first:  {_who(old)}\n"
+        f"  second: {_who(new)}\n"
+        f"  {_FENCES}: after its wait ({_wait(old)}), every thread of {old.agent} that made the access must execute"
+        " ctx.tcgen05_fence_before() before it arrives.",
+        new.site.loc,
+    )
+
+
+def not_received(tm: TensorMemory, old: Access, new: Access) -> NoReturn:
+    """The thread that makes an access did not execute the fence after it synchronised."""
+    raise RaceError(
+        f"race on {tm.name}: a barrier orders the two accesses, but no tcgen05.fence::after_thread_sync stands between the wait and"
+        " the second.\n"
+        f"  first:  {_who(old)}\n"
+        f"  second: {_who(new)}\n"
+        f"  {_FENCES}: {new.agent} must execute ctx.tcgen05_fence_after() after the wait by which it learns of the first.",
+        new.site.loc,
+    )
+
+
+def _wait(a: Access) -> str:
+    return "ctx.tmem_wait_store()" if a.is_write else "ctx.tmem_wait_load()"
+
+
+def remedy(m: Machine, old: Access, new: Access) -> str:
+    """What would order `new` after `old`, an access by a tcgen05 op."""
+    if old.site.kind in ("tmem_load", "tmem_store"):
+        return (
+            f"A {'store to' if old.is_write else 'load from'} tensor memory is over when its warp has executed {_wait(old)}; then"
+            f" ctx.tcgen05_fence_before() and an arrive on a barrier that {new.agent} waits on before its access."
+        )
+    reads = "reads its tiles and its accumulator" if old.site.kind == "tcgen05_mma" else "reads its tile and writes tensor memory"
+    return other_thread(m, old) or (
+        f"The tensor core {reads} until a commit by the same thread has arrived (ctx.mma_commit): {new.agent} must wait for the"
+        " barrier of that commit."
+    )
+
+
+def other_thread(m: Machine, old: Access) -> str:
+    """The cause, where an MMA or a copy has not been committed by its own thread but another thread has committed."""
+    lane = old.mask.bit_length() - 1
+    state = old.agent.tensor
+    if state is None or lane not in state.queues or not state.queues[lane].uncommitted:
+        return ""
+    for agent in sorted(m.agents, key=lambda a: (a is not old.agent, a.cta is not old.agent.cta)):
+        for other, queue in (agent.tensor.queues if agent.tensor is not None else {}).items():
+            if queue.committed is not None and (agent, other) != (old.agent, lane):
+                return (
+                    f"{old.site.what} was issued by lane {lane % 32} of {old.agent}, and committed by lane {other % 32} of {agent}"
+                    f" ({queue.committed.loc.short}): a commit covers only what its own thread issued. Issue and commit under one"
+                    " ctx.elect_one(), or the same lane condition."
+                )
+    return ""
+
+
+def over_at_exit(m: Machine, a: Access, name: str, place: str) -> str:
+    """A CTA ends while the tensor core may still work on its memory."""
+    why = other_thread(m, a) or (
+        "Commit it (ctx.mma_commit) and let a role of this CTA wait for the barrier before it ends: producer.drain() waits until every"
+        " stage has been released."
+    )
+    return (
+        f"{name} exits while the tensor cores may still use {place}: {a.site.what}, issued by {a.agent}, is not known to be over.\n  {why}"
+    )
+
+
+def poison(a: Access) -> str:
+    """What to do about words that nothing has written."""
+    if a.is_write:
+        return (
+            "The MMA adds to them: let the first one overwrite (accumulate=False, or a condition such as `k > 0`). Columns hold nothing"
+            " when they are allocated."
+        )
+    return "Wait for the commit of the MMA, or for the store, that fills them. Columns hold nothing when they are allocated."
