@@ -321,7 +321,36 @@ LOCALS = {
     for kind in ("float32", "bfloat16") for shape in ((64, 24), (128, 32), (1, 40), (64, 1)) for order in ("row", "col")
 }  # fmt: skip
 
-CASES = [Case(name, make) for table in (MOVES, COMPUTATIONS, EXCHANGES, LOCALS) for name, make in table.items()]
+
+@tp.kernel(grid=1)
+def turned(ctx: tp.Context, a: Any, out: Any, *, rows: int, start: int) -> None:
+    """out = 2 · a[start:], one value a row, from a tile of one row."""
+    tile = ctx.smem((1, rows + start), a.dtype, swizzle=0, name="tile")
+
+    @ctx.role("one", warpgroups=1)
+    def one() -> None:
+        ctx.store(tile[0], ctx.load_global(a, (0,), (1, rows + start)))
+        ctx.sync_warpgroup()
+        f = ctx.fragment(shape=(rows, 1), dtype=a.dtype)
+        f.load(tile[0].cols(start, rows))
+        ctx.store_global(out, (0,), f * 2)
+
+
+def turn(kind: str, rows: int, start: int) -> Callable[[Rng], Made]:
+    def make(rng: Rng) -> Made:
+        a = matrix(rng, (rows + start,), kind)
+        out = np.zeros(rows, a.dtype)
+        return turned.bind(a, out, rows=rows, start=start), out, (a[start:] * 2).astype(a.dtype), 0
+
+    return make
+
+
+TURNS = {
+    f"turned_{kind}_{rows}_{start}": turn(kind, rows, start)
+    for kind in ("float32", "bfloat16") for rows, start in ((64, 0), (64, 40), (128, 8))
+}  # fmt: skip
+
+CASES = [Case(name, make) for table in (MOVES, COMPUTATIONS, EXCHANGES, LOCALS, TURNS) for name, make in table.items()]
 
 
 def check(got: Array, want: Array, limit: float) -> None:

@@ -1,0 +1,74 @@
+"""The families of the blockwise fp8 GEMM, small enough to be verified at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import tilepipe as tp
+from tests.fragment_cases import Array
+from tilepipe.kernels import blockwise_fp8_reference as reference
+from tilepipe.kernels.blockwise_fp8_gemm import BlockwiseFP8Config, bind
+from tilepipe.testing import Comparison
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "in turns": {"turns": 1},
+    "one consumer": {"bm": 64, "consumers": 1, "bn": 64},
+    "cluster": {"cluster": 2},
+    "cluster along n in turns": {"cluster_n": 2, "turns": 1},
+    "two scales of B": {"bn": 160, "turns": 1},
+    "scales of B anywhere": {"bn": 112, "cluster_n": 2},
+    "three scales of B": {"bn": 176, "stages": 4},
+    "two blocks of B": {"bn": 256, "splits": 2, "stages": 3, "store_slots": 1, "turns": 1},
+    "narrow": {"bn": 48, "stages": 3},
+    "tall": {"bm": 256, "stages": 3, "store_slots": 4, "turns": 1},
+    "tall along n": {"bm": 256, "stages": 3, "cluster_n": 2, "turns": 1, "group": 3},
+    "two partial sums": {"splits": 2, "partials": 2},
+    "tall, two partial sums": {"bm": 256, "stages": 3, "splits": 2, "partials": 2, "cluster": 2},
+    "three consumers": {"bm": 192, "consumers": 3, "stages": 4, "turns": 1},
+    "three of three": {"bm": 192, "consumers": 3, "bn": 96, "cluster": 2, "raster": "columns"},
+}
+OUTPUTS = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32}
+# Of the tensor cores' own sums, which keep about 14 bits, over one block of K: relative (Frobenius).
+HARDWARE_ERROR = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A product with random operands; `c` is what it writes."""
+
+    program: tp.Program
+    a: Array
+    a_scales: Array
+    b: Array
+    b_scales: Array
+    c: Array
+
+    def compare(self) -> Comparison:
+        return reference.compare(self.c, self.a, self.a_scales, self.b, self.b_scales)
+
+    def verify(self, hardware: bool = False) -> None:
+        """C is right: within the bound of float32 sums, or, on a GPU, what the tensor cores' own sums allow as a whole."""
+        found = self.compare()
+        rounding = {4: 0.0, 2: 2.0**-9}[self.c.dtype.itemsize]
+        assert found.rel_error <= rounding + HARDWARE_ERROR if hardware else found.ok, found
+
+    def bits(self) -> bytes:
+        return self.c.tobytes()
+
+
+def product(shape: tuple[int, int, int] = (400, 424, 656), out: str = "bfloat16", seed: int = 0, **settings: Any) -> Product:
+    """A product whose rows, and blocks of 128 along K, are of very different size: each scale counts."""
+    (m, n, k), rng = shape, np.random.default_rng(seed)
+
+    def uneven(rows: int) -> Array:
+        sizes = np.exp2(rng.integers(-3, 4, (rows, reference.blocks_of(k)))).repeat(128, 1)[:, :k]
+        return (rng.standard_normal((rows, k)) * sizes).astype(np.float32)
+
+    (a, a_scales), (b, b_scales) = reference.quantized_rows(uneven(m)), reference.quantized_blocks(uneven(n))
+    c = np.full((m, n), np.nan, OUTPUTS[out])
+    return Product(bind(a, b, a_scales, b_scales, c, BlockwiseFP8Config(**settings)), a, a_scales, b, b_scales, c)
