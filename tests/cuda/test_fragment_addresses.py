@@ -42,13 +42,13 @@ def offset(buffer: SmemBuffer, row: int, col: int) -> int:
     return int(layout.byte_offsets(buffer, np.array(row), np.array(col)))
 
 
-def printed(buffer: SmemBuffer, row: int, col: int, cols: int, per_warp: bool, blocks: int) -> str:
+def printed(buffer: SmemBuffer, row: int, col: int, cols: int, per_warp: bool, blocks: int, held: str) -> str:
     """The function of a role that stores a fragment to a rectangle of the buffer."""
     b = Builder()
     b.kernel.buffers.append(buffer)
     b.setup_done()
     with b.role("math", warpgroups=1):
-        acc = b.fragment("acc", 64 * blocks, cols)
+        acc = b.fragment("acc", 64 * blocks, cols, layout=held)
         if per_warp:
             with b.per_warp():
                 b.do(ops.FragmentStore, b.tile(buffer, 0, row, col, 16 * blocks, cols), b.value(acc))
@@ -71,16 +71,25 @@ def evaluate(code: str, **values: int) -> int:
     return int(eval(re.sub(r"\s*//[^\n]*", "", code).replace(" / ", " // "), {}, NAMES | values))
 
 
+def first_row(block: int, warp: int, per_warp: bool, held: str) -> int:
+    """Of a row block of a warp: in the rectangle of all warps, or in the warp's own."""
+    if per_warp:
+        return 16 * block
+    return 64 * block + 16 * warp if held == "wgmma" else 32 * warp + 16 * block
+
+
 def buffer_of(order: str, bits: int, rows: int, cols: int, dtype: DType) -> SmemBuffer:
     return SmemBuffer("tile", dtype, 1, rows, cols, order, bits, 1024)
 
 
 @pytest.mark.parametrize(("order", "bits", "rows", "cols", "row", "col", "width"), MATRICES)
 @pytest.mark.parametrize("per_warp", [False, True])
-def test_stmatrix(order: str, bits: int, rows: int, cols: int, row: int, col: int, width: int, per_warp: bool) -> None:
+@pytest.mark.parametrize("held", ["wgmma", "tmem"])
+def test_stmatrix(order: str, bits: int, rows: int, cols: int, row: int, col: int, width: int, per_warp: bool, held: str) -> None:
+    rows, row = (rows, row) if held == "wgmma" else (128, 0)
     buffer = buffer_of(order, bits, rows, cols, dtypes.bfloat16)
-    blocks = (rows - row) // 64
-    code = printed(buffer, row, col, width, per_warp, blocks)
+    blocks = 2 if held == "tmem" else (rows - row) // 64
+    code = printed(buffer, row, col, width, per_warp, blocks, held)
     suffix = "" if order == "row" else "_trans"
     seen = 0
     for n in (4, 2):
@@ -93,7 +102,7 @@ def test_stmatrix(order: str, bits: int, rows: int, cols: int, row: int, col: in
                     for w in range(4):
                         for lane in range(8 * n):
                             matrix, line = divmod(lane, 8)
-                            r = row + (16 if per_warp else 64) * i + (0 if per_warp else 16 * w) + 8 * (matrix % 2)
+                            r = row + first_row(i, w, per_warp, held) + 8 * (matrix % 2)
                             c = col + first + 8 * (matrix // 2)
                             r, c = (r + line, c) if order == "row" else (r, c + line)
                             assert evaluate(address, i=i, j=j, lane=lane, warp_in_group=w) == offset(buffer, r, c)
@@ -114,16 +123,18 @@ SINGLES = [
 
 @pytest.mark.parametrize(("order", "bits", "rows", "cols", "row", "col", "width"), SINGLES)
 @pytest.mark.parametrize("per_warp", [False, True])
-def test_element_stores(order: str, bits: int, rows: int, cols: int, row: int, col: int, width: int, per_warp: bool) -> None:
+@pytest.mark.parametrize("held", ["wgmma", "tmem"])
+def test_element_stores(order: str, bits: int, rows: int, cols: int, row: int, col: int, width: int, per_warp: bool, held: str) -> None:
+    rows, row = (rows, row) if held == "wgmma" else (128, 0)
     buffer = buffer_of(order, bits, rows, cols, dtypes.float32)
-    blocks = (rows - row) // 64
-    code = printed(buffer, row, col, width, per_warp, blocks)
+    blocks = 2 if held == "tmem" else (rows - row) // 64
+    code = printed(buffer, row, col, width, per_warp, blocks, held)
     wanted, got = set(), set()
     for i in range(blocks):
         for h in range(2):
             for w in range(4):
                 for lane in range(32):
-                    r = row + (16 if per_warp else 64) * i + (0 if per_warp else 16 * w) + 8 * h + lane // 4
+                    r = row + first_row(i, w, per_warp, held) + 8 * h + lane // 4
                     for j in range(max(width // 8, 1)):
                         at = {"i": i, "h": h, "j": j, "lane": lane, "warp_in_group": w}
                         for low in range(2 if width > 1 else 1):

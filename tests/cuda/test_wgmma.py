@@ -5,72 +5,29 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from tests.build import GROUP, Builder, binary
+from tests.cuda.descriptors import A_START, B_START, Descriptor, addresses, constants, evaluate
 from tests.mma_cases import case
 from tilepipe import cuda
 from tilepipe.cuda import sass
 from tilepipe.cuda.wgmma_ptx import Instruction
 from tilepipe.errors import CompileError
-from tilepipe.ir import dtypes, layout, ops
+from tilepipe.ir import dtypes, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import const
-from tilepipe.ir.memory import SmemBuffer, Tile
+from tilepipe.ir.memory import Tile
 
-Offsets = npt.NDArray[np.int64]
-A_START, B_START = 0x10000, 0x20000
 PTX = {"float16": "f16", "float32": "tf32", "float8_e4m3": "e4m3"}
-
-
-@dataclass
-class Descriptor:
-    """A shared-memory matrix as wgmma takes it."""
-
-    start: int
-    leading: int
-    stride: int
-    swizzle: int
-
-    @classmethod
-    def decode(cls, bits: int) -> Descriptor:
-        assert bits & ~(0x3FFF | 0x3FFF << 16 | 0x3FFF << 32 | 3 << 62) == 0, "reserved bits and base offset are zero"
-        start, leading, stride = ((bits >> at & 0x3FFF) << 4 for at in (0, 16, 32))
-        return cls(start, leading, stride, {0: 0, 1: 128, 2: 64, 3: 32}[bits >> 62])
-
-    def addresses(self, mn: Offsets, k: Offsets, transposed: bool, nbytes: int = 2) -> Offsets:
-        """Byte addresses of elements (mn, k) of one instruction: the canonical layouts of the PTX ISA."""
-        line = self.swizzle
-        if transposed:
-            assert nbytes == 2, "only 16-bit elements are transposed"
-            span = line // 2
-            linear = mn % span * 2 + mn // span * self.leading + k % 8 * line + k // 8 * self.stride
-        else:
-            linear = mn % 8 * line + mn // 8 * self.stride + k * nbytes
-            assert (self.start % line + k.max() * nbytes) < line, "32 bytes of K stay in a line"
-        return layout.swizzle_offset(self.start + linear, self.swizzle)
 
 
 def instructions(code: str) -> Iterator[tuple[str, int, str, str]]:
     """(function, row block, A, B) of each printed instruction."""
     for m in re.finditer(r"(wgmma_m64\w+)\(acc\[(\d+)\], (.*), (\w+_format \| .*)\);", code):
         yield m[1], int(m[2]), m[3], m[4]
-
-
-def constants(code: str) -> dict[str, int]:
-    return {m[1]: int(m[2], 16) for m in re.finditer(r"constexpr u64 (\w+_format) = (0x\w+)ull;", code)}
-
-
-def evaluate(code: str, names: dict[str, object]) -> int:
-    return int(eval(code.replace(" / ", " // "), {}, names))
-
-
-def addresses(buffer: SmemBuffer, base: int, rows: Offsets, cols: Offsets) -> Offsets:
-    return base + layout.byte_offsets(buffer, rows, cols)
 
 
 SHAPES = [
@@ -129,11 +86,11 @@ def test_descriptors_reach_the_elements(
             ks = np.arange(one)[None, :]
             for function, block, left, right in calls:
                 assert function.startswith(f"wgmma_m64n{n}k{one}_{PTX[dtype.name]}")
-                a = Descriptor.decode(evaluate(left, names)).addresses(np.arange(64)[:, None], ks, "_ta" in function, dtype.nbytes)
+                a = Descriptor.of_wgmma(evaluate(left, names)).addresses(np.arange(64)[:, None], ks, "_ta" in function, dtype.nbytes)
                 row = group * rows + 64 * block + np.arange(64)[:, None]
                 wanted = addresses(a_buffer, A_START + a_buffer.tile_bytes, row, k0 + one * step + ks)
                 np.testing.assert_array_equal(a, wanted)
-                got = Descriptor.decode(evaluate(right, names)).addresses(np.arange(n)[:, None], ks, "_tb" in function, dtype.nbytes)
+                got = Descriptor.of_wgmma(evaluate(right, names)).addresses(np.arange(n)[:, None], ks, "_tb" in function, dtype.nbytes)
                 wanted = addresses(b_buffer, B_START + b_buffer.tile_bytes, np.arange(n)[:, None], k0 + one * step + ks)
                 np.testing.assert_array_equal(got, wanted)
 
@@ -155,7 +112,7 @@ def test_a_start_known_to_stay_in_its_panel_prints() -> None:
     for j, k in itertools.product(range(4), range(2)):
         names: dict[str, object] = {**constants(code), "i1": j, "k": k, "a": lambda: A_START, "matrix_start": lambda x: x >> 4}
         names["a_start"] = evaluate(start[1], names)
-        got = Descriptor.decode(evaluate(call[2], names)).addresses(np.arange(64)[:, None], np.arange(16)[None, :], False)
+        got = Descriptor.of_wgmma(evaluate(call[2], names)).addresses(np.arange(64)[:, None], np.arange(16)[None, :], False)
         wanted = addresses(a_buffer, A_START, np.arange(64)[:, None], 32 * j + 16 * k + np.arange(16)[None, :])
         np.testing.assert_array_equal(got, wanted)
 

@@ -253,7 +253,7 @@ __device__ __forceinline__ void keep_register(u32& x) {
     asm volatile("" : "+r"(x)::"memory");
 }
 
-// No instruction: the compiler moves no use of these registers across it. wgmma reads and writes them while other code runs.
+// No instruction: the compiler moves no use of these registers across it. wgmma and tcgen05.ld use them while other code runs.
 template <typename T, int M, int N>
 __device__ __forceinline__ void keep(T (&x)[M][N]) {
     #pragma unroll
