@@ -11,15 +11,16 @@ import pytest
 import tilepipe as tp
 from tilepipe.bench.choice import Choice
 from tilepipe.bench.shapes import Suite, Target
+from tilepipe.kernels import blockwise_fp8_choice, blockwise_fp8_gemm, gemm_choice, tuned
 from tilepipe.kernels import gemm as kernel
-from tilepipe.kernels import gemm_choice, tuned
+from tilepipe.kernels.blockwise_fp8_gemm import bind as simulated_bind
 from tilepipe.kernels.gemm_choice import Problem
 from tilepipe.kernels.gemm_config import GemmConfig
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from tests.ops.emulated import at  # noqa: E402
-from tilepipe.bench import gemm, operands, timing, tune  # noqa: E402
+from tilepipe.bench import blockwise, gemm, operands, timing, tune  # noqa: E402
 
 PROBLEM = Problem(72, 136, 264)
 CHOSEN = Choice()
@@ -74,6 +75,15 @@ class Launcher:
         if "a_scale" in x:
             a, b = a * x["a_scale"][:, None], b * x["b_scale"][:, None]
         x["c"][...] = (a @ b.T).astype(x["c"].dtype)
+        self.machine.broken(self.config, x["c"])
+
+
+class Simulated(Launcher):
+    """The blockwise kernel, in the simulator."""
+
+    def __call__(self, addresses: tuple[int, ...], stream: int) -> None:
+        x = {name: at(place, self.bound[name]) for name, place in zip(self.tensors, addresses, strict=True)}
+        simulated_bind(x["a"], x["b"], x["a_scales"], x["b_scales"], x["c"], self.config).run()  # type: ignore[arg-type]
         self.machine.broken(self.config, x["c"])
 
 
@@ -144,6 +154,43 @@ def test_fp8_with_row_scales(machine: Machine, monkeypatch: pytest.MonkeyPatch) 
     (line,) = measured(machine, Problem(64, 72, 96, dtype=tp.float8_e4m3, scales="row"), regimes=("burst",))
     assert line.right
     assert 1e-4 < line.ours_check.rel_error < 3e-3
+
+
+def test_fp8_with_block_scales(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator in place of our kernel, PyTorch's float32 in place of `scaled_mm`."""
+    problem = Problem(72, 136, 272, dtype=tp.float8_e4m3, scales="block")
+
+    def peer(self: blockwise.BlockwiseOperands, i: int) -> None:
+        self.peer_c[i].copy_(self.want(i))
+
+    def simulated(a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, config: Any) -> Any:
+        return Simulated(machine, {"a": a, "b": b, "c": c, "a_scales": a_scales, "b_scales": b_scales}, config)
+
+    monkeypatch.setattr(blockwise.BlockwiseOperands, "peer", peer)
+    monkeypatch.setattr(blockwise_fp8_gemm, "bind", simulated)
+    lines = measured(machine, problem)
+    assert [(line.right, line.config) for line in lines] == [(True, blockwise_fp8_choice.best(problem))] * 2
+    assert 1e-4 < lines[0].ours_check.rel_error < 3e-3
+    assert gemm.peer(problem) == "scaled_mm"
+    machine.broken = half
+    assert not measured(machine, problem, regimes=("burst",))[0].right
+
+
+def test_scales_of_blocks_are_as_scaled_mm_asks(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M contiguous; those of B in lines of a multiple of four blocks, whatever K is."""
+    given: list[Any] = []
+
+    def scaled_mm(a: Any, b: Any, scale_a: Any, kind_a: Any, scale_b: Any, kind_b: Any, **options: Any) -> Any:
+        given.extend([scale_a, scale_b])
+        return torch.zeros(a.shape[0], b.shape[1], dtype=options["output_dtype"])
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_mm", scaled_mm)
+    made = operands.operands(Problem(72, 136, 272, dtype=tp.float8_e4m3, scales="block"))
+    made.peer(0)
+    scale_a, scale_b = given
+    assert (scale_a.shape, scale_a.stride()) == ((72, 3), (1, 72))
+    assert (scale_b.shape, scale_b.stride()) == ((4, 2), (1, 4))
+    assert torch.equal(scale_b[:3].t(), made.b_scale)
 
 
 def one_element(config: GemmConfig, c: Any) -> None:

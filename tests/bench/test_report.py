@@ -26,6 +26,7 @@ from tilepipe.bench.report import (
     to_rich,
 )  # fmt: skip
 from tilepipe.bench.shapes import Suite, Target
+from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
 from tilepipe.kernels.gemm_choice import Problem
 from tilepipe.kernels.gemm_config import GemmConfig
 
@@ -87,9 +88,11 @@ def test_no_lines_make_an_empty_table() -> None:
         (GemmConfig(cluster_n=2, raster="columns"), "128×128×64 s4 c1×2 columns"),
         (GemmConfig(group=4, store_slots=1), "128×128×64 s4 o1 g4"),
         (GemmConfig(k_group_size=2, stages=2), "128×128×64 s2 k_group_size=2"),
+        (BlockwiseFP8Config(bm=192, consumers=3, stages=4, turns=1), "192×128×128 s4 w3 t"),
+        (BlockwiseFP8Config(bn=160, splits=2, partials=2, cluster_n=2), "128×160×128 s5 c1×2 /80 p2"),
     ],
 )
-def test_configurations_in_few_letters(config: GemmConfig, text: str) -> None:
+def test_configurations_in_few_letters(config: GemmConfig | BlockwiseFP8Config, text: str) -> None:
     assert config_text(config) == text
 
 

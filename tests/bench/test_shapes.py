@@ -26,6 +26,13 @@ def test_fp8_has_row_scales_whatever_is_given() -> None:
     assert {(p.dtype, p.out_dtype, p.b_order, p.scales) for p in suite.problems} == {(tp.float8_e4m3, tp.bfloat16, "row", "row")}
 
 
+def test_fp8_has_block_scales_where_the_kernel_has() -> None:
+    (suite,) = suites(["fp8"], Problem(1, 1, 1, dtype=tp.float8_e4m3, scales="block"), 0)
+    assert suite.target == Target(1.09, 1.0)
+    assert suite.title == "fp8 e4m3, scales of 1×128 and 128×128 blocks"
+    assert {p.scales for p in suite.problems} == {"block"}
+
+
 def test_random_shapes_are_many_sided_and_repeat_with_their_seed() -> None:
     shapes = random_shapes(7, 300)
     assert shapes == random_shapes(7, 300)

@@ -40,6 +40,8 @@ def tilepipe(*args: str) -> subprocess.CompletedProcess[str]:
         (["bench", "gemm", "--config", "worst"], ["chosen, tuned or best-of-N", "'worst'"]),
         (["bench", "gemm", "--config", "best-of-0"], ["best-of-8"]),
         (["bench", "gemm", "--config", "tuned", "-s", "bm=128"], ["--config tuned and bm=128 contradict"]),
+        (["bench", "blockwise_fp8_gemm", "-s", "splits=0"], ["splits must be an integer of at least 1"]),
+        (["tune", "blockwise_fp8_gemm", *SHAPE], ["no search of configurations for 'blockwise_fp8_gemm'", "gemm"]),
         (["bench", "gemm", "-s", "stages=1"], ["stages must be at least 2"]),
         (["bench", "gemm", "-s", "activation=relu"], ["activation is not measured"]),
         (["bench", "gemm", "-s", "m=0"], ["m must be at least 1, got 0"]),
@@ -67,7 +69,14 @@ def test_bad_usage_is_one_message_and_exit_2(args: list[str], words: list[str]) 
 
 @pytest.mark.skipif(not missing_gpu(), reason="this machine has a GPU")
 @pytest.mark.parametrize(
-    "args", [["run", "gemm", "--device", "cuda"], ["bench", "gemm"], ["bench", "gemm", "--json"], ["tune", "gemm", *SHAPE]]
+    "args",
+    [
+        ["run", "gemm", "--device", "cuda"],
+        ["bench", "blockwise_fp8_gemm"],
+        ["bench", "gemm"],
+        ["bench", "gemm", "--json"],
+        ["tune", "gemm", *SHAPE],
+    ],
 )
 def test_without_a_gpu_it_is_one_sentence(args: list[str]) -> None:
     done = tilepipe(*args)

@@ -11,6 +11,7 @@ import numpy as np
 import tilepipe as tp
 from tests.fragment_cases import Array
 from tilepipe.kernels import blockwise_fp8_reference as reference
+from tilepipe.kernels.blockwise_fp8_arguments import blocks_of
 from tilepipe.kernels.blockwise_fp8_gemm import BlockwiseFP8Config, bind
 from tilepipe.testing import Comparison
 
@@ -66,7 +67,7 @@ def product(shape: tuple[int, int, int] = (400, 424, 656), out: str = "bfloat16"
     (m, n, k), rng = shape, np.random.default_rng(seed)
 
     def uneven(rows: int) -> Array:
-        sizes = np.exp2(rng.integers(-3, 4, (rows, reference.blocks_of(k)))).repeat(128, 1)[:, :k]
+        sizes = np.exp2(rng.integers(-3, 4, (rows, blocks_of(k)))).repeat(128, 1)[:, :k]
         return (rng.standard_normal((rows, k)) * sizes).astype(np.float32)
 
     (a, a_scales), (b, b_scales) = reference.quantized_rows(uneven(m)), reference.quantized_blocks(uneven(n))

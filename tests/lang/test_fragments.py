@@ -157,6 +157,7 @@ def test_a_kept_copy_is_not_stale() -> None:
         ("f[0] = 1", ("f[...] = x",)),
         ("if f: pass", ("truth of a fragment",)),
         ("f.load(tile[0])", ("cannot load", "64×32 float32")),
+        ("ctx.fragment(shape=(128, 1)).load(tile[0].rows(0, 1))", ("cannot load", "tile of 'tile' 1×64", "fragment of 128×1")),
         ("ctx.store(tile[0], f)", ("64×32 here", "64×64")),
         ("ctx.store(tile[0], 1)", ("stored from a fragment", "tile[r, c]")),
         ("ctx.mma(f, a[0], tile[0])", ("acc 64×32 += A 64×64 · (B 64×64)", "need A 64×k and B 32×k")),
