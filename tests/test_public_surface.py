@@ -16,8 +16,9 @@ LaunchError LimitError PoisonError
 RaceError SimFault TilepipeError TraceError UnavailableError"""
 DTYPES = "bfloat16 boolean float16 float32 float8_e4m3 float8_e5m2 int32 int64 int8 uint32 uint8 DType"
 LANGUAGE = "Chip H200 Context dtype KernelFunction Program TensorMap kernel tensor_map"
-PIPELINES = """BlockwiseFP8TilePayload ConsumeContext ConsumerStage ConsumerTiles ExplicitConsumeContext InputConsumer InputConsumerStage InputProducer
-InputProducerStage InputTilePipeline MbarPtr OrderedBarrier PipelineState ProduceContext ProducerConsumerPipeline ProducerStage
+PIPELINES = """AtomicScheduler BlockwiseFP8TilePayload ClcScheduler ConsumeContext ConsumerStage ConsumerTiles ExplicitConsumeContext
+InputConsumer InputConsumerStage InputProducer InputProducerStage InputTilePipeline MbarPtr OrderedBarrier PipelineState
+ProduceContext ProducerConsumerPipeline ProducerStage
 ProducerTiles SMemArray
 SMemPtr SMemTileArray2D SMemTileArray2DRowMajor SharedMemBarrier StandardTilePayload StaticScheduler TilePayload WorkTile"""
 SUBPACKAGES = {"bench", "check", "cli", "cuda", "errors", "ir", "kernels", "lang", "ops", "pipelines", "program", "sim", "testing", "trace"}
@@ -36,7 +37,8 @@ def test_public_members() -> None:
     assert members(tp.Program) - {"kernel", "launch_args"} == {"compile", "launch", "launcher", "run", "source"}
     assert members(tp.KernelFunction) == {"bind", "forget"}
     assert members(tp.OrderedBarrier) == {"pass_on", "turn", "wait"}
-    assert members(tp.StaticScheduler) == {"share"}
+    assert members(tp.StaticScheduler) == {"needs_role", "schedule", "share", "throttle_signal"}
+    assert members(tp.ClcScheduler) == members(tp.AtomicScheduler) == {"needs_role", "schedule", "throttle_signal"}
     assert set(tp.ops.__all__) == {"matmul"}
     assert set(cuda.__all__) == {"Compiled", "compile", "source"}
     assert members(Launcher) == {"launch_packed", "pack"}

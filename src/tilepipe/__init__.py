@@ -50,6 +50,8 @@ from tilepipe.pipelines.barriers import SMemArray as SMemArray
 from tilepipe.pipelines.barriers import SMemPtr as SMemPtr
 from tilepipe.pipelines.barriers import SMemTileArray2D as SMemTileArray2D
 from tilepipe.pipelines.barriers import SMemTileArray2DRowMajor as SMemTileArray2DRowMajor
+from tilepipe.pipelines.dynamic_scheduler import AtomicScheduler as AtomicScheduler
+from tilepipe.pipelines.dynamic_scheduler import ClcScheduler as ClcScheduler
 from tilepipe.pipelines.input_tiles import ConsumerTiles as ConsumerTiles
 from tilepipe.pipelines.input_tiles import InputConsumer as InputConsumer
 from tilepipe.pipelines.input_tiles import InputConsumerStage as InputConsumerStage

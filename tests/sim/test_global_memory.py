@@ -157,7 +157,7 @@ def live_after(monkeypatch: pytest.MonkeyPatch, build: Callable[[Builder], None]
 
     def watched(self: global_order.GlobalOrder, *args: object) -> None:
         record(self, *args)  # type: ignore[arg-type]
-        most[0] = max(most[0], len(self.live))
+        most[0] = max(most[0], len(self.present.live))
 
     monkeypatch.setattr(global_order.GlobalOrder, "_record", watched)
     b = Builder()

@@ -82,6 +82,12 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
             f"When the first access ran, nothing had been written there yet: {old.agent} must wait for a barrier"
             " that says the data have come before it reads."
         )
+    if kind == "clc_try_cancel":
+        cta = f"a role of CTA {slot.cta.block_id}" if old.agent.cta is not slot.cta else str(new.agent)
+        return (
+            f"The response may arrive until the phase of the barrier it signals is complete: {cta} must wait for that phase, and hand the"
+            f" response back to {old.agent} before it asks again."
+        )
     if kind == "tma_load":
         return f"The copy is in flight until the phase of the barrier it signals is complete: {new.agent} must wait for that phase first."
     if kind == "wgmma":

@@ -20,7 +20,7 @@ from tilepipe.sim.elements import Scalar, indices, value_of
 from tilepipe.sim.mbarriers import Mbarrier, remote
 from tilepipe.sim.memory import Slot, read
 from tilepipe.sim.ordering import WARP_MASK, Access
-from tilepipe.sim.tma import TmaLoadUnit, depart
+from tilepipe.sim.tma import TmaLoadUnit, depart, one_lane
 
 if TYPE_CHECKING:
     from tilepipe.sim.machine import Machine
@@ -82,21 +82,12 @@ def _may_act(m: Machine, ag: Agent) -> bool:
     return False
 
 
-def _one_lane(ag: Agent, site: Site, mask: int) -> None:
-    if mask & (mask - 1):
-        raise SimFault(
-            f"{site.what}: {mask.bit_count()} threads of {ag} execute it; it is for one. Put it inside ctx.elect_one() or a condition"
-            " that one lane satisfies.",
-            site.loc,
-        )
-
-
 # -- atomic adds -------------------------------------------------------------------------------------------------------
 
 
 def atomic_add(m: Machine, ag: Agent, site: Site, mask: int, value: Scalar, *index: Scalar) -> int | Blocked:
     """atom.relaxed.gpu.global.add: adds, and gives what was there."""
-    _one_lane(ag, site, mask)
+    one_lane(ag, site, mask, "sums are made")
     if not _may_act(m, ag):
         return BLOCKED
     tensor = m.world.tensors[site.tensor]
@@ -135,7 +126,7 @@ class ResponseUnit(TmaLoadUnit):
 
 def clc_try_cancel(m: Machine, ag: Agent, site: Site, mask: int, multicast: bool, slot: int, rect: Rect, bar: int) -> Blocked | None:
     """clusterlaunchcontrol.try_cancel.async."""
-    _one_lane(ag, site, mask)
+    one_lane(ag, site, mask, "requests are made")
     reach, known = m.reach, ag.known(mask)
     if reach.refused & known:
         first = reach.refused_at.loc.short if reach.refused_at is not None else ""
@@ -188,8 +179,8 @@ def check_waited(m: Machine, ag: Agent, site: Site, mask: int, tensor: str) -> N
     """Raises RaceError for a write to global memory by threads that do not know of a grid_dependency_wait, in a kernel that has one."""
     if not m.reach.waited & ag.known(mask):
         raise RaceError(
-            f"{site.what}: {ag} writes tensor '{tensor}' while the kernel before this one may still use it: no ctx.grid_dependency_wait() is"
-            " ordered before this write.\n"
+            f"{site.what}: {ag} writes tensor '{tensor}' while the kernel before this one may still use it: no ctx.grid_dependency_wait()"
+            " is ordered before this write.\n"
             "  A kernel that calls it somewhere does not wait at the end of set-up. Call it in the role that writes, before its first"
             " write, or let that role hear of the call by a barrier.",
             site.loc,
