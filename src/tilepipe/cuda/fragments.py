@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tilepipe.cuda.analysis import nodes
 from tilepipe.cuda.c_types import is_packed, register_type, small_float
 from tilepipe.cuda.context import Context
 from tilepipe.cuda.emit import emit
@@ -17,6 +16,7 @@ from tilepipe.ir import exprs as e
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Expr, Shape
 from tilepipe.ir.memory import Fragment
+from tilepipe.ir.uses import nodes
 
 
 def declare_array(ctx: Context, name: str, dtype: DType, rows: int, cols: int, packed: bool = False) -> None:

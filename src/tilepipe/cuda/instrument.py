@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tilepipe.cuda.analysis import bound, leaves, nodes
 from tilepipe.cuda.context import Context, Module
 from tilepipe.cuda.debug import cluster_warps, every_op, sites
 from tilepipe.errors import LimitError
@@ -21,6 +20,7 @@ from tilepipe.ir import ops
 from tilepipe.ir.chip import H200
 from tilepipe.ir.memory import Element, Tile
 from tilepipe.ir.program import Kernel, walk
+from tilepipe.ir.uses import bound, leaves, nodes
 
 STATE_BYTES = 352  # DebugState of debug.cuh, behind the kernel's own shared memory
 SHARED = "extern __shared__ __align__(1024) unsigned char smem[];"

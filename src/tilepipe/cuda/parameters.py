@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilepipe.cuda.analysis import elements, leaves
 from tilepipe.cuda.c_types import memory_type, register_type
 from tilepipe.ir import ops
 from tilepipe.ir.exprs import Param
 from tilepipe.ir.memory import ScalarParam, TensorParam
 from tilepipe.ir.program import Kernel, walk
+from tilepipe.ir.uses import elements, leaves
 
 
 @dataclass(frozen=True, slots=True)

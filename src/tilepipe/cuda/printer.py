@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilepipe.cuda import control, fragment_global, fragment_memory, fragments, grid, instrument, sync, tcgen05, tmem, transfers, wgmma
-from tilepipe.cuda.analysis import elements, inlinable
+from tilepipe.cuda.analysis import inlinable
 from tilepipe.cuda.context import Context, Lines, Module, smem_things
 from tilepipe.cuda.debug import every_op, role_name
 from tilepipe.cuda.emit import block
@@ -22,6 +22,7 @@ from tilepipe.ir.exprs import SPECIALS, Expr
 from tilepipe.ir.finish import group_registers
 from tilepipe.ir.memory import BarrierRef, TensorParam
 from tilepipe.ir.program import WARP, Kernel, Role, walk
+from tilepipe.ir.uses import elements
 
 ARCHITECTURES = ("sm_90a", "sm_100a")  # what has neither wgmma nor tcgen05 prints for both; sm_100a has not been run
 # Importing them registers their ops.
