@@ -149,9 +149,20 @@ def use_group(tracer: Tracer, cta_group: int) -> None:
     tracer.kernel.cta_group = cta_group
 
 
+def _require_even_cta(tracer: Tracer, what: str) -> None:
+    active = tracer.scope.active
+    if tracer.kernel.cta_group == 2 and active is not None and active[1::2].any():
+        raise TraceError(
+            f"{what}: of a pair of CTAs (cta_group 2) the even one issues it for both, but the odd one comes here too: put it under"
+            " `with ctx.when(tp.elect_one_cta(ctx)):`",
+            caller(),
+        )
+
+
 def mma(tracer: Tracer, acc: TmemTensor, a: object, b: object, accumulate: object) -> None:
     """See `Context.mma`."""
     require_one_lane(tracer, "mma into tensor memory")
+    _require_even_cta(tracer, "mma")
     if not isinstance(a, SmemTile | TmemTensor) or not isinstance(b, SmemTile):
         raise TraceError(f"mma into tensor memory: A is a tile or in tensor memory, B a tile; got {a!r} and {b!r}", caller())
     group = tracer.kernel.cta_group
@@ -193,6 +204,7 @@ def commit(tracer: Tracer, mbar: Mbar, mask: object) -> None:
 def copy(tracer: Tracer, dst: TmemTensor, src: SmemTile) -> None:
     """See `Context.tmem_copy`."""
     require_one_lane(tracer, "tmem_copy")
+    _require_even_cta(tracer, "tmem_copy")
     if not isinstance(dst, TmemTensor) or not isinstance(src, SmemTile):
         raise TraceError(f"tmem_copy copies a shared tile to tensor memory, got {src!r} to {dst!r}", caller())
     broken = tcgen05.broken_copy_rule(dst._tmem, src._tile)

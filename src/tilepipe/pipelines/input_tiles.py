@@ -17,7 +17,7 @@ from tilepipe.lang.memory import SmemTile
 from tilepipe.lang.values import Value
 from tilepipe.pipelines.barriers import MbarPtr, SharedMemBarrier, SMemArray
 from tilepipe.pipelines.lag import LagQueue
-from tilepipe.pipelines.pairs import elected_cta, leader_cta
+from tilepipe.pipelines.pairs import check_both_told, commit_by_one_lane, elected_cta, leader_cta, pair_mask
 from tilepipe.pipelines.payloads import TilePayload
 from tilepipe.pipelines.producer_consumer import ProducerConsumerPipeline, StageHandle, check_announced
 
@@ -246,7 +246,9 @@ class InputConsumerStage(InputStage):
         self._tracer.flush_branch()
         if self.released_at is None and self.signals is None:
             self.check_releasable()
-            if self.read_by_mma:
+            if self.read_by_mma and self._tracer.kernel.cta_group:  # tcgen05: in a pair both CTAs' loads wait for these MMAs
+                commit_by_one_lane(self, pair_mask(Context(self._tracer)) if self.inputs.cta_group == 2 else None)
+            elif self.read_by_mma:
                 async_ops.mma_commit(self._tracer, self.mbar(), None)
             else:
                 self.mbar().arrive()
@@ -254,6 +256,8 @@ class InputConsumerStage(InputStage):
 
     def release_without_signal(self) -> None:
         """Steps; makes no arrival of its own, but one that a `mma_commit` of the body has bound is still made when its group retires."""
+        if self.inputs.cta_group == 2:
+            check_both_told(self)
         self._finish(self._shared)
         if self._commit is None:
             return

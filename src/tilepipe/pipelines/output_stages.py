@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from tilepipe.errors import TraceError
+from tilepipe.ir.location import caller
 from tilepipe.lang.context import Context
 from tilepipe.lang.handles import Handle
 from tilepipe.lang.values import Value
-from tilepipe.pipelines.pairs import mma_arrive, mma_arrive_multicast, umma_arrive_leader_cta
+from tilepipe.pipelines.pairs import check_both_told, commit_by_one_lane, umma_arrive_leader_cta
 from tilepipe.pipelines.producer_consumer import ProducerConsumerPipeline, StageHandle
 from tilepipe.pipelines.tmem import TmemStage
 
@@ -29,8 +31,18 @@ class AccumBarrier:
     def arrive(self, pipeline: ProducerConsumerPipeline, stage: object) -> None:
         """Every epilogue thread, behind its last load from the stage, so that the MMAs go on while the tile is stored: waits for the
         loads, fences, arrives on empty[stage].
+
+        Raises:
+            TraceError: the kernel has another cta_group.
         """
         ctx = Context(pipeline._tracer)
+        group = pipeline._tracer.kernel.cta_group
+        if self.cta_group != group:
+            raise TraceError(
+                f"AccumBarrier({self.cta_group}) in a kernel of cta_group {group}: the MMAs wait for the epilogue of"
+                f" {'both CTAs on the even one' if group == 2 else 'their own CTA'}. Make it AccumBarrier({group}).",
+                caller(),
+            )
         ctx.tmem_wait_load()
         ctx.tcgen05_fence_before()
         mbar = pipeline.consumer_mbar(stage)
@@ -72,11 +84,9 @@ class MmaStage(AccumulatorStage):
         self._tracer.flush_branch()
         if self.released_at is None and self.signals is None:
             self.check_releasable()
-            with Context(self._tracer).elect_one("warp" if self.role.role.warps == 1 else "role"):
-                if self.outputs.cta_group == 2:
-                    mma_arrive_multicast(self.mbar(), self.outputs.mma_complete_mask)
-                else:
-                    mma_arrive(self.mbar())
+            commit_by_one_lane(self, self.outputs.mma_complete_mask if self.outputs.cta_group == 2 else None)
+        if self.outputs.cta_group == 2:
+            check_both_told(self)
         self._finish()
 
 

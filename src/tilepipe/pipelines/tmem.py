@@ -113,6 +113,7 @@ class TmemAllocation:
         columns = self._tracer.role.columns.get(self)
         if columns is None:
             raise TraceError(f"'{self.name}' is freed in role '{self._tracer.role.name}', which has not allocated it", caller())
+        columns.check_releasable()
         address = to_expr(self._tracer, self.addr)
         columns.mark_released()
         self._tracer.emit(ops.TmemDealloc(caller(), address, self.columns, self.cta_group))
