@@ -47,14 +47,20 @@ class Handover:
         self.done.wait(0)
         self._ctx.tcgen05_fence_after()
 
-    def store(self, c: Any, m: int, n: int, row: Any = 0, width: int = 0) -> None:
-        """In the epilogue: the accumulator goes to rows `row`.. of C, `width` columns at a time, and may be freed."""
-        ctx, width = self._ctx, width or n
-        parts = [self.tmem.tensor((m, n)).cols(at, width).load() for at in range(0, n, width)]
-        ctx.tmem_wait_load()
-        self.over.signal_complete()
-        for i, part in enumerate(parts):
-            ctx.store_global(c, (row, i * width), part)
+    def store(self, c: Any, m: int, n: int, row: Any = 0, width: int = 0, col: int = 0) -> None:
+        """In the epilogue: the accumulator at column `col` goes to rows `row`.. of C, `width` columns a load, and may be freed.
+
+        One wait is for as many loads as fit into 128 registers of a thread.
+        """
+        ctx, acc = self._ctx, self.tmem.tensor((m, n), col=col)
+        most = min(n, 128 * 128 // m)
+        for first in range(0, n, most):
+            parts = {at: acc.cols(at, width or most).load() for at in range(first, first + most, width or most)}
+            ctx.tmem_wait_load()
+            if first + most == n:
+                self.over.signal_complete()
+            for at, part in parts.items():
+                ctx.store_global(c, (row, at), part)
 
 
 @tp.kernel(grid=1)
@@ -100,12 +106,7 @@ def product(
     def epilogue() -> None:
         h.find()
         h.wait()
-        part = width or n
-        loaded = [h.tmem.tensor((m, n), col=col).cols(at, part).load() for at in range(0, n, part)]
-        ctx.tmem_wait_load()
-        h.over.signal_complete()
-        for i, frag in enumerate(loaded):
-            ctx.store_global(c, (0, i * part), frag)
+        h.store(c, m, n, width=width, col=col)
 
 
 @tp.kernel(grid=2, cluster=2)
