@@ -8,6 +8,7 @@ import pytest
 
 from tests.build import GROUP, LANE, RANK, Builder, binary, ex, special
 from tests.cuda.blackwell import tensor_memory, tensor_memory_of_a_pair
+from tests.cuda.grid_kernels import grid, launch_control
 from tilepipe import cuda
 from tilepipe.cuda.emit import emit
 from tilepipe.ir import dtypes, exprs, ops
@@ -202,8 +203,8 @@ def functions() -> Kernel:
     return b.finished()
 
 
-BLACKWELL: list[Callable[[], Kernel]] = [tensor_memory, tensor_memory_of_a_pair]
-KERNELS: list[Callable[[], Kernel]] = [values, barriers, transfers, fragments, functions, *BLACKWELL]
+BLACKWELL: list[Callable[[], Kernel]] = [tensor_memory, tensor_memory_of_a_pair, launch_control]
+KERNELS: list[Callable[[], Kernel]] = [values, barriers, transfers, fragments, functions, grid, *BLACKWELL]
 
 
 @pytest.mark.parametrize("make", KERNELS, ids=lambda f: f.__name__)
@@ -215,7 +216,7 @@ def test_compiles(make: Callable[[], Kernel], lineinfo: bool) -> None:
     assert "warning" not in compiled.log
 
 
-@pytest.mark.parametrize("make", [values, barriers, transfers, functions], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("make", [values, barriers, transfers, functions, grid], ids=lambda f: f.__name__)
 def test_what_has_no_wgmma_compiles_for_blackwell(make: Callable[[], Kernel]) -> None:
     assert cuda.compile(make(), arch="sm_100a", allow=["spills"]).data
 

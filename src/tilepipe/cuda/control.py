@@ -55,7 +55,8 @@ def _(op: ops.Read, ctx: Context) -> None:
 @emit.register
 def _(op: ops.CursorDefine, ctx: Context) -> None:
     c = op.cursor
-    ctx.out(f"i32 {ctx.bind(c, '_stage')} = 0;")
+    unused = "[[maybe_unused]] " if c.stages == 1 else ""  # as where an array of one barrier takes no index
+    ctx.out(f"{unused}i32 {ctx.bind(c, '_stage')} = 0;")
     ctx.out(f"u32 {ctx.bind(c, '_phase')} = {c.start_phase & 1};")
 
 
