@@ -8,6 +8,7 @@ from tilepipe.cuda.context import Context
 from tilepipe.cuda.instrument import instrumented
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
+from tilepipe.ir.uses import is_idle
 
 
 @singledispatch
@@ -25,6 +26,8 @@ def block(ctx: Context, b: ops.Block) -> None:
     enclosing = ctx.block, ctx.position
     ctx.block = b
     for i, op in enumerate(b.ops):
+        if is_idle(op, ctx.module.needed):
+            continue
         ctx.position = i
         ctx.out.at(op.loc)
         with instrumented(op, ctx):

@@ -22,7 +22,7 @@ from tilepipe.ir.exprs import SPECIALS, Expr
 from tilepipe.ir.finish import group_registers
 from tilepipe.ir.memory import BarrierRef, TensorParam
 from tilepipe.ir.program import WARP, Kernel, Role, walk
-from tilepipe.ir.uses import elements
+from tilepipe.ir.uses import elements, needed
 
 ARCHITECTURES = ("sm_90a", "sm_100a")  # what has neither wgmma nor tcgen05 prints for both; sm_100a has not been run
 # Importing them registers their ops.
@@ -56,6 +56,7 @@ def source(kernel: Kernel, arch: str = "sm_90a", *, lineinfo: bool = False, debu
     module.arguments = arguments(kernel)
     instrument.prepare(module)
     blocks = (kernel.setup, *(role.body for role in kernel.roles))
+    module.needed = needed(blocks)
     module.released_remotely = {bar.array for b in blocks for op in walk(b) if (bar := _remote_release(op)) is not None}
     for a in module.arguments:
         module.names.of(a, a.name)

@@ -1,5 +1,5 @@
-"""Last step of building a kernel: drop what nothing reads, place roles on warps and allocations in shared memory, and check the
-chip's limits.
+"""Last step of building a kernel: place roles on warps and allocations in shared memory, and check the chip's
+limits.
 """
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 from tilepipe.errors import LimitError
 from tilepipe.ir.chip import H200, Chip
 from tilepipe.ir.program import WARP, WARPGROUP, Kernel, Role
-from tilepipe.ir.uses import drop_unused
 
 BARRIER_BYTES = 8
 SETMAXNREG = range(24, 257, 8)  # PTX ISA, setmaxnreg: 24..256 in steps of 8
@@ -19,7 +18,6 @@ def finish(kernel: Kernel, chip: Chip = H200) -> None:
     Raises:
         LimitError: a limit of the chip is exceeded; the message has the arithmetic.
     """
-    drop_unused([kernel.setup, *(role.body for role in kernel.roles)])
     _place_roles(kernel, chip)
     _place_memory(kernel, chip)
     _number_named_barriers(kernel, chip)

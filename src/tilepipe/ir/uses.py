@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tilepipe.ir import exprs, ops
 from tilepipe.ir.exprs import Expr, Local
-from tilepipe.ir.memory import BarrierRef, Element, Tile, Tmem
-from tilepipe.ir.program import bodies, walk
+from tilepipe.ir.memory import BarrierRef, Element, Tile, Tmem, Variable
+from tilepipe.ir.program import walk
 
 # The locals that an op binds, by field.
 _BINDS: dict[type[ops.Op], tuple[str, ...]] = {
@@ -71,23 +71,41 @@ def bound(op: ops.Op) -> tuple[Local, ...]:
     return tuple(getattr(op, name) for name in _BINDS.get(type(op), ()))
 
 
-def drop_unused(blocks: list[ops.Block]) -> None:
-    """Takes out every `Let` whose name nothing reads, in these blocks or through another `Let`."""
-    read = {leaf for block in blocks for op in walk(block) if not isinstance(op, ops.Let) for leaf in leaves(op) if isinstance(leaf, Local)}
-    lets = {op.local: op.expr for block in blocks for op in walk(block) if isinstance(op, ops.Let)}
-    waiting = list(read)
+def needed(blocks: Iterable[ops.Block]) -> set[Local | Variable]:
+    """The names and variables whose values something reads that is no mere definition, in these blocks."""
+    inside = [op for block in blocks for op in walk(block)]
+    sources: dict[Local | Variable, list[ops.Op]] = {}
+    waiting: list[Local | Variable] = []
+    for op in inside:
+        match op:
+            case ops.Let() | ops.Read():
+                sources.setdefault(op.local, []).append(op)
+            case ops.Define() | ops.Assign():
+                sources.setdefault(op.var, []).append(op)
+            case _:
+                waiting += _reads(op)
+    found = set(waiting)
     while waiting:
-        expr = lets.get(waiting.pop())
-        for node in nodes(expr) if expr is not None else ():
-            if isinstance(node, Local) and node not in read:
-                read.add(node)
-                waiting.append(node)
-    for block in blocks:
-        _drop(block, read)
+        for source in sources.get(waiting.pop(), ()):
+            more = [x for x in _reads(source) if x not in found]
+            found.update(more)
+            waiting += more
+    return found
 
 
-def _drop(block: ops.Block, read: set[Local]) -> None:
-    block.ops[:] = [op for op in block.ops if not isinstance(op, ops.Let) or op.local in read]
-    for op in block.ops:
-        for body in bodies(op):
-            _drop(body, read)
+def is_idle(op: ops.Op, names: set[Local | Variable]) -> bool:
+    """Whether an op only defines a name that is not among the `needed` ones."""
+    match op:
+        case ops.Let() | ops.Read():
+            return op.local not in names
+        case ops.Define() | ops.Assign():
+            return op.var not in names
+    return False
+
+
+def _reads(op: ops.Op) -> list[Local | Variable]:
+    """The names that an op takes values from."""
+    found: list[Local | Variable] = [leaf for leaf in leaves(op) if isinstance(leaf, Local)]
+    if isinstance(op, ops.Read | ops.While):
+        found.append(op.var)
+    return found
