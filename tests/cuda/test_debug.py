@@ -13,7 +13,7 @@ import pytest
 
 import tilepipe as tp
 from tests.build import LANE, Builder, binary
-from tests.examples.ladder import EXAMPLES, NAMES, load
+from tests.examples.ladder import EXAMPLES, NAMES, arch, load
 from tests.gpu import hangs
 from tests.scenarios.test_pipelines_under_load import bind_rows_and_columns, three_warpgroups, two_producer_warps
 from tilepipe import cuda
@@ -170,7 +170,7 @@ def test_every_wait_has_a_number_its_role_and_its_line(example: str, capsys: pyt
         if isinstance(op, ops.MbarWait | ops.NamedSync | ops.ClusterWait)
     )
     assert Counter((site.role.name, site.loc) for site in table if site.role is not None) == wanted
-    code = cuda.source(kernel, debug=True)
+    code = cuda.source(kernel, arch(example) if example in NAMES else "sm_90a", debug=True)
     printed: list[tuple[str, int, str]] = []
     function = loc = ""
     for line in code[code.index("// ---- roles") :].splitlines():

@@ -14,6 +14,11 @@ NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
 Main = Callable[[int], tp.Program]
 
 
+def arch(name: str) -> str:
+    """What a rung is compiled for."""
+    return "sm_90a" if int(name[:2]) < 8 else "sm_100a"
+
+
 def load(path: Path) -> Main:
     """The `main(seed)` of a file."""
     spec = importlib.util.spec_from_file_location(f"example_{path.stem}", path)

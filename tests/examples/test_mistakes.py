@@ -22,12 +22,14 @@ from tilepipe.errors import (
 
 ONE, RING, TMA = "01_two_warps_one_barrier", "02_ring", "03_tma_in_tma_out"
 BY_HAND, PIPELINED, GROUPS, CLUSTER = "04_one_warpgroup_gemm", "05_warp_specialised_gemm", "06_k_groups", "07_cluster_multicast"
+TMEM, PAIR = "08_tensor_memory", "09_a_pair_of_ctas"
 
 EXPECT = "stage.expect_bytes(inputs.stage_bytes)"
 NOT_ANNOUNCED = ("producer stage of 'inputs'", "nothing has arrived on its full barrier", "'inputs.full'", "expect_bytes")
 READS_RUNNING = ("race on inputs_", "role 'mma' warpgroup", "role 'load'", "A wgmma reads its tiles until its group has been waited for")
 UNREADY = (RaceError, PoisonError)  # a read too early is the one when the data come in between, the other when they never do
 STORE_READS = ("race on", "The store reads the tile until", "tma_store_wait", "role 'mma' warpgroup")
+SUMS = "sums = output.tmem.tensor((BM, BN)).load()"
 BY_HAND_ARRIVE = 'with ctx.elect_one("warpgroup"):\n                        stage.mbar().arrive()'
 
 
@@ -149,6 +151,55 @@ MISTAKES = {
         CLUSTER, ", multicast=BOTH", "", DeadlockError,
         ("inputs.full[0]", "8,192 bytes (32,768 expected, 24,576 delivered)", "cycle: role"), ("ctx.tma_load(a",),
     ),
+    "08 every MMA adds": Mistake(
+        TMEM, "accumulate=k > 0", "accumulate=True", PoisonError,
+        ("role 'mma' of CTA", "tensor memory", "were never written", "let the first one overwrite"), ("ctx.mma(acc",),
+    ),
+    "08 a slot freed before the MMAs have read it": Mistake(
+        TMEM, "ctx.mma_commit(stage.mbar())", "stage.mbar().arrive()", RaceError,
+        ("race on inputs_a[0]", "role 'mma'", "role 'load'", "until a commit by the same thread has arrived"),
+        ("ctx.mma(acc", "ctx.tma_load(a"),
+    ),
+    "08 an accumulator freed before it is loaded": Mistake(
+        TMEM, SUMS, f"tp.AccumBarrier().arrive(output.pipeline, output.index); {SUMS}; ctx.tmem_wait_load()", RaceError,
+        ("race on tensor memory", "role 'epilogue'", "role 'mma'", "ctx.tmem_wait_load()", "ctx.tcgen05_fence_before()"),
+        ("ctx.mma(acc", "sums = output.tmem"),
+    ),
+    "08 sums read before they are loaded": Mistake(
+        TMEM, SUMS, f"{SUMS}; sums *= 2", RaceError,
+        ("reads fragment", "while a load from tensor memory into its registers is in flight", "ctx.tmem_wait_load()"), ("sums *= 2",),
+    ),
+    "08 nobody tells the epilogue where tensor memory is": Mistake(
+        TMEM, "with outputs.epilogue_warp():", "if True:", TraceError,
+        ("role 'epilogue' does not know where 'tmem' is", "with outputs.epilogue_warp():"), ("sums = output.tmem",),
+    ),
+    "08 five accumulators": Mistake(
+        TMEM, "num_stages=ACCUMULATORS", "num_stages=5", TraceError, ("5 stages × 128 columns = 640", "512"), ("num_stages=5",),
+    ),
+    "09 the bytes of one CTA": Mistake(
+        PAIR, EXPECT, "stage.expect_bytes(inputs.stage_bytes // 2)", BarrierError,
+        ("inputs.full[", "of CTA", "bytes of its copies are still to come: 24,576 bytes expected", "Raise the number"), ("ctx.tma_load(",),
+    ),
+    "09 inputs without the pair": Mistake(
+        PAIR, "num_group_stages=STAGES, cta_group=PAIR", "num_group_stages=STAGES", RaceError,
+        ("race on inputs_b[0]", "role 'load' of CTA", "role 'mma' of CTA", "The copy is in flight"), ("ctx.mma(acc", "ctx.tma_load(b"),
+    ),
+    "09 both CTAs issue": Mistake(
+        PAIR, ", ctx.when(tp.elect_one_cta(ctx)):", ":", TraceError,
+        ("the even one issues it for both, but the odd one comes here too", "tp.elect_one_cta(ctx)"), ("ctx.mma(acc",),
+    ),
+    "09 no drain": Mistake(
+        PAIR, "            producer.drain()\n", "", ExitError,
+        ("exits while role 'mma' of CTA", "can still arrive on its inputs.empty[", "Call producer.drain()"), ("ctx.mma_commit(",),
+    ),
+    "09 a commit for one CTA": Mistake(
+        PAIR, ", mask=BOTH", "", CountError,
+        ("consumer stage of 'inputs'", "signalled in CTA rank 0 of the cluster and not in rank 1", "Commit to both"),
+        ("consumer.acquire()",),
+    ),
+    "09 a cluster without pairs": Mistake(
+        PAIR, "cluster=PAIR", "cluster=1", TraceError, ("cta_group=2 pairs CTAs", "a cluster of 1 has no pairs"), ("outputs = ",),
+    ),
 }  # fmt: skip
 
 
@@ -176,7 +227,7 @@ def test_a_stage_that_is_not_committed_by_hand_is_committed_by_its_release(
 
 
 def test_at_least_one_mistake_for_each_example() -> None:
-    assert {mistake.name for mistake in MISTAKES.values()} == {ONE, RING, TMA, BY_HAND, PIPELINED, GROUPS, CLUSTER}
+    assert {mistake.name for mistake in MISTAKES.values()} == {ONE, RING, TMA, BY_HAND, PIPELINED, GROUPS, CLUSTER, TMEM, PAIR}
 
 
 def test_too_few_bytes_complete_the_phase_early(tmp_path: Path) -> None:

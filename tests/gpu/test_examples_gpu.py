@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.examples.ladder import EXAMPLES, NAMES, load
+from tests.examples.ladder import EXAMPLES, NAMES, arch, load
 from tests.readme import ROOT, blocks, run
+from tilepipe.cuda import driver
 from tilepipe.ir.launch import TensorArg
 from tilepipe.ir.program import tensor_uses
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """`program.run()` simulates, undoes what that wrote, launches, and compares; what it returns is the simulator's. Counts launches by
-    kernel.
+    kernel. A kernel in tensor memory is launched where there is some.
     """
     counted: Counter[str] = Counter()
     simulate = tp.Program.run
@@ -30,6 +31,8 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         arrays = {name: x.array for name, x in program.launch_args.args.items() if isinstance(x, TensorArg)}
         before = {name: array.copy() for name, array in arrays.items()}
         result = simulate(program, *args, **options)
+        if program.kernel.cta_group and driver.chip().arch != "sm_100a":
+            return result
         simulated = {name: arrays[name].copy() for name in tensor_uses(program.kernel)[0]}
         for name, array in arrays.items():
             array[...] = before[name]
@@ -47,6 +50,8 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("name", NAMES)
 def test_example(name: str, seed: int, on_gpu: Counter[str], capsys: pytest.CaptureFixture[str]) -> None:
+    if arch(name) != driver.chip().arch:
+        pytest.skip(f"rung {name[:2]} is for {arch(name)}, this GPU is {driver.chip().arch}")
     load(EXAMPLES / f"{name}.py")(seed)
     assert "right" in capsys.readouterr().out.splitlines()[0]
     assert on_gpu.total() >= 1
