@@ -16,6 +16,8 @@ from tilepipe.sim.grid import ASKS
 if TYPE_CHECKING:
     from tilepipe.sim.machine import Machine
 
+_NO_WAITS = frozenset({*ASKS, "setup_barrier"})  # kinds of ops that may block, which the figures of a role do not count as waits
+
 
 def advance(m: Machine, ag: Agent, limit: int) -> int:
     """Lets an agent take up to `limit` steps (fewer if it blocks or returns); returns how many it took."""
@@ -30,7 +32,7 @@ def advance(m: Machine, ag: Agent, limit: int) -> int:
             op, args = request
             result = op(m, ag, *args)
             if result is BLOCKED:
-                if not ag.blocked and args[0].kind not in ASKS:
+                if not ag.blocked and args[0].kind not in _NO_WAITS:
                     m.world.blocked[ag.role_name] = m.world.blocked.get(ag.role_name, 0) + 1
                 ag.request = request
                 ag.blocked = ag.parked = True

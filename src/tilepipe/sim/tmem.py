@@ -195,6 +195,7 @@ def _note(m: Machine, ag: Agent, site: Site, tm: TensorMemory, lanes: int, rect:
 
 def tmem_load(m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, address: int) -> None:
     """tcgen05.ld: each warp loads its rows."""
+    ag.converge(mask)
     tm, state, t = memory_of(ag.cta), tensor_state(ag), site.op.src  # type: ignore[attr-defined]
     place = place_of(ag, site, tm, t, address)
     warps = warps_in(mask)
@@ -213,6 +214,7 @@ def tmem_load(m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, address: 
 
 def tmem_store(m: Machine, ag: Agent, site: Site, mask: int, address: int, value: Array | float) -> None:
     """tcgen05.st: each warp stores its rows."""
+    ag.converge(mask)
     tm, state, t = memory_of(ag.cta), tensor_state(ag), site.op.dst  # type: ignore[attr-defined]
     place = place_of(ag, site, tm, t, address)
     warps = warps_in(mask)
@@ -236,8 +238,7 @@ def tmem_wait_load(m: Machine, ag: Agent, site: Site, mask: int) -> None:
         frag.loading &= ~(1 << w)
         ag.acquire(record.mask, record.bit)
     state.loads = left
-    if ag.pend:
-        ag.converge(mask)
+    ag.converge(mask)
 
 
 def tmem_wait_store(m: Machine, ag: Agent, site: Site, mask: int) -> None:
@@ -247,8 +248,7 @@ def tmem_wait_store(m: Machine, ag: Agent, site: Site, mask: int) -> None:
         if not record.mask & ~mask:
             ag.acquire(record.mask, record.bit)
     state.stores = [record for record in state.stores if record.mask & ~mask]
-    if ag.pend:
-        ag.converge(mask)
+    ag.converge(mask)
 
 
 def tcgen05_fence_before(m: Machine, ag: Agent, site: Site, mask: int) -> None:

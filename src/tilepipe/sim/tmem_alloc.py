@@ -48,6 +48,8 @@ class Call:
 
 
 def _one_warp(ag: Agent, site: Site, mask: int) -> None:
+    """The warp converges; raises SimFault where it is not one whole warp."""
+    ag.converge(mask)
     if mask != WARP_MASK << (32 * warp_of(mask)):
         raise SimFault(
             f"{site.what}: {mask.bit_count()} threads of {ag} execute it; one whole warp must, together. Put it in a role of one warp.",

@@ -97,7 +97,7 @@ def leak(tm: TensorMemory, allocation: Allocation, name: str) -> str:
 
 def waits_for(call: Call, tm: TensorMemory, peer: TensorMemory | None) -> str:
     """What an alloc or a dealloc that blocks is missing."""
-    if peer is not None and not any((c.freeing is None) == (call.freeing is None) for c in peer.calls):
+    if peer is not None and not any(not c.done and (c.freeing is None) == (call.freeing is None) for c in peer.calls):
         return f"the call of CTA {peer.cta.block_id}, the other of the pair"
     used = sum(a.columns for a in tm.allocations.values())
     return f"{call.columns} of {COLUMNS} columns, {used} held: {holders(tm)}"

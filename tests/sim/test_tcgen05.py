@@ -1,0 +1,534 @@
+"""MMAs, copies and commits of Blackwell's tensor core: values, order, commits that reach other CTAs, and pairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilepipe as tp
+from tests.build import LANE, RANK, Builder, binary
+from tests.scenarios.support import SEEDS, at, clean, faults, matrix, zeros
+from tests.tmem_cases import CASES, Case, Handover
+from tilepipe.errors import BarrierError, ExitError, RaceError, SimFault
+from tilepipe.ir import dtypes, ops
+from tilepipe.ir.exprs import Const, Expr, const
+from tilepipe.ir.memory import BarrierArray, Tmem
+
+Array = np.ndarray[Any, Any]
+
+
+def where(mark: str) -> str:
+    return at(__file__, mark)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_the_simulator_computes_like_numpy(case: Case) -> None:
+    for seed in (0, 1, 2):
+        program, c, reference, tolerance = case.make(np.random.default_rng(seed))
+        assert not program.run(seed=seed).advice
+        assert np.abs(c.astype(np.float64) - reference).max() <= tolerance
+        assert np.abs(reference).max() > 1
+
+
+# -- one CTA -----------------------------------------------------------------------------------------------------------
+
+
+class Core(Builder):
+    """A kernel whose role 'mma', of one warp, holds all of tensor memory, has loaded A (64, 16) and B (8, 16) and issues what `body`
+    appends; `count`: arrivals that end a phase of `done`, `more`: likewise of further barriers.
+    """
+
+    def __init__(self, count: int = 1, cluster: int = 1, **more: int) -> None:
+        super().__init__(cluster)
+        self.kernel.cta_group = 1
+        a, b = self.tensor("a", box=(64, 16)), self.tensor("b", box=(8, 16))
+        self.a, self.b = self.smem("a_tile", 64, 16, swizzle=32), self.smem("b_tile", 8, 16, swizzle=32)
+        self.word = self.smem("address", 1, 1, dtype=dtypes.uint32)
+        self.full, self.done = self.barriers("full"), self.barriers("done", 1, count)
+        self.more = {name: self.barriers(name, 1, n) for name, n in more.items()}
+        self.operands = (a, b)
+        self.setup_done()
+
+    def begin(self) -> Expr:
+        """Allocates, loads the operands, waits for them."""
+        self.do(ops.TmemAlloc, self.tile(self.word), 512, 1)
+        address = self.load(self.element(self.tile(self.word), 0, 0))
+        with self.elect():
+            self.expect(self.bar(self.full), 72 * 32)
+            self.load_tile(self.operands[0], (0, 0), self.tile(self.a), self.bar(self.full))
+            self.load_tile(self.operands[1], (0, 0), self.tile(self.b), self.bar(self.full))
+        self.wait(self.bar(self.full), 0)
+        return address
+
+    def mma(self, address: Expr, col: int = 0, adds: bool = False) -> None:
+        at_ = binary("add", address, Const(dtypes.uint32, nonneg=True, value=col))
+        self.do(ops.Tcgen05Mma, Tmem(at_, 64, 8, dtypes.float32), self.tile(self.a), self.tile(self.b), const(adds), 1)
+
+    def commit(self, bar: BarrierArray | None = None, mask: object = None, cta: object = None) -> None:
+        ref = self.bar(bar or self.done, 0, cta)
+        self.do(ops.Tcgen05Commit, ref, 1, None if mask is None else const(mask))  # type: ignore[arg-type]
+
+    def end(self, address: Expr) -> None:
+        self.do(ops.TmemDealloc, address, 512, 1)
+
+    def try_(self, kind: type[Exception], *words: str, grid: int = 1) -> None:
+        """Every seed ends in that fault."""
+        for seed in SEEDS:
+            with pytest.raises(kind) as caught:
+                self.run(grid, seed, a=matrix(64, 16), b=matrix(8, 16))
+            missing = [word for word in words if word not in str(caught.value)]
+            assert not missing, f"seed {seed}: the message lacks {missing}:\n{caught.value}"
+
+
+def test_several_lanes_issue() -> None:
+    b = Core()
+    with b.role("mma", warps=1):
+        address = b.begin()
+        b.mma(address)
+    b.try_(SimFault, "32 threads of role 'mma' issue it, so 32 MMAs are issued")
+    b = Core()
+    with b.role("mma", warps=1):
+        b.begin()
+        b.commit()
+    b.try_(SimFault, "32 threads of role 'mma' issue it, so 32 arrivals are made")
+
+
+def test_a_commit_for_each_of_two_lanes_is_right_if_each_covers_its_own() -> None:
+    b = Core(count=2)
+    with b.role("mma", warps=1):
+        address = b.begin()
+        for lane in (3, 4):
+            with b.when(binary("eq", LANE, lane)):
+                b.mma(address, 8 * lane)
+                b.commit()
+        b.wait(b.bar(b.done), 0)
+        b.end(address)
+    for seed in SEEDS:
+        b.run(seed=seed, a=matrix(64, 16), b=matrix(8, 16))
+
+
+@pytest.mark.parametrize("adds", [False, True])
+def test_two_threads_and_one_accumulator(adds: bool) -> None:
+    b = Core(count=2)
+    with b.role("mma", warps=1):
+        address = b.begin()
+        for lane in (3, 4):
+            with b.when(binary("eq", LANE, lane)):
+                b.mma(address, 0, adds and lane == 4)
+                b.commit()
+        b.wait(b.bar(b.done), 0)
+        b.end(address)
+    b.try_(RaceError, "race on tensor memory", "lanes 0..15, columns 0..7", "until a commit by the same thread has arrived")
+
+
+@pytest.mark.parametrize("committed", ["nowhere", "by another lane"])
+def test_the_end_before_the_mma_is_known_to_be_over(committed: str) -> None:
+    b = Core()
+    with b.role("mma", warps=1):
+        address = b.begin()
+        with b.when(binary("eq", LANE, 0)):
+            b.mma(address)
+        if committed != "nowhere":
+            with b.when(binary("eq", LANE, 5)):
+                b.commit()
+            b.wait(b.bar(b.done), 0)
+    other = ("was issued by lane 0 of role 'mma'", "committed by lane 5 of role 'mma'")
+    words = (
+        "exits while the tensor cores may still use a_tile",
+        *(other if committed != "nowhere" else ("ctx.mma_commit", "producer.drain()")),
+    )
+    b.try_(ExitError, *words)
+
+
+def test_the_columns_are_freed_under_the_mma() -> None:
+    b = Core()
+    with b.role("mma", warps=1):
+        address = b.begin()
+        with b.elect():
+            b.mma(address)
+            b.commit()
+        b.end(address)
+    b.try_(
+        RaceError, "race on tensor memory", "tmem_dealloc 512 columns", "tcgen05_mma tmem[", "until a commit by the same thread has arrived"
+    )
+
+
+def test_the_end_before_a_commit_has_arrived() -> None:
+    b = Core()
+    with b.role("mma", warps=1):
+        address = b.begin()
+        with b.elect():
+            b.commit()
+        b.end(address)
+    b.try_(ExitError, "can still arrive on its done", "tcgen05_commit done")
+
+
+def test_knowing_a_later_commit_of_the_thread_is_enough() -> None:
+    b = Core(other=1)
+    with b.role("mma", warps=1):
+        address = b.begin()
+        with b.elect():
+            b.mma(address)
+            b.commit(b.more["other"])
+            b.commit()
+        b.wait(b.bar(b.done), 0)
+        b.end(address)
+    for seed in SEEDS:
+        b.run(seed=seed, a=matrix(64, 16), b=matrix(8, 16))
+
+
+def test_commits_are_arrivals() -> None:
+    b = Core()
+    with b.role("mma", warps=1):
+        address = b.begin()
+        for phase in range(2):
+            with b.elect():
+                if not phase:
+                    b.mma(address)
+                b.commit()
+            b.wait(b.bar(b.done), phase)
+        b.end(address)
+    assert b.run(a=matrix(64, 16), b=matrix(8, 16)).completions["done"] == [[2]]
+    b = Core()
+    with b.role("mma", warps=1):
+        address = b.begin()
+        with b.elect():
+            b.expect(b.bar(b.done), 64, arrive=False)
+            b.commit()
+            b.commit()
+        b.wait(b.bar(b.done), 0)
+        b.end(address)
+    b.try_(BarrierError, "over-arrival on done", "role 'mma' arrives 1 time(s)", "tcgen05_commit done")
+
+
+def test_a_wait_that_no_commit_ends() -> None:
+    b = Core(count=2)
+    with b.role("mma", warps=1):
+        address = b.begin()
+        with b.elect():
+            b.mma(address)
+            b.commit()
+        b.wait(b.bar(b.done), 0)
+        b.end(address)
+    b.try_(tp.DeadlockError, "done", "1 of 2 arrivals", "tcgen05_commit at test_tcgen05.py", "its count is too high")
+
+
+def test_a_commit_on_a_barrier_that_is_none() -> None:
+    b = Core()
+    other = b.barriers("other", init=False)
+    with b.role("mma", warps=1):
+        b.begin()
+        with b.elect():
+            b.commit(other)
+    b.try_(BarrierError, "tcgen05_commit other", "before it was initialised")
+
+
+def test_an_mma_reads_through_the_async_proxy() -> None:
+    b = Core()
+    with b.role("mma", warps=1):
+        address = b.begin()
+        with b.elect():
+            b.store(b.element(b.tile(b.a), 3, 5), 1.0)
+            b.mma(address)
+            b.commit()
+        b.wait(b.bar(b.done), 0)
+        b.end(address)
+    b.try_(RaceError, "race between proxies on a_tile", "tcgen05_mma", "ctx.fence_proxy_async()")
+
+
+def test_a_tile_is_refilled_under_the_mma() -> None:
+    b = Core()
+    with b.role("mma", warps=1):
+        address = b.begin()
+        with b.elect():
+            b.mma(address)
+            b.expect(b.bar(b.full), 64 * 32)
+            b.load_tile(b.operands[0], (0, 0), b.tile(b.a), b.bar(b.full))
+            b.commit()
+        b.wait(b.bar(b.done), 0)
+        b.end(address)
+    b.try_(RaceError, "race on a_tile", "tcgen05_mma", "until a commit by the same thread has arrived (ctx.mma_commit)")
+
+
+@given(st.lists(st.one_of(st.tuples(st.integers(0, 3), st.booleans()), st.none()), min_size=1, max_size=14), st.integers(0, 50))
+@settings(max_examples=40, deadline=None)
+def test_a_queue_against_the_simplest_one(steps: list[tuple[int, bool] | None], seed: int) -> None:
+    """MMAs into four accumulators (overwriting, or adding once something is there) and commits (None), by one thread: the values are
+    those of executing them in order, and each commit is one arrival.
+    """
+    b = Core(1 + sum(step is None for step in steps), placed=32, free=128)
+    placed, free = b.more["placed"], b.more["free"]
+    out = b.tensor("out", dtypes.float32)
+    total = np.zeros((4, 64, 8), np.float32)
+    written = [False] * 4
+    x, y = matrix(64, 16, 1), matrix(8, 16, 2)
+    product = x.astype(np.float32) @ y.astype(np.float32).T
+    with b.role("mma", warps=1):
+        address = b.begin()
+        b.arrive(b.bar(placed))
+        with b.elect():
+            for step in steps:
+                if step is None:
+                    b.commit()
+                    continue
+                i, adds = step
+                adds = adds and written[i]
+                total[i] = total[i] + product if adds else product
+                written[i] = True
+                b.mma(address, 8 * i, adds)
+            b.commit()
+        b.wait(b.bar(free), 0)
+        b.end(address)
+    with b.role("epilogue", warpgroups=1):
+        b.wait(b.bar(placed), 0)
+        base = b.load(b.element(b.tile(b.word), 0, 0))
+        b.wait(b.bar(b.done), 0)
+        b.do(ops.Tcgen05FenceAfter)
+        for i in range(4):
+            if written[i]:
+                f = b.fragment(f"part{i}", 64, 8)
+                b.do(ops.TmemLoad, f, Tmem(binary("add", base, Const(dtypes.uint32, nonneg=True, value=8 * i)), 64, 8, dtypes.float32))
+                b.do(ops.TmemWaitLoad)
+                b.do(ops.FragmentStoreGlobal, out, (const(64 * i), const(0)), b.value(f))
+        b.arrive(b.bar(free))
+    got = np.zeros((256, 8), np.float32)
+    run = b.run(seed=seed, a=x, b=y, out=got)
+    assert (got.reshape(4, 64, 8) == total).all()
+    assert run.completions["done"] == [[1]]
+    assert run.roles[0].mmas == sum(step is not None for step in steps)
+
+
+def test_the_figures_of_a_run() -> None:
+    case = next(c for c in CASES if c.name == "bfloat16 m=128 n=256")
+    program, _, _, _ = case.make(np.random.default_rng(0))
+    mma = program.run().roles[0]
+    assert mma.mmas == 3
+    assert mma.flops == 2 * 128 * 256 * 192
+    assert "3 MMAs, 0.01 GFLOP" in str(mma)
+
+
+# -- what a commit publishes -------------------------------------------------------------------------------------------
+
+
+@tp.kernel()
+def scaled(ctx: tp.Context, a: Any, b: Any, scales: Any, c: Any, *, knows: bool) -> None:
+    """C = scales · (A · Bᵀ): the epilogue reads scales that TMA brought, having waited for the MMA only; `knows`: whose issuer
+    had waited for them.
+    """
+    a_tile, b_tile = ctx.smem((128, 16), a.dtype, name="a_tile")[0], ctx.smem((32, 16), b.dtype, name="b_tile")[0]
+    s_tile = ctx.smem((1, 128), "float32", name="s_tile")[0]
+    full, other = (tp.SharedMemBarrier.allocate(ctx, 1, name) for name in ("full", "other"))
+    h = Handover(ctx, 32)
+
+    @ctx.role("mma", warps=1)
+    def mma() -> None:
+        h.allocate()
+        with ctx.elect_one():
+            full.expect_bytes(a_tile.nbytes + b_tile.nbytes)
+            ctx.tma_load(a, (0, 0), a_tile, full)
+            ctx.tma_load(b, (0, 0), b_tile, full)
+            other.expect_bytes(s_tile.nbytes)
+            ctx.tma_load(scales, (0, 0), s_tile, other)  # <scales>
+        full.wait(0)
+        if knows:
+            other.wait(0)
+        with ctx.elect_one():
+            ctx.mma(h.tmem.tensor((128, 32)), a_tile, b_tile, accumulate=False)
+            ctx.mma_commit(h.done)
+        if not knows:
+            other.wait(0)
+        h.over.complete_dealloc(h.tmem)
+
+    @ctx.role("epilogue", warpgroups=1)
+    def epilogue() -> None:
+        h.find()
+        h.wait()
+        scale = ctx.fragment(shape=(128, 1), layout="tmem")
+        scale.load(s_tile)  # <read>
+        x = h.tmem.tensor((128, 32)).load()
+        ctx.tmem_wait_load()
+        h.over.signal_complete()
+        ctx.store_global(c, (0, 0), x * scale)
+
+
+def bind_scaled(knows: bool) -> tuple[tp.Program, Array, Array]:
+    a, b, c = matrix(128, 16, 1), matrix(32, 16, 2), zeros(128, 32)
+    scales = np.arange(1, 129, dtype=np.float32).reshape(1, 128)
+    maps = tp.tensor_map(a, box=(128, 16)), tp.tensor_map(b, box=(32, 16)), tp.tensor_map(scales, box=(1, 128))
+    return scaled.bind(*maps, c, knows=knows), c, scales.T * (a.astype(np.float32) @ b.astype(np.float32).T)
+
+
+def test_a_commit_publishes_what_its_thread_knew() -> None:
+    program, c, reference = bind_scaled(True)
+    for _ in clean(program, range(6)):
+        assert (c == reference).all()
+
+
+def test_a_commit_publishes_nothing_that_its_thread_did_not_know() -> None:
+    faults(
+        bind_scaled(False)[0], tp.RaceError, "race on s_tile", where("scales"), where("read"), "in flight until the phase", seeds=(0, 1, 2)
+    )
+
+
+# -- clusters ----------------------------------------------------------------------------------------------------------
+
+
+def multicasts(waits: bool = True, mask: int = 3) -> Core:
+    """Each of two CTAs commits on the barriers of both, which take two arrivals."""
+    b = Core(count=2, cluster=2)
+    with b.role("mma", warps=1):
+        address = b.begin()
+        with b.elect():
+            b.mma(address)
+            b.commit(mask=mask)
+        if waits:
+            b.wait(b.bar(b.done), 0)
+        b.end(address)
+    return b
+
+
+def test_a_multicast_commit_arrives_in_every_cta_of_the_mask() -> None:
+    for seed in range(8):
+        run = multicasts().run(4, seed, a=matrix(64, 16), b=matrix(8, 16))
+        assert run.completions["done"] == [[1]] * 4
+
+
+def test_a_mask_beyond_the_cluster() -> None:
+    multicasts(mask=5).try_(BarrierError, "mask 0b101 for a cluster of 2", grid=2)
+
+
+def test_a_cta_exits_while_a_peers_commit_can_arrive() -> None:
+    b = Core(count=1, cluster=2)
+    with b.role("mma", warps=1):
+        address = b.begin()
+        with b.elect():
+            b.mma(address)
+            b.commit(cta=binary("xor", RANK, 1))
+            b.commit(b.full)
+        b.wait(b.bar(b.full), 1)
+        b.end(address)
+    b.try_(ExitError, "exits while role 'mma' of CTA", "can still arrive on its done", "producer.drain()", grid=2)
+
+
+def test_a_commit_before_the_peer_has_its_barrier() -> None:
+    b = Core(cluster=2)
+    late = b.barriers("late", init=False)
+    with b.role("mma", warps=1):
+        b.begin()
+        with b.elect():
+            b.do(ops.MbarInit, b.bar(late), const(1), 1)
+            b.commit(late, cta=binary("xor", RANK, 1))
+    b.try_(BarrierError, "signals late of CTA", "has reached the cluster", grid=2)
+
+
+# -- pairs -------------------------------------------------------------------------------------------------------------
+
+
+@tp.kernel(grid=4, cluster=4)
+def pairs(ctx: tp.Context, a: Any, b: Any, c: Any, *, n: int, fault: str) -> None:
+    """C (256, 2 n): pair i computes columns [i n, (i + 1) n). A is multicast from the first pair to both: each copy credits the leader
+    of the pair it lands in.
+    """
+    a_tile = ctx.smem((128, 64), a.dtype, swizzle=128, name="a_tile")[0]
+    b_tile = ctx.smem((n // 2, 64), b.dtype, swizzle=128, name="b_tile")[0]
+    full = tp.SharedMemBarrier.allocate(ctx, count=1, name="full")
+    gone = tp.SharedMemBarrier.allocate(ctx, count=2, name="gone")
+    h = Handover(ctx, 64, cta_group=2)
+    half, pair = ctx.cta_rank % 2, ctx.cta_rank // 2
+    leader = ctx.cta_rank & ~1
+
+    @ctx.role("load", warps=1)
+    def load() -> None:
+        with ctx.elect_one():
+            with ctx.when(half == 0):
+                full.expect_bytes(2 * (a_tile.nbytes + b_tile.nbytes))
+            to = full.on(leader ^ 2 if fault == "other pair" else leader)
+            ctx.tma_load(b, (pair * n + half * (n // 2), 0), b_tile, to)  # <b>
+            with ctx.when(pair == 0):
+                ctx.tma_load(a, (half * 128, 0), a_tile, to, multicast=ctx.select(half == 0, 5, 10))
+        gone.wait(0)
+
+    @ctx.role("mma", warps=1)
+    def mma() -> None:
+        h.allocate()
+        with ctx.when(half == 0):
+            if fault != "not awaited":
+                full.wait(0)
+            with ctx.elect_one():
+                ctx.mma(h.tmem.tensor((128, n)), a_tile, b_tile, accumulate=False)  # <pair mma>
+                ctx.mma_commit(h.done, mask=None if fault == "commit stays" else 3 << leader)
+                ctx.mma_commit(gone, mask=15)
+        h.over.complete_dealloc(h.tmem)
+
+    @ctx.role("epilogue", warpgroups=1)
+    def epilogue() -> None:
+        h.find()
+        h.wait()
+        x = h.tmem.tensor((128, n)).load()
+        ctx.tmem_wait_load()
+        h.over.signal_complete()
+        ctx.store_global(c, (half * 128, pair * n), x)
+
+
+def bind_pairs(fault: str = "none") -> tuple[tp.Program, Array, Array]:
+    a, b, c = matrix(256, 64, 1), matrix(128, 64, 2), zeros(256, 128)
+    program = pairs.bind(tp.tensor_map(a, box=(128, 64)), tp.tensor_map(b, box=(32, 64)), c, n=64, fault=fault)
+    return program, c, a.astype(np.float32) @ b.astype(np.float32).T
+
+
+def test_two_pairs_share_a_multicast() -> None:
+    program, c, reference = bind_pairs()
+    for run in clean(program, range(6)):
+        assert (c == reference).all()
+        assert run.completions["full"] == [[1], [0], [1], [0]]
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "words"),
+    [
+        ("other pair", tp.BarrierError, ("it signals a barrier of CTA rank", "is paired with rank", where("b"))),
+        ("commit stays", tp.DeadlockError, ("done of CTA", "1 of 1 arrivals", "tcgen05_commit")),
+        ("not awaited", tp.RaceError, ("race on", "The copy is in flight until the phase", where("pair mma"))),
+    ],
+)
+def test_what_is_wrong_with_a_pair(fault: str, kind: type[tp.TilepipeError], words: tuple[str, ...]) -> None:
+    faults(bind_pairs(fault)[0], kind, *words)
+
+
+def test_the_odd_cta_of_a_pair_issues() -> None:
+    b = Core(cluster=2)
+    b.kernel.cta_group = 2
+    with b.role("mma", warps=1), b.when(binary("eq", RANK, 1)), b.elect():
+        acc = Tmem(Const(dtypes.uint32, value=0), 128, 32, dtypes.float32)
+        b.do(ops.Tcgen05Mma, acc, b.tile(b.a), b.tile(b.b), const(False), 2)
+    words = ("role 'mma' of CTA 1 issues it in CTA rank 1", "the even CTA of a pair, rank 0, issues for both", "ctx.cta_rank % 2 == 0")
+    b.try_(SimFault, *words, grid=2)
+
+
+def test_a_barrier_of_another_cta_takes_a_pair() -> None:
+    b = Core(cluster=2)
+    with b.role("mma", warps=1), b.elect():
+        b.load_tile(b.operands[0], (0, 0), b.tile(b.a), b.bar(b.full, 0, 0))
+    b.try_(SimFault, "only multicast= reaches other CTAs", grid=2)
+
+
+def test_the_leader_exits_while_bytes_of_its_peer_come() -> None:
+    b = Builder(cluster=2)
+    b.kernel.cta_group = 2
+    a = b.tensor("a", box=(64, 16))
+    tile = b.smem("a_tile", 64, 16, swizzle=32)
+    full, mine = b.barriers("full"), b.barriers("mine")
+    b.setup_done()
+    with b.role("load", warps=1), b.elect():
+        with b.when(binary("eq", RANK, 0)) as branch:
+            b.expect(b.bar(full), 64 * 32)
+        with b.into(branch.orelse):
+            b.load_tile(a, (0, 0), b.tile(tile), b.bar(full, 0, 0))
+            b.arrive(b.bar(mine))
+    for seed in SEEDS:
+        with pytest.raises(ExitError, match="can still credit its bytes to its full"):
+            b.run(2, seed, a=matrix(64, 16))
