@@ -104,14 +104,14 @@ class Program:
             bound = self._bounds[debug, perturbed] = BoundLaunch(self.launch_args, debug=debug, perturbed=perturbed)
         return bound
 
-    def source(self, arch: str = "sm_90a") -> str:
-        """The kernel as CUDA C++."""
+    def source(self, arch: str | None = None) -> str:
+        """The kernel as CUDA C++, for sm_90a or sm_100a: the one that has its ops unless given."""
         from tilepipe import cuda
 
         return cuda.source(self.kernel, arch)
 
-    def compile(self, arch: str = "sm_90a", emit: str = "cubin") -> Compiled:
-        """Compiles it with NVRTC; needs no GPU. `emit`: "cuda", "ptx" or "cubin"."""
+    def compile(self, arch: str | None = None, emit: str = "cubin") -> Compiled:
+        """Compiles it with NVRTC; needs no GPU. `arch`: as for `source`. `emit`: "cuda", "ptx" or "cubin"."""
         from tilepipe import cuda
 
         return cuda.compile(self.kernel, arch=arch, emit=emit)

@@ -34,7 +34,7 @@ def test_schedulers_compile(kind: str, arch: str, size: int, build: dict[str, An
 
 def test_cluster_launch_control_is_refused_for_hopper() -> None:
     words = ("uses cluster launch control, which sm_90a does not have", "compile for sm_100a, or take an AtomicScheduler", "dealing.py")
-    refuses(problem("clc").source, tp.CompileError, *words)
+    refuses(lambda: problem("clc").source("sm_90a"), tp.CompileError, *words)
 
 
 def test_instructions_of_cluster_launch_control() -> None:

@@ -204,14 +204,14 @@ def test_multicast_loads_of_a_pair_compile() -> None:
         "UTMALDG.2D.MULTICAST.2CTA"
     ]
     with pytest.raises(CompileError, match="role 'load' of 'kernel' uses a TMA load that reports to another CTA's barrier, which sm_90a"):
-        cuda.source(kernel)
+        cuda.source(kernel, "sm_90a")
 
 
 def test_each_architecture_refuses_the_other_ones_tensor_core() -> None:
     with pytest.raises(
         CompileError, match="role 'epilogue' of 'gemm' uses tcgen05, which sm_90a does not have; compile for sm_100a"
     ) as error:
-        cuda.source(gemm())
+        cuda.source(gemm(), "sm_90a")
     assert "blackwell.py" in str(error.value)
     b = Builder()
     word = b.smem("word", 1, 1, 1, dtypes.uint32)
@@ -219,13 +219,18 @@ def test_each_architecture_refuses_the_other_ones_tensor_core() -> None:
         b.do(ops.TmemAlloc, b.tile(word), 32, 1)
     b.setup_done()
     with pytest.raises(CompileError, match="set-up of 'kernel' uses tensor memory, which sm_90a does not have; compile for sm_100a"):
-        cuda.source(b.finished())
+        cuda.source(b.finished(), "sm_90a")
+    assert "for sm_100a;" in cuda.source(b.kernel), "it is printed for the one that has its ops"
     b = Builder()
     b.setup_done()
     with b.role("math", warpgroups=1):
         b.do(ops.WgmmaFence)
     with pytest.raises(CompileError, match="role 'math' of 'kernel' uses wgmma, which sm_100a does not have; compile for sm_90a"):
         cuda.source(b.finished(), "sm_100a")
+    assert "for sm_90a;" in cuda.source(b.kernel)
+    b = Builder()
+    b.setup_done()
+    assert "for sm_90a;" in cuda.source(b.finished())
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 
 from tilepipe.cuda import cache
 from tilepipe.cuda.instrument import smem_bytes
+from tilepipe.cuda.printer import architecture
 from tilepipe.cuda.printer import source as print_source
 from tilepipe.errors import BindError, CompileError, UnavailableError
 from tilepipe.ir.program import Kernel
@@ -53,15 +54,15 @@ class Compiled:
 
 
 def compile(
-    kernel: Kernel, arch: str = "sm_90a", emit: str = "cubin", *, allow: Collection[str] = (), lineinfo: bool = False,
+    kernel: Kernel, arch: str | None = None, emit: str = "cubin", *, allow: Collection[str] = (), lineinfo: bool = False,
     debug: bool = False, perturb: int | None = None,
 ) -> Compiled:  # fmt: skip
     """Prints and compiles a kernel.
 
-    `emit`: "cubin", "ptx" or "cuda" (the source, not compiled). `allow`: losses of `LOSSES` to accept. `lineinfo`:
-    profilers then show the lines of the Python kernel. `debug`: waits are bounded, and one that does not end gives the launch
-    up. `perturb`: not None: random delays at synchronisation points, by a seed that each launch passes. Both cost speed, so
-    all `LOSSES` are accepted.
+    `arch`: "sm_90a" or "sm_100a"; unless given, the one that has the kernel's ops. `emit`: "cubin", "ptx" or "cuda" (the source,
+    not compiled). `allow`: losses of `LOSSES` to accept. `lineinfo`: profilers then show the lines of the Python kernel. `debug`:
+    waits are bounded, and one that does not end gives the launch up. `perturb`: not None: random delays at synchronisation
+    points, by a seed that each launch passes. Both cost speed, so all `LOSSES` are accepted.
 
     Raises:
         BindError: unknown architecture or `emit`. LimitError: no room in shared memory for a debug or perturbed build.
@@ -70,7 +71,7 @@ def compile(
     """
     if emit not in EMITS:
         raise BindError(f"cannot emit {emit!r}; known: {', '.join(EMITS)}")
-    perturbed = perturb is not None
+    perturbed, arch = perturb is not None, arch or architecture(kernel)
     code = print_source(kernel, arch, lineinfo=lineinfo, debug=debug, perturb=perturb)
     shape: dict[str, Any] = {"smem_bytes": smem_bytes(kernel, debug or perturbed), "threads": kernel.threads}
     shape |= {"cluster": kernel.cluster_size, "debug": debug, "perturbed": perturbed}

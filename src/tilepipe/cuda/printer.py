@@ -40,17 +40,23 @@ _PRINTF = """#ifndef __CUDACC_RTC__
 #endif"""
 
 
-def source(kernel: Kernel, arch: str = "sm_90a", *, lineinfo: bool = False, debug: bool = False, perturb: int | None = None) -> str:
+def architecture(kernel: Kernel) -> str:
+    """The one that a kernel's ops need; sm_90a where both architectures have them all."""
+    return next((home for _, op in every_op(kernel) if (home := _only_on(op)[1])), ARCHITECTURES[0])
+
+
+def source(kernel: Kernel, arch: str | None = None, *, lineinfo: bool = False, debug: bool = False, perturb: int | None = None) -> str:
     """The kernel as CUDA C++; it includes nothing and compiles alone, with NVRTC or nvcc.
 
-    `lineinfo`: `#line` directives instead of comments, so that profilers show the lines of the Python kernel. `debug`,
-    `perturb`: see `compile`.
+    `arch`: the kernel's `architecture` unless given. `lineinfo`: `#line` directives instead of comments, so that profilers show
+    the lines of the Python kernel. `debug`, `perturb`: see `compile`.
 
     Raises:
         BindError: unknown architecture.
         CompileError: an op has no form on this GPU, or not with its operands.
         LimitError: a debug or perturbed build finds no room in shared memory.
     """
+    arch = arch or architecture(kernel)
     _check_arch(kernel, arch)
     module = Module(kernel, lineinfo, debug=debug, perturbed=perturb is not None)
     module.arguments = arguments(kernel)

@@ -18,6 +18,7 @@ from tilepipe.cuda.c_types import is_packed
 from tilepipe.cuda.context import Context
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Shape
+from tilepipe.ir.fragment_layout import SPAN, first_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Rows:
     block: int
 
 
-ROWS = {"wgmma": Rows(16, 64), "tmem": Rows(32, 16)}  # by the layout of a fragment
+ROWS = {layout: Rows(first_row(layout, 0, 1), first_row(layout, 1, 0)) for layout in SPAN}  # by the layout of a fragment
 
 
 def loop_index(ctx: Context, name: str, trips: int) -> Index:
