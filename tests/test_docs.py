@@ -11,6 +11,8 @@ import pytest
 import tilepipe as tp
 from tests.examples.ladder import EXAMPLES, load, plant
 from tests.readme import ROOT, blocks, message, run, words
+from tilepipe.lang.grid import GridMembers
+from tilepipe.pipelines.dynamic_scheduler import DynamicScheduler
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 RUNNABLE = [page for page in PAGES if blocks(page, "python")]
@@ -57,7 +59,7 @@ def public(cls: type) -> list[str]:
 
 def test_language_has_every_member_of_ctx() -> None:
     text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
-    assert [name for name in public(tp.Context) if f"`{name}" not in text] == []
+    assert [name for name in [*public(tp.Context), *public(GridMembers)] if f"`{name}" not in text] == []
 
 
 @pytest.mark.parametrize(
@@ -65,6 +67,7 @@ def test_language_has_every_member_of_ctx() -> None:
     [
         tp.SharedMemBarrier, tp.SMemArray, tp.PipelineState, tp.ProducerConsumerPipeline, tp.ProducerStage, tp.ConsumerStage,
         tp.InputTilePipeline, tp.InputProducer, tp.InputConsumer, tp.TilePayload, tp.OrderedBarrier,
+        tp.StaticScheduler, DynamicScheduler,
     ],
     ids=lambda cls: cls.__name__,
 )  # fmt: skip
