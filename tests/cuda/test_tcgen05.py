@@ -15,6 +15,8 @@ import pytest
 from tests.build import GROUP, RANK, Builder, binary
 from tests.cuda.blackwell import gemm, tensor_memory
 from tests.cuda.descriptors import A_START, B_START, Descriptor, addresses, constants, evaluate
+from tests.examples.ladder import EXAMPLES, load
+from tests.readme import ROOT, blocks, words
 from tilepipe import cuda
 from tilepipe.cuda import sass
 from tilepipe.cuda.ptx import SNIPPETS
@@ -154,6 +156,13 @@ def test_machine_code_of_a_gemm(options: dict[str, Any], opcode: str, load: str)
     pair = "2CTA" in opcode
     assert commits == {"UTCBAR.2CTA.MULTICAST" if pair else "UTCBAR"}
     assert {i.opcode for i in code if i.base == "UTMALDG"} == {"UTMALDG.2D.2CTA" if pair else "UTMALDG.2D"}
+
+
+def test_the_page_shows_what_is_printed() -> None:
+    source = load(EXAMPLES / "08_tensor_memory.py")(0).source()
+    mma = source[source.index("void mma(") :]
+    loop = mma[mma.index("        for (i32 i = 0;") : mma.index("        }\n        if (elect_one())") + 10]
+    assert words(loop) == words(blocks(ROOT / "docs" / "cuda.md", "text")[1])
 
 
 def test_machine_code_of_single_instructions() -> None:
