@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from tilepipe.ir import exprs as e
 from tilepipe.ir.exprs import Expr
 
@@ -21,12 +23,13 @@ def first_row(layout: str, block: int, warp: int) -> int:
     return block // each * span + warp * (span // 4) + block % each * BLOCK
 
 
-def warp_parts(layout: str, warp: int, start: int, stop: int) -> list[tuple[int, int]]:
+@cache
+def warp_parts(layout: str, warp: int, start: int, stop: int) -> tuple[tuple[int, int], ...]:
     """The rows that a warp holds, as (first, one past the last) of consecutive ones, of a fragment whose rows are numbered from
     `start` to `stop`.
     """
     span = SPAN[layout]
-    return [(row, row + span // 4) for row in range(start + warp * (span // 4), stop, span)]
+    return tuple((row, row + span // 4) for row in range(start + warp * (span // 4), stop, span))
 
 
 def layout_of(value: Expr) -> str:

@@ -223,8 +223,10 @@ def _succeeds(new: Access, old: Access, known: int) -> bool:
         return False
     if old.bit & known:
         return True
-    kinds = (new.site.kind, old.site.kind)
-    return kinds == ("wgmma", "wgmma") or (old.mask == new.mask and PIPELINED.issuperset(kinds))
+    kind = new.site.kind
+    if kind == "wgmma":
+        return old.site.kind == "wgmma"
+    return kind in PIPELINED and old.site.kind in PIPELINED and old.mask == new.mask
 
 
 def read(m: Machine, slot: Slot, new: Access, known: int) -> int:

@@ -17,7 +17,7 @@ from tilepipe.sim.mbarriers import Mbarrier, arrived, remote
 from tilepipe.sim.memory import Cta, Slot, access, read
 from tilepipe.sim.ordering import Access
 from tilepipe.sim.queues import UnitQueue
-from tilepipe.sim.tensorcore import multiply
+from tilepipe.sim.tensorcore import truncated
 from tilepipe.sim.tma import one_lane
 from tilepipe.sim.tmem import Place, TensorMemory, memory_of, place_of, rects, tcgen05_fence_before, tensor_state
 
@@ -93,7 +93,9 @@ class MmaUnit:
         for tm, place, a, _ in self.parts:
             if a.dtype == np.uint32:
                 a = a.view(op.a.dtype.numpy).astype(np.float32).reshape(op.acc.rows, -1)  # type: ignore[union-attr]
-            multiply(a, b, op.b.buffer.dtype.name == "float32", product)
+            if op.b.buffer.dtype.name == "float32":
+                a, b = truncated(a), truncated(b)
+            np.matmul(a, b.T, out=product)
             acc = tm.words(place).view(np.float32)
             if self.adds:
                 acc += product.reshape(acc.shape)

@@ -50,27 +50,22 @@ class WgmmaUnit:
         else:
             r0, r1, c0, c1 = self.rect_a
             a = self.a.data[r0:r1, c0:c1]
-        acc, tf32 = self.acc, self.b.buffer.dtype.name == "float32"
+        if self.b.buffer.dtype.name == "float32":
+            a, b = truncated(a), truncated(b)
+        acc = self.acc
         if acc.zero or not self.adds:
-            multiply(a, b, tf32, acc.data)
+            np.matmul(a, b.T, out=acc.data)
             acc.zero = False
             return
         if acc.scratch is None:
             acc.scratch = np.empty_like(acc.data)
-        acc.data += multiply(a, b, tf32, acc.scratch)
+        acc.data += np.matmul(a, b.T, out=acc.scratch)
 
     def forget(self, dead: int) -> None:
         self.bits &= ~dead
 
 
-def multiply(a: Array, b: Array, tf32: bool, out: Array) -> Array:
-    """out (m, n) = A (m, k) · B (n, k)ᵀ: exact products, summed in float32; float32 operands are read as tf32."""
-    if tf32:
-        a, b = _truncated(a), _truncated(b)
-    return np.matmul(a, b.T, out=out)
-
-
-def _truncated(x: Array) -> Array:
+def truncated(x: Array) -> Array:
     """tf32: the low 13 bits of the significand are not read."""
     return (np.ascontiguousarray(x).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
 
