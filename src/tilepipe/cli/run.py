@@ -98,27 +98,29 @@ def run(
 
 @app.command("compile")
 def compile_(
-    kernel: Kernel, settings: Settings = None, arch: Annotated[Arch, typer.Option(help="Target.")] = Arch.sm_90a,
+    kernel: Kernel, settings: Settings = None,
+    arch: Annotated[Arch | None, typer.Option(help="Target; the kernel's first unless given.")] = None,
     emit: Annotated[Emit, typer.Option(help="What to write.")] = Emit.cubin,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File; - is stdout, where cuda and ptx go by default.")] = None,
 ) -> None:  # fmt: skip
     """Compiles a kernel with NVRTC; needs no GPU."""
     from tilepipe.errors import BindError
-    from tilepipe.ir.chip import H200
+    from tilepipe.ir.chip import CHIPS
     from tilepipe.kernels.registry import find
 
     spec = find(kernel)
-    if arch.value not in spec.archs:
-        raise BindError(f"kernel '{kernel}' exists for {', '.join(spec.archs)}, not {arch.value}")
+    target = spec.archs[0] if arch is None else arch.value
+    if target not in spec.archs:
+        raise BindError(f"kernel '{kernel}' exists for {', '.join(spec.archs)}, not {target}")
     if emit is Emit.cubin and output is None:
         raise BindError("a cubin is binary: name a file with -o FILE, or -o - for stdout")
-    config, _ = spec.configure(spec.parse(settings or []), H200)
+    config, _ = spec.configure(spec.parse(settings or []), CHIPS[target])
     program = spec.make(config, 0).program
     started = time.perf_counter()
     if emit is Emit.cuda:
-        data, note = program.source(arch.value).encode(), ""
+        data, note = program.source(target).encode(), ""
     else:
-        compiled = program.compile(arch.value, emit.value)
+        compiled = program.compile(target, emit.value)
         data = compiled.data
         note = "" if compiled.registers is None else f", {compiled.registers} registers, no spills"
     seconds = time.perf_counter() - started
@@ -130,7 +132,7 @@ def compile_(
         output.write_bytes(data)
     except OSError as error:
         raise BindError(f"cannot write {output}: {error.strerror}") from None
-    err.print(f"{output}: {len(data):,} bytes of {emit.value} for {arch.value} in {seconds:.2f} s{note}")
+    err.print(f"{output}: {len(data):,} bytes of {emit.value} for {target} in {seconds:.2f} s{note}")
 
 
 @app.command()

@@ -42,3 +42,5 @@ class Chip:
 H200 = Chip()
 # Blackwell's figures are NVIDIA's own (DGX B200 data sheet, tuning guide): no such GPU has been measured.
 B200 = Chip("B200", "sm_100a", sms=148, clusters=(), clock_ghz=1.85, dram_gbps=7700.0)
+
+CHIPS = {chip.arch: chip for chip in (H200, B200)}  # what kernels are built against for an architecture, where no GPU says

@@ -1,0 +1,90 @@
+"""The blockwise fp8 GEMM on the command line: one name for its two forms."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+import tilepipe as tp
+from tilepipe.errors import BindError
+from tilepipe.ir import dtypes
+from tilepipe.kernels import blockwise_fp8_blackwell as blackwell
+from tilepipe.kernels import blockwise_fp8_choice, gemm
+from tilepipe.kernels import blockwise_fp8_gemm as hopper
+from tilepipe.kernels import blockwise_fp8_reference as reference
+from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
+from tilepipe.kernels.gemm_choice import Problem
+from tilepipe.kernels.spec import BY_DEFAULT, EXTENTS, Case, KernelSpec, Setting, check_extents, judged_as_fp8, tiles_of
+
+FORMS = ("hopper", "blackwell")
+_HOPPER = asdict(BlockwiseFP8Config())
+_FIXED = ("bk", "k_group_size", "activation")  # of the Blackwell form: there is one value
+_BLACKWELL = {name: value for name, value in asdict(blackwell.BlackwellBlockwiseConfig()).items() if name not in _FIXED}
+_TILES = _HOPPER | {name: value for name, value in _BLACKWELL.items() if name not in _HOPPER}
+
+
+def problem(settings: Mapping[str, Any]) -> Problem:
+    """The product of fp8 operands with a scale for each block that settings state.
+
+    Raises:
+        BindError: an extent or dtype that no matrix has.
+    """
+    check_extents(settings)
+    out = dtypes.dtype(settings["out_dtype"])
+    return Problem(settings["m"], settings["n"], settings["k"], dtype=tp.float8_e4m3, out_dtype=out, scales="block")
+
+
+def config(settings: Mapping[str, Any]) -> BlockwiseFP8Config | blackwell.BlackwellBlockwiseConfig:
+    """The configuration that settings make.
+
+    Raises:
+        BindError: no such form, or a setting of the other one.
+    """
+    form = settings["form"]
+    if form not in FORMS:
+        raise BindError(f"setting form must be {' or '.join(FORMS)}, got {form!r}")
+    mine, kind = (_HOPPER, BlockwiseFP8Config) if form == "hopper" else (_BLACKWELL, blackwell.BlackwellBlockwiseConfig)
+    others = [name for name in _TILES if name not in mine and settings[name] != _TILES[name]]
+    if others:
+        raise BindError(f"form={form} has no setting {', '.join(others)}; it has {', '.join(mine)}")
+    return kind(**{name: settings[name] for name in mine})
+
+
+def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
+    product = problem(settings)
+    if settings["form"] != "hopper":
+        return {}, "the defaults"
+    if chip is None or product.out_dtype not in gemm.OUTPUTS:
+        return {}, BY_DEFAULT
+    return asdict(blockwise_fp8_choice.best(product, chip)), "chosen for the shape"
+
+
+def _make(settings: Mapping[str, Any], seed: int) -> Case:
+    product, cfg, rng = problem(settings), config(settings), np.random.default_rng(seed)
+    a, a_scales = reference.quantized_rows(rng.standard_normal((product.m, product.k), dtype=np.float32))
+    b, b_scales = reference.quantized_blocks(rng.standard_normal((product.n, product.k), dtype=np.float32))
+    c = np.zeros((product.m, product.n), product.out_dtype.numpy)
+    if isinstance(cfg, BlockwiseFP8Config):
+        program = hopper.bind(a, b, a_scales, b_scales, c, cfg)
+    else:
+        program = blackwell.bind(a, b, a_scales, b_scales, c, cfg)
+    compare = functools.partial(reference.compare, c, a, a_scales, b, b_scales)
+    return Case(program, c, lambda: judged_as_fp8(compare()), tiles_of(product.m, product.n, cfg.bm, cfg.bn))
+
+
+BLOCKWISE_FP8_GEMM = KernelSpec(
+    "blockwise_fp8_gemm",
+    "C = A · Bᵀ of fp8 e4m3, a scale for each 1×128 of A and 128×128 of B: wgmma, or tcgen05.mma (form=blackwell)",
+    ("sm_90a", "sm_100a"),
+    EXTENTS | _TILES | {"out_dtype": "bfloat16", "form": "hopper"},
+    frozenset(_TILES),
+    _make,
+    _choose,
+    problem,
+    config,
+    {"sm_100a": {"form": "blackwell"}},
+)

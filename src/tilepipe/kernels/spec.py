@@ -1,0 +1,124 @@
+"""A shipped kernel as the command line sees it: its name, its settings, and how to make a case from settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import tilepipe as tp
+from tilepipe.errors import BindError
+from tilepipe.kernels.gemm_choice import Problem
+from tilepipe.testing.numerics import Comparison
+
+Setting = int | str
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One kernel with random operands. `verify()` compares the output with float64; `tiles` counts output tiles."""
+
+    program: tp.Program
+    output: npt.NDArray[Any]
+    verify: Callable[[], Comparison]
+    tiles: int
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSpec:
+    """A shipped kernel.
+
+    Attributes:
+        settings: all of them, with their defaults. tiles: those that decide how the work is done and not what is done.
+        make: a case from all settings and a seed; raises BindError for a value that the kernel cannot have.
+        choose: settings -> tile settings for a chip or the simulator (None), and where they come from.
+        problem: the product that settings state. config: the configuration that they make.
+        forms: settings that another architecture than the first implies.
+    """
+
+    name: str
+    summary: str
+    archs: tuple[str, ...]
+    settings: dict[str, Setting]
+    tiles: frozenset[str]
+    make: Callable[[Mapping[str, Any], int], Case]
+    choose: Callable[[Mapping[str, Any], tp.Chip | None], tuple[dict[str, Setting], str]]
+    problem: Callable[[Mapping[str, Any]], Problem]
+    config: Callable[[Mapping[str, Any]], Any]
+    forms: Mapping[str, dict[str, Setting]] = field(default_factory=dict)
+
+    def configure(self, given: Mapping[str, Setting], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
+        """All settings, and a few words on where the tile settings come from.
+
+        Where none of those is given they are chosen for `chip`; for the simulator (None) they are the defaults for the dtype, as are
+        the others where some are given.
+
+        Raises:
+            BindError: a value that the kernel cannot have.
+        """
+        config = self.settings | (self.forms.get(chip.arch, {}) if chip is not None else {}) | dict(given)
+        mine = [name for name in given if name in self.tiles]
+        if mine:
+            defaults, _ = self.choose(config, None)
+            return config | defaults | dict(given), f"{', '.join(mine)} as given, the others at their defaults"
+        chosen, origin = self.choose(config, chip)
+        return config | chosen, origin
+
+    def parse(self, texts: list[str]) -> dict[str, Setting]:
+        """Settings from `name=value` texts, each of its default's type.
+
+        Raises:
+            BindError: no '=', an unknown name, a value of the wrong type.
+        """
+        given: dict[str, Setting] = {}
+        for text in texts:
+            name, equals, value = text.partition("=")
+            if not equals or not value:
+                raise BindError(f"a setting is name=value, got {text!r}")
+            if name not in self.settings:
+                raise BindError(f"kernel '{self.name}' has no setting '{name}'; it has {', '.join(self.settings)}")
+            if isinstance(self.settings[name], int):
+                try:
+                    given[name] = int(value)
+                except ValueError:
+                    raise BindError(f"setting {name}: {value!r} is not an integer") from None
+            else:
+                given[name] = value
+        return given
+
+
+EXTENTS: dict[str, Setting] = {"m": 1024, "n": 1024, "k": 1024}
+MAX_ELEMENTS = 2**31  # of one operand: what a run and its reference can still hold in memory
+FP8_REL_ERROR = 6e-3  # Frobenius, of fp8 products into 16 bits: tensor cores keep about 14 bits of a sum
+BY_DEFAULT = "the defaults; --device cuda chooses them for the shape"
+
+
+def check_extents(settings: Mapping[str, Any]) -> None:
+    """Raises BindError for extents that no matrix has, or that a run cannot hold."""
+    m, n, k = (settings[name] for name in "mnk")
+    for name in "mnk":
+        if settings[name] < 1:
+            raise BindError(f"setting {name} must be at least 1, got {settings[name]}")
+    if max(m * k, n * k, m * n) > MAX_ELEMENTS:
+        raise BindError(f"a matrix of {max(m * k, n * k, m * n):,} elements is more than a run takes ({MAX_ELEMENTS:,})")
+
+
+def judged_as_fp8(comparison: Comparison) -> Comparison:
+    """Judged by the whole: single sums of the tensor cores are off by more than the bound of float32 sums allows."""
+    return replace(comparison, ok=comparison.rel_error <= FP8_REL_ERROR)
+
+
+def random_matrix(rng: np.random.Generator, shape: tuple[int, int], dtype: tp.DType, order: str) -> npt.NDArray[Any]:
+    """Random normal numbers that tensor cores multiply exactly."""
+    values = rng.standard_normal(shape, dtype=np.float32).astype(dtype.numpy)
+    if dtype is tp.float32:  # what tf32 holds exactly: 10 bits of mantissa
+        values = (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.asfortranarray(values) if order == "col" else values
+
+
+def tiles_of(m: int, n: int, bm: int, bn: int) -> int:
+    """Output tiles of a matrix."""
+    return -(-m // bm) * -(-n // bn)
