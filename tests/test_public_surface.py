@@ -15,18 +15,22 @@ ERRORS = """BarrierError BindError CompileError CountError DeadlockError ExitErr
 LaunchError LimitError PoisonError
 RaceError SimFault TilepipeError TraceError UnavailableError"""
 DTYPES = "bfloat16 boolean float16 float32 float8_e4m3 float8_e5m2 int32 int64 int8 uint32 uint8 DType"
-LANGUAGE = "Chip H200 Context dtype KernelFunction Program TensorMap kernel tensor_map"
+LANGUAGE = "B200 Chip H200 Context dtype KernelFunction Program TensorMap kernel tensor_map"
 PIPELINES = """AtomicScheduler BlockwiseFP8TilePayload ClcScheduler ConsumeContext ConsumerStage ConsumerTiles ExplicitConsumeContext
 InputConsumer InputConsumerStage InputProducer InputProducerStage InputTilePipeline MbarPtr OrderedBarrier PipelineState
 ProduceContext ProducerConsumerPipeline ProducerStage
 ProducerTiles SMemArray
 SMemPtr SMemTileArray2D SMemTileArray2DRowMajor SharedMemBarrier StandardTilePayload StaticScheduler TilePayload WorkTile"""
+BLACKWELL = """AccumBarrier BlockwiseFP8Accumulator EpilogueKContext EpilogueKStage EpilogueStage EpilogueWarp EpilogueWarpContext MmaKStage
+MmaStage MmaWarp MmaWarpContext OutputConsumer OutputKPipeline OutputPipelineConfig OutputProducer OutputStage OutputTilePipeline
+PerKConsumerStage TmemAllocation TmemDeallocBarrier TmemFragments TmemStage TmemTensor
+elect_one_cta mma_arrive mma_arrive_multicast umma_arrive_leader_cta"""
 SUBPACKAGES = {"bench", "check", "cli", "cuda", "errors", "ir", "kernels", "lang", "ops", "pipelines", "program", "sim", "testing", "trace"}
 
 
 def test_public_names() -> None:
     public = {name for name in dir(tp) if not name.startswith("_")} - SUBPACKAGES
-    assert public == set(f"{ERRORS} {DTYPES} {LANGUAGE} {PIPELINES}".split())
+    assert public == set(f"{ERRORS} {DTYPES} {LANGUAGE} {PIPELINES} {BLACKWELL}".split())
 
 
 def members(x: object) -> set[str]:
@@ -62,7 +66,11 @@ def test_every_fault_is_a_tilepipe_error() -> None:
 
 
 def test_every_public_class_says_what_it_is() -> None:
-    bare = [name for name in f"{LANGUAGE} {PIPELINES}".split() if name not in ("H200",) and not (getattr(tp, name).__doc__ or "").strip()]
+    bare = [
+        name
+        for name in f"{LANGUAGE} {PIPELINES} {BLACKWELL}".split()
+        if name not in ("B200", "H200") and not (getattr(tp, name).__doc__ or "").strip()
+    ]
     assert bare == []
 
 

@@ -53,7 +53,7 @@ NAMES: dict[str, str] = {
         Payload num_group_stages k_group_size pipeline_ptr PipelineType __init__ payload stage expect_bytes barrier __enter__ __exit__
     """,
     "OutputTilePipeline": """
-        opc pipeline tmem mma_complete_mask BarrierArray cta_group num_stages Pipeline Stage stage_stride_cols Tmem Copyable
+        opc pipeline tmem mma_complete_mask BarrierArray cta_group num_stages Pipeline Stage stage_stride_cols Tmem
         __init__ init_barriers acquire_for_mma release_from_mma acquire_for_epilogue release_from_epilogue producer consumer
         acquire_mma_linear acquire_epilogue_linear get_pipeline per_k per_k_epilogue
         OutputPipelineConfig OutputPipelineConfig.num_stages OutputPipelineConfig.stage_stride_cols OutputPipelineConfig.cta_group
@@ -66,7 +66,8 @@ NAMES: dict[str, str] = {
         OutputProducer OutputProducer.__enter__ OutputProducer.__exit__ OutputConsumer OutputConsumer.__enter__ OutputConsumer.__exit__
         MmaStage MmaStage.tmem MmaStage.tmem_offset MmaStage.index MmaStage.mbar MmaStage.release
         EpilogueStage EpilogueStage.tmem EpilogueStage.tmem_offset EpilogueStage.index EpilogueStage.release
-        OutputKPipeline OutputKPipeline.produce OutputKPipeline.consume MmaKStage MmaKStage.__enter__ MmaKStage.__exit__
+        OutputKPipeline OutputKPipeline.produce OutputKPipeline.consume OutputKPipeline.acquire_k_stage_linear
+        MmaKStage MmaKStage.__enter__ MmaKStage.__exit__
         PerKConsumerStage PerKConsumerStage.__enter__ PerKConsumerStage.__exit__
         EpilogueKContext EpilogueKContext.__enter__ EpilogueKContext.__exit__
         EpilogueKStage EpilogueKStage.output_stage EpilogueKStage.input_stage_index EpilogueKStage.input_pipeline
@@ -74,6 +75,7 @@ NAMES: dict[str, str] = {
         AccumBarrier AccumBarrier.arrive mma_arrive mma_arrive_multicast umma_arrive_leader_cta elect_one_cta
         MmaWarpContext MmaWarpContext.__enter__ MmaWarpContext.__exit__
         EpilogueWarpContext EpilogueWarpContext.__enter__ EpilogueWarpContext.__exit__
+        MmaWarp MmaWarp.create MmaWarp.release EpilogueWarp EpilogueWarp.create EpilogueWarp.release
         mma_op.mma mma_op.commit accum.promote lane_id
     """,
     "TMAProducerPipeline": """
@@ -87,7 +89,7 @@ NAMES: dict[str, str] = {
 
 TO_COME: dict[str, str] = {
     "TMAProducerPipeline": "the pipelines of attention: the whole page",
-    "OutputTilePipeline": "the accumulator pipeline of Blackwell: the whole page",
+    "OutputTilePipeline: BlockScaledTmem": "tensor memory with the scale factors of block-scaled MMAs",
     "Base: BlockScaledTilePayload": "block-scaled tiles (MXFP8, MXFP4, NVFP4)",
 }
 

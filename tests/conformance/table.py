@@ -26,7 +26,7 @@ class Row:
     Attributes:
         name: as the page has it; a member of another type than the page's with that type: `ProducerStage.mbar`.
         test: node id below tests/.
-        case: the kernel of `tests.conformance.kernels` that uses it.
+        case: the kernel of `tests.conformance.cases` that uses it.
         ours: where it differs, its name below `tilepipe`: `Type.member`; `Type.member(argument=)` for what became an argument;
             `Type.member()` for an attribute of what a call gives.
         kept: why the mutation job leaves its body alone; empty: it replaces it.
@@ -122,9 +122,9 @@ def _attributes(owner: type) -> set[str]:
 
 def pages() -> list[Page]:
     """The pages that are done, in the order of the documentation."""
-    from tests.conformance.pages import base, input_tile_pipeline, producer_consumer_pipeline, producer_tiles
+    from tests.conformance.pages import base, input_tile_pipeline, output_tile_pipeline, producer_consumer_pipeline, producer_tiles
 
-    return [base.PAGE, producer_consumer_pipeline.PAGE, input_tile_pipeline.PAGE, producer_tiles.PAGE]
+    return [base.PAGE, producer_consumer_pipeline.PAGE, input_tile_pipeline.PAGE, producer_tiles.PAGE, output_tile_pipeline.PAGE]
 
 
 def rows() -> list[tuple[Page, Row]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.conformance.kernels import CASES
+from tests.conformance.cases import CASES
 from tests.conformance.replacing import forget_traces, watched
 from tests.conformance.table import kernels, resolve, rows
 from tests.fragment_cases import Case

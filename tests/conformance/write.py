@@ -16,7 +16,7 @@ HEAD = """# Conformance
 What the API pages name, and what it is here. `{command}` writes this page from the table in `tests/conformance`.
 
 A **test** fails when its member does nothing: `make conformance-mutants` takes the members out, one by one. A **kernel** of
-[kernels.py](../tests/conformance/kernels.py) that uses the member gives NumPy's numbers in the simulator, compiles with NVRTC for the
+[cases.py](../tests/conformance/cases.py) that uses the member gives NumPy's numbers in the simulator, compiles with NVRTC for the
 architectures named, and is launched on an H200 by [test_conformance_gpu.py](../tests/gpu/test_conformance_gpu.py). "Blackwell only":
 compiled for sm_100a and simulated; never run on a Blackwell GPU.
 
@@ -29,7 +29,8 @@ def text() -> str:
     done = pages()
     total = sum(len(page.rows) for page in done)
     later = sum(to_come(page, name) for page in ORDER for name in names(page))
-    counts = f"{total} names in {len(done)} tables; {later} [to come](#to-come)."
+    launched = sum(len(page.rows) for page in done if "sm_90a" in page.archs)
+    counts = f"{total} names: {launched} that an H200 has run, {total - launched} for Blackwell only; {later} [to come](#to-come)."
     parts = [HEAD.format(command=COMMAND, counts=counts), *(_page(page) for page in done), _to_come()]
     return "\n".join(parts)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conformance.kernels import CASES
+from tests.conformance.cases import CASES
 from tests.conformance.table import kernels
 from tests.fragment_cases import Case
 from tests.scalar_cases import check

@@ -1,0 +1,7 @@
+"""The kernels of the table: for the simulator, for NVRTC, and, where Hopper has their ops, for a GPU."""
+
+from __future__ import annotations
+
+from tests.conformance import kernels_inputs, kernels_outputs, kernels_rings
+
+CASES = [*kernels_rings.CASES, *kernels_inputs.CASES, *kernels_outputs.CASES]

@@ -1,0 +1,139 @@
+"""The page OutputTilePipeline, and the types that it refers to. Blackwell only."""
+
+from __future__ import annotations
+
+from tests.conformance.table import BLACKWELL, Page, Row
+
+TESTS = "conformance/test_output_tile_pipeline.py::"
+TRAFFIC = f"{TESTS}test_traffic"
+SHAPE, PAIR = f"{TESTS}test_the_shape_of_a_pipeline", f"{TESTS}test_the_shape_of_a_pipeline[2]"
+PARTS = f"{TESTS}test_a_stage_by_its_parts"
+HALVES = f"{TESTS}test_halves_of_an_accumulator"
+MEMBERS = f"{TESTS}test_members_of_an_accumulator"
+LIFE = f"{TESTS}test_the_life_of_tensor_memory"
+ADDRESS = f"{TESTS}test_who_does_not_know_the_address_is_told"
+STEP = f"{TESTS}test_a_step_of_k_names_both_stages"
+FLAT, VIEWED, PER_K, SCALED, PAIRED = (f"{x}_outputs" for x in ("flat", "viewed", "per_k", "scaled", "paired"))
+
+OWN = (
+    Row("opc", SHAPE, FLAT, ours="OutputTilePipeline.__init__(config=)"),
+    Row("pipeline", SHAPE, FLAT),
+    Row("tmem", SHAPE, FLAT),
+    Row("mma_complete_mask", PAIR, PAIRED),
+    Row("BarrierArray", SHAPE, FLAT, ours="OutputTilePipeline.BarrierArray"),
+    Row("cta_group", SHAPE, FLAT),
+    Row("num_stages", SHAPE, FLAT),
+    Row("Pipeline", SHAPE, FLAT, ours="OutputTilePipeline.Pipeline"),
+    Row("Stage", SHAPE, FLAT, ours="OutputTilePipeline.Stage"),
+    Row("stage_stride_cols", SHAPE, FLAT),
+    Row("Tmem", SHAPE, FLAT, ours="OutputTilePipeline.Tmem"),
+    Row("__init__", SHAPE, FLAT),
+    Row("init_barriers", f"{TESTS}test_init_barriers_sets_the_counts", FLAT),
+    Row("acquire_for_mma", f"{TRAFFIC}[acquire_for_mma]", FLAT),
+    Row("release_from_mma", f"{TRAFFIC}[release_from_mma]", FLAT),
+    Row("acquire_for_epilogue", f"{TRAFFIC}[acquire_for_epilogue]", FLAT),
+    Row("release_from_epilogue", f"{TRAFFIC}[release_from_epilogue]", FLAT),
+    Row("producer", f"{TRAFFIC}[producer]", VIEWED),
+    Row("consumer", f"{TRAFFIC}[consumer]", VIEWED),
+    Row("acquire_mma_linear", f"{TRAFFIC}[acquire_mma_linear]", FLAT),
+    Row("acquire_epilogue_linear", f"{TRAFFIC}[acquire_epilogue_linear]", FLAT),
+    Row("get_pipeline", SHAPE, FLAT),
+    Row("per_k", f"{TRAFFIC}[per_k().produce]", PER_K),
+    Row("per_k_epilogue", f"{TRAFFIC}[per_k_epilogue]", SCALED),
+)
+TENSOR_MEMORY = (
+    Row("OutputPipelineConfig", SHAPE, FLAT),
+    Row("OutputPipelineConfig.num_stages", SHAPE, FLAT),
+    Row("OutputPipelineConfig.stage_stride_cols", SHAPE, FLAT),
+    Row("OutputPipelineConfig.cta_group", SHAPE, FLAT),
+    Row("TmemAllocation", SHAPE, FLAT),
+    Row("TmemAllocation.addr", ADDRESS, FLAT),
+    Row("TmemAllocation.allocate", f"{TRAFFIC}[TmemAllocation]", FLAT),
+    Row("TmemAllocation.from_shared", ADDRESS, FLAT),
+    Row("TmemAllocation.release_lock", f"{TRAFFIC}[TmemAllocation]", FLAT),
+    Row("TmemAllocation.deallocate", f"{TRAFFIC}[TmemAllocation]", FLAT),
+    Row("TmemStage", PARTS, FLAT),
+    Row("TmemStage.index", PARTS, FLAT),
+    Row("TmemStage.offset", PARTS, FLAT),
+    Row("TmemStage.tensor", PARTS, FLAT),
+    Row("TmemStage.load_upper", HALVES, FLAT),
+    Row("TmemStage.load_lower", HALVES, FLAT),
+    Row("TmemStage.from_offset", PARTS, FLAT),
+    Row("TmemTensor", HALVES, FLAT),
+    Row("TmemFragments", HALVES, FLAT),
+    Row("TmemFragments.upper", HALVES, FLAT),
+    Row("TmemFragments.lower", HALVES, FLAT),
+    Row("TmemDeallocBarrier", f"{LIFE}[in parts-1]", FLAT),
+    Row("TmemDeallocBarrier.signal_complete", f"{LIFE}[in parts-1]", FLAT),
+    Row("TmemDeallocBarrier.complete_dealloc", f"{LIFE}[in parts-1]", FLAT),
+    Row("MmaWarpContext", f"{LIFE}[contexts-1]", VIEWED),
+    Row("MmaWarpContext.__enter__", f"{LIFE}[contexts-1]", VIEWED),
+    Row("MmaWarpContext.__exit__", f"{LIFE}[contexts-1]", VIEWED),
+    Row("EpilogueWarpContext", f"{LIFE}[contexts-1]", VIEWED),
+    Row("EpilogueWarpContext.__enter__", f"{LIFE}[contexts-1]", VIEWED),
+    Row("EpilogueWarpContext.__exit__", f"{LIFE}[contexts-1]", VIEWED),
+    Row("MmaWarp", f"{LIFE}[by hand-1]", FLAT),
+    Row("MmaWarp.create", f"{LIFE}[by hand-1]", FLAT),
+    Row("MmaWarp.release", f"{LIFE}[by hand-1]", FLAT),
+    Row("EpilogueWarp", f"{LIFE}[by hand-1]", FLAT),
+    Row("EpilogueWarp.create", f"{LIFE}[by hand-1]", FLAT),
+    Row("EpilogueWarp.release", f"{LIFE}[by hand-1]", FLAT),
+)
+STAGES = (
+    Row("OutputStage", f"{MEMBERS}[OutputStage of the MMA]", FLAT),
+    Row("OutputStage.index", f"{MEMBERS}[OutputStage of the MMA]", FLAT),
+    Row("OutputStage.tmem", f"{MEMBERS}[OutputStage of the epilogue]", FLAT),
+    Row("OutputStage.pipeline", f"{MEMBERS}[OutputStage of the MMA]", FLAT),
+    Row("OutputStage.from_raw", PARTS, FLAT),
+    Row("OutputProducer", f"{TRAFFIC}[producer]", VIEWED),
+    Row("OutputProducer.__enter__", f"{TRAFFIC}[producer]", VIEWED),
+    Row("OutputProducer.__exit__", f"{TRAFFIC}[producer]", VIEWED),
+    Row("OutputConsumer", f"{TRAFFIC}[consumer]", VIEWED),
+    Row("OutputConsumer.__enter__", f"{TRAFFIC}[consumer]", VIEWED),
+    Row("OutputConsumer.__exit__", f"{TRAFFIC}[consumer]", VIEWED),
+    Row("MmaStage", f"{MEMBERS}[MmaStage]", FLAT),
+    Row("MmaStage.tmem", f"{MEMBERS}[MmaStage]", SCALED),
+    Row("MmaStage.tmem_offset", f"{MEMBERS}[MmaStage]", FLAT),
+    Row("MmaStage.index", f"{MEMBERS}[MmaStage]", FLAT),
+    Row("MmaStage.mbar", f"{MEMBERS}[MmaStage]", FLAT),
+    Row("MmaStage.release", f"{TRAFFIC}[acquire_mma_linear]", FLAT),
+    Row("EpilogueStage", f"{MEMBERS}[EpilogueStage]", FLAT),
+    Row("EpilogueStage.tmem", f"{MEMBERS}[EpilogueStage]", FLAT),
+    Row("EpilogueStage.tmem_offset", f"{MEMBERS}[EpilogueStage]", FLAT),
+    Row("EpilogueStage.index", f"{MEMBERS}[EpilogueStage]", FLAT),
+    Row("EpilogueStage.release", f"{TRAFFIC}[acquire_epilogue_linear]", FLAT),
+    Row("AccumBarrier", f"{TRAFFIC}[AccumBarrier]", FLAT),
+    Row("AccumBarrier.arrive", f"{TRAFFIC}[AccumBarrier of a pair]", FLAT),
+)
+STEPS_OF_K = (
+    Row("OutputKPipeline", SHAPE, PER_K),
+    Row("OutputKPipeline.produce", f"{TRAFFIC}[per_k().produce]", PER_K),
+    Row("OutputKPipeline.consume", f"{TRAFFIC}[per_k().consume]", PER_K),
+    Row("OutputKPipeline.acquire_k_stage_linear", f"{TRAFFIC}[per_k().acquire_k_stage_linear]", SCALED),
+    Row("MmaKStage", f"{TRAFFIC}[per_k().produce]", PER_K),
+    Row("MmaKStage.__enter__", f"{TRAFFIC}[per_k().produce]", PER_K),
+    Row("MmaKStage.__exit__", f"{TRAFFIC}[per_k().produce]", PER_K),
+    Row("PerKConsumerStage", f"{TRAFFIC}[per_k().consume]", PER_K),
+    Row("PerKConsumerStage.__enter__", f"{TRAFFIC}[per_k().consume]", PER_K),
+    Row("PerKConsumerStage.__exit__", f"{TRAFFIC}[per_k().consume]", PER_K),
+    Row("EpilogueKContext", f"{TRAFFIC}[per_k_epilogue]", SCALED),
+    Row("EpilogueKContext.__enter__", f"{TRAFFIC}[per_k_epilogue]", SCALED),
+    Row("EpilogueKContext.__exit__", f"{TRAFFIC}[per_k_epilogue]", SCALED),
+    Row("EpilogueKStage", STEP, SCALED),
+    Row("EpilogueKStage.output_stage", STEP, SCALED),
+    Row("EpilogueKStage.input_stage_index", STEP, SCALED),
+    Row("EpilogueKStage.input_pipeline", STEP, SCALED),
+    Row("EpilogueKStage.arrive_input", f"{TRAFFIC}[per_k_epilogue, arrive_input]", SCALED),
+    Row("accum.promote", f"{TRAFFIC}[accum.promote]", SCALED, ours="BlockwiseFP8Accumulator.promote"),
+)
+FUNCTIONS = (
+    Row("mma_arrive", f"{TRAFFIC}[mma_arrive]", FLAT, ours="mma_arrive"),
+    Row("mma_arrive_multicast", f"{TRAFFIC}[mma_arrive_multicast]", PAIRED, ours="mma_arrive_multicast"),
+    Row("umma_arrive_leader_cta", f"{TRAFFIC}[umma_arrive_leader_cta]", PAIRED, ours="umma_arrive_leader_cta"),
+    Row("elect_one_cta", PAIR, PAIRED, ours="elect_one_cta"),
+    Row("mma_op.mma", f"{TRAFFIC}[mma_op.mma]", FLAT, ours="Context.mma"),
+    Row("mma_op.commit", f"{TRAFFIC}[mma_op.commit]", FLAT, ours="Context.mma_commit"),
+    Row("lane_id", f"{TESTS}test_lane_id", SCALED, ours="Context.lane"),
+)
+
+PAGE = Page("OutputTilePipeline", (*OWN, *TENSOR_MEMORY, *STAGES, *STEPS_OF_K, *FUNCTIONS), BLACKWELL)
