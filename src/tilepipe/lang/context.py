@@ -21,7 +21,7 @@ from tilepipe.lang.named import NamedBarrier, role_barrier
 from tilepipe.lang.tracer import RoleState, Tracer
 
 
-class Context(GridMembers):
+class Context(GridMembers, tmem.TmemMembers):
     """What a kernel function gets first. Shapes, lanes and loop indices are traced; everything else is Python."""
 
     def __init__(self, tracer: Tracer) -> None:
@@ -326,30 +326,6 @@ class Context(GridMembers):
             tmem.commit(self.tracer, mbar, mask)
         else:
             async_ops.mma_commit(self.tracer, mbar, mask)
-
-    # -- tensor memory ------------------------------------------------------------------------------------------------
-
-    def tmem_copy(self, dst: tmem.TmemTensor, tile: mem.SmemTile) -> None:
-        """tcgen05.cp: copies an unswizzled tile with rows of 16 bytes, 128 of them or 32 (to each group of 32 lanes), to tensor
-        memory, in order with the MMAs of the same lane.
-        """
-        tmem.copy(self.tracer, dst, tile)
-
-    def tmem_wait_load(self) -> None:
-        """tcgen05.wait::ld: the warp's loads from tensor memory are done, and their fragments may be read."""
-        tmem.wait(self.tracer, ops.TmemWaitLoad, "tmem_wait_load")
-
-    def tmem_wait_store(self) -> None:
-        """tcgen05.wait::st: the warp's stores to tensor memory are done."""
-        tmem.wait(self.tracer, ops.TmemWaitStore, "tmem_wait_store")
-
-    def tcgen05_fence_before(self) -> None:
-        """tcgen05.fence::before_thread_sync: orders this thread's finished tensor-memory accesses before the arrive that follows."""
-        tmem.fence(self.tracer, ops.Tcgen05FenceBefore)
-
-    def tcgen05_fence_after(self) -> None:
-        """tcgen05.fence::after_thread_sync: orders this thread's tensor-memory accesses after the wait before it."""
-        tmem.fence(self.tracer, ops.Tcgen05FenceAfter)
 
     def wgmma_commit(self) -> None:
         """Closes the wgmma group without binding a barrier to it."""

@@ -201,28 +201,43 @@ def commit(tracer: Tracer, mbar: Mbar, mask: object) -> None:
     tracer.emit(ops.Tcgen05Commit(caller(), ref, tracer.kernel.cta_group, ctas))
 
 
-def copy(tracer: Tracer, dst: TmemTensor, src: SmemTile) -> None:
-    """See `Context.tmem_copy`."""
-    require_one_lane(tracer, "tmem_copy")
-    _require_even_cta(tracer, "tmem_copy")
-    if not isinstance(dst, TmemTensor) or not isinstance(src, SmemTile):
-        raise TraceError(f"tmem_copy copies a shared tile to tensor memory, got {src!r} to {dst!r}", caller())
-    broken = tcgen05.broken_copy_rule(dst._tmem, src._tile)
-    if broken is not None:
-        raise TraceError(f"tmem_copy: {broken}", caller())
-    for x in (dst, src):
-        if x._owner is not None:
-            x._owner.read_by_mma = True
-    tracer.emit(ops.TmemCopy(caller(), dst.ir("copied to"), src.ir("copied"), tracer.kernel.cta_group))
+class TmemMembers:
+    """The part of `Context` that is about tensor memory."""
 
+    tracer: Tracer
 
-def wait(tracer: Tracer, op: type[ops.TmemWaitLoad] | type[ops.TmemWaitStore], what: str) -> None:
-    """Emits tcgen05.wait, which a warp executes as one."""
-    require_fragment(tracer, what)
-    tracer.emit(op(caller()))
+    def tmem_copy(self, dst: TmemTensor, tile: SmemTile) -> None:
+        """tcgen05.cp: copies an unswizzled tile with rows of 16 bytes, 128 of them or 32 (to each group of 32 lanes), to tensor
+        memory, in order with the MMAs of the same lane. One lane only.
+        """
+        tracer = self.tracer
+        require_one_lane(tracer, "tmem_copy")
+        if not isinstance(dst, TmemTensor) or not isinstance(tile, SmemTile):
+            raise TraceError(f"tmem_copy copies a shared tile to tensor memory, got {tile!r} to {dst!r}", caller())
+        broken = tcgen05.broken_copy_rule(dst._tmem, tile._tile)
+        if broken is not None:
+            raise TraceError(f"tmem_copy: {broken}", caller())
+        for x in (dst, tile):
+            if x._owner is not None:
+                x._owner.read_by_mma = True
+        tracer.emit(ops.TmemCopy(caller(), dst.ir("copied to"), tile.ir("copied"), tracer.kernel.cta_group))
 
+    def tmem_wait_load(self) -> None:
+        """tcgen05.wait::ld: the warp's loads from tensor memory are done, and their fragments may be read."""
+        require_fragment(self.tracer, "tmem_wait_load")
+        self.tracer.emit(ops.TmemWaitLoad(caller()))
 
-def fence(tracer: Tracer, op: type[ops.Tcgen05FenceBefore] | type[ops.Tcgen05FenceAfter]) -> None:
-    """Emits a fence between tcgen05 ops and synchronisation."""
-    _ = tracer.role
-    tracer.emit(op(caller()))
+    def tmem_wait_store(self) -> None:
+        """tcgen05.wait::st: the warp's stores to tensor memory are done."""
+        require_fragment(self.tracer, "tmem_wait_store")
+        self.tracer.emit(ops.TmemWaitStore(caller()))
+
+    def tcgen05_fence_before(self) -> None:
+        """tcgen05.fence::before_thread_sync: orders this thread's finished tensor-memory accesses before the arrive that follows."""
+        _ = self.tracer.role
+        self.tracer.emit(ops.Tcgen05FenceBefore(caller()))
+
+    def tcgen05_fence_after(self) -> None:
+        """tcgen05.fence::after_thread_sync: orders this thread's tensor-memory accesses after the wait before it."""
+        _ = self.tracer.role
+        self.tracer.emit(ops.Tcgen05FenceAfter(caller()))
