@@ -148,6 +148,22 @@ def _short_consumer(ctx: tp.Context, pipe: Any, slots: Any, out: Any, n: Any) ->
             ctx.store(out[i], ctx.load(slots[stage.index()]))
 
 
+@tp.kernel(grid=2)
+def lazy_throttle(ctx: tp.Context, counter: Any) -> None:
+    """The load warp says only once that it begins a tile, so that no further one is asked for."""
+    work = tp.AtomicScheduler(ctx, counter, (20, 1))
+
+    @ctx.role("schedule", warps=1)
+    def schedule() -> None:
+        work.schedule()  # <lazy throttle>
+
+    @ctx.role("load", warps=1)
+    def load() -> None:
+        for tile in work:
+            with ctx.when(tile.m < 2):
+                work.throttle_signal()
+
+
 # name -> (program, words of the HangError)
 HANGS: dict[str, tuple[Callable[[], tp.Program], tuple[str, ...]]] = {
     "missing arrive": (
@@ -174,6 +190,10 @@ HANGS: dict[str, tuple[Callable[[], tp.Program], tuple[str, ...]]] = {
     "short of threads": (
         lambda: short_of_threads.bind(_out()),
         ("role 'pair', warps 0-1, of CTA 0", "named barrier meet, at which 64 of 96 threads have arrived", "short of threads"),
+    ),
+    "lazy throttle": (
+        lambda: lazy_throttle.bind(np.zeros(1, np.int32)),
+        ("role 'schedule', warp 0, of CTA ", "of work_throttle.full[", "32 arrivals a phase", "role 'load', warp 1"),
     ),
     "unequal trip counts": (
         lambda: ring(consumer=_short_consumer)[0],
