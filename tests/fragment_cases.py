@@ -350,7 +350,44 @@ TURNS = {
     for kind in ("float32", "bfloat16") for rows, start in ((64, 0), (64, 40), (128, 8))
 }  # fmt: skip
 
-CASES = [Case(name, make) for table in (MOVES, COMPUTATIONS, EXCHANGES, LOCALS, TURNS) for name, make in table.items()]
+
+@tp.kernel(grid=1)
+def spread(ctx: tp.Context, a: Any, sums: Any, out: Any, *, kind: str, per_warp: bool) -> None:
+    """out = a + sums + a's row sums, with 32 consecutive rows of 128 in each warp, by way of a shared tile of dtype `kind`."""
+    shape = (128, 32)
+    tile = ctx.smem(shape, kind, name="tile")[0]
+
+    @ctx.role("one", warpgroups=1)
+    def one() -> None:
+        x = ctx.load_global(a, (0, 0), shape, layout="tmem").to("float32")
+        value = ctx.fragment(x + ctx.load_global(sums, (0,), (128, 1), layout="tmem") + x.sum())
+        if per_warp:
+            with ctx.per_warp() as warp:
+                ctx.store(tile.rows(32 * warp, 32), value)
+        else:
+            ctx.store(tile, value)
+        ctx.sync_warpgroup()
+        back = ctx.fragment(shape=shape, dtype=kind, layout="tmem")
+        back.load(tile)
+        ctx.store_global(out, (0, 0), back)
+
+
+def spread_rows(kind: str, per_warp: bool) -> Callable[[Rng], Made]:
+    def make(rng: Rng) -> Made:
+        a, sums = rng.integers(-8, 9, (128, 32)).astype(np.float32), rng.integers(-8, 9, 128).astype(np.float32)
+        out = np.zeros((128, 32), dtype(kind).numpy)
+        want = a + sums[:, None] + a.sum(1, keepdims=True)
+        return spread.bind(a, sums, out, kind=kind, per_warp=per_warp), out, want.astype(out.dtype), 0
+
+    return make
+
+
+SPREADS = {
+    f"spread_{kind}{'_per_warp' if per_warp else ''}": spread_rows(kind, per_warp)
+    for kind in ("float32", "bfloat16") for per_warp in (False, True)
+}  # fmt: skip
+
+CASES = [Case(name, make) for table in (MOVES, COMPUTATIONS, EXCHANGES, LOCALS, TURNS, SPREADS) for name, make in table.items()]
 
 
 def check(got: Array, want: Array, limit: float) -> None:
