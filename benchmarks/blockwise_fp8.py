@@ -27,14 +27,14 @@ from tilepipe.kernels.gemm_choice import Problem
 
 SHAPES = ("4096,4096,4096", "8192,8192,8192", "4096,7168,2048")
 CONFIGS = (
-    "turns=1", "cluster_n=2 turns=1", "bn=160 turns=1", "bn=160 cluster_n=2 turns=1", "bn=176 turns=1", "bn=176 cluster_n=2 turns=1",
-    "bn=192", "bn=192 turns=1", "bn=192 cluster=2 turns=1", "bn=192 cluster_n=2 turns=1",
-    "bm=256 store_slots=1", "bm=256 store_slots=1 turns=1", "bm=256 store_slots=1 cluster_n=2", "bm=256 store_slots=1 cluster_n=2 turns=1",
-    "bm=256 store_slots=4", "bm=256 store_slots=4 turns=1", "bm=256 store_slots=4 cluster_n=2", "bm=256 store_slots=4 cluster_n=2 turns=1",
-    "bm=256 store_slots=2 turns=1", "bm=256 store_slots=2 cluster=2 turns=1", "bm=256 store_slots=2 cluster_n=2 turns=1",
-    "bn=256 splits=2 store_slots=1", "bn=256 splits=2 store_slots=1 turns=1", "bn=256 splits=2 store_slots=1 cluster=2 turns=1",
-    "bm=192 consumers=3", "bm=192 consumers=3 turns=1", "bm=192 consumers=3 cluster_n=2", "bm=192 consumers=3 cluster_n=2 turns=1",
-    "bm=192 consumers=3 cluster=2 turns=1",
+    "bm=256 store_slots=4", "bm=256 store_slots=4 cluster_n=2", "bm=256 store_slots=4 cluster=2",
+    "bm=256 store_slots=4 group=4", "bm=256 store_slots=4 group=16", "bm=256 store_slots=4 cluster_n=2 group=4",
+    "bm=256 store_slots=4 cluster_n=2 group=16", "bm=256 store_slots=4 cluster_n=2 raster=rows", "bm=256 store_slots=1",
+    "bn=256 splits=2 store_slots=4", "bn=256 splits=2 store_slots=4 cluster=2", "bn=256 splits=2 store_slots=4 cluster_n=2",
+    "bn=192 store_slots=3", "bn=192 store_slots=3 cluster=2", "bn=192 store_slots=3 cluster_n=2",
+    "bn=160 store_slots=5", "bn=160 store_slots=5 cluster_n=2", "", "cluster_n=2",
+    "bm=192 consumers=3", "bm=192 consumers=3 cluster_n=2", "bm=192 consumers=3 group=4", "bm=192 consumers=3 group=16",
+    "bm=192 consumers=3 cluster_n=2 group=4", "bm=192 consumers=3 bn=112", "bm=256 bn=112 store_slots=2", "bm=256 bn=96 store_slots=6",
 )  # fmt: skip
 SCREENING, FINALISTS, SHOWN = 4, 5, 10
 

@@ -17,20 +17,19 @@ from tilepipe.testing import Comparison
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "default": {},
-    "in turns": {"turns": 1},
     "one consumer": {"bm": 64, "consumers": 1, "bn": 64},
     "cluster": {"cluster": 2},
-    "cluster along n in turns": {"cluster_n": 2, "turns": 1},
-    "two scales of B": {"bn": 160, "turns": 1},
+    "cluster along n": {"cluster_n": 2},
+    "two scales of B": {"bn": 160},
     "scales of B anywhere": {"bn": 112, "cluster_n": 2},
     "three scales of B": {"bn": 176, "stages": 4},
-    "two blocks of B": {"bn": 256, "splits": 2, "stages": 3, "store_slots": 1, "turns": 1},
+    "two blocks of B": {"bn": 256, "splits": 2, "stages": 3, "store_slots": 1},
     "narrow": {"bn": 48, "stages": 3},
-    "tall": {"bm": 256, "stages": 3, "store_slots": 4, "turns": 1},
-    "tall along n": {"bm": 256, "stages": 3, "cluster_n": 2, "turns": 1, "group": 3},
+    "tall": {"bm": 256, "stages": 3, "store_slots": 4},
+    "tall along n": {"bm": 256, "stages": 3, "store_slots": 1, "cluster_n": 2, "group": 3},
     "two partial sums": {"splits": 2, "partials": 2},
     "tall, two partial sums": {"bm": 256, "stages": 3, "splits": 2, "partials": 2, "cluster": 2},
-    "three consumers": {"bm": 192, "consumers": 3, "stages": 4, "turns": 1},
+    "three consumers": {"bm": 192, "consumers": 3, "stages": 4},
     "three of three": {"bm": 192, "consumers": 3, "bn": 96, "cluster": 2, "raster": "columns"},
 }
 OUTPUTS = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32}

@@ -46,7 +46,7 @@ def test_shapes(family: str) -> None:
 
 @pytest.mark.parametrize("out", OUTPUTS)
 def test_output_dtypes(out: str) -> None:
-    p = product(out=out, turns=1)
+    p = product(out=out)
     p.program.launch()
     p.verify(hardware=True)
 

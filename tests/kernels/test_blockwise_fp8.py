@@ -42,7 +42,7 @@ def test_shapes(shape: tuple[int, int, int], family: str) -> None:
     p.verify()
 
 
-@pytest.mark.parametrize("family", ["in turns", "cluster", "cluster along n in turns", "tall, two partial sums", "three of three"])
+@pytest.mark.parametrize("family", ["default", "cluster", "cluster along n", "tall", "tall, two partial sums", "three of three"])
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_interleavings_of_several_tiles_a_cta(family: str, seed: int) -> None:
     """Odd and even numbers of K blocks, which do not fit the ring."""
@@ -131,8 +131,6 @@ def test_rows_that_tma_cannot_take() -> None:
         ({"partials": 2}, "partials must be at most the 1 pieces"),
         ({"bn": 224}, "totals of 64×224 and 1 partial sums of 64×224 take 224 registers of each thread; at most 200"),
         ({"bm": 192, "consumers": 3, "bn": 144}, "take 144 registers of each thread; at most 128"),
-        ({"consumers": 1, "bm": 64, "turns": 1}, "turns must be 0 or 1, and 0 with one consumer"),
-        ({"turns": 2}, "turns must be 0 or 1"),
         ({"cluster": 2, "cluster_n": 2}, "only one of cluster, cluster_n"),
         ({"bm": 100}, "bm must be 64 or 128 rows"),
     ],
@@ -154,8 +152,8 @@ def test_machine_code(family: str) -> None:
     assert loop["QGMMA"] == 4 * cfg.pieces
     assert loop["FFMA"] == cfg.rows * cfg.bn // 128
     assert loop["FMUL"] == 2 * (cfg.rows // 64) * cfg.scale_blocks
-    assert loop["LDS"] == 2 * (cfg.rows // 64)
-    assert not {"FADD", "MEMBAR", "LDL", "STL", "MUFU"} & set(loop)
+    assert 0 < loop["LDS"] - 2 * (cfg.rows // 64) <= cfg.scale_blocks  # two neighbours may be one
+    assert not {"FADD", "MEMBAR", "LDG", "LDL", "STL", "MUFU"} & set(loop)
 
 
 @pytest.mark.parametrize("out", ["bfloat16", "float32"])
@@ -168,7 +166,7 @@ def test_what_is_chosen_fits(shape: tuple[int, int, int], out: str) -> None:
         assert smem_bytes(cfg, problem.out_dtype) <= tp.H200.smem_per_cta
         assert cfg.stages >= 3
     kernel = product((256, 512, 256), out, **vars(found[0])).program.kernel
-    assert kernel.smem_bytes <= smem_bytes(found[0], problem.out_dtype) + 1024
+    assert kernel.smem_bytes <= smem_bytes(found[0], problem.out_dtype)
 
 
 def test_a_configuration_that_no_chip_holds() -> None:

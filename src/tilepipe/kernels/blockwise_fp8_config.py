@@ -11,6 +11,7 @@ from tilepipe.kernels.gemm_config import BLOCK_ROWS, GemmConfig, store_width
 BLOCK = 128  # elements of K, and of N, that a scale is of
 MAX_BN = 256  # columns of one wgmma
 BARRIER_PAIR = 16  # bytes of a stage's two mbarriers
+ALIGNMENT = 128  # bytes that small arrays may be padded by
 MAX_STAGES = 8
 MAX_SUMS = {1: 200, 2: 200, 3: 128}  # registers of a thread for totals and partial sums, by MMA warpgroups
 
@@ -26,7 +27,6 @@ class BlockwiseFP8Config:
         splits: wgmma of bn / splits columns, each with partial sums of its own.
         partials: partial sums of a warpgroup that are multiplied at once: with 2, one is added to the totals while the tensor
             cores work on the other.
-        turns: 1: the MMA warpgroups issue their wgmma in turns, 0: as they come.
         cluster, cluster_n: CTAs along M that share B tiles by multicast, and along N that share A tiles; one of them 1.
         raster: order of the output tiles ("grouped", "rows", "columns"). group: cluster tiles of a "grouped" band.
         store_slots: buffers of 64 rows × 128 bytes for each consumer's stores.
@@ -38,7 +38,6 @@ class BlockwiseFP8Config:
     consumers: int = 2
     splits: int = 1
     partials: int = 1
-    turns: int = 0
     cluster: int = 1
     cluster_n: int = 1
     raster: str = "grouped"
@@ -58,7 +57,6 @@ class BlockwiseFP8Config:
     def _rules(self) -> dict[str, bool]:
         registers, limit = self.sums, MAX_SUMS[self.consumers]
         return {
-            "turns must be 0 or 1, and 0 with one consumer": self.turns in (0, 1) and (self.consumers > 1 or not self.turns),
             f"bn must be a multiple of 16 up to {MAX_BN}": self.bn <= MAX_BN,
             "bn / splits must be a multiple of 16": self.bn % (16 * self.splits) == 0,
             f"partials must be at most the {self.pieces} pieces of a warpgroup's tile": self.partials <= self.pieces,
@@ -110,9 +108,9 @@ class BlockwiseFP8Config:
 
 def smem_bytes(cfg: BlockwiseFP8Config, out_dtype: tp.DType) -> int:
     """Shared memory that a configuration takes, bytes."""
-    stage = (cfg.bm + cfg.bn) * BLOCK + cfg.bm * tp.float32.nbytes + BARRIER_PAIR
+    stage = (cfg.bm + cfg.bn) * BLOCK + (cfg.bm + cfg.scale_blocks) * tp.float32.nbytes + BARRIER_PAIR
     slot = BLOCK_ROWS * store_width(out_dtype, cfg.tile) * out_dtype.nbytes
-    return cfg.stages * stage + cfg.store_slots * cfg.consumers * slot
+    return cfg.stages * stage + cfg.store_slots * cfg.consumers * slot + ALIGNMENT
 
 
 def filled(cfg: BlockwiseFP8Config, out_dtype: tp.DType, chip: tp.Chip = tp.H200) -> BlockwiseFP8Config:

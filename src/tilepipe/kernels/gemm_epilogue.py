@@ -140,6 +140,23 @@ class Epilogue:
                 ctx.tma_store(self._c, (tile.batch, row, col)[-self._c.rank :], slot)
                 ctx.tma_store_commit()
 
+    def store_at_once(self, blocks: Any, tile: tp.WorkTile, first_row: Any) -> None:
+        """As `store`, of unscaled sums, where the slots hold a whole tile: the warpgroup meets once before and once behind all slices."""
+        ctx, cfg, width = self._ctx, self._cfg, self._width
+        places = [(i, n, x) for i, row in enumerate(blocks) for n in range(len(row)) for x in range(0, cfg.block_cols, width)]
+        slots = [self._slots[ctx.warpgroup_rank * cfg.store_slots + number] for number in range(len(places))]
+        with ctx.elect_one("warpgroup"):
+            ctx.tma_store_wait(0, read=True)
+        ctx.sync_warpgroup()
+        for slot, (i, n, x) in zip(slots, places, strict=True):
+            ctx.store(slot, blocks[i][n].cols(x, width))
+        ctx.fence_proxy_async()
+        ctx.sync_warpgroup()
+        with ctx.elect_one("warpgroup"):
+            for slot, place in zip(slots, places, strict=True):
+                ctx.tma_store(self._c, (tile.batch, *self._place(tile, first_row, *place))[-self._c.rank :], slot)
+            ctx.tma_store_commit()
+
     def _place(self, tile: tp.WorkTile, first_row: Any, i: int, n: int, x: int) -> tuple[Any, Any]:
         """(row, column) of C where a slice begins: column `x` of block (i, n)."""
         cfg = self._cfg

@@ -65,17 +65,23 @@ class Entered(AbstractContextManager[T]):
         return self._block.__exit__(kind, error, trace)
 
 
-def loop(tracer: Tracer, start: object, stop: object, step: object, make: Callable[[Value], Any], name: str = "i") -> Iterator[Any]:
-    """Traces `for index in range(start, stop, step)`, yielding once what `make(index)` gives.
+def loop(
+    tracer: Tracer, start: object, stop: object, step: object, make: Callable[[Value], Any], name: str = "i",
+    end: Callable[[], None] | None = None,
+) -> Iterator[Any]:  # fmt: skip
+    """Traces `for index in range(start, stop, step)`, yielding once what `make(index)` gives; `end` adds to the body what follows
+    the user's part.
 
     Raises:
         TraceError: something else than a `for` statement iterates it.
     """
     source.require_for_statement(sys._getframe(1))
-    return _loop(tracer, start, stop, step, make, name)
+    return _loop(tracer, start, stop, step, make, name, end)
 
 
-def _loop(tracer: Tracer, start: object, stop: object, step: object, make: Callable[[Value], Any], name: str) -> Iterator[Any]:
+def _loop(
+    tracer: Tracer, start: object, stop: object, step: object, make: Callable[[Value], Any], name: str, end: Callable[[], None] | None
+) -> Iterator[Any]:
     """See `loop`."""
     source.require_driven_by_for(sys._getframe(1))
     bounds = [require_uniform(_integer(to_expr(tracer, x)), "a loop bound", _at_most(tracer)) for x in (start, stop, step)]
@@ -88,9 +94,9 @@ def _loop(tracer: Tracer, start: object, stop: object, step: object, make: Calla
         indices.append(tracer.local(name, dtypes.int32, nonneg=bounds[0].nonneg, multiple=multiple))
         return make(tracer.value(indices[-1]))
 
-    body, loc = yield from _body(tracer, begin, None, _trip_count(bounds))
-    first, end, by = bounds
-    tracer.emit(ops.For(loc, indices[0], first, end, by, body))
+    body, loc = yield from _body(tracer, begin, end, _trip_count(bounds))
+    first, last, by = bounds
+    tracer.emit(ops.For(loc, indices[0], first, last, by, body))
 
 
 class WhileLoop:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tilepipe.errors import TraceError
@@ -38,6 +38,59 @@ class WorkTile:
     m: Value
     n: Value
     batch: Value | None = None
+
+
+class AheadTile(WorkTile):
+    """A tile of `StaticScheduler.ahead`."""
+
+    def __init__(self, m: Value, n: Value, batch: Value | None, compute: Callable[[], WorkTile]) -> None:
+        super().__init__(m, n, batch)
+        object.__setattr__(self, "_compute", compute)
+        object.__setattr__(self, "_next", None)
+
+    _compute: Callable[[], WorkTile]
+    _next: WorkTile | None
+
+    def following(self) -> WorkTile:
+        """Computes the tile after this one, here; where there is none, some tile. In the body of the loop itself, not in a block of it."""
+        if self._next is None:
+            object.__setattr__(self, "_next", self._compute())
+        assert self._next is not None
+        return self._next
+
+
+class Ahead:
+    """The tiles of a schedule, each computed while the one before is worked on.
+
+    Attributes:
+        first: this CTA's first; where it has none, some tile.
+    """
+
+    def __init__(self, work: StaticScheduler) -> None:
+        ctx = self._ctx = work._ctx
+        self._work = work
+        self._last = ctx.let(ctx.max(work._total - 1, 0), "last_tile")
+        self.first = self._at(ctx.cluster_id)
+
+    def _at(self, index: object) -> WorkTile:
+        return self._work._tile(self._ctx.let(self._ctx.min(index, self._last), "index"))
+
+    def __iter__(self) -> Iterator[AheadTile]:
+        ctx, work, step = self._ctx, self._work, self._ctx.num_clusters
+        places = [ctx.var(x) for x in (self.first.m, self.first.n, self.first.batch) if x is not None]
+        held: list[AheadTile] = []
+
+        def begin(index: Value) -> AheadTile:
+            m, n, *batch = [place.get() for place in places]
+            held[:] = [AheadTile(m, n, batch[0] if batch else None, lambda: self._at(index + step))]
+            return held[0]
+
+        def end() -> None:
+            following = held[0].following()
+            for place, x in zip(places, (following.m, following.n, following.batch), strict=False):
+                place.set(x)
+
+        return loop(ctx.tracer, ctx.cluster_id, work._total, step, begin, name="work", end=end)
 
 
 class TileOrder:
@@ -127,6 +180,12 @@ class StaticScheduler(TileOrder):
         if not isinstance(of, int) or of < 1:
             raise TraceError(f"tiles are shared among at least 1, got of={of!r}", caller())
         return _Share(self, of, rank)
+
+    def ahead(self) -> Ahead:
+        """`tiles = work.ahead()`, then `for tile in tiles:` gives what `for tile in work:` does. The indices of a tile, some
+        divisions, are computed where the body for the tile before calls `tile.following()`, for instance while MMAs run.
+        """
+        return Ahead(self)
 
     def throttle_signal(self) -> None:
         """Nothing: the tiles are known."""
