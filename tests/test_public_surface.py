@@ -41,7 +41,7 @@ def test_public_members() -> None:
     assert members(tp.Program) - {"kernel", "launch_args"} == {"compile", "launch", "launcher", "run", "source"}
     assert members(tp.KernelFunction) == {"bind", "forget"}
     assert members(tp.OrderedBarrier) == {"pass_on", "turn", "wait"}
-    assert members(tp.StaticScheduler) == {"needs_role", "schedule", "share", "throttle_signal"}
+    assert members(tp.StaticScheduler) == {"ahead", "needs_role", "schedule", "share", "throttle_signal"}
     assert members(tp.ClcScheduler) == members(tp.AtomicScheduler) == {"needs_role", "schedule", "throttle_signal"}
     assert set(tp.ops.__all__) == {"matmul"}
     assert set(cuda.__all__) == {"Compiled", "compile", "source"}

@@ -20,16 +20,21 @@ ROOM = 400  # tiles that one warp can note
 @tp.kernel(grid=lambda ctas: ctas, cluster=lambda size: size)
 def visits(
     ctx: tp.Context, seen: Any, batches: Any, m: Any, n: Any, *, ctas: int, size: int, shape: tuple[int, int] | None, raster: str,
-    group: int, of: int, batched: bool,
+    group: int, of: int, batched: bool, early: bool | None = None,
 ) -> None:  # fmt: skip
-    """seen[CTA, warp, i] = (batch, m, n) of the i-th tile that the warp is given."""
+    """seen[CTA, warp, i] = (batch, m, n) of the i-th tile that the warp is given. `early`: by `ahead`, with or without asking for
+    the following tile in the body.
+    """
     work = tp.StaticScheduler(ctx, (batches, m, n) if batched else (m, n), cluster=shape, raster=raster, group=group)
 
     @ctx.role("walk", warps=of)
     def walk() -> None:
         count = ctx.var(0)
-        for tile in work.share(ctx.warp, of) if of > 1 else work:
+        tiles: Any = work.ahead() if early is not None else work.share(ctx.warp, of) if of > 1 else work
+        for tile in tiles:
             assert (tile.batch is not None) == batched
+            if early:
+                assert tile.following() is tile.following()
             with ctx.elect_one():
                 for j, x in enumerate((tile.batch if batched else 0, tile.m, tile.n)):
                     ctx.store(seen[ctx.block_id, ctx.warp, count.get(), j], x)
@@ -57,7 +62,10 @@ def model(
     return given
 
 
-def walked(batches: int, m: int, n: int, ctas: int, size: int, shape: tuple[int, int] | None, raster: str, group: int, of: int) -> Any:
+def walked(
+    batches: int, m: int, n: int, ctas: int, size: int, shape: tuple[int, int] | None, raster: str, group: int, of: int,
+    early: bool | None = None,
+) -> Any:  # fmt: skip
     seen = np.full((ctas, of, ROOM, 3), NONE, np.int32)
     statics: dict[str, Any] = {
         "ctas": ctas,
@@ -67,6 +75,7 @@ def walked(batches: int, m: int, n: int, ctas: int, size: int, shape: tuple[int,
         "group": group,
         "of": of,
         "batched": batches > 0,
+        "early": early,
     }
     visits.bind(seen, max(batches, 1), m, n, **statics).run(seed=1)
     return [[[tuple(v) for v in warp.tolist() if v[0] != NONE] for warp in cta] for cta in seen]
@@ -95,6 +104,38 @@ def test_every_tile_exactly_once(data: st.DataObject, batches: int, m: int, n: i
     # CTAs that are x · y ranks apart work on the same tile
     assert {visit: counted[visit] for visit in inside} == dict.fromkeys(inside, size // (x * y))
     assert all(i < -(-m // x) * x and j < -(-n // y) * y for _, i, j in counted)
+
+
+@given(data=st.data(), batches=st.integers(0, 2), m=st.integers(1, 7), n=st.integers(1, 7), clusters=st.integers(1, 4), early=st.booleans())
+@settings(max_examples=30)
+def test_tiles_computed_ahead_are_the_same(data: st.DataObject, batches: int, m: int, n: int, clusters: int, early: bool) -> None:
+    size = data.draw(st.sampled_from([1, 2]), "cluster size")
+    shape = data.draw(st.sampled_from(SHAPES[size]), "scheduler's cluster")
+    raster = data.draw(st.sampled_from(["rows", "columns", "grouped"]), "raster")
+    settings = (batches, m, n, clusters * size, size, shape, raster, data.draw(st.integers(1, 4), "group"), 1)
+    assert walked(*settings, early=early) == model(max(batches, 1), *settings[1:])
+
+
+def test_the_first_tile_is_known_before_the_loop() -> None:
+    @tp.kernel(grid=3)
+    def first(ctx: tp.Context, out: Any) -> None:
+        work = tp.StaticScheduler(ctx, (4, 1))
+
+        @ctx.role("walk", warps=1)
+        def walk() -> None:
+            tiles = work.ahead()
+            ctx.store(out[ctx.block_id], tiles.first.m)
+            for tile in tiles:
+                ctx.store(out[3 + tile.m], tile.m)
+
+    out = np.full(7, NONE, np.int32)
+    first.bind(out).run()
+    assert out.tolist() == [0, 1, 2, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_no_tiles_ahead(early: bool) -> None:
+    assert walked(0, 0, 3, 2, 1, None, "grouped", 2, 1, early) == [[[]], [[]]]
 
 
 @pytest.mark.parametrize("m", [0, 1])
