@@ -70,14 +70,20 @@ def _accesses(
 ) -> dict[int, tuple[int, int]]:
     """Orders one access per warp; returns the element of each active thread."""
     where: dict[int, tuple[int, int]] = {}
+    uniform = not isinstance(row, np.ndarray) and not isinstance(col, np.ndarray)
     for w in range(ag.warps):
         lanes = mask & (WARP_MASK << (32 * w))
         if not lanes:
             continue
         points: dict[int, int] = {}
-        for lane in _lanes(lanes):
-            r, c = where[lane] = _bounds(site, slot, rect, _at(row, lane, base), _at(col, lane, base))
-            points[r << 32 | c] = points.get(r << 32 | c, 0) | 1 << lane
+        if uniform:
+            r, c = one = _bounds(site, slot, rect, int(row), int(col))
+            where.update(dict.fromkeys(_lanes(lanes), one))
+            points[r << 32 | c] = lanes
+        else:
+            for lane in _lanes(lanes):
+                r, c = where[lane] = _bounds(site, slot, rect, _at(row, lane, base), _at(col, lane, base))
+                points[r << 32 | c] = points.get(r << 32 | c, 0) | 1 << lane
         rows = [p >> 32 for p in points]
         cols = [p & 0xFFFFFFFF for p in points]
         hull = (min(rows), max(rows) + 1, min(cols), max(cols) + 1)

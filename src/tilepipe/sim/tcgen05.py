@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import BarrierError, SimFault
+from tilepipe.ir.memory import Tmem
 from tilepipe.sim import cost, faults
 from tilepipe.sim.mbarriers import Mbarrier, arrived, remote
 from tilepipe.sim.memory import Cta, Slot, access, read
@@ -19,7 +20,7 @@ from tilepipe.sim.ordering import Access
 from tilepipe.sim.queues import UnitQueue
 from tilepipe.sim.tensorcore import truncated
 from tilepipe.sim.tma import one_lane
-from tilepipe.sim.tmem import Place, TensorMemory, memory_of, place_of, rects, tcgen05_fence_before, tensor_state
+from tilepipe.sim.tmem import Place, TensorMemory, elements, memory_of, place_of, rects, tcgen05_fence_before, tensor_state
 
 if TYPE_CHECKING:
     from tilepipe.ir.tmem_ops import Tcgen05Mma, TmemCopy
@@ -89,18 +90,17 @@ class MmaUnit:
         halves = [b for _, _, _, b in self.parts]
         b = halves[0] if len(halves) == 1 else np.concatenate(halves)
         op = self.op
-        product = np.empty((op.acc.rows, op.acc.cols), np.float32)
         for tm, place, a, _ in self.parts:
-            if a.dtype == np.uint32:
-                a = a.view(op.a.dtype.numpy).astype(np.float32).reshape(op.acc.rows, -1)  # type: ignore[union-attr]
+            if isinstance(op.a, Tmem):
+                a = elements(a, op.a.dtype)
             if op.b.buffer.dtype.name == "float32":
                 a, b = truncated(a), truncated(b)
-            np.matmul(a, b.T, out=product)
             acc = tm.words(place).view(np.float32)
+            product = np.matmul(b, a.T).reshape(acc.shape)
             if self.adds:
-                acc += product.reshape(acc.shape)
+                acc += product
             else:
-                acc[...] = product.reshape(acc.shape)
+                acc[...] = product
         self.queue.done |= self.bits
 
     def forget(self, dead: int) -> None:
@@ -120,7 +120,7 @@ class CopyUnit:
     def run(self, m: Machine) -> None:
         for tm, place, slot, (r0, r1, c0, c1) in self.parts:
             raw = np.ascontiguousarray(slot.data[r0:r1, c0:c1].astype(slot.buffer.dtype.numpy)).view(np.uint32)
-            tm.words(place)[...] = raw if len(raw) == place[0] else np.tile(raw, (4, 1))
+            tm.words(place)[...] = (raw if len(raw) == place[0] else np.tile(raw, (4, 1))).T
         self.queue.done |= self.bits
 
     def forget(self, dead: int) -> None:

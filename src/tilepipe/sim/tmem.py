@@ -42,22 +42,28 @@ class TensorMemory(Slot):
     """The tensor memory of one CTA.
 
     Attributes:
-        data: (128, 512) uint32. filled: which words have been written since their columns were allocated.
+        columns: (512, 128) uint32: the words of an accumulator lie together. data: the same as (lanes, columns).
+        filled: which words have been written since their columns were allocated. full: rectangles that were found to be written, so
+        that they need no second look.
         allocations: first column -> the live allocation. freed: the same for the last ones that are not live any more.
-        calls: allocs and deallocs under way, in order. relinquished: where the right to allocate was given up.
+        calls: allocs and deallocs under way, in order. relinquished: where the right to allocate was given up. smallest: columns of
+        the smallest allocation so far.
     """
 
     axes = ("lane", "column")
-    __slots__ = ("allocations", "calls", "freed", "relinquished", "smallest")
+    __slots__ = ("allocations", "calls", "columns", "freed", "full", "relinquished", "smallest")
 
     def __init__(self, cta: Cta) -> None:
         super().__init__(cta, SmemBuffer("tensor memory", dtypes.uint32, 1, LANES, COLUMNS), 0)
+        self.columns = np.zeros((COLUMNS, LANES), np.uint32)
+        self.data = self.columns.T
         self.reset()
 
     def reset(self) -> None:
         super().reset()
         self.state = PARTIAL
         self.filled = np.zeros((LANES, COLUMNS), np.bool_)
+        self.full: set[Rect] = set()
         self.allocations: dict[int, Allocation] = {}
         self.freed: dict[int, tuple[Allocation, Agent, Site]] = {}
         self.calls: list[Call] = []
@@ -65,21 +71,33 @@ class TensorMemory(Slot):
         self.smallest = COLUMNS
 
     def written(self, rect: Rect) -> None:
+        if rect not in self.full:
+            assert self.filled is not None
+            r0, r1, c0, c1 = rect
+            self.filled[r0:r1, c0:c1] = True
+            self.full.add(rect)
+
+    def poisoned(self, rect: Rect) -> int:
+        missing = 0 if rect in self.full else super().poisoned(rect)
+        if not missing:
+            self.full.add(rect)
+        return missing
+
+    def empty(self, column: int, columns: int) -> None:
+        """Columns that have just been allocated hold nothing."""
         assert self.filled is not None
-        r0, r1, c0, c1 = rect
-        self.filled[r0:r1, c0:c1] = True
+        self.filled[:, column : column + columns] = False
+        self.full = {rect for rect in self.full if rect[3] <= column or column + columns <= rect[2]}
 
     def words(self, place: Place) -> Array:
-        """The words of a matrix, a view: (128, columns), or (4, 16, columns) of one of 64 rows."""
+        """The words of a matrix by columns, a view: (columns, 128), or (columns, 4, 16) of one of 64 rows."""
         rows, lane, column, columns = place
-        if rows == LANES:
-            return self.data[:, column : column + columns]
-        return self.data.reshape(4, 32, COLUMNS)[:, lane : lane + 16, column : column + columns]
+        part = self.columns[column : column + columns]
+        return part if rows == LANES else part.reshape(columns, 4, 32)[:, :, lane : lane + 16]
 
     def values(self, place: Place, dtype: DType) -> Array:
         """The elements of a matrix, (rows, cols) in storage form."""
-        words = self.words(place)
-        return words.view(dtype.numpy).astype(storage(dtype)).reshape(place[0], -1)
+        return elements(self.words(place), dtype)
 
     def put(self, place: Place, values: Array, dtype: DType, warps: list[int]) -> None:
         """Writes the rows of `warps` of a matrix of elements; `values`: (rows, cols), or of the one warp alone."""
@@ -89,7 +107,7 @@ class TensorMemory(Slot):
         bits = exact.view(np.uint32).reshape(-1, each, columns)
         for w in warps:
             first = 32 * w + lane
-            self.data[first : first + each, column : column + columns] = bits[w if len(bits) == 4 else 0]
+            self.columns[column : column + columns, first : first + each] = bits[w if len(bits) == 4 else 0].T
 
     def check_fences(self, m: Machine, old: Access, new: Access, known: int) -> None:
         if old.agent is new.agent:
@@ -103,6 +121,12 @@ class TensorMemory(Slot):
             tmem_words.not_published(self, old, new)
         if not old.bit & tensor_state(new.agent).after.known(new.mask):
             tmem_words.not_received(self, old, new)
+
+
+def elements(words: Array, dtype: DType) -> Array:
+    """What words by columns, (columns, ...), hold: (rows, cols) elements in storage form."""
+    by_row = np.ascontiguousarray(words.reshape(len(words), -1).T)
+    return by_row.view(dtype.numpy).astype(storage(dtype))
 
 
 class TensorState:

@@ -162,8 +162,7 @@ def _settle(m: Machine, tm: TensorMemory) -> None:
         for place, one in zip(places, calls, strict=True):
             one.column = column
             place.allocations[column] = Allocation(column, call.columns, one.agent, one.site)
-            assert place.filled is not None
-            place.filled[:, column : column + call.columns] = False
+            place.empty(column, call.columns)
         _finish(m, calls)
 
 
