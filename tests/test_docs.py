@@ -5,13 +5,17 @@ from __future__ import annotations
 import inspect
 import textwrap
 from pathlib import Path
+from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 import tilepipe as tp
+from tests import excerpts
 from tests.examples.ladder import EXAMPLES, load, plant
 from tests.readme import ROOT, blocks, message, run, words
-from tilepipe.lang.grid import GridMembers
+from tilepipe.kernels import blackwell_gemm, blockwise_fp8_blackwell
 from tilepipe.pipelines.dynamic_scheduler import DynamicScheduler
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -21,7 +25,7 @@ EXPECT = "                full.expect_bytes(a_tile.nbytes + b_tile.nbytes)\n"
 
 
 def test_the_pages_there_are() -> None:
-    assert {"architecture", "cuda", "language", "machine", "pipelines", "simulator"} <= {page.stem for page in RUNNABLE}
+    assert {"architecture", "blackwell", "cuda", "language", "machine", "pipelines", "simulator"} <= {page.stem for page in RUNNABLE}
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     assert [page.name for page in PAGES if page.name not in index and page.name != "README.md"] == []
 
@@ -53,13 +57,62 @@ def test_cuda_shows_the_load_warp() -> None:
     assert words(blocks(ROOT / "docs" / "cuda.md", "text")[0]) == words(printed)
 
 
+def test_blackwell_quotes_the_kernels_as_they_are() -> None:
+    page = excerpts.PAGE.read_text(encoding="utf-8")
+    assert excerpts.written(page) == page, "docs/blackwell.md is not what the kernels are: python -m tests.excerpts"
+    quoted = [(file, what) for file, kind, what, _ in excerpts.QUOTED.findall(page) if kind == "role"]
+    both = [(f"{kernel}.py", role) for kernel, roles in ROLES.items() for role in roles]
+    assert [pair for pair in both if pair not in quoted] == []
+    assert len(excerpts.COUNTED.findall(page)) == 1
+
+
+ROLES = {
+    "gemm": ["load", "mma"],
+    "blackwell_gemm": ["load", "mma", "epilogue"],
+    "blockwise_fp8_gemm": ["mma"],
+    "blockwise_fp8_blackwell": ["mma", "epilogue"],
+}
+
+
+@pytest.mark.parametrize(("x", "y", "group"), [(1, 1, 1), (2, 1, 1), (1, 2, 1), (4, 2, 1), (2, 1, 2), (2, 2, 2), (4, 2, 2), (8, 1, 2)])
+def test_pipelines_says_who_arrives_where(x: int, y: int, group: int) -> None:
+    """The table's counts, for clusters of x × y CTAs of which `group` share an MMA."""
+    settings: dict[str, Any] = {"cluster": x, "cluster_n": y, "cta_group": group, "bn": 128}
+    a, c = np.zeros((512, 256), ml_dtypes.bfloat16), np.zeros((512, 512), np.float32)
+    fp8, a_scales, b_scales = a.astype(tp.float8_e4m3.numpy), np.zeros((2, 512), np.float32), np.zeros((4, 2), np.float32)
+    scaled_config = blockwise_fp8_blackwell.BlackwellBlockwiseConfig(**settings)
+    programs = (
+        blackwell_gemm.bind(a, a, c, blackwell_gemm.BlackwellGemmConfig(**settings)),
+        blockwise_fp8_blackwell.bind(fp8, fp8, a_scales, b_scales, c, scaled_config),
+    )
+    plain, scaled = ({array.name: array.count for array in program.kernel.barriers} for program in programs)
+    table = {
+        row[0].strip(" `"): row[1].strip()
+        for row in (line.strip("|").split("|") for line in _section("pipelines", "### Who arrives where").splitlines())
+        if len(row) == 3 and row[0].strip().startswith("`")
+    }
+    formulas = {name: count.replace("·", "*") for name, count in table.items()}
+    counts = {name: int(eval(formula, {"x": x, "y": y, "g": group})) for name, formula in formulas.items()}
+    assert list(counts) == ["inputs.full", "inputs.empty", "outputs.full", "outputs.empty", "tmem_dealloc"]
+    assert {name: plain[name] for name in counts} == counts
+    assert scaled["inputs.empty"] == counts["inputs.empty"] + 4 * x * y
+    assert "| the same, blockwise fp8 | + 4 · x · y |" in _section("pipelines", "### Who arrives where")
+
+
+def _section(page: str, heading: str) -> str:
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    return text[text.index(heading) :].split("\n### ", 1)[0]
+
+
 def public(cls: type) -> list[str]:
     return [name for name in vars(cls) if not name.startswith("_")]
 
 
 def test_language_has_every_member_of_ctx() -> None:
     text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
-    assert [name for name in [*public(tp.Context), *public(GridMembers)] if f"`{name}" not in text] == []
+    members = [name for cls in tp.Context.__mro__[:-1] for name in public(cls)]
+    assert {"role", "atomic_add", "tmem_copy"} <= set(members)
+    assert [name for name in members if f"`{name}" not in text] == []
 
 
 @pytest.mark.parametrize(
@@ -67,13 +120,17 @@ def test_language_has_every_member_of_ctx() -> None:
     [
         tp.SharedMemBarrier, tp.SMemArray, tp.PipelineState, tp.ProducerConsumerPipeline, tp.ProducerStage, tp.ConsumerStage,
         tp.InputTilePipeline, tp.InputProducer, tp.InputConsumer, tp.TilePayload, tp.OrderedBarrier,
+        tp.OutputTilePipeline, tp.OutputPipelineConfig, tp.OutputStage, tp.MmaStage, tp.EpilogueStage, tp.OutputProducer, tp.OutputConsumer,
+        tp.TmemAllocation, tp.TmemStage, tp.TmemFragments, tp.TmemDeallocBarrier, tp.AccumBarrier, tp.MmaWarpContext,
+        tp.EpilogueWarpContext,
+        tp.OutputKPipeline, tp.MmaKStage, tp.PerKConsumerStage, tp.EpilogueKContext, tp.EpilogueKStage, tp.BlockwiseFP8Accumulator,
         tp.StaticScheduler, DynamicScheduler,
     ],
     ids=lambda cls: cls.__name__,
 )  # fmt: skip
 def test_pipelines_has_every_member(cls: type) -> None:
     text = (ROOT / "docs" / "pipelines.md").read_text(encoding="utf-8")
-    internal = {"bind_commit", "ref", "split", "segments", "BarrierArray", "Pipeline", "arrive"}
+    internal = {"bind_commit", "ref", "split", "segments", "BarrierArray", "Pipeline", "arrive", "how_to_release"}
     assert [name for name in public(cls) if name not in text and name not in internal] == []
 
 

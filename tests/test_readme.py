@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.readme import MISTAKES, ROOT, blocks, message, run, words
+from tilepipe.kernels.registry import find
 
 README = ROOT / "README.md"
 
@@ -46,6 +47,19 @@ def test_the_lines_that_the_text_names() -> None:
     text = README.read_text(encoding="utf-8")
     named = [lines[int(n) - 1].strip() for n in re.findall(r"Line (\d+) (?:deleted|replaced)", text)]
     assert named == [MISTAKES[0][0].strip(), MISTAKES[1][0].strip()]
+
+
+@pytest.mark.parametrize("page", [README, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.stem)
+def test_commands_name_kernels_and_settings_that_there_are(page: Path) -> None:
+    """Of every command shown: `tilepipe run gemm -s m=1000 ...`."""
+    commands = re.findall(r"tilepipe (?:run|compile|bench|tune) (\w+)([^#`\n]*)", page.read_text(encoding="utf-8"))
+    assert commands or page != README
+    for name, options in commands:
+        spec = find(name)
+        settings = spec.parse(re.findall(r"-s (\S+)", options))
+        for arch in re.findall(r"--arch (\S+)", options):
+            assert arch in spec.archs
+        spec.config(spec.configure(settings, None)[0])
 
 
 def test_links_lead_somewhere() -> None:
