@@ -176,6 +176,11 @@ def test_machine_code_of_single_instructions() -> None:
     assert [i.opcode for i in code if i.base == "UTCBAR"] == ["UTCBAR", "UTCBAR", "UTCBAR.MULTICAST"]
 
 
+def test_a_step_of_a_in_tensor_memory_is_32_bytes() -> None:
+    code = cuda.source(tensor_memory())
+    assert "tcgen05_mma_f16_tmem_a(x1, a_columns + k * 8, tall_format | (b_start + k * 128), mma_m128n128_bf16_tb, 1);" in code
+
+
 def test_copies_read_core_matrices_of_eight_rows() -> None:
     code = cuda.source(tensor_memory(), "sm_100a")
     for name in ("scales", "scales32"):

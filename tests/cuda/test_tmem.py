@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.build import LANE, Builder, binary
 from tests.cuda.blackwell import gemm, tensor_memory
+from tests.cuda.test_hang import message, number
 from tilepipe import cuda
 from tilepipe.cuda.tcgen05_ptx import TmemAccess, pieces
 from tilepipe.errors import CompileError
@@ -195,3 +196,37 @@ def test_global_accesses_follow_the_layout() -> None:
     assert code.count("x_data + ") == 2
     assert code.count("line = at + (16 * i + 8 * h) * x_stride_0;") == 2
     assert cuda.compile(b.kernel, "sm_100a").spill_bytes == 0
+
+
+def test_shared_loads_follow_the_layout() -> None:
+    b = Builder()
+    tile = b.smem("tile", 128, 8, 1, F32)
+    b.setup_done()
+    with b.role("group", warpgroups=1):
+        f = b.fragment("part", 128, 8, layout="tmem")
+        b.do(ops.FragmentLoad, f, b.tile(tile))
+        b.do(ops.FragmentStore, b.tile(tile), b.value(f))
+    code = cuda.source(b.finished())
+    assert code.count("const u32 at = tile() + (warp_in_group * 32 + lane / 4) * 32 + lane % 4 * 8;") == 2
+    assert code.count("_float2(at + i * 512 + h * 256, ") == 2
+
+
+def test_parts_of_fragments_are_stored_from_their_registers() -> None:
+    b = Builder()
+    base = b.scalar("base", dtypes.uint32)
+    b.setup_done()
+    with b.role("group", warpgroups=1):
+        wide, half = b.fragment("wide", 128, 32, layout="tmem"), b.fragment("half", 128, 32, BF16, layout="tmem")
+        for f in (wide, half):
+            b.do(ops.TmemStore, Tmem(base, 128, 8, f.dtype), b.value(f, 24, 8))
+    code = cuda.source(b.finished())
+    assert "tmem_store_16x256b_x1(at + (i << 20), wide[i] + 12);" in code
+    assert "tmem_store_16x128b_x1(at + (i << 20), half[i] + 6);" in code
+
+
+def test_a_hang_names_the_commits_that_would_end_it() -> None:
+    kernel = gemm()
+    said = message(kernel, (number(kernel, "epilogue", "done"), 0, 0, 0, 0, 0))
+    assert "waits for phase parity 0 of done" in said
+    assert "(1 arrival a phase)" in said
+    assert "tcgen05_commit, role 'mma' at blackwell.py:" in said

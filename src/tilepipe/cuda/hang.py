@@ -16,7 +16,7 @@ from tilepipe.ir import ops
 from tilepipe.ir.memory import BarrierArray, NamedBarrier
 from tilepipe.ir.program import Kernel, barrier_of
 
-_BRINGS = (ops.MbarArrive, ops.MbarExpect, ops.MbarCompleteTx, ops.TmaLoad)
+_BRINGS = (ops.MbarArrive, ops.MbarExpect, ops.MbarCompleteTx, ops.TmaLoad, ops.Tcgen05Commit, ops.ClcTryCancel)
 
 
 def hang_error(report: HangReport, kernel: Kernel) -> HangError:
