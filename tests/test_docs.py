@@ -14,6 +14,7 @@ import pytest
 import tilepipe as tp
 from tests import excerpts
 from tests.examples.ladder import EXAMPLES, load, plant
+from tests.examples.test_mistakes import MISTAKES
 from tests.readme import ROOT, blocks, message, run, words
 from tilepipe.kernels import blackwell_gemm, blockwise_fp8_blackwell
 from tilepipe.pipelines.dynamic_scheduler import DynamicScheduler
@@ -64,6 +65,15 @@ def test_blackwell_quotes_the_kernels_as_they_are() -> None:
     both = [(f"{kernel}.py", role) for kernel, roles in ROLES.items() for role in roles]
     assert [pair for pair in both if pair not in quoted] == []
     assert len(excerpts.COUNTED.findall(page)) == 1
+
+
+@pytest.mark.parametrize("mistake", ["08 an accumulator freed before it is loaded", "09 a commit for one CTA"])
+def test_blackwell_shows_what_is_said(mistake: str, tmp_path: Path) -> None:
+    planted = MISTAKES[mistake]
+    path = plant(planted.name, planted.old, planted.new, tmp_path)
+    code = path.read_text(encoding="utf-8").replace('if __name__ == "__main__":\n    main()', "main()")
+    shown = blocks(excerpts.PAGE, "text")[mistake.startswith("09")]
+    assert words(message(code, path)) == words(shown)
 
 
 ROLES = {
