@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 import tilepipe as tp
 from tests.scenarios.support import matrix, zeros
+from tilepipe.sim import Run, mbarriers, tcgen05
 
 M, K = 128, 16  # rows of an accumulator in one CTA, and K of a step
 SEEDS = (0, 1, 2)
@@ -58,7 +61,7 @@ class Parts:
         return stage.tmem.tensor((M, self.n))
 
 
-Role = Callable[[Parts], None]
+Role = Callable[[Parts], object]
 
 
 def load(p: Parts) -> None:
@@ -126,7 +129,46 @@ def gemm(
     return program, out_host, a_host.astype(np.float32) @ b_host.astype(np.float32).T
 
 
-def right(seeds: Any = SEEDS, **settings: Any) -> list[tp.Run]:
+def in_mma_warp(each: Callable[[Parts], object]) -> Role:
+    """An MMA role that does `each` once a tile."""
+
+    def role(p: Parts) -> None:
+        with p.outputs.mma_warp(), p.ctx.when(tp.elect_one_cta(p.ctx)):
+            for _ in p.ctx.range(p.tiles):
+                each(p)
+
+    return role
+
+
+def in_epilogue(each: Callable[[Parts, Any], object]) -> Role:
+    """An epilogue that does `each` for every tile."""
+
+    def role(p: Parts) -> None:
+        with p.outputs.epilogue_warp():
+            for tile in p.ctx.range(p.tiles):
+                each(p, tile)
+
+    return role
+
+
+def who_arrives(program: tp.Program, seed: int = 0) -> Counter[tuple[str, int, str, int]]:
+    """Arrivals of a run: (barrier array, CTA rank of the barrier, role, CTA rank of whoever arrives) -> threads and commits.
+
+    It counts in the simulated machine, not in the trace.
+    """
+    found: Counter[tuple[str, int, str, int]] = Counter()
+    original = mbarriers.arrived
+
+    def arrived(m: Any, bar: Any, agent: Any, site: Any, n: int, time: float) -> None:
+        found[bar.array, bar.cta.rank, agent.role.name, agent.cta.rank] += n
+        original(m, bar, agent, site, n, time)
+
+    with patch.object(mbarriers, "arrived", arrived), patch.object(tcgen05, "arrived", arrived):
+        program.run(seed=seed)
+    return found
+
+
+def right(seeds: Any = SEEDS, **settings: Any) -> list[Run]:
     """Runs `gemm(**settings)` with each seed; every result must be exact."""
     runs = []
     for seed in seeds:

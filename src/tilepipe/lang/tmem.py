@@ -212,6 +212,7 @@ class TmemMembers:
         """
         tracer = self.tracer
         require_one_lane(tracer, "tmem_copy")
+        _require_even_cta(tracer, "tmem_copy")
         if not isinstance(dst, TmemTensor) or not isinstance(tile, SmemTile):
             raise TraceError(f"tmem_copy copies a shared tile to tensor memory, got {tile!r} to {dst!r}", caller())
         broken = tcgen05.broken_copy_rule(dst._tmem, tile._tile)

@@ -44,7 +44,7 @@ class OutputPipelineConfig:
                 raise TraceError(f"{name} of an OutputPipelineConfig is at least 1, got {n!r}", caller())
         if self.stage_stride_cols % 8:
             raise TraceError(f"stage_stride_cols is a multiple of 8 columns, got {self.stage_stride_cols}", caller())
-        if self.cta_group not in (1, 2):
+        if type(self.cta_group) is not int or self.cta_group not in (1, 2):
             raise TraceError(f"cta_group is 1, or 2 for a pair of CTAs; got {self.cta_group!r}", caller())
         used = self.num_stages * self.stage_stride_cols
         if used > tcgen05.COLUMNS:
