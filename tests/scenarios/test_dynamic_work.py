@@ -124,8 +124,8 @@ def test_a_role_that_stops_early() -> None:
 def test_a_cta_that_does_not_listen() -> None:
     words = ("CTA 1 (rank 1 in its cluster) exits while role 'schedule' of CTA 0 can still arrive on its work.full", where("arm"))
     faults(bind("odd CTA sits out", clusters=1)[0], tp.ExitError, *words)
-    words = ("race on responses of CTA", where("ask"), "must wait for that phase, and hand the response back")
-    faults(bind("odd CTA sits out")[0], tp.RaceError, *words, seeds=[0])
+    unordered = ("race on responses of CTA", where("ask"), "must wait for that phase, and hand the response back")
+    faults(bind("odd CTA sits out")[0], tp.RaceError, *unordered, seeds=[0])
 
 
 @pytest.mark.parametrize("size", [1, 2])
