@@ -22,13 +22,9 @@ from tilepipe.kernels.gemm_arguments import OUTPUTS as OUTPUTS
 from tilepipe.kernels.gemm_arguments import check_extras, check_inputs, check_kinds, check_order, matrix_extents, scale_extents
 from tilepipe.kernels.gemm_choice import Problem as Problem
 from tilepipe.kernels.gemm_choice import choose as choose
-from tilepipe.kernels.gemm_config import BLOCK_ROWS, MAX_BLOCK_COLS, store_width
+from tilepipe.kernels.gemm_config import BLOCK_ROWS, store_width
 from tilepipe.kernels.gemm_config import GemmConfig as GemmConfig
-
-
-def load_rows(rows: int) -> int:
-    """Rows of one TMA copy of a tile of `rows`: all of them, or an equal part that a box can have."""
-    return rows // -(-rows // MAX_BLOCK_COLS)
+from tilepipe.kernels.multicast import Share, load_rows
 
 
 def persistent_grid(c: tp.TensorMap, cfg: GemmConfig, chip: tp.Chip) -> int:
@@ -73,6 +69,7 @@ def gemm(
     all_steps = ctx.ceil_div(a.shape[-1], cfg.bk * cfg.k_group_size)
     multicasts = cfg.cluster_size > 1 and cfg.split_k == 1
     everyone = (1 << cfg.cluster_size) - 1 if multicasts else None
+    a_share, b_share = Share.of_all(ctx, cfg.cluster_n), Share.of_all(ctx, cfg.cluster)
     pingpong = cfg.schedule == "pingpong"
     order = tp.OrderedBarrier(ctx, 2, depth=2) if pingpong else None
     finish = epilogue.Epilogue(ctx, c, bias, a_scale, b_scale, source, alpha, beta, cfg=cfg, scales=scales)
@@ -88,8 +85,8 @@ def gemm(
                         for j in range(cfg.k_group_size):
                             a_tile, b_tile = stage.tile(j)
                             k = ((first + step) * cfg.k_group_size + j) * cfg.bk
-                            load_shared(ctx, a, a_tile, (tile.batch, tile.m * cfg.bm, k), stage.barrier(), cfg.cluster_n, everyone)
-                            load_shared(ctx, b, b_tile, (tile.batch, tile.n * cfg.bn, k), stage.barrier(), cfg.cluster, everyone)
+                            a_share.load(ctx, a, a_tile, (tile.batch, tile.m * cfg.bm, k), stage.barrier())
+                            b_share.load(ctx, b, b_tile, (tile.batch, tile.n * cfg.bn, k), stage.barrier())
             ctx.launch_dependents()
             producer.drain()
 
@@ -122,19 +119,6 @@ def part_of_k(ctx: tp.Context, steps: Any, cfg: GemmConfig) -> tuple[Any, Any]:
     share = ctx.ceil_div(steps, cfg.split_k)
     first = ctx.let(ctx.min(ctx.cta_rank * share, steps), "first_step")
     return first, ctx.let(ctx.min(steps - first, share), "steps")
-
-
-def load_shared(
-    ctx: tp.Context, tensor: Any, tile: Any, at: tuple[Any, Any, Any], barrier: Any, sharers: int, everyone: int | None
-) -> None:
-    """Loads a tile that `sharers` CTAs of the cluster need: each loads its part of the rows, for all of them."""
-    share = tile.shape[0] // sharers
-    part = ctx.cta_rank * share if sharers > 1 else 0
-    rows = load_rows(share)
-    batch, row, k = at
-    for i in range(0, share, rows):
-        where = (batch, row + part + i, k)[-tensor.rank :]
-        ctx.tma_load(tensor, where, tile.rows(part + i, rows), barrier, multicast=everyone if sharers > 1 else None)
 
 
 class Accumulators:

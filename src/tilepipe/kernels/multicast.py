@@ -28,6 +28,11 @@ class Share:
     part: Any = 0
     mask: Any = None
 
+    @classmethod
+    def of_all(cls, ctx: tp.Context, parts: int) -> Share:
+        """Of a tile that all CTAs of a cluster of `parts` need; where that is 1, there is nobody to share with."""
+        return cls(parts, ctx.cta_rank, (1 << parts) - 1) if parts > 1 else cls(1)
+
     def load(self, ctx: tp.Context, tensor: Any, tile: Any, at: tuple[Any, Any, Any], barrier: Any) -> None:
         """Loads this CTA's part of `tile`, whose first element is at (batch, row, k)."""
         share = tile.shape[0] // self.parts
