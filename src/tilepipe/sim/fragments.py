@@ -101,7 +101,7 @@ class Frag:
             )
         if self.loading:
             self._check_loaded(ag, site, warp, "writes")
-        if self.dirty is None:
+        if self.dirty is None and ag.cta.tmem is None:  # no wgmma in a kernel with tensor memory
             ag.dirty.append(self)
         self.dirty = site
         self.defined |= ((1 << width) - 1) << col

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from tilepipe.sim.ordering import WARP_MASK, Order
+
+
+@lru_cache(maxsize=4096)
+def touched(mask: int) -> tuple[tuple[int, int], ...]:
+    """(warp, lanes of it in `mask`) for each warp that `mask`, of an agent's threads, touches."""
+    parts = ((w, mask & (WARP_MASK << (32 * w))) for w in range((mask.bit_length() + 31) // 32))
+    return tuple((w, m) for w, m in parts if m)
 
 
 class Pending:
@@ -38,11 +47,6 @@ class Knowledge:
         self.split = False
         self.released = 0
 
-    def _touched(self, mask: int) -> list[tuple[int, int]]:
-        """(warp, lanes of it in `mask`) for each warp that `mask` touches."""
-        parts = ((w, mask & (WARP_MASK << (32 * w))) for w in range(self.warps))
-        return [(w, m) for w, m in parts if m]
-
     def _warp_add(self, warp: int, bits: int) -> None:
         if self.warps == 1:
             self.k |= bits
@@ -65,7 +69,7 @@ class Knowledge:
         if mask == self.full:
             self.k |= bits
             return
-        for w, lanes in self._touched(mask):
+        for w, lanes in touched(mask):
             if lanes == WARP_MASK << (32 * w):
                 self._warp_add(w, bits)
             else:
@@ -85,7 +89,7 @@ class Knowledge:
             return self.k
         self.released += 1
         out = self.k
-        for w, _ in self._touched(mask):
+        for w, _ in touched(mask):
             if self.kw is not None:
                 out |= self.kw[w]
         for entry in self.pend:
@@ -98,7 +102,7 @@ class Knowledge:
         if not self.split:
             return self.k
         common = -1
-        for w, lanes in self._touched(mask):
+        for w, lanes in touched(mask):
             mine = self.kw[w] if self.kw is not None else 0
             for entry in self.pend:
                 if not entry.made and lanes & ~entry.mask == 0:
@@ -111,7 +115,7 @@ class Knowledge:
         if not self.pend:
             return
         self.released += 1
-        for w, lanes in self._touched(mask):
+        for w, lanes in touched(mask):
             inside = [e for e in self.pend if ((e.mask & ~lanes == 0) if e.made else e.mask & lanes)]
             bits = 0
             for entry in inside:
@@ -146,7 +150,7 @@ class Knowledge:
 
     def fence(self, mask: int, order: Order) -> None:
         """fence.proxy.async by the threads of `mask`, for every fenceable access they made or know of."""
-        for w, lanes in self._touched(mask):
+        for w, lanes in touched(mask):
             warp_known = self.k | (self.kw[w] if self.kw is not None else 0)
             for access in order.fenceable:
                 mine = access.agent is self and access.mask & ~lanes == 0

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tilepipe.errors import BarrierError, SimFault
 from tilepipe.ir.memory import Tmem
+from tilepipe.ir.tmem_ops import Tcgen05Mma, TmemCopy
 from tilepipe.sim import cost, faults
 from tilepipe.sim.mbarriers import Mbarrier, arrived, remote
 from tilepipe.sim.memory import Cta, Slot, access, read
@@ -23,7 +24,6 @@ from tilepipe.sim.tma import one_lane
 from tilepipe.sim.tmem import Place, TensorMemory, elements, memory_of, place_of, rects, tcgen05_fence_before, tensor_state
 
 if TYPE_CHECKING:
-    from tilepipe.ir.tmem_ops import Tcgen05Mma, TmemCopy
     from tilepipe.sim.agents import Agent
     from tilepipe.sim.machine import Machine
     from tilepipe.sim.ordering import Rect
@@ -204,7 +204,8 @@ def tcgen05_mma(
 ) -> None:
     """Issues acc += A · Bᵀ, or acc = A · Bᵀ. `a`: a slot, or, without `rect_a`, an address in tensor memory."""
     lane = one_lane(ag, site, mask, "MMAs are issued")
-    op: Tcgen05Mma = site.op  # type: ignore[assignment]
+    op = site.op
+    assert isinstance(op, Tcgen05Mma)
     queue = queue_of(ag, lane)
     known = ag.known(mask) | queue.issued
     bits = 0
@@ -217,7 +218,8 @@ def tcgen05_mma(
         bits |= _read(m, ag, site, mask, cta.slots[b], rect_b, known)
         right = cta.slots[b].data[r0:r1, c0:c1]
         if rect_a is None:
-            place = place_of(ag, site, tm, op.a, a)  # type: ignore[arg-type]
+            assert isinstance(op.a, Tmem)
+            place = place_of(ag, site, tm, op.a, a)
             for rect in rects(place):
                 bits |= _read(m, ag, site, mask, tm, rect, known)
             left = tm.words(place)
@@ -241,7 +243,8 @@ def tcgen05_mma(
 def tmem_copy(m: Machine, ag: Agent, site: Site, mask: int, dst: int, slot: int, rect: Rect) -> None:
     """Issues tcgen05.cp: in each CTA, from its shared memory to its tensor memory."""
     lane = one_lane(ag, site, mask, "copies are made")
-    op: TmemCopy = site.op  # type: ignore[assignment]
+    op = site.op
+    assert isinstance(op, TmemCopy)
     queue = queue_of(ag, lane)
     known = ag.known(mask) | queue.issued
     bits = 0

@@ -19,8 +19,9 @@ from tilepipe.errors import SimFault
 from tilepipe.ir import dtypes
 from tilepipe.ir.memory import SmemBuffer
 from tilepipe.ir.tcgen05 import COLUMNS, LANES
+from tilepipe.ir.tmem_ops import TmemLoad, TmemStore
 from tilepipe.sim import tmem_words
-from tilepipe.sim.knowledge import Knowledge
+from tilepipe.sim.knowledge import Knowledge, touched
 from tilepipe.sim.memory import PARTIAL, PIPELINED, Cta, Slot, access, read, rounded, storage
 from tilepipe.sim.ordering import WARP_MASK, Access, Rect
 
@@ -173,11 +174,6 @@ def warp_of(mask: int) -> int:
     return (mask.bit_length() - 1) // 32
 
 
-def warps_in(mask: int) -> list[int]:
-    """The warps of an agent that have threads in `mask`."""
-    return [w for w in range((mask.bit_length() + 31) // 32) if mask >> (32 * w) & WARP_MASK]
-
-
 def place_of(ag: Agent, site: Site, tm: TensorMemory, t: Tmem, address: int) -> Place:
     """Where a matrix lies.
 
@@ -220,9 +216,10 @@ def _note(m: Machine, ag: Agent, site: Site, tm: TensorMemory, lanes: int, rect:
 def tmem_load(m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, address: int) -> None:
     """tcgen05.ld: each warp loads its rows."""
     ag.converge(mask)
-    tm, state, t = memory_of(ag.cta), tensor_state(ag), site.op.src  # type: ignore[attr-defined]
+    assert isinstance(site.op, TmemLoad)
+    tm, state, t = memory_of(ag.cta), tensor_state(ag), site.op.src
     place = place_of(ag, site, tm, t, address)
-    warps = warps_in(mask)
+    warps = [w for w, _ in touched(mask)]
     for w in warps:
         record = _note(m, ag, site, tm, WARP_MASK << (32 * w), warp_rect(place, (ag.first_warp + w) % 4), False)
         state.loads.append((dst, w, record))
@@ -239,9 +236,10 @@ def tmem_load(m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, address: 
 def tmem_store(m: Machine, ag: Agent, site: Site, mask: int, address: int, value: Array | float) -> None:
     """tcgen05.st: each warp stores its rows."""
     ag.converge(mask)
-    tm, state, t = memory_of(ag.cta), tensor_state(ag), site.op.dst  # type: ignore[attr-defined]
+    assert isinstance(site.op, TmemStore)
+    tm, state, t = memory_of(ag.cta), tensor_state(ag), site.op.dst
     place = place_of(ag, site, tm, t, address)
-    warps = warps_in(mask)
+    warps = [w for w, _ in touched(mask)]
     for w in warps:
         rect = warp_rect(place, (ag.first_warp + w) % 4)
         state.stores.append(_note(m, ag, site, tm, WARP_MASK << (32 * w), rect, True))
@@ -288,6 +286,5 @@ def tcgen05_fence_before(m: Machine, ag: Agent, site: Site, mask: int) -> None:
 def tcgen05_fence_after(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     """tcgen05.fence::after_thread_sync: what each thread of `mask` knows now, its later tcgen05 ops are ordered after."""
     after = tensor_state(ag).after
-    for w in warps_in(mask):
-        lanes = mask & (WARP_MASK << (32 * w))
+    for _, lanes in touched(mask):
         after.acquire(lanes, ag.known(lanes))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tilepipe.errors import SimFault
 from tilepipe.ir.tcgen05 import COLUMNS, LANES
+from tilepipe.ir.tmem_ops import TmemAlloc, TmemDealloc
 from tilepipe.sim import tmem_words
 from tilepipe.sim.agents import BLOCKED, Agent, Blocked
 from tilepipe.sim.elements import generic
@@ -60,10 +61,11 @@ def _one_warp(ag: Agent, site: Site, mask: int) -> None:
 def tmem_alloc(m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Rect) -> Blocked | None:
     """tcgen05.alloc: blocks until there are `columns` consecutive free ones; writes their address to shared memory."""
     tm, op = memory_of(ag.cta), site.op
+    assert isinstance(op, TmemAlloc)
     if not ag.blocked:
         _one_warp(ag, site, mask)
-        _may_allocate(tm, ag, site, op.columns)  # type: ignore[attr-defined]
-        tm.calls.append(Call(ag, site, op.columns, op.cta_group))  # type: ignore[attr-defined]
+        _may_allocate(tm, ag, site, op.columns)
+        tm.calls.append(Call(ag, site, op.columns, op.cta_group))
         _settle(m, tm)
     call = next(c for c in tm.calls if c.agent is ag)
     if not call.done:
@@ -110,11 +112,12 @@ def tmem_dealloc(m: Machine, ag: Agent, site: Site, mask: int, address: int) -> 
         RaceError: an access to the columns is not known to be over.
     """
     tm, op = memory_of(ag.cta), site.op
+    assert isinstance(op, TmemDealloc)
     if ag.blocked:
         call = next(c for c in tm.calls if c.agent is ag)
     else:
         _one_warp(ag, site, mask)
-        columns, group = op.columns, op.cta_group  # type: ignore[attr-defined]
+        columns = op.columns
         found = tm.allocations.get(address)
         if found is None or found.columns != columns or any(c.freeing is found for c in tm.calls):
             raise SimFault(tmem_words.not_allocated(ag, site, tm, address, columns), site.loc)
@@ -122,7 +125,7 @@ def tmem_dealloc(m: Machine, ag: Agent, site: Site, mask: int, address: int) -> 
         access(m, tm, record, ag.known(mask))
         tm.accesses.remove(record)  # nothing can reach the columns now
         m.order.retire(record)
-        call = Call(ag, site, columns, group, freeing=found)
+        call = Call(ag, site, columns, op.cta_group, freeing=found)
         tm.calls.append(call)
         _settle(m, tm)
     if not call.done:
