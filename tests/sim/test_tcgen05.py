@@ -491,7 +491,11 @@ def test_two_pairs_share_a_multicast() -> None:
     ("fault", "kind", "words"),
     [
         ("other pair", tp.BarrierError, ("it signals a barrier of CTA rank", "is paired with rank", where("b"))),
-        ("commit stays", tp.DeadlockError, ("done of CTA", "1 of 1 arrivals", "tcgen05_commit")),
+        (
+            "commit stays",
+            tp.DeadlockError,
+            ("done of CTA", "1 of 1 arrivals", "is of the odd CTA of a pair", "arrives only in the even one", "mask="),
+        ),
         ("not awaited", tp.RaceError, ("race on", "The copy is in flight until the phase", where("pair mma"))),
     ],
 )

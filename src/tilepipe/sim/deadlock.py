@@ -239,8 +239,25 @@ def _cycle(m: Machine, stuck: list[Agent]) -> list[Agent]:
     return []
 
 
+def _forgotten_peer(m: Machine, stuck: list[Agent]) -> str | None:
+    """A commit of a pair that arrives in the CTA which issues it and not in the other."""
+    for agent in stuck:
+        bar, _ = waited_for(m, agent)
+        if isinstance(bar, Mbarrier) and bar.pending and m.world.kernel.cta_group == 2 and bar.cta.rank & 1:
+            for site in _sources(m, bar):
+                if isinstance(site.op, ops.Tcgen05Commit) and site.op.mask is None:
+                    return (
+                        f"{bar.where} is of the odd CTA of a pair, and the commit at {site.loc.short} arrives only in the even one, which"
+                        " issues it: give it mask= with both CTAs."
+                    )
+    return None
+
+
 def _hint(m: Machine, stuck: list[Agent]) -> str:
     """The most telling of the waits, in one sentence."""
+    forgotten = _forgotten_peer(m, stuck)
+    if forgotten is not None:
+        return forgotten
     for agent in stuck:
         bar, _ = waited_for(m, agent)
         if isinstance(bar, Mbarrier) and bar.tx > 0 and not bar.pending:

@@ -34,7 +34,13 @@ def holders(tm: TensorMemory) -> str:
 
 
 def _who(a: Access) -> str:
-    return f"{a.agent}, {a.site.what}\n          at {a.site.loc}"
+    r0, r1, c0, c1 = a.rect
+    verb = "writes" if a.is_write else "reads"
+    return f"{a.agent} {verb} lanes {r0}..{r1 - 1}, {_columns(c0, c1 - c0)}: {a.site.what}\n          at {a.site.loc}"
+
+
+def _where(tm: TensorMemory) -> str:
+    return f"tensor memory of CTA {tm.cta.block_id}" if tm.cta.grid > 1 else "tensor memory"
 
 
 # -- addresses ---------------------------------------------------------------------------------------------------------
@@ -109,7 +115,7 @@ def waits_for(call: Call, tm: TensorMemory, peer: TensorMemory | None) -> str:
 def not_published(tm: TensorMemory, old: Access, new: Access) -> NoReturn:
     """The thread that made an access did not execute the fence before it synchronised."""
     raise RaceError(
-        f"race on {tm.name}: a barrier orders the two accesses, but no tcgen05.fence::before_thread_sync stands between the first"
+        f"race on {_where(tm)}: a barrier orders the two accesses, but no tcgen05.fence::before_thread_sync stands between the first"
         " and the arrive.\n"
         f"  first:  {_who(old)}\n"
         f"  second: {_who(new)}\n"
@@ -122,7 +128,7 @@ def not_published(tm: TensorMemory, old: Access, new: Access) -> NoReturn:
 def not_received(tm: TensorMemory, old: Access, new: Access) -> NoReturn:
     """The thread that makes an access did not execute the fence after it synchronised."""
     raise RaceError(
-        f"race on {tm.name}: a barrier orders the two accesses, but no tcgen05.fence::after_thread_sync stands between the wait and"
+        f"race on {_where(tm)}: a barrier orders the two accesses, but no tcgen05.fence::after_thread_sync stands between the wait and"
         " the second.\n"
         f"  first:  {_who(old)}\n"
         f"  second: {_who(new)}\n"
@@ -142,9 +148,9 @@ def remedy(m: Machine, old: Access, new: Access) -> str:
             f"A {'store to' if old.is_write else 'load from'} tensor memory is over when its warp has executed {_wait(old)}; then"
             f" ctx.tcgen05_fence_before() and an arrive on a barrier that {new.agent} waits on before its access."
         )
-    reads = "reads its tiles and its accumulator" if old.site.kind == "tcgen05_mma" else "reads its tile and writes tensor memory"
+    works = "works on its tiles and its accumulator" if old.site.kind == "tcgen05_mma" else "reads its tile and writes tensor memory"
     return other_thread(m, old) or (
-        f"The tensor core {reads} until a commit by the same thread has arrived (ctx.mma_commit): {new.agent} must wait for the"
+        f"The tensor core {works} until a commit by the same thread has arrived (ctx.mma_commit): {new.agent} must wait for the"
         " barrier of that commit."
     )
 
