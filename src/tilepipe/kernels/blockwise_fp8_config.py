@@ -11,7 +11,7 @@ from tilepipe.kernels.gemm_config import BLOCK_ROWS, GemmConfig, store_width
 BLOCK = 128  # elements of K, and of N, that a scale is of
 MAX_BN = 256  # columns of one wgmma
 BARRIER_PAIR = 16  # bytes of a stage's two mbarriers
-ALIGNMENT = 128  # bytes that small arrays may be padded by
+ALIGNMENT = 128  # bytes: of what TMA copies to
 MAX_STAGES = 8
 MAX_SUMS = {1: 200, 2: 200, 3: 128}  # registers of a thread for totals and partial sums, by MMA warpgroups
 
@@ -108,9 +108,9 @@ class BlockwiseFP8Config:
 
 def smem_bytes(cfg: BlockwiseFP8Config, out_dtype: tp.DType) -> int:
     """Shared memory that a configuration takes, bytes."""
-    stage = (cfg.bm + cfg.bn) * BLOCK + (cfg.bm + cfg.scale_blocks) * tp.float32.nbytes + BARRIER_PAIR
+    stage = (cfg.bm + cfg.bn) * BLOCK + cfg.bm * tp.float32.nbytes + cfg.scale_blocks * ALIGNMENT + BARRIER_PAIR
     slot = BLOCK_ROWS * store_width(out_dtype, cfg.tile) * out_dtype.nbytes
-    return cfg.stages * stage + cfg.store_slots * cfg.consumers * slot + ALIGNMENT
+    return cfg.stages * stage + cfg.store_slots * cfg.consumers * slot
 
 
 def filled(cfg: BlockwiseFP8Config, out_dtype: tp.DType, chip: tp.Chip = tp.H200) -> BlockwiseFP8Config:

@@ -4,21 +4,25 @@
 
 A (m, k) and B (n, k) e4m3, row-major; kb runs over blocks of 128 along K. The tensor cores multiply one block into partial
 sums, which the warpgroup then adds, times their scales, to totals in its float32 registers, while they multiply for the
-other warpgroup. The scales of A come with its tiles, by TMA; those of B, one or two numbers a block, by ordinary loads.
+other warpgroup. The scales of A and B come with the tiles, by TMA.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tilepipe as tp
 from tilepipe.kernels.blockwise_fp8_arguments import boxed, check_arguments, scales_by_rows
 from tilepipe.kernels.blockwise_fp8_config import BLOCK
 from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config as BlockwiseFP8Config
-from tilepipe.kernels.gemm import load_rows, load_shared, persistent_grid
+from tilepipe.kernels.gemm import persistent_grid
 from tilepipe.kernels.gemm_config import BLOCK_ROWS, store_width
 from tilepipe.kernels.gemm_epilogue import Epilogue
+from tilepipe.kernels.multicast import Share, load_rows
+
+GROUP = 4  # scales of B that one copy brings
+SLOT = 32  # float32 of 128 bytes, which is where a copy may go to
 
 
 @tp.kernel(grid=persistent_grid, cluster=lambda cfg: cfg.cluster_size)
@@ -38,26 +42,24 @@ def blockwise_fp8_gemm(ctx: tp.Context, a: Any, b: Any, a_scales: Any, b_scales:
     everyone = (1 << cfg.cluster_size) - 1 if cfg.cluster_size > 1 else None
     output = Epilogue(ctx, c, None, None, None, None, None, None, cfg=tile_cfg, scales="none")
 
+    a_share, b_share = Share.of_all(ctx, cfg.cluster_n), Share.of_all(ctx, cfg.cluster)
     scales = BScales(ctx, b_scales, cfg)
     slices = cfg.rows // BLOCK_ROWS * (cfg.bn // store_width(c.dtype, tile_cfg))
-    store = output.store_at_once if cfg.store_slots == slices else output.store
+    at_once = cfg.store_slots == slices
 
     @ctx.role("load", warps=1, registers=tile_cfg.registers[0])
     def load() -> None:
         with inputs.producer() as producer:
             for tile in work:
-                numbers = scales.of_tile(tile.n, k_blocks)
                 for block in ctx.range(k_blocks):
-                    ahead = numbers.ahead(block)
                     with producer.acquire() as stage, ctx.elect_one():
-                        scales.put(stage, numbers.now())
-                        stage.expect_bytes(inputs.stage_bytes)
+                        stage.expect_bytes(inputs.stage_bytes + scales.stage_bytes)
                         a_tile, b_tile, scales_tile = stage.tile()
                         row, col, k = tile.m * cfg.bm, tile.n * cfg.bn, block * BLOCK
-                        load_shared(ctx, a, a_tile, (None, row, k), stage.barrier(), cfg.cluster_n, everyone)
+                        a_share.load(ctx, a, a_tile, (None, row, k), stage.barrier())
+                        b_share.load(ctx, b, b_tile, (None, col, k), stage.barrier())
                         ctx.tma_load(a_scales, (block, row), scales_tile, stage.barrier())
-                        load_shared(ctx, b, b_tile, (None, col, k), stage.barrier(), cfg.cluster, everyone)
-                    numbers.step(ahead)
+                        scales.load(stage, tile.n, block)
             ctx.launch_dependents()
             producer.drain()
 
@@ -65,16 +67,26 @@ def blockwise_fp8_gemm(ctx: tp.Context, a: Any, b: Any, a_scales: Any, b_scales:
     def mma() -> None:
         sums = Sums(ctx, cfg, scales, everyone)
         first_row = ctx.warpgroup_rank * cfg.rows
+        before = [ctx.var(-1), ctx.var(-1)]  # the indices of the tile before, which is stored while the first MMAs of this one run
+
+        def store() -> None:
+            m, n = (x.get() for x in before)
+            with ctx.when(m >= 0):
+                blocks, tile = [[total] for total in sums.totals], tp.WorkTile(m, n)
+                (output.store_at_once if at_once else output.store)(blocks, tile, first_row)
+
         for tile in work.ahead():
             with inputs.consumer() as consumer:
-                sums.multiply(consumer, k_blocks, tile, first_row)
-            store([[total] for total in sums.totals], tile, first_row)
+                sums.multiply(consumer, k_blocks, tile, first_row, store)
+            for place, x in zip(before, (tile.m, tile.n), strict=True):
+                place.set(x)
+        store()
         output.drain()
 
 
 class BScales:
-    """The scales of B that the columns of a tile have: one or a few numbers a block of K, which the load warp puts beside the
-    stage's tiles.
+    """The scales of B that the columns of a tile have: one or a few numbers a block of K. They come with the stage's tiles, in
+    groups of four blocks: TMA copies 16 bytes from a multiple of 16.
     """
 
     def __init__(self, ctx: tp.Context, tensor: Any, cfg: BlockwiseFP8Config) -> None:
@@ -82,24 +94,22 @@ class BScales:
         self._ctx = ctx
         self._cfg = cfg
         self._tensor = tensor
-        self._slots = tp.SMemArray(ctx, tp.float32, cfg.stages * cfg.scale_blocks, name="b_scales_slots")
+        self._slots = ctx.smem((1, SLOT), tp.float32, count=cfg.stages * cfg.scale_blocks, swizzle=0, name="b_scales_slots")
         self._anywhere = BLOCK % cfg.bn != 0 and cfg.bn % BLOCK != 0  # tiles begin inside a block
+        self.stage_bytes = cfg.scale_blocks * GROUP * tp.float32.nbytes
 
     def _slot(self, stage: Any, i: int) -> Any:
         return self._slots[stage.stage() * self._cfg.scale_blocks + i]
 
-    def of_tile(self, n: Any, k_blocks: Any) -> TileScales:
-        """Those of the tiles with index `n`, for the load warp."""
-        return TileScales(self._ctx, self._tensor, self._ctx.let(n * self._cfg.bn // BLOCK, "n_block"), k_blocks, self._cfg.scale_blocks)
+    def load(self, stage: Any, n: Any, block: Any) -> None:
+        """Those of the tiles with index `n` and a block of K, by one lane of the load warp."""
+        first = n * self._cfg.bn // BLOCK
+        for i in range(self._cfg.scale_blocks):
+            self._ctx.tma_load(self._tensor, (first + i, block // GROUP * GROUP), self._slot(stage, i).cols(0, GROUP), stage.barrier())
 
-    def put(self, stage: Any, numbers: Sequence[Any]) -> None:
-        """Those of one block of K, by one lane of the load warp, before it arms the stage."""
-        for i, number in enumerate(numbers):
-            self._ctx.store(self._slot(stage, i), number)
-
-    def times(self, rows: list[Any], stage: Any) -> list[list[Any]]:
+    def times(self, rows: list[Any], stage: Any, block: Any) -> list[list[Any]]:
         """Each fragment (64, 1) of A's scales times each of B's."""
-        numbers = [self._ctx.load(self._slot(stage, i)) for i in range(self._cfg.scale_blocks)]
+        numbers = [self._ctx.load(self._slot(stage, i)[0, block % GROUP]) for i in range(self._cfg.scale_blocks)]
         return [[self._ctx.fragment(scales * number) for number in numbers] for scales in rows]
 
     def of_column(self, products: list[Any], n: Any, col: int) -> Any:
@@ -108,31 +118,6 @@ class BScales:
         if not self._anywhere or block + 1 == len(products):
             return products[block]
         return self._ctx.select(n * self._cfg.bn % BLOCK + col < (block + 1) * BLOCK, products[block], products[block + 1])
-
-
-class TileScales:
-    """The numbers of a tile's columns, for one block of K after the other, read one block ahead."""
-
-    def __init__(self, ctx: tp.Context, tensor: Any, first_row: Any, k_blocks: Any, count: int) -> None:
-        self._ctx = ctx
-        self._tensor = tensor
-        self._last = k_blocks - 1
-        self._rows = [ctx.let(ctx.min(first_row + i, tensor.shape[0] - 1), "scale_row") for i in range(count)]
-        self._now = [ctx.var(ctx.load(tensor[row, 0])) for row in self._rows]
-
-    def now(self) -> list[Any]:
-        """Those of the present block."""
-        return [now.get() for now in self._now]
-
-    def ahead(self, block: Any) -> list[Any]:
-        """Those of the block after `block`: on their way."""
-        following = self._ctx.min(block + 1, self._last)
-        return [self._ctx.load(self._tensor[row, following]) for row in self._rows]
-
-    def step(self, ahead: list[Any]) -> None:
-        """Goes on to the next block."""
-        for now, value in zip(self._now, ahead, strict=True):
-            now.set(value)
 
 
 class Sums:
@@ -146,31 +131,38 @@ class Sums:
         self.totals = [ctx.accumulator((BLOCK_ROWS, cfg.bn)) for _ in range(cfg.rows // BLOCK_ROWS)]
         self._partials = [ctx.accumulator((BLOCK_ROWS, cfg.piece_cols)) for _ in range(cfg.partials)]
 
-    def multiply(self, consumer: Any, k_blocks: Any, tile: Any, first_row: Any) -> None:
-        """The product over all blocks of K; rows [first_row, first_row + rows) of their A tiles."""
-        self._block(consumer, tile, first_row, first=True)
-        for _ in self._ctx.range(1, k_blocks):
-            self._block(consumer, tile, first_row, first=False)
+    def multiply(self, consumer: Any, k_blocks: Any, tile: Any, first_row: Any, store: Callable[[], None]) -> None:
+        """The product over all blocks of K; rows [first_row, first_row + rows) of their A tiles. While the first MMAs run, the
+        totals of the tile before are stored and the indices of the tile after computed.
+        """
 
-    def _block(self, consumer: Any, tile: Any, first_row: Any, first: bool) -> None:
-        """One block of K; the first takes the totals' place, and the indices of the next tile are computed during it.
+        def meanwhile() -> None:
+            store()
+            tile.following()
+
+        self._block(consumer, tile, 0, first_row, meanwhile)
+        for block in self._ctx.range(1, k_blocks):
+            self._block(consumer, tile, block, first_row)
+
+    def _block(self, consumer: Any, tile: Any, block: Any, first_row: Any, meanwhile: Callable[[], None] | None = None) -> None:
+        """One block of K; the first, which has something to do `meanwhile`, takes the totals' place.
 
         A slot is left twice: by each warp, which has read its scales, and by the MMAs.
         """
         ctx, cfg = self._ctx, self._cfg
-        last = cfg.pieces - 1
+        last, first = cfg.pieces - 1, meanwhile is not None
         with consumer.acquire() as stage:
             for piece in range(cfg.partials):
                 self._issue(piece, stage, first_row)
             # Behind the MMAs, which need not wait for what is read meanwhile.
             scales_tile = stage.tile()[2]
             rows = [self._row_scales(scales_tile, first_row + i * BLOCK_ROWS) for i in range(len(self.totals))]
-            scales = self._scales.times(rows, stage)
+            scales = self._scales.times(rows, stage, block)
             ctx.syncwarp()
             with ctx.elect_one():
                 stage.mbar().arrive()
-            if first:
-                tile.following()
+            if meanwhile is not None:
+                meanwhile()
             for piece in range(last):
                 ctx.wgmma_wait(min(cfg.partials, cfg.pieces - piece) - 1)
                 self._promote(piece, scales, tile, first)
@@ -216,7 +208,8 @@ def bind(a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, cfg: BlockwiseFP8
     Args:
         a_scales: float32, (k blocks, m) in row order with strides of a multiple of 16 bytes, or (m, k blocks) in column order: a
             scale for each row and each 128 of K.
-        b_scales: float32, (n blocks, k blocks): a scale for each 128×128 of B. The last block of an extent may be shorter.
+        b_scales: float32, (n blocks, k blocks) in row order with strides of a multiple of 16 bytes: a scale for each 128×128 of B.
+            The last block of an extent may be shorter.
 
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
@@ -228,4 +221,5 @@ def bind(a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, cfg: BlockwiseFP8
     b_map = boxed("b", b, (load_rows(cfg.bn // cfg.cluster), BLOCK))
     scales_map = boxed("a_scales", scales_by_rows(a_scales, m, k), (1, cfg.bm))
     c_map = boxed("c", c, (BLOCK_ROWS, store_width(tp.tensor_map(c).dtype, cfg.tile)))
-    return blockwise_fp8_gemm.bind(a_map, b_map, scales_map, b_scales, c_map, cfg=cfg)
+    b_scales_map = boxed("b_scales", b_scales, (1, GROUP))
+    return blockwise_fp8_gemm.bind(a_map, b_map, scales_map, b_scales_map, c_map, cfg=cfg)
