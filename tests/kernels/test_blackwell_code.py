@@ -28,10 +28,8 @@ def clean(code: Any) -> None:
     assert "C75" not in code.log
 
 
-EXTRAS: list[dict[str, Any]] = [
-    {},
-    FP8,
-    {"cta_group": 2, "cluster": 2, "bn": 256},
+QUICK: list[dict[str, Any]] = [{}, FP8, {"cta_group": 2, "cluster": 2, "bn": 256}]
+MORE: list[dict[str, Any]] = [
     {"cta_group": 2, "cluster": 4, "cluster_n": 2},
     {"cluster": 2, "cluster_n": 2, "scheduler": "static"},
     {"bm": 64, "out": np.float32},
@@ -42,7 +40,7 @@ EXTRAS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("settings", EXTRAS, ids=str)
+@pytest.mark.parametrize("settings", [*QUICK, *(pytest.param(more, marks=pytest.mark.slow) for more in MORE)], ids=str)
 def test_machine_code(settings: dict[str, Any]) -> None:
     """Of a K step: one MMA for each 32 bytes of K and one commit. Of a tile: one more commit, and the loads of the accumulator."""
     code = compiled(**settings)

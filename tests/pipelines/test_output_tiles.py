@@ -84,17 +84,17 @@ TAKES: dict[str, Any] = {
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize(("fill", "take"), [*((f, "view") for f in FILLS), *(("view", t) for t in TAKES if t != "view")])
 def test_every_form_hands_over_one_phase_a_tile(fill: str, take: str, group: int) -> None:
-    for run in right(mma=FILLS[fill], epilogue=TAKES[take], group=group):
+    for run in right([0, 2], mma=FILLS[fill], epilogue=TAKES[take], group=group):
         want = laps(5, 2)
         assert run.completions["outputs.full"] == [want] * group
         assert run.completions["outputs.empty"] == [want, [0, 0]][:group]  # of a pair, only the even CTA's MMAs wait
         assert run.completions["tmem_dealloc"] == [[1]] * group
 
 
-@pytest.mark.parametrize("tiles", [1, 2, 3, 8])
+@pytest.mark.parametrize("tiles", [1, 2, 5])
 @pytest.mark.parametrize(("stages", "n"), [(1, 32), (2, 32), (3, 16), (2, 256), (1, 256), (5, 64)])
 def test_rings_of_accumulators(stages: int, n: int, tiles: int) -> None:
-    for run in right([0, 7], stages=stages, n=n, tiles=tiles):
+    for run in right([7], stages=stages, n=n, tiles=tiles):
         assert run.completions["outputs.full"] == run.completions["outputs.empty"] == [laps(tiles, stages)]
 
 

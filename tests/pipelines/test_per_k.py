@@ -17,7 +17,7 @@ from tilepipe.ir import ops
 from tilepipe.ir.program import walk
 from tilepipe.sim import Run
 
-SEEDS = (0, 1, 2, 3)
+SEEDS = (0, 3)
 
 
 def scaled(seeds: Any = SEEDS, **settings: Any) -> list[Run]:
