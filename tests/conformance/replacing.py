@@ -49,7 +49,7 @@ def result(target: Target, me: object) -> Any:
     if kind == "Self":
         return me
     if kind in ("int", "bool", "Value"):
-        return False if target.attr.startswith("try_") or kind == "bool" else 0
+        return False if target.attr.startswith(("try_", "elect_")) or kind == "bool" else 0
     return Nothing()
 
 

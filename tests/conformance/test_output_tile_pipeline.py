@@ -1,4 +1,4 @@
-"""OutputTilePipeline, its views, handles and contexts: the exact traffic of each member, for one CTA and for a pair."""
+"""OutputTilePipeline: the exact traffic of its members, its views and handles, for one CTA and for a pair; what the handles name."""
 
 # ruff: noqa: E501  (tables of one-line kernels)
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.lang.tracing import from_text, refused
+from tests.lang.tracing import from_text
 from tilepipe.ir import ops
 from tilepipe.ir.program import walk
 
@@ -20,14 +20,12 @@ tp.OutputTilePipeline.init_barriers(storage, 1, {threads} * {group})
 tmem = tp.TmemAllocation(ctx, 32, cta_group={group})
 outputs = tp.OutputTilePipeline(storage, tmem, config=tp.OutputPipelineConfig(2, 16, {group}))
 inputs = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=3, producer_arrivals=1, consumer_arrivals=4 * {group})
-scales = ctx.smem((1, 128), 'float32', swizzle=0)
 @ctx.role('one', {size})
 def one():
 """
 PAYLOAD = tp.StandardTilePayload(a_type="bfloat16", b_type="bfloat16", a_shape=(128, 16), b_shape=(16, 16))
 VERBS: dict[type[ops.Op], str] = {
-    ops.MbarWait: "wait", ops.MbarArrive: "arrive", ops.Tcgen05Commit: "commit", ops.NamedArrive: "arrive", ops.NamedSync: "sync",
-    ops.TmemAlloc: "alloc", ops.TmemRelinquish: "relinquish", ops.TmemDealloc: "dealloc", ops.TmemLoad: "load",
+    ops.MbarWait: "wait", ops.MbarArrive: "arrive", ops.Tcgen05Commit: "commit", ops.TmemAlloc: "alloc", ops.TmemDealloc: "dealloc",
     ops.TmemWaitLoad: "wait for loads", ops.Tcgen05FenceBefore: "fence before", ops.Tcgen05FenceAfter: "fence after",
     ops.Tcgen05Mma: "mma", ops.CursorStep: "step",
 }  # fmt: skip
@@ -42,15 +40,15 @@ def role(text: str, group: int = 1, size: str = "warps=1", **names: Any) -> tp.P
     return k.bind(np.zeros(64, np.int32))
 
 
-def traffic(program: tp.Program, at: int = 0) -> list[str]:
-    """What a role does to barriers, cursors and tensor memory, in program order."""
+def traffic(program: tp.Program) -> list[str]:
+    """What the role does to barriers, cursors and tensor memory, in program order."""
     found = []
-    for op in walk(program.kernel.roles[at].body):
+    for op in walk(program.kernel.roles[0].body):
         verb = VERBS.get(type(op))
         if verb is None:
             continue
-        bar: Any = getattr(op, "bar", None) or getattr(op, "barrier", None)
-        named = "" if bar is None else f" {(bar.array if hasattr(bar, 'array') else bar).name}"
+        bar: Any = getattr(op, "bar", None)
+        named = "" if bar is None else f" {bar.array.name}"
         where = " of another CTA" if getattr(bar, "cta", None) is not None else ""
         mask = " of both" if getattr(op, "mask", None) is not None else ""
         cursor = f" {op.cursor.name.split('_')[-1]} of {op.cursor.name.split('_')[0]}" if isinstance(op, ops.CursorStep) else ""
@@ -82,107 +80,47 @@ TRAFFIC: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "acquire_mma_linear": ("held = outputs.acquire_mma_linear()\nheld.release()", ONE, [*WAIT_EMPTY, *COMMIT, *STEP]),
     "acquire_mma_linear, committed by hand": (f"held = outputs.acquire_mma_linear()\n{BY_HAND}held.release()", ONE, [*WAIT_EMPTY, *COMMIT, *STEP]),
     "acquire_epilogue_linear": ("held = outputs.acquire_epilogue_linear()\nheld.release()", ROWS, [*WAIT_FULL, *FREE, *TAKEN]),
-    "AccumBarrier": (
-        "held = outputs.acquire_epilogue_linear()\ntp.AccumBarrier(1).arrive(outputs.pipeline, held.index())\nctx.syncwarp()\nheld.release()",
-        ROWS, [*WAIT_FULL, *FREE, *TAKEN]),
-    "AccumBarrier of a pair": ("tp.AccumBarrier(2).arrive(outputs.pipeline, 1)", PAIRED_ROWS, FREE_LEADER),
     "per_k().produce": ("with outputs.per_k().produce():\n    pass", ONE, [*WAIT_EMPTY, *COMMIT, *STEP]),
     "per_k().produce of a pair": (f"{LEADER}with outputs.per_k().produce():\n        pass", PAIR, [*WAIT_EMPTY, *COMMIT_BOTH, *STEP]),
     "per_k().acquire_k_stage_linear": ("held = outputs.per_k().acquire_k_stage_linear()\nheld.release()", ONE, [*WAIT_EMPTY, *COMMIT, *STEP]),
     "per_k().consume": ("with outputs.per_k().consume():\n    pass", ROWS, [*WAIT_FULL, *FREE, *TAKEN]),
     "per_k().consume of a pair": ("with outputs.per_k().consume():\n    pass", PAIRED_ROWS, [*WAIT_FULL, *FREE_LEADER, *TAKEN]),
-    "mma_arrive": ("with ctx.elect_one():\n    tp.mma_arrive(outputs.pipeline.producer_mbar(1))", ONE, COMMIT),
-    "mma_arrive_multicast": ("with ctx.elect_one():\n    tp.mma_arrive_multicast(outputs.pipeline.producer_mbar(1), outputs.mma_complete_mask)", PAIR, COMMIT_BOTH),
-    "umma_arrive_leader_cta": ("tp.umma_arrive_leader_cta(outputs.pipeline.consumer_mbar(1))", PAIRED_ROWS, ["arrive outputs.empty of another CTA"]),
     "mma_op.commit": ("with ctx.elect_one():\n    ctx.mma_commit(outputs.pipeline.producer_mbar(0))", ONE, COMMIT),
     "mma_op.mma": (
         "tmem.allocate()\nwith ctx.elect_one():\n    ctx.mma(tmem.tensor((128, 16)), *inputs.payload.get_tile(0, k_group_size=1))\ntmem.deallocate()",
         ONE, ["alloc", "mma", "dealloc"]),
-    "TmemAllocation": ("tmem.allocate()\ntmem.release_lock()\ntmem.deallocate()", ONE, ["alloc", "relinquish", "dealloc"]),
     "per_k_epilogue": ("with outputs.per_k_epilogue(inputs):\n    pass", ROWS, [*WAIT_FULL, *SCALES, *FREE, *TAKEN]),
     "per_k_epilogue, arrive_input": (
         "with outputs.per_k_epilogue(inputs) as step:\n    step.arrive_input()\n    ctx.tmem_wait_load()", ROWS,
         [*WAIT_FULL, SCALES[0], "wait for loads", SCALES[1], *FREE, *TAKEN]),
-    "accum.promote": (
-        "tmem.from_shared()\naccum = tp.BlockwiseFP8Accumulator(ctx, (128, 16))\naccum.clear()\nwith outputs.per_k_epilogue(inputs) as step:\n"
-        "    accum.promote(step, scales[0], 2.0)", ROWS,
-        [*WAIT_FULL, SCALES[0], "load", "wait for loads", SCALES[1], *FREE, *TAKEN]),
 }  # fmt: skip
 
 
-def test_init_barriers_sets_the_counts() -> None:
-    """The first half of the array is full, with the producer's count; the second is empty, with the consumer's."""
-    text = "bars = tp.SMemArray(ctx, tp.SharedMemBarrier, 6)\ntp.OutputTilePipeline.init_barriers(bars, 3, 40, name='ring')\nctx.role('r', warps=1)(lambda: None)"
-    barriers = from_text(text).bind(np.zeros(4, np.int32)).kernel.barriers
-    assert [(a.name, a.size, a.count) for a in barriers] == [("ring.full", 3, 3), ("ring.empty", 3, 40)]
-
-
 ALLOCATED = """
-outputs = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(2, 16, {group}), producer_arrivals=1, consumer_arrivals=128 * {group})
-inputs = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=3, producer_arrivals=1, consumer_arrivals=4 * {group})
+outputs = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(2, 16), producer_arrivals=1, consumer_arrivals=128)
+inputs = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=3, producer_arrivals=1, consumer_arrivals=4)
 tmem = outputs.tmem
-dealloc, published = outputs._lifetime
 @ctx.role('mma', warps=1)
 def mma():
+    with outputs.mma_warp():
 {mma}
 @ctx.role('epilogue', warpgroups=1)
 def epilogue():
+    with outputs.epilogue_warp():
 {epilogue}
 """
-VIEW, SEEN = "with outputs.mma_warp():\n", "with outputs.epilogue_warp():\n"
 
 
-def both_roles(mma: str = "pass", epilogue: str = "pass", out: Any = None, group: int = 1, raw: bool = False, **names: Any) -> tp.Program:
-    """A kernel whose MMA warp and epilogue do these texts, inside their contexts unless `raw`."""
-    wrapped = [text if raw else context + "\n".join(f"    {line}" for line in text.strip().splitlines())
-               for context, text in ((VIEW, mma), (SEEN, epilogue))]  # fmt: skip
-    bodies = ["\n".join(f"    {line}" for line in text.splitlines()) for text in wrapped]
-    k = from_text(ALLOCATED.format(group=group, mma=bodies[0], epilogue=bodies[1]), PAYLOAD=PAYLOAD, **names)
-    k._grid = k._cluster = group
-    return k.bind(np.zeros(64, np.int32) if out is None else out)
+def both_roles(out: Any, mma: str = "pass", epilogue: str = "pass", **names: Any) -> tp.Program:
+    """A kernel whose MMA warp and epilogue do these texts inside their contexts."""
+    bodies = ["\n".join(f"        {line}" for line in text.strip().splitlines()) for text in (mma, epilogue)]
+    return from_text(ALLOCATED.format(mma=bodies[0], epilogue=bodies[1]), PAYLOAD=PAYLOAD, **names).bind(out)
 
 
 @pytest.mark.parametrize("member", TRAFFIC)
 def test_traffic(member: str) -> None:
     text, settings, want = TRAFFIC[member]
     assert traffic(role(text, **settings)) == want
-
-
-OWNED = ["alloc", "arrive outputs_tmem_published", "relinquish", "wait tmem_dealloc", "fence after", "dealloc"]
-SIGNALS = {1: ["arrive tmem_dealloc"], 2: ["arrive tmem_dealloc of another CTA", "arrive tmem_dealloc"]}
-
-
-@pytest.mark.parametrize("group", [1, 2])
-@pytest.mark.parametrize(
-    ("mma", "epilogue", "raw"),
-    [
-        ("pass", "pass", False),
-        (
-            "held = tp.MmaWarp.create(tmem, dealloc, published)\nheld.release()",
-            "held = tp.EpilogueWarp.create(tmem, dealloc, published)\nheld.release()",
-            True,
-        ),
-        (
-            "tmem.allocate()\npublished.arrive()\ndealloc.complete_dealloc(tmem)",
-            "published.sync()\ntmem.from_shared()\ndealloc.signal_complete()",
-            True,
-        ),
-    ],
-    ids=["contexts", "by hand", "in parts"],
-)
-def test_the_life_of_tensor_memory(mma: str, epilogue: str, raw: bool, group: int) -> None:
-    """The MMA warp allocates, announces, gives the right up, waits for every thread of the epilogue (of both CTAs), frees."""
-    program = both_roles(mma, epilogue, group=group, raw=raw)
-    assert traffic(program, 0) == OWNED
-    assert traffic(program, 1) == ["sync outputs_tmem_published", "fence before", *SIGNALS[group]]
-    assert {a.name: a.count for a in program.kernel.barriers}["tmem_dealloc"] == 128 * group
-    program.run(seed=group)
-
-
-def test_who_does_not_know_the_address_is_told() -> None:
-    with refused(tp.TraceError, "role 'one' does not know where 'tmem' is", "from_shared()"):
-        role("outputs.tmem.addr")
-    assert "outputs.tmem" not in str(role("tmem.from_shared()\nctx.print('{}', tmem.addr)"))
 
 
 MEMBERS = {  # how the second accumulator is held, and by whom; how it is ended; the barrier that it signals
@@ -215,7 +153,7 @@ with ctx.elect_one('role'):
 """
     filled = "with ctx.elect_one():\n    outputs.pipeline.producer_mbar(1).arrive()"
     awaited = "outputs.pipeline.consumer_step()\noutputs.pipeline.wait_producer()"
-    program = both_roles(*((text, awaited) if side == "mma" else (filled, text)), out=out, found=found)
+    program = both_roles(out, *((text, awaited) if side == "mma" else (filled, text)), found=found)
     run = program.run(seed=1)
     assert found == [getattr(tp, member.split()[0]), tp.TmemStage, True]
     assert out[:4].tolist() == [1, 16, 16, -1]
@@ -232,33 +170,9 @@ with ctx.elect_one():
     for i, stage in enumerate((raw.tmem, here, there)):
         ctx.store(out[i], stage.offset() - tmem.addr)
 """
-    both_roles(text, out=out, found=found).run()
+    both_roles(out, text, found=found).run()
     assert found == [1, True, 1, 2, (128, 16), tp.TmemTensor]
     assert out[:4].tolist() == [24, 16, 32, -1]
-
-
-def test_halves_of_an_accumulator() -> None:
-    """What is stored as 128 rows is loaded as the upper and the lower 16 lanes of each warp; 64 rows have no lower half."""
-    out, found = np.zeros((256, 16), np.float32), list[Any]()
-    out[:128] = values = np.random.default_rng(0).integers(-99, 99, (128, 16))
-    text = """
-stage = tp.TmemStage(tmem, 1, 16)
-stage.tensor((128, 16)).store(ctx.load_global(out, (0, 0), (128, 16), layout='tmem'))
-ctx.tmem_wait_store()
-halves = tp.TmemFragments.load(stage, 128, 16)
-upper, lower = stage.load_upper(8, 8), stage.load_lower(8)
-found.append(tp.TmemFragments.load(stage, 64, 16).lower)
-ctx.tmem_wait_load()
-halves.upper.set(upper, 8)
-halves.lower.set(lower)
-ctx.store_global(out, (128, 0), halves.upper)
-ctx.store_global(out, (192, 0), halves.lower)
-"""
-    both_roles(epilogue=text, out=out, found=found).run()
-    by_warp = values.reshape(4, 2, 16, 16)
-    assert np.array_equal(out[128:192], by_warp[:, 0].reshape(64, 16))
-    assert np.array_equal(out[192:], by_warp[:, 1].reshape(64, 16))
-    assert found == [None]
 
 
 def test_a_step_of_k_names_both_stages() -> None:
@@ -274,33 +188,11 @@ with outputs.per_k_epilogue(inputs) as step:
         ctx.store(out[1], step.input_stage_index)
 """
     filled = "with ctx.elect_one():\n    outputs.pipeline.producer_mbar(1).arrive()"
-    run = both_roles(filled, text, out=out, found=found).run(seed=1)
+    run = both_roles(out, filled, text, found=found).run(seed=1)
     assert found == [tp.EpilogueKStage, tp.OutputStage, True]
     assert out[:3].tolist() == [1, 2, -1]
     assert run.completions["inputs.empty"] == [[0, 0, 1]]
     assert run.completions["outputs.empty"] == [[0, 1]]
-
-
-@pytest.mark.parametrize("group", [1, 2])
-def test_the_shape_of_a_pipeline(group: int) -> None:
-    """Numbers of the configuration, types, the ring and its mask: both CTAs of a pair."""
-    out, found = np.full(64, -1, np.int32), list[Any]()
-    text = """
-found.extend([outputs.cta_group, outputs.num_stages, outputs.stage_stride_cols, outputs.config.columns])
-found.extend([outputs.config.cta_group, outputs.config.num_stages, outputs.config.stage_stride_cols])
-found.extend([outputs.Pipeline, outputs.BarrierArray, outputs.Tmem, outputs.Stage, type(outputs.tmem), outputs.get_pipeline() is outputs.pipeline])
-found.extend([type(outputs.per_k()), type(outputs.pipeline), len(outputs.pipeline.empty.name)])
-with ctx.elect_one():
-    ctx.store(out[ctx.block_id], 0 if outputs.mma_complete_mask is None else outputs.mma_complete_mask)
-    ctx.store(out[2 + ctx.block_id], ctx.select(tp.elect_one_cta(ctx), 1, 0))
-"""
-    both_roles(text, out=out, found=found, group=group).run()
-    assert found[:7] == [group, 2, 16, 32, group, 2, 16]
-    assert found[7:] == [
-        tp.ProducerConsumerPipeline, tp.SMemArray, tp.TmemAllocation, tp.OutputStage, tp.TmemAllocation, True, tp.OutputKPipeline,
-        tp.ProducerConsumerPipeline, len("outputs.empty"),
-    ]  # fmt: skip
-    assert out[:5].tolist() == ([0, -1, 1, -1, -1] if group == 1 else [3, 3, 1, 0, -1])
 
 
 def test_lane_id() -> None:

@@ -6,20 +6,23 @@ from tests.conformance.table import BLACKWELL, Page, Row
 
 TESTS = "conformance/test_output_tile_pipeline.py::"
 TRAFFIC = f"{TESTS}test_traffic"
-SHAPE, PAIR = f"{TESTS}test_the_shape_of_a_pipeline", f"{TESTS}test_the_shape_of_a_pipeline[2]"
+SHAPE = "pipelines/test_output_tiles.py::test_members"
 PARTS = f"{TESTS}test_a_stage_by_its_parts"
-HALVES = f"{TESTS}test_halves_of_an_accumulator"
+PLACES = "pipelines/test_tmem_places.py::test_where_stages_lie"
+HALVES = "pipelines/test_tmem_places.py::test_halves_of_128_rows"
 MEMBERS = f"{TESTS}test_members_of_an_accumulator"
-LIFE = f"{TESTS}test_the_life_of_tensor_memory"
-ADDRESS = f"{TESTS}test_who_does_not_know_the_address_is_told"
+ORDER = "pipelines/test_warp_contexts.py::test_their_order"
+BY_STEPS = "pipelines/test_tmem.py::test_freed_step_by_step"
+ADDRESS = "pipelines/test_tmem.py::test_each_role_reads_the_address_itself"
 STEP = f"{TESTS}test_a_step_of_k_names_both_stages"
+PAIRS = "pipelines/test_pairs.py::"
 FLAT, VIEWED, PER_K, SCALED, PAIRED = (f"{x}_outputs" for x in ("flat", "viewed", "per_k", "scaled", "paired"))
 
 OWN = (
     Row("opc", SHAPE, FLAT, ours="OutputTilePipeline.__init__(config=)"),
     Row("pipeline", SHAPE, FLAT),
     Row("tmem", SHAPE, FLAT),
-    Row("mma_complete_mask", PAIR, PAIRED),
+    Row("mma_complete_mask", "pipelines/test_output_tiles.py::test_the_mask_of_a_pair", PAIRED),
     Row("BarrierArray", SHAPE, FLAT, ours="OutputTilePipeline.BarrierArray"),
     Row("cta_group", SHAPE, FLAT),
     Row("num_stages", SHAPE, FLAT),
@@ -28,7 +31,7 @@ OWN = (
     Row("stage_stride_cols", SHAPE, FLAT),
     Row("Tmem", SHAPE, FLAT, ours="OutputTilePipeline.Tmem"),
     Row("__init__", SHAPE, FLAT),
-    Row("init_barriers", f"{TESTS}test_init_barriers_sets_the_counts", FLAT),
+    Row("init_barriers", "pipelines/test_output_tiles.py::test_init_barriers_with_the_counts_of_the_rule", FLAT),
     Row("acquire_for_mma", f"{TRAFFIC}[acquire_for_mma]", FLAT),
     Row("release_from_mma", f"{TRAFFIC}[release_from_mma]", FLAT),
     Row("acquire_for_epilogue", f"{TRAFFIC}[acquire_for_epilogue]", FLAT),
@@ -48,36 +51,36 @@ TENSOR_MEMORY = (
     Row("OutputPipelineConfig.cta_group", SHAPE, FLAT),
     Row("TmemAllocation", SHAPE, FLAT),
     Row("TmemAllocation.addr", ADDRESS, FLAT),
-    Row("TmemAllocation.allocate", f"{TRAFFIC}[TmemAllocation]", FLAT),
+    Row("TmemAllocation.allocate", BY_STEPS, FLAT),
     Row("TmemAllocation.from_shared", ADDRESS, FLAT),
-    Row("TmemAllocation.release_lock", f"{TRAFFIC}[TmemAllocation]", FLAT),
-    Row("TmemAllocation.deallocate", f"{TRAFFIC}[TmemAllocation]", FLAT),
+    Row("TmemAllocation.release_lock", ORDER, FLAT),
+    Row("TmemAllocation.deallocate", BY_STEPS, FLAT),
     Row("TmemStage", PARTS, FLAT),
     Row("TmemStage.index", PARTS, FLAT),
-    Row("TmemStage.offset", PARTS, FLAT),
+    Row("TmemStage.offset", PLACES, FLAT),
     Row("TmemStage.tensor", PARTS, FLAT),
     Row("TmemStage.load_upper", HALVES, FLAT),
     Row("TmemStage.load_lower", HALVES, FLAT),
-    Row("TmemStage.from_offset", PARTS, FLAT),
+    Row("TmemStage.from_offset", PLACES, FLAT),
     Row("TmemTensor", HALVES, FLAT),
     Row("TmemFragments", HALVES, FLAT),
     Row("TmemFragments.upper", HALVES, FLAT),
     Row("TmemFragments.lower", HALVES, FLAT),
-    Row("TmemDeallocBarrier", f"{LIFE}[in parts-1]", FLAT),
-    Row("TmemDeallocBarrier.signal_complete", f"{LIFE}[in parts-1]", FLAT),
-    Row("TmemDeallocBarrier.complete_dealloc", f"{LIFE}[in parts-1]", FLAT),
-    Row("MmaWarpContext", f"{LIFE}[contexts-1]", VIEWED),
-    Row("MmaWarpContext.__enter__", f"{LIFE}[contexts-1]", VIEWED),
-    Row("MmaWarpContext.__exit__", f"{LIFE}[contexts-1]", VIEWED),
-    Row("EpilogueWarpContext", f"{LIFE}[contexts-1]", VIEWED),
-    Row("EpilogueWarpContext.__enter__", f"{LIFE}[contexts-1]", VIEWED),
-    Row("EpilogueWarpContext.__exit__", f"{LIFE}[contexts-1]", VIEWED),
-    Row("MmaWarp", f"{LIFE}[by hand-1]", FLAT),
-    Row("MmaWarp.create", f"{LIFE}[by hand-1]", FLAT),
-    Row("MmaWarp.release", f"{LIFE}[by hand-1]", FLAT),
-    Row("EpilogueWarp", f"{LIFE}[by hand-1]", FLAT),
-    Row("EpilogueWarp.create", f"{LIFE}[by hand-1]", FLAT),
-    Row("EpilogueWarp.release", f"{LIFE}[by hand-1]", FLAT),
+    Row("TmemDeallocBarrier", BY_STEPS, FLAT),
+    Row("TmemDeallocBarrier.signal_complete", BY_STEPS, FLAT),
+    Row("TmemDeallocBarrier.complete_dealloc", ORDER, FLAT),
+    Row("MmaWarpContext", ORDER, VIEWED),
+    Row("MmaWarpContext.__enter__", ORDER, VIEWED),
+    Row("MmaWarpContext.__exit__", ORDER, VIEWED),
+    Row("EpilogueWarpContext", ORDER, VIEWED),
+    Row("EpilogueWarpContext.__enter__", ORDER, VIEWED),
+    Row("EpilogueWarpContext.__exit__", ORDER, VIEWED),
+    Row("MmaWarp", ORDER, FLAT),
+    Row("MmaWarp.create", ORDER, FLAT),
+    Row("MmaWarp.release", ORDER, FLAT),
+    Row("EpilogueWarp", ORDER, FLAT),
+    Row("EpilogueWarp.create", ORDER, FLAT),
+    Row("EpilogueWarp.release", ORDER, FLAT),
 )
 STAGES = (
     Row("OutputStage", f"{MEMBERS}[OutputStage of the MMA]", FLAT),
@@ -102,11 +105,11 @@ STAGES = (
     Row("EpilogueStage.tmem_offset", f"{MEMBERS}[EpilogueStage]", FLAT),
     Row("EpilogueStage.index", f"{MEMBERS}[EpilogueStage]", FLAT),
     Row("EpilogueStage.release", f"{TRAFFIC}[acquire_epilogue_linear]", FLAT),
-    Row("AccumBarrier", f"{TRAFFIC}[AccumBarrier]", FLAT),
-    Row("AccumBarrier.arrive", f"{TRAFFIC}[AccumBarrier of a pair]", FLAT),
+    Row("AccumBarrier", f"{PAIRS}test_accum_barrier", FLAT),
+    Row("AccumBarrier.arrive", f"{PAIRS}test_accum_barrier", FLAT),
 )
 STEPS_OF_K = (
-    Row("OutputKPipeline", SHAPE, PER_K),
+    Row("OutputKPipeline", f"{TRAFFIC}[per_k().produce]", PER_K),
     Row("OutputKPipeline.produce", f"{TRAFFIC}[per_k().produce]", PER_K),
     Row("OutputKPipeline.consume", f"{TRAFFIC}[per_k().consume]", PER_K),
     Row("OutputKPipeline.acquire_k_stage_linear", f"{TRAFFIC}[per_k().acquire_k_stage_linear]", SCALED),
@@ -124,13 +127,13 @@ STEPS_OF_K = (
     Row("EpilogueKStage.input_stage_index", STEP, SCALED),
     Row("EpilogueKStage.input_pipeline", STEP, SCALED),
     Row("EpilogueKStage.arrive_input", f"{TRAFFIC}[per_k_epilogue, arrive_input]", SCALED),
-    Row("accum.promote", f"{TRAFFIC}[accum.promote]", SCALED, ours="BlockwiseFP8Accumulator.promote"),
+    Row("accum.promote", "pipelines/test_per_k.py::test_promote_against_numpy", SCALED, ours="BlockwiseFP8Accumulator.promote"),
 )
 FUNCTIONS = (
-    Row("mma_arrive", f"{TRAFFIC}[mma_arrive]", FLAT, ours="mma_arrive"),
-    Row("mma_arrive_multicast", f"{TRAFFIC}[mma_arrive_multicast]", PAIRED, ours="mma_arrive_multicast"),
-    Row("umma_arrive_leader_cta", f"{TRAFFIC}[umma_arrive_leader_cta]", PAIRED, ours="umma_arrive_leader_cta"),
-    Row("elect_one_cta", PAIR, PAIRED, ours="elect_one_cta"),
+    Row("mma_arrive", f"{PAIRS}test_a_commit_without_a_mask", FLAT, ours="mma_arrive"),
+    Row("mma_arrive_multicast", f"{PAIRS}test_a_commit_with_the_mask_of_the_pair", PAIRED, ours="mma_arrive_multicast"),
+    Row("umma_arrive_leader_cta", f"{PAIRS}test_umma_arrive_leader_cta", PAIRED, ours="umma_arrive_leader_cta"),
+    Row("elect_one_cta", f"{PAIRS}test_the_even_cta_leads", PAIRED, ours="elect_one_cta"),
     Row("mma_op.mma", f"{TRAFFIC}[mma_op.mma]", FLAT, ours="Context.mma"),
     Row("mma_op.commit", f"{TRAFFIC}[mma_op.commit]", FLAT, ours="Context.mma_commit"),
     Row("lane_id", f"{TESTS}test_lane_id", SCALED, ours="Context.lane"),
