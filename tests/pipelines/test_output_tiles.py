@@ -44,6 +44,16 @@ def fill_per_k(p: Parts) -> None:
     stage.release()
 
 
+def fill_raw(p: Parts) -> None:
+    """By the parts of a stage: its pipeline, its number, its address."""
+    held = p.outputs.acquire_mma_linear()
+    stage = tp.OutputStage.from_raw(p.outputs.pipeline, held.index(), held.tmem_offset())
+    p.multiply(p.accumulator(stage))
+    with p.ctx.elect_one():
+        p.ctx.mma_commit(stage.pipeline.producer_mbar(stage.index), mask=p.outputs.mma_complete_mask)
+    held.release()
+
+
 def take_flat(p: Parts, tile: Any) -> None:
     stage = p.outputs.acquire_for_epilogue()
     part = p.accumulator(stage).load()
@@ -72,6 +82,7 @@ FILLS: dict[str, Any] = {
     "linear": in_mma_warp(fill_linear),
     "committed by hand": in_mma_warp(fill_and_commit),
     "per_k, linear": in_mma_warp(fill_per_k),
+    "raw": in_mma_warp(fill_raw),
 }
 TAKES: dict[str, Any] = {
     "view": epilogue,
