@@ -74,6 +74,8 @@ def flat_outputs(ctx: tp.Context, a: Any, b: Any, out: Any) -> None:
     @ctx.role("epilogue", warpgroups=1)
     def epilogue() -> None:
         life = tp.EpilogueWarp.create(tmem, dealloc, published)
+        second = outputs.copy()  # of each two accumulators, the one behind what `outputs` is at
+        second.pipeline.consumer_step()
         for tile in ctx.range(0, tiles, 2):
             stage = outputs.acquire_for_epilogue()
             halves = tp.TmemFragments(stage.tmem.load_upper(N), stage.tmem.load_lower(N))
@@ -82,11 +84,13 @@ def flat_outputs(ctx: tp.Context, a: Any, b: Any, out: Any) -> None:
             for half, part in enumerate((halves.upper, halves.lower)):
                 assert part is not None
                 ctx.store_global(out, (tile * M + 64 * half, 0), part)
-            held = outputs.acquire_epilogue_linear()
+            held = second.acquire_epilogue_linear()
             raw = tp.OutputStage.from_raw(outputs.pipeline, held.index(), held.tmem_offset())
             part = raw.tmem.tensor((M, N)).load()
             assert held.tmem().tensor((M, N)).shape == raw.tmem.tensor((M, N)).shape
             held.release()
+            outputs.pipeline.consumer_step()
+            second.pipeline.consumer_step()
             ctx.store_global(out, ((tile + 1) * M, 0), part)
         life.release()
 

@@ -54,7 +54,7 @@ NAMES: dict[str, str] = {
     """,
     "OutputTilePipeline": """
         opc pipeline tmem mma_complete_mask BarrierArray cta_group num_stages Pipeline Stage stage_stride_cols Tmem
-        __init__ init_barriers acquire_for_mma release_from_mma acquire_for_epilogue release_from_epilogue producer consumer
+        Copyable __init__ init_barriers acquire_for_mma release_from_mma acquire_for_epilogue release_from_epilogue producer consumer
         acquire_mma_linear acquire_epilogue_linear get_pipeline per_k per_k_epilogue
         OutputPipelineConfig OutputPipelineConfig.num_stages OutputPipelineConfig.stage_stride_cols OutputPipelineConfig.cta_group
         TmemAllocation TmemAllocation.addr TmemAllocation.allocate TmemAllocation.from_shared TmemAllocation.release_lock

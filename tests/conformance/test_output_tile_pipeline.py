@@ -199,3 +199,11 @@ def test_lane_id() -> None:
     out = np.full(32, -1, np.int32)
     from_text("@ctx.role('one', warps=1)\ndef one():\n    ctx.store(out[ctx.lane], 31 - ctx.lane)").bind(out).run()
     assert out.tolist() == list(range(31, -1, -1))
+
+
+def test_a_copy_has_cursors_of_its_own() -> None:
+    text = "other = outputs.copy()\nother.acquire_for_mma()._handle.release()\noutputs.acquire_for_mma()._handle.release()"
+    program = role(text)
+    assert [what for what in traffic(program) if not what.startswith("step")] == [*WAIT_EMPTY, *COMMIT] * 2
+    steps = [op.cursor for op in walk(program.kernel.roles[0].body) if isinstance(op, ops.CursorStep)]
+    assert steps[0] is not steps[1]

@@ -49,6 +49,29 @@ def test_where_stages_lie() -> None:
     assert addresses(note) == [0, 64, 0, 48, 64 + 24, 64 + 16, 64 + 5, 48]
 
 
+@pytest.mark.parametrize(
+    ("take", "said"),
+    [
+        (lambda first: first.tensor((128, 32), col=40), ["columns [40, 72)", "'first'", "64 columns"]),
+        (lambda first: first.tensor((128, 8), col=-8), ["columns [-8, 0)"]),
+        (lambda first: tp.TmemStage(first, 0, 24).tensor((128, 32)), ["column 32", "a stage of 24 columns", "stage_stride_cols"]),
+        (lambda first: tp.TmemStage(first, 1, 16).load_lower(16, col=8), ["column 24", "a stage of 16 columns"]),
+    ],
+)
+def test_what_leaves_its_columns_is_refused(take: Callable[[Any], Any], said: list[str]) -> None:
+    @tp.kernel()
+    def k(ctx: tp.Context) -> None:
+        first = tp.TmemAllocation(ctx, 64, name="first")
+
+        @ctx.role("one", warpgroups=1)
+        def one() -> None:
+            first.from_shared()
+            take(first)
+
+    with refused(tp.TraceError, *said):
+        k.bind()
+
+
 def test_elements_of_16_bits_take_half_a_column() -> None:
     def note(ctx: tp.Context, first: Any, second: Any, store: Any) -> None:
         store(0, second.tensor((128, 32), "bfloat16").cols(16, 8).offset())

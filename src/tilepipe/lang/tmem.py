@@ -59,6 +59,11 @@ class TmemTensor:
         return self._tmem.rows, self._tmem.cols
 
     @property
+    def columns(self) -> int:
+        """Columns of 32 bits that it takes."""
+        return self._tmem.columns
+
+    @property
     def dtype(self) -> DType:
         """The element type."""
         return self._tmem.dtype

@@ -123,6 +123,13 @@ class OutputTilePipeline:
         """
         ProducerConsumerPipeline(storage_ptr, name=name).init_mbars(producer_arv_count, consumer_arv_count)
 
+    def copy(self) -> OutputTilePipeline:
+        """The same barriers and tensor memory with cursors of its own."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.pipeline = self.pipeline.copy()
+        return other
+
     @property
     def cta_group(self) -> int:
         """CTAs that share an MMA."""

@@ -94,9 +94,19 @@ class TmemAllocation:
         return address
 
     def tensor(self, shape: tuple[int, int], dtype: object = "float32", col: object = 0) -> TmemTensor:
-        """A matrix (rows, cols) from 32-bit column `col` on."""
+        """A matrix (rows, cols) from 32-bit column `col` on; `col + (16 << 16)`: in the lower lanes of each warp, for 64 rows.
+
+        Raises:
+            TraceError: it leaves the columns that are allocated.
+        """
         address = self.addr + (col if isinstance(col, int) else self._ctx._value(col))
-        return TmemTensor(self._tracer, to_expr(self._tracer, address), shape, dtype)
+        made = TmemTensor(self._tracer, to_expr(self._tracer, address), shape, dtype)
+        first = col & 0xFFFF if isinstance(col, int) and col >= 0 else col if isinstance(col, int) else 0
+        if first < 0 or first + made.columns > self.columns:
+            raise TraceError(
+                f"columns [{first}, {first + made.columns}) of '{self.name}', which has {self.columns} columns of 32 bits", caller()
+            )
+        return made
 
     def release_lock(self) -> None:
         """tcgen05.relinquish_alloc_permit: this CTA allocates no more; CTAs that wait for columns may."""
@@ -152,8 +162,23 @@ class TmemStage:
         return base + step
 
     def tensor(self, shape: tuple[int, int], dtype: object = "float32") -> TmemTensor:
-        """The matrix (rows, cols) at its beginning."""
-        return TmemTensor(self._tracer, to_expr(self._tracer, self.offset()), shape, dtype, self._owner)
+        """The matrix (rows, cols) at its beginning.
+
+        Raises:
+            TraceError: it is wider than the stage.
+        """
+        made = TmemTensor(self._tracer, to_expr(self._tracer, self.offset()), shape, dtype, self._owner)
+        self._check_width(0, made)
+        return made
+
+    def _check_width(self, col: int, t: TmemTensor) -> None:
+        end = col + t.columns
+        if self._stride and end > self._stride:
+            raise TraceError(
+                f"{t!r} ends at column {end} of a stage of {self._stride} columns (stage_stride_cols), in the next stage: make"
+                " stage_stride_cols at least as large as an accumulator",
+                caller(),
+            )
 
     def load_upper(self, cols: int, col: int = 0) -> Fragment:
         """tcgen05.ld.16x256b of lanes 0..15 of each warp: a fragment (64, cols) whose row 16 w + r is lane 32 w + r."""
@@ -165,7 +190,9 @@ class TmemStage:
 
     def _half(self, cols: int, col: int, lanes: int) -> Fragment:
         address = to_expr(self._tracer, self.offset() + (lanes + col))
-        return TmemTensor(self._tracer, address, (64, cols), "float32", self._owner).load()
+        half = TmemTensor(self._tracer, address, (64, cols), "float32", self._owner)
+        self._check_width(col, half)
+        return half.load()
 
 
 @dataclass(frozen=True, eq=False)

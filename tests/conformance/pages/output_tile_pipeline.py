@@ -30,6 +30,7 @@ OWN = (
     Row("Stage", SHAPE, FLAT, ours="OutputTilePipeline.Stage"),
     Row("stage_stride_cols", SHAPE, FLAT),
     Row("Tmem", SHAPE, FLAT, ours="OutputTilePipeline.Tmem"),
+    Row("Copyable", f"{TESTS}test_a_copy_has_cursors_of_its_own", FLAT, ours="OutputTilePipeline.copy"),
     Row("__init__", SHAPE, FLAT),
     Row("init_barriers", "pipelines/test_output_tiles.py::test_init_barriers_with_the_counts_of_the_rule", FLAT),
     Row("acquire_for_mma", f"{TRAFFIC}[acquire_for_mma]", FLAT),
