@@ -54,6 +54,20 @@ def fill_raw(p: Parts) -> None:
     held.release()
 
 
+def fill_and_commit_in_a_branch(p: Parts) -> None:
+    """The branch ends with the block that releases."""
+    held = p.outputs.acquire_mma_linear()
+    acc = held.tmem().tensor((M, p.n))
+    with p.inputs.consumer() as consumer:
+        for k in p.ctx.range(p.steps):
+            with consumer.acquire() as tiles, p.ctx.when(p.ctx.lane == 5):
+                p.ctx.mma(acc, *tiles.tile(), accumulate=k > 0)
+                p.ctx.mma_commit(tiles.mbar(), mask=p.release_mask())
+    with p.ctx.when(p.ctx.lane == 5):
+        p.ctx.mma_commit(held.mbar(), mask=p.outputs.mma_complete_mask)
+    held.release()
+
+
 def take_flat(p: Parts, tile: Any) -> None:
     stage = p.outputs.acquire_for_epilogue()
     part = p.accumulator(stage).load()
@@ -65,6 +79,21 @@ def take_linear(p: Parts, tile: Any) -> None:
     stage = p.outputs.acquire_epilogue_linear()
     part = stage.tmem().tensor((M, p.n)).load()
     stage.release()
+    p.ctx.store_global(p.out, (p.row(tile), 0), part)
+
+
+def take_in_a_branch(p: Parts, tile: Any) -> None:
+    """The warps arrive in two branches, behind which stands the release."""
+    held = p.outputs.acquire_epilogue_linear()
+    part = held.tmem().tensor((M, p.n)).load()
+    p.ctx.tmem_wait_load()
+    p.ctx.tcgen05_fence_before()
+    barrier = held.mbar() if p.group == 1 else held.mbar().on(0)
+    with p.ctx.when(p.ctx.warp < 2):
+        barrier.arrive()
+    with p.ctx.otherwise():
+        barrier.arrive()
+    held.release()
     p.ctx.store_global(p.out, (p.row(tile), 0), part)
 
 
@@ -83,12 +112,14 @@ FILLS: dict[str, Any] = {
     "committed by hand": in_mma_warp(fill_and_commit),
     "per_k, linear": in_mma_warp(fill_per_k),
     "raw": in_mma_warp(fill_raw),
+    "committed in a branch": in_mma_warp(fill_and_commit_in_a_branch),
 }
 TAKES: dict[str, Any] = {
     "view": epilogue,
     "flat": in_epilogue(take_flat),
     "linear": in_epilogue(take_linear),
     "freed by hand": in_epilogue(take_early),
+    "freed in branches": in_epilogue(take_in_a_branch),
 }
 
 

@@ -145,7 +145,14 @@ def test_the_input_stage_is_freed_by_hand_or_when_the_step_is_left() -> None:
         ctx.tmem_wait_load()
         accum.total.set(accum.total + part * (a * b_scale))
 
-    for step in (promoted, silent):
+    def in_a_branch(ctx: tp.Context, accum: Any, stage: Any, scales: Any, b_scale: Any) -> None:
+        """The arrival ends the body: leaving the step must see it."""
+        silent(ctx, accum, stage, scales, b_scale)
+        ctx.syncwarp()
+        with ctx.when(ctx.lane == 3):
+            stage.input_pipeline.consumer_mbar(stage.input_stage_index).arrive()
+
+    for step in (promoted, silent, in_a_branch):
         program, _, _ = scaled_gemm(step)
         assert counts_of(program)["inputs.empty"] == 1 + 4
         scaled(step=step)
@@ -167,6 +174,15 @@ def test_the_order_of_leaving_a_step() -> None:
     """The input arrives (early, or at the end) and steps; then the accumulator is freed; then the output steps."""
     names = [x.split("_")[0] for x in exits(scaled_gemm()[0])]
     assert names[:4] == ["arrive inputs.empty", "step inputs", "arrive outputs.empty", "step outputs"]
+
+
+def test_the_warp_is_together_around_its_arrival() -> None:
+    """Before: all lanes have read the scales; behind: none goes on to wait for a stage that another lane has not yet freed."""
+    body = list(walk(scaled_gemm()[0].kernel.roles[2].body))
+    at_input = [i for i, op in enumerate(body) if isinstance(op, ops.MbarArrive) and op.bar.array.name == "inputs.empty"]
+    assert len(at_input) == 1
+    around = [type(op) for op in body[at_input[0] - 2 : at_input[0] + 2]]
+    assert around == [ops.SyncWarp, ops.If, ops.MbarArrive, ops.SyncWarp]
 
 
 def test_two_arrivals_of_one_step() -> None:

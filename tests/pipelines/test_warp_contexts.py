@@ -70,6 +70,22 @@ def test_their_order(fill: Any, take: Any) -> None:
         assert traffic(program, 2) == ["meet", "read address", *["signal peer"][: group - 1], "signal"]
 
 
+def test_what_stands_beside_them() -> None:
+    """The warp is together before it reads what alloc wrote; fences stand before the epilogue's signal and behind the wait for it
+    (PTX ISA, tcgen05.dealloc is ordered like any other access).
+    """
+    program, _, _ = gemm(group=2)
+    mma_ops, epilogue_ops = (list(walk(program.kernel.roles[i].body)) for i in (1, 2))
+    kinds = [type(op) for op in mma_ops]
+    alloc = kinds.index(ops.TmemAlloc)
+    assert kinds[alloc : alloc + 3] == [ops.TmemAlloc, ops.SyncWarp, ops.Load]
+    waits = [i for i, op in enumerate(mma_ops) if isinstance(op, ops.MbarWait) and op.bar.array.name == "tmem_dealloc"]
+    assert [kinds[i : i + 3] for i in waits] == [[ops.MbarWait, ops.Tcgen05FenceAfter, ops.TmemDealloc]]
+    signals = [i for i, op in enumerate(epilogue_ops) if isinstance(op, ops.MbarArrive) and op.bar.array.name == "tmem_dealloc"]
+    assert len(signals) == 2
+    assert type(epilogue_ops[signals[0] - 1]) is ops.Tcgen05FenceBefore
+
+
 def test_who_meets_when_the_address_is_announced() -> None:
     """The MMA warp, which only arrives, and the epilogue's threads."""
     program, _, _ = gemm()
