@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -178,6 +179,21 @@ def test_members(group: int) -> None:
         assert (o.mma_complete_mask is None) == (group == 1)
 
     gemm(setup=look, group=group)
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_a_copy_has_cursors_of_its_own(group: int) -> None:
+    """The roles may each work with their own object over the same barriers and columns."""
+
+    def copied(p: Parts) -> Parts:
+        other = p.outputs.copy()
+        assert (other.tmem, other.config, other.name) == (p.outputs.tmem, p.outputs.config, p.outputs.name)
+        assert other.pipeline is not p.outputs.pipeline
+        assert (other.pipeline.full, other.pipeline.empty) == (p.outputs.pipeline.full, p.outputs.pipeline.empty)
+        return replace(p, outputs=other)
+
+    for run in right([1], mma=lambda p: mma(copied(p)), epilogue=lambda p: epilogue(copied(p)), group=group):
+        assert run.completions["outputs.full"] == [laps(5, 2)] * group
 
 
 def test_the_mask_of_a_pair() -> None:
