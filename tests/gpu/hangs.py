@@ -193,7 +193,7 @@ HANGS: dict[str, tuple[Callable[[], tp.Program], tuple[str, ...]]] = {
     ),
     "lazy throttle": (
         lambda: lazy_throttle.bind(np.zeros(1, np.int32)),
-        ("role 'schedule', warp 0, of CTA ", "of work_throttle.full[", "32 arrivals a phase", "role 'load', warp 0"),
+        ("role 'schedule', warp 0, of CTA ", "of work_throttle.full[", "role 'load', warp 0, of CTA ", "of work.full["),
     ),
     "unequal trip counts": (
         lambda: ring(consumer=_short_consumer)[0],
