@@ -12,7 +12,8 @@ import numpy as np
 from tilepipe import sim
 from tilepipe.ir import dtypes, exprs, ops
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import Binary, Const, Expr, Local, Param, Special, Vary, const
+from tilepipe.ir.exprs import Binary, Const, Expr, Local, Param, Vary, const
+from tilepipe.ir.exprs import special as special
 from tilepipe.ir.finish import finish
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.location import Loc
@@ -51,10 +52,6 @@ def binary(op: str, a: object, b: object, dtype: DType | None = None) -> Binary:
     shape = max(a.shape, b.shape, key=lambda s: s[1] if s else 0)
     nonneg = a.nonneg and b.nonneg and op != "sub"
     return Binary(dtype or kind, vary=max(a.vary, b.vary), nonneg=nonneg, shape=shape, op=op, a=a, b=b)
-
-
-def special(name: str) -> Special:
-    return Special(dtypes.int32, vary=exprs.SPECIALS[name], nonneg=True, name=name)
 
 
 LANE, THREAD, RANK, GROUP = special("lane"), special("thread"), special("cta_rank"), special("warpgroup")

@@ -79,6 +79,11 @@ class Special(Expr):
     name: str = ""
 
 
+def special(name: str) -> Special:
+    """The special register of that name."""
+    return Special(dtypes.int32, SPECIALS[name], True, name=name)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Local(Expr):
     """An immutable name: a loop index, or the result of an op (`Let`, a load, a try_wait). Unique within its role.

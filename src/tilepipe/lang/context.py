@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, ops
 from tilepipe.ir.location import caller
-from tilepipe.ir.program import WARPGROUP, Role
-from tilepipe.lang import async_ops, control, fragment_memory, tmem, variables
+from tilepipe.ir.program import Role
+from tilepipe.lang import async_ops, control, tmem, variables
 from tilepipe.lang import memory as mem
 from tilepipe.lang import values as val
-from tilepipe.lang.convergence import require_role, require_warpgroup, splitting
 from tilepipe.lang.fragments import Fragment, FragmentValue, make, select
 from tilepipe.lang.grid import GridMembers
-from tilepipe.lang.named import NamedBarrier, role_barrier
+from tilepipe.lang.synchronisation import SynchronisationMembers
 from tilepipe.lang.tracer import RoleState, Tracer
+from tilepipe.lang.transfers import TransferMembers
 
 
-class Context(GridMembers, tmem.TmemMembers):
+class Context(TransferMembers, SynchronisationMembers, GridMembers, tmem.TmemMembers):
     """What a kernel function gets first. Shapes, lanes and loop indices are traced; everything else is Python."""
 
     def __init__(self, tracer: Tracer) -> None:
@@ -104,7 +104,7 @@ class Context(GridMembers, tmem.TmemMembers):
     def _special(self, name: str) -> val.Value:
         if name not in ("cta_rank", "cluster_id", "num_clusters", "block_id"):
             _ = self.tracer.role
-        return self.tracer.value(exprs.Special(dtypes.int32, exprs.SPECIALS[name], True, name=name))
+        return self.tracer.value(exprs.special(name))
 
     @property
     def lane(self) -> val.Value:
@@ -194,90 +194,6 @@ class Context(GridMembers, tmem.TmemMembers):
     def _value(self, x: object) -> val.Value:
         return self.tracer.value(val.to_expr(self.tracer, x))
 
-    # -- memory -------------------------------------------------------------------------------------------------------
-
-    def smem(
-        self, shape: tuple[int, int], dtype: object, *, count: int = 1, order: str = "row", swizzle: int | None = None, name: str = "smem"
-    ) -> mem.SmemTileArray:
-        """Allocates `count` tiles of (rows, cols) in shared memory, in set-up code.
-
-        Args:
-            order: "row": cols contiguous; "col": rows contiguous.
-            swizzle: 0, 32, 64 or 128 bytes; the widest that divides the contiguous extent unless given.
-
-        Raises:
-            TraceError: in a role; a shape, order or swizzle that no TMA copy or MMA could use.
-        """
-        return mem.allocate(self.tracer, name, count, shape, dtype, order, swizzle)
-
-    def load(self, ref: mem.ElementRef) -> val.Value:
-        """Ordinary load of `tile[r, c]` or `tensor[i, j]`, by every active lane."""
-        return mem.load(self.tracer, ref)
-
-    def store(self, ref: mem.ElementRef | mem.SmemTile, value: object) -> None:
-        """Ordinary store: of a scalar to `tile[r, c]` or `tensor[i, j]`, or of a fragment to a tile of its shape
-        (stmatrix, or ordinary stores where the tile is a peer's).
-
-        Under `per_warp`, a fragment's tile has the 16 rows for each 64 that belong to the warp.
-        """
-        if isinstance(ref, mem.ElementRef):
-            return mem.store(self.tracer, ref, value)
-        return fragment_memory.store(self.tracer, ref, value)
-
-    def load_global(self, tensor: mem.GlobalTensor, coords: Sequence[object], shape: tuple[int, int], *, layout: str = "wgmma") -> Fragment:
-        """A new fragment from global memory, by ordinary loads of the whole warpgroup; zero outside the tensor.
-
-        Args:
-            coords: one a dimension, outermost first. The last two are the first row and column of a fragment (m, n),
-                the last is the first row of one (m, 1), or the first column of one (1, n); the others are indices.
-            shape: (m, n), (m, 1) or (1, n). The dtype is the tensor's; float32 where that has 8 bits.
-            layout: "tmem" for 128 rows that are to meet a fragment from tensor memory.
-
-        Raises:
-            TraceError: not a tensor of floats, a coordinate too few, one that varies within the warpgroup, no such
-                shape.
-        """
-        return fragment_memory.load_global(self.tracer, tensor, coords, shape, layout)
-
-    def store_global(self, tensor: mem.GlobalTensor, coords: Sequence[object], value: FragmentValue) -> None:
-        """Writes a fragment to global memory in the tensor's dtype, by ordinary stores; what lies outside the tensor
-        is dropped. For outputs that TMA cannot write. `coords` and errors: as in `load_global`.
-        """
-        fragment_memory.store_global(self.tracer, tensor, coords, value)
-
-    def tma_load(
-        self, tensor: mem.GlobalTensor, coords: Sequence[object], tile: mem.SmemTile, mbar: async_ops.Mbar, multicast: object = None
-    ) -> None:
-        """Starts a TMA copy of the tensor's box at `coords` (elements, outermost first) into `tile`; its bytes are
-        credited to `mbar`.
-
-        What lies outside the tensor arrives as zeros and is credited all the same. `multicast`: a mask of CTA ranks;
-        the box lands in each, and each one's `mbar` is credited. One lane only.
-        """
-        async_ops.tma_load(self.tracer, tensor, coords, tile, mbar, multicast)
-
-    def tma_store(self, tensor: mem.GlobalTensor, coords: Sequence[object], tile: mem.SmemTile) -> None:
-        """Starts a TMA copy of `tile` to the tensor at `coords`; what lies outside is dropped. One lane only; see
-        tma_store_commit.
-        """
-        async_ops.tma_store(self.tracer, tensor, coords, tile)
-
-    def tma_store_commit(self) -> None:
-        """Closes the thread's group of TMA stores."""
-        async_ops.require_one_lane(self.tracer, "tma_store_commit")
-        self.tracer.emit(ops.TmaStoreCommit(caller()))
-
-    def tma_store_wait(self, pending: int = 0, *, read: bool = False) -> None:
-        """Waits until at most `pending` of this thread's store groups are unfinished; `read`: have still to read
-        shared memory.
-
-        Groups belong to the thread that committed them: the same elected lane must wait.
-        """
-        async_ops.require_one_lane(self.tracer, "tma_store_wait")
-        if not isinstance(pending, int) or pending < 0:
-            raise TraceError(f"tma_store_wait takes a static number of groups >= 0, got {pending!r}", caller())
-        self.tracer.emit(ops.TmaStoreWait(caller(), pending, read))
-
     # -- tensor cores -------------------------------------------------------------------------------------------------
 
     def accumulator(self, shape: tuple[int, int]) -> Fragment:
@@ -336,58 +252,6 @@ class Context(GridMembers, tmem.TmemMembers):
         finished ones.
         """
         async_ops.wgmma_wait(self.tracer, pending)
-
-    # -- synchronisation ----------------------------------------------------------------------------------------------
-
-    def syncwarp(self) -> None:
-        """Converges the active lanes of each warp and orders their shared-memory accesses."""
-        split, cause = splitting(self.tracer)
-        if split is exprs.Vary.LANE and self.tracer.scope.active is None and cause is not None:
-            raise TraceError(
-                f"syncwarp under the {cause.kind} block at {cause.loc.short}: which lanes take part depends on data."
-                " Move it out of that block.",
-                caller(),
-            )
-        self.tracer.emit(ops.SyncWarp(caller()))
-
-    def sync_warpgroup(self) -> None:
-        """All 128 threads of the warpgroup meet, at a named barrier of their own."""
-        require_warpgroup(self.tracer, "sync_warpgroup")
-        role = self.tracer.role.role
-        bar = role_barrier(self.tracer, "warpgroup", WARPGROUP, role.agents)
-        rank = None if role.agents == 1 else self._special("warpgroup")._expr
-        self.tracer.emit(ops.NamedSync(caller(), bar, rank))
-
-    def sync_role(self) -> None:
-        """All threads of the role meet, at a named barrier of their own."""
-        require_role(self.tracer, "sync_role")
-        role = self.tracer.role.role
-        self.tracer.emit(ops.NamedSync(caller(), role_barrier(self.tracer, "role", role.threads, 1)))
-
-    def named_barrier(self, threads: int, name: str = "barrier") -> NamedBarrier:
-        """A hardware barrier (bar.sync) of `threads` threads, across roles; created in set-up code. A CTA has 15 beside __syncthreads."""
-        return NamedBarrier(self.tracer, threads, name)
-
-    def cluster_arrive(self) -> None:
-        """Arrives at the cluster's barrier (release)."""
-        require_role(self.tracer, "cluster_arrive")
-        self.tracer.emit(ops.ClusterArrive(caller()))
-
-    def cluster_wait(self) -> None:
-        """Waits until every thread of the cluster has arrived (acquire)."""
-        require_role(self.tracer, "cluster_wait")
-        self.tracer.emit(ops.ClusterWait(caller()))
-
-    def fence_barrier_init(self) -> None:
-        """Makes mbarrier.init visible to the cluster, before the cluster barrier; set-up code does this by itself."""
-        self.tracer.emit(ops.FenceBarrierInit(caller()))
-
-    def fence_proxy_async(self) -> None:
-        """Makes this thread's ordinary shared-memory writes visible to TMA and wgmma; before the sync or arrive that
-        hands them over.
-        """
-        _ = self.tracer.role
-        self.tracer.emit(ops.FenceProxyAsync(caller()))
 
     # -- debugging ----------------------------------------------------------------------------------------------------
 

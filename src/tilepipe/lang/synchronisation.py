@@ -1,0 +1,67 @@
+"""Members of `ctx` by which threads of a role, a CTA or a cluster meet, and order what they have written."""
+
+from __future__ import annotations
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import exprs, ops
+from tilepipe.ir.location import caller
+from tilepipe.ir.program import WARPGROUP
+from tilepipe.lang.convergence import require_role, require_warpgroup, splitting
+from tilepipe.lang.named import NamedBarrier, role_barrier
+from tilepipe.lang.tracer import Tracer
+
+
+class SynchronisationMembers:
+    """The part of `Context` that is about meeting."""
+
+    tracer: Tracer
+
+    def syncwarp(self) -> None:
+        """Converges the active lanes of each warp and orders their shared-memory accesses."""
+        split, cause = splitting(self.tracer)
+        if split is exprs.Vary.LANE and self.tracer.scope.active is None and cause is not None:
+            raise TraceError(
+                f"syncwarp under the {cause.kind} block at {cause.loc.short}: which lanes take part depends on data."
+                " Move it out of that block.",
+                caller(),
+            )
+        self.tracer.emit(ops.SyncWarp(caller()))
+
+    def sync_warpgroup(self) -> None:
+        """All 128 threads of the warpgroup meet, at a named barrier of their own."""
+        require_warpgroup(self.tracer, "sync_warpgroup")
+        role = self.tracer.role.role
+        bar = role_barrier(self.tracer, "warpgroup", WARPGROUP, role.agents)
+        rank = None if role.agents == 1 else exprs.special("warpgroup")
+        self.tracer.emit(ops.NamedSync(caller(), bar, rank))
+
+    def sync_role(self) -> None:
+        """All threads of the role meet, at a named barrier of their own."""
+        require_role(self.tracer, "sync_role")
+        role = self.tracer.role.role
+        self.tracer.emit(ops.NamedSync(caller(), role_barrier(self.tracer, "role", role.threads, 1)))
+
+    def named_barrier(self, threads: int, name: str = "barrier") -> NamedBarrier:
+        """A hardware barrier (bar.sync) of `threads` threads, across roles; created in set-up code. A CTA has 15 beside __syncthreads."""
+        return NamedBarrier(self.tracer, threads, name)
+
+    def cluster_arrive(self) -> None:
+        """Arrives at the cluster's barrier (release)."""
+        require_role(self.tracer, "cluster_arrive")
+        self.tracer.emit(ops.ClusterArrive(caller()))
+
+    def cluster_wait(self) -> None:
+        """Waits until every thread of the cluster has arrived (acquire)."""
+        require_role(self.tracer, "cluster_wait")
+        self.tracer.emit(ops.ClusterWait(caller()))
+
+    def fence_barrier_init(self) -> None:
+        """Makes mbarrier.init visible to the cluster, before the cluster barrier; set-up code does this by itself."""
+        self.tracer.emit(ops.FenceBarrierInit(caller()))
+
+    def fence_proxy_async(self) -> None:
+        """Makes this thread's ordinary shared-memory writes visible to TMA and tensor cores; before the sync or arrive that
+        hands them over.
+        """
+        _ = self.tracer.role
+        self.tracer.emit(ops.FenceProxyAsync(caller()))
