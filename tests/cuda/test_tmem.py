@@ -110,7 +110,21 @@ def test_uses_stay_behind_the_wait_for_their_loads() -> None:
         b.do(ops.TmemWaitLoad)
     code = cuda.source(b.finished(), "sm_100a")
     waits = re.findall(r"tmem_wait_load\(\); *(?:// \S+)?\n((?: *keep\(\w+\);\n)*)", code[code.index("void group(") :])
-    assert [re.findall(r"keep\((\w+)\)", w) for w in waits] == [["first"], ["inner"], ["second", "third"]]
+    assert [re.findall(r"keep\((\w+)\)", w) for w in waits] == [["first"], ["second", "third", "inner"], ["second", "third"]]
+
+
+def test_a_wait_inside_a_block_is_for_loads_before_it() -> None:
+    b = Builder()
+    base, n = b.scalar("base", dtypes.uint32), b.scalar("n")
+    b.setup_done()
+    with b.role("group", warpgroups=1):
+        part = b.fragment("part", 128, 8, layout="tmem")
+        b.do(ops.TmemLoad, part, Tmem(base, 128, 8, F32))
+        with b.when(binary("gt", n, 3)):
+            b.do(ops.TmemWaitLoad)
+            b.do(ops.TmemStore, Tmem(base, 128, 8, F32), b.value(part))
+    code = cuda.source(b.finished(), "sm_100a")
+    assert re.search(r"tmem_wait_load\(\);.*\n *keep\(part\);", code)
 
 
 @pytest.mark.parametrize("make", [gemm, tensor_memory], ids=lambda f: f.__name__)

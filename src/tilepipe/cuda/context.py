@@ -116,7 +116,7 @@ class Context:
         setup: what set-up code has named; a role gets those as parameters.
         used: kernel arguments the function reads; outer: set-up values it reads, as (declaration, argument).
         specials: names of special registers it reads, in order.
-        block, position: the block being printed and the place in it.
+        block, position: the block being printed and the place in it. enclosing: the same of the blocks it is in, outermost first.
         per_warp: inside `PerWarp`. diverged: not all lanes of the warp are known to be here. mask: C++ for the lanes that
             are, where an op in the block asks for it; None for all.
         inline: locals whose `Let` is printed where they are used; inlined: those met so far.
@@ -137,6 +137,7 @@ class Context:
     layouts: dict[Local, str] = field(default_factory=dict)
     block: ops.Block = field(default_factory=ops.Block)
     position: int = 0
+    enclosing: list[tuple[ops.Block, int]] = field(default_factory=list)
     per_warp: bool = False
     diverged: bool = False
     mask: str | None = None

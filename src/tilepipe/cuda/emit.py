@@ -23,7 +23,7 @@ def emit(op: ops.Op, ctx: Context) -> None:
 
 def block(ctx: Context, b: ops.Block) -> None:
     """Prints the ops of a block, each with its source line."""
-    enclosing = ctx.block, ctx.position
+    ctx.enclosing.append((ctx.block, ctx.position))
     ctx.block = b
     for i, op in enumerate(b.ops):
         if is_idle(op, ctx.module.needed):
@@ -32,4 +32,4 @@ def block(ctx: Context, b: ops.Block) -> None:
         ctx.out.at(op.loc)
         with instrumented(op, ctx):
             emit(op, ctx)
-    ctx.block, ctx.position = enclosing
+    ctx.block, ctx.position = ctx.enclosing.pop()

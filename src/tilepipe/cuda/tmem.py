@@ -6,6 +6,8 @@ row block 0 of a fragment of 128 rows is lanes 0-15 of each 32, block 1 lanes 16
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilepipe.cuda.addresses import element
 from tilepipe.cuda.c_types import is_packed
 from tilepipe.cuda.context import Context
@@ -120,16 +122,30 @@ def _(op: ops.TmemWaitLoad, ctx: Context) -> None:
 
 
 def _loaded(ctx: Context) -> list[Fragment]:
-    """What was loaded since the last wait, in this block and those inside it: no use of it may be moved before the wait."""
-    before: list[ops.Op] = []
-    for op in reversed(ctx.block.ops[: ctx.position]):
-        if isinstance(op, ops.TmemWaitLoad):
+    """What was loaded since the last wait on the way here, by the iteration before of a loop too, and can be named here: no use of it
+    may be moved before this wait.
+    """
+    found: list[Fragment] = []
+    way = [*ctx.enclosing, (ctx.block, ctx.position)]
+    for depth in reversed(range(len(way))):
+        block, position = way[depth]
+        waits = [i for i, op in enumerate(block.ops[:position]) if isinstance(op, ops.TmemWaitLoad)]
+        first = waits[-1] + 1 if waits else 0
+        found = _named_loads(block.ops[first:position], block.ops[:position]) + found
+        if waits:
             break
-        before += walk(ops.Block([op]))
-    inside = {op.fragment for op in before if isinstance(op, ops.FragmentDefine)} - {
-        op.fragment for op in ctx.block.ops if isinstance(op, ops.FragmentDefine)
-    }
-    return list({op.dst: None for op in reversed(before) if isinstance(op, ops.TmemLoad) and op.dst not in inside})
+        around = way[depth - 1][0].ops[way[depth - 1][1]] if depth and way[depth - 1][0].ops else None
+        if isinstance(around, ops.For | ops.While):
+            found = _named_loads(block.ops[position + 1 :]) + found
+    return list(dict.fromkeys(found))
+
+
+def _named_loads(some: list[ops.Op], named_by: Sequence[ops.Op] = ()) -> list[Fragment]:
+    """Fragments that some ops load and do not define themselves, or that `named_by` define."""
+    inside = list(walk(ops.Block(some)))
+    named = {op.fragment for op in named_by if isinstance(op, ops.FragmentDefine)}
+    hidden = {op.fragment for op in inside if isinstance(op, ops.FragmentDefine)} - named
+    return [op.dst for op in inside if isinstance(op, ops.TmemLoad) and op.dst not in hidden]
 
 
 @emit.register
