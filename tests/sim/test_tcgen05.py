@@ -1,4 +1,4 @@
-"""MMAs, copies and commits of Blackwell's tensor core: values, order, commits that reach other CTAs, and pairs."""
+"""MMAs, copies and commits of Blackwell's tensor core: values, order, what a commit publishes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilepipe as tp
-from tests.build import LANE, RANK, Builder, binary
+from tests.build import LANE, binary
 from tests.scenarios.support import SEEDS, at, clean, faults, matrix, zeros
+from tests.sim.tensor_builders import Core
 from tests.tmem_cases import CASES, Case, Handover
 from tilepipe.errors import BarrierError, ExitError, RaceError, SimFault
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import Const, Expr, const
-from tilepipe.ir.memory import BarrierArray, Tmem
+from tilepipe.ir.exprs import Const, const
+from tilepipe.ir.memory import Tmem
 
 Array = np.ndarray[Any, Any]
 
@@ -35,53 +36,6 @@ def test_the_simulator_computes_like_numpy(case: Case) -> None:
 
 
 # -- one CTA -----------------------------------------------------------------------------------------------------------
-
-
-class Core(Builder):
-    """A kernel whose role 'mma', of one warp, holds all of tensor memory, has loaded A (64, 16) and B (8, 16) and issues what `body`
-    appends; `count`: arrivals that end a phase of `done`, `more`: likewise of further barriers.
-    """
-
-    def __init__(self, count: int = 1, cluster: int = 1, **more: int) -> None:
-        super().__init__(cluster)
-        self.kernel.cta_group = 1
-        a, b = self.tensor("a", box=(64, 16)), self.tensor("b", box=(8, 16))
-        self.a, self.b = self.smem("a_tile", 64, 16, swizzle=32), self.smem("b_tile", 8, 16, swizzle=32)
-        self.word = self.smem("address", 1, 1, dtype=dtypes.uint32)
-        self.full, self.done = self.barriers("full"), self.barriers("done", 1, count)
-        self.more = {name: self.barriers(name, 1, n) for name, n in more.items()}
-        self.operands = (a, b)
-        self.setup_done()
-
-    def begin(self) -> Expr:
-        """Allocates, loads the operands, waits for them."""
-        self.do(ops.TmemAlloc, self.tile(self.word), 512, 1)
-        address = self.load(self.element(self.tile(self.word), 0, 0))
-        with self.elect():
-            self.expect(self.bar(self.full), 72 * 32)
-            self.load_tile(self.operands[0], (0, 0), self.tile(self.a), self.bar(self.full))
-            self.load_tile(self.operands[1], (0, 0), self.tile(self.b), self.bar(self.full))
-        self.wait(self.bar(self.full), 0)
-        return address
-
-    def mma(self, address: Expr, col: int = 0, adds: bool = False) -> None:
-        at_ = binary("add", address, Const(dtypes.uint32, nonneg=True, value=col))
-        self.do(ops.Tcgen05Mma, Tmem(at_, 64, 8, dtypes.float32), self.tile(self.a), self.tile(self.b), const(adds), 1)
-
-    def commit(self, bar: BarrierArray | None = None, mask: object = None, cta: object = None) -> None:
-        ref = self.bar(bar or self.done, 0, cta)
-        self.do(ops.Tcgen05Commit, ref, 1, None if mask is None else const(mask))  # type: ignore[arg-type]
-
-    def end(self, address: Expr) -> None:
-        self.do(ops.TmemDealloc, address, 512, 1)
-
-    def try_(self, kind: type[Exception], *words: str, grid: int = 1) -> None:
-        """Every seed ends in that fault."""
-        for seed in SEEDS:
-            with pytest.raises(kind) as caught:
-                self.run(grid, seed, a=matrix(64, 16), b=matrix(8, 16))
-            missing = [word for word in words if word not in str(caught.value)]
-            assert not missing, f"seed {seed}: the message lacks {missing}:\n{caught.value}"
 
 
 def test_several_lanes_issue() -> None:
@@ -214,7 +168,7 @@ def test_a_wait_that_no_commit_ends() -> None:
             b.commit()
         b.wait(b.bar(b.done), 0)
         b.end(address)
-    b.try_(tp.DeadlockError, "done", "1 of 2 arrivals", "tcgen05_commit at test_tcgen05.py", "its count is too high")
+    b.try_(tp.DeadlockError, "done", "1 of 2 arrivals", "tcgen05_commit at tensor_builders.py", "its count is too high")
 
 
 def test_a_commit_on_a_barrier_that_is_none() -> None:
@@ -372,167 +326,3 @@ def test_a_commit_publishes_nothing_that_its_thread_did_not_know() -> None:
     faults(
         bind_scaled(False)[0], tp.RaceError, "race on s_tile", where("scales"), where("read"), "in flight until the phase", seeds=(0, 1, 2)
     )
-
-
-# -- clusters ----------------------------------------------------------------------------------------------------------
-
-
-def multicasts(waits: bool = True, mask: int = 3) -> Core:
-    """Each of two CTAs commits on the barriers of both, which take two arrivals."""
-    b = Core(count=2, cluster=2)
-    with b.role("mma", warps=1):
-        address = b.begin()
-        with b.elect():
-            b.mma(address)
-            b.commit(mask=mask)
-        if waits:
-            b.wait(b.bar(b.done), 0)
-        b.end(address)
-    return b
-
-
-def test_a_multicast_commit_arrives_in_every_cta_of_the_mask() -> None:
-    for seed in range(8):
-        run = multicasts().run(4, seed, a=matrix(64, 16), b=matrix(8, 16))
-        assert run.completions["done"] == [[1]] * 4
-
-
-def test_a_mask_beyond_the_cluster() -> None:
-    multicasts(mask=5).try_(BarrierError, "mask 0b101 for a cluster of 2", grid=2)
-
-
-def test_a_cta_exits_while_a_peers_commit_can_arrive() -> None:
-    b = Core(count=1, cluster=2)
-    with b.role("mma", warps=1):
-        address = b.begin()
-        with b.elect():
-            b.mma(address)
-            b.commit(cta=binary("xor", RANK, 1))
-            b.commit(b.full)
-        b.wait(b.bar(b.full), 1)
-        b.end(address)
-    b.try_(ExitError, "exits while role 'mma' of CTA", "can still arrive on its done", "producer.drain()", grid=2)
-
-
-def test_a_commit_before_the_peer_has_its_barrier() -> None:
-    b = Core(cluster=2)
-    late = b.barriers("late", init=False)
-    with b.role("mma", warps=1):
-        b.begin()
-        with b.elect():
-            b.do(ops.MbarInit, b.bar(late), const(1), 1)
-            b.commit(late, cta=binary("xor", RANK, 1))
-    b.try_(BarrierError, "signals late of CTA", "has reached the cluster", grid=2)
-
-
-# -- pairs -------------------------------------------------------------------------------------------------------------
-
-
-@tp.kernel(grid=4, cluster=4)
-def pairs(ctx: tp.Context, a: Any, b: Any, c: Any, *, n: int, fault: str) -> None:
-    """C (256, 2 n): pair i computes columns [i n, (i + 1) n). A is multicast from the first pair to both: each copy credits the leader
-    of the pair it lands in.
-    """
-    a_tile = ctx.smem((128, 64), a.dtype, swizzle=128, name="a_tile")[0]
-    b_tile = ctx.smem((n // 2, 64), b.dtype, swizzle=128, name="b_tile")[0]
-    full = tp.SharedMemBarrier.allocate(ctx, count=1, name="full")
-    gone = tp.SharedMemBarrier.allocate(ctx, count=2, name="gone")
-    h = Handover(ctx, 64, cta_group=2)
-    half, pair = ctx.cta_rank % 2, ctx.cta_rank // 2
-    leader = ctx.cta_rank & ~1
-
-    @ctx.role("load", warps=1)
-    def load() -> None:
-        with ctx.elect_one():
-            with ctx.when(half == 0):
-                full.expect_bytes(2 * (a_tile.nbytes + b_tile.nbytes))
-            to = full.on(leader ^ 2 if fault == "other pair" else leader)
-            ctx.tma_load(b, (pair * n + half * (n // 2), 0), b_tile, to)  # <b>
-            with ctx.when(pair == 0):
-                ctx.tma_load(a, (half * 128, 0), a_tile, to, multicast=ctx.select(half == 0, 5, 10))
-        gone.wait(0)
-
-    @ctx.role("mma", warps=1)
-    def mma() -> None:
-        h.allocate()
-        with ctx.when(half == 0):
-            if fault != "not awaited":
-                full.wait(0)
-            with ctx.elect_one():
-                ctx.mma(h.tmem.tensor((128, n)), a_tile, b_tile, accumulate=False)  # <pair mma>
-                ctx.mma_commit(h.done, mask=None if fault == "commit stays" else 3 << leader)
-                ctx.mma_commit(gone, mask=15)
-        h.over.complete_dealloc(h.tmem)
-
-    @ctx.role("epilogue", warpgroups=1)
-    def epilogue() -> None:
-        h.find()
-        h.wait()
-        x = h.tmem.tensor((128, n)).load()
-        ctx.tmem_wait_load()
-        h.over.signal_complete()
-        ctx.store_global(c, (half * 128, pair * n), x)
-
-
-def bind_pairs(fault: str = "none") -> tuple[tp.Program, Array, Array]:
-    a, b, c = matrix(256, 64, 1), matrix(128, 64, 2), zeros(256, 128)
-    program = pairs.bind(tp.tensor_map(a, box=(128, 64)), tp.tensor_map(b, box=(32, 64)), c, n=64, fault=fault)
-    return program, c, a.astype(np.float32) @ b.astype(np.float32).T
-
-
-def test_two_pairs_share_a_multicast() -> None:
-    program, c, reference = bind_pairs()
-    for run in clean(program, range(6)):
-        assert (c == reference).all()
-        assert run.completions["full"] == [[1], [0], [1], [0]]
-
-
-@pytest.mark.parametrize(
-    ("fault", "kind", "words"),
-    [
-        ("other pair", tp.BarrierError, ("it signals a barrier of CTA rank", "is paired with rank", where("b"))),
-        (
-            "commit stays",
-            tp.DeadlockError,
-            ("done of CTA", "1 of 1 arrivals", "is of the odd CTA of a pair", "arrives only in the even one", "mask="),
-        ),
-        ("not awaited", tp.RaceError, ("race on", "The copy is in flight until the phase", where("pair mma"))),
-    ],
-)
-def test_what_is_wrong_with_a_pair(fault: str, kind: type[tp.TilepipeError], words: tuple[str, ...]) -> None:
-    faults(bind_pairs(fault)[0], kind, *words)
-
-
-def test_the_odd_cta_of_a_pair_issues() -> None:
-    b = Core(cluster=2)
-    b.kernel.cta_group = 2
-    with b.role("mma", warps=1), b.when(binary("eq", RANK, 1)), b.elect():
-        acc = Tmem(Const(dtypes.uint32, value=0), 128, 32, dtypes.float32)
-        b.do(ops.Tcgen05Mma, acc, b.tile(b.a), b.tile(b.b), const(False), 2)
-    words = ("role 'mma' of CTA 1 issues it in CTA rank 1", "the even CTA of a pair, rank 0, issues for both", "ctx.cta_rank % 2 == 0")
-    b.try_(SimFault, *words, grid=2)
-
-
-def test_a_barrier_of_another_cta_takes_a_pair() -> None:
-    b = Core(cluster=2)
-    with b.role("mma", warps=1), b.elect():
-        b.load_tile(b.operands[0], (0, 0), b.tile(b.a), b.bar(b.full, 0, 0))
-    b.try_(SimFault, "only multicast= reaches other CTAs", grid=2)
-
-
-def test_the_leader_exits_while_bytes_of_its_peer_come() -> None:
-    b = Builder(cluster=2)
-    b.kernel.cta_group = 2
-    a = b.tensor("a", box=(64, 16))
-    tile = b.smem("a_tile", 64, 16, swizzle=32)
-    full, mine = b.barriers("full"), b.barriers("mine")
-    b.setup_done()
-    with b.role("load", warps=1), b.elect():
-        with b.when(binary("eq", RANK, 0)) as branch:
-            b.expect(b.bar(full), 64 * 32)
-        with b.into(branch.orelse):
-            b.load_tile(a, (0, 0), b.tile(tile), b.bar(full, 0, 0))
-            b.arrive(b.bar(mine))
-    for seed in SEEDS:
-        with pytest.raises(ExitError, match="can still credit its bytes to its full"):
-            b.run(2, seed, a=matrix(64, 16))

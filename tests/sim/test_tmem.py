@@ -10,49 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.build import LANE, Builder, binary, special
+from tests.sim.tensor_builders import Tensor
 from tilepipe.errors import DeadlockError, ExitError, PoisonError, RaceError, SimFault
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.exprs import Const, Expr, Vary, const
-from tilepipe.ir.memory import Fragment, SmemBuffer, Tmem
 
 SEEDS = (0, 1, 2, 3)
-
-
-class Tensor(Builder):
-    """A builder of kernels with tensor memory; `words`: shared memory for addresses."""
-
-    def __init__(self, cluster: int = 1, group: int = 1) -> None:
-        super().__init__(cluster)
-        self.kernel.cta_group = self.group = group
-        self.words: list[SmemBuffer] = []
-
-    def word(self, name: str = "address") -> SmemBuffer:
-        return self.smem(name, 1, 1, dtype=dtypes.uint32)
-
-    def alloc(self, word: SmemBuffer, columns: int, free: bool = True) -> Expr:
-        """Allocates, reads the address; `free`: and frees."""
-        self.do(ops.TmemAlloc, self.tile(word), columns, self.group)
-        address = self.load(self.element(self.tile(word), 0, 0))
-        if free:
-            self.free(address, columns)
-        return address
-
-    def free(self, address: object, columns: int) -> None:
-        x = address if isinstance(address, Expr) else Const(dtypes.uint32, nonneg=True, value=address)  # type: ignore[arg-type]
-        self.do(ops.TmemDealloc, x, columns, self.group)
-
-    def matrix(self, address: object, rows: int, cols: int, offset: int = 0) -> Tmem:
-        x = address if isinstance(address, Expr) else Const(dtypes.uint32, nonneg=True, value=address)  # type: ignore[arg-type]
-        at = binary("add", x, Const(dtypes.uint32, nonneg=True, value=offset))
-        return Tmem(at, rows, cols, dtypes.float32)
-
-    def registers(self, rows: int, cols: int, fill: float | None = None) -> Fragment:
-        f = Fragment(f"f{self.n}", dtypes.float32, rows, cols, layout="tmem" if rows == 128 else "wgmma")
-        self.n += 1
-        self.do(ops.FragmentDefine, f)
-        if fill is not None:
-            self.do(ops.FragmentSet, f, const(fill))
-        return f
 
 
 def faults(b: Builder, kind: type[Exception], *words: str, grid: int = 1, seeds: tuple[int, ...] = SEEDS, **args: Any) -> str:
@@ -180,7 +143,7 @@ def test_freed_twice() -> None:
     word = b.word()
     with b.role("one", warps=1):
         b.free(b.alloc(word, 64), 64)
-    faults(b, SimFault, "a second time: role 'one' freed them at test_tmem.py", "once, by one warp")
+    faults(b, SimFault, "a second time: role 'one' freed them at tensor_builders.py", "once, by one warp")
 
 
 def test_a_leak() -> None:
