@@ -27,14 +27,11 @@ from tilepipe.kernels.gemm_choice import Problem
 
 SHAPES = ("4096,4096,4096", "8192,8192,8192", "4096,7168,2048")
 CONFIGS = (
-    "bm=256 store_slots=4", "bm=256 store_slots=4 cluster_n=2", "bm=256 store_slots=4 cluster=2", "bm=256 store_slots=4 group=16",
-    "bm=256 store_slots=4 cluster_n=2 group=4", "bm=256 store_slots=4 cluster_n=2 group=16", "bm=256 store_slots=4 cluster_n=2 raster=rows",
-    "bm=256 store_slots=1 cluster_n=2",
-    "bn=256 splits=2 store_slots=4", "bn=256 splits=2 store_slots=4 cluster=2", "bn=256 splits=2 store_slots=4 cluster=2 group=4",
-    "bn=256 splits=2 store_slots=4 cluster=2 group=16", "bn=256 splits=2 store_slots=4 cluster_n=2",
-    "bn=192 store_slots=3", "bn=192 store_slots=3 cluster=2", "bn=192 store_slots=3 cluster_n=2", "", "cluster_n=2",
-    "bm=192 consumers=3", "bm=192 consumers=3 cluster=2", "bm=192 consumers=3 cluster_n=2", "bm=192 consumers=3 cluster_n=2 group=4",
-    "bm=192 consumers=3 cluster_n=2 group=16", "bm=192 consumers=3 cluster_n=2 raster=columns",
+    "", "cluster_n=2", "bn=160 store_slots=5", "bn=192 store_slots=3", "bn=192 store_slots=3 cluster=2", "splits=2",
+    "bm=256 store_slots=4", "bm=256 store_slots=4 cluster=2", "bm=256 store_slots=4 cluster_n=2", "bm=256 store_slots=1 cluster_n=2",
+    "bm=256 store_slots=4 cluster_n=2 group=16", "bm=256 store_slots=4 cluster_n=2 raster=rows",
+    "bn=256 splits=2 store_slots=4", "bn=256 splits=2 store_slots=4 cluster=2",
+    "bm=192 consumers=3", "bm=192 consumers=3 cluster_n=2", "bm=192 consumers=3 cluster_n=2 group=16",
 )  # fmt: skip
 SCREENING, FINALISTS, SHOWN = 4, 5, 10
 

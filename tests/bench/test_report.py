@@ -89,7 +89,7 @@ def test_no_lines_make_an_empty_table() -> None:
         (GemmConfig(group=4, store_slots=1), "128×128×64 s4 o1 g4"),
         (GemmConfig(k_group_size=2, stages=2), "128×128×64 s2 k_group_size=2"),
         (BlockwiseFP8Config(bm=192, consumers=3, stages=4), "192×128×128 s4 w3"),
-        (BlockwiseFP8Config(bn=160, splits=2, partials=2, cluster_n=2), "128×160×128 s5 c1×2 /80 p2"),
+        (BlockwiseFP8Config(bn=160, splits=2, cluster_n=2), "128×160×128 s5 c1×2 /80"),
     ],
 )
 def test_configurations_in_few_letters(config: GemmConfig | BlockwiseFP8Config, text: str) -> None:

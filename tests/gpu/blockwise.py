@@ -27,8 +27,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "narrow": {"bn": 48, "stages": 3},
     "tall": {"bm": 256, "stages": 3, "store_slots": 4},
     "tall along n": {"bm": 256, "stages": 3, "store_slots": 1, "cluster_n": 2, "group": 3},
-    "two partial sums": {"splits": 2, "partials": 2},
-    "tall, two partial sums": {"bm": 256, "stages": 3, "splits": 2, "partials": 2, "cluster": 2},
+    "halves": {"splits": 2},
+    "tall halves": {"bm": 256, "stages": 3, "splits": 2, "cluster": 2},
     "three consumers": {"bm": 192, "consumers": 3, "stages": 4},
     "three of three": {"bm": 192, "consumers": 3, "bn": 96, "cluster": 2, "raster": "columns"},
 }

@@ -42,7 +42,7 @@ def test_shapes(shape: tuple[int, int, int], family: str) -> None:
     p.verify()
 
 
-@pytest.mark.parametrize("family", ["default", "cluster", "cluster along n", "tall", "tall, two partial sums", "three of three"])
+@pytest.mark.parametrize("family", ["default", "cluster", "cluster along n", "tall", "tall halves", "three of three"])
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_interleavings_of_several_tiles_a_cta(family: str, seed: int) -> None:
     """Odd and even numbers of K blocks, which do not fit the ring."""
@@ -124,12 +124,11 @@ def test_rows_that_tma_cannot_take() -> None:
     ("settings", "words"),
     [
         ({"splits": 0}, "splits must be an integer of at least 1, got 0"),
-        ({"partials": True}, "partials must be an integer of at least 1, got True"),
+        ({"splits": True}, "splits must be an integer of at least 1, got True"),
         ({"bn": 272}, "bn must be a multiple of 16"),
         ({"bn": 320}, "bn must be a multiple of 16 up to 256"),
         ({"bn": 96, "splits": 4}, "bn / splits must be a multiple of 16"),
-        ({"partials": 2}, "partials must be at most the 1 pieces"),
-        ({"bn": 224}, "totals of 64×224 and 1 partial sums of 64×224 take 224 registers of each thread; at most 200"),
+        ({"bn": 224}, "totals of 64×224 and partial sums of 64×224 take 224 registers of each thread; at most 200"),
         ({"bm": 192, "consumers": 3, "bn": 144}, "take 144 registers of each thread; at most 128"),
         ({"cluster": 2, "cluster_n": 2}, "only one of cluster, cluster_n"),
         ({"bm": 100}, "bm must be 64 or 128 rows"),
@@ -154,6 +153,21 @@ def test_machine_code(family: str) -> None:
     assert loop["FMUL"] == 2 * (cfg.rows // 64) * cfg.scale_blocks
     assert 0 < loop["LDS"] - 2 * (cfg.rows // 64) <= cfg.scale_blocks  # two neighbours may be one
     assert not {"FADD", "MEMBAR", "LDG", "LDL", "STL", "MUFU"} & set(loop)
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile"),
+    [
+        ((4096, 4096, 4096), {"bm": 256, "bn": 128, "cluster_n": 2, "store_slots": 4, "group": 16}),
+        ((4096, 7168, 2048), {"bm": 256, "bn": 128, "cluster_n": 2, "store_slots": 4, "group": 16}),
+        ((8192, 8192, 8192), {"bm": 192, "bn": 128, "cluster_n": 2, "consumers": 3, "group": 8}),
+        ((64, 4096, 7168), {"bm": 64, "consumers": 1}),
+    ],
+    ids=str,
+)
+def test_what_has_been_measured_to_be_fast_is_chosen(shape: tuple[int, int, int], tile: dict[str, int]) -> None:
+    chosen = choice.best(Problem(*shape, dtype=tp.float8_e4m3, scales="block"))
+    assert {name: getattr(chosen, name) for name in tile} == tile
 
 
 @pytest.mark.parametrize("out", ["bfloat16", "float32"])

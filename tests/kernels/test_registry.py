@@ -11,7 +11,9 @@ from tilepipe import kernels
 from tilepipe.kernels.registry import find
 
 FOLDER = Path(kernels.__file__).parent
-WRITTEN = ("gemm", "gemm_arguments", "gemm_config", "gemm_epilogue")
+WRITTEN = (
+    "gemm", "gemm_arguments", "gemm_config", "gemm_epilogue", "blockwise_fp8_gemm", "blockwise_fp8_arguments", "blockwise_fp8_config",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WRITTEN)

@@ -18,7 +18,7 @@ from tilepipe.kernels.gemm_config import GemmConfig
 Config = GemmConfig | BlockwiseFP8Config
 CONFIG_LEGEND = (
     "config: BM×BN×BK s stages; w MMA warpgroups, unless 2; pp ping-pong; T transposed tiles; c cluster M×N; k CTAs that split K;"
-    " o output slots, unless 2; g group of the raster; blockwise fp8: / columns of one wgmma; p partial sums at once"
+    " o output slots, unless 2; g group of the raster; / columns of one wgmma"
 )
 
 
@@ -94,7 +94,7 @@ def config_text(config: Config) -> str:
     """A configuration in few letters; `CONFIG_LEGEND` explains them."""
     if isinstance(config, BlockwiseFP8Config):
         split = f" /{config.piece_cols}" if config.splits > 1 else ""
-        return config_text(config.tile) + split + (f" p{config.partials}" if config.partials > 1 else "")
+        return config_text(config.tile) + split
     default = GemmConfig()
     text = f"{config.bm}×{config.bn}×{config.bk} s{config.stages}"
     if config.consumers != default.consumers:

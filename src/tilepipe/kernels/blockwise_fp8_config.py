@@ -11,7 +11,7 @@ from tilepipe.kernels.gemm_config import BLOCK_ROWS, GemmConfig, store_width
 BLOCK = 128  # elements of K, and of N, that a scale is of
 MAX_BN = 256  # columns of one wgmma
 BARRIER_PAIR = 16  # bytes of a stage's two mbarriers
-ALIGNMENT = 128  # bytes: of what TMA copies to
+ALIGNMENT = 128  # bytes that the scales of B may be padded by
 MAX_STAGES = 8
 MAX_SUMS = {1: 200, 2: 200, 3: 128}  # registers of a thread for totals and partial sums, by MMA warpgroups
 
@@ -24,9 +24,7 @@ class BlockwiseFP8Config:
         bm, bn: the tile, elements: 64 or 128 rows for each MMA warpgroup, bn a multiple of 16 up to 256.
         stages: K tiles in flight.
         consumers: MMA warpgroups, 1 to 3, which split the rows of a tile.
-        splits: wgmma of bn / splits columns, each with partial sums of its own.
-        partials: partial sums of a warpgroup that are multiplied at once: with 2, one is added to the totals while the tensor
-            cores work on the other.
+        splits: wgmma of bn / splits columns, one after the other, which take fewer registers for partial sums.
         cluster, cluster_n: CTAs along M that share B tiles by multicast, and along N that share A tiles; one of them 1.
         raster: order of the output tiles ("grouped", "rows", "columns"). group: cluster tiles of a "grouped" band.
         store_slots: buffers of 64 rows × 128 bytes for each consumer's stores.
@@ -37,7 +35,6 @@ class BlockwiseFP8Config:
     stages: int = 5
     consumers: int = 2
     splits: int = 1
-    partials: int = 1
     cluster: int = 1
     cluster_n: int = 1
     raster: str = "grouped"
@@ -45,10 +42,8 @@ class BlockwiseFP8Config:
     store_slots: int = 2
 
     def __post_init__(self) -> None:
-        own = ("splits", "partials")
-        for name in own:
-            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
-                raise tp.BindError(f"{name} must be an integer of at least 1, got {getattr(self, name)!r}")
+        if type(self.splits) is not int or self.splits < 1:
+            raise tp.BindError(f"splits must be an integer of at least 1, got {self.splits!r}")
         self.tile  # noqa: B018  # its rules
         broken = [rule for rule, holds in self._rules().items() if not holds]
         if broken:
@@ -59,8 +54,7 @@ class BlockwiseFP8Config:
         return {
             f"bn must be a multiple of 16 up to {MAX_BN}": self.bn <= MAX_BN,
             "bn / splits must be a multiple of 16": self.bn % (16 * self.splits) == 0,
-            f"partials must be at most the {self.pieces} pieces of a warpgroup's tile": self.partials <= self.pieces,
-            f"totals of {self.rows}×{self.bn} and {self.partials} partial sums of {BLOCK_ROWS}×{self.piece_cols} take {registers}"
+            f"totals of {self.rows}×{self.bn} and partial sums of {BLOCK_ROWS}×{self.piece_cols} take {registers}"
             f" registers of each thread; at most {limit} leave room for the rest": registers <= limit,
         }
 
@@ -88,7 +82,7 @@ class BlockwiseFP8Config:
     @property
     def sums(self) -> int:
         """Registers of a thread for totals and partial sums."""
-        return (self.rows * self.bn + self.partials * BLOCK_ROWS * self.piece_cols) // 128
+        return (self.rows * self.bn + BLOCK_ROWS * self.piece_cols) // 128
 
     @property
     def scale_cols(self) -> int:
@@ -106,11 +100,16 @@ class BlockwiseFP8Config:
         return self.cluster * self.cluster_n
 
 
+def slices(cfg: BlockwiseFP8Config, out_dtype: tp.DType) -> int:
+    """Slots that a warpgroup's part of a tile fills."""
+    return cfg.rows // BLOCK_ROWS * (cfg.bn // store_width(out_dtype, cfg.tile))
+
+
 def smem_bytes(cfg: BlockwiseFP8Config, out_dtype: tp.DType) -> int:
     """Shared memory that a configuration takes, bytes."""
-    stage = (cfg.bm + cfg.bn) * BLOCK + cfg.bm * tp.float32.nbytes + cfg.scale_blocks * ALIGNMENT + BARRIER_PAIR
+    stage = (cfg.bm + cfg.bn) * BLOCK + (cfg.bm + cfg.scale_blocks) * tp.float32.nbytes + BARRIER_PAIR
     slot = BLOCK_ROWS * store_width(out_dtype, cfg.tile) * out_dtype.nbytes
-    return cfg.stages * stage + cfg.store_slots * cfg.consumers * slot
+    return cfg.stages * stage + cfg.store_slots * cfg.consumers * slot + ALIGNMENT
 
 
 def filled(cfg: BlockwiseFP8Config, out_dtype: tp.DType, chip: tp.Chip = tp.H200) -> BlockwiseFP8Config:

@@ -4,25 +4,22 @@
 
 A (m, k) and B (n, k) e4m3, row-major; kb runs over blocks of 128 along K. The tensor cores multiply one block into partial
 sums, which the warpgroup then adds, times their scales, to totals in its float32 registers, while they multiply for the
-other warpgroup. The scales of A and B come with the tiles, by TMA.
+other warpgroup. The scales of A come with its tiles, by TMA; those of B, one or a few numbers a block, the load warp puts beside them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import tilepipe as tp
 from tilepipe.kernels.blockwise_fp8_arguments import boxed, check_arguments, scales_by_rows
-from tilepipe.kernels.blockwise_fp8_config import BLOCK
+from tilepipe.kernels.blockwise_fp8_config import BLOCK, slices
 from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config as BlockwiseFP8Config
 from tilepipe.kernels.gemm import persistent_grid
 from tilepipe.kernels.gemm_config import BLOCK_ROWS, store_width
 from tilepipe.kernels.gemm_epilogue import Epilogue
 from tilepipe.kernels.multicast import Share, load_rows
-
-GROUP = 4  # scales of B that one copy brings
-SLOT = 32  # float32 of 128 bytes, which is where a copy may go to
 
 
 @tp.kernel(grid=persistent_grid, cluster=lambda cfg: cfg.cluster_size)
@@ -40,26 +37,27 @@ def blockwise_fp8_gemm(ctx: tp.Context, a: Any, b: Any, a_scales: Any, b_scales:
     )  # fmt: skip
     k_blocks = ctx.ceil_div(a.shape[1], BLOCK)
     everyone = (1 << cfg.cluster_size) - 1 if cfg.cluster_size > 1 else None
-    output = Epilogue(ctx, c, None, None, None, None, None, None, cfg=tile_cfg, scales="none")
-
     a_share, b_share = Share.of_all(ctx, cfg.cluster_n), Share.of_all(ctx, cfg.cluster)
     scales = BScales(ctx, b_scales, cfg)
-    slices = cfg.rows // BLOCK_ROWS * (cfg.bn // store_width(c.dtype, tile_cfg))
-    at_once = cfg.store_slots == slices
+    output = Epilogue(ctx, c, None, None, None, None, None, None, cfg=tile_cfg, scales="none")
+    at_once = cfg.store_slots == slices(cfg, c.dtype)
 
     @ctx.role("load", warps=1, registers=tile_cfg.registers[0])
     def load() -> None:
         with inputs.producer() as producer:
             for tile in work:
+                numbers = scales.of_tile(tile.n, k_blocks)
                 for block in ctx.range(k_blocks):
+                    ahead = numbers.ahead(block)
                     with producer.acquire() as stage, ctx.elect_one():
-                        stage.expect_bytes(inputs.stage_bytes + scales.stage_bytes)
+                        scales.put(stage, numbers.now())
+                        stage.expect_bytes(inputs.stage_bytes)
                         a_tile, b_tile, scales_tile = stage.tile()
                         row, col, k = tile.m * cfg.bm, tile.n * cfg.bn, block * BLOCK
                         a_share.load(ctx, a, a_tile, (None, row, k), stage.barrier())
                         b_share.load(ctx, b, b_tile, (None, col, k), stage.barrier())
                         ctx.tma_load(a_scales, (block, row), scales_tile, stage.barrier())
-                        scales.load(stage, tile.n, block)
+                    numbers.step(ahead)
             ctx.launch_dependents()
             producer.drain()
 
@@ -67,26 +65,16 @@ def blockwise_fp8_gemm(ctx: tp.Context, a: Any, b: Any, a_scales: Any, b_scales:
     def mma() -> None:
         sums = Sums(ctx, cfg, scales, everyone)
         first_row = ctx.warpgroup_rank * cfg.rows
-        before = [ctx.var(-1), ctx.var(-1)]  # the indices of the tile before, which is stored while the first MMAs of this one run
-
-        def store() -> None:
-            m, n = (x.get() for x in before)
-            with ctx.when(m >= 0):
-                blocks, tile = [[total] for total in sums.totals], tp.WorkTile(m, n)
-                (output.store_at_once if at_once else output.store)(blocks, tile, first_row)
-
         for tile in work.ahead():
             with inputs.consumer() as consumer:
-                sums.multiply(consumer, k_blocks, tile, first_row, store)
-            for place, x in zip(before, (tile.m, tile.n), strict=True):
-                place.set(x)
-        store()
+                sums.multiply(consumer, k_blocks, tile, first_row)
+            (output.store_at_once if at_once else output.store)([[total] for total in sums.totals], tile, first_row)
         output.drain()
 
 
 class BScales:
-    """The scales of B that the columns of a tile have: one or a few numbers a block of K. They come with the stage's tiles, in
-    groups of four blocks: TMA copies 16 bytes from a multiple of 16.
+    """The scales of B that the columns of a tile have: one or a few numbers a block of K, which the load warp puts beside the
+    stage's tiles.
     """
 
     def __init__(self, ctx: tp.Context, tensor: Any, cfg: BlockwiseFP8Config) -> None:
@@ -94,22 +82,24 @@ class BScales:
         self._ctx = ctx
         self._cfg = cfg
         self._tensor = tensor
-        self._slots = ctx.smem((1, SLOT), tp.float32, count=cfg.stages * cfg.scale_blocks, swizzle=0, name="b_scales_slots")
+        self._slots = tp.SMemArray(ctx, tp.float32, cfg.stages * cfg.scale_blocks, name="b_scales_slots")
         self._anywhere = BLOCK % cfg.bn != 0 and cfg.bn % BLOCK != 0  # tiles begin inside a block
-        self.stage_bytes = cfg.scale_blocks * GROUP * tp.float32.nbytes
 
     def _slot(self, stage: Any, i: int) -> Any:
         return self._slots[stage.stage() * self._cfg.scale_blocks + i]
 
-    def load(self, stage: Any, n: Any, block: Any) -> None:
-        """Those of the tiles with index `n` and a block of K, by one lane of the load warp."""
-        first = n * self._cfg.bn // BLOCK
-        for i in range(self._cfg.scale_blocks):
-            self._ctx.tma_load(self._tensor, (first + i, block // GROUP * GROUP), self._slot(stage, i).cols(0, GROUP), stage.barrier())
+    def of_tile(self, n: Any, k_blocks: Any) -> TileScales:
+        """Those of the tiles with index `n`, for the load warp."""
+        return TileScales(self._ctx, self._tensor, self._ctx.let(n * self._cfg.bn // BLOCK, "n_block"), k_blocks, self._cfg.scale_blocks)
 
-    def times(self, rows: list[Any], stage: Any, block: Any) -> list[list[Any]]:
+    def put(self, stage: Any, numbers: Sequence[Any]) -> None:
+        """Those of one block of K, by one lane of the load warp, before it arms the stage."""
+        for i, number in enumerate(numbers):
+            self._ctx.store(self._slot(stage, i), number)
+
+    def times(self, rows: list[Any], stage: Any) -> list[list[Any]]:
         """Each fragment (64, 1) of A's scales times each of B's."""
-        numbers = [self._ctx.load(self._slot(stage, i)[0, block % GROUP]) for i in range(self._cfg.scale_blocks)]
+        numbers = [self._ctx.load(self._slot(stage, i)) for i in range(self._cfg.scale_blocks)]
         return [[self._ctx.fragment(scales * number) for number in numbers] for scales in rows]
 
     def of_column(self, products: list[Any], n: Any, col: int) -> Any:
@@ -120,8 +110,35 @@ class BScales:
         return self._ctx.select(n * self._cfg.bn % BLOCK + col < (block + 1) * BLOCK, products[block], products[block + 1])
 
 
+class TileScales:
+    """The numbers of a tile's columns, for one block of K after the other, read one block ahead."""
+
+    def __init__(self, ctx: tp.Context, tensor: Any, first_row: Any, k_blocks: Any, count: int) -> None:
+        self._ctx = ctx
+        self._tensor = tensor
+        self._last = k_blocks - 1
+        self._rows = [ctx.let(ctx.min(first_row + i, tensor.shape[0] - 1), "scale_row") for i in range(count)]
+        self._now = [ctx.var(ctx.load(tensor[row, 0])) for row in self._rows]
+
+    def now(self) -> list[Any]:
+        """Those of the present block."""
+        return [now.get() for now in self._now]
+
+    def ahead(self, block: Any) -> list[Any]:
+        """Those of the block after `block`: on their way."""
+        following = self._ctx.min(block + 1, self._last)
+        return [self._ctx.load(self._tensor[row, following]) for row in self._rows]
+
+    def step(self, ahead: list[Any]) -> None:
+        """Goes on to the next block."""
+        for now, value in zip(self._now, ahead, strict=True):
+            now.set(value)
+
+
 class Sums:
-    """The sums of one warpgroup's rows of a tile: `totals`, one (64, bn) a row block, and partial sums of one block of K."""
+    """The sums of one warpgroup's rows of a tile: `totals`, one (64, bn) a row block, and the partial sums of one piece of them,
+    64 rows and the columns of one wgmma, over one block of K.
+    """
 
     def __init__(self, ctx: tp.Context, cfg: BlockwiseFP8Config, scales: BScales, everyone: int | None) -> None:
         self._ctx = ctx
@@ -129,45 +146,36 @@ class Sums:
         self._scales = scales
         self._everyone = everyone
         self.totals = [ctx.accumulator((BLOCK_ROWS, cfg.bn)) for _ in range(cfg.rows // BLOCK_ROWS)]
-        self._partials = [ctx.accumulator((BLOCK_ROWS, cfg.piece_cols)) for _ in range(cfg.partials)]
+        self._partial = ctx.accumulator((BLOCK_ROWS, cfg.piece_cols))
 
-    def multiply(self, consumer: Any, k_blocks: Any, tile: Any, first_row: Any, store: Callable[[], None]) -> None:
-        """The product over all blocks of K; rows [first_row, first_row + rows) of their A tiles. While the first MMAs run, the
-        totals of the tile before are stored and the indices of the tile after computed.
-        """
+    def multiply(self, consumer: Any, k_blocks: Any, tile: Any, first_row: Any) -> None:
+        """The product over all blocks of K; rows [first_row, first_row + rows) of their A tiles."""
+        self._block(consumer, tile, first_row, first=True)
+        for _ in self._ctx.range(1, k_blocks):
+            self._block(consumer, tile, first_row, first=False)
 
-        def meanwhile() -> None:
-            store()
-            tile.following()
-
-        self._block(consumer, tile, 0, first_row, meanwhile)
-        for block in self._ctx.range(1, k_blocks):
-            self._block(consumer, tile, block, first_row)
-
-    def _block(self, consumer: Any, tile: Any, block: Any, first_row: Any, meanwhile: Callable[[], None] | None = None) -> None:
-        """One block of K; the first, which has something to do `meanwhile`, takes the totals' place.
+    def _block(self, consumer: Any, tile: Any, first_row: Any, first: bool) -> None:
+        """One block of K. The first takes the totals' place, and the indices of the next tile are computed while its MMAs run.
 
         A slot is left twice: by each warp, which has read its scales, and by the MMAs.
         """
         ctx, cfg = self._ctx, self._cfg
-        last, first = cfg.pieces - 1, meanwhile is not None
+        last = cfg.pieces - 1
         with consumer.acquire() as stage:
-            for piece in range(cfg.partials):
-                self._issue(piece, stage, first_row)
+            self._issue(0, stage, first_row)
             # Behind the MMAs, which need not wait for what is read meanwhile.
             scales_tile = stage.tile()[2]
             rows = [self._row_scales(scales_tile, first_row + i * BLOCK_ROWS) for i in range(len(self.totals))]
-            scales = self._scales.times(rows, stage, block)
+            scales = self._scales.times(rows, stage)
             ctx.syncwarp()
             with ctx.elect_one():
                 stage.mbar().arrive()
-            if meanwhile is not None:
-                meanwhile()
+            if first:
+                tile.following()
             for piece in range(last):
-                ctx.wgmma_wait(min(cfg.partials, cfg.pieces - piece) - 1)
+                ctx.wgmma_wait(0)
                 self._promote(piece, scales, tile, first)
-                if piece + cfg.partials <= last:
-                    self._issue(piece + cfg.partials, stage, first_row)
+                self._issue(piece + 1, stage, first_row)
         self._promote(last, scales, tile, first)
 
     def _row_scales(self, tile: Any, row: Any) -> Any:
@@ -176,13 +184,13 @@ class Sums:
         return scales
 
     def _issue(self, piece: int, stage: Any, first_row: Any) -> None:
-        """Multiplies a piece, in a group of its own."""
+        """Multiplies a piece, in a wgmma group of its own."""
         ctx, cfg = self._ctx, self._cfg
         i, part = divmod(piece, cfg.splits)
         a_tile, b_tile, _ = stage.tile()
         a_block = a_tile.rows(first_row + i * BLOCK_ROWS, BLOCK_ROWS)
         b_block = b_tile.rows(part * cfg.piece_cols, cfg.piece_cols)
-        ctx.mma(self._partials[piece % cfg.partials], a_block, b_block, accumulate=False)
+        ctx.mma(self._partial, a_block, b_block, accumulate=False)
         if piece < cfg.pieces - 1:
             ctx.wgmma_commit()
         else:
@@ -192,12 +200,12 @@ class Sums:
         """total += partial · scale, or, `first`, total = it, for each group of columns that share a scale of B."""
         cfg = self._cfg
         i, part = divmod(piece, cfg.splits)
-        total, partial = self.totals[i], self._partials[piece % cfg.partials]
+        total = self.totals[i]
         width = cfg.piece_cols if len(scales[i]) == 1 else cfg.scale_cols
         for col in range(0, cfg.piece_cols, width):
             at = part * cfg.piece_cols + col
             scale = self._scales.of_column(scales[i], tile.n, at)
-            scaled = partial.cols(col, width) * scale
+            scaled = self._partial.cols(col, width) * scale
             total.set(scaled if first else total.cols(at, width) + scaled, col=at)
 
 
@@ -208,8 +216,7 @@ def bind(a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, cfg: BlockwiseFP8
     Args:
         a_scales: float32, (k blocks, m) in row order with strides of a multiple of 16 bytes, or (m, k blocks) in column order: a
             scale for each row and each 128 of K.
-        b_scales: float32, (n blocks, k blocks) in row order with strides of a multiple of 16 bytes: a scale for each 128×128 of B.
-            The last block of an extent may be shorter.
+        b_scales: float32, (n blocks, k blocks): a scale for each 128×128 of B. The last block of an extent may be shorter.
 
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
@@ -221,5 +228,4 @@ def bind(a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, cfg: BlockwiseFP8
     b_map = boxed("b", b, (load_rows(cfg.bn // cfg.cluster), BLOCK))
     scales_map = boxed("a_scales", scales_by_rows(a_scales, m, k), (1, cfg.bm))
     c_map = boxed("c", c, (BLOCK_ROWS, store_width(tp.tensor_map(c).dtype, cfg.tile)))
-    b_scales_map = boxed("b_scales", b_scales, (1, GROUP))
-    return blockwise_fp8_gemm.bind(a_map, b_map, scales_map, b_scales_map, c_map, cfg=cfg)
+    return blockwise_fp8_gemm.bind(a_map, b_map, scales_map, b_scales, c_map, cfg=cfg)

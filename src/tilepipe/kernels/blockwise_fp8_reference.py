@@ -27,30 +27,23 @@ def quantized_rows(x: npt.NDArray[np.float32]) -> tuple[Array, Array]:
     padded[:, :k] = x
     scales = _scales(np.abs(padded.reshape(m, blocks, BLOCK)).max(2))
     values = (padded / np.repeat(scales, BLOCK, axis=1))[:, :k].astype(tp.float8_e4m3.numpy)
-    return values, _lines(scales.T)
+    lines = np.zeros((blocks, -(-m // ROW_UNIT) * ROW_UNIT), np.float32)[:, :m]
+    lines[...] = scales.T
+    return values, lines
 
 
 def quantized_blocks(x: npt.NDArray[np.float32]) -> tuple[Array, Array]:
-    """x (n, k) as e4m3 with a scale for each 128×128 block: values (n, k), and scales (n blocks, k blocks), each line padded to 16
-    bytes.
-    """
+    """x (n, k) as e4m3 with a scale for each 128×128 block: values (n, k), and scales (n blocks, k blocks)."""
     n, k = x.shape
     padded = np.zeros((blocks_of(n) * BLOCK, blocks_of(k) * BLOCK), np.float32)
     padded[:n, :k] = x
     tiles = padded.reshape(blocks_of(n), BLOCK, blocks_of(k), BLOCK)
     scales = _scales(np.abs(tiles).max((1, 3)))
-    return (tiles / scales[:, None, :, None]).reshape(padded.shape)[:n, :k].astype(tp.float8_e4m3.numpy), _lines(scales)
+    return (tiles / scales[:, None, :, None]).reshape(padded.shape)[:n, :k].astype(tp.float8_e4m3.numpy), scales
 
 
 def _scales(largest: Array) -> Array:
     return np.where(largest > 0, largest / np.float32(LARGEST), np.float32(1)).astype(np.float32)
-
-
-def _lines(scales: Array) -> Array:
-    rows, cols = scales.shape
-    padded = np.zeros((rows, -(-cols // ROW_UNIT) * ROW_UNIT), np.float32)[:, :cols]
-    padded[...] = scales
-    return padded
 
 
 def scaled_rows(a: Array, a_scales: Array) -> npt.NDArray[np.float64]:
