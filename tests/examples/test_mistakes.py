@@ -198,7 +198,7 @@ MISTAKES = {
         ("consumer.acquire()",),
     ),
     "09 a cluster without pairs": Mistake(
-        PAIR, "cluster=PAIR", "cluster=1", TraceError, ("cta_group=2 pairs CTAs", "a cluster of 1 has no pairs"), ("outputs = ",),
+        PAIR, "cluster=PAIR", "cluster=1", TraceError, ("cta_group=2 pairs CTAs", "a cluster of 1 has no pairs"), ("inputs = ",),
     ),
 }  # fmt: skip
 

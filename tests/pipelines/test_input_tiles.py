@@ -136,6 +136,14 @@ def test_refused_sizes(arguments: str) -> None:
         from_text(f"tp.InputTilePipeline.allocate(ctx, PAYLOAD, {arguments})", PAYLOAD=PAYLOAD).bind(np.zeros(4, np.int32))
 
 
+@pytest.mark.parametrize(("group", "words"), [(3, "cta_group is 1, or 2 for a pair of CTAs; got 3"), (2, "a cluster of 1 has no pairs")])
+def test_refused_groups(group: int, words: str) -> None:
+    with refused(tp.TraceError, words):
+        from_text(f"tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=2, cta_group={group})", PAYLOAD=PAYLOAD).bind(
+            np.zeros(4, np.int32)
+        )
+
+
 def test_both_forms_of_construction() -> None:
     """The page's: barriers, init_barriers, an allocated payload, the constructor."""
     text = """

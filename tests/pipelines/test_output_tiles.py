@@ -309,9 +309,11 @@ def test_parts_that_do_not_fit(parts: dict[str, Any], words: str) -> None:
 def test_tensor_memory_of_another_group() -> None:
     def one_of_two(ctx: tp.Context, config: tp.OutputPipelineConfig) -> tp.OutputTilePipeline:
         storage = tp.SMemArray(ctx, tp.SharedMemBarrier, 4, "outputs")
-        return tp.OutputTilePipeline(storage, tp.TmemAllocation(ctx, 64), config=config)
+        return tp.OutputTilePipeline(storage, tp.TmemAllocation(ctx, 64), config=replace(config, cta_group=2))
 
     with refused(tp.TraceError, "the tensor memory has cta_group 1, the pipeline 2"):
+        gemm(outputs=one_of_two)
+    with refused(tp.TraceError, "all tcgen05 instructions of a kernel have one cta_group; this is 1, others have 2"):
         gemm(outputs=one_of_two, group=2)
     with refused(tp.TraceError, "takes an OutputPipelineConfig, got (2, 16)"):
         gemm(outputs=lambda ctx, config: tp.OutputTilePipeline.allocate(ctx, (2, 16)))  # type: ignore[arg-type]

@@ -114,6 +114,24 @@ def test_promote_against_numpy(n: int, columns: bool) -> None:
     scaled([0, 5], n=n, columns=columns)
 
 
+@pytest.mark.parametrize("columns", [False, True])
+def test_promote_takes_an_expression(columns: bool) -> None:
+    def twice(ctx: tp.Context, accum: Any, stage: Any, scales: Any, b_scale: Any) -> None:
+        accum.promote(stage, scales, b_scale * 2)
+
+    program, out, want = scaled_gemm(step=twice, columns=columns)
+    program.run()
+    assert np.array_equal(out, 2 * want)
+
+
+def test_promote_takes_a_scale_for_each_column() -> None:
+    def narrow(ctx: tp.Context, accum: Any, stage: Any, scales: Any, b_scale: Any) -> None:
+        accum.promote(stage, scales, b_scale.cols(0, 8))
+
+    with refused(tp.TraceError, "b_scale has shape (1, 8)", "(1, 16)"):
+        scaled_gemm(step=narrow, columns=True, n=16)
+
+
 @pytest.mark.parametrize(
     "settings", [{"steps": 1}, {"steps": 4, "tiles": 3}, {"stages": 1}, {"ring": 3, "stages": 4}, {"tiles": 1}], ids=str
 )

@@ -56,6 +56,7 @@ def test_where_stages_lie() -> None:
         (lambda first: first.tensor((128, 8), col=-8), ["columns [-8, 0)"]),
         (lambda first: tp.TmemStage(first, 0, 24).tensor((128, 32)), ["column 32", "a stage of 24 columns", "stage_stride_cols"]),
         (lambda first: tp.TmemStage(first, 1, 16).load_lower(16, col=8), ["column 24", "a stage of 16 columns"]),
+        (lambda first: tp.TmemStage(first, 1, 16).load_upper(8, col=-8), ["begins at column -8 of a stage"]),
     ],
 )
 def test_what_leaves_its_columns_is_refused(take: Callable[[Any], Any], said: list[str]) -> None:

@@ -86,6 +86,18 @@ class Handle:
                 caller(),
             )
 
+    def must_signal(self) -> bool:
+        """Whether a release has to signal, since the body has not.
+
+        Raises:
+            HandleError: it has to, and may not be made here.
+        """
+        self._tracer.flush_branch()
+        if self.released_at is not None or self.signals is not None:
+            return False
+        self.check_releasable()
+        return True
+
     def mark_released(self) -> None:
         """Ends the handle's life."""
         self._tracer.flush_branch()

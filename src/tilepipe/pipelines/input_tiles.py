@@ -14,6 +14,7 @@ from tilepipe.ir.location import caller
 from tilepipe.lang import async_ops
 from tilepipe.lang.context import Context
 from tilepipe.lang.memory import SmemTile
+from tilepipe.lang.tmem import use_group
 from tilepipe.lang.values import Value
 from tilepipe.pipelines.barriers import MbarPtr, SharedMemBarrier, SMemArray
 from tilepipe.pipelines.lag import LagQueue
@@ -49,6 +50,8 @@ class InputTilePipeline:
         """Over 2 * num_group_stages barriers, which `init_barriers` initialises, and an allocated payload."""
         if not isinstance(k_group_size, int) or k_group_size < 1:
             raise TraceError(f"k_group_size is at least 1, got {k_group_size!r}", caller())
+        if cta_group != 1:
+            use_group(barriers._tracer, cta_group)
         self.pipeline = ProducerConsumerPipeline(barriers, num_group_stages, name=name)
         self.payload = payload
         self.num_group_stages = self.pipeline.num_stages
@@ -243,9 +246,7 @@ class InputConsumerStage(InputStage):
 
     def release(self) -> None:
         """Steps, and signals the stage free unless the body has."""
-        self._tracer.flush_branch()
-        if self.released_at is None and self.signals is None:
-            self.check_releasable()
+        if self.must_signal():
             if self.read_by_mma and self._tracer.kernel.cta_group:  # tcgen05: in a pair both CTAs' loads wait for these MMAs
                 commit_by_one_lane(self, pair_mask(Context(self._tracer)) if self.inputs.cta_group == 2 else None)
             elif self.read_by_mma:

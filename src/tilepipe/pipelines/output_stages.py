@@ -81,9 +81,7 @@ class MmaStage(AccumulatorStage):
 
     def release(self) -> None:
         """Announces the accumulator when its MMAs are done, unless the body has committed to `mbar()`; steps."""
-        self._tracer.flush_branch()
-        if self.released_at is None and self.signals is None:
-            self.check_releasable()
+        if self.must_signal():
             commit_by_one_lane(self, self.outputs.mma_complete_mask if self.outputs.cta_group == 2 else None)
         if self.outputs.cta_group == 2:
             check_both_told(self)
@@ -98,9 +96,7 @@ class EpilogueStage(AccumulatorStage):
 
     def release(self) -> None:
         """Frees the accumulator, unless the body has (`AccumBarrier.arrive`); steps."""
-        self._tracer.flush_branch()
-        if self.released_at is None and self.signals is None:
-            self.check_releasable()
+        if self.must_signal():
             AccumBarrier(self.outputs.cta_group).arrive(self.pipe, self._stage)
         self._finish()
 

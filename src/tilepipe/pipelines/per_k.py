@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
 from tilepipe.lang.context import Context
-from tilepipe.lang.fragments import Fragment
+from tilepipe.lang.fragments import Fragment, FragmentValue
 from tilepipe.lang.handles import Handle
 from tilepipe.lang.memory import SmemTile
 from tilepipe.lang.values import Value
@@ -76,9 +76,7 @@ class InputPartStage(StageHandle):
 
     def release(self) -> None:
         """Arrives on the stage's empty barriers, unless the body has; steps."""
-        self._tracer.flush_branch()
-        if self.released_at is None and self.signals is None:
-            self.check_releasable()
+        if self.must_signal():
             self.arrive()
         self._finish()
 
@@ -181,12 +179,19 @@ class BlockwiseFP8Accumulator:
 
         Args:
             a_scales: (1, rows) float32, of this step. b_scale: a scalar, or one value a column, (1, cols).
+
+        Raises:
+            TraceError: scales of another shape.
         """
         ctx, (rows, cols) = self._ctx, self._shape
         scales = ctx.fragment(shape=(rows, 1), layout="tmem")
         scales.load(a_scales)
         stage.arrive_input()
-        whole = isinstance(b_scale, Fragment)
+        whole = isinstance(b_scale, FragmentValue)
+        if whole and b_scale.shape != (1, cols):
+            raise TraceError(f"promote: b_scale has shape {b_scale.shape}; need a scalar, or one value a column, (1, {cols})", caller())
+        if whole and not isinstance(b_scale, Fragment):
+            b_scale = ctx.fragment(b_scale)
         factor = scales if whole else ctx.fragment(scales * b_scale)
         accumulator = stage.tmem.tensor((rows, cols))
         for col in range(0, cols, PROMOTED_COLUMNS):

@@ -345,9 +345,7 @@ class ConsumerStage(StageHandle):
 
     def release(self) -> None:
         """Arrives by every active thread where the body has not, and steps."""
-        self._tracer.flush_branch()
-        if self.released_at is None and self.signals is None:
-            self.check_releasable()
+        if self.must_signal():
             self.arrive()
         self._finish()
 

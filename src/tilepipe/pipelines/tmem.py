@@ -173,6 +173,8 @@ class TmemStage:
 
     def _check_width(self, col: int, t: TmemTensor) -> None:
         end = col + t.columns
+        if col < 0:
+            raise TraceError(f"{t!r} begins at column {col} of a stage", caller())
         if self._stride and end > self._stride:
             raise TraceError(
                 f"{t!r} ends at column {end} of a stage of {self._stride} columns (stage_stride_cols), in the next stage: make"
