@@ -37,7 +37,7 @@ def activated(z: npt.NDArray[Any], name: str | None) -> npt.NDArray[Any]:
 
 
 class Epilogue:
-    """Made in set-up code; `exchange`, `store` and `drain` are called in the MMA role."""
+    """Made in set-up code; `exchange`, `store` and `drain` are called in the role that holds the sums, or loads them."""
 
     def __init__(
         self, ctx: tp.Context, c: Any, bias: Any, a_scale: Any, b_scale: Any, source: Any, alpha: Any, beta: Any, *, cfg: OutputTiling,
