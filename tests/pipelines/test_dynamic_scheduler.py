@@ -200,6 +200,42 @@ def test_a_part_that_is_left_out(left_out: str) -> None:
     refuses(lambda: bound(part), tp.CountError, f"no role arrives on '{barrier}'", "The producer side of this pipeline is missing")
 
 
+@pytest.mark.parametrize("kind", ["clc", "atomic"])
+def test_what_a_role_does_not_say(kind: str) -> None:
+    def part(ctx: tp.Context, counter: Any, say: Callable[[Any], object]) -> None:
+        work = tp.ClcScheduler(ctx, (2, 2)) if kind == "clc" else tp.AtomicScheduler(ctx, counter, (2, 2))
+        ctx.role("schedule", warps=1)(work.schedule)
+
+        @ctx.role("load", warps=1)
+        def load() -> None:
+            for tile in work:
+                with ctx.when(tile.m > 0):
+                    work.throttle_signal()
+                with ctx.otherwise():
+                    work.throttle_signal()  # the other case: once a tile all the same
+            say(work)
+
+    def twice(work: Any) -> None:
+        work.throttle_signal()
+        work.throttle_signal()
+
+    def refused(say: Callable[[Any], object], *words: str) -> None:
+        refuses(lambda: bound(lambda ctx, counter: part(ctx, counter, say)), tp.TraceError, *words)
+
+    bound(lambda ctx, counter: part(ctx, counter, lambda work: None)).run(seed=1)
+    refused(twice, "throttle_signal() is said twice for one tile", "test_dynamic_scheduler.py")
+    refused(lambda work: work.share(0, 2), "Scheduler has no share()", "Take a StaticScheduler")
+    refused(lambda work: work.ahead(), "Scheduler has no ahead()", "Take a StaticScheduler")
+
+
+def test_two_schedules_of_one_counter() -> None:
+    def two(ctx: tp.Context, counter: Any) -> None:
+        for _ in range(2):
+            tp.AtomicScheduler(ctx, counter, (2, 2))
+
+    refuses(lambda: bound(two), tp.TraceError, "another AtomicScheduler of this kernel draws from 'counter'")
+
+
 def test_a_grid_too_small_for_cluster_launch_control() -> None:
     problem = Dealt("clc", 2, 3, 4, 0)
     problem.clusters = 23

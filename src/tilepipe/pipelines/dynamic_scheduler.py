@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NoReturn
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
@@ -18,6 +18,7 @@ from tilepipe.ir.program import Requirement
 from tilepipe.lang.context import Context
 from tilepipe.lang.control import while_loop
 from tilepipe.lang.memory import GlobalTensor
+from tilepipe.lang.tracer import Scope
 from tilepipe.lang.values import Value, to_expr
 from tilepipe.lang.variables import Var
 from tilepipe.pipelines.producer_consumer import ConsumerStage, ProducerConsumerPipeline, ProducerStage
@@ -49,6 +50,7 @@ class DynamicScheduler(TileOrder):
         self.ring = ProducerConsumerPipeline.allocate(ctx, stages, name=name)
         self.throttle = ProducerConsumerPipeline.allocate(ctx, stages, name=f"{name}_throttle")
         self._iterated: set[str] = set()
+        self._throttled: list[Scope] = []
 
     def __iter__(self) -> Iterator[WorkTile]:
         return iter(_Steps(self, self._tile))
@@ -57,8 +59,27 @@ class DynamicScheduler(TileOrder):
         """Says that the cluster begins to work on a tile, so that the next may be asked for. Once a tile, by the first role that needs
         it (the load warp): in CTA 0 of the cluster every thread of the role arrives, in the others none.
         """
+        scope = self._ctx.tracer.scope
+        if scope in self._throttled:
+            raise TraceError(
+                "throttle_signal() is said twice for one tile: each asks for a tile more, and the role would wait for requests that are"
+                " not made. Say it once, before the loads of the tile",
+                caller(),
+            )
+        self._throttled.append(scope)
         with self._in_leader():
             self.throttle.producer_signal_and_step()
+
+    def share(self, rank: object, of: int) -> NoReturn:
+        """Of `StaticScheduler` only."""
+        self._static("share", "who takes which tile is known when it is taken")
+
+    def ahead(self) -> NoReturn:
+        """Of `StaticScheduler` only."""
+        self._static("ahead", "the tile after this one is known when this one ends")
+
+    def _static(self, name: str, why: str) -> NoReturn:
+        raise TraceError(f"a {type(self).__name__} has no {name}(): {why}. Take a StaticScheduler, or `for tile in work:`", caller())
 
     def schedule(self) -> None:
         """The whole body of the scheduler role, one warp: for each tile of the cluster it asks for the next one. Only CTA 0 of the
@@ -201,6 +222,8 @@ class AtomicScheduler(DynamicScheduler):
     ) -> None:
         if not isinstance(counter, GlobalTensor) or counter.dtype is not dtypes.int32 or counter.rank != 1:
             raise TraceError(f"the counter of an AtomicScheduler is an int32 tensor of one element, got {counter!r}", caller())
+        if any(requirement.holds is counter.param for requirement in ctx.tracer.kernel.requirements):
+            raise TraceError(f"another AtomicScheduler of this kernel draws from '{counter.param.name}': give each a counter", caller())
         super().__init__(ctx, tiles, cluster=cluster, raster=raster, group=group, stages=stages, name="work")
         self._counter = counter
         self._answers = ctx.smem((1, stages), dtypes.int32, swizzle=0, name="answers")[0]
