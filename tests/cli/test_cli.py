@@ -132,6 +132,8 @@ def test_demo_shows_what_each_role_did() -> None:
         (["run", "gemm", "--seed", "-1"], ["--seed", "greater than or equal to 0"]),
         (["compile", "gemm"], ["-o FILE"]),
         (["compile", "gemm", "--arch", "sm_100a", "--emit", "cuda"], ["sm_90a", "not sm_100a"]),
+        (["compile", "blockwise_fp8_gemm", "-s", "form=hopper", "--arch", "sm_100a"], ["form=hopper", "is for sm_90a, not sm_100a"]),
+        (["compile", "blockwise_fp8_gemm", "-s", "form=x", "--emit", "cuda"], ["form must be hopper or blackwell"]),
         (["compile", "gemm", "--arch", "sm_75"], ["sm_75"]),
         (["compile", "gemm", "--emit", "ptx", "-o", "/no/such/folder/x.ptx"], ["cannot write", "/no/such/folder/x.ptx"]),
         (["dance"], ["dance"]),
@@ -151,6 +153,13 @@ def test_compile_prints_the_source() -> None:
     assert done.returncode == 0
     assert 'extern "C" __global__' in done.stdout
     assert "setmaxnreg_" in done.stdout
+
+
+@pytest.mark.parametrize("args", [["-s", "form=blackwell"], ["--arch", "sm_100a"], ["--arch", "sm_100a", "-s", "form=blackwell"]])
+def test_a_form_says_what_it_is_compiled_for(args: list[str]) -> None:
+    done = tilepipe("compile", "blockwise_fp8_gemm", "--emit", "cuda", *args)
+    assert done.returncode == 0, done.stderr
+    assert "blockwise_fp8_blackwell" in done.stdout
 
 
 def test_what_is_compiled_is_what_is_chosen_for_the_shape_or_tuned(tmp_path: Path) -> None:

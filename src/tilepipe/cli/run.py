@@ -99,7 +99,7 @@ def run(
 @app.command("compile")
 def compile_(
     kernel: Kernel, settings: Settings = None,
-    arch: Annotated[Arch | None, typer.Option(help="Target; the kernel's first unless given.")] = None,
+    arch: Annotated[Arch | None, typer.Option(help="Target; the first that has the kernel with these settings unless given.")] = None,
     emit: Annotated[Emit, typer.Option(help="What to write.")] = Emit.cubin,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File; - is stdout, where cuda and ptx go by default.")] = None,
 ) -> None:  # fmt: skip
@@ -109,12 +109,11 @@ def compile_(
     from tilepipe.kernels.registry import find
 
     spec = find(kernel)
-    target = spec.archs[0] if arch is None else arch.value
-    if target not in spec.archs:
-        raise BindError(f"kernel '{kernel}' exists for {', '.join(spec.archs)}, not {target}")
+    given = spec.parse(settings or [])
+    target = spec.target(given, None if arch is None else arch.value)
     if emit is Emit.cubin and output is None:
         raise BindError("a cubin is binary: name a file with -o FILE, or -o - for stdout")
-    config, _ = spec.configure(spec.parse(settings or []), CHIPS[target])
+    config, _ = spec.configure(given, CHIPS[target])
     program = spec.make(config, 0).program
     started = time.perf_counter()
     if emit is Emit.cuda:

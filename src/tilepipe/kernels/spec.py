@@ -67,6 +67,22 @@ class KernelSpec:
         chosen, origin = self.choose(config, chip)
         return config | chosen, origin
 
+    def target(self, given: Mapping[str, Setting], arch: str | None = None) -> str:
+        """The architecture that the settings are for; the first that can have them, unless one is asked for.
+
+        Raises:
+            BindError: there is no kernel for that architecture, or not with these settings.
+        """
+        if arch is not None and arch not in self.archs:
+            raise BindError(f"kernel '{self.name}' exists for {', '.join(self.archs)}, not {arch}")
+        of_form = {name for form in self.forms.values() for name in form}
+        chosen = {name: value for name, value in given.items() if name in of_form}
+        fitting = [x for x in self.archs if chosen.items() <= (self.settings | self.forms.get(x, {})).items()]
+        if arch is not None and fitting and arch not in fitting:
+            said = ", ".join(f"{name}={value}" for name, value in chosen.items())
+            raise BindError(f"{said} of '{self.name}' is for {', '.join(fitting)}, not {arch}")
+        return arch or (fitting or self.archs)[0]
+
     def parse(self, texts: list[str]) -> dict[str, Setting]:
         """Settings from `name=value` texts, each of its default's type.
 
