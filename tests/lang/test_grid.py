@@ -69,6 +69,10 @@ def loops(ctx: tp.Context, out: Any, *, what: str) -> None:
         elif what == "break":
             for _ in ctx.loop_while(ctx.var(True)):
                 break
+        elif what == "endless":
+            left, more = ctx.var(5), ctx.var(True)
+            for _ in ctx.loop_while(more):
+                left -= 1
         else:
             left = ctx.var(5)
             more = ctx.var(out.shape[0] > 1)
@@ -83,6 +87,7 @@ def loops(ctx: tp.Context, out: Any, *, what: str) -> None:
     [
         ("unused", "ctx.loop_while is not iterated"), ("number", "runs while a boolean variable holds"),
         ("lanes", "must be the same in every thread that runs the loop"), ("break", "left by `break` or `return`"),
+        ("endless", "so it would never end"),
     ],
 )  # fmt: skip
 def test_what_is_no_loop(what: str, words: str) -> None:

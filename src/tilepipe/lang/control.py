@@ -15,7 +15,7 @@ from tilepipe.ir import dtypes, exprs, ops
 from tilepipe.ir.exprs import Const, Expr, Vary
 from tilepipe.ir.geometry import divisor
 from tilepipe.ir.location import Loc, caller, is_library_file
-from tilepipe.ir.program import WARP, Role
+from tilepipe.ir.program import WARP, Role, walk
 from tilepipe.lang import handles, rebinding, source
 from tilepipe.lang.arrivals import thread_env
 from tilepipe.lang.evaluate import evaluate
@@ -116,7 +116,8 @@ def while_loop(tracer: Tracer, more: Var, begin: Callable[[], Any], end: Callabl
     """Traces `while more:`, yielding once what `begin` gives in the body; `end` adds to the body what follows the user's part.
 
     Raises:
-        TraceError: something else than a `for` statement iterates it; `more` is no boolean variable, or not one for all threads.
+        TraceError: something else than a `for` statement iterates it; `more` is no boolean variable, or not one for all threads, or
+            is not set in the body.
     """
     source.require_for_statement(sys._getframe(1))
     return _while(tracer, more, begin, end)
@@ -129,6 +130,8 @@ def _while(tracer: Tracer, more: Var, begin: Callable[[], Any], end: Callable[[]
     if more.variable.vary > _at_most(tracer):
         raise TraceError(f"{more!r} must be the same in every thread that runs the loop: make it from a value that does not vary", caller())
     body, loc = yield from _body(tracer, begin, end, None)
+    if not any(isinstance(op, ops.Assign) and op.var is more.variable for op in walk(body)):
+        raise TraceError(f"nothing in this loop sets {more!r}, so it would never end: {more.variable.name}.set(...) in its body", loc)
     tracer.emit(ops.While(loc, more.variable, body))
 
 
