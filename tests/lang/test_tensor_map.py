@@ -142,7 +142,7 @@ def test_a_copy_needs_the_tile_of_its_map(shape: Any, dtype: str, order: str, sw
         ("ctx.tma_load(x, (0, 0.5), tile[0], full)", ("TMA coordinate must be an integer", "float32 0.5")),
         ("full.expect_bytes(1.5)", ("number of bytes must be an integer", "1.5")),
         ("ctx.tma_load(x, (0, 0), tile[0], full, multicast=2)", ("mask 0b10", "outside the cluster of 1")),
-        ("ctx.tma_load(x, (0, 0), tile[0], full, multicast=0)", ("mask 0b0",)),
+        ("ctx.tma_load(x, (0, 0), tile[0], full, multicast=0)", ("names at least one", "mask 0b0")),
         ("ctx.tma_load(x, (0, 0), tile[0], full, multicast=1 << ctx.lane)", ("multicast mask", "varies by lane")),
         ("ctx.tma_load(bare, (0, 0), tile[0], full)", ("needs a tensor map with a box", "bare array")),
     ],

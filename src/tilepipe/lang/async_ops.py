@@ -101,7 +101,9 @@ def tma_load(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], til
 def check_mask(tracer: Tracer, mask: int) -> None:
     """Raises TraceError when a mask names no CTA, or one outside the cluster."""
     size = tracer.kernel.cluster_size
-    if mask < 1 or mask >> size:
+    if mask < 1:
+        raise TraceError(f"a mask of CTAs has a bit for each and names at least one, got mask {mask:#b}", caller())
+    if mask >> size:
         raise TraceError(f"mask {mask:#b} names a CTA outside the cluster of {size} (bits 0..{size - 1})", caller())
 
 

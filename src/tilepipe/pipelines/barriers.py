@@ -126,7 +126,7 @@ class SharedMemBarrier:
             async_ops.require_one_lane(self._tracer, "expect_bytes")
         n = require_integer(to_expr(self._tracer, nbytes), "a number of bytes")
         if isinstance(n, exprs.Const) and not 0 <= n.value < 2**20:
-            raise TraceError(f"expect_bytes({n.value}): a phase's transaction count is below 2^20", caller())
+            raise TraceError(f"expect_bytes({n.value}): a phase's transaction count is below 2^20; load less in one stage", caller())
         if arrive:
             self._book(ref, 1, "expects bytes")
         self._tracer.emit(ops.MbarExpect(caller(), ref, n, arrive))
