@@ -224,3 +224,25 @@ def test_groups_of_k_tiles(k_group_size: int, group: int, seed: int) -> None:
     assert np.array_equal(out, a_host.astype(np.float32) @ b_host.astype(np.float32).T)
     assert sum(run.completions["inputs.empty"][0]) == tiles * groups
     assert run.completions["inputs.empty"] == [run.completions["inputs.empty"][0]] * group
+
+
+def test_an_epilogue_of_more_threads_than_were_said() -> None:
+    @tp.kernel()
+    def wide(ctx: tp.Context, *, threads: int) -> None:
+        config = tp.OutputPipelineConfig(num_stages=2, stage_stride_cols=32)
+        outputs = tp.OutputTilePipeline.allocate(ctx, config, epilogue_threads=threads)
+
+        @ctx.role("mma", warps=1)
+        def mma() -> None:
+            with outputs.mma_warp():
+                pass
+
+        @ctx.role("epilogue", warpgroups=2)
+        def epilogue() -> None:
+            with outputs.epilogue_warp():
+                pass
+
+    words = "256 threads of role 'epilogue' meet the MMA warp, but the barrier is for 128", "epilogue_threads=256"
+    with refused(tp.TraceError, *words):
+        wide.bind(threads=128)
+    wide.bind(threads=256).run(seed=1)

@@ -22,6 +22,11 @@ class NamedBarrier:
         self._bar = memory.NamedBarrier(tracer.name(name), threads)
         tracer.kernel.named_barriers.append(self._bar)
 
+    @property
+    def threads(self) -> int:
+        """How many arrive."""
+        return self._bar.threads
+
     def sync(self) -> None:
         """Arrives, and waits until all threads have."""
         self._check("sync")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from tilepipe.errors import TraceError
+from tilepipe.ir.location import caller
+from tilepipe.ir.program import WARP
 from tilepipe.lang.handles import Handle
 from tilepipe.lang.named import NamedBarrier
 from tilepipe.pipelines.tmem import TmemAllocation, TmemDeallocBarrier
@@ -72,6 +75,14 @@ class EpilogueWarpContext(_WarpContext):
         super().__init__(tmem, dealloc, published, what)
 
     def _begin(self) -> None:
+        active, expected = self._tmem._tracer.scope.active, self._published.threads - WARP
+        threads = 0 if active is None else int(active.sum(axis=(1, 2)).max())
+        if threads > expected:
+            raise TraceError(
+                f"epilogue_warp: {threads} threads of role '{self._tmem._tracer.role.name}' meet the MMA warp, but the barrier is for"
+                f" {expected}: give the role {expected}, or OutputTilePipeline.allocate epilogue_threads={threads}",
+                caller(),
+            )
         self._published.sync()
         self._tmem.from_shared()
 
