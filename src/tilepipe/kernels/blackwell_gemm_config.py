@@ -57,17 +57,16 @@ class BlackwellGemmConfig:
         positive = {f"{f.name} must be at least 1": getattr(self, f.name) >= 1 for f in fields(self) if isinstance(f.default, int)}
         if not all(positive.values()):
             return positive
-        step = 32 if self.cta_group == 2 else 16 if self.bm == 128 else 8
+        step = 32 if self.cta_group == 2 else 16
         columns = self.accumulators * self.bn
         return {
             "cta_group must be 1 or 2": self.cta_group in (1, 2),
-            "bm must be 64 or 128, and 128 where cta_group is 2": self.bm
-            in (64, 128)[self.cta_group - 1 if self.cta_group in (1, 2) else 0 :],
-            f"bn must be a multiple of {max(step, 16)} in {max(step, 16)}..256": self.bn % max(step, 16) == 0 and self.bn <= 256,
+            "bm must be 64 or 128, and 128 where cta_group is 2": self.bm == 128 or (self.bm == 64 and self.cta_group != 2),
+            f"bn must be a multiple of {step} in {step}..256": self.bn % step == 0 and self.bn <= 256,
             "bk must be a multiple of 32 in 32..256": self.bk % 32 == 0 and self.bk <= 256,
             "stages must be at least 2: one is held by the MMAs in flight": self.stages >= 2,
             "cluster · cluster_n must be 1, 2, 4 or 8": self.cluster_size in (1, 2, 4, 8),
-            "cta_group 2 takes an even cluster": self.cta_group == 1 or self.cluster % 2 == 0,
+            "cta_group 2 takes an even cluster, cluster=2 at least": self.cta_group == 1 or self.cluster % 2 == 0,
             "bm / cluster_n must be a multiple of 8, and bn / cluster, too": self.bm % (8 * self.cluster_n) == 0
             and self.bn % (8 * self.cluster) == 0,
             f"{self.accumulators} accumulators of {self.bn} columns are {columns}; tensor memory has {TMEM_COLUMNS}": columns
