@@ -9,6 +9,7 @@ import pytest
 
 import tilepipe as tp
 from tests.scenarios.support import at, faults
+from tilepipe.sim import support
 
 
 def where(mark: str) -> str:
@@ -229,3 +230,24 @@ def test_what_a_response_says() -> None:
         seen.add(tuple(map(tuple, out.tolist())))
     both, first, second = ((1, 0), (1, 0)), ((1, 0), (0, 1)), ((0, 2), (1, 0))
     assert seen == {both, first, second}
+
+
+def test_a_loop_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    @tp.kernel(grid=2)
+    def counts(ctx: tp.Context, out: Any) -> None:
+        @ctx.role("one", warps=1)
+        def one() -> None:
+            for block in ctx.range(2):
+                n, more = ctx.var(0), ctx.var(True)
+                for _ in ctx.loop_while(more):  # <endless>
+                    n += 1
+                    more.set((n < 100) | (ctx.load(out[0]) != 0))
+                with ctx.elect_one():
+                    ctx.store(out[2 + 2 * block + ctx.block_id], n.get())
+
+    monkeypatch.setattr(support, "MAX_TURNS", 100)
+    out = np.zeros(6, np.int32)
+    counts.bind(out).run(seed=1)
+    assert out.tolist() == [0, 0, 100, 100, 100, 100], "in each loop anew"
+    out[0] = 1
+    faults(counts.bind(out), tp.SimFault, "has run 100 times and its variable still holds", "role 'one' of CTA", where("endless"))

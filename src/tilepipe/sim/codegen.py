@@ -42,7 +42,7 @@ _OPS: tuple[Callable[..., Any], ...] = (
     tmem_alloc.tmem_alloc, tmem_alloc.tmem_relinquish, tmem_alloc.tmem_dealloc, tmem.tmem_load, tmem.tmem_store, tmem.tmem_wait_load,
     tmem.tmem_wait_store, tmem.tcgen05_fence_before, tmem.tcgen05_fence_after, tcgen05.tcgen05_mma, tcgen05.tmem_copy,
     tcgen05.tcgen05_commit,
-    support.lane_bits, support.lanes, support.elect_warps, support.place, support.fits, support.all_fit, support.truncated,
+    support.lane_bits, support.turns, support.lanes, support.elect_warps, support.place, support.fits, support.all_fit, support.truncated,
     support.all_lanes, support.whole_warps, support.at, support.tile_rect, support.show, support.check, rounded,
 )  # fmt: skip
 Body = Callable[[Any, Agent], Any]

@@ -212,7 +212,9 @@ class Function(TensorSource):
                 bounds = ", ".join(self.x.scalar(b, "a bound of a loop", op) for b in (start, stop, step))
                 self.nested(f"for {self.x.bind(index, False)} in range({bounds}):", op, body)
             case ops.While(var=var, body=body):
-                self.nested(f"while {self.x.read(var)[0]}:", op, body)
+                turns = self.names.fresh("turns")
+                self.emit(f"{turns} = turns(ag, {self.x.site})", op)
+                self.nested(f"while {self.x.read(var)[0]} and next({turns}):", op, body)
             case ops.If(cond=cond, then=then, orelse=orelse):
                 text, array = self.x(cond)
                 if array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tilepipe.sim.sites import Site
 
 Array = npt.NDArray[Any]
+
+MAX_TURNS = 2**20  # iterations of a while loop; no run that ends has so many
 
 
 def lane_bits(cond: Array, base: int) -> int:
@@ -156,6 +158,21 @@ def show(m: Machine, ag: Agent, site: Site, mask: int, text: str, args: tuple[An
     for lane in range(mask.bit_length()):
         if mask >> lane & 1:
             m.world.show(_filled(text, [a[lane - base] if isinstance(a, np.ndarray) and a.ndim == 1 else a for a in args]))
+
+
+def turns(ag: Agent, site: Site) -> Iterator[bool]:
+    """True for each iteration of a while loop.
+
+    Raises:
+        SimFault: there have been so many that it will not end.
+    """
+    for _ in range(MAX_TURNS):
+        yield True
+    raise SimFault(
+        f"this loop of {ag} has run {MAX_TURNS:,} times and its variable still holds: it may never end. Whatever sets the variable must"
+        " come to set it to False",
+        site.loc,
+    )
 
 
 def check(ag: Agent, site: Site, mask: int, cond: Any, message: str) -> None:
