@@ -87,7 +87,7 @@ def main(seed: int = 0) -> tp.Program:
     a, b = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((500, 648), (264, 648)))
     c = np.zeros((500, 264), ml_dtypes.bfloat16)
     maps = (tp.tensor_map(x, box=box) for x, box in ((a, (BM, BK)), (b, (BN // PAIR, BK)), (c, (BM, 64))))
-    program = gemm.bind(*maps, chip=tp.B200)
+    program = gemm.bind(*maps)
     run = program.run(seed=seed)
     result = compare_matmul(c, a, b.T)
     assert result.ok, result

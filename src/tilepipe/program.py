@@ -14,7 +14,7 @@ import numpy as np
 
 from tilepipe.errors import BindError
 from tilepipe.ir import printer
-from tilepipe.ir.chip import H200, Chip
+from tilepipe.ir.chip import CHIPS, H200, Chip
 from tilepipe.ir.launch import Arg, Launch, TensorArg
 from tilepipe.ir.program import Kernel, tensor_uses
 from tilepipe.lang.requirements import check_conditions, check_zeros
@@ -144,7 +144,8 @@ class KernelFunction:
             args: for each positional parameter a `tp.tensor_map(...)`, an array (for ordinary loads and stores), a
                 number, or None: the kernel sees None, and decides by it while it is traced.
             static: the keyword-only parameters.
-            chip: whose limits to hold it to; unless given, the GPU that the arrays are on, or an H200.
+            chip: whose limits to hold it to; unless given, the GPU that the arrays are on; of NumPy arrays an H200, or a B200 for a
+                kernel with ops of Blackwell.
 
         Raises:
             BindError: missing, superfluous or unusable arguments. TraceError, LimitError: from tracing.
@@ -162,9 +163,12 @@ class KernelFunction:
             problem = f"does not know {', '.join(unknown)}" if unknown else f"needs {', '.join(missing)}"
             raise BindError(f"kernel '{self.name}' {problem}; its static parameters are {', '.join(self._static) or 'none'}")
         everything = {n: d for n, d in self._static.items() if d is not inspect.Parameter.empty} | static
-        chip = _chip_of(named) if chip is None else chip
-        cluster = _cluster(_resolve(self._cluster, "cluster", everything | {"chip": chip}), chip)
+        known = _chip_of(named) if chip is None else chip
+        chip, cluster = self._cluster_for(everything, known or H200)
         kernel = self._trace(named, everything, cluster, chip)
+        if known is None and kernel.arch != chip.arch:  # which has the same limits, so that the trace will do
+            chip, other = self._cluster_for(everything, CHIPS[kernel.arch])
+            kernel = kernel if other == cluster else self._trace(named, everything, other, chip)
         _refuse_shared_memory(kernel, named)
         grid = self._grid_size(named, everything, kernel, chip)
         check_conditions(kernel, grid, {n: a.shape if isinstance(a, TensorMap) else a for n, a in named.items()})
@@ -174,6 +178,9 @@ class KernelFunction:
         """Drops every trace: the next `bind` traces again."""
         with self._lock:
             self._traces.clear()
+
+    def _cluster_for(self, static: dict[str, Any], chip: Chip) -> tuple[Chip, tuple[int, int, int]]:
+        return chip, _cluster(_resolve(self._cluster, "cluster", static | {"chip": chip}), chip)
 
     def _trace(self, named: dict[str, Argument], static: dict[str, Any], cluster: tuple[int, int, int], chip: Chip) -> Kernel:
         facts = tuple(a.static if isinstance(a, TensorMap) else type(a) for a in named.values())
@@ -304,11 +311,11 @@ def _refuse_shared_memory(kernel: Kernel, named: Mapping[str, Argument]) -> None
                 )
 
 
-def _chip_of(named: Mapping[str, Argument]) -> Chip:
-    """The GPU whose memory the arguments are in; an H200 where they are NumPy arrays."""
+def _chip_of(named: Mapping[str, Argument]) -> Chip | None:
+    """The GPU whose memory the arguments are in; None where they are NumPy arrays."""
     arrays = [a.array for a in named.values() if isinstance(a, TensorMap) and not isinstance(a.array, np.ndarray)]
     if not arrays:
-        return H200
+        return None
     from tilepipe.cuda import driver, interop
 
     ordinal = interop.device_of(arrays)

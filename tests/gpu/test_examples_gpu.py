@@ -13,7 +13,7 @@ import tilepipe as tp
 from tests.examples.ladder import EXAMPLES, NAMES, arch, load
 from tests.readme import ROOT, blocks, run
 from tilepipe.cuda import driver
-from tilepipe.cuda.printer import architecture
+from tilepipe.ir.architecture import architecture
 from tilepipe.ir.launch import TensorArg
 from tilepipe.ir.program import tensor_uses
 

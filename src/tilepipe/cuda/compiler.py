@@ -10,9 +10,9 @@ from typing import Any
 
 from tilepipe.cuda import cache
 from tilepipe.cuda.instrument import smem_bytes
-from tilepipe.cuda.printer import architecture
 from tilepipe.cuda.printer import source as print_source
 from tilepipe.errors import BindError, CompileError, UnavailableError
+from tilepipe.ir.architecture import architecture
 from tilepipe.ir.program import Kernel
 
 EMITS = ("cubin", "ptx", "cuda")

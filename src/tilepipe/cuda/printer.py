@@ -17,14 +17,14 @@ from tilepipe.cuda.parameters import arguments
 from tilepipe.cuda.ptx import FUNCTION, SNIPPETS
 from tilepipe.errors import BindError, CompileError
 from tilepipe.ir import ops
+from tilepipe.ir.architecture import ARCHITECTURES, architecture, only_on
 from tilepipe.ir.chip import H200
-from tilepipe.ir.exprs import SPECIALS, Expr
+from tilepipe.ir.exprs import SPECIALS
 from tilepipe.ir.finish import group_registers
 from tilepipe.ir.memory import BarrierRef, TensorParam
 from tilepipe.ir.program import WARP, Kernel, Role, walk
 from tilepipe.ir.uses import elements, needed
 
-ARCHITECTURES = ("sm_90a", "sm_100a")  # what has neither wgmma nor tcgen05 prints for both; sm_100a has not been run
 # Importing them registers their ops.
 assert all((control, fragment_global, fragment_memory, fragments, grid, sync, tcgen05, tmem, transfers, wgmma))
 _TYPES = """using i8 = signed char;
@@ -38,11 +38,6 @@ _TENSOR_MAP = "struct alignas(64) TensorMap { u64 opaque[16]; };  // CUtensorMap
 _PRINTF = """#ifndef __CUDACC_RTC__
 #include <cstdio>
 #endif"""
-
-
-def architecture(kernel: Kernel) -> str:
-    """The one that a kernel's ops need; sm_90a where both architectures have them all."""
-    return next((home for _, op in every_op(kernel) if (home := _only_on(op)[1])), ARCHITECTURES[0])
 
 
 def source(kernel: Kernel, arch: str | None = None, *, lineinfo: bool = False, debug: bool = False, perturb: int | None = None) -> str:
@@ -64,6 +59,8 @@ def source(kernel: Kernel, arch: str | None = None, *, lineinfo: bool = False, d
     blocks = (kernel.setup, *(role.body for role in kernel.roles))
     module.needed = needed(blocks)
     module.released_remotely = {bar.array for b in blocks for op in walk(b) if (bar := _remote_release(op)) is not None}
+    commits = [op for b in blocks for op in walk(b) if isinstance(op, ops.Tcgen05Commit) and op.mask is not None]
+    module.committed_remotely = {op.bar.array for op in commits}
     for a in module.arguments:
         module.names.of(a, a.name)
     for thing in smem_things(kernel):
@@ -99,30 +96,12 @@ def _check_arch(kernel: Kernel, arch: str) -> None:
     if arch not in ARCHITECTURES:
         raise BindError(f"unknown architecture {arch!r}; known: {', '.join(ARCHITECTURES)}")
     for role, op in every_op(kernel):
-        what, home = _only_on(op)
+        what, home = only_on(op)
         if home not in ("", arch):
             instead = ", or take an AtomicScheduler" if isinstance(op, ops.ClcTryCancel | ops.ClcQuery) else ""
             raise CompileError(
                 f"{role_name(role)} of '{kernel.name}' uses {what}, which {arch} does not have; compile for {home}{instead}", op.loc
             )
-
-
-def _only_on(op: ops.Op) -> tuple[str, str]:
-    """(what it is, the one architecture that has it) of an op; empty where both have it."""
-    match op:
-        case ops.Wgmma() | ops.WgmmaFence() | ops.WgmmaCommit() | ops.WgmmaWait():
-            return "wgmma", "sm_90a"
-        case ops.Tcgen05Mma() | ops.Tcgen05Commit() | ops.Tcgen05FenceBefore() | ops.Tcgen05FenceAfter():
-            return "tcgen05", "sm_100a"
-        case ops.TmemAlloc() | ops.TmemRelinquish() | ops.TmemDealloc() | ops.TmemCopy():
-            return "tensor memory", "sm_100a"
-        case ops.TmemLoad() | ops.TmemStore() | ops.TmemWaitLoad() | ops.TmemWaitStore():
-            return "tensor memory", "sm_100a"
-        case ops.ClcTryCancel() | ops.ClcQuery():
-            return "cluster launch control", "sm_100a"
-        case ops.TmaLoad(bar=BarrierRef(cta=Expr())):
-            return "a TMA load that reports to another CTA's barrier", "sm_100a"
-    return "", ""
 
 
 # -- before the functions ---------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from tilepipe.cuda.emit import emit
 from tilepipe.cuda.expressions import operand, parity, text
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
-from tilepipe.ir.memory import BarrierRef
+from tilepipe.ir.memory import BarrierRef, Tile
+from tilepipe.ir.program import walk
 
 
 @emit.register
@@ -64,8 +65,18 @@ def _own(op: ops.MbarWait | ops.MbarTryWait) -> None:
 
 
 def _scoped(ctx: Context, function: str, bar: BarrierRef) -> str:
-    """The wait that acquires at cluster scope where another CTA releases ordinary accesses through the barrier."""
-    return f"{function}_cluster" if bar.array in ctx.module.released_remotely else function
+    """The wait that acquires at cluster scope where another CTA releases ordinary accesses through the barrier; or where its commit says
+    that copies have landed which this role reads by ordinary loads.
+    """
+    module = ctx.module
+    return f"{function}_cluster" if bar.array in module.released_remotely or _reads_behind_a_commit(ctx, bar) else function
+
+
+def _reads_behind_a_commit(ctx: Context, bar: BarrierRef) -> bool:
+    if ctx.role is None or bar.array not in ctx.module.committed_remotely:
+        return False
+    loads = (op for op in walk(ctx.role.body) if isinstance(op, ops.FragmentLoad | ops.Load))
+    return any(isinstance(op, ops.FragmentLoad) or isinstance(op.src.base, Tile) for op in loads)
 
 
 @emit.register

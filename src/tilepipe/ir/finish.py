@@ -1,10 +1,11 @@
-"""Last step of building a kernel: place roles on warps and allocations in shared memory, and check the chip's
+"""Last step of building a kernel: say what it is for, place roles on warps and allocations in shared memory, and check the chip's
 limits.
 """
 
 from __future__ import annotations
 
 from tilepipe.errors import LimitError
+from tilepipe.ir.architecture import architecture
 from tilepipe.ir.chip import H200, Chip
 from tilepipe.ir.program import WARP, WARPGROUP, Kernel, Role
 
@@ -18,6 +19,7 @@ def finish(kernel: Kernel, chip: Chip = H200) -> None:
     Raises:
         LimitError: a limit of the chip is exceeded; the message has the arithmetic.
     """
+    kernel.arch = architecture(kernel)
     _place_roles(kernel, chip)
     _place_memory(kernel, chip)
     _number_named_barriers(kernel, chip)

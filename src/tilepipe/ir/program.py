@@ -77,6 +77,7 @@ class Kernel:
     warps: int = 0
     smem_bytes: int = 0
     cta_group: int = 0  # of its tcgen05 ops: 1, or 2 where pairs of CTAs share an MMA; 0: it has none
+    arch: str = ""  # the architecture that has its ops
 
     @property
     def threads(self) -> int:

@@ -34,7 +34,7 @@ def broken_array_rule(shape: Sequence[int], strides: Sequence[int], inner: int, 
             advice = f"Pad the contiguous dimension to a multiple of {ALIGNMENT // nbytes} elements" if stride > 0 else "Make a copy"
             return (
                 f"TMA needs strides that are positive multiples of {ALIGNMENT} bytes below 2^40; dimension {axis} has a stride of"
-                f" {stride} bytes. {advice} (ops.matmul does that for you)."
+                f" {stride} bytes. {advice}."
             )
     return None
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 import tilepipe as tp
 from tilepipe.kernels import gemm_epilogue as epilogue
 from tilepipe.kernels.blackwell_gemm_config import BlackwellGemmConfig as BlackwellGemmConfig
@@ -175,5 +173,4 @@ def bind(
     return blackwell_gemm.bind(
         a_map, b_map, c_map, bias, a_scale, b_scale, source if beta else None,
         None if alpha == 1.0 else float(alpha), float(beta) if beta else None, cfg=cfg, scales=scales,
-        chip=tp.B200 if isinstance(c, np.ndarray) else None,
     )  # fmt: skip

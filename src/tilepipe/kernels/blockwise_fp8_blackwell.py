@@ -12,8 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 import tilepipe as tp
 from tilepipe.kernels import gemm_epilogue as epilogue
 from tilepipe.kernels.blackwell_gemm import grid, scheduler
@@ -123,5 +121,4 @@ def bind(a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, cfg: BlackwellBlo
     b_map = boxed("b", b, (load_rows(cfg.b_rows // (cfg.cluster // cfg.cta_group)), BLOCK))
     scales_map = boxed("a_scales", scales_by_rows(a_scales, m, k), (1, cfg.bm))
     c_map = boxed("c", c, (cfg.bm, store_width(tp.tensor_map(c).dtype, cfg)))
-    chip = tp.B200 if isinstance(c, np.ndarray) else None
-    return blockwise_fp8_blackwell.bind(a_map, b_map, scales_map, b_scales, c_map, cfg=cfg, chip=chip)
+    return blockwise_fp8_blackwell.bind(a_map, b_map, scales_map, b_scales, c_map, cfg=cfg)

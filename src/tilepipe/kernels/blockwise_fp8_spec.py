@@ -11,7 +11,6 @@ import numpy as np
 
 import tilepipe as tp
 from tilepipe.errors import BindError
-from tilepipe.ir import dtypes
 from tilepipe.kernels import blockwise_fp8_blackwell as blackwell
 from tilepipe.kernels import blockwise_fp8_choice, gemm
 from tilepipe.kernels import blockwise_fp8_gemm as hopper
@@ -34,7 +33,7 @@ def problem(settings: Mapping[str, Any]) -> Problem:
         BindError: an extent or dtype that no matrix has.
     """
     check_extents(settings)
-    out = dtypes.dtype(settings["out_dtype"])
+    out = tp.dtype(settings["out_dtype"])
     return Problem(settings["m"], settings["n"], settings["k"], dtype=tp.float8_e4m3, out_dtype=out, scales="block")
 
 

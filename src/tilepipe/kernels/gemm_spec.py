@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 import tilepipe as tp
 from tilepipe.errors import BindError
-from tilepipe.ir import dtypes
 from tilepipe.kernels import blackwell_gemm, gemm, gemm_choice, tuned
 from tilepipe.kernels.gemm_choice import SPAN, Problem
 from tilepipe.kernels.gemm_epilogue import activated
@@ -35,7 +34,7 @@ def problem(settings: Mapping[str, Any]) -> Problem:
     for name in ("a_order", "b_order"):
         if settings[name] not in ("row", "col"):
             raise BindError(f"setting {name} must be row or col, got {settings[name]!r}")
-    dtype, out = dtypes.dtype(settings["dtype"]), dtypes.dtype(settings["out_dtype"])
+    dtype, out = tp.dtype(settings["dtype"]), tp.dtype(settings["out_dtype"])
     return Problem(
         settings["m"], settings["n"], settings["k"], dtype=dtype, out_dtype=out, a_order=settings["a_order"],
         b_order=settings["b_order"], extras=settings["activation"] != "none",

@@ -8,7 +8,9 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, memory, ops, tcgen05
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Expr
+from tilepipe.ir.geometry import is_multiple
 from tilepipe.ir.location import caller
+from tilepipe.ir.printer import expr
 from tilepipe.lang.arrivals import count_arrivals
 from tilepipe.lang.async_ops import Mbar, check_mask, require_one_lane
 from tilepipe.lang.convergence import require_fragment
@@ -91,8 +93,12 @@ class TmemTensor:
         t = self.ir("narrowed")
         at = require_integer(to_expr(self._tracer, start), "a column")
         first = int(at.value) if isinstance(at, exprs.Const) else 0
-        if type(count) is not int or count < 8 or count % 8 or first < 0 or first % 8 or first + count > t.cols:
-            raise TraceError(f"columns [{first}, {first} + {count}) of a matrix of {t.cols}: need multiples of 8 inside it", caller())
+        if type(count) is not int or count < 8 or count % 8 or first < 0 or not is_multiple(at, 8) or first + count > t.cols:
+            raise TraceError(
+                f"columns [{expr(at)}, {expr(at)} + {count}) of a matrix of {t.cols}: need multiples of 8 inside it, and a traced start"
+                " that is known to be one, such as `i * 8`",
+                caller(),
+            )
         moved = self._columns(at)
         return TmemTensor(self._tracer, self._sum(t.address, moved), (t.rows, count), t.dtype, self._owner)
 

@@ -88,6 +88,7 @@ class InputPartStage(StageHandle):
             if ctx.cluster_size == 1:
                 self.mbar().arrive()
             else:
+                self.refuse_twice("arrives")
                 self.mbar().arrive_cluster(ctx.lane)
         ctx.syncwarp()
 

@@ -137,6 +137,13 @@ class TileOrder:
 
     def _tile(self, index: Value) -> WorkTile:
         ctx = self._ctx
+        if ctx.tracer.kernel.cta_group == 2 and self._cluster[0] % 2:
+            shape = "×".join(map(str, self._cluster))
+            raise TraceError(
+                f"the scheduler's cluster is {shape} tiles, but CTAs 2 i and 2 i + 1, which share an MMA, must be neighbours along M: its"
+                " first extent must be even",
+                caller(),
+            )
         batch = None
         if self._batches is not None:
             plane = ctx.let(self._m * self._n, "plane")
