@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import tilepipe as tp
 from tests.kernels.blackwell_cases import CLUSTERS, Problem, counts, shape_of
 from tests.pipelines.accumulators import who_arrives
 from tests.pipelines.rings import counts_of
+from tests.readme import ROOT
 from tests.scenarios.support import faults, refuses
 from tilepipe.kernels import blackwell_gemm
 from tilepipe.kernels.multicast import ClusterShares
@@ -148,6 +150,22 @@ def test_masks_against_brute_force(x: int, y: int, group: int) -> None:
         for name, parts in (("a", y), ("b", x // group)):
             senders = [c for c in range(size) if rank in bits[name][c]]
             assert sorted(got[f"{name}_part"][c] for c in senders) == list(range(parts))
+
+
+def test_the_page_says_how_pairs_share_b() -> None:
+    """docs/pipelines.md, of a cluster of 4: who loads which rows of B for whom."""
+    page = (ROOT / "docs" / "pipelines.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d) \| (\S.*?) to (\S.*?) \| (0b\d+) \|", page, re.MULTILINE)
+    got = shares(4, 1, 2)
+    bn = 128
+    places = {"0": 0, "BN / 4": bn // 4, "BN / 2": bn // 2, "3 BN / 4": 3 * bn // 4, "BN": bn}
+    assert [int(cta) for cta, *_ in rows] == list(range(4))
+    for cta, first, end, mask in rows:
+        rank = int(cta)
+        begin = rank % 2 * bn // 2 + got["b_part"][rank] * bn // 4
+        assert (places[first], places[end]) == (begin, begin + bn // 4)
+        assert int(mask, 2) == got["b"][rank]
+        assert got["release"][rank] == 0b1111
 
 
 @pytest.mark.parametrize(("x", "y", "group"), ALL)

@@ -132,12 +132,33 @@ def test_rows_that_tma_cannot_take() -> None:
         ({"bm": 192, "consumers": 3, "bn": 144}, "take 144 registers of each thread; at most 128"),
         ({"cluster": 2, "cluster_n": 2}, "only one of cluster, cluster_n"),
         ({"bm": 100}, "bm must be 64 or 128 rows"),
+        ({"bn": "64"}, "bn must be an integer of at least 1, got '64'"),
+        ({"stages": 2.5}, "stages must be an integer, got 2.5"),
     ],
     ids=str,
 )
 def test_settings_that_no_kernel_can_have(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(tp.BindError, match=re.escape(words)):
         BlockwiseFP8Config(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ({"consumers": 4}, "consumers must be 1, 2 or 3"),
+        ({"stages": 1}, "stages must be at least 2: one is held by the MMAs in flight"),
+        ({"bn": 24}, "bn must be a multiple of 16 up to 256"),
+        ({"bn": 512}, "bn must be a multiple of 16 up to 256"),
+        ({"splits": 3}, "bn / splits must be a multiple of 16"),
+    ],
+    ids=str,
+)
+def test_a_broken_rule_ends_in_the_settings_that_were_given(settings: dict[str, Any], rule: str) -> None:
+    """Those that the GEMM has in common are checked by its configuration, which nobody wrote."""
+    given = ", ".join(f"{name}={value!r}" for name, value in (vars(BlockwiseFP8Config()) | settings).items())
+    with pytest.raises(tp.BindError) as caught:
+        BlockwiseFP8Config(**settings)
+    assert str(caught.value) == f"{rule} (BlockwiseFP8Config({given}))"
 
 
 @pytest.mark.parametrize("family", FAMILIES)

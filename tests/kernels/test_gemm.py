@@ -15,6 +15,7 @@ import tilepipe as tp
 from tilepipe import cuda
 from tilepipe.cuda.sass import disassemble, loops
 from tilepipe.kernels import gemm
+from tilepipe.kernels.gemm_arguments import check_stage_bytes
 from tilepipe.testing import compare_matmul
 
 BF16 = ml_dtypes.bfloat16
@@ -144,6 +145,33 @@ def test_operands_that_do_not_fit_together() -> None:
 def test_settings_that_no_kernel_can_have(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(tp.BindError, match=words):
         gemm.GemmConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ({"consumers": 4}, "consumers must be 1, 2 or 3"),
+        ({"consumers": 9, "bn": 24}, "consumers must be 1, 2 or 3"),
+        ({"bn": 24}, "bn must be a multiple of 16 in 16..256, or of 32 in 256..512"),
+    ],
+    ids=str,
+)
+def test_one_rule_that_is_broken_is_said_alone(settings: dict[str, Any], rule: str) -> None:
+    with pytest.raises(tp.BindError) as caught:
+        gemm.GemmConfig(**settings)
+    assert str(caught.value).split(" (GemmConfig(")[0] == rule
+
+
+def test_a_stage_of_more_bytes_than_its_barrier_counts() -> None:
+    words = "100 * (128 + 128) * 64 * 2 bytes = 3,276,800 bytes, and the stage's mbarrier counts up to 1,048,575"
+    with pytest.raises(tp.BindError, match=rf"k_group_size=100 makes .*{re.escape(words)}.* k_group_size may be 31 at most"):
+        program(k_group_size=100)
+    with pytest.raises(tp.LimitError, match="shared memory"):
+        program(k_group_size=31)
+    check_stage_bytes(128, 128, 64, 31, tp.bfloat16)
+    for a_and_b in ((128, 64, 64, 22, tp.bfloat16, 2), (256, 256, 128, 16, tp.float8_e4m3)):
+        with pytest.raises(tp.BindError, match=r"1,\d{3},\d{3} bytes, and .* may be (21|15) at most"):
+            check_stage_bytes(*a_and_b)
 
 
 def program(orders: str = "CC", **settings: Any) -> tp.Program:

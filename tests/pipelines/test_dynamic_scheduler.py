@@ -82,8 +82,8 @@ def test_counts(kind: str, size: int, shape: tuple[int, int], warpgroups: int) -
 
 
 @tp.kernel(grid=8, cluster=2)
-def pairs(ctx: tp.Context, m: Any) -> None:
-    """A kernel whose MMAs are issued by the even CTA; the odd one's MMA warp iterates all the same, since it must hand answers back."""
+def pairs(ctx: tp.Context, m: Any, *, both: bool) -> None:
+    """A kernel whose MMAs are issued by the even CTA; the MMA warps of `both` iterate, or the even CTA's only."""
     work = tp.ClcScheduler(ctx, (m, 1), cluster=(2, 1))
 
     @ctx.role("schedule", warps=1)
@@ -97,9 +97,14 @@ def pairs(ctx: tp.Context, m: Any) -> None:
 
     @ctx.role("mma", warps=1)
     def mma() -> None:
-        for _ in work:
+        if both:
+            for _ in work:
+                with ctx.when(ctx.cta_rank == 0):
+                    ctx.syncwarp()
+        else:
             with ctx.when(ctx.cta_rank == 0):
-                ctx.syncwarp()
+                for _ in work:
+                    ctx.syncwarp()
 
     @ctx.role("epilogue", warpgroups=1)
     def epilogue() -> None:
@@ -107,10 +112,12 @@ def pairs(ctx: tp.Context, m: Any) -> None:
             pass
 
 
-def test_counts_and_completions_of_a_pair() -> None:
-    program = pairs.bind(8)
-    assert counts(program.kernel)["work.empty"] == 32 + 2 * (32 + 32 + 128)
-    run = program.run(seed=5)
+@pytest.mark.parametrize("both", [True, False])
+@pytest.mark.parametrize("seed", [1, 5])
+def test_counts_and_completions_of_a_pair(both: bool, seed: int) -> None:
+    program = pairs.bind(8, both=both)
+    assert counts(program.kernel)["work.empty"] == 32 + 2 * (32 + 128) + (64 if both else 32)
+    run = program.run(seed=seed)
     for block, (full, empty) in enumerate(zip(run.completions["work.full"], run.completions["work.empty"], strict=True)):
         assert empty == (full if block % 2 == 0 else [0] * len(full)), "answers are handed back to CTA 0 of the cluster"
     assert sum(sum(full) for full in run.completions["work.full"][::2]) == 4, "a request for each step"

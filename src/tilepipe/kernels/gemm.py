@@ -19,7 +19,15 @@ from tilepipe.kernels import gemm_epilogue as epilogue
 from tilepipe.kernels.gemm_arguments import FP8 as FP8
 from tilepipe.kernels.gemm_arguments import INPUTS as INPUTS
 from tilepipe.kernels.gemm_arguments import OUTPUTS as OUTPUTS
-from tilepipe.kernels.gemm_arguments import check_extras, check_inputs, check_kinds, check_order, matrix_extents, scale_extents
+from tilepipe.kernels.gemm_arguments import (
+    check_extras,
+    check_inputs,
+    check_kinds,
+    check_order,
+    check_stage_bytes,
+    matrix_extents,
+    scale_extents,
+)
 from tilepipe.kernels.gemm_choice import Problem as Problem
 from tilepipe.kernels.gemm_choice import choose as choose
 from tilepipe.kernels.gemm_config import BLOCK_ROWS, store_width
@@ -201,6 +209,7 @@ def bind(
     a_map = tp.tensor_map(a, box=_box(a, left, cfg.bk))
     b_map = tp.tensor_map(b, box=_box(b, right, cfg.bk))
     check_inputs(a_map.dtype, b_map.dtype)
+    check_stage_bytes(cfg.bm, cfg.bn, cfg.bk, cfg.k_group_size, a_map.dtype)
     rows, columns = (cfg.bm, "bm and cluster_n"), (cfg.bn, "bn and cluster")
     check_order("A", a_map, *(rows if cfg.swap == "none" else columns))
     check_order("B", b_map, *(columns if cfg.swap == "none" else rows))

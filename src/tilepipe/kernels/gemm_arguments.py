@@ -10,6 +10,7 @@ import tilepipe as tp
 FP8 = (tp.float8_e4m3, tp.float8_e5m2)
 INPUTS = (tp.bfloat16, tp.float16, tp.float32, *FP8)
 OUTPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16, tp.float32)
+MAX_STAGE_BYTES = 2**20 - 1  # an mbarrier's tx-count (PTX ISA, mbarrier, tx-count operations)
 
 
 def check_kinds(arrays: dict[str, Any], optional: dict[str, Any], alpha: Any, beta: Any) -> None:
@@ -36,6 +37,26 @@ def check_inputs(a: tp.DType, b: tp.DType) -> None:
     both = {a, b}
     if not both <= set(INPUTS) or (len(both) > 1 and not both <= set(FP8)):
         raise tp.BindError(f"gemm takes bfloat16, float16 or float32, the same for A and B, or fp8; got {a} and {b}")
+
+
+def check_stage_bytes(bm: int, b_rows: int, bk: int, k_group_size: int, dtype: tp.DType, cta_group: int = 1) -> None:
+    """Raises BindError where the tiles of one stage are more bytes than its full barrier counts.
+
+    Args:
+        b_rows: rows of B that one CTA holds. dtype: of A, or of B: elements of the same size.
+        cta_group: CTAs whose copies are counted on one barrier.
+    """
+    each = (bm + b_rows) * bk * dtype.nbytes * cta_group
+    total = each * k_group_size
+    if total <= MAX_STAGE_BYTES:
+        return
+    pair = f" * {cta_group} CTAs" if cta_group > 1 else ""
+    raise tp.BindError(
+        f"k_group_size={k_group_size} makes a stage of {k_group_size} tiles of A, {bm}×{bk}, and of B, {b_rows}×{bk}, of {dtype}:"
+        f" {k_group_size} * ({bm} + {b_rows}) * {bk} * {dtype.nbytes} bytes{pair} = {total:,} bytes, and the stage's mbarrier counts"
+        f" up to {MAX_STAGE_BYTES:,}. With these tiles k_group_size may be {MAX_STAGE_BYTES // each} at most, and as many as all stages"
+        " find room for in shared memory"
+    )
 
 
 def check_order(name: str, x: tp.TensorMap, tile_rows: int, settings: str) -> None:

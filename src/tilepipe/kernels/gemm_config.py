@@ -85,25 +85,30 @@ class GemmConfig:
     activation: str = "none"
 
     def __post_init__(self) -> None:
+        self.check(self)
+
+    def check(self, given: object) -> None:
+        """Raises BindError for a setting of the wrong kind, and for broken rules, which it says of `given`: what the user wrote."""
         for field in fields(self):
             kind, value = type(field.default), getattr(self, field.name)
             if type(value) is not kind:
                 raise tp.BindError(f"{field.name} must be {_KINDS[kind]}, got {value!r}")
         broken = [rule for rule, holds in self._rules().items() if not holds]
         if broken:
-            raise tp.BindError(f"{'; '.join(broken)} ({self})")
+            raise tp.BindError(f"{'; '.join(broken)} ({given})")
 
     def _rules(self) -> dict[str, bool]:
         positive = {f"{f.name} must be at least 1": getattr(self, f.name) >= 1 for f in fields(self) if isinstance(f.default, int)}
         if not all(positive.values()):
             return positive
+        if self.consumers not in MAX_ACCUMULATOR:  # nothing else can be said of the tile
+            return {"consumers must be 1, 2 or 3": False}
         registers = self.rows * self.bn // 128 * (2 if self.accumulate == "promote" else 1)
-        twice = "two accumulators" if self.accumulate == "promote" else "an accumulator"
+        what, take = ("two accumulators", "take") if self.accumulate == "promote" else ("an accumulator", "takes")
         times = " * 2" if self.accumulate == "promote" else ""
-        limit = MAX_ACCUMULATOR.get(self.consumers, 0)
+        limit = MAX_ACCUMULATOR[self.consumers]
         clusters = [n for n in (self.cluster, self.cluster_n, self.split_k) if n > 1]
         return {
-            "consumers must be 1, 2 or 3": self.consumers in MAX_ACCUMULATOR,
             f"schedule must be one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
             "schedule pingpong takes 2 consumers": self.schedule != "pingpong" or self.consumers == 2,
             "split_k above 1 takes schedule cooperative": self.split_k == 1 or self.schedule != "pingpong",
@@ -117,12 +122,13 @@ class GemmConfig:
             and max([1, *clusters]) in (1, 2, 4, 8),
             "bn / cluster must be a multiple of 8, and bm / cluster_n, too": self.bn % (8 * self.cluster) == 0
             and self.bm % (8 * self.cluster_n) == 0,
-            "bn / split_k must be a multiple of 16, of 32 where bn is above 256": self.block_cols % (16 * self.split_k) == 0,
+            "bn / split_k must be a multiple of 16, of 32 where bn is above 256": self.split_k == 1
+            or self.block_cols % (16 * self.split_k) == 0,
             f"raster must be one of {', '.join(RASTERS)}": self.raster in RASTERS,
             f"swap must be one of {', '.join(SWAPS)}": self.swap in SWAPS,
             f"accumulate must be one of {', '.join(ACCUMULATES)}": self.accumulate in ACCUMULATES,
             f"activation must be one of {', '.join(ACTIVATIONS)}": self.activation in ACTIVATIONS,
-            f"{twice} of {self.rows}×{self.bn} float32 take {self.rows} * {self.bn} / 128{times} = {registers} registers of each thread;"
+            f"{what} of {self.rows}×{self.bn} float32 {take} {self.rows} * {self.bn} / 128{times} = {registers} registers of each thread;"
             f" at most {limit} leave room for the rest": registers <= limit,
         }
 
