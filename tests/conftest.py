@@ -1,10 +1,11 @@
-"""Hypothesis profiles, no cache of compiled or tuned kernels, and the check that a machine can run tests marked `gpu`."""
+"""Hypothesis profiles, no cache of compiled or tuned kernels, what a quick run leaves out, and whether a machine can run `gpu` tests."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import os
+from collections import Counter
 
 import pytest
 from hypothesis import settings
@@ -30,8 +31,17 @@ def missing_gpu() -> str:
     return "" if count.value else "the CUDA driver finds no device"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what is marked `gpu` where there is none."""
+    """Skips what is marked `gpu` where there is none. All but every n-th case of what is `sampled(n)` is slow."""
+    cases: Counter[str] = Counter()
+    for item in items:
+        sampled = item.get_closest_marker("sampled")
+        if sampled is not None:
+            name = item.nodeid.split("[")[0]
+            if cases[name] % sampled.args[0]:
+                item.add_marker(pytest.mark.slow)
+            cases[name] += 1
     wanted = [item for item in items if item.get_closest_marker("gpu")]
     if wanted and missing_gpu():
         for item in wanted:

@@ -34,6 +34,7 @@ def test_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert rows["all"][1:4] == ["2", "1", "1"]
 
 
+@pytest.mark.slow
 def test_all_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "test_good_gpu.py").write_text(FILES["test_good_gpu.py"])
     (tmp_path / "test_bad_gpu.py").write_text(FILES["test_bad_gpu.py"])

@@ -31,6 +31,7 @@ def test_gives_what_numpy_gives(case: Case, seed: int) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.sampled(5)
 def test_compiles(case: Case) -> None:
     compiled = cuda.compile(case.make(np.random.default_rng(0))[0].kernel)
     assert compiled.spill_bytes == 0

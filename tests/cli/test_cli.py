@@ -65,6 +65,7 @@ def test_run_reports_a_ragged_gemm() -> None:
     assert report["simulated_us"] > 0
 
 
+@pytest.mark.slow
 def test_the_seed_changes_data_and_order_but_not_the_verdict() -> None:
     small = ["gemm", "-s", "m=200", "-s", "n=136", "-s", "k=264"]
     first, second, again = (run_json(*small, "--seed", seed) for seed in ("1", "2", "1"))
@@ -94,6 +95,7 @@ def test_run_says_what_it_did() -> None:
     ],
     ids=str,
 )
+@pytest.mark.sampled(3)
 def test_run_verifies_dtypes_and_activations(settings: list[str], bk: int) -> None:
     report = run_json("gemm", "-s", "m=72", "-s", "n=136", "-s", "k=272", *(x for s in settings for x in ("-s", s)))
     assert report["ok"]
@@ -139,6 +141,7 @@ def test_demo_shows_what_each_role_did() -> None:
         (["dance"], ["dance"]),
     ],
 )
+@pytest.mark.sampled(4)
 def test_bad_usage_is_one_message_and_exit_2(args: list[str], words: list[str]) -> None:
     done = tilepipe(*args)
     assert done.returncode == 2
@@ -156,12 +159,14 @@ def test_compile_prints_the_source() -> None:
 
 
 @pytest.mark.parametrize("args", [["-s", "form=blackwell"], ["--arch", "sm_100a"], ["--arch", "sm_100a", "-s", "form=blackwell"]])
+@pytest.mark.slow
 def test_a_form_says_what_it_is_compiled_for(args: list[str]) -> None:
     done = tilepipe("compile", "blockwise_fp8_gemm", "--emit", "cuda", *args)
     assert done.returncode == 0, done.stderr
     assert "blockwise_fp8_blackwell" in done.stdout
 
 
+@pytest.mark.slow
 def test_what_is_compiled_is_what_is_chosen_for_the_shape_or_tuned(tmp_path: Path) -> None:
     def source(*args: str) -> str:
         done = tilepipe("compile", "gemm", "--emit", "cuda", "-s", "m=8192", "-s", "n=8192", "-s", "k=512", *args)
@@ -183,6 +188,7 @@ def test_compile_writes_a_cubin(tmp_path: Path) -> None:
     assert "no spills" in done.stderr
 
 
+@pytest.mark.slow
 def test_compile_writes_to_stdout(tmp_path: Path) -> None:
     for emit, start in (("cuda", b"// gemm"), ("cubin", b"\x7fELF")):
         command = [sys.executable, "-m", "tilepipe", "compile", "gemm", "-o", "-", "--emit", emit]
@@ -192,6 +198,7 @@ def test_compile_writes_to_stdout(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("args", [["kernels"], ["kernels", "--json"], ["compile", "gemm", "--emit", "cuda"]])
+@pytest.mark.slow
 def test_a_full_disk_is_one_message(args: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(

@@ -58,6 +58,7 @@ def tilepipe(*args: str) -> subprocess.CompletedProcess[str]:
         (["tune", "gemm", *SHAPE, "-s", "dtype=bf17"], ["unknown dtype 'bf17'"]),
     ],
 )
+@pytest.mark.sampled(4)
 def test_bad_usage_is_one_message_and_exit_2(args: list[str], words: list[str]) -> None:
     done = tilepipe(*args)
     assert done.returncode == 2, done.stderr
@@ -78,6 +79,7 @@ def test_bad_usage_is_one_message_and_exit_2(args: list[str], words: list[str]) 
         ["tune", "gemm", *SHAPE],
     ],
 )
+@pytest.mark.sampled(3)
 def test_without_a_gpu_it_is_one_sentence(args: list[str]) -> None:
     done = tilepipe(*args)
     assert done.returncode == 2
@@ -87,6 +89,7 @@ def test_without_a_gpu_it_is_one_sentence(args: list[str]) -> None:
     assert "which this machine does not have" in done.stderr or "finds no GPU" in done.stderr
 
 
+@pytest.mark.slow
 def test_list_and_forget(file: Path) -> None:
     assert "nothing is remembered" in tilepipe("tune", "--list").stdout
     assert "forgot 0 entries of H200" in tilepipe("tune", "--forget").stdout
@@ -131,6 +134,7 @@ def test_names_in_the_file_are_no_markup(file: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", ["0", "", "30"])
+@pytest.mark.sampled(3)
 def test_a_terminal_of_unknown_width(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     assert "cluster" in tilepipe("kernels").stdout

@@ -26,6 +26,7 @@ def test_gives_what_numpy_gives(case: Case, seed: int) -> None:
 
 
 @pytest.mark.parametrize(("case", "arch"), BUILDS, ids=[f"{case.name}-{arch}" for case, arch in BUILDS])
+@pytest.mark.sampled(3)
 def test_compiles(case: Case, arch: str) -> None:
     compiled = cuda.compile(case.make(np.random.default_rng(0))[0].kernel, arch=arch)
     assert compiled.spill_bytes == 0

@@ -30,6 +30,7 @@ def test_a_member_that_is_gone_is_noticed(monkeypatch: pytest.MonkeyPatch, capsy
     assert "wait full" not in printed
 
 
+@pytest.mark.slow
 def test_a_test_that_is_not_there_is_not_a_success(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     (found,) = outcomes([MISPLACED])
     assert not found.noticed

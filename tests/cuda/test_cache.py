@@ -212,6 +212,7 @@ print(found)
 """
 
 
+@pytest.mark.slow
 def test_eight_processes_write_read_and_evict_at_once(folder: Path) -> None:
     workers = [
         subprocess.Popen([sys.executable, "-c", WORKER, str(i)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -124,6 +124,7 @@ SINGLES = [
 @pytest.mark.parametrize(("order", "bits", "rows", "cols", "row", "col", "width"), SINGLES)
 @pytest.mark.parametrize("per_warp", [False, True])
 @pytest.mark.parametrize("held", ["wgmma", "tmem"])
+@pytest.mark.sampled(4)
 def test_element_stores(order: str, bits: int, rows: int, cols: int, row: int, col: int, width: int, per_warp: bool, held: str) -> None:
     rows, row = (rows, row) if held == "wgmma" else (128, 0)
     buffer = buffer_of(order, bits, rows, cols, dtypes.float32)

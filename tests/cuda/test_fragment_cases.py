@@ -17,6 +17,7 @@ BY_NAME = {case.name: case for case in CASES}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.sampled(5)
 def test_compiles_without_spills(case: Case) -> None:
     compiled = case.make(np.random.default_rng(0))[0].compile()
     assert compiled.data[:4] == b"\x7fELF"

@@ -27,6 +27,8 @@ VARIANTS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=lambda s: " ".join(f"{k}={v}" for k, v in s.items()) or "default")
+@pytest.mark.sampled(3)
+@pytest.mark.slow
 def test_machine_code(settings: dict[str, Any]) -> None:
     kernel = gemm(**settings)
     compiled = cuda.compile(kernel)

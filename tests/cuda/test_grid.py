@@ -26,6 +26,7 @@ def problem(kind: str, size: int = 2) -> tp.Program:
 @pytest.mark.parametrize("build", BUILDS, ids=str)
 @pytest.mark.parametrize(("kind", "arch"), [("clc", "sm_100a"), ("atomic", "sm_90a"), ("atomic", "sm_100a")])
 @pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.sampled(6)
 def test_schedulers_compile(kind: str, arch: str, size: int, build: dict[str, Any]) -> None:
     compiled = cuda.compile(problem(kind, size).kernel, arch, **build)
     assert compiled.spill_bytes == compiled.stack_bytes == 0

@@ -21,6 +21,7 @@ def found(kernel: Kernel, kind: type[ops.Op]) -> list[Any]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.sampled(8)
 def test_compiles(case: Case) -> None:
     kernel = case.make(np.random.default_rng(0))[0].kernel
     compiled = cuda.compile(kernel, "sm_100a")
@@ -40,6 +41,7 @@ def test_compiles(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES[::8], ids=lambda case: case.name)
+@pytest.mark.sampled(4)
 def test_instrumented_builds_compile(case: Case) -> None:
     compiled = cuda.compile(case.make(np.random.default_rng(0))[0].kernel, "sm_100a", debug=True, perturb=1)
     assert "warning" not in compiled.log

@@ -240,6 +240,7 @@ def half(*shape: int) -> Any:
 
 
 BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
+    ({"cfg": BlackwellGemmConfig(k_group_size=100, stages=2)}, "k_group_size=100 makes a stage of 100 tiles"),
     ({"cfg": None}, "blackwell_gemm: cfg is a BlackwellGemmConfig, got None"),
     ({"a": None}, "a must be an array, got None"),
     ({"a": half(2, 128, 64), "c": half(2, 128, 128)}, "blackwell_gemm multiplies matrices, without a batch dimension"),

@@ -8,6 +8,7 @@ from tests.gpu.gemms import FAMILIES, product
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.sampled(5)
 def test_a_family_is_right_and_compiles(family: str) -> None:
     for seed, shape in enumerate(((200, 264, 328), (65, 72, 200))):
         p = product(shape, seed=seed, **FAMILIES[family])

@@ -180,6 +180,7 @@ def program(orders: str = "CC", **settings: Any) -> tp.Program:
 
 
 @pytest.mark.parametrize("config", [*CONFIGS, {"orders": "FF"}, {"orders": "FC", "cluster": 2}], ids=str)
+@pytest.mark.sampled(4)
 def test_compiles_without_spills_or_silent_losses(config: dict[str, Any]) -> None:
     compiled = cuda.compile(program(**config).kernel)
     assert compiled.spill_bytes == 0
@@ -212,6 +213,7 @@ def test_every_tile_that_the_rules_allow_compiles_without_spills(config: dict[st
 
 
 @pytest.mark.parametrize("config", [{}, {"bn": 256, "cluster": 2}, {"k_group_size": 2, "stages": 2}], ids=str)
+@pytest.mark.slow
 def test_the_k_loop_has_the_instructions_of_a_hand_written_one(config: dict[str, Any]) -> None:
     cfg = gemm.GemmConfig(**config)
     instructions = disassemble(cuda.compile(program(**config).kernel).data)

@@ -156,6 +156,7 @@ def test_compile(gpu: Emulator, case: str, dynamic: bool) -> None:
         assert b.grad.shape == b.shape
 
 
+@pytest.mark.slow
 def test_compile_with_settings(gpu: Emulator) -> None:
     torch._dynamo.reset()
     a, b = leaf(6, 16, dtype=BF16).detach(), leaf(16, 8, dtype=BF16).detach()
@@ -221,6 +222,7 @@ def test_the_operator_checks_shapes(left: tuple[int, ...], right: tuple[int, ...
     ids=str,
 )
 @pytest.mark.parametrize("shapes", [((6, 16), (16, 8)), ((2, 6, 16), (16, 8)), ((2, 6, 16), (2, 16, 8)), ((6, 16), (2, 16, 8))], ids=str)
+@pytest.mark.sampled(4)
 def test_opcheck(gpu: Emulator, options: dict[str, Any], shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     a, b = (leaf(*shape, dtype=BF16, seed=i) for i, shape in enumerate(shapes))
     torch.library.opcheck(torch_op.matmul, (a, b), options)

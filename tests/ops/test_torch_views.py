@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.ops.emulated import Emulator, gpu
@@ -12,5 +13,6 @@ __all__ = ["gpu"]
 
 @given(problem("cpu"))
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.slow
 def test_views(gpu: Emulator, operands: Operands) -> None:
     check_views(operands)

@@ -92,6 +92,7 @@ def bind(plant: str = "", clusters: int = 6, size: int = 2, stages: int = 2, roo
 @pytest.mark.parametrize("room", [0, 200])
 @pytest.mark.parametrize("stages", [1, 2, 3])
 @pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.sampled(3)
 def test_c6_one_scheduler_warp_which_is_also_a_consumer(size: int, stages: int, room: int) -> None:
     for seed in range(12):
         program, out = bind("", 7, size, stages, room)

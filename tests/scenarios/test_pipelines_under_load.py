@@ -54,6 +54,7 @@ def two_producer_warps(ctx: tp.Context, out: Any, n: int, *, stages: int, cluste
     + [(6, 17, (4, 4))]
     + [(stages, 7 * stages + 3, (1, 1)) for stages in range(2, 12)],
 )
+@pytest.mark.sampled(3)
 def test_c1_every_full_phase_completes_exactly_n_times(stages: int, n: int, cluster: tuple[int, int]) -> None:
     ctas = cluster[0] * cluster[1]
     out = np.zeros((ctas, n), np.int32)

@@ -77,6 +77,7 @@ def waits_on(name: str) -> Callable[[ops.Op], bool]:
         (waits_on("inputs.empty"), (RaceError, BarrierError), "inputs"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_a_missing_line_is_found(without: Any, drop: Any, error: Any, said: str, seed: int) -> None:
     with pytest.raises(error) as caught:
         without(drop, seed)

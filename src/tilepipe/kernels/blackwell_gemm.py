@@ -15,7 +15,16 @@ from typing import Any
 import tilepipe as tp
 from tilepipe.kernels import gemm_epilogue as epilogue
 from tilepipe.kernels.blackwell_gemm_config import BlackwellGemmConfig as BlackwellGemmConfig
-from tilepipe.kernels.gemm_arguments import OUTPUTS, check_extras, check_inputs, check_kinds, check_order, matrix_extents, scale_extents
+from tilepipe.kernels.gemm_arguments import (
+    OUTPUTS,
+    check_extras,
+    check_inputs,
+    check_kinds,
+    check_order,
+    check_stage_bytes,
+    matrix_extents,
+    scale_extents,
+)
 from tilepipe.kernels.gemm_config import store_width
 from tilepipe.kernels.multicast import ClusterShares, load_rows
 
@@ -164,6 +173,7 @@ def bind(
     a_map = tp.tensor_map(a, box=(load_rows(cfg.bm // cfg.cluster_n), cfg.bk))
     b_map = tp.tensor_map(b, box=(load_rows(cfg.b_rows // sharers), cfg.bk))
     check_inputs(a_map.dtype, b_map.dtype)
+    check_stage_bytes(cfg.bm, cfg.b_rows, cfg.bk, cfg.k_group_size, a_map.dtype, cfg.cta_group)
     check_order("A", a_map, cfg.bm, "bm and cluster_n")
     check_order("B", b_map, cfg.b_rows, "bn and cluster")
     dtype = tp.tensor_map(c).dtype
