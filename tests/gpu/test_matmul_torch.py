@@ -191,7 +191,7 @@ def test_the_current_stream_is_used() -> None:
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(50_000_000)  # cycles
+        torch.cuda._sleep(500_000_000)  # cycles; other processes share the GPU, so a launch may take a while
         a.copy_(late)
         c = matmul(a, b)
     elsewhere = matmul(a, b)  # on the default stream, which does not wait
