@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar
 
-import tilepipe as tp
 from tilepipe.kernels.gemm_config import ACTIVATIONS, RASTERS
+from tilepipe.kernels.settings import Settings
 
 TMEM_COLUMNS = 512
 SCHEDULERS = ("clc", "static")
 
 
 @dataclass(frozen=True)
-class BlackwellGemmConfig:
+class BlackwellGemmConfig(Settings):
     """Static settings of the Blackwell GEMM.
 
     Attributes:
@@ -44,19 +44,7 @@ class BlackwellGemmConfig:
     store_slots: int = 2
     activation: str = "none"
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            kind, value = type(field.default), getattr(self, field.name)
-            if type(value) is not kind:
-                raise tp.BindError(f"{field.name} must be {'an integer' if kind is int else 'a string'}, got {value!r}")
-        broken = [rule for rule, holds in self._rules().items() if not holds]
-        if broken:
-            raise tp.BindError(f"{'; '.join(broken)} ({self})")
-
     def _rules(self) -> dict[str, bool]:
-        positive = {f"{f.name} must be at least 1": getattr(self, f.name) >= 1 for f in fields(self) if isinstance(f.default, int)}
-        if not all(positive.values()):
-            return positive
         step = 32 if self.cta_group == 2 else 16
         columns = self.accumulators * self.bn
         return {

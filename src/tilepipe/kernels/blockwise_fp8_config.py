@@ -7,6 +7,7 @@ from math import gcd
 
 import tilepipe as tp
 from tilepipe.kernels.gemm_config import BLOCK_ROWS, GemmConfig, store_width
+from tilepipe.kernels.settings import Settings
 
 BLOCK = 128  # elements of K, and of N, that a scale is of
 MAX_BN = 256  # columns of one wgmma
@@ -24,7 +25,7 @@ class Tile(GemmConfig):
 
 
 @dataclass(frozen=True)
-class BlockwiseFP8Config:
+class BlockwiseFP8Config(Settings):
     """Static settings of the blockwise fp8 GEMM. A tile of K is one block of 128: the scales change from one to the next.
 
     Attributes:
@@ -48,18 +49,10 @@ class BlockwiseFP8Config:
     group: int = 8
     store_slots: int = 2
 
-    def __post_init__(self) -> None:
-        for name in ("bn", "splits"):
-            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
-                raise tp.BindError(f"{name} must be an integer of at least 1, got {getattr(self, name)!r}")
-        if self.bn % 16 or self.bn > MAX_BN:
-            raise tp.BindError(f"bn must be a multiple of 16 up to {MAX_BN} ({self})")
-        self.tile.check(self)
-        broken = [rule for rule, holds in self._rules().items() if not holds]
-        if broken:
-            raise tp.BindError(f"{'; '.join(broken)} ({self})")
-
     def _rules(self) -> dict[str, bool]:
+        if self.bn % 16 or self.bn > MAX_BN:
+            return {f"bn must be a multiple of 16 up to {MAX_BN}": False}
+        self.tile.check(self)
         registers, limit = self.sums, MAX_SUMS[self.consumers]
         return {
             "bn / splits must be a multiple of 16": self.bn % (16 * self.splits) == 0,

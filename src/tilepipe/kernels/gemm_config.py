@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Protocol
 
 import tilepipe as tp
+from tilepipe.kernels.settings import Settings
 
 MAX_ACCUMULATOR = {1: 192, 2: 192, 3: 96}  # registers of a thread for the accumulator, by MMA warpgroups
 BLOCK_ROWS = 64  # rows of an accumulator block: one wgmma
@@ -16,7 +17,6 @@ SCHEDULES = ("cooperative", "pingpong")
 ACTIVATIONS = ("none", "relu", "gelu", "silu")
 SWAPS = ("none", "ab")
 ACCUMULATES = ("fast", "promote")
-_KINDS = {int: "an integer", str: "a string"}
 
 
 class OutputTiling(Protocol):
@@ -45,7 +45,7 @@ class OutputTiling(Protocol):
 
 
 @dataclass(frozen=True)
-class GemmConfig:
+class GemmConfig(Settings):
     """Static settings of the GEMM.
 
     Attributes:
@@ -84,23 +84,7 @@ class GemmConfig:
     accumulate: str = "fast"
     activation: str = "none"
 
-    def __post_init__(self) -> None:
-        self.check(self)
-
-    def check(self, given: object) -> None:
-        """Raises BindError for a setting of the wrong kind, and for broken rules, which it says of `given`: what the user wrote."""
-        for field in fields(self):
-            kind, value = type(field.default), getattr(self, field.name)
-            if type(value) is not kind:
-                raise tp.BindError(f"{field.name} must be {_KINDS[kind]}, got {value!r}")
-        broken = [rule for rule, holds in self._rules().items() if not holds]
-        if broken:
-            raise tp.BindError(f"{'; '.join(broken)} ({given})")
-
     def _rules(self) -> dict[str, bool]:
-        positive = {f"{f.name} must be at least 1": getattr(self, f.name) >= 1 for f in fields(self) if isinstance(f.default, int)}
-        if not all(positive.values()):
-            return positive
         if self.consumers not in MAX_ACCUMULATOR:  # nothing else can be said of the tile
             return {"consumers must be 1, 2 or 3": False}
         registers = self.rows * self.bn // 128 * (2 if self.accumulate == "promote" else 1)

@@ -1,0 +1,33 @@
+"""What the configurations of all kernels have in common: fields of one kind each, and rules that they obey together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import tilepipe as tp
+
+_KINDS = {int: "an integer", str: "a string"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Base of a configuration, whose fields are integers of at least 1, or strings, each with a default."""
+
+    def __post_init__(self) -> None:
+        self.check(self)
+
+    def check(self, given: object) -> None:
+        """Raises BindError for a setting of the wrong kind, and for broken rules, which it says of `given`: what the user wrote."""
+        for field in fields(self):
+            kind, value = type(field.default), getattr(self, field.name)
+            if type(value) is not kind:
+                raise tp.BindError(f"{field.name} must be {_KINDS[kind]}, got {value!r}")
+        numbers = [field.name for field in fields(self) if isinstance(field.default, int)]
+        broken = [f"{name} must be at least 1" for name in numbers if getattr(self, name) < 1]
+        broken = broken or [rule for rule, holds in self._rules().items() if not holds]
+        if broken:
+            raise tp.BindError(f"{'; '.join(broken)} ({given})")
+
+    def _rules(self) -> dict[str, bool]:
+        """Sentences, and whether they hold; all numbers are at least 1."""
+        raise NotImplementedError
