@@ -66,8 +66,8 @@ class ClusterShares:
         m, n = ctx.cta_rank % x, ctx.cta_rank // x
         same_m, same_n = column << m, (1 << x) - 1 << n * x
         sharers = x // cta_group
-        parity = sum(1 << i * cta_group for i in range(sharers))
-        same_half = (parity << m % cta_group if cta_group > 1 else parity + ctx.let(0)) << n * x
+        every_half = sum(1 << i * cta_group for i in range(sharers))
+        same_half = every_half << (n * x + m % 2 if cta_group == 2 else n * x)
         a = Share(y, n, same_m) if y > 1 else Share(1)
         b = Share(sharers, m // cta_group, same_half) if sharers > 1 else Share(1)
         release = same_m | same_n

@@ -16,6 +16,7 @@ from tilepipe.lang.tmem import TmemTensor
 from tilepipe.lang.values import Value, to_expr
 from tilepipe.pipelines.barriers import SharedMemBarrier, SMemArray, init_barriers
 
+COLUMN_BITS = 0xFFFF  # of an address; the lane is above them
 LOWER_LANES = 16 << 16  # in an address: the lower 16 of the 32 lanes of each warp
 
 
@@ -99,9 +100,9 @@ class TmemAllocation:
         Raises:
             TraceError: it leaves the columns that are allocated.
         """
-        address = self.addr + (col if isinstance(col, int) else self._ctx._value(col))
+        address = self.addr + self._ctx._value(col)
         made = TmemTensor(self._tracer, to_expr(self._tracer, address), shape, dtype)
-        first = col & 0xFFFF if isinstance(col, int) and col >= 0 else col if isinstance(col, int) else 0
+        first = (col & COLUMN_BITS if col > 0 else col) if isinstance(col, int) else 0
         if first < 0 or first + made.columns > self.columns:
             raise TraceError(
                 f"columns [{first}, {first + made.columns}) of '{self.name}', which has {self.columns} columns of 32 bits", caller()
@@ -158,8 +159,7 @@ class TmemStage:
         base = self._base.addr if isinstance(self._base, TmemAllocation) else self._base
         if not self._stride:
             return base
-        step = self.index * self._stride if isinstance(self.index, int | Value) else Context(self._tracer)._value(self.index) * self._stride
-        return base + step
+        return base + Context(self._tracer)._value(self.index) * self._stride
 
     def tensor(self, shape: tuple[int, int], dtype: object = "float32") -> TmemTensor:
         """The matrix (rows, cols) at its beginning.

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 
 class _WarpContext(Handle):
-    def __init__(self, tmem: TmemAllocation, dealloc: TmemDeallocBarrier, published: NamedBarrier, what: str) -> None:
-        super().__init__(tmem._tracer, f"{what} of '{tmem.name}'")
+    view = ""  # what makes it
+
+    def __init__(self, tmem: TmemAllocation, dealloc: TmemDeallocBarrier, published: NamedBarrier, what: str = "") -> None:
+        super().__init__(tmem._tracer, f"{what or self.view} of '{tmem.name}'")
         self._tmem = tmem
         self._dealloc = dealloc
         self._published = published
@@ -51,10 +53,8 @@ class MmaWarpContext(_WarpContext):
     `published`: a named barrier of this warp and the epilogue's threads, at which this warp only arrives.
     """
 
+    view = "mma_warp()"
     how_to_release = "Use it as `with outputs.mma_warp():`, or call release()."
-
-    def __init__(self, tmem: TmemAllocation, dealloc: TmemDeallocBarrier, published: NamedBarrier, what: str = "mma_warp()") -> None:
-        super().__init__(tmem, dealloc, published, what)
 
     def _begin(self) -> None:
         self._tmem.allocate()
@@ -69,10 +69,8 @@ class MmaWarpContext(_WarpContext):
 class EpilogueWarpContext(_WarpContext):
     """The epilogue's warps: wait for the address; in the end say that they are done with tensor memory."""
 
+    view = "epilogue_warp()"
     how_to_release = "Use it as `with outputs.epilogue_warp():`, or call release()."
-
-    def __init__(self, tmem: TmemAllocation, dealloc: TmemDeallocBarrier, published: NamedBarrier, what: str = "epilogue_warp()") -> None:
-        super().__init__(tmem, dealloc, published, what)
 
     def _begin(self) -> None:
         active, expected = self._tmem._tracer.scope.active, self._published.threads - WARP
