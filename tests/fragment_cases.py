@@ -205,6 +205,17 @@ def masked_reference(a: Array, r: Array, c: Array) -> Array:
     return np.where((a > r) & ~(a >= c), a, np.where(r < 0, c, -1.0))
 
 
+def causal(ctx: tp.Context, a: Any, r: Any, c: Any) -> Any:
+    """What a causal mask of attention does, for rows from 5 on and columns from 16 on."""
+    rows, columns = ctx.row_index(a.shape[0]), 16 + ctx.col_index(a.shape[1])
+    return ctx.select((5 + rows >= columns) & (columns < 40), a, r * rows.to("float32"))
+
+
+def causal_reference(a: Array, r: Array, c: Array) -> Array:
+    rows, columns = np.arange(a.shape[0])[:, None], 16 + np.arange(a.shape[1])
+    return np.where((5 + rows >= columns) & (columns < 40), a, r * rows)
+
+
 def column_filled(ctx: tp.Context, a: Any, r: Any, c: Any) -> Any:
     f = ctx.fragment(shape=(64, 40))
     f.set(r)
@@ -233,6 +244,7 @@ COMPUTATIONS = {
         lambda ctx, a, r, c: a.maximum(-0.5).minimum(c.maximum(0)), lambda a, r, c: np.minimum(np.maximum(a, -0.5), np.maximum(c, 0))
     ),
     "select": compute(masked, masked_reference),
+    **{f"causal_{m}": compute(causal, causal_reference, shape=(m, 40)) for m in (64, 128, 192)},
     "select_by_scalar": compute(
         lambda ctx, a, r, c: ctx.select(ctx.block_id == 0, c, r) - ctx.select(ctx.block_id > 0, a, r), lambda a, r, c: c - r
     ),
@@ -382,12 +394,32 @@ def spread_rows(kind: str, per_warp: bool) -> Callable[[Rng], Made]:
     return make
 
 
+@tp.kernel(grid=1)
+def numbered(ctx: tp.Context, a: Any, out: Any, *, layout: str) -> None:
+    """out = a · row + column, in a layout of 128 rows."""
+
+    @ctx.role("number", warpgroups=1)
+    def number() -> None:
+        m, n = 128, 24
+        x = ctx.load_global(a, (0, 0), (m, n), layout=layout)
+        ctx.store_global(out, (0, 0), x * ctx.row_index(m, layout=layout).to("float32") + ctx.col_index(n).to("float32"))
+
+
+def number(layout: str) -> Callable[[Rng], Made]:
+    def make(rng: Rng) -> Made:
+        a, out = matrix(rng, (128, 24), "float32"), np.zeros((128, 24), np.float32)
+        return numbered.bind(a, out, layout=layout), out, a * np.arange(128, dtype=np.float32)[:, None] + np.arange(24), 1e-5
+
+    return make
+
+
+NUMBERS = {f"numbers_{layout}": number(layout) for layout in ("wgmma", "tmem")}
 SPREADS = {
     f"spread_{kind}{'_per_warp' if per_warp else ''}": spread_rows(kind, per_warp)
     for kind in ("float32", "bfloat16") for per_warp in (False, True)
 }  # fmt: skip
 
-CASES = [Case(name, make) for table in (MOVES, COMPUTATIONS, EXCHANGES, LOCALS, TURNS, SPREADS) for name, make in table.items()]
+CASES = [Case(name, make) for table in (MOVES, COMPUTATIONS, EXCHANGES, LOCALS, TURNS, SPREADS, NUMBERS) for name, make in table.items()]
 
 
 def check(got: Array, want: Array, limit: float) -> None:

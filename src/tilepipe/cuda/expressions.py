@@ -6,7 +6,7 @@ import math
 
 from tilepipe.cuda.c_types import register_type, small_float
 from tilepipe.cuda.context import Context
-from tilepipe.cuda.registers import At, element
+from tilepipe.cuda.registers import At, column_number, element, row_number
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes
 from tilepipe.ir import exprs as e
@@ -88,6 +88,9 @@ def _print(ctx: Context, x: Expr, at: At | None) -> tuple[str, int]:
             return (_held(name, x.shape, at) if x.shape else name), _ATOM
         case e.FragmentRead():
             return _read(ctx, x, at)
+        case e.Iota():
+            assert at is not None, "row or column numbers were used as a scalar"
+            return (row_number(ctx, x.layout, at) if x.shape[1] == 1 else column_number(ctx, at)), 12
         case e.Cast():
             return _cast(ctx, x, at)
         case e.Select():

@@ -80,6 +80,8 @@ def layout_of(ctx: Context, x: Expr, op: ops.Op) -> str:
     for node in nodes(x):
         if isinstance(node, e.FragmentRead) and node.fragment.rows > 64:
             found.setdefault(node.fragment.layout, node.fragment.name)
+        elif isinstance(node, e.Iota) and node.shape[0] > 64:
+            found.setdefault(node.layout, "rows")
         elif isinstance(node, e.Local) and node.shape and node.shape[0] > 64:
             found.setdefault(ctx.layouts[node], node.name)
     if len(found) > 1:

@@ -115,6 +115,17 @@ def element(array: str, dtype: DType, shape: Shape, at: At, col: int = 0) -> tup
     return packed_register(array, shape, at, col), register.remainder(2)
 
 
+def row_number(ctx: Context, layout: str, at: At) -> str:
+    """The row of an element, as C++."""
+    rows = ROWS[layout]
+    return f"{rows.warp} * {ctx.special('warp_in_group')} + {ctx.special('lane')} / 4 + {rows.block} * ({at.block}) + 8 * ({at.half})"
+
+
+def column_number(ctx: Context, at: At) -> str:
+    """The column of an element, as C++."""
+    return f"2 * ({ctx.special('lane')} % 4) + 8 * ({at.register.divided(4)}) + {at.register.remainder(2)}"
+
+
 def packed_register(array: str, shape: Shape, at: At, col: int = 0) -> str:
     """The register that holds a pair of 16-bit columns."""
     register = at.register + col // 2

@@ -141,6 +141,16 @@ class FragmentRead(Expr):
     col: int = 0
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Iota(Expr):
+    """Each element's row number, `shape == (m, 1)`, or column number, `(1, n)`; int32, from 0.
+
+    `layout`: of the fragment that rows belong to, see `memory.Fragment`.
+    """
+
+    layout: str = "wgmma"
+
+
 def children(e: Expr) -> tuple[Expr, ...]:
     """The operands of an expression, in evaluation order."""
     match e:

@@ -34,6 +34,8 @@ def warp_parts(layout: str, warp: int, start: int, stop: int) -> tuple[tuple[int
 
 def layout_of(value: Expr) -> str:
     """The layout of a fragment-shaped value: that of the fragments with rows which it reads, "wgmma" where there are none."""
+    if isinstance(value, e.Iota):
+        return value.layout
     if isinstance(value, e.FragmentRead):
         return value.fragment.layout if value.shape[0] > 1 else "wgmma"
     return next((found for child in e.children(value) if (found := layout_of(child)) != "wgmma"), "wgmma")

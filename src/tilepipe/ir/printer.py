@@ -26,6 +26,8 @@ def expr(x: Expr, outer: bool = False) -> str:
             return x.name if x.axis < 0 else f"{x.name}.shape[{x.axis}]"
         case e.Special() | e.Local():
             return x.name
+        case e.Iota():
+            return "rows" if x.shape[1] == 1 else "columns"
         case e.Unary():
             return f"{x.op}({expr(x.a)})"
         case e.Binary(op=op) if op in _INFIX:

@@ -14,7 +14,7 @@ from tilepipe.ir.program import Role
 from tilepipe.lang import async_ops, control, tmem, variables
 from tilepipe.lang import memory as mem
 from tilepipe.lang import values as val
-from tilepipe.lang.fragments import Fragment, FragmentValue, make, select
+from tilepipe.lang.fragments import Fragment, FragmentValue, columns_of, make, rows_of, select
 from tilepipe.lang.grid import GridMembers
 from tilepipe.lang.synchronisation import SynchronisationMembers
 from tilepipe.lang.tracer import RoleState, Tracer
@@ -207,6 +207,25 @@ class Context(TransferMembers, SynchronisationMembers, GridMembers, tmem.TmemMem
         "tmem" for 128 rows that meet a fragment from tensor memory.
         """
         return make(self.tracer, value, shape, dtype, layout)
+
+    def row_index(self, rows: int, *, layout: str = "wgmma") -> Fragment:
+        """A fragment (rows, 1), int32, of the number of each row: for masks, `ctx.select(first + ctx.row_index(64) < limit, x, 0.0)`.
+
+        Args:
+            layout: "tmem" for 128 rows that meet a fragment from tensor memory.
+
+        Raises:
+            TraceError: a number of rows that no fragment has, or not in a warpgroup role.
+        """
+        return rows_of(self.tracer, rows, layout)
+
+    def col_index(self, cols: int) -> FragmentValue:
+        """The number of each column, (1, cols), int32; with a (rows, 1) fragment it makes a mask of (rows, cols).
+
+        Raises:
+            TraceError: not a multiple of 8, or not in a warpgroup role.
+        """
+        return columns_of(self.tracer, cols)
 
     def mma(
         self,

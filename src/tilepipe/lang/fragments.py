@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, memory, ops
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import Cast, Expr, FragmentRead, Vary
+from tilepipe.ir.exprs import Cast, Expr, FragmentRead, Iota, Vary
 from tilepipe.ir.location import caller
 from tilepipe.lang.convergence import require_fragment
 from tilepipe.lang.operators import Operators
@@ -323,6 +323,22 @@ def make(tracer: Tracer, value: object, shape: tuple[int, int] | None, dtype: ob
     if shape is None:
         raise TraceError("ctx.fragment needs a value or a shape", caller())
     return Fragment.define(tracer, shape, dtypes.dtype(dtype), "frag", layout)
+
+
+def rows_of(tracer: Tracer, rows: int, layout: str) -> Fragment:
+    """See `Context.row_index`."""
+    result = Fragment.define(tracer, (rows, 1), dtypes.int32, "rows", layout)
+    result.set(FragmentValue(tracer, Iota(dtypes.int32, shape=(rows, 1), nonneg=True, layout=result.layout), {}))
+    return result
+
+
+def columns_of(tracer: Tracer, cols: int) -> FragmentValue:
+    """See `Context.col_index`."""
+    if type(cols) is not int or cols < 8 or cols % 8:
+        raise TraceError(f"ctx.col_index takes a multiple of 8 columns, got {cols!r}", caller())
+    if not tracer.role.role.is_warpgroup:
+        raise TraceError(f"fragments live in the registers of a warpgroup; role '{tracer.role.role.name}' needs warpgroups=", caller())
+    return FragmentValue(tracer, Iota(dtypes.int32, shape=(1, cols), nonneg=True), {})
 
 
 def select(tracer: Tracer, cond: object, x: object, y: object) -> Value | FragmentValue:

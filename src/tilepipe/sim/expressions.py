@@ -181,6 +181,8 @@ class Expressions:
                 return self.read(x)
             case e.FragmentRead():
                 return self._fragment(x.fragment, x.col, x.shape[1]), True
+            case e.Iota():
+                return self._iota(*x.shape), True
             case e.Unary():
                 return self._unary(x)
             case e.Binary():
@@ -238,6 +240,9 @@ class Expressions:
     def _fragment(self, fragment: Fragment, col: int, width: int) -> str:
         warp = "" if self.warp is None else f", {self.warp}"
         return f"{self.names(fragment, fragment.name)}.get(ag, {self.site}, {col}, {width}{warp})"
+
+    def _iota(self, rows: int, cols: int) -> str:
+        return self.constant(np.arange(max(rows, cols)).reshape(rows, cols), "row_numbers" if cols == 1 else "column_numbers")
 
     def _unary(self, x: e.Unary) -> Text:
         a, array = self(x.a)
