@@ -41,6 +41,7 @@ def tilepipe(*args: str) -> subprocess.CompletedProcess[str]:
         (["bench", "gemm", "--config", "best-of-0"], ["best-of-8"]),
         (["bench", "gemm", "--config", "tuned", "-s", "bm=128"], ["--config tuned and bm=128 contradict"]),
         (["bench", "blockwise_fp8_gemm", "-s", "splits=0"], ["splits must be at least 1"]),
+        (["bench", "blackwell_gemm"], ["no benchmark for 'blackwell_gemm'; there is one for: gemm, blockwise_fp8_gemm"]),
         (["tune", "blockwise_fp8_gemm", *SHAPE], ["no search of configurations for 'blockwise_fp8_gemm'", "gemm"]),
         (["bench", "gemm", "-s", "stages=1"], ["stages must be at least 2"]),
         (["bench", "gemm", "-s", "activation=relu"], ["activation is not measured"]),

@@ -19,7 +19,7 @@ from tilepipe.kernels import blockwise_fp8_reference as reference
 from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config, filled, smem_bytes
 from tilepipe.kernels.blockwise_fp8_gemm import bind
 from tilepipe.kernels.gemm_choice import Problem
-from tilepipe.kernels.registry import find
+from tilepipe.kernels.registry import GemmSpec, find
 
 E4M3 = ml_dtypes.float8_e4m3fn
 SHAPES = [(4, 8, 16), (1, 8, 128), (129, 136, 144), (128, 128, 128), (260, 64, 272), (64, 600, 256), (68, 72, 1040)]
@@ -225,6 +225,7 @@ def test_the_registered_kernel(out: str) -> None:
     assert not case.verify().ok
     chosen, origin = spec.configure({}, tp.H200)
     assert origin == "chosen for the shape"
+    assert isinstance(spec, GemmSpec)
     assert spec.config(chosen) == choice.best(spec.problem(chosen))
     with pytest.raises(tp.BindError, match="setting k must be at least 1"):
         spec.problem(config | {"k": 0})

@@ -14,6 +14,7 @@ import warnings
 
 from tilepipe.cli import measure as measure
 from tilepipe.cli import run as run
+from tilepipe.cli import tune as tune
 from tilepipe.cli.common import app, err
 from tilepipe.errors import SimFault, TilepipeError
 

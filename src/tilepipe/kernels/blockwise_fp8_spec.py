@@ -17,7 +17,7 @@ from tilepipe.kernels import blockwise_fp8_gemm as hopper
 from tilepipe.kernels import blockwise_fp8_reference as reference
 from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
 from tilepipe.kernels.gemm_choice import Problem
-from tilepipe.kernels.spec import BY_DEFAULT, EXTENTS, Case, KernelSpec, Setting, check_extents, judged_as_fp8, tiles_of
+from tilepipe.kernels.spec import BY_DEFAULT, EXTENTS, Case, GemmSpec, Setting, check_extents, judged_as_fp8, tiles_of
 
 FORMS = ("hopper", "blackwell")
 _HOPPER = asdict(BlockwiseFP8Config())
@@ -75,7 +75,7 @@ def _make(settings: Mapping[str, Any], seed: int) -> Case:
     return Case(program, c, lambda: judged_as_fp8(compare()), tiles_of(product.m, product.n, cfg.bm, cfg.bn))
 
 
-BLOCKWISE_FP8_GEMM = KernelSpec(
+BLOCKWISE_FP8_GEMM = GemmSpec(
     "blockwise_fp8_gemm",
     "C = A · Bᵀ of fp8 e4m3, a scale for each 1×128 of A and 128×128 of B: wgmma, or tcgen05.mma (form=blackwell)",
     ("sm_90a", "sm_100a"),
@@ -83,7 +83,8 @@ BLOCKWISE_FP8_GEMM = KernelSpec(
     frozenset(_TILES),
     _make,
     _choose,
-    problem,
-    config,
     {"sm_100a": {"form": "blackwell"}},
+    problem=problem,
+    config=config,
+    shapes="fp8",
 )

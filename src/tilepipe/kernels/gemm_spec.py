@@ -15,7 +15,18 @@ from tilepipe.errors import BindError
 from tilepipe.kernels import blackwell_gemm, gemm, gemm_choice, tuned
 from tilepipe.kernels.gemm_choice import SPAN, Problem
 from tilepipe.kernels.gemm_epilogue import activated
-from tilepipe.kernels.spec import BY_DEFAULT, EXTENTS, Case, KernelSpec, Setting, check_extents, judged_as_fp8, random_matrix, tiles_of
+from tilepipe.kernels.spec import (
+    BY_DEFAULT,
+    EXTENTS,
+    Case,
+    GemmSpec,
+    KernelSpec,
+    Setting,
+    check_extents,
+    judged_as_fp8,
+    random_matrix,
+    tiles_of,
+)
 from tilepipe.testing.numerics import Comparison, compare_matmul
 
 _HOPPER = asdict(gemm.GemmConfig())
@@ -102,7 +113,7 @@ def _verify(c: npt.NDArray[Any], a: npt.NDArray[Any], b: npt.NDArray[Any], activ
     return judged_as_fp8(comparison) if rough else comparison
 
 
-GEMM = KernelSpec(
+GEMM = GemmSpec(
     "gemm",
     "C = A · Bᵀ: persistent, warp-specialised, TMA in and out, wgmma, cluster multicast",
     ("sm_90a",),
@@ -110,8 +121,9 @@ GEMM = KernelSpec(
     frozenset(_HOPPER) - _NO_TILES,
     _make_hopper,
     _choose_hopper,
-    problem,
-    hopper_config,
+    problem=problem,
+    config=hopper_config,
+    searched=True,
 )
 BLACKWELL_GEMM = KernelSpec(
     "blackwell_gemm",
@@ -121,6 +133,4 @@ BLACKWELL_GEMM = KernelSpec(
     frozenset(_BLACKWELL) - _NO_TILES,
     _make_blackwell,
     _choose_blackwell,
-    problem,
-    blackwell_config,
 )

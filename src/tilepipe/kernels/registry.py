@@ -6,6 +6,7 @@ from tilepipe.errors import BindError
 from tilepipe.kernels.blockwise_fp8_spec import BLOCKWISE_FP8_GEMM
 from tilepipe.kernels.gemm_spec import BLACKWELL_GEMM, GEMM
 from tilepipe.kernels.spec import Case as Case
+from tilepipe.kernels.spec import GemmSpec as GemmSpec
 from tilepipe.kernels.spec import KernelSpec as KernelSpec
 from tilepipe.kernels.spec import Setting as Setting
 

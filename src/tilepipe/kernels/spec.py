@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,11 @@ from tilepipe.errors import BindError
 from tilepipe.kernels.gemm_choice import Problem
 from tilepipe.testing.numerics import Comparison
 
-Setting = int | str
+if TYPE_CHECKING:
+    from tilepipe.bench.beside import Contest
+
+Setting = int | str  # bool is an int: such a setting is True or False
+_BOOLS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +39,9 @@ class KernelSpec:
         settings: all of them, with their defaults. tiles: those that decide how the work is done and not what is done.
         make: a case from all settings and a seed; raises BindError for a value that the kernel cannot have.
         choose: settings -> tile settings for a chip or the simulator (None), and where they come from.
-        problem: the product that settings state. config: the configuration that they make.
         forms: settings that another architecture than the first implies.
+        contests: what `tilepipe bench` measures of a kernel that is no GEMM: (settings given, texts of --shapes, chip, seed) -> the
+            contests, with operands in the memory of device 0. It may import PyTorch. None: nothing stands beside this kernel.
     """
 
     name: str
@@ -46,9 +51,8 @@ class KernelSpec:
     tiles: frozenset[str]
     make: Callable[[Mapping[str, Any], int], Case]
     choose: Callable[[Mapping[str, Any], tp.Chip | None], tuple[dict[str, Setting], str]]
-    problem: Callable[[Mapping[str, Any]], Problem]
-    config: Callable[[Mapping[str, Any]], Any]
     forms: Mapping[str, dict[str, Setting]] = field(default_factory=dict)
+    contests: Callable[[Mapping[str, Setting], Sequence[str], tp.Chip, int], Sequence[Contest]] | None = None
 
     def configure(self, given: Mapping[str, Setting], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
         """All settings, and a few words on where the tile settings come from.
@@ -96,7 +100,11 @@ class KernelSpec:
                 raise BindError(f"a setting is name=value, got {text!r}")
             if name not in self.settings:
                 raise BindError(f"kernel '{self.name}' has no setting '{name}'; it has {', '.join(self.settings)}")
-            if isinstance(self.settings[name], int):
+            if isinstance(self.settings[name], bool):
+                if value.lower() not in _BOOLS:
+                    raise BindError(f"setting {name}: {value!r} is neither true nor false")
+                given[name] = _BOOLS[value.lower()]
+            elif isinstance(self.settings[name], int):
                 try:
                     given[name] = int(value)
                 except ValueError:
@@ -104,6 +112,21 @@ class KernelSpec:
             else:
                 given[name] = value
         return given
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GemmSpec(KernelSpec):
+    """A kernel that is one product, measured beside cuBLAS or PyTorch's `scaled_mm` by `bench.gemm`.
+
+    Attributes:
+        problem: the product that settings state. config: the configuration that they make.
+        shapes: the suite that is measured unless others are asked for. searched: `tilepipe tune` searches its configurations.
+    """
+
+    problem: Callable[[Mapping[str, Any]], Problem]
+    config: Callable[[Mapping[str, Any]], Any]
+    shapes: str = "standard"
+    searched: bool = False
 
 
 EXTENTS: dict[str, Setting] = {"m": 1024, "n": 1024, "k": 1024}

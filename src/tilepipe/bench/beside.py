@@ -1,0 +1,153 @@
+"""Kernels that are no GEMM beside their peers: contests, each solved by all sides on the same operands, every result verified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tilepipe.bench import timing
+from tilepipe.bench.report import Check, Table, geometric_mean
+
+OURS = "tilepipe"
+
+Step = Callable[[str], None]  # called when a step has been done, with what comes next
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Who solves a problem, with operands in the memory of the GPU.
+
+    Attributes:
+        config: our configuration in few letters. sets: of operands, through which launches rotate.
+        launches: by name, ours as `OURS`; each writes results of its own. missing: peers that cannot solve it, and why.
+        wipe: makes all results NaN. check: (name, set) -> how far that side's result is from a float64 one.
+    """
+
+    config: str
+    sets: int
+    launches: Mapping[str, timing.Launch]
+    wipe: Callable[[], None]
+    check: Callable[[str, int], Check]
+    missing: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Contest:
+    """One problem: as text, as settings for JSON, and its multiplications and additions. `open` allocates, compiles and loads."""
+
+    problem: str
+    settings: Mapping[str, Any]
+    flop: float
+    open: Callable[[], Sides]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One contest in one regime. `us`: medians in microseconds by side, ours first. `spreads`: relative. `missing`: as of `Sides`."""
+
+    contest: Contest
+    config: str
+    regime: str
+    us: Mapping[str, float]
+    spreads: Mapping[str, float]
+    checks: Mapping[str, Check]
+    missing: Mapping[str, str]
+
+    def ratio(self, peer: str) -> float:
+        """The peer's time over ours: above 1 we are faster; NaN where it is missing."""
+        return self.us[peer] / self.us[OURS] if peer in self.us else float("nan")
+
+    def tflops(self, side: str) -> float:
+        """TFLOP/s."""
+        return self.contest.flop / self.us[side] * 1e-6
+
+    @property
+    def right(self) -> bool:
+        """Every result is what it should be."""
+        return all(check.right for check in self.checks.values())
+
+
+def seconds(contests: int, sides: int, regimes: Sequence[str], repeats: int) -> float:
+    """About how long a run takes."""
+    burst = repeats * (timing.IDLE_S + timing.BLOCK_S) if "burst" in regimes else 0.0
+    steady = 3 * (timing.SETTLE_S + timing.TIMED_S) if "steady" in regimes else 0.0
+    return contests * (1.0 + sides * (burst + steady))
+
+
+def run(contests: Sequence[Contest], regimes: Sequence[str], repeats: int, step: Step) -> list[Line]:
+    """Measures every contest, one after another: a line for each and each regime.
+
+    Raises:
+        TilepipeError: our kernel cannot be built.
+    """
+    return [line for contest in contests for line in measure(contest, regimes, repeats, step)]
+
+
+def measure(contest: Contest, regimes: Sequence[str], repeats: int, step: Step) -> list[Line]:
+    """One line for each regime. What the timed launches wrote is what is verified: the first set, and the last that was used."""
+    sides = contest.open()
+    blocks = {name: timing.block(launch, sides.sets) for name, launch in sides.launches.items()}
+    sides.wipe()
+    lines = []
+    for regime in regimes:
+        samples = timing.burst(blocks, repeats) if regime == "burst" else timing.steady(blocks)
+        us, spreads = ({name: of(sample) for name, sample in samples.items()} for of in (lambda x: x.us, timing.Sample.spread))
+        checks = {name: sides.check(name, 0) for name in blocks}
+        lines.append(Line(contest, sides.config, regime, us, spreads, checks, sides.missing))
+        step(f"{contest.problem}, {regime}")
+    last = {name: sides.check(name, min(sides.sets, block.count) - 1) for name, block in blocks.items()}
+    return [replace(line, checks={name: _worse(line.checks[name], last[name]) for name in last}) for line in lines]
+
+
+def _worse(one: Check, other: Check) -> Check:
+    return max(one, other, key=lambda check: (not check.right, check.rel_error))
+
+
+def table(lines: Sequence[Line], regime: str) -> Table:
+    """All lines of one regime."""
+    mine = [line for line in lines if line.regime == regime]
+    peers = list(dict.fromkeys(name for line in mine for name in (*line.us, *line.missing) if name != OURS))
+    columns = ["problem", "config", "µs", "TFLOP/s"]
+    for peer in peers:
+        columns += [f"{peer} µs", "TFLOP/s", f"{peer} / ours"]
+    rows = []
+    for line in mine:
+        row = [line.contest.problem, line.config, f"{line.us[OURS]:.1f}", f"{line.tflops(OURS):.0f}"]
+        for peer in peers:
+            row += [f"{line.us[peer]:.1f}", f"{line.tflops(peer):.0f}", f"{line.ratio(peer):.3f}"] if peer in line.us else ["", "", ""]
+        rows.append((*row, f"{line.checks[OURS].rel_error:.1e}" if line.right else "WRONG"))
+    return Table(regime, (*columns, "error"), tuple(rows), tuple(_notes(mine, peers)), texts=2)
+
+
+def _notes(lines: Sequence[Line], peers: Sequence[str]) -> list[str]:
+    notes = []
+    for peer in peers:
+        met = {line.contest.problem: line.ratio(peer) for line in lines if peer in line.us}
+        if met:
+            worst = min(met, key=lambda problem: met[problem])
+            notes.append(f"{peer} / ours: geometric mean {geometric_mean(met.values()):.3f}, worst {met[worst]:.3f} at {worst}")
+        notes += [f"no {peer} at {line.contest.problem}: {line.missing[peer]}" for line in lines if peer in line.missing]
+    if lines:
+        notes.append(f"spread (half the interquartile range): at most {max(max(line.spreads.values()) for line in lines):.1%}")
+    for line in lines:
+        for name, check in line.checks.items():
+            if not check.right:
+                text = f"relative error {check.rel_error:.1e}, largest {check.max_error:.1e}"
+                notes.append(f"WRONG: {name} at {line.contest.problem}: {text}")
+    return notes
+
+
+def as_json(line: Line) -> dict[str, Any]:
+    """A line for `--json`."""
+    return {
+        "problem": dict(line.contest.settings),
+        "config": line.config,
+        "regime": line.regime,
+        "us": dict(line.us),
+        "tflops": {name: line.tflops(name) for name in line.us},
+        "ratio": {name: line.ratio(name) for name in line.us if name != OURS},
+        "spread": dict(line.spreads),
+        "error": {name: asdict(check) for name, check in line.checks.items()},
+        "missing": dict(line.missing),
+    }

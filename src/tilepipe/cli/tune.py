@@ -1,0 +1,125 @@
+"""`tilepipe tune`: measures configurations on a GPU, and remembers the fastest."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tilepipe.cli.common import Json, Kernel, Regime, Settings, app, out, stepping
+from tilepipe.cli.measure import Regimes, announce, measuring, product, show
+from tilepipe.errors import BindError, TilepipeError
+
+if TYPE_CHECKING:
+    from tilepipe.ir.chip import Chip
+    from tilepipe.kernels.gemm_choice import Problem
+
+DataSeed = Annotated[int, typer.Option(help="Of the data.", min=0)]
+
+
+@app.command()
+def tune(
+    kernel: Kernel = "gemm", settings: Settings = None,
+    limit: Annotated[int, typer.Option(help="Candidates to measure, the likeliest first.", min=1)] = 48,
+    regime: Regimes = Regime.burst, seed: DataSeed = 0,
+    listing: Annotated[bool, typer.Option("--list", help="Only list what is remembered.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Forget the entry for -s m= n= k=, or all of this chip.")] = False,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Measures configurations for one shape on device 0, and remembers the fastest for later launches."""
+    from tilepipe.kernels.registry import KERNELS, GemmSpec, find
+
+    spec = find(kernel)
+    searched = [name for name, x in KERNELS.items() if isinstance(x, GemmSpec) and x.searched]
+    if not isinstance(spec, GemmSpec) or kernel not in searched:
+        raise BindError(f"there is no search of configurations for '{kernel}'; there is one for: {', '.join(searched)}")
+    given = spec.parse(settings or [])
+    from tilepipe.kernels import tuned
+
+    if (listing or forget) and tuned.location() is None:
+        raise BindError("there is no file of tuned configurations: TILEPIPE_TUNED is off, or there is no home directory")
+    if listing:
+        if forget:
+            raise BindError("tune takes --list or --forget, not both")
+        _list(as_json)
+        return
+    mine = [name for name in given if name in spec.tiles]
+    if mine:
+        raise BindError(f"tune searches {', '.join(mine)}; set the problem only")
+    problem = product(spec, given)
+    stated = {"m", "n", "k"} <= given.keys()
+    if forget:
+        if given and not stated:
+            raise BindError("tune --forget forgets one shape, -s m=M -s n=N -s k=K, or, without any -s, all of this chip")
+        chip = _chip_or_h200()
+        count = tuned.forget(problem if stated else None, chip)
+        out.print(f"forgot {count} {'entry' if count == 1 else 'entries'} of {chip.name} in {tuned.location()}")
+        return
+    if not stated:
+        raise BindError("tune needs the shape: -s m=M -s n=N -s k=K")
+    chip = measuring(spec)
+    _tune(problem, chip, limit, regime, seed, as_json)
+
+
+def _tune(problem: Problem, chip: Chip, limit: int, regime: Regime, seed: int, as_json: bool) -> None:
+    import datetime
+
+    import tilepipe as tp
+    from tilepipe.bench import gemm, report
+    from tilepipe.bench import tune as tuning
+    from tilepipe.kernels import tuned
+    from tilepipe.kernels.gemm_config import GemmConfig
+
+    if not as_json:
+        out.print(gemm.environment(chip))
+    announce(tuning.seconds(limit, regime.names))
+    with stepping("compiling", tuning.steps(limit, regime.names), as_json) as step:
+        found = tuning.search(problem, chip, limit, regime.names, seed, step)
+    best = found.trials[0]
+    assert isinstance(best.config, GemmConfig)
+    us = {name: round(value, 2) for name, value in best.us.items()}
+    facts = {"us": us, "date": datetime.date.today().isoformat(), "tilepipe": tp.__version__}
+    path = tuned.remember(problem, chip, best.config, facts)
+    if as_json:
+        trials = [{"config": asdict(t.config), "rank": t.rank, "us": dict(t.us)} for t in found.trials]
+        peer = dict(found.peer.us) if found.peer is not None else None
+        print(
+            json.dumps({"problem": report.problem_json(problem), "chip": chip.name, "trials": trials, "cublas_us": peer, "file": str(path)})
+        )
+    else:
+        show([tuning.result_table(found)], False, [], report.CONFIG_LEGEND)
+        out.print(f"remembered {report.config_text(best.config)} in {path}")
+    if found.wrong:
+        raise typer.Exit(1)
+
+
+def _list(as_json: bool) -> None:
+    from tilepipe.bench import report
+    from tilepipe.kernels import tuned
+
+    entries = tuned.entries()
+    if as_json:
+        found = {name: facts | {"config": asdict(config)} for name, (config, facts) in entries.items()}
+        print(json.dumps({"file": str(tuned.location()), "entries": found}))
+        return
+    if not entries:
+        out.print(f"nothing is remembered in {tuned.location()}")
+        return
+    rows = tuple(
+        (name, report.config_text(config), str(facts.get("us", "")).strip("{}").replace("'", ""), str(facts.get("date", "")))
+        for name, (config, facts) in entries.items()
+    )
+    out.print(f"in {tuned.location()}:")
+    show([report.Table("", ("problem", "config", "µs", "date"), rows, texts=4)], False, [], report.CONFIG_LEGEND)
+
+
+def _chip_or_h200() -> Chip:
+    from tilepipe.cuda import driver
+    from tilepipe.ir.chip import H200
+
+    with contextlib.suppress(TilepipeError):
+        return driver.chip(0)
+    return H200
