@@ -402,7 +402,7 @@ def numbered(ctx: tp.Context, a: Any, out: Any, *, layout: str) -> None:
     def number() -> None:
         m, n = 128, 24
         x = ctx.load_global(a, (0, 0), (m, n), layout=layout)
-        ctx.store_global(out, (0, 0), x * ctx.row_index(m, layout=layout).to("float32") + ctx.col_index(n).to("float32"))
+        ctx.store_global(out, (0, 0), x * ctx.row_index(m, layout=layout).to("float32") + (ctx.block_id + ctx.col_index(n)).to("float32"))
 
 
 def number(layout: str) -> Callable[[Rng], Made]:
@@ -413,13 +413,49 @@ def number(layout: str) -> Callable[[Rng], Made]:
     return make
 
 
+@tp.kernel(grid=1)
+def doubled_by_warp(ctx: tp.Context, a: Any, out: Any, *, layout: str) -> None:
+    """Rows of a warp in which some number is above 3 are doubled, and 1 is added where the sum of a row of it is above 8."""
+
+    @ctx.role("double", warpgroups=1)
+    def double() -> None:
+        m, n = (128 if layout == "tmem" else 64), 24
+        x = ctx.load_global(a, (0, 0), (m, n), layout=layout)
+        total = x.sum()
+        with ctx.per_warp():
+            with ctx.when((x > 3).any()):
+                x *= 2
+            with ctx.when((total > 8).any() & (x < 20).any()):
+                x += 1
+        ctx.store_global(out, (0, 0), x)
+
+
+def double_by_warp(layout: str) -> Callable[[Rng], Made]:
+    def make(rng: Rng) -> Made:
+        m, each = (128, 32) if layout == "tmem" else (64, 16)
+        a, out = rng.integers(-2, 2, (m, 24)).astype(np.float32), np.zeros((m, 24), np.float32)
+        a[each + 7, 5] = a[3 * each + 9, 23] = 5
+        a[2 * each + 11] = 1
+        want = a.copy()
+        for rows in (want[w * each : (w + 1) * each] for w in range(4)):
+            above = rows.sum(1).max() > 8
+            rows *= 1 + (rows.max() > 3)
+            rows += float(above and rows.min() < 20)
+        return doubled_by_warp.bind(a, out, layout=layout), out, want, 0
+
+    return make
+
+
+ANY = {f"any_{layout}": double_by_warp(layout) for layout in ("wgmma", "tmem")}
 NUMBERS = {f"numbers_{layout}": number(layout) for layout in ("wgmma", "tmem")}
 SPREADS = {
     f"spread_{kind}{'_per_warp' if per_warp else ''}": spread_rows(kind, per_warp)
     for kind in ("float32", "bfloat16") for per_warp in (False, True)
 }  # fmt: skip
 
-CASES = [Case(name, make) for table in (MOVES, COMPUTATIONS, EXCHANGES, LOCALS, TURNS, SPREADS, NUMBERS) for name, make in table.items()]
+CASES = [
+    Case(name, make) for table in (MOVES, COMPUTATIONS, EXCHANGES, LOCALS, TURNS, SPREADS, NUMBERS, ANY) for name, make in table.items()
+]
 
 
 def check(got: Array, want: Array, limit: float) -> None:

@@ -13,102 +13,108 @@ class Operators(Generic[R]):
     """
 
     __slots__ = ()
+    _elementwise = False
     __hash__ = None  # type: ignore[assignment]
 
     def _binary(self, op: str, other: object, swap: bool = False) -> R:
         """`self op other`, or `other op self`."""
         raise NotImplementedError
 
+    def _meet(self, op: str, other: object, swap: bool = False) -> R:
+        if isinstance(other, Operators) and other._elementwise and not self._elementwise:
+            return NotImplemented  # type: ignore[no-any-return]  # the reflected operator of the fragment takes over
+        return self._binary(op, other, swap)
+
     def _unary(self, op: str) -> R:
         """`op self`."""
         raise NotImplementedError
 
     def __add__(self, o: object) -> R:
-        return self._binary("add", o)
+        return self._meet("add", o)
 
     def __radd__(self, o: object) -> R:
-        return self._binary("add", o, True)
+        return self._meet("add", o, True)
 
     def __sub__(self, o: object) -> R:
-        return self._binary("sub", o)
+        return self._meet("sub", o)
 
     def __rsub__(self, o: object) -> R:
-        return self._binary("sub", o, True)
+        return self._meet("sub", o, True)
 
     def __mul__(self, o: object) -> R:
-        return self._binary("mul", o)
+        return self._meet("mul", o)
 
     def __rmul__(self, o: object) -> R:
-        return self._binary("mul", o, True)
+        return self._meet("mul", o, True)
 
     def __truediv__(self, o: object) -> R:
-        return self._binary("div", o)
+        return self._meet("div", o)
 
     def __rtruediv__(self, o: object) -> R:
-        return self._binary("div", o, True)
+        return self._meet("div", o, True)
 
     def __neg__(self) -> R:
         return self._unary("neg")
 
     def __floordiv__(self, o: object) -> R:
-        return self._binary("floordiv", o)
+        return self._meet("floordiv", o)
 
     def __rfloordiv__(self, o: object) -> R:
-        return self._binary("floordiv", o, True)
+        return self._meet("floordiv", o, True)
 
     def __mod__(self, o: object) -> R:
-        return self._binary("mod", o)
+        return self._meet("mod", o)
 
     def __rmod__(self, o: object) -> R:
-        return self._binary("mod", o, True)
+        return self._meet("mod", o, True)
 
     def __and__(self, o: object) -> R:
-        return self._binary("and", o)
+        return self._meet("and", o)
 
     def __rand__(self, o: object) -> R:
-        return self._binary("and", o, True)
+        return self._meet("and", o, True)
 
     def __or__(self, o: object) -> R:
-        return self._binary("or", o)
+        return self._meet("or", o)
 
     def __ror__(self, o: object) -> R:
-        return self._binary("or", o, True)
+        return self._meet("or", o, True)
 
     def __xor__(self, o: object) -> R:
-        return self._binary("xor", o)
+        return self._meet("xor", o)
 
     def __rxor__(self, o: object) -> R:
-        return self._binary("xor", o, True)
+        return self._meet("xor", o, True)
 
     def __lshift__(self, o: object) -> R:
-        return self._binary("shl", o)
+        return self._meet("shl", o)
 
     def __rlshift__(self, o: object) -> R:
-        return self._binary("shl", o, True)
+        return self._meet("shl", o, True)
 
     def __rshift__(self, o: object) -> R:
-        return self._binary("shr", o)
+        return self._meet("shr", o)
 
     def __rrshift__(self, o: object) -> R:
-        return self._binary("shr", o, True)
+        return self._meet("shr", o, True)
 
     def __eq__(self, o: object) -> R:  # type: ignore[override]
-        return self._binary("eq", o)
+        return self._meet("eq", o)
 
     def __ne__(self, o: object) -> R:  # type: ignore[override]
-        return self._binary("ne", o)
+        return self._meet("ne", o)
 
     def __lt__(self, o: object) -> R:
-        return self._binary("lt", o)
+        return self._meet("lt", o)
 
     def __le__(self, o: object) -> R:
-        return self._binary("le", o)
+        return self._meet("le", o)
 
     def __gt__(self, o: object) -> R:
-        return self._binary("gt", o)
+        return self._meet("gt", o)
 
     def __ge__(self, o: object) -> R:
-        return self._binary("ge", o)
+        return self._meet("ge", o)
 
     def __invert__(self) -> R:
         return self._unary("not")
