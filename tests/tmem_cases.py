@@ -180,6 +180,40 @@ def through_memory(ctx: tp.Context, a: Any, c: Any, *, m: int, n: int, half: int
 
 
 @tp.kernel(grid=1)
+def scaled_by_warp(ctx: tp.Context, a: Any, c: Any, *, n: int) -> None:
+    """C = A by way of tensor memory, where each warp of whose rows one begins with more than 3 multiplies them by 2 in place."""
+    tmem = tp.TmemAllocation(ctx, 128)
+    at = tp.SharedMemBarrier.allocate(ctx, count=32, name="at")
+    over = tp.TmemDeallocBarrier(ctx)
+
+    @ctx.role("owner", warps=1)
+    def owner() -> None:
+        tmem.allocate()
+        at.arrive()
+        over.complete_dealloc(tmem)
+
+    @ctx.role("one", warpgroups=1)
+    def one() -> None:
+        at.wait(0)
+        tmem.from_shared()
+        there = tmem.tensor((128, n), a.dtype)
+        x = ctx.load_global(a, (0, 0), (128, n), layout="tmem")
+        there.store(x)
+        ctx.tmem_wait_store()
+        first = ctx.fragment(x.cols(0, 8))
+        with ctx.per_warp(), ctx.when((first > 3).any()):
+            for col in range(0, n, 16):
+                part = there.cols(col, 16).load()
+                ctx.tmem_wait_load()
+                there.cols(col, 16).store(part * 2)
+            ctx.tmem_wait_store()
+        back = there.load()
+        ctx.tmem_wait_load()
+        over.signal_complete()
+        ctx.store_global(c, (0, 0), back)
+
+
+@tp.kernel(grid=1)
 def a_in_memory(ctx: tp.Context, a: Any, b: Any, c: Any, *, m: int, n: int) -> None:
     """C = A · Bᵀ with A written to tensor memory by the epilogue's warps."""
     b_tile = ctx.smem(b.box, b.dtype, swizzle=b.swizzle, name="b_tile")[0]
@@ -323,6 +357,21 @@ def stored_case(dtype: str, m: int, n: int, half: int = 0) -> Case:
     return Case(f"stored {dtype} m={m} n={n} half={half}", make)
 
 
+def by_warp_case(dtype: str, n: int) -> Case:
+    """`scaled_by_warp`."""
+
+    def make(rng: np.random.Generator) -> Made:
+        a, c = integers(rng, (128, n), dtype), np.zeros((128, n), tp.dtype(dtype).numpy)
+        a[:, :8] = 0
+        a[32 + 5, 3] = a[96 + 31, 7] = 4
+        want = a.astype(np.float64)
+        want[32:64] *= 2
+        want[96:] *= 2
+        return scaled_by_warp.bind(a, c, n=n), c, want, 0.0
+
+    return Case(f"by warp {dtype} n={n}", make)
+
+
 def a_case(dtype: str, m: int, n: int, k: int) -> Case:
     """`a_in_memory`."""
 
@@ -365,6 +414,8 @@ CASES = [
     *(stored_case(t, m, n) for t, m, n in (("bfloat16", 128, 64), ("float16", 64, 24))),
     stored_case("float32", 64, 16, half=1),
     stored_case("bfloat16", 64, 16, half=1),
+    by_warp_case("float32", 64),
+    by_warp_case("bfloat16", 32),
     *(a_case(t, m, n, k) for t, m, n, k in (("bfloat16", 128, 64, 64), ("float16", 64, 32, 16), ("bfloat16", 128, 256, 128))),
     copy_case(128, "bfloat16"),
     copy_case(32, "float16"),

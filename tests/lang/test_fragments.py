@@ -215,3 +215,15 @@ def test_columns_set_to_one_value_compile() -> None:
         f.set(tile)
 
     assert in_role(body, warpgroups=1).compile().spill_bytes == 0
+
+
+def test_any_is_of_a_condition_in_one_warp() -> None:
+    with refused(tp.TraceError, "any() asks the lanes of one warp", "ctx.per_warp()"):
+        role_from_text(ACC + "(f > 0).any()", warps="warpgroups=1")
+    with refused(tp.TraceError, "any() is of a condition", "float32"):
+        role_from_text(ACC + "with ctx.per_warp():\n    f.any()", warps="warpgroups=1")
+    with refused(tp.TraceError, "any() is executed by all threads", "of the warp, under per_warp"):
+        role_from_text(ACC + "with ctx.per_warp(), ctx.when(ctx.lane < 3):\n    (f > 0).any()", warps="warpgroups=1")
+    text = str(role_from_text(ACC + "with ctx.per_warp():\n    with ctx.when((f > 0).any()):\n        f *= 2", warps="warpgroups=1"))
+    assert "any = fragment_any acc > 0" in text
+    assert "when any:" in text

@@ -158,6 +158,18 @@ def _shifts(f: Fragment, value: Expr, col: int, cols: int) -> bool:
 
 
 @emit.register
+def _(op: ops.FragmentAny, ctx: Context) -> None:
+    loops, x = Loops.over(ctx, op.value.shape), ctx.bind(op.result)
+    layout_of(ctx, op.value, op)
+    ctx.out(f"bool {x} = false;")
+    with loops.rows(ctx), loops.columns(ctx):
+        places = (loops.at(0), loops.at(1)) if op.value.shape[1] > 1 else (At(str(loops.i), Index(), str(loops.h)),)
+        for at in places:
+            ctx.out(f"{x} |= {text(ctx, op.value, at)};")
+    ctx.out(f"{x} = __any_sync(0xffffffff, {x});")
+
+
+@emit.register
 def _(op: ops.FragmentReduce, ctx: Context) -> None:
     name = registers(ctx, op.dst)
     rows, cols = op.value.shape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilepipe.ir.exprs import Expr
+from tilepipe.ir.exprs import Expr, Local
 from tilepipe.ir.memory import Fragment, TensorParam, Tile
 from tilepipe.ir.op import Op
 
@@ -36,6 +36,14 @@ class FragmentReduce(Op):
     dst: Fragment
     value: Expr
     op: str
+
+
+@dataclass(eq=False, slots=True)
+class FragmentAny(Op):
+    """Binds `result` to whether a boolean value holds for any element that the warp has of it. Inside `PerWarp`."""
+
+    result: Local
+    value: Expr
 
 
 @dataclass(eq=False, slots=True)

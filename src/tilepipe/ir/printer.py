@@ -141,6 +141,8 @@ def _statement(op: ops.Op) -> str:
             return f"wgmma {mma(op)}"
         case ops.Tcgen05Mma():
             return f"tcgen05_mma {mma(op)}" + (" by the pair" if op.cta_group == 2 else "")
+        case ops.FragmentAny():
+            return f"{op.result.name} = {_mnemonic(op)} {expr(op.value)}"
         case ops.FragmentDefine():
             f = op.fragment
             return f"fragment {f.name}: {f.rows}×{f.cols} {f.dtype}"

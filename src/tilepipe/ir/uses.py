@@ -13,7 +13,7 @@ from tilepipe.ir.program import walk
 _BINDS: dict[type[ops.Op], tuple[str, ...]] = {
     ops.Let: ("local",), ops.Read: ("local",), ops.CursorRead: ("stage", "phase"), ops.For: ("index",),
     ops.PerWarp: ("index",), ops.MbarTryWait: ("result",), ops.Load: ("result",), ops.AtomicAdd: ("result",),
-    ops.ClcQuery: ("valid", "cluster"),
+    ops.ClcQuery: ("valid", "cluster"), ops.FragmentAny: ("result",),
 }  # fmt: skip
 
 

@@ -40,6 +40,8 @@ class FragmentValue(Operators["FragmentValue"]):
     or a reduction. Shapes broadcast: (m, n) with (m, 1), one value a row, and with (1, n), one value a column.
     """
 
+    _elementwise = True
+
     def __init__(self, tracer: Tracer, expr: Expr, reads: dict[Fragment, int]) -> None:
         self._tracer = tracer
         self._expr = expr
@@ -131,6 +133,23 @@ class FragmentValue(Operators["FragmentValue"]):
     def max(self) -> Fragment:
         """The maximum of each row, as a new (rows, 1) fragment."""
         return self._reduce("max")
+
+    def any(self) -> Value:
+        """Whether a condition holds for any element that the warp has of it, under `per_warp`: the same in all its lanes, so that
+        `ctx.when` takes it.
+
+        Raises:
+            TraceError: not under per_warp, or not of comparisons.
+        """
+        require_fragment(self._tracer, "any()")
+        x = self.ir()
+        if x.dtype is not dtypes.boolean:
+            raise TraceError(f"any() is of a condition, such as `(f > 0).any()`; this value is {x.dtype}", caller())
+        if not self._tracer.scope.inside("per_warp"):
+            raise TraceError("any() asks the lanes of one warp: put it, and what depends on it, under `with ctx.per_warp():`", caller())
+        result = self._tracer.local("any", dtypes.boolean)
+        self._tracer.emit(ops.FragmentAny(caller(), result, x))
+        return self._tracer.value(result)
 
     def _reduce(self, op: str) -> Fragment:
         require_fragment(self._tracer, "a reduction of a fragment")
@@ -276,8 +295,6 @@ class Fragment(FragmentValue):
 
     def load_tmem(self, source: memory.Tmem) -> None:
         """Reads a matrix of the same shape and dtype in tensor memory; see `TmemTensor.load`."""
-        if self._tracer.scope.inside("per_warp"):
-            raise TraceError("a fragment is loaded by its whole warpgroup: move the load out of per_warp", caller())
         self._tracer.emit(ops.TmemLoad(caller(), self.operand(), source))
         self.written()
 

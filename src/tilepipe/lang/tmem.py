@@ -113,7 +113,7 @@ class TmemTensor:
 
     def load(self) -> Fragment:
         """tcgen05.ld into a new fragment, by the whole warpgroup: of layout "tmem" where it has 128 rows. It may be read after
-        `ctx.tmem_wait_load()`.
+        `ctx.tmem_wait_load()`. Under `per_warp`, the rows of the warp.
         """
         require_fragment(self._tracer, "a load from tensor memory")
         source = self.ir("loaded")
@@ -122,7 +122,8 @@ class TmemTensor:
         return result
 
     def store(self, value: FragmentValue) -> None:
-        """tcgen05.st, by the whole warpgroup. What is written may be used after `ctx.tmem_wait_store()`.
+        """tcgen05.st, by the whole warpgroup. What is written may be used after `ctx.tmem_wait_store()`. Under `per_warp`, the rows
+        of the warp.
 
         Raises:
             TraceError: not a fragment of this shape, or of 128 rows and another layout than "tmem".
@@ -136,8 +137,6 @@ class TmemTensor:
                 ' 128 rows need layout="tmem"',
                 caller(),
             )
-        if self._tracer.scope.inside("per_warp"):
-            raise TraceError("tensor memory is stored by the whole warpgroup: move the store out of per_warp", caller())
         self._tracer.emit(ops.TmemStore(caller(), self.ir("stored"), value.to(self.dtype).ir()))
 
     def __repr__(self) -> str:

@@ -27,12 +27,13 @@ _BARRIERS = (
     ops.NamedSync, ops.NamedArrive,
 )  # fmt: skip
 _FRAGMENTS = (
-    ops.FragmentDefine, ops.FragmentSet, ops.FragmentReduce, ops.FragmentStore, ops.FragmentLoad, ops.FragmentLoadGlobal,
+    ops.FragmentDefine, ops.FragmentSet, ops.FragmentReduce, ops.FragmentAny, ops.FragmentStore, ops.FragmentLoad, ops.FragmentLoadGlobal,
     ops.FragmentStoreGlobal,
 )  # fmt: skip
 _MEMORY = (ops.Load, ops.Store, ops.TmaLoad, ops.TmaStore, ops.Wgmma)
 _TOGETHER = (
-    ops.FragmentSet, ops.FragmentReduce, ops.FragmentStore, ops.FragmentLoad, ops.FragmentLoadGlobal, ops.FragmentStoreGlobal,
+    ops.FragmentSet, ops.FragmentReduce, ops.FragmentAny, ops.FragmentStore, ops.FragmentLoad, ops.FragmentLoadGlobal,
+    ops.FragmentStoreGlobal,
     ops.Wgmma, ops.WgmmaFence, ops.WgmmaCommit, ops.WgmmaWait, ops.ClusterArrive, ops.ClusterWait,
 )  # fmt: skip
 _GRID = (ops.AtomicAdd, ops.ClcTryCancel, ops.ClcQuery)
@@ -344,6 +345,8 @@ class Function(TensorSource):
                 reduce = "np.add" if kind == "add" else "np.fmax"  # fmaxf: a NaN gives way to a number
                 text = f"{reduce}.reduce({self.x(value)[0]}, axis=1, keepdims=True)"
                 self.emit(f"{self.names(f, f.name)}.set(ag, {self.x.site}, {text}, 0, 1{warp})", op)
+            case ops.FragmentAny(result=result, value=value):
+                self.emit(f"{self.x.bind(result, False)} = bool(np.any({self.x(value)[0]}))", op)
             case ops.FragmentStore(dst=tile, value=value):
                 remote = self.remote(tile.cta, op)
                 aligned = takes_stmatrix(tile, value.shape)
