@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tilepipe as tp
+from tilepipe.kernels.arguments import mapped
 from tilepipe.kernels.blockwise_fp8_config import BLOCK
 
 NAME = "blockwise_fp8_gemm"
@@ -28,7 +29,7 @@ def check_arguments(a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any) -> tup
             raise tp.BindError(f"{NAME}: {name} must be an array, got {x!r:.40}")
         if len(x.shape) != 2:
             raise tp.BindError(f"{NAME}: {name} must be a matrix, it has shape {tuple(x.shape)}")
-        dtype = _map(name, x).dtype
+        dtype = mapped(NAME, name, x).dtype
         if dtype not in dtypes:
             raise tp.BindError(f"{NAME}: {name} is {dtype}; it may be {', '.join(t.name for t in dtypes)}")
     (m, k), (n, kb) = a.shape, b.shape
@@ -52,7 +53,7 @@ def scales_by_rows(a_scales: Any, m: int, k: int) -> Any:
         BindError: another shape, or K contiguous.
     """
     shape, blocks = tuple(a_scales.shape), blocks_of(k)
-    order = _map("a_scales", a_scales).order
+    order = mapped(NAME, "a_scales", a_scales).order
     if shape == (blocks, m) and (order == "row" or m == 1):
         return a_scales
     if shape == (m, blocks) and (order == "col" or m == 1 or blocks == 1):
@@ -64,20 +65,10 @@ def scales_by_rows(a_scales: Any, m: int, k: int) -> Any:
     )
 
 
-def _map(name: str, x: Any) -> tp.TensorMap:
-    try:
-        return tp.tensor_map(x)
-    except tp.BindError as error:
-        raise tp.BindError(f"{NAME}: {name}: {error}") from None
-
-
 def boxed(name: str, x: Any, box: tuple[int, int]) -> tp.TensorMap:
     """The tensor map of an argument in row order.
 
     Raises:
         BindError: TMA cannot take it; the message names the argument.
     """
-    try:
-        return tp.tensor_map(x, box=box, order="row")
-    except tp.BindError as error:
-        raise tp.BindError(f"{NAME}: {name}: {error}") from None
+    return mapped(NAME, name, x, box, "row")
