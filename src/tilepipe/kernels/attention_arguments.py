@@ -77,7 +77,8 @@ def check_attention(
         raise tp.BindError(f"{NAME}: q {tuple(q.shape)} and k {tuple(k.shape)} must have the same batch and d: dimensions 0 and 3")
     if d not in HEAD_DIMS:
         raise tp.BindError(
-            f"{NAME} has kernels for d of {' and '.join(map(str, HEAD_DIMS))}; q has {d}. Pad q, k and v with zeros, and pass scale=1/sqrt({d})"
+            f"{NAME} has kernels for d of {' and '.join(map(str, HEAD_DIMS))}; q has {d}. Pad q, k and v with zeros, and pass"
+            f" scale=1/sqrt({d})"
         )
     if heads != kv_heads and (not kv_heads or heads % kv_heads):
         raise tp.BindError(f"{NAME}: q has {heads} heads and k {kv_heads}; heads of q must be a multiple of those of k, which share them")
