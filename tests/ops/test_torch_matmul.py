@@ -16,7 +16,7 @@ from tests.ops.emulated import Emulator, gpu, torch
 from tests.ops.torch_cases import AS_IT_LIES, LAYOUTS, SHAPES, ZERO
 from tests.ops.torch_reference import check
 from tilepipe.cuda import interop
-from tilepipe.ops import torch_checks, torch_eager, torch_plan
+from tilepipe.ops import torch_checks, torch_eager, torch_plan, torch_plans
 
 __all__ = ["gpu"]
 BF16 = torch.bfloat16
@@ -211,7 +211,7 @@ def test_a_plan_is_not_used_for_operands_that_start_elsewhere(gpu: Emulator) -> 
 
 
 def test_plans_are_limited(gpu: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_eager, "LIMIT", 3)
+    monkeypatch.setattr(torch_plans, "LIMIT", 3)
     for m in range(8, 80, 8):
         matmul(tensor(m, 8), tensor(8, 8))
     assert len(torch_eager._plans) == 3

@@ -4,8 +4,6 @@ plan allocates the result, takes the addresses and launches.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,21 +11,11 @@ import torch
 from tilepipe.lang.tensor_map import array_dtype
 from tilepipe.ops import options as options_
 from tilepipe.ops.torch_checks import check
-from tilepipe.ops.torch_plan import MISALIGNED, Options, Plan, prepare
+from tilepipe.ops.torch_plan import Options, Plan, prepare
+from tilepipe.ops.torch_plans import MISALIGNED, Plans, current_device, facts, raw_stream
 
-LIMIT = 4096  # plans that are remembered; the oldest is dropped first
-
-
-def _stream(ordinal: int) -> int:
-    return int(torch.cuda.current_stream(ordinal).cuda_stream)
-
-
-# What PyTorch's own generated code calls; a tenth of the cost of the public way.
-raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _stream)
-current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
-
-_plans: dict[object, Plan] = {}
-_lock = threading.Lock()
+_plans: Plans[Plan] = Plans()
+forget = _plans.forget
 
 
 def run(a: Any, b: Any, out: Any, bias: Any, source: Any, options: Options) -> Any:
@@ -41,7 +29,7 @@ def run(a: Any, b: Any, out: Any, bias: Any, source: Any, options: Options) -> A
     """
     try:
         low = (a.data_ptr() | b.data_ptr()) & MISALIGNED and (a.data_ptr() & MISALIGNED, b.data_ptr() & MISALIGNED)
-        others = None if bias is None and source is None and out is None else (_facts(bias), _facts(source), _facts(out))
+        others = None if bias is None and source is None and out is None else (facts(bias), facts(source), facts(out))
         key = (a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype, b.get_device(), low, others, options)
         plan = _plans.get(key)
     except (TypeError, AttributeError, RuntimeError):
@@ -50,29 +38,11 @@ def run(a: Any, b: Any, out: Any, bias: Any, source: Any, options: Options) -> A
         options_.config(dict(items), activation, array_dtype(a))
         raise
     if plan is None:
-        plan = _remember(key, prepare(a, b, out, bias, source, options))
+        plan = _plans.remember(key, prepare(a, b, out, bias, source, options))
     if plan.ordinal != current_device():
         with torch.cuda.device(plan.ordinal):
             return _launch(plan, a, b, out, bias, source)
     return _launch(plan, a, b, out, bias, source)
-
-
-def _facts(x: Any) -> object:
-    return None if x is None else (x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() & MISALIGNED)
-
-
-def _remember(key: object, plan: Plan) -> Plan:
-    with _lock:
-        kept = _plans.setdefault(key, plan)
-        if len(_plans) > LIMIT:
-            del _plans[next(iter(_plans))]
-    return kept
-
-
-def forget() -> None:
-    """Drops every plan: the next call of each kind prepares again."""
-    with _lock:
-        _plans.clear()
 
 
 def _launch(plan: Plan, a: Any, b: Any, out: Any, bias: Any, source: Any) -> Any:

@@ -14,7 +14,7 @@ from tilepipe.ops.torch_eager import run
 from tilepipe.ops.torch_op import Recorded
 from tilepipe.ops.torch_op import matmul as operator
 from tilepipe.ops.torch_plan import activate
-from tilepipe.ops.torch_state import is_tracing, wants_gradient, watched
+from tilepipe.ops.torch_state import autocast, is_tracing, wants_gradient, watched
 
 _expand = torch.Tensor.expand
 
@@ -50,7 +50,7 @@ def _dispatched(
     precision: str | None, settings: dict[str, Any],
 ) -> Any:  # fmt: skip
     if precision is None and out is None and torch.is_autocast_enabled("cuda"):
-        a, b, bias, source = (_autocast(x) for x in (a, b, bias, source))
+        a, b, bias, source = (autocast(x) for x in (a, b, bias, source))
     shapes, dtype = check(a, b, out, bias, activation, source, alpha, beta, out_dtype, precision, settings)
     differentiate = wants_gradient(a, b, out, bias, source)
     if differentiate:
@@ -77,8 +77,3 @@ def _dispatched(
 def _refuse_out(out: Any) -> None:
     if out is not None:
         raise BindError("matmul: out= has no gradient, and an operand requires one; leave out= away, or call it under torch.no_grad()")
-
-
-def _autocast(x: Any) -> Any:
-    """`x` in the dtype of torch.autocast, as torch.matmul has it."""
-    return x.to(torch.get_autocast_dtype("cuda")) if isinstance(x, torch.Tensor) and x.is_floating_point() else x

@@ -20,8 +20,8 @@ from tilepipe.lang.tensor_map import array_dtype
 from tilepipe.ops import options as options_
 from tilepipe.ops.shapes import Product, Shape, kernel_takes, tma_order
 from tilepipe.ops.torch_checks import check, hopper, tilepipe_dtype
+from tilepipe.ops.torch_plans import MISALIGNED, span
 
-MISALIGNED = ALIGNMENT - 1  # bits of an address
 _PLACES = ("a", "b", "c", "bias", "source")  # what `order` of a plan picks from
 
 Launcher = Callable[[tuple[int, ...], int], None]
@@ -99,7 +99,7 @@ def prepare(a: Any, b: Any, out: Any, bias: Any, source: Any, options: Options) 
     shapes, dtype = check(a, b, out, bias, activation, source, alpha, beta, out_dtype, precision, dict(items))
     ordinal = a.get_device()
     scale = (1.0 if beta is None else float(beta)) if source is not None else 0.0
-    spans = tuple(_span(x) for x in (a, b, bias, source, out))
+    spans = tuple(span(x) for x in (a, b, bias, source, out))
 
     def otherwise(bias: Any, source: Any) -> Any:
         return _without_product(shapes, bias, source if scale else None, scale, activation)
@@ -111,13 +111,13 @@ def prepare(a: Any, b: Any, out: Any, bias: Any, source: Any, options: Options) 
         return Plan(None, tuple, a=None, b=None, bias=None, source=None, c=None, **parts)
     chip = hopper(ordinal)
     result = torch.empty(shapes.result, dtype=dtype, device=a.device) if out is None else out
-    make_c, written = _output(result, shapes)
+    make_c, written = output(result, shapes.output)
     read = source if scale else None
     forms = {
-        "a": _operand(a, lambda x: shapes.left(x, torch.Tensor.expand)),
-        "b": _operand(b, lambda x: shapes.right(x, torch.Tensor.expand).transpose(-1, -2)),
-        "bias": _operand(bias, lambda x: x, matrix=False),
-        "source": _operand(read, lambda x: shapes.like_output(x, torch.Tensor.expand)),
+        "a": operand(a, lambda x: shapes.left(x, torch.Tensor.expand)),
+        "b": operand(b, lambda x: shapes.right(x, torch.Tensor.expand).transpose(-1, -2)),
+        "bias": operand(bias, lambda x: x, matrix=False),
+        "source": operand(read, lambda x: shapes.like_output(x, torch.Tensor.expand)),
     }
     left, right = forms["a"][1], forms["b"][1]
     config = _config(shapes, left, right, dtype, options, bias is not None or read is not None, chip)
@@ -153,7 +153,7 @@ def _byte_strides(x: Any) -> Shape:
     return tuple(stride * size for stride in x.stride())
 
 
-def _operand(x: Any, form: Prepare, *, matrix: bool = True) -> tuple[Prepare | None, Any]:
+def operand(x: Any, form: Prepare, *, matrix: bool = True) -> tuple[Prepare | None, Any]:
     """How to bring `x` into a form that the kernel takes, None where it lies so already; and `x` in it."""
     if x is None:
         return None, None
@@ -167,15 +167,15 @@ def _operand(x: Any, form: Prepare, *, matrix: bool = True) -> tuple[Prepare | N
     return (None if ready.data_ptr() == x.data_ptr() else prepared), ready
 
 
-def _output(result: Any, shapes: Product) -> tuple[Callable[[], Any] | None, Any]:
-    """How to make the array that the kernel writes where it is not the result itself; and one to bind to."""
+def output(result: Any, shape: Shape) -> tuple[Callable[[], Any] | None, Any]:
+    """How to make the array, of `shape`, that the kernel writes where it is not the result itself; and one to bind to."""
     try:
-        written = result.view(shapes.output)
+        written = result.view(shape)
     except RuntimeError:  # a batch that is no single dimension
         written = None
     if written is not None and written.data_ptr() & MISALIGNED == 0 and _order(written) == "row":
         return None, written
-    make = _maker(shapes.output, result.dtype, result.device)
+    make = _maker(shape, result.dtype, result.device)
     return make, make()
 
 
@@ -188,12 +188,6 @@ def _maker(shape: Shape, dtype: Any, device: Any) -> Callable[[], Any]:
 def _padded(x: Any) -> Any:
     """A row-major copy with rows padded to 16 bytes."""
     return _maker(tuple(x.shape), x.dtype, x.device)().copy_(x)
-
-
-def _span(x: Any) -> int:
-    if x is None or not x.numel():
-        return 0
-    return int(sum((extent - 1) * stride for extent, stride in zip(x.shape, x.stride(), strict=True)) + 1) * int(x.element_size())
 
 
 def activate(z: Any, activation: str | None) -> Any:

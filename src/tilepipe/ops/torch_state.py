@@ -31,3 +31,8 @@ def watched(a: Any, b: Any, *others: Any) -> bool:
 def wants_gradient(*tensors: Any) -> bool:
     """Whether autograd records what is done to these tensors, any of which may be None."""
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+
+
+def autocast(x: Any) -> Any:
+    """`x` in the dtype of torch.autocast, as torch.matmul has it; what is no floating-point tensor as it is."""
+    return x.to(torch.get_autocast_dtype("cuda")) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
