@@ -21,6 +21,9 @@ InputConsumer InputConsumerStage InputProducer InputProducerStage InputTilePipel
 ProduceContext ProducerConsumerPipeline ProducerStage
 ProducerTiles SMemArray
 SMemPtr SMemTileArray2D SMemTileArray2DRowMajor SharedMemBarrier StandardTilePayload StaticScheduler TilePayload WorkTile"""
+ATTENTION = """ConsumerPipeline FA4Config KConsumerPipeline KPipeline KProducerPipeline KVPipeline ProducerPipeline RolePipeline
+StagedPipeline TMAConsumerPipeline TMADestination TMAProducerPipeline TileLayout VConsumerPipeline VPipeline VProducerPipeline
+tile_layout_k_major tile_layout_mn_major"""
 BLACKWELL = """AccumBarrier BlockwiseFP8Accumulator EpilogueKContext EpilogueKStage EpilogueStage EpilogueWarp EpilogueWarpContext MmaKStage
 MmaStage MmaWarp MmaWarpContext OutputConsumer OutputKPipeline OutputPipelineConfig OutputProducer OutputStage OutputTilePipeline
 PerKConsumerStage TmemAllocation TmemDeallocBarrier TmemFragments TmemStage TmemTensor
@@ -30,7 +33,7 @@ SUBPACKAGES = {"bench", "check", "cli", "cuda", "errors", "ir", "kernels", "lang
 
 def test_public_names() -> None:
     public = {name for name in dir(tp) if not name.startswith("_")} - SUBPACKAGES
-    assert public == set(f"{ERRORS} {DTYPES} {LANGUAGE} {PIPELINES} {BLACKWELL}".split())
+    assert public == set(f"{ERRORS} {DTYPES} {LANGUAGE} {PIPELINES} {ATTENTION} {BLACKWELL}".split())
 
 
 def members(x: object) -> set[str]:
@@ -68,7 +71,7 @@ def test_every_fault_is_a_tilepipe_error() -> None:
 def test_every_public_class_says_what_it_is() -> None:
     bare = [
         name
-        for name in f"{LANGUAGE} {PIPELINES} {BLACKWELL}".split()
+        for name in f"{LANGUAGE} {PIPELINES} {ATTENTION} {BLACKWELL}".split()
         if name not in ("B200", "H200") and not (getattr(tp, name).__doc__ or "").strip()
     ]
     assert bare == []

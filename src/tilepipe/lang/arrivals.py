@@ -107,7 +107,7 @@ class Account:
     """All that is known of one barrier array's arrivals.
 
     `typed` is the count the user gave; `loose` the line of an arrival outside any handle, which makes the count
-    underivable.
+    underivable. `flat`: of a pipeline without handles, in which every arrival is all that its role causes in a phase.
     """
 
     array: BarrierArray
@@ -115,6 +115,7 @@ class Account:
     typed: int | None = None
     sites: list[Site] = field(default_factory=list)
     loose: Loc | None = None
+    flat: bool = False
 
 
 class Ledger:
@@ -123,14 +124,22 @@ class Ledger:
     def __init__(self) -> None:
         self.accounts: dict[BarrierArray, Account] = {}
 
-    def open(self, array: BarrierArray, side: str, typed: int | None) -> None:
+    def open(self, array: BarrierArray, side: str, typed: int | None, *, flat: bool = False) -> None:
         """Starts counting for an array; `side` is what arrives there, for messages."""
-        self.accounts[array] = Account(array, side, typed)
+        self.accounts[array] = Account(array, side, typed, flat=flat)
 
-    def loose(self, array: BarrierArray, loc: Loc) -> None:
-        """Notes an arrival that belongs to no handle."""
+    def loose(self, array: BarrierArray, role: Role, loc: Loc, arrivals: Arrivals) -> None:
+        """Notes an arrival that belongs to no handle.
+
+        Raises:
+            CountError: the pipeline has none, and another line of the role causes other arrivals.
+        """
         account = self.accounts.get(array)
-        if account is not None and account.loose is None:
+        if account is None:
+            return
+        if account.flat:
+            self.record(array, role, loc, arrivals)
+        elif account.loose is None:
             account.loose = loc
 
     def record(self, array: BarrierArray, role: Role, loc: Loc, arrivals: Arrivals, shared: bool = True) -> None:
@@ -145,9 +154,10 @@ class Ledger:
         for site in account.sites:
             if site.role is role and not site.arrivals.same(arrivals):
                 raise CountError(
-                    f"role '{role.name}' arrives {site.arrivals.per_stage} times on '{array.name}' for a stage taken at"
-                    f" {site.loc.short}, but {arrivals.per_stage} times for one taken here; every stage must cause the same"
-                    " number of arrivals",
+                    f"role '{role.name}' arrives {site.arrivals.per_stage} times on '{array.name}' for a stage"
+                    f" {'signalled' if account.flat else 'taken'} at"
+                    f" {site.loc.short}, but {arrivals.per_stage} times for one {'signalled' if account.flat else 'taken'} here; every"
+                    " stage must cause the same number of arrivals",
                     loc,
                 )
         if not any(site.role is role for site in account.sites):

@@ -180,10 +180,11 @@ def mma_commit(tracer: Tracer, mbar: Mbar, mask: object) -> None:
     commit = Commit(ref, mask, caller())
     handle = owner_of(tracer, ref.array, ref.index)
     bind = getattr(handle, "bind_commit", None)
+    arrivals = commit_arrivals(tracer, commit)
     if handle is not None:
-        note_signal(tracer, handle, commit_arrivals(tracer, commit))
+        note_signal(tracer, handle, arrivals)
     else:
-        tracer.ledger.loose(ref.array, commit.loc)
+        tracer.ledger.loose(ref.array, tracer.role.role, commit.loc, arrivals)
     if bind is not None:
         bind(commit)
     else:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, memory, ops
@@ -14,6 +15,7 @@ from tilepipe.lang.tracer import Scope, Tracer
 from tilepipe.lang.values import Value, binary, require_integer, require_uniform, to_expr
 
 if TYPE_CHECKING:
+    from tilepipe.lang.async_ops import Mbar
     from tilepipe.lang.handles import Handle
 
 
@@ -220,6 +222,18 @@ def allocate(
     return SmemTileArray(tracer, buffer)
 
 
+class Destination(Protocol):
+    """Where a TMA load writes, and which barrier gets its bytes."""
+
+    @property
+    def smem(self) -> SmemTile:
+        """The tile."""
+
+    @property
+    def mbar(self) -> Mbar:
+        """The barrier."""
+
+
 class GlobalTensor:
     """A tensor argument inside a kernel: `a.shape[i]` is traced; `a.dtype`, `a.rank`, `a.order`, `a.box` are static.
 
@@ -242,6 +256,14 @@ class GlobalTensor:
 
     def __len__(self) -> NoReturn:
         raise TraceError(f"len() of {self!r} is not known while tracing: `{self.param.name}.shape[0]` is, when the kernel runs", caller())
+
+    def async_copy(self, dst: Destination, coords: Sequence[object], multicast: object = None) -> None:
+        """`ctx.tma_load(tensor, coords, dst.smem, dst.mbar, multicast)`: starts a TMA copy of the box at `coords` (elements, outermost
+        first) to where `dst`, a `TMADestination`, says.
+        """
+        from tilepipe.lang.async_ops import tma_load
+
+        tma_load(self._tracer, self, coords, dst.smem, dst.mbar, multicast)
 
     def __getitem__(self, index: object) -> ElementRef:
         return element(self._tracer, self, index)

@@ -202,12 +202,13 @@ def commit(tracer: Tracer, mbar: Mbar, mask: object) -> None:
     if ctas is not None and ref.cta is not None:
         raise TraceError("mma_commit takes a barrier of this CTA with mask=, or one of another CTA without", caller())
     handle = owner_of(tracer, ref.array, ref.index)
+    role, active = tracer.role.role, tracer.scope.active
+    arrivals = count_arrivals(role, tracer.kernel.cluster_size, active, 1, ref.cta, ctas)
     if handle is None:
-        tracer.ledger.loose(ref.array, caller())
+        tracer.ledger.loose(ref.array, role, caller(), arrivals)
     else:
         handle.refuse_twice("commits")
-        role, active = tracer.role.role, tracer.scope.active
-        note_signal(tracer, handle, count_arrivals(role, tracer.kernel.cluster_size, active, 1, ref.cta, ctas))
+        note_signal(tracer, handle, arrivals)
     tracer.emit(ops.Tcgen05Commit(caller(), ref, tracer.kernel.cta_group, ctas))
 
 

@@ -92,13 +92,13 @@ class SharedMemBarrier:
 
     def _book(self, ref: memory.BarrierRef, each: int | None, verb: str) -> None:
         handle = owner_of(self._tracer, ref.array, ref.index)
+        role, active = self._tracer.role.role, self._tracer.scope.active
+        arrivals = count_arrivals(role, self._tracer.kernel.cluster_size, active, each, ref.cta)
         if handle is None:
-            self._tracer.ledger.loose(ref.array, caller())
+            self._tracer.ledger.loose(ref.array, role, caller(), arrivals)
             return
-        scope = self._tracer.scope
         if ref.cta is None:
             handle.refuse_twice(verb)
-        arrivals = count_arrivals(self._tracer.role.role, self._tracer.kernel.cluster_size, scope.active, each, ref.cta)
         note_signal(self._tracer, handle, arrivals)
 
     def expect_bytes(self, bytes: object) -> None:

@@ -1,0 +1,249 @@
+"""StagedPipeline: a ring of K or V tiles whose stages are parts with barriers of their own.
+
+A stage holds one tile of `num_qk_stages` parts along the depth. Each part has a full and an empty barrier, so that an MMA starts
+when the first part has landed, and the load of a part when the MMA has read it. One step of the state is a whole stage. Storage is
+all full barriers, [stage][part], then all empty ones.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import exprs, memory, ops
+from tilepipe.ir.location import caller
+from tilepipe.lang.context import Context
+from tilepipe.lang.convergence import require_whole_warpgroup_waits
+from tilepipe.lang.tracer import Tracer
+from tilepipe.lang.values import Value, require_integer, require_uniform, to_expr
+from tilepipe.pipelines.barriers import MAX_COUNT, MbarPtr, SharedMemBarrier, SMemArray, init_barriers
+from tilepipe.pipelines.pairs import mma_arrive, mma_arrive_multicast, pair_mask
+from tilepipe.pipelines.state import PipelineState
+
+
+class StagedPipeline:
+    """`num_kv_stages` stages of `num_qk_stages` parts each (seed page TMAProducerPipeline, field `pipeline`).
+
+    `KPipeline`, `VPipeline` and `KVPipeline` are this class; V has one part.
+
+    Attributes:
+        mbar: the 2 · num_stages barriers.
+        state: the place in the ring. It starts at phase 0, a consumer's; that of `copy(phase=1)` is a producer's.
+        num_stages: num_kv_stages · num_qk_stages.
+        full, empty: the two halves of `mbar`.
+    """
+
+    def __init__(
+        self, mbar: SMemArray[SharedMemBarrier], num_kv_stages: int, num_qk_stages: int = 1, *, phase: int = 0, name: str = "kv"
+    ) -> None:
+        """Wraps 2 · num_kv_stages · num_qk_stages barriers, which `init_mbars` initialises.
+
+        Raises:
+            TraceError: a number of stages below 1, or an array of another size.
+        """
+        _require_stages(num_kv_stages=num_kv_stages, num_qk_stages=num_qk_stages)
+        self.num_kv_stages = num_kv_stages
+        self.num_qk_stages = num_qk_stages
+        self.num_stages = num_kv_stages * num_qk_stages
+        if len(mbar) != self.num_mbars():
+            raise TraceError(
+                f"'{name}' needs 2 × {num_kv_stages} stages × {num_qk_stages} parts = {self.num_mbars()} barriers (full and empty), the"
+                f" array has {len(mbar)}",
+                caller(),
+            )
+        self.mbar = mbar
+        self.name = name
+        self._tracer: Tracer = mbar._tracer
+        self.full, self.empty = mbar.split(self.num_stages, (f"{name}.full", f"{name}.empty"))
+        self.state = PipelineState(self._tracer, num_kv_stages, phase, f"{name}_{'producer' if phase else 'consumer'}")
+        self._phase = phase
+
+    @classmethod
+    def allocate(
+        cls, ctx: Context, num_kv_stages: int, num_qk_stages: int = 1, *, producer_arrivals: int | None = None,
+        consumer_arrivals: int | None = None, name: str = "kv",
+    ) -> Self:  # fmt: skip
+        """Barriers, initialisation and pipeline in one call. Arrival counts are derived from the kernel unless given: each role
+        signals a part once a phase, at whichever of its lines.
+
+        Raises:
+            CountError: (when the kernel is finished) a given count contradicts the arrivals that the roles make, or none can be
+                derived.
+        """
+        _require_stages(num_kv_stages=num_kv_stages, num_qk_stages=num_qk_stages)
+        pipe = cls(SMemArray(ctx, SharedMemBarrier, 2 * num_kv_stages * num_qk_stages, name), num_kv_stages, num_qk_stages, name=name)
+        pipe.init_mbars(producer_arrivals, consumer_arrivals)
+        return pipe
+
+    def init_mbars(self, producer_arrive_count: int | None = None, consumer_arrive_count: int | None = None) -> None:
+        """Initialises each full barrier with the one, each empty barrier with the other count; None derives it. In set-up code."""
+        open_flat(self._tracer, self.full, "producer", producer_arrive_count)
+        open_flat(self._tracer, self.empty, "consumer", consumer_arrive_count)
+
+    def num_mbars(self) -> int:
+        """Barriers: 2 · num_stages."""
+        return 2 * self.num_stages
+
+    def copy(self, phase: int | None = None) -> Self:
+        """The same barriers with a state of its own, at the start of the ring: a producer's with phase 1, a consumer's with 0."""
+        phase = self._phase if phase is None else phase
+        return type(self)(self.mbar, self.num_kv_stages, self.num_qk_stages, phase=phase, name=self.name)
+
+    # -- barriers -----------------------------------------------------------------------------------------------------
+
+    def producer_mbar(self, idx: object = None, *, qk_stage: int | None = None) -> MbarPtr:
+        """The full barrier of part `qk_stage` (the last) of stage `idx` (the present one): what loads signal."""
+        return self._mbar(self.full, self.state.index() if idx is None else idx, qk_stage)
+
+    def consumer_mbar(self, idx: object = None, *, qk_stage: int | None = None) -> MbarPtr:
+        """The empty barrier of part `qk_stage` (the last) of stage `idx` (the present one): what MMAs signal."""
+        return self._mbar(self.empty, self.state.index() if idx is None else idx, qk_stage)
+
+    def _mbar(self, array: memory.BarrierArray, idx: object, qk_stage: int | None) -> MbarPtr:
+        index = require_uniform(require_integer(to_expr(self._tracer, idx), "a stage"), "a stage", exprs.Vary.WARP)
+        if isinstance(index, exprs.Const) and not 0 <= index.value < self.num_kv_stages:
+            raise TraceError(f"stage {index.value} of '{self.name}', which has {self.num_kv_stages}", caller())
+        return SharedMemBarrier(self._tracer, array, to_expr(self._tracer, self._part(Value(self._tracer, index), qk_stage)))
+
+    def _part(self, index: Value, qk_stage: int | None) -> Value:
+        q = self.checked_part(self.num_qk_stages - 1 if qk_stage is None else qk_stage)
+        return index if self.num_qk_stages == 1 else index * self.num_qk_stages + q
+
+    def checked_part(self, qk_stage: int) -> int:
+        """The number of a part.
+
+        Raises:
+            TraceError: it is no Python integer, or there is no such part.
+        """
+        if type(qk_stage) is not int or not 0 <= qk_stage < self.num_qk_stages:
+            raise TraceError(
+                f"qk_stage={qk_stage!r}: a stage of '{self.name}' has {self.num_qk_stages} parts, 0 to {self.num_qk_stages - 1},"
+                " chosen while tracing: loop over them with a Python range",
+                caller(),
+            )
+        return qk_stage
+
+    # -- waiting ------------------------------------------------------------------------------------------------------
+
+    def producer_acquire(self, *, qk_stage: int | None = None) -> None:
+        """The PRODUCER waits until part `qk_stage` (the last) of its stage has been freed; passes at once on the first lap.
+
+        Raises:
+            TraceError: the state is a consumer's, so that the first lap would wait for a release that nobody can make.
+        """
+        if not self._phase:
+            raise TraceError(
+                f"producer_acquire with a state that starts at phase 0: the first lap of '{self.name}' would wait for a release of tiles"
+                " that have never been loaded. A producer starts at phase 1: take `pipe.copy(phase=1)`, or a TMAProducerPipeline.",
+                caller(),
+            )
+        self._wait(self.empty, qk_stage)
+
+    def consumer_wait(self, *, qk_stage: int | None = None) -> None:
+        """The CONSUMER waits until part `qk_stage` (the last) of its stage has landed.
+
+        Raises:
+            TraceError: the state is a producer's, so that the first lap would read tiles that have not landed.
+        """
+        if self._phase:
+            raise TraceError(
+                f"consumer_wait with a state that starts at phase 1: the first lap of '{self.name}' would pass before anything has"
+                " landed. A consumer starts at phase 0: take `pipe.copy(phase=0)`, or a TMAConsumerPipeline.",
+                caller(),
+            )
+        self._wait(self.full, qk_stage)
+
+    def _wait(self, array: memory.BarrierArray, qk_stage: int | None) -> None:
+        t = self._tracer
+        require_whole_warpgroup_waits(t, "a wait")
+        stage, phase = self.state.read()
+        t.emit(ops.MbarWait(caller(), memory.BarrierRef(array, to_expr(t, self._part(stage, qk_stage))), to_expr(t, phase)))
+
+    def drain_producer(self) -> None:
+        """Waits until every part of every stage has been freed; the producer's last words, so that nothing arrives on this CTA's
+        shared memory after it has exited.
+        """
+        for _ in Context(self._tracer).range(self.num_kv_stages):
+            for q in range(self.num_qk_stages):
+                self.producer_acquire(qk_stage=q)
+            self.state.step()
+
+    # -- releasing ----------------------------------------------------------------------------------------------------
+
+    def consumer_release(self, *, qk_stage: int | None = None, e: object = None) -> None:
+        """Frees part `qk_stage` (the last) once the MMAs issued so far have read it (`commit`); steps when it is the last."""
+        q = self.checked_part(self.num_qk_stages - 1 if qk_stage is None else qk_stage)
+        commit(self.consumer_mbar(qk_stage=q), e)
+        if q == self.num_qk_stages - 1:
+            self.state.step()
+
+    def consumer_release_at(self, idx: object, e: object = None) -> None:
+        """Frees the last part of stage `idx`, which is not the present one, and does not step: for a tile that is let go later
+        than it was waited for.
+        """
+        commit(self.consumer_mbar(idx), e)
+
+
+KPipeline = StagedPipeline
+VPipeline = StagedPipeline
+KVPipeline = StagedPipeline
+
+
+def _require_stages(**numbers: object) -> None:
+    for what, n in numbers.items():
+        if type(n) is not int or n < 1:
+            raise TraceError(f"{what} is at least 1, got {n!r}", caller())
+
+
+def open_flat(tracer: Tracer, array: memory.BarrierArray, side: str, count: int | None) -> None:
+    """Initialises every barrier of an array that roles signal without handles; `count`: arrivals of a phase, None derives it."""
+    if count is not None and (type(count) is not int or not 1 <= count <= MAX_COUNT):
+        raise TraceError(f"{side}_arrivals: an mbarrier's count is 1..{MAX_COUNT}, got {count!r}", caller())
+    tracer.ledger.open(array, side, count, flat=True)
+    init_barriers(tracer, memory.BarrierRef(array, exprs.const(0)), None, array.size)
+
+
+def commit(mbar: MbarPtr, e: object = None) -> None:
+    """One arrival on `mbar` when the MMAs issued so far are done, by whoever issues them.
+
+    tcgen05: `tcgen05.commit` by one lane, which is elected here unless `e` is given: then by the lanes in which it is not 0, and
+    those must be one; in a pair of CTAs on both copies. wgmma: the group is closed and the arrival bound to it, by the whole
+    warpgroup, one for each; the `ctx.wgmma_wait` that retires the group makes it. `e` says 0, no arrival, or 1 there.
+
+    Raises:
+        TraceError: with wgmma, an `e` that is traced.
+    """
+    t = mbar._tracer
+    ctx = Context(t)
+    if isinstance(e, int) and not e:
+        return
+    if not t.kernel.cta_group:
+        if e is not None and not isinstance(e, int):
+            raise TraceError(
+                "e elects the lane that commits a tcgen05 MMA; here the kernel has no tensor memory, and a group of wgmmas is closed by the"
+                " whole warpgroup: leave e out",
+                caller(),
+            )
+        ctx.mma_commit(mbar)
+    elif e is None and t.scope.inside("elect") is None:
+        with ctx.elect_one("warp" if t.role.role.warps == 1 else "role"):
+            _arrive(ctx, mbar)
+    elif e is None or isinstance(e, int):
+        _arrive(ctx, mbar)
+    else:
+        with ctx.when(truth(t, e)):
+            _arrive(ctx, mbar)
+
+
+def _arrive(ctx: Context, mbar: MbarPtr) -> None:
+    if ctx.tracer.kernel.cta_group == 2:
+        mma_arrive_multicast(mbar, pair_mask(ctx))
+    else:
+        mma_arrive(mbar)
+
+
+def truth(tracer: Tracer, e: object) -> Value:
+    """`e` as a condition: itself, or whether it is not 0."""
+    x = to_expr(tracer, e)
+    value = tracer.value(x)
+    return value if x.dtype.kind == "bool" else value != 0
