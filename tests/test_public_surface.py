@@ -46,7 +46,7 @@ def test_public_members() -> None:
     assert members(tp.OrderedBarrier) == {"pass_on", "turn", "wait"}
     schedulers = tp.StaticScheduler, tp.ClcScheduler, tp.AtomicScheduler
     assert all(members(x) == {"ahead", "needs_role", "schedule", "share", "throttle_signal"} for x in schedulers)
-    assert set(tp.ops.__all__) == {"matmul"}
+    assert set(tp.ops.__all__) == {"matmul", "scaled_matmul"}
     assert set(cuda.__all__) == {"Compiled", "compile", "source"}
     assert members(Launcher) == {"launch_packed", "pack"}
 

@@ -43,10 +43,10 @@ def matmul(
     options.check_epilogue(activation, alpha, beta, source=source is not None)
     options.check_settings(settings)
     shapes = product(a.shape, b.shape, a.strides)
-    wanted = _output_dtype(out, out_dtype, dtype)
-    _check_array("out", out, shapes.result, exact=True)
-    _check_array("source", source, shapes.result)
-    _check_array("bias", bias, (shapes.n,), exact=True)
+    wanted = output_dtype(out, out_dtype, dtype)
+    check_array("out", out, shapes.result, exact=True)
+    check_array("source", source, shapes.result)
+    check_array("bias", bias, (shapes.n,), exact=True)
     if source is not None and array_dtype(source) is not wanted:
         raise BindError(f"matmul: source is {array_dtype(source)} and the result {wanted}; convert one")
     if bias is not None:
@@ -73,35 +73,41 @@ def matmul(
     return result
 
 
-def _output_dtype(out: Any, out_dtype: object, inputs: DType) -> DType:
-    asked = inputs if out_dtype is None else dtypes.dtype(out_dtype)
+def output_dtype(out: Any, out_dtype: object, default: DType, who: str = "matmul") -> DType:
+    """Of the result: as `out` or `out_dtype` say, or `default`.
+
+    Raises:
+        BindError: `out` cannot be written, they differ, or the kernel writes no such dtype.
+    """
+    asked = default if out_dtype is None else dtypes.dtype(out_dtype)
     if out is not None:
         if not isinstance(out, np.ndarray):
-            raise BindError(f"matmul: out must be a NumPy array as a and b are, got {type(out).__name__}")
+            raise BindError(f"{who}: out must be a NumPy array as a and b are, got {type(out).__name__}")
         if not out.flags.writeable:
-            raise BindError("matmul: out is read-only, or a broadcast view; give it memory of its own")
+            raise BindError(f"{who}: out is read-only, or a broadcast view; give it memory of its own")
         if out_dtype is not None and array_dtype(out) is not asked:
-            raise BindError(f"matmul: out is {array_dtype(out)} and out_dtype {asked}; give one of them, or both alike")
+            raise BindError(f"{who}: out is {array_dtype(out)} and out_dtype {asked}; give one of them, or both alike")
         asked = array_dtype(out)
-    options.check_output(asked)
+    options.check_output(asked, who)
     return asked
 
 
-def _check_array(name: str, x: Any, shape: Shape, *, exact: bool = False) -> None:
+def check_array(name: str, x: Any, shape: Shape, *, exact: bool = False, who: str = "matmul") -> None:
+    """Raises BindError for what is neither None nor a NumPy array of that shape, or, unless `exact`, one that broadcasts to it."""
     if x is None:
         return
     if not isinstance(x, np.ndarray):
-        raise BindError(f"matmul: {name} must be a NumPy array as a and b are, got {type(x).__name__}")
+        raise BindError(f"{who}: {name} must be a NumPy array as a and b are, got {type(x).__name__}")
     if x.shape == shape:
         return
     if exact:
-        raise BindError(f"matmul: {name} must have shape {shape}, it has {x.shape}")
+        raise BindError(f"{who}: {name} must have shape {shape}, it has {x.shape}")
     try:
         fits = np.broadcast_shapes(x.shape, shape) == shape
     except ValueError:
         fits = False
     if not fits:
-        raise BindError(f"matmul: {name} of shape {x.shape} does not broadcast to {shape}, the result's")
+        raise BindError(f"{who}: {name} of shape {x.shape} does not broadcast to {shape}, the result's")
 
 
 def _without_product(shape: Shape, source: Array | None, beta: float, bias: Array | None, activation: str | None) -> Array:

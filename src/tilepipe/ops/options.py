@@ -38,10 +38,10 @@ def check_inputs(a: DType, b: DType, precision: object) -> None:
         raise BindError(f'matmul: precision="tf32" is for float32 operands; a and b are {a}')
 
 
-def check_output(out: DType) -> None:
+def check_output(out: DType, who: str = "matmul") -> None:
     """Raises BindError for a dtype that the kernel does not write."""
     if out not in OUTPUTS:
-        raise BindError(f"matmul returns {', '.join(t.name for t in OUTPUTS)}, not {out}")
+        raise BindError(f"{who} returns {', '.join(t.name for t in OUTPUTS)}, not {out}")
 
 
 def check_epilogue(activation: object, alpha: object, beta: object, *, source: bool) -> None:

@@ -19,7 +19,7 @@ DEVICES = ["cuda", "meta"]
 """Types of device that a tensor may be on: the kernel's, and the one that has shapes only."""
 
 
-def torch_dtype(spec: object) -> Any:
+def torch_dtype(spec: object, who: str = "matmul") -> Any:
     """The torch dtype for a torch dtype, a name, or a dtype of tilepipe or NumPy.
 
     Raises:
@@ -28,7 +28,7 @@ def torch_dtype(spec: object) -> Any:
     if isinstance(spec, torch.dtype):
         return spec
     wanted = dtypes.dtype(spec)
-    options.check_output(wanted)
+    options.check_output(wanted, who)
     return getattr(torch, wanted.name)
 
 
@@ -43,7 +43,7 @@ def check(
     """
     for name, x in (("a", a), ("b", b), ("out", out), ("bias", bias), ("source", source)):
         if x is not None or name in ("a", "b"):
-            _check_tensor(name, x, a)
+            check_tensor(name, x, a)
     options.check_inputs(array_dtype(a), array_dtype(b), precision)
     options.check_epilogue(activation, alpha, beta, source=source is not None)
     options.check_settings(settings)
@@ -69,7 +69,7 @@ def check(
     return shapes, result
 
 
-def hopper(ordinal: int) -> Chip:
+def hopper(ordinal: int, who: str = "matmul") -> Chip:
     """What a device offers.
 
     Raises:
@@ -79,21 +79,22 @@ def hopper(ordinal: int) -> Chip:
     if capability != (9, 0):
         major, minor = capability
         raise UnavailableError(
-            f"matmul needs a Hopper GPU (compute capability 9.0, wgmma); cuda:{ordinal} is {torch.cuda.get_device_name(ordinal)} of"
+            f"{who} needs a Hopper GPU (compute capability 9.0, wgmma); cuda:{ordinal} is {torch.cuda.get_device_name(ordinal)} of"
             f" {major}.{minor}"
         )
     return driver.chip(ordinal)
 
 
-def _check_tensor(name: str, x: Any, a: Any) -> None:
+def check_tensor(name: str, x: Any, a: Any, who: str = "matmul") -> None:
+    """Raises BindError unless `x` is a dense tensor on the device of `a`, which is one that kernels run on."""
     if not isinstance(x, torch.Tensor):
-        raise BindError(f"matmul: {name} must be a CUDA tensor of PyTorch as the others, got {type(x).__name__}")
+        raise BindError(f"{who}: {name} must be a CUDA tensor of PyTorch as the others, got {type(x).__name__}")
     if x.layout is not torch.strided:
-        raise BindError(f"matmul: {name} must be a dense tensor, its layout is {_name(x.layout)}; .to_dense() makes one")
+        raise BindError(f"{who}: {name} must be a dense tensor, its layout is {_name(x.layout)}; .to_dense() makes one")
     if x.device.type not in DEVICES:
-        raise BindError(f"matmul runs tensors on CUDA devices; {name} is on {x.device}. Move it with .cuda(); NumPy arrays are simulated")
+        raise BindError(f"{who} runs tensors on CUDA devices; {name} is on {x.device}. Move it with .cuda(); NumPy arrays are simulated")
     if isinstance(a, torch.Tensor) and x.device != a.device:
-        raise BindError(f"matmul: a is on {a.device} and {name} on {x.device}; move one with .to()")
+        raise BindError(f"{who}: a is on {a.device} and {name} on {x.device}; move one with .to()")
 
 
 def tilepipe_dtype(raw: Any) -> DType:

@@ -1,0 +1,108 @@
+"""What the scales of a product of small floats are of, told by shapes and dtypes: the recipes of `scaled_matmul`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from tilepipe.errors import BindError
+from tilepipe.kernels.blockwise_fp8_arguments import blocks_of
+from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
+from tilepipe.kernels.gemm_config import GemmConfig
+
+NAME = "scaled_matmul"
+Shape = tuple[int, ...]
+# Element and scale types as NumPy and PyTorch name them.
+_ELEMENTS = {"float8_e4m3fn": "float8_e4m3", "float8_e5m2": "float8_e5m2"}
+_SCALES = {"float32": "float32"}
+
+
+class Array(NamedTuple):
+    """Shape and dtype, by name, of an argument."""
+
+    shape: Shape
+    dtype: str
+
+    @classmethod
+    def of(cls, x: Any) -> Array:
+        """Of an array of NumPy or a tensor of PyTorch."""
+        return cls(tuple(x.shape), str(x.dtype).removeprefix("torch."))
+
+    def __str__(self) -> str:
+        return f"{'×'.join(map(str, self.shape)) or 'a scalar'} {self.dtype}"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A product a (m, k) @ b (k, n) and what its scales are of: "tensor", "row" (of a, and columns of b) or "block"."""
+
+    name: str
+    m: int
+    n: int
+    k: int
+
+    @property
+    def config(self) -> type[Any]:
+        """The class of the kernel's settings."""
+        return BlockwiseFP8Config if self.name == "block" else GemmConfig
+
+    def check_settings(self, settings: Mapping[str, Any]) -> None:
+        """Raises BindError for names that the kernel's configuration does not have."""
+        known = [f.name for f in fields(self.config) if f.name != "activation"]
+        unknown = [name for name in settings if name not in known]
+        if unknown:
+            raise BindError(
+                f"{NAME} with scales of each {self.name} does not know the setting {', '.join(unknown)}; it has {', '.join(known)}"
+            )
+
+    def check_bias(self, bias: Array | None, result: str) -> None:
+        """Raises BindError for a bias that the kernel does not add, or of another shape or dtype."""
+        if bias is None:
+            return
+        if self.name == "block":
+            raise BindError(f"{NAME} with scales of blocks has no bias; add it to the result")
+        if bias.shape != (self.n,) or bias.dtype not in (result, "float32"):
+            raise BindError(f"{NAME}: bias must have shape {(self.n,)} and the dtype of the result, {result}, or float32; it is {bias}")
+
+
+def recipe(a: Array, b: Array, scale_a: Array, scale_b: Array) -> Recipe:
+    """What the scales of a product are of.
+
+    Raises:
+        BindError: operands that do not multiply, or scales that fit none of the recipes.
+    """
+    m, n, k = _extents(a, b)
+    for name, x in (("scale_a", scale_a), ("scale_b", scale_b)):
+        if x.dtype not in _SCALES:
+            raise BindError(f"{NAME}: {name} is {x}; scales of {a.dtype} are {', '.join(_SCALES)}")
+    return Recipe(_of_float32(a, b, scale_a, scale_b, m, n, k), m, n, k)
+
+
+def _extents(a: Array, b: Array) -> tuple[int, int, int]:
+    for name, x in (("a", a), ("b", b)):
+        if len(x.shape) != 2:
+            raise BindError(f"{NAME} multiplies matrices, a (m, k) and b (k, n); {name} is {x}")
+        if x.dtype not in _ELEMENTS:
+            raise BindError(f"{NAME} takes {', '.join(_ELEMENTS)}; {name} is {x}")
+    (m, k), (kb, n) = a.shape, b.shape
+    if k != kb:
+        raise BindError(f"{NAME}: a is {a} and b is {b}; {k} columns against {kb} rows")
+    return m, n, k
+
+
+def _of_float32(a: Array, b: Array, scale_a: Array, scale_b: Array, m: int, n: int, k: int) -> str:
+    if all(set(x.shape) <= {1} for x in (scale_a, scale_b)):
+        return "tensor"
+    if scale_a.shape in ((m, 1), (m,)) and scale_b.shape in ((1, n), (n,)):
+        return "row"
+    blocks = (m, blocks_of(k)), (blocks_of(k), blocks_of(n))
+    if (scale_a.shape, scale_b.shape) == blocks:
+        if (a.dtype, b.dtype) != ("float8_e4m3fn",) * 2:
+            raise BindError(f"{NAME}: scales of blocks of 128 are for float8_e4m3fn; a is {a.dtype} and b {b.dtype}")
+        return "block"
+    raise BindError(
+        f"{NAME}: a is {a}, b {b}; scale_a has shape {scale_a.shape} and scale_b {scale_b.shape}, which is no recipe. One number for each"
+        f" tensor: one element each. For each row of a and column of b: {(m, 1)} and {(1, n)}. For each 1×128 of a and 128×128 of b:"
+        f" {blocks[0]} and {blocks[1]}"
+    )

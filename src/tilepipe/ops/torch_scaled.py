@@ -1,0 +1,208 @@
+"""scaled_matmul of CUDA tensors: plans, as those of matmul, and the operator `tilepipe::scaled_matmul`, which PyTorch's compiler sees.
+
+It has no gradient, as `torch.nn.functional.scaled_mm` has none.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import torch
+
+from tilepipe.cuda.driver import current
+from tilepipe.errors import BindError
+from tilepipe.ir.chip import Chip
+from tilepipe.kernels import blockwise_fp8_choice, blockwise_fp8_gemm, gemm
+from tilepipe.kernels.gemm_choice import SPAN, Problem
+from tilepipe.lang.tensor_map import array_dtype
+from tilepipe.ops import options
+from tilepipe.ops.scaled_recipes import NAME, Array, Recipe, recipe
+from tilepipe.ops.torch_checks import check_tensor, hopper, tilepipe_dtype, torch_dtype
+from tilepipe.ops.torch_plan import Launcher, Prepare, View, operand, output
+from tilepipe.ops.torch_plans import Plans, current_device, facts, raw_stream, span
+from tilepipe.ops.torch_state import is_tracing, wants_gradient, watched
+
+SCHEMA = "(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, ScalarType? out_dtype=None, str settings='()') -> Tensor"
+_PLACES = {"a": 0, "b": 1, "a_scale": 2, "a_scales": 2, "b_scale": 3, "b_scales": 3, "bias": 4, "c": 5}  # by the kernels' names
+
+Operands = tuple[Any, ...]  # a, b, scale_a, scale_b, bias
+
+
+class Plan(NamedTuple):
+    """One prepared product.
+
+    Attributes:
+        launcher: called with the addresses that `order` picks of the operands and C; None: nothing to multiply.
+        forms: how each operand is brought into a form that the kernel takes; None: it is.
+        c: the result as the kernel writes it is made by this and copied to its place; None: written in place.
+        spans: bytes from the first to the last element of each operand, and of out.
+    """
+
+    launcher: Launcher | None
+    order: Callable[[tuple[int, ...]], tuple[int, ...]]
+    ordinal: int
+    forms: tuple[Prepare | None, ...]
+    c: Callable[[], Any] | None
+    shape: tuple[int, int]
+    dtype: Any
+    device: Any
+    spans: tuple[int, ...]
+
+
+_plans: Plans[Plan] = Plans()
+forget = _plans.forget
+
+
+def scaled_matmul(
+    a: Any, b: Any, scale_a: Any, scale_b: Any, out: Any, bias: Any, out_dtype: object, settings: dict[str, Any]
+) -> Any:  # fmt: skip
+    """`ops.scaled_matmul` of PyTorch tensors, with all its options."""
+    operands = a, b, scale_a, scale_b, bias
+    if wants_gradient(*(x for x in (*operands, out) if isinstance(x, torch.Tensor))):
+        raise BindError(f"{NAME} has no gradient, and an operand requires one; detach it, or call it under torch.no_grad()")
+    items = tuple(sorted(settings.items()))
+    if not is_tracing() and not watched(a, b, scale_a, scale_b, bias, out):
+        return run(operands, out, out_dtype, items)
+    dtype = _checked(operands, out, out_dtype)
+    c = operator(*operands, dtype, repr(items))
+    return c if out is None else out.copy_(c)
+
+
+def run(operands: Operands, out: Any, out_dtype: object, items: tuple[tuple[str, Any], ...]) -> Any:
+    """The plan for these tensors, launched in the current stream of their device.
+
+    Raises:
+        BindError, UnavailableError: as `ops.scaled_matmul`, at the first call of its kind.
+    """
+    try:
+        key = (*map(facts, operands), facts(out), out_dtype, items)
+        plan = _plans.get(key)
+    except (TypeError, AttributeError, RuntimeError):
+        prepare(operands, out, out_dtype, items)
+        raise
+    if plan is None:
+        plan = _plans.remember(key, prepare(operands, out, out_dtype, items))
+    if plan.ordinal != current_device():
+        with torch.cuda.device(plan.ordinal):
+            return _launch(plan, operands, out)
+    return _launch(plan, operands, out)
+
+
+def _checked(operands: Operands, out: Any, out_dtype: object) -> Any:
+    """The torch dtype of the result; what can be said of tensors without data is checked."""
+    for name, x in zip(("a", "b", "scale_a", "scale_b", "bias", "out"), (*operands, out), strict=True):
+        if x is not None or name not in ("bias", "out"):
+            check_tensor(name, x, operands[0], NAME)
+    asked = torch.bfloat16 if out_dtype is None else torch_dtype(out_dtype, NAME)
+    if out is not None:
+        if out_dtype is not None and out.dtype != asked:
+            raise BindError(f"{NAME}: out is {out.dtype} and out_dtype {asked}; give one of them, or both alike")
+        asked = out.dtype
+    options.check_output(tilepipe_dtype(asked), NAME)
+    return asked
+
+
+def prepare(operands: Operands, out: Any, out_dtype: object, items: tuple[tuple[str, Any], ...]) -> Plan:
+    """Makes the plan for these tensors: checks them, chooses a configuration, compiles and loads the kernel."""
+    dtype = _checked(operands, out, out_dtype)
+    a, b, scale_a, scale_b, bias = operands
+    found = recipe(*(Array.of(x) for x in (a, b, scale_a, scale_b)))
+    found.check_bias(None if bias is None else Array.of(bias), str(dtype).removeprefix("torch."))
+    found.check_settings(dict(items))
+    shape, ordinal = (found.m, found.n), a.get_device()
+    if out is not None and tuple(out.shape) != shape:
+        raise BindError(f"{NAME}: out must have shape {shape}, it has {tuple(out.shape)}")
+    spans = tuple(span(x) for x in (*operands, out))
+    if 0 in (found.m, found.n, found.k):
+        return Plan(None, tuple, ordinal, (None,) * len(operands), None, shape, dtype, a.device, spans)
+    chip = hopper(ordinal, NAME)
+    result = torch.empty(shape, dtype=dtype, device=a.device) if out is None else out
+    make_c, written = output(result, shape)
+    forms = _forms(found, operands)
+    config = _config(found, array_dtype(a), tilepipe_dtype(dtype), bias is not None, chip, items)
+    views = [None if x is None else View(x) for _, x in forms]
+    with current(ordinal):  # a thread that has called nothing of CUDA has no context
+        launcher = _bind(found, views, View(written), config).launcher()
+    order = itemgetter(*(_PLACES[name] for name in launcher.tensors))
+    return Plan(launcher, order, ordinal, tuple(form for form, _ in forms), make_c, shape, dtype, a.device, spans)
+
+
+def _forms(found: Recipe, operands: Operands) -> list[tuple[Prepare | None, Any]]:
+    a, b, scale_a, scale_b, bias = operands
+    blocks = found.name == "block"
+    return [
+        operand(a, lambda x: x),
+        operand(b, lambda x: x.transpose(0, 1)),
+        operand(scale_a, (lambda x: x.transpose(0, 1)) if blocks else (lambda x: x.reshape(-1)), matrix=blocks),
+        operand(scale_b, (lambda x: x.transpose(0, 1)) if blocks else (lambda x: x.reshape(-1)), matrix=False),
+        operand(bias, lambda x: x, matrix=False),
+    ]
+
+
+def _config(found: Recipe, inputs: Any, wanted: Any, extras: bool, chip: Chip, items: tuple[tuple[str, Any], ...]) -> Any:
+    blocks = found.name == "block"
+    if items:
+        return found.config(**({} if blocks else {"bk": SPAN}) | dict(items))
+    if blocks:
+        return blockwise_fp8_choice.best(Problem(found.m, found.n, found.k, dtype=inputs, out_dtype=wanted, scales="block"), chip)
+    return gemm.choose(found.m, found.n, found.k, inputs, wanted, scales=found.name, extras=extras, chip=chip)
+
+
+def _bind(found: Recipe, views: list[Any], c: Any, config: Any) -> Any:
+    a, b, scale_a, scale_b, bias = views
+    if found.name == "block":
+        return blockwise_fp8_gemm.bind(a, b, scale_a, scale_b, c, config)
+    return gemm.bind(a, b, c, config, bias=bias, a_scale=scale_a, b_scale=scale_b)
+
+
+def _launch(plan: Plan, operands: Operands, out: Any) -> Any:
+    c = torch.empty(plan.shape, dtype=plan.dtype, device=plan.device) if out is None else out
+    if plan.launcher is None:
+        return c.zero_() if operands[4] is None else c.copy_(operands[4].expand(plan.shape))
+    if plan.c is not None:
+        written = plan.c()
+    elif out is not None and _overlap(plan, operands, out):
+        written = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device=out.device)
+    else:
+        written = c
+    taken = [x if form is None else form(x) for form, x in zip(plan.forms, operands, strict=True)]
+    places = (*(0 if x is None else x.data_ptr() for x in taken), written.data_ptr())
+    plan.launcher(plan.order(places), raw_stream(plan.ordinal))
+    if written is not c:
+        c.copy_(written)
+    elif out is not None and not out.is_inference():
+        torch.autograd.graph.increment_version(out)
+    return c
+
+
+def _overlap(plan: Plan, operands: Operands, out: Any) -> bool:
+    """Whether `out` may share memory with an operand that is read where it lies."""
+    first = out.data_ptr()
+    last = first + plan.spans[-1]
+    read = [(x.data_ptr(), size) for x, form, size in zip(operands, plan.forms, plan.spans, strict=False) if x is not None and form is None]
+    return any(start < last and first < start + size for start, size in read)
+
+
+def kernel(
+    a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, out_dtype: Any = None, settings: str = "()"
+) -> Any:  # fmt: skip
+    """The operator on CUDA tensors. `settings`: the items of the configuration's fields as a Python literal."""
+    return run((a, b, scale_a, scale_b, bias), None, out_dtype, ast.literal_eval(settings))
+
+
+def _fake(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, out_dtype: Any = None, settings: str = "()") -> Any:
+    """The shape and dtype of the result, for tensors without data."""
+    if (a.dim(), b.dim()) != (2, 2):
+        raise BindError(f"{NAME} multiplies matrices, a (m, k) and b (k, n); got {a.dim()}-D and {b.dim()}-D")
+    torch._check(a.shape[1] == b.shape[0], lambda: f"{NAME}: a has {a.shape[1]} columns and b {b.shape[0]} rows")
+    return a.new_empty((a.shape[0], b.shape[1]), dtype=torch.bfloat16 if out_dtype is None else out_dtype)
+
+
+_library = torch.library.Library("tilepipe", "FRAGMENT")
+_library.define(f"{NAME}{SCHEMA}", tags=(torch.Tag.pt2_compliant_tag,))
+_library.impl(NAME, kernel, "CUDA")
+torch.library.register_fake(f"tilepipe::{NAME}", _fake, lib=_library)
+operator = torch.ops.tilepipe.scaled_matmul.default
