@@ -10,20 +10,17 @@ from typing import Any
 import numpy as np
 
 import tilepipe as tp
-from tilepipe.errors import BindError
 from tilepipe.kernels import blockwise_fp8_blackwell as blackwell
 from tilepipe.kernels import blockwise_fp8_choice, gemm
 from tilepipe.kernels import blockwise_fp8_gemm as hopper
 from tilepipe.kernels import blockwise_fp8_reference as reference
 from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
 from tilepipe.kernels.gemm_choice import Problem
-from tilepipe.kernels.spec import BY_DEFAULT, EXTENTS, Case, GemmSpec, Setting, check_extents, judged_as_fp8, tiles_of
+from tilepipe.kernels.spec import BY_DEFAULT, EXTENTS, Case, Forms, GemmSpec, Setting, check_extents, judged_as_fp8, tiles_of
 
-FORMS = ("hopper", "blackwell")
-_HOPPER = asdict(BlockwiseFP8Config())
 _FIXED = ("bk", "k_group_size", "activation")  # of the Blackwell form: there is one value
-_BLACKWELL = {name: value for name, value in asdict(blackwell.BlackwellBlockwiseConfig()).items() if name not in _FIXED}
-_TILES = _HOPPER | {name: value for name, value in _BLACKWELL.items() if name not in _HOPPER}
+_FORMS = Forms({"hopper": BlockwiseFP8Config, "blackwell": blackwell.BlackwellBlockwiseConfig}, _FIXED)
+config = _FORMS.config
 
 
 def problem(settings: Mapping[str, Any]) -> Problem:
@@ -37,26 +34,10 @@ def problem(settings: Mapping[str, Any]) -> Problem:
     return Problem(settings["m"], settings["n"], settings["k"], dtype=tp.float8_e4m3, out_dtype=out, scales="block")
 
 
-def config(settings: Mapping[str, Any]) -> BlockwiseFP8Config | blackwell.BlackwellBlockwiseConfig:
-    """The configuration that settings make.
-
-    Raises:
-        BindError: no such form, or a setting of the other one.
-    """
-    form = settings["form"]
-    if form not in FORMS:
-        raise BindError(f"setting form must be {' or '.join(FORMS)}, got {form!r}")
-    mine, kind = (_HOPPER, BlockwiseFP8Config) if form == "hopper" else (_BLACKWELL, blackwell.BlackwellBlockwiseConfig)
-    others = [name for name in _TILES if name not in mine and settings[name] != _TILES[name]]
-    if others:
-        raise BindError(f"form={form} has no setting {', '.join(others)}; it has {', '.join(mine)}")
-    return kind(**{name: settings[name] for name in mine})
-
-
 def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
     product = problem(settings)
     if settings["form"] != "hopper":
-        return {}, "the defaults"
+        return dict(_FORMS.of(settings["form"])), "the defaults"
     if chip is None or product.out_dtype not in gemm.OUTPUTS:
         return {}, BY_DEFAULT
     return asdict(blockwise_fp8_choice.best(product, chip)), "chosen for the shape"
@@ -79,8 +60,8 @@ BLOCKWISE_FP8_GEMM = GemmSpec(
     "blockwise_fp8_gemm",
     "C = A · Bᵀ of fp8 e4m3, a scale for each 1×128 of A and 128×128 of B: wgmma, or tcgen05.mma (form=blackwell)",
     ("sm_90a", "sm_100a"),
-    EXTENTS | _TILES | {"out_dtype": "bfloat16", "form": "hopper"},
-    frozenset(_TILES),
+    EXTENTS | _FORMS.defaults | {"out_dtype": "bfloat16", "form": "hopper"},
+    frozenset(_FORMS.defaults),
     _make,
     _choose,
     {"sm_100a": {"form": "blackwell"}},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -127,6 +127,47 @@ class GemmSpec(KernelSpec):
     config: Callable[[Mapping[str, Any]], Any]
     shapes: str = "standard"
     searched: bool = False
+
+
+class Forms:
+    """Tile settings of a kernel that has a form, and a class of configurations, for each architecture; a setting `form` says which.
+
+    Attributes:
+        defaults: of all tile settings; where two forms have the same, those of the first.
+    """
+
+    def __init__(self, kinds: Mapping[str, type[Any]], fixed: tuple[str, ...] = ()) -> None:
+        """`kinds`: the class of each form, the first the default. `fixed`: fields that are no settings: they have one value."""
+        self._kinds = kinds
+        self._fields = {
+            form: {name: value for name, value in asdict(kind()).items() if form == next(iter(kinds)) or name not in fixed}
+            for form, kind in kinds.items()
+        }
+        self.defaults: dict[str, Setting] = {}
+        for own in self._fields.values():
+            self.defaults |= {name: value for name, value in own.items() if name not in self.defaults}
+
+    def of(self, form: str) -> dict[str, Setting]:
+        """The tile settings of a form, with its own defaults.
+
+        Raises:
+            BindError: there is no such form.
+        """
+        if form not in self._kinds:
+            raise BindError(f"setting form must be {' or '.join(self._kinds)}, got {form!r}")
+        return self._fields[form]
+
+    def config(self, settings: Mapping[str, Any]) -> Any:
+        """The configuration that all settings make.
+
+        Raises:
+            BindError: no such form, or a setting of another one that is not at its default.
+        """
+        mine = self.of(settings["form"])
+        others = [name for name in self.defaults if name not in mine and settings[name] != self.defaults[name]]
+        if others:
+            raise BindError(f"form={settings['form']} has no setting {', '.join(others)}; it has {', '.join(mine)}")
+        return self._kinds[settings["form"]](**{name: settings[name] for name in mine})
 
 
 EXTENTS: dict[str, Setting] = {"m": 1024, "n": 1024, "k": 1024}
