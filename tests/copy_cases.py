@@ -134,7 +134,49 @@ def by_warps(rng: Rng) -> Made:
     return rows_of_warps.bind(a, tp.tensor_map(out, box=(16, 32))), out, (-a).astype(out.dtype), 0
 
 
+@tp.kernel()
+def some_rows(ctx: tp.Context, a: Any, counts: Any, out: Any) -> None:
+    """Of the i-th tile of `a`, as many rows as the i-th of `counts` says, one behind the other in `out`."""
+    tile = ctx.smem(a.box, a.dtype, name="tile")[0]
+    full = tp.SharedMemBarrier.allocate(ctx, 1, "full")
+
+    @ctx.role("copy", warps=1)
+    def copy() -> None:
+        at = ctx.var(0)
+        for i in ctx.range(counts.shape[0]):
+            with ctx.elect_one():
+                full.expect_bytes(tile.nbytes)
+                ctx.tma_load(a, (i * a.box[0], 0), tile, full)
+            full.wait(i % 2)
+            count = ctx.load(counts[i])
+            with ctx.elect_one():
+                ctx.tma_store(out, (*(0,) * (out.rank - 2), at.get(), 8), tile, rows=count)
+                ctx.tma_store_commit()
+                ctx.tma_store_wait(0)
+            ctx.syncwarp()
+            at.set(at + ctx.min(ctx.max(count, 0), a.box[0]))
+
+
+def ragged(kind: str, cols: int, rank: int = 2) -> Callable[[Rng], Made]:
+    """The last of the counts reaches beyond the end, where the rest is clipped; some are 0, below 0 and above the tile's rows."""
+
+    def make(rng: Rng) -> Made:
+        counts, rows = np.array([5, 16, 0, 1, -7, 3, 99, 16, 9], np.int32), 60
+        a = rng.integers(0, 8, (16 * len(counts), cols)).astype(dtypes.dtype(kind).numpy)
+        out = np.full((*(1,) * (rank - 2), rows, cols + 24), 9).astype(a.dtype)
+        want, at = out.copy(), 0
+        for i, count in enumerate(np.clip(counts, 0, 16)):
+            part = a[16 * i : 16 * i + count][: rows - at]
+            want[..., at : at + len(part), 8 : 8 + cols] = part
+            at += count
+        map_ = tp.tensor_map(out, box=(*(1,) * (rank - 2), 16, cols), ragged=True)
+        return some_rows.bind(tp.tensor_map(a, box=(16, cols)), counts, map_), out, want, 0
+
+    return make
+
+
+RAGGED = {"ragged": ragged("bfloat16", 64), "ragged_panels": ragged("float32", 96), "ragged_rank_3": ragged("float16", 48, 3)}
 CASES = [
     Case(name, make)
-    for name, make in {**COPIES, **{f"slots_{depth}": slotted(depth) for depth in (1, 2, 4)}, "rows_of_warps": by_warps}.items()
+    for name, make in {**COPIES, **{f"slots_{depth}": slotted(depth) for depth in (1, 2, 4)}, "rows_of_warps": by_warps, **RAGGED}.items()
 ]

@@ -17,6 +17,7 @@ RaceError SimFault TilepipeError TraceError UnavailableError"""
 DTYPES = "bfloat16 boolean float16 float32 float8_e4m3 float8_e5m2 int32 int64 int8 uint32 uint8 DType"
 LANGUAGE = "B200 Chip H200 Context dtype KernelFunction Program TensorMap kernel tensor_map"
 PIPELINES = """AtomicScheduler BlockwiseFP8TilePayload ClcScheduler ConsumeContext ConsumerStage ConsumerTiles ExplicitConsumeContext
+GroupedScheduler GroupedTile
 InputConsumer InputConsumerStage InputProducer InputProducerStage InputTilePipeline MbarPtr OrderedBarrier PipelineState
 ProduceContext ProducerConsumerPipeline ProducerStage
 ProducerTiles SMemArray

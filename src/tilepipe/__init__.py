@@ -55,6 +55,8 @@ from tilepipe.pipelines.barriers import SMemTileArray2DRowMajor as SMemTileArray
 from tilepipe.pipelines.dynamic_scheduler import AtomicScheduler as AtomicScheduler
 from tilepipe.pipelines.dynamic_scheduler import ClcScheduler as ClcScheduler
 from tilepipe.pipelines.fa4_config import FA4Config as FA4Config
+from tilepipe.pipelines.grouped_scheduler import GroupedScheduler as GroupedScheduler
+from tilepipe.pipelines.grouped_scheduler import GroupedTile as GroupedTile
 from tilepipe.pipelines.input_tiles import ConsumerTiles as ConsumerTiles
 from tilepipe.pipelines.input_tiles import InputConsumer as InputConsumer
 from tilepipe.pipelines.input_tiles import InputConsumerStage as InputConsumerStage

@@ -35,6 +35,16 @@ def test_without_swizzle_and_with_extent_one() -> None:
     assert tiled_map(line, (1000,), (1,)) == TiledMap("FLOAT32", "NONE", (1000,), (), (64,), (1,))
 
 
+def test_ragged_rows_are_two_dimensions() -> None:
+    """Of a box of 64 rows: any last row, and the row of the box counted from the end."""
+    param = TensorParam("c", dtypes.bfloat16, 2, box=(64, 64), swizzle=128, ragged=True)
+    wanted = TiledMap("BFLOAT16", "128B", (776, 64, 1001), (784 * 2, 784 * 2), (64, 64, 1), (1, 1, 1), before=64 * 784 * 2)
+    assert tiled_map(param, (1000, 776), (784, 1)) == wanted
+    batched = TensorParam("c", dtypes.float32, 3, box=(1, 16, 32), swizzle=128, ragged=True)
+    wanted = TiledMap("FLOAT32", "128B", (32, 16, 2, 3), (128, 128, 4096), (32, 16, 1, 1), (1,) * 4, before=16 * 128)
+    assert tiled_map(batched, (3, 1, 32), (1024, 9, 1)) == wanted
+
+
 @pytest.mark.parametrize(
     ("shape", "strides", "address", "box", "message"),
     [

@@ -108,6 +108,20 @@ def test_the_order_that_tma_takes_where_both_would_do(shape: tuple[int, ...], or
     assert tp.tensor_map(zeros(*shape)).order == order
 
 
+@pytest.mark.parametrize(
+    ("array", "box", "words"),
+    [
+        (zeros(128, 128), None, "rank 2 in row order, with no box"),
+        (zeros(128), (64,), "rank 1 in row order, with a box"),
+        (zeros(128, 128).T, (64, 64), "rank 2 in col order, with a box"),
+        (zeros(2, 2, 2, 8, 8), (1, 1, 1, 8, 8), "rank 5"),
+    ],
+)
+def test_maps_that_cannot_be_ragged(array: Any, box: tuple[int, ...] | None, words: str) -> None:
+    with refused(tp.BindError, "a ragged map is of an array of rank 2..4 in row order, and has a box", words):
+        tp.tensor_map(array, box=box, ragged=True)
+
+
 LOAD = """
 tile = ctx.smem({shape}, '{dtype}', order='{order}', swizzle={swizzle}, name='tile')
 full = tp.SharedMemBarrier.allocate(ctx)
@@ -145,12 +159,15 @@ def test_a_copy_needs_the_tile_of_its_map(shape: Any, dtype: str, order: str, sw
         ("ctx.tma_load(x, (0, 0), tile[0], full, multicast=0)", ("names at least one", "mask 0b0")),
         ("ctx.tma_load(x, (0, 0), tile[0], full, multicast=1 << ctx.lane)", ("multicast mask", "varies by lane")),
         ("ctx.tma_load(bare, (0, 0), tile[0], full)", ("needs a tensor map with a box", "bare array")),
+        ("ctx.tma_store(x, (0, 0), tile[0], rows=3)", ("rows= needs a ragged map of 'x'", "ragged=True")),
+        ("ctx.tma_store(ragged, (0, 0), tile[0], rows=0.5)", ("rows= of tma_store must be an integer", "float32 0.5")),
+        ("ctx.tma_load(ragged, (0, 0), tile[0], full)", ("map of 'ragged' is ragged, which only stores take",)),
     ],
 )
 def test_refused_copies(op: str, words: tuple[str, ...]) -> None:
-    k = from_text(LOAD.format(shape=(64, 64), dtype="bfloat16", order="row", swizzle=128, op=op), header="def k(ctx, x, bare):")
+    k = from_text(LOAD.format(shape=(64, 64), dtype="bfloat16", order="row", swizzle=128, op=op), header="def k(ctx, x, bare, ragged):")
     with refused(tp.TraceError, *words):
-        k.bind(tp.tensor_map(zeros(128, 128), box=(64, 64)), zeros(64, 64))
+        k.bind(tp.tensor_map(zeros(128, 128), box=(64, 64)), zeros(64, 64), tp.tensor_map(zeros(128, 128), box=(64, 64), ragged=True))
 
 
 @pytest.mark.parametrize(

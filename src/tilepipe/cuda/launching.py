@@ -38,7 +38,7 @@ def encoded(ordinal: int, form: TiledMap, address: int) -> Any:
             "cuTensorMapEncodeTiled",
             getattr(api.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{form.data_type}"),
             len(form.global_dim),
-            address,
+            address - form.before,
             [word(x) for x in form.global_dim],
             [word(x) for x in form.global_strides or (ALIGNMENT,)],  # of rank 1 there is none, but the driver wants a place for it
             [dim(x) for x in form.box_dim],

@@ -77,6 +77,8 @@ def _uses(kernel: Kernel) -> Iterator[tuple[str, str, int]]:
         for op in walk(block):
             if isinstance(op, ops.TmaLoad | ops.TmaStore):
                 yield "map", op.tensor.name, -1
+                if op.tensor.ragged:
+                    yield "shape", op.tensor.name, op.tensor.rank - 2
             if isinstance(op, ops.FragmentLoadGlobal | ops.FragmentStoreGlobal):
                 yield "data", op.tensor.name, -1
                 yield from ((kind, op.tensor.name, i) for kind in ("stride", "shape") for i in range(op.tensor.rank))

@@ -3,6 +3,11 @@
 The driver counts dimensions innermost first and leaves the innermost stride out (it is one element). A "col" tensor, whose
 dimension before the last is contiguous, therefore has its last two dimensions swapped; the printed copies swap their coordinates
 in the same way. A box wider than a swizzle panel is encoded as one panel, and the printed code copies panel by panel.
+
+A ragged map of R rows, whose box has B, has two dimensions for its rows, both with the stride of a row: element (e, j), with e in
+[0, R] and j in [0, B), is row e + j - B. The first r rows of a tile that starts at row s are then those of the box at (s + r, B - r)
+that lie inside: row i of the tile is at j = B - r + i, which is row s + i, and is clipped where i >= r. Every element that
+lies inside the map and is written is a row of the tensor; the address that is encoded is B rows before it.
 """
 
 from __future__ import annotations
@@ -32,6 +37,7 @@ class TiledMap:
         data_type, swizzle: last part of the CU_TENSOR_MAP_DATA_TYPE_ and CU_TENSOR_MAP_SWIZZLE_ names.
         global_dim: extents, elements. global_strides: bytes, without the innermost.
         box_dim: elements. element_strides: all 1. Interleave is NONE, fill of out-of-bounds elements zero.
+        before: bytes that the encoded address lies before the tensor's.
     """
 
     data_type: str
@@ -40,6 +46,7 @@ class TiledMap:
     global_strides: tuple[int, ...]
     box_dim: tuple[int, ...]
     element_strides: tuple[int, ...]
+    before: int = 0
 
 
 def tiled_map(param: TensorParam, shape: Sequence[int], strides: Sequence[int], address: int = 0) -> TiledMap:
@@ -67,12 +74,11 @@ def tiled_map(param: TensorParam, shape: Sequence[int], strides: Sequence[int], 
         raise BindError(f"the box {param.box} of tensor '{param.name}': {broken}")
     row = -(-shape[inner] * nbytes // ALIGNMENT) * ALIGNMENT
     # The stride of a dimension of extent 1 is never used, but has to obey the rules.
-    global_strides = tuple(byte_strides[axis] if shape[axis] > 1 else row for axis in order[1:])
-    return TiledMap(
-        _DATA_TYPE[param.dtype.name],
-        _SWIZZLE[param.swizzle],
-        tuple(shape[axis] for axis in order),
-        global_strides,
-        tuple(box[axis] for axis in order),
-        (1,) * param.rank,
-    )
+    used = [stride if extent > 1 else row for stride, extent in zip(byte_strides, shape, strict=True)]
+    dims, before = [(shape[axis], used[axis], box[axis]) for axis in order], 0
+    if param.ragged:
+        rows, step, count = dims[1]
+        dims[1:2] = [(count, step, count), (rows + 1, step, 1)]
+        before = count * step
+    extents, steps, counts = zip(*dims, strict=True)
+    return TiledMap(_DATA_TYPE[param.dtype.name], _SWIZZLE[param.swizzle], extents, steps[1:], counts, (1,) * len(dims), before)

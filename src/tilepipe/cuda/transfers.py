@@ -112,9 +112,23 @@ def _(op: ops.TmaLoad, ctx: Context) -> None:
 @emit.register
 def _(op: ops.TmaStore, ctx: Context) -> None:
     copies, name, address, coords = _copies(ctx, op, op.src)
-    function = ctx.use(f"tma_store_{op.tensor.rank}d")
+    if op.tensor.ragged:
+        coords[1:2] = _ragged(ctx, op, coords[1])
+    function = ctx.use(f"tma_store_{len(coords)}d")
     with ctx.out.loop(name, copies):
         ctx.out(f"{function}({', '.join([ctx.argument('map', op.tensor.name), address, *coords])});")
+
+
+def _ragged(ctx: Context, op: ops.TmaStore, row: str) -> list[str]:
+    """The two coordinates that a ragged map has for `row`, innermost first (`cuda.tensormap`): with them the tile's last rows lie
+    outside of the tensor, and are clipped.
+    """
+    assert op.tensor.box is not None
+    extent = op.tensor.box[-2]
+    wanted = str(extent) if op.rows is None else f"min({text(ctx, op.rows)}, {extent})"
+    rows, first = ctx.temporary("rows"), row if row.isalnum() else f"({row})"
+    ctx.out(f"const i32 {rows} = max(min({wanted}, {ctx.argument('shape', op.tensor.name, op.tensor.rank - 2)} - {first}), 0);")
+    return [f"{extent} - {rows}", f"{first} + {rows}"]
 
 
 @emit.register

@@ -62,6 +62,7 @@ class TensorParam:
 
     `order`: which of the last two dimensions is contiguous, "row" (the last) or "col" (the one before). `box` is in
     logical order (outermost first), None for a tensor that is only read and written by ordinary loads and stores.
+    `ragged`: TMA stores may write fewer rows than the box has.
     """
 
     name: str
@@ -70,6 +71,7 @@ class TensorParam:
     order: str = "row"
     box: tuple[int, ...] | None = None
     swizzle: int = 0
+    ragged: bool = False
 
     @property
     def contiguous_axis(self) -> int:

@@ -319,12 +319,13 @@ class TmaLoad(Op):
 @dataclass(eq=False, slots=True)
 class TmaStore(Op):
     """cp.async.bulk.tensor shared -> global by one lane; out of bounds is clipped. Belongs to the thread's open bulk
-    group.
+    group. `rows`, of a ragged tensor: only the first so many rows of the tile are written, none below 1.
     """
 
     tensor: TensorParam
     coords: tuple[Expr, ...]
     src: Tile
+    rows: Expr | None = None
 
 
 @dataclass(eq=False, slots=True)

@@ -189,7 +189,7 @@ def _lines(k: Kernel) -> Iterator[str]:
         if isinstance(p, ScalarParam):
             yield f"  param {p.name}: {p.dtype}"
         else:
-            box = "" if p.box is None else f", box {'×'.join(map(str, p.box))}, swizzle {p.swizzle}"
+            box = "" if p.box is None else f", box {'×'.join(map(str, p.box))}, swizzle {p.swizzle}{', ragged' if p.ragged else ''}"
             yield f"  param {p.name}: {p.rank}-d {p.dtype}, {p.order} order{box}"
     for b in sorted(k.buffers, key=lambda b: b.offset):
         yield f"  smem {b.offset:>7} {b.name}: {b.count} × {b.rows}×{b.cols} {b.dtype}, {b.order} order, swizzle {b.swizzle}"

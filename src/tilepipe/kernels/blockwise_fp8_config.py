@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from math import gcd
 
 import tilepipe as tp
-from tilepipe.kernels.gemm_config import BLOCK_ROWS, GemmConfig, store_width
+from tilepipe.kernels.gemm_config import BLOCK_ROWS, GemmConfig, Tile, store_width
 from tilepipe.kernels.settings import Settings
 
 BLOCK = 128  # elements of K, and of N, that a scale is of
@@ -15,13 +15,6 @@ BARRIER_PAIR = 16  # bytes of a stage's two mbarriers
 ALIGNMENT = 128  # bytes that the scales of B may be padded by
 MAX_STAGES = 8
 MAX_SUMS = {1: 200, 2: 200, 3: 128}  # registers of a thread for totals and partial sums, by MMA warpgroups
-
-
-class Tile(GemmConfig):
-    """The settings that a `BlockwiseFP8Config` has in common with the GEMM's; it is the one that has them checked."""
-
-    def __post_init__(self) -> None:
-        """Nothing: messages would end in settings that nobody wrote."""
 
 
 @dataclass(frozen=True)

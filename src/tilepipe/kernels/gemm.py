@@ -101,23 +101,36 @@ def gemm(
     @ctx.role("mma", warpgroups=cfg.consumers, registers=cfg.registers[1])
     def mma() -> None:
         _, k_steps = part_of_k(ctx, all_steps, cfg)
-        sums = Accumulators(ctx, cfg)
-        if order is None:
-            first_row = ctx.warpgroup_rank * cfg.rows
-            for tile in work:
-                with inputs.consumer(lag=sums.lag) as consumer:
-                    sums.multiply(consumer, k_steps, first_row, everyone)
-                finish.exchange(sums.blocks)
-                finish.store(sums.blocks, tile, first_row)
-        else:
-            inputs.consumer_advance(ctx.warpgroup_rank * k_steps)
-            for tile in work.share(ctx.warpgroup_rank, 2):
-                with inputs.consumer(lag=sums.lag, shared=False) as consumer, order.turn(ctx.warpgroup_rank):
-                    sums.multiply(consumer, k_steps, 0, everyone)
-                inputs.consumer_advance(k_steps)  # those are the other warpgroup's
-                with order.turn(ctx.warpgroup_rank):
-                    finish.store(sums.blocks, tile, 0)
-        finish.drain()
+        multiply_tiles(ctx, inputs, work, k_steps, order, finish, cfg, everyone)
+
+
+def multiply_tiles(
+    ctx: tp.Context, inputs: Any, work: Any, k_steps: Any, order: tp.OrderedBarrier | None, finish: epilogue.Epilogue, cfg: GemmConfig,
+    everyone: int | None,
+) -> None:  # fmt: skip
+    """The MMA role: the product of `k_steps` stages for each tile of a schedule, stored by `finish`.
+
+    Args:
+        order: of the two warpgroups, where they take whole tiles in turn.
+        everyone: the CTAs that are told when a stage has been read, as a mask; None: this one.
+    """
+    sums = Accumulators(ctx, cfg)
+    if order is None:
+        first_row = ctx.warpgroup_rank * cfg.rows
+        for tile in work:
+            with inputs.consumer(lag=sums.lag) as consumer:
+                sums.multiply(consumer, k_steps, first_row, everyone)
+            finish.exchange(sums.blocks)
+            finish.store(sums.blocks, tile, first_row)
+    else:
+        inputs.consumer_advance(ctx.warpgroup_rank * k_steps)
+        for tile in work.share(ctx.warpgroup_rank, 2):
+            with inputs.consumer(lag=sums.lag, shared=False) as consumer, order.turn(ctx.warpgroup_rank):
+                sums.multiply(consumer, k_steps, 0, everyone)
+            inputs.consumer_advance(k_steps)  # those are the other warpgroup's
+            with order.turn(ctx.warpgroup_rank):
+                finish.store(sums.blocks, tile, 0)
+    finish.drain()
 
 
 def part_of_k(ctx: tp.Context, steps: Any, cfg: GemmConfig) -> tuple[Any, Any]:

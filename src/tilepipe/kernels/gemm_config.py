@@ -153,6 +153,13 @@ class GemmConfig(Settings):
         return self.bn // parts
 
 
+class Tile(GemmConfig):
+    """The settings that another configuration has in common with the GEMM's; it is the one that has them checked."""
+
+    def __post_init__(self) -> None:
+        """Nothing: messages would end in settings that nobody wrote."""
+
+
 def store_width(dtype: tp.DType, cfg: OutputTiling) -> int:
     """Columns of one TMA store. Where C is row-major: a 128-byte line, or half or a quarter of one where a block's columns need it.
     Where it is column-major, lines run along the rows, and any multiple of 8 that divides the block's columns will do.

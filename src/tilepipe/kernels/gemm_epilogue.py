@@ -120,13 +120,12 @@ class Epilogue:
         slices = [(i, n, x) for i, row in enumerate(blocks) for n in range(len(row)) for x in range(0, cols, width)]
         places = [self._place(tile, first_row, *where) for where in slices]
         row_scales = self._row_scales(tile, first_row, len(blocks))
-        loaded = self._load(*places[0])
+        loaded = self._load(tile, *places[0])
         for number, (i, n, x) in enumerate(slices):
-            row, col = places[number]
             slot = self._slots[ctx.warpgroup_rank * cfg.store_slots + number % cfg.store_slots]
             value = self._value(blocks[i][n].cols(x, width), tile, places[number], loaded, row_scales[i])
             if number + 1 < len(slices):  # on its way while this slice is stored
-                loaded = self._load(*places[number + 1])
+                loaded = self._load(tile, *places[number + 1])
             # The slot's last store was `store_slots` ago, and must have read it. A tile begins with the first slot again: where the tile
             # before did not end with the last, which store was the first slot's differs.
             unread = 0 if number == 0 and len(slices) % cfg.store_slots else cfg.store_slots - 1
@@ -137,7 +136,7 @@ class Epilogue:
             ctx.fence_proxy_async()
             ctx.sync_warpgroup()
             with ctx.elect_one("warpgroup"):
-                ctx.tma_store(self._c, (tile.batch, row, col)[-self._c.rank :], slot)
+                self._write(tile, places[number], slot)
                 ctx.tma_store_commit()
 
     def store_at_once(self, blocks: Any, tile: tp.WorkTile, first_row: Any) -> None:
@@ -154,8 +153,16 @@ class Epilogue:
         ctx.sync_warpgroup()
         with ctx.elect_one("warpgroup"):
             for slot, place in zip(slots, places, strict=True):
-                ctx.tma_store(self._c, (tile.batch, *self._place(tile, first_row, *place))[-self._c.rank :], slot)
+                self._write(tile, self._place(tile, first_row, *place), slot)
             ctx.tma_store_commit()
+
+    def _write(self, tile: tp.WorkTile, place: tuple[Any, Any], slot: Any) -> None:
+        """Starts the store of a slot to its place in C."""
+        self._ctx.tma_store(self._c, (tile.batch, *place)[-self._c.rank :], slot)
+
+    def _row(self, tile: tp.WorkTile) -> Any:
+        """The row of C where a tile begins."""
+        return tile.m * self._cfg.bm
 
     def _place(self, tile: tp.WorkTile, first_row: Any, i: int, n: int, x: int) -> tuple[Any, Any]:
         """(row, column) of C where a slice begins: column `x` of block (i, n)."""
@@ -163,14 +170,14 @@ class Epilogue:
         col = tile.n * cfg.bn + n * cfg.block_cols + x
         if cfg.split_k > 1:
             col = col + self._ctx.cta_rank * (cfg.block_cols // cfg.split_k)
-        return tile.m * cfg.bm + first_row + i * self._rows, col
+        return self._row(tile) + first_row + i * self._rows, col
 
-    def _load(self, row: Any, col: Any) -> dict[str, Any]:
+    def _load(self, tile: tp.WorkTile, row: Any, col: Any) -> dict[str, Any]:
         """Vectors that a slice's values are scaled by and added to, from global memory."""
         ctx, width = self._ctx, self._width
         loaded = {}
         if self._scales == "row":
-            loaded["b_scale"] = ctx.load_global(self._b_scale, (col,), (1, width))
+            loaded["b_scale"] = ctx.load_global(self._b_scale, (tile.batch, col)[-self._b_scale.rank :], (1, width))
         if self._bias is not None:
             where, shape = ((row,), (self._rows, 1)) if self._cfg.swap == "ab" else ((col,), (1, width))
             loaded["bias"] = ctx.load_global(self._bias, where, shape, layout=self._layout)
@@ -178,9 +185,9 @@ class Epilogue:
 
     def _row_scales(self, tile: tp.WorkTile, first_row: Any, blocks: int) -> list[Any]:
         """Of each block of rows: one factor a row, one for all, or None."""
-        ctx, cfg = self._ctx, self._cfg
+        ctx = self._ctx
         if self._scales == "row":
-            rows = [tile.m * cfg.bm + first_row + i * self._rows for i in range(blocks)]
+            rows = [self._row(tile) + first_row + i * self._rows for i in range(blocks)]
             return [ctx.load_global(self._a_scale, (row,), (self._rows, 1), layout=self._layout) for row in rows]
         if self._scales == "tensor":
             return [ctx.let(ctx.load(self._a_scale[0]) * ctx.load(self._b_scale[0]), "scale")] * blocks

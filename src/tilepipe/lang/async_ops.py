@@ -91,6 +91,8 @@ def tma_load(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], til
     """See `Context.tma_load`."""
     require_one_lane(tracer, "tma_load")
     _check_box(tensor, tile, "tma_load")
+    if tensor.param.ragged:
+        raise TraceError(f"tma_load: the map of '{tensor.param.name}' is ragged, which only stores take: load by another map", caller())
     mask = None if multicast is None else require_uniform(to_expr(tracer, multicast), "a multicast mask")
     if isinstance(mask, exprs.Const):
         check_mask(tracer, int(mask.value))
@@ -107,11 +109,16 @@ def check_mask(tracer: Tracer, mask: int) -> None:
         raise TraceError(f"mask {mask:#b} names a CTA outside the cluster of {size} (bits 0..{size - 1})", caller())
 
 
-def tma_store(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], tile: SmemTile) -> None:
+def tma_store(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], tile: SmemTile, rows: object = None) -> None:
     """See `Context.tma_store`."""
     require_one_lane(tracer, "tma_store")
     _check_box(tensor, tile, "tma_store")
-    tracer.emit(ops.TmaStore(caller(), tensor.param, _coords(tracer, tensor, coords, store=True), tile.ir("stored")))
+    if rows is not None and not tensor.param.ragged:
+        raise TraceError(
+            f"tma_store: rows= needs a ragged map of '{tensor.param.name}': `tp.tensor_map(array, box=..., ragged=True)`", caller()
+        )
+    count = None if rows is None else require_integer(to_expr(tracer, rows), "rows= of tma_store")
+    tracer.emit(ops.TmaStore(caller(), tensor.param, _coords(tracer, tensor, coords, store=True), tile.ir("stored"), count))
 
 
 # -- wgmma ------------------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ class TensorMap:
         box: extent of one TMA copy in elements, outermost first; None: no TMA, ordinary loads and stores only.
         swizzle: 0, 32, 64 or 128 bytes; how the copy permutes 16-byte chunks in shared memory.
         array: the data, in its logical shape.
+        ragged: TMA stores may write fewer rows than the box has.
     """
 
     dtype: DType
@@ -42,11 +43,12 @@ class TensorMap:
     box: tuple[int, ...] | None = None
     swizzle: int = 0
     array: Any = field(default=None, repr=False)
+    ragged: bool = False
 
     @property
     def static(self) -> tuple[object, ...]:
         """What a trace depends on."""
-        return (self.dtype, self.rank, self.order, self.box, self.swizzle)
+        return (self.dtype, self.rank, self.order, self.box, self.swizzle, self.ragged)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -106,7 +108,9 @@ def array_order(array: Any) -> str:
     )
 
 
-def tensor_map(array: Any, box: tuple[int, ...] | None = None, swizzle: int | None = None, order: str | None = None) -> TensorMap:
+def tensor_map(
+    array: Any, box: tuple[int, ...] | None = None, swizzle: int | None = None, order: str | None = None, *, ragged: bool = False
+) -> TensorMap:
     """Describes `array` for TMA (with a `box`) or for ordinary loads and stores (without).
 
     Args:
@@ -115,6 +119,8 @@ def tensor_map(array: Any, box: tuple[int, ...] | None = None, swizzle: int | No
             is copied in panels).
         swizzle: bytes; the widest that divides the box's contiguous extent unless given.
         order: "row" or "col", for arrays where both would do; found from the strides unless given.
+        ragged: for `ctx.tma_store(..., rows=)`, which writes only the first rows of a tile: of an array of rank 2..4 in
+            row order, with a box. Such a map is not loaded from.
 
     Raises:
         BindError: a rule of cuTensorMapEncodeTiled is broken; the message names it.
@@ -130,6 +136,12 @@ def tensor_map(array: Any, box: tuple[int, ...] | None = None, swizzle: int | No
     if order not in ("row", "col") or (order == "col" and rank == 1):
         wanted = '"row", of an array of 1 dimension' if rank == 1 else '"row" or "col"'
         raise BindError(f"order must be {wanted}; got {order!r}")
+    if ragged and (box is None or order != "row" or not 2 <= rank < MAX_RANK):
+        boxed = "a box" if box is not None else "no box"
+        raise BindError(
+            f"a ragged map is of an array of rank 2..{MAX_RANK - 1} in row order, and has a box; this one is of rank {rank} in {order}"
+            f" order, with {boxed}"
+        )
     if box is None:
         return TensorMap(dtype, rank, order, None, 0, array)
     if isinstance(box, tuple | list):
@@ -144,7 +156,7 @@ def tensor_map(array: Any, box: tuple[int, ...] | None = None, swizzle: int | No
     if broken is not None:
         raise BindError(f"box {tuple(box)} of {dtype}: {broken}")
     _check_array(array, dtype, order)
-    return TensorMap(dtype, rank, order, tuple(box), swizzle, array)
+    return TensorMap(dtype, rank, order, tuple(box), swizzle, array, bool(ragged))
 
 
 def _python(extent: Any) -> Any:

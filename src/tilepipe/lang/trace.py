@@ -70,7 +70,7 @@ def _operand(tracer: Tracer, name: str, arg: TensorMap | int | float | None) -> 
     if arg is None:
         return None
     if isinstance(arg, TensorMap):
-        tensor = memory.TensorParam(name, arg.dtype, arg.rank, arg.order, arg.box, arg.swizzle)
+        tensor = memory.TensorParam(name, arg.dtype, arg.rank, arg.order, arg.box, arg.swizzle, arg.ragged)
         tracer.kernel.params.append(tensor)
         return GlobalTensor(tracer, tensor)
     dtype = dtypes.float32 if isinstance(arg, float) else dtypes.int32

@@ -79,11 +79,18 @@ class TransferMembers:
         """
         async_ops.tma_load(self.tracer, tensor, coords, tile, mbar, multicast)
 
-    def tma_store(self, tensor: GlobalTensor, coords: Sequence[object], tile: SmemTile) -> None:
+    def tma_store(self, tensor: GlobalTensor, coords: Sequence[object], tile: SmemTile, *, rows: object = None) -> None:
         """Starts a TMA copy of `tile` to the tensor at `coords`; what lies outside is dropped. One lane only; see
         tma_store_commit.
+
+        Args:
+            rows: only the first so many rows of the tile are written, none where it is 0 or less: for tensors whose rows
+                belong to groups that begin anywhere. The map is `tensor_map(..., ragged=True)`.
+
+        Raises:
+            TraceError: rows of a map that is not ragged; tile and map do not fit together.
         """
-        async_ops.tma_store(self.tracer, tensor, coords, tile)
+        async_ops.tma_store(self.tracer, tensor, coords, tile, rows)
 
     def tma_store_commit(self) -> None:
         """Closes the thread's group of TMA stores."""

@@ -93,6 +93,46 @@ class Ahead:
         return loop(ctx.tracer, ctx.cluster_id, work._total, step, begin, name="work", end=end)
 
 
+@dataclass(frozen=True, eq=False)
+class Raster:
+    """In which order the tiles of one matrix follow each other; see `TileOrder`."""
+
+    cluster: tuple[int, int]
+    order: str
+    group: int
+
+    @classmethod
+    def checked(cls, ctx: Context, cluster: tuple[int, int] | None, order: str, group: int) -> Raster:
+        """Raises TraceError for an order that there is not, and a cluster that the kernel's does not hold."""
+        if order not in RASTERS:
+            raise TraceError(f"raster must be one of {', '.join(RASTERS)}, got {order!r}", caller())
+        if not isinstance(group, int) or group < 1:
+            raise TraceError(f"a raster group has at least 1 tile, got {group!r}", caller())
+        shape = (ctx.cluster_size, 1) if cluster is None else cluster
+        if min(shape) < 1 or ctx.cluster_size % (shape[0] * shape[1]):
+            raise TraceError(f"the scheduler's cluster is {shape[0]}×{shape[1]}, the kernel's has {ctx.cluster_size} CTAs", caller())
+        return cls(shape, order, group)
+
+    def place(self, ctx: Context, index: Value, rows: Value, columns: Value) -> tuple[Value, Value]:
+        """This CTA's tile (m, n) in step `index` of a matrix of rows × columns steps."""
+        if self.order == "rows":
+            m, n = index // columns, index % columns
+        elif self.order == "columns":
+            m, n = index % rows, index // rows
+        else:
+            band = columns * self.group
+            first = ctx.let(index // band * self.group, "first")
+            height = ctx.let(ctx.max(ctx.min(rows - first, self.group), 1), "height")
+            within = ctx.let(index % band, "within")
+            m, n = first + within % height, within // height
+        x, y = self.cluster
+        if x > 1:
+            m = m * x + (ctx.cta_rank % x if ctx.cluster_size > x else ctx.cta_rank)
+        if y > 1:
+            n = n * y + (ctx.cta_rank // x % y if ctx.cluster_size > x * y else ctx.cta_rank // x)
+        return ctx.let(m, "tile_m"), ctx.let(n, "tile_n")
+
+
 class TileOrder:
     """One fixed order of a problem's tiles, in steps of a cluster's tiles: what all schedulers deal out.
 
@@ -117,19 +157,11 @@ class TileOrder:
         raster: str = "grouped",
         group: int = GROUP,
     ) -> None:
-        if raster not in RASTERS:
-            raise TraceError(f"raster must be one of {', '.join(RASTERS)}, got {raster!r}", caller())
-        if not isinstance(group, int) or group < 1:
-            raise TraceError(f"a raster group has at least 1 tile, got {group!r}", caller())
+        self._raster = Raster.checked(ctx, cluster, raster, group)
         if not isinstance(tiles, tuple) or len(tiles) not in (2, 3):
             raise TraceError(f"tiles= takes (rows, columns) or (batches, rows, columns), got {tiles!r}", caller())
-        shape = (ctx.cluster_size, 1) if cluster is None else cluster
-        if min(shape) < 1 or ctx.cluster_size % (shape[0] * shape[1]):
-            raise TraceError(f"the scheduler's cluster is {shape[0]}×{shape[1]}, the kernel's has {ctx.cluster_size} CTAs", caller())
         self._ctx = ctx
-        self._cluster = shape
-        self._raster = raster
-        self._group = group
+        self._cluster = shape = self._raster.cluster
         self._m = ctx._value(ctx.ceil_div(tiles[-2], shape[0]))
         self._n = ctx._value(ctx.ceil_div(tiles[-1], shape[1]))
         self._batches = ctx._value(tiles[0]) if len(tiles) == 3 else None
@@ -149,22 +181,8 @@ class TileOrder:
             plane = ctx.let(self._m * self._n, "plane")
             batch = ctx.let(index // plane, "batch")
             index = ctx.let(index % plane, "in_batch")
-        if self._raster == "rows":
-            m, n = index // self._n, index % self._n
-        elif self._raster == "columns":
-            m, n = index % self._m, index // self._m
-        else:
-            band = self._n * self._group
-            first = ctx.let(index // band * self._group, "first")
-            height = ctx.let(ctx.max(ctx.min(self._m - first, self._group), 1), "height")
-            within = ctx.let(index % band, "within")
-            m, n = first + within % height, within // height
-        x, y = self._cluster
-        if x > 1:
-            m = m * x + (ctx.cta_rank % x if ctx.cluster_size > x else ctx.cta_rank)
-        if y > 1:
-            n = n * y + (ctx.cta_rank // x % y if ctx.cluster_size > x * y else ctx.cta_rank // x)
-        return WorkTile(ctx.let(m, "tile_m"), ctx.let(n, "tile_n"), batch)
+        m, n = self._raster.place(ctx, index, self._m, self._n)
+        return WorkTile(m, n, batch)
 
 
 class StaticScheduler(TileOrder):

@@ -383,8 +383,9 @@ class Function(TensorSource):
                     self.bar(ref, op),
                     *mask,
                 )
-            case ops.TmaStore(coords=coords, src=tile):
-                self.request(op, "tma_store", self.coords(coords, op), self.slot(tile, op), self.rect(tile, op))
+            case ops.TmaStore(coords=coords, src=tile, rows=rows):
+                count = [] if rows is None else [self.x.scalar(rows, "rows= of tma_store", op)]
+                self.request(op, "tma_store", self.coords(coords, op), self.slot(tile, op), self.rect(tile, op), *count)
             case ops.Wgmma(acc=acc, a=a, b=b, accumulate=accumulate):
                 left = [self.names(a, a.name), "None"] if isinstance(a, Fragment) else self.place(a, op)
                 adds = self.x.uniform(accumulate, "whether a wgmma accumulates", op)

@@ -101,7 +101,8 @@ class GlobalTensor:
 
     # -- ordering ------------------------------------------------------------------------------------------------------
 
-    def note_box(self, m: Machine, ag: Agent, site: Site, mask: int, coords: Coords, is_write: bool) -> Event:
-        """Orders an access to a box, the part of it within bounds, against what has touched its elements."""
+    def note_box(self, m: Machine, ag: Agent, site: Site, mask: int, coords: Coords, is_write: bool, rows: int | None = None) -> Event:
+        """Orders an access to a box, or to its first `rows` rows, the part within bounds, against what has touched its elements."""
         assert self.order is not None
-        return self.order.box(m, ag, site, mask, self.clip(coords, self.box(site.rows, site.cols))[0], is_write)
+        box = self.box(site.rows if rows is None else rows, site.cols)
+        return self.order.box(m, ag, site, mask, self.clip(coords, box)[0], is_write)

@@ -170,11 +170,11 @@ def depart(m: Machine, unit: TmaLoadUnit, known: int) -> None:
 
 
 class TmaStoreUnit:
-    """One store in flight. `read` is its access to the tile, `write` the event in global memory."""
+    """One store in flight. `read` is its access to the tile, `write` the event in global memory; `rows`: how many it writes."""
 
-    __slots__ = ("agent", "coords", "data_slot", "done", "end", "read", "site", "write")
+    __slots__ = ("agent", "coords", "data_slot", "done", "end", "read", "rows", "site", "write")
 
-    def __init__(self, agent: Agent, site: Site, coords: Coords, slot: Slot, read_: Access, write: Event, end: float) -> None:
+    def __init__(self, agent: Agent, site: Site, coords: Coords, slot: Slot, read_: Access, write: Event, end: float, rows: int) -> None:
         self.agent = agent
         self.site = site
         self.coords = coords
@@ -182,13 +182,14 @@ class TmaStoreUnit:
         self.read = read_
         self.write = write
         self.end = end
+        self.rows = rows
         self.done = False
 
     def run(self, m: Machine) -> None:
         """Reads the tile and writes the tensor; out of bounds is clipped."""
         r0, r1, c0, c1 = self.read.rect
         tensor = m.world.tensors[self.site.tensor]
-        values = self.data_slot.data[r0:r1, c0:c1]
+        values = self.data_slot.data[r0 : min(r0 + self.rows, r1), c0:c1]
         if self.data_slot.buffer.dtype is not tensor.param.dtype:
             values = rounded(values, tensor.param.dtype)
         tensor.write(self.coords, values)
@@ -212,18 +213,19 @@ class StoreQueue:
         self.unwritten: list[list[TmaStoreUnit]] = []  # waited for with .read only: the global write is not known
 
 
-def tma_store(m: Machine, ag: Agent, site: Site, mask: int, coords: Coords, slot: int, rect: Rect) -> None:
-    """Issues cp.async.bulk.tensor shared -> global into this thread's open group."""
+def tma_store(m: Machine, ag: Agent, site: Site, mask: int, coords: Coords, slot: int, rect: Rect, rows: int | None = None) -> None:
+    """Issues cp.async.bulk.tensor shared -> global into this thread's open group. `rows`: how many rows of the tile at most."""
     lane = one_lane(ag, site, mask)
     _check_place(m, site, coords, store=True)
     known = ag.known(mask) if ag.split else ag.k
     tile = ag.cta.slots[slot]
     record = Access(ag, site, mask, rect, False, True, m.order.new_bit())
     read(m, tile, record, known)
-    event = m.world.tensors[site.tensor].note_box(m, ag, site, mask, coords, is_write=True)
+    count = site.rows if rows is None else min(max(rows, 0), site.rows)
+    event = m.world.tensors[site.tensor].note_box(m, ag, site, mask, coords, is_write=True, rows=count)
     start = max(ag.time, ag.cta.tma_free)
     ag.cta.tma_free = start + site.nbytes / cost.TMA_BYTES_PER_CYCLE
-    unit = TmaStoreUnit(ag, site, coords, tile, record, event, ag.cta.tma_free + cost.TMA_LATENCY)
+    unit = TmaStoreUnit(ag, site, coords, tile, record, event, ag.cta.tma_free + cost.TMA_LATENCY, count)
     ag.stores.setdefault(lane, StoreQueue()).open.append(unit)
     m.pending.append(unit)
     if m.world.on_event is not None:

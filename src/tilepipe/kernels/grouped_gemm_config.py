@@ -1,0 +1,156 @@
+"""Settings of the grouped GEMM, and which of them for which problem."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+
+import tilepipe as tp
+from tilepipe.kernels.gemm_choice import ENOUGH_STAGES, SPAN, Problem, predicted_us, smem_bytes
+from tilepipe.kernels.gemm_config import Tile
+from tilepipe.kernels.settings import Settings
+
+MAX_STAGES = 12
+
+
+@dataclass(frozen=True)
+class GroupedGemmConfig(Settings):
+    """Static settings of the grouped GEMM: those of `GemmConfig` of the same names, for each group.
+
+    Attributes:
+        bm, bn, bk: the tile, elements. Tiles begin at a group's first row, so bm should not be much more than the rows of a group.
+        stages: K tiles in flight. consumers: MMA warpgroups, 1 to 3. schedule: "cooperative" or "pingpong".
+        cluster: CTAs along M, of one group, that share B tiles by multicast; what a group has too few rows for multiplies for nothing.
+        cluster_n: CTAs along N that share A tiles; one of the two is 1.
+        raster: order of a group's tiles ("grouped", "rows", "columns"). group: cluster tiles of a "grouped" band.
+        store_slots: buffers of 64 rows × 128 bytes for each consumer's stores.
+    """
+
+    bm: int = 128
+    bn: int = 128
+    bk: int = 64
+    stages: int = 4
+    consumers: int = 2
+    schedule: str = "cooperative"
+    cluster: int = 1
+    cluster_n: int = 1
+    raster: str = "grouped"
+    group: int = 8
+    store_slots: int = 2
+
+    def _rules(self) -> dict[str, bool]:
+        self.tile.check(self)
+        return {}
+
+    @property
+    def tile(self) -> Tile:
+        """The same as settings of the GEMM."""
+        return Tile(**{f.name: getattr(self, f.name) for f in fields(self)})
+
+    @property
+    def cluster_size(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster * self.cluster_n
+
+
+@dataclass(frozen=True)
+class GroupedProblem:
+    """C (m, n) = rows of A (m, k), in `groups` groups, times the groups' B (n, k)ᵀ.
+
+    Attributes:
+        dtype: of A and B. out_dtype: of C. b_order: of each B, "row" (K contiguous) or "col". scales: "none" or "row".
+    """
+
+    m: int
+    n: int
+    k: int
+    groups: int
+    dtype: tp.DType = tp.bfloat16
+    out_dtype: tp.DType = tp.bfloat16
+    b_order: str = "row"
+    scales: str = "none"
+
+
+@functools.lru_cache(maxsize=4096)
+def best(problem: GroupedProblem, chip: tp.Chip = tp.H200) -> GroupedGemmConfig:
+    """The configuration that the model expects to be fastest where all groups are about as large: the host does not know better.
+
+    Raises:
+        LimitError: the chip has no room for any.
+    """
+    found = candidates(problem, chip)
+    if not found:
+        raise tp.LimitError(f"no configuration of the grouped GEMM fits {chip.name}: {chip.smem_per_cta:,} bytes of shared memory a CTA")
+    return found[0]
+
+
+def candidates(problem: GroupedProblem, chip: tp.Chip = tp.H200) -> list[GroupedGemmConfig]:
+    """Configurations that fit the problem and the chip, the fastest by the model first.
+
+    The model is that of the GEMM, for as many products of the average height as there are groups, and half a tile more:
+    groups do not end where tiles do.
+    """
+    rows = -(-problem.m // problem.groups)
+
+    def expected_us(cfg: GroupedGemmConfig) -> float:
+        height = rows + (cfg.bm * cfg.cluster) // 2 if rows > cfg.bm * cfg.cluster // 2 else rows
+        product = Problem(
+            height, problem.n, problem.k, problem.groups, problem.dtype, problem.out_dtype, "row", problem.b_order, problem.scales
+        )  # fmt: skip
+        return predicted_us(product, cfg.tile, chip)
+
+    takes_order = (cfg for cfg in _fitting(problem.dtype, chip) if problem.b_order == "row" or cfg.bn // cfg.cluster % 64 == 0)
+    return sorted(takes_order, key=expected_us)
+
+
+@functools.cache
+def _fitting(dtype: tp.DType, chip: tp.Chip) -> tuple[GroupedGemmConfig, ...]:
+    """Every configuration worth a look that the chip has room for, with as many stages as fit."""
+    found = []
+    for cfg in _all(SPAN // dtype.nbytes):
+        if not chip.resident_clusters(cfg.cluster_size):
+            continue
+        stages, slots = max((min(_stages(replace(cfg, store_slots=s), dtype, chip), ENOUGH_STAGES), s) for s in (1, 2))
+        if stages >= 3:
+            cfg = replace(cfg, store_slots=slots)
+            found.append(replace(cfg, stages=min(_stages(cfg, dtype, chip), MAX_STAGES)))
+    return tuple(found)
+
+
+def _stages(cfg: GroupedGemmConfig, dtype: tp.DType, chip: tp.Chip) -> int:
+    """Stages that fit in shared memory."""
+    least, more = (smem_bytes(replace(cfg, stages=count).tile, dtype) for count in (2, 3))
+    return 2 + (chip.smem_per_cta - least) // (more - least) if least <= chip.smem_per_cta else 0
+
+
+def _all(bk: int) -> Iterator[GroupedGemmConfig]:
+    """Every configuration worth a look, without its stages."""
+    shapes = [
+        *(("cooperative", 2, 128, bn) for bn in (64, 96, 128, 160, 192, 256)),
+        *(("cooperative", 2, 256, bn) for bn in (64, 128)),
+        *(("cooperative", 3, 192, bn) for bn in (128,)),
+        *(("cooperative", 1, 64, bn) for bn in (32, 64, 128, 192, 256)),
+        *(("pingpong", 2, 128, bn) for bn in (64, 128, 160, 192)),
+        *(("pingpong", 2, 64, bn) for bn in (96, 128, 192, 256)),
+    ]
+    for schedule, consumers, bm, bn in shapes:
+        for cluster, cluster_n in ((1, 1), (2, 1), (1, 2)):
+            try:
+                yield GroupedGemmConfig(
+                    bm=bm, bn=bn, bk=bk, stages=2, consumers=consumers, schedule=schedule, cluster=cluster, cluster_n=cluster_n
+                )
+            except tp.BindError:  # an accumulator too large for its warpgroups
+                continue
+
+
+def filled(cfg: GroupedGemmConfig, dtype: tp.DType, chip: tp.Chip = tp.H200) -> GroupedGemmConfig:
+    """The configuration with as many stages as fit.
+
+    Raises:
+        LimitError: not even two fit.
+    """
+    stages = _stages(cfg, dtype, chip)
+    if stages < 2:
+        raise tp.LimitError(f"two stages of {cfg} do not fit the {chip.smem_per_cta:,} bytes of shared memory of a CTA of {chip.name}")
+    return replace(cfg, stages=min(stages, MAX_STAGES))
