@@ -55,9 +55,9 @@ def _(op: ops.Read, ctx: Context) -> None:
 @emit.register
 def _(op: ops.CursorDefine, ctx: Context) -> None:
     c = op.cursor
-    unused = "[[maybe_unused]] " if c.stages == 1 else ""  # as where an array of one barrier takes no index
+    unused = "[[maybe_unused]] " if c.stages == 1 else ""  # an array of one barrier takes no index; who only signals, no phase
     ctx.out(f"{unused}i32 {ctx.bind(c, '_stage')} = 0;")
-    ctx.out(f"u32 {ctx.bind(c, '_phase')} = {c.start_phase & 1};")
+    ctx.out(f"{unused}u32 {ctx.bind(c, '_phase')} = {c.start_phase & 1};")
 
 
 def _cursor(ctx: Context, op: ops.CursorRead | ops.CursorStep) -> tuple[str, str]:
