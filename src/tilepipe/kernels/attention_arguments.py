@@ -98,13 +98,14 @@ def check_attention(
     return found
 
 
-def boxed(name: str, x: Any, rows: int) -> tp.TensorMap:
-    """The tensor map of q, k, v or out for copies of `rows` rows of one head: box (1, rows, 1, d).
+def boxed(name: str, x: Any, box: tuple[int, int], *, turned: bool = False) -> tp.TensorMap:
+    """The tensor map of one of q, k, v and out as (batch, heads, s, d), `turned` as (batch, heads, d, s): copies of one head.
 
     Raises:
         BindError: TMA cannot take it: d must be contiguous, the other strides positive multiples of 16 bytes.
     """
-    return mapped(NAME, name, x, (1, rows, 1, x.shape[3]), "row")
+    view = x.swapaxes(1, 2)
+    return mapped(NAME, name, view.swapaxes(2, 3) if turned else view, (1, 1, *box), "col" if turned else "row")
 
 
 def _dtype(name: str, x: Any) -> tp.DType:

@@ -1,0 +1,59 @@
+"""The softmax of rows whose scores come in tiles: the largest score so far, and the sum of exponentials below it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tilepipe as tp
+
+LANES = 8  # columns of the partial sums: two of each thread, so that a row is added up over threads once, at the end
+
+
+class OnlineSoftmax:
+    """Of one warpgroup's rows; in base 2, the factor log2(e) being in the scale.
+
+    `update` turns the scores of a tile into weights exp2(scale · (score - largest)) and gives the factor for what was computed with the
+    largest score so far; `finish` gives what the sums of weights · V are multiplied with.
+    """
+
+    def __init__(self, ctx: tp.Context, scores: Any, scale: Any) -> None:
+        """`scores`: an accumulator (rows, n). `scale`: a positive number, log2(e) included."""
+        rows = scores.shape[0]
+        self._ctx = ctx
+        self._scores = scores
+        self._scale = scale
+        self._largest = ctx.fragment(shape=(rows, 1))
+        self._total = ctx.fragment(shape=(rows, LANES))
+
+    def reset(self) -> None:
+        """For new rows."""
+        self._largest.fill(-math.inf)
+        self._total.fill(0)
+
+    def mask(self, seen: Any) -> None:
+        """Takes the scores out that are not `seen`, a condition (rows, n) or (1, n)."""
+        self._scores.set(self._ctx.select(seen, self._scores, -math.inf))
+
+    def update(self) -> Any:
+        """A tile of scores -> weights; gives the factor (rows, 1) of earlier sums."""
+        ctx, scores, scale = self._ctx, self._scores, self._scale
+        before = ctx.fragment(self._largest)
+        self._largest.set(before.maximum(scores.max()))
+        # A row that has seen no key yet has -inf, from which nothing can be subtracted.
+        base = ctx.fragment(ctx.select(self._largest == -math.inf, 0.0, self._largest * scale))
+        scores.set((scores * scale - base).apply("exp2"))
+        factor = ctx.fragment((before * scale - base).apply("exp2"))
+        part = scores.cols(0, LANES)
+        for col in range(LANES, scores.shape[1], LANES):
+            part = part + scores.cols(col, LANES)
+        self._total.set(self._total * factor + part)
+        return factor
+
+    def finish(self) -> tuple[Any, Any]:
+        """(1 / sum, log(sum)) of each row, the latter with the largest score in it; (0, -inf) of a row without keys."""
+        ctx, total = self._ctx, self._total.sum()
+        nothing = total == 0.0
+        inverse = ctx.fragment(ctx.select(nothing, 0.0, 1.0 / total))
+        logarithm = ctx.select(nothing, -math.inf, (self._largest * self._scale + total.apply("log2")) * math.log(2))
+        return inverse, logarithm
