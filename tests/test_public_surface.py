@@ -14,7 +14,7 @@ from tilepipe.kernels import gemm
 ERRORS = """BarrierError BindError CompileError CountError DeadlockError ExitError HandleError HangError KernelAssertError
 LaunchError LimitError PoisonError
 RaceError SimFault TilepipeError TraceError UnavailableError"""
-DTYPES = "bfloat16 boolean float16 float32 float8_e4m3 float8_e5m2 int32 int64 int8 uint32 uint8 DType"
+DTYPES = "bfloat16 boolean float16 float32 float4_e2m1 float8_e4m3 float8_e5m2 float8_e8m0 int32 int64 int8 uint32 uint8 DType"
 LANGUAGE = "B200 Chip H200 Context dtype KernelFunction Program TensorMap kernel tensor_map"
 PIPELINES = """AtomicScheduler BlockwiseFP8TilePayload ClcScheduler ConsumeContext ConsumerStage ConsumerTiles ExplicitConsumeContext
 GroupedScheduler GroupedTile
@@ -27,7 +27,7 @@ StagedPipeline TMAConsumerPipeline TMADestination TMAProducerPipeline TileLayout
 tile_layout_k_major tile_layout_mn_major"""
 BLACKWELL = """AccumBarrier BlockwiseFP8Accumulator EpilogueKContext EpilogueKStage EpilogueStage EpilogueWarp EpilogueWarpContext MmaKStage
 MmaStage MmaWarp MmaWarpContext OutputConsumer OutputKPipeline OutputPipelineConfig OutputProducer OutputStage OutputTilePipeline
-PerKConsumerStage TmemAllocation TmemDeallocBarrier TmemFragments TmemStage TmemTensor
+PerKConsumerStage TmemAllocation TmemDeallocBarrier TmemFragments TmemScales TmemStage TmemTensor
 elect_one_cta mma_arrive mma_arrive_multicast umma_arrive_leader_cta"""
 SUBPACKAGES = {"bench", "check", "cli", "cuda", "errors", "ir", "kernels", "lang", "ops", "pipelines", "program", "sim", "testing", "trace"}
 

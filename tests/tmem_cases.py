@@ -55,9 +55,10 @@ class Handover:
         ctx, acc = self._ctx, self.tmem.tensor((m, n), col=col)
         most = min(n, 128 * 128 // m)
         for first in range(0, n, most):
-            parts = {at: acc.cols(at, width or most).load() for at in range(first, first + most, width or most)}
+            end = min(first + most, n)
+            parts = {at: acc.cols(at, min(width or most, end - at)).load() for at in range(first, end, width or most)}
             ctx.tmem_wait_load()
-            if first + most == n:
+            if end == n:
                 self.over.signal_complete()
             for at, part in parts.items():
                 ctx.store_global(c, (row, at), part)

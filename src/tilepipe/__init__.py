@@ -33,8 +33,10 @@ from tilepipe.ir.dtypes import DType as DType
 from tilepipe.ir.dtypes import bfloat16 as bfloat16
 from tilepipe.ir.dtypes import boolean as boolean
 from tilepipe.ir.dtypes import dtype as dtype
+from tilepipe.ir.dtypes import float4_e2m1 as float4_e2m1
 from tilepipe.ir.dtypes import float8_e4m3 as float8_e4m3
 from tilepipe.ir.dtypes import float8_e5m2 as float8_e5m2
+from tilepipe.ir.dtypes import float8_e8m0 as float8_e8m0
 from tilepipe.ir.dtypes import float16 as float16
 from tilepipe.ir.dtypes import float32 as float32
 from tilepipe.ir.dtypes import int8 as int8
@@ -46,6 +48,7 @@ from tilepipe.lang.context import Context as Context
 from tilepipe.lang.tensor_map import TensorMap as TensorMap
 from tilepipe.lang.tensor_map import tensor_map as tensor_map
 from tilepipe.lang.tmem import TmemTensor as TmemTensor
+from tilepipe.lang.tmem_scales import TmemScales as TmemScales
 from tilepipe.pipelines.barriers import MbarPtr as MbarPtr
 from tilepipe.pipelines.barriers import SharedMemBarrier as SharedMemBarrier
 from tilepipe.pipelines.barriers import SMemArray as SMemArray

@@ -11,6 +11,7 @@ from tilepipe.cuda.arithmetic import add, div, mod, mul, value
 from tilepipe.cuda.context import Context, Module
 from tilepipe.cuda.expressions import operand, text
 from tilepipe.errors import CompileError
+from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Expr, Local, const
 from tilepipe.ir.geometry import is_multiple
 from tilepipe.ir.layout import panel_elements
@@ -86,18 +87,23 @@ class Place:
     def linear(self, row: Expr, col: Expr) -> Expr:
         """Byte offset of an element in its tile before the swizzle."""
         inner, line = self.split(row, col)
-        size = self.buffer.dtype.nbytes
+        dtype = self.buffer.dtype
         contiguous = self.buffer.cols if self.buffer.order == "row" else self.buffer.rows
         if contiguous == self.panel:
-            return add(mul(line, self.line), mul(inner, size))
-        within = add(mul(line, self.line), mul(mod(inner, self.panel), size))
+            return add(mul(line, self.line), in_bytes(inner, dtype))
+        within = add(mul(line, self.line), in_bytes(mod(inner, self.panel), dtype))
         return add(mul(div(inner, self.panel), self.panel_bytes), within)
+
+
+def in_bytes(elements: Expr, dtype: DType) -> Expr:
+    """How far elements along the contiguous dimension reach; those of 4 bits are a whole number of bytes (`ir.tma`, `ir.geometry`)."""
+    return div(elements, dtype.per_byte) if dtype.per_byte > 1 else mul(elements, dtype.nbytes)
 
 
 def place(buffer: SmemBuffer) -> Place:
     """The geometry of a buffer's tiles."""
     panel = panel_elements(buffer)
-    line = panel * buffer.dtype.nbytes
+    line = buffer.dtype.bytes_of(panel)
     return Place(buffer, panel, line, line * (buffer.rows if buffer.order == "row" else buffer.cols))
 
 

@@ -11,6 +11,7 @@ _REGISTER = {
 }  # fmt: skip
 _MEMORY = {
     "boolean": "u8", "float16": "u16", "bfloat16": "u16", "float8_e4m3": "u8", "float8_e5m2": "u8",
+    "float8_e8m0": "u8", "float4_e2m1": "u8",
 }  # fmt: skip
 _SMALL = {"float16": "f16", "bfloat16": "bf16", "float8_e4m3": "e4m3", "float8_e5m2": "e5m2"}
 

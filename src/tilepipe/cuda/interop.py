@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilepipe.errors import BindError, UnavailableError
-from tilepipe.lang.tensor_map import array_dtype, byte_strides
+from tilepipe.lang.tensor_map import byte_strides, item_bytes
 
 _DLPACK_CUDA = 2  # DLDeviceType kDLCUDA
 
@@ -88,7 +88,7 @@ def _from_dlpack(x: Any) -> DeviceView:
         found = StridedMemoryView.from_dlpack(x, stream_ptr=-1)
     except Exception:  # JAX takes it for a stream; 1 is the default stream, before which it then waits for what it has queued
         found = StridedMemoryView.from_dlpack(x, stream_ptr=1)
-    strides = tuple(s * array_dtype(x).nbytes for s in found.strides) if found.strides else byte_strides(x)
+    strides = tuple(s * item_bytes(x) for s in found.strides) if found.strides else byte_strides(x)
     return DeviceView(int(found.ptr), strides, int(found.device_id))
 
 

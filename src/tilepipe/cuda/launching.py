@@ -184,7 +184,7 @@ class Launcher:
         arg = self._args[param.name]
         assert isinstance(arg, TensorArg)
         strides = self._strides[param.name]
-        return tiled_map(param, arg.shape, [s // param.dtype.nbytes for s in strides])
+        return tiled_map(param, arg.shape, [s * 8 // param.dtype.bits for s in strides])
 
     def _value(self, argument: Argument, addresses: dict[str, int]) -> Any:
         name, dtype = argument.param.name, argument.param.dtype

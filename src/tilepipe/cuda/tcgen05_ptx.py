@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tilepipe.cuda.ptx import FUNCTION, Snippet, wrapped
 from tilepipe.ir import dtypes
+from tilepipe.ir.block_scales import Scaling
 from tilepipe.ir.dtypes import DType
 
 # dtype -> (kind, its name, its code in the instruction descriptor)
@@ -14,6 +15,9 @@ _OPERANDS = {
     dtypes.float16: ("f16", "f16", 0), dtypes.bfloat16: ("f16", "bf16", 1), dtypes.float32: ("tf32", "tf32", 2),
     dtypes.float8_e4m3: ("f8f6f4", "e4m3", 0), dtypes.float8_e5m2: ("f8f6f4", "e5m2", 1),
 }  # fmt: skip
+
+# Codes of the block-scaled kinds: E4M3 and E5M2 those of mxf8f6f4, E2M1 that of mxf4 and mxf4nvf4.
+_SCALED = {dtypes.float8_e4m3: 0, dtypes.float8_e5m2: 1, dtypes.float4_e2m1: 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,38 @@ class MmaShape:
     def snippet(self) -> Snippet:
         """The constant."""
         return Snippet(self.name, f"// tcgen05.mma, Instruction descriptor\nconstexpr u32 {self.name} = {self.bits:#010x};")
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledShape:
+    """What an instruction descriptor says, of the kinds mxf8f6f4, mxf4 and mxf4nvf4; the scale factor IDs are added for each step.
+
+    Attributes:
+        m, n: of the instruction, both CTAs of a pair together. a, b: dtypes. scaling: the kind. scale: dtype of the scale factors.
+    """
+
+    m: int
+    n: int
+    a: DType
+    b: DType
+    scaling: Scaling
+    scale: DType
+
+    @property
+    def bits(self) -> int:
+        """The descriptor with both IDs 0."""
+        types = _SCALED[self.a] << 7 | _SCALED[self.b] << 10
+        return types | (self.n >> 3) << 17 | (self.scale is dtypes.float8_e8m0) << 23 | (self.m >> 7) << 27
+
+    @property
+    def name(self) -> str:
+        """Of the constant: `mma_m128n256_mxf8f6f4_e4m3`."""
+        a, b = (t.name.rpartition("_")[2] for t in (self.a, self.b))
+        return f"mma_m{self.m}n{self.n}_{self.scaling.kind}_{a if a == b else f'{a}_{b}'}"
+
+    def snippet(self) -> Snippet:
+        """The constant."""
+        return Snippet(self.name, f"// tcgen05.mma .block_scale, Instruction descriptor\nconstexpr u32 {self.name} = {self.bits:#010x};")
 
 
 @dataclass(frozen=True, slots=True)

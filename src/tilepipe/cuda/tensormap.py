@@ -22,6 +22,7 @@ from tilepipe.ir.tma import ALIGNMENT, broken_array_rule, broken_extent_rule, br
 # CU_TENSOR_MAP_DATA_TYPE_*
 _DATA_TYPE = {
     "boolean": "UINT8", "int8": "UINT8", "uint8": "UINT8", "float8_e4m3": "UINT8", "float8_e5m2": "UINT8",
+    "float8_e8m0": "UINT8", "float4_e2m1": "UINT8",
     "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64",
     "int32": "INT32", "uint32": "UINT32", "int64": "INT64", "uint64": "UINT64",
 }  # fmt: skip
@@ -50,7 +51,8 @@ class TiledMap:
 
 
 def tiled_map(param: TensorParam, shape: Sequence[int], strides: Sequence[int], address: int = 0) -> TiledMap:
-    """The encoding of a tensor with this shape and these strides, in elements, outermost first.
+    """The encoding of a tensor with this shape and these strides, in elements, outermost first. Elements of 4 bits are encoded as the
+    bytes that hold two each; the printed copies halve the coordinate.
 
     Raises:
         BindError: the tensor breaks a rule of TMA (`ir.tma`); the message names the rule.
@@ -59,19 +61,21 @@ def tiled_map(param: TensorParam, shape: Sequence[int], strides: Sequence[int], 
         raise BindError(f"tensor '{param.name}' has no box, so TMA does not touch it")
     if not len(shape) == len(strides) == len(param.box) == param.rank:
         raise BindError(f"tensor '{param.name}' is {param.rank}-d; got shape {tuple(shape)}, strides {tuple(strides)}, box {param.box}")
-    nbytes = param.dtype.nbytes
-    inner = param.contiguous_axis
-    byte_strides = [stride * nbytes for stride in strides]
+    inner, share = param.contiguous_axis, param.dtype.per_byte
+    shape = [extent // share if axis == inner else extent for axis, extent in enumerate(shape)]
+    nbytes = param.dtype.bytes_of(share)
+    byte_strides = [stride * param.dtype.bits // 8 for stride in strides]
     broken = broken_array_rule(shape, byte_strides, inner, nbytes, address)
     if broken is not None:
         raise BindError(f"tensor '{param.name}': {broken}")
     order = [inner, *(axis for axis in reversed(range(param.rank)) if axis != inner)]
     box = list(param.box)
     if param.swizzle:
-        box[inner] = min(box[inner], param.swizzle // nbytes)
-    broken = broken_extent_rule(box) or broken_line_rule(box[inner], nbytes)
+        box[inner] = min(box[inner], param.swizzle * 8 // param.dtype.bits)
+    broken = broken_extent_rule(box) or broken_line_rule(box[inner], param.dtype)
     if broken is not None:
         raise BindError(f"the box {param.box} of tensor '{param.name}': {broken}")
+    box[inner] //= share
     row = -(-shape[inner] * nbytes // ALIGNMENT) * ALIGNMENT
     # The stride of a dimension of extent 1 is never used, but has to obey the rules.
     used = [stride if extent > 1 else row for stride, extent in zip(byte_strides, shape, strict=True)]

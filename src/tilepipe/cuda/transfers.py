@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilepipe.cuda.addresses import barrier, box, element, place
-from tilepipe.cuda.arithmetic import add, index, mul
+from tilepipe.cuda.arithmetic import add, div, index, mul
 from tilepipe.cuda.c_types import memory_type, register_type, small_float
 from tilepipe.cuda.context import Context
 from tilepipe.cuda.emit import emit
@@ -90,6 +90,7 @@ def _copies(ctx: Context, op: ops.TmaLoad | ops.TmaStore, t: Tile) -> tuple[int,
     if copies > 1:
         coords[axis] = add(coords[axis], mul(panel, p.panel))
         address += f" + {name} * {p.panel_bytes}"
+    coords[axis] = div(coords[axis], tensor.dtype.per_byte)  # of 4 bits: the map is one of bytes
     if axis != tensor.rank - 1:
         coords[-2], coords[-1] = coords[-1], coords[-2]
     return copies, name, address, [text(ctx, c) for c in reversed(coords)]

@@ -17,7 +17,7 @@ class DType:
 
     Attributes:
         name: the name used in programs and on the command line.
-        bits: size in memory.
+        bits: size in memory. Of 4 bits, two neighbours along the contiguous dimension share a byte, the first in its low half.
         numpy: the NumPy dtype that holds it (ml_dtypes for the ones NumPy lacks).
         kind: "float", "int", "uint", "bool" or "phase".
     """
@@ -29,7 +29,34 @@ class DType:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of one element.
+
+        Raises:
+            BindError: it is smaller than a byte; `bytes_of` counts the bytes of several.
+        """
+        if self.bits < 8:
+            raise BindError(f"{self.name} has {self.bits} bits: one element has no address and no bytes of its own")
         return self.bits // 8
+
+    @property
+    def per_byte(self) -> int:
+        """Elements that share a byte: 2 of 4 bits, else 1."""
+        return max(8 // self.bits, 1)
+
+    def bytes_of(self, elements: int) -> int:
+        """Bytes of that many elements, one after the other.
+
+        Raises:
+            BindError: the last byte would be part of another element's.
+        """
+        if elements * self.bits % 8:
+            raise BindError(f"{elements} elements of {self.name}, of {self.bits} bits, are no whole number of bytes; take an even number")
+        return elements * self.bits // 8
+
+    @property
+    def in_registers(self) -> bool:
+        """Whether threads compute with it. What only TMA moves and tensor cores read, they do not: 4 bits, and scales of e8m0."""
+        return self.bits >= 8 and self.name != "float8_e8m0"
 
     @property
     def is_float(self) -> bool:
@@ -63,19 +90,34 @@ float32 = _make("float32", 32, np.float32, "float")
 float64 = _make("float64", 64, np.float64, "float")
 float8_e4m3 = _make("float8_e4m3", 8, ml_dtypes.float8_e4m3fn, "float")
 float8_e5m2 = _make("float8_e5m2", 8, ml_dtypes.float8_e5m2, "float")
+# Of block-scaled matrices (OCP Microscaling Formats): elements of 4 bits, and scales that are powers of two (.ue8m0 of the PTX ISA; 0xFF
+# is NaN, and no code is zero). NVFP4's scales are float8_e4m3 without their sign (.ue4m3).
+float4_e2m1 = _make("float4_e2m1", 4, ml_dtypes.float4_e2m1fn, "float")
+float8_e8m0 = _make("float8_e8m0", 8, ml_dtypes.float8_e8m0fnu, "float")
 # The number of a barrier phase. On hardware it is one parity bit; the simulator keeps the whole number, so that a
 # wait for a phase that has already been lapped is seen.
 phase = _make("phase", 32, np.int32, "phase")
 
 ALL: tuple[DType, ...] = (
     boolean, int8, uint8, int32, uint32, int64, uint64,
-    float16, bfloat16, float32, float64, float8_e4m3, float8_e5m2,
+    float16, bfloat16, float32, float64, float8_e4m3, float8_e5m2, float4_e2m1, float8_e8m0,
 )  # fmt: skip
 _BY_NAME = {t.name: t for t in ALL} | {
     "bf16": bfloat16, "fp16": float16, "fp32": float32, "half": float16,
-    "float8_e4m3fn": float8_e4m3, "e4m3": float8_e4m3, "e5m2": float8_e5m2,
+    "float8_e4m3fn": float8_e4m3, "e4m3": float8_e4m3, "e5m2": float8_e5m2, "float4_e2m1fn": float4_e2m1,
+    "float4_e2m1fn_x2": float4_e2m1, "e2m1": float4_e2m1, "float8_e8m0fnu": float8_e8m0, "e8m0": float8_e8m0,
 }  # fmt: skip
 _BY_NUMPY = {t.numpy: t for t in ALL}
+
+
+def broken_register_rule(t: DType) -> str | None:
+    """What keeps threads from loading, storing and computing with elements of this type."""
+    if t.in_registers:
+        return None
+    return (
+        f"threads do not compute with {t}, which TMA moves and tensor cores read; to load or store its bytes, pass the array a second"
+        " time as uint8"
+    )
 
 
 def dtype(spec: object) -> DType:

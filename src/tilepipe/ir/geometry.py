@@ -24,8 +24,14 @@ MMA_K_BYTES = 32  # PTX ISA, wgmma.mma_async: K of one instruction, bytes of the
 
 
 def mma_k(dtype: DType) -> int:
-    """Elements of K in one wgmma: 8 of float32, 16 of 16 bits, 32 of 8 bits."""
-    return MMA_K_BYTES // dtype.nbytes
+    """Elements of K in one wgmma or tcgen05.mma: 8 of float32, 16 of 16 bits, 32 of 8 bits, 64 of 4 bits."""
+    return MMA_K_BYTES * 8 // dtype.bits
+
+
+def in_bytes(elements: int, dtype: DType) -> str:
+    """`64 × 2 = 128 bytes`, for messages."""
+    each = str(dtype.nbytes) if dtype.per_byte == 1 else f"1/{dtype.per_byte}"
+    return f"{elements} × {each} = {dtype.bytes_of(elements)} bytes"
 
 
 def divisor(x: Expr) -> int:
@@ -102,24 +108,21 @@ def broken_tma_rule(t: Tile) -> str | None:
     A copy moves whole panels, line after line without a gap, to or from an address that is a multiple of 128 bytes (PTX ISA,
     cp.async.bulk.tensor; CUDA Driver API, cuTensorMapEncodeTiled).
     """
-    b, nbytes = t.buffer, t.buffer.dtype.nbytes
+    b, bits = t.buffer, t.buffer.dtype.bits
     (start, extent), (line, count) = contiguous(t), lines(t)
     panel, (inner, outer) = panel_elements(b), _names(t)
-    line_bytes = panel * nbytes
+    line_bytes, panel_text = b.dtype.bytes_of(panel), in_bytes(panel, b.dtype)
     if b.swizzle == 0 and count > 1 and extent != panel:
         return (
-            f"TMA lays the {count} lines of a box one after the other, {extent} × {nbytes} = {extent * nbytes} bytes apart; those of"
-            f" {_part(t)} are {panel} × {nbytes} = {line_bytes} bytes apart. Take all its {inner}s, or give each part a buffer of its own."
+            f"TMA lays the {count} lines of a box one after the other, {in_bytes(extent, b.dtype)} apart; those of"
+            f" {_part(t)} are {panel_text} apart. Take all its {inner}s, or give each part a buffer of its own."
         )
     if b.swizzle and extent % panel:
-        return (
-            f"TMA copies whole panels of {panel} × {nbytes} = {line_bytes} bytes; {_part(t)} has {extent} {inner}s, which is no"
-            f" multiple of {panel}"
-        )
+        return f"TMA copies whole panels of {panel_text}; {_part(t)} has {extent} {inner}s, which is no multiple of {panel}"
     if b.swizzle and not is_multiple(start, panel):
-        return f"TMA copies whole panels of {panel} × {nbytes} = {line_bytes} bytes of {_part(t)}: {_where(start, panel, inner)}"
-    at = nbytes if b.swizzle == 0 else nbytes * (b.rows if b.order == "row" else b.cols)  # bytes an element of `start` is on
-    if gcd(divisor(line) * line_bytes, divisor(start) * at) % TMA_ALIGNMENT == 0:
+        return f"TMA copies whole panels of {panel_text} of {_part(t)}: {_where(start, panel, inner)}"
+    at = bits if b.swizzle == 0 else bits * (b.rows if b.order == "row" else b.cols)  # bits an element of `start` is on
+    if gcd(divisor(line) * line_bytes * 8, divisor(start) * at) % (TMA_ALIGNMENT * 8) == 0:
         return None
     unit = TMA_ALIGNMENT // gcd(TMA_ALIGNMENT, line_bytes)
     if not is_multiple(line, unit):
@@ -127,7 +130,7 @@ def broken_tma_rule(t: Tile) -> str | None:
             f"TMA needs an address that is a multiple of {TMA_ALIGNMENT} bytes, {unit} lines of {line_bytes}, in {_part(t)}:"
             f" {_where(line, unit, outer)}"
         )
-    unit = TMA_ALIGNMENT // gcd(TMA_ALIGNMENT, at)
+    unit = TMA_ALIGNMENT * 8 // gcd(TMA_ALIGNMENT * 8, at)
     return f"TMA needs an address that is a multiple of {TMA_ALIGNMENT} bytes in {_part(t)}: {_where(start, unit, inner)}"
 
 
@@ -139,26 +142,26 @@ def broken_descriptor_rule(t: Tile, reader: str = "wgmma") -> str | None:
     32 bytes of K lie in one line. Contiguous along M or N, which only 16-bit elements may be (PTX ISA, wgmma.mma_async: imm-trans
     is for .f16 and .bf16): the rectangle starts at a panel.
     """
-    b, nbytes = t.buffer, t.buffer.dtype.nbytes
+    b = t.buffer
     (start, extent), (line, _) = contiguous(t), lines(t)
     panel, (inner, outer) = panel_elements(b), _names(t)
-    k = mma_k(b.dtype)
-    if b.order == "col" and nbytes != 2:
+    k, has = mma_k(b.dtype), in_bytes(panel, b.dtype).removesuffix(" bytes")
+    if b.order == "col" and b.dtype.bits != 16:
         return (
             f"{reader} reads {b.dtype} only where K is contiguous (it transposes 16-bit elements, no others); in {_part(t)} rows, which are"
             ' M or N, are contiguous. Keep K contiguous in global memory and the tile in order="row", or load the operand in 16 bits.'
         )
-    if b.swizzle == 0 or panel * nbytes != b.swizzle:
-        wide = max((s for s in (32, 64, 128) if (b.cols if b.order == "row" else b.rows) * nbytes % s == 0), default=0)
-        remedy = f"Give the buffer swizzle={wide}" if wide else f"Pad its {inner}s to a multiple of {32 // nbytes}"
-        has = f"{panel} × {nbytes} = {panel * nbytes}"
+    if b.swizzle == 0 or b.dtype.bytes_of(panel) != b.swizzle:
+        line_bytes = b.dtype.bytes_of(b.cols if b.order == "row" else b.rows)
+        wide = max((s for s in (32, 64, 128) if line_bytes % s == 0), default=0)
+        remedy = f"Give the buffer swizzle={wide}" if wide else f"Pad its {inner}s to a multiple of {k}"
         return f"{reader} reads lines of 32, 64 or 128 swizzled bytes; those of {_part(t)} have {has}. {remedy}."
     if not is_multiple(line, ATOM):
         return f"{reader} reads {_part(t)} by swizzle atoms of {ATOM} {outer}s: {_where(line, ATOM, outer)}"
     if b.order == "col":
         if is_multiple(start, panel):
             return None
-        return f"{reader} reads {_part(t)} by panels of {panel} × {nbytes} = {b.swizzle} bytes along M or N: {_where(start, panel, inner)}"
+        return f"{reader} reads {_part(t)} by panels of {has} bytes along M or N: {_where(start, panel, inner)}"
     if not is_multiple(start, k):
         return f"one {reader} takes {k} elements of K, {MMA_K_BYTES} bytes within a line, of {_part(t)}: {_where(start, k, inner)}"
     known = gcd(divisor(start), panel)

@@ -13,7 +13,7 @@ SWIZZLES = (0, 32, 64, 128)  # bytes; the CU_TENSOR_MAP_SWIZZLE_* modes
 def panel_elements(buffer: SmemBuffer) -> int:
     """Elements of the contiguous dimension in one panel."""
     contiguous = buffer.cols if buffer.order == "row" else buffer.rows
-    return contiguous if buffer.swizzle == 0 else min(contiguous, buffer.swizzle // buffer.dtype.nbytes)
+    return contiguous if buffer.swizzle == 0 else min(contiguous, buffer.swizzle * 8 // buffer.dtype.bits)
 
 
 def swizzle_offset(offset: npt.NDArray[np.int64], swizzle: int) -> npt.NDArray[np.int64]:
@@ -28,10 +28,10 @@ def swizzle_offset(offset: npt.NDArray[np.int64], swizzle: int) -> npt.NDArray[n
 
 
 def byte_offsets(buffer: SmemBuffer, rows: npt.NDArray[np.int64], cols: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Byte offset, within one tile of the buffer, of each element (rows, cols); the arguments broadcast."""
+    """Offset, within one tile of the buffer, of the byte that holds each element (rows, cols); the arguments broadcast."""
     inner, outer = (cols, rows) if buffer.order == "row" else (rows, cols)
     lines = buffer.rows if buffer.order == "row" else buffer.cols
     width = panel_elements(buffer)
     panel, within = np.divmod(inner, width)
-    linear = ((panel * lines + outer) * width + within) * buffer.dtype.nbytes
+    linear = ((panel * lines + outer) * width + within) * buffer.dtype.bits // 8
     return swizzle_offset(linear, buffer.swizzle)

@@ -8,6 +8,8 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Expr, Vary
 from tilepipe.ir.location import Loc
 
+SCALE_LANES, SCALES_A_COLUMN = 32, 4  # scale factors in one 32-bit column of tensor memory: rows, and blocks of K
+
 
 @dataclass(eq=False, slots=True)
 class SmemBuffer:
@@ -32,7 +34,7 @@ class SmemBuffer:
 
     @property
     def tile_bytes(self) -> int:
-        return self.rows * self.cols * self.dtype.nbytes
+        return self.dtype.bytes_of(self.rows * self.cols)
 
     @property
     def nbytes(self) -> int:
@@ -53,7 +55,7 @@ class Tile:
 
     @property
     def nbytes(self) -> int:
-        return self.rows * self.cols * self.buffer.dtype.nbytes
+        return self.buffer.dtype.bytes_of(self.rows * self.cols)
 
 
 @dataclass(eq=False, slots=True)
@@ -196,4 +198,31 @@ class Tmem:
     @property
     def columns(self) -> int:
         """32-bit columns."""
-        return self.cols * self.dtype.nbytes // 4
+        return self.dtype.bytes_of(self.cols) // 4
+
+
+@dataclass(eq=False, slots=True)
+class TmemScales:
+    """Scale factors of a block-scaled MMA in this CTA's tensor memory: (rows, blocks of K), of one byte, from `address`.
+
+    128 rows × 4 blocks are a piece of 4 columns: row 32 c + l of it is lane l of column c, block j its byte j, and all four groups of 32
+    lanes hold the same (PTX ISA, "Scale Factor A ID" and "B ID" of tcgen05.mma). The pieces of further rows follow; `stride` columns on
+    come those of the next 4 blocks. `first`: the row of the piece at `address` at which the matrix starts, a multiple of 64.
+    """
+
+    address: Expr
+    rows: int
+    blocks: int
+    dtype: DType
+    stride: int
+    first: Expr
+
+    @property
+    def columns(self) -> int:
+        """32-bit columns from the first to the last that it reads."""
+        return (-(-self.blocks // SCALES_A_COLUMN) - 1) * self.stride + self.used
+
+    @property
+    def used(self) -> int:
+        """Columns of each 4 blocks of K."""
+        return -(-self.rows // SCALE_LANES)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tilepipe.ir import exprs as e
 from tilepipe.ir import ops
 from tilepipe.ir.exprs import Expr
-from tilepipe.ir.memory import BarrierRef, Element, Fragment, NamedBarrier, ScalarParam, TensorParam, Tile, Tmem
+from tilepipe.ir.memory import BarrierRef, Element, Fragment, NamedBarrier, ScalarParam, TensorParam, Tile, Tmem, TmemScales
 from tilepipe.ir.program import Kernel
 
 _INFIX = {
@@ -75,12 +75,21 @@ def tmem(t: Tmem) -> str:
     return f"tmem[{expr(t.address)}] {t.rows}×{t.cols} {t.dtype}"
 
 
+def scales(s: TmemScales) -> str:
+    """`tmem[address] scales 128×4 float8_e8m0`."""
+    part = f" from row {expr(s.first)}" if not isinstance(s.first, e.Const) or s.first.value else ""
+    return f"tmem[{expr(s.address)}] scales {s.rows}×{s.blocks} {s.dtype}{part}"
+
+
 def mma(op: ops.Wgmma | ops.Tcgen05Mma) -> str:
     """`acc += a_tiles[0] · b_tiles[0]ᵀ`, with `=` where it overwrites; `acc = ... (+= where k > 0)` where that is traced."""
     always = isinstance(op.accumulate, e.Const)
     sign = "+=" if isinstance(op.accumulate, e.Const) and op.accumulate.value else "="
     where = "" if always else f" (+= where {expr(op.accumulate)})"
-    return f"{_operand(op.acc)} {sign} {_operand(op.a)} · {tile(op.b)}ᵀ{where}"
+    left, right = _operand(op.a), tile(op.b)
+    if isinstance(op, ops.Tcgen05Mma) and op.sfa is not None and op.sfb is not None:
+        left, right = f"({left} × {scales(op.sfa)})", f"({right} × {scales(op.sfb)})"
+    return f"{_operand(op.acc)} {sign} {left} · {right}ᵀ{where}"
 
 
 def _operand(x: object) -> str:
@@ -93,6 +102,8 @@ def _operand(x: object) -> str:
             return tile(x)
         case Tmem():
             return tmem(x)
+        case TmemScales():
+            return scales(x)
         case Fragment() | TensorParam() | NamedBarrier():
             return x.name
         case Element():

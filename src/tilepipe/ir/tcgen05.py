@@ -2,7 +2,7 @@
 
 PTX ISA, "TensorCore 5th Generation Instructions". One instruction is m × n × 32 bytes of K. One CTA: m 64 with n a multiple of 8,
 or m 128 with n a multiple of 16, up to 256. A pair: m 256 (128 rows in each CTA) with n a multiple of 32 up to 256; m 128 of a pair,
-which folds the columns, is not printed. Types: kind::f16 both .bf16 or both .f16; kind::tf32 both float32 in memory; kind::f8f6f4
+which folds the columns, is not printed. Block-scaled MMAs are in `ir.block_scales`. Types: kind::f16 both .bf16 or both .f16; kind::tf32 both float32 in memory; kind::f8f6f4
 .e4m3 and .e5m2 in any mix. The accumulator is .f32.
 """
 
@@ -58,7 +58,7 @@ def broken_mma_rule(acc: Tmem, a: Tile | Tmem, b: Tile, cta_group: int) -> str |
     if not (left is right and left in _SAME) and not (left in _MIXED and right in _MIXED):
         return (
             "tcgen05.mma takes bfloat16, float16 or float32 (read as tf32), the same for A and B, or float8_e4m3 and float8_e5m2 in"
-            f" any mix; got {left} and {right}"
+            f" any mix; got {left} and {right}" + (", which takes scale factors: sfa=, sfb=" if left is right is dtypes.float4_e2m1 else "")
         )
     if isinstance(a, Tmem) and (left.nbytes != 2 or cta_group != 1):
         return f"A in tensor memory is bfloat16 or float16, of one CTA; this is {left} with cta_group={cta_group}"

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.geometry import in_bytes
+
 MAX_RANK = 5
 MAX_BOX = 256  # elements of a box in any dimension
 MAX_EXTENT = 2**32
@@ -20,7 +23,9 @@ def takes_stride(extent: int, stride: int) -> bool:
 
 
 def broken_array_rule(shape: Sequence[int], strides: Sequence[int], inner: int, nbytes: int, address: int = 0) -> str | None:
-    """Of an array whose dimension `inner` is the contiguous one; `strides` in bytes, of elements of `nbytes`."""
+    """Of an array whose dimension `inner` is the contiguous one; `strides` in bytes, of elements of `nbytes`. Of 4-bit elements: of the
+    array of their bytes.
+    """
     if address % ALIGNMENT:
         return f"TMA needs it to start at a multiple of {ALIGNMENT} bytes; it starts at {address:#x}"
     for axis, extent in enumerate(shape):
@@ -39,15 +44,16 @@ def broken_array_rule(shape: Sequence[int], strides: Sequence[int], inner: int, 
     return None
 
 
-def broken_coordinate_rule(coords: Sequence[int], inner: int, nbytes: int, *, store: bool) -> str | None:
+def broken_coordinate_rule(coords: Sequence[int], inner: int, dtype: DType, *, store: bool) -> str | None:
     """Of the coordinates of a box, outermost first. Neither rule is in the PTX ISA; on an H200 breaking one is an illegal
     instruction, which costs the process its context.
     """
-    at = coords[inner] * nbytes
-    if at % ALIGNMENT:
+    unit = ALIGNMENT * 8 // dtype.bits
+    if coords[inner] % unit:
+        at = "" if coords[inner] % dtype.per_byte else f", {in_bytes(coords[inner], dtype)}"
         return (
             f"TMA copies from and to multiples of {ALIGNMENT} bytes along the contiguous dimension; the box starts at element"
-            f" {coords[inner]}, {coords[inner]} × {nbytes} = {at} bytes. Start at a multiple of {ALIGNMENT // nbytes} elements."
+            f" {coords[inner]}{at}. Start at a multiple of {unit} elements."
         )
     if store and min(coords) < 0:
         return (
@@ -65,10 +71,11 @@ def broken_extent_rule(box: Sequence[int]) -> str | None:
     return None
 
 
-def broken_line_rule(contiguous: int, nbytes: int, swizzle: int = 0) -> str | None:
+def broken_line_rule(contiguous: int, dtype: DType, swizzle: int = 0) -> str | None:
     """Of the contiguous elements of a box."""
     unit = swizzle or ALIGNMENT
-    if contiguous * nbytes % unit == 0:
+    if contiguous * dtype.bits % (unit * 8) == 0:
         return None
     why = "the swizzle span" if swizzle else f"TMA moves {ALIGNMENT}-byte units"
-    return f"{contiguous} contiguous elements are {contiguous} × {nbytes} = {contiguous * nbytes} bytes, not a multiple of {unit} ({why})"
+    has = f"are {in_bytes(contiguous, dtype)}" if contiguous % dtype.per_byte == 0 else f"of {dtype.bits} bits are no whole number of bytes"
+    return f"{contiguous} contiguous elements {has}, not a multiple of {unit} ({why})"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilepipe.ir.exprs import Expr
-from tilepipe.ir.memory import BarrierRef, Fragment, Tile, Tmem
+from tilepipe.ir.memory import BarrierRef, Fragment, Tile, Tmem, TmemScales
 from tilepipe.ir.op import Op
 
 
@@ -76,11 +76,11 @@ class TmemWaitStore(Op):
 class TmemCopy(Op):
     """tcgen05.cp: a matrix in tensor memory := an unswizzled shared tile of as many bytes a row, by one thread.
 
-    A tile of 128 rows goes row r to lane r. One of 32 rows goes to all four groups of 32 lanes (.warpx4), which is how scale
-    factors are laid out.
+    A tile of 128 rows goes row r to lane r. One of 32 rows goes to all four groups of 32 lanes (.warpx4). So do the 512-byte pieces of
+    scale factors, 32 rows of 16 bytes each, whatever rows the tile has: `ir.block_scales.pieces` says which goes where.
     """
 
-    dst: Tmem
+    dst: Tmem | TmemScales
     src: Tile
     cta_group: int
 
@@ -93,6 +93,9 @@ class Tcgen05Mma(Op):
     `cta_group` 2: the leader (even CTA) of a pair issues it for both. `acc`, A and B name the same place in either CTA: CTA i
     of the pair holds rows [i m, (i + 1) m) of A and of the accumulator, and rows [i n / 2, (i + 1) n / 2) of B, so that the tile B
     has n / 2 rows. Printed as k / (32 bytes) instructions, of which the first along K takes `accumulate`.
+
+    `sfa` and `sfb`, both or neither: .block_scale, acc += (A · sfa) (B · sfb)ᵀ with a scale factor for each row and block of K
+    (`ir.block_scales`). A pair reads those of each CTA's 128 rows of A in its own tensor memory, and those of all n rows of B in both.
     """
 
     acc: Tmem
@@ -100,6 +103,8 @@ class Tcgen05Mma(Op):
     b: Tile
     accumulate: Expr
     cta_group: int
+    sfa: TmemScales | None = None
+    sfb: TmemScales | None = None
 
 
 @dataclass(eq=False, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from tilepipe.ir import exprs, ops
 from tilepipe.ir.exprs import Expr, Local
-from tilepipe.ir.memory import BarrierRef, Element, Tile, Tmem, Variable
+from tilepipe.ir.memory import BarrierRef, Element, Tile, Tmem, TmemScales, Variable
 from tilepipe.ir.program import walk
 
 # The locals that an op binds, by field.
@@ -31,6 +31,8 @@ def _parts(x: object) -> Iterator[object]:
             inner = (x.base, x.index)
         case Tmem():
             inner = (x.address,)
+        case TmemScales():
+            inner = (x.address, x.first)
         case _:
             return
     for y in inner:

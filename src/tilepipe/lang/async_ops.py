@@ -60,7 +60,7 @@ def _coords(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], stor
         raise TraceError(f"{tensor!r} takes {tensor.rank} coordinates, outermost first, got {got}", caller())
     found = tuple(require_integer(to_expr(tracer, c), "a TMA coordinate") for c in coords)
     known = [int(x.value) if isinstance(x, exprs.Const) else 0 for x in found]  # 0 breaks no rule; the simulator looks at the others
-    broken = broken_coordinate_rule(known, tensor.param.contiguous_axis, tensor.dtype.nbytes, store=store)
+    broken = broken_coordinate_rule(known, tensor.param.contiguous_axis, tensor.dtype, store=store)
     if broken is not None:
         raise TraceError(f"{tensor!r}: {broken}", caller())
     return found
@@ -113,6 +113,8 @@ def tma_store(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], ti
     """See `Context.tma_store`."""
     require_one_lane(tracer, "tma_store")
     _check_box(tensor, tile, "tma_store")
+    if tensor.dtype.per_byte > 1:
+        raise TraceError(f"tma_store: a tensor of {tensor.dtype} is only read; write its bytes as uint8", caller())
     if rows is not None and not tensor.param.ragged:
         raise TraceError(
             f"tma_store: rows= needs a ragged map of '{tensor.param.name}': `tp.tensor_map(array, box=..., ragged=True)`", caller()

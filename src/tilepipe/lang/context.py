@@ -17,6 +17,7 @@ from tilepipe.lang import values as val
 from tilepipe.lang.fragments import Fragment, FragmentValue, columns_of, make, rows_of, select
 from tilepipe.lang.grid import GridMembers
 from tilepipe.lang.synchronisation import SynchronisationMembers
+from tilepipe.lang.tmem_scales import TmemScales
 from tilepipe.lang.tracer import RoleState, Tracer
 from tilepipe.lang.transfers import TransferMembers
 
@@ -234,6 +235,8 @@ class Context(TransferMembers, SynchronisationMembers, GridMembers, tmem.TmemMem
         b: mem.SmemTile,
         *,
         accumulate: object = True,
+        sfa: TmemScales | None = None,
+        sfb: TmemScales | None = None,
     ) -> None:
         """acc (m, n) += A (m, k) · B (n, k)ᵀ, asynchronously, in float32; `accumulate` False, or a condition such as
         `k > 0` that does not hold: acc = A · Bᵀ, and `acc` need not have been set.
@@ -244,9 +247,17 @@ class Context(TransferMembers, SynchronisationMembers, GridMembers, tmem.TmemMem
 
         `acc` in tensor memory: tcgen05.mma, by one lane (`ir.tcgen05`; A may be in tensor memory too). In a pair of CTAs the
         even one issues it for both, B is its half of the tile, and `acc` its rows.
+
+        `sfa`, `sfb` (m, blocks of K) and (n, blocks of K): scale factors in tensor memory, acc += (A · sfa) (B · sfb)ᵀ, of A and B in
+        float8_e4m3 and float8_e5m2, or float4_e2m1 (`ir.block_scales`).
+
+        Raises:
+            TraceError: shapes, types or layouts that no instruction takes; not one lane, or not a whole warpgroup of wgmma.
         """
         if isinstance(acc, tmem.TmemTensor):
-            tmem.mma(self.tracer, acc, a, b, accumulate)
+            tmem.mma(self.tracer, acc, a, b, accumulate, sfa, sfb)
+        elif sfa is not None or sfb is not None:
+            raise TraceError(f"mma: scale factors are for an accumulator in tensor memory, not for {acc!r}", caller())
         else:
             async_ops.mma(self.tracer, acc, a, b, accumulate)
 

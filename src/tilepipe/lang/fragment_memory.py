@@ -40,6 +40,9 @@ def store(tracer: Tracer, tile: object, value: object) -> None:
         rows //= 4
     if tile.shape != (rows, cols):
         raise TraceError(f"the fragment gives {rows}×{cols} here, the tile is {tile.shape[0]}×{tile.shape[1]}", caller())
+    broken = dtypes.broken_register_rule(tile.dtype)
+    if broken is not None:
+        raise TraceError(f"store: {broken}", caller())
     dst = tile.fragment_operand("stored into")
     if geometry.takes_stmatrix(dst, value.shape):
         require_place("store", geometry.broken_stmatrix_rule(dst))

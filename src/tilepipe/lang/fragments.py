@@ -83,6 +83,9 @@ class FragmentValue(Operators["FragmentValue"]):
     def to(self, dtype: object) -> FragmentValue:
         """Converted to another dtype, rounding to nearest even."""
         t = dtypes.dtype(dtype)
+        broken = dtypes.broken_register_rule(t)
+        if broken is not None:
+            raise TraceError(broken, caller())
         x = self.ir()
         return self if t is x.dtype else self._new(Cast(t, x.vary, x.nonneg, x.shape, x.size + 1, x))
 
@@ -204,6 +207,9 @@ class Fragment(FragmentValue):
             raise TraceError(f"fragments live in the registers of a warpgroup; role '{role.name}' needs warpgroups=, not warps=", caller())
         if not isinstance(shape, tuple) or len(shape) != 2 or not all(type(x) is int for x in shape):
             raise TraceError(f"the shape of a fragment is (rows, cols), two static integers, got {shape!r}", caller())
+        broken = dtypes.broken_register_rule(dtype)
+        if broken is not None:
+            raise TraceError(broken, caller())
         rows, cols = shape
         high, wide = rows > 0 and rows % 64 == 0, cols > 0 and cols % 8 == 0
         if not ((high and (wide or cols == 1)) or (rows == 1 and wide)):

@@ -9,7 +9,9 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, memory, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Const, Expr
+from tilepipe.ir.geometry import is_multiple
 from tilepipe.ir.location import caller
+from tilepipe.ir.printer import expr as expr_text
 from tilepipe.lang.tensor_map import SWIZZLES, default_swizzle
 from tilepipe.lang.tracer import Scope, Tracer
 from tilepipe.lang.values import Value, binary, require_integer, require_uniform, to_expr
@@ -72,6 +74,13 @@ class SmemTile:
         t = self.ir("narrowed")
         height, width = t.rows if rows is None else rows, t.cols if cols is None else cols
         r, c = to_expr(self._tracer, row), to_expr(self._tracer, col)
+        offset, extent, what = (c, width, "column") if t.buffer.order == "row" else (r, height, "row")
+        if t.buffer.dtype.per_byte > 1 and (extent % t.buffer.dtype.per_byte or not is_multiple(offset, t.buffer.dtype.per_byte)):
+            raise TraceError(
+                f"two {t.buffer.dtype} share a byte: a part of '{t.buffer.name}' starts at an even {what}, known to be one, and has an even"
+                f" number of them; got {extent} from {expr_text(offset)}",
+                caller(),
+            )
         for what, offset, extent, limit in (("rows", r, height, t.rows), ("cols", c, width, t.cols)):
             start = offset.value if isinstance(offset, Const) else 0
             if extent < 1 or start < 0 or start + extent > limit:
@@ -141,6 +150,9 @@ class ElementRef:
 
 def element(tracer: Tracer, base: SmemTile | GlobalTensor, index: object) -> ElementRef:
     """`base[i, j]`."""
+    broken = dtypes.broken_register_rule(base.dtype)
+    if broken is not None:
+        raise TraceError(f"an element of {base!r}: {broken}", caller())
     parts = index if isinstance(index, tuple) else (index,)
     rank = 2 if isinstance(base, SmemTile) else base.rank
     if len(parts) != rank:
@@ -203,10 +215,14 @@ def allocate(
     if order not in ("row", "col"):
         raise TraceError(f'order must be "row" or "col", got {order!r}', caller())
     lines, contiguous = shape if order == "row" else shape[::-1]
+    if contiguous % t.per_byte:
+        raise TraceError(
+            f"two {t} share a byte: the contiguous extent of a tile is even, got {shape[0]}×{shape[1]}, {order} order", caller()
+        )
     if swizzle is None:
         swizzle = default_swizzle(contiguous, lines, t)
-    if swizzle not in SWIZZLES or (swizzle and contiguous * t.nbytes % swizzle):
-        raise TraceError(f"swizzle {swizzle}: must be one of {SWIZZLES} and divide a row of {contiguous * t.nbytes} bytes", caller())
+    if swizzle not in SWIZZLES or (swizzle and t.bytes_of(contiguous) % swizzle):
+        raise TraceError(f"swizzle {swizzle}: must be one of {SWIZZLES} and divide a row of {t.bytes_of(contiguous)} bytes", caller())
     if swizzle and lines % 8:
         raise TraceError(f"a swizzled tile repeats every 8 lines; {lines} lines are not a multiple of 8. Pass swizzle=0.", caller())
     align = 8 * swizzle if swizzle else 128

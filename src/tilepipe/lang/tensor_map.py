@@ -19,9 +19,9 @@ def default_swizzle(contiguous: int, lines: int, dtype: DType) -> int:
     """The widest swizzle (bytes) whose span divides `contiguous` elements; 0 below 32 bytes, or where `lines`, the extent of the
     other dimension, is not a multiple of the 8 that every swizzle repeats after.
     """
-    nbytes = contiguous * dtype.nbytes
-    if lines % 8:
+    if lines % 8 or contiguous % dtype.per_byte:
         return 0
+    nbytes = dtype.bytes_of(contiguous)
     return next((s for s in (128, 64, 32) if nbytes % s == 0), 0)
 
 
@@ -33,7 +33,7 @@ class TensorMap:
         order: "row" when the last dimension is contiguous in memory, "col" when the one before it is.
         box: extent of one TMA copy in elements, outermost first; None: no TMA, ordinary loads and stores only.
         swizzle: 0, 32, 64 or 128 bytes; how the copy permutes 16-byte chunks in shared memory.
-        array: the data, in its logical shape.
+        array: the data, in its logical shape; of 4-bit elements, the array of their bytes.
         ragged: TMA stores may write fewer rows than the box has.
     """
 
@@ -53,7 +53,8 @@ class TensorMap:
     @property
     def shape(self) -> tuple[int, ...]:
         """Extents of the array, in elements."""
-        return tuple(self.array.shape)
+        *outer, last = self.array.shape or (1,)
+        return (*outer, last * self.dtype.per_byte) if self.array.shape else ()
 
 
 def array_dtype(array: Any) -> DType:
@@ -70,11 +71,16 @@ def array_dtype(array: Any) -> DType:
     return dtypes.dtype(str(raw).removeprefix("torch."))
 
 
+def item_bytes(array: Any) -> int:
+    """Bytes of an element of an array as its framework counts them: of packed 4-bit ones, of each two."""
+    return max(array_dtype(array).bits // 8, 1)
+
+
 def byte_strides(array: Any) -> tuple[int, ...]:
     """Strides in bytes, of an array of NumPy or CuPy (`.strides`), of PyTorch (`.stride()`), or of a framework whose
     arrays are contiguous and have neither (JAX).
     """
-    size = array_dtype(array).nbytes
+    size = item_bytes(array)
     if callable(getattr(array, "stride", None)):
         return tuple(s * size for s in array.stride())
     found = getattr(array, "strides", None)
@@ -94,7 +100,7 @@ def array_order(array: Any) -> str:
     Raises:
         BindError: neither is.
     """
-    size = array_dtype(array).nbytes
+    size = item_bytes(array)
     strides = byte_strides(array)
     shape = tuple(array.shape)
     axes = {"row": len(shape) - 1, "col": len(shape) - 2}
@@ -109,7 +115,13 @@ def array_order(array: Any) -> str:
 
 
 def tensor_map(
-    array: Any, box: tuple[int, ...] | None = None, swizzle: int | None = None, order: str | None = None, *, ragged: bool = False
+    array: Any,
+    box: tuple[int, ...] | None = None,
+    swizzle: int | None = None,
+    order: str | None = None,
+    *,
+    dtype: object = None,
+    ragged: bool = False,
 ) -> TensorMap:
     """Describes `array` for TMA (with a `box`) or for ordinary loads and stores (without).
 
@@ -119,13 +131,15 @@ def tensor_map(
             is copied in panels).
         swizzle: bytes; the widest that divides the box's contiguous extent unless given.
         order: "row" or "col", for arrays where both would do; found from the strides unless given.
+        dtype: what the bytes of a uint8 array are: a float of 8 bits, or float4_e2m1, of which each byte holds two neighbours along the
+            last dimension, the first in its low half. The tensor is then twice as long there; shapes and boxes count elements.
         ragged: for `ctx.tma_store(..., rows=)`, which writes only the first rows of a tile: of an array of rank 2..4 in
             row order, with a box. Such a map is not loaded from.
 
     Raises:
         BindError: a rule of cuTensorMapEncodeTiled is broken; the message names it.
     """
-    dtype = array_dtype(array)
+    kind = _element_type(array, dtype)
     rank = len(array.shape)
     if not 1 <= rank <= MAX_RANK:
         raise BindError(f"a tensor map has 1..{MAX_RANK} dimensions, the array has {rank}")
@@ -142,21 +156,37 @@ def tensor_map(
             f"a ragged map is of an array of rank 2..{MAX_RANK - 1} in row order, and has a box; this one is of rank {rank} in {order}"
             f" order, with {boxed}"
         )
+    if kind.per_byte > 1 and order != "row":
+        raise BindError(f"{kind} is packed along the last dimension, which must be the contiguous one; got order {order!r}")
     if box is None:
-        return TensorMap(dtype, rank, order, None, 0, array)
+        return TensorMap(kind, rank, order, None, 0, array)
     if isinstance(box, tuple | list):
         box = tuple(_python(extent) for extent in box)
-    _check_box(box, rank, dtype)
+    _check_box(box, rank, kind)
     lines, contiguous = (1, *box)[-2:] if order == "row" else (box[-1], box[-2])
     if swizzle is None:
-        swizzle = default_swizzle(contiguous, lines, dtype)
+        swizzle = default_swizzle(contiguous, lines, kind)
     if swizzle not in SWIZZLES:
         raise BindError(f"swizzle must be one of {SWIZZLES} bytes, got {swizzle}")
-    broken = broken_line_rule(contiguous, dtype.nbytes, swizzle)
+    broken = broken_line_rule(contiguous, kind, swizzle)
     if broken is not None:
-        raise BindError(f"box {tuple(box)} of {dtype}: {broken}")
-    _check_array(array, dtype, order)
-    return TensorMap(dtype, rank, order, tuple(box), swizzle, array, bool(ragged))
+        raise BindError(f"box {tuple(box)} of {kind}: {broken}")
+    _check_array(array, kind, order)
+    return TensorMap(kind, rank, order, tuple(box), swizzle, array, bool(ragged))
+
+
+def _element_type(array: Any, wanted: object) -> DType:
+    """What the elements of an array are, or the bytes of one of uint8."""
+    found = array_dtype(array)
+    kind = found if wanted is None else dtypes.dtype(wanted)
+    if kind is not found and not (found is dtypes.uint8 and kind.is_float and kind.bits <= 8):
+        raise BindError(f"dtype= says which floats of 8 or 4 bits the bytes of a uint8 array are; got {kind} for an array of {found}")
+    if found.per_byte > 1 and isinstance(array, np.ndarray):
+        raise BindError(
+            f"a NumPy array of {found} has a byte for each element, but TMA moves two to a byte. Pack each two neighbours along the last"
+            f" dimension, the first in the low half, and pass those bytes: tensor_map(uint8_array, dtype={found.name!r}, ...)"
+        )
+    return kind
 
 
 def _python(extent: Any) -> Any:
@@ -180,6 +210,6 @@ def _check_array(array: Any, dtype: DType, order: str) -> None:
     # What is not PyTorch's is looked at when it is launched; a NumPy array is copied to where it is aligned.
     address = array.data_ptr() if hasattr(array, "data_ptr") else 0
     inner = len(shape) - (1 if order == "row" else 2)
-    broken = broken_array_rule(shape, byte_strides(array), inner, dtype.nbytes, address)
+    broken = broken_array_rule(shape, byte_strides(array), inner, item_bytes(array), address)
     if broken is not None:
         raise BindError(f"an array of shape {shape} {dtype}: {broken}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, exprs, memory, ops, tcgen05
+from tilepipe.ir import block_scales, dtypes, exprs, memory, ops, tcgen05
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Expr
 from tilepipe.ir.geometry import is_multiple
@@ -17,6 +17,7 @@ from tilepipe.lang.convergence import require_fragment
 from tilepipe.lang.fragments import Fragment, FragmentValue
 from tilepipe.lang.handles import note_signal, owner_of
 from tilepipe.lang.memory import SmemTile
+from tilepipe.lang.tmem_scales import TmemScales
 from tilepipe.lang.tracer import Scope, Tracer
 from tilepipe.lang.values import Value, binary, require_integer, require_uniform, to_expr
 
@@ -169,14 +170,19 @@ def _require_even_cta(tracer: Tracer, what: str) -> None:
         )
 
 
-def mma(tracer: Tracer, acc: TmemTensor, a: object, b: object, accumulate: object) -> None:
+def mma(tracer: Tracer, acc: TmemTensor, a: object, b: object, accumulate: object, sfa: object = None, sfb: object = None) -> None:
     """See `Context.mma`."""
     require_one_lane(tracer, "mma into tensor memory")
     _require_even_cta(tracer, "mma")
     if not isinstance(a, SmemTile | TmemTensor) or not isinstance(b, SmemTile):
         raise TraceError(f"mma into tensor memory: A is a tile or in tensor memory, B a tile; got {a!r} and {b!r}", caller())
-    group = tracer.kernel.cta_group
-    broken = tcgen05.broken_mma_rule(acc._tmem, a._tmem if isinstance(a, TmemTensor) else a._tile, b._tile, group)
+    if not (sfa is sfb is None or (isinstance(sfa, TmemScales) and isinstance(sfb, TmemScales))):
+        raise TraceError(f"mma: sfa and sfb are both scale factors in tensor memory, from `tmem.scales`; got {sfa!r} and {sfb!r}", caller())
+    group, left = tracer.kernel.cta_group, a._tmem if isinstance(a, TmemTensor) else a._tile
+    if isinstance(sfa, TmemScales) and isinstance(sfb, TmemScales):
+        broken = block_scales.broken_scaled_mma_rule(acc._tmem, left, b._tile, sfa._scales, sfb._scales, group)
+    else:
+        broken = tcgen05.broken_mma_rule(acc._tmem, left, b._tile, group)
     if broken is not None:
         raise TraceError(f"mma: {broken}", caller())
     adds = to_expr(tracer, accumulate)
@@ -185,11 +191,12 @@ def mma(tracer: Tracer, acc: TmemTensor, a: object, b: object, accumulate: objec
             f"mma: accumulate is True, False or a traced condition such as `k > 0`, got {accumulate!r}; compare it with `!= 0`", caller()
         )
     adds = require_uniform(adds, "mma: accumulate", exprs.Vary.WARP)
-    for x in (acc, a, b):
+    scales = [s for s in (sfa, sfb) if isinstance(s, TmemScales)]
+    for x in (acc, a, b, *scales):
         if x._owner is not None:
             x._owner.read_by_mma = True
     source, other, into = a.ir("read by an MMA"), b.ir("read by an MMA"), acc.ir("written by an MMA")
-    tracer.emit(ops.Tcgen05Mma(caller(), into, source, other, adds, group))
+    tracer.emit(ops.Tcgen05Mma(caller(), into, source, other, adds, group, *(s.ir("read by an MMA") for s in scales)))
 
 
 def commit(tracer: Tracer, mbar: Mbar, mask: object) -> None:
@@ -217,22 +224,29 @@ class TmemMembers:
 
     tracer: Tracer
 
-    def tmem_copy(self, dst: TmemTensor, tile: SmemTile) -> None:
+    def tmem_copy(self, dst: TmemTensor | TmemScales, tile: SmemTile) -> None:
         """tcgen05.cp: copies an unswizzled tile with rows of 16 bytes, 128 of them or 32 (to each group of 32 lanes), to tensor
-        memory, in order with the MMAs of the same lane. One lane only.
+        memory, in order with the MMAs of the same lane. One lane only. In a pair of CTAs the even one issues it, and each copies its own.
+
+        `dst` scale factors: all of them, from a tile of their pieces, 512 bytes for each 128 rows × 4 blocks of K (byte 16 (r % 32) +
+        4 (r // 32) + j is that of row r, block j), one after the other along K, then along the rows.
         """
         tracer = self.tracer
         require_one_lane(tracer, "tmem_copy")
         _require_even_cta(tracer, "tmem_copy")
-        if not isinstance(dst, TmemTensor) or not isinstance(tile, SmemTile):
+        if not isinstance(dst, TmemTensor | TmemScales) or not isinstance(tile, SmemTile):
             raise TraceError(f"tmem_copy copies a shared tile to tensor memory, got {tile!r} to {dst!r}", caller())
-        broken = tcgen05.broken_copy_rule(dst._tmem, tile._tile)
+        if isinstance(dst, TmemScales):
+            broken = block_scales.broken_scales_copy_rule(dst._scales, tile._tile)
+        else:
+            broken = tcgen05.broken_copy_rule(dst._tmem, tile._tile)
         if broken is not None:
             raise TraceError(f"tmem_copy: {broken}", caller())
         for x in (dst, tile):
             if x._owner is not None:
                 x._owner.read_by_mma = True
-        tracer.emit(ops.TmemCopy(caller(), dst.ir("copied to"), tile.ir("copied"), tracer.kernel.cta_group))
+        into: memory.Tmem | memory.TmemScales = dst.ir("copied to")
+        tracer.emit(ops.TmemCopy(caller(), into, tile.ir("copied"), tracer.kernel.cta_group))
 
     def tmem_wait_load(self) -> None:
         """tcgen05.wait::ld: the warp's loads from tensor memory are done, and their fragments may be read."""

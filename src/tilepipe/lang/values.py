@@ -57,6 +57,9 @@ class Value(Operators["Value"]):
     def to(self, dtype: object) -> Value:
         """The value converted to another dtype (round to nearest even; float to integer truncates)."""
         t = dtypes.dtype(dtype)
+        broken = dtypes.broken_register_rule(t)
+        if broken is not None:
+            raise TraceError(broken, caller())
         x = self._tracer.use(self)
         return self if t is x.dtype else self._tracer.value(Cast(t, x.vary, x.nonneg, x.shape, x.size + 1, x))
 

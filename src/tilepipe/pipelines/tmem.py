@@ -13,6 +13,7 @@ from tilepipe.lang.context import Context
 from tilepipe.lang.fragments import Fragment
 from tilepipe.lang.handles import Handle
 from tilepipe.lang.tmem import TmemTensor
+from tilepipe.lang.tmem_scales import TmemScales
 from tilepipe.lang.values import Value, to_expr
 from tilepipe.pipelines.barriers import SharedMemBarrier, SMemArray, init_barriers
 
@@ -103,6 +104,20 @@ class TmemAllocation:
         address = self.addr + self._ctx._value(col)
         made = TmemTensor(self._tracer, to_expr(self._tracer, address), shape, dtype)
         first = (col & COLUMN_BITS if col > 0 else col) if isinstance(col, int) else 0
+        if first < 0 or first + made.columns > self.columns:
+            raise TraceError(
+                f"columns [{first}, {first + made.columns}) of '{self.name}', which has {self.columns} columns of 32 bits", caller()
+            )
+        return made
+
+    def scales(self, shape: tuple[int, int], dtype: object = "float8_e8m0", col: object = 0) -> TmemScales:
+        """Scale factors (rows, blocks of K) from 32-bit column `col` on: 4 columns for each 128 rows × 4 blocks.
+
+        Raises:
+            TraceError: they leave the columns that are allocated; a dtype or shape that scale factors do not have.
+        """
+        made = TmemScales(self._tracer, to_expr(self._tracer, self.addr + self._ctx._value(col)), shape, dtype)
+        first = col if isinstance(col, int) else 0
         if first < 0 or first + made.columns > self.columns:
             raise TraceError(
                 f"columns [{first}, {first + made.columns}) of '{self.name}', which has {self.columns} columns of 32 bits", caller()

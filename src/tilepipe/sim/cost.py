@@ -20,8 +20,8 @@ TMA_BYTES_PER_CYCLE = 48.0  # L2 to one SM
 # TFLOP/s), twice that in 8 bits, half in tf32.
 FLOPS_PER_CYCLE = {8: 8192.0, 16: 4096.0, 32: 2048.0}
 # tcgen05: an SM does 8,192 flop a cycle in 16 bits (NVIDIA DGX B200 data sheet: 72 PFLOP/s of sparse fp8 on 8 GPUs, that is 4.5 dense
-# on one, of 148 SMs at 1.85 GHz).
-TCGEN05_FLOPS_PER_CYCLE = {8: 16384.0, 16: 8192.0, 32: 4096.0}
+# on one, of 148 SMs at 1.85 GHz; of fp4 twice as many).
+TCGEN05_FLOPS_PER_CYCLE = {4: 32768.0, 8: 16384.0, 16: 8192.0, 32: 4096.0}
 LAUNCH_US = 2.0
 
 

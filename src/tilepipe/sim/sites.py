@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilepipe.ir import ops, printer
 from tilepipe.ir.fragment_layout import layout_of
-from tilepipe.ir.memory import Element, TensorParam, Tile
+from tilepipe.ir.memory import Element, TensorParam, Tile, TmemScales
 from tilepipe.ir.ops import Op
 from tilepipe.ir.program import barrier_of
 
@@ -131,7 +131,7 @@ def _text(op: Op, kind: str) -> str:
         case ops.TmemStore(dst=t):
             return f"{kind} -> {printer.tmem(t)}"
         case ops.TmemCopy(dst=t, src=tile):
-            return f"{kind} {printer.tile(tile)} -> {printer.tmem(t)}"
+            return f"{kind} {printer.tile(tile)} -> {printer.scales(t) if isinstance(t, TmemScales) else printer.tmem(t)}"
         case ops.ClcTryCancel(dst=tile):
             return f"{kind} -> {printer.tile(tile)}"
         case ops.ClcQuery(src=tile):

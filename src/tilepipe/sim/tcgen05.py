@@ -12,9 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import BarrierError, SimFault
-from tilepipe.ir.memory import Tmem
+from tilepipe.ir.block_scales import scaling_of
+from tilepipe.ir.memory import Tmem, TmemScales
+from tilepipe.ir.tcgen05 import operand_dtype
 from tilepipe.ir.tmem_ops import Tcgen05Mma, TmemCopy
 from tilepipe.sim import cost, faults
+from tilepipe.sim.block_scales import ScalePlace, copied_rects, copy_pieces, scale_place, scaled_product
 from tilepipe.sim.mbarriers import Mbarrier, arrived, remote
 from tilepipe.sim.memory import Cta, Slot, access, read
 from tilepipe.sim.ordering import Access
@@ -72,30 +75,38 @@ def queue_of(ag: Agent, lane: int) -> TensorQueue:
     return queues[lane]
 
 
+Part = tuple["TensorMemory", "Place", Array, Array, list[ScalePlace]]
+
+
 class MmaUnit:
-    """One MMA in flight. `parts`: for each CTA, where its accumulator, its A and its B are."""
+    """One MMA in flight. `parts`: for each CTA, where its accumulator, its A, its B and their scale factors are."""
 
-    __slots__ = ("adds", "bits", "op", "parts", "queue")
+    __slots__ = ("adds", "bits", "parts", "queue", "site")
 
-    def __init__(
-        self, op: Tcgen05Mma, queue: TensorQueue, adds: bool, bits: int, parts: list[tuple[TensorMemory, Place, Array, Array]]
-    ) -> None:
-        self.op = op
+    def __init__(self, site: Site, queue: TensorQueue, adds: bool, bits: int, parts: list[Part]) -> None:
+        self.site = site
         self.queue = queue
         self.adds = adds
         self.bits = bits
         self.parts = parts
 
     def run(self, m: Machine) -> None:
-        halves = [b for _, _, _, b in self.parts]
+        halves = [part[3] for part in self.parts]
         b = halves[0] if len(halves) == 1 else np.concatenate(halves)
-        op = self.op
-        for tm, place, a, _ in self.parts:
+        op = self.site.op
+        assert isinstance(op, Tcgen05Mma)
+        for tm, place, a, _, scales in self.parts:
+            acc = tm.words(place).view(np.float32)
+            if scales:
+                scaling = scaling_of(operand_dtype(op.a), op.b.buffer.dtype, scales[0].scales.dtype)
+                assert scaling is not None
+                sfa, sfb = (s.values(tm, self.site) for s in scales)
+                scaled_product(acc, self.adds, a, b, sfa, sfb, scaling)
+                continue
             if isinstance(op.a, Tmem):
                 a = elements(a, op.a.dtype)
             if op.b.buffer.dtype.name == "float32":
                 a, b = truncated(a), truncated(b)
-            acc = tm.words(place).view(np.float32)
             product = np.matmul(b, a.T).reshape(acc.shape)
             if self.adds:
                 acc += product
@@ -112,14 +123,18 @@ class CopyUnit:
 
     __slots__ = ("bits", "parts", "queue")
 
-    def __init__(self, queue: TensorQueue, bits: int, parts: list[tuple[TensorMemory, Place, Slot, Rect]]) -> None:
+    def __init__(self, queue: TensorQueue, bits: int, parts: list[tuple[TensorMemory, Place | ScalePlace, Slot, Rect]]) -> None:
         self.queue = queue
         self.bits = bits
         self.parts = parts
 
     def run(self, m: Machine) -> None:
         for tm, place, slot, (r0, r1, c0, c1) in self.parts:
-            raw = np.ascontiguousarray(slot.data[r0:r1, c0:c1].astype(slot.buffer.dtype.numpy)).view(np.uint32)
+            raw = np.ascontiguousarray(slot.data[r0:r1, c0:c1].astype(slot.buffer.dtype.numpy))
+            if isinstance(place, ScalePlace):
+                copy_pieces(tm, place, raw.view(np.uint8))
+                continue
+            raw = raw.view(np.uint32)
             tm.words(place)[...] = (raw if len(raw) == place[0] else np.tile(raw, (4, 1))).T
         self.queue.done |= self.bits
 
@@ -188,10 +203,10 @@ def _read(m: Machine, ag: Agent, site: Site, mask: int, slot: Slot, rect: Rect, 
     return record.bit | read(m, slot, record, known)
 
 
-def _write(m: Machine, ag: Agent, site: Site, mask: int, tm: TensorMemory, place: Place, known: int, adds: bool) -> int:
+def _write(m: Machine, ag: Agent, site: Site, mask: int, tm: TensorMemory, where: list[Rect], known: int, adds: bool) -> int:
     """Writes tensor memory, or adds to it; returns the bits."""
     bits = 0
-    for rect in rects(place):
+    for rect in where:
         record = Access(ag, site, mask, rect, True, True, m.order.new_bit())
         record.fenced = record.bit
         bits |= record.bit | (read if adds else access)(m, tm, record, known)
@@ -200,16 +215,19 @@ def _write(m: Machine, ag: Agent, site: Site, mask: int, tm: TensorMemory, place
 
 
 def tcgen05_mma(
-    m: Machine, ag: Agent, site: Site, mask: int, acc: int, a: int, rect_a: Rect | None, b: int, rect_b: Rect, adds: bool
-) -> None:
-    """Issues acc += A · Bᵀ, or acc = A · Bᵀ. `a`: a slot, or, without `rect_a`, an address in tensor memory."""
+    m: Machine, ag: Agent, site: Site, mask: int, acc: int, a: int, rect_a: Rect | None, b: int, rect_b: Rect, adds: bool,
+    sfa: tuple[int, int] | None = None, sfb: tuple[int, int] | None = None,
+) -> None:  # fmt: skip
+    """Issues acc += A · Bᵀ, or acc = A · Bᵀ. `a`: a slot, or, without `rect_a`, an address in tensor memory. `sfa`, `sfb`: address and
+    first row of scale factors.
+    """
     lane = one_lane(ag, site, mask, "MMAs are issued")
     op = site.op
     assert isinstance(op, Tcgen05Mma)
     queue = queue_of(ag, lane)
     known = ag.known(mask) | queue.issued
     bits = 0
-    parts = []
+    parts: list[Part] = []
     start = ag.time
     ctas = _ctas(m, ag, site, op.cta_group)
     for cta in ctas:
@@ -227,15 +245,20 @@ def tcgen05_mma(
             bits |= _read(m, ag, site, mask, cta.slots[a], rect_a, known)
             r0, r1, c0, c1 = rect_a
             left = cta.slots[a].data[r0:r1, c0:c1]
+        scales = [
+            scale_place(ag, site, tm, s, *where) for s, where in ((op.sfa, sfa), (op.sfb, sfb)) if s is not None and where is not None
+        ]
+        for rect in (rect for s in scales for rect in s.rects()):
+            bits |= _read(m, ag, site, mask, tm, rect, known)
         place = place_of(ag, site, tm, op.acc, acc)
-        bits |= _write(m, ag, site, mask, tm, place, known, adds)
-        parts.append((tm, place, left, right))
+        bits |= _write(m, ag, site, mask, tm, rects(place), known, adds)
+        parts.append((tm, place, left, right, scales))
         start = max(start, cta.tensor_free)
     end = start + site.flops / len(ctas) / cost.TCGEN05_FLOPS_PER_CYCLE[op.b.buffer.dtype.bits]
     for cta in ctas:
         cta.tensor_free = end
     queue.end = max(queue.end, end)
-    queue.add(m, MmaUnit(op, queue, adds, bits, parts))
+    queue.add(m, MmaUnit(site, queue, adds, bits, parts))
     if m.world.on_event is not None:
         m.world.on_event(ag, site, start, end)
 
@@ -248,12 +271,18 @@ def tmem_copy(m: Machine, ag: Agent, site: Site, mask: int, dst: int, slot: int,
     queue = queue_of(ag, lane)
     known = ag.known(mask) | queue.issued
     bits = 0
-    parts = []
+    parts: list[tuple[TensorMemory, Place | ScalePlace, Slot, Rect]] = []
     for cta in _ctas(m, ag, site, op.cta_group):
         tm = memory_of(cta)
-        place = place_of(ag, site, tm, op.dst, dst)
+        place: Place | ScalePlace
+        if isinstance(op.dst, TmemScales):
+            place = scale_place(ag, site, tm, op.dst, dst, whole=True)
+            where = copied_rects(place)
+        else:
+            place = place_of(ag, site, tm, op.dst, dst)
+            where = rects(place)
         bits |= _read(m, ag, site, mask, cta.slots[slot], rect, known)
-        bits |= _write(m, ag, site, mask, tm, place, known, False)
+        bits |= _write(m, ag, site, mask, tm, where, known, False)
         parts.append((tm, place, cta.slots[slot], rect))
     queue.end = max(queue.end, ag.time)
     queue.add(m, CopyUnit(queue, bits, parts))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilepipe.errors import SimFault
 from tilepipe.ir import ops
 from tilepipe.ir.exprs import Expr
-from tilepipe.ir.memory import Tmem
+from tilepipe.ir.memory import Tmem, TmemScales
 from tilepipe.sim.names import Names
 from tilepipe.sim.operands import Operands
 
@@ -30,6 +30,10 @@ class TensorSource(Operands):
     def address(self, x: Expr, op: ops.Op) -> str:
         return self.x.scalar(x, "an address in tensor memory", op)
 
+    def scales(self, s: TmemScales, op: ops.Op) -> str:
+        """(address, first row) of scale factors."""
+        return f"({self.address(s.address, op)}, {self.x.scalar(s.first, 'the first row of scale factors', op)})"
+
     def tensor_op(self, op: ops.Op) -> None:
         """The source of an op of `TENSOR`."""
         if not self.module.kernel.cta_group:
@@ -45,10 +49,11 @@ class TensorSource(Operands):
                 self.request(op, "tmem_store", self.address(t.address, op), self.x(value)[0])
             case ops.TmemCopy(dst=t, src=tile):
                 self.request(op, "tmem_copy", self.address(t.address, op), *self.place(tile, op))
-            case ops.Tcgen05Mma(acc=acc, a=a, b=b, accumulate=accumulate):
+            case ops.Tcgen05Mma(acc=acc, a=a, b=b, accumulate=accumulate, sfa=sfa, sfb=sfb):
                 left = [self.address(a.address, op), "None"] if isinstance(a, Tmem) else self.place(a, op)
                 adds = self.x.uniform(accumulate, "whether an MMA accumulates", op)
-                self.request(op, "tcgen05_mma", self.address(acc.address, op), *left, *self.place(b, op), adds)
+                scales = [self.scales(s, op) for s in (sfa, sfb) if s is not None]
+                self.request(op, "tcgen05_mma", self.address(acc.address, op), *left, *self.place(b, op), adds, *scales)
             case ops.Tcgen05Commit(bar=ref, mask=mask):
                 ctas = "None" if mask is None else self.x.scalar(mask, "a mask of CTAs", op)
                 self.request(op, "tcgen05_commit", self.bar(ref, op), ctas, *self.remote(ref.cta, op))

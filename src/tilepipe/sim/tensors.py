@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import BindError, SimFault
+from tilepipe.ir import dtypes
 from tilepipe.sim.global_order import Event, GlobalOrder, Index
 from tilepipe.sim.memory import storage
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from tilepipe.sim.sites import Site
 
 INT32 = 1 << 31
+# The two float4_e2m1 of each byte, the first in the low half.
+_PAIRS = np.stack([np.arange(256) & 15, np.arange(256) >> 4], -1).astype(np.uint8).view(dtypes.float4_e2m1.numpy).astype(np.float32)
 
 Coords = tuple[int, ...]
 
@@ -27,24 +30,34 @@ class GlobalTensor:
     """A tensor argument.
 
     Attributes:
-        array: the caller's array, in its logical shape.
+        array: the caller's array, in its logical shape; of 4-bit elements, their bytes, and the kernel only reads them.
         values: what loads read, in storage form: a float32 copy where the kernel only reads; None where it writes.
         order: who touched its elements, where the kernel writes it.
     """
 
-    __slots__ = ("array", "lead", "order", "param", "shape", "values")
+    __slots__ = ("array", "lead", "order", "outside", "param", "shape", "values")
 
     def __init__(self, param: TensorParam, array: npt.NDArray[Any], written: bool, read_too: bool) -> None:
-        if not isinstance(array, np.ndarray) or array.dtype != param.dtype.numpy or array.ndim != param.rank:
+        packed = param.dtype.per_byte > 1
+        bytes_given = isinstance(array, np.ndarray) and array.dtype == np.uint8 and param.dtype.is_float
+        if bytes_given and param.dtype.bits == 8:
+            array = array.view(param.dtype.numpy)
+        wanted = np.dtype(np.uint8) if packed else param.dtype.numpy
+        if not isinstance(array, np.ndarray) or array.dtype != wanted or array.ndim != param.rank:
             got = f"{array.dtype} of rank {array.ndim}" if isinstance(array, np.ndarray) else type(array).__name__
             raise BindError(f"tensor '{param.name}': the simulator needs a NumPy {param.dtype} array of rank {param.rank}, got {got}")
         if written and not array.flags.writeable:
             raise BindError(f"tensor '{param.name}' is written by the kernel, but its array is read-only")
+        if written and packed:
+            raise BindError(f"tensor '{param.name}' of {param.dtype} is written by the kernel; write its bytes as uint8")
         self.param = param
         self.array = array
-        self.shape = array.shape
         kept = storage(param.dtype)
         self.values = None if written else array if array.dtype == kept else array.astype(kept)
+        if packed:
+            self.values = _PAIRS[array].reshape(*array.shape[:-1], -1)
+        self.shape: tuple[int, ...] = array.shape if self.values is None else self.values.shape
+        self.outside = 2.0**-127 if param.dtype is dtypes.float8_e8m0 else 0  # what bytes of zero are
         self.lead: tuple[int, ...] = param.box[:-2] if param.box is not None else ()
         self.order = GlobalOrder(param.name, array.shape, read_too) if written else None
 
@@ -86,7 +99,7 @@ class GlobalTensor:
         there, here, whole = self.clip(coords, box)
         if whole:
             return source[there]
-        out = np.zeros(box, storage(self.param.dtype))
+        out = np.full(box, self.outside, storage(self.param.dtype))
         out[here] = source[there]
         return out
 

@@ -96,7 +96,7 @@ def one_lane(ag: Agent, site: Site, mask: int, made: str = "copies are made") ->
 def _check_place(m: Machine, site: Site, coords: Coords, store: bool) -> None:
     """Raises SimFault where a box starts at coordinates that the hardware refuses."""
     param = m.world.tensors[site.tensor].param
-    broken = broken_coordinate_rule(coords, param.contiguous_axis, param.dtype.nbytes, store=store)
+    broken = broken_coordinate_rule(coords, param.contiguous_axis, param.dtype, store=store)
     if broken is not None:
         raise SimFault(f"{site.what}, tensor '{param.name}': {broken}", site.loc)
 

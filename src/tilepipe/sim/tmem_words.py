@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from tilepipe.errors import RaceError
+from tilepipe.ir.memory import TmemScales
 from tilepipe.ir.tcgen05 import COLUMNS, LANES
 
 if TYPE_CHECKING:
@@ -46,17 +47,21 @@ def _where(tm: TensorMemory) -> str:
 # -- addresses ---------------------------------------------------------------------------------------------------------
 
 
-def outside(ag: Agent, site: Site, tm: TensorMemory, t: Tmem, address: int) -> str:
-    """A matrix that does not lie inside a live allocation."""
+def outside(ag: Agent, site: Site, tm: TensorMemory, t: Tmem | TmemScales, address: int) -> str:
+    """A matrix, or scale factors, that do not lie inside a live allocation."""
     lane, column = address >> 16, address & 0xFFFF
+    if isinstance(t, TmemScales):
+        held, what = f"scale factors of {t.rows} rows × {t.blocks} blocks", "scale factors"
+    else:
+        held, what = f"{t.cols} elements of {t.dtype}", f"{t.rows} rows"
+    lanes = (0,) if t.rows == LANES or isinstance(t, TmemScales) else (0, 16)
     head = (
         f"{site.what}: {ag} addresses {t.rows} rows and {_columns(column, t.columns)} of tensor memory: address {address:#x} is lane"
-        f" {lane}, column {column}; {t.cols} elements of {t.dtype} take {t.columns} columns of 32 bits."
+        f" {lane}, column {column}; {held} take {t.columns} columns of 32 bits."
     )
-    lanes = (0,) if t.rows == LANES else (0, 16)
     within = next((a for a in tm.allocations.values() if a.column <= column < a.column + a.columns), None)
     if lane not in lanes:
-        why = f"{t.rows} rows start at lane {' or '.join(map(str, lanes))}, not at lane {lane}."
+        why = f"{what} start at lane {' or '.join(map(str, lanes))}, not at lane {lane}."
     elif within is not None:
         end = within.column + within.columns
         why = f"The allocation holds {_held(within)}: {column} + {t.columns} = {column + t.columns} is {column + t.columns - end} too many."
