@@ -47,7 +47,7 @@ def test_public_members() -> None:
     assert members(tp.OrderedBarrier) == {"pass_on", "turn", "wait"}
     schedulers = tp.StaticScheduler, tp.ClcScheduler, tp.AtomicScheduler
     assert all(members(x) == {"ahead", "needs_role", "schedule", "share", "throttle_signal"} for x in schedulers)
-    assert set(tp.ops.__all__) == {"matmul", "scaled_matmul"}
+    assert set(tp.ops.__all__) == {"attention", "matmul", "scaled_matmul"}
     assert set(cuda.__all__) == {"Compiled", "compile", "source"}
     assert members(Launcher) == {"launch_packed", "pack"}
 
@@ -59,6 +59,7 @@ def test_options_of_a_launch_and_of_matmul() -> None:
 
     assert names(tp.Program.launch) == "self stream debug perturb timeout_ms"
     assert names(tp.ops.matmul) == "a b out bias activation source alpha beta out_dtype precision seed progress settings"
+    assert names(tp.ops.attention) == "q k v causal scale out return_lse layout seed progress settings"
     assert names(gemm.bind) == "a b c cfg bias a_scale b_scale source alpha beta"
     assert names(gemm.GemmConfig) == (
         "bm bn bk stages k_group_size consumers schedule swap cluster cluster_n split_k raster group store_slots accumulate activation"

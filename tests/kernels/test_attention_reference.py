@@ -152,7 +152,8 @@ def test_extents_of_what_fits() -> None:
     assert (found.batch, found.s_q, found.s_kv, found.heads, found.kv_heads, found.d) == (3, 40, 100, 6, 2, 128)
     assert (found.dtype, found.scale, found.group, found.diagonal) == (tp.float16, 1 / np.sqrt(128), 3, 60)
     assert check_attention(q, k, v, scale=np.float32(0.5)).scale == 0.5
-    assert boxed("k", k, 64).box == (1, 64, 1, 128)
+    assert (boxed("k", k, (64, 128)).box, boxed("k", k, (64, 128)).shape) == ((1, 1, 64, 128), (3, 2, 100, 128))
+    assert (boxed("v", v, (128, 64), turned=True).order, boxed("v", v, (128, 64), turned=True).shape) == ("col", (3, 2, 128, 100))
     assert check_attention(q[:, :0], k, v, empty=True).empty
     assert not found.empty
 
@@ -198,6 +199,6 @@ def test_what_does_not_fit_is_one_sentence(arguments: dict[str, Any], words: str
 
 def test_strides_that_tma_cannot_take_are_told_by_name() -> None:
     with pytest.raises(tp.BindError, match=r"attention: k: .*positive multiples of 16 bytes"):
-        boxed("k", np.broadcast_to(K[:1], K.shape), 64)
-    with pytest.raises(tp.BindError, match=r"attention: v: .*dimension 3 contiguous"):
-        boxed("v", array(2, 16, 64, 2).swapaxes(2, 3), 64)
+        boxed("k", np.broadcast_to(K[:1], K.shape), (16, 64))
+    with pytest.raises(tp.BindError, match=r"attention: v: .*dimension 2 contiguous"):
+        boxed("v", array(2, 16, 64, 2).swapaxes(2, 3), (64, 16), turned=True)

@@ -1,0 +1,43 @@
+"""The options of `attention`, checked once for both kinds of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+from tilepipe.errors import BindError
+from tilepipe.kernels.attention_arguments import NAME, Extents, check_attention
+from tilepipe.kernels.attention_config import AttentionConfig, choose
+
+LAYOUTS = ("bshd", "bhsd")
+SETTINGS = tuple(f.name for f in fields(AttentionConfig))
+
+
+def heads_third(x: Any, layout: str) -> Any:
+    """An array as the kernel takes it, (batch, s, heads, d): a view."""
+    return x if layout == "bshd" or x is None or len(x.shape) != 4 else x.swapaxes(1, 2)
+
+
+def check(q: Any, k: Any, v: Any, out: Any, causal: object, scale: object, layout: str, settings: Mapping[str, Any]) -> Extents:
+    """The extents of arrays in `layout`; extents of 0 may be.
+
+    Raises:
+        BindError: they do not fit together, or a setting that `AttentionConfig` does not have.
+    """
+    unknown = [name for name in settings if name not in SETTINGS]
+    if unknown:
+        raise BindError(f"{NAME} does not know the setting {', '.join(unknown)}; it has {', '.join(SETTINGS)}")
+    try:
+        views = (heads_third(x, layout) for x in (q, k, v, out))
+        return check_attention(*views, scale=scale, causal=causal, empty=True)
+    except BindError as error:
+        if layout == "bshd":
+            raise
+        raise BindError(f"{error} (shapes are told as (batch, s, heads, d); layout={layout!r} exchanges the middle two)") from None
+
+
+def config(found: Extents, causal: bool, settings: dict[str, Any]) -> AttentionConfig:
+    """What is chosen for the shape, with these settings instead."""
+    chosen = choose(found.d, causal)
+    return AttentionConfig(**asdict(chosen) | settings) if settings else chosen

@@ -1,0 +1,129 @@
+"""ops.attention on NumPy arrays: simulated, and every mistake one sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import tilepipe as tp
+from tilepipe.kernels.attention_config import AttentionConfig
+from tilepipe.kernels.attention_reference import compare_attention
+from tilepipe.ops import attention
+
+Array = npt.NDArray[Any]
+BF16 = ml_dtypes.bfloat16
+
+
+def operands(s_q: int, s_kv: int, d: int = 64, heads: int = 2, kv_heads: int = 1, dtype: Any = BF16, batch: int = 2) -> list[Array]:
+    rng = np.random.default_rng(0)
+    shapes = (batch, s_q, heads, d), (batch, s_kv, kv_heads, d), (batch, s_kv, kv_heads, d)
+    return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
+
+
+@pytest.mark.parametrize("layout", ["bshd", "bhsd"])
+@pytest.mark.parametrize(("s_q", "s_kv", "causal"), [(100, 200, True), (130, 70, True), (40, 300, False)])
+@pytest.mark.parametrize(("d", "dtype"), [(64, BF16), (128, np.float16)])
+def test_what_it_gives_is_attention(s_q: int, s_kv: int, causal: bool, d: int, dtype: Any, layout: str) -> None:
+    q, k, v = operands(s_q, s_kv, d, dtype=dtype)
+    given = (q, k, v) if layout == "bshd" else tuple(np.ascontiguousarray(x.swapaxes(1, 2)) for x in (q, k, v))
+    out, lse = attention(*given, causal=causal, return_lse=True, layout=layout)
+    assert out.shape == given[0].shape
+    assert out.flags.c_contiguous
+    found = compare_attention(out if layout == "bshd" else out.swapaxes(1, 2), q, k, v, causal=causal, lse=lse)
+    assert found.ok, found
+    alone = attention(*given, causal=causal, layout=layout)
+    assert np.array_equal(alone.view(np.uint16), out.view(np.uint16))
+
+
+def test_a_scale_of_ones_own_and_settings() -> None:
+    q, k, v = operands(70, 90)
+    out = attention(q, k, v, scale=float(np.float32(0.3)), bn=64, stages=3, consumers=1)
+    assert compare_attention(out, q, k, v, scale=float(np.float32(0.3))).ok
+    assert not compare_attention(out, q, k, v).ok
+
+
+def test_parts_of_a_fused_projection_are_read_and_written_in_place() -> None:
+    rng = np.random.default_rng(1)
+    fused = rng.standard_normal((2, 60, 4, 3, 64)).astype(np.float16)
+    before = fused.copy()
+    q, k, v = (fused[:, :, :2, 0], fused[:, :, 2:3, 1], fused[:, :, 3:, 2])
+    out = fused[:, :, :2, 2]
+    assert attention(q, k, v, out=out) is out
+    assert compare_attention(out, q, k, v).ok
+    fused[:, :, :2, 2] = before[:, :, :2, 2]
+    assert np.array_equal(fused.view(np.uint16), before.view(np.uint16))  # nothing else was written
+
+
+def test_transposed_operands_give_a_result_laid_out_as_q() -> None:
+    q, k, v = operands(40, 50)
+    turned = [np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2) for x in (q, k, v)]
+    out = attention(*turned)
+    assert out.strides == turned[0].strides
+    assert compare_attention(out, q, k, v).ok
+
+
+@pytest.mark.parametrize("return_lse", [False, True])
+@pytest.mark.parametrize(("batch", "s_q", "s_kv", "heads"), [(0, 4, 4, 2), (2, 0, 4, 2), (2, 4, 0, 2), (2, 4, 4, 0), (0, 0, 0, 0)])
+def test_nothing_to_attend_to(batch: int, s_q: int, s_kv: int, heads: int, return_lse: bool) -> None:
+    q, k, v = np.zeros((batch, s_q, heads, 64), BF16), *(np.zeros((batch, s_kv, heads, 64), BF16) for _ in range(2))
+    out = np.full(q.shape, 7, BF16)
+    got = attention(q, k, v, out=out, return_lse=return_lse)
+    if return_lse:
+        got, lse = got
+        assert lse.shape == (batch, heads, s_q)
+        assert (lse == -np.inf).all()
+    assert got is out
+    assert (out == 0).all()
+
+
+def test_the_seed_changes_the_order_and_not_the_result() -> None:
+    q, k, v = operands(70, 90, batch=1)
+    first, second = attention(q, k, v), attention(q, k, v, seed=5)
+    assert np.array_equal(first.view(np.uint16), second.view(np.uint16))
+
+
+def test_progress_is_told() -> None:
+    told: list[tuple[int, int]] = []
+    attention(*operands(70, 90, batch=1), progress=lambda done, total: told.append((done, total)))
+    assert told
+    assert told[-1][0] == told[-1][1]
+
+
+Q, K, V = operands(8, 16)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"q": Q.tolist()}, "q must be a NumPy array or a CUDA tensor of PyTorch, got list"),
+        ({"q": Q.astype(np.float32)}, "takes bfloat16 or float16"),
+        ({"k": K[..., :32]}, "same shape"),
+        ({"q": Q[0]}, "q must have 4 dimensions"),
+        ({"layout": "sbhd"}, 'layout is "bshd" or "bhsd", got \'sbhd\''),
+        ({"layout": "bhsd"}, "layout='bhsd' exchanges the middle two"),
+        ({"bm": 64}, "does not know the setting bm; it has bn, stages"),
+        ({"bn": 24}, "bn must be a multiple of 16"),
+        ({"bn": 256}, "registers of a thread"),
+        ({"scale": -1.0}, "positive"),
+        ({"out": Q.tolist()}, "out must be a NumPy array as q, k and v are, got list"),
+        ({"out": np.zeros((2, 2, 8, 64), BF16)}, "out must have the shape of q"),
+        ({"out": np.broadcast_to(Q[:1], Q.shape)}, "read-only, or a broadcast view"),
+        ({"out": Q}, "share memory"),
+        ({"k": np.broadcast_to(K[:1], K.shape)}, "k: .*multiples of 16 bytes"),
+        ({"v": np.asfortranarray(V)}, "v: .*contiguous"),
+        ({"causal": "yes"}, "causal is True or False"),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(options: dict[str, Any], words: str) -> None:
+    arguments = {"q": Q, "k": K, "v": V} | options
+    with pytest.raises(tp.BindError, match=words):
+        attention(arguments.pop("q"), arguments.pop("k"), arguments.pop("v"), **arguments)
+
+
+def test_settings_are_those_of_the_configuration() -> None:
+    with pytest.raises(tp.BindError, match=str(AttentionConfig.__name__)):
+        attention(Q, K, V, stages=1)
