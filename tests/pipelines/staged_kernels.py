@@ -33,6 +33,7 @@ class Rings:
         v_tiles = v_layout.allocate(ctx, cfg.num_kv_stages, "v_tiles")
         self.k, self.v = tp.KProducerPipeline(k_ring, k_tiles, cfg), tp.VProducerPipeline(v_ring, v_tiles, cfg)
         self.kc, self.vc = tp.KConsumerPipeline(k_ring, k_tiles, cfg), tp.VConsumerPipeline(v_ring, v_tiles, cfg)
+        self.k_ring, self.v_ring, self.k_tiles, self.v_tiles = k_ring, v_ring, k_tiles, v_tiles
         self.parts = range(cfg.num_qk_stages)
 
 
@@ -120,6 +121,87 @@ def hopper(cfg: tp.FA4Config = HOPPER, load: Load = load_all, use: Attend = atte
             q_full.wait(0)
             use(r, o, [q_tiles[part].rows(row, 64) for part in r.parts], tiles)
             ctx.store_global(out, (row, 0), o)
+
+    return attention
+
+
+def issue(r: Rings, o: Any, s: Any, p: Any, q: Any, scores: tp.ProducerPipeline, tiles: Any) -> None:
+    """The MMA warp of Blackwell: S, and behind the softmax's release, which says that P has taken its place, O."""
+    ctx = r.ctx
+    for n in ctx.range(tiles):
+        for part in r.parts:
+            r.kc.wait_k(qk_stage=part)
+            with ctx.elect_one():
+                ctx.mma(s, q[part], r.kc.get(qk_stage=part), accumulate=part > 0)
+            r.kc.release_k(qk_stage=part)
+        scores.commit_mma()
+        scores.step()
+        scores.acquire()
+        r.vc.wait_v()
+        ctx.tcgen05_fence_after()
+        with ctx.elect_one():
+            ctx.mma(o, p, r.vc.get(), accumulate=n > 0)
+        r.vc.release_v()
+
+
+def blackwell(cfg: tp.FA4Config = BLACKWELL, load: Load = load_all, use: Callable[..., None] = issue) -> tp.KernelFunction:
+    """128 rows of Q: a warp issues, S and O are in tensor memory, a warpgroup turns S into P."""
+
+    @tp.kernel()
+    def attention(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any) -> None:
+        r = Rings(ctx, cfg)
+        q_tiles = ctx.smem((cfg.BM, cfg.BK0), cfg.qkv_dtype, count=cfg.num_qk_stages, name="q")
+        q_full, done = (tp.SharedMemBarrier.allocate(ctx, 1, name) for name in ("q_full", "done"))
+        scores = tp.ProducerPipeline.allocate(ctx, 1, name="s")
+        taken = scores.consumer()
+        tmem, over = tp.TmemAllocation(ctx, 256), tp.TmemDeallocBarrier(ctx)
+        placed = ctx.named_barrier(32 + 128, "placed")
+        tiles = ctx.ceil_div(k.shape[0], cfg.BN)
+
+        def parts() -> tuple[Any, Any, Any]:
+            """O, S, and P in the place of S."""
+            bn, at = cfg.BN, cfg.padded_ov_depth
+            return tmem.tensor((128, at)), tmem.tensor((128, bn), col=at), tmem.tensor((128, bn), cfg.qkv_dtype, col=at)
+
+        @ctx.role("load", warps=1)
+        def load_role() -> None:
+            with ctx.elect_one():
+                q_full.expect_bytes(cfg.bytes_of_q)
+                for part in r.parts:
+                    ctx.tma_load(q, (0, part * cfg.BK0), q_tiles[part], q_full)
+            load(r, k, v, tiles)
+
+        @ctx.role("mma", warps=1)
+        def mma_role() -> None:
+            tmem.allocate()
+            placed.arrive()
+            o, s, p = parts()
+            q_full.wait(0)
+            use(r, o, s, p, q_tiles, scores, tiles)
+            with ctx.elect_one():
+                ctx.mma_commit(done)
+            over.complete_dealloc(tmem)
+
+        @ctx.role("softmax", warpgroups=1)
+        def softmax_role() -> None:
+            placed.sync()
+            tmem.from_shared()
+            o, s, p = parts()
+            for _ in ctx.range(tiles):
+                taken.wait()
+                ctx.tcgen05_fence_after()
+                x = s.load()
+                ctx.tmem_wait_load()
+                p.store(x)
+                ctx.tmem_wait_store()
+                ctx.tcgen05_fence_before()
+                taken.release()
+            done.wait(0)
+            ctx.tcgen05_fence_after()
+            x = o.load()
+            ctx.tmem_wait_load()
+            over.signal_complete()
+            ctx.store_global(out, (0, 0), x)
 
     return attention
 
