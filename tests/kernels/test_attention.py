@@ -64,7 +64,8 @@ def test_right(shape: tuple[int, int, int, int, int, int], causal: bool) -> None
 @pytest.mark.parametrize("schedule", ["persistent", "single"])
 def test_right_in_every_configuration(dtype: tp.DType, consumers: int, qk_stages: int, schedule: str) -> None:
     small = SMALL[consumers]
-    cfg = AttentionConfig(small.bn, small.stages, qk_stages, consumers, small.order, schedule, group=2)
+    store = "tile" if consumers == 2 else "registers"
+    cfg = AttentionConfig(small.bn, small.stages, qk_stages, consumers, small.order, schedule, store, group=2)
     verify((1, 200, 150, 3, 3, 128), True, cfg, dtype, seed=consumers)
 
 
@@ -122,6 +123,7 @@ def test_compiles_as_meant(dtype: tp.DType, d: int, causal: bool) -> None:
         ({"bn": 256}, "registers of a thread; with 2 consumers at most 200"),
         ({"bn": 144, "consumers": 3}, "bn / 2 + bn / 4 + d / 2 = 72 + 36 + 64 = 172"),
         ({"bn": 128, "stages": 4}, "shared memory"),
+        ({"bn": 176, "store": "tile"}, "+ the output's tile 32,768 = "),
         ({"stages": 1}, "stages must be at least 2"),
         ({"order": "pingpong"}, "order must be one of turns, free"),
         ({"schedule": "clc"}, "schedule must be one of persistent, single"),

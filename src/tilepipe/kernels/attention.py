@@ -34,6 +34,9 @@ def attention(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any, lse: Any, scale
     depth = shape.BK0
     queries = tp.ProducerConsumerPipeline.allocate(ctx, 1, name="queries")
     q_tile = tp.SMemTileArray2D(ctx, q.dtype, cfg.bm, shape.depth, 1, name="q_tile")[0]
+    o_tile = None
+    if cfg.store == "tile":
+        o_tile = tp.SMemTileArray2D(ctx, q.dtype, cfg.bm, shape.depth, 1, name="o_tile")[0]
     keys = tp.StagedPipeline.allocate(ctx, cfg.stages, cfg.qk_stages, name="keys")
     k_tiles = tp.tile_layout_k_major(k.dtype, cfg.bn, depth).allocate(ctx, cfg.stages * cfg.qk_stages, "k_tiles")
     values = tp.StagedPipeline.allocate(ctx, cfg.stages, name="values")
@@ -58,9 +61,6 @@ def attention(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any, lse: Any, scale
         for tile in work:
             at = place(tile)
             kv_head = ctx.let(at.head // group, "kv_head")
-            with queries.produce() as stage, ctx.elect_one():
-                stage.mbar().expect_bytes(q_tile.nbytes)
-                ctx.tma_load(q, (at.batch, at.head, at.first, 0), q_tile, stage.mbar())
             for i in ctx.range(at.blocks):
                 key = (at.blocks - 1 - i) * cfg.bn
                 for part in range(cfg.qk_stages):
@@ -69,6 +69,10 @@ def attention(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any, lse: Any, scale
                         there = k_ring.get_k(qk_stage=part, e=1)
                         ctx.tma_load(k, (at.batch, kv_head, key, part * depth), there.smem, there.mbar)
                 k_ring.commit_step()
+                # Behind the first keys: their slots are free before the queries of the tile before have been read.
+                with ctx.when(i == 0), queries.produce() as stage, ctx.elect_one():
+                    stage.mbar().expect_bytes(q_tile.nbytes)
+                    ctx.tma_load(q, (at.batch, at.head, at.first, 0), q_tile, stage.mbar())
                 v_ring.acquire_v()
                 with ctx.elect_one():
                     there = v_ring.get_v(e=1)
@@ -104,6 +108,22 @@ def attention(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any, lse: Any, scale
             if turns is not None:
                 turns.pass_on(ctx.warpgroup_rank)
 
+        def store(at: Place, row: Any, value: Any) -> None:
+            where = (at.batch, at.head, row, 0)
+            if o_tile is None:
+                ctx.store_global(out, where, value)
+                return
+            rows = o_tile.rows(ctx.warpgroup_rank * ROWS, ROWS)
+            with ctx.elect_one("warpgroup"):
+                ctx.tma_store_wait(0, read=True)
+            ctx.sync_warpgroup()
+            ctx.store(rows, value)
+            ctx.fence_proxy_async()
+            ctx.sync_warpgroup()
+            with ctx.elect_one("warpgroup"):
+                ctx.tma_store(out, where, rows)
+                ctx.tma_store_commit()
+
         def mask(at: Place, block: Any) -> None:
             """Of the keys of a tile: behind the last, and, causal, those that a query does not see."""
             last: Any = s_kv
@@ -130,8 +150,8 @@ def attention(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any, lse: Any, scale
             at = place(tile)
             softmax.reset()
             sums.fill(0)
-            ready = queries.acquire_consumer()
             with ctx.when(at.blocks > 0):
+                ready = queries.acquire_consumer()
                 multiply_keys()
                 pass_on()
                 ctx.wgmma_wait(0)
@@ -143,14 +163,17 @@ def attention(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any, lse: Any, scale
                 if causal:
                     steps(at, 1, clear, masked=True)
                 steps(at, clear, at.blocks, masked=False)
+                ready.release()
                 multiply_values()
                 ctx.wgmma_wait(0)
-            ready.release()
             row = at.first + ctx.warpgroup_rank * ROWS
             inverse, logarithm = softmax.finish()
-            ctx.store_global(out, (at.batch, at.head, row, 0), sums * inverse)
+            store(at, row, sums * inverse)
             if lse is not None:
                 ctx.store_global(lse, (at.batch, at.head, row), logarithm)
+        if o_tile is not None:
+            with ctx.elect_one("warpgroup"):
+                ctx.tma_store_wait(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +204,7 @@ def bind(
     if cfg is not None and not isinstance(cfg, AttentionConfig):
         raise tp.BindError(f"{NAME}: cfg is an AttentionConfig, got {cfg!r}")
     found = check_attention(q, k, v, out, lse, scale=scale, causal=causal)
-    cfg = choose(found.d, causal) if cfg is None else cfg
+    cfg = choose(found.d, causal, found.s_kv) if cfg is None else cfg
     shape = cfg.tiles(found.dtype, found.d)
     return attention.bind(
         boxed("q", q, (cfg.bm, found.d)), boxed("k", k, (cfg.bn, shape.BK0)), boxed("v", v, (found.d, cfg.bn), turned=True),

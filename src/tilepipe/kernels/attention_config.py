@@ -9,8 +9,10 @@ from tilepipe.kernels.settings import Settings
 
 ROWS = 64  # of Q for each consumer warpgroup: of one wgmma
 SCHEDULES = ("persistent", "single")
+STORES = ("registers", "tile")
 ORDERS = ("turns", "free")
 REGISTERS = {1: (24, 240), 2: (24, 240), 3: (32, 160)}  # consumers -> of a thread of the load warp's warpgroup, of a consumer
+SLACK = 1024  # bytes of shared memory: barriers of turns, alignment
 # Registers of scores, probabilities and output that leave room for the rest: one more step of bn spills.
 ROOM = {1: 200, 2: 200, 3: 128}
 
@@ -27,6 +29,7 @@ class AttentionConfig(Settings):
             "free": as it comes.
         schedule: "persistent": a CTA goes on to the next tile, whose loads begin during this one's end; "single": one tile a CTA,
             the longest first, for causal masks, whose tiles differ in length.
+        store: "tile": the output goes through shared memory by TMA; "registers": from registers, without a tile for it.
         group: heads whose tiles are dealt out together; their K and V should stay in L2.
     """
 
@@ -36,6 +39,7 @@ class AttentionConfig(Settings):
     consumers: int = 2
     order: str = "turns"
     schedule: str = "persistent"
+    store: str = "registers"
     group: int = 1
 
     def _rules(self) -> dict[str, bool]:
@@ -46,6 +50,7 @@ class AttentionConfig(Settings):
             "qk_stages must be 1 or 2": self.qk_stages <= 2,
             f"order must be one of {', '.join(ORDERS)}": self.order in ORDERS,
             f"schedule must be one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
+            f"store must be one of {', '.join(STORES)}": self.store in STORES,
         }
 
     @property
@@ -75,19 +80,30 @@ class AttentionConfig(Settings):
             use_fused_kv=False, chip=tp.H200,
         )  # fmt: skip
         broken = found.broken_rule()
+        out = self.bm * d * dtype.nbytes if self.store == "tile" else 0
+        if broken is None and found.smem_used() + out + SLACK > found.chip.smem_per_cta:
+            broken = (
+                f"shared memory: Q, K, V and barriers {found.smem_used():,} + the output's tile {out:,} = {found.smem_used() + out:,} bytes,"
+                f" more than {found.chip.smem_per_cta - SLACK:,}"
+            )
         if broken is not None:
             raise tp.BindError(f"{broken} ({self})")
         return found
 
 
-def choose(d: int, causal: bool) -> AttentionConfig:
+def choose(d: int, causal: bool, s_kv: int) -> AttentionConfig:
     """The configuration that was fastest on an H200, of those measured (docs/performance.md): for d of 64 or 128.
 
     d = 64: three warpgroups, since a fourth of the time goes into exponentials that the others' MMAs hide. d = 128: two, with as many keys
-    as registers hold. Causal masks: single tiles, which the hardware deals out as CTAs end; heads in bands of 4, so that long tiles come
-    first and K and V are still shared in L2.
+    as registers, or shared memory beside an output tile, hold. Causal masks: single tiles, which the hardware deals out as CTAs end; heads
+    in bands, so that long tiles come first and K and V are still shared in L2.
     """
-    schedule, group = ("single", 4) if causal else ("persistent", 1)
+    long = s_kv > 8192
+    schedule, group = ("single", 4 if long else 8) if causal else ("persistent", 1)
     if d == 64:
         return AttentionConfig(consumers=3, schedule=schedule, group=group)
-    return AttentionConfig(bn=128 if causal else 176, schedule=schedule, group=group)
+    if not causal:
+        return AttentionConfig(bn=160, store="tile")
+    return (
+        AttentionConfig(bn=176, schedule=schedule, group=group) if long else AttentionConfig(store="tile", schedule=schedule, group=group)
+    )

@@ -63,7 +63,7 @@ def config(settings: Mapping[str, Any]) -> AttentionConfig | BlackwellAttentionC
 def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
     found = extents(settings)
     if settings["form"] == "hopper":
-        return asdict(choose(found.d, settings["causal"])), "chosen for the shape"
+        return asdict(choose(found.d, settings["causal"], found.s_kv)), "chosen for the shape"
     _FORMS.of(settings["form"])
     return asdict(default_config(found.d)), "the defaults"
 

@@ -39,5 +39,5 @@ def check(q: Any, k: Any, v: Any, out: Any, causal: object, scale: object, layou
 
 def config(found: Extents, causal: bool, settings: dict[str, Any]) -> AttentionConfig:
     """What is chosen for the shape, with these settings instead."""
-    chosen = choose(found.d, causal)
+    chosen = choose(found.d, causal, found.s_kv)
     return AttentionConfig(**asdict(chosen) | settings) if settings else chosen
