@@ -18,11 +18,8 @@ import math
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 import tilepipe as tp
-from tilepipe.kernels.arguments import mapped
-from tilepipe.kernels.attention_arguments import NAME, check_attention
+from tilepipe.kernels.attention_arguments import boxed, check_attention
 from tilepipe.kernels.blackwell_attention_config import PART, ROWS, SLICE, TILES
 from tilepipe.kernels.blackwell_attention_config import BlackwellAttentionConfig as BlackwellAttentionConfig
 from tilepipe.kernels.blackwell_attention_config import default_config as default_config
@@ -154,8 +151,8 @@ def blackwell_attention(
             factor, shift = rows.begin(x)
             tell(factor)
             for j, first, count in halves:
-                for at in range(first, first + count, min(SLICE, count)):
-                    width = min(SLICE, count)
+                width = math.gcd(count, SLICE)
+                for at in range(first, first + count, width):
                     p(i).cols(at, width).store(rows.exponentials(x, at, width, shift).to(q.dtype))
                 ctx.tmem_wait_store()
                 ctx.tcgen05_fence_before()
@@ -265,12 +262,7 @@ def bind(
         raise tp.BindError(f"blackwell_attention: cfg is a BlackwellAttentionConfig, got {cfg!r}")
     found = check_attention(q, k, v, out, lse, scale=scale, causal=causal)
     cfg = default_config(found.d) if cfg is None else cfg
-    boxes = {"q": (q, ROWS), "k": (k, cfg.bn), "out": (out, ROWS)}
-    maps = [mapped(NAME, name, by_head(x, 2, 1, 3), (1, 1, rows, PART), "row") for name, (x, rows) in boxes.items()]
-    v_map = mapped(NAME, "v", by_head(v, 2, 3, 1), (1, 1, found.d, cfg.bn), "col")
-    return blackwell_attention.bind(maps[0], maps[1], v_map, maps[2], lse, found.scale * math.log2(math.e), cfg=cfg, causal=causal)
-
-
-def by_head(x: Any, *axes: int) -> Any:
-    """An array (batch, s, heads, d) with its last three dimensions in another order; a view."""
-    return x.transpose(0, *axes) if isinstance(x, np.ndarray) else x.permute(0, *axes)
+    return blackwell_attention.bind(
+        boxed("q", q, (ROWS, PART)), boxed("k", k, (cfg.bn, PART)), boxed("v", v, (found.d, cfg.bn), turned=True),
+        boxed("out", out, (ROWS, PART)), lse, found.scale * math.log2(math.e), cfg=cfg, causal=causal,
+    )  # fmt: skip
