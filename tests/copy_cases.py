@@ -59,7 +59,7 @@ def copy(
     return make
 
 
-KINDS = [t for t in dtypes.ALL if t not in (dtypes.phase, dtypes.boolean)]
+KINDS = [t for t in dtypes.ALL if t not in (dtypes.phase, dtypes.boolean) and t.bits >= 8]
 COPIES = {
     **{
         f"copy_{t.name}": copy(t.name, (40, 2 * 64 // t.nbytes), (16, 64 // t.nbytes), (3, 16 // t.nbytes), (7, 48 // t.nbytes))

@@ -118,10 +118,12 @@ class GlobalOrder:
             grid.check_waited(m, ag, site, mask, self.name)
         event = Event(ag, site, mask, is_write, m.cluster_id)
         event.layout = layout
-        event.box = tuple((s.start, s.stop) for s in where)
+        spans = tuple((s.start, s.stop) for s in where)
+        some = prod(b - a for a, b in spans) > 0
+        event.box = spans if some else ((0, 0),) * len(spans)  # meets no other, wherever it lies
         known = ag.known(mask)
         self._across_clusters(m, ag, site, where, is_write)
-        if prod(b - a for a, b in event.box):
+        if some:
             self._within_cluster(m, ag, event, known)
         self._record(m, event, where)
         return event

@@ -1,0 +1,141 @@
+"""Configurations of the grouped GEMM, measured beside PyTorch's `grouped_mm` and a loop of cuBLAS over the groups, in one run.
+
+    PYTHONPATH=src python benchmarks/grouped_gemm.py [--shapes M,N,K,GROUPS,SPLIT ...] [--configs "bn=256 cluster=2" ...] [--best N]
+
+All are screened in a few bursts; the fastest are timed again, in bursts and in steady state, beside the peers. Every result is
+compared with a float32 product. Needs a Hopper GPU and PyTorch. `tilepipe bench grouped_gemm` measures what the library chooses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+import tilepipe as tp
+from tilepipe.bench import grouped, timing
+from tilepipe.bench.beside import OURS
+from tilepipe.bench.grouped import GroupedOperands
+from tilepipe.errors import TilepipeError
+from tilepipe.kernels.grouped_gemm import GroupedGemmConfig, GroupedProblem
+from tilepipe.kernels.grouped_gemm_config import best, filled
+
+CONFIGS = (
+    "bn=256 store_slots=2", "bn=256 cluster=2", "bn=256 cluster_n=2", "bn=256 cluster_n=2 raster=rows", "bn=256 raster=columns", "bn=192",
+    "bm=256 bn=128", "bm=256 bn=128 cluster=2", "bm=256 bn=128 cluster_n=2", "bm=256 bn=128 cluster_n=2 group=16",
+    "bn=128", "bn=128 cluster_n=2", "bn=160 schedule=pingpong", "bn=128 schedule=pingpong", "bn=128 schedule=pingpong cluster_n=2",
+    "bn=192 schedule=pingpong", "bm=64 bn=256 schedule=pingpong", "bm=64 bn=256 schedule=pingpong cluster_n=2",
+    "bm=64 consumers=1 bn=128", "bm=64 consumers=1 bn=256", "bm=64 consumers=1 bn=64",
+)  # fmt: skip
+SCREENING, FINALISTS, SHOWN = 4, 4, 12
+
+
+def parse(text: str, dtype: tp.DType) -> GroupedGemmConfig:
+    """A configuration from `name=value` words; as many stages as fit, unless they are given."""
+    pairs = dict(word.split("=") for word in text.split())
+    settings: dict[str, Any] = {name: int(value) if value.isdigit() else value for name, value in pairs.items()}
+    config = GroupedGemmConfig(**settings)
+    return config if "stages" in pairs else filled(config, dtype)
+
+
+def measure(problem: GroupedProblem, split: str, launchers: dict[str, Any], chosen: str, repeats: int, seed: int) -> None:
+    """Prints the table of one shape."""
+    operands = GroupedOperands(problem, split, seed)
+    blocks: dict[str, timing.Block] = {}
+    notes, largest, flop = [], 0.0, 2.0 * problem.m * problem.n * problem.k
+    for name, launcher in launchers.items():
+        if isinstance(launcher, TilepipeError):
+            notes.append(f"  {name}: {str(launcher).splitlines()[0]}")
+            continue
+        launch = operands.launches(launcher)
+        operands.wipe()
+        launch(0)
+        torch.cuda.synchronize()
+        check = operands.check(OURS)
+        largest = max(largest, check.rel_error)
+        if check.right:
+            blocks[name] = timing.block(launch, operands.sets)
+        else:
+            notes.append(f"  {name}: WRONG, {check}")
+    sides = operands.sides(next(x for x in launchers.values() if not isinstance(x, TilepipeError)), "")
+    peers = {name: launch for name, launch in sides.launches.items() if name != OURS}
+    notes += [f"  no {name}: {why}" for name, why in sides.missing.items()]
+    for name, launch in peers.items():
+        launch(0)
+        torch.cuda.synchronize()
+        check = operands.check(name)
+        notes += [] if check.right else [f"  {name}: WRONG, {check}"]
+        blocks[name] = timing.block(launch, operands.sets)
+    screened = {name: sample.us for name, sample in timing.burst(blocks, SCREENING, seed).items()}
+    ranked = sorted((name for name in screened if name not in peers), key=lambda name: screened[name])
+    first = dict.fromkeys([*ranked[:FINALISTS], *([chosen] if chosen in ranked else []), *peers])
+    finalists = {name: blocks[name] for name in first}
+    burst, steady = timing.burst(finalists, repeats, seed), timing.steady(finalists)
+
+    def line(name: str) -> str:
+        text = f"  {name + (' (chosen)' if name == chosen else ''):58} {flop / screened[name] * 1e-6:5.0f}"
+        for what, times in (("burst", burst), ("steady", steady)) if name in finalists else ():
+            ratios = ", ".join(f"{times[peer].us / times[name].us:.3f}" for peer in peers)
+            text += f"  {what} {flop / times[name].us * 1e-6:5.0f} ({times[name].us:.1f} µs; {ratios})"
+        return text
+
+    print(
+        f"{problem.m}×{problem.n}×{problem.k}, {problem.groups} groups, {split} -> {problem.out_dtype}; TFLOP/s"
+        f" (time of {' and '.join(peers)} / this one's); relative error {largest:.2e} at most"
+    )
+    for name in [*dict.fromkeys([*ranked[:SHOWN], *([chosen] if chosen in ranked else [])]), *peers]:
+        print(line(name))
+    print("  slower:", ", ".join(f"{name} {flop / screened[name] * 1e-6:.0f}" for name in ranked[SHOWN:]))
+    print(*notes, sep="\n", flush=True)
+
+
+def main() -> None:
+    """Compiles all configurations for all shapes, and measures shape by shape."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shapes", nargs="*", default=[])
+    parser.add_argument("--configs", nargs="*", default=CONFIGS)
+    parser.add_argument("--best", type=int, default=0, help="also the first N of the heuristic")
+    parser.add_argument("--b-order", default="row")
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    start = time.perf_counter()
+    wanted: list[tuple[GroupedProblem, str, dict[str, GroupedGemmConfig]]] = []
+    for m, n, k, groups, split in [grouped.parse(text) for text in options.shapes] or grouped.STANDARD:
+        problem = GroupedProblem(m, n, k, groups, b_order=options.b_order)
+        configs: dict[str, GroupedGemmConfig] = {}
+        for text in options.configs:
+            try:
+                configs[text] = parse(text, problem.dtype)
+            except TilepipeError as error:
+                print(f"{text}: {error}")
+        for config in [best(problem), *grouped.candidates(problem, options.best)]:
+            if config not in configs.values():
+                changed = {x: y for x, y in vars(config).items() if y != vars(GroupedGemmConfig())[x]}
+                configs[" ".join(f"{x}={y}" for x, y in changed.items()) or "default"] = config
+        wanted.append((problem, split, configs))
+
+    def made(item: tuple[GroupedProblem, GroupedGemmConfig]) -> Any:
+        try:
+            return grouped.build(*item)
+        except TilepipeError as error:
+            return error
+
+    jobs = [(problem, config) for problem, _, configs in wanted for config in configs.values()]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        launchers = iter(list(pool.map(made, jobs)))
+    print(f"{len(jobs)} kernels compiled in {time.perf_counter() - start:.0f} s", flush=True)
+    for problem, split, configs in wanted:
+        torch.cuda.empty_cache()
+        named = {name: next(launchers) for name in configs}
+        chosen = next(name for name, config in configs.items() if config == best(problem))
+        measure(problem, split, named, chosen, options.repeats, options.seed)
+    print(f"{time.perf_counter() - start:.0f} s in all")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The grouped product in NumPy: what the offsets mean, distributions of rows over groups, and the float64 result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.errors import BindError
+from tilepipe.testing import Comparison, compare_matmul
+
+Array = npt.NDArray[Any]
+SPLITS = ("random", "even", "skewed", "one")
+
+
+def bounds(offsets: Array, m: int) -> list[tuple[int, int]]:
+    """(first row, row behind the last) of each group: an offset counts as at most `m`, and at least the one before it."""
+    found, start = [], 0
+    for offset in offsets.tolist():
+        end = max(min(offset, m), start)
+        found.append((start, end))
+        start = end
+    return found
+
+
+def split_rows(rng: np.random.Generator, m: int, groups: int, split: str) -> npt.NDArray[np.int32]:
+    """Offsets of `groups` groups that share `m` rows.
+
+    Args:
+        split: "random": any rows for each, about as many. "even": as equal as it goes. "skewed": few groups have most of the rows, some
+            none. "one": one group, in the middle, has all.
+
+    Raises:
+        BindError: no such split.
+    """
+    if split not in SPLITS:
+        raise BindError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
+    if split == "even":
+        return (np.arange(1, groups + 1) * m // groups).astype(np.int32)
+    if split == "one":
+        return np.where(np.arange(groups) < groups // 2, 0, m).astype(np.int32)
+    shares = rng.dirichlet(np.full(groups, 8.0 if split == "random" else 0.25))
+    ends = np.rint(np.cumsum(shares) * m).astype(np.int32)
+    ends[-1] = m
+    return ends
+
+
+def compare(
+    c: Array, before: Array, a: Array, b: Array, offsets: Array, a_scale: Array | None = None, b_scale: Array | None = None
+) -> Comparison:  # fmt: skip
+    """C (m, n) beside the float64 products of the groups, each held to the bound of float32 sums; rows of no group must be what they were.
+
+    Args:
+        before: C before the kernel ran. b: (groups, n, k). a_scale: (m,). b_scale: (groups, n).
+    """
+    worst = Comparison(True, 0.0, 0.0, (0, 0))
+    rest = np.ones(len(c), bool)
+    for group, (start, end) in enumerate(bounds(offsets, len(c))):
+        rest[start:end] = False
+        if start == end:
+            continue
+        left, right = a[start:end].astype(np.float64), b[group].astype(np.float64)
+        if a_scale is not None and b_scale is not None:
+            left, right = left * a_scale[start:end, None], right * b_scale[group][:, None]
+        found = compare_matmul(c[start:end], left, right.T)
+        row, col = found.worst_at
+        at = (start + row, col) if found.worst > worst.worst else worst.worst_at
+        worst = Comparison(
+            worst.ok and found.ok, max(worst.rel_error, found.rel_error), max(worst.worst, found.worst), at
+        )  # fmt: skip
+    touched = (c != before) & ~(np.isnan(c) & np.isnan(before)) & rest[:, None]
+    if touched.any():
+        row, col = np.argwhere(touched)[0].tolist()
+        return Comparison(False, worst.rel_error, np.inf, (row, col))
+    return worst

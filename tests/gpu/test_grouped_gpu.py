@@ -1,0 +1,116 @@
+"""The grouped GEMM on the GPU: every family, every kind of offsets; the same bits in every launch, whatever the delays; offsets that
+change between replays of one CUDA graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tests.kernels.grouped import FAMILIES, OFFSETS, OUTPUTS, product
+from tilepipe.kernels import grouped_gemm_reference as reference
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_family_is_right_and_gives_the_same_bits_20_times(family: str) -> None:
+    p = product("ragged", 520, 784, **FAMILIES[family])
+    p.program.launch()
+    p.verify(hardware=True)
+    first = p.c.tobytes()
+    for i in range(20):
+        p.reset()
+        p.program.launch()
+        assert p.c.tobytes() == first, f"launch {i}"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_delays_change_no_bit(family: str) -> None:
+    p = product("empty ones", **FAMILIES[family])
+    p.program.launch()
+    p.verify(hardware=True)
+    first = p.c.tobytes()
+    for seed in range(60):
+        p.reset()
+        p.program.launch(perturb=seed)
+        assert p.c.tobytes() == first, f"seed {seed}"
+
+
+@pytest.mark.parametrize("offsets", OFFSETS)
+@pytest.mark.parametrize("family", ["default", "one consumer", "cluster", "cluster along n", "ping-pong", "tall"])
+def test_offsets(offsets: str, family: str) -> None:
+    p = product(offsets, 200, 136, **FAMILIES[family])
+    p.program.launch()
+    p.verify(hardware=True)
+
+
+@pytest.mark.parametrize("family", ["default", "cluster", "cluster along n", "ping-pong", "ping-pong cluster"])
+def test_fewer_clusters_than_tiles(family: str) -> None:
+    """A few clusters go through many groups, and many times through their rings."""
+    p = product("few rows each", 712, 656, **FAMILIES[family])
+    replace(p.program, launch_args=replace(p.program.launch_args, grid=4)).launch()
+    p.verify(hardware=True)
+
+
+@pytest.mark.parametrize("out", OUTPUTS)
+@pytest.mark.parametrize("order", ["row", "col"])
+def test_output_dtypes_and_orders(out: str, order: str) -> None:
+    p = product(dtype="float16", out=out, order=order)
+    p.program.launch()
+    p.verify(hardware=True)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("dtype", ["float8_e4m3", "float8_e5m2", "bfloat16"])
+def test_scales(dtype: str, scaled: bool) -> None:
+    bk = 128 if dtype.startswith("float8") else 64
+    p = product("empty ones", 104, 272, dtype=dtype, out="float32", scaled=scaled, bk=bk, stages=3)
+    p.program.launch()
+    p.verify(hardware=True)
+
+
+@pytest.mark.parametrize("groups", [1, 7, 64, 1000])
+@pytest.mark.parametrize("split", reference.SPLITS)
+def test_splits(groups: int, split: str) -> None:
+    rng = np.random.default_rng(groups)
+    p = product(reference.split_rows(rng, 3000, groups, split).tolist(), 264, 320, 3000, seed=groups)
+    p.program.launch()
+    p.verify(hardware=True)
+
+
+def test_the_simulator_agrees() -> None:
+    p = product()
+    p.program.launch()
+    on_gpu = p.c.astype(np.float64)
+    p.reset()
+    p.program.run(seed=2)
+    assert np.linalg.norm(on_gpu - p.c.astype(np.float64)) <= 2e-3 * np.linalg.norm(on_gpu)
+
+
+def test_offsets_change_between_replays_of_one_graph() -> None:
+    torch = pytest.importorskip("torch")
+    from tilepipe.kernels.grouped_gemm import GroupedGemmConfig, bind
+
+    m, n, k, groups = 1000, 264, 320, 12
+    a, b = (torch.randn(shape, device="cuda").bfloat16() for shape in ((m, k), (groups, n, k)))
+    c, offsets = torch.empty(m, n, device="cuda", dtype=torch.bfloat16), torch.zeros(groups, device="cuda", dtype=torch.int32)
+    program = bind(a, b, c, offsets, GroupedGemmConfig(cluster=2))
+    program.launch()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        program.launch()
+    a_host, b_host = (x.float().cpu().numpy() for x in (a, b))
+    for seed, split in enumerate(reference.SPLITS):
+        ends = reference.split_rows(np.random.default_rng(seed), m - 17 * seed, groups, split)
+        offsets.copy_(torch.from_numpy(ends))
+        c.fill_(3)
+        graph.replay()
+        got = c.float().cpu().numpy().astype(tp.bfloat16.numpy)
+        before = np.full((m, n), 3, got.dtype)
+        found = reference.compare(got, before, a_host, b_host, ends)
+        assert found.ok, (split, found)
