@@ -59,7 +59,7 @@ def copy(
     return make
 
 
-KINDS = [t for t in dtypes.ALL if t not in (dtypes.phase, dtypes.boolean) and t.bits >= 8]
+KINDS = [t for t in dtypes.ALL if t.in_registers and t not in (dtypes.phase, dtypes.boolean)]
 COPIES = {
     **{
         f"copy_{t.name}": copy(t.name, (40, 2 * 64 // t.nbytes), (16, 64 // t.nbytes), (3, 16 // t.nbytes), (7, 48 // t.nbytes))
@@ -175,8 +175,40 @@ def ragged(kind: str, cols: int, rank: int = 2) -> Callable[[Rng], Made]:
     return make
 
 
+def copied_bytes(
+    kind: str, shape: tuple[int, int], box: tuple[int, int], at: tuple[int, int], to: tuple[int, int]
+) -> Callable[[Rng], Made]:
+    """`copied` of 4-bit elements or scale factors, given as their bytes; shape, box and coordinates count elements."""
+
+    def make(rng: Rng) -> Made:
+        share = dtypes.dtype(kind).per_byte
+        a, out = rng.integers(0, 256, (shape[0], shape[1] // share), np.uint8), np.full((shape[0], shape[1] // share), 0x21, np.uint8)
+        moved, want = np.zeros((box[0], box[1] // share), np.uint8), out.copy()
+        inner = [(row, col // share) for row, col in (at, to)]
+        there, here = spans(inner[0], moved.shape, a.shape)
+        moved[here] = a[there]
+        there, here = spans(inner[1], moved.shape, a.shape)
+        want[there] = moved[here]
+        maps = [tp.tensor_map(x, box=box, dtype=kind) for x in (a, out)]
+        return copied.bind(*maps, at=at, to=to), out, want, 0
+
+    return make
+
+
+BYTES = {
+    "copy_fp4": copied_bytes("float4_e2m1", (64, 512), (32, 256), (8, 256), (16, 0)),
+    "copy_fp4_edges": copied_bytes("float4_e2m1", (50, 288), (32, 256), (30, 96), (30, 64)),
+    "copy_fp4_unswizzled": copied_bytes("float4_e2m1", (20, 96), (12, 32), (4, 32), (0, 64)),
+    "copy_e8m0": copied_bytes("float8_e8m0", (64, 96), (32, 64), (40, 48), (8, 16)),
+}
 RAGGED = {"ragged": ragged("bfloat16", 64), "ragged_panels": ragged("float32", 96), "ragged_rank_3": ragged("float16", 48, 3)}
 CASES = [
     Case(name, make)
-    for name, make in {**COPIES, **{f"slots_{depth}": slotted(depth) for depth in (1, 2, 4)}, "rows_of_warps": by_warps, **RAGGED}.items()
+    for name, make in {
+        **COPIES,
+        **{f"slots_{depth}": slotted(depth) for depth in (1, 2, 4)},
+        "rows_of_warps": by_warps,
+        **RAGGED,
+        **BYTES,
+    }.items()
 ]

@@ -15,6 +15,7 @@ from tests.fragment_cases import Array, Case, Made, Rng
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 
+REGISTERS = [t for t in dtypes.ALL if t.in_registers]
 NUMPY = SimpleNamespace(
     min=np.minimum, max=np.maximum, select=np.where,
     math=lambda name, x: 1 / np.sqrt(x) if name == "rsqrt" else {"neg": np.negative}.get(name, getattr(np, name, np.abs))(x),
@@ -109,7 +110,7 @@ def conversions(ctx: tp.Context, x: Any, out: Any) -> None:
 
     @ctx.role("one", warps=1)
     def one() -> None:
-        for i, dtype in enumerate(dtypes.ALL):
+        for i, dtype in enumerate(REGISTERS):
             ctx.store(out[i, ctx.lane], ctx.load(x[ctx.lane]).to(dtype).to("float64"))
 
 
@@ -118,8 +119,8 @@ def converted(dtype: DType) -> Callable[[Rng], Made]:
 
     def make(rng: Rng) -> Made:
         x = rng.integers(0, 8, 32).astype(dtype.numpy)
-        out = np.zeros((len(dtypes.ALL), 32), np.float64)
-        want = np.stack([x.astype(np.float64).astype(t.numpy).astype(np.float64) for t in dtypes.ALL])
+        out = np.zeros((len(REGISTERS), 32), np.float64)
+        want = np.stack([x.astype(np.float64).astype(t.numpy).astype(np.float64) for t in REGISTERS])
         return conversions.bind(x, out), out, want, 0
 
     return make
@@ -264,13 +265,13 @@ def _signed(t: DType) -> bool:
 CASES = [
     Case(name, make)
     for name, make in {
-        **{f"integers_{t.name}": whole(t, False) for t in dtypes.ALL if t.is_integer},
-        **{f"signed_{t.name}": whole(t, True) for t in dtypes.ALL if _signed(t)},
+        **{f"integers_{t.name}": whole(t, False) for t in REGISTERS if t.is_integer},
+        **{f"signed_{t.name}": whole(t, True) for t in REGISTERS if _signed(t)},
         **{f"fractions_{name}": fractions(dtypes.dtype(name)) for name in LIMITS},
-        **{f"converted_{t.name}": converted(t) for t in dtypes.ALL},
+        **{f"converted_{t.name}": converted(t) for t in REGISTERS},
         **{f"rounded_{name}": rounded("float32", dtypes.dtype(name)) for name in ("float16", "bfloat16", "float8_e4m3", "float8_e5m2")},
         **{f"rounded_int32_{name}": rounded("int32", dtypes.dtype(name)) for name in ("float32", "bfloat16")},
-        **{f"shared_{t.name}": shared(t) for t in dtypes.ALL},
+        **{f"shared_{t.name}": shared(t) for t in REGISTERS},
         **{f"shared_{order}_{bits}": shared(dtypes.float32, order, bits) for order in ("row", "col") for bits in (32, 64, 128)},
         **{f"shared_bfloat16_{order}_{bits}": shared(dtypes.bfloat16, order, bits) for order in ("row", "col") for bits in (32, 64)},
         **{f"control_{n}": controlled(n) for n in (1, 2, 40)},

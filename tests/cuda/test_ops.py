@@ -90,7 +90,7 @@ def barriers() -> Kernel:
 def transfers() -> Kernel:
     """Ordinary accesses of every dtype, swizzled and not, and TMA copies of several ranks and panels."""
     b = Builder(cluster=2)
-    kinds = [t for t in dtypes.ALL if t is not dtypes.phase]
+    kinds = [t for t in dtypes.ALL if t.in_registers and t is not dtypes.phase]
     tensors = [b.tensor(f"t_{t.name}", t) for t in kinds]
     tiles = [b.smem(f"s_{t.name}", 8, 128 // t.nbytes, 2, t, 128 if t.bits < 64 else 0) for t in kinds]
     tall = b.smem("tall", 128, 16, 2, dtypes.float16, 128, order="col")
@@ -182,7 +182,7 @@ def functions() -> Kernel:
     b.setup_done()
     with b.role("one", warps=1):
         for t in dtypes.ALL:
-            if t is dtypes.phase:
+            if t is dtypes.phase or not t.in_registers:
                 continue
             c = b.let(Cast(t, Vary.LANE, a=binary("sub", LANE, 5)))
             bits = [] if t.is_float else ["and", "or", "xor"]

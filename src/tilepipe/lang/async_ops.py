@@ -113,8 +113,6 @@ def tma_store(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], ti
     """See `Context.tma_store`."""
     require_one_lane(tracer, "tma_store")
     _check_box(tensor, tile, "tma_store")
-    if tensor.dtype.per_byte > 1:
-        raise TraceError(f"tma_store: a tensor of {tensor.dtype} is only read; write its bytes as uint8", caller())
     if rows is not None and not tensor.param.ragged:
         raise TraceError(
             f"tma_store: rows= needs a ragged map of '{tensor.param.name}': `tp.tensor_map(array, box=..., ragged=True)`", caller()

@@ -26,11 +26,17 @@ _PAIRS = np.stack([np.arange(256) & 15, np.arange(256) >> 4], -1).astype(np.uint
 Coords = tuple[int, ...]
 
 
+def _unpacked(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """The elements of bytes that hold two each."""
+    found: npt.NDArray[np.float32] = _PAIRS[array].reshape(*array.shape[:-1], -1)
+    return found
+
+
 class GlobalTensor:
     """A tensor argument.
 
     Attributes:
-        array: the caller's array, in its logical shape; of 4-bit elements, their bytes, and the kernel only reads them.
+        array: the caller's array, in its logical shape; of 4-bit elements, of their bytes. shape: in elements.
         values: what loads read, in storage form: a float32 copy where the kernel only reads; None where it writes.
         order: who touched its elements, where the kernel writes it.
     """
@@ -48,18 +54,14 @@ class GlobalTensor:
             raise BindError(f"tensor '{param.name}': the simulator needs a NumPy {param.dtype} array of rank {param.rank}, got {got}")
         if written and not array.flags.writeable:
             raise BindError(f"tensor '{param.name}' is written by the kernel, but its array is read-only")
-        if written and packed:
-            raise BindError(f"tensor '{param.name}' of {param.dtype} is written by the kernel; write its bytes as uint8")
         self.param = param
         self.array = array
         kept = storage(param.dtype)
-        self.values = None if written else array if array.dtype == kept else array.astype(kept)
-        if packed:
-            self.values = _PAIRS[array].reshape(*array.shape[:-1], -1)
-        self.shape: tuple[int, ...] = array.shape if self.values is None else self.values.shape
+        self.values = None if written else _unpacked(array) if packed else array if array.dtype == kept else array.astype(kept)
+        self.shape: tuple[int, ...] = (*array.shape[:-1], array.shape[-1] * param.dtype.per_byte) if packed else array.shape
         self.outside = 2.0**-127 if param.dtype is dtypes.float8_e8m0 else 0  # what bytes of zero are
         self.lead: tuple[int, ...] = param.box[:-2] if param.box is not None else ()
-        self.order = GlobalOrder(param.name, array.shape, read_too) if written else None
+        self.order = GlobalOrder(param.name, self.shape, read_too) if written else None
 
     # -- boxes ---------------------------------------------------------------------------------------------------------
 
@@ -86,7 +88,7 @@ class GlobalTensor:
 
     def read(self, coords: Coords, rows: int, cols: int) -> npt.NDArray[Any]:
         """The box at `coords` as (rows, cols) in storage form; zero out of bounds."""
-        source = self.array if self.values is None else self.values
+        source = self._source()
         if len(coords) == 2:
             y, x = coords
             if y >= 0 and x >= 0 and y + rows <= self.shape[0] and x + cols <= self.shape[1]:
@@ -95,7 +97,7 @@ class GlobalTensor:
 
     def read_box(self, coords: Coords, box: tuple[int, ...]) -> npt.NDArray[Any]:
         """The box at `coords` in storage form; zero out of bounds."""
-        source = self.array if self.values is None else self.values
+        source = self._source()
         there, here, whole = self.clip(coords, box)
         if whole:
             return source[there]
@@ -110,7 +112,18 @@ class GlobalTensor:
     def write_box(self, coords: Coords, values: npt.NDArray[Any]) -> None:
         """Writes a box of the tensor's rank at `coords`; out of bounds is clipped."""
         there, here, _ = self.clip(coords, values.shape)
-        self.array[there] = values[here]
+        if self.param.dtype.per_byte == 1:
+            self.array[there] = values[here]
+            return
+        codes = values[here].astype(self.param.dtype.numpy).view(np.uint8)
+        *outer, last = there
+        self.array[(*outer, slice(last.start // 2, last.stop // 2))] = codes[..., ::2] | codes[..., 1::2] << 4
+
+    def _source(self) -> npt.NDArray[Any]:
+        """The elements as they are now."""
+        if self.values is not None:
+            return self.values
+        return self.array if self.param.dtype.per_byte == 1 else _unpacked(self.array)
 
     # -- ordering ------------------------------------------------------------------------------------------------------
 
