@@ -58,6 +58,8 @@ forget = _plans.forget
 
 def attention(q: Any, k: Any, v: Any, out: Any, options: Options) -> Any:
     """`ops.attention` of PyTorch tensors, with all its options."""
+    if not all(isinstance(x, torch.Tensor) for x in (q, k, v, q if out is None else out)):
+        _check(q, k, v, out, options)
     if wants_gradient(q, k, v, out):
         raise BindError(f"{NAME} has no gradient, and a tensor requires one; call it under torch.no_grad(), or detach q, k and v")
     if not is_tracing() and not watched(q, k, v, out):
@@ -99,7 +101,7 @@ def run(q: Any, k: Any, v: Any, out: Any, options: Options) -> tuple[Any, Any]:
 def _check(q: Any, k: Any, v: Any, out: Any, options: Options) -> Any:
     for name, x in (("q", q), ("k", k), ("v", v), ("out", out)):
         if x is not None or name != "out":
-            check_tensor(name, x, q, NAME)
+            check_tensor(name, x, q, NAME, "q")
     causal, scale, _, layout, items = options
     return check(q, k, v, out, causal, scale, layout, dict(items))
 

@@ -85,8 +85,8 @@ def hopper(ordinal: int, who: str = "matmul") -> Chip:
     return driver.chip(ordinal)
 
 
-def check_tensor(name: str, x: Any, a: Any, who: str = "matmul") -> None:
-    """Raises BindError unless `x` is a dense tensor on the device of `a`, which is one that kernels run on."""
+def check_tensor(name: str, x: Any, a: Any, who: str = "matmul", first: str = "a") -> None:
+    """Raises BindError unless `x` is a dense tensor on the device of `a`, named `first`, which is one that kernels run on."""
     if not isinstance(x, torch.Tensor):
         raise BindError(f"{who}: {name} must be a CUDA tensor of PyTorch as the others, got {type(x).__name__}")
     if x.layout is not torch.strided:
@@ -94,7 +94,7 @@ def check_tensor(name: str, x: Any, a: Any, who: str = "matmul") -> None:
     if x.device.type not in DEVICES:
         raise BindError(f"{who} runs tensors on CUDA devices; {name} is on {x.device}. Move it with .cuda(); NumPy arrays are simulated")
     if isinstance(a, torch.Tensor) and x.device != a.device:
-        raise BindError(f"{who}: a is on {a.device} and {name} on {x.device}; move one with .to()")
+        raise BindError(f"{who}: {first} is on {a.device} and {name} on {x.device}; move one with .to()")
 
 
 def tilepipe_dtype(raw: Any) -> DType:

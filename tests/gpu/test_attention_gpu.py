@@ -1,0 +1,243 @@
+"""ops.attention of CUDA tensors on the GPU: values beside float64, layouts, streams, graphs, threads, torch.compile."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import tilepipe as tp
+from tests.ops.attention_cases import EMPTY, REFUSED, TAKEN
+from tilepipe.kernels.attention_reference import compare_attention
+
+torch = pytest.importorskip("torch")
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="this PyTorch has no CUDA device"),
+    pytest.mark.filterwarnings("ignore"),  # PyTorch's compiler warns of its own parts
+]
+BF16, FP16 = torch.bfloat16, torch.float16
+attention = tp.ops.attention
+
+
+def tensor(*shape: int, dtype: Any = BF16, seed: int = 0) -> Any:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype).cuda()
+
+
+def operands(
+    s_q: int, s_kv: int, heads: int = 4, kv_heads: int = 2, d: int = 64, dtype: Any = BF16, batch: int = 2, seed: int = 0
+) -> list[Any]:
+    shapes = (s_q, heads), (s_kv, kv_heads), (s_kv, kv_heads)
+    return [tensor(batch, *shape, d, dtype=dtype, seed=3 * seed + i) for i, shape in enumerate(shapes)]
+
+
+def right(out: Any, q: Any, k: Any, v: Any, lse: Any = None, **options: Any) -> None:
+    """Beside float64, every element within its bound."""
+    arrays = (x.contiguous().cpu() for x in (out, q, k, v))
+    got, *given = (x.view(torch.uint16).numpy().view(tp.bfloat16.numpy) if x.dtype == BF16 else x.numpy() for x in arrays)
+    found = compare_attention(got, *given, lse=None if lse is None else lse.cpu().numpy(), **options)
+    assert found.ok, found
+
+
+LENGTHS = [(128, 128), (200, 200), (1, 1), (1, 777), (777, 1), (300, 1000), (1000, 300), (64, 4096), (513, 511)]
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("dtype", [BF16, FP16], ids=str)
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize(("s_q", "s_kv"), LENGTHS)
+def test_lengths(s_q: int, s_kv: int, d: int, dtype: Any, causal: bool) -> None:
+    q, k, v = operands(s_q, s_kv, d=d, dtype=dtype)
+    out, lse = attention(q, k, v, causal=causal, return_lse=True)
+    right(out, q, k, v, lse, causal=causal)
+    assert torch.equal(attention(q, k, v, causal=causal), out)  # without lse, and a second time
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (8, 8), (8, 1), (12, 4), (3, 3)])
+@pytest.mark.parametrize("d", [64, 128])
+def test_heads_that_share_keys_and_values(heads: int, kv_heads: int, d: int) -> None:
+    q, k, v = operands(260, 390, heads, kv_heads, d, batch=3)
+    out, lse = attention(q, k, v, causal=True, return_lse=True)
+    right(out, q, k, v, lse, causal=True)
+
+
+@pytest.mark.parametrize("d", [64, 128])
+def test_queries_without_keys(d: int) -> None:
+    q, k, v = operands(700, 100, d=d)
+    out, lse = attention(q, k, v, causal=True, return_lse=True)
+    assert bool((out[:, :600] == 0).all())
+    assert bool((lse[:, :, :600] == -torch.inf).all())
+    right(out, q, k, v, lse, causal=True)
+
+
+@pytest.mark.parametrize("spread", [1e-3, 1.0, 30.0])
+@pytest.mark.parametrize("d", [64, 128])
+def test_flat_and_peaked_probabilities(d: int, spread: float) -> None:
+    q, k, v = operands(300, 500, d=d)
+    q = (q.float() * spread).to(BF16)
+    out, lse = attention(q, k, v, return_lse=True)
+    right(out, q, k, v, lse)
+    right(attention(q, k, v, scale=0.05), q, k, v, scale=0.05)
+
+
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+def test_long(d: int, causal: bool) -> None:
+    q, k, v = operands(4096, 4096, 2, 1, d, batch=1)
+    out, lse = attention(q, k, v, causal=causal, return_lse=True)
+    right(out, q, k, v, lse, causal=causal)
+
+
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+def test_many_tiles_beside_pytorch(d: int, causal: bool) -> None:
+    """More tiles than SMs, several times over: the persistent walk and its rings, compared with PyTorch's own in float32."""
+    q, k, v = operands(2048, 2048, 16, 4, d, batch=4)
+    out = attention(q, k, v, causal=causal)
+    wide = [x.transpose(1, 2).float() for x in (q, k.repeat_interleave(4, 2), v.repeat_interleave(4, 2))]
+    want = torch.nn.functional.scaled_dot_product_attention(*wide, is_causal=causal).transpose(1, 2)
+    assert float((out.float() - want).norm() / want.norm()) < 4e-3
+    assert float((out.float() - want).abs().max()) < 0.05
+
+
+@pytest.mark.parametrize("layout", TAKEN)
+@pytest.mark.parametrize("d", [64, 128])
+def test_layouts(layout: str, d: int) -> None:
+    q, k, v = operands(200, 200, d=d)
+    given = TAKEN[layout](q, k, v)
+    right(attention(*given, causal=True), q, k, v, causal=True)
+    out = TAKEN[layout](torch.zeros_like(q), k, v)[0]
+    assert attention(*given, causal=True, out=out) is out
+    right(out, q, k, v, causal=True)
+    turned = [x.transpose(1, 2) for x in given]
+    made = attention(*turned, causal=True, layout="bhsd")
+    assert torch.equal(made.transpose(1, 2), out)
+
+
+@pytest.mark.parametrize("layout", REFUSED)
+def test_layouts_that_tma_does_not_take(layout: str) -> None:
+    q, k, v = operands(64, 64)
+    change, words = REFUSED[layout]
+    with pytest.raises(tp.BindError, match=f"attention: k: .*{words}"):
+        attention(q, change(k), v)
+
+
+@pytest.mark.parametrize(("batch", "s_q", "s_kv", "heads"), EMPTY)
+def test_nothing_to_attend_to(batch: int, s_q: int, s_kv: int, heads: int) -> None:
+    q, k, v = tensor(batch, s_q, heads, 64), tensor(batch, s_kv, heads, 64), tensor(batch, s_kv, heads, 64)
+    out, lse = attention(q, k, v, return_lse=True)
+    assert (tuple(out.shape), tuple(lse.shape)) == ((batch, s_q, heads, 64), (batch, heads, s_q))
+    assert bool((out == 0).all())
+    assert bool((lse == -torch.inf).all())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"consumers": 1}, {"consumers": 2, "bn": 64, "stages": 3}, {"order": "free"}, {"schedule": "single"}, {"qk_stages": 2, "bn": 64}],
+    ids=str,
+)
+@pytest.mark.parametrize("d", [64, 128])
+def test_settings(settings: dict[str, Any], d: int) -> None:
+    q, k, v = operands(500, 700, d=d)
+    settings = {"consumers": 2, "bn": 64} | settings  # what fits the registers with both depths
+    for causal in (False, True):
+        out, lse = attention(q, k, v, causal=causal, return_lse=True, **settings)
+        right(out, q, k, v, lse, causal=causal)
+
+
+@pytest.mark.parametrize("d", [64, 128])
+def test_repeated_launches_agree_in_every_bit(d: int) -> None:
+    q, k, v = operands(1500, 1500, 8, 2, d)
+    for causal in (False, True):
+        first, lse = attention(q, k, v, causal=causal, return_lse=True)
+        for _ in range(20):
+            again, other = attention(q, k, v, causal=causal, return_lse=True)
+            assert torch.equal(again, first)
+            assert torch.equal(other, lse)
+
+
+def test_the_current_stream_is_used() -> None:
+    q, k, v = operands(256, 256)
+    late, zeros = q.clone(), torch.zeros_like(v)
+    attention(q, k, zeros)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(500_000_000)  # cycles; other processes share the GPU, so a launch may take a while
+        zeros.copy_(v)
+        made = attention(late, k, zeros)
+    elsewhere = attention(q, k, zeros)  # on the default stream, which does not wait
+    torch.cuda.synchronize()
+    right(made, q, k, v)
+    assert bool((elsewhere == 0).all())
+
+
+def test_graph_capture() -> None:
+    q, k, v = operands(300, 500)
+    out = torch.empty_like(q)
+    attention(q, k, v, causal=True, out=out, return_lse=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        _, lse = attention(q, k, v, causal=True, out=out, return_lse=True)
+        squared = attention(out, k, v)
+    for seed in range(1, 4):
+        for x, y in zip((q, k, v), operands(300, 500, seed=seed), strict=True):
+            x.copy_(y)
+        graph.replay()
+        torch.cuda.synchronize()
+        right(out, q, k, v, lse, causal=True)
+        right(squared, out, k, v)
+
+
+def test_threads_on_streams_of_their_own() -> None:
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                q, k, v = operands(128 + 40 * (number % 3), 256, seed=number)
+                results = [attention(q, k, v) for _ in range(30)]
+                torch.cuda.current_stream().synchronize()
+                right(results[0], q, k, v)
+                assert all(torch.equal(results[0], x) for x in results)
+        except BaseException as error:  # reported by the test's thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_opcheck() -> None:
+    from tilepipe.ops import torch_attention
+
+    q, k, v = operands(64, 96)
+    for options in ({}, {"causal": True, "return_lse": True}):
+        torch.library.opcheck(torch_attention.operator, (q, k, v), options, test_utils=("test_schema", "test_faketensor"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compile(mode: str, dynamic: bool) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda q, k, v: attention(q, k, v, causal=True) * 2, fullgraph=True, mode=mode, dynamic=dynamic)
+    for s in (64, 72):
+        q, k, v = operands(s, 160)
+        for _ in range(3):
+            right(compiled(q, k, v) / 2, q, k, v, causal=True)
+
+
+def test_out_on_an_operand_and_gradients_are_refused() -> None:
+    q, k, v = operands(64, 64)
+    with pytest.raises(tp.BindError, match="out shares memory with q"):
+        attention(q, k, v, out=q)
+    with pytest.raises(tp.BindError, match="has no gradient"):
+        attention(q.requires_grad_(), k, v)
+    with pytest.raises(tp.BindError, match=r"k is on cpu. Move it with \.cuda\(\)"):
+        attention(q.detach(), k.cpu(), v)
