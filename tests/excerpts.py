@@ -1,7 +1,7 @@
 """What docs/blackwell.md quotes of the kernels: `python -m tests.excerpts` writes it into the page anew.
 
-A quotation is a fenced block `py` behind a line `<!-- FILE: WHAT -->`, FILE in src/tilepipe/kernels. WHAT is `role NAME`, `method
-CLASS.NAME`, or `set NAME ... NAME`, the assignments to these names from the first to the last.
+A quotation is a fenced block `py` behind a line `<!-- FILE: WHAT -->`, FILE in src/tilepipe/kernels. WHAT is `role NAME`, `function
+NAME`, `method CLASS.NAME`, or `set NAME ... NAME`, the assignments to these names from the first to the last.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ def _is(node: ast.stmt, kind: str, name: str) -> bool:
     if kind == "role" and isinstance(node, ast.FunctionDef) and node.decorator_list:
         call = node.decorator_list[0]
         return isinstance(call, ast.Call) and ast.unparse(call.func) == "ctx.role" and ast.literal_eval(call.args[0]) == name
+    if kind == "function":
+        return isinstance(node, ast.FunctionDef) and node.name == name
     return kind == "set" and isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in name.split(" ... ")
 
 
