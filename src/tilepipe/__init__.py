@@ -45,6 +45,7 @@ from tilepipe.ir.dtypes import int64 as int64
 from tilepipe.ir.dtypes import uint8 as uint8
 from tilepipe.ir.dtypes import uint32 as uint32
 from tilepipe.lang.context import Context as Context
+from tilepipe.lang.memory import GlobalTensor as GlobalTensor
 from tilepipe.lang.tensor_map import TensorMap as TensorMap
 from tilepipe.lang.tensor_map import tensor_map as tensor_map
 from tilepipe.lang.tmem import TmemTensor as TmemTensor

@@ -82,13 +82,21 @@ NAMES: dict[str, str] = {
         dtype config is_k pipeline smem bytes elements elements_full KPairType num_qk_stages_effective PairType SMemType tile_bytes
         tile_layout __init__(mbar,smem) __init__(pipeline,smem) get_smem get_tile acquire commit_step get_k_smem get_k acquire_k
         get_v_smem get_v acquire_v
-        StagedPipeline TMADestination TMAConsumerPipeline RolePipeline tile_layout_k_major tile_layout_mn_major tma_op.async_copy
-        FA4Config
+        StagedPipeline StagedPipeline.mbar StagedPipeline.state StagedPipeline.num_stages StagedPipeline.num_mbars
+        StagedPipeline.producer_mbar StagedPipeline.consumer_mbar StagedPipeline.producer_acquire StagedPipeline.consumer_wait
+        StagedPipeline.consumer_release StagedPipeline.consumer_release_at KPipeline VPipeline KVPipeline
+        TMADestination TMADestination.mbar TMADestination.smem
+        TMAConsumerPipeline TMAConsumerPipeline.get TMAConsumerPipeline.wait TMAConsumerPipeline.release TMAConsumerPipeline.wait_k
+        TMAConsumerPipeline.release_k TMAConsumerPipeline.wait_v TMAConsumerPipeline.release_v
+        RolePipeline RolePipeline.acquire RolePipeline.commit RolePipeline.commit_mma RolePipeline.wait RolePipeline.release
+        RolePipeline.release_no_step RolePipeline.step ProducerPipeline ConsumerPipeline
+        tile_layout_k_major tile_layout_mn_major tma_op.async_copy
+        FA4Config FA4Config.qkv_dtype FA4Config.rope_dtype FA4Config.scale_dtype FA4Config.num_kv_stages FA4Config.num_qk_stages
+        FA4Config.swizzle_mode FA4Config.BK0 FA4Config.BK1 FA4Config.k_rows_per_cta FA4Config.v_cols_per_cta FA4Config.supported
     """,
 }
 
 TO_COME: dict[str, str] = {
-    "TMAProducerPipeline": "the pipelines of attention: the whole page",
     "OutputTilePipeline: BlockScaledTmem": "tensor memory with the scale factors of block-scaled MMAs",
     "Base: BlockScaledTilePayload": "block-scaled tiles (MXFP8, MXFP4, NVFP4)",
 }

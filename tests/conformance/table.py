@@ -122,9 +122,23 @@ def _attributes(owner: type) -> set[str]:
 
 def pages() -> list[Page]:
     """The pages that are done, in the order of the documentation."""
-    from tests.conformance.pages import base, input_tile_pipeline, output_tile_pipeline, producer_consumer_pipeline, producer_tiles
+    from tests.conformance.pages import (
+        base,
+        input_tile_pipeline,
+        output_tile_pipeline,
+        producer_consumer_pipeline,
+        producer_tiles,
+        tma_producer_pipeline,
+    )
 
-    return [base.PAGE, producer_consumer_pipeline.PAGE, input_tile_pipeline.PAGE, producer_tiles.PAGE, output_tile_pipeline.PAGE]
+    return [
+        base.PAGE,
+        producer_consumer_pipeline.PAGE,
+        input_tile_pipeline.PAGE,
+        producer_tiles.PAGE,
+        output_tile_pipeline.PAGE,
+        tma_producer_pipeline.PAGE,
+    ]
 
 
 def rows() -> list[tuple[Page, Row]]:

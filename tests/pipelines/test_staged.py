@@ -174,12 +174,12 @@ def test_the_arithmetic_of_a_tile(dtype: str | None) -> None:
     assert tp.TMAProducerPipeline.SMemType.__name__ == "SmemTile"
 
 
-@pytest.mark.parametrize(("layout", "order"), [(tp.tile_layout_k_major, "row"), (tp.tile_layout_mn_major, "col")])
-def test_layouts(layout: Any, order: str) -> None:
-    made = layout("float8_e4m3", 128, 256, 64)
+@pytest.mark.parametrize(("layout", "order"), [("tile_layout_k_major", "row"), ("tile_layout_mn_major", "col")])
+def test_layouts(layout: str, order: str) -> None:
+    made = getattr(tp, layout)("float8_e4m3", 128, 256, 64)
     assert (made.rows, made.cols, made.order, made.swizzle, made.size(), made.nbytes) == (128, 256, order, 64, 32768, 32768)
     with refused(tp.TraceError, "swizzle 128", "24 × 2 = 48 bytes"):
-        layout("bfloat16", 24, 24, 128)
+        getattr(tp, layout)("bfloat16", 24, 24, 128)
 
 
 def constructed(text: str) -> list[Any]:
@@ -189,6 +189,17 @@ def constructed(text: str) -> list[Any]:
              "ctx.role('one', warps=1)(lambda: None)"]  # fmt: skip
     from_text("\n".join(lines), HOPPER=HOPPER, found=found).bind(np.zeros(4, np.int32))
     return found
+
+
+def test_what_a_copy_gets() -> None:
+    """`async_copy` and `tma_load` of a destination are the same copy: to the part's tile, its bytes on the part's full barrier."""
+    program = bind(hopper(load=load_with_q), HOPPER, *operands(HOPPER, 3)[:4])
+    (loads,) = (x for x in program.kernel.roles if x.name == "load")
+    copies = [op for op in walk(loads.body) if isinstance(op, ops.TmaLoad)]
+    assert len(copies) == 2 + 3  # of Q; of K in two parts and of V
+    for op, tiles, full in zip(copies[2:], ("k_tiles", "k_tiles", "v_tiles"), ("k.full", "k.full", "v.full"), strict=True):
+        assert (op.dst.buffer.name, op.bar.array.name) == (tiles, full)
+        assert re.sub(r"_\d+", "", expr(op.dst.index)) == re.sub(r"_\d+", "", expr(op.bar.index))
 
 
 @pytest.mark.parametrize("smem", ["tiles", "tiles[0][0, 0]"])
