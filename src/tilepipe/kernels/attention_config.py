@@ -98,12 +98,10 @@ def choose(d: int, causal: bool, s_kv: int) -> AttentionConfig:
     as registers, or shared memory beside an output tile, hold. Causal masks: single tiles, which the hardware deals out as CTAs end; heads
     in bands, so that long tiles come first and K and V are still shared in L2.
     """
-    long = s_kv > 8192
-    schedule, group = ("single", 4 if long else 8) if causal else ("persistent", 1)
-    if d == 64:
-        return AttentionConfig(consumers=3, schedule=schedule, group=group)
     if not causal:
-        return AttentionConfig(bn=160, store="tile")
-    return (
-        AttentionConfig(bn=176, schedule=schedule, group=group) if long else AttentionConfig(store="tile", schedule=schedule, group=group)
-    )
+        return AttentionConfig(consumers=3) if d == 64 else AttentionConfig(bn=160, qk_stages=2, store="tile")
+    if d == 64:
+        return AttentionConfig(consumers=3, schedule="single", group=8)
+    if s_kv <= 8192:
+        return AttentionConfig(schedule="single", store="tile", group=8)
+    return AttentionConfig(bn=176, schedule="single", group=4)
