@@ -17,7 +17,9 @@ PARTS = range(2)
 @tp.kernel()
 def staged_tiles(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any) -> None:
     """O = (Q · Kᵀ) · V, every other tile by the members that are named after K and V, the rest by the others."""
-    cfg = tp.FA4Config(qkv_dtype=CFG.qkv_dtype, depth=CFG.depth, ov_depth=CFG.ov_depth, BM=64, BN=16, num_kv_stages=2, chip=tp.H200)
+    cfg = tp.FA4Config(
+        qkv_dtype=CFG.qkv_dtype, depth=CFG.depth, ov_depth=CFG.ov_depth, BM=64, BN=16, num_kv_stages=2, num_qk_stages=2, chip=tp.H200
+    )
     assert cfg == CFG
     assert cfg.supported()
     assert (cfg.rope_dtype, cfg.scale_dtype) == (None, None)
