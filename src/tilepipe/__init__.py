@@ -56,6 +56,7 @@ from tilepipe.pipelines.barriers import SMemArray as SMemArray
 from tilepipe.pipelines.barriers import SMemPtr as SMemPtr
 from tilepipe.pipelines.barriers import SMemTileArray2D as SMemTileArray2D
 from tilepipe.pipelines.barriers import SMemTileArray2DRowMajor as SMemTileArray2DRowMajor
+from tilepipe.pipelines.block_scaled_tmem import BlockScaledTmem as BlockScaledTmem
 from tilepipe.pipelines.dynamic_scheduler import AtomicScheduler as AtomicScheduler
 from tilepipe.pipelines.dynamic_scheduler import ClcScheduler as ClcScheduler
 from tilepipe.pipelines.fa4_config import FA4Config as FA4Config
@@ -81,6 +82,7 @@ from tilepipe.pipelines.pairs import elect_one_cta as elect_one_cta
 from tilepipe.pipelines.pairs import mma_arrive as mma_arrive
 from tilepipe.pipelines.pairs import mma_arrive_multicast as mma_arrive_multicast
 from tilepipe.pipelines.pairs import umma_arrive_leader_cta as umma_arrive_leader_cta
+from tilepipe.pipelines.payloads import BlockScaledTilePayload as BlockScaledTilePayload
 from tilepipe.pipelines.payloads import BlockwiseFP8TilePayload as BlockwiseFP8TilePayload
 from tilepipe.pipelines.payloads import StandardTilePayload as StandardTilePayload
 from tilepipe.pipelines.payloads import TilePayload as TilePayload
@@ -99,6 +101,9 @@ from tilepipe.pipelines.producer_consumer import ProducerStage as ProducerStage
 from tilepipe.pipelines.role_pipeline import ConsumerPipeline as ConsumerPipeline
 from tilepipe.pipelines.role_pipeline import ProducerPipeline as ProducerPipeline
 from tilepipe.pipelines.role_pipeline import RolePipeline as RolePipeline
+from tilepipe.pipelines.scale_tiles import ScaleFactorLayout as ScaleFactorLayout
+from tilepipe.pipelines.scale_tiles import SMemTileArrayWithLayout as SMemTileArrayWithLayout
+from tilepipe.pipelines.scale_tiles import scale_factor_k_major as scale_factor_k_major
 from tilepipe.pipelines.scheduler import StaticScheduler as StaticScheduler
 from tilepipe.pipelines.scheduler import WorkTile as WorkTile
 from tilepipe.pipelines.staged import KPipeline as KPipeline

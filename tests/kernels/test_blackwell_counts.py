@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -183,7 +184,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[C
     def replace_release(release: Callable[[ClusterShares], Any]) -> None:
         def of(ctx: tp.Context, x: int, y: int, cta_group: int = 1) -> ClusterShares:
             made = whole(ctx, x, y, cta_group)
-            return ClusterShares(made.a, made.b, release(made))
+            return replace(made, release=release(made))
 
         monkeypatch.setattr(ClusterShares, "of", of)
         blackwell_gemm.blackwell_gemm.forget()

@@ -7,6 +7,7 @@ same place along N the same rows of B; each of them loads a part and multicasts 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,16 @@ class Share:
         """Of a tile that all CTAs of a cluster of `parts` need; where that is 1, there is nobody to share with."""
         return cls(parts, ctx.cta_rank, (1 << parts) - 1) if parts > 1 else cls(1)
 
+    def load_whole(self, ctx: tp.Context, tensor: Any, tile: Any, at: tuple[Any, Any, Any], barrier: Any) -> None:
+        """Loads all of a `tile` that is too small to be divided, whose first element is at (outer index, line, 0): the first of the
+        CTAs that share it does, for all. What the box has not of the tile follows at the next outer index.
+        """
+        outer, line, column = at
+        lines = tensor.box[-2]
+        with ctx.when(self.part == 0) if self.parts > 1 else nullcontext():
+            for i in range(tile.shape[0] // lines):
+                ctx.tma_load(tensor, (outer + i, line, column), tile.rows(i * lines, lines), barrier, multicast=self.mask)
+
     def load(self, ctx: tp.Context, tensor: Any, tile: Any, at: tuple[Any, Any, Any], barrier: Any) -> None:
         """Loads this CTA's part of `tile`, whose first element is at (batch, row, k)."""
         share = tile.shape[0] // self.parts
@@ -49,19 +60,20 @@ class ClusterShares:
     """The shares of one CTA in a cluster.
 
     Attributes:
-        a, b: of the tiles of A and B.
+        a, b: of the tiles of A and B. b_whole: of what belongs to the rows of B and each CTA needs whole, also in a pair.
         release: the CTAs that copy into this one's slots, or into its peer's: a commit tells all of them; None where there is one.
     """
 
     a: Share
     b: Share
+    b_whole: Share
     release: Any
 
     @classmethod
     def of(cls, ctx: tp.Context, x: int, y: int, cta_group: int = 1) -> ClusterShares:
         """In set-up code, for a cluster of x × y CTAs of which `cta_group` share an MMA."""
         if x * y == 1:
-            return cls(Share(1), Share(1), None)
+            return cls(Share(1), Share(1), Share(1), None)
         column = sum(1 << i * x for i in range(y))  # CTAs at one place along M
         m, n = ctx.cta_rank % x, ctx.cta_rank // x
         same_m, same_n = column << m, (1 << x) - 1 << n * x
@@ -70,5 +82,6 @@ class ClusterShares:
         same_half = every_half << (n * x + m % 2 if cta_group == 2 else n * x)
         a = Share(y, n, same_m) if y > 1 else Share(1)
         b = Share(sharers, m // cta_group, same_half) if sharers > 1 else Share(1)
+        b_whole = Share(x, m, same_n) if x > 1 else Share(1)
         release = same_m | same_n
-        return cls(a, b, release | column << (m ^ 1) if cta_group == 2 else release)
+        return cls(a, b, b_whole, release | column << (m ^ 1) if cta_group == 2 else release)

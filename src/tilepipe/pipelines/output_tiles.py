@@ -100,15 +100,16 @@ class OutputTilePipeline:
     @classmethod
     def allocate(
         cls, ctx: Context, config: OutputPipelineConfig, *, producer_arrivals: int | None = None, consumer_arrivals: int | None = None,
-        epilogue_threads: int = WARPGROUP, name: str = "outputs",
+        epilogue_threads: int = WARPGROUP, tmem: TmemAllocation | None = None, name: str = "outputs",
     ) -> OutputTilePipeline:  # fmt: skip
         """Tensor memory, barriers, `init_barriers`, the pipeline, and what `mma_warp` and `epilogue_warp` need. Arrival counts are
-        derived unless given.
+        derived unless given. `tmem`: an allocation whose first columns are the ring's, where a kernel has more in it.
         """
         if not isinstance(config, OutputPipelineConfig):
             raise TraceError(f"an output pipeline takes an OutputPipelineConfig, got {config!r}", caller())
         barriers = SMemArray(ctx, SharedMemBarrier, 2 * config.num_stages, name)
-        pipe = cls(barriers, TmemAllocation(ctx, config.columns, cta_group=config.cta_group), config=config, name=name)
+        own = tmem or TmemAllocation(ctx, config.columns, cta_group=config.cta_group)
+        pipe = cls(barriers, own, config=config, name=name)
         pipe.pipeline.init_mbars(producer_arrivals, consumer_arrivals)
         published = ctx.named_barrier(WARP + epilogue_threads, f"{name}_tmem_published")
         pipe._lifetime = TmemDeallocBarrier(ctx, config.cta_group), published

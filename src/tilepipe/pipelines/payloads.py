@@ -13,6 +13,7 @@ from tilepipe.lang.context import Context
 from tilepipe.lang.memory import SmemTile
 from tilepipe.lang.values import Value
 from tilepipe.pipelines.barriers import SMemTileArray2D, SMemTileArray2DRowMajor
+from tilepipe.pipelines.scale_tiles import SMemTileArrayWithLayout, scale_factor_k_major
 
 if TYPE_CHECKING:
     from tilepipe.lang.handles import Handle
@@ -115,3 +116,42 @@ class BlockwiseFP8TilePayload(StandardTilePayload):
     @property
     def tile_bytes(self) -> int:
         return super().tile_bytes + self._scales().tile_bytes
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BlockScaledTilePayload(StandardTilePayload):
+    """A and B tiles, and the scale factors of their rows and blocks of K. `get_tile` gives (A, B, SFA, SFB).
+
+    Attributes:
+        sfa_type, sfb_type: float8_e8m0, or float8_e4m3 of NVFP4.
+        sfa_shape, sfb_shape: (rows, blocks of K). In a pair of CTAs SFB has the rows of both halves of B.
+        sfa_tiles, sfb_tiles: the arrays in shared memory, once allocated; their layout is `scale_factor_k_major`.
+    """
+
+    sfa_type: DType | str
+    sfb_type: DType | str
+    sfa_shape: tuple[int, int]
+    sfb_shape: tuple[int, int]
+    sfa_tiles: SMemTileArrayWithLayout | None = None
+    sfb_tiles: SMemTileArrayWithLayout | None = None
+
+    def allocate(self, ctx: Context, num_pipeline_stages: int, name: str) -> Self:
+        sfa, sfb = (
+            SMemTileArrayWithLayout(ctx, dtype, scale_factor_k_major(*shape), num_pipeline_stages, name=f"{name}_{scales}")
+            for scales, dtype, shape in (("sfa", self.sfa_type, self.sfa_shape), ("sfb", self.sfb_type, self.sfb_shape))
+        )
+        return replace(super().allocate(ctx, num_pipeline_stages, name), sfa_tiles=sfa, sfb_tiles=sfb)
+
+    def get_tile(self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None) -> tuple[SmemTile, ...]:
+        tiles = super().get_tile(stage, k_idx, k_group_size=k_group_size, owner=owner)
+        return *tiles, *(scales.tile(stage * k_group_size + k_idx, owner) for scales in self._scales())
+
+    def _scales(self) -> tuple[SMemTileArrayWithLayout, SMemTileArrayWithLayout]:
+        self._tiles()  # says so where there is no shared memory yet
+        assert self.sfa_tiles is not None
+        assert self.sfb_tiles is not None
+        return self.sfa_tiles, self.sfb_tiles
+
+    @property
+    def tile_bytes(self) -> int:
+        return super().tile_bytes + sum(scales.tile_bytes for scales in self._scales())
