@@ -190,7 +190,7 @@ def blackwell_attention(
                 factor.load(factors[i])
 
         def rescale(i: int) -> None:
-            done[i].wait()
+            done[i].wait()  # does not block as long as S of this block, which the factor is made of, is committed behind that product
             done[i].step()
             ctx.tcgen05_fence_after()
             with ctx.per_warp(), ctx.when((factor < 1.0).any()):
