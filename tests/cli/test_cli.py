@@ -102,6 +102,30 @@ def test_run_verifies_dtypes_and_activations(settings: list[str], bk: int) -> No
     assert report["config"]["bk"] == bk
 
 
+@pytest.mark.parametrize(
+    ("settings", "tiles"),
+    [
+        (["s_q=130", "s_kv=70", "causal=true"], 4),
+        (["s_q=70", "d=64", "dtype=float16", "lse=no", "heads=4", "kv_heads=2"], 4),
+        (["s_q=300", "s_kv=130", "form=blackwell", "causal=yes"], 4),
+    ],
+    ids=str,
+)
+def test_run_verifies_attention(settings: list[str], tiles: int) -> None:
+    report = run_json("attention_forward", *(x for s in settings for x in ("-s", s)))
+    assert report["ok"]
+    assert report["tiles"] == tiles
+    assert report["config"]["causal"] is any(s.startswith("causal") for s in settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+def test_attention_compiles_for_both_architectures(arch: str, tmp_path: Path) -> None:
+    done = tilepipe("compile", "attention_forward", "--arch", arch, "-o", str(tmp_path / "attention.cubin"))
+    assert done.returncode == 0, done.stderr
+    assert "no spills" in done.stderr
+
+
 def test_demo_shows_what_each_role_did() -> None:
     done = tilepipe("demo")
     assert done.returncode == 0
@@ -136,6 +160,13 @@ def test_demo_shows_what_each_role_did() -> None:
         (["compile", "gemm", "--arch", "sm_100a", "--emit", "cuda"], ["sm_90a", "not sm_100a"]),
         (["compile", "blockwise_fp8_gemm", "-s", "form=hopper", "--arch", "sm_100a"], ["form=hopper", "is for sm_90a, not sm_100a"]),
         (["compile", "blockwise_fp8_gemm", "-s", "form=x", "--emit", "cuda"], ["form must be hopper or blackwell"]),
+        (["run", "attention_forward", "-s", "causal=perhaps"], ["setting causal: 'perhaps' is neither true nor false"]),
+        (["run", "attention_forward", "-s", "heads=3", "-s", "kv_heads=2"], ["heads=3 must be a multiple of kv_heads=2"]),
+        (["run", "attention_forward", "-s", "d=96"], ["d must be 64 or 128, got 96"]),
+        (["run", "attention_forward", "-s", "s_q=0"], ["s_q must be at least 1, got 0"]),
+        (["run", "attention_forward", "-s", "dtype=float32"], ["dtype must be bfloat16 or float16, got float32"]),
+        (["run", "attention_forward", "-s", "batch=9999999"], ["more than a run takes"]),
+        (["run", "attention_forward", "-s", "rescale_above=3"], ["form=hopper has no setting rescale_above; it has bn"]),
         (["compile", "gemm", "--arch", "sm_75"], ["sm_75"]),
         (["compile", "gemm", "--emit", "ptx", "-o", "/no/such/folder/x.ptx"], ["cannot write", "/no/such/folder/x.ptx"]),
         (["dance"], ["dance"]),

@@ -42,6 +42,11 @@ def tilepipe(*args: str) -> subprocess.CompletedProcess[str]:
         (["bench", "gemm", "--config", "tuned", "-s", "bm=128"], ["--config tuned and bm=128 contradict"]),
         (["bench", "blockwise_fp8_gemm", "-s", "splits=0"], ["splits must be at least 1"]),
         (["bench", "blackwell_gemm"], ["no benchmark for 'blackwell_gemm'; there is one for: gemm, blockwise_fp8_gemm"]),
+        (
+            ["bench", "attention_forward", "--config", "tuned"],
+            ["--config tuned is for GEMMs; for 'attention_forward' give its tile settings"],
+        ),
+        (["tune", "attention_forward"], ["no search of configurations for 'attention_forward'; there is one for: gemm"]),
         (["tune", "blockwise_fp8_gemm", *SHAPE], ["no search of configurations for 'blockwise_fp8_gemm'", "gemm"]),
         (["bench", "gemm", "-s", "stages=1"], ["stages must be at least 2"]),
         (["bench", "gemm", "-s", "activation=relu"], ["activation is not measured"]),
