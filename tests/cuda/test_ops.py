@@ -162,6 +162,7 @@ def fragments() -> Kernel:
             with b.per_warp() as w:
                 b.do(ops.FragmentStore, b.tile(small[o], w), Cast(dtypes.float16, shape=(64, 24), a=b.value(narrow)))
                 b.do(ops.FragmentLoad, narrow, b.tile(small[o], w))
+                b.do(ops.FragmentAny, b.local("any", dtypes.boolean), binary("gt", b.value(narrow), const(0.5)))
         b.do(ops.FragmentStore, b.tile(column), b.value(row))
         b.do(ops.FragmentLoad, row, b.tile(column))
         col = b.fragment("col", 1, 24, dtypes.float16)

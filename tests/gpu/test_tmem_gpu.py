@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from tests import block_scale_cases, tmem_cases
 from tests.scalar_cases import check
-from tests.tmem_cases import CASES, Case
 from tilepipe.cuda import driver
 
 pytestmark = pytest.mark.gpu
+CASES: list[Any] = [*tmem_cases.CASES, *block_scale_cases.CASES]
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +24,7 @@ def blackwell() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_gpu_gives_what_numpy_gives(case: Case) -> None:
+def test_the_gpu_gives_what_numpy_gives(case: Any) -> None:
     program, out, want, limit = case.make(np.random.default_rng(0))
     program.launch()
     check(out, want, limit)
@@ -29,7 +32,7 @@ def test_the_gpu_gives_what_numpy_gives(case: Case) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("case", CASES[::4], ids=lambda case: case.name)
-def test_delays_change_nothing(case: Case, seed: int) -> None:
+def test_delays_change_nothing(case: Any, seed: int) -> None:
     program, out, want, limit = case.make(np.random.default_rng(0))
     program.launch(debug=True, perturb=seed)
     check(out, want, limit)
