@@ -48,7 +48,7 @@ def test_public_members() -> None:
     assert members(tp.OrderedBarrier) == {"pass_on", "turn", "wait"}
     schedulers = tp.StaticScheduler, tp.ClcScheduler, tp.AtomicScheduler
     assert all(members(x) == {"ahead", "needs_role", "schedule", "share", "throttle_signal"} for x in schedulers)
-    assert set(tp.ops.__all__) == {"attention", "matmul", "scaled_matmul"}
+    assert set(tp.ops.__all__) == {"grouped_matmul", "attention", "matmul", "scaled_matmul"}
     assert set(cuda.__all__) == {"Compiled", "compile", "source"}
     assert members(Launcher) == {"launch_packed", "pack"}
 

@@ -88,8 +88,7 @@ def product(
         b = np.ascontiguousarray(b.swapaxes(1, 2)).swapaxes(1, 2)
     before = (rng.standard_normal((m, n)) + 100).astype(OUTPUTS[out])
     c = before.copy()
-    scales = None
-    if scaled:
-        scales = tuple(np.exp2(rng.integers(-4, 5, shape)).astype(np.float32) for shape in ((m,), (len(ends), n)))
+    a_scale, b_scale = (np.exp2(rng.integers(-4, 5, shape)).astype(np.float32) for shape in ((m,), (len(ends), n)))
+    scales = (a_scale, b_scale) if scaled else None
     named = {} if scales is None else {"a_scale": scales[0], "b_scale": scales[1]}
     return Product(bind(a, b, c, ends, GroupedGemmConfig(**settings), **named), a, b, c, before, ends, scales)

@@ -37,6 +37,6 @@ def test_a_store_of_no_rows_meets_no_other(seed: int) -> None:
         nothing_and_all.bind(np.array(counts, np.int32), tp.tensor_map(out, box=(4, 32), swizzle=0, ragged=True)).run(seed=seed)
         assert (out[2:6] == int(counts[0] == 0)).all()
         assert (np.delete(out, slice(2, 6), 0) == 9).all()
-    out = tp.tensor_map(np.zeros((8, 32), np.int32), box=(4, 32), swizzle=0, ragged=True)
+    result = tp.tensor_map(np.zeros((8, 32), np.int32), box=(4, 32), swizzle=0, ragged=True)
     with pytest.raises(tp.RaceError, match="race on tensor 'out'"):
-        nothing_and_all.bind(np.array([1, 1], np.int32), out).run(seed=seed)
+        nothing_and_all.bind(np.array([1, 1], np.int32), result).run(seed=seed)

@@ -143,19 +143,20 @@ def parse(text: str) -> tuple[int, int, int, int, str]:
 
 def contests(given: Mapping[str, Any], shapes: Sequence[str], chip: tp.Chip, seed: int) -> list[Contest]:
     """What `tilepipe bench grouped_gemm` measures: the shapes, or the one that settings state, or the standard ones."""
-    from tilepipe.kernels.grouped_gemm_spec import GROUPED_GEMM, problem
+    from tilepipe.kernels import grouped_gemm_spec
 
+    spec = grouped_gemm_spec.GROUPED_GEMM
     stated = {"m", "n", "k", "experts", "split"} & given.keys()
     wanted = [x for text in shapes for x in (STANDARD if text == "standard" else (parse(text),))]
-    base = GROUPED_GEMM.settings | dict(given)
+    base = spec.settings | dict(given)
     if stated:
         wanted.append((base["m"], base["n"], base["k"], base["experts"], base["split"]))
     found = []
     for m, n, k, groups, split in wanted or STANDARD:
         here = dict(given) | {"m": m, "n": n, "k": k, "experts": groups, "split": split}
-        settings, _ = GROUPED_GEMM.configure(here, chip)
-        product = problem(settings)
-        config = GroupedGemmConfig(**{name: settings[name] for name in vars(GroupedGemmConfig())})
+        settings, _ = spec.configure(here, chip)
+        product = grouped_gemm_spec.problem(settings)
+        config = grouped_gemm_spec.config(settings)
         text = f"{m}×{n}×{k}, {groups} groups, {split}"
         found.append(Contest(text, here, 2.0 * m * n * k, functools.partial(_open, product, split, config, seed)))
     return found

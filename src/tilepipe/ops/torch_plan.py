@@ -153,14 +153,15 @@ def _byte_strides(x: Any) -> Shape:
     return tuple(stride * size for stride in x.stride())
 
 
-def operand(x: Any, form: Prepare, *, matrix: bool = True) -> tuple[Prepare | None, Any]:
-    """How to bring `x` into a form that the kernel takes, None where it lies so already; and `x` in it."""
+def operand(x: Any, form: Prepare, *, matrix: bool = True, order: str | None = None) -> tuple[Prepare | None, Any]:
+    """How to bring `x` into a form that the kernel takes, None where it lies so already; and `x` in it. `order`: the only one taken."""
     if x is None:
         return None, None
 
     def prepared(x: Any) -> Any:
         y = form(x)
         taken = kernel_takes(tuple(y.shape), _byte_strides(y), y.element_size()) if matrix else y.is_contiguous()
+        taken = taken and (order is None or _order(y) == order)
         return y if taken and y.data_ptr() & MISALIGNED == 0 else _padded(y)
 
     ready = prepared(x)
