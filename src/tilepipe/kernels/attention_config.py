@@ -83,8 +83,8 @@ class AttentionConfig(Settings):
         out = self.bm * d * dtype.nbytes if self.store == "tile" else 0
         if broken is None and found.smem_used() + out + SLACK > found.chip.smem_per_cta:
             broken = (
-                f"shared memory: Q, K, V and barriers {found.smem_used():,} + the output's tile {out:,} = {found.smem_used() + out:,} bytes,"
-                f" more than {found.chip.smem_per_cta - SLACK:,}"
+                f"shared memory: Q, K, V and barriers {found.smem_used():,} + the output's tile {out:,} = {found.smem_used() + out:,}"
+                f" bytes, more than {found.chip.smem_per_cta - SLACK:,}"
             )
         if broken is not None:
             raise tp.BindError(f"{broken} ({self})")
