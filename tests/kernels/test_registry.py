@@ -13,6 +13,7 @@ from tilepipe.kernels.registry import find
 FOLDER = Path(kernels.__file__).parent
 WRITTEN = (
     "gemm", "gemm_arguments", "gemm_config", "gemm_epilogue", "blockwise_fp8_gemm", "blockwise_fp8_arguments", "blockwise_fp8_config",
+    "block_scaled_gemm", "block_scaled_arguments",
 )  # fmt: skip
 
 

@@ -12,9 +12,20 @@ import pytest
 
 import tilepipe as tp
 from tests.ops.scaled_cases import E4M3, E5M2, RECIPES, SHAPES, Array, Operands, operands
+from tilepipe.kernels import block_scaled_reference as reference
+from tilepipe.kernels.block_scaled_layout import KINDS, to_blocked
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 scaled_matmul = tp.ops.scaled_matmul
+A, B = np.zeros((32, 160), E4M3), np.zeros((160, 48), E4M3)
+
+
+def f32(*shape: int) -> Array:
+    return np.zeros(shape, np.float32)
+
+
+ROWS = (f32(32, 1), f32(1, 48))
+BLOCKS = (f32(32, 2), f32(2, 1))
 
 
 def check(x: Operands, bias: Array | None = None, **options: Any) -> Array:
@@ -121,15 +132,97 @@ def test_seed_and_progress_reach_the_simulator() -> None:
     assert seen[-1][0] == seen[-1][1]
 
 
-A, B = np.zeros((32, 160), E4M3), np.zeros((160, 48), E4M3)
+# -- scales that the tensor cores multiply by --------------------------------------------------------------------------
 
 
-def f32(*shape: int) -> Array:
-    return np.zeros(shape, np.float32)
+def quantized(kind: str, m: int, n: int, k: int) -> tuple[Any, Any, Any, Any, Any, Any]:
+    """(a, b, scale_a, scale_b, and the scales of the whole) of a kind, in the orientation of `a @ b`."""
+    rng = np.random.default_rng(m + k)
+    x, y = (rng.standard_normal((rows, k)).astype(np.float32) for rows in (m, n))
+    if kind == "nvfp4":
+        (a, sa, whole_a), (b, sb, whole_b) = reference.quantize_nvfp4(x), reference.quantize_nvfp4(y)
+        return a, b.T, sa, sb.T, whole_a, whole_b
+    (a, sa), (b, sb) = (reference.quantize_mx(z, KINDS[kind].elements[0]) for z in (x, y))
+    return a, b.T, sa, sb.T, None, None
 
 
-ROWS = (f32(32, 1), f32(1, 48))
-BLOCKS = (f32(32, 2), f32(2, 1))
+def check_kind(c: Array, given: tuple[Any, ...], scale: Any = 1.0) -> None:
+    a, b, scale_a, scale_b, *_ = given
+    comparison = reference.compare(np.ascontiguousarray(c), a, scale_a, b.T, scale_b.T, scale)
+    assert comparison.ok, comparison
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 32), (70, 40, 96), (129, 136, 352), (8, 300, 1024)], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_block_scaled(kind: str, shape: tuple[int, int, int]) -> None:
+    """Scales as matrices, and in the layout of the tensor cores."""
+    given = a, b, scale_a, scale_b, *_ = quantized(kind, *shape)
+    c = scaled_matmul(a, b, scale_a, scale_b)
+    assert c.dtype == BF16
+    check_kind(c, given)
+    blocked = to_blocked(scale_a), to_blocked(scale_b.T)
+    for scales in (blocked, tuple(x.reshape(-1) for x in blocked)):
+        again = scaled_matmul(a, b, *scales)
+        assert again.tobytes() == c.tobytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_options_of_block_scaled(kind: str) -> None:
+    given = a, b, scale_a, scale_b, *_ = quantized(kind, 70, 40, 96)
+    scales: tuple[Array, Array] = (scale_a, scale_b)
+    out = np.zeros((40, 70), np.float32).T
+    assert scaled_matmul(a, b, *scales, out=out, cta_group=2, cluster=2, bn=64) is out
+    check_kind(out, given)
+    bias = np.arange(40, dtype=np.float32)
+    assert np.allclose(scaled_matmul(a, b, *scales, out_dtype="float32", bias=bias), out + bias, atol=1e-4)
+    layouts = np.asfortranarray(a), np.ascontiguousarray(b), np.asfortranarray(scale_a), np.ascontiguousarray(scale_b)
+    check_kind(scaled_matmul(*layouts), given)
+    assert not scaled_matmul(a[:, :0], b[:0], scale_a[:, :0], scale_b[:0]).astype(np.float32).any()
+    with pytest.raises(tp.BindError, match=f"with {kind} does not know the setting consumers, kind; it has bm, bn, bk"):
+        scaled_matmul(a, b, *scales, consumers=2, kind="mxfp8")
+
+
+def test_numbers_of_fp4_may_be_unpacked() -> None:
+    given = a, b, scale_a, scale_b, *_ = quantized("mxfp4", 70, 40, 96)
+    check_kind(scaled_matmul(reference.unpack_fp4(a), reference.unpack_fp4(b.T.copy()).T, scale_a, scale_b), given)
+
+
+def test_scales_of_the_whole() -> None:
+    given = a, b, scale_a, scale_b, whole_a, whole_b = quantized("nvfp4", 70, 40, 96)
+    c = scaled_matmul(a, b, (scale_a, np.array([whole_a])), [scale_b, whole_b], out_dtype="float32")
+    check_kind(c, given, np.float64(whole_a) * np.float64(whole_b))
+    check_kind(scaled_matmul(a, b, (scale_a, whole_a), scale_b, out_dtype="float32"), given, whole_a)
+    with pytest.raises(tp.BindError, match=r"scale_a is the scales, or a pair of them: of the blocks, and of the whole tensor; got 3"):
+        scaled_matmul(a, b, (scale_a, whole_a, 1), scale_b)
+    with pytest.raises(tp.BindError, match=r"the scale of a whole tensor is one float32, got 2\.0"):
+        scaled_matmul(a, b, (scale_a, 2.0), scale_b)
+    with pytest.raises(tp.BindError, match="go together in mxfp8, mxfp4, nvfp4; these are of each row"):
+        scaled_matmul(A, B, (ROWS[0], whole_a), ROWS[1])
+
+
+def e8m0(*shape: int) -> Array:
+    return np.zeros(shape, reference.E8M0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (lambda: (A, B, e8m0(32, 4), e8m0(5, 48)), "scale_a has shape (32, 4); scales of mxfp8 of this product are (32, 5), or in the"
+         " layout of the tensor cores (32_4_4) (1, 2, 32, 16) or (1024,)"),
+        (lambda: (A, B, e8m0(32, 5), e8m0(48, 5)), "scale_b has shape (48, 5); scales of mxfp8 of this product are (5, 48)"),
+        (lambda: (A, B, e8m0(32, 5), f32(1, 48)), "scale_a is float8_e8m0fnu and scale_b float32; they must agree"),
+        (lambda: (A[:, :100], B[:100], e8m0(32, 4), e8m0(4, 48)), "k = 100; a scale of mxfp8 is of 32 elements along k"),
+        (lambda: (A.view(np.uint8), B, e8m0(32, 5), e8m0(5, 48)), "a is uint8 and b float8_e4m3fn; both are fp8 or both fp4"),
+        (lambda: (A.view(np.uint8), B.view(np.uint8), *ROWS), "scales of uint8 are float8_e8m0fnu or float8_e4m3fn"),
+    ],
+)  # fmt: skip
+def test_scales_of_blocks_that_do_not_fit(arguments: Callable[[], tuple[Any, ...]], words: str) -> None:
+    with pytest.raises(tp.BindError) as caught:
+        scaled_matmul(*arguments())
+    assert words in str(caught.value)
+
+
+# -- refused -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -146,13 +239,13 @@ BLOCKS = (f32(32, 2), f32(2, 1))
         ((A, B, f32(32, 0), f32(0, 48)), "which is no recipe"),
         ((A, B, ROWS[0], f32(48, 1)), "which is no recipe"),
         ((A, B, *(x.T for x in BLOCKS)), "which is no recipe"),
-        ((A, B, ROWS[0].astype(np.float64), ROWS[1]), "scale_a is 32×1 float64; scales of float8_e4m3fn are float32"),
+        ((A, B, ROWS[0].astype(np.float64), ROWS[1]), "scale_a is 32×1 float64; scales of float8_e4m3fn are float32 or float8_e8m0fnu"),
         ((A, B, ROWS[0], ROWS[1].astype(BF16)), "scale_b is 1×48 bfloat16"),
         ((A, B.astype(E5M2), *BLOCKS), "scales of blocks of 128 are for float8_e4m3fn; a is float8_e4m3fn and b float8_e5m2"),
         ((A, B[:80], *ROWS), "160 columns against 80 rows"),
         ((A[0], B, *ROWS), "multiplies matrices, a (m, k) and b (k, n); a is 160 float8_e4m3fn"),
         ((A[None], B, *ROWS), "multiplies matrices"),
-        ((A.astype(np.float16), B, *ROWS), "takes float8_e4m3fn, float8_e5m2; a is 32×160 float16"),
+        ((A.astype(np.float16), B, *ROWS), "takes float8_e4m3fn, float8_e5m2 and fp4, packed as uint8; a is 32×160 float16"),
         ((A, B, 1.0, f32(1)), "scale_a must be a NumPy array as a and b are, got float"),
         ((A, [1], *ROWS), "b must be a NumPy array or a CUDA tensor of PyTorch, got list"),
     ],

@@ -274,13 +274,24 @@ def test_other_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         torch_checks.hopper(0, "scaled_matmul")
 
 
+def test_scales_for_blackwell_are_refused(gpu: Emulator) -> None:
+    a, b, scale_a, _ = tensors(operands("row", (64, 48, 128)))
+    e8m0 = [torch.ones(*shape).to(torch.float8_e8m0fnu) for shape in ((64, 4), (4, 48))]
+    fp4 = torch.zeros(64, 64, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    e4m3 = [torch.ones(*shape).to(torch.float8_e4m3fn) for shape in ((64, 8), (8, 64))]
+    for given in ((a, b.T, *e8m0), (fp4, fp4.T, *e4m3), (fp4, fp4.T, (e4m3[0], scale_a), e4m3[1])):
+        with pytest.raises(tp.UnavailableError, match=r"of mxfp8, mxfp4, nvfp4 needs the tensor cores of Blackwell .* takes NumPy arrays"):
+            scaled_matmul(*given)
+    assert gpu.launches == 0
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
         ({"scale_a": np.ones((64, 1), np.float32)}, "scaled_matmul: scale_a must be a CUDA tensor of PyTorch as the others, got ndarray"),
         ({"scale_a": torch.ones(64, 2)}, "which is no recipe. One number for each tensor"),
-        ({"scale_b": torch.ones(1, 48, dtype=BF16)}, "scale_b is 1×48 bfloat16; scales of float8_e4m3fn are float32"),
-        ({"a": torch.ones(64, 96, dtype=BF16)}, "takes float8_e4m3fn, float8_e5m2; a is 64×96 bfloat16"),
+        ({"scale_b": torch.ones(1, 48, dtype=BF16)}, "scale_b is 1×48 bfloat16; scales of float8_e4m3fn are float32 or float8_e8m0fnu"),
+        ({"a": torch.ones(64, 96, dtype=BF16)}, "takes float8_e4m3fn, float8_e5m2 and fp4, packed as uint8; a is 64×96 bfloat16"),
         ({"out": torch.ones(48, 64)}, "out must have shape (64, 48), it has (48, 64)"),
         ({"out": torch.ones(64, 48), "out_dtype": "float16"}, "out is torch.float32 and out_dtype torch.float16"),
         ({"out_dtype": "int32"}, "scaled_matmul returns bfloat16, float16, float32, not int32"),

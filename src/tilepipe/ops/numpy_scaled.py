@@ -10,10 +10,13 @@ import numpy.typing as npt
 
 import tilepipe as tp
 from tilepipe.errors import BindError
-from tilepipe.kernels import blockwise_fp8_gemm, gemm
+from tilepipe.kernels import block_scaled_gemm, blockwise_fp8_gemm, gemm
+from tilepipe.kernels.block_scaled_layout import KINDS, to_blocked
+from tilepipe.kernels.block_scaled_reference import pack_fp4
+from tilepipe.kernels.block_scaled_spec import tile_settings
 from tilepipe.kernels.gemm_choice import SPAN
 from tilepipe.ops.numpy_matmul import acceptable, check_array, output_dtype, padded
-from tilepipe.ops.scaled_recipes import NAME, Array, Recipe, recipe
+from tilepipe.ops.scaled_recipes import NAME, UNPACKED, Array, Recipe, recipe
 
 
 def scaled_matmul(
@@ -21,6 +24,7 @@ def scaled_matmul(
     progress: Callable[[int, int], None] | None, settings: Mapping[str, Any],
 ) -> npt.NDArray[Any]:  # fmt: skip
     """`ops.scaled_matmul` of NumPy arrays, with all its options."""
+    (scale_a, whole_a), (scale_b, whole_b) = (split(name, x) for name, x in (("scale_a", scale_a), ("scale_b", scale_b)))
     for name, x in (("scale_a", scale_a), ("scale_b", scale_b), ("bias", bias)):
         if not isinstance(x, np.ndarray) and not (name == "bias" and x is None):
             raise BindError(f"{NAME}: {name} must be a NumPy array as a and b are, got {type(x).__name__}")
@@ -28,6 +32,7 @@ def scaled_matmul(
     wanted = output_dtype(out, out_dtype, tp.bfloat16, NAME)
     found.check_bias(None if bias is None else Array.of(bias), str(wanted.numpy))
     found.check_settings(settings)
+    wholes = _wholes(found, whole_a, whole_b)
     check_array("out", out, (found.m, found.n), exact=True, who=NAME)
     config = _config(found, settings)
     if 0 in (found.m, found.n, found.k):
@@ -35,7 +40,9 @@ def scaled_matmul(
     else:
         # The kernel refuses arrays that share memory with C; C is new, so none does.
         c = padded((found.m, found.n), wanted)
-        _bind(found, acceptable(a), acceptable(b.T), scale_a, scale_b, c, bias, config).run(seed=seed, progress=progress)
+        left, right = (acceptable(pack_fp4(x) if x.dtype.name == UNPACKED else x) for x in (a, b.T))
+        program = _bind(found, left, right, scale_a, scale_b, c, config, None if bias is None else np.ascontiguousarray(bias), wholes)
+        program.run(seed=seed, progress=progress)
     if out is None:
         return np.ascontiguousarray(c)
     out[...] = c
@@ -44,15 +51,56 @@ def scaled_matmul(
 
 
 def _config(found: Recipe, settings: Mapping[str, Any]) -> Any:
-    defaults = {} if found.name == "block" else {"bk": SPAN}
+    defaults: dict[str, Any] = {} if found.name == "block" else {"bk": SPAN}
+    if found.block_scaled:
+        defaults = {"kind": found.name, **tile_settings(found.name)}
     return found.config(**defaults | dict(settings))
 
 
 def _bind(
-    found: Recipe, a: Any, b: Any, scale_a: npt.NDArray[Any], scale_b: npt.NDArray[Any], c: Any, bias: Any, config: Any
-) -> tp.Program:
+    found: Recipe, a: Any, b: Any, scale_a: npt.NDArray[Any], scale_b: npt.NDArray[Any], c: Any, config: Any, bias: Any,
+    wholes: dict[str, Any],
+) -> tp.Program:  # fmt: skip
     """The kernel for a (m, k) and b (n, k)."""
     if found.name == "block":
         return blockwise_fp8_gemm.bind(a, b, acceptable(scale_a.T), np.ascontiguousarray(scale_b.T), c, config)
+    if found.block_scaled:
+        sfa = to_blocked(scale_a) if scale_a.ndim == 2 else np.ascontiguousarray(scale_a)
+        sfb = to_blocked(scale_b.T) if scale_b.ndim == 2 else np.ascontiguousarray(scale_b)
+        return block_scaled_gemm.bind(a, b, sfa, sfb, c, config, bias=bias, **wholes)
     scales: dict[str, Any] = {"a_scale": np.ascontiguousarray(scale_a).reshape(-1), "b_scale": np.ascontiguousarray(scale_b).reshape(-1)}
-    return gemm.bind(a, b, c, config, bias=None if bias is None else np.ascontiguousarray(bias), **scales)
+    return gemm.bind(a, b, c, config, bias=bias, **scales)
+
+
+def split(name: str, scale: Any) -> tuple[Any, Any]:
+    """The scales of blocks and that of the whole tensor, where both are given as a pair; else None for the latter.
+
+    Raises:
+        BindError: a tuple or list that is no pair.
+    """
+    if not isinstance(scale, tuple | list):
+        return scale, None
+    if len(scale) != 2:
+        raise BindError(f"{NAME}: {name} is the scales, or a pair of them: of the blocks, and of the whole tensor; got {len(scale)}")
+    return scale[0], scale[1]
+
+
+def _wholes(found: Recipe, whole_a: Any, whole_b: Any) -> dict[str, Any]:
+    """Both scales of whole tensors as the kernel takes them; one that is not given is 1.
+
+    Raises:
+        BindError: another recipe than those of blocks, or not one float32.
+    """
+    if whole_a is whole_b is None:
+        return {}
+    if not found.block_scaled:
+        raise BindError(
+            f"{NAME}: scales of blocks and of the whole tensor go together in {', '.join(KINDS)}; these are of each {found.name}"
+        )
+    made = {}
+    for name, x in (("a_scale", whole_a), ("b_scale", whole_b)):
+        value = np.float32(1) if x is None else x
+        if np.size(value) != 1 or np.asarray(value).dtype != np.float32:
+            raise BindError(f"{NAME}: the scale of a whole tensor is one float32, got {value!r:.40}")
+        made[name] = np.asarray(value, np.float32).reshape(1)
+    return made

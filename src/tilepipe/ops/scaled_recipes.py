@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from math import prod
 from typing import Any, NamedTuple
 
 from tilepipe.errors import BindError
+from tilepipe.kernels.block_scaled_config import BlockScaledConfig
+from tilepipe.kernels.block_scaled_layout import KINDS, blocked_shape
 from tilepipe.kernels.blockwise_fp8_arguments import blocks_of
 from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
 from tilepipe.kernels.gemm_config import GemmConfig
@@ -14,8 +17,11 @@ from tilepipe.kernels.gemm_config import GemmConfig
 NAME = "scaled_matmul"
 Shape = tuple[int, ...]
 # Element and scale types as NumPy and PyTorch name them.
-_ELEMENTS = {"float8_e4m3fn": "float8_e4m3", "float8_e5m2": "float8_e5m2"}
-_SCALES = {"float32": "float32"}
+FP8 = ("float8_e4m3fn", "float8_e5m2")
+UNPACKED = "float4_e2m1fn"  # NumPy's, a byte each
+PACKED = ("uint8", "float4_e2m1fn_x2")  # two numbers of fp4 to a byte, along k
+_KINDS = {("fp8", "float8_e8m0fnu"): "mxfp8", ("fp4", "float8_e8m0fnu"): "mxfp4", ("fp4", "float8_e4m3fn"): "nvfp4"}
+_SCALES = {"fp8": ("float32", "float8_e8m0fnu"), "fp4": ("float8_e8m0fnu", "float8_e4m3fn")}
 
 
 class Array(NamedTuple):
@@ -35,7 +41,9 @@ class Array(NamedTuple):
 
 @dataclass(frozen=True)
 class Recipe:
-    """A product a (m, k) @ b (k, n) and what its scales are of: "tensor", "row" (of a, and columns of b) or "block"."""
+    """A product a (m, k) @ b (k, n) and what its scales are of: "tensor", "row" (of a, and columns of b), "block" (of 1×128 and
+    128×128), or one of `block_scaled_layout.KINDS`.
+    """
 
     name: str
     m: int
@@ -45,16 +53,20 @@ class Recipe:
     @property
     def config(self) -> type[Any]:
         """The class of the kernel's settings."""
-        return BlockwiseFP8Config if self.name == "block" else GemmConfig
+        return BlockScaledConfig if self.block_scaled else BlockwiseFP8Config if self.name == "block" else GemmConfig
+
+    @property
+    def block_scaled(self) -> bool:
+        """Whether the tensor cores multiply by the scales: those of Blackwell."""
+        return self.name in KINDS
 
     def check_settings(self, settings: Mapping[str, Any]) -> None:
         """Raises BindError for names that the kernel's configuration does not have."""
-        known = [f.name for f in fields(self.config) if f.name != "activation"]
+        known = [f.name for f in fields(self.config) if f.name not in ("activation", "kind")]
         unknown = [name for name in settings if name not in known]
         if unknown:
-            raise BindError(
-                f"{NAME} with scales of each {self.name} does not know the setting {', '.join(unknown)}; it has {', '.join(known)}"
-            )
+            what = self.name if self.block_scaled else f"scales of each {self.name}"
+            raise BindError(f"{NAME} with {what} does not know the setting {', '.join(unknown)}; it has {', '.join(known)}")
 
     def check_bias(self, bias: Array | None, result: str) -> None:
         """Raises BindError for a bias that the kernel does not add, or of another shape or dtype."""
@@ -72,23 +84,48 @@ def recipe(a: Array, b: Array, scale_a: Array, scale_b: Array) -> Recipe:
     Raises:
         BindError: operands that do not multiply, or scales that fit none of the recipes.
     """
-    m, n, k = _extents(a, b)
+    m, n, k, family = _extents(a, b)
     for name, x in (("scale_a", scale_a), ("scale_b", scale_b)):
-        if x.dtype not in _SCALES:
-            raise BindError(f"{NAME}: {name} is {x}; scales of {a.dtype} are {', '.join(_SCALES)}")
-    return Recipe(_of_float32(a, b, scale_a, scale_b, m, n, k), m, n, k)
+        if x.dtype not in _SCALES[family]:
+            raise BindError(f"{NAME}: {name} is {x}; scales of {a.dtype} are {' or '.join(_SCALES[family])}")
+    if scale_a.dtype != scale_b.dtype:
+        raise BindError(f"{NAME}: scale_a is {scale_a.dtype} and scale_b {scale_b.dtype}; they must agree")
+    kind = _KINDS.get((family, scale_a.dtype))
+    if kind is None:
+        return Recipe(_of_float32(a, b, scale_a, scale_b, m, n, k), m, n, k)
+    _check_kind(kind, scale_a, scale_b, m, n, k)
+    return Recipe(kind, m, n, k)
 
 
-def _extents(a: Array, b: Array) -> tuple[int, int, int]:
+def _check_kind(kind: str, scale_a: Array, scale_b: Array, m: int, n: int, k: int) -> None:
+    block = KINDS[kind].block
+    if k % block:
+        raise BindError(f"{NAME}: k = {k}; a scale of {kind} is of {block} elements along k")
+    blocks = k // block
+    for name, x, rows, natural in (("scale_a", scale_a, m, (m, blocks)), ("scale_b", scale_b, n, (blocks, n))):
+        pieces = blocked_shape(rows, blocks)
+        if x.shape not in (natural, pieces, (prod(pieces),)):
+            raise BindError(
+                f"{NAME}: {name} has shape {x.shape}; scales of {kind} of this product are {natural}, or in the layout of the tensor cores"
+                f" (32_4_4) {pieces} or ({prod(pieces)},)"
+            )
+
+
+def _extents(a: Array, b: Array) -> tuple[int, int, int, str]:
+    """(m, n, k), and whether the operands are "fp8" or "fp4"."""
     for name, x in (("a", a), ("b", b)):
         if len(x.shape) != 2:
             raise BindError(f"{NAME} multiplies matrices, a (m, k) and b (k, n); {name} is {x}")
-        if x.dtype not in _ELEMENTS:
-            raise BindError(f"{NAME} takes {', '.join(_ELEMENTS)}; {name} is {x}")
-    (m, k), (kb, n) = a.shape, b.shape
+        if x.dtype not in (*FP8, UNPACKED, *PACKED):
+            raise BindError(f"{NAME} takes {', '.join(FP8)} and fp4, packed as uint8; {name} is {x}")
+    families = ["fp8" if x.dtype in FP8 else "fp4" for x in (a, b)]
+    if families[0] != families[1]:
+        raise BindError(f"{NAME}: a is {a.dtype} and b {b.dtype}; both are fp8 or both fp4")
+    (m, k), (kb, n) = (tuple(extent * (2 if x.dtype in PACKED and i == axis else 1) for i, extent in enumerate(x.shape))
+                       for x, axis in ((a, 1), (b, 0)))  # fmt: skip
     if k != kb:
         raise BindError(f"{NAME}: a is {a} and b is {b}; {k} columns against {kb} rows")
-    return m, n, k
+    return m, n, k, families[0]
 
 
 def _of_float32(a: Array, b: Array, scale_a: Array, scale_b: Array, m: int, n: int, k: int) -> str:

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import torch
 
 from tilepipe.cuda.driver import current
-from tilepipe.errors import BindError
+from tilepipe.errors import BindError, UnavailableError
 from tilepipe.ir.chip import Chip
 from tilepipe.kernels import blockwise_fp8_choice, blockwise_fp8_gemm, gemm
+from tilepipe.kernels.block_scaled_layout import KINDS
 from tilepipe.kernels.gemm_choice import SPAN, Problem
 from tilepipe.lang.tensor_map import array_dtype
 from tilepipe.ops import options
@@ -26,6 +27,10 @@ from tilepipe.ops.torch_plans import Plans, current_device, facts, raw_stream, s
 from tilepipe.ops.torch_state import is_tracing, wants_gradient, watched
 
 SCHEMA = "(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, ScalarType? out_dtype=None, str settings='()') -> Tensor"
+ONLY_SIMULATED = (
+    f"{NAME} of {', '.join(KINDS)} needs the tensor cores of Blackwell (tcgen05.mma with scale factors), and has run on no GPU yet: it"
+    " takes NumPy arrays, which are simulated. On Hopper scale whole tensors, rows, or blocks of 128, with float32 scales"
+)
 _PLACES = {"a": 0, "b": 1, "a_scale": 2, "a_scales": 2, "b_scale": 3, "b_scales": 3, "bias": 4, "c": 5}  # by the kernels' names
 
 Operands = tuple[Any, ...]  # a, b, scale_a, scale_b, bias
@@ -60,6 +65,8 @@ def scaled_matmul(
     a: Any, b: Any, scale_a: Any, scale_b: Any, out: Any, bias: Any, out_dtype: object, settings: dict[str, Any]
 ) -> Any:  # fmt: skip
     """`ops.scaled_matmul` of PyTorch tensors, with all its options."""
+    if any(isinstance(x, tuple | list) for x in (scale_a, scale_b)):
+        raise UnavailableError(ONLY_SIMULATED)
     operands = a, b, scale_a, scale_b, bias
     if wants_gradient(*(x for x in (*operands, out) if isinstance(x, torch.Tensor))):
         raise BindError(f"{NAME} has no gradient, and an operand requires one; detach it, or call it under torch.no_grad()")
@@ -110,6 +117,8 @@ def prepare(operands: Operands, out: Any, out_dtype: object, items: tuple[tuple[
     dtype = _checked(operands, out, out_dtype)
     a, b, scale_a, scale_b, bias = operands
     found = recipe(*(Array.of(x) for x in (a, b, scale_a, scale_b)))
+    if found.block_scaled:
+        raise UnavailableError(ONLY_SIMULATED)
     found.check_bias(None if bias is None else Array.of(bias), str(dtype).removeprefix("torch."))
     found.check_settings(dict(items))
     shape, ordinal = (found.m, found.n), a.get_device()
