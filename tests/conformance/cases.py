@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.conformance import kernels_inputs, kernels_outputs, kernels_rings, kernels_staged
+from tests.conformance import kernels_block_scaled, kernels_inputs, kernels_outputs, kernels_rings, kernels_staged
 
-CASES = [*kernels_rings.CASES, *kernels_inputs.CASES, *kernels_outputs.CASES, *kernels_staged.CASES]
+CASES = [*kernels_rings.CASES, *kernels_inputs.CASES, *kernels_outputs.CASES, *kernels_staged.CASES, *kernels_block_scaled.CASES]

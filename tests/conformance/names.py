@@ -22,7 +22,9 @@ NAMES: dict[str, str] = {
         StandardTilePayload.num_pipeline_stages StandardTilePayload.a_tiles StandardTilePayload.b_tiles StandardTilePayload.get_tile
         BlockwiseFP8TilePayload BlockwiseFP8TilePayload.a_scales_type BlockwiseFP8TilePayload.a_scales_shape
         BlockwiseFP8TilePayload.a_scales_tiles BlockwiseFP8TilePayload.get_tile
-        BlockScaledTilePayload
+        BlockScaledTilePayload BlockScaledTilePayload.sfa_type BlockScaledTilePayload.sfb_type BlockScaledTilePayload.sfa_shape
+        BlockScaledTilePayload.sfb_shape BlockScaledTilePayload.sfa_tiles BlockScaledTilePayload.sfb_tiles
+        BlockScaledTilePayload.get_tile
     """,
     "ProducerConsumerPipeline": """
         num_stages full empty Copyable __init__
@@ -61,6 +63,7 @@ NAMES: dict[str, str] = {
         TmemAllocation.deallocate
         TmemStage TmemStage.index TmemStage.offset TmemStage.tensor TmemStage.load_upper TmemStage.load_lower TmemStage.from_offset
         TmemTensor TmemFragments TmemFragments.upper TmemFragments.lower BlockScaledTmem
+        BlockScaledTmem.sfa BlockScaledTmem.sfb
         TmemDeallocBarrier TmemDeallocBarrier.signal_complete TmemDeallocBarrier.complete_dealloc
         OutputStage OutputStage.index OutputStage.tmem OutputStage.pipeline OutputStage.from_raw
         OutputProducer OutputProducer.__enter__ OutputProducer.__exit__ OutputConsumer OutputConsumer.__enter__ OutputConsumer.__exit__
@@ -96,10 +99,7 @@ NAMES: dict[str, str] = {
     """,
 }
 
-TO_COME: dict[str, str] = {
-    "OutputTilePipeline: BlockScaledTmem": "tensor memory with the scale factors of block-scaled MMAs",
-    "Base: BlockScaledTilePayload": "block-scaled tiles (MXFP8, MXFP4, NVFP4)",
-}
+TO_COME: dict[str, str] = {}  # page, or "page: name" -> what it will be
 
 
 def names(page: str) -> list[str]:

@@ -124,6 +124,7 @@ def pages() -> list[Page]:
     """The pages that are done, in the order of the documentation."""
     from tests.conformance.pages import (
         base,
+        block_scaled,
         input_tile_pipeline,
         output_tile_pipeline,
         producer_consumer_pipeline,
@@ -133,10 +134,12 @@ def pages() -> list[Page]:
 
     return [
         base.PAGE,
+        block_scaled.TILES,
         producer_consumer_pipeline.PAGE,
         input_tile_pipeline.PAGE,
         producer_tiles.PAGE,
         output_tile_pipeline.PAGE,
+        block_scaled.MEMORY_PAGE,
         tma_producer_pipeline.PAGE,
     ]
 

@@ -30,15 +30,18 @@ def text() -> str:
     total = sum(len(page.rows) for page in done)
     later = sum(to_come(page, name) for page in ORDER for name in names(page))
     launched = sum(len(page.rows) for page in done if "sm_90a" in page.archs)
-    counts = f"{total} names: {launched} that an H200 has run, {total - launched} for Blackwell only; {later} [to come](#to-come)."
-    parts = [HEAD.format(command=COMMAND, counts=counts), *(_page(page) for page in done), _to_come()]
+    counts = f"{total} names: {launched} that an H200 has run, {total - launched} for Blackwell only"
+    counts += f"; {later} [to come](#to-come)." if later else "."
+    tables = [_page([page for page in done if page.name == name]) for name in dict.fromkeys(page.name for page in done)]
+    parts = [HEAD.format(command=COMMAND, counts=counts), *tables, *([_to_come()] if TO_COME else [])]
     return "\n".join(parts)
 
 
-def _page(page: Page) -> str:
-    title = "What the pages are built on" if page.name == "Base" else page.name
+def _page(parts: list[Page]) -> str:
+    """The table of a page, which has a part for each set of architectures."""
+    title = "What the pages are built on" if parts[0].name == "Base" else parts[0].name
     lines = [f"## {title}", "", "| name | here | test | simulated | compiled | run on H200 |", "|---|---|---|---|---|---|"]
-    return "\n".join([*lines, *(_row(page, row) for row in page.rows), ""])
+    return "\n".join([*lines, *(_row(page, row) for page in parts for row in page.rows), ""])
 
 
 def _row(page: Page, row: Row) -> str:

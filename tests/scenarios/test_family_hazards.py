@@ -9,7 +9,7 @@
 | 5 one stride for the producer and another for the consumer | `test_staged_mistakes`: slots of another size, order, swizzle, type |
 | 6 a reservation of shared memory that is short | impossible: the layout is derived, here |
 | 7 a remote arrival before the barrier is initialised | `test_a_remote_arrival_before_the_initialisation_is_visible` |
-| 8 warps that return before a barrier of the whole cluster | no hang: who has exited is not waited for (PTX ISA, barrier.cluster), here; of named barriers: `test_a_named_barrier_that_some_warps_skip` |
+| 8 warps that return before a barrier of the whole cluster | no hang, here: who has exited is not waited for (PTX ISA, barrier.cluster) |
 | 9 the address of tensor memory read before it is published | `test_tmem.test_the_address_read_without_a_barrier` |
 | 10 a CTA that does not let the next kernel in | no hang: its end does; `test_every_cta_lets_the_next_kernel_in` |
 | 11 0 · NaN from what no copy has written | here: TMA fills with zeros; anything else is poison |
@@ -168,8 +168,8 @@ def prefetching(ahead: int) -> Any:
                     k.async_copy(r.k.get_tile(qk_stage=part, e=1), (n * r.cfg.BN, part * r.cfg.BK0))
             r.k.commit_step()
 
-        for n in range(ahead):
-            keys(n)
+        for early in range(ahead):
+            keys(early)
         for n in ctx.range(tiles):
             r.v.acquire()
             with ctx.elect_one():

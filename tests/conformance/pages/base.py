@@ -39,7 +39,6 @@ PAGE = Page(
         Row("SMemArray.stack_allocation", ARRAY, "barriers"),
         Row("SMemTileArray2D", ARRAY, "barriers"),
         Row("SMemTileArray2DRowMajor", ARRAY, "barriers"),
-        Row("SMemTileArrayWithLayout", f"{BASE}test_tiles_with_a_layout", "barriers", ours="SMemTileArray2D.__init__(order=)"),
         Row("PipelineState", PLACE, "barriers"),
         Row("PipelineState.index", PLACE, "barriers"),
         Row("PipelineState.phase", "pipelines/test_barriers.py::test_a_state_walks_the_ring[4-1-5]", "barriers"),
