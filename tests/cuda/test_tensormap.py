@@ -68,3 +68,12 @@ def test_ragged_rows_are_two_dimensions() -> None:
 def test_rules(shape: tuple[int, ...], strides: tuple[int, ...], address: int, box: tuple[int, ...] | None, message: str) -> None:
     with pytest.raises(BindError, match=message):
         tiled_map(TensorParam("a", dtypes.bfloat16, 2, box=box), shape, strides, address)
+
+
+def test_elements_of_four_bits_are_encoded_as_bytes() -> None:
+    param = TensorParam("a", dtypes.float4_e2m1, 2, box=(128, 256), swizzle=128)
+    assert tiled_map(param, (1000, 768), (800, 2)) == TiledMap("UINT8", "128B", (384, 1000), (400,), (128, 128), (1, 1))
+    narrow = TensorParam("a", dtypes.float4_e2m1, 3, box=(1, 64, 32))
+    assert tiled_map(narrow, (3, 64, 96), (6144, 96, 2)) == TiledMap("UINT8", "NONE", (48, 64, 3), (48, 3072), (16, 64, 1), (1, 1, 1))
+    with pytest.raises(BindError, match="dimension 0 has a stride of 40 bytes"):
+        tiled_map(param, (1000, 80), (80, 2))

@@ -21,6 +21,11 @@ import tilepipe as tp
         (ml_dtypes.float8_e5m2, tp.float8_e5m2),
         (np.dtype(np.float32), tp.float32),
         (tp.int8, tp.int8),
+        ("float4_e2m1fn_x2", tp.float4_e2m1),
+        ("e2m1", tp.float4_e2m1),
+        (ml_dtypes.float4_e2m1fn, tp.float4_e2m1),
+        ("float8_e8m0fnu", tp.float8_e8m0),
+        (ml_dtypes.float8_e8m0fnu, tp.float8_e8m0),
     ],
 )
 def test_a_dtype_by_name(spec: object, dtype: tp.DType) -> None:
