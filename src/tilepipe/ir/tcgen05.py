@@ -1,9 +1,9 @@
 """Which matrices tcgen05.mma multiplies, and what tensor memory holds: the one set of rules, for tracing and for printing.
 
-PTX ISA, "TensorCore 5th Generation Instructions". One instruction is m × n × 32 bytes of K. One CTA: m 64 with n a multiple of 8,
-or m 128 with n a multiple of 16, up to 256. A pair: m 256 (128 rows in each CTA) with n a multiple of 32 up to 256; m 128 of a pair,
-which folds the columns, is not printed. Block-scaled MMAs are in `ir.block_scales`. Types: kind::f16 both .bf16 or both .f16; kind::tf32 both float32 in memory; kind::f8f6f4
-.e4m3 and .e5m2 in any mix. The accumulator is .f32.
+PTX ISA, "TensorCore 5th Generation Instructions". One instruction is m × n × 32 bytes of K. One CTA: m 64 with n a multiple of 8, or
+m 128 with n a multiple of 16, up to 256. A pair: m 256 (128 rows in each CTA) with n a multiple of 32 up to 256; m 128 of a pair, which
+folds the columns, is not printed. Types: kind::f16 both .bf16 or both .f16; kind::tf32 both float32 in memory; kind::f8f6f4 .e4m3 and
+.e5m2 in any mix. The accumulator is .f32. Block-scaled MMAs are in `ir.block_scales`.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 Who executes them: alloc, relinquish and dealloc one whole warp; loads, stores and their waits whole warps, which reach the 32
 lanes of tensor memory that have their number in the warpgroup; mma, copies and commits one thread. All but the waits, the fences
 and the allocation are asynchronous (PTX ISA, "TensorCore 5th Generation Instructions"). Of one thread, mma and copies are
-executed in the order of issue (the PTX ISA lists copies before mma, and mma of one accumulator; a copy over scale factors that an mma
-before it reads is not in its list, but kernels in the field rely on it); `Tcgen05Commit` tells when all of them so far are done. `TmemWaitLoad` and `TmemWaitStore` tell it
-of a warp's own loads and stores. Towards other threads, these ops are ordered by a barrier that stands between a
-`Tcgen05FenceBefore` and a `Tcgen05FenceAfter`; a commit's arrival needs no fence before it.
+executed in the order of issue (the PTX ISA lists copies before mma, and mma of one accumulator; a copy over scale factors that an
+mma before it reads is not in its list, but kernels in the field rely on it); `Tcgen05Commit` tells when all of them so far are
+done. `TmemWaitLoad` and `TmemWaitStore` tell it of a warp's own loads and stores. Towards other threads, these ops are ordered by a
+barrier that stands between a `Tcgen05FenceBefore` and a `Tcgen05FenceAfter`; a commit's arrival needs no fence before it.
 """
 
 from __future__ import annotations
