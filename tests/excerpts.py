@@ -1,7 +1,8 @@
-"""What docs/blackwell.md quotes of the kernels: `python -m tests.excerpts` writes it into the page anew.
+"""What the pages on Blackwell quote of the kernels: `python -m tests.excerpts` writes it into them anew.
 
 A quotation is a fenced block `py` behind a line `<!-- FILE: WHAT -->`, FILE in src/tilepipe/kernels. WHAT is `role NAME`, `function
 NAME`, `method CLASS.NAME`, or `set NAME ... NAME`, the assignments to these names from the first to the last.
+Behind `<!-- diff ONE OTHER -->` a block `diff` has what differs between two kernels.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "blackwell.md"
+PAGES = (PAGE, ROOT / "docs" / "block-scaled.md")
 KERNELS = ROOT / "src" / "tilepipe" / "kernels"
 QUOTED = re.compile(r"<!-- (\S+): (\w+) (.+?) -->\n\n```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+DIFFED = re.compile(r"<!-- diff (\w+) (\w+) -->\n\n```diff\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COUNTED = re.compile(r"Of the (\d+) lines of the kernel `(\w+)`, (\d+) are lines of `(\w+)`")
 
 
@@ -42,12 +45,12 @@ def _is(node: ast.stmt, kind: str, name: str) -> bool:
     return kind == "set" and isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in name.split(" ... ")
 
 
-def kernel_lines(name: str) -> list[str]:
-    """The lines of a kernel, from its decorator to the end of its last role, without indents and empty ones."""
+def kernel_lines(name: str, *, strip: bool = True) -> list[str]:
+    """The lines of a kernel, from its decorator to the end of its last role, without indents and empty ones; or all, as they are."""
     text = (KERNELS / f"{name}.py").read_text(encoding="utf-8")
     (node,) = (x for x in ast.parse(text).body if isinstance(x, ast.FunctionDef) and x.name == name)
     lines = text.splitlines()[node.decorator_list[0].lineno - 1 : node.end_lineno]
-    return [line.strip() for line in lines if line.strip()]
+    return [line.strip() for line in lines if line.strip()] if strip else lines
 
 
 def common(one: str, other: str) -> tuple[int, int]:
@@ -57,8 +60,15 @@ def common(one: str, other: str) -> tuple[int, int]:
     return len(mine), sum(block.size for block in matcher.get_matching_blocks())
 
 
+def difference(one: str, other: str) -> str:
+    """What differs between the text of two kernels, with a line on either side."""
+    before, after = (kernel_lines(name, strip=False) for name in (one, other))
+    found = list(difflib.unified_diff(before, after, n=1, lineterm=""))[2:]
+    return "".join(f"{'@@' if line.startswith('@@') else line.rstrip()}\n" for line in found)
+
+
 def written(page: str) -> str:
-    """The page with its quotations and its counts as they are now."""
+    """The page with its quotations, differences and counts as they are now."""
 
     def quoted(match: re.Match[str]) -> str:
         file, kind, name, _ = match.groups()
@@ -69,8 +79,13 @@ def written(page: str) -> str:
         lines, same = common(one, other)
         return f"Of the {lines} lines of the kernel `{one}`, {same} are lines of `{other}`"
 
-    return COUNTED.sub(counted, QUOTED.sub(quoted, page))
+    def diffed(match: re.Match[str]) -> str:
+        one, other, _ = match.groups()
+        return f"<!-- diff {one} {other} -->\n\n```diff\n{difference(one, other)}```"
+
+    return COUNTED.sub(counted, DIFFED.sub(diffed, QUOTED.sub(quoted, page)))
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for path in PAGES:
+        path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")

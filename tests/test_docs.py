@@ -67,6 +67,15 @@ def test_blackwell_quotes_the_kernels_as_they_are() -> None:
     assert len(excerpts.COUNTED.findall(page)) == 1
 
 
+def test_block_scaled_shows_what_differs() -> None:
+    page = excerpts.PAGES[1].read_text(encoding="utf-8")
+    assert excerpts.written(page) == page, "docs/block-scaled.md is not what the kernels are: python -m tests.excerpts"
+    ((one, other, diff),) = excerpts.DIFFED.findall(page)
+    assert (one, other) == ("blackwell_gemm", "block_scaled_gemm")
+    assert not [line for line in diff.splitlines() if line[0] in "+-" and ("inputs = " in line or "with outputs" in line)]
+    assert len(excerpts.COUNTED.findall(page)) == 1
+
+
 @pytest.mark.parametrize("mistake", ["08 an accumulator freed before it is loaded", "09 a commit for one CTA"])
 def test_blackwell_shows_what_is_said(mistake: str, tmp_path: Path) -> None:
     planted = MISTAKES[mistake]
