@@ -118,7 +118,7 @@ def _dtype(name: str, x: Any) -> tp.DType:
 
 
 def _check_dtypes(dtypes: dict[str, tp.DType]) -> None:
-    if len(set(dtypes.values())) > 1 or dtypes["q"] not in INPUTS:
+    if any(x is not dtypes["q"] for x in dtypes.values()) or all(x is not dtypes["q"] for x in INPUTS):  # torch.compile hashes no DType
         found = ", ".join(f"{name} {dtype}" for name, dtype in dtypes.items())
         raise tp.BindError(f"{NAME} takes {' or '.join(t.name for t in INPUTS)}, the same for {', '.join(dtypes)}; got {found}")
 

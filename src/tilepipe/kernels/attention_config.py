@@ -104,4 +104,4 @@ def choose(d: int, causal: bool, s_kv: int) -> AttentionConfig:
         return AttentionConfig(consumers=3, schedule="single", group=8)
     if s_kv <= 8192:
         return AttentionConfig(schedule="single", store="tile", group=8)
-    return AttentionConfig(bn=176, schedule="single", group=4)
+    return AttentionConfig(bn=160, schedule="single", store="tile", group=4)
