@@ -135,7 +135,13 @@ def test_nothing_to_attend_to(batch: int, s_q: int, s_kv: int, heads: int) -> No
 
 @pytest.mark.parametrize(
     "settings",
-    [{"consumers": 1}, {"consumers": 2, "bn": 64, "stages": 3}, {"order": "free"}, {"schedule": "single"}, {"qk_stages": 1, "bn": 64, "store": "tile"}],
+    [
+        {"consumers": 1},
+        {"consumers": 2, "bn": 64, "stages": 3},
+        {"order": "free"},
+        {"schedule": "single"},
+        {"qk_stages": 1, "bn": 64, "store": "tile"},
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("d", [64, 128])
