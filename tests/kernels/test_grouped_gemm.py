@@ -220,3 +220,17 @@ def test_what_b_in_column_order_allows() -> None:
     assert all(cfg.bn // cfg.cluster % 64 == 0 for cfg in config.candidates(GroupedProblem(512, 512, 512, 2, b_order="col")))
     with pytest.raises(tp.BindError, match="loaded in parts of 48, which must be a multiple of"):
         product("one", 96, 64, order="col", bn=96, cluster=2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile"),
+    [
+        ((8192, 4096, 7168, 64), {"bm": 64, "bn": 256}),
+        ((8192, 28672, 4096, 8), {"bm": 128, "bn": 256}),
+        ((1024, 4096, 7168, 64), {"bm": 64, "bn": 256}),
+    ],
+    ids=str,
+)
+def test_what_has_been_measured_to_be_fast_is_chosen(shape: tuple[int, int, int, int], tile: dict[str, int]) -> None:
+    chosen = config.best(GroupedProblem(*shape))
+    assert {name: getattr(chosen, name) for name in tile} == tile

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
 import tilepipe as tp
-from tilepipe.kernels.gemm_choice import ENOUGH_STAGES, SPAN, Problem, predicted_us, smem_bytes
+from tilepipe.kernels.gemm_choice import ENOUGH_STAGES, SPAN, STEEP, Problem, predicted_us, smem_bytes
 from tilepipe.kernels.gemm_config import Tile
 from tilepipe.kernels.settings import Settings
 
 MAX_STAGES = 12
+# Measured on an H200. POWER: multiplications times bytes of an element, each microsecond, at the power limit: 780 TFLOP/s of 16 bits.
+POWER, DRAM = 780e6, 4.3e6  # DRAM: bytes a microsecond, of weights that no cache holds
+SHARES = tuple(0.4 + 1.2 * (i + 0.5) / 12 for i in range(12))  # of the average height that groups may have
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class GroupedProblem:
 
 @functools.lru_cache(maxsize=4096)
 def best(problem: GroupedProblem, chip: tp.Chip = tp.H200) -> GroupedGemmConfig:
-    """The configuration that the model expects to be fastest where all groups are about as large: the host does not know better.
+    """The configuration that the model expects to be fastest; of the groups the host knows the number, and so their average height.
 
     Raises:
         LimitError: the chip has no room for any.
@@ -86,22 +89,27 @@ def best(problem: GroupedProblem, chip: tp.Chip = tp.H200) -> GroupedGemmConfig:
 
 
 def candidates(problem: GroupedProblem, chip: tp.Chip = tp.H200) -> list[GroupedGemmConfig]:
-    """Configurations that fit the problem and the chip, the fastest by the model first.
-
-    The model is that of the GEMM, for as many products of the average height as there are groups, and half a tile more:
-    groups do not end where tiles do.
-    """
-    rows = -(-problem.m // problem.groups)
-
-    def expected_us(cfg: GroupedGemmConfig) -> float:
-        height = rows + (cfg.bm * cfg.cluster) // 2 if rows > cfg.bm * cfg.cluster // 2 else rows
-        product = Problem(
-            height, problem.n, problem.k, problem.groups, problem.dtype, problem.out_dtype, "row", problem.b_order, problem.scales
-        )  # fmt: skip
-        return predicted_us(product, cfg.tile, chip)
-
+    """Configurations that fit the problem and the chip, the fastest by the model first."""
     takes_order = (cfg for cfg in _fitting(problem.dtype, chip) if problem.b_order == "row" or cfg.bn // cfg.cluster % 64 == 0)
-    return sorted(takes_order, key=expected_us)
+    return sorted(takes_order, key=lambda cfg: expected_us(problem, cfg, chip))
+
+
+def expected_us(problem: GroupedProblem, cfg: GroupedGemmConfig, chip: tp.Chip = tp.H200) -> float:
+    """Time in microseconds, by three limits: the model of the GEMM, for one product with as many rows as all tiles of all groups have; the
+    tensor cores at the power limit; and reading every group's B. Groups end inside of a tile: their heights are taken for spread evenly
+    around the average.
+    """
+    step, average = cfg.bm * cfg.cluster, problem.m / problem.groups
+    steps = sum(-(-max(round(average * share), 1) // step) for share in SHARES) / len(SHARES)
+    rows = max(round(problem.groups * steps), 1) * step
+    product = Problem(rows, problem.n, problem.k, 1, problem.dtype, problem.out_dtype, "row", problem.b_order, problem.scales)
+    operands = (problem.m + problem.n * problem.groups) * problem.k * problem.dtype.nbytes
+    limits = (
+        predicted_us(product, cfg.tile, chip),
+        rows * problem.n * problem.k * problem.dtype.nbytes / POWER,
+        (operands + problem.m * problem.n * problem.out_dtype.nbytes) / DRAM,
+    )
+    return float(sum(x**STEEP for x in limits) ** (1 / STEEP))
 
 
 @functools.cache
