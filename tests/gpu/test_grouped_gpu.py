@@ -5,6 +5,7 @@ change between replays of one CUDA graph.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,3 +115,53 @@ def test_offsets_change_between_replays_of_one_graph() -> None:
         before = np.full((m, n), 3, got.dtype)
         found = reference.compare(got, before, a_host, b_host, ends)
         assert found.ok, (split, found)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("k", [320, 77])
+def test_the_operation_on_tensors(dtype: str, k: int) -> None:
+    """Any layout; rows of no group keep what out holds; captured, with other offsets at each replay."""
+    torch = pytest.importorskip("torch")
+    m, n, groups = 700, 136, 9
+    kind = getattr(torch, dtype)
+    a, w = (torch.randn(shape, device="cuda").to(kind) for shape in ((m, k), (groups, n, k)))
+    offsets = torch.zeros(groups, device="cuda", dtype=torch.int32)
+
+    def check(out: Any, ends: Any, kept: float) -> None:
+        want = torch.full((m, n), kept, device="cuda")
+        for group, (start, end) in enumerate(reference.bounds(ends, m)):
+            want[start:end] = a[start:end].float() @ w[group].float().t()
+        torch.testing.assert_close(out, want.to(out.dtype), rtol=2e-2, atol=0.15)
+
+    ends = reference.split_rows(np.random.default_rng(5), m - 33, groups, "random")
+    offsets.copy_(torch.from_numpy(ends))
+    for left in (a, a.t().contiguous().t()):
+        for weights in (w.transpose(1, 2), w.transpose(1, 2).contiguous()):
+            for out in (torch.full((m, n), 3.0, device="cuda", dtype=kind), torch.full((n, m), 3.0, device="cuda").t()):
+                check(tp.ops.grouped_matmul(left, weights, offsets, out=out), ends, 3)
+    out = torch.full((m, n), 3.0, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    tp.ops.grouped_matmul(a, w.transpose(1, 2), offsets, out=out)
+    with torch.cuda.graph(graph):
+        tp.ops.grouped_matmul(a, w.transpose(1, 2), offsets, out=out)
+    for seed, split in enumerate(reference.SPLITS):
+        ends = reference.split_rows(np.random.default_rng(seed), m - 5 * seed, groups, split)
+        offsets.copy_(torch.from_numpy(ends))
+        out.fill_(3)
+        graph.replay()
+        check(out, ends, 3)
+
+
+def test_the_operation_beside_pytorchs() -> None:
+    torch = pytest.importorskip("torch")
+    if not hasattr(torch, "_grouped_mm"):
+        pytest.skip("this PyTorch has no grouped_mm")
+    a, w = (torch.randn(shape, device="cuda").bfloat16() for shape in ((512, 256), (8, 384, 256)))
+    offsets = torch.arange(64, 513, 64, device="cuda", dtype=torch.int32)
+    weights = w.transpose(1, 2)
+    torch.testing.assert_close(
+        tp.ops.grouped_matmul(a, weights, offsets), torch._grouped_mm(a, weights, offs=offsets), rtol=2e-2, atol=0.1
+    )  # fmt: skip
+    compiled = torch.compile(tp.ops.grouped_matmul, fullgraph=True)
+    torch.testing.assert_close(compiled(a, weights, offsets), tp.ops.grouped_matmul(a, weights, offsets), rtol=0, atol=0)

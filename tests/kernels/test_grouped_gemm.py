@@ -19,6 +19,7 @@ from tilepipe.kernels import grouped_gemm_config as config
 from tilepipe.kernels import grouped_gemm_reference as reference
 from tilepipe.kernels.gemm_choice import smem_bytes
 from tilepipe.kernels.grouped_gemm import GroupedGemmConfig, GroupedProblem, bind
+from tilepipe.kernels.registry import find
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -234,3 +235,31 @@ def test_what_b_in_column_order_allows() -> None:
 def test_what_has_been_measured_to_be_fast_is_chosen(shape: tuple[int, int, int, int], tile: dict[str, int]) -> None:
     chosen = config.best(GroupedProblem(*shape))
     assert {name: getattr(chosen, name) for name in tile} == tile
+
+
+@pytest.mark.parametrize("split", reference.SPLITS)
+def test_the_registered_kernel(split: str) -> None:
+    spec = find("grouped_gemm")
+    settings_, origin = spec.configure({"m": 200, "n": 72, "k": 40, "experts": 5, "split": split, "b_order": "col"}, None)
+    assert "defaults" in origin
+    case = spec.make(settings_, 3)
+    case.program.run(seed=3)
+    assert case.verify().ok
+    assert case.tiles >= 2
+    case.output[:100] *= 1.02
+    assert not case.verify().ok
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"experts": 0}, "setting experts must be at least 1, got 0"),
+        ({"m": 2**20, "k": 2**12}, "an operand of 4,294,967,296 elements is more than a run takes"),
+        ({"b_order": "odd"}, "setting b_order must be row or col, got 'odd'"),
+        ({"dtype": "float32"}, "setting dtype must be bfloat16 or float16, got float32"),
+    ],
+    ids=str,
+)
+def test_settings_that_state_no_product(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(tp.BindError, match=re.escape(words)):
+        find("grouped_gemm").configure(given, tp.H200)
