@@ -64,7 +64,7 @@ MISTAKES = {
     ),
     "02 no release by the consumer": Mistake(
         RING, "ring.consume()", "ring.consume_explicit()", CountError,
-        ("no role arrives on 'rows.empty'", "consumer side of this pipeline is missing"), ("allocate(ctx",),
+        ("no role arrives on 'rows.empty'", "Its consumer must release"), ("allocate(ctx",),
     ),
     "02 no wait by the consumer": Mistake(
         RING, "with ring.consume() as stage:", "ring.wait_producer_if_needed(True)\n            with tp.ConsumeContext("

@@ -194,7 +194,7 @@ def test_scales_of_the_whole() -> None:
     check_kind(scaled_matmul(a, b, (scale_a, whole_a), scale_b, out_dtype="float32"), given, whole_a)
     with pytest.raises(tp.BindError, match=r"scale_a is the scales, or a pair of them: of the blocks, and of the whole tensor; got 3"):
         scaled_matmul(a, b, (scale_a, whole_a, 1), scale_b)
-    with pytest.raises(tp.BindError, match=r"the scale of a whole tensor is one float32, got 2\.0"):
+    with pytest.raises(tp.BindError, match=r"the scale of a whole tensor is one float32, .*got 2\.0"):
         scaled_matmul(a, b, (scale_a, 2.0), scale_b)
     with pytest.raises(tp.BindError, match="go together in mxfp8, mxfp4, nvfp4; these are of each row"):
         scaled_matmul(A, B, (ROWS[0], whole_a), ROWS[1])

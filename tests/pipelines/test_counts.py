@@ -209,7 +209,7 @@ def test_a_count_that_cannot_be_derived(what: str) -> None:
 
 
 def test_nobody_arrives() -> None:
-    with refused(tp.CountError, "no role arrives on 'pipe.empty'", "consumer side of this pipeline is missing"):
+    with refused(tp.CountError, "no role arrives on 'pipe.empty'", "Its consumer must release what it has waited for"):
         used("consume_explicit")
 
 

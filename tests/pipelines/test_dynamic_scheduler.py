@@ -204,7 +204,7 @@ def test_a_part_that_is_left_out(left_out: str) -> None:
                     work.throttle_signal()
 
     barrier = "work.full" if left_out == "schedule" else "work_throttle.full"
-    refuses(lambda: bound(part), tp.CountError, f"no role arrives on '{barrier}'", "The producer side of this pipeline is missing")
+    refuses(lambda: bound(part), tp.CountError, f"no role arrives on '{barrier}'", "Its producer must announce")
 
 
 @pytest.mark.parametrize("kind", ["clc", "atomic"])

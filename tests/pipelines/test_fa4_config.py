@@ -131,3 +131,9 @@ def test_numbers_that_are_none(changes: dict[str, Any]) -> None:
 def test_an_unknown_type() -> None:
     with refused(tp.BindError, "unknown dtype 'fp3'"):
         config(qkv_dtype="fp3")
+
+
+@pytest.mark.parametrize("wrong", [{"chip": "H200"}, {"chip": None}, {"qkv_dtype": None}], ids=str)
+def test_no_chip_or_no_dtype(wrong: dict[str, Any]) -> None:
+    with pytest.raises(tp.BindError, match=r"qkv_dtype is a dtype, chip a Chip such as tp\.H200; got"):
+        config(BM=64, BN=32, **wrong)

@@ -21,6 +21,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], type[tp.TilepipeError], tuple[str,
     "a traced part": ("k.acquire(qk_stage=k_ring.state.index())", {}, tp.TraceError, ("chosen while tracing", "Python range")),
     "a part of V": (f"{ELECT}v.get_tile(qk_stage=1)", {}, tp.TraceError, ("qk_stage=1", "'v' has 1 parts")),
     "a stage that is not there": ("k_ring.consumer_mbar(2)", {}, tp.TraceError, ("stage 2 of 'k', which has 2",)),
+    "which part is not said": ("kc.get()", {}, tp.TraceError, ("get() without qk_stage", "'k' has 2 parts", "get(qk_stage=part)")),
     "K of a V pipeline": ("v.get_k(qk_stage=0)", {}, tp.TraceError, ("get_k is of K", "'v' is a pipeline of V", "get_v")),
     "K memory of a V pipeline": ("v.get_k_smem(qk_stage=0)", {}, tp.TraceError, ("get_k_smem is of K", "call get_v_smem")),
     "K acquired of a V pipeline": ("v.acquire_k(qk_stage=0)", {}, tp.TraceError, ("call acquire_v",)),
@@ -57,6 +58,8 @@ MADE: dict[str, tuple[str, tuple[str, ...]]] = {
     "no parts": ("tp.StagedPipeline.allocate(ctx, 2, 0)", ("num_qk_stages is at least 1, got 0",)),
     "too few barriers": ("tp.StagedPipeline(storage, 3, 2, name='k')", ("'k' needs 2 × 3 stages × 2 parts = 12 barriers", "has 8")),
     "a count that no barrier has": ("ring.init_mbars(0, 1)", ("producer_arrivals: an mbarrier's count is 1..1048575, got 0",)),
+    "a ring of another kind": ("tp.KProducerPipeline(tp.ProducerConsumerPipeline.allocate(ctx, 2, name='k'), tiles, HOPPER)", ("it stands on a StagedPipeline",)),
+    "no config": ("tp.KProducerPipeline(ring, tiles, None)", ("config is an FA4Config, got None",)),
     "another ring": ("tp.KProducerPipeline(tp.StagedPipeline.allocate(ctx, 3, 2, name='k'), tiles, HOPPER)", ("'k' has 3 stages of 2 parts", "num_kv_stages = 2 and, of K, 2 parts")),
     "V with the barriers of K": ("tp.VProducerPipeline(ring, tiles, HOPPER)", ("has 2 stages of 2 parts", "of V, 1 parts")),
     "slots of another size": ("tp.KConsumerPipeline(ring, tp.tile_layout_k_major('bfloat16', 64, 64).allocate(ctx, 4, 'big'), HOPPER)",
@@ -152,12 +155,12 @@ def program(**changes: Any) -> tp.Program:
 
 
 def test_the_consumer_side_never_signals() -> None:
-    with refused(tp.CountError, "no role arrives on 'v.empty'", "The consumer side of this pipeline is missing"):
+    with refused(tp.CountError, "no role arrives on 'v.empty'", "Its consumer must release what it has waited for"):
         program(use=attend_without_release)
 
 
 def test_the_producer_side_never_signals() -> None:
-    with refused(tp.CountError, "no role arrives on 'k.full'", "The producer side of this pipeline is missing"):
+    with refused(tp.CountError, "no role arrives on 'k.full'", "announce what it loads", "get_tile(e=1)"):
         program(load=load_without_bytes)
 
 

@@ -194,7 +194,7 @@ def _settle(account: Account) -> int:
         if typed is not None:
             return typed
         raise CountError(
-            f"no role arrives on '{array.name}', so a wait on it would never pass. The {account.side} side of this pipeline is missing.",
+            f"no role arrives on '{array.name}', so a wait on it would never pass. {_MISSING[account.side]}",
             array.loc,
         )
     if typed is not None and typed != derived:
@@ -204,6 +204,13 @@ def _settle(account: Account) -> int:
             array.loc,
         )
     return derived
+
+
+_MISSING = {
+    "producer": "Its producer must announce what it loads (expect_bytes; `get_tile(e=1)`, `get_k(..., e=1)`), arrive, or commit.",
+    "epilogue": "Each epilogue thread must say that it has done with tensor memory: signal_complete().",
+    "consumer": "Its consumer must release what it has waited for (release, release_k, release_v), arrive, or commit its MMAs.",
+}
 
 
 def _total(site: Site) -> int:

@@ -17,7 +17,7 @@ from tilepipe.lang.arrivals import Arrivals, count_arrivals
 from tilepipe.lang.convergence import require_warpgroup
 from tilepipe.lang.fragments import Fragment
 from tilepipe.lang.handles import note_signal, owner_of
-from tilepipe.lang.memory import GlobalTensor, SmemTile, require_place
+from tilepipe.lang.memory import GlobalTensor, SmemTile, SmemTileArray, require_place
 from tilepipe.lang.tracer import Tracer
 from tilepipe.lang.values import require_integer, require_uniform, to_expr
 
@@ -66,9 +66,12 @@ def _coords(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], stor
     return found
 
 
-def _check_box(tensor: GlobalTensor, tile: SmemTile, what: str) -> None:
+def _check_box(tensor: GlobalTensor, tile: object, what: str) -> None:
     if tensor.box is None:
         raise TraceError(f"{what} needs a tensor map with a box: pass `tp.tensor_map(array, box=...)`, not the bare array", caller())
+    if not isinstance(tile, SmemTile):
+        one = " Of an array of tiles take one: `tiles[i]`." if isinstance(tile, SmemTileArray) else ""
+        raise TraceError(f"{what} moves one tile of shared memory, got {tile!r}.{one}", caller())
     box = (1, *tensor.box)[-2:]
     outer = tensor.box[:-2]
     if box != tile.shape or any(extent != 1 for extent in outer):

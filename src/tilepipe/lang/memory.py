@@ -279,6 +279,8 @@ class GlobalTensor:
         """
         from tilepipe.lang.async_ops import tma_load
 
+        if not hasattr(dst, "smem") or not hasattr(dst, "mbar"):
+            raise TraceError(f"async_copy goes to a TMADestination, as get_k(...) and get_v(...) give; got {dst!r}", caller())
         tma_load(self._tracer, self, coords, dst.smem, dst.mbar, multicast)
 
     def __getitem__(self, index: object) -> ElementRef:

@@ -246,8 +246,8 @@ class Tracer:
         for commit in (c for group in scope.groups for c in group):
             raise TraceError(
                 f"mma_commit binds {commit.describe()} to the MMAs before it, but no ctx.wgmma_wait in the same block retires"
-                " them, so the arrival would never be made. Wait in this block, or consume through"
-                " `inputs.consumer(lag=n)`.",
+                " them, so the arrival would never be made. (The release of a staged ring is such a commit.) Wait in this block, or consume"
+                " through `inputs.consumer(lag=n)`.",
                 commit.loc,
             )
 

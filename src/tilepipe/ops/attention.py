@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from tilepipe.errors import BindError
-from tilepipe.kernels import attention as kernel
 from tilepipe.kernels.attention_arguments import NAME
 from tilepipe.ops.attention_options import LAYOUTS, check, config, heads_third
 
@@ -58,6 +57,8 @@ def attention(
     scale = scale.item() if isinstance(scale, np.generic) else scale
     if layout not in LAYOUTS:
         raise BindError(f'{NAME}: layout is "bshd" or "bhsd", got {layout!r}')
+    if not isinstance(return_lse, bool):
+        raise BindError(f"{NAME}: return_lse is True or False, got {return_lse!r}")
     if all(isinstance(x, np.ndarray) for x in (q, k, v)):
         return _simulated(q, k, v, out, causal, scale, return_lse, layout, settings, seed, progress)
     torch = sys.modules.get("torch")
@@ -68,7 +69,7 @@ def attention(
         raise BindError(f"{NAME}: seed and progress belong to the simulator, which runs NumPy arrays; a CUDA tensor runs on its GPU")
     from tilepipe.ops import torch_attention
 
-    return torch_attention.attention(q, k, v, out, (causal, scale, bool(return_lse), layout, tuple(sorted(settings.items()))))
+    return torch_attention.attention(q, k, v, out, (causal, scale, return_lse, layout, tuple(sorted(settings.items()))))
 
 
 def _simulated(
@@ -85,6 +86,8 @@ def _simulated(
     if found.empty:
         result[...] = 0
     else:
+        from tilepipe.kernels import attention as kernel
+
         chosen = config(found, causal, dict(settings))
         q, k, v, written = (heads_third(x, layout) for x in (q, k, v, result))
         program = kernel.bind(q, k, v, written, lse if return_lse else None, chosen, causal=causal, scale=scale)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from tilepipe.errors import BindError
-from tilepipe.ops import numpy_grouped
 from tilepipe.ops.grouped_options import NAME
 
 
@@ -49,6 +48,8 @@ def grouped_matmul(
             none. UnavailableError: the device is no Hopper GPU.
     """
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        from tilepipe.ops import numpy_grouped
+
         return numpy_grouped.grouped_matmul(a, b, offsets, out=out, out_dtype=out_dtype, seed=seed, progress=progress, settings=settings)
     torch = sys.modules.get("torch")
     if torch is None or not (isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor)):

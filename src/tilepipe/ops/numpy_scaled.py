@@ -101,6 +101,6 @@ def _wholes(found: Recipe, whole_a: Any, whole_b: Any) -> dict[str, Any]:
     for name, x in (("a_scale", whole_a), ("b_scale", whole_b)):
         value = np.float32(1) if x is None else x
         if np.size(value) != 1 or np.asarray(value).dtype != np.float32:
-            raise BindError(f"{NAME}: the scale of a whole tensor is one float32, got {value!r:.40}")
+            raise BindError(f"{NAME}: the scale of a whole tensor is one float32, such as np.float32(0.5); got {value!r:.40}")
         made[name] = np.asarray(value, np.float32).reshape(1)
     return made

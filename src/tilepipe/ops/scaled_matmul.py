@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from tilepipe.errors import BindError
-from tilepipe.ops import numpy_scaled
 from tilepipe.ops.scaled_recipes import NAME
 
 
@@ -66,6 +65,8 @@ def scaled_matmul(
             none. UnavailableError: the device is no Hopper GPU, or the scales are for Blackwell.
     """
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        from tilepipe.ops import numpy_scaled
+
         return numpy_scaled.scaled_matmul(
             a, b, scale_a, scale_b, out=out, bias=bias, out_dtype=out_dtype, seed=seed, progress=progress, settings=settings
         )

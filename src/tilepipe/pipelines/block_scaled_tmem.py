@@ -29,7 +29,8 @@ class BlockScaledTmem(TmemAllocation):
 
     The accumulators are an `OutputTilePipeline`'s: `OutputTilePipeline.allocate(ctx, config, tmem=...)`. There is room for the scale
     factors of one K tile: copies to tensor memory and MMAs of one lane are executed in the order in which it issues them, so those of
-    the next tile are copied to the same columns.
+    the next tile are copied to the same columns. (The PTX ISA promises that of an MMA behind its copies; of a copy behind an MMA it is
+    the practice of kernels for this hardware. No Blackwell GPU has run ours.)
 
     Attributes:
         num_accum_stages, stage_stride_cols: of the accumulators. sfa_offset, sfb_offset: first columns. sfa_cols, sfb_cols: how many.

@@ -58,6 +58,8 @@ class FA4Config:
         for name in ("qkv_dtype", "rope_dtype", "scale_dtype"):
             given = getattr(self, name)
             self._set(name, None if given is None else dtypes.dtype(given))
+        if self.qkv_dtype is None or not isinstance(self.chip, Chip):
+            raise BindError(f"FA4Config: qkv_dtype is a dtype, chip a Chip such as tp.H200; got {self.qkv_dtype!r} and {self.chip!r}")
         numbers = [f.name for f in fields(self) if f.type == "int"]
         wrong = [f"{name} = {getattr(self, name)!r}" for name in numbers if type(getattr(self, name)) is not int or getattr(self, name) < 0]
         if wrong or not self.depth or not self.BM or self.swizzle_mode not in (0, 32, 64, 128):
@@ -211,7 +213,9 @@ class FA4Config:
         return 2 * self.BN + 2 * self.padded_ov_depth if self.is_blackwell else 0
 
     def supported(self) -> bool:
-        """Whether a kernel of this shape can run; `broken_rule` says why not."""
+        """Whether a kernel of this shape can run; `broken_rule` says why not. Of one ring for K and V in turn (`use_fused_kv`) this is
+        the arithmetic alone: TMAProducerPipeline and TMAConsumerPipeline take rings of their own.
+        """
         return self.broken_rule() is None
 
     def broken_rule(self) -> str | None:

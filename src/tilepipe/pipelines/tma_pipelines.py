@@ -57,6 +57,12 @@ class TilePipeline:
         self.is_k = self.KIND is not False if is_k is None else is_k
         if self.KIND is not None and self.is_k is not self.KIND:
             raise TraceError(f"{type(self).__name__} is for {'K' if self.KIND else 'V'}; it is given is_k={is_k!r}", caller())
+        if not isinstance(config, FA4Config):
+            raise TraceError(f"{type(self).__name__}: config is an FA4Config, got {config!r}", caller())
+        if not isinstance(pipeline, StagedPipeline | SMemArray):
+            raise TraceError(
+                f"{type(self).__name__}: it stands on a StagedPipeline, or on an array of barriers for one; got {pipeline!r}", caller()
+            )
         self.config = config
         self.dtype = config.qkv_dtype if dtype is None else dtypes.dtype(dtype)
         broken = config.broken_rule()
@@ -236,7 +242,7 @@ class TMAProducerPipeline(TilePipeline):
         self._only("get_v_smem", False)
         return self.get_smem()
 
-    def get_v(self, e: object) -> TMADestination:
+    def get_v(self, e: object = None) -> TMADestination:
         """`get_tile` of V."""
         self._only("get_v", False)
         return self.get_tile(e=e)
@@ -258,9 +264,20 @@ class TMAConsumerPipeline(TilePipeline):
     def _phase(self) -> int:
         return 0
 
-    def get(self, *, qk_stage: int = 0) -> SmemTile:
-        """Part `qk_stage` of the present stage, as operand B of an MMA."""
-        return self._tile(self.pipeline.state.index(), qk_stage)
+    def get(self, *, qk_stage: int | None = None) -> SmemTile:
+        """Part `qk_stage` of the present stage, as operand B of an MMA.
+
+        Raises:
+            TraceError: a stage has several parts, and it is not said which.
+        """
+        parts = self.num_qk_stages_effective
+        if qk_stage is None and parts > 1:
+            raise TraceError(
+                f"get() without qk_stage: a stage of '{self.pipeline.name}' has {parts} parts, waited for and released one by one:"
+                " get(qk_stage=part)",
+                caller(),
+            )
+        return self._tile(self.pipeline.state.index(), qk_stage or 0)
 
     @property
     def full_kv_bytes(self) -> int:
