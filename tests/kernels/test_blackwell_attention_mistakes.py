@@ -55,7 +55,7 @@ MISTAKES = {
         "            outputs[i].commit_mma()\n", "", tp.DeadlockError, ("role 'correction'", "o0.full", "1 of 1 arrivals"),
     ),
     "no commit behind Q K": Mistake(
-        "            scores[i].commit_mma()\n", "", tp.CountError, ("no role arrives on 's0.full'", "producer side"),
+        "            scores[i].commit_mma()\n", "", tp.CountError, ("no role arrives on 's0.full'", "Its producer must"),
     ),
     "the ring of S is not stepped": Mistake(
         "            scores[i].step()\n", "", (tp.RaceError, tp.BarrierError), ("role 'mma'",),

@@ -156,7 +156,7 @@ def test_missing_release_of_the_consumer() -> None:
             with ring.consume_explicit():  # <silent consumer>
                 ctx.syncwarp()
 
-    refuses(lambda: ring_of(produce(5), silent), tp.CountError, "no role arrives on 'ring.empty'", "consumer side")
+    refuses(lambda: ring_of(produce(5), silent), tp.CountError, "no role arrives on 'ring.empty'", "Its consumer must release")
     words = ("role 'producer'", "ring.empty[0]", "32 of 32 arrivals", "nothing in the kernel arrives on it", "role 'consumer'")
     faults(ring_of(produce(5), silent, counts=(32, 32)), tp.DeadlockError, *words, where("produce waits"), where("silent consumer"))
 
