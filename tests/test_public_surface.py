@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import tilepipe as tp
-from tilepipe import cuda
+from tilepipe import cuda, testing
 from tilepipe.cuda.launching import Launcher
 from tilepipe.kernels import gemm
 
@@ -49,6 +49,9 @@ def test_public_members() -> None:
     schedulers = tp.StaticScheduler, tp.ClcScheduler, tp.AtomicScheduler
     assert all(members(x) == {"ahead", "needs_role", "schedule", "share", "throttle_signal"} for x in schedulers)
     assert set(tp.ops.__all__) == {"grouped_matmul", "attention", "matmul", "scaled_matmul"}
+    assert set(testing.__all__) == set(
+        ["CheckFailed", "Comparison", "NoDevice", "WrongResult", "check", "compare", "compare_matmul", "perturb", "run"]
+    )
     assert set(cuda.__all__) == {"Compiled", "compile", "source"}
     assert members(Launcher) == {"launch_packed", "pack"}
 
@@ -59,9 +62,12 @@ def test_options_of_a_launch_and_of_matmul() -> None:
         return " ".join(inspect.signature(function).parameters)
 
     assert names(tp.Program.launch) == "self stream debug perturb timeout_ms"
+    assert names(testing.check) == "program more explore bounds reductions strict_proxy"
+    assert names(testing.run) == "program expect seeds rtol atol strict_proxy"
+    assert names(testing.perturb) == "program seeds device timeout_ms"
     assert names(tp.ops.matmul) == "a b out bias activation source alpha beta out_dtype precision seed progress settings"
     assert names(tp.ops.attention) == "q k v causal scale out return_lse layout seed progress settings"
-    assert names(gemm.bind) == "a b c cfg bias a_scale b_scale source alpha beta"
+    assert names(gemm.bind) == "a b c cfg bias a_scale b_scale source alpha beta chip"
     assert names(gemm.GemmConfig) == (
         "bm bn bk stages k_group_size consumers schedule swap cluster cluster_n split_k raster group store_slots accumulate activation"
     )

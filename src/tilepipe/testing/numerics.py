@@ -33,13 +33,14 @@ OUTPUT_EPS = {
 @dataclass(frozen=True)
 class Comparison:
     """`ok`: every element within the bound. `rel_error`: ‖got - want‖ / ‖want‖ (Frobenius). `worst`: largest error
-    over its bound, and where.
+    over its bound, and where. `wrong`: elements beyond it.
     """
 
     ok: bool
     rel_error: float
     worst: float
     worst_at: tuple[int, ...]
+    wrong: int = 0
 
     def __str__(self) -> str:
         verdict = "right" if self.ok else f"WRONG at {self.worst_at}: {self.worst:.3g} times the allowed error"
@@ -64,10 +65,38 @@ def compare_matmul(
     want = a64 @ b64 if then is None else then(a64 @ b64)
     c, eps = ACCUMULATION[accumulation]
     bound = c * eps * np.sqrt(max(a.shape[1], 1)) * (np.abs(a64) @ np.abs(b64)) + 1.01 * OUTPUT_EPS[name] * np.abs(want)
-    error = np.abs(got.astype(np.float64) - want)
+    return _judged(np.abs(got.astype(np.float64) - want), bound, want)
+
+
+def compare(got: Array, want: npt.ArrayLike, *, rtol: npt.ArrayLike | None = None, atol: npt.ArrayLike = 0.0) -> Comparison:
+    """Compares an array with a reference of its shape: |got - want| <= atol + rtol · |want|, elementwise.
+
+    Infinities and NaN are right where the reference has the same.
+
+    Args:
+        rtol, atol: numbers, or arrays that broadcast to `got`. rtol None: the rounding of the reference to the dtype of
+            `got`; 0 where that is no floating-point dtype of 16 bits or more.
+
+    Raises:
+        BindError: another shape.
+    """
+    want = np.asarray(want)
+    if got.shape != want.shape:
+        raise BindError(f"a result of shape {got.shape} and a reference of {want.shape}")
+    if rtol is None:
+        rtol = 1.01 * OUTPUT_EPS.get(got.dtype.name, 0.0)
+    got64, want64 = got.astype(np.float64), want.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        error = np.where((got64 == want64) | (np.isnan(got64) & np.isnan(want64)), 0.0, np.abs(got64 - want64))
+        bound = np.nan_to_num(np.asarray(atol, np.float64) + np.asarray(rtol, np.float64) * np.abs(want64), posinf=0.0)
+    return _judged(error, np.broadcast_to(bound, got.shape), np.where(np.isfinite(want64), want64, 0.0))
+
+
+def _judged(error: npt.NDArray[np.float64], bound: npt.NDArray[np.float64], want: npt.NDArray[np.float64]) -> Comparison:
+    """Errors over their bounds; one that is not finite is beyond any."""
     ratio = np.where(np.isfinite(error), error / np.maximum(bound, np.finfo(np.float64).tiny), np.inf)
-    at = np.unravel_index(int(ratio.argmax()), ratio.shape) if ratio.size else (0, 0)
+    at = np.unravel_index(int(ratio.argmax()), ratio.shape) if ratio.size else (0,) * ratio.ndim
     norm = float(np.linalg.norm(want))
     rel = float(np.linalg.norm(np.where(np.isfinite(error), error, np.inf))) / norm if norm else float(error.max(initial=0))
     worst = float(ratio.max(initial=0.0))
-    return Comparison(worst <= 1.0, rel, worst, tuple(int(i) for i in at))
+    return Comparison(worst <= 1.0, rel, worst, tuple(int(i) for i in at), int((ratio > 1.0).sum()))

@@ -1,0 +1,97 @@
+"""`check(program)`: the checker as an assertion."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilepipe.errors import BindError, TilepipeError
+from tilepipe.ir.launch import TensorArg
+
+if TYPE_CHECKING:
+    from tilepipe.check import Bounds, Reductions, Verdict
+    from tilepipe.program import Program
+
+
+class CheckFailed(TilepipeError, AssertionError):
+    """A check did not end in "verified".
+
+    Attributes:
+        verdict: all of it; `verdict.faults[0].schedule` is what a replay does.
+    """
+
+    def __init__(self, message: str, verdict: Verdict) -> None:
+        super().__init__(message)
+        self.verdict = verdict
+
+
+def check(
+    program: Program,
+    *more: Program,
+    explore: bool = False,
+    bounds: Bounds | None = None,
+    reductions: Reductions | None = None,
+    strict_proxy: bool = False,
+) -> Verdict:
+    """Asserts that no interleaving of a launch ends in a fault. The arrays of its arguments are left as they were.
+
+    What is verified is each of these programs: this kernel with these settings and arguments, in all interleavings of the
+    model of docs/verification-gaps.md. Nothing is said of other shapes; pass the programs of several.
+
+    Args:
+        more: further programs, usually of the same kernel with other arguments.
+        explore: explores also where one run stands for all.
+        bounds: when an exploration gives up. reductions: what it may leave out.
+        strict_proxy: orders between the generic and the async proxy that are advice by default become faults.
+
+    Returns:
+        One verdict for all programs, with the sums of the figures.
+
+    Raises:
+        CheckFailed: a fault, with the story of how it comes about, or a bound that was hit: undecided. Programs behind the one
+            that failed are not looked at. BindError: an argument is no program.
+    """
+    from tilepipe import check as checker
+
+    verdicts = []
+    for p in (program, *more):
+        if not hasattr(p, "launch_args"):
+            raise BindError(f"check takes programs, which kernel.bind(...) gives; got {p!r}")
+        verdict = checker.check(
+            p.launch_args, explore=explore, bounds=bounds or checker.Bounds(), reductions=reductions or checker.Reductions(),
+            strict_proxy=strict_proxy, instance=instance(p),
+        )  # fmt: skip
+        if not verdict.ok:
+            raise CheckFailed(_failure(verdict), verdict)
+        verdicts.append(verdict)
+    return checker.together(verdicts)
+
+
+def instance(program: Program) -> str:
+    """A program in words: its kernel, its arguments' shapes and numbers, its CTAs."""
+    launch = program.launch_args
+    args = ", ".join(f"{name} {_extents(arg.shape) if isinstance(arg, TensorArg) else arg}" for name, arg in launch.args.items())
+    size = launch.kernel.cluster_size
+    ctas = f"{launch.grid} CTA{'s' * (launch.grid > 1)}{f' in clusters of {size}' * (size > 1)}"
+    return f"{launch.kernel.name}{f' of {args}' if args else ''}, {ctas}"
+
+
+def _extents(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "()"
+
+
+def _failure(verdict: Verdict) -> str:
+    from tilepipe.check.story import story
+
+    looked = f"{verdict.method}, {verdict.traces:,} execution{'s' * (verdict.traces != 1)}, {verdict.seconds:.2g} s"
+    if verdict.verdict == "undecided":
+        return (
+            f"undecided: {verdict.instance} ({looked}).\n"
+            f"  The bound that was hit: {verdict.bound}. What was seen has no fault; that is no proof.\n"
+            "  Check a smaller instance (fewer tiles, steps or CTAs), or allow more: check(program, bounds=tilepipe.check.Bounds(...))."
+        )
+    lines = [f"fault: {verdict.instance} ({looked})."]
+    for fault in verdict.faults:
+        lines += ["", f"{fault.kind}: {fault.message}"]
+        steps = story(fault)
+        lines += ["", *(f"  {line}" for line in steps)] if steps else []
+    return "\n".join(lines)
