@@ -114,7 +114,7 @@ def _operand(x: object) -> str:
     return str(x)
 
 
-def _statement(op: ops.Op) -> str:
+def statement(op: ops.Op) -> str:
     """The text of an op without its body."""
     match op:
         case ops.Let():
@@ -171,7 +171,7 @@ def _block(block: ops.Block, depth: int) -> Iterator[str]:
     if not block.ops:
         yield "    " * depth + "pass"
     for op in block.ops:
-        text = "    " * depth + _statement(op)
+        text = "    " * depth + statement(op)
         yield f"{text:<{_COLUMN}}  # {op.loc.short}"
         match op:
             case ops.If(then=then, orelse=orelse):

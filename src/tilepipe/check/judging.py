@@ -1,0 +1,114 @@
+"""What becomes of a mutant: it is refused, ends in a fault, computes something else, or is as good as the kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from tilepipe import sim
+from tilepipe.check.explorer import check
+from tilepipe.check.mutants import Mutant
+from tilepipe.check.verdict import Bounds, Verdict
+from tilepipe.errors import SimFault, TilepipeError
+from tilepipe.ir.launch import Launch, TensorArg
+from tilepipe.ir.program import tensor_uses
+
+Fate = Literal["refused", "fault", "undecided", "numbers", "redundant"]
+Outputs = dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a mutant.
+
+    Attributes:
+        fate: "refused": the simulator cannot even start it. "fault": it ends in one. "numbers": no fault, but other results than the
+            kernel's. "redundant": explored, in all interleavings no fault and the kernel's results. "undecided": a bound was hit.
+        kind, loc, message: of the fault: the class of the error, "gemm.py:31", all of it; for "undecided" the bound; for "numbers" the
+            tensor.
+        advice: what a redundant one should be written otherwise.
+        states, traces: of the exploration, 0 where one run was enough.
+    """
+
+    fate: Fate
+    kind: str = ""
+    loc: str = ""
+    message: str = ""
+    advice: tuple[str, ...] = ()
+    states: int = 0
+    traces: int = 0
+
+    @property
+    def caught(self) -> bool:
+        """Whether it is told from the kernel."""
+        return self.fate in ("refused", "fault", "numbers")
+
+    @property
+    def headline(self) -> str:
+        """The first line of the message."""
+        return self.message.split("\n", 1)[0]
+
+
+@contextlib.contextmanager
+def arrays_kept(launch: Launch) -> Iterator[None]:
+    """Puts what the kernel writes back as it was."""
+    before = [(array, np.array(array)) for array in _written(launch).values()]
+    try:
+        yield
+    finally:
+        for array, values in before:
+            array[...] = values
+
+
+def outputs(launch: Launch) -> Outputs:
+    """What one run writes, by parameter; the arrays stay as they were.
+
+    Raises:
+        SimFault: the run ends in a fault.
+    """
+    arrays = _written(launch)
+    with arrays_kept(launch), contextlib.redirect_stdout(io.StringIO()):
+        sim.run(launch)
+        return {name: np.ascontiguousarray(array).tobytes() for name, array in arrays.items()}
+
+
+def _written(launch: Launch) -> dict[str, Any]:
+    written, _ = tensor_uses(launch.kernel)
+    return {name: a.array for name, a in launch.args.items() if name in written and isinstance(a, TensorArg)}
+
+
+def judge(mutant: Mutant, launch: Launch, reference: Outputs, *, bounds: Bounds = Bounds(), strict_proxy: bool = False) -> Outcome:  # noqa: B008
+    """Runs a mutant once, and explores it where that run finds nothing.
+
+    Args:
+        launch: of the kernel that it is a mutant of. reference: `outputs(launch)`.
+        bounds: when the exploration gives up.
+    """
+    mutated = replace(launch, kernel=mutant.kernel)
+    try:
+        sim.source(mutant.kernel)
+        got = outputs(mutated)
+    except SimFault as error:
+        return Outcome("fault", type(error).__name__, error.loc.short if error.loc is not None else "", str(error))
+    except TilepipeError as error:
+        return Outcome("refused", type(error).__name__, error.loc.short if error.loc is not None else "", str(error))
+    other = [name for name in reference if got.get(name) != reference[name]]
+    if other:
+        return Outcome("numbers", message=f"no fault, but another {', '.join(other)}")
+    with contextlib.redirect_stdout(io.StringIO()):
+        return _explored(check(mutated, explore=True, bounds=bounds, strict_proxy=strict_proxy))
+
+
+def _explored(verdict: Verdict) -> Outcome:
+    advice = tuple(verdict.advice)
+    if verdict.faults:
+        fault = verdict.faults[0]
+        return Outcome("fault", fault.kind, fault.loc, fault.message, advice, verdict.states, verdict.traces)
+    if verdict.ok:
+        return Outcome("redundant", advice=advice, states=verdict.states, traces=verdict.traces)
+    return Outcome("undecided", message=verdict.bound, advice=advice, states=verdict.states, traces=verdict.traces)

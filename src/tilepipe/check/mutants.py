@@ -1,0 +1,172 @@
+"""Mutants: kernels that differ from a kernel by one mistake in how it synchronises.
+
+Here are the mistakes of structure: an op is missing, there twice, or in another place. `mutant_values` has those of a number.
+Every op that synchronises is a subject: the waits, arrives, expects, fences and commits that the pipelines emit, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tilepipe.check import surgery
+from tilepipe.check.mutant_values import VALUE_OPERATORS
+from tilepipe.check.surgery import Place
+from tilepipe.ir import ops, printer
+from tilepipe.ir.exprs import Const
+from tilepipe.ir.location import Loc
+from tilepipe.ir.memory import Cursor
+from tilepipe.ir.program import Kernel, walk
+
+SUBJECTS: dict[type[ops.Op], str] = {
+    ops.MbarWait: "wait", ops.TmaStoreWait: "wait", ops.WgmmaWait: "wait", ops.TmemWaitLoad: "wait", ops.TmemWaitStore: "wait",
+    ops.ClusterWait: "wait", ops.GridDependencyWait: "wait", ops.NamedSync: "named sync", ops.MbarArrive: "arrive",
+    ops.NamedArrive: "arrive", ops.ClusterArrive: "arrive", ops.MbarExpect: "expect", ops.MbarCompleteTx: "expect",
+    ops.FenceProxyAsync: "fence", ops.WgmmaFence: "fence", ops.Tcgen05FenceBefore: "fence", ops.Tcgen05FenceAfter: "fence",
+    ops.FenceBarrierInit: "fence", ops.SetupBarrier: "fence", ops.SyncWarp: "syncwarp", ops.WgmmaCommit: "commit",
+    ops.TmaStoreCommit: "commit", ops.Tcgen05Commit: "commit", ops.MbarInit: "init", ops.TmemAlloc: "alloc",
+    ops.TmemDealloc: "dealloc", ops.TmemRelinquish: "dealloc", ops.CursorStep: "step",
+}  # fmt: skip
+_NOT_MOVED = ("init", "alloc", "step")  # an init is followed by the end of set-up; a step is the ring's, between its ops
+_NOT_TWICE = (ops.SetupBarrier, ops.TmemAlloc)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Mutant:
+    """A kernel with one mistake.
+
+    Attributes:
+        operator: which kind of mistake: "drop wait", "expect bytes".
+        what: the mistake in words: "dropped: mbar_wait inputs.full[stage] of role 'mma'".
+        place: the op that is changed, in the kernel as it was. passed: the op that it was moved past, or out of.
+    """
+
+    operator: str
+    what: str
+    place: Place
+    kernel: Kernel
+    passed: ops.Op | None = None
+
+    @property
+    def loc(self) -> Loc:
+        """The line of the op that is changed."""
+        return self.place.op.loc
+
+    def __str__(self) -> str:
+        return f"{self.what} at {self.loc.short}"
+
+
+Operator = Callable[[Kernel], Iterator[Mutant]]
+
+
+def text(op: ops.Op) -> str:
+    """An op in a line."""
+    return printer.statement(op).removesuffix(":")
+
+
+def described(place: Place) -> str:
+    """`mbar_wait bar=inputs.full[stage] phase=phase of role 'mma'`."""
+    return f"{text(place.op)} of {place.who}"
+
+
+def subjects(kernel: Kernel) -> Iterator[tuple[str, Place]]:
+    """What each op that synchronises is called here, and where it stands."""
+    for place in surgery.places(kernel):
+        name = SUBJECTS.get(type(place.op))
+        if name is not None:
+            yield name, place
+
+
+def _drop(kernel: Kernel) -> Iterator[Mutant]:
+    for name, place in subjects(kernel):
+        yield Mutant(f"drop {name}", f"dropped: {described(place)}", place, surgery.without(kernel, [place]))
+
+
+def _duplicate(kernel: Kernel) -> Iterator[Mutant]:
+    for name, place in subjects(kernel):
+        if not isinstance(place.op, _NOT_TWICE):
+            twice = surgery.with_op(kernel, place, place.op, replace(place.op))
+            yield Mutant(f"duplicate {name}", f"twice: {described(place)}", place, twice)
+
+
+def _move(kernel: Kernel) -> Iterator[Mutant]:
+    for name, place in subjects(kernel):
+        if name in _NOT_MOVED:
+            continue
+        for direction, found in (("before", surgery.earlier(place)), ("behind", surgery.later(place))):
+            if found is not None and _matters(place.op, found[1]):
+                held, passed = found
+                what = f"moved {direction} {text(passed)} ({passed.loc.short}): {described(place)}"
+                yield Mutant(f"move {name}", what, place, surgery.with_ops(kernel, {place.block: held}), passed)
+        moved = surgery.out_of(place)
+        if moved is not None and place.enclosing is not None:
+            what = f"moved out of '{text(place.enclosing)}': {described(place)}"
+            yield Mutant(f"move {name}", what, place, surgery.with_ops(kernel, moved), place.enclosing)
+
+
+def _matters(op: ops.Op, passed: ops.Op) -> bool:
+    """Not where an op only changes places with one that is the same."""
+    return text(op) != text(passed)
+
+
+def _release(kernel: Kernel) -> Iterator[Mutant]:
+    """A stage that is taken and not given back: without the step of the cursor and the arrivals on its barriers."""
+    for place in surgery.places(kernel):
+        if isinstance(place.op, ops.CursorStep):
+            signals = list(_signals(kernel, place, place.op.cursor))
+            if signals:
+                what = f"never released: the stage of {described(place)}, and {', '.join(text(p.op) for p in signals)}"
+                yield Mutant("drop release", what, place, surgery.without(kernel, [place, *signals]))
+
+
+def _signals(kernel: Kernel, step: Place, cursor: Cursor) -> Iterator[Place]:
+    """The arrivals on barriers of the stage that a cursor stood on, in the block in which it steps."""
+    reads = [op for op in step.block.ops[: step.index] if isinstance(op, ops.CursorRead) and op.cursor is cursor]
+    if not reads:
+        return
+    inside = {id(op) for op in walk(step.block)}
+    for place in surgery.places(kernel):
+        if isinstance(place.op, (ops.MbarArrive, ops.Tcgen05Commit)) and id(place.op) in inside and place.op.bar.index is reads[-1].stage:
+            yield place
+
+
+def _drain(kernel: Kernel) -> Iterator[Mutant]:
+    """A drain is the run of waits at the end of a role."""
+    for role in kernel.roles:
+        held = role.body.ops
+        at = len(held)
+        while at and _only_waits(held[at - 1]):
+            at -= 1
+        tail = [x for op in held[at:] for x in surgery.everything(op) if SUBJECTS.get(type(x)) == "wait"]
+        if tail:
+            what = f"dropped: the drain of role '{role.name}', the waits at its end: {', '.join(dict.fromkeys(map(text, tail)))}"
+            yield Mutant("drop drain", what, Place(role, role.body, at), surgery.with_ops(kernel, {role.body: held[:at]}))
+        for i, op in enumerate(held[at:], at):
+            if isinstance(op, ops.For) and isinstance(op.stop, Const) and int(op.stop.value) > 1:
+                shorter = replace(op, stop=replace(op.stop, value=int(op.stop.value) - 1))
+                what = f"one turn fewer: the drain of role '{role.name}', {text(op)}"
+                yield Mutant("drop drain", what, Place(role, role.body, i), surgery.with_op(kernel, Place(role, role.body, i), shorter))
+
+
+def _only_waits(op: ops.Op) -> bool:
+    return all(isinstance(x, (*surgery.VALUES, *surgery.CONTROL)) or SUBJECTS.get(type(x)) == "wait" for x in surgery.everything(op))
+
+
+OPERATORS: dict[str, Operator] = {
+    "drop": _drop, "duplicate": _duplicate, "move": _move, "release": _release, "drain": _drain,
+}  # fmt: skip
+ALL: tuple[str, ...] = (*OPERATORS, *VALUE_OPERATORS)
+
+
+def mutants(kernel: Kernel, operators: Sequence[str] = ALL) -> Iterator[Mutant]:
+    """Every mutant of a kernel, in a fixed order; they share with it what is the same.
+
+    Args:
+        operators: names in `ALL`.
+    """
+    for name in operators:
+        if name in OPERATORS:
+            yield from OPERATORS[name](kernel)
+            continue
+        for operator, what, place, changed in VALUE_OPERATORS[name](kernel):
+            yield Mutant(operator, f"{what}: {described(place)}", place, changed)

@@ -1,0 +1,280 @@
+"""What each synchronising line of a kernel is for: what goes wrong without it, or that nothing does; and how few stages verify.
+
+    report = sensitivity.report(program)
+    rich.print(report.table())
+
+A row is one op of one line, all of its copies together: a pipeline's member makes several, and a Python loop repeats them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from tilepipe.check import surgery
+from tilepipe.check.explorer import check
+from tilepipe.check.judging import Outcome, judge, outputs
+from tilepipe.check.mutants import Mutant, described, subjects, text
+from tilepipe.check.surgery import Place
+from tilepipe.check.verdict import Bounds
+from tilepipe.errors import BindError, TilepipeError
+from tilepipe.ir.launch import Launch
+from tilepipe.ir.location import Loc
+from tilepipe.ir.program import Kernel
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tilepipe.program import KernelFunction, Program
+
+Role = Literal["load-bearing", "redundant", "undecided"]
+Rebind = Callable[[str, int], "Program | Launch"]
+Progress = Callable[[int, int], None]  # (rows and stage counts done, of how many)
+
+NAMES = ("wait", "named sync", "arrive", "expect", "fence", "syncwarp", "commit", "dealloc")
+QUICK = Bounds(traces=20_000, seconds=60.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One op of one line of the kernel, and what becomes of the kernel without it.
+
+    Attributes:
+        loc, source: the line. what: the op with its operands, the first of them where the line makes several. count: how many it makes.
+        kind: "wait", "fence", "arrive", ... roles: whose it is.
+        answer: "load-bearing": without it the kernel is wrong. "redundant": explored without it, verified, the same results.
+        without: what happens then.
+    """
+
+    loc: Loc
+    source: str
+    what: str
+    count: int
+    kind: str
+    roles: tuple[str, ...]
+    answer: Role
+    without: Outcome
+
+    @property
+    def says(self) -> str:
+        """What happens without it, in a line."""
+        match self.without.fate:
+            case "fault" | "refused":
+                where = f" at {self.without.loc}" if self.without.loc else ""
+                return f"{self.without.kind}{where}: {self.without.headline}"
+            case "redundant":
+                note = f"; advice: {self.without.advice[0]}" if self.without.advice else ""
+                return f"verified without it ({self.without.traces:,} executions explored){note}"
+        return self.without.message
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """How few stages a setting can have.
+
+    Attributes:
+        now: its value. fewest: the smallest that verifies of those tried, from `now` down; 0 where `now` does not.
+        below: what is wrong with one fewer than `fewest`; "" where that is 0 stages.
+    """
+
+    name: str
+    now: int
+    fewest: int
+    below: str
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The report on one kernel and instance. `instance`: in words."""
+
+    kernel: str
+    instance: str
+    lines: list[Line]
+    stages: list[Stages] = field(default_factory=list)
+
+    @property
+    def redundant(self) -> list[Line]:
+        """The lines that the kernel does without."""
+        return [line for line in self.lines if line.answer == "redundant"]
+
+    def report(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "kernel": self.kernel,
+            "instance": self.instance,
+            "lines": [
+                {
+                    "at": line.loc.short, "source": line.source, "op": line.what, "count": line.count, "kind": line.kind,
+                    "roles": list(line.roles), "answer": line.answer, "without": line.says,
+                }
+                for line in self.lines
+            ],
+            "stages": [{"name": s.name, "now": s.now, "fewest": s.fewest, "below": s.below} for s in self.stages],
+        }  # fmt: skip
+
+    def table(self) -> Table:
+        """For people: `rich.print(report.table())`."""
+        from rich.markup import escape
+        from rich.table import Table
+
+        table = Table(title=f"{self.kernel}: what each line is for ({escape(self.instance)})", title_justify="left", show_lines=False)
+        for column in ("line", "op", "", "without it"):
+            table.add_column(column, overflow="fold")
+        colour = {"load-bearing": "green", "redundant": "yellow", "undecided": "red"}
+        for line in self.lines:
+            times = f" ×{line.count}" if line.count > 1 else ""
+            answer = f"[{colour[line.answer]}]{line.answer}[/]"
+            table.add_row(escape(line.loc.short), escape(f"{line.what}{times} ({', '.join(line.roles)})"), answer, escape(line.says))
+        for s in self.stages:
+            told = f"[green]{s.fewest}[/] of {s.now} verify" if s.fewest else "[red]none verifies[/]"
+            table.add_row(escape(s.name), "stages", told, escape(s.below))
+        return table
+
+
+def report(
+    program: Program | Launch,
+    *,
+    rebind: Rebind | None = None,
+    stages: Mapping[str, int] | None = None,
+    bounds: Bounds = QUICK,
+    strict_proxy: bool = False,
+    progress: Progress | None = None,
+    instance: str = "",
+) -> Sensitivity:
+    """Takes each synchronising line out, all its ops of a kind together, and says what becomes of the kernel.
+
+    Args:
+        program: a kernel that verifies, on a small instance; every line is tried on it.
+        rebind: (name, n) -> the program with that setting at n: for the report on stages. It may raise what `bind` raises.
+        stages: the settings to lower, and their values; a `Rebinding` knows its own.
+        bounds: of each exploration.
+        progress: called with (done, of how many).
+
+    Raises:
+        SimFault: the kernel as it is ends in a fault.
+    """
+    launch = program if isinstance(program, Launch) else program.launch_args
+    kernel = launch.kernel
+    settings = dict(stages if stages is not None else getattr(rebind, "stages", {})) if rebind is not None else {}
+    groups = _groups(kernel)
+    total, done = len(groups) + len(settings), 0
+    reference = outputs(launch)
+    lines: list[Line] = []
+    for (loc, kind), members in groups.items():
+        if progress is not None:
+            progress(done, total)
+        done += 1
+        lines.append(_line(launch, loc, kind, members, judge(_gone(kernel, members), launch, reference, bounds=bounds,
+                                                             strict_proxy=strict_proxy)))  # fmt: skip
+    found: list[Stages] = []
+    for name, now in settings.items():
+        if progress is not None:
+            progress(done, total)
+        done += 1
+        assert rebind is not None
+        found.append(_fewest(name, now, rebind, bounds, strict_proxy))
+    if progress is not None:
+        progress(total, total)
+    return Sensitivity(kernel.name, instance or f"{launch.grid} CTAs", lines, found)
+
+
+def _groups(kernel: Kernel) -> dict[tuple[Loc, str], list[Place]]:
+    """The ops to take out together: those of one line that do the same thing to the same barriers."""
+    groups: dict[tuple[Loc, str], list[Place]] = {}
+    for name, place in subjects(kernel):
+        if name in NAMES:
+            groups.setdefault((place.op.loc, _kind(place)), []).append(place)
+    return groups
+
+
+def _kind(place: Place) -> str:
+    bar = getattr(place.op, "bar", None)
+    name = getattr(getattr(bar, "array", bar), "name", "")
+    return f"{type(place.op).__name__} {name}"
+
+
+def _gone(kernel: Kernel, members: Sequence[Place]) -> Mutant:
+    return Mutant("drop line", f"dropped: {described(members[0])}", members[0], surgery.without(kernel, members))
+
+
+def _line(launch: Launch, loc: Loc, kind: str, members: Sequence[Place], outcome: Outcome) -> Line:
+    name = next(n for n, place in subjects(launch.kernel) if place.op is members[0].op)
+    roles = tuple(dict.fromkeys(place.role.name if place.role is not None else "set-up" for place in members))
+    answer: Role = "undecided" if outcome.fate == "undecided" else "load-bearing" if outcome.caught else "redundant"
+    return Line(loc, loc.source, text(members[0].op), len(members), name, roles, answer, outcome)
+
+
+# -- stages ------------------------------------------------------------------------------------------------------------
+
+
+def _fewest(name: str, now: int, rebind: Rebind, bounds: Bounds, strict_proxy: bool) -> Stages:
+    """From `now` down to the first that does not verify."""
+    fewest, below = 0, ""
+    for n in range(now, 0, -1):
+        below = _wrong(name, n, rebind, bounds, strict_proxy)
+        if below:
+            break
+        fewest = n
+    return Stages(name, now, fewest, below)
+
+
+def _wrong(name: str, n: int, rebind: Rebind, bounds: Bounds, strict_proxy: bool) -> str:
+    """What is wrong with n stages; nothing: they verify."""
+    try:
+        made = rebind(name, n)
+    except TilepipeError as error:
+        return f"{n} is refused: {str(error).splitlines()[0]}"
+    verdict = check(made if isinstance(made, Launch) else made.launch_args, bounds=bounds, strict_proxy=strict_proxy)
+    if verdict.ok:
+        return ""
+    if not verdict.faults:
+        return f"{n} is undecided: {verdict.bound}"
+    fault = verdict.faults[0]
+    return f"{n}: {fault.kind} at {fault.loc}: {fault.message.splitlines()[0]}"
+
+
+def stage_settings(static: Mapping[str, object]) -> dict[str, int]:
+    """The integers among static parameters, and among the fields of those that are frozen dataclasses, whose names contain "stages".
+
+    A field is named `cfg.stages`.
+    """
+    found: dict[str, int] = {}
+    for name, value in static.items():
+        if isinstance(value, int) and not isinstance(value, bool) and "stages" in name:
+            found[name] = value
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            own = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+            found |= {f"{name}.{inner}": n for inner, n in stage_settings(own).items() if "." not in inner}
+    return found
+
+
+class Rebinding:
+    """Binds a kernel again with one static setting changed: `report(program, rebind=Rebinding(kernel, arguments, static))`.
+
+    Attributes:
+        stages: the settings that say how many stages there are.
+    """
+
+    def __init__(self, function: KernelFunction, arguments: Sequence[Any], static: Mapping[str, Any], *, chip: Any = None) -> None:
+        """`arguments`, `static`, `chip`: what `bind` was called with."""
+        self._function = function
+        self._arguments = tuple(arguments)
+        defaults = {p.name: p.default for p in inspect.signature(function.function).parameters.values() if p.kind is p.KEYWORD_ONLY}
+        self._static = {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty} | dict(static)
+        self._chip = chip
+        self.stages = stage_settings(self._static)
+
+    def __call__(self, name: str, n: int) -> Program:
+        """The program with the setting at n.
+
+        Raises:
+            BindError: there is no such setting. TilepipeError: what `bind` raises.
+        """
+        outer, _, inner = name.partition(".")
+        if name not in self.stages:
+            raise BindError(f"kernel '{self._function.name}' has no setting '{name}'; it has {', '.join(self.stages) or 'none of stages'}")
+        value = dataclasses.replace(self._static[outer], **{inner: n}) if inner else n
+        return self._function.bind(*self._arguments, chip=self._chip, **(self._static | {outer: value}))

@@ -1,0 +1,206 @@
+"""Changing a kernel: another one that shares everything with it but the blocks on the way to what was changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+from tilepipe.ir import ops
+from tilepipe.ir.exprs import Local
+from tilepipe.ir.program import Kernel, Role, bodies, walk
+from tilepipe.ir.uses import bound, leaves
+
+T = TypeVar("T")
+
+VALUES = (
+    ops.Let, ops.Read, ops.Define, ops.Assign, ops.CursorDefine, ops.CursorRead, ops.CursorStep, ops.FragmentDefine,
+    ops.FragmentSet, ops.FragmentReduce, ops.FragmentAny, ops.Print, ops.Assert,
+)  # fmt: skip
+CONTROL = (ops.For, ops.While, ops.If, ops.Elect, ops.PerWarp)
+_PURE = (ops.Let, ops.Read, ops.CursorRead)  # definitions that an op takes along when it moves
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Place:
+    """Where an op stands.
+
+    Attributes:
+        role: None in set-up. block, index: `block.ops[index]` is the op.
+        parents: the blocks it is nested in, outermost first, each with the index of the op that holds the next one.
+    """
+
+    role: Role | None
+    block: ops.Block
+    index: int
+    parents: tuple[tuple[ops.Block, int], ...] = ()
+
+    @property
+    def op(self) -> ops.Op:
+        return self.block.ops[self.index]
+
+    @property
+    def who(self) -> str:
+        """`role 'load'`, or `set-up`."""
+        return f"role '{self.role.name}'" if self.role is not None else "set-up"
+
+    @property
+    def enclosing(self) -> ops.Op | None:
+        """The op whose body it is in."""
+        return self.parents[-1][0].ops[self.parents[-1][1]] if self.parents else None
+
+
+def places(kernel: Kernel) -> Iterator[Place]:
+    """Every op of a kernel, set-up first, in program order."""
+    for role, block in ((None, kernel.setup), *((role, role.body) for role in kernel.roles)):
+        yield from _places(role, block, ())
+
+
+def _places(role: Role | None, block: ops.Block, parents: tuple[tuple[ops.Block, int], ...]) -> Iterator[Place]:
+    for index, op in enumerate(block.ops):
+        yield Place(role, block, index, parents)
+        for body in bodies(op):
+            yield from _places(role, body, (*parents, (block, index)))
+
+
+def with_ops(kernel: Kernel, changed: Mapping[ops.Block, Sequence[ops.Op]]) -> Kernel:
+    """The kernel in which these blocks hold these ops."""
+
+    def inside(block: ops.Block) -> ops.Block:
+        held = changed.get(block)
+        before = block.ops if held is None else held
+        after = [_with_bodies(op, inside) for op in before]
+        same = held is None and all(x is y for x, y in zip(before, after, strict=True))
+        return block if same else ops.Block(after)
+
+    roles = [replace(role, body=inside(role.body)) for role in kernel.roles]
+    return replace(kernel, setup=inside(kernel.setup), roles=roles)
+
+
+def with_op(kernel: Kernel, place: Place, *instead: ops.Op) -> Kernel:
+    """The kernel with these ops in the place of one."""
+    held = place.block.ops
+    return with_ops(kernel, {place.block: [*held[: place.index], *instead, *held[place.index + 1 :]]})
+
+
+def without(kernel: Kernel, gone: Sequence[Place]) -> Kernel:
+    """The kernel without these ops."""
+    dropped = {id(place.op) for place in gone}
+    return with_ops(kernel, {place.block: [op for op in place.block.ops if id(op) not in dropped] for place in gone})
+
+
+def mapped(kernel: Kernel, change: Callable[[ops.Op], ops.Op]) -> Kernel:
+    """The kernel in which `change(op)` stands for each op; a changed op keeps the body of the old one."""
+    every = [place.block for place in places(kernel)]
+    return with_ops(kernel, {block: [change(op) for op in block.ops] for block in every})
+
+
+def _with_bodies(op: ops.Op, inside: Callable[[ops.Block], ops.Block]) -> ops.Op:
+    match op:
+        case ops.If(then=then, orelse=orelse):
+            a, b = inside(then), inside(orelse)
+            return op if a is then and b is orelse else replace(op, then=a, orelse=b)
+        case ops.For(body=body) | ops.While(body=body) | ops.Elect(body=body) | ops.PerWarp(body=body):
+            new = inside(body)
+            return op if new is body else replace(op, body=new)
+    return op
+
+
+def substituted(x: T, old: object, new: object) -> T:
+    """A copy of an op, or of an operand, that names `new` where it named `old`; itself where it names no such thing."""
+    if x is old:
+        return new  # type: ignore[return-value]
+    if isinstance(x, ops.Op):
+        changes = {f.name: y for f in fields(x) if (y := substituted(getattr(x, f.name), old, new)) is not getattr(x, f.name)}
+        return replace(x, **changes) if changes else x
+    return x
+
+
+# -- moving ------------------------------------------------------------------------------------------------------------
+
+
+def acts(op: ops.Op) -> bool:
+    """Whether an op, or one inside it, synchronises or touches memory or an asynchronous unit."""
+    return any(not isinstance(x, (*VALUES, *CONTROL)) for x in everything(op))
+
+
+def later(place: Place) -> tuple[list[ops.Op], ops.Op] | None:
+    """The ops of the block with this one behind the next op that acts, and that op; None where there is no such."""
+    held, at = place.block.ops, place.index
+    for i in range(at + 1, len(held)):
+        if acts(held[i]):
+            return [*held[:at], *held[at + 1 : i + 1], held[at], *held[i + 1 :]], held[i]
+    return None
+
+
+def earlier(place: Place) -> tuple[list[ops.Op], ops.Op] | None:
+    """The ops of the block with this one, and what it needs defined, before the last op that acts, and that op. None where there is no
+    such op, or where it would then mean another stage or value.
+    """
+    held, at = place.block.ops, place.index
+    for i in range(at - 1, -1, -1):
+        if acts(held[i]):
+            taken = _taken_along(held[i:at], held[at])
+            if taken is None:
+                return None
+            stays = [op for op in held[i:at] if op not in taken]
+            return [*held[:i], *taken, held[at], *stays, *held[at + 1 :]], held[i]
+    return None
+
+
+def _taken_along(passed: Sequence[ops.Op], op: ops.Op) -> list[ops.Op] | None:
+    """The definitions among the ops that are passed which the op needs; None where one of them cannot go there."""
+    needs = {x for x in leaves(op) if isinstance(x, Local)}
+    taken: list[ops.Op] = []
+    stepped: set[Any] = {getattr(op, "cursor", None)} - {None}
+    for before in reversed(passed):
+        match before:
+            case ops.CursorStep(cursor=cursor) | ops.CursorDefine(cursor=cursor) | ops.CursorRead(cursor=cursor) if cursor in stepped:
+                return None
+            case ops.Assign(var=var) | ops.Define(var=var) if var in stepped:
+                return None
+        if needs & set(bound(before)):
+            if not isinstance(before, _PURE):
+                return None
+            taken.insert(0, before)
+            needs |= {x for x in leaves(before) if isinstance(x, Local)}
+    for i, before in enumerate(passed):  # what a definition reads must not change between its new place and its old one
+        if before in taken and isinstance(before, (ops.CursorRead, ops.Read)):
+            read = before.cursor if isinstance(before, ops.CursorRead) else before.var
+            if any(_changes(inner, read) for other in passed[:i] for inner in everything(other)):
+                return None
+    return taken
+
+
+def everything(op: ops.Op) -> Iterator[ops.Op]:
+    """An op and every op inside it."""
+    yield op
+    for body in bodies(op):
+        yield from walk(body)
+
+
+def _changes(op: ops.Op, held: object) -> bool:
+    match op:
+        case ops.CursorStep(cursor=x) | ops.CursorDefine(cursor=x):
+            return x is held
+        case ops.Assign(var=x) | ops.Define(var=x):
+            return x is held
+    return False
+
+
+def out_of(place: Place) -> dict[ops.Block, list[ops.Op]] | None:
+    """The blocks with this op outside the `Elect` or `If` it is in: before it where nothing that acts comes first in there, else behind
+    it. None where it is in none, or needs what is defined in there.
+    """
+    around = place.enclosing
+    if not isinstance(around, (ops.Elect, ops.If)):
+        return None
+    held, op = place.block.ops, place.op
+    inner = {x for o in held for x in bound(o)}
+    if inner & {x for x in leaves(op) if isinstance(x, Local)}:
+        return None
+    outer, at = place.parents[-1]
+    first = not any(acts(x) for x in held[: place.index])
+    kept = [*held[: place.index], *held[place.index + 1 :]]
+    pair = [op, around] if first else [around, op]
+    return {place.block: kept, outer: [*outer.ops[:at], *pair, *outer.ops[at + 1 :]]}
