@@ -15,7 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "blackwell.md"
-PAGES = (PAGE, ROOT / "docs" / "block-scaled.md")
+KERNELS_PAGE = ROOT / "docs" / "blackwell-kernels.md"
+PAGES = (PAGE, ROOT / "docs" / "block-scaled.md", KERNELS_PAGE)
 KERNELS = ROOT / "src" / "tilepipe" / "kernels"
 QUOTED = re.compile(r"<!-- (\S+): (\w+) (.+?) -->\n\n```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DIFFED = re.compile(r"<!-- diff (\w+) (\w+) -->\n\n```diff\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -59,9 +59,10 @@ def test_cuda_shows_the_load_warp() -> None:
 
 
 def test_blackwell_quotes_the_kernels_as_they_are() -> None:
-    page = excerpts.PAGE.read_text(encoding="utf-8")
+    page, more = (path.read_text(encoding="utf-8") for path in (excerpts.PAGE, excerpts.KERNELS_PAGE))
     assert excerpts.written(page) == page, "docs/blackwell.md is not what the kernels are: python -m tests.excerpts"
-    quoted = [(file, what) for file, kind, what, _ in excerpts.QUOTED.findall(page) if kind == "role"]
+    assert excerpts.written(more) == more, "docs/blackwell-kernels.md is not what the kernels are: python -m tests.excerpts"
+    quoted = [(file, what) for file, kind, what, _ in excerpts.QUOTED.findall(page + more) if kind == "role"]
     both = [(f"{kernel}.py", role) for kernel, roles in ROLES.items() for role in roles]
     assert [pair for pair in both if pair not in quoted] == []
     assert len(excerpts.COUNTED.findall(page)) == 1
@@ -94,7 +95,7 @@ ROLES = {
 
 
 @pytest.mark.parametrize(("x", "y", "group"), [(1, 1, 1), (2, 1, 1), (1, 2, 1), (4, 2, 1), (2, 1, 2), (2, 2, 2), (4, 2, 2), (8, 1, 2)])
-def test_pipelines_says_who_arrives_where(x: int, y: int, group: int) -> None:
+def test_accumulators_says_who_arrives_where(x: int, y: int, group: int) -> None:
     """The table's counts, for clusters of x × y CTAs of which `group` share an MMA."""
     settings: dict[str, Any] = {"cluster": x, "cluster_n": y, "cta_group": group, "bn": 128}
     a, c = np.zeros((512, 256), ml_dtypes.bfloat16), np.zeros((512, 512), np.float32)
@@ -107,7 +108,7 @@ def test_pipelines_says_who_arrives_where(x: int, y: int, group: int) -> None:
     plain, scaled = ({array.name: array.count for array in program.kernel.barriers} for program in programs)
     table = {
         row[0].strip(" `"): row[1].strip()
-        for row in (line.strip("|").split("|") for line in _section("pipelines", "### Who arrives where").splitlines())
+        for row in (line.strip("|").split("|") for line in _section("accumulators", "## Who arrives where").splitlines())
         if len(row) == 3 and row[0].strip().startswith("`")
     }
     formulas = {name: count.replace("·", "*") for name, count in table.items()}
@@ -115,12 +116,12 @@ def test_pipelines_says_who_arrives_where(x: int, y: int, group: int) -> None:
     assert list(counts) == ["inputs.full", "inputs.empty", "outputs.full", "outputs.empty", "tmem_dealloc"]
     assert {name: plain[name] for name in counts} == counts
     assert scaled["inputs.empty"] == counts["inputs.empty"] + 4 * x * y
-    assert "| the same, blockwise fp8 | + 4 · x · y |" in _section("pipelines", "### Who arrives where")
+    assert "| the same, blockwise fp8 | + 4 · x · y |" in _section("accumulators", "## Who arrives where")
 
 
 def _section(page: str, heading: str) -> str:
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-    return text[text.index(heading) :].split("\n### ", 1)[0]
+    return text[text.index(heading) :].split("\n## ", 1)[0]
 
 
 def public(cls: type) -> list[str]:
@@ -148,7 +149,8 @@ def test_language_has_every_member_of_ctx() -> None:
     ids=lambda cls: cls.__name__,
 )  # fmt: skip
 def test_pipelines_has_every_member(cls: type) -> None:
-    text = (ROOT / "docs" / "pipelines.md").read_text(encoding="utf-8")
+    pages = "pipelines", "accumulators", "staged-rings", "schedulers"
+    text = "".join((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in pages)
     internal = {"bind_commit", "ref", "split", "segments", "BarrierArray", "Pipeline", "arrive", "how_to_release"}
     assert [name for name in public(cls) if name not in text and name not in internal] == []
 

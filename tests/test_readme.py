@@ -66,8 +66,21 @@ def test_commands_name_kernels_and_settings_that_there_are(page: Path) -> None:
             spec.make(config, 0)
 
 
+def _prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def _anchors(page: Path) -> set[str]:
+    """As GitHub makes them of headings: lower case, letters, digits and hyphens."""
+    headings = re.findall(r"^#+ (.+)$", _prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_lead_somewhere() -> None:
-    for page in (README, *sorted((ROOT / "docs").glob("*.md"))):
-        prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", prose):
-            assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
+    for page in (README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", _prose(page)):
+            if target.startswith("http"):
+                continue
+            leads = (page.parent / target).resolve() if target else page
+            assert leads.exists(), f"{page.name}: {target}"
+            assert not anchor or anchor in _anchors(leads), f"{page.name}: {target}#{anchor}"

@@ -65,7 +65,7 @@ def test_readme(on_gpu: Counter[str], tmp_path: Path, capsys: pytest.CaptureFixt
     assert on_gpu == {"gemm": 1}
 
 
-@pytest.mark.parametrize("page", ["language", "pipelines", "architecture"])
+@pytest.mark.parametrize("page", ["language", "pipelines", "staged-rings", "schedulers", "architecture"])
 def test_page(page: str, on_gpu: Counter[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     run("\n".join(blocks(ROOT / "docs" / f"{page}.md", "python")), tmp_path / f"{page}_page.py")

@@ -154,8 +154,8 @@ def test_masks_against_brute_force(x: int, y: int, group: int) -> None:
 
 
 def test_the_page_says_how_pairs_share_b() -> None:
-    """docs/pipelines.md, of a cluster of 4: who loads which rows of B for whom."""
-    page = (ROOT / "docs" / "pipelines.md").read_text(encoding="utf-8")
+    """docs/accumulators.md, of a cluster of 4: who loads which rows of B for whom."""
+    page = (ROOT / "docs" / "accumulators.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d) \| (\S.*?) to (\S.*?) \| (0b\d+) \|", page, re.MULTILINE)
     got = shares(4, 1, 2)
     bn = 128
