@@ -132,7 +132,7 @@ def test_rows_that_tma_cannot_take() -> None:
         ({"bn": 96, "splits": 4}, "bn / splits must be a multiple of 16"),
         ({"bn": 224}, "totals of 64×224 and partial sums of 64×224 take 224 registers of each thread; at most 200"),
         ({"bm": 192, "consumers": 3, "bn": 144}, "take 144 registers of each thread; at most 128"),
-        ({"cluster": 2, "cluster_n": 2}, "only one of cluster, cluster_n"),
+        ({"cluster": 2, "cluster_n": 2}, "only one of cluster and cluster_n may be above 1"),
         ({"bm": 100}, "bm must be 64 or 128 rows"),
         ({"bn": "64"}, "bn must be an integer, got '64'"),
         ({"stages": 2.5}, "stages must be an integer, got 2.5"),

@@ -110,8 +110,17 @@ def test_splits_share_all_rows(split: str, groups: int) -> None:
 
 
 def test_a_split_that_there_is_not() -> None:
-    with pytest.raises(tp.BindError, match="split must be one of random, even, skewed, one, got 'odd'"):
-        reference.split_rows(np.random.default_rng(0), 1, 1, "odd")
+    rng = np.random.default_rng(0)
+    with pytest.raises(tp.BindError, match="skewed, one, or the rows of each group as 129,0,255, got 'odd'"):
+        reference.split_rows(rng, 1, 1, "odd")
+    with pytest.raises(tp.BindError, match="split gives the rows of 2 groups; experts=3"):
+        reference.split_rows(rng, 9, 3, "4,5")
+    with pytest.raises(tp.BindError, match=re.escape("split gives 4 + 5 = 9 rows; m=8")):
+        reference.split_rows(rng, 8, 2, "4,5")
+
+
+def test_a_split_of_given_rows() -> None:
+    assert reference.split_rows(np.random.default_rng(0), 9, 4, "4,0,1,3").tolist() == [4, 4, 5, 8]
 
 
 def test_the_reference_sees_a_wrong_row_and_a_touched_one() -> None:
@@ -172,7 +181,7 @@ def test_arguments_that_do_not_fit(arguments: dict[str, Any], words: str) -> Non
         ({"cluster": 0}, "cluster must be at least 1"),
         ({"bm": 100}, "bm must be 64 or 128 rows for each of the 2 warpgroups of a tile"),
         ({"schedule": "pingpong", "consumers": 3, "bm": 192}, "schedule pingpong takes 2 consumers"),
-        ({"cluster": 2, "cluster_n": 2}, "only one of cluster, cluster_n"),
+        ({"cluster": 2, "cluster_n": 2}, "only one of cluster and cluster_n may be above 1"),
         ({"raster": "spiral"}, "raster must be one of grouped, rows, columns"),
     ],
     ids=str,

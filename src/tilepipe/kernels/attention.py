@@ -188,7 +188,7 @@ class Place:
 
 def bind(
     q: Any, k: Any, v: Any, out: Any, lse: Any = None, cfg: AttentionConfig | None = None, *, causal: bool = False,
-    scale: float | None = None,
+    scale: float | None = None, chip: tp.Chip | None = None,
 ) -> tp.Program:  # fmt: skip
     """The program for q (batch, s_q, heads, d), k and v (batch, s_kv, kv_heads, d), out like q, lse (batch, heads, s_q) float32.
 
@@ -197,6 +197,7 @@ def bind(
         cfg: chosen for d and the mask unless given.
         causal: query i sees keys j <= i + s_kv - s_q.
         scale: of the scores, positive; 1/sqrt(d) unless given.
+        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for `KernelFunction.bind`.
 
     Raises:
         BindError: shapes or dtypes that do not fit together, an array that TMA cannot take, a configuration that does not fit.
@@ -208,5 +209,5 @@ def bind(
     shape = cfg.tiles(found.dtype, found.d)
     return attention.bind(
         boxed("q", q, (cfg.bm, found.d)), boxed("k", k, (cfg.bn, shape.BK0)), boxed("v", v, (found.d, cfg.bn), turned=True),
-        boxed("out", out, (ROWS, found.d)), lse, found.scale * math.log2(math.e), cfg=cfg, causal=causal,
+        boxed("out", out, (ROWS, found.d)), lse, found.scale * math.log2(math.e), chip=chip, cfg=cfg, causal=causal,
     )  # fmt: skip

@@ -17,7 +17,8 @@ from tilepipe.kernels.attention_arguments import HEAD_DIMS, INPUTS, Extents
 from tilepipe.kernels.attention_config import AttentionConfig, choose
 from tilepipe.kernels.attention_reference import compare_attention
 from tilepipe.kernels.blackwell_attention_config import ROWS, TILES, BlackwellAttentionConfig, default_config
-from tilepipe.kernels.spec import MAX_ELEMENTS, Case, Forms, KernelSpec, Setting
+from tilepipe.kernels.instances import Setting, Sizes, attention_sizes
+from tilepipe.kernels.spec import MAX_ELEMENTS, Case, Forms, KernelSpec
 
 if TYPE_CHECKING:
     from tilepipe.bench.beside import Contest
@@ -68,18 +69,25 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
     return asdict(default_config(found.d)), "the defaults"
 
 
-def _make(settings: Mapping[str, Any], seed: int) -> Case:
+def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
     found, cfg, causal, rng = extents(settings), config(settings), settings["causal"], np.random.default_rng(seed)
     q_shape, kv_shape = (found.batch, found.s_q, found.heads, found.d), (found.batch, found.s_kv, found.kv_heads, found.d)
     q, k, v = (rng.standard_normal(shape, dtype=np.float32).astype(found.dtype.numpy) for shape in (q_shape, kv_shape, kv_shape))
     out = np.zeros_like(q)
     lse = np.zeros((found.batch, found.heads, found.s_q), np.float32) if settings["lse"] else None
     if isinstance(cfg, AttentionConfig):
-        program, rows = hopper.bind(q, k, v, out, lse, cfg, causal=causal), cfg.bm
+        program, rows = hopper.bind(q, k, v, out, lse, cfg, causal=causal, chip=chip), cfg.bm
     else:
-        program, rows = blackwell.bind(q, k, v, out, lse, cfg, causal=causal), ROWS * TILES
+        program, rows = blackwell.bind(q, k, v, out, lse, cfg, causal=causal, chip=chip), ROWS * TILES
     verify = functools.partial(compare_attention, out, q, k, v, causal=causal, lse=lse)
     return Case(program, out, verify, found.batch * found.heads * -(-found.s_q // rows))
+
+
+def _sizes(settings: Mapping[str, Any]) -> Sizes:
+    cfg, heads = config(settings), settings["batch"] * settings["heads"]
+    persistent = isinstance(cfg, AttentionConfig) and cfg.schedule == "persistent"
+    rows = cfg.bm if isinstance(cfg, AttentionConfig) else ROWS * TILES
+    return attention_sizes(rows, cfg.bn, cfg.stages, heads, persistent=persistent, causal=settings["causal"])
 
 
 def _contests(given: Mapping[str, Setting], texts: Sequence[str], chip: tp.Chip, seed: int) -> Sequence[Contest]:
@@ -96,6 +104,10 @@ ATTENTION_FORWARD = KernelSpec(
     frozenset(_FORMS.defaults),
     _make,
     _choose,
+    config,
+    frozenset({"s_q", "s_kv"}),
+    _sizes,
     {"sm_100a": {"form": "blackwell"}},
+    _FORMS,
     _contests,
 )

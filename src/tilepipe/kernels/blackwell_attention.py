@@ -247,6 +247,7 @@ def bind(
     *,
     causal: bool = False,
     scale: Any = None,
+    chip: tp.Chip | None = None,
 ) -> tp.Program:
     """Attention of q (batch, s_q, heads, d), k and v (batch, s_kv, kv_heads, d), into out, like q; see `attention_arguments`.
 
@@ -254,6 +255,7 @@ def bind(
         lse: float32 (batch, heads, s_q), gets the natural logarithm of the sum of exp(score) of each query.
         cfg: `default_config(d)` unless given. causal: query i sees keys up to i + s_kv - s_q; without any, out is 0 and lse -inf.
         scale: of the scores; 1/sqrt(d) unless given.
+        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for `KernelFunction.bind`.
 
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
@@ -264,5 +266,5 @@ def bind(
     cfg = default_config(found.d) if cfg is None else cfg
     return blackwell_attention.bind(
         boxed("q", q, (ROWS, PART)), boxed("k", k, (cfg.bn, PART)), boxed("v", v, (found.d, cfg.bn), turned=True),
-        boxed("out", out, (ROWS, PART)), lse, found.scale * math.log2(math.e), cfg=cfg, causal=causal,
+        boxed("out", out, (ROWS, PART)), lse, found.scale * math.log2(math.e), chip=chip, cfg=cfg, causal=causal,
     )  # fmt: skip

@@ -150,6 +150,7 @@ def bind(
     source: Any = None,
     alpha: float = 1.0,
     beta: float = 0.0,
+    chip: tp.Chip | None = None,
 ) -> tp.Program:
     """The GEMM for arrays a (m, k), b (n, k) and c (m, n), which must satisfy TMA's rules (16-byte strides, one contiguous
     dimension). NumPy arrays are for the simulator: the limits are then those of a B200.
@@ -157,6 +158,7 @@ def bind(
     Args:
         bias: (n,), added to every row. source: like c, added times beta.
         a_scale, b_scale: float32, both of one element, for the whole tensor, or (m,) and (n,), for each row.
+        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for `KernelFunction.bind`.
 
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
@@ -182,5 +184,5 @@ def bind(
     c_map = tp.tensor_map(c, box=(cfg.bm, store_width(dtype, cfg)), order="row")
     return blackwell_gemm.bind(
         a_map, b_map, c_map, bias, a_scale, b_scale, source if beta else None,
-        None if alpha == 1.0 else float(alpha), float(beta) if beta else None, cfg=cfg, scales=scales,
+        None if alpha == 1.0 else float(alpha), float(beta) if beta else None, chip=chip, cfg=cfg, scales=scales,
     )  # fmt: skip

@@ -127,6 +127,7 @@ def bind(
     source: Any = None,
     alpha: float = 1.0,
     beta: float = 0.0,
+    chip: tp.Chip | None = None,
 ) -> tp.Program:
     """The GEMM for arrays a (m, k), b (n, k) and c (m, n), row-major with strides of a multiple of 16 bytes. fp4 comes packed, as uint8
     (rows, k / 2), the first of two neighbours in the low half. NumPy arrays are for the simulator: the limits are then those of a B200.
@@ -137,6 +138,7 @@ def bind(
             must be no NaN. The sign of a scale of float8_e4m3 is not looked at by the hardware.
         bias: (n,), added to every row. source: like c, added times beta.
         a_scale, b_scale: float32, both of one element, as NVFP4 has them for the whole tensor, or (m,) and (n,), for each row.
+        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for `KernelFunction.bind`.
 
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
@@ -150,5 +152,5 @@ def bind(
     c_map = tp.tensor_map(c, box=(cfg.bm, store_width(tp.tensor_map(c).dtype, cfg)), order="row")
     return block_scaled_gemm.bind(
         *inputs, c_map, bias, a_scale, b_scale, source if beta else None,
-        None if alpha == 1.0 else float(alpha), float(beta) if beta else None, cfg=cfg, scales=scales,
+        None if alpha == 1.0 else float(alpha), float(beta) if beta else None, chip=chip, cfg=cfg, scales=scales,
     )  # fmt: skip

@@ -16,7 +16,8 @@ from tilepipe.kernels.block_scaled_gemm import BlockScaledConfig, bind
 from tilepipe.kernels.block_scaled_layout import KINDS, Kind, to_blocked
 from tilepipe.kernels.gemm_arguments import OUTPUTS
 from tilepipe.kernels.gemm_epilogue import activated
-from tilepipe.kernels.spec import EXTENTS, Case, KernelSpec, Setting, check_extents, tiles_of
+from tilepipe.kernels.instances import Setting, Sizes, product_sizes
+from tilepipe.kernels.spec import EXTENTS, MNK, Case, KernelSpec, check_extents, tiles_of
 from tilepipe.testing.numerics import Comparison, compare_matmul
 
 SPAN = 128  # bytes of K in a tile: a swizzle span
@@ -44,9 +45,14 @@ def _operand(rng: np.random.Generator, rows: int, k: int, kind: Kind) -> tuple[n
     return padded, scales, whole
 
 
-def _make(settings: Mapping[str, Any], seed: int) -> Case:
+def config(settings: Mapping[str, Any]) -> BlockScaledConfig:
+    """The configuration that settings make."""
+    return BlockScaledConfig(**{name: settings[name] for name in _SETTINGS})
+
+
+def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
     check_extents(settings)
-    cfg = BlockScaledConfig(**{name: settings[name] for name in _SETTINGS})
+    cfg = config(settings)
     m, n, k = (settings[name] for name in "mnk")
     if k % cfg.format.block:
         raise BindError(f"setting k must be a multiple of {cfg.format.block}, the elements of {cfg.kind} that share a scale, got {k}")
@@ -64,8 +70,13 @@ def _make(settings: Mapping[str, Any], seed: int) -> Case:
         left, right = reference.dequantize(a, sfa, a_scale), reference.dequantize(b, sfb, b_scale)
         return compare_matmul(c, left, right.T, then=lambda z: activated(z, cfg.activation))
 
-    program = bind(a, b, to_blocked(sfa), to_blocked(sfb), c, cfg, **wholes)
+    program = bind(a, b, to_blocked(sfa), to_blocked(sfb), c, cfg, chip=chip, **wholes)
     return Case(program, c, verify, tiles_of(m, n, cfg.bm, cfg.bn))
+
+
+def _sizes(settings: Mapping[str, Any]) -> Sizes:
+    cfg = config(settings)
+    return product_sizes(cfg, cfg.bk * cfg.k_group_size, ring=cfg.accumulators, fetched=cfg.scheduler == "clc")
 
 
 BLOCK_SCALED_GEMM = KernelSpec(
@@ -76,4 +87,7 @@ BLOCK_SCALED_GEMM = KernelSpec(
     frozenset(_SETTINGS) - _NO_TILES,
     _make,
     _choose,
+    config,
+    MNK,
+    _sizes,
 )

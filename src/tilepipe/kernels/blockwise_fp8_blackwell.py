@@ -108,8 +108,10 @@ def blockwise_fp8_blackwell(
             finish.drain()
 
 
-def bind(a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, cfg: BlackwellBlockwiseConfig) -> tp.Program:
-    """The product for the arrays that `blockwise_fp8_gemm.bind` takes.
+def bind(
+    a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, cfg: BlackwellBlockwiseConfig, *, chip: tp.Chip | None = None
+) -> tp.Program:  # fmt: skip
+    """The product for the arrays, and the chip, that `blockwise_fp8_gemm.bind` takes.
 
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
@@ -121,4 +123,4 @@ def bind(a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, cfg: BlackwellBlo
     b_map = boxed("b", b, (load_rows(cfg.b_rows // (cfg.cluster // cfg.cta_group)), BLOCK))
     scales_map = boxed("a_scales", scales_by_rows(a_scales, m, k), (1, cfg.bm))
     c_map = boxed("c", c, (cfg.bm, store_width(tp.tensor_map(c).dtype, cfg)))
-    return blockwise_fp8_blackwell.bind(a_map, b_map, scales_map, b_scales, c_map, cfg=cfg)
+    return blockwise_fp8_blackwell.bind(a_map, b_map, scales_map, b_scales, c_map, chip=chip, cfg=cfg)

@@ -209,7 +209,7 @@ class Sums:
             total.set(scaled if first else total.cols(at, width) + scaled, col=at)
 
 
-def bind(a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, cfg: BlockwiseFP8Config) -> tp.Program:
+def bind(a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, cfg: BlockwiseFP8Config, *, chip: tp.Chip | None = None) -> tp.Program:
     """The product for arrays a (m, k), b (n, k) of float8_e4m3 and c (m, n) of bfloat16, float16 or float32, all row-major with
     strides of a multiple of 16 bytes.
 
@@ -217,6 +217,7 @@ def bind(a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, cfg: BlockwiseFP8
         a_scales: float32, (k blocks, m) in row order with strides of a multiple of 16 bytes, or (m, k blocks) in column order: a
             scale for each row and each 128 of K.
         b_scales: float32, (n blocks, k blocks): a scale for each 128×128 of B. The last block of an extent may be shorter.
+        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for `KernelFunction.bind`.
 
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
@@ -228,4 +229,4 @@ def bind(a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, cfg: BlockwiseFP8
     b_map = boxed("b", b, (load_rows(cfg.bn // cfg.cluster), BLOCK))
     scales_map = boxed("a_scales", scales_by_rows(a_scales, m, k), (1, cfg.bm))
     c_map = boxed("c", c, (BLOCK_ROWS, store_width(tp.tensor_map(c).dtype, cfg.tile)))
-    return blockwise_fp8_gemm.bind(a_map, b_map, scales_map, b_scales, c_map, cfg=cfg)
+    return blockwise_fp8_gemm.bind(a_map, b_map, scales_map, b_scales, c_map, chip=chip, cfg=cfg)

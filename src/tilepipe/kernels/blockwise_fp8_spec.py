@@ -14,9 +14,10 @@ from tilepipe.kernels import blockwise_fp8_blackwell as blackwell
 from tilepipe.kernels import blockwise_fp8_choice, gemm
 from tilepipe.kernels import blockwise_fp8_gemm as hopper
 from tilepipe.kernels import blockwise_fp8_reference as reference
-from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
+from tilepipe.kernels.blockwise_fp8_config import BLOCK, BlockwiseFP8Config
 from tilepipe.kernels.gemm_choice import Problem
-from tilepipe.kernels.spec import BY_DEFAULT, EXTENTS, Case, Forms, GemmSpec, Setting, check_extents, judged_as_fp8, tiles_of
+from tilepipe.kernels.instances import Setting, Sizes, product_sizes
+from tilepipe.kernels.spec import BY_DEFAULT, EXTENTS, MNK, Case, Forms, GemmSpec, check_extents, judged_as_fp8, tiles_of
 
 _FIXED = ("bk", "k_group_size", "activation")  # of the Blackwell form: there is one value
 _FORMS = Forms({"hopper": BlockwiseFP8Config, "blackwell": blackwell.BlackwellBlockwiseConfig}, _FIXED)
@@ -43,17 +44,23 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
     return asdict(blockwise_fp8_choice.best(product, chip)), "chosen for the shape"
 
 
-def _make(settings: Mapping[str, Any], seed: int) -> Case:
+def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
     product, cfg, rng = problem(settings), config(settings), np.random.default_rng(seed)
     a, a_scales = reference.quantized_rows(rng.standard_normal((product.m, product.k), dtype=np.float32))
     b, b_scales = reference.quantized_blocks(rng.standard_normal((product.n, product.k), dtype=np.float32))
     c = np.zeros((product.m, product.n), product.out_dtype.numpy)
     if isinstance(cfg, BlockwiseFP8Config):
-        program = hopper.bind(a, b, a_scales, b_scales, c, cfg)
+        program = hopper.bind(a, b, a_scales, b_scales, c, cfg, chip=chip)
     else:
-        program = blackwell.bind(a, b, a_scales, b_scales, c, cfg)
+        program = blackwell.bind(a, b, a_scales, b_scales, c, cfg, chip=chip)
     compare = functools.partial(reference.compare, c, a, a_scales, b, b_scales)
     return Case(program, c, lambda: judged_as_fp8(compare()), tiles_of(product.m, product.n, cfg.bm, cfg.bn))
+
+
+def _sizes(settings: Mapping[str, Any]) -> Sizes:
+    """An accumulator is that of a block of K, so that only fetched work goes on by one a tile."""
+    cfg = config(settings)
+    return product_sizes(cfg, BLOCK, fetched=getattr(cfg, "scheduler", "static") == "clc")
 
 
 BLOCKWISE_FP8_GEMM = GemmSpec(
@@ -64,8 +71,11 @@ BLOCKWISE_FP8_GEMM = GemmSpec(
     frozenset(_FORMS.defaults),
     _make,
     _choose,
+    config,
+    MNK,
+    _sizes,
     {"sm_100a": {"form": "blackwell"}},
+    _FORMS,
     problem=problem,
-    config=config,
     shapes="fp8",
 )

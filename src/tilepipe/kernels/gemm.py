@@ -197,6 +197,7 @@ def bind(
     source: Any = None,
     alpha: float = 1.0,
     beta: float = 0.0,
+    chip: tp.Chip | None = None,
 ) -> tp.Program:
     """The GEMM for arrays a (m, k), b (n, k) and c (m, n), which must satisfy TMA's rules (16-byte strides, one
     contiguous dimension). With c (batch, m, n), a and b may have a batch dimension each.
@@ -205,6 +206,7 @@ def bind(
         cfg: with swap "ab", of the product Cᵀ = B · Aᵀ.
         bias: (n,), added to every row. source: like c, added times beta.
         a_scale, b_scale: float32, both of one element, for the whole tensor, or (m,) and (n,), for each row.
+        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for `KernelFunction.bind`.
 
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
@@ -232,7 +234,7 @@ def bind(
     c_map = tp.tensor_map(c, box=_box(c, BLOCK_ROWS, store_width(dtype, cfg)), order="col" if cfg.swap == "ab" else "row")
     return gemm.bind(
         a_map, b_map, c_map, bias, a_scale, b_scale, source if beta else None,
-        None if alpha == 1.0 else float(alpha), float(beta) if beta else None, cfg=cfg, scales=scales,
+        None if alpha == 1.0 else float(alpha), float(beta) if beta else None, chip=chip, cfg=cfg, scales=scales,
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import tilepipe as tp
 from tilepipe.kernels.settings import Settings
@@ -83,6 +83,7 @@ class GemmConfig(Settings):
     store_slots: int = 2
     accumulate: str = "fast"
     activation: str = "none"
+    cluster_settings: ClassVar[tuple[str, ...]] = ("cluster", "cluster_n", "split_k")  # which of them a configuration has
 
     def _rules(self) -> dict[str, bool]:
         if self.consumers not in MAX_ACCUMULATOR:  # nothing else can be said of the tile
@@ -91,6 +92,7 @@ class GemmConfig(Settings):
         what, take = ("two accumulators", "take") if self.accumulate == "promote" else ("an accumulator", "takes")
         times = " * 2" if self.accumulate == "promote" else ""
         limit = MAX_ACCUMULATOR[self.consumers]
+        of = self.cluster_settings
         clusters = [n for n in (self.cluster, self.cluster_n, self.split_k) if n > 1]
         return {
             f"schedule must be one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
@@ -102,7 +104,7 @@ class GemmConfig(Settings):
             and self.bn <= 512,
             "bk must be a multiple of 32 in 32..256": self.bk % 32 == 0 and self.bk <= 256,
             "stages must be at least 2: one is held by the MMAs in flight": self.stages >= 2,
-            "only one of cluster, cluster_n and split_k may be above 1, and that is 2, 4 or 8": len(clusters) <= 1
+            f"only one of {', '.join(of[:-1])} and {of[-1]} may be above 1, and that is 2, 4 or 8": len(clusters) <= 1
             and max([1, *clusters]) in (1, 2, 4, 8),
             "bn / cluster must be a multiple of 8, and bm / cluster_n, too": self.bn % (8 * self.cluster) == 0
             and self.bm % (8 * self.cluster_n) == 0,
@@ -155,6 +157,8 @@ class GemmConfig(Settings):
 
 class Tile(GemmConfig):
     """The settings that another configuration has in common with the GEMM's; it is the one that has them checked."""
+
+    cluster_settings = ("cluster", "cluster_n")
 
     def __post_init__(self) -> None:
         """Nothing: messages would end in settings that nobody wrote."""

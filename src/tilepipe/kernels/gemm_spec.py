@@ -15,13 +15,14 @@ from tilepipe.errors import BindError
 from tilepipe.kernels import blackwell_gemm, gemm, gemm_choice, tuned
 from tilepipe.kernels.gemm_choice import SPAN, Problem
 from tilepipe.kernels.gemm_epilogue import activated
+from tilepipe.kernels.instances import Setting, Sizes, product_sizes
 from tilepipe.kernels.spec import (
     BY_DEFAULT,
     EXTENTS,
+    MNK,
     Case,
     GemmSpec,
     KernelSpec,
-    Setting,
     check_extents,
     judged_as_fp8,
     random_matrix,
@@ -91,20 +92,32 @@ def _operands(product: Problem, seed: int) -> tuple[npt.NDArray[Any], npt.NDArra
     return a, b, np.zeros((product.m, product.n), product.out_dtype.numpy)
 
 
-def _make_hopper(settings: Mapping[str, Any], seed: int) -> Case:
+def _make_hopper(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
     product, config = problem(settings), hopper_config(settings)
     a, b, c = _operands(product, seed)
     rows, cols = (product.m, product.n) if config.swap == "none" else (product.n, product.m)
     rough = product.dtype.nbytes == 1 and config.accumulate == "fast"
     verify = functools.partial(_verify, c, a, b, config.activation, rough)
-    return Case(gemm.bind(a, b, c, config), c, verify, tiles_of(rows, cols, config.bm, config.bn))
+    return Case(gemm.bind(a, b, c, config, chip=chip), c, verify, tiles_of(rows, cols, config.bm, config.bn))
 
 
-def _make_blackwell(settings: Mapping[str, Any], seed: int) -> Case:
+def _make_blackwell(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
     product, config = problem(settings), blackwell_config(settings)
     a, b, c = _operands(product, seed)
     verify = functools.partial(_verify, c, a, b, config.activation, product.dtype.nbytes == 1)
-    return Case(blackwell_gemm.bind(a, b, c, config), c, verify, tiles_of(product.m, product.n, config.bm, config.bn))
+    return Case(blackwell_gemm.bind(a, b, c, config, chip=chip), c, verify, tiles_of(product.m, product.n, config.bm, config.bn))
+
+
+def _sizes_hopper(settings: Mapping[str, Any]) -> Sizes:
+    """Warpgroups that take turns pass four barriers on, two of them for each tile."""
+    cfg = hopper_config(settings)
+    step = cfg.bk * cfg.k_group_size * cfg.split_k
+    return product_sizes(cfg, step, ring=2 if cfg.schedule == "pingpong" else 1, swapped=cfg.swap == "ab")
+
+
+def _sizes_blackwell(settings: Mapping[str, Any]) -> Sizes:
+    cfg = blackwell_config(settings)
+    return product_sizes(cfg, cfg.bk * cfg.k_group_size, ring=cfg.accumulators, fetched=cfg.scheduler == "clc")
 
 
 def _verify(c: npt.NDArray[Any], a: npt.NDArray[Any], b: npt.NDArray[Any], activation: str, rough: bool) -> Comparison:
@@ -121,8 +134,10 @@ GEMM = GemmSpec(
     frozenset(_HOPPER) - _NO_TILES,
     _make_hopper,
     _choose_hopper,
+    hopper_config,
+    MNK,
+    _sizes_hopper,
     problem=problem,
-    config=hopper_config,
     searched=True,
 )
 BLACKWELL_GEMM = KernelSpec(
@@ -133,4 +148,7 @@ BLACKWELL_GEMM = KernelSpec(
     frozenset(_BLACKWELL) - _NO_TILES,
     _make_blackwell,
     _choose_blackwell,
+    blackwell_config,
+    MNK,
+    _sizes_blackwell,
 )

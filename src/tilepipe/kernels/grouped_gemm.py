@@ -80,7 +80,8 @@ class GroupedEpilogue(Epilogue):
 
 
 def bind(
-    a: Any, b: Any, c: Any, offsets: Any, cfg: GroupedGemmConfig, *, a_scale: Any = None, b_scale: Any = None
+    a: Any, b: Any, c: Any, offsets: Any, cfg: GroupedGemmConfig, *, a_scale: Any = None, b_scale: Any = None,
+    chip: tp.Chip | None = None,
 ) -> tp.Program:  # fmt: skip
     """The grouped GEMM for arrays a (m, k), b (groups, n, k), c (m, n) and offsets (groups,), which must satisfy TMA's rules
     (16-byte strides, one contiguous dimension).
@@ -92,6 +93,7 @@ def bind(
         a, b: both bfloat16, both float16, or fp8. a row-major; each b row- or column-major, of fp8 row-major.
         c: bfloat16, float16 or float32, row-major. offsets: int32.
         a_scale, b_scale: float32 (m,) and (groups, n), of fp8 or any other a and b; both or neither.
+        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for `KernelFunction.bind`.
 
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
@@ -104,5 +106,5 @@ def bind(
         boxed("a", a, (load_rows(cfg.bm // cfg.cluster_n), cfg.bk), order="row"),
         boxed("b", b, (1, load_rows(cfg.bn // cfg.cluster), cfg.bk)),
         boxed("c", c, (BLOCK_ROWS, store_width(out, cfg.tile)), order="row", ragged=True),
-        offsets, a_scale, b_scale, cfg=cfg,
+        offsets, a_scale, b_scale, chip=chip, cfg=cfg,
     )  # fmt: skip

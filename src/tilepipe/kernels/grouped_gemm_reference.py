@@ -29,13 +29,16 @@ def split_rows(rng: np.random.Generator, m: int, groups: int, split: str) -> npt
 
     Args:
         split: "random": any rows for each, about as many. "even": as equal as it goes. "skewed": few groups have most of the rows, some
-            none. "one": one group, in the middle, has all.
+            none. "one": one group, in the middle, has all. "129,0,255": so many rows each; the rest is of no group.
 
     Raises:
-        BindError: no such split.
+        BindError: no such split, or not the rows of as many groups, or more than there are.
     """
+    rows = split.split(",")
+    if split not in SPLITS and not all(x.isdecimal() for x in rows):
+        raise BindError(f"split must be one of {', '.join(SPLITS)}, or the rows of each group as 129,0,255, got {split!r}")
     if split not in SPLITS:
-        raise BindError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
+        return _ends([int(x) for x in rows], m, groups)
     if split == "even":
         return (np.arange(1, groups + 1) * m // groups).astype(np.int32)
     if split == "one":
@@ -44,6 +47,14 @@ def split_rows(rng: np.random.Generator, m: int, groups: int, split: str) -> npt
     ends = np.rint(np.cumsum(shares) * m).astype(np.int32)
     ends[-1] = m
     return ends
+
+
+def _ends(rows: list[int], m: int, groups: int) -> npt.NDArray[np.int32]:
+    if len(rows) != groups:
+        raise BindError(f"split gives the rows of {len(rows)} groups; experts={groups}")
+    if sum(rows) > m:
+        raise BindError(f"split gives {' + '.join(map(str, rows))} = {sum(rows)} rows; m={m}")
+    return np.cumsum(rows).astype(np.int32)
 
 
 def compare(

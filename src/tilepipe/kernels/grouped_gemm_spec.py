@@ -16,7 +16,8 @@ from tilepipe.kernels import grouped_gemm_reference as reference
 from tilepipe.kernels.gemm_choice import SPAN
 from tilepipe.kernels.grouped_gemm import GroupedGemmConfig, GroupedProblem
 from tilepipe.kernels.grouped_gemm_arguments import HALVES
-from tilepipe.kernels.spec import BY_DEFAULT, MAX_ELEMENTS, Case, KernelSpec, Setting
+from tilepipe.kernels.instances import Setting, Sizes, grouped_sizes
+from tilepipe.kernels.spec import BY_DEFAULT, MAX_ELEMENTS, Case, KernelSpec
 
 if TYPE_CHECKING:
     from tilepipe.bench.beside import Contest
@@ -59,7 +60,7 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
     return asdict(grouped_gemm_config.best(wanted, chip)), "chosen for the shape"
 
 
-def _make(settings: Mapping[str, Any], seed: int) -> Case:
+def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
     wanted, cfg, rng = problem(settings), config(settings), np.random.default_rng(seed)
     offsets = reference.split_rows(rng, wanted.m, wanted.groups, settings["split"])
     shape = (wanted.groups, wanted.n, wanted.k)
@@ -69,7 +70,13 @@ def _make(settings: Mapping[str, Any], seed: int) -> Case:
     c = np.zeros((wanted.m, wanted.n), wanted.out_dtype.numpy)
     verify = functools.partial(reference.compare, c, c.copy(), a, b, offsets)
     rows = sum(-(-(end - start) // cfg.bm) for start, end in reference.bounds(offsets, wanted.m))
-    return Case(grouped_gemm.bind(a, b, c, offsets, cfg), c, verify, rows * -(-wanted.n // cfg.bn))
+    return Case(grouped_gemm.bind(a, b, c, offsets, cfg, chip=chip), c, verify, rows * -(-wanted.n // cfg.bn))
+
+
+def _sizes(settings: Mapping[str, Any]) -> Sizes:
+    """Warpgroups that take turns pass four barriers on, two of them for each tile."""
+    cfg = config(settings)
+    return grouped_sizes(cfg, cfg.bk, ring=2 if cfg.schedule == "pingpong" else 1)
 
 
 def _contests(given: Mapping[str, Setting], shapes: Sequence[str], chip: tp.Chip, seed: int) -> Sequence[Contest]:
@@ -86,5 +93,8 @@ GROUPED_GEMM = KernelSpec(
     frozenset(_TILES),
     _make,
     _choose,
+    config,
+    frozenset({"m", "n", "k", "experts", "split"}),
+    _sizes,
     contests=_contests,
 )

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 import tilepipe as tp
 from tilepipe.errors import BindError
+from tilepipe.ir.chip import CHIPS
 from tilepipe.kernels.gemm_choice import Problem
+from tilepipe.kernels.instances import Instance, Setting, Sizes, alone, small_chip
 from tilepipe.testing.numerics import Comparison
 
 if TYPE_CHECKING:
     from tilepipe.bench.beside import Contest
 
-Setting = int | str  # bool is an int: such a setting is True or False
 _BOOLS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -31,15 +33,23 @@ class Case:
     tiles: int
 
 
+class Make(Protocol):
+    """A case from all settings and a seed, on a chip."""
+
+    def __call__(self, settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
+        """Raises BindError for a setting that the kernel cannot have."""
+
+
 @dataclass(frozen=True, eq=False)
 class KernelSpec:
     """A shipped kernel.
 
     Attributes:
         settings: all of them, with their defaults. tiles: those that decide how the work is done and not what is done.
-        make: a case from all settings and a seed; raises BindError for a value that the kernel cannot have.
+        make: a case. extents: the settings that say how large the problem is. sizes: settings -> the extents of what is checked.
+        config: the configuration that settings make, which has a `cluster_size` where there are clusters.
         choose: settings -> tile settings for a chip or the simulator (None), and where they come from.
-        forms: settings that another architecture than the first implies.
+        forms: settings that another architecture than the first implies. of_forms: those that a form has and another does not.
         contests: what `tilepipe bench` measures of a kernel that is no GEMM: (settings given, texts of --shapes, chip, seed) -> the
             contests, with operands in the memory of device 0. It may import PyTorch. None: nothing stands beside this kernel.
     """
@@ -49,9 +59,13 @@ class KernelSpec:
     archs: tuple[str, ...]
     settings: dict[str, Setting]
     tiles: frozenset[str]
-    make: Callable[[Mapping[str, Any], int], Case]
+    make: Make
     choose: Callable[[Mapping[str, Any], tp.Chip | None], tuple[dict[str, Setting], str]]
+    config: Callable[[Mapping[str, Any]], Any]
+    extents: frozenset[str]
+    sizes: Callable[[Mapping[str, Any]], Sizes]
     forms: Mapping[str, dict[str, Setting]] = field(default_factory=dict)
+    of_forms: Forms | None = None
     contests: Callable[[Mapping[str, Setting], Sequence[str], tp.Chip, int], Sequence[Contest]] | None = None
 
     def configure(self, given: Mapping[str, Setting], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
@@ -67,9 +81,32 @@ class KernelSpec:
         mine = [name for name in given if name in self.tiles]
         if mine:
             defaults, _ = self.choose(config, None)
-            return config | defaults | dict(given), f"{', '.join(mine)} as given, the others at their defaults"
+            return self._of_form(config | defaults | dict(given)), f"{', '.join(mine)} as given, the others at their defaults"
         chosen, origin = self.choose(config, chip)
-        return config | chosen, origin
+        return self._of_form(config | chosen), origin
+
+    def _of_form(self, config: dict[str, Setting]) -> dict[str, Setting]:
+        """Without the settings that only another form has, but for those that somebody has set: `config` refuses them."""
+        left_out = self.of_forms.foreign(config) if self.of_forms is not None else []
+        return {name: value for name, value in config.items() if name not in left_out or value != self.settings[name]}
+
+    def instances(self, given: Mapping[str, Setting]) -> tuple[dict[str, Setting], list[Instance]]:
+        """All settings, and what the kernel is checked on, on a chip with SMs for one cluster or for two CTAs.
+
+        Where an extent is given, it is that one problem; otherwise those of `sizes`, which are small.
+
+        Raises:
+            BindError: a value that the kernel cannot have.
+        """
+        config, _ = self.configure(given, None)
+        size = getattr(self.config(config), "cluster_size", 1)
+        chip = small_chip(CHIPS[self.target(given)], size)
+        problem = ", ".join(f"{name}={value}" for name, value in config.items() if name in self.extents)
+        sizes = {f"{problem}, on {chip.sms} SMs": {}} if self.extents & given.keys() else self.sizes(config)
+        return config, [Instance(name, functools.partial(self._program, config | extents, chip)) for name, extents in sizes.items()]
+
+    def _program(self, config: Mapping[str, Setting], chip: tp.Chip, **changed: Setting) -> tp.Program:
+        return alone(self.make({**config, **changed}, 0, chip).program)
 
     def target(self, given: Mapping[str, Setting], arch: str | None = None) -> str:
         """The architecture that the settings are for; the first that can have them, unless one is asked for.
@@ -91,27 +128,37 @@ class KernelSpec:
         """Settings from `name=value` texts, each of its default's type.
 
         Raises:
-            BindError: no '=', an unknown name, a value of the wrong type.
+            BindError: no '=', a name given twice or unknown, a value of the wrong type.
         """
         given: dict[str, Setting] = {}
-        for text in texts:
-            name, equals, value = text.partition("=")
-            if not equals or not value:
-                raise BindError(f"a setting is name=value, got {text!r}")
+        for name, value in pairs(texts).items():
             if name not in self.settings:
                 raise BindError(f"kernel '{self.name}' has no setting '{name}'; it has {', '.join(self.settings)}")
-            if isinstance(self.settings[name], bool):
-                if value.lower() not in _BOOLS:
-                    raise BindError(f"setting {name}: {value!r} is neither true nor false")
-                given[name] = _BOOLS[value.lower()]
-            elif isinstance(self.settings[name], int):
-                try:
-                    given[name] = int(value)
-                except ValueError:
-                    raise BindError(f"setting {name}: {value!r} is not an integer") from None
-            else:
-                given[name] = value
+            given[name] = typed(name, value, type(self.settings[name]))
         return given
+
+
+def pairs(texts: Sequence[str]) -> dict[str, str]:
+    """Names and values of `name=value` texts. Raises BindError: no '=', or a name twice."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not value:
+            raise BindError(f"a setting is name=value, got {text!r}")
+        if name in found:
+            raise BindError(f"setting {name} is given twice: {name}={found[name]} and {text}")
+        found[name] = value
+    return found
+
+
+def typed(name: str, text: str, kind: type[Any]) -> Any:
+    """The value of a setting. `kind`: bool, int, float or str. Raises BindError: the text is no such value."""
+    if kind is bool and text.lower() not in _BOOLS:
+        raise BindError(f"setting {name}: {text!r} is neither true nor false")
+    try:
+        return _BOOLS[text.lower()] if kind is bool else kind(text)
+    except ValueError:
+        raise BindError(f"setting {name}: {text!r} is not {'an integer' if kind is int else 'a number'}") from None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -119,12 +166,11 @@ class GemmSpec(KernelSpec):
     """A kernel that is one product, measured beside cuBLAS or PyTorch's `scaled_mm` by `bench.gemm`.
 
     Attributes:
-        problem: the product that settings state. config: the configuration that they make.
+        problem: the product that settings state.
         shapes: the suite that is measured unless others are asked for. searched: `tilepipe tune` searches its configurations.
     """
 
     problem: Callable[[Mapping[str, Any]], Problem]
-    config: Callable[[Mapping[str, Any]], Any]
     shapes: str = "standard"
     searched: bool = False
 
@@ -157,6 +203,11 @@ class Forms:
             raise BindError(f"setting form must be {' or '.join(self._kinds)}, got {form!r}")
         return self._fields[form]
 
+    def foreign(self, settings: Mapping[str, Any]) -> list[str]:
+        """Settings that only other forms have than the one that settings say. Raises BindError: there is no such form."""
+        mine = self.of(settings["form"])
+        return [name for name in self.defaults if name not in mine]
+
     def config(self, settings: Mapping[str, Any]) -> Any:
         """The configuration that all settings make.
 
@@ -164,13 +215,14 @@ class Forms:
             BindError: no such form, or a setting of another one that is not at its default.
         """
         mine = self.of(settings["form"])
-        others = [name for name in self.defaults if name not in mine and settings[name] != self.defaults[name]]
+        others = [name for name in self.foreign(settings) if settings.get(name, self.defaults[name]) != self.defaults[name]]
         if others:
             raise BindError(f"form={settings['form']} has no setting {', '.join(others)}; it has {', '.join(mine)}")
         return self._kinds[settings["form"]](**{name: settings[name] for name in mine})
 
 
 EXTENTS: dict[str, Setting] = {"m": 1024, "n": 1024, "k": 1024}
+MNK = frozenset(EXTENTS)
 MAX_ELEMENTS = 2**31  # of one operand: what a run and its reference can still hold in memory
 FP8_REL_ERROR = 6e-3  # Frobenius, of fp8 products into 16 bits: tensor cores keep about 14 bits of a sum
 BY_DEFAULT = "the defaults; --device cuda chooses them for the shape"
