@@ -91,7 +91,7 @@ def test_arguments_that_do_not_fit(change: dict[str, Any], words: str) -> None:
 torch = pytest.importorskip("torch")
 
 from tests.ops.emulated import at, tma_takes  # noqa: E402
-from tilepipe.ops import torch_checks, torch_grouped  # noqa: E402
+from tilepipe.ops import torch_checks, torch_grouped, torch_plans  # noqa: E402
 
 _library = torch.library.Library("tilepipe", "IMPL")
 _library.impl("grouped_matmul", torch_grouped.kernel, "CPU")
@@ -137,8 +137,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
     monkeypatch.setattr(torch_checks, "DEVICES", ["cuda", "cpu", "meta"])
     monkeypatch.setattr(torch_grouped, "hopper", lambda ordinal, who: tp.H200)
     monkeypatch.setattr(torch_grouped, "current", nullcontext)
-    monkeypatch.setattr(torch_grouped, "raw_stream", lambda index: 7)
-    monkeypatch.setattr(torch_grouped, "current_device", lambda: -1)
+    monkeypatch.setattr(torch_plans, "raw_stream", lambda index: 7)
+    monkeypatch.setattr(torch_plans, "current_device", lambda: -1)
     torch_grouped.forget()
     return emulator
 

@@ -19,7 +19,7 @@ from tilepipe.kernels import blockwise_fp8_reference as blockwise
 from tilepipe.kernels.blockwise_fp8_arguments import check_arguments, scales_by_rows
 from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
 from tilepipe.kernels.gemm_arguments import check_kinds, matrix_extents, scale_extents
-from tilepipe.ops import torch_checks, torch_scaled
+from tilepipe.ops import torch_checks, torch_plans, torch_scaled
 
 BF16 = torch.bfloat16
 scaled_matmul = tp.ops.scaled_matmul
@@ -95,10 +95,10 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
     monkeypatch.setattr(gemm, "choose", choose)
     monkeypatch.setattr(blockwise_fp8_gemm, "bind", emulator.blockwise)
     monkeypatch.setattr(torch_checks, "DEVICES", ["cuda", "cpu", "meta"])
-    for name, value in {
-        "hopper": lambda ordinal, who: tp.H200, "current": nullcontext, "raw_stream": lambda index: 7, "current_device": lambda: -1,
-    }.items():  # fmt: skip
-        monkeypatch.setattr(torch_scaled, name, value)
+    monkeypatch.setattr(torch_scaled, "hopper", lambda ordinal, who: tp.H200)
+    monkeypatch.setattr(torch_scaled, "current", nullcontext)
+    monkeypatch.setattr(torch_plans, "raw_stream", lambda index: 7)
+    monkeypatch.setattr(torch_plans, "current_device", lambda: -1)
     torch_scaled.forget()
     yield emulator
     torch_scaled.forget()

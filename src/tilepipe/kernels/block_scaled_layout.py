@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import tilepipe as tp
 from tilepipe.errors import BindError
 
 Array = npt.NDArray[Any]
-PIECE_ROWS, PIECE_SCALES = 128, 4  # of A or B, and blocks of K, whose scales are one piece
-LINES, LINE = 32, 16  # a piece in memory: lines, and bytes of each
+PIECE_ROWS, PIECE_SCALES = tp.ScaleFactorLayout.piece_rows, tp.ScaleFactorLayout.piece_blocks  # of A or B, and blocks of K
+LINE = 16  # bytes that lie together of a piece in memory: every 32nd row
+LINES = tp.ScaleFactorLayout.piece_bytes // LINE
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from tilepipe.errors import BindError
+from tilepipe.ir.dtypes import dtype
 from tilepipe.kernels.block_scaled_config import BlockScaledConfig
 from tilepipe.kernels.block_scaled_layout import KINDS, blocked_shape
 from tilepipe.kernels.blockwise_fp8_arguments import blocks_of
@@ -20,8 +21,10 @@ Shape = tuple[int, ...]
 FP8 = ("float8_e4m3fn", "float8_e5m2")
 UNPACKED = "float4_e2m1fn"  # NumPy's, a byte each
 PACKED = ("uint8", "float4_e2m1fn_x2")  # two numbers of fp4 to a byte, along k
-_KINDS = {("fp8", "float8_e8m0fnu"): "mxfp8", ("fp4", "float8_e8m0fnu"): "mxfp4", ("fp4", "float8_e4m3fn"): "nvfp4"}
-_SCALES = {"fp8": ("float32", "float8_e8m0fnu"), "fp4": ("float8_e8m0fnu", "float8_e4m3fn")}
+_KINDS = {  # (family of the elements, dtype of the scales) -> kind
+    ("fp4" if kind.elements == ("float4_e2m1",) else "fp8", dtype(kind.scale).numpy.name): kind.name for kind in KINDS.values()
+}
+_SCALES = {family: (*others, *(x for f, x in _KINDS if f == family)) for family, others in (("fp8", ("float32",)), ("fp4", ()))}
 
 
 class Array(NamedTuple):

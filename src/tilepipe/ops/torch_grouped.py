@@ -6,9 +6,8 @@ It has no gradient.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -20,39 +19,12 @@ from tilepipe.lang.tensor_map import array_dtype, array_order
 from tilepipe.ops import options
 from tilepipe.ops.grouped_options import NAME, Extents, config, extents
 from tilepipe.ops.torch_checks import check_tensor, hopper, tilepipe_dtype, torch_dtype
-from tilepipe.ops.torch_plan import Launcher, Prepare, View, operand, output
-from tilepipe.ops.torch_plans import Plans, current_device, facts, raw_stream, span
+from tilepipe.ops.torch_plan import View, operand, output
+from tilepipe.ops.torch_plans import Items, Operands, ProductPlan, Products, span
 from tilepipe.ops.torch_state import autocast, is_tracing, wants_gradient, watched
 
 SCHEMA = "(Tensor a, Tensor b, Tensor offsets, ScalarType? out_dtype=None, str settings='()') -> Tensor"
 _PLACES = ("a", "b", "offsets", "c")  # what `order` of a plan picks from
-
-Operands = tuple[Any, Any, Any]  # a, b, offsets
-
-
-class Plan(NamedTuple):
-    """One prepared product.
-
-    Attributes:
-        launcher: called with the addresses that `order` picks of the operands and C; None: nothing to multiply.
-        forms: how each operand is brought into a form that the kernel takes; None: it is.
-        c: the result as the kernel writes it is made by this and copied to its place; None: written in place.
-        spans: bytes from the first to the last element of each operand, and of out.
-    """
-
-    launcher: Launcher | None
-    order: Callable[[tuple[int, ...]], tuple[int, ...]]
-    ordinal: int
-    forms: tuple[Prepare | None, ...]
-    c: Callable[[], Any] | None
-    shape: tuple[int, int]
-    dtype: Any
-    device: Any
-    spans: tuple[int, ...]
-
-
-_plans: Plans[Plan] = Plans()
-forget = _plans.forget
 
 
 def grouped_matmul(a: Any, b: Any, offsets: Any, out: Any, out_dtype: object, settings: dict[str, Any]) -> Any:
@@ -67,26 +39,6 @@ def grouped_matmul(a: Any, b: Any, offsets: Any, out: Any, out_dtype: object, se
     found, dtype = _checked((a, b, offsets), out, out_dtype)
     c = operator(a, b, offsets, dtype, repr(items))
     return c if out is None else out.copy_(torch.where(_in_groups(found, offsets), c, out))
-
-
-def run(operands: Operands, out: Any, out_dtype: object, items: tuple[tuple[str, Any], ...]) -> Any:
-    """The plan for these tensors, launched in the current stream of their device.
-
-    Raises:
-        BindError, UnavailableError: as `ops.grouped_matmul`, at the first call of its kind.
-    """
-    try:
-        key = (*map(facts, operands), facts(out), out_dtype, items)
-        plan = _plans.get(key)
-    except (TypeError, AttributeError, RuntimeError):
-        prepare(operands, out, out_dtype, items)
-        raise
-    if plan is None:
-        plan = _plans.remember(key, prepare(operands, out, out_dtype, items))
-    if plan.ordinal != current_device():
-        with torch.cuda.device(plan.ordinal):
-            return _launch(plan, operands, out)
-    return _launch(plan, operands, out)
 
 
 def _checked(operands: Operands, out: Any, out_dtype: object) -> tuple[Extents, Any]:
@@ -106,15 +58,15 @@ def _checked(operands: Operands, out: Any, out_dtype: object) -> tuple[Extents, 
     return found, asked
 
 
-def prepare(operands: Operands, out: Any, out_dtype: object, items: tuple[tuple[str, Any], ...]) -> Plan:
-    """Makes the plan for these tensors: checks them, chooses a configuration, compiles and loads the kernel."""
+def prepare(operands: Operands, out: Any, out_dtype: object, items: Items) -> ProductPlan:
+    """Makes the plan for these operands (a, b, offsets): checks them, chooses a configuration, compiles and loads the kernel."""
     found, dtype = _checked(operands, out, out_dtype)
     a, b, offsets = operands
     inputs, shape = array_dtype(a), (found.m, found.n)
     given = config(dict(items), inputs)
     ordinal, spans = a.get_device(), tuple(span(x) for x in (*operands, out))
     if found.empty:
-        return Plan(None, tuple, ordinal, (None,) * 3, None, shape, dtype, a.device, spans)
+        return ProductPlan(None, tuple, ordinal, (None,) * 3, None, shape, dtype, a.device, spans)
     chip = hopper(ordinal, NAME)
     make_c, written = output(torch.empty(shape, dtype=dtype, device=a.device) if out is None else out, shape)
     forms = [
@@ -130,31 +82,16 @@ def prepare(operands: Operands, out: Any, out_dtype: object, items: tuple[tuple[
     with current(ordinal):  # a thread that has called nothing of CUDA has no context
         launcher = grouped_gemm.bind(View(left), View(right), View(written), View(ends), cfg).launcher()
     order = itemgetter(*(_PLACES.index(name) for name in launcher.tensors))
-    return Plan(launcher, order, ordinal, tuple(form for form, _ in forms), make_c, shape, dtype, a.device, spans)
+    return ProductPlan(launcher, order, ordinal, tuple(form for form, _ in forms), make_c, shape, dtype, a.device, spans)
 
 
-def _launch(plan: Plan, operands: Operands, out: Any) -> Any:
+def _launch(plan: ProductPlan, operands: Operands, out: Any) -> Any:
     if plan.launcher is None:
         return _without_product(plan, operands, out)
-    c = torch.empty(plan.shape, dtype=plan.dtype, device=plan.device) if out is None else out
-    if plan.c is not None:
-        written = plan.c()
-    elif out is not None and _overlap(plan, operands, out):
-        written = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device=out.device)
-    else:
-        written = c
-    if written is not c and out is not None:
-        written.copy_(out)  # rows of no group keep what they hold
-    taken = [x if form is None else form(x) for form, x in zip(plan.forms, operands, strict=True)]
-    plan.launcher(plan.order((*(x.data_ptr() for x in taken), written.data_ptr())), raw_stream(plan.ordinal))
-    if written is not c:
-        c.copy_(written)
-    elif out is not None and not out.is_inference():
-        torch.autograd.graph.increment_version(out)
-    return c
+    return plan.launch(operands, out, keeps=True)  # rows of no group keep what they hold
 
 
-def _without_product(plan: Plan, operands: Operands, out: Any) -> Any:
+def _without_product(plan: ProductPlan, operands: Operands, out: Any) -> Any:
     """Where an extent is 0: sums over nothing are 0."""
     if out is None:
         return torch.zeros(plan.shape, dtype=plan.dtype, device=plan.device)
@@ -171,12 +108,8 @@ def _in_groups(found: Extents, offsets: Any) -> Any:
     return (rows < last)[:, None]
 
 
-def _overlap(plan: Plan, operands: Operands, out: Any) -> bool:
-    """Whether `out` may share memory with an operand that is read where it lies."""
-    first = out.data_ptr()
-    last = first + plan.spans[-1]
-    read = [(x.data_ptr(), size) for x, form, size in zip(operands, plan.forms, plan.spans, strict=False) if form is None]
-    return any(start < last and first < start + size for start, size in read)
+_products = Products(prepare, _launch)
+run, forget = _products.run, _products.forget
 
 
 def kernel(a: Any, b: Any, offsets: Any, out_dtype: Any = None, settings: str = "()") -> Any:

@@ -20,12 +20,10 @@ from tilepipe.lang.tensor_map import array_dtype
 from tilepipe.ops import options as options_
 from tilepipe.ops.shapes import Product, Shape, kernel_takes, tma_order
 from tilepipe.ops.torch_checks import check, hopper, tilepipe_dtype
-from tilepipe.ops.torch_plans import MISALIGNED, span
+from tilepipe.ops.torch_plans import MISALIGNED, Launcher, Prepare, span
 
 _PLACES = ("a", "b", "c", "bias", "source")  # what `order` of a plan picks from
 
-Launcher = Callable[[tuple[int, ...], int], None]
-Prepare = Callable[[Any], Any]
 Options = tuple[Any, ...]
 
 

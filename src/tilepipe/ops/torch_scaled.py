@@ -6,9 +6,8 @@ It has no gradient, as `torch.nn.functional.scaled_mm` has none.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -22,8 +21,8 @@ from tilepipe.lang.tensor_map import array_dtype
 from tilepipe.ops import options
 from tilepipe.ops.scaled_recipes import NAME, Array, Recipe, recipe
 from tilepipe.ops.torch_checks import check_tensor, hopper, tilepipe_dtype, torch_dtype
-from tilepipe.ops.torch_plan import Launcher, Prepare, View, operand, output
-from tilepipe.ops.torch_plans import Plans, current_device, facts, raw_stream, span
+from tilepipe.ops.torch_plan import View, operand, output
+from tilepipe.ops.torch_plans import Items, Operands, Prepare, ProductPlan, Products, span
 from tilepipe.ops.torch_state import is_tracing, wants_gradient, watched
 
 SCHEMA = "(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, ScalarType? out_dtype=None, str settings='()') -> Tensor"
@@ -32,33 +31,6 @@ ONLY_SIMULATED = (
     " takes NumPy arrays, which are simulated. On Hopper scale whole tensors, rows, or blocks of 128, with float32 scales"
 )
 _PLACES = {"a": 0, "b": 1, "a_scale": 2, "a_scales": 2, "b_scale": 3, "b_scales": 3, "bias": 4, "c": 5}  # by the kernels' names
-
-Operands = tuple[Any, ...]  # a, b, scale_a, scale_b, bias
-
-
-class Plan(NamedTuple):
-    """One prepared product.
-
-    Attributes:
-        launcher: called with the addresses that `order` picks of the operands and C; None: nothing to multiply.
-        forms: how each operand is brought into a form that the kernel takes; None: it is.
-        c: the result as the kernel writes it is made by this and copied to its place; None: written in place.
-        spans: bytes from the first to the last element of each operand, and of out.
-    """
-
-    launcher: Launcher | None
-    order: Callable[[tuple[int, ...]], tuple[int, ...]]
-    ordinal: int
-    forms: tuple[Prepare | None, ...]
-    c: Callable[[], Any] | None
-    shape: tuple[int, int]
-    dtype: Any
-    device: Any
-    spans: tuple[int, ...]
-
-
-_plans: Plans[Plan] = Plans()
-forget = _plans.forget
 
 
 def scaled_matmul(
@@ -78,26 +50,6 @@ def scaled_matmul(
     return c if out is None else out.copy_(c)
 
 
-def run(operands: Operands, out: Any, out_dtype: object, items: tuple[tuple[str, Any], ...]) -> Any:
-    """The plan for these tensors, launched in the current stream of their device.
-
-    Raises:
-        BindError, UnavailableError: as `ops.scaled_matmul`, at the first call of its kind.
-    """
-    try:
-        key = (*map(facts, operands), facts(out), out_dtype, items)
-        plan = _plans.get(key)
-    except (TypeError, AttributeError, RuntimeError):
-        prepare(operands, out, out_dtype, items)
-        raise
-    if plan is None:
-        plan = _plans.remember(key, prepare(operands, out, out_dtype, items))
-    if plan.ordinal != current_device():
-        with torch.cuda.device(plan.ordinal):
-            return _launch(plan, operands, out)
-    return _launch(plan, operands, out)
-
-
 def _checked(operands: Operands, out: Any, out_dtype: object) -> Any:
     """The torch dtype of the result; what can be said of tensors without data is checked."""
     for name, x in zip(("a", "b", "scale_a", "scale_b", "bias", "out"), (*operands, out), strict=True):
@@ -112,8 +64,8 @@ def _checked(operands: Operands, out: Any, out_dtype: object) -> Any:
     return asked
 
 
-def prepare(operands: Operands, out: Any, out_dtype: object, items: tuple[tuple[str, Any], ...]) -> Plan:
-    """Makes the plan for these tensors: checks them, chooses a configuration, compiles and loads the kernel."""
+def prepare(operands: Operands, out: Any, out_dtype: object, items: Items) -> ProductPlan:
+    """Makes the plan for a, b, scale_a, scale_b and bias: checks them, chooses a configuration, compiles and loads the kernel."""
     dtype = _checked(operands, out, out_dtype)
     a, b, scale_a, scale_b, bias = operands
     found = recipe(*(Array.of(x) for x in (a, b, scale_a, scale_b)))
@@ -126,7 +78,7 @@ def prepare(operands: Operands, out: Any, out_dtype: object, items: tuple[tuple[
         raise BindError(f"{NAME}: out must have shape {shape}, it has {tuple(out.shape)}")
     spans = tuple(span(x) for x in (*operands, out))
     if 0 in (found.m, found.n, found.k):
-        return Plan(None, tuple, ordinal, (None,) * len(operands), None, shape, dtype, a.device, spans)
+        return ProductPlan(None, tuple, ordinal, (None,) * len(operands), None, shape, dtype, a.device, spans)
     chip = hopper(ordinal, NAME)
     result = torch.empty(shape, dtype=dtype, device=a.device) if out is None else out
     make_c, written = output(result, shape)
@@ -136,7 +88,7 @@ def prepare(operands: Operands, out: Any, out_dtype: object, items: tuple[tuple[
     with current(ordinal):  # a thread that has called nothing of CUDA has no context
         launcher = _bind(found, views, View(written), config).launcher()
     order = itemgetter(*(_PLACES[name] for name in launcher.tensors))
-    return Plan(launcher, order, ordinal, tuple(form for form, _ in forms), make_c, shape, dtype, a.device, spans)
+    return ProductPlan(launcher, order, ordinal, tuple(form for form, _ in forms), make_c, shape, dtype, a.device, spans)
 
 
 def _forms(found: Recipe, operands: Operands) -> list[tuple[Prepare | None, Any]]:
@@ -151,7 +103,7 @@ def _forms(found: Recipe, operands: Operands) -> list[tuple[Prepare | None, Any]
     ]
 
 
-def _config(found: Recipe, inputs: Any, wanted: Any, extras: bool, chip: Chip, items: tuple[tuple[str, Any], ...]) -> Any:
+def _config(found: Recipe, inputs: Any, wanted: Any, extras: bool, chip: Chip, items: Items) -> Any:
     blocks = found.name == "block"
     if items:
         return found.config(**({} if blocks else {"bk": SPAN}) | dict(items))
@@ -167,32 +119,15 @@ def _bind(found: Recipe, views: list[Any], c: Any, config: Any) -> Any:
     return gemm.bind(a, b, c, config, bias=bias, a_scale=scale_a, b_scale=scale_b)
 
 
-def _launch(plan: Plan, operands: Operands, out: Any) -> Any:
+def _launch(plan: ProductPlan, operands: Operands, out: Any) -> Any:
+    if plan.launcher is not None:
+        return plan.launch(operands, out)
     c = torch.empty(plan.shape, dtype=plan.dtype, device=plan.device) if out is None else out
-    if plan.launcher is None:
-        return c.zero_() if operands[4] is None else c.copy_(operands[4].expand(plan.shape))
-    if plan.c is not None:
-        written = plan.c()
-    elif out is not None and _overlap(plan, operands, out):
-        written = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device=out.device)
-    else:
-        written = c
-    taken = [x if form is None else form(x) for form, x in zip(plan.forms, operands, strict=True)]
-    places = (*(0 if x is None else x.data_ptr() for x in taken), written.data_ptr())
-    plan.launcher(plan.order(places), raw_stream(plan.ordinal))
-    if written is not c:
-        c.copy_(written)
-    elif out is not None and not out.is_inference():
-        torch.autograd.graph.increment_version(out)
-    return c
+    return c.zero_() if operands[4] is None else c.copy_(operands[4].expand(plan.shape))
 
 
-def _overlap(plan: Plan, operands: Operands, out: Any) -> bool:
-    """Whether `out` may share memory with an operand that is read where it lies."""
-    first = out.data_ptr()
-    last = first + plan.spans[-1]
-    read = [(x.data_ptr(), size) for x, form, size in zip(operands, plan.forms, plan.spans, strict=False) if x is not None and form is None]
-    return any(start < last and first < start + size for start, size in read)
+_products = Products(prepare, _launch)
+run, forget = _products.run, _products.forget
 
 
 def kernel(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.block_scales import PIECE_BYTES, PIECE_ROWS
@@ -23,8 +24,12 @@ class ScaleFactorLayout:
 
     Attributes:
         rows, blocks: of the scale factors; the last piece of either may be filled in part.
+        piece_rows, piece_blocks, piece_bytes: of a piece.
     """
 
+    piece_rows: ClassVar[int] = PIECE_ROWS
+    piece_blocks: ClassVar[int] = SCALES_A_COLUMN
+    piece_bytes: ClassVar[int] = PIECE_BYTES
     rows: int
     blocks: int
 
