@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tilepipe.errors import DeadlockError
 from tilepipe.ir import ops
 from tilepipe.ir.program import barrier_of
-from tilepipe.sim import mbarriers, meetings, tmem_alloc, tmem_words
+from tilepipe.sim import causes, mbarriers, meetings, tmem_alloc, tmem_words
 from tilepipe.sim.mbarriers import Mbarrier
 from tilepipe.sim.meetings import NamedState, Rendezvous
 from tilepipe.sim.tmem import TensorMemory
@@ -255,8 +255,8 @@ def _forgotten_peer(m: Machine, stuck: list[Agent]) -> str | None:
 
 def _hint(m: Machine, stuck: list[Agent]) -> str:
     """The most telling of the waits, in one sentence."""
-    forgotten = _forgotten_peer(m, stuck)
-    if forgotten is not None:
+    forgotten = _forgotten_peer(m, stuck) or causes.out_of_turn(m.ctas)
+    if forgotten:
         return forgotten
     for agent in stuck:
         bar, _ = waited_for(m, agent)
@@ -300,4 +300,4 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
         return f"{full}: its columns are given back by tcgen05.dealloc alone, and those of a pair take a call of both CTAs."
     if not _cycle(m, stuck):
         return "the threads that are missing above: not all that must meet here come here."
-    return "the cycle above: each of its members waits before it has done what the one before it waits for."
+    return causes.passed_over(m.ctas) or "the cycle above: each of its members waits before it has done what the one before it waits for."

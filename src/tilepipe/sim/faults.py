@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from tilepipe.errors import BarrierError, PoisonError, RaceError
 from tilepipe.ir import printer
 from tilepipe.ir.exprs import const
-from tilepipe.sim import tmem_words
+from tilepipe.sim import causes, tmem_words
 from tilepipe.sim.sites import tiles_of
 
 if TYPE_CHECKING:
@@ -71,6 +71,9 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
         late = _late_expect(m, copy, reader) if copy.site.kind == "tma_load" else None
         if late is not None:
             return late
+    story = causes.out_of_turn(m.ctas) or causes.ran_ahead(m.ctas)
+    if story:
+        return story
     if new.site.kind == "tma_load" and new.agent.cta is not slot.cta:
         return (
             f"The second copy is multicast into CTA {slot.cta.block_id}: {new.agent} must know that this CTA has freed the tile as well."
@@ -80,7 +83,7 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
     if m.poison_at is old:
         return (
             f"When the first access ran, nothing had been written there yet: {old.agent} must wait for a barrier"
-            " that says the data have come before it reads."
+            f" that says the data have come before it reads. {causes.only_arrives(m, old.agent)}".rstrip()
         )
     if kind == "clc_try_cancel":
         cta = f"a role of CTA {slot.cta.block_id}" if old.agent.cta is not slot.cta else str(new.agent)
@@ -89,11 +92,17 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
             f" response back to {old.agent} before it asks again."
         )
     if kind == "tma_load":
-        return f"The copy is in flight until the phase of the barrier it signals is complete: {new.agent} must wait for that phase first."
+        freed = causes.refilled(m.ctas, old) if new.site.kind == "tma_load" else ""
+        return (
+            freed
+            or f"The copy is in flight until the phase of the barrier it signals is complete: {new.agent} must wait for that phase first."
+        )
     if kind == "wgmma":
+        loose = any(u.site is old.site for u in old.agent.wgmma_open)
+        commit = " It is in no committed group: commit it first (ctx.wgmma_commit(), or ctx.mma_commit(mbar))." if loose else ""
         return (
             "A wgmma reads its tiles until its group has been waited for (ctx.wgmma_wait, or the commit bound to"
-            f" the stage): {new.agent} may touch the tile only after that, by way of a barrier it waits on."
+            f" the stage): {new.agent} may touch the tile only after that, by way of a barrier it waits on.{commit}"
         )
     if kind == "tma_store":
         return (
@@ -111,7 +120,7 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
         return f"Between the {verb} and the second access, the threads that make them must meet.{lanes}"
     several = old.mask.bit_count() > 1
     arrive = f"After the {verb}, {old.agent} must arrive on a barrier that {new.agent} waits on before its access."
-    return arrive + lanes if several else arrive
+    return f"{arrive + lanes if several else arrive} {causes.only_arrives(m, new.agent)}".rstrip()
 
 
 def race(m: Machine, slot: Slot, old: Access, new: Access) -> NoReturn:
@@ -256,7 +265,7 @@ def cannot_arrive(bar: Mbarrier, site: Site, ag: Agent, n: int) -> NoReturn:
         f" pending in phase {bar.phase}.\n"
         f"  Arrived already: {done}\n{_arrivals(bar.arrivals)}{why}\n"
         f"  On hardware this is undefined. Either the count of {bar.array} is too low (it is {bar.count}), or one"
-        " side arrives twice, for instance without having waited until the stage was free again.",
+        f" side arrives twice, for instance without having waited until the stage was free again.{_story(bar)}",
         site.loc,
     )
 
@@ -296,22 +305,37 @@ def tx_range(bar: Mbarrier, site: Site) -> NoReturn:
 
 def lapped(bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoReturn:
     """The barrier has completed a later phase than the one waited for."""
+    known = f"observed phase {phase}" if phase >= 0 else "begun, before the first phase completes"
+    afterwards = "afterwards" if bar.array.endswith(".empty") else "afterwards (an empty barrier)"
+    unknown = f"Whoever arrives there must first know that {ag} has {known}: wait for a barrier on which it arrives {afterwards}."
+    unknown += f" Or the count of {bar.count} is too low, and this was an over-arrival."
+    remedy = causes.out_of_turn([bar.cta]) or causes.ran_ahead([bar.cta]) or unknown
     raise BarrierError(
-        f"{site.what}: {ag} waits for phase {phase} of {bar.where}, but phases up to {bar.phase - 1} are complete:"
-        " it was lapped. On hardware the parity bit has flipped back and this wait may never end.\n"
+        f"{site.what}: {ag} waits for phase {phase}{_before_the_first(phase)} of {bar.where}, but phases up to {bar.phase - 1} are"
+        " complete: it was lapped. On hardware the parity bit has flipped back and this wait may never end.\n"
         f"  Phase {bar.phase - 1} was completed by:\n{_arrivals(bar.last_arrivals)}\n"
-        f"  Whoever arrives there must first know that {ag} has observed phase {phase}: wait for a barrier on which it arrives"
-        f" afterwards (an empty barrier). Or the count of {bar.count} is too low, and this was an over-arrival.",
+        f"  {remedy}",
         site.loc,
     )
 
 
+def _before_the_first(phase: int) -> str:
+    return " (the one before the first, over from the start)" if phase < 0 else ""
+
+
+def _story(bar: Mbarrier) -> str:
+    """What a ring's stages say of the cause, as a line of its own."""
+    story = causes.out_of_turn([bar.cta])
+    return f"\n  {story}" if story else ""
+
+
 def ahead(bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoReturn:
     """The wait is for a phase after the one in progress."""
+    same = f"phase {phase - 2}" if phase > 1 else "the phase before the first"
     raise BarrierError(
         f"{site.what}: {ag} waits for phase {phase} of {bar.where}, but phase {bar.phase} is still in progress: it"
-        f" skipped a phase. On hardware the parity bit of phase {phase} is that of phase {phase - 2}, and this wait"
-        " would pass at once. Wait for each phase in turn.",
+        f" skipped a phase. On hardware the parity bit of phase {phase} is that of {same}, and this wait"
+        f" would pass at once. Wait for each phase in turn.{_story(bar)}",
         site.loc,
     )
 

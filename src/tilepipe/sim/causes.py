@@ -1,0 +1,153 @@
+"""Causes that a fault's message names before the consequence that a run happens to meet first: a lapped wait, a race, a deadlock.
+
+The two sides of a ring are arrays of barriers named `<ring>.full` and `<ring>.empty`. Phase p of a stage's full barrier is its fill number
+p + 1, phase p of its empty barrier the release after that fill. So a release belongs behind as many fills, and a fill behind one release
+fewer. Beyond rings: an agent that ran ahead, and completed a phase with an arrival meant for the next; a named barrier at which somebody
+arrived without waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from tilepipe.ir import ops
+
+if TYPE_CHECKING:
+    from tilepipe.sim.agents import Agent
+    from tilepipe.sim.machine import Machine
+    from tilepipe.sim.mbarriers import Mbarrier
+    from tilepipe.sim.memory import Cta
+    from tilepipe.sim.ordering import Access
+
+_FULL, _EMPTY = ".full", ".empty"
+
+
+# -- rings -------------------------------------------------------------------------------------------------------------
+
+
+def out_of_turn(ctas: Iterable[Cta]) -> str:
+    """The first arrival that releases or fills a stage out of its turn; empty where all keep to it."""
+    for full, empty in _stages(ctas):
+        story = _released_early(full, empty) or _filled_early(full, empty)
+        if story:
+            return story
+    return ""
+
+
+def _stages(ctas: Iterable[Cta]) -> Iterator[tuple[Mbarrier, Mbarrier]]:
+    """The full and the empty barrier of each stage of each ring."""
+    for cta in ctas:
+        by_name = {(bar.array, bar.index): bar for bar in cta.bars}
+        for (array, index), bar in by_name.items():
+            partner = by_name.get((array.removesuffix(_FULL) + _EMPTY, index))
+            if array.endswith(_FULL) and partner is not None:
+                yield bar, partner
+
+
+def _latest(bar: Mbarrier) -> tuple[int, str]:
+    """The last phase in which anybody has arrived, and who arrived; -1 before the first, and where another CTA has: it goes by its own
+    ring.
+    """
+    arrivals, phase = (bar.arrivals, bar.phase) if bar.arrivals else (bar.last_arrivals, bar.phase - 1)
+    who = sorted({f"{agent} at {site.loc.short}" for agent, site, _ in arrivals})
+    known = arrivals and all(agent.cta is bar.cta for agent, _, _ in arrivals)
+    return (phase if known else -1), ", ".join(who[:3]) + (", ..." if len(who) > 3 else "")
+
+
+def _released_early(full: Mbarrier, empty: Mbarrier) -> str:
+    phase, who = _latest(empty)
+    if phase < max(full.phase, 0):
+        return ""
+    return (
+        f"Released out of turn: the arrival in phase {phase} of {empty.where} ({who}) is release number {phase + 1} of that stage, but it"
+        f" has been filled {_times(full.phase)} ({full.name}: {_complete(full)}). {_ONE_RELEASE.format(full.name)}"
+    )
+
+
+_ONE_RELEASE = (
+    "One release for each wait that passed on {}: look for a second release or arrive, a step too many, or a release without its wait."
+)
+
+
+def _filled_early(full: Mbarrier, empty: Mbarrier) -> str:
+    phase, who = _latest(full)
+    if phase <= max(empty.phase, 0):
+        return ""
+    return (
+        f"Filled out of turn: the arrival in phase {phase} of {full.where} ({who}) is fill number {phase + 1} of that stage, but it"
+        f" has been released {_times(empty.phase)} ({empty.name}: {_complete(empty)}). Wait for {empty.name} before every"
+        f" fill but the first, and arrive on {full.name} once for each."
+    )
+
+
+def _complete(bar: Mbarrier) -> str:
+    return (
+        "no phase is complete" if bar.phase <= 0 else "phase 0 is complete" if bar.phase == 1 else f"phases 0..{bar.phase - 1} are complete"
+    )
+
+
+def _times(n: int) -> str:
+    return "0 times" if n <= 0 else "once" if n == 1 else f"{n} times"
+
+
+def refilled(ctas: Iterable[Cta], copy: Access) -> str:
+    """Who freed the stage of a copy that nobody had waited for, so that it was filled again; empty where the copy is of no ring."""
+    for full, empty in _stages(ctas):
+        if any(unit.write is copy for unit in (*full.copies, *full.last_copies)):
+            phase, who = _latest(empty)
+            if phase >= 0:
+                return (
+                    f"The second copy was let in by phase {phase} of {empty.where} ({who}), which knew nothing of the first."
+                    f" {_ONE_RELEASE.format(full.name)}"
+                )
+    return ""
+
+
+def passed_over(ctas: Iterable[Cta]) -> str:
+    """A ring whose stages have been used unevenly although nothing is in flight: somebody steps past one. Empty where there is none."""
+    for cta in ctas:
+        arrays: dict[str, list[Mbarrier]] = {}
+        for bar in cta.bars:
+            if bar.array.endswith((_FULL, _EMPTY)):
+                arrays.setdefault(bar.array, []).append(bar)
+        for array, bars in arrays.items():
+            most, least = max(bars, key=lambda b: b.phase), min(bars, key=lambda b: b.phase)
+            if most.phase - max(least.phase, 0) > 1:
+                side = "fills" if array.endswith(_FULL) else "releases"
+                return (
+                    f"{most.where} has completed {most.phase} phases, {least.name} {max(least.phase, 0) or 'none'}: the stages of a ring"
+                    f" take turns, and whoever {side} them passes some over. Look for a second step or release for each."
+                )
+    return ""
+
+
+# -- barriers ----------------------------------------------------------------------------------------------------------
+
+
+def ran_ahead(ctas: Iterable[Cta]) -> str:
+    """A phase that one agent's arrival for the next completed, in the place of another agent's; empty where there is none."""
+    for bar in (bar for cta in ctas for bar in cta.bars):
+        seen: dict[tuple[int, int], int] = {}
+        for agent, site, _ in bar.last_arrivals:
+            seen[agent.uid, site.id] = seen.get((agent.uid, site.id), 0) + 1
+            if seen[agent.uid, site.id] == 2 and len(bar.last_arrivals) == bar.count:
+                return (
+                    f"Phase {bar.phase - 1} of {bar.where} was completed by two arrivals of {agent} ({site.loc.short}), of which the second"
+                    " was meant for the phase after, in the place of somebody else's. Whoever arrives again must first know that the phase"
+                    " before is over (wait for it), or each needs a barrier of its own."
+                )
+    return ""
+
+
+def only_arrives(m: Machine, agent: Agent) -> str:
+    """A named barrier at which the agent that had to wait has arrived without waiting; empty where there is none."""
+    sites = [s for s in m.world.compiled.sites if s.role == agent.role_name and isinstance(s.op, ops.NamedSync | ops.NamedArrive)]
+    waits = {id(s.op.bar) for s in sites if isinstance(s.op, ops.NamedSync)}
+    for site in sites:
+        if isinstance(site.op, ops.NamedArrive) and id(site.op.bar) not in waits and m.world.counts[site.id]:
+            return (
+                f"The named_arrive at {site.loc.short} does not wait: it counts {agent} in and goes on. Use .sync() where it must wait for"
+                " the others."
+            )
+    return ""
