@@ -12,7 +12,7 @@ from tests.scenarios.support import at
 from tests.testing import kernels
 from tests.testing.kernels import bind_doubled, bind_drawn
 from tilepipe.check import Bounds, Fault, Step, Verdict
-from tilepipe.check.text import text_of
+from tilepipe.check.story import story
 from tilepipe.testing import CheckFailed, check
 from tilepipe.testing.checking import instance
 
@@ -84,11 +84,11 @@ def test_a_story_is_a_table_of_what_matters() -> None:
         Step("role 'load' of CTA 0", "tma_load a -> tile", "gemm.py:9"),
         Step("unit", "the copy lands", "gemm.py:9", "full[0]: phase 0 complete"),
     )
-    assert text_of(Fault("RaceError", "race", "gemm.py:9", steps=steps, left_out=1_240)) == [
+    assert story(Fault("RaceError", "race", "gemm.py:9", steps=steps, left_out=1_240)) == [
         "how it comes about (2 of its 1,242 steps matter):",
         "  1  role 'load' of CTA 0  gemm.py:9  tma_load a -> tile",
         "  2  unit                  gemm.py:9  the copy lands",
         "                                      → full[0]: phase 0 complete",
     ]
-    assert text_of(Fault("RaceError", "race", "", steps=steps[:1]))[0] == "how it comes about (all its steps):"
-    assert text_of(Fault("RaceError", "race", "")) == []
+    assert story(Fault("RaceError", "race", "", steps=steps[:1]))[0] == "how it comes about (all its steps):"
+    assert story(Fault("RaceError", "race", "")) == []

@@ -80,7 +80,7 @@ def _extents(shape: tuple[int, ...]) -> str:
 
 
 def _failure(verdict: Verdict) -> str:
-    from tilepipe.check.text import text_of
+    from tilepipe.check.story import story
 
     looked = f"{verdict.method}, {verdict.traces:,} execution{'s' * (verdict.traces != 1)}, {verdict.seconds:.2g} s"
     if verdict.verdict == "undecided":
@@ -92,6 +92,6 @@ def _failure(verdict: Verdict) -> str:
     lines = [f"fault: {verdict.instance} ({looked})."]
     for fault in verdict.faults:
         lines += ["", f"{fault.kind}: {fault.message}"]
-        steps = text_of(fault)
+        steps = story(fault)
         lines += ["", *(f"  {line}" for line in steps)] if steps else []
     return "\n".join(lines)
