@@ -154,7 +154,13 @@ def test_fragments() -> None:
 
 
 def mma(
-    *, fill: bool = True, fence: bool = True, read_early: bool = False, from_registers: bool = False
+    *,
+    fill: bool = True,
+    fence: bool = True,
+    read_early: bool = False,
+    from_registers: bool = False,
+    overwrite: bool = False,
+    again: str = "",
 ) -> tuple[Builder, dict[str, np.ndarray]]:
     b = Builder()
     src, tile, full = b.tensor("src", box=(64, 64)), b.smem("tile", 64, 64), b.barriers("full")
@@ -171,12 +177,18 @@ def mma(
         b.wait(b.bar(full), 0)
         if fence:
             b.do(ops.WgmmaFence)
-        b.do(ops.Wgmma, acc, a if from_registers else b.tile(tile), b.tile(tile))
+        b.do(ops.Wgmma, acc, a if from_registers else b.tile(tile), b.tile(tile), const(not overwrite))
         b.do(ops.WgmmaCommit)
         if not read_early:
             b.do(ops.WgmmaWait, 0)
         row = b.fragment("row", 64, 1)
         b.do(ops.FragmentReduce, row, b.value(acc), "add")
+        if again:
+            if again == "fenced":
+                b.do(ops.WgmmaFence)
+            b.do(ops.Wgmma, acc, b.tile(tile), b.tile(tile), const(False))
+            b.do(ops.WgmmaCommit)
+            b.do(ops.WgmmaWait, 0)
         if read_early:
             b.do(ops.WgmmaWait, 0)
     arrays = {"src": np.eye(64).astype(dtypes.bfloat16.numpy), "out": np.zeros((64, 64), np.float32)}
@@ -194,12 +206,19 @@ def test_mma_from_shared_memory_and_registers(from_registers: bool) -> None:
     ({"fill": False}, PoisonError, "accumulator 'acc', of which 64 columns were never set"),
     ({"fence": False}, RaceError, "no wgmma.fence stands between"),
     ({"fence": False, "from_registers": True}, RaceError, "no wgmma.fence stands between"),
+    ({"fence": False, "fill": False, "overwrite": True}, RaceError, "the first wgmma of role 'one', and no wgmma.fence stands before it"),
+    ({"again": "unfenced"}, RaceError, "role 'one' used the registers of fragment 'acc' at .* and no wgmma.fence stands between"),
     ({"read_early": True}, RaceError, "reads fragment 'acc' while 1 wgmma that write it are in flight"),
 ])  # fmt: skip
-def test_register_rules_of_wgmma(fault: dict[str, bool], error: type[Exception], said: str) -> None:
+def test_register_rules_of_wgmma(fault: dict[str, Any], error: type[Exception], said: str) -> None:
     b, arrays = mma(**fault)
     with pytest.raises(error, match=said):
         b.run(**arrays)
+
+
+def test_a_fence_between_a_read_of_the_sums_and_the_wgmma_that_overwrites_them() -> None:
+    b, arrays = mma(again="fenced")
+    assert b.run(**arrays).roles[0].mmas == 2
 
 
 def test_reading_and_writing_one_tensor_across_ctas() -> None:
@@ -297,7 +316,7 @@ def test_a_machine_can_be_copied_between_steps() -> None:
     from tilepipe.ir.launch import Launch
     from tilepipe.sim import mbarriers
     from tilepipe.sim.machine import Machine
-    from tilepipe.sim.run import _world
+    from tilepipe.sim.run import world_of
 
     b = Builder()
     full = b.barriers("full")
@@ -305,7 +324,7 @@ def test_a_machine_can_be_copied_between_steps() -> None:
         b.arrive(b.bar(full))
         b.wait(b.bar(full), 0)
     finish(b.kernel)
-    m = Machine(_world(Launch(b.kernel, 1, {}), False, None))
+    m = Machine(world_of(Launch(b.kernel, 1, {}), False, None))
     for agent in m.agents:
         agent.body = None
     m.ctas[0].bars[0].state = mbarriers.LIVE

@@ -42,7 +42,7 @@ class Agent(Knowledge):
         first_warp: its first warp in the CTA.
         request: the op to perform next and its operands, or None before the first.
         blocked: the op in `request` has been tried and waits. parked: and nobody has woken it yet.
-        dirty: fragments whose registers were written with no wgmma.fence since.
+        dirty: fragments whose registers were accessed with no wgmma.fence since. fenced: there has been a wgmma.fence.
         done: the body has returned.
         time: virtual time, in cycles since the CTA started.
         counts: executions per site, shared by all agents of the launch.
@@ -57,7 +57,7 @@ class Agent(Knowledge):
     """
 
     __slots__ = (
-        "blocked", "body", "cluster_ticket", "counts", "cta", "dirty", "done", "first_warp", "index", "parked",
+        "blocked", "body", "cluster_ticket", "counts", "cta", "dirty", "done", "fenced", "first_warp", "index", "parked",
         "passed", "request", "retired", "role", "stores", "tensor", "ticket", "time", "uid", "wgmma_groups",
         "wgmma_open", "wgmma_queue",
     )  # fmt: skip
@@ -74,6 +74,7 @@ class Agent(Knowledge):
         self.blocked = False
         self.parked = False
         self.dirty: list[Frag] = []
+        self.fenced = False
         self.done = False
         self.time = 0.0
         self.counts = counts

@@ -36,7 +36,7 @@ def one_after_another(world: World, order: list[int], random: Random | None, fin
         if cycles:
             m.start(cluster)
         steps += _advance(m, random)
-        _finish(m)
+        finish(m)
         cycles.append(_duration(m))
         finished(m)
     m.close()
@@ -45,14 +45,14 @@ def one_after_another(world: World, order: list[int], random: Random | None, fin
 
 def _advance(m: Machine, random: Random | None) -> int:
     """Runs a cluster until nothing in it can act."""
-    with _explained(m):
+    with explained(m):
         return run_in_order(m) if random is None else run_at_random(m, random)
     raise AssertionError  # a fault has been raised
 
 
-def _finish(m: Machine) -> None:
+def finish(m: Machine) -> None:
     """Ends a cluster in which nothing can act any more."""
-    with _explained(m):
+    with explained(m):
         if any(not a.done for a in m.agents):
             raise deadlock.report(m)
         check_exit(m)
@@ -61,7 +61,7 @@ def _finish(m: Machine) -> None:
 
 
 @contextmanager
-def _explained(m: Machine) -> Iterator[None]:
+def explained(m: Machine) -> Iterator[None]:
     """Replaces a fault by the read of poison that explains it, and a division by zero by a fault."""
     try:
         yield
@@ -145,7 +145,7 @@ class _Together:
             self.steps += _advance(m, self.random)
             if m.reach.asking:
                 return True
-            _finish(m)
+            finish(m)
             place.since += _duration(m)
             self.end = max(self.end, place.since)
             self.finished(m)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ class Frag:
         zero: known to be all zeros, so that the first wgmma can overwrite instead of adding.
         writers, readers: wgmma issued and not yet waited for that write, or read, these registers.
         loading: bit w set where a load from tensor memory into warp w's registers has not been waited for.
-        dirty: the site of a register write with no wgmma.fence after it.
+        dirty: the site of a register access with no wgmma.fence after it.
     """
 
     __slots__ = ("all_columns", "data", "defined", "dirty", "ir", "loading", "readers", "scratch", "writers", "zero")
@@ -62,19 +62,37 @@ class Frag:
                 site.loc,
             )
 
+    def _in_flight(self, ag: Agent, site: Site, verb: str, users: int) -> NoReturn:
+        """The registers are touched while wgmmas use them. `verb`: "reads" or "writes"."""
+        loose = [u for u in ag.wgmma_open if self in (u.acc, u.a)]
+        use = "write" if verb == "reads" else "use"
+        remedy = "Wait for them first: ctx.wgmma_wait(0)."
+        if loose:
+            remedy = (
+                f"{len(loose)} of them, the last at {loose[-1].site.loc.short}, {'is' if len(loose) == 1 else 'are'} in no committed group,"
+                " and a wait covers committed groups only. Close the group behind the MMA (ctx.wgmma_commit(), or ctx.mma_commit(mbar)),"
+                " then wait for it: ctx.wgmma_wait(0)."
+            )
+        raise RaceError(
+            f"{site.what}: {ag} {verb} fragment '{self.ir.name}' while {users} wgmma that {use} it are in flight. {remedy}", site.loc
+        )
+
     def get(self, ag: Agent, site: Site, col: int, width: int, warp: int | None = None) -> Array:
-        """Columns [col, col + width).
+        """Columns [col, col + width), read by the threads.
 
         Raises:
             RaceError: a wgmma, or a load from tensor memory, that writes the registers has not been waited for.
             PoisonError: a column has never been set.
         """
+        self.readable(ag, site, col, width, warp)
+        self._touched(ag, site)
+        data = self.part(self.data, warp)
+        return data if width == data.shape[1] else data[:, col : col + width]
+
+    def readable(self, ag: Agent, site: Site, col: int, width: int, warp: int | None = None) -> None:
+        """Raises what `get` raises."""
         if self.writers:
-            raise RaceError(
-                f"{site.what}: {ag} reads fragment '{self.ir.name}' while {self.writers} wgmma that write it are in"
-                " flight. Wait for them first: ctx.wgmma_wait(0).",
-                site.loc,
-            )
+            self._in_flight(ag, site, "reads", self.writers)
         if self.loading:
             self._check_loaded(ag, site, warp, "reads")
         wanted = ((1 << width) - 1) << col
@@ -84,8 +102,12 @@ class Frag:
                 f" of {width} columns were never set. Set it first, for instance with .fill(0).",
                 site.loc,
             )
-        data = self.part(self.data, warp)
-        return data if width == data.shape[1] else data[:, col : col + width]
+
+    def _touched(self, ag: Agent, site: Site) -> None:
+        """The threads access the registers: a wgmma that names them then needs a wgmma.fence before it, reads included."""
+        if self.dirty is None and ag.cta.tmem is None:  # no wgmma in a kernel with tensor memory
+            ag.dirty.append(self)
+        self.dirty = site
 
     def set(self, ag: Agent, site: Site, value: Array | float, col: int, width: int, warp: int | None = None) -> None:
         """Columns [col, col + width) := value, rounded to the fragment's dtype.
@@ -94,16 +116,10 @@ class Frag:
             RaceError: a wgmma that reads or writes the registers, or a load into them, has not been waited for.
         """
         if self.writers or self.readers:
-            raise RaceError(
-                f"{site.what}: {ag} writes fragment '{self.ir.name}' while {self.writers + self.readers} wgmma that"
-                " use it are in flight. Wait for them first: ctx.wgmma_wait(0).",
-                site.loc,
-            )
+            self._in_flight(ag, site, "writes", self.writers + self.readers)
         if self.loading:
             self._check_loaded(ag, site, warp, "writes")
-        if self.dirty is None and ag.cta.tmem is None:  # no wgmma in a kernel with tensor memory
-            ag.dirty.append(self)
-        self.dirty = site
+        self._touched(ag, site)
         self.defined |= ((1 << width) - 1) << col
         if isinstance(value, np.ndarray) and value.ndim:
             self.zero = False

@@ -7,6 +7,7 @@ performs it when the grid lets it (`clusters`): then all clusters have come as f
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -35,17 +36,21 @@ _REFUSES = 1 / 8  # how often a try_cancel says no although clusters are left, w
 class Clusters:
     """The clusters of a launch that have neither started nor been cancelled, in the order in which they would start.
 
-    `random`: None for seed 0, which never refuses.
+    `random`: None for seed 0, which never refuses. `decide`: whether a request that could be granted is, where someone chooses;
+    then agents also perform what they ask for as soon as they are picked.
     """
 
     def __init__(self, order: list[int], random: Random | None) -> None:
         self.waiting = deque(order)
         self.random = random
         self.cancelled = 0
+        self.decide: Callable[[], bool] | None = None
 
     def cancel(self) -> int | None:
         """A cluster that now never starts; None: the request is refused, as it is when all have started."""
         if not self.waiting or (self.random is not None and self.random.random() < _REFUSES):
+            return None
+        if self.decide is not None and not self.decide():
             return None
         self.cancelled += 1
         return self.waiting.popleft()
@@ -76,6 +81,8 @@ def _may_act(m: Machine, ag: Agent) -> bool:
     if reach.granted is ag:
         reach.granted = None
         return True
+    if clusters is not None and clusters.decide is not None:
+        return True
     if clusters is not None and clusters.random is not None and clusters.random.random() < reach.haste:
         return True
     reach.asking.append(ag)
@@ -93,6 +100,8 @@ def atomic_add(m: Machine, ag: Agent, site: Site, mask: int, value: Scalar, *ind
     tensor = m.world.tensors[site.tensor]
     at = indices(m, ag, site, mask, *index)
     assert tensor.order is not None
+    if m.journal is not None:
+        m.journal.in_turn((site.tensor, *(i[0] for i in at)), mask, True)
     tensor.order.points(m, ag, site, mask, at, is_write=True, atomic=True)
     old = int(tensor.array[at][0])
     total = old + value_of(ag, mask, value)
@@ -139,7 +148,11 @@ def clc_try_cancel(m: Machine, ag: Agent, site: Site, mask: int, multicast: bool
     if not _may_act(m, ag):
         return BLOCKED
     assert m.world.clusters is not None
-    cluster = m.world.clusters.cancel()
+    clusters = m.world.clusters
+    left = bool(clusters.waiting)
+    cluster = clusters.cancel()
+    if m.journal is not None and (cluster is not None or not left):
+        m.journal.in_turn(clusters, mask, cluster is not None)
     if cluster is None and not reach.refused:
         reach.refused, reach.refused_at = m.order.new_bit(), site
     for cta in m.ctas if multicast else [ag.cta]:

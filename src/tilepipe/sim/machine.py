@@ -13,6 +13,7 @@ from tilepipe.errors import PoisonError
 from tilepipe.ir.program import Kernel
 from tilepipe.sim.agents import Agent
 from tilepipe.sim.grid import Clusters, Reach
+from tilepipe.sim.journal import Journal
 from tilepipe.sim.mbarriers import Mbarrier
 from tilepipe.sim.meetings import NamedState, Rendezvous
 from tilepipe.sim.memory import Cta, Slot
@@ -39,6 +40,7 @@ class World:
         on_event: called with (agent, site, start, end), times in cycles since the CTA started, where someone records a
         timeline.
         clusters: those that have not started, where clusters run together (`clusters`).
+        journal: told of each step that other agents can notice, where someone explores executions.
     """
 
     kernel: Kernel
@@ -54,6 +56,7 @@ class World:
     advice: list[str] = field(default_factory=list)
     printed: list[str] = field(default_factory=list)
     clusters: Clusters | None = None
+    journal: Journal | None = None
 
     def advise(self, text: str) -> None:
         """Adds a line of advice, once."""
@@ -76,6 +79,7 @@ class Machine:
 
     def __init__(self, world: World, cluster_id: int = 0) -> None:
         self.world = world
+        self.journal = world.journal
         size = world.kernel.cluster_size
         self.num_clusters = world.grid // size
         self.ctas = [_cta(world, rank) for rank in range(size)]

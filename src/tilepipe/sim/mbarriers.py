@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tilepipe.errors import BarrierError
 from tilepipe.sim import faults
 from tilepipe.sim.agents import BLOCKED, Agent, Blocked
+from tilepipe.sim.journal import Touch
 
 if TYPE_CHECKING:
     from tilepipe.sim.machine import Machine
@@ -94,6 +95,8 @@ def complete(m: Machine, bar: Mbarrier, site: Site) -> None:
     """The phase completes: nothing is pending any more."""
     if bar.inflight:
         faults.completes_early(bar, site)
+    if m.journal is not None:
+        m.journal.completed(bar, bar.phase)
     if bar.waiters:
         m.ready.extend(bar.waiters)
         bar.waiters = []
@@ -137,6 +140,8 @@ def mbar_init(m: Machine, ag: Agent, site: Site, mask: int, first: int, size: in
         bar.init_site = site
         for agent in ag.cta.agents:
             agent.passed.pop((ag.cta.rank, bar.flat), None)
+        if m.journal is not None:
+            m.journal.born(bar, mask)
 
 
 def mbar_inval(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> None:
@@ -148,6 +153,8 @@ def mbar_inval(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> None:
         raise BarrierError(f"{b.where} is invalidated while {b.waiters[0]} waits on it", site.loc)
     b.reset()
     b.state = INVALIDATED
+    if m.journal is not None:
+        m.journal.died(b, mask)
 
 
 def mbar_arrive(m: Machine, ag: Agent, site: Site, mask: int, bar: int, count: int, cta: int | None = None) -> None:
@@ -164,6 +171,8 @@ def mbar_arrive(m: Machine, ag: Agent, site: Site, mask: int, bar: int, count: i
         b.acc |= ag.publish(mask) if ag.split else ag.k
     if b.cta is not ag.cta:
         note_remote(m, ag, site, mask, b)
+    if m.journal is not None:
+        m.journal.touch(Touch.ARRIVE, b, b.phase, mask)
     arrived(m, b, ag, site, n, ag.time)
 
 
@@ -192,11 +201,14 @@ def mbar_expect(m: Machine, ag: Agent, site: Site, mask: int, bar: int, nbytes: 
     b.expected += nbytes * lanes
     if b.tx > MAX_TX:
         faults.tx_range(b, site)
-    if b.cta is not ag.cta and not arrive:
-        note_remote(m, ag, site, mask, b)
     if arrive:
         mbar_arrive(m, ag, site, mask, bar, 1, cta)
-    elif b.pending == 0 and b.tx == 0:
+        return
+    if b.cta is not ag.cta:
+        note_remote(m, ag, site, mask, b)
+    if m.journal is not None:
+        m.journal.touch(Touch.EXPECT, b, b.phase, mask)
+    if b.pending == 0 and b.tx == 0:
         complete(m, b, site)
 
 
@@ -229,6 +241,8 @@ def mbar_complete_tx(m: Machine, ag: Agent, site: Site, mask: int, bar: int, nby
         faults.not_live(b, site, ag)
     if b.cta is not ag.cta:
         note_remote(m, ag, site, mask, b)
+    if m.journal is not None:
+        m.journal.touch(Touch.CREDIT, b, b.phase, mask)
     credit(m, b, nbytes * mask.bit_count(), site)
 
 
@@ -245,6 +259,8 @@ def mbar_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase: int
         ag.time = b.time
     if site.by_parity:
         ag.passed[b.cta.rank, bar] = phase
+    if m.journal is not None:
+        m.journal.passed(b, phase, mask)
     return None
 
 
@@ -275,7 +291,10 @@ def phase_of(ag: Agent, bar: int, parity: int) -> int:
 def mbar_try_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase: int) -> bool:
     """Whether phase `phase` is complete; learns what it released if so."""
     b = ag.cta.bars[bar]
-    if b.state == LIVE and phase == b.phase:
+    outcome = b.state != LIVE or phase != b.phase
+    if m.journal is not None and b.state == LIVE:
+        m.journal.tried(b, phase, outcome, mask)
+    if not outcome:
         return False
     return mbar_wait(m, ag, site, mask, bar, phase) is None
 

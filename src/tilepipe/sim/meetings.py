@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tilepipe.errors import BarrierError
 from tilepipe.sim import faults
 from tilepipe.sim.agents import BLOCKED, Agent, Blocked
+from tilepipe.sim.journal import Touch
 from tilepipe.sim.mbarriers import LIVE
 
 if TYPE_CHECKING:
@@ -55,9 +56,13 @@ def _named_arrive(m: Machine, ag: Agent, site: Site, mask: int, b: NamedState) -
     if b.missing < 0:
         faults.named_total(b, site)
     ag.converge(mask)
+    if m.journal is not None:
+        m.journal.touch(Touch.MEET, b, b.generation, mask)
     b.acc |= ag.publish(mask)
     b.acc_time = max(b.acc_time, ag.time)
     if b.missing == 0:
+        if m.journal is not None:
+            m.journal.completed(b, b.generation)
         b.generation += 1
         b.known |= b.acc
         b.acc = 0
@@ -70,14 +75,15 @@ def _named_arrive(m: Machine, ag: Agent, site: Site, mask: int, b: NamedState) -
 def named_sync(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> Blocked | None:
     """bar.sync: arrives, and waits for all the barrier's threads."""
     b = ag.cta.named[bar]
-    if ag.blocked:  # woken: the generation it waited for has ended
-        ag.ticket = -1
-    else:
+    if not ag.blocked:
         ag.ticket = b.generation
         _named_arrive(m, ag, site, mask, b)
         if b.generation == ag.ticket:
             b.waiters.append(ag)
             return BLOCKED
+    if m.journal is not None:
+        m.journal.passed(b, ag.ticket, mask)
+    ag.ticket = -1
     if mask == ag.full:
         ag.join_all(b.known | ag.everything())
     else:
@@ -116,6 +122,8 @@ class Rendezvous:
         if ag.uid in self.arrived:
             raise BarrierError(f"{site.what}: {ag} arrives twice at {self.name} before it has completed", site.loc)
         self.arrived[ag.uid] = site
+        if m.journal is not None:
+            m.journal.touch(Touch.MEET, self, self.generation, ag.full)
         self.acc |= ag.everything()
         self.time = max(self.time, ag.time)
         self.settle(m)
@@ -124,6 +132,8 @@ class Rendezvous:
         """Completes the generation if nobody is missing."""
         if not self.arrived or self.missing():
             return
+        if m.journal is not None:
+            m.journal.completed(self, self.generation)
         self.generation += 1
         self.known |= self.acc
         self.acc = 0
@@ -149,6 +159,8 @@ def setup_barrier(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | Non
         if meeting.generation == ag.ticket:
             meeting.waiters.append(ag)
             return BLOCKED
+    if m.journal is not None:
+        m.journal.passed(meeting, ag.ticket, ag.full)
     ag.join_all(meeting.known)
     ag.time = max(ag.time, meeting.time)
     return None
@@ -177,6 +189,8 @@ def cluster_wait(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | None
     if m.cluster.generation == ag.cluster_ticket:
         m.cluster.waiters.append(ag)
         return BLOCKED
+    if m.journal is not None:
+        m.journal.passed(m.cluster, ag.cluster_ticket, ag.full)
     ag.cluster_ticket = -1
     ag.join_all(m.cluster.known | ag.everything())
     ag.time = max(ag.time, m.cluster.time)

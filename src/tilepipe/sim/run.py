@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -99,14 +100,14 @@ def run(
     if not isinstance(seed, int | np.integer):
         raise BindError(f"seed= is an integer, got {seed!r}")
     seed = int(seed)
-    world = _world(launch, strict_proxy, on_event)
+    world = world_of(launch, strict_proxy, on_event)
     size = launch.kernel.cluster_size
     order = list(range(launch.grid // size))
     random = Random(seed) if seed else None
     if random is not None:
         random.shuffle(order)
     completions: dict[str, list[list[int]]] = {a.name: [[] for _ in range(launch.grid)] for a in launch.kernel.barriers}
-    occupancy = _occupancy(launch)
+    per_sm = occupancy(launch)
     done = 0
 
     def finished(m: Machine) -> None:
@@ -119,19 +120,26 @@ def run(
         if progress is not None:
             progress((done + (world.clusters.cancelled if world.clusters is not None else 0)) * size, launch.grid)
 
-    with ThreadpoolController().limit(limits=1), np.errstate(all="ignore"):
+    with quiet_numbers():
         if world.compiled.shares_work:
-            resident = max(launch.chip.resident_clusters(size) * occupancy, 1)
+            resident = max(launch.chip.resident_clusters(size) * per_sm, 1)
             steps, cycles = together(world, order, resident, random, finished)
         else:
             steps, cycles = one_after_another(world, order, random, finished)
     dram = sum(t.array.nbytes for t in world.tensors)
     world.tensors = []
-    us = cost.makespan(launch.chip, cycles, size, occupancy, dram)
+    us = cost.makespan(launch.chip, cycles, size, per_sm, dram)
     return Run(_role_stats(world), completions, world.advice, world.printed, us, steps, seed)
 
 
-def _occupancy(launch: Launch) -> int:
+@contextmanager
+def quiet_numbers() -> Iterator[None]:
+    """One BLAS thread, as tiles are small, and no warnings about NaN."""
+    with ThreadpoolController().limit(limits=1), np.errstate(all="ignore"):
+        yield
+
+
+def occupancy(launch: Launch) -> int:
     """CTAs of the kernel that an SM holds at once, by shared memory and threads."""
     kernel, chip = launch.kernel, launch.chip
     by_smem = chip.smem_per_cta // max(kernel.smem_bytes, 1)
@@ -141,7 +149,7 @@ def _occupancy(launch: Launch) -> int:
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
 
-def _world(launch: Launch, strict_proxy: bool, on_event: OnEvent | None) -> World:
+def world_of(launch: Launch, strict_proxy: bool, on_event: OnEvent | None) -> World:
     kernel = launch.kernel
     if launch.grid < 1 or launch.grid % kernel.cluster_size:
         raise BindError(f"a grid of {launch.grid} CTAs is not a positive multiple of the cluster size {kernel.cluster_size}")

@@ -18,6 +18,7 @@ from tilepipe.ir.tcgen05 import operand_dtype
 from tilepipe.ir.tmem_ops import Tcgen05Mma, TmemCopy
 from tilepipe.sim import cost, faults
 from tilepipe.sim.block_scales import ScalePlace, copied_rects, copy_pieces, scale_place, scaled_product
+from tilepipe.sim.journal import Touch
 from tilepipe.sim.mbarriers import Mbarrier, arrived, remote
 from tilepipe.sim.memory import Cta, Slot, access, read
 from tilepipe.sim.ordering import Access
@@ -166,6 +167,8 @@ class CommitUnit:
             if bar.pending < 1:
                 faults.cannot_arrive(bar, self.site, self.agent, 1)
             bar.acc |= published | bit
+            if m.journal is not None:
+                m.journal.touch(Touch.ARRIVE, bar, bar.phase, 0)
             arrived(m, bar, self.agent, self.site, 1, self.time)
             if bar.cta is self.agent.cta:
                 self.queue.done |= bit

@@ -95,7 +95,8 @@ class WgmmaGroup:
 
 
 def wgmma_fence(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """wgmma.fence: register writes before it are ordered before the wgmma after it."""
+    """wgmma.fence: register accesses before it are ordered before the wgmma after it."""
+    ag.fenced = True
     if ag.pend:
         ag.converge(mask)
     for frag in ag.dirty:
@@ -111,6 +112,12 @@ def wgmma(
         ag.converge(mask)
     if acc.dirty is not None:
         _unfenced(ag, site, acc)
+    if not ag.fenced:
+        raise RaceError(
+            f"{site.what}: the first wgmma of {ag}, and no wgmma.fence stands before it, as one must (PTX ISA, wgmma.fence). ctx.mma puts"
+            " one there.",
+            site.loc,
+        )
     if adds and acc.defined != acc.all_columns:
         raise PoisonError(
             f"{site.what}: {ag} adds to accumulator '{acc.ir.name}', of which"
@@ -125,7 +132,7 @@ def wgmma(
     source: Frag | Slot
     if isinstance(a, Frag):
         source = a
-        a.get(ag, site, 0, a.ir.cols)
+        a.readable(ag, site, 0, a.ir.cols)
         if a.dirty is not None:
             _unfenced(ag, site, a)
         a.readers += 1
@@ -150,9 +157,9 @@ def wgmma(
 def _unfenced(ag: Agent, site: Site, frag: Frag) -> None:
     assert frag.dirty is not None
     raise RaceError(
-        f"{site.what}: {ag} wrote the registers of fragment '{frag.ir.name}' at {frag.dirty.loc.short} and no"
-        " wgmma.fence stands between that write and this wgmma, which may read the old values."
-        " ctx.mma puts one before the first MMA: write the registers before that.",
+        f"{site.what}: {ag} used the registers of fragment '{frag.ir.name}' at {frag.dirty.loc.short} and no"
+        " wgmma.fence stands between that and this wgmma, which may read old values, or overwrite what is still to be read."
+        " ctx.mma puts one before the first MMA: use the registers before that.",
         site.loc,
     )
 
@@ -162,6 +169,8 @@ def wgmma_commit(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     group = WgmmaGroup(ag, ag.wgmma_open)
     ag.wgmma_open = []
     ag.wgmma_groups.append(group)
+    if m.journal is not None:
+        m.journal.group(ag)
     ag.wgmma_queue.issue(m, group)
 
 
@@ -172,6 +181,8 @@ def wgmma_wait(m: Machine, ag: Agent, site: Site, mask: int, pending: int) -> Bl
     if late > 0:
         if not groups[late - 1].done:
             return BLOCKED
+        if m.journal is not None:
+            m.journal.retired(ag, late)
         bits = 0
         for _ in range(late):
             for unit in groups.popleft().units:

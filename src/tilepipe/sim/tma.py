@@ -15,6 +15,7 @@ from tilepipe.errors import BarrierError, SimFault
 from tilepipe.ir.tma import broken_coordinate_rule
 from tilepipe.sim import cost, faults
 from tilepipe.sim.agents import BLOCKED, Agent, Blocked
+from tilepipe.sim.journal import Touch
 from tilepipe.sim.mbarriers import LIVE, Mbarrier, credit, remote
 from tilepipe.sim.memory import Slot, access, read, rounded
 from tilepipe.sim.ordering import Access
@@ -75,6 +76,8 @@ class TmaLoadUnit:
         bar.inflight -= site.nbytes
         if self.end > bar.acc_time:
             bar.acc_time = self.end
+        if m.journal is not None:
+            m.journal.touch(Touch.CREDIT, bar, bar.phase, 0)
         credit(m, bar, site.nbytes, site)
 
 
@@ -164,6 +167,8 @@ def depart(m: Machine, unit: TmaLoadUnit, known: int) -> None:
     bar.copies.append(unit)
     access(m, unit.slot, unit.write, known)
     bar.inflight += site.nbytes
+    if m.journal is not None:
+        m.journal.touch(Touch.ISSUE, bar, bar.phase, unit.write.mask)
     m.pending.append(unit)
     if m.world.on_event is not None:
         m.world.on_event(ag, site, ag.time, unit.end)

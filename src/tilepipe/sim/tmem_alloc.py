@@ -66,10 +66,12 @@ def tmem_alloc(m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Re
         _one_warp(ag, site, mask)
         _may_allocate(tm, ag, site, op.columns)
         tm.calls.append(Call(ag, site, op.columns, op.cta_group))
+        _told(m, tm, mask)
         _settle(m, tm)
     call = next(c for c in tm.calls if c.agent is ag)
     if not call.done:
         return BLOCKED
+    _went_on(m, ag, tm, call, mask)
     tm.calls.remove(call)
     tile = ag.cta.slots[slot]
     record = generic(m, ag, site, mask, rect, True, None)
@@ -127,11 +129,24 @@ def tmem_dealloc(m: Machine, ag: Agent, site: Site, mask: int, address: int) -> 
         m.order.retire(record)
         call = Call(ag, site, columns, op.cta_group, freeing=found)
         tm.calls.append(call)
+        _told(m, tm, mask)
         _settle(m, tm)
     if not call.done:
         return BLOCKED
+    _went_on(m, ag, tm, call, mask)
     tm.calls.remove(call)
     return None
+
+
+def _told(m: Machine, tm: TensorMemory, mask: int) -> None:
+    if m.journal is not None:
+        m.journal.in_turn(tm, mask, True)
+
+
+def _went_on(m: Machine, ag: Agent, tm: TensorMemory, call: Call, mask: int) -> None:
+    if m.journal is not None and ag.blocked:
+        for one in (tm, peer_of(m, tm)) if call.group == 2 else (tm,):
+            m.journal.woken(one, mask)
 
 
 def peer_of(m: Machine, tm: TensorMemory) -> TensorMemory:

@@ -1,0 +1,396 @@
+"""The causal order of one execution, and the pairs of steps in it that could have come the other way round.
+
+Two steps depend on each other where their order matters: at one barrier, steps that count in different phases, a wait and what
+completes the phase after the one it is for, a test and what completes the phase it asks about; and any two steps on a thing that
+gives what is left (an atomic counter, columns of tensor memory, requests for work). Arrivals of one phase commute.
+
+A step *knows* another when it comes after it in every execution: by program order, by a wait for the phase in which it counted, by
+the completion of a copy or an MMA. What a warp knows is kept for each warp apart, because a warp of a warpgroup can be ahead of its
+siblings. Two dependent steps, the later of which does not know the earlier, are a `Race`: somebody must see what happens the other
+way round. Where there is none, every execution is this one with independent steps in another order.
+
+Knowledge is a Python int with a bit for each (step, warp).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tilepipe.sim.agents import Agent
+from tilepipe.sim.journal import Touch
+from tilepipe.sim.sites import Site
+
+Who = tuple[int, int]  # cluster, number of the agent in it
+Why = Literal["phase", "ahead", "lapped", "bytes", "test", "turn"]
+_WARPS = 4  # of an agent, at most
+_COUNTED = (Touch.ARRIVE, Touch.MEET)
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """A step that other agents can notice.
+
+    Attributes:
+        who: the agent, or the one whose unit it is. ordinal: ops that it had performed before; of a unit, its number among the
+            agent's units. unit: whether it is one. site: the op; None of a unit.
+        bits: one for each warp that took the step. after: the nodes that it knows, all warps of an agent as one.
+        behind: those, and the nodes that it comes after only because they depend on each other.
+        outcome: of a request that could be refused, whether it was granted; -1 of other steps.
+    """
+
+    index: int
+    who: Who
+    ordinal: int
+    unit: bool
+    site: Site | None
+    bits: int = 0
+    after: int = 0
+    behind: int = 0
+    outcome: int = -1
+
+    @property
+    def mark(self) -> int:
+        return 1 << self.index
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Race:
+    """`second` depends on `first`, came after it, and need not have.
+
+    Attributes:
+        why: which rule is open. "phase": `second` counts in the phase after that of `first`. "ahead": `second` waits for a phase
+            without knowing the one before to be complete. "lapped": `first` waits for a phase, and `second` completes the next.
+            "bytes": `first` announces bytes of the phase that `second` completes. "test": what try_wait says. "turn": who comes first.
+        within: not two agents but two warps of one, which the machine performs together.
+    """
+
+    first: Node
+    second: Node
+    why: Why
+    barrier: Hashable
+    phase: int
+    within: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class _Phase:
+    """One phase of a barrier: who took part, what they knew, who waited for it and who tested it in vain."""
+
+    members: list[Node] = field(default_factory=list)
+    bits: int = 0
+    known: int = 0
+    after: int = 0
+    behind: int = 0
+    counted: list[int] = field(default_factory=list)
+    announced: list[Node] = field(default_factory=list)
+    waits: list[Node] = field(default_factory=list)
+    failed: list[Node] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class _Track:
+    """What is kept of a barrier: its last phases, and what all completed ones have published."""
+
+    name: Hashable
+    meets: bool = False
+    phases: dict[int, _Phase] = field(default_factory=dict)
+    known: int = 0
+    after: int = 0
+    behind: int = 0
+    story: list[Hashable] = field(default_factory=list)
+
+    def phase(self, number: int) -> _Phase:
+        found = self.phases.get(number)
+        if found is None:
+            found = self.phases[number] = _Phase()
+        return found
+
+
+@dataclass(eq=False, slots=True)
+class _Mind:
+    """What one agent knows: `known` of each warp, `after` and `behind` as in `Node`; `groups`: what its MMA groups will tell."""
+
+    known: list[int] = field(default_factory=lambda: [0] * _WARPS)
+    after: int = 0
+    behind: int = 0
+    groups: list[int] = field(default_factory=list)
+
+
+class Causality:
+    """A journal (`sim.journal`) that keeps the causal order.
+
+    Attributes:
+        nodes: the steps in the order in which they were taken. races: the open pairs.
+        arrivals, waits: how many of each were found to be in their only possible order.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.races: list[Race] = []
+        self.arrivals = self.waits = 0
+        self._minds: dict[Who, _Mind] = {}
+        self._tracks: dict[Hashable, _Track] = {}
+        self._units: dict[tuple[Who, int], tuple[int, int, int]] = {}
+        self._who: Who = (0, 0)
+        self._ordinal = 0
+        self._unit = False
+        self._site: Site | None = None
+        self._mask = 0
+        self._node: Node | None = None
+        self._carried = (0, 0, 0)
+
+    # -- who acts ------------------------------------------------------------------------------------------------------
+
+    def step(self, who: Who, ordinal: int, site: Site, mask: int) -> None:
+        """The threads of `mask` of an agent are about to perform an op."""
+        self._who, self._ordinal, self._site, self._unit, self._node = who, ordinal, site, False, None
+        self._mask = mask
+
+    def unit(self, who: Who, ordinal: int) -> None:
+        """A unit of an agent is about to act."""
+        self._who, self._ordinal, self._site, self._unit, self._node = who, ordinal, None, True, None
+        self._carried = self._units.pop((who, ordinal))
+
+    def issued(self, who: Who, ordinal: int) -> None:
+        """The step at hand has issued a unit."""
+        node = self._at(self._mask)
+        self._units[who, ordinal] = (self._known(self._mask)[1], node.after | node.mark, node.behind | node.mark)
+
+    def _mind(self, who: Who) -> _Mind:
+        found = self._minds.get(who)
+        if found is None:
+            found = self._minds[who] = _Mind()
+        return found
+
+    def _at(self, mask: int) -> Node:
+        """The node of the step at hand, of which the warps of `mask` are part."""
+        node = self._node
+        if node is None:
+            node = self._node = Node(len(self.nodes), self._who, self._ordinal, self._unit, self._site)
+            self.nodes.append(node)
+            if self._unit:
+                node.bits = 1 << (_WARPS * node.index)
+                _, node.after, node.behind = self._carried
+                return node
+            mind = self._mind(self._who)
+            node.after, node.behind = mind.after, mind.behind
+            mind.after |= node.mark
+            mind.behind |= node.mark
+        if not self._unit:
+            first = _WARPS * node.index
+            known = self._mind(self._who).known
+            for w in range(_WARPS):
+                if mask >> (32 * w) & 0xFFFFFFFF:
+                    bit = 1 << (first + w)
+                    node.bits |= bit
+                    known[w] |= bit
+        return node
+
+    def _known(self, mask: int) -> tuple[int, int]:
+        """What every warp of the step knows, and what any of them does."""
+        if self._unit:
+            return self._carried[0], self._carried[0]
+        every, some = -1, 0
+        for w, known in enumerate(self._mind(self._who).known):
+            if mask >> (32 * w) & 0xFFFFFFFF:
+                every &= known
+                some |= known
+        return every, some
+
+    def _track(self, barrier: Hashable) -> _Track:
+        found = self._tracks.get(barrier)
+        if found is None:
+            found = self._tracks[barrier] = _Track(barrier)
+        return found
+
+    # -- races ---------------------------------------------------------------------------------------------------------
+
+    def _open(self, first: Node, second: Node, why: Why, track: _Track, phase: int) -> None:
+        """Adds the pair, unless another dependence puts `second` after `first` anyway."""
+        if first.mark & second.after:
+            self.races.append(Race(first, second, why, track.name, phase, within=True))
+        elif not first.mark & second.behind:
+            self.races.append(Race(first, second, why, track.name, phase))
+        self._depend(second, first)
+
+    def _depend(self, node: Node, on: Node) -> None:
+        node.behind |= on.behind | on.mark
+        if not node.unit:
+            self._mind(node.who).behind |= node.behind
+
+    def _begins(self, track: _Track, phase: int, node: Node, known: int, why: Why) -> bool:
+        """Whether the step knows all that counted in the phase before."""
+        before = track.phases.get(phase - 1)
+        if before is None or not before.bits & ~known:
+            return True
+        for first in reversed(before.members):
+            if first.bits & ~known and first is not node:
+                self._open(first, node, why, track, phase - 1)
+        return False
+
+    # -- the journal ---------------------------------------------------------------------------------------------------
+
+    def born(self, barrier: Hashable, mask: int) -> None:
+        old = self._tracks.pop(barrier, None)
+        track = self._tracks[barrier] = _Track(barrier, story=[] if old is None else [*old.story, "again"])
+        node = self._at(mask)
+        if old is not None:
+            for phase in old.phases.values():
+                for first in (*phase.members, *phase.waits):
+                    if first.bits & ~self._known(mask)[0] and first is not node:
+                        self._open(first, node, "turn", track, 0)
+        start = track.phase(-1)
+        start.members.append(node)
+        start.bits = node.bits
+
+    def died(self, barrier: Hashable, mask: int) -> None:
+        track, node = self._track(barrier), self._at(mask)
+        known, _ = self._known(mask)
+        for number, phase in track.phases.items():
+            for first in (*phase.members, *phase.waits):
+                if first.bits & ~known and first is not node:
+                    self._open(first, node, "turn", track, number)
+
+    def touch(self, kind: Touch, barrier: Hashable, phase: int, mask: int) -> None:
+        track, node = self._track(barrier), self._at(mask)
+        every, some = self._known(mask)
+        if not (kind is Touch.CREDIT and self._unit) and self._begins(track, phase, node, every, "phase"):
+            self.arrivals += 1
+        now = track.phase(phase)
+        if not now.members or now.members[-1] is not node:
+            now.members.append(node)
+        now.bits |= node.bits
+        now.known |= some | node.bits
+        now.after |= node.after | node.mark
+        now.behind |= node.behind | node.mark
+        if kind in _COUNTED:
+            now.counted.append(some)
+            track.meets = kind is Touch.MEET
+        elif kind is Touch.EXPECT:
+            now.announced.append(node)
+
+    def completed(self, barrier: Hashable, phase: int) -> None:
+        track = self._track(barrier)
+        now, before = track.phase(phase), track.phases.get(phase - 1)
+        node = self._at(0)  # of the step that was told last, or of one after which an agent has returned
+        for first in now.announced:
+            if all(first.bits & ~known for known in now.counted) and first is not node:
+                self._open(first, node, "bytes", track, phase)
+        for first in now.failed:
+            if first.bits & ~now.known:
+                self._open(first, node, "test", track, phase)
+        if before is not None and not track.meets:
+            for first in before.waits:
+                if first.bits & ~now.known:
+                    self._open(first, node, "lapped", track, phase - 1)
+                else:
+                    self.waits += 1
+        track.known |= now.known
+        track.after |= now.after
+        track.behind |= now.behind | node.behind
+        track.story.append(frozenset((n.who, n.ordinal, n.unit) for n in now.members))
+        track.phases.pop(phase - 2, None)
+
+    def passed(self, barrier: Hashable, phase: int, mask: int) -> None:
+        track, node = self._track(barrier), self._at(mask)
+        if not track.meets:
+            self._begins(track, phase, node, self._known(mask)[0], "ahead")
+            track.phase(phase).waits.append(node)
+        self._learn(track, node, mask)
+
+    def _learn(self, track: _Track, node: Node, mask: int) -> None:
+        mind = self._mind(self._who)
+        for w in range(_WARPS):
+            if mask >> (32 * w) & 0xFFFFFFFF:
+                mind.known[w] |= track.known
+        node.after |= track.after
+        node.behind |= track.behind
+        mind.after |= node.after
+        mind.behind |= node.behind
+
+    def tried(self, barrier: Hashable, phase: int, outcome: bool, mask: int) -> None:
+        track, node = self._track(barrier), self._at(mask)
+        every, _ = self._known(mask)
+        self._begins(track, phase, node, every, "ahead")
+        track.story.append((node.who, node.ordinal, phase, outcome))
+        if not outcome:
+            track.phase(phase).failed.append(node)
+            return
+        last = [n for n in track.phase(phase).members if n.bits & ~every]
+        if last:
+            self._open(last[-1], node, "test", track, phase)
+
+    def in_turn(self, thing: Hashable, mask: int, takes: bool) -> None:
+        track, node = self._track(thing), self._at(mask)
+        every, some = self._known(mask)
+        now, looked = track.phase(0), track.phase(1)
+        for first in sorted((*now.members, *(looked.members if takes else ())), key=lambda n: -n.index):
+            if first.bits & ~every and first is not node:
+                self._open(first, node, "turn", track, 0)
+        (now if takes else looked).members.append(node)
+        track.known |= some | node.bits
+        track.after |= node.after | node.mark
+        track.behind |= node.behind | node.mark
+        track.story.append((node.who, node.ordinal, node.unit) if takes else None)
+
+    def woken(self, thing: Hashable, mask: int) -> None:
+        self._learn(self._track(thing), self._at(mask), mask)
+
+    def group(self, agent: Agent) -> None:
+        mind = self._mind(self._who)
+        known = 0
+        for bits in mind.known:
+            known |= bits
+        mind.groups.append(known)
+
+    def retired(self, agent: Agent, groups: int) -> None:
+        mind = self._mind(self._who)
+        for known in mind.groups[:groups]:
+            for w in range(_WARPS):
+                mind.known[w] |= known
+        del mind.groups[:groups]
+
+    # -- what is left --------------------------------------------------------------------------------------------------
+
+    @property
+    def at(self) -> tuple[Who, int]:
+        """The agent, and the number of the op, at hand."""
+        return self._who, self._ordinal
+
+    def chosen(self, outcome: bool) -> None:
+        """The request of the step at hand was granted, or refused."""
+        self._at(self._mask).outcome = int(outcome)
+
+    def signature(self) -> int:
+        """Equal for executions that differ in the order of independent steps only."""
+        stories = []
+        for track in self._tracks.values():
+            open_phases = [frozenset((n.who, n.ordinal, n.unit) for n in p.members) for p in track.phases.values()]
+            stories.append((_name(track.name), tuple(track.story), tuple(open_phases)))
+        return hash((frozenset(stories), frozenset((n.who, n.ordinal, n.outcome) for n in self.nodes if n.outcome >= 0)))
+
+    def pending(self, who: Who, warps: int) -> tuple[Hashable, ...]:
+        """What decides the races that an agent may still have: for each barrier, whether each warp knows its last completed phase,
+        and which of the waits for that one are known to whom.
+        """
+        mind = self._mind(who)
+        out: list[Hashable] = []
+        for number, track in enumerate(self._tracks.values()):
+            last = max((p for p in track.phases if p >= 0), default=-1)
+            for p in (last - 1, last):
+                phase = track.phases.get(p)
+                if phase is not None:
+                    knows = tuple(not phase.bits & ~mind.known[w] for w in range(warps))
+                    waits = tuple(sorted((n.who, tuple(not n.bits & ~mind.known[w] for w in range(warps))) for n in phase.waits))
+                    out.append((number, last - p, knows, waits))
+        return tuple(out)
+
+
+def _name(thing: Hashable) -> Hashable:
+    """What two executions call a thing alike: barriers are made anew for each."""
+    if isinstance(thing, tuple):
+        return thing
+    cta = getattr(getattr(thing, "cta", None), "block_id", -1)
+    return (type(thing).__name__, cta, getattr(thing, "flat", -1), getattr(thing, "name", ""))

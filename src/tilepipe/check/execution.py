@@ -1,0 +1,350 @@
+"""One execution of a launch on the simulated machine, in an order that is picked.
+
+Who can be picked are the agents, one op or a run of ops at a time, and those asynchronous units whose acting others can notice: copies
+on their way to shared memory, commits, responses. MMAs and stores act at once where they were issued: until somebody has waited for
+them nobody may touch what they use, at whatever moment they act, and that is checked by what threads know (`sim.ordering`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from tilepipe.check.causality import Causality, Node, Who
+from tilepipe.check.locals import place
+from tilepipe.check.scene import Scene
+from tilepipe.check.verdict import Pick
+from tilepipe.errors import SimFault
+from tilepipe.sim.agents import BLOCKED, Agent
+from tilepipe.sim.clusters import explained, finish
+from tilepipe.sim.global_order import Present
+from tilepipe.sim.grid import Clusters
+from tilepipe.sim.machine import Machine
+from tilepipe.sim.mbarriers import Mbarrier
+from tilepipe.sim.queues import UnitQueue
+from tilepipe.sim.sites import Site
+from tilepipe.sim.tcgen05 import CommitUnit
+from tilepipe.sim.tma import TmaLoadUnit
+
+ENDLESS = 1 << 60
+Watcher = Callable[[Agent, Site, tuple[object, ...]], None]
+
+
+class StepsError(Exception):
+    """More steps than the bound allows."""
+
+
+@dataclass(eq=False, slots=True)
+class Flight:
+    """A unit that waits to be picked: the `ordinal`-th of `who`."""
+
+    who: Who
+    ordinal: int
+    unit: TmaLoadUnit | UnitQueue
+
+
+class Execution:
+    """The machines of an execution: one cluster's, or those of all that run at once.
+
+    Attributes:
+        causality: the causal order so far. machines: cluster -> its machine, while it runs. performed: ops of each agent so far.
+        steps: ops and units performed. picks: what has been picked, in order. parked: agents that test again and again in vain.
+    """
+
+    def __init__(self, scene: Scene, clusters: Sequence[int], limit: int = ENDLESS, watcher: Watcher | None = None) -> None:
+        """`clusters`: those that are executed: all of the grid at once where they share out their work, otherwise one after another."""
+        self.scene = scene
+        self.causality = Causality()
+        self.world = scene.world(self.causality)
+        self.limit = limit
+        self.watcher = watcher
+        self.machines: dict[int, Machine] = {}
+        self.performed: dict[Who, int] = {}
+        self.steps = 0
+        self.picks: list[Pick] = []
+        self.completions: dict[int, list[list[int]]] = {}
+        self._issued: dict[Who, int] = {}
+        self._flights: list[Flight] = []
+        self._present: dict[int, list[Present]] = {}
+        self._entered = -1
+        self._refused: set[tuple[Who, int]] = set()
+        self._tests: dict[Who, tuple[list[Hashable], list[Mbarrier]]] = {}
+        self._waiting = deque(clusters)
+        if scene.shares_work:
+            self.world.clusters = Clusters(list(clusters), None)
+            self.world.clusters.decide = self._decide
+            self._waiting = self.world.clusters.waiting
+        for _ in range(min(scene.resident if scene.shares_work else 1, len(clusters))):
+            self._start(self._waiting.popleft())
+
+    # -- clusters ------------------------------------------------------------------------------------------------------
+
+    def _start(self, cluster: int) -> None:
+        self._present[cluster] = [Present() for t in self.world.tensors if t.order is not None]
+        self._enter(cluster)
+        self.machines[cluster] = Machine(self.world, cluster)
+        self._present[cluster] = [t.order.present for t in self.world.tensors if t.order is not None]
+
+    def _enter(self, cluster: int) -> None:
+        """Makes the events of a cluster on the tensors the present ones."""
+        if self._entered == cluster:
+            return
+        for order, kept in zip((t.order for t in self.world.tensors if t.order is not None), self._present[cluster], strict=True):
+            order.present = kept
+        self._entered = cluster
+
+    def _ends(self, cluster: int) -> None:
+        """Ends a cluster in which nothing is left to do, and starts the next in its place."""
+        m = self.machines[cluster]
+        if m.ready or m.pending or any(f.who[0] == cluster for f in self._flights):
+            return
+        finish(m)
+        for cta in m.ctas:
+            self.completions[cta.block_id] = [b.completions for b in cta.bars]
+        del self.machines[cluster]
+        m.close()
+        self._entered = -1
+        if self._waiting:
+            if self.world.clusters is not None:
+                self.causality.in_turn(self.world.clusters, 1, True)
+            self._start(self._waiting.popleft())
+
+    def phases_completed(self) -> dict[str, list[list[int]]]:
+        """mbarrier array -> for each CTA of the grid, how many phases of each of its barriers completed."""
+        base, grid = self.world.compiled.bar_base, self.scene.launch.grid
+        return {
+            a.name: [self.completions.get(cta, [])[base[a.name] : base[a.name] + a.size] for cta in range(grid)]
+            for a in self.scene.launch.kernel.barriers
+        }
+
+    @property
+    def answers(self) -> list[Pick]:
+        """The requests that were refused because somebody chose so."""
+        return [Pick(*who, ordinal, outcome=0) for who, ordinal in sorted(self._refused)]
+
+    # -- picking -------------------------------------------------------------------------------------------------------
+
+    def ready(self) -> list[tuple[int, Agent]]:
+        """Agents that can take a step, in a fixed order."""
+        return [(c, a) for c, m in self.machines.items() for a in sorted(m.ready, key=lambda a: a.uid)]
+
+    @property
+    def flights(self) -> list[Flight]:
+        """Units that can act, in a fixed order; of a queue its oldest."""
+        seen: set[int] = set()
+        out = []
+        for flight in sorted(self._flights, key=lambda f: (f.who, f.ordinal)):
+            if id(flight.unit) not in seen:
+                seen.add(id(flight.unit))
+                out.append(flight)
+        return out
+
+    @property
+    def over(self) -> bool:
+        """Whether every cluster has ended."""
+        return not self.machines
+
+    def run_agent(self, cluster: int, agent: Agent, until: int = ENDLESS, visible: bool = False) -> bool:
+        """Lets an agent go on until it has performed `until` ops in all, or blocks, or returns. `visible`: or until its next op is one
+        that others can notice. Returns whether it did anything.
+        """
+        self._enter(cluster)
+        m = self.machines[cluster]
+        m.ready.remove(agent)
+        self._stop_watching((cluster, agent.uid), agent)
+        with explained(m):
+            moved = self._advance(m, (cluster, agent.uid), agent, until, visible)
+        self.picks.append(Pick(cluster, agent.uid, self.performed.get((cluster, agent.uid), 0)))
+        self._ends(cluster)
+        return moved
+
+    def _advance(self, m: Machine, who: Who, ag: Agent, until: int, visible: bool) -> bool:
+        body, causality = ag.body, self.causality
+        assert body is not None
+        ag.parked = False
+        done = start = self.performed.get(who, 0)
+        try:
+            if ag.request is None:
+                ag.request = body.send(None)
+            while done < until:
+                op, args = ag.request
+                site = args[0]
+                causality.step(who, done, site, args[1])
+                if self.watcher is not None:
+                    self.watcher(ag, site, args)
+                result = op(m, ag, *args)
+                if result is BLOCKED:
+                    ag.blocked = ag.parked = True
+                    self._took(done - start)
+                    return done > start
+                ag.blocked = False
+                done += 1
+                self.performed[who] = done
+                m.world.counts[site.id] += 1
+                if m.pending:
+                    self._collect(m, who)
+                ag.request = body.send(result)
+                if site.kind == "mbar_try_wait" and result is False:
+                    if self._tests_in_vain(who, ag, ag.cta.bars[args[2]]):
+                        self._took(done - start)
+                        return True
+                elif who in self._tests and others_notice(site.kind):
+                    del self._tests[who]
+                if visible and others_notice(ag.request[1][0].kind):
+                    break
+        except StopIteration:
+            m.returned(ag)
+            self._took(done - start)
+            return True
+        finally:
+            self.performed[who] = done
+        self._took(done - start)
+        m.ready.append(ag)
+        return done > start
+
+    def _took(self, steps: int) -> None:
+        self.steps += steps
+        if self.steps > self.limit:
+            raise StepsError
+
+    def _collect(self, m: Machine, who: Who) -> None:
+        """Registers the units that the last op has issued; those that nobody can notice act."""
+        fresh = list(m.pending)
+        m.pending.clear()
+        for unit in fresh:
+            if isinstance(unit, TmaLoadUnit):
+                self._fly(who, unit)
+            elif isinstance(unit, UnitQueue) and isinstance(unit.waiting[-1], CommitUnit):
+                self._fly(who, unit)
+            elif isinstance(unit, UnitQueue):
+                self._drain(m, unit)
+            else:
+                unit.run(m)
+                self.steps += 1
+
+    def _fly(self, who: Who, unit: TmaLoadUnit | UnitQueue) -> None:
+        ordinal = self._issued.get(who, 0)
+        self._issued[who] = ordinal + 1
+        self._flights.append(Flight(who, ordinal, unit))
+        self.causality.issued(who, ordinal)
+
+    def _drain(self, m: Machine, queue: UnitQueue) -> None:
+        """The units of a queue act up to its first commit."""
+        while queue.waiting and not isinstance(queue.waiting[0], CommitUnit):
+            queue.run(m)
+            self.steps += 1
+
+    def run_unit(self, flight: Flight) -> None:
+        """Lets a unit act."""
+        cluster = flight.who[0]
+        self._enter(cluster)
+        m = self.machines[cluster]
+        self._flights.remove(flight)
+        self.picks.append(Pick(cluster, flight.who[1], unit=flight.ordinal))
+        self.causality.unit(flight.who, flight.ordinal)
+        with explained(m):
+            flight.unit.run(m)
+            if isinstance(flight.unit, UnitQueue):
+                self._drain(m, flight.unit)
+        self._took(1)
+        self._ends(cluster)
+
+    # -- choices -------------------------------------------------------------------------------------------------------
+
+    def _decide(self) -> bool:
+        """Whether a request that could be granted is."""
+        granted = self.causality.at not in self._refused
+        self.causality.chosen(granted)
+        return granted
+
+    def _tests_in_vain(self, who: Who, ag: Agent, bar: Mbarrier) -> bool:
+        """Whether an agent tests barriers in a loop in which nothing changes until a phase completes: then it waits for that."""
+        places, bars = self._tests.setdefault(who, ([], []))
+        bars.append(bar)
+        here = place(ag, self.world.compiled.source, data=True)
+        if here not in places:
+            places.append(here)
+            return False
+        for one in set(bars):
+            one.waiters.append(ag)
+        ag.parked = True
+        return True
+
+    def _stop_watching(self, who: Who, ag: Agent) -> None:
+        """An agent that tested in vain goes on: it waits for none of the barriers any more."""
+        for bar in self._tests.pop(who, ([], []))[1]:
+            while ag in bar.waiters:
+                bar.waiters.remove(ag)
+        m = self.machines[who[0]]
+        while ag in m.ready:
+            m.ready.remove(ag)
+
+    # -- whole executions ----------------------------------------------------------------------------------------------
+
+    def follow(self, schedule: Iterable[Pick]) -> None:
+        """Performs picks in order; one that cannot be performed any more is left out."""
+        schedule = list(schedule)
+        self._refused |= {((p.cluster, p.agent), p.until) for p in schedule if p.outcome == 0}
+        for pick in schedule:
+            m = self.machines.get(pick.cluster)
+            if m is None or pick.outcome >= 0:
+                continue
+            if pick.unit >= 0:
+                found = [f for f in self.flights if f.who == (pick.cluster, pick.agent) and f.ordinal == pick.unit]
+                if found:
+                    self.run_unit(found[0])
+                continue
+            agent = next((a for a in m.ready if a.uid == pick.agent), None)
+            if agent is not None and pick.until < 0:
+                self.run_agent(pick.cluster, agent, visible=True)
+            elif agent is not None and self.performed.get((pick.cluster, pick.agent), 0) < pick.until:
+                self.run_agent(pick.cluster, agent, pick.until)
+
+    def go_on(self, quiet: Callable[[], bool] | None = None, backwards: bool = False) -> bool:
+        """Goes on in a fixed order: each agent until it blocks, and a unit when none can. `backwards`: the last agent first.
+
+        `quiet`: asked whenever no agent can take a step; True stops. Returns whether the execution has come to its end.
+        """
+        while self.machines:
+            ready = self.ready()
+            if ready:
+                self.run_agent(*ready[-1 if backwards else 0])
+                continue
+            if quiet is not None and quiet():
+                return False
+            flights = self.flights
+            if not flights:
+                for cluster in list(self.machines):
+                    self._ends(cluster)
+                continue
+            self.run_unit(flights[0])
+        return True
+
+
+def others_notice(kind: str) -> bool:
+    """Whether an op of that kind is more than an access to memory or registers."""
+    return kind.startswith(("mbar_", "named_", "cluster_", "setup_", "tma_load", "atomic_", "clc_try", "tmem_alloc", "tmem_dealloc", "tcgen05_commit"))
+
+
+def schedule_of(nodes: Iterable[Node]) -> tuple[Pick, ...]:
+    """The picks that perform some nodes in order."""
+    picks: list[Pick] = []
+    for node in nodes:
+        cluster, agent = node.who
+        if node.unit:
+            picks.append(Pick(cluster, agent, unit=node.ordinal))
+        elif picks and picks[-1].unit < 0 and (picks[-1].cluster, picks[-1].agent) == node.who:
+            picks[-1] = Pick(cluster, agent, node.ordinal + 1)
+        else:
+            picks.append(Pick(cluster, agent, node.ordinal + 1))
+    return tuple(picks)
+
+
+def failed(execution: Execution, work: Callable[[], object]) -> SimFault | None:
+    """The fault that some work on an execution ends in."""
+    try:
+        work()
+    except SimFault as error:
+        return error
+    return None

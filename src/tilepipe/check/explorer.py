@@ -1,0 +1,302 @@
+"""The two ways to an answer: one execution whose facts say that it stands for all, and exploring all that differ.
+
+Exploring is dynamic partial-order reduction without a stack of states: every execution is performed from the start, its races
+(`causality`) are found, and for each of them an execution is begun in which the later step comes first. Executions that differ in the
+order of independent steps have one signature and are analysed once. Where a kernel tests barriers or takes what is left, executions
+that come to an equal state are followed from there once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tilepipe.check import shortest, siblings
+from tilepipe.check.causality import Race
+from tilepipe.check.execution import Execution, StepsError, schedule_of
+from tilepipe.check.fingerprint import Fingerprints
+from tilepipe.check.scene import Scene
+from tilepipe.check.verdict import Bounds, Fault, Method, Pick, Reductions, Verdict
+from tilepipe.errors import SimFault
+from tilepipe.ir.launch import Launch
+from tilepipe.sim.run import quiet_numbers
+
+Progress = Callable[[int, int], None]  # (executions done, executions that are known to be left)
+Schedule = tuple[Pick, ...]
+_ORDERLY = ("test", "turn")  # reasons for a race that every kernel which tests or takes what is left has
+
+
+class _BoundError(Exception):
+    """A bound was hit."""
+
+
+@dataclass(eq=False, slots=True)
+class _Found:
+    """What exploring has come to. `fault`: with the schedule that leads to it, and the clusters that were executed."""
+
+    states: int = 0
+    traces: int = 0
+    fault: SimFault | None = None
+    schedule: Schedule = ()
+    clusters: tuple[int, ...] = ()
+    advice: list[str] = field(default_factory=list)
+
+
+class Explorer:
+    """Explores one launch."""
+
+    def __init__(self, scene: Scene, bounds: Bounds, reductions: Reductions, progress: Progress | None) -> None:
+        self.scene = scene
+        self.bounds = bounds
+        self.reductions = reductions
+        self.progress = progress
+        self.started = time.perf_counter()
+        self.found = _Found()
+        self.fingerprints: Fingerprints | None = None
+
+    # -- executions ----------------------------------------------------------------------------------------------------
+
+    def begin(self, clusters: Sequence[int], left: int) -> Execution:
+        """A new execution, if the bounds allow one."""
+        seconds = time.perf_counter() - self.started
+        if self.found.traces >= self.bounds.traces:
+            raise _BoundError(f"{self.bounds.traces:,} executions")
+        if seconds > self.bounds.seconds:
+            raise _BoundError(f"{self.bounds.seconds:g} seconds")
+        if self.progress is not None:
+            self.progress(self.found.traces, left)
+        self.found.traces += 1
+        execution = Execution(self.scene, clusters, self.bounds.steps)
+        if self.fingerprints is None:
+            self.fingerprints = Fingerprints(self.scene.launch.kernel, execution.world.compiled.source, self.reductions.symmetry)
+        return execution
+
+    def perform(self, execution: Execution, work: Callable[[], object]) -> bool:
+        """Does some work on an execution. Returns whether it ended in a fault, which is kept."""
+        try:
+            work()
+        except SimFault as error:
+            self.found.fault, self.found.schedule = error, tuple(execution.picks)
+        except StepsError:
+            raise _BoundError(f"{self.bounds.steps:,} steps of one execution") from None
+        for text in execution.world.advice:
+            if text not in self.found.advice:
+                self.found.advice.append(text)
+        return self.found.fault is not None
+
+    # -- reversing races -----------------------------------------------------------------------------------------------
+
+    def reduced(self, clusters: Sequence[int], first: Execution | None = None) -> None:
+        """Explores the executions that differ in more than the order of independent steps."""
+        while not self._reduced(clusters, first, merging=self.scene.chooses and self.reductions.hashing):
+            first = None  # a phase can straddle as well: states are not merged then
+            if self._reduced(clusters, None, merging=False):
+                return
+
+    def _reduced(self, clusters: Sequence[int], first: Execution | None, merging: bool) -> bool:
+        """Whether it came to an end: not where states were merged, and races turned up that forbid it."""
+        work: list[tuple[Schedule, int]] = [((), 0)]
+        signatures: set[int] = set()
+        begun: set[Schedule] = {()}
+        seen: set[int] = set()
+
+        def known(execution: Execution) -> bool:
+            assert self.fingerprints is not None
+            key = self.fingerprints.of(execution)
+            if key in seen:
+                return True
+            seen.add(key)
+            return False
+
+        while work:
+            schedule, shared = work.pop()
+            if first is not None:
+                execution, first = first, None
+            else:
+                execution = self.begin(clusters, len(work))
+
+                def perform(execution: Execution = execution, schedule: Schedule = schedule) -> None:
+                    execution.follow(schedule)
+                    execution.go_on((lambda: known(execution)) if merging else None)
+
+                if self.perform(execution, perform):
+                    self.found.clusters = tuple(clusters)
+                    return True
+            self.found.states += max(len(execution.causality.nodes) - shared, 0)
+            if self._sibling(execution, clusters):
+                return True
+            signature = execution.causality.signature()
+            if signature in signatures:
+                continue
+            signatures.add(signature)
+            if merging and any(r.why not in _ORDERLY for r in execution.causality.races):
+                return False
+            for other, kept in self._alternatives(execution):
+                if other not in begun:
+                    begun.add(other)
+                    work.append((other, kept))
+        return True
+
+    def _alternatives(self, execution: Execution) -> list[tuple[Schedule, int]]:
+        """Schedules in which a race, or a request, goes the other way; each with how many of its nodes are this execution's."""
+        nodes = execution.causality.nodes
+        refused = [n for n in nodes if n.outcome == 0]
+        out: list[tuple[Schedule, int]] = []
+        for race in execution.causality.races:
+            between = [n for n in nodes[race.first.index : race.second.index] if not _follows(n, race)]
+            before = nodes[: race.first.index]
+            kept = {(n.who, n.ordinal) for n in (*before, *between)}
+            answers = tuple(Pick(*n.who, n.ordinal, outcome=0) for n in refused if (n.who, n.ordinal) in kept)
+            out.append(((*answers, *schedule_of([*before, *between, race.second])), race.first.index))
+        for node in nodes:
+            if node.outcome == 1:
+                answers = tuple(Pick(*n.who, n.ordinal, outcome=0) for n in (*refused, node) if n.index <= node.index)
+                out.append(((*answers, *schedule_of(nodes[: node.index])), node.index))
+        return out
+
+    def _sibling(self, execution: Execution, clusters: Sequence[int]) -> bool:
+        error = siblings.fault(execution)
+        if error is not None:
+            self.found.fault, self.found.schedule, self.found.clusters = error, tuple(execution.picks), tuple(clusters)
+        return error is not None
+
+    # -- every order ---------------------------------------------------------------------------------------------------
+
+    def unreduced(self, clusters: Sequence[int]) -> None:
+        """Explores every order of the steps that others can notice; equal states are followed once, if `hashing` says so."""
+        stack: list[Schedule] = [()]
+        seen: set[int] = set()
+        while stack:
+            schedule = stack.pop()
+            execution = self.begin(clusters, len(stack))
+
+            def perform(execution: Execution = execution, schedule: Schedule = schedule) -> None:
+                execution.follow(schedule)
+                while not execution.over:
+                    if self.reductions.hashing:
+                        assert self.fingerprints is not None
+                        key = self.fingerprints.of(execution)
+                        if key in seen:
+                            return
+                        seen.add(key)
+                    self.found.states += 1
+                    self._fork(execution, stack)
+
+            if self.perform(execution, perform) or self._sibling(execution, clusters):
+                self.found.clusters = tuple(clusters)
+                return
+
+    def _fork(self, execution: Execution, stack: list[Schedule]) -> None:
+        """Takes the first of the steps that can be taken, and leaves the others for later."""
+        ready, flights = execution.ready(), execution.flights
+        answers = tuple(execution.answers)
+        here = (*answers, *execution.picks)
+        options = [Pick(c, a.uid, -1) for c, a in ready] + [Pick(*f.who, unit=f.ordinal) for f in flights]
+        stack.extend((*here, option) for option in reversed(options[1:]))
+        asked = len(execution.causality.nodes)
+        if ready:
+            execution.run_agent(*ready[0], visible=True)
+        else:
+            execution.run_unit(flights[0])
+        for node in execution.causality.nodes[asked:]:
+            if node.outcome == 1:
+                stack.append((*answers, Pick(*node.who, node.ordinal, outcome=0), *here[len(answers) :], options[0]))
+
+
+def _follows(node: object, race: Race) -> bool:
+    """Whether a node cannot come before the first of a race."""
+    return node is race.first or bool(race.first.mark & node.behind)  # type: ignore[attr-defined]
+
+
+def check(
+    launch: Launch,
+    *,
+    explore: bool = False,
+    bounds: Bounds = Bounds(),  # noqa: B008
+    reductions: Reductions = Reductions(),  # noqa: B008
+    strict_proxy: bool = False,
+    instance: str = "",
+    progress: Progress | None = None,
+) -> Verdict:
+    """Decides a launch over all its interleavings.
+
+    Args:
+        explore: explore even where one execution would do.
+        bounds: when to give up, undecided. reductions: what an exploration may leave out.
+        strict_proxy: orders between ordinary and asynchronous accesses that are advice by default become faults.
+        instance: what the verdict calls this launch.
+        progress: called with (executions done, executions that are known to be left).
+
+    The arrays of the arguments are left as they are. A fault of the kernel is in the verdict; nothing is raised for it.
+
+    Raises:
+        BindError: the arguments do not fit the kernel.
+    """
+    with quiet_numbers():
+        scene = Scene(launch, strict_proxy)
+        explorer = Explorer(scene, bounds, reductions, progress)
+        method: Method = "explored" if explore else "greedy"
+        facts: list[str] = []
+        completions: dict[str, list[list[int]]] = {}
+        bound = ""
+        everything = range(scene.clusters)
+        try:
+            first = explorer.begin(everything, 0)
+            if not explorer.perform(first, first.go_on) and not explorer._sibling(first, everything):
+                completions = first.phases_completed()
+                explorer.found.states += len(first.causality.nodes)
+                races = first.causality.races
+                if scene.chooses or races or not reductions.partial_order:
+                    method = "explored"
+                    _explore(explorer, first)
+                elif not explore:
+                    facts = _facts(first)
+            else:
+                explorer.found.clusters = tuple(everything)
+        except _BoundError as hit:
+            bound = str(hit)
+        found = explorer.found
+        faults: list[Fault] = []
+        if found.fault is not None:
+            faults.append(shortest.tell(scene, found.clusters, found.fault, found.schedule))
+        seconds = time.perf_counter() - explorer.started
+        verdict = "fault" if faults else "undecided" if bound else "verified"
+        return Verdict(
+            verdict, method, instance, found.states, found.traces, seconds, faults, found.advice, facts, bound, completions, launch.grid
+        )
+
+
+def _explore(explorer: Explorer, first: Execution) -> None:
+    """Explores what the first execution does not stand for."""
+    scene, every = explorer.scene, tuple(range(explorer.scene.clusters))
+    groups = [every] if scene.shares_work else [(c,) for c in every]
+    if explorer.reductions.partial_order and not scene.chooses:
+        groups = [g for g in groups if any(r.second.who[0] in g for r in first.causality.races)]
+    for group in groups:
+        if explorer.found.fault is not None:
+            return
+        if not explorer.reductions.partial_order:
+            explorer.unreduced(group)
+        elif len(every) == len(group):
+            explorer.reduced(group, None if scene.chooses else first)
+        else:
+            explorer.reduced(group)
+
+
+def _facts(first: Execution) -> list[str]:
+    """What one execution has established."""
+    c = first.causality
+    return [
+        "nothing in the kernel asks who came first: no try_wait, atomic add or request for work",
+        f"each of {c.arrivals:,} arrivals, announcements and copies is made by a thread that knows the phase before to be complete",
+        f"each of {c.waits:,} waits is known to be over to somebody without whom the next phase does not complete: none can be lapped",
+    ]
+
+
+def replay(launch: Launch, schedule: Sequence[Pick], *, strict_proxy: bool = False) -> SimFault | None:
+    """Executes a schedule on the simulated machine, and whatever is left after it in a fixed order: the fault it ends in, or None."""
+    with quiet_numbers():
+        scene = Scene(launch, strict_proxy)
+        error, _ = shortest.replayed(scene, tuple(range(scene.clusters)), tuple(schedule))
+        return error

@@ -1,0 +1,223 @@
+"""The state of an execution as a key: equal keys have the same future.
+
+What a state holds is what decides later steps and later faults: where agents stand, barriers, who knows of which live access, what has
+been written, units on their way. Times, counts of executions, and what only messages use are left out. The bits of `sim.ordering` are
+handed out in the order of execution; a key numbers them by the access that they stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from itertools import permutations, product
+from typing import TYPE_CHECKING, Any
+
+from tilepipe.check.locals import place
+from tilepipe.ir import exprs, ops
+from tilepipe.ir.memory import Element, SmemBuffer, Tile
+from tilepipe.ir.program import Kernel, Role, walk
+from tilepipe.ir.uses import leaves
+from tilepipe.sim.agents import Agent
+from tilepipe.sim.knowledge import Knowledge
+from tilepipe.sim.machine import Machine
+from tilepipe.sim.mbarriers import Mbarrier
+from tilepipe.sim.memory import Slot
+from tilepipe.sim.tcgen05 import CommitUnit, TensorQueue
+from tilepipe.sim.tma import TmaLoadUnit
+from tilepipe.sim.tmem import TensorMemory
+
+if TYPE_CHECKING:
+    from tilepipe.check.execution import Execution
+
+_WHO_AM_I = {"warp", "thread", "lane", "warpgroup", "warp_in_group", "warp_in_role"}
+
+
+class Data:
+    """Which contents of memory can come to decide what a kernel does."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        every = [op for block in (kernel.setup, *(r.body for r in kernel.roles)) for op in walk(block)]
+        self.all = any(isinstance(op, ops.FragmentAny) for op in every)
+        self.tensors = any(isinstance(op, ops.AtomicAdd) or (isinstance(op, ops.Load) and not isinstance(op.src.base, Tile)) for op in every)
+        self.buffers: set[SmemBuffer] = set()
+        for op in every:
+            match op:
+                case ops.Load(src=Element(base=Tile(buffer=buffer))) | ops.ClcQuery(src=Tile(buffer=buffer)):
+                    self.buffers.add(buffer)
+                case ops.TmemAlloc(dst=Tile(buffer=buffer)):
+                    self.buffers.add(buffer)
+
+    def of(self, slot: Slot) -> bytes:
+        """The contents of a tile, where they matter."""
+        if not (self.all or slot.buffer in self.buffers):
+            return b""
+        if isinstance(slot, TensorMemory):
+            return slot.columns.tobytes()
+        return slot.data.tobytes()
+
+
+def interchangeable(role: Role, setup: ops.Block) -> bool:
+    """Whether the agents of a role all do the same: nothing in it asks which of them it is."""
+    if role.agents < 2 or role.agents > 4:
+        return False
+    for op in (*walk(setup), *walk(role.body)):
+        if isinstance(op, ops.Elect) and op.scope == "role" and op in set(walk(role.body)):
+            return False
+        if isinstance(op, ops.PerWarp | ops.NamedSync | ops.NamedArrive):
+            return False
+        if any(isinstance(leaf, exprs.Special) and leaf.name in _WHO_AM_I - {"lane"} for leaf in leaves(op)):
+            return False
+    return True
+
+
+class _Bits:
+    """Numbers of the bits of one machine, by what they stand for."""
+
+    def __init__(self, m: Machine, rename: dict[int, int]) -> None:
+        self.of: dict[int, int] = {0: 0}
+        self._next = 0
+        self.dead = m.order.dead
+        self.rename = rename
+
+    def add(self, *bits: int) -> None:
+        for bit in bits:
+            if bit and bit not in self.of:
+                self.of[bit] = 1 << self._next
+                self._next += 1
+
+    def __call__(self, known: int) -> int:
+        known &= ~self.dead
+        out = 0
+        while known:
+            bit = known & -known
+            out |= self.of.get(bit, 0)
+            known ^= bit
+        return out
+
+
+def _access_key(a: Any, rename: dict[int, int]) -> tuple[Any, ...]:
+    points = () if a.points is None else tuple(sorted(a.points.items()))
+    return rename[a.agent.uid], a.site.id, a.mask, a.rect, a.is_write, a.asynchronous, points
+
+
+class Fingerprints:
+    """Makes keys of the states of one kernel's executions."""
+
+    def __init__(self, kernel: Kernel, source: str, symmetry: bool) -> None:
+        self.kernel = kernel
+        self.source = source
+        self.data = Data(kernel)
+        self.same = [r for r in kernel.roles if symmetry and interchangeable(r, kernel.setup)]
+
+    def of(self, execution: Execution) -> int:
+        """The key of a state; the smallest of those that renaming interchangeable agents gives."""
+        parts: list[Hashable] = []
+        for cluster, m in execution.machines.items():
+            parts.append((cluster, min(hash(self._machine(execution, cluster, m, names)) for names in self._renamings(m))))
+        clusters = execution.world.clusters
+        waiting = () if clusters is None else tuple(clusters.waiting)
+        return hash((tuple(parts), waiting, self._tensors(execution)))
+
+    def _renamings(self, m: Machine) -> Iterable[dict[int, int]]:
+        plain = {a.uid: a.uid for a in m.agents}
+        groups = [[a.uid for a in cta.agents if a.role is role] for cta in m.ctas for role in self.same]
+        for orders in product(*(permutations(g) for g in groups)):
+            names = dict(plain)
+            for group, order in zip(groups, orders, strict=True):
+                names.update(zip(group, order, strict=True))
+            yield names
+
+    def _machine(self, execution: Execution, cluster: int, m: Machine, names: dict[int, int]) -> Hashable:
+        bits = self._numbered(execution, m, names)
+        agents = sorted((names[a.uid], self._agent(execution, cluster, a, bits)) for a in m.agents)
+        bars = tuple(self._barrier(b, bits) for cta in m.ctas for b in cta.bars)
+        named = tuple(
+            (n.generation, tuple(sorted((names[u], w) for u, w in n.arrived)), bits(n.acc), bits(n.known)) for cta in m.ctas for n in cta.named
+        )
+        met = tuple(
+            (r.generation, tuple(sorted(names[u] for u in r.arrived)), bits(r.acc), bits(r.known)) for r in (m.cluster, m.setup, *m.setup_of)
+        )
+        slots = tuple(self._slot(s, bits, names) for cta in m.ctas for s in cta.slots)
+        flights = tuple(sorted((names[f.who[1]], self._unit(f.unit, bits)) for f in execution.flights if f.who[0] == cluster))
+        ready = tuple(sorted(names[a.uid] for a in m.ready))
+        poisoned = m.poisoned is not None
+        return (tuple(agents), bars, named, met, slots, flights, ready, bits(m.reach.refused), bits(m.reach.waited), poisoned)
+
+    def _numbered(self, execution: Execution, m: Machine, names: dict[int, int]) -> _Bits:
+        bits = _Bits(m, names)
+        for cta in m.ctas:
+            for slot in cta.slots:
+                for a in sorted(slot.accesses, key=lambda a: _access_key(a, names)):
+                    bits.add(a.bit, a.fenced, a.reader_fenced)
+            for (uid, flat), (bit, _, _) in sorted(cta.arrivals.items(), key=lambda kv: (_renamed(kv[0][0], names), kv[0][1])):
+                bits.add(bit)
+        for tensor in execution.world.tensors:
+            if tensor.order is not None:
+                for e in sorted(tensor.order.present.live, key=lambda e: (names[e.agent_uid], e.site.id, e.mask, str(e.box), sorted(e.points))):
+                    bits.add(e.bit)
+        bits.add(m.reach.refused, m.reach.waited)
+        return bits
+
+    def _agent(self, execution: Execution, cluster: int, a: Agent, bits: _Bits) -> Hashable:
+        stores = tuple(
+            (lane, tuple(bits(u.read.bit) for u in q.open), tuple(tuple(bits(u.read.bit) for u in g) for g in q.groups),
+             tuple(tuple(bits(u.write.bit) for u in g) for g in q.unwritten))
+            for lane, q in sorted(a.stores.items())
+        )  # fmt: skip
+        groups = tuple(tuple((u.site.id, bits(u.bits)) for u in g.units) for g in a.wgmma_groups)
+        opened = tuple((u.site.id, bits(u.bits)) for u in a.wgmma_open)
+        return (
+            place(a, self.source, self.data.all), a.blocked, a.ticket, a.cluster_ticket, tuple(sorted(a.passed.items())), _knowledge(a, bits),
+            bits(a.retired), stores, groups, opened, _tensor_state(a, bits),
+            execution.causality.pending((cluster, a.uid), a.warps),
+        )  # fmt: skip
+
+    def _barrier(self, b: Mbarrier, bits: _Bits) -> Hashable:
+        return (b.state, b.phase, b.count, b.pending, b.tx, b.expected, b.inflight, bits(b.acc), bits(b.known), b.visible, b.fenced)
+
+    def _slot(self, s: Slot, bits: _Bits, names: dict[int, int]) -> Hashable:
+        filled = b"" if s.filled is None or s.state == 2 else s.filled.tobytes()
+        live = tuple(sorted((_access_key(a, names), bits(a.bit)) for a in s.accesses))
+        more: Hashable = ()
+        if isinstance(s, TensorMemory):
+            calls = tuple((names[c.agent.uid], c.columns, c.done, c.column) for c in s.calls)
+            more = (tuple(sorted((a.column, a.columns) for a in s.allocations.values())), calls, s.relinquished is None, s.smallest)
+        return (s.state, filled, live, self.data.of(s), more)
+
+    def _unit(self, unit: Any, bits: _Bits) -> Hashable:
+        if isinstance(unit, TmaLoadUnit):
+            return (0, unit.site.id, unit.coords, unit.slot.name, unit.slot.cta.rank, unit.bar.flat, unit.bar.cta.rank, bits(unit.write.bit))
+        return (1, tuple(self._queued(u, bits) for u in unit.waiting))
+
+    def _queued(self, unit: Any, bits: _Bits) -> Hashable:
+        if isinstance(unit, CommitUnit):
+            return (unit.site.id, bits(unit.bits), tuple((bar.flat, bar.cta.rank) for bar, _ in unit.arrivals))
+        return (bits(unit.bits),)
+
+    def _tensors(self, execution: Execution) -> Hashable:
+        out = []
+        for t in execution.world.tensors:
+            if t.order is not None:
+                owners: bytes = b""
+                if execution.world.clusters is not None:
+                    owners = bytes(str([(e.cluster, e.site.id, e.box, sorted(e.points)) for e in t.order.history if e.is_write]), "ascii")
+                contents = t.array.tobytes() if self.data.tensors or self.data.all else b""
+                out.append((owners, contents))
+        return tuple(out)
+
+
+def _renamed(uid: int, names: dict[int, int]) -> int:
+    return names.get(uid, uid)
+
+
+def _knowledge(k: Knowledge, bits: _Bits) -> Hashable:
+    apart = None if k.kw is None else tuple(map(bits, k.kw))
+    return bits(k.k), apart, tuple(sorted((p.mask, bits(p.bits), p.made) for p in k.pend))
+
+
+def _tensor_state(a: Agent, bits: _Bits) -> Hashable:
+    t = a.tensor
+    if t is None:
+        return None
+    queues = tuple((lane, bits(q.issued), bits(q.done), q.uncommitted) for lane, q in sorted(t.queues.items()) if isinstance(q, TensorQueue))
+    loads = tuple((w, bits(r.bit)) for _, w, r in t.loads)
+    return queues, loads, tuple(bits(r.bit) for r in t.stores), _knowledge(t.after, bits), bits(t.published)

@@ -1,0 +1,65 @@
+"""A launch that is executed again and again: each time on the values that it was given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tilepipe.errors import BindError
+from tilepipe.ir import ops
+from tilepipe.ir.launch import Launch, TensorArg
+from tilepipe.ir.program import tensor_uses, walk
+from tilepipe.sim.journal import Journal
+from tilepipe.sim.machine import World
+from tilepipe.sim.run import occupancy, world_of
+
+_BY_TURNS = (ops.AtomicAdd, ops.ClcTryCancel)
+
+
+class Scene:
+    """What every execution of a launch starts from.
+
+    Attributes:
+        launch: with copies of the arrays that the kernel writes. clusters: of the grid. resident: how many of them run at once.
+        shares_work: what one cluster gets depends on the others, so that all of them are executed together.
+        chooses: whether a step's effect can depend on the order of the others although every wait is for a phase number: it tests, or
+            takes what is left. asks_again: it has loops whose end such an effect decides.
+    """
+
+    def __init__(self, launch: Launch, strict_proxy: bool) -> None:
+        written, _ = tensor_uses(launch.kernel)
+        arrays = {n: a.array for n, a in launch.args.items() if isinstance(a, TensorArg) and isinstance(a.array, np.ndarray)}
+        targets = [arrays[n] for n in written if n in arrays]
+        self._given = {n: a for n, a in arrays.items() if any(np.may_share_memory(a, t) for t in targets)}
+        copies: dict[int, np.ndarray] = {}
+        for name, array in self._given.items():
+            for other, kept in self._given.items():
+                if other != name and kept is not array and np.may_share_memory(kept, array):
+                    raise BindError(f"arguments '{name}' and '{other}' share memory, and the kernel writes one of them: pass copies")
+            copies.setdefault(id(array), array.copy(order="K"))
+        self._copies = {n: copies[id(a)] for n, a in self._given.items()}
+        args = {n: TensorArg(self._copies[n], a.shape) if isinstance(a, TensorArg) and n in self._copies else a for n, a in launch.args.items()}
+        self.launch = replace(launch, args=args)
+        self.strict_proxy = strict_proxy
+        self.size = launch.kernel.cluster_size
+        self.clusters = launch.grid // self.size
+        self.resident = max(launch.chip.resident_clusters(self.size) * occupancy(launch), 1)
+        blocks = (launch.kernel.setup, *(r.body for r in launch.kernel.roles))
+        every = [op for block in blocks for op in walk(block)]
+        self.shares_work = any(isinstance(op, _BY_TURNS) for op in every)
+        self.tests = any(isinstance(op, ops.MbarTryWait) for op in every)
+        self.chooses = self.shares_work or self.tests
+        self.asks_again = any(isinstance(op, ops.While) for op in every)
+
+    def world(self, journal: Journal | None) -> World:
+        """The start of an execution: all memory as it was given."""
+        for name, given in self._given.items():
+            np.copyto(self._copies[name], given)
+        world = world_of(self.launch, self.strict_proxy, None)
+        world.journal = journal
+        return world
+
+    def output(self) -> dict[str, np.ndarray]:
+        """What the last execution has written, by parameter."""
+        return dict(self._copies)

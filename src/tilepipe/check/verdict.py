@@ -1,0 +1,154 @@
+"""What a check answers: a verdict on one instance, with the story of the fault where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from tilepipe.errors import SimFault
+
+Answer = Literal["verified", "fault", "undecided"]
+Method = Literal["greedy", "explored"]
+_RANK: dict[str, int] = {"verified": 0, "undecided": 1, "fault": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """When an exploration gives up, undecided.
+
+    Attributes:
+        traces: executions begun. seconds: of wall time. steps: ops and asynchronous units performed in one execution.
+    """
+
+    traces: int = 100_000
+    seconds: float = 600.0
+    steps: int = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reductions:
+    """What an exploration may leave out. Each can be turned off, to see what it is worth and that it changes no verdict.
+
+    Attributes:
+        partial_order: orders of independent steps count as one.
+        hashing: what follows a state that was met before is not looked at again.
+        symmetry: states that differ by the names of interchangeable agents count as one.
+    """
+
+    partial_order: bool = True
+    hashing: bool = True
+    symmetry: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """`agent` goes on until it has performed `until` ops; or, `unit` >= 0, its `unit`-th asynchronous unit acts.
+
+    Attributes:
+        cluster: in the grid. agent: its number in the cluster.
+        outcome: of a request that can be refused: 1 granted, 0 refused; -1 where there is no such choice.
+    """
+
+    cluster: int
+    agent: int
+    until: int = 0
+    unit: int = -1
+    outcome: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of a counterexample: who does what.
+
+    Attributes:
+        agent: "role 'load' of CTA 0", or "unit of ..." for an asynchronous one. op: with its operands. loc: "gemm.py:31".
+        effect: what it did to a barrier: "inputs.full[1]: phase 0 complete"; "" where nothing.
+    """
+
+    agent: str
+    op: str
+    loc: str
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault, and how it comes about.
+
+    Attributes:
+        kind: the class of the error (`RaceError`). message: all of it. loc: "gemm.py:31", "" where it has no line.
+        schedule: what a replay does, in order; everything else runs afterwards. steps: the story, only what matters to it.
+        left_out: steps of the execution that do not matter to the fault.
+    """
+
+    kind: str
+    message: str
+    loc: str
+    schedule: tuple[Pick, ...] = ()
+    steps: tuple[Step, ...] = ()
+    left_out: int = 0
+
+    @classmethod
+    def of(cls, error: SimFault, schedule: tuple[Pick, ...] = (), steps: tuple[Step, ...] = (), left_out: int = 0) -> Fault:
+        """The fault of an error."""
+        return cls(type(error).__name__, str(error), error.loc.short if error.loc is not None else "", schedule, steps, left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer for one instance, or for several together.
+
+    Attributes:
+        method: "greedy": one execution, whose facts say that it stands for all; "explored": as many as there are.
+        instance: in words. states: distinct points of the executions at which an agent or a unit could be picked. traces: executions.
+        facts: what the greedy method established. bound: which one was hit, where the verdict is "undecided".
+        completions: mbarrier array -> for each CTA of the grid, how many phases of each of its barriers completed.
+        grid: CTAs.
+    """
+
+    verdict: Answer
+    method: Method
+    instance: str
+    states: int
+    traces: int
+    seconds: float
+    faults: list[Fault] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)
+    bound: str = ""
+    completions: dict[str, list[list[int]]] = field(default_factory=dict)
+    grid: int = 1
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is "verified"."""
+        return self.verdict == "verified"
+
+    def report(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "instance": self.instance, "verdict": self.verdict, "method": self.method, "states": self.states, "traces": self.traces,
+            "seconds": round(self.seconds, 6), "bound": self.bound, "facts": self.facts, "advice": self.advice,
+            "faults": [{"kind": f.kind, "message": f.message, "at": f.loc} for f in self.faults],
+        }  # fmt: skip
+
+
+def together(verdicts: Iterable[Verdict]) -> Verdict:
+    """One verdict for several instances: the worst, with the sums of the figures."""
+    first, *rest = verdicts
+    for v in rest:
+        first = replace(
+            first,
+            verdict=max(first.verdict, v.verdict, key=_RANK.__getitem__),
+            method="explored" if "explored" in (first.method, v.method) else "greedy",
+            instance=f"{first.instance}; {v.instance}",
+            states=first.states + v.states,
+            traces=first.traces + v.traces,
+            seconds=first.seconds + v.seconds,
+            faults=first.faults + v.faults,
+            advice=first.advice + [a for a in v.advice if a not in first.advice],
+            facts=first.facts + v.facts,
+            bound=first.bound or v.bound,
+        )
+    return first
