@@ -22,9 +22,12 @@ from tilepipe.lang.tensor_map import TensorMap, tensor_map
 from tilepipe.lang.trace import trace
 
 if TYPE_CHECKING:
+    from tilepipe.check import Bounds, Fault, Reductions, Verdict
+    from tilepipe.check.sensitivity import Sensitivity
     from tilepipe.cuda import Compiled
     from tilepipe.cuda.launching import Launcher
     from tilepipe.cuda.loading import BoundLaunch
+    from tilepipe.errors import SimFault
     from tilepipe.sim import Run
     from tilepipe.sim.machine import OnEvent
 
@@ -65,6 +68,48 @@ class Program:
 
         check_zeros(self.launch_args)
         return sim.run(self.launch_args, seed=seed, strict_proxy=strict_proxy, progress=progress, on_event=on_event)
+
+    def check(
+        self,
+        *,
+        explore: bool = False,
+        bounds: Bounds | None = None,
+        reductions: Reductions | None = None,
+        strict_proxy: bool = False,
+        instance: str = "",
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Verdict:
+        """Decides it over all its interleavings, for these arguments: verified, a fault with its counterexample, or undecided.
+
+        The arrays are left as they are. What "verified" covers, and what it does not, is in docs/verification-gaps.md.
+
+        Args:
+            explore: explore even where the facts of one execution would do.
+            bounds: when to give up, undecided. reductions: what an exploration may leave out.
+            strict_proxy: as for `run`. instance: what the verdict calls it.
+            progress: called with (executions done, executions that are known to be left).
+        """
+        from tilepipe import check
+
+        check_zeros(self.launch_args)
+        return check.check(
+            self.launch_args, explore=explore, bounds=bounds or check.Bounds(), reductions=reductions or check.Reductions(),
+            strict_proxy=strict_proxy, instance=instance, progress=progress,
+        )  # fmt: skip
+
+    def replay(self, fault: Fault, *, strict_proxy: bool = False) -> SimFault | None:
+        """Executes the schedule of a fault that `check` found, on the simulated GPU: the fault it ends in, or None."""
+        from tilepipe import check
+
+        return check.replay(self.launch_args, fault.schedule, strict_proxy=strict_proxy)
+
+    def sensitivity(self, **options: Any) -> Sensitivity:
+        """What each fence, wait, syncwarp, arrive and commit of it is for, and how few stages still verify: see
+        `check.sensitivity.report`, which takes the options.
+        """
+        from tilepipe.check.sensitivity import report
+
+        return report(self, **options)
 
     def launch(self, stream: Any = None, *, debug: bool = False, perturb: int | None = None, timeout_ms: float = 2000) -> None:
         """Runs it on the GPU. The first call compiles and loads the kernel; further ones cost a few microseconds.

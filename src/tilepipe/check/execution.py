@@ -153,9 +153,14 @@ class Execution:
         m = self.machines[cluster]
         m.ready.remove(agent)
         self._stop_watching((cluster, agent.uid), agent)
-        with explained(m):
-            moved = self._advance(m, (cluster, agent.uid), agent, until, visible)
-        self.picks.append(Pick(cluster, agent.uid, self.performed.get((cluster, agent.uid), 0)))
+        who = (cluster, agent.uid)
+        try:
+            with explained(m):
+                moved = self._advance(m, who, agent, until, visible)
+        except (SimFault, StepsError):
+            self.picks.append(Pick(*who, self.performed.get(who, 0) + 1))
+            raise
+        self.picks.append(Pick(*who, self.performed.get(who, 0) + agent.blocked))  # the op at which it blocks has begun
         self._ends(cluster)
         return moved
 

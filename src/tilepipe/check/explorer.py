@@ -33,13 +33,12 @@ class _BoundError(Exception):
 
 @dataclass(eq=False, slots=True)
 class _Found:
-    """What exploring has come to. `fault`: with the schedule that leads to it, and the clusters that were executed."""
+    """What exploring has come to. `fault`: with the schedule that leads to it."""
 
     states: int = 0
     traces: int = 0
     fault: SimFault | None = None
     schedule: Schedule = ()
-    clusters: tuple[int, ...] = ()
     advice: list[str] = field(default_factory=list)
 
 
@@ -121,10 +120,9 @@ class Explorer:
                     execution.go_on((lambda: known(execution)) if merging else None)
 
                 if self.perform(execution, perform):
-                    self.found.clusters = tuple(clusters)
                     return True
             self.found.states += max(len(execution.causality.nodes) - shared, 0)
-            if self._sibling(execution, clusters):
+            if self._sibling(execution):
                 return True
             signature = execution.causality.signature()
             if signature in signatures:
@@ -155,10 +153,10 @@ class Explorer:
                 out.append(((*answers, *schedule_of(nodes[: node.index])), node.index))
         return out
 
-    def _sibling(self, execution: Execution, clusters: Sequence[int]) -> bool:
+    def _sibling(self, execution: Execution) -> bool:
         error = siblings.fault(execution)
         if error is not None:
-            self.found.fault, self.found.schedule, self.found.clusters = error, tuple(execution.picks), tuple(clusters)
+            self.found.fault, self.found.schedule = error, tuple(execution.picks)
         return error is not None
 
     # -- every order ---------------------------------------------------------------------------------------------------
@@ -183,8 +181,7 @@ class Explorer:
                     self.found.states += 1
                     self._fork(execution, stack)
 
-            if self.perform(execution, perform) or self._sibling(execution, clusters):
-                self.found.clusters = tuple(clusters)
+            if self.perform(execution, perform) or self._sibling(execution):
                 return
 
     def _fork(self, execution: Execution, stack: list[Schedule]) -> None:
@@ -243,7 +240,7 @@ def check(
         everything = range(scene.clusters)
         try:
             first = explorer.begin(everything, 0)
-            if not explorer.perform(first, first.go_on) and not explorer._sibling(first, everything):
+            if not explorer.perform(first, first.go_on) and not explorer._sibling(first):
                 completions = first.phases_completed()
                 explorer.found.states += len(first.causality.nodes)
                 races = first.causality.races
@@ -252,14 +249,12 @@ def check(
                     _explore(explorer, first)
                 elif not explore:
                     facts = _facts(first)
-            else:
-                explorer.found.clusters = tuple(everything)
         except _BoundError as hit:
             bound = str(hit)
         found = explorer.found
         faults: list[Fault] = []
         if found.fault is not None:
-            faults.append(shortest.tell(scene, found.clusters, found.fault, found.schedule))
+            faults.append(shortest.tell(scene, found.fault, found.schedule))
         seconds = time.perf_counter() - explorer.started
         verdict = "fault" if faults else "undecided" if bound else "verified"
         return Verdict(
@@ -298,5 +293,5 @@ def replay(launch: Launch, schedule: Sequence[Pick], *, strict_proxy: bool = Fal
     """Executes a schedule on the simulated machine, and whatever is left after it in a fixed order: the fault it ends in, or None."""
     with quiet_numbers():
         scene = Scene(launch, strict_proxy)
-        error, _ = shortest.replayed(scene, tuple(range(scene.clusters)), tuple(schedule))
+        error, _ = shortest.replayed(scene, tuple(schedule))
         return error

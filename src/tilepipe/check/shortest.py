@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tilepipe.check import siblings
 from tilepipe.check.execution import Execution, StepsError
 from tilepipe.check.scene import Scene
 from tilepipe.check.verdict import Fault, Pick, Step
@@ -28,8 +28,11 @@ class _Recorder:
         self.rows.append((agent, site))
 
 
-def replayed(scene: Scene, clusters: Sequence[int], schedule: Schedule, watcher: _Recorder | None = None, go_on: bool = True) -> tuple[SimFault | None, Execution]:
-    """Executes a schedule, and with `go_on` what is left: the fault, and the execution."""
+def replayed(
+    scene: Scene, schedule: Schedule, watcher: _Recorder | None = None, go_on: bool = True
+) -> tuple[SimFault | None, Execution]:
+    """Executes a schedule on the clusters that it is about, and with `go_on` what is left: the fault, and the execution."""
+    clusters = range(scene.clusters) if scene.shares_work or not schedule else sorted({pick.cluster for pick in schedule})
     execution = Execution(scene, clusters, watcher=watcher)
     try:
         execution.follow(schedule)
@@ -39,8 +42,6 @@ def replayed(scene: Scene, clusters: Sequence[int], schedule: Schedule, watcher:
         return error, execution
     except StepsError:
         pass
-    from tilepipe.check import siblings
-
     return siblings.fault(execution), execution
 
 
@@ -49,20 +50,20 @@ def same(a: SimFault | None, b: SimFault) -> bool:
     return a is not None and type(a) is type(b) and a.loc == b.loc
 
 
-def tell(scene: Scene, clusters: Sequence[int], error: SimFault, schedule: Schedule) -> Fault:
+def tell(scene: Scene, error: SimFault, schedule: Schedule) -> Fault:
     """A fault, with the shortest schedule that was found for it."""
-    shortest = _shorter(scene, clusters, error, schedule)
+    shortest = _shorter(scene, error, schedule)
     recorder = _Recorder()
-    again, execution = replayed(scene, clusters, shortest, recorder)
+    again, execution = replayed(scene, shortest, recorder)
     return Fault.of(again if again is not None and same(again, error) else error, shortest, _table(recorder, execution), 0)
 
 
-def _shorter(scene: Scene, clusters: Sequence[int], error: SimFault, schedule: Schedule) -> Schedule:
+def _shorter(scene: Scene, error: SimFault, schedule: Schedule) -> Schedule:
     """The schedule without the picks that the fault does not need."""
     until = time.perf_counter() + _SECONDS
 
     def works(candidate: Schedule) -> bool:
-        return time.perf_counter() < until and same(replayed(scene, clusters, candidate, go_on=False)[0], error)
+        return time.perf_counter() < until and same(replayed(scene, candidate, go_on=False)[0], error)
 
     if isinstance(error, DeadlockError) or not works(schedule):
         return schedule
