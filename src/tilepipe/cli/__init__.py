@@ -1,4 +1,4 @@
-"""The command line: `tilepipe kernels | run | compile | demo | bench | tune`.
+"""The command line: `tilepipe kernels | run | check | replay | compile | demo | bench | tune`.
 
 Exit codes: 0 fine, 1 a fault or a wrong result, 2 bad usage or something that this machine does not have. With --json
 one object goes to stdout and nothing else there.
@@ -12,7 +12,9 @@ import os
 import sys
 import warnings
 
+from tilepipe.cli import check as check
 from tilepipe.cli import measure as measure
+from tilepipe.cli import replay as replay
 from tilepipe.cli import run as run
 from tilepipe.cli import tune as tune
 from tilepipe.cli.common import app, err

@@ -16,7 +16,7 @@ from tilepipe.kernels.block_scaled_gemm import BlockScaledConfig, bind
 from tilepipe.kernels.block_scaled_layout import KINDS, Kind, to_blocked
 from tilepipe.kernels.gemm_arguments import OUTPUTS
 from tilepipe.kernels.gemm_epilogue import activated
-from tilepipe.kernels.instances import Setting, Sizes, product_sizes
+from tilepipe.kernels.instances import Setting, Sizes, fetched_sizes, product_sizes
 from tilepipe.kernels.spec import EXTENTS, MNK, Case, KernelSpec, check_extents, tiles_of
 from tilepipe.testing.numerics import Comparison, compare_matmul
 
@@ -76,7 +76,7 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
 
 def _sizes(settings: Mapping[str, Any]) -> Sizes:
     cfg = config(settings)
-    return product_sizes(cfg, cfg.bk * cfg.k_group_size, ring=cfg.accumulators, fetched=cfg.scheduler == "clc")
+    return (fetched_sizes if cfg.scheduler == "clc" else product_sizes)(cfg, cfg.bk * cfg.k_group_size, ring=cfg.accumulators)
 
 
 BLOCK_SCALED_GEMM = KernelSpec(

@@ -16,7 +16,7 @@ from tilepipe.kernels import blockwise_fp8_gemm as hopper
 from tilepipe.kernels import blockwise_fp8_reference as reference
 from tilepipe.kernels.blockwise_fp8_config import BLOCK, BlockwiseFP8Config
 from tilepipe.kernels.gemm_choice import Problem
-from tilepipe.kernels.instances import Setting, Sizes, product_sizes
+from tilepipe.kernels.instances import Setting, Sizes, fetched_sizes, product_sizes
 from tilepipe.kernels.spec import BY_DEFAULT, EXTENTS, MNK, Case, Forms, GemmSpec, check_extents, judged_as_fp8, tiles_of
 
 _FIXED = ("bk", "k_group_size", "activation")  # of the Blackwell form: there is one value
@@ -60,7 +60,7 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
 def _sizes(settings: Mapping[str, Any]) -> Sizes:
     """An accumulator is that of a block of K, so that only fetched work goes on by one a tile."""
     cfg = config(settings)
-    return product_sizes(cfg, BLOCK, fetched=getattr(cfg, "scheduler", "static") == "clc")
+    return (fetched_sizes if getattr(cfg, "scheduler", "static") == "clc" else product_sizes)(cfg, BLOCK)
 
 
 BLOCKWISE_FP8_GEMM = GemmSpec(

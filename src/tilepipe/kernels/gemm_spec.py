@@ -15,7 +15,7 @@ from tilepipe.errors import BindError
 from tilepipe.kernels import blackwell_gemm, gemm, gemm_choice, tuned
 from tilepipe.kernels.gemm_choice import SPAN, Problem
 from tilepipe.kernels.gemm_epilogue import activated
-from tilepipe.kernels.instances import Setting, Sizes, product_sizes
+from tilepipe.kernels.instances import Setting, Sizes, fetched_sizes, product_sizes
 from tilepipe.kernels.spec import (
     BY_DEFAULT,
     EXTENTS,
@@ -117,7 +117,7 @@ def _sizes_hopper(settings: Mapping[str, Any]) -> Sizes:
 
 def _sizes_blackwell(settings: Mapping[str, Any]) -> Sizes:
     cfg = blackwell_config(settings)
-    return product_sizes(cfg, cfg.bk * cfg.k_group_size, ring=cfg.accumulators, fetched=cfg.scheduler == "clc")
+    return (fetched_sizes if cfg.scheduler == "clc" else product_sizes)(cfg, cfg.bk * cfg.k_group_size, ring=cfg.accumulators)
 
 
 def _verify(c: npt.NDArray[Any], a: npt.NDArray[Any], b: npt.NDArray[Any], activation: str, rough: bool) -> Comparison:

@@ -15,7 +15,6 @@ import tilepipe as tp
 
 SMS = 2  # CTAs of an instance, where they form no cluster
 Setting = int | str
-Sizes = dict[str, dict[str, Setting]]  # an instance in words -> the settings of its extents
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +23,17 @@ class Instance:
 
     name: str
     make: Callable[..., tp.Program]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large an instance is. `extents`: settings. `clusters`: that there is room for at once."""
+
+    extents: dict[str, Setting]
+    clusters: int
+
+
+Sizes = dict[str, Size]  # an instance in words -> its size
 
 
 class ProductTiles(Protocol):
@@ -43,9 +53,9 @@ class ProductTiles(Protocol):
     def cluster_size(self) -> int: ...
 
 
-def small_chip(chip: tp.Chip, cluster_size: int) -> tp.Chip:
-    """The chip with SMs for one cluster, or for two CTAs."""
-    return replace(chip, sms=max(SMS, cluster_size), clusters=())
+def small_chip(chip: tp.Chip, sms: int) -> tp.Chip:
+    """The chip with so few SMs."""
+    return replace(chip, sms=sms, clusters=())
 
 
 def alone(program: tp.Program) -> tp.Program:
@@ -70,27 +80,42 @@ def tiles_of_ring(stages: int) -> int:
     return max(2, 2 * stages + 1) if stages > 1 else 2
 
 
-def in_words(tiles: int, what: str, steps: int, cluster_size: int) -> str:
+def in_words(tiles: int, what: str, steps: int, ctas: str) -> str:
     """The name of an instance: "2 tiles per CTA, 9 K steps, 2 CTAs"."""
-    ctas = f"{SMS} CTAs" if cluster_size == 1 else f"a cluster of {cluster_size}"
     return f"{tiles} tile{'s' if tiles > 1 else ''} per CTA, {steps} {what}{'s' if steps > 1 else ''}, {ctas}"
 
 
-def product_sizes(cfg: ProductTiles, step: int, *, ring: int = 1, swapped: bool = False, fetched: bool = False) -> Sizes:
+def _ctas(cluster_size: int) -> str:
+    return f"{SMS} CTAs" if cluster_size == 1 else f"a cluster of {cluster_size}"
+
+
+def product_sizes(cfg: ProductTiles, step: int, *, ring: int = 1, swapped: bool = False) -> Sizes:
     """m, n and k of a product's instances.
 
     Args:
         step: elements of K that a CTA's stage takes, times the CTAs that share K.
         ring: stages of what goes on by one a tile. swapped: the configuration's rows run along n.
-        fetched: CTAs that are there fetch the tiles of those that have not begun, through a ring of two answers.
     """
     few, many = steps_of(cfg.stages)
     clusters, found = clusters_of(cfg.cluster_size), Sizes()
-    for tiles, steps in ((tiles_of_ring(max(ring, 2 if fetched else 1)), few), (2, many)):
+    for tiles, steps in ((tiles_of_ring(ring), few), (2, many)):
         rows, cols = clusters * cfg.bm * cfg.cluster, tiles * cfg.bn * cfg.cluster_n
         m, n = (cols, rows) if swapped else (rows, cols)
-        name = in_words(tiles, "K step", steps, cfg.cluster_size) + (", tiles fetched" if fetched else "")
-        found[name] = {"m": m, "n": n, "k": steps * step}
+        name = in_words(tiles, "K step", steps, _ctas(cfg.cluster_size))
+        found[name] = Size({"m": m, "n": n, "k": steps * step}, clusters)
+    return found
+
+
+def fetched_sizes(cfg: ProductTiles, step: int, *, ring: int = 1) -> Sizes:
+    """m, n and k, where a cluster that is done takes the work of one that has not begun, through a ring of two answers: one cluster that
+    does it all, and, of single CTAs, two that compete for one more.
+    """
+    few, many = steps_of(cfg.stages)
+    at_once, found, size = clusters_of(cfg.cluster_size), Sizes(), cfg.cluster_size
+    for clusters, tiles, steps in ((1, tiles_of_ring(max(ring, 2)), few), (at_once, at_once + 1, many)):
+        who = f"{clusters * size} CTA{'s' if clusters * size > 1 else ''}" if size == 1 else f"a cluster of {size}"
+        name = f"{tiles} tiles, {steps} K step{'s' if steps > 1 else ''}, fetched by {who}"
+        found[name] = Size({"m": tiles * cfg.bm * cfg.cluster, "n": cfg.bn * cfg.cluster_n, "k": steps * step}, clusters)
     return found
 
 
@@ -101,9 +126,10 @@ def grouped_sizes(cfg: ProductTiles, step: int, *, ring: int = 1) -> Sizes:
     for tiles, steps in ((max(tiles_of_ring(ring), 3), few), (3, many)):
         rows = ((clusters * tiles - 2) * height - height // 2, 0, height - 1, 1)
         groups = f"groups of {', '.join(map(str, rows[:-1]))} and {rows[-1]} rows"
-        found[f"{in_words(tiles, 'K step', steps, cfg.cluster_size)}, {groups}"] = {
+        extents: dict[str, Setting] = {
             "m": sum(rows) + 3, "n": cfg.bn * cfg.cluster_n, "k": steps * step, "experts": len(rows), "split": ",".join(map(str, rows)),
         }  # fmt: skip
+        found[f"{in_words(tiles, 'K step', steps, _ctas(cfg.cluster_size))}, {groups}"] = Size(extents, clusters)
     return found
 
 
@@ -113,13 +139,9 @@ def attention_sizes(rows: int, keys: int, stages: int, heads: int, *, persistent
     Args:
         rows, keys: of a tile of queries, and of keys. heads: of all batches.
     """
-    wanted = SMS * (2 if persistent else 1)
-    blocks = max(-(-wanted // heads), 2 if causal else 1)
-    tiles = -(-blocks * heads // SMS) if persistent else 1
-    found = Sizes()
-    for steps in steps_of(stages):
-        name = in_words(tiles, "K and V tile", steps, 1)
-        if not persistent and blocks * heads > SMS:
-            name = name.replace(f"{SMS} CTAs", f"{blocks * heads} CTAs")
-        found[name] = {"s_q": blocks * rows, "s_kv": steps * keys}
-    return found
+    blocks = max(-(-SMS * (2 if persistent else 1) // heads), 2 if causal else 1)
+    tiles, ctas = (-(-blocks * heads // SMS), SMS) if persistent else (1, blocks * heads)
+    return {
+        in_words(tiles, "K and V tile", steps, f"{ctas} CTAs"): Size({"s_q": blocks * rows, "s_kv": steps * keys}, SMS)
+        for steps in steps_of(stages)
+    }

@@ -14,7 +14,7 @@ import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.ir.chip import CHIPS
 from tilepipe.kernels.gemm_choice import Problem
-from tilepipe.kernels.instances import Instance, Setting, Sizes, alone, small_chip
+from tilepipe.kernels.instances import Instance, Setting, Size, Sizes, alone, clusters_of, small_chip
 from tilepipe.testing.numerics import Comparison
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class KernelSpec:
         return {name: value for name, value in config.items() if name not in left_out or value != self.settings[name]}
 
     def instances(self, given: Mapping[str, Setting]) -> tuple[dict[str, Setting], list[Instance]]:
-        """All settings, and what the kernel is checked on, on a chip with SMs for one cluster or for two CTAs.
+        """The settings, but for extents that are not given, and what the kernel is checked on, on chips with few SMs.
 
         Where an extent is given, it is that one problem; otherwise those of `sizes`, which are small.
 
@@ -99,11 +99,16 @@ class KernelSpec:
             BindError: a value that the kernel cannot have.
         """
         config, _ = self.configure(given, None)
-        size = getattr(self.config(config), "cluster_size", 1)
-        chip = small_chip(CHIPS[self.target(given)], size)
+        per_cluster = getattr(self.config(config), "cluster_size", 1)
+        chip, at_once = CHIPS[self.target(given)], clusters_of(per_cluster)
         problem = ", ".join(f"{name}={value}" for name, value in config.items() if name in self.extents)
-        sizes = {f"{problem}, on {chip.sms} SMs": {}} if self.extents & given.keys() else self.sizes(config)
-        return config, [Instance(name, functools.partial(self._program, config | extents, chip)) for name, extents in sizes.items()]
+        one = {f"{problem}, on {at_once * per_cluster} SMs": Size({}, at_once)}
+        sizes = one if self.extents & given.keys() else self.sizes(config)
+        stated = {name: value for name, value in config.items() if name in given or name not in self.extents}
+        return stated, [
+            Instance(name, functools.partial(self._program, config | size.extents, small_chip(chip, size.clusters * per_cluster)))
+            for name, size in sizes.items()
+        ]
 
     def _program(self, config: Mapping[str, Setting], chip: tp.Chip, **changed: Setting) -> tp.Program:
         return alone(self.make({**config, **changed}, 0, chip).program)

@@ -1,0 +1,206 @@
+"""`tilepipe check`: a kernel over all its interleavings."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from tilepipe.cli.common import Json, Settings, app, counting, err, out
+from tilepipe.errors import BindError
+
+if TYPE_CHECKING:
+    from tilepipe.check import Bounds, Fault, Verdict
+    from tilepipe.check.campaign import Instance
+    from tilepipe.check.sensitivity import Sensitivity
+    from tilepipe.cli.programs import Target
+
+What = Annotated[str, typer.Argument(metavar="KERNEL|FILE.py:NAME", help="A shipped kernel; or a program, or what makes one, in a file.")]
+MEANING = (
+    "Verified means: these instances of this configuration, in every interleaving of the model that docs/verification-gaps.md describes;"
+    " never other shapes."
+)
+
+
+@app.command()
+def check(
+    what: What, settings: Settings = None,
+    explore: Annotated[bool, typer.Option("--explore", help="Explore all interleavings, also where one stands for all.")] = False,
+    strict_proxy: Annotated[bool, typer.Option("--strict-proxy", help="Advice on ordinary and asynchronous accesses is a fault.")] = False,
+    small: Annotated[bool, typer.Option("--small", help="Also where no ring is gone round twice, or there is one CTA.")] = False,
+    seconds: Annotated[float, typer.Option(help="Of each instance, at most.", min=0.001)] = 600.0,
+    traces: Annotated[int, typer.Option(help="Executions of each instance, at most.", min=1)] = 100_000,
+    jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
+    sensitivity: Annotated[bool, typer.Option("--sensitivity", help="What each wait, fence, arrive, ... is for.")] = False,
+    save: Annotated[Path | None, typer.Option("--save", metavar="FILE.json", help="Where a counterexample goes.")] = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Proves a kernel on small instances, over every order in which its warps and asynchronous units can act, or shows how it fails.
+
+    Exit 0: verified; 1: a fault; 2: undecided, or bad usage.
+    """
+    from tilepipe import check as checker
+    from tilepipe.check.campaign import check_all
+    from tilepipe.cli import programs
+
+    texts = list(settings or [])
+    if save is not None and not save.resolve().parent.is_dir():
+        raise BindError(f"cannot write {save}: there is no such folder")
+    with contextlib.redirect_stdout(sys.stderr):  # what a file or a kernel prints
+        found = programs.target(what, texts)
+        recipes, bounds = programs.recipes(found, texts, jobs), checker.Bounds(traces=traces, seconds=seconds)
+        if explore and not small:
+            _refuse_small(_sized(recipes, bounds, strict_proxy))
+        with counting("checking", as_json) as bar:
+            told = None if bar is None else lambda name, done, left: bar(done, done + left)
+            verdicts = check_all(recipes, jobs=jobs, explore=explore, bounds=bounds, strict_proxy=strict_proxy, progress=told)
+        together = checker.together(verdicts)
+        if together.ok and not small:
+            _refuse_small(verdicts)
+        number = next((i for i, v in enumerate(verdicts) if v.faults), -1)
+        kept = save if save is not None and number >= 0 else None
+        if kept is not None:
+            _save(kept, found, texts, number, verdicts[number].faults[0], strict_proxy)
+        lines = _sensitivity(found, strict_proxy, bounds, as_json) if sensitivity and together.ok else None
+    if as_json:
+        print(json.dumps(_report(found, verdicts, lines, kept), ensure_ascii=False))
+    else:
+        _show(found, verdicts, lines)
+        if number >= 0:
+            _show_where(what, texts, kept)
+    if not together.ok:
+        raise typer.Exit(1 if together.verdict == "fault" else 2)
+
+
+def _sized(recipes: Sequence[Instance], bounds: Bounds, strict_proxy: bool) -> list[Verdict]:
+    """One execution of each instance, for its size; none where one of them ends in a fault, which matters more."""
+    from dataclasses import replace
+
+    from tilepipe.check.campaign import check_all
+
+    verdicts = check_all(recipes, bounds=replace(bounds, traces=1), strict_proxy=strict_proxy)
+    return [] if any(v.faults for v in verdicts) else verdicts
+
+
+def _refuse_small(verdicts: Sequence[Verdict]) -> None:
+    from tilepipe.check.sizes import too_small
+
+    problem = too_small(verdicts) if verdicts else ""
+    if problem:
+        raise BindError(
+            f"too small to say much of the kernel:\n{problem}\n"
+            "Give it more K steps or tiles, on two CTAs at least; or check it as it is with --small."
+        )
+
+
+def _save(path: Path, found: Target, settings: list[str], number: int, fault: Fault, strict_proxy: bool) -> None:
+    from tilepipe.check import saved
+
+    instance = found.instances[number]
+    program = saved.digest(instance.make().kernel)
+    saved.write(path, saved.Saved(found.what, tuple(settings), number, instance.name, strict_proxy, program, fault))
+
+
+def _sensitivity(found: Target, strict_proxy: bool, bounds: Bounds, quiet: bool) -> Sensitivity:
+    """Of the last instance, whose rings are gone round twice."""
+    from tilepipe.check import sensitivity
+
+    last = found.instances[-1]
+    with counting("taking lines out", quiet) as bar:
+        return sensitivity.report(
+            last.make(), rebind=lambda name, n: last.make(**{name: n}), stages=found.stages, bounds=bounds, strict_proxy=strict_proxy,
+            progress=bar, instance=last.name,
+        )  # fmt: skip
+
+
+# -- what is said ------------------------------------------------------------------------------------------------------
+
+
+def _report(found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None, kept: Path | None) -> dict[str, Any]:
+    from tilepipe.check import saved, together
+
+    def of(verdict: Verdict) -> dict[str, Any]:
+        return verdict.report() | {"faults": [saved.as_json(fault) for fault in verdict.faults]}
+
+    report = {"kernel": found.what, "config": found.config} | of(together(verdicts)) | {"instances": [of(v) for v in verdicts]}
+    if kept is not None:
+        report["saved"] = str(kept)
+    return report if lines is None else report | {"sensitivity": lines.report()}
+
+
+def _show(found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None) -> None:
+    from tilepipe.check import together
+
+    config = f": {' '.join(f'{n}={v}' for n, v in found.config.items())}" if found.config else ""
+    out.print(f"{found.what}{config}", markup=False)
+    table = Table("instance", "method")
+    for column in ("executions", "states", "seconds"):
+        table.add_column(column, justify="right")
+    table.add_column("verdict")
+    for v in verdicts:
+        colour = {"verified": "green", "fault": "red", "undecided": "yellow"}[v.verdict]
+        answer = v.verdict + (f": {v.bound}" if v.bound else "")
+        table.add_row(_plain(v.instance), v.method, f"{v.traces:,}", f"{v.states:,}", f"{v.seconds:.3f}", f"[{colour}]{_plain(answer)}[/]")
+    out.print(table, soft_wrap=False)
+    all_of_them = together(verdicts)
+    for v in verdicts:
+        _list(f"What the one execution of '{v.instance}' establishes for all:", v.facts)
+    _list("Advice:", all_of_them.advice)
+    if all_of_them.ok:
+        out.print(f"\n{MEANING}")
+    if all_of_them.verdict == "undecided":
+        out.print("\nUndecided: a bound was hit before all executions were seen. Raise --seconds or --traces, or check a smaller instance.")
+    if lines is not None:
+        out.print()
+        out.print(lines.table(), soft_wrap=False)
+    said: dict[str, list[str]] = {}
+    for v in verdicts:
+        for fault in v.faults:
+            said.setdefault(fault.message, []).append(v.instance)
+            if len(said[fault.message]) == 1:
+                out.print(f"\n{fault.kind} of the instance '{v.instance}':", style="red", markup=False)
+                story(fault)
+    for instances in said.values():
+        if len(instances) > 1:
+            out.print(f"The same with {'; '.join(instances[1:])}.", markup=False)
+
+
+def _list(heading: str, texts: Sequence[str]) -> None:
+    if texts:
+        out.print(f"\n{heading}", markup=False)
+        for text in texts:
+            out.print(f"  {text}", markup=False)
+
+
+def story(fault: Fault) -> None:
+    """A fault's message, and how it comes about, step by step."""
+    out.print(fault.message, markup=False)
+    if not fault.steps:
+        return
+    table = Table("step", "who", "does", "line", "effect", title="How it comes about", title_justify="left")
+    for i, step in enumerate(fault.steps, 1):
+        table.add_row(str(i), *map(_plain, (step.agent, step.op, step.loc, step.effect)))
+    out.print()
+    out.print(table, soft_wrap=False)
+    if fault.left_out:
+        out.print(f"{fault.left_out:,} more step{'s do' if fault.left_out > 1 else ' does'} not matter to it.")
+
+
+def _plain(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def _show_where(what: str, settings: list[str], kept: Path | None) -> None:
+    if kept is not None:
+        out.print(f"\nSaved in {kept}; `tilepipe replay {kept}` shows it again.", markup=False)
+    else:
+        given = "".join(f" -s {text}" for text in settings)
+        err.print(f"\n`tilepipe check {what}{given} --save FILE.json` keeps it, `tilepipe replay FILE.json` shows it again.", markup=False)
