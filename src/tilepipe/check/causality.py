@@ -18,6 +18,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tilepipe.check.recording import Recorder, name_of
 from tilepipe.sim.agents import Agent
 from tilepipe.sim.journal import Touch
 from tilepipe.sim.sites import Site
@@ -25,6 +26,9 @@ from tilepipe.sim.sites import Site
 Who = tuple[int, int]  # cluster, number of the agent in it
 Why = Literal["phase", "ahead", "lapped", "bytes", "test", "turn"]
 _WARPS = 4  # of an agent, at most
+_VERBS = {
+    Touch.ARRIVE: "arrives in", Touch.EXPECT: "announces bytes of", Touch.CREDIT: "brings bytes of", Touch.ISSUE: "will bring bytes of",
+}  # fmt: skip
 _COUNTED = (Touch.ARRIVE, Touch.MEET)
 
 
@@ -126,7 +130,8 @@ class Causality:
         arrivals, waits: how many of each were found to be in their only possible order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, recorder: Recorder | None = None) -> None:
+        self.recorder = recorder
         self.nodes: list[Node] = []
         self.races: list[Race] = []
         self.arrivals = self.waits = 0
@@ -258,6 +263,8 @@ class Causality:
         every, some = self._known(mask)
         if not (kind is Touch.CREDIT and self._unit) and self._begins(track, phase, node, every, "phase"):
             self.arrivals += 1
+        if self.recorder is not None:
+            self._tell(kind, barrier, phase)
         now = track.phase(phase)
         if not now.members or now.members[-1] is not node:
             now.members.append(node)
@@ -287,6 +294,8 @@ class Causality:
                     self._open(first, node, "lapped", track, phase - 1)
                 else:
                     self.waits += 1
+        if self.recorder is not None:
+            self.recorder.tell(barrier, f"{name_of(barrier)}: {'everybody has come' if track.meets else f'phase {phase} complete'}")
         track.known |= now.known
         track.after |= now.after
         track.behind |= now.behind | node.behind
@@ -298,6 +307,9 @@ class Causality:
         if not track.meets:
             self._begins(track, phase, node, self._known(mask)[0], "ahead")
             track.phase(phase).waits.append(node)
+        if self.recorder is not None:
+            what = "everybody has come" if track.meets else f"phase {phase} is complete" if phase >= 0 else "nothing to wait for yet"
+            self.recorder.tell(barrier, f"{name_of(barrier)}: passes, {what}")
         self._learn(track, node, mask)
 
     def _learn(self, track: _Track, node: Node, mask: int) -> None:
@@ -315,6 +327,8 @@ class Causality:
         every, _ = self._known(mask)
         self._begins(track, phase, node, every, "ahead")
         track.story.append((node.who, node.ordinal, phase, outcome))
+        if self.recorder is not None:
+            self.recorder.tell(barrier, f"{name_of(barrier)}: phase {phase} is {'' if outcome else 'not yet '}complete")
         if not outcome:
             track.phase(phase).failed.append(node)
             return
@@ -333,7 +347,7 @@ class Causality:
         track.known |= some | node.bits
         track.after |= node.after | node.mark
         track.behind |= node.behind | node.mark
-        track.story.append((node.who, node.ordinal, node.unit) if takes else None)
+        track.story.append((node.who, node.ordinal, node.unit) if takes else "looks")
 
     def woken(self, thing: Hashable, mask: int) -> None:
         self._learn(self._track(thing), self._at(mask), mask)
@@ -353,6 +367,16 @@ class Causality:
         del mind.groups[:groups]
 
     # -- what is left --------------------------------------------------------------------------------------------------
+
+    def _tell(self, kind: Touch, barrier: Hashable, phase: int) -> None:
+        """Records a step before it takes effect."""
+        assert self.recorder is not None
+        what = "arrives" if kind is Touch.MEET else f"{_VERBS[kind]} phase {phase}"
+        self.recorder.tell(barrier, f"{name_of(barrier)}: {what}")
+
+    def past(self, who: Who) -> int:
+        """The nodes that an agent has taken, or knows."""
+        return self._mind(who).after
 
     @property
     def at(self) -> tuple[Who, int]:

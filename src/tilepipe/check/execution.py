@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tilepipe.check.causality import Causality, Node, Who
 from tilepipe.check.locals import place
+from tilepipe.check.recording import Recorder
 from tilepipe.check.scene import Scene
 from tilepipe.check.verdict import Pick
 from tilepipe.errors import SimFault
@@ -23,12 +24,13 @@ from tilepipe.sim.grid import Clusters
 from tilepipe.sim.machine import Machine
 from tilepipe.sim.mbarriers import Mbarrier
 from tilepipe.sim.queues import UnitQueue
-from tilepipe.sim.sites import Site
 from tilepipe.sim.tcgen05 import CommitUnit
 from tilepipe.sim.tma import TmaLoadUnit
 
 ENDLESS = 1 << 60
-Watcher = Callable[[Agent, Site, tuple[object, ...]], None]
+_NOTICED = (
+    "mbar_", "named_", "cluster_", "setup_", "tma_load", "atomic_", "clc_try", "tmem_alloc", "tmem_dealloc", "tcgen05_commit",
+)  # fmt: skip
 
 
 class StepsError(Exception):
@@ -52,10 +54,10 @@ class Execution:
         steps: ops and units performed. picks: what has been picked, in order. parked: agents that test again and again in vain.
     """
 
-    def __init__(self, scene: Scene, clusters: Sequence[int], limit: int = ENDLESS, watcher: Watcher | None = None) -> None:
+    def __init__(self, scene: Scene, clusters: Sequence[int], limit: int = ENDLESS, watcher: Recorder | None = None) -> None:
         """`clusters`: those that are executed: all of the grid at once where they share out their work, otherwise one after another."""
         self.scene = scene
-        self.causality = Causality()
+        self.causality = Causality(watcher)
         self.world = scene.world(self.causality)
         self.limit = limit
         self.watcher = watcher
@@ -63,7 +65,7 @@ class Execution:
         self.performed: dict[Who, int] = {}
         self.steps = 0
         self.picks: list[Pick] = []
-        self.completions: dict[int, list[list[int]]] = {}
+        self.completions: dict[int, list[int]] = {}
         self._issued: dict[Who, int] = {}
         self._flights: list[Flight] = []
         self._present: dict[int, list[Present]] = {}
@@ -177,10 +179,12 @@ class Execution:
                 site = args[0]
                 causality.step(who, done, site, args[1])
                 if self.watcher is not None:
-                    self.watcher(ag, site, args)
+                    self.watcher.step(ag, site, args)
                 result = op(m, ag, *args)
                 if result is BLOCKED:
                     ag.blocked = ag.parked = True
+                    if self.watcher is not None:
+                        self.watcher.blocked()
                     self._took(done - start)
                     return done > start
                 ag.blocked = False
@@ -218,9 +222,7 @@ class Execution:
         fresh = list(m.pending)
         m.pending.clear()
         for unit in fresh:
-            if isinstance(unit, TmaLoadUnit):
-                self._fly(who, unit)
-            elif isinstance(unit, UnitQueue) and isinstance(unit.waiting[-1], CommitUnit):
+            if isinstance(unit, TmaLoadUnit) or (isinstance(unit, UnitQueue) and isinstance(unit.waiting[-1], CommitUnit)):
                 self._fly(who, unit)
             elif isinstance(unit, UnitQueue):
                 self._drain(m, unit)
@@ -248,6 +250,8 @@ class Execution:
         self._flights.remove(flight)
         self.picks.append(Pick(cluster, flight.who[1], unit=flight.ordinal))
         self.causality.unit(flight.who, flight.ordinal)
+        if self.watcher is not None:
+            self.watcher.unit(flight, m.agents[flight.who[1]])
         with explained(m):
             flight.unit.run(m)
             if isinstance(flight.unit, UnitQueue):
@@ -329,7 +333,7 @@ class Execution:
 
 def others_notice(kind: str) -> bool:
     """Whether an op of that kind is more than an access to memory or registers."""
-    return kind.startswith(("mbar_", "named_", "cluster_", "setup_", "tma_load", "atomic_", "clc_try", "tmem_alloc", "tmem_dealloc", "tcgen05_commit"))
+    return kind.startswith(_NOTICED)
 
 
 def schedule_of(nodes: Iterable[Node]) -> tuple[Pick, ...]:
@@ -344,12 +348,3 @@ def schedule_of(nodes: Iterable[Node]) -> tuple[Pick, ...]:
         else:
             picks.append(Pick(cluster, agent, node.ordinal + 1))
     return tuple(picks)
-
-
-def failed(execution: Execution, work: Callable[[], object]) -> SimFault | None:
-    """The fault that some work on an execution ends in."""
-    try:
-        work()
-    except SimFault as error:
-        return error
-    return None

@@ -9,7 +9,7 @@ that come to an equal state are followed from there once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tilepipe.check import shortest, siblings
@@ -17,17 +17,18 @@ from tilepipe.check.causality import Race
 from tilepipe.check.execution import Execution, StepsError, schedule_of
 from tilepipe.check.fingerprint import Fingerprints
 from tilepipe.check.scene import Scene
-from tilepipe.check.verdict import Bounds, Fault, Method, Pick, Reductions, Verdict
+from tilepipe.check.verdict import Answer, Bounds, Fault, Method, Pick, Reductions, Verdict
 from tilepipe.errors import SimFault
 from tilepipe.ir.launch import Launch
 from tilepipe.sim.run import quiet_numbers
 
 Progress = Callable[[int, int], None]  # (executions done, executions that are known to be left)
 Schedule = tuple[Pick, ...]
+Alternative = tuple[Schedule, int]  # what an execution begins with; how many of its nodes another has had
 _ORDERLY = ("test", "turn")  # reasons for a race that every kernel which tests or takes what is left has
 
 
-class _BoundError(Exception):
+class BoundError(Exception):
     """A bound was hit."""
 
 
@@ -40,6 +41,40 @@ class _Found:
     fault: SimFault | None = None
     schedule: Schedule = ()
     advice: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one execution has shown.
+
+    Attributes:
+        states: of it, which no execution before it had. signature: equal where only independent steps are ordered differently.
+        orderly: it has no races but those that every kernel has which tests, or takes what is left.
+        alternatives: executions in which one of its races, or requests, goes the other way; none where the signature was known.
+        fault: it ended in one.
+    """
+
+    states: int = 0
+    signature: int = 0
+    orderly: bool = True
+    alternatives: tuple[Alternative, ...] = ()
+    fault: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Memory:
+    """What an exploration has met. `merging`: states count, not only signatures."""
+
+    merging: bool
+    signatures: set[int] = field(default_factory=set)
+    states: set[int] = field(default_factory=set)
+
+    def knows(self, state: int) -> bool:
+        """Whether a state was met before; from now on it was."""
+        if state in self.states:
+            return True
+        self.states.add(state)
+        return False
 
 
 class Explorer:
@@ -56,16 +91,20 @@ class Explorer:
 
     # -- executions ----------------------------------------------------------------------------------------------------
 
-    def begin(self, clusters: Sequence[int], left: int) -> Execution:
-        """A new execution, if the bounds allow one."""
+    def allow(self, left: int) -> None:
+        """Counts an execution that is about to begin; raises if the bounds allow no more."""
         seconds = time.perf_counter() - self.started
         if self.found.traces >= self.bounds.traces:
-            raise _BoundError(f"{self.bounds.traces:,} executions")
+            raise BoundError(f"{self.bounds.traces:,} executions")
         if seconds > self.bounds.seconds:
-            raise _BoundError(f"{self.bounds.seconds:g} seconds")
+            raise BoundError(f"{self.bounds.seconds:g} seconds")
         if self.progress is not None:
             self.progress(self.found.traces, left)
         self.found.traces += 1
+
+    def begin(self, clusters: Sequence[int], left: int) -> Execution:
+        """A new execution, if the bounds allow one."""
+        self.allow(left)
         execution = Execution(self.scene, clusters, self.bounds.steps)
         if self.fingerprints is None:
             self.fingerprints = Fingerprints(self.scene.launch.kernel, execution.world.compiled.source, self.reductions.symmetry)
@@ -78,7 +117,7 @@ class Explorer:
         except SimFault as error:
             self.found.fault, self.found.schedule = error, tuple(execution.picks)
         except StepsError:
-            raise _BoundError(f"{self.bounds.steps:,} steps of one execution") from None
+            raise BoundError(f"{self.bounds.steps:,} steps of one execution") from None
         for text in execution.world.advice:
             if text not in self.found.advice:
                 self.found.advice.append(text)
@@ -95,52 +134,61 @@ class Explorer:
 
     def _reduced(self, clusters: Sequence[int], first: Execution | None, merging: bool) -> bool:
         """Whether it came to an end: not where states were merged, and races turned up that forbid it."""
-        work: list[tuple[Schedule, int]] = [((), 0)]
-        signatures: set[int] = set()
+        work: list[Alternative] = [((), 0)]
         begun: set[Schedule] = {()}
-        seen: set[int] = set()
-
-        def known(execution: Execution) -> bool:
-            assert self.fingerprints is not None
-            key = self.fingerprints.of(execution)
-            if key in seen:
+        for outcome in self.outcomes(clusters, work, first, merging):
+            if outcome.fault:
                 return True
-            seen.add(key)
-            return False
-
-        while work:
-            schedule, shared = work.pop()
-            if first is not None:
-                execution, first = first, None
-            else:
-                execution = self.begin(clusters, len(work))
-
-                def perform(execution: Execution = execution, schedule: Schedule = schedule) -> None:
-                    execution.follow(schedule)
-                    execution.go_on((lambda: known(execution)) if merging else None)
-
-                if self.perform(execution, perform):
-                    return True
-            self.found.states += max(len(execution.causality.nodes) - shared, 0)
-            if self._sibling(execution):
-                return True
-            signature = execution.causality.signature()
-            if signature in signatures:
-                continue
-            signatures.add(signature)
-            if merging and any(r.why not in _ORDERLY for r in execution.causality.races):
+            self.found.states += outcome.states
+            if merging and not outcome.orderly:
                 return False
-            for other, kept in self._alternatives(execution):
-                if other not in begun:
-                    begun.add(other)
-                    work.append((other, kept))
+            for alternative in outcome.alternatives:
+                if alternative[0] not in begun:
+                    begun.add(alternative[0])
+                    work.append(alternative)
         return True
 
-    def _alternatives(self, execution: Execution) -> list[tuple[Schedule, int]]:
+    def outcomes(
+        self, clusters: Sequence[int], work: list[Alternative], first: Execution | None, merging: bool
+    ) -> Iterator[Outcome]:  # fmt: skip
+        """Performs what is in `work`, to which the caller adds meanwhile. `first`: the execution of the first of it, if there was one."""
+        memory = Memory(merging)
+        while work:
+            yield self.outcome(clusters, work.pop(), len(work), memory, first)
+            first = None
+
+    def outcome(
+        self, clusters: Sequence[int], alternative: Alternative, left: int, memory: Memory, done: Execution | None = None
+    ) -> Outcome:  # fmt: skip
+        """Performs one execution, unless it is done already. A fault is kept in `found`."""
+        schedule, shared = alternative
+        execution = self.begin(clusters, left) if done is None else done
+
+        def known() -> bool:
+            assert self.fingerprints is not None
+            return memory.knows(self.fingerprints.of(execution))
+
+        def perform() -> None:
+            execution.follow(schedule)
+            execution.go_on(known if memory.merging else None)
+
+        if done is None and self.perform(execution, perform):
+            return Outcome(fault=True)
+        if self._sibling(execution):
+            return Outcome(fault=True)
+        states = max(len(execution.causality.nodes) - shared, 0)
+        signature = execution.causality.signature()
+        if signature in memory.signatures:
+            return Outcome(states, signature)
+        memory.signatures.add(signature)
+        orderly = all(r.why in _ORDERLY for r in execution.causality.races)
+        return Outcome(states, signature, orderly, tuple(self._alternatives(execution)))
+
+    def _alternatives(self, execution: Execution) -> list[Alternative]:
         """Schedules in which a race, or a request, goes the other way; each with how many of its nodes are this execution's."""
         nodes = execution.causality.nodes
         refused = [n for n in nodes if n.outcome == 0]
-        out: list[tuple[Schedule, int]] = []
+        out: list[Alternative] = []
         for race in execution.causality.races:
             between = [n for n in nodes[race.first.index : race.second.index] if not _follows(n, race)]
             before = nodes[: race.first.index]
@@ -215,6 +263,7 @@ def check(
     strict_proxy: bool = False,
     instance: str = "",
     progress: Progress | None = None,
+    shorten: bool = True,
 ) -> Verdict:
     """Decides a launch over all its interleavings.
 
@@ -224,15 +273,20 @@ def check(
         strict_proxy: orders between ordinary and asynchronous accesses that are advice by default become faults.
         instance: what the verdict calls this launch.
         progress: called with (executions done, executions that are known to be left).
+        shorten: look for the shortest story of a fault, and tell its steps; takes a hundred executions.
 
     The arrays of the arguments are left as they are. A fault of the kernel is in the verdict; nothing is raised for it.
 
     Raises:
         BindError: the arguments do not fit the kernel.
     """
+    return decide(Explorer(Scene(launch, strict_proxy), bounds, reductions, progress), explore, instance, shorten)
+
+
+def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = True) -> Verdict:
+    """The verdict that an explorer comes to."""
+    scene = explorer.scene
     with quiet_numbers():
-        scene = Scene(launch, strict_proxy)
-        explorer = Explorer(scene, bounds, reductions, progress)
         method: Method = "explored" if explore else "greedy"
         facts: list[str] = []
         completions: dict[str, list[list[int]]] = {}
@@ -244,21 +298,32 @@ def check(
                 completions = first.phases_completed()
                 explorer.found.states += len(first.causality.nodes)
                 races = first.causality.races
-                if scene.chooses or races or not reductions.partial_order:
+                if scene.chooses or races or not explorer.reductions.partial_order:
                     method = "explored"
                     _explore(explorer, first)
                 elif not explore:
                     facts = _facts(first)
-        except _BoundError as hit:
+        except BoundError as hit:
             bound = str(hit)
         found = explorer.found
         faults: list[Fault] = []
         if found.fault is not None:
-            faults.append(shortest.tell(scene, found.fault, found.schedule))
+            faults.append(shortest.tell(scene, found.fault, found.schedule, shorten))
         seconds = time.perf_counter() - explorer.started
-        verdict = "fault" if faults else "undecided" if bound else "verified"
+        answer: Answer = "fault" if faults else "undecided" if bound else "verified"
         return Verdict(
-            verdict, method, instance, found.states, found.traces, seconds, faults, found.advice, facts, bound, completions, launch.grid
+            answer,
+            method,
+            instance,
+            found.states,
+            found.traces,
+            seconds,
+            faults,
+            found.advice,
+            facts,
+            bound,
+            completions,
+            scene.launch.grid,
         )
 
 

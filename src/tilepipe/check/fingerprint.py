@@ -37,7 +37,9 @@ class Data:
     def __init__(self, kernel: Kernel) -> None:
         every = [op for block in (kernel.setup, *(r.body for r in kernel.roles)) for op in walk(block)]
         self.all = any(isinstance(op, ops.FragmentAny) for op in every)
-        self.tensors = any(isinstance(op, ops.AtomicAdd) or (isinstance(op, ops.Load) and not isinstance(op.src.base, Tile)) for op in every)
+        self.tensors = any(
+            isinstance(op, ops.AtomicAdd) or (isinstance(op, ops.Load) and not isinstance(op.src.base, Tile)) for op in every
+        )
         self.buffers: set[SmemBuffer] = set()
         for op in every:
             match op:
@@ -131,10 +133,13 @@ class Fingerprints:
         agents = sorted((names[a.uid], self._agent(execution, cluster, a, bits)) for a in m.agents)
         bars = tuple(self._barrier(b, bits) for cta in m.ctas for b in cta.bars)
         named = tuple(
-            (n.generation, tuple(sorted((names[u], w) for u, w in n.arrived)), bits(n.acc), bits(n.known)) for cta in m.ctas for n in cta.named
+            (n.generation, tuple(sorted((names[u], w) for u, w in n.arrived)), bits(n.acc), bits(n.known))
+            for cta in m.ctas
+            for n in cta.named
         )
         met = tuple(
-            (r.generation, tuple(sorted(names[u] for u in r.arrived)), bits(r.acc), bits(r.known)) for r in (m.cluster, m.setup, *m.setup_of)
+            (r.generation, tuple(sorted(names[u] for u in r.arrived)), bits(r.acc), bits(r.known))
+            for r in (m.cluster, m.setup, *m.setup_of)
         )
         slots = tuple(self._slot(s, bits, names) for cta in m.ctas for s in cta.slots)
         flights = tuple(sorted((names[f.who[1]], self._unit(f.unit, bits)) for f in execution.flights if f.who[0] == cluster))
@@ -148,11 +153,13 @@ class Fingerprints:
             for slot in cta.slots:
                 for a in sorted(slot.accesses, key=lambda a: _access_key(a, names)):
                     bits.add(a.bit, a.fenced, a.reader_fenced)
-            for (uid, flat), (bit, _, _) in sorted(cta.arrivals.items(), key=lambda kv: (_renamed(kv[0][0], names), kv[0][1])):
+            for _, (bit, _, _) in sorted(cta.arrivals.items(), key=lambda kv: (_renamed(kv[0][0], names), kv[0][1])):
                 bits.add(bit)
         for tensor in execution.world.tensors:
             if tensor.order is not None:
-                for e in sorted(tensor.order.present.live, key=lambda e: (names[e.agent_uid], e.site.id, e.mask, str(e.box), sorted(e.points))):
+                for e in sorted(
+                    tensor.order.present.live, key=lambda e: (names[e.agent_uid], e.site.id, e.mask, str(e.box), sorted(e.points))
+                ):
                     bits.add(e.bit)
         bits.add(m.reach.refused, m.reach.waited)
         return bits
@@ -185,7 +192,16 @@ class Fingerprints:
 
     def _unit(self, unit: Any, bits: _Bits) -> Hashable:
         if isinstance(unit, TmaLoadUnit):
-            return (0, unit.site.id, unit.coords, unit.slot.name, unit.slot.cta.rank, unit.bar.flat, unit.bar.cta.rank, bits(unit.write.bit))
+            return (
+                0,
+                unit.site.id,
+                unit.coords,
+                unit.slot.name,
+                unit.slot.cta.rank,
+                unit.bar.flat,
+                unit.bar.cta.rank,
+                bits(unit.write.bit),
+            )
         return (1, tuple(self._queued(u, bits) for u in unit.waiting))
 
     def _queued(self, unit: Any, bits: _Bits) -> Hashable:
@@ -218,6 +234,8 @@ def _tensor_state(a: Agent, bits: _Bits) -> Hashable:
     t = a.tensor
     if t is None:
         return None
-    queues = tuple((lane, bits(q.issued), bits(q.done), q.uncommitted) for lane, q in sorted(t.queues.items()) if isinstance(q, TensorQueue))
+    queues = tuple(
+        (lane, bits(q.issued), bits(q.done), q.uncommitted) for lane, q in sorted(t.queues.items()) if isinstance(q, TensorQueue)
+    )
     loads = tuple((w, bits(r.bit)) for _, w, r in t.loads)
     return queues, loads, tuple(bits(r.bit) for r in t.stores), _knowledge(t.after, bits), bits(t.published)

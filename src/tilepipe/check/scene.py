@@ -39,7 +39,8 @@ class Scene:
                     raise BindError(f"arguments '{name}' and '{other}' share memory, and the kernel writes one of them: pass copies")
             copies.setdefault(id(array), array.copy(order="K"))
         self._copies = {n: copies[id(a)] for n, a in self._given.items()}
-        args = {n: TensorArg(self._copies[n], a.shape) if isinstance(a, TensorArg) and n in self._copies else a for n, a in launch.args.items()}
+        copied = {n: TensorArg(self._copies[n], a.shape) for n, a in launch.args.items() if isinstance(a, TensorArg) and n in self._copies}
+        args = dict(launch.args) | copied
         self.launch = replace(launch, args=args)
         self.strict_proxy = strict_proxy
         self.size = launch.kernel.cluster_size

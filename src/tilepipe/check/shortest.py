@@ -1,36 +1,22 @@
-"""The shortest story of a fault: the schedule without what does not matter, and a table of who does what."""
+"""The shortest schedule that leads to a fault, as far as a fixed number of attempts finds it."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 
 from tilepipe.check import siblings
-from tilepipe.check.execution import Execution, StepsError
+from tilepipe.check.causality import Node, Who
+from tilepipe.check.execution import Execution, StepsError, schedule_of
+from tilepipe.check.recording import Recorder
 from tilepipe.check.scene import Scene
-from tilepipe.check.verdict import Fault, Pick, Step
-from tilepipe.errors import DeadlockError, SimFault
-from tilepipe.sim.agents import Agent
-from tilepipe.sim.sites import Site
+from tilepipe.check.verdict import Fault, Pick
+from tilepipe.errors import DeadlockError, PoisonError, SimFault
 
 Schedule = tuple[Pick, ...]
-_SECONDS = 2.0  # of looking for a shorter schedule
-_ROWS = 30  # of the table
+_ATTEMPTS = 120  # executions that look for a shorter schedule
 
 
-@dataclass(eq=False, slots=True)
-class _Recorder:
-    """Who performed what, in order."""
-
-    rows: list[tuple[Agent, Site]] = field(default_factory=list)
-
-    def __call__(self, agent: Agent, site: Site, args: tuple[object, ...]) -> None:
-        self.rows.append((agent, site))
-
-
-def replayed(
-    scene: Scene, schedule: Schedule, watcher: _Recorder | None = None, go_on: bool = True
-) -> tuple[SimFault | None, Execution]:
+def replayed(scene: Scene, schedule: Schedule, watcher: Recorder | None = None, go_on: bool = True) -> tuple[SimFault | None, Execution]:
     """Executes a schedule on the clusters that it is about, and with `go_on` what is left: the fault, and the execution."""
     clusters = range(scene.clusters) if scene.shares_work or not schedule else sorted({pick.cluster for pick in schedule})
     execution = Execution(scene, clusters, watcher=watcher)
@@ -50,35 +36,80 @@ def same(a: SimFault | None, b: SimFault) -> bool:
     return a is not None and type(a) is type(b) and a.loc == b.loc
 
 
-def tell(scene: Scene, error: SimFault, schedule: Schedule) -> Fault:
-    """A fault, with the shortest schedule that was found for it."""
-    shortest = _shorter(scene, error, schedule)
-    recorder = _Recorder()
+def tell(scene: Scene, error: SimFault, schedule: Schedule, shorten: bool) -> Fault:
+    """A fault, with the shortest schedule that was found for it and the table of its steps."""
+    if not shorten:
+        return Fault.of(error, schedule)
+    shortest = _Shortening(scene, error, schedule).found()
+    recorder = Recorder()
     again, execution = replayed(scene, shortest, recorder)
-    return Fault.of(again if again is not None and same(again, error) else error, shortest, _table(recorder, execution), 0)
+    if again is None or not same(again, error):
+        return Fault.of(error, schedule)
+    steps, left_out = recorder.table(execution, again)
+    return Fault.of(again, shortest, steps, left_out)
 
 
-def _shorter(scene: Scene, error: SimFault, schedule: Schedule) -> Schedule:
-    """The schedule without the picks that the fault does not need."""
-    until = time.perf_counter() + _SECONDS
+class _Shortening:
+    """Looks for shorter schedules that end in the same fault before anything else is executed."""
 
-    def works(candidate: Schedule) -> bool:
-        return time.perf_counter() < until and same(replayed(scene, candidate, go_on=False)[0], error)
+    def __init__(self, scene: Scene, error: SimFault, schedule: Schedule) -> None:
+        self.scene = scene
+        self.error = error
+        self.schedule = schedule
+        self.left = _ATTEMPTS
 
-    if isinstance(error, DeadlockError) or not works(schedule):
-        return schedule
-    step = max(len(schedule) // 2, 1)
-    while True:
-        at = len(schedule)
-        while at > 0:
-            candidate = schedule[: max(at - step, 0)] + schedule[at:]
-            if len(candidate) < len(schedule) and works(candidate):
+    def works(self, candidate: Schedule) -> bool:
+        if self.left <= 0:
+            return False
+        self.left -= 1
+        return same(replayed(self.scene, candidate, go_on=False)[0], self.error)
+
+    def found(self) -> Schedule:
+        """The shortest schedule."""
+        if isinstance(self.error, DeadlockError | PoisonError) or not self.works(self.schedule):
+            return self.schedule  # it takes the whole execution to say so
+        return self._without(self._past())
+
+    def _past(self) -> Schedule:
+        """What the last step comes after in any execution; and, where that does not do, what somebody else's step comes after."""
+        _, execution = replayed(self.scene, self.schedule, go_on=False)
+        nodes = execution.causality.nodes
+        last = self.schedule[-1]
+        who = (last.cluster, last.agent)
+        past = execution.causality.past(who)
+        answers = tuple(p for p in self.schedule if p.outcome >= 0)
+        alone = _performing(nodes, past, answers, last)
+        if len(alone) < len(self.schedule) and self.works(alone):
+            return alone
+        for extra in _extras(nodes, past, who):
+            candidate = _performing(nodes, past | extra.after | extra.mark, answers, *_up_to_next(nodes, extra), last)
+            if self.works(candidate):
+                return candidate
+        return self.schedule
+
+    def _without(self, schedule: Schedule) -> Schedule:
+        """The schedule without the picks that can be left out, one at a time, the last ones first."""
+        for at in range(len(schedule) - 2, -1, -1):
+            if self.left <= 0:
+                break
+            candidate = schedule[:at] + schedule[at + 1 :]
+            if self.works(candidate):
                 schedule = candidate
-            at -= step
-        if step == 1:
-            return schedule
-        step = max(step // 2, 1)
+        return schedule
 
 
-def _table(recorder: _Recorder, execution: Execution) -> tuple[Step, ...]:
-    return tuple(Step(str(agent), site.what, site.loc.short) for agent, site in recorder.rows[-_ROWS:])
+def _performing(nodes: list[Node], wanted: int, answers: Schedule, *then: Pick) -> Schedule:
+    return (*answers, *schedule_of(n for n in nodes if n.mark & wanted), *then)
+
+
+def _extras(nodes: list[Node], past: int, who: Who) -> Iterator[Node]:
+    """Steps of other agents that the last one does not come after, the earliest first."""
+    return (n for n in nodes if not n.mark & past and n.who != who)
+
+
+def _up_to_next(nodes: Iterable[Node], node: Node) -> Schedule:
+    """The pick that takes an agent from one of its steps up to the next that others can notice."""
+    if node.unit:
+        return ()
+    later = [n.ordinal for n in nodes if n.who == node.who and not n.unit and n.ordinal > node.ordinal]
+    return (Pick(*node.who, min(later)),) if later else (Pick(*node.who, 1 << 30),)

@@ -1,0 +1,126 @@
+"""What is shown of an execution: who does what, in order, and what it does to barriers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tilepipe.check.verdict import Step
+from tilepipe.errors import DeadlockError, RaceError, SimFault
+from tilepipe.sim.agents import Agent
+from tilepipe.sim.mbarriers import Mbarrier
+from tilepipe.sim.meetings import NamedState, Rendezvous
+from tilepipe.sim.sites import SETUP, Site
+
+if TYPE_CHECKING:
+    from tilepipe.check.execution import Execution, Flight
+
+_ROWS = 24  # of the table
+_SLOTS = {  # kind of op -> where its operands name a tile
+    "tma_load": (3,), "tma_store": (3,), "load": (2,), "store": (3,), "fragment_store": (2,), "fragment_load": (3,), "wgmma": (3, 5),
+    "tcgen05_mma": (3, 5), "tmem_copy": (3,), "clc_try_cancel": (3,), "clc_query": (2,),
+}  # fmt: skip
+
+
+@dataclass(eq=False, slots=True)
+class Row:
+    """One step as it was performed. `tiles`: those that it touches. `told`: barriers, with what it did to them; `blocked`: it waits."""
+
+    agent: Agent
+    site: Site
+    unit: bool
+    tiles: tuple[str, ...] = ()
+    told: list[tuple[Hashable, str]] = field(default_factory=list)
+    blocked: bool = False
+
+
+class Recorder:
+    """Watches an execution step by step."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+
+    def step(self, agent: Agent, site: Site, args: tuple[Any, ...]) -> None:
+        """An agent is about to perform an op."""
+        numbers = [args[i] for i in _SLOTS.get(site.kind, ()) if i < len(args) and isinstance(args[i], int)]
+        tiles = tuple(agent.cta.slots[n].name for n in numbers)
+        self.rows.append(Row(agent, site, False, tiles))
+
+    def unit(self, flight: Flight, agent: Agent) -> None:
+        """A unit is about to act."""
+        one = flight.unit.waiting[0] if hasattr(flight.unit, "waiting") else flight.unit
+        site = getattr(one, "site")  # noqa: B009
+        slot = getattr(one, "slot", None)
+        self.rows.append(Row(agent, site, True, (slot.name,) if slot is not None else ()))
+
+    def blocked(self) -> None:
+        """The last op waits."""
+        self.rows[-1].blocked = True
+
+    def tell(self, barrier: Hashable, text: str) -> None:
+        """The last step has done something to a barrier."""
+        if self.rows:
+            self.rows[-1].told.append((barrier, text))
+
+    # -- the table -----------------------------------------------------------------------------------------------------
+
+    def table(self, execution: Execution, error: SimFault) -> tuple[tuple[Step, ...], int]:
+        """The steps that matter to a fault, and how many are left out: those at the tiles and barriers that its message names, what
+        the agents at those tiles did in between, and where everybody waits.
+        """
+        stuck = isinstance(error, DeadlockError)
+        rows = [r for i, r in enumerate(self.rows) if not r.blocked or (stuck and self._for_good(i))]
+        message = str(error)
+        touching = [i for i, r in enumerate(rows) if any(_names(message, tile) for tile in r.tiles)]
+        since = touching[-2] if isinstance(error, RaceError) and len(touching) > 1 else len(rows)
+        agents = {id(rows[i].agent) for i in touching if i >= since}
+        story = [
+            r
+            for i, r in enumerate(rows)
+            if (r is rows[-1] and not stuck)
+            or r.blocked
+            or (i in touching and (i >= since or since == len(rows)))
+            or (i > since and id(r.agent) in agents and r.told)
+            or (since == len(rows) and r.site.role != SETUP and any(_names(message, name_of(b)) for b, _ in r.told))
+        ]
+        if stuck:
+            story = sorted(story[-_ROWS:], key=lambda r: r.blocked)
+        shown = story[-_ROWS:]
+        steps = tuple(Step(_who(r), r.site.what, r.site.loc.short, _effect(r)) for r in shown)
+        return steps, len(rows) - len(shown)
+
+    def _for_good(self, at: int) -> bool:
+        """Whether the agent of a blocked row never went on."""
+        agent = self.rows[at].agent
+        return all(r.unit or r.agent is not agent for r in self.rows[at + 1 :])
+
+
+def _names(message: str, name: str) -> bool:
+    """Whether a message names a barrier or a tile."""
+    return re.search(rf"(?<![\w.]){re.escape(name)}(?![\w\[])", message) is not None
+
+
+def _who(row: Row) -> str:
+    return f"a copy of {row.agent}" if row.unit and row.site.kind == "tma_load" else f"{row.agent}, later" if row.unit else str(row.agent)
+
+
+def _effect(row: Row) -> str:
+    parts = [] if not row.tiles else [", ".join(row.tiles)]
+    if row.blocked:
+        parts.append("waits, and does not go on")
+    last: dict[int, str] = {}
+    for barrier, text in row.told:
+        last[id(barrier)] = text
+    return "; ".join([*parts, *last.values()])
+
+
+def name_of(barrier: Hashable) -> str:
+    """What a message calls a barrier."""
+    match barrier:
+        case Mbarrier():
+            return barrier.where
+        case NamedState() | Rendezvous():
+            return barrier.name
+    return "the grid's work" if not isinstance(barrier, tuple) else "a counter"
