@@ -348,7 +348,9 @@ class TmaStoreWait(Op):
 
 @dataclass(eq=False, slots=True)
 class WgmmaFence(Op):
-    """wgmma.fence: register writes of accumulators and A fragments are ordered before the wgmma that follow."""
+    """wgmma.fence: accesses to the registers of accumulators and A fragments are ordered before the wgmma that follow. One stands
+    before the first of a warpgroup, and between any access by its threads and a wgmma that uses the same registers.
+    """
 
 
 @dataclass(eq=False, slots=True)
