@@ -28,6 +28,7 @@ from tilepipe.sim.tcgen05 import CommitUnit
 from tilepipe.sim.tma import TmaLoadUnit
 
 ENDLESS = 1 << 60
+_TURN = 1 << 14  # ops after which the others have their turn, so that nobody waits for a counter in vain
 _NOTICED = (
     "mbar_", "named_", "cluster_", "setup_", "tma_load", "atomic_", "clc_try", "tmem_alloc", "tmem_dealloc", "tcgen05_commit",
 )  # fmt: skip
@@ -67,6 +68,7 @@ class Execution:
         self.picks: list[Pick] = []
         self.completions: dict[int, list[int]] = {}
         self._issued: dict[Who, int] = {}
+        self._turns: dict[Who, int] = {}
         self._flights: list[Flight] = []
         self._present: dict[int, list[Present]] = {}
         self._entered = -1
@@ -128,8 +130,9 @@ class Execution:
     # -- picking -------------------------------------------------------------------------------------------------------
 
     def ready(self) -> list[tuple[int, Agent]]:
-        """Agents that can take a step, in a fixed order."""
-        return [(c, a) for c, m in self.machines.items() for a in sorted(m.ready, key=lambda a: a.uid)]
+        """Agents that can take a step, in a fixed order; those that have gone on for long come last."""
+        found = [(c, a) for c, m in self.machines.items() for a in m.ready]
+        return sorted(found, key=lambda one: (self._turns.get((one[0], one[1].uid), 0), one[0], one[1].uid))
 
     @property
     def flights(self) -> list[Flight]:
@@ -318,7 +321,12 @@ class Execution:
         while self.machines:
             ready = self.ready()
             if ready:
-                self.run_agent(*ready[-1 if backwards else 0])
+                cluster, agent = ready[-1 if backwards else 0]
+                who = (cluster, agent.uid)
+                until = self.performed.get(who, 0) + _TURN
+                self.run_agent(cluster, agent, until)
+                if self.performed[who] == until:
+                    self._turns[who] = self._turns.get(who, 0) + 1
                 continue
             if quiet is not None and quiet():
                 return False

@@ -118,6 +118,8 @@ class Explorer:
             self.found.fault, self.found.schedule = error, tuple(execution.picks)
         except StepsError:
             raise BoundError(f"{self.bounds.steps:,} steps of one execution") from None
+        if execution.world.incomplete and self.found.fault is None:
+            raise BoundError(execution.world.incomplete)
         for text in execution.world.advice:
             if text not in self.found.advice:
                 self.found.advice.append(text)

@@ -59,6 +59,7 @@ class Scene:
             np.copyto(self._copies[name], given)
         world = world_of(self.launch, self.strict_proxy, None)
         world.journal = journal
+        world.silent = True
         return world
 
     def output(self) -> dict[str, np.ndarray]:

@@ -244,6 +244,7 @@ class GlobalOrder:
             for event in keep[: LIMIT // 2]:
                 self._retire(m, event)
             keep = keep[LIMIT // 2 :]
+            m.world.incomplete = f"{LIMIT:,} live accesses of a cluster to tensor '{self.name}'"
             m.world.advise(
                 f"tensor '{self.name}': a cluster has more than {LIMIT:,} accesses to it that not every role knows of;"
                 " the oldest are no longer compared with later ones, so a race with them would not be seen"

@@ -40,6 +40,7 @@ class World:
         on_event: called with (agent, site, start, end), times in cycles since the CTA started, where someone records a
         timeline.
         clusters: those that have not started, where clusters run together (`clusters`).
+        incomplete: why a race may have gone unseen; "" where none can have. silent: what the kernel prints is kept, not shown.
         journal: told of each step that other agents can notice, where someone explores executions.
     """
 
@@ -56,6 +57,8 @@ class World:
     advice: list[str] = field(default_factory=list)
     printed: list[str] = field(default_factory=list)
     clusters: Clusters | None = None
+    incomplete: str = ""
+    silent: bool = False
     journal: Journal | None = None
 
     def advise(self, text: str) -> None:
@@ -66,7 +69,8 @@ class World:
     def show(self, line: str) -> None:
         """A line that the kernel prints."""
         self.printed.append(line)
-        print(line)
+        if not self.silent:
+            print(line)
 
 
 class Machine:
