@@ -140,18 +140,17 @@ def _module(file: str) -> types.ModuleType:
         raise BindError(f"cannot read {file}: {error.strerror}") from None
     except (SyntaxError, UnicodeDecodeError) as error:
         raise BindError(f"{file} is no Python: {error}") from None
-    return _run(file, text)
+    with _told(file, "importing it"):
+        return _run(path.resolve(), text)
 
 
 @functools.cache
-def _run(file: str, text: str) -> types.ModuleType:
-    path = Path(file)
+def _run(path: Path, text: str) -> types.ModuleType:
     module = types.ModuleType(f"tilepipe_checks_{path.stem}")
-    module.__file__ = str(path.resolve())
-    sys.modules[module.__name__] = module  # where dataclasses, and pickle, look for it
-    sys.path.insert(0, str(path.resolve().parent))
-    with _told(file, "importing it"):
-        exec(compile(text, module.__file__, "exec"), module.__dict__)
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # where dataclasses look for it
+    sys.path.insert(0, str(path.parent))
+    exec(compile(text, module.__file__, "exec"), module.__dict__)
     return module
 
 

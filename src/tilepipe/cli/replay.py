@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +18,7 @@ from tilepipe.errors import BindError
 if TYPE_CHECKING:
     from tilepipe.check import Fault
 
+_FOLDER = re.compile(r"[^\s'(]*[/\\](?=[\w.-]+\.py:\d)")  # messages name files as seen from the present folder
 File = Annotated[Path, typer.Argument(metavar="FILE.json", help="What `tilepipe check --save` wrote.")]
 
 
@@ -71,7 +73,7 @@ def _differences(then: Fault, now: Fault | None) -> list[str]:
     if now is None:
         return [f"saved: {then.kind} at {then.loc}", "now: the schedule ends without a fault"]
     pairs = (("kind", then.kind, now.kind), ("line", then.loc, now.loc), ("message", then.message, now.message))
-    return [f"{name} saved: {a}\n  {name} now: {b}" for name, a, b in pairs if a != b]
+    return [f"{name} saved: {a}\n  {name} now: {b}" for name, a, b in pairs if _FOLDER.sub("", a) != _FOLDER.sub("", b)]
 
 
 def _answer(now: Fault | None, differs: list[str]) -> str:

@@ -1,0 +1,187 @@
+"""What the shipped kernels are checked on: verified, and large enough by the phases that are counted."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import tilepipe as tp
+from tilepipe import check
+from tilepipe.check.sizes import too_small
+from tilepipe.kernels.registry import KERNELS, find
+
+HOPPER: list[tuple[str, dict[str, Any]]] = [
+    ("gemm", {}),
+    ("gemm", {"cluster": 2}),
+    ("gemm", {"cluster": 4, "bn": 64, "activation": "gelu"}),
+    ("gemm", {"cluster_n": 2, "swap": "ab"}),
+    ("gemm", {"split_k": 2}),
+    ("gemm", {"schedule": "pingpong", "cluster": 2}),
+    ("gemm", {"k_group_size": 2, "stages": 2, "a_order": "col"}),
+    ("gemm", {"dtype": "float8_e4m3", "accumulate": "promote", "bn": 64}),
+    ("blockwise_fp8_gemm", {}),
+    ("blockwise_fp8_gemm", {"cluster": 2}),
+    ("attention_forward", {}),
+    ("attention_forward", {"causal": True}),
+    ("attention_forward", {"d": 64, "schedule": "single"}),
+    ("attention_forward", {"causal": True, "schedule": "persistent", "heads": 4, "kv_heads": 2}),
+    ("grouped_gemm", {}),
+    ("grouped_gemm", {"cluster": 2}),
+    ("grouped_gemm", {"schedule": "pingpong", "b_order": "col"}),
+]
+BLACKWELL: list[tuple[str, dict[str, Any]]] = [
+    ("blackwell_gemm", {"scheduler": "static"}),
+    ("blackwell_gemm", {"scheduler": "static", "cta_group": 2, "cluster": 2}),
+    ("blockwise_fp8_gemm", {"form": "blackwell", "scheduler": "static"}),
+    ("block_scaled_gemm", {"scheduler": "static", "kind": "nvfp4"}),
+    ("attention_forward", {"form": "blackwell"}),
+    ("attention_forward", {"form": "blackwell", "causal": True, "d": 64}),
+]
+FETCHED: list[tuple[str, dict[str, Any]]] = [  # explored: who gets which tile is open
+    ("blackwell_gemm", {}),
+    ("blackwell_gemm", {"cta_group": 2, "cluster": 2}),
+    ("blockwise_fp8_gemm", {"form": "blackwell"}),
+    ("block_scaled_gemm", {}),
+]
+
+
+def checked(kernel: str, given: dict[str, Any], number: int | None = None) -> list[check.Verdict]:
+    _, instances = find(kernel).instances(given)
+    wanted = instances if number is None else [instances[number]]
+    return [check.check(x.make().launch_args, instance=x.name) for x in wanted]
+
+
+def said(case: tuple[str, dict[str, Any]]) -> str:
+    return f"{case[0]} {' '.join(f'{n}={v}' for n, v in case[1].items())}".strip()
+
+
+def test_every_kernel_is_among_the_cases() -> None:
+    assert {name for name, _ in (*HOPPER, *BLACKWELL, *FETCHED)} == set(KERNELS)
+
+
+@pytest.mark.parametrize("case", [*HOPPER, *BLACKWELL], ids=said)
+def test_an_instance_is_verified_by_one_execution_and_large_enough(case: tuple[str, dict[str, Any]]) -> None:
+    verdicts = checked(*case)
+    assert [(v.verdict, v.method, [f.message for f in v.faults]) for v in verdicts] == [("verified", "greedy", [])] * 2
+    assert too_small(verdicts) == ""
+    assert all(v.grid >= 2 and v.facts for v in verdicts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", FETCHED, ids=said)
+def test_an_instance_whose_tiles_are_fetched_is_explored(case: tuple[str, dict[str, Any]]) -> None:
+    verdicts = checked(*case)
+    assert [(v.verdict, v.method, [f.message for f in v.faults]) for v in verdicts] == [("verified", "explored", [])] * 2
+    assert too_small(verdicts) == ""
+    assert all(v.traces > 1 for v in verdicts)
+
+
+def test_two_ctas_that_compete_for_a_tile_are_explored() -> None:
+    (verdict,) = checked("blackwell_gemm", {"stages": 2}, 1)
+    assert (verdict.verdict, verdict.method, verdict.grid) == ("verified", "explored", 3)
+    assert verdict.instance == "3 tiles, 5 K steps, fetched by 2 CTAs"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "given", "ring", "phases"),
+    [
+        ("gemm", {}, "inputs.full", [2 * 3, 2 * 9]),
+        ("gemm", {"stages": 2, "split_k": 2}, "inputs.empty", [2 * 1, 2 * 5]),
+        ("gemm", {"schedule": "pingpong"}, "order", [2 + 2 * 5, 2 + 2 * 2]),  # the first turns come without one before
+        ("blackwell_gemm", {"scheduler": "static"}, "outputs.full", [5, 2]),
+        ("blackwell_gemm", {"scheduler": "static", "accumulators": 1}, "outputs.full", [2, 2]),
+        ("blockwise_fp8_gemm", {}, "inputs.full", [2 * 4, 2 * 11]),
+        ("attention_forward", {}, "values.full", [2 * 1, 2 * 5]),
+        ("grouped_gemm", {}, "inputs.full", [3 * 3, 3 * 9]),
+    ],
+)
+def test_the_phases_of_a_ring(kernel: str, given: dict[str, Any], ring: str, phases: list[int]) -> None:
+    assert [max(map(sum, v.completions[ring])) for v in checked(kernel, given)] == phases
+
+
+def test_causal_tiles_that_see_no_key_are_among_the_instances() -> None:
+    """The first queries of the first instance: 256 queries, one tile of keys."""
+    verdict = checked("attention_forward", {"causal": True, "d": 64})[0]
+    assert {sum(cta) for cta in verdict.completions["values.full"]} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "given", "names"),
+    [
+        ("gemm", {}, ["2 tiles per CTA, 3 K steps, 2 CTAs", "2 tiles per CTA, 9 K steps, 2 CTAs"]),
+        ("gemm", {"cluster": 2, "stages": 2}, ["2 tiles per CTA, 1 K step, a cluster of 2", "2 tiles per CTA, 5 K steps, a cluster of 2"]),
+        ("gemm", {"m": 256}, ["m=256, n=1024, k=1024, on 2 SMs"]),
+        ("gemm", {"k": 64, "cluster": 4, "bn": 64}, ["m=1024, n=1024, k=64, on 4 SMs"]),
+        ("blackwell_gemm", {}, ["5 tiles, 3 K steps, fetched by 1 CTA", "3 tiles, 9 K steps, fetched by 2 CTAs"]),
+        (
+            "blackwell_gemm", {"cluster": 2},
+            ["5 tiles, 3 K steps, fetched by a cluster of 2", "2 tiles, 9 K steps, fetched by a cluster of 2"],
+        ),
+        ("attention_forward", {"causal": True}, ["1 tile per CTA, 1 K and V tile, 4 CTAs", "1 tile per CTA, 5 K and V tiles, 4 CTAs"]),
+        ("attention_forward", {"s_q": 64, "s_kv": 128}, ["s_q=64, s_kv=128, on 2 SMs"]),
+        (
+            "grouped_gemm", {"cluster": 2, "stages": 2},
+            [f"3 tiles per CTA, {steps}, a cluster of 2, groups of 128, 0, 255 and 1 rows" for steps in ("1 K step", "5 K steps")],
+        ),
+        ("grouped_gemm", {"experts": 3}, ["m=1024, n=512, k=512, experts=3, split=random, on 2 SMs"]),
+    ],
+)  # fmt: skip
+def test_what_is_checked_in_words(kernel: str, given: dict[str, Any], names: list[str]) -> None:
+    config, instances = find(kernel).instances(given)
+    assert [x.name for x in instances] == names
+    stated = set(config) & find(kernel).extents
+    assert stated == set(given) & find(kernel).extents  # the others are the instances' own
+
+
+def test_a_problem_that_is_given_runs_on_few_sms() -> None:
+    _, (instance,) = find("gemm").instances({"m": 512, "n": 256, "k": 64})
+    launch = instance.make().launch_args
+    assert (launch.grid, launch.chip.sms) == (2, 2)
+    assert instance.make(stages=2).kernel.barriers[0].size == 2
+
+
+def test_settings_that_a_kernel_cannot_have() -> None:
+    with pytest.raises(tp.BindError, match="stages must be at least 2"):
+        find("gemm").instances({"stages": 1})
+    with pytest.raises(tp.BindError, match=re.escape("form=blackwell has no setting consumers; it has bn, stages, rescale_above")):
+        find("attention_forward").instances({"form": "blackwell", "consumers": 3})
+
+
+def test_settings_of_another_form_are_left_out() -> None:
+    config, _ = find("attention_forward").configure({"form": "blackwell"}, None)
+    assert {"bn", "stages", "rescale_above"} <= set(config)
+    assert {"consumers", "order", "store", "schedule"}.isdisjoint(config)
+    assert "rescale_above" not in find("attention_forward").configure({}, None)[0]
+
+
+# -- what is too small -------------------------------------------------------------------------------------------------
+
+
+def verdict(grid: int = 2, instance: str = "", **rings: list[list[int]]) -> check.Verdict:
+    return check.Verdict("verified", "greedy", instance, 1, 1, 0.0, completions=rings, grid=grid)
+
+
+def test_rings_that_have_gone_round_twice_are_large_enough() -> None:
+    assert too_small([verdict(ring=[[2, 2, 2], [3, 2, 2]])]) == ""
+    assert too_small([verdict(ring=[[1, 0, 0], [0, 0, 0]]), verdict(ring=[[3, 2, 2], [0, 0, 0]])]) == ""
+    assert too_small([verdict(single=[[1], [0]])]) == ""  # no ring
+
+
+def test_a_ring_that_has_not_is_named_with_its_arithmetic() -> None:
+    found = too_small(
+        [verdict(instance="few", ring=[[1, 0, 0]] * 2, fine=[[3, 3], [0, 0]]), verdict(instance="many", ring=[[2, 2, 2]] * 2)]
+    )
+    assert found == "ring 'ring' has 3 stages and completes 6 phases in a CTA (many); twice round and one more are 2 · 3 + 1 = 7"
+
+
+def test_phases_are_those_of_one_cta() -> None:
+    assert "completes 4 phases" in too_small([verdict(ring=[[2, 2], [2, 2]])])
+    assert "completes 1 phase in" in too_small([verdict(ring=[[1, 0], [0, 0]])])
+    assert "completes 0 phases" in too_small([verdict(ring=[[0, 0], [0, 0]])])
+
+
+def test_one_cta_is_too_few() -> None:
+    assert "there is one CTA" in too_small([verdict(grid=1)])
+    assert too_small([verdict(grid=1), verdict(grid=2)]) == ""
