@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.build import LANE, RANK, Builder, binary
+from tests.build import BLOCK, LANE, RANK, Builder, binary
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import const
+from tilepipe.ir.exprs import Vary, const
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import BarrierRef
@@ -26,7 +26,7 @@ class Act:
     `kind`, with what `at` and `n` are: wait, parity, try (barrier, phase; `then` or `other` follows a try); arrive (barrier,
     count); expect, announce (expect_tx alone), credit (barrier, bytes); copy (barrier, slot: a TMA load); put, get (slot); meet,
     leave (named barrier); store (slot: a TMA store); commit; drain (`n` groups may be pending); syncwarp; fence; come, gather (the
-    cluster barrier).
+    cluster barrier); ticket (from a counter of the grid; `then` follows one below `n`, else `other`, both by the lane that took it).
 
     `every`: by all lanes, else by an elected one (waits, meetings, syncwarp and fence are always by all). `peer`: on the other CTA.
     """
@@ -51,12 +51,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Program:
-    """Mbarriers b0, b1, ... with these counts, named barriers for these numbers of threads, and the roles r0, r1, ..."""
+    """Mbarriers b0, b1, ... with these counts, named barriers for these numbers of threads, and the roles r0, r1, ...; so many
+    `clusters` of `cluster` CTAs.
+    """
 
     counts: tuple[int, ...]
     parts: tuple[Part, ...]
     named: tuple[int, ...] = ()
     cluster: int = 1
+    clusters: int = 1
 
     def acts(self) -> Iterator[Act]:
         for part in self.parts:
@@ -64,12 +67,13 @@ class Program:
 
     @property
     def size(self) -> int:
-        """An upper bound of the points between which agents and units can be picked."""
+        """About as many as the points between which agents and units can be picked: two for the end of set-up, one for each act."""
         points = 1
         for part in self.parts:
-            each = (len(part.acts) + 1) << sum(a.kind in ("copy", "store") for a in flat(part.acts))
-            points *= int(each ** (part.warps * self.cluster))
-        return points
+            acts = list(flat(part.acts))
+            each = (len(acts) + 2) << sum(a.kind == "copy" for a in acts)
+            points *= int(each ** (part.warps * self.cluster * self.clusters))
+        return points << 2 * (self.clusters - 1)
 
 
 def flat(acts: tuple[Act, ...]) -> Iterator[Act]:
@@ -102,6 +106,8 @@ class _Writer:
             self.tensors["src"] = b.tensor("src", dtypes.int32, box=(1, 32))
         if "store" in kinds:
             self.tensors["dst"] = b.tensor("dst", dtypes.int32, box=(1, 32))
+        if "ticket" in kinds:
+            self.tensors["taken"] = b.tensor("taken", dtypes.int32)
         self.slots = b.smem("slots", 1, 32, SLOTS, dtypes.int32)
         self.bars = [b.barriers(f"b{i}", count=n) for i, n in enumerate(program.counts)]
         self.named = [b.named(f"n{i}", n) for i, n in enumerate(program.named)]
@@ -135,6 +141,14 @@ class _Writer:
                     self.write(act.then)
                 with b.into(branch.orelse):
                     self.write(act.other)
+            case "ticket":
+                with self.elect():
+                    got = b.local("ticket", vary=Vary.LANE)
+                    b.do(ops.AtomicAdd, got, b.element(self.tensors["taken"], 0, 0), const(1))
+                    with b.when(binary("lt", got, act.n)) as branch:
+                        self.write(act.then)
+                    with b.into(branch.orelse):
+                        self.write(act.other)
             case "meet":
                 b.do(ops.NamedSync, self.named[act.at])
             case "leave":
@@ -170,7 +184,7 @@ class _Writer:
             case "get":
                 b.load(b.element(b.tile(self.slots, act.at), 0, LANE if act.every else 0))
             case "store":
-                b.store_tile(self.tensors["dst"], (binary("add", binary("mul", RANK, SLOTS), act.at), 0), b.tile(self.slots, act.at))
+                b.store_tile(self.tensors["dst"], (binary("add", binary("mul", BLOCK, SLOTS), act.at), 0), b.tile(self.slots, act.at))
             case "commit":
                 b.do(ops.TmaStoreCommit)
             case "drain":
@@ -183,4 +197,4 @@ def launch(program: Program) -> Launch:
     """The program as a launch. The act number i of role r, from 1, depth first, is at `program:{100 * r + i}`."""
     writer = _Writer(program)
     args = {name: TensorArg(np.zeros((2 * SLOTS, 32), np.int32), (2 * SLOTS, 32)) for name in writer.tensors}
-    return Launch(writer.b.finished(), program.cluster, dict(args))
+    return Launch(writer.b.finished(), program.cluster * program.clusters, dict(args))

@@ -49,11 +49,10 @@ def timeless(verdict: Verdict) -> Verdict:
 
 def seeds_that_fail(program: Program, seeds: range) -> list[str]:
     """The faults of simulated runs."""
-    made = launch(program)
     found = []
     for seed in seeds:
         try:
-            sim.run(made, seed=seed)
+            sim.run(launch(program), seed=seed)
         except SimFault as error:
             found.append(f"seed {seed}: {error}")
     return found

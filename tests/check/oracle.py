@@ -17,7 +17,7 @@ CLEAN = "clean"
 def knows(program: Program) -> bool:
     """Whether the model covers a program: barriers of one CTA only, and no slot that two copies fill."""
     slots = [a.n for p in program.parts for a in flat(p.acts) if a.kind == "copy" for _ in range(p.warps)]
-    return program.cluster == 1 and {a.kind for a in program.acts()} <= KINDS and len(set(slots)) == len(slots)
+    return program.cluster * program.clusters == 1 and {a.kind for a in program.acts()} <= KINDS and len(set(slots)) == len(slots)
 
 
 class Fault(Exception):
