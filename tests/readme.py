@@ -13,7 +13,9 @@ from tilepipe.errors import TilepipeError
 
 ROOT = Path(__file__).parents[1]
 
-# (old, new): each is made in the README's kernel, and the message shown for it must be the one that is raised.
+# (old, new): each is made in the README's kernel, and the message shown for it must be the one that is raised, or what `tilepipe check`
+# says of it (EARLY).
+EARLY = 1
 MISTAKES = [
     ("                        stage.expect_bytes(inputs.stage_bytes)\n", ""),
     (
@@ -32,9 +34,9 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def run(code: str, path: Path) -> dict[str, Any]:
-    """Runs code as a file, so that messages can quote its lines."""
+    """Runs code as a file is run, so that messages can quote its lines."""
     path.write_text(code, encoding="utf-8")
-    return runpy.run_path(str(path))
+    return runpy.run_path(str(path), run_name="__main__")
 
 
 def message(code: str, path: Path) -> str:

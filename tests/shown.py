@@ -21,7 +21,7 @@ PAGES = (readme.ROOT / "README.md", readme.ROOT / "docs" / "checker.md")
 WIDTH = "132"
 FILE = re.compile(r"<!-- (\w+\.py) -->\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"<!-- \$ (.+?)(?: in (\w+\.py) of (\w+))? -->\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-MISTAKES = {"early": readme.MISTAKES[1]}
+MISTAKES = {"early": readme.MISTAKES[readme.EARLY]}
 
 
 def files(page: str) -> dict[str, str]:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.readme import MISTAKES, ROOT, blocks, message, run, words
+from tests import shown
+from tests.readme import EARLY, MISTAKES, ROOT, blocks, message, run, words
 from tilepipe.kernels.registry import GemmSpec, find
 
 README = ROOT / "README.md"
@@ -30,16 +31,26 @@ def test_the_other_blocks(tmp_path: Path) -> None:
     assert abs(c - a @ b).max() < 0.02
 
 
-@pytest.mark.parametrize("number", range(len(MISTAKES)))
-def test_the_messages_are_those_that_are_printed(number: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "block"), [(0, 1), (2, 2)])
+def test_the_messages_are_those_that_are_printed(number: int, block: int, tmp_path: Path) -> None:
     old, new = MISTAKES[number]
     assert kernel().count(old) == 1
-    shown = blocks(README, "text")[1 + number]
-    assert words(message(kernel().replace(old, new), tmp_path / "gemm.py")) == words(shown)
+    assert words(message(kernel().replace(old, new), tmp_path / "gemm.py")) == words(blocks(README, "text")[block])
+
+
+@pytest.mark.parametrize("page", shown.PAGES, ids=lambda page: page.stem)
+def test_what_commands_print(page: Path) -> None:
+    """Of a page's commands, output by output, but for the seconds: `python -m tests.shown` writes them anew."""
+    for command, before, now in shown.shown(page.read_text(encoding="utf-8")):
+        assert shown.timeless(before) == shown.timeless(now), f"{page.name}: {command}: python -m tests.shown"
 
 
 def test_no_message_is_left_unchecked() -> None:
-    assert len(blocks(README, "text")) == 1 + len(MISTAKES)
+    text = README.read_text(encoding="utf-8")
+    commands = [(file, mistake) for _, file, mistake, _ in shown.SHOWN.findall(text)]
+    assert commands == [("", ""), ("gemm.py", "early")]
+    assert len(blocks(README, "text")) == 1 + len(MISTAKES) - 1 + len(commands)
+    assert shown.MISTAKES["early"] == MISTAKES[EARLY]
 
 
 def test_the_lines_that_the_text_names() -> None:
