@@ -89,6 +89,25 @@ def talks():
 
 def nothing():
     return [small(), 3]
+
+
+@tp.kernel(grid=2)
+def count(ctx, out, counter):
+    work = tp.AtomicScheduler(ctx, counter, tiles=(5, 1))
+
+    @ctx.role("schedule", warps=1)
+    def schedule():
+        work.schedule()
+
+    @ctx.role("write", warps=1)
+    def write():
+        for tile in work:
+            work.throttle_signal()
+            ctx.store(out[tile.m * 32 + ctx.lane], 1)
+
+
+def counted(start: int = 0):
+    return count.bind(np.zeros(160, np.int32), np.full(1, start, np.int32))
 '''
 
 
@@ -227,6 +246,16 @@ def test_sensitivity_is_reported(file: Path, tilepipe: Call) -> None:
     code, out, _ = tilepipe("check", f"{file}:small", "--sensitivity")
     assert code == 0
     assert "load-bearing" in out
+
+
+def test_tiles_that_are_fetched_by_a_counter(file: Path, tilepipe: Call) -> None:
+    """Who gets which tile is open, so that it is explored; the counter must be 0 as for a run."""
+    found = report(tilepipe("check", f"{file}:counted", "--small", "--json"))
+    assert (found["verdict"], found["method"]) == ("verified", "explored")
+    assert found["traces"] > 1
+    code, _, err = tilepipe("check", f"{file}:counted", "-s", "start=1", "--small")
+    assert code == 2
+    assert "counter" in err
 
 
 # -- sizes -------------------------------------------------------------------------------------------------------------

@@ -118,6 +118,13 @@ def test_run_verifies_attention(settings: list[str], tiles: int) -> None:
     assert report["config"]["causal"] is any(s.startswith("causal") for s in settings)
 
 
+def test_settings_of_the_other_form_are_not_printed() -> None:
+    done = tilepipe("run", "attention_forward", "-s", "form=blackwell", "-s", "s_q=64", "-s", "s_kv=64")
+    assert done.returncode == 0, done.stderr
+    assert "rescale_above=8" in done.stdout
+    assert "consumers=" not in done.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
 def test_attention_compiles_for_both_architectures(arch: str, tmp_path: Path) -> None:
@@ -139,6 +146,7 @@ def test_demo_shows_what_each_role_did() -> None:
         (["run", "gem"], ["no kernel 'gem'", "gemm"]),
         (["run", "gemm", "-s", "m"], ["name=value", "'m'"]),
         (["run", "gemm", "-s", "m="], ["name=value"]),
+        (["run", "gemm", "-s", "m=64", "-s", "m=128"], ["setting m is given twice: m=64 and m=128"]),
         (["run", "gemm", "-s", "depth=3"], ["no setting 'depth'", "stages"]),
         (["run", "gemm", "-s", "m=ten"], ["setting m", "'ten'", "not an integer"]),
         (["run", "gemm", "-s", "m=0"], ["m must be at least 1", "got 0"]),

@@ -20,6 +20,7 @@ import tilepipe as tp
 from tilepipe.errors import BindError, TilepipeError
 from tilepipe.kernels.registry import Instance, find
 from tilepipe.kernels.spec import pairs, typed
+from tilepipe.lang.requirements import check_zeros
 
 KINDS: tuple[type, ...] = (bool, int, float, str)
 EXAMPLE = "def small(stages: int = 4): return {name}.bind(a, b, c, stages=stages)"
@@ -105,11 +106,12 @@ def _named(programs: Sequence[tp.Program], makes: Sequence[Callable[..., tp.Prog
 
 
 def _same(program: tp.Program) -> tp.Program:
+    check_zeros(program.launch_args)
     return program
 
 
 def _nth(what: str, file: str, function: Callable[..., Any], config: dict[str, Any], number: int, **changed: Any) -> tp.Program:
-    return _programs(what, _called(what, file, function, config | changed))[number]
+    return _same(_programs(what, _called(what, file, function, config | changed))[number])
 
 
 def _name(program: tp.Program, number: int, count: int) -> str:
