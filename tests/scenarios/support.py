@@ -12,8 +12,10 @@ import numpy.typing as npt
 import pytest
 
 import tilepipe as tp
+from tilepipe.check import Bounds, Verdict
 
 SEEDS = (0, 1, 2, 3)
+BOUNDS = Bounds(traces=2000, seconds=30.0)
 Array = npt.NDArray[Any]
 
 
@@ -25,11 +27,33 @@ def at(file: str, mark: str) -> str:
 
 
 def faults(program: tp.Program, kind: type[tp.TilepipeError], *words: str, seeds: Iterable[int] = SEEDS, **options: Any) -> None:
-    """Every seed ends in a fault of that kind whose message contains all the words."""
+    """Every seed, and the checker, ends in a fault of that kind whose message contains all the words."""
     for seed in seeds:
         with pytest.raises(kind) as caught:
             program.run(seed=seed, **options)
         _contains(str(caught.value), words, f"seed {seed}")
+    refuted(program, kind, *words, **options)
+
+
+def refuted(program: tp.Program, kind: type[tp.TilepipeError], *words: str, **options: Any) -> Verdict:
+    """The checker finds a fault of that kind whose message contains all the words, and its schedule replays to the same fault."""
+    verdict = program.check(bounds=BOUNDS, **options)
+    assert verdict.verdict == "fault", f"{verdict.verdict} {verdict.bound}"
+    (fault,) = verdict.faults
+    found = getattr(tp, fault.kind)
+    assert issubclass(found, kind), f"a {fault.kind}, not a {kind.__name__}: {fault.message}"
+    _contains(fault.message, words, "the checker")
+    again = program.replay(fault, **options)
+    assert (type(again), str(again)) == (found, fault.message), f"the schedule ends in {again}"
+    return verdict
+
+
+def verified(program: tp.Program, **options: Any) -> Verdict:
+    """The checker proves the program clean, and gives no advice."""
+    verdict = program.check(bounds=BOUNDS, **options)
+    assert verdict.ok, f"{verdict.verdict} {verdict.bound}: {[f.message for f in verdict.faults]}"
+    assert not verdict.advice, verdict.advice
+    return verdict
 
 
 def refuses(build: Callable[[], object], kind: type[tp.TilepipeError], *words: str) -> None:
@@ -50,7 +74,8 @@ def total(run: Any, barriers: str, cta: int = 0) -> int:
 
 
 def clean(program: tp.Program, seeds: Iterable[int] = SEEDS) -> Iterator[Any]:
-    """The runs of all seeds, one at a time, none of which gives advice."""
+    """The runs of all seeds, one at a time, none of which gives advice; the checker proves that no other can end otherwise."""
+    verified(program)
     for seed in seeds:
         run = program.run(seed=seed)
         assert not run.advice, f"seed {seed}: {run.advice}"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.scenarios.support import Array, at, clean, faults, matrix, total, zeros
+from tests.scenarios.support import Array, at, clean, faults, matrix, refuted, total, zeros
 
 SIXTEEN = tp.Chip(max_cluster=16)
 
@@ -170,8 +170,11 @@ def test_c2_freeing_a_stage_whose_mma_still_runs() -> None:
 
 
 @tp.kernel()
-def three_warpgroups(ctx: tp.Context, a: Any, b: Any, out: Any, n: int, *, stages: int) -> None:
-    """C3: producer, consumer (frees a stage one MMA late) and an idle warpgroup; the producer's tail acquires min(S, N) times more."""
+def three_warpgroups(ctx: tp.Context, a: Any, b: Any, out: Any, n: int, *, stages: int, meet: bool = True) -> None:
+    """C3: producer, consumer (frees a stage one MMA late) and an idle warpgroup; the producer's tail acquires min(S, N) times more.
+
+    `meet`: the producer's warps meet before one lane fills a stage for all of them.
+    """
     payload = tp.StandardTilePayload(a_type=a.dtype, b_type=b.dtype, a_shape=(64, 16), b_shape=(8, 16))
     inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=stages)
     c_tile = ctx.smem((64, 8), "float32", swizzle=0, name="c_tile")
@@ -180,11 +183,14 @@ def three_warpgroups(ctx: tp.Context, a: Any, b: Any, out: Any, n: int, *, stage
     def produce() -> None:
         with inputs.producer() as producer:
             for k in ctx.range(n):
-                with producer.acquire() as stage, ctx.elect_one("role"):
-                    stage.expect_bytes(inputs.stage_bytes)
-                    a_tile, b_tile = stage.tile()
-                    ctx.tma_load(a, (0, 16 * k), a_tile, stage.barrier())
-                    ctx.tma_load(b, (0, 16 * k), b_tile, stage.barrier())
+                with producer.acquire() as stage:  # <four warps acquire>
+                    if meet:
+                        ctx.sync_warpgroup()
+                    with ctx.elect_one("role"):
+                        stage.expect_bytes(inputs.stage_bytes)
+                        a_tile, b_tile = stage.tile()
+                        ctx.tma_load(a, (0, 16 * k), a_tile, stage.barrier())
+                        ctx.tma_load(b, (0, 16 * k), b_tile, stage.barrier())
         for _ in ctx.range(ctx.max(stages - n, 0)):
             inputs.pipeline.producer_step()  # stages that were never filled
         for _ in ctx.range(ctx.min(n, stages)):
@@ -199,7 +205,7 @@ def three_warpgroups(ctx: tp.Context, a: Any, b: Any, out: Any, n: int, *, stage
             for _ in ctx.range(n):
                 with consumer.acquire() as stage:
                     ctx.mma(acc, *stage.tile())
-                    ctx.mma_commit(stage.mbar())
+                    ctx.mma_commit(stage.mbar())  # <frees for all four>
         ctx.store(c_tile[0], acc)
         ctx.sync_warpgroup()
         with ctx.when(ctx.thread < 64):
@@ -222,3 +228,14 @@ def test_c3_release_one_mma_late_beside_an_idle_warpgroup(stages: int, n: int) -
         assert run.completions == {"inputs.full": [per_stage], "inputs.empty": [per_stage]}
         np.testing.assert_array_equal(out, want)
         out[:] = 0
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_c3_one_lane_fills_a_stage_that_its_sibling_warps_still_wait_for(n: int) -> None:
+    """Nothing stops the consumer from freeing the stage again before the other three warps have looked; no run shows it."""
+    a, b, out = matrix(64, 16 * n, 5), matrix(8, 16 * n, 6), zeros(64, 8)
+    program = three_warpgroups.bind(tp.tensor_map(a, box=(64, 16)), tp.tensor_map(b, box=(8, 16)), out, n, stages=2, meet=False)
+    for seed in range(8):
+        program.run(seed=seed)
+    words = ("inputs.empty[0]: phase 0 can complete before every warp has passed its wait for phase -1", "lapped by its siblings")
+    refuted(program, tp.BarrierError, *words, "Let the warps meet", where("four warps acquire"), where("frees for all four"))
