@@ -13,6 +13,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
 from tests import readme
@@ -30,14 +31,22 @@ def files(page: str) -> dict[str, str]:
 
 
 def output(command: str, folder: Path) -> str:
-    """What a command prints in a folder, without the folder's name, colours and the ends of lines."""
+    """What a command prints in a folder, without the folder's name and colours; long lines in several."""
     words = shlex.split(command)
     assert words[0] == "tilepipe", command
     env = {**os.environ, "COLUMNS": WIDTH, "NO_COLOR": "1", "PYTHONPATH": str(readme.ROOT / "src")}
     done = subprocess.run([sys.executable, "-m", *words], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300)
     assert done.stdout or done.stderr, command
     text = (done.stdout + done.stderr if done.returncode == 2 else done.stdout).replace(f"{folder.resolve()}/", "")
-    return "".join(f"{line.rstrip()}\n" for line in text.strip().splitlines())
+    return "".join(f"{line}\n" for long in text.strip().splitlines() for line in _wrapped(long.rstrip()))
+
+
+def _wrapped(line: str) -> list[str]:
+    """A line, in several where it is long; what is not the first is indented."""
+    if len(line) <= int(WIDTH):
+        return [line]
+    indent = len(line) - len(line.lstrip())
+    return textwrap.wrap(line, int(WIDTH), subsequent_indent=" " * (indent + 4), break_long_words=False, break_on_hyphens=False)
 
 
 def shown(page: str) -> list[tuple[str, str, str]]:
@@ -57,7 +66,7 @@ def shown(page: str) -> list[tuple[str, str, str]]:
 
 def timeless(text: str) -> str:
     """Text without seconds, which differ from run to run."""
-    return re.sub(r"\b\d+\.\d{3}\b", "0.000", text)
+    return re.sub(r" *\b\d+\.\d{3}\b", " 0.000", text)
 
 
 def written(page: str) -> str:

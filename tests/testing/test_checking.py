@@ -21,9 +21,10 @@ FILE = str(Path(kernels.__file__))
 
 @pytest.mark.parametrize("explore", [False, True])
 def test_what_is_right_is_verified(explore: bool) -> None:
-    program, _, _ = bind_doubled()
+    program, _, out = bind_doubled()
     verdict = check(program, explore=explore)
     assert verdict.ok
+    assert not out.any(), "a check writes nothing"
     assert verdict.instance == "doubled of a 5×32, out 5×32, 1 CTA"
 
 

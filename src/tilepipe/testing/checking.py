@@ -50,20 +50,17 @@ def check(
         CheckFailed: a fault, with the story of how it comes about, or a bound that was hit: undecided. Programs behind the one
             that failed are not looked at. BindError: an argument is no program.
     """
-    from tilepipe import check as checker
+    from tilepipe.check import together
 
     verdicts = []
     for p in (program, *more):
-        if not hasattr(p, "launch_args"):
+        if not hasattr(p, "check"):
             raise BindError(f"check takes programs, which kernel.bind(...) gives; got {p!r}")
-        verdict = checker.check(
-            p.launch_args, explore=explore, bounds=bounds or checker.Bounds(), reductions=reductions or checker.Reductions(),
-            strict_proxy=strict_proxy, instance=instance(p),
-        )  # fmt: skip
+        verdict = p.check(explore=explore, bounds=bounds, reductions=reductions, strict_proxy=strict_proxy, instance=instance(p))
         if not verdict.ok:
             raise CheckFailed(_failure(verdict), verdict)
         verdicts.append(verdict)
-    return checker.together(verdicts)
+    return together(verdicts)
 
 
 def instance(program: Program) -> str:
