@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import os
 import signal
 import time
@@ -57,6 +58,44 @@ def sleeps(folder: str, seconds: float = 60.0) -> tp.Program:
     (Path(folder) / str(os.getpid())).touch()
     time.sleep(seconds)
     return three_roles(1)
+
+
+@tp.kernel()
+def _asks(ctx: tp.Context, *, count: int, wrong: int) -> None:
+    """One warp asks which of `count` barriers the other has arrived on; which of them, as bits, must not be `wrong`."""
+    bars = [tp.SharedMemBarrier.allocate(ctx, 1, f"bar{i}") for i in range(count)]
+
+    @ctx.role("arrive", warps=1)
+    def arrive() -> None:
+        for bar in bars:
+            with ctx.elect_one():
+                bar.arrive()
+
+    @ctx.role("ask", warps=1)
+    def ask() -> None:
+        seen = [ctx.let(ctx.select(bar.try_wait(0), 1 << i, 0), f"seen{i}") for i, bar in enumerate(bars)]
+        for bar in bars:
+            bar.wait(0)
+        ctx.assert_(sum(seen[1:], seen[0]) != wrong, "not this answer")  # noqa: PT009
+
+
+def asks(count: int, wrong: int = -1) -> tp.Program:
+    """2 ** count answers, in as many executions; one of them may be wrong."""
+    return _asks.bind(count=count, wrong=wrong)
+
+
+def ends_elsewhere(count: int) -> tp.Program:
+    """Ends every process but the first."""
+    if multiprocessing.parent_process() is not None:
+        os._exit(7)
+    return asks(count)
+
+
+def raises_elsewhere(count: int) -> tp.Program:
+    """Cannot be made in any process but the first."""
+    if multiprocessing.parent_process() is not None:
+        raise tp.BindError("not here")
+    return asks(count)
 
 
 def good(count: int) -> list[Instance]:

@@ -167,7 +167,7 @@ def test_a_script_without_a_guard(tmp_path: Path) -> None:
     with script(tmp_path, "True") as parent:
         _, err = parent.communicate(timeout=60)
     assert parent.returncode == 1
-    assert "UnavailableError: a process for checking ended (exit code 1) before it had begun" in err
+    assert "WorkerError: a process for checking ended with exit code 1 before it had begun" in err
     assert '`if __name__ == "__main__":`' in err
 
 
@@ -199,6 +199,7 @@ def test_on_a_cluster(cluster: Any) -> None:
 
 
 @needs_dask
+@pytest.mark.slow
 def test_on_a_cluster_others_are_not_lost(cluster: Any) -> None:
     first, second = recipes.good(2)
     dies = ("dies", functools.partial(recipes.ends, "exit"))

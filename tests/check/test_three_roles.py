@@ -15,6 +15,7 @@ SHAPES = [
     Shape(cluster=2),
     Shape(cluster=4, consumers=2),
     Shape(consumers=2),
+    Shape(tries=True),
 ]
 
 

@@ -27,6 +27,7 @@ class Shape:
     Attributes:
         stages: of the ring of A and B. accumulators: slots between the MMAs and the epilogue.
         tiles: of C that each CTA computes. k_steps: for each of them. consumers: MMA warpgroups, and those of the epilogue.
+        tries: the load role asks whether a stage is free before it waits for it.
     """
 
     stages: int = 3
@@ -35,6 +36,7 @@ class Shape:
     k_steps: int = 4
     cluster: int = 1
     consumers: int = 1
+    tries: bool = False
 
 
 @tp.kernel(grid=lambda cfg: cfg.cluster, cluster=lambda cfg: cfg.cluster)
@@ -56,7 +58,8 @@ def three_roles(ctx: tp.Context, a: Any, b: Any, c: Any, *, cfg: Shape) -> None:
         with inputs.producer() as producer:
             for tile in work:
                 for k in ctx.range(k_steps):
-                    with producer.acquire() as stage, ctx.elect_one():
+                    acquired = producer.acquire_if_needed(producer.try_acquire()) if cfg.tries else producer.acquire()
+                    with acquired as stage, ctx.elect_one():
                         stage.expect_bytes(inputs.stage_bytes)
                         a_tile, b_tile = stage.tile()
                         ctx.tma_load(a, (tile.m * bm, k * BK), a_tile, stage.barrier())

@@ -94,8 +94,9 @@ def check_all(
     Args:
         instances: (name, recipe). With jobs or a client, a recipe is what `pickle` takes: a function of a module, or
             `functools.partial` of one with plain arguments; it is called in the other process.
-        jobs: processes, each checking one instance at a time. They are started afresh (spawn), so a script that asks for more than
-            one does its work under `if __name__ == "__main__":`.
+        jobs: processes. Each checks one instance at a time; with fewer instances than processes they share the executions of one
+            instance after the other, where those are many. They are started afresh (spawn), so a script that asks for more than one
+            does its work under `if __name__ == "__main__":`.
         client: a `distributed.Client` instead, of a cluster whose workers can import tilepipe and the recipes.
         explore, bounds, reductions, strict_proxy: of each check.
         progress: called in this thread with (instance, executions done, executions known to be left); not with a client.
@@ -123,7 +124,12 @@ def check_all(
             from tilepipe.check.dask import run_on_cluster
 
             run_on_cluster(instances, options, client, answered)
-        elif jobs > 1 and len(instances) > 1:
+        elif jobs > len(instances):
+            from tilepipe.check.shared import answer_shared
+
+            for number, (name, recipe) in enumerate(instances):
+                answered(number, answer_shared(name, recipe, options, jobs, _told(progress, name)))
+        elif jobs > 1:
             from tilepipe.check.workers import run_in_processes
 
             tasks = [(name, pickled(name, recipe)) for name, recipe in instances]
@@ -145,14 +151,18 @@ def answer(name: str, recipe: Recipe, options: Options, progress: Callable[[int,
     """Makes an instance and checks it. Raises nothing but what ends a process (KeyboardInterrupt, SystemExit)."""
     try:
         with _ONE:
-            made = recipe()
             return check(
-                made if isinstance(made, Launch) else made.launch_args,
+                launch_of(recipe()),
                 explore=options.explore, bounds=options.bounds, reductions=options.reductions, strict_proxy=options.strict_proxy,
                 instance=name, progress=progress,
             )  # fmt: skip
     except Exception as error:
         return Failure.of(error)
+
+
+def launch_of(made: Program | Launch) -> Launch:
+    """What a recipe has made, as a launch."""
+    return made if isinstance(made, Launch) else made.launch_args
 
 
 def pickled(name: str, recipe: Recipe) -> bytes:

@@ -226,14 +226,14 @@ def _renamed(uid: int, names: dict[int, int]) -> int:
 
 
 def _knowledge(k: Knowledge, bits: _Bits) -> Hashable:
-    apart = None if k.kw is None else tuple(map(bits, k.kw))
+    apart = () if k.kw is None else tuple(map(bits, k.kw))
     return bits(k.k), apart, tuple(sorted((p.mask, bits(p.bits), p.made) for p in k.pend))
 
 
 def _tensor_state(a: Agent, bits: _Bits) -> Hashable:
     t = a.tensor
     if t is None:
-        return None
+        return ()
     queues = tuple(
         (lane, bits(q.issued), bits(q.done), q.uncommitted) for lane, q in sorted(t.queues.items()) if isinstance(q, TensorQueue)
     )

@@ -110,4 +110,6 @@ def value_key(value: Any, data: bool) -> Hashable:
             return value.dtype.str, value.tobytes()
         case float():
             return ("float", str(value))
+        case None:  # whose hash, before Python 3.12, is another one in each process
+            return "None"
     return type(value).__name__, value

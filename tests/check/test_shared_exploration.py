@@ -1,0 +1,71 @@
+"""One exploration in several processes: the same verdict as in one, and the same way to it every time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+import tilepipe as tp
+from tests.check import recipes
+from tilepipe.check import Bounds, Reductions, Verdict
+from tilepipe.check.campaign import CampaignError, check_all
+
+
+def verdict_of(recipe: Callable[[], tp.Program], jobs: int, **options: object) -> Verdict:
+    (verdict,) = check_all([("asks", recipe)], jobs=jobs, **options)  # type: ignore[arg-type]
+    return replace(verdict, seconds=0.0)
+
+
+@pytest.mark.parametrize("hashing", [True, False])
+def test_every_answer_is_found_in_any_number_of_processes(hashing: bool) -> None:
+    recipe, reductions = functools.partial(recipes.asks, 6), Reductions(hashing=hashing)
+    alone, two, three = (verdict_of(recipe, jobs, reductions=reductions) for jobs in (1, 2, 3))
+    assert alone.ok
+    assert alone.traces >= 64
+    for shared in (two, three):
+        assert (shared.verdict, shared.method, shared.completions) == (alone.verdict, alone.method, alone.completions)
+        assert alone.traces <= shared.traces <= alone.traces * 2
+    assert verdict_of(recipe, 2, reductions=reductions) == two
+
+
+@pytest.mark.parametrize("wrong", [0b010101, 0b111111])
+def test_a_fault_is_the_same_every_time(wrong: int) -> None:
+    recipe = functools.partial(recipes.asks, 6, wrong)
+    alone, shared, again = (verdict_of(recipe, jobs) for jobs in (1, 2, 2))
+    assert alone.verdict == shared.verdict == "fault"
+    assert shared == again
+    (mine,), (theirs,) = alone.faults, shared.faults
+    assert (mine.kind, mine.loc) == (theirs.kind, theirs.loc)
+    assert mine.kind == "KernelAssertError"
+    assert "not this answer" in theirs.message
+    assert theirs.schedule
+
+
+def test_bounds_count_all_processes() -> None:
+    verdict = verdict_of(functools.partial(recipes.asks, 7), 2, bounds=Bounds(traces=40))
+    assert (verdict.verdict, verdict.bound, verdict.traces) == ("undecided", "40 executions", 40)
+
+
+def test_progress_is_told() -> None:
+    told: list[tuple[str, int]] = []
+    check_all([("asks", functools.partial(recipes.asks, 6))], jobs=2, progress=lambda name, done, left: told.append((name, done)))
+    assert {name for name, _ in told} == {"asks"}
+    assert [done for _, done in told] == sorted(done for _, done in told)
+    assert told[-1][1] >= 60
+
+
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [
+        (recipes.ends_elsewhere, "instance 'asks': WorkerError: the process that explored it with others ended with exit code 7"),
+        (recipes.raises_elsewhere, "WorkerError: a process cannot make the instance that it is to explore: BindError: not here"),
+    ],
+)
+def test_a_process_that_is_lost(recipe: Callable[[int], tp.Program], said: str) -> None:
+    with pytest.raises(CampaignError) as caught:
+        check_all([("asks", functools.partial(recipe, 6)), ("few", functools.partial(recipes.asks, 2))], jobs=3)
+    assert said.removeprefix("instance 'asks': ") in str(caught.value)
+    assert [v and v.verdict for v in caught.value.verdicts] == [None, "verified"]
