@@ -139,3 +139,19 @@ def test_arrays_that_numpy_does_not_have() -> None:
     elsewhere = tp.Program(program.kernel, replace(program.launch_args, args=args))
     with pytest.raises(tp.BindError, match="run takes a program on NumPy arrays; argument 'low' is a memoryview"):
         run(elsewhere)
+
+
+def test_the_launches_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounded waits first, then delays, last the kernel as it is; each of them compared."""
+    program, a, out = bind_doubled()
+    launched: list[tuple[bool, int | None, float]] = []
+
+    def launch(self: tp.Program, stream: object = None, *, debug: bool, perturb: int | None, timeout_ms: float) -> None:
+        assert not out.any(), "what the kernel writes is set back"
+        launched.append((debug, perturb, timeout_ms))
+        out[...] = a if debug else 3 * a
+
+    monkeypatch.setattr(tp.Program, "launch", launch)
+    with pytest.raises(WrongResult, match=r"doubled, launch\(\): 'out' has other bits in 160 of 160 elements"):
+        perturb(program, seeds=[4, 7], timeout_ms=50)
+    assert launched == [(True, None, 50), (True, 4, 50), (True, 7, 50), (False, None, 50)]

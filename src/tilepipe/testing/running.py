@@ -86,39 +86,46 @@ def run(
 def perturb(program: Program, *, seeds: Iterable[int] = range(1, 9), device: str = "cuda", timeout_ms: float = 2000) -> None:
     """Asserts that a program writes the same bits however its threads are delayed.
 
-    On "cuda": launches it as it is; then builds with bounded waits and random delays at every place where threads meet, one
-    for each seed. On "sim": the fixed order, then a random interleaving for each seed. What the kernel writes is set back
-    before each.
+    On "cuda": launches a build with bounded waits; for each seed one with random delays, too, at every place where threads
+    meet; last the kernel as it is. On "sim": runs the fixed order, then a random interleaving for each seed. What the kernel
+    writes is set back before each.
 
     Args:
-        seeds: of the delays. timeout_ms: how long a wait of a delayed launch may take.
+        seeds: of the delays. timeout_ms: how long a wait may take.
 
     Raises:
-        WrongResult: some bits differ. HangError: a wait of a delayed launch did not end. NoDevice: no GPU to launch it on, by which
-        a test is skipped. BindError: arguments are not NumPy arrays.
+        WrongResult: some bits differ. HangError: a wait did not end. NoDevice: no GPU to launch it on, by which a test is
+        skipped. BindError: arguments are not NumPy arrays.
     """
     if device not in ("cuda", "sim"):
         raise BindError(f"perturb: device is 'cuda' or 'sim', got {device!r}")
     outputs = _Outputs(program, "perturb")
 
-    def go(seed: int | None) -> None:
+    def go(seed: int | None, debug: bool = True) -> None:
         outputs.reset()
         if device == "sim":
             _simulate(program, seed or 0, False)
             return
         try:
-            program.launch(debug=seed is not None, perturb=seed, timeout_ms=timeout_ms)
+            program.launch(debug=debug, perturb=seed, timeout_ms=timeout_ms)
         except UnavailableError as error:
             raise NoDevice(str(error)) from None
 
-    go(None)
-    first = outputs.copies()
-    for seed in _several(seeds):
-        go(seed)
+    def compare_bits(how: str, seed: int) -> None:
         for name, before in first.items():
             differ = _bits(before) != _bits(outputs.arrays[name])
             if differ.any():
-                raise WrongResult(_differs(program, name, seed, device, differ, before, outputs.arrays[name]), name, seed)
+                raise WrongResult(_differs(program, name, how, differ, before, outputs.arrays[name]), name, seed)
+
+    several = _several(seeds)
+    go(None)
+    first = outputs.copies()
+    for seed in several:
+        go(seed)
+        compare_bits(f"launch(perturb={seed})" if device == "cuda" else f"run(seed={seed})", seed)
+    if device == "cuda":
+        go(None, debug=False)
+        compare_bits("launch()", 0)
 
 
 class _Outputs:
@@ -213,10 +220,9 @@ def _wrong(program: Program, name: str, seed: int, done: list[int], got: Array, 
     )
 
 
-def _differs(program: Program, name: str, seed: int, device: str, differ: Array, before: Array, now: Array) -> str:
+def _differs(program: Program, name: str, how: str, differ: Array, before: Array, now: Array) -> str:
     elements = differ.any(axis=1)
     at = tuple(int(i) for i in np.unravel_index(int(elements.argmax()), before.shape))
-    how = f"launch(perturb={seed})" if device == "cuda" else f"run(seed={seed})"
     return (
         f"{program.kernel.name}, {how}: '{name}' has other bits in {int(elements.sum()):,} of {before.size:,} elements than without"
         f" delays; the first is {list(at)}: {now[at]}, before {before[at]}.\n"
