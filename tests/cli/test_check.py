@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.readme import ROOT, blocks
 from tilepipe import check, cli
 from tilepipe.check import saved
 
@@ -415,6 +416,18 @@ def test_what_is_kept_is_what_was_found(kept: Path) -> None:
     assert found.fault.schedule
     saved.write(Path("again.json"), found)
     assert saved.read(Path("again.json")) == found
+
+
+def test_a_fault_of_another_order_is_replayed(tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel of docs/checker.md asks whether a slot is filled, and goes on: right in the simulator's own order."""
+    monkeypatch.chdir(tmp_path)
+    Path("ring.py").write_text(blocks(ROOT / "docs" / "checker.md", "python")[0], encoding="utf-8")
+    found = report(tilepipe("check", "ring.py:program", "--save", "ring.json", "--json"), 1)
+    assert (found["method"], found["saved"], found["faults"][0]["kind"]) == ("explored", "ring.json", "RaceError")
+    assert len(saved.read(Path("ring.json")).fault.schedule) >= 1
+    again = report(tilepipe("replay", "ring.json", "--json"), 1)
+    assert again["fault"]["message"] == found["faults"][0]["message"]
+    assert report(tilepipe("check", "ring.py:program", "-s", "waits=true", "--json"))["verdict"] == "verified"
 
 
 def test_a_kernel_that_has_been_mended(kept: Path, file: Path, tilepipe: Call) -> None:

@@ -1,0 +1,55 @@
+"""No false alarm: every family of the shipped kernels that the tests run is verified, by one execution of each of its instances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.gpu.gemms import FAMILIES
+from tests.kernels.blackwell_cases import CLUSTERS, shape_of
+from tests.kernels.grouped import FAMILIES as GROUPED
+from tilepipe import check
+from tilepipe.check.sizes import too_small
+from tilepipe.kernels.registry import find
+
+Case = tuple[str, dict[str, Any]]
+
+PAIRS: list[dict[str, Any]] = [shape_of(c) | {"scheduler": "static"} for c in CLUSTERS]
+ATTENTION: list[dict[str, Any]] = [
+    {"d": d, "causal": causal, "order": order, "store": store, "schedule": schedule}
+    for d in (64, 128)
+    for causal in (False, True)
+    for order, store, schedule in (
+        ("turns", "registers", "persistent"), ("free", "tile", "persistent"), ("turns", "tile", "single"), ("free", "registers", "single"),
+    )
+]  # fmt: skip
+BLOCKWISE: list[dict[str, Any]] = [
+    {"splits": 2, "bn": 256, "stages": 3},
+    {"cluster_n": 2},
+    {"bm": 256, "stages": 3},
+    {"bn": 192, "stages": 4},
+    {"consumers": 3, "bm": 192, "stages": 4},
+    {"consumers": 1, "bm": 64},
+]
+CASES: list[Case] = [
+    *(("gemm", family) for family in FAMILIES.values()),
+    *(("grouped_gemm", family) for family in GROUPED.values()),
+    *(("blackwell_gemm", pair | {"bn": 64 if pair["cluster"] < 4 else 128}) for pair in PAIRS),
+    *(("block_scaled_gemm", pair) for pair in PAIRS),
+    *(("block_scaled_gemm", {"kind": kind, "scheduler": "static", "bn": 192, "accumulators": 1}) for kind in ("mxfp4", "nvfp4")),
+    *(("blockwise_fp8_gemm", settings) for settings in BLOCKWISE),
+    *(("blockwise_fp8_gemm", pair | {"form": "blackwell"}) for pair in PAIRS),
+    *(("attention_forward", settings) for settings in ATTENTION),
+    *(("attention_forward", {"form": "blackwell", "d": d, "causal": causal}) for d in (64, 128) for causal in (False, True)),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {' '.join(f'{n}={v}' for n, v in case[1].items())}".strip())
+@pytest.mark.sampled(8)
+def test_a_family_is_verified(case: Case) -> None:
+    kernel, settings = case
+    _, instances = find(kernel).instances(settings)
+    verdicts = [check.check(x.make().launch_args, instance=x.name) for x in instances]
+    assert [(v.verdict, v.method, [f.message for f in v.faults]) for v in verdicts] == [("verified", "greedy", [])] * 2
+    assert too_small(verdicts) == ""
