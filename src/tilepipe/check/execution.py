@@ -313,13 +313,15 @@ class Execution:
             elif agent is not None and self.performed.get((pick.cluster, pick.agent), 0) < pick.until:
                 self.run_agent(pick.cluster, agent, pick.until)
 
-    def go_on(self, quiet: Callable[[], bool] | None = None, backwards: bool = False) -> bool:
+    def go_on(self, stop: Callable[[], bool] | None = None, backwards: bool = False) -> bool:
         """Goes on in a fixed order: each agent until it blocks, and a unit when none can. `backwards`: the last agent first.
 
-        `quiet`: asked whenever no agent can take a step; True stops. Returns whether the execution has come to its end.
+        `stop`: asked before each of these; True stops. Returns whether the execution has come to its end.
         """
         while self.machines:
             ready = self.ready()
+            if stop is not None and stop():
+                return False
             if ready:
                 cluster, agent = ready[-1 if backwards else 0]
                 who = (cluster, agent.uid)
@@ -328,8 +330,6 @@ class Execution:
                 if self.performed[who] == until:
                     self._turns[who] = self._turns.get(who, 0) + 1
                 continue
-            if quiet is not None and quiet():
-                return False
             flights = self.flights
             if not flights:
                 for cluster in list(self.machines):

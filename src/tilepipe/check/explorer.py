@@ -2,8 +2,8 @@
 
 Exploring is dynamic partial-order reduction without a stack of states: every execution is performed from the start, its races
 (`causality`) are found, and for each of them an execution is begun in which the later step comes first. Executions that differ in the
-order of independent steps have one signature and are analysed once. Where a kernel tests barriers or takes what is left, executions
-that come to an equal state are followed from there once.
+order of independent steps have one signature and are analysed once. Where a kernel tests barriers, executions that come to an
+equal state are followed from there once.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Explorer:
 
     def reduced(self, clusters: Sequence[int], first: Execution | None = None) -> None:
         """Explores the executions that differ in more than the order of independent steps."""
-        while not self._reduced(clusters, first, merging=self.scene.chooses and self.reductions.hashing):
+        while not self._reduced(clusters, first, merging=self.scene.tests and self.reductions.hashing):
             first = None  # a phase can straddle as well: states are not merged then
             if self._reduced(clusters, None, merging=False):
                 return
