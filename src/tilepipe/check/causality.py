@@ -15,111 +15,17 @@ Knowledge is a Python int with a bit for each (step, warp).
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
-from typing import Literal
 
+from tilepipe.check.nodes import WARPS, Mind, Node, Race, Track, Who, Why
 from tilepipe.check.recording import Recorder, name_of
 from tilepipe.sim.agents import Agent
 from tilepipe.sim.journal import Touch
 from tilepipe.sim.sites import Site
 
-Who = tuple[int, int]  # cluster, number of the agent in it
-Why = Literal["phase", "ahead", "lapped", "bytes", "test", "turn"]
-_WARPS = 4  # of an agent, at most
 _VERBS = {
     Touch.ARRIVE: "arrives in", Touch.EXPECT: "announces bytes of", Touch.CREDIT: "brings bytes of", Touch.ISSUE: "will bring bytes of",
 }  # fmt: skip
 _COUNTED = (Touch.ARRIVE, Touch.MEET)
-
-
-@dataclass(eq=False, slots=True)
-class Node:
-    """A step that other agents can notice.
-
-    Attributes:
-        who: the agent, or the one whose unit it is. ordinal: ops that it had performed before; of a unit, its number among the
-            agent's units. unit: whether it is one. site: the op; None of a unit.
-        bits: one for each warp that took the step. after: the nodes that it knows, all warps of an agent as one.
-        behind: those, and the nodes that it comes after only because they depend on each other.
-        outcome: of a request that could be refused, whether it was granted; -1 of other steps.
-    """
-
-    index: int
-    who: Who
-    ordinal: int
-    unit: bool
-    site: Site | None
-    bits: int = 0
-    after: int = 0
-    behind: int = 0
-    outcome: int = -1
-
-    @property
-    def mark(self) -> int:
-        return 1 << self.index
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Race:
-    """`second` depends on `first`, came after it, and need not have.
-
-    Attributes:
-        why: which rule is open. "phase": `second` counts in the phase after that of `first`. "ahead": `second` waits for a phase
-            without knowing the one before to be complete. "lapped": `first` waits for a phase, and `second` completes the next.
-            "bytes": `first` announces bytes of the phase that `second` completes. "test": what try_wait says. "turn": who comes first.
-        within: not two agents but two warps of one, which the machine performs together.
-    """
-
-    first: Node
-    second: Node
-    why: Why
-    barrier: Hashable
-    phase: int
-    within: bool = False
-
-
-@dataclass(eq=False, slots=True)
-class _Phase:
-    """One phase of a barrier: who took part, what they knew, who waited for it and who tested it in vain."""
-
-    members: list[Node] = field(default_factory=list)
-    bits: int = 0
-    known: int = 0
-    after: int = 0
-    behind: int = 0
-    counted: list[int] = field(default_factory=list)
-    announced: list[Node] = field(default_factory=list)
-    waits: list[Node] = field(default_factory=list)
-    failed: list[Node] = field(default_factory=list)
-
-
-@dataclass(eq=False, slots=True)
-class _Track:
-    """What is kept of a barrier: its last phases, and what all completed ones have published."""
-
-    name: Hashable
-    meets: bool = False
-    phases: dict[int, _Phase] = field(default_factory=dict)
-    known: int = 0
-    after: int = 0
-    behind: int = 0
-    story: list[Hashable] = field(default_factory=list)
-
-    def phase(self, number: int) -> _Phase:
-        found = self.phases.get(number)
-        if found is None:
-            found = self.phases[number] = _Phase()
-        return found
-
-
-@dataclass(eq=False, slots=True)
-class _Mind:
-    """What one agent knows: `known` of each warp, `after` and `behind` as in `Node`; `groups`: what its MMA groups will tell."""
-
-    known: list[int] = field(default_factory=lambda: [0] * _WARPS)
-    after: int = 0
-    behind: int = 0
-    groups: list[int] = field(default_factory=list)
 
 
 class Causality:
@@ -135,8 +41,8 @@ class Causality:
         self.nodes: list[Node] = []
         self.races: list[Race] = []
         self.arrivals = self.waits = 0
-        self._minds: dict[Who, _Mind] = {}
-        self._tracks: dict[Hashable, _Track] = {}
+        self._minds: dict[Who, Mind] = {}
+        self._tracks: dict[Hashable, Track] = {}
         self._units: dict[tuple[Who, int], tuple[int, int, int]] = {}
         self._who: Who = (0, 0)
         self._ordinal = 0
@@ -163,10 +69,10 @@ class Causality:
         node = self._at(self._mask)
         self._units[who, ordinal] = (self._known(self._mask)[1], node.after | node.mark, node.behind | node.mark)
 
-    def _mind(self, who: Who) -> _Mind:
+    def _mind(self, who: Who) -> Mind:
         found = self._minds.get(who)
         if found is None:
-            found = self._minds[who] = _Mind()
+            found = self._minds[who] = Mind()
         return found
 
     def _at(self, mask: int) -> Node:
@@ -176,7 +82,7 @@ class Causality:
             node = self._node = Node(len(self.nodes), self._who, self._ordinal, self._unit, self._site)
             self.nodes.append(node)
             if self._unit:
-                node.bits = 1 << (_WARPS * node.index)
+                node.bits = 1 << (WARPS * node.index)
                 _, node.after, node.behind = self._carried
                 return node
             mind = self._mind(self._who)
@@ -184,9 +90,9 @@ class Causality:
             mind.after |= node.mark
             mind.behind |= node.mark
         if not self._unit:
-            first = _WARPS * node.index
+            first = WARPS * node.index
             known = self._mind(self._who).known
-            for w in range(_WARPS):
+            for w in range(WARPS):
                 if mask >> (32 * w) & 0xFFFFFFFF:
                     bit = 1 << (first + w)
                     node.bits |= bit
@@ -204,15 +110,15 @@ class Causality:
                 some |= known
         return every, some
 
-    def _track(self, barrier: Hashable) -> _Track:
+    def _track(self, barrier: Hashable) -> Track:
         found = self._tracks.get(barrier)
         if found is None:
-            found = self._tracks[barrier] = _Track(barrier)
+            found = self._tracks[barrier] = Track(barrier)
         return found
 
     # -- races ---------------------------------------------------------------------------------------------------------
 
-    def _open(self, first: Node, second: Node, why: Why, track: _Track, phase: int) -> None:
+    def _open(self, first: Node, second: Node, why: Why, track: Track, phase: int) -> None:
         """Adds the pair, unless another dependence puts `second` after `first` anyway."""
         if first.mark & second.after:
             self.races.append(Race(first, second, why, track.name, phase, within=True))
@@ -225,7 +131,7 @@ class Causality:
         if not node.unit:
             self._mind(node.who).behind |= node.behind
 
-    def _begins(self, track: _Track, phase: int, node: Node, known: int, why: Why) -> bool:
+    def _begins(self, track: Track, phase: int, node: Node, known: int, why: Why) -> bool:
         """Whether the step knows all that counted in the phase before."""
         before = track.phases.get(phase - 1)
         if before is None or not before.bits & ~known:
@@ -239,7 +145,7 @@ class Causality:
 
     def born(self, barrier: Hashable, mask: int) -> None:
         old = self._tracks.pop(barrier, None)
-        track = self._tracks[barrier] = _Track(barrier, story=[] if old is None else [*old.story, "again"])
+        track = self._tracks[barrier] = Track(barrier, story=[] if old is None else [*old.story, "again"])
         node = self._at(mask)
         if old is not None:
             for phase in old.phases.values():
@@ -312,9 +218,9 @@ class Causality:
             self.recorder.tell(barrier, f"{name_of(barrier)}: passes, {what}")
         self._learn(track, node, mask)
 
-    def _learn(self, track: _Track, node: Node, mask: int) -> None:
+    def _learn(self, track: Track, node: Node, mask: int) -> None:
         mind = self._mind(self._who)
-        for w in range(_WARPS):
+        for w in range(WARPS):
             if mask >> (32 * w) & 0xFFFFFFFF:
                 mind.known[w] |= track.known
         node.after |= track.after
@@ -362,7 +268,7 @@ class Causality:
     def retired(self, agent: Agent, groups: int) -> None:
         mind = self._mind(self._who)
         for known in mind.groups[:groups]:
-            for w in range(_WARPS):
+            for w in range(WARPS):
                 mind.known[w] |= known
         del mind.groups[:groups]
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tilepipe.check import shortest, siblings
-from tilepipe.check.causality import Race
 from tilepipe.check.execution import Execution, StepsError, schedule_of
 from tilepipe.check.fingerprint import Fingerprints
+from tilepipe.check.nodes import Race
 from tilepipe.check.scene import Scene
 from tilepipe.check.verdict import Answer, Bounds, Fault, Method, Pick, Reductions, Verdict
 from tilepipe.errors import SimFault

@@ -6,10 +6,9 @@ warp does may come before a wait of another. No execution of the machine shows t
 
 from __future__ import annotations
 
-from tilepipe.check.causality import Node, Race
 from tilepipe.check.execution import Execution
+from tilepipe.check.nodes import Race
 from tilepipe.errors import BarrierError
-from tilepipe.sim.agents import Agent
 from tilepipe.sim.mbarriers import Mbarrier
 
 _TOLD = ("lapped", "phase", "ahead")
@@ -44,8 +43,3 @@ def _error(race: Race, bar: Mbarrier) -> BarrierError:
         "  Let every warp wait, or let the warps meet (a named barrier) between the wait and this.",
         second.site.loc if second.site is not None else None,
     )
-
-
-def warps(node: Node, agent: Agent) -> list[int]:
-    """Which warps of the agent took a step."""
-    return [w for w in range(agent.warps) if node.bits >> (4 * node.index + w) & 1]
