@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tilepipe.ir import ops
+from tilepipe.ir.program import barrier_of
 
 if TYPE_CHECKING:
     from tilepipe.sim.agents import Agent
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tilepipe.sim.mbarriers import Mbarrier
     from tilepipe.sim.memory import Cta
     from tilepipe.sim.ordering import Access
+    from tilepipe.sim.sites import Site
 
 _FULL, _EMPTY = ".full", ".empty"
 
@@ -125,18 +127,30 @@ def passed_over(ctas: Iterable[Cta]) -> str:
 # -- barriers ----------------------------------------------------------------------------------------------------------
 
 
-def ran_ahead(ctas: Iterable[Cta]) -> str:
-    """A phase that one agent's arrival for the next completed, in the place of another agent's; empty where there is none."""
-    for bar in (bar for cta in ctas for bar in cta.bars):
-        seen: dict[tuple[int, int], int] = {}
+def ran_ahead(ctas: Iterable[Cta], sites: Iterable[Site] = ()) -> str:
+    """A phase that one agent's arrival for the next completed, in the place of another agent's; empty where there is none.
+
+    `sites`: of the kernel, where an agent that arrives at two lines is to be told as well.
+    """
+    roles: dict[str, set[str]] = {}
+    for site in sites:
+        ref = barrier_of(site.op)
+        if ref is not None and isinstance(site.op, ops.MbarArrive | ops.MbarExpect):
+            roles.setdefault(ref.array.name, set()).add(site.role)
+    for bar in (bar for cta in ctas for bar in cta.bars if len(bar.last_arrivals) == bar.count):
+        came = {agent.uid for agent, _, _ in bar.last_arrivals}
+        arrive = roles.get(bar.array, set()) | {agent.role_name for agent, _, _ in bar.last_arrivals}
+        absent = next((a for a in bar.cta.agents if a.role_name in arrive and a.uid not in came), None)
+        seen: dict[int, set[int]] = {}
         for agent, site, _ in bar.last_arrivals:
-            seen[agent.uid, site.id] = seen.get((agent.uid, site.id), 0) + 1
-            if seen[agent.uid, site.id] == 2 and len(bar.last_arrivals) == bar.count:
+            if site.id in seen.get(agent.uid, ()) or (agent.uid in seen and absent is not None):
+                whose = "somebody else" if absent is None else f"that of {absent}"
                 return (
-                    f"Phase {bar.phase - 1} of {bar.where} was completed by two arrivals of {agent} ({site.loc.short}), of which the second"
-                    " was meant for the phase after, in the place of somebody else's. Whoever arrives again must first know that the phase"
-                    " before is over (wait for it), or each needs a barrier of its own."
+                    f"Phase {bar.phase - 1} of {bar.where} was completed by two arrivals of {agent} ({site.loc.short}), of which the"
+                    f" second was meant for the phase after, in the place of {whose}. Whoever arrives again must first know that the"
+                    " phase before is over (wait for it), or each needs a barrier of its own."
                 )
+            seen.setdefault(agent.uid, set()).add(site.id)
     return ""
 
 

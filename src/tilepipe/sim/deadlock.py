@@ -284,9 +284,11 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
             if not sources:
                 return f"no op of the kernel arrives on {bar.array}: a commit, an arrive or an expect_bytes is missing."
             if who and all(c.done for c in who):
+                never = not any(m.world.counts[s.id] for s in sources)
                 return (
                     f"every role that arrives on {bar.where} has returned, {bar.pending} of {bar.count} arrivals"
                     " short: trip counts of the roles differ, or the count is too high."
+                    + (f" The {sources[0].kind} at {sources[0].loc.short} was never executed: its branch was not taken." if never else "")
                 )
             if not who and bar.pending == bar.count:
                 return f"only {agent} arrives on {bar.where}: the same agent would have to arrive after its own wait."

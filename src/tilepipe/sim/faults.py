@@ -71,7 +71,7 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
         late = _late_expect(m, copy, reader) if copy.site.kind == "tma_load" else None
         if late is not None:
             return late
-    story = causes.out_of_turn(m.ctas) or causes.ran_ahead(m.ctas)
+    story = causes.out_of_turn(m.ctas) or causes.ran_ahead(m.ctas, m.world.compiled.sites)
     if story:
         return story
     if new.site.kind == "tma_load" and new.agent.cta is not slot.cta:
