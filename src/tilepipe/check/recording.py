@@ -45,6 +45,8 @@ class Recorder:
     def step(self, agent: Agent, site: Site, args: tuple[Any, ...]) -> None:
         """An agent is about to perform an op."""
         places = () if site.kind in ("load", "store") and site.tensor >= 0 else _SLOTS.get(site.kind, ())  # of a tensor: no tile
+        if site.kind == "tcgen05_mma" and args[4] is None:
+            places = (5,)  # A is in tensor memory: its operand is an address
         numbers = [args[i] for i in places if i < len(args) and isinstance(args[i], int)]
         tiles = tuple(agent.cta.slots[n].name for n in numbers)
         self.rows.append(Row(agent, site, False, tiles))
