@@ -238,6 +238,24 @@ def test_several_processes(file: Path, tilepipe: Call) -> None:
     assert report(tilepipe("check", "gemm", "--jobs", 2, "--json"))["verdict"] == "verified"
 
 
+@pytest.mark.slow
+def test_processes_that_share_an_exploration(tilepipe: Call) -> None:
+    one, three = (report(tilepipe("check", "blackwell_gemm", "-s", "stages=2", "--jobs", n, "--json")) for n in (1, 3))
+    for told in (one, three):
+        assert (told["verdict"], told["method"]) == ("verified", "explored")
+        assert [x["traces"] > 1 for x in told["instances"]] == [True, True]
+
+
+def test_an_interruption_says_what_was_being_checked(tilepipe: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tilepipe.check.campaign.check", interrupted)
+    code, out, err = tilepipe("check", "gemm", "--json")
+    assert (code, out) == (130, "")
+    assert "interrupted: 0 of 2 instances have been checked, not yet '2 tiles per CTA, 3 K steps, 2 CTAs'" in err
+
+
 def test_sensitivity_is_reported(file: Path, tilepipe: Call) -> None:
     found = report(tilepipe("check", f"{file}:small", "--sensitivity", "--json"))["sensitivity"]
     without = {line["at"]: line for line in found["lines"] if line["kind"] == "wait" and "store_wait" in line["op"]}

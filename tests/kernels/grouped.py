@@ -90,5 +90,5 @@ def product(
     c = before.copy()
     a_scale, b_scale = (np.exp2(rng.integers(-4, 5, shape)).astype(np.float32) for shape in ((m,), (len(ends), n)))
     scales = (a_scale, b_scale) if scaled else None
-    named = {} if scales is None else {"a_scale": scales[0], "b_scale": scales[1]}
+    named: dict[str, Any] = {} if scales is None else {"a_scale": scales[0], "b_scale": scales[1]}
     return Product(bind(a, b, c, ends, GroupedGemmConfig(**settings), **named), a, b, c, before, ends, scales)

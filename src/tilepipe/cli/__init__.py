@@ -17,7 +17,7 @@ from tilepipe.cli import measure as measure
 from tilepipe.cli import replay as replay
 from tilepipe.cli import run as run
 from tilepipe.cli import tune as tune
-from tilepipe.cli.common import app, err
+from tilepipe.cli.common import app, err, notes
 from tilepipe.errors import SimFault, TilepipeError
 
 __all__ = ["app", "main"]
@@ -40,6 +40,7 @@ def main() -> None:
         os._exit(2)  # what is still buffered cannot be written either
     except TilepipeError as error:
         err.print(f"error: {type(error).__name__}: {error}", markup=False, style="red")
+        notes(error)
         raise SystemExit(1 if isinstance(error, SimFault) else 2) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from tilepipe.cli.common import Json, Settings, app, counting, err, out
+from tilepipe.cli.common import Json, Settings, app, counting, err, notes, out
 from tilepipe.errors import BindError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def check(
     small: Annotated[bool, typer.Option("--small", help="Also where no ring is gone round twice, or there is one CTA.")] = False,
     seconds: Annotated[float, typer.Option(help="Of each instance, at most.", min=0.001)] = 600.0,
     traces: Annotated[int, typer.Option(help="Executions of each instance, at most.", min=1)] = 100_000,
-    jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
+    jobs: Annotated[int, typer.Option(help="Processes; more than instances share the executions of each.", min=1)] = 1,
     sensitivity: Annotated[bool, typer.Option("--sensitivity", help="What each wait, fence, arrive, ... is for.")] = False,
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE.json", help="Where a counterexample goes.")] = None,
     as_json: Json = False,
@@ -59,7 +59,11 @@ def check(
             _refuse_small(_sized(recipes, bounds, strict_proxy))
         with counting("checking", as_json) as bar:
             told = None if bar is None else lambda name, done, left: bar(done, done + left)
-            verdicts = check_all(recipes, jobs=jobs, explore=explore, bounds=bounds, strict_proxy=strict_proxy, progress=told)
+            try:
+                verdicts = check_all(recipes, jobs=jobs, explore=explore, bounds=bounds, strict_proxy=strict_proxy, progress=told)
+            except KeyboardInterrupt as error:
+                notes(error)
+                raise typer.Exit(130) from None
         together = checker.together(verdicts)
         if together.ok and not small:
             _refuse_small(verdicts)

@@ -59,6 +59,12 @@ def gpu(spec: KernelSpec) -> Chip:
     return chip
 
 
+def notes(error: BaseException) -> None:
+    """Says what an error has been given: what was interrupted, the traceback of what is no error of tilepipe."""
+    for note in getattr(error, "__notes__", []):
+        err.print(note, markup=False)
+
+
 @contextlib.contextmanager
 def counting(text: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     """A bar on stderr that is told (done, total), while stderr is a terminal; None otherwise."""
