@@ -1,9 +1,11 @@
-"""What a check costs: executions, states, seconds and memory of the three-role GEMM (load, MMA, epilogue) and of the shipped kernels.
+"""What a check costs: executions, states, seconds and memory of the three-role GEMM (load, MMA, epilogue), of warps that all do the
+same, and of the shipped kernels.
 
-    python benchmarks/checker.py [--tables targets reductions growth kernels] [--runs N] [--limit SECONDS] [--rows N]
+    python benchmarks/checker.py [--tables targets reductions alike growth kernels] [--runs N] [--limit SECONDS] [--rows N]
 
-Each row is measured in a process of its own, on one core; its time is the median of the runs, its memory what the checks added to the
-peak. A row that reaches the limit is undecided there, and its figures are lower bounds (`>`). Prints Markdown.
+Each row is measured in a process of its own; its time is that of one processor core, of all threads together and the median of the
+runs, its memory what the checks added to the peak. A row that reaches the limit (of wall time) is undecided there, and its figures are
+lower bounds (`>`). Prints Markdown.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import runpy
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,24 +32,26 @@ from tilepipe.check import Bounds, Reductions, check
 from tilepipe.kernels import registry
 
 ROOT = Path(__file__).resolve().parent.parent
-KERNEL = ROOT / "tests" / "check" / "three_roles.py"
+KERNELS = ROOT / "tests" / "check"
 MIB = 1 << 20
-BASE = {"stages": 3, "accumulators": 2, "tiles": 2, "k_steps": 4, "cluster": 1, "consumers": 1}
-EVERYTHING = {"partial_order": True, "hashing": True, "symmetry": True}
+BASE = {"stages": 3, "accumulators": 2, "tiles": 2, "k_steps": 4, "cluster": 1, "consumers": 1, "tries": False}
+REDUCTIONS = ("partial_order", "hashing", "symmetry")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One check of the three-role GEMM. `shape`: what differs from `BASE`; `without`: reductions that are turned off."""
+    """One check of a kernel of `tests/check`. `shape`: what differs from `BASE`; `without`: reductions that are turned off."""
 
     shape: dict[str, int] = field(default_factory=dict)
     explore: bool = True
     without: tuple[str, ...] = ()
+    kernel: str = "three_roles"
 
     @property
     def name(self) -> str:
         """The shape in words."""
-        return ", ".join(f"{count} {noun.replace('_', ' ')}" for noun, count in self.shape.items()) or "as above"
+        words = [f"{noun.replace('_', ' ')} {count}" for noun, count in self.shape.items() if not isinstance(count, bool)]
+        return ", ".join([*words, *(noun for noun, said in self.shape.items() if said is True)]) or "the same"
 
     @property
     def method(self) -> str:
@@ -57,24 +62,34 @@ class Cell:
         return "explored" + (f" without {', '.join(off)}" if off else "")
 
 
-ALL_OFF = tuple(EVERYTHING)
-STAGES = [Cell({"stages": stages}) for stages in (1, 2, 3, 4)]
+def _each(*shapes: dict[str, int], kernel: str = "three_roles") -> list[Cell]:
+    """Each shape with all reductions, and without."""
+    off: tuple[tuple[str, ...], ...] = ((), ("hashing",), ("symmetry",), ("partial_order",), REDUCTIONS)
+    return [Cell(shape, without=without, kernel=kernel) for shape in shapes for without in off]
+
+
 TABLES: dict[str, list[Cell]] = {
-    "targets": [Cell({**BASE, "cluster": cluster}, explore) for cluster in (1, 2) for explore in (False, True)],
-    "reductions": [
-        Cell({"stages": 1, "accumulators": 1, "tiles": tiles, "k_steps": steps}, without=without)
-        for tiles, steps in ((1, 1), (1, 2), (2, 2), (2, 4))
-        for without in ((), ("partial_order",), ("hashing",), ("symmetry",), ALL_OFF)
+    "targets": [
+        *(Cell({**BASE, "cluster": cluster}, explore) for cluster in (1, 2) for explore in (False, True)),
+        *(Cell({**BASE, "cluster": cluster, "tries": True}) for cluster in (1, 2)),
     ],
+    "reductions": _each(
+        {"stages": 1, "accumulators": 1, "tiles": 1, "k_steps": 1},
+        {"stages": 1, "accumulators": 1, "tiles": 2, "k_steps": 2},
+        {"cluster": 1},
+        {"tries": True},
+        {"cluster": 2, "tries": True},
+    ),
+    "alike": _each({"warps": 2}, {"warps": 3}, {"warps": 4}, kernel="readers"),
     "growth": [
-        *STAGES,
-        *(Cell({"tiles": tiles}) for tiles in (1, 4, 8)),
-        *(Cell({"k_steps": steps}) for steps in (8, 16)),
-        *(Cell({"consumers": consumers}) for consumers in (2, 3)),
-        *(Cell({"cluster": cluster}) for cluster in (2, 4)),
-        Cell({"cluster": 2, "consumers": 2}),
+        Cell({name: value, "tries": tries})
+        for name, values in {
+            "stages": (1, 2, 3, 4), "tiles": (1, 2, 4, 8), "k_steps": (8, 16), "consumers": (2, 3), "cluster": (2, 4),
+        }.items()
+        for value in values
+        for tries in (False, True)
     ],
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -97,14 +112,15 @@ class Measurement:
 
 def check_cell(cell: Cell, runs: int, limit: float) -> Measurement:
     """Checks a cell in this process."""
-    kernel = runpy.run_path(str(KERNEL))
-    launch = kernel["program"](kernel["Shape"](**(BASE | cell.shape))).launch_args
-    reductions = Reductions(**{name: name not in cell.without for name in EVERYTHING})
+    kernel = runpy.run_path(str(KERNELS / f"{cell.kernel}.py"))
+    launch = kernel["program"](kernel["Shape"](**cell.shape)).launch_args
+    reductions = Reductions(**{name: name not in cell.without for name in REDUCTIONS})
     before = _peak()
     seconds: list[float] = []
     for _ in range(runs):
+        started = time.process_time()
         verdict = check(launch, explore=cell.explore, bounds=Bounds(traces=10**9, seconds=limit), reductions=reductions)
-        seconds.append(verdict.seconds)
+        seconds.append(time.process_time() - started)
         if verdict.verdict == "undecided":
             break
     return Measurement(verdict.verdict, verdict.traces, verdict.states, seconds, _peak() - before)
@@ -127,20 +143,22 @@ def measure(cell: Cell, runs: int, limit: float) -> Measurement:
     return Measurement(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def three_roles(cells: list[Cell], runs: int, limit: float) -> Iterator[tuple[str, ...]]:
-    """The rows of a table on the three-role GEMM."""
+def small(cells: list[Cell], runs: int, limit: float) -> Iterator[tuple[str, ...]]:
+    """The rows of a table on a kernel of `tests/check`."""
     yield "shape", "method", "verdict", "executions", "states", "seconds", "MiB"
     for cell in cells:
         yield cell.name, cell.method, *measure(cell, runs, limit).row()
 
 
 def shipped(names: list[str], limit: float) -> Iterator[tuple[str, ...]]:
-    """The rows of the table on the shipped kernels: `tilepipe check`, as a user calls it, on their default instances."""
+    """The rows of the table on the shipped kernels: `tilepipe check`, as a user calls it, from the start of Python on."""
     yield "kernel", "method", "instances", "verdict", "executions", "states", "seconds"
     for name in names:
         for explore in ([], ["--explore"]):
             command = [sys.executable, "-m", "tilepipe", "check", name, "--json", "--seconds", str(limit), *explore]
+            before = _of_children()
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+            seconds = _of_children() - before
             if done.returncode not in (0, 1, 2) or not done.stdout.strip():
                 sys.exit(f"{' '.join(command[1:])}: exit code {done.returncode}; what it said is above")
             report: dict[str, Any] = json.loads(done.stdout)
@@ -149,8 +167,13 @@ def shipped(names: list[str], limit: float) -> Iterator[tuple[str, ...]]:
             figures = (sum(part[figure] for part in parts) for figure in ("traces", "states"))
             yield (
                 name, report["method"], str(len(parts)), report["verdict"], *(f"{more}{figure:,}" for figure in figures),
-                f"{more}{sum(part['seconds'] for part in parts):.3g}",
+                f"{more}{seconds:.3g}",
             )  # fmt: skip
+
+
+def _of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def machine() -> str:
@@ -160,15 +183,15 @@ def machine() -> str:
         processor = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         processor = platform.processor() or platform.machine()
-    return f"{processor}, one core of {os.cpu_count()}, Python {platform.python_version()}, {datetime.date.today()}"
+    return f"{processor}, {os.cpu_count()} cores, Python {platform.python_version()}, {datetime.date.today()}"
 
 
 def arguments(given: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="what a check costs")
     parser.add_argument("--tables", nargs="+", choices=[*TABLES, "kernels"], default=[*TABLES, "kernels"])
-    parser.add_argument("--runs", type=int, default=5, help="checks of each cell of the three-role GEMM")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds after which a check is given up")
+    parser.add_argument("--runs", type=int, default=5, help="checks of each row, but of the shipped kernels")
+    parser.add_argument("--limit", type=float, default=30.0, help="seconds after which a check is given up")
     parser.add_argument("--rows", type=int, help="only so many rows of each table")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     options = parser.parse_args(given)
@@ -189,7 +212,7 @@ def main(given: list[str] | None = None) -> None:
         if table == "kernels":
             rows = shipped(list(registry.KERNELS)[: options.rows], options.limit)
         else:
-            rows = three_roles(TABLES[table][: options.rows], options.runs, options.limit)
+            rows = small(TABLES[table][: options.rows], options.runs, options.limit)
         print(f"\n{table}\n")
         with console.status(table):
             for number, row in enumerate(rows):

@@ -120,13 +120,27 @@ class Fingerprints:
         return hash((tuple(parts), waiting, self._tensors(execution)))
 
     def _renamings(self, m: Machine) -> Iterable[dict[int, int]]:
+        """Names for the agents, of which the smallest key is taken: interchangeable ones in the order of where they stand, and those
+        that stand alike in every order.
+        """
         plain = {a.uid: a.uid for a in m.agents}
-        groups = [[a.uid for a in cta.agents if a.role is role] for cta in m.ctas for role in self.same]
-        for orders in product(*(permutations(g) for g in groups)):
-            names = dict(plain)
-            for group, order in zip(groups, orders, strict=True):
-                names.update(zip(group, order, strict=True))
+        groups: list[tuple[list[int], list[list[int]]]] = []
+        for cta in m.ctas:
+            for role in self.same:
+                alike: dict[int, list[int]] = {}
+                for a in cta.agents:
+                    if a.role is role:
+                        alike.setdefault(self._stands(a, a in m.ready), []).append(a.uid)
+                groups.append((sorted(u for uids in alike.values() for u in uids), [alike[key] for key in sorted(alike)]))
+        for orders in product(*(permutations(uids) for _, tied in groups for uids in tied)):
+            order, names = iter(orders), dict(plain)
+            for new, tied in groups:
+                names.update(zip((old for _ in tied for old in next(order)), new, strict=True))
             yield names
+
+    def _stands(self, a: Agent, ready: bool) -> int:
+        """What of an agent's state has no agent's name in it."""
+        return hash((place(a, self.source, self.data.all), a.blocked, ready, tuple(sorted(a.passed.items()))))
 
     def _machine(self, execution: Execution, cluster: int, m: Machine, names: dict[int, int]) -> Hashable:
         bits = self._numbered(execution, m, names)
