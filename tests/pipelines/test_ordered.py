@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tilepipe as tp
 from tests.pipelines import turns
 from tests.pipelines.turns import KINDS, bind_alternating, bind_turns, expected_turns
-from tests.scenarios.support import at
+from tests.scenarios.support import at, refuted, verified
 
 
 def ran(program: tp.Program, seed: int) -> Any:
@@ -32,6 +32,14 @@ def test_c5_groups_take_turns(groups: int, kind: str, seed: int) -> None:
     np.testing.assert_array_equal(sums, want_sums)
     # group 0 of each thing gets one turn from set-up, and what the last group passes on after the last round
     assert run.completions["order"] == [[7 if group == 0 else 6 for _ in range(2) for group in range(groups)]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("groups", [2, 3, 5])
+def test_c5_in_every_order(groups: int, kind: str) -> None:
+    program, _, _ = bind_turns(groups, 2, 3, kind)
+    want = [[4 if group == 0 else 3 for _ in range(2) for group in range(groups)]]
+    assert verified(program).completions["order"] == want
 
 
 @pytest.mark.parametrize("slow", [0, 1, 2])
@@ -64,6 +72,7 @@ def test_a_group_that_does_not_pass_on(kind: str, keeps: int) -> None:
     waiting = f"role 'group{keeps + 1}'" if kind == "several roles" else f"role 'group' warpgroup {keeps + 1}"
     for words in (waiting, f"order[{keeps + 1}]", "128", at(turns.__file__, "turn")):
         assert words in said, said
+    refuted(bind_turns(3, 1, 2, kind, keeps=keeps)[0], tp.DeadlockError, waiting, f"order[{keeps + 1}]", at(turns.__file__, "turn"))
 
 
 def test_overlap_is_a_race() -> None:

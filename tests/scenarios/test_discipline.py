@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.scenarios.support import at, clean, faults, zeros
+from tests.scenarios.support import at, clean, faults, refuted, zeros
 
 
 def where(mark: str) -> str:
@@ -67,6 +67,7 @@ def test_j1_the_producer_does_not_wait_for_consumed(slots: int, n: int) -> None:
             program.run(seed=seed)
         words = racing if isinstance(caught.value, tp.RaceError) else lapped
         assert all(w in str(caught.value) for w in words), f"seed {seed}: {caught.value}"
+    refuted(program, tp.SimFault, "role 'consumer'")
 
 
 @pytest.mark.parametrize("n", [1, 4])
@@ -228,6 +229,11 @@ def test_j3_hand_off_truth_table(places: int) -> None:
         c[:] = 0
         assert bool(run.advice) == (not before), run.advice
         assert before or "reader's side" in run.advice[0]
+    verdict = program.check()
+    assert verdict.ok
+    assert verdict.advice == run.advice
+    if not before:
+        refuted(program, tp.RaceError, "strict_proxy", where("write"), where("store"), strict_proxy=True)
 
 
 @tp.kernel()

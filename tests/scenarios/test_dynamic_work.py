@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.scenarios.support import Array, at, faults, refuses, total
+from tests.scenarios.support import Array, at, faults, refuses, refuted, total, verified
 from tilepipe.lang.variables import Var
 
 ONE_CLUSTER = tp.Chip(name="one", sms=4, clusters=((2, 1), (4, 1)))  # of CTAs that take 200 KB
@@ -105,6 +105,15 @@ def test_c6_one_scheduler_warp_which_is_also_a_consumer(size: int, stages: int, 
         assert [total(run, "work.empty", cta) for cta in leaders] == [total(run, "work.full", cta) for cta in leaders]
 
 
+@pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize("size", [1, 2])
+def test_c6_in_every_order(size: int, stages: int) -> None:
+    """Refused requests included, and every way for the clusters of a full chip to share out four."""
+    verdict = verified(bind("", 4, size, stages)[0])
+    assert verdict.method == "explored"
+    assert verdict.traces > 1
+
+
 def test_a_cluster_does_the_work_of_all_that_have_not_started() -> None:
     program, out = bind(clusters=5)
     run = program.run()
@@ -155,6 +164,7 @@ def test_reading_a_response_before_the_wait(size: int) -> None:
             bind("no wait", size=size)[0].run(seed=seed)
         kinds.add(caught.type)
     assert tp.RaceError in kinds
+    refuted(bind("no wait", size=size)[0], tp.TilepipeError, where("no wait"), "responses", "clc_query")
 
 
 def test_asking_again_after_a_refusal() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.scenarios.support import at, clean, faults, matrix, zeros
+from tests.scenarios.support import at, clean, faults, matrix, refuted, verified, zeros
 
 
 def where(mark: str) -> str:
@@ -151,6 +151,7 @@ def test_g19_the_writers_wait_is_removed() -> None:
             program.run(seed=seed)
         expected = lapped if isinstance(caught.value, tp.BarrierError) else words
         assert all(w in str(caught.value) for w in expected), f"seed {seed}: {caught.value}"
+    refuted(program, tp.SimFault, "role 'reader'")
 
 
 @tp.kernel()
@@ -293,6 +294,7 @@ def test_g24_the_writer_fences_before_it_arrives(strict: bool) -> None:
     program = crossing.bind(tp.tensor_map(c, box=(8, 16)), fence="before arrive")
     run = program.run(strict_proxy=strict)
     assert run.advice == []
+    verified(program, strict_proxy=strict)
     np.testing.assert_array_equal(c, np.arange(128).reshape(8, 16))
 
 
@@ -306,6 +308,9 @@ def test_g24_the_reader_fences_after_its_wait() -> None:
         assert run.advice, "the fence on the reader's side deserves advice"
         for word in ("reader's side", "every writing thread", where("generic write"), where("async read")):
             assert word in run.advice[0]
+    verdict = program.check()
+    assert verdict.ok
+    assert verdict.advice == run.advice
     faults(program, tp.RaceError, "strict_proxy", "role 'writer'", where("generic write"), where("async read"), strict_proxy=True)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.scenarios.support import Array, at, clean, faults, matrix, refuses, zeros
+from tests.scenarios.support import Array, at, clean, faults, matrix, refuses, refuted, zeros
 
 
 def where(mark: str) -> str:
@@ -209,6 +209,7 @@ def test_a_phase_lost_across_persistent_tiles(stages: int, steps: int) -> None:
         message = str(caught.value)
         lapped = all(word in message for word in ("role 'producer'", "ring.empty[", "lapped", where("producer acquires")))
         assert lapped or any(role in message and where(mark) in message for role, mark in consumer), message
+    refuted(program, tp.SimFault, "role 'consumer'")
 
 
 @tp.kernel()
@@ -279,6 +280,7 @@ def test_the_leader_signals_before_its_sibling_has_left_its_wait() -> None:
             program.run(seed=seed)
         words = racing if isinstance(caught.value, tp.RaceError) else lapped
         assert all(w in str(caught.value) for w in words), f"seed {seed}: {caught.value}"
+    refuted(program, tp.SimFault, "role 'consumer'")
 
 
 def test_the_leader_signals_after_all_have_met() -> None:
