@@ -269,3 +269,21 @@ def test_a_warp_that_its_siblings_have_left_behind() -> None:
     ):
         assert words in fault.message
     assert siblings(meet=True).check().ok
+
+
+@pytest.mark.parametrize(("phase", "advised"), [(0, False), (1, True)])
+def test_a_completion_that_nobody_observed_is_advice(phase: int, advised: bool) -> None:
+    b = Builder()
+    tick, go = b.barriers("tick", count=1), b.barriers("go", count=1)
+    b.setup_done()
+    with b.role("ticker", warps=1), b.elect():
+        b.arrive(b.bar(tick))
+        if advised:
+            b.arrive(b.bar(tick))
+        b.arrive(b.bar(go))
+    with b.role("observer", warps=1):
+        b.wait(b.bar(go), 0)
+        b.wait(b.bar(tick), phase)
+    verdict = check(launch(b))
+    assert verdict.ok
+    assert [a.split(" completed")[0] for a in verdict.advice] == (["phase 0 of tick"] if advised else [])

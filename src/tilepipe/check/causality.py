@@ -195,6 +195,8 @@ class Causality:
             if first.bits & ~now.known:
                 self._open(first, node, "test", track, phase)
         if before is not None and not track.meets:
+            if phase > 0 and not before.waits:
+                track.unobserved.append(phase - 1)
             for first in before.waits:
                 if first.bits & ~now.known:
                     self._open(first, node, "lapped", track, phase - 1)
@@ -213,6 +215,7 @@ class Causality:
         if not track.meets:
             self._begins(track, phase, node, self._known(mask)[0], "ahead")
             track.phase(phase).waits.append(node)
+            track.awaited = True
         if self.recorder is not None:
             what = "everybody has come" if track.meets else f"phase {phase} is complete" if phase >= 0 else "nothing to wait for yet"
             self.recorder.tell(barrier, f"{name_of(barrier)}: passes, {what}")
@@ -292,6 +295,15 @@ class Causality:
     def chosen(self, outcome: bool) -> None:
         """The request of the step at hand was granted, or refused."""
         self._at(self._mask).outcome = int(outcome)
+
+    def unobserved(self) -> list[str]:
+        """Advice: barriers on which somebody waits, but with phases that came and went unseen."""
+        return [
+            f"phase {t.unobserved[0]} of {name_of(t.name)} completed, and the one after it, and nobody had waited for it: nothing is ordered"
+            " after it, and a wait for it would be lapped"
+            for t in self._tracks.values()
+            if t.awaited and t.unobserved
+        ]
 
     def signature(self) -> int:
         """Equal for executions that differ in the order of independent steps only."""

@@ -298,6 +298,7 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
             first = explorer.begin(everything, 0)
             if not explorer.perform(first, first.go_on) and not explorer._sibling(first):
                 completions = first.phases_completed()
+                explorer.found.advice.extend(first.causality.unobserved())
                 explorer.found.states += len(first.causality.nodes)
                 races = first.causality.races
                 if scene.chooses or races or not explorer.reductions.partial_order:

@@ -76,7 +76,9 @@ class Phase:
 
 @dataclass(eq=False, slots=True)
 class Track:
-    """What is kept of a barrier: its last phases, and what all completed ones have published."""
+    """What is kept of a barrier: its last phases, and what all completed ones have published. `unobserved`: phases after which another
+    one completed although nobody had waited for them. `awaited`: somebody has waited for one.
+    """
 
     name: Hashable
     meets: bool = False
@@ -85,6 +87,8 @@ class Track:
     after: int = 0
     behind: int = 0
     story: list[Hashable] = field(default_factory=list)
+    unobserved: list[int] = field(default_factory=list)
+    awaited: bool = False
 
     def phase(self, number: int) -> Phase:
         found = self.phases.get(number)
