@@ -165,12 +165,13 @@ def pair(r: Random) -> Program:
 
 def group(r: Random) -> Program:
     """A warpgroup that arrives as one lane or as 128, and a warp that waits for it and answers."""
-    every, rounds = r.random() < 0.5, r.randint(1, 2)
+    every, rounds, word, copies = r.random() < 0.5, r.randint(1, 2), r.random() < 0.4, r.random() < 0.3
     mine: list[Act] = []
     yours: list[Act] = []
     for turn in range(rounds):
-        mine += [Act("put", 0, turn), Act("arrive", 0, 1, every), Act("wait", 1, turn)]
-        yours += [Act("wait", 0, turn), Act("get", 0), Act("arrive", 1, 1)]
+        mine += [*([Act("put", 0, turn)] if word else []), Act("arrive", 0, 1, every), Act("wait", 1, turn)]
+        yours += [Act("wait", 0, turn), *([Act("get", 0)] if word else [])]
+        yours += [Act("expect", 1, SLOT_BYTES), Act("copy", 1, 2 + turn)] if copies else [Act("arrive", 1, 1)]
     return Program((128 if every else 1, 1), (Part(tuple(mine), warps=1, group=True), Part(tuple(yours))))
 
 
@@ -306,10 +307,20 @@ def generate(r: Random) -> Program:
 
 
 def generate_plain(r: Random) -> Program:
-    """One program of barriers only, as the oracle knows them."""
+    """One program of barriers only, as the oracle knows them, of warps."""
     while True:
         p = generate(r)
-        if oracle.knows(p):
+        if oracle.knows(p) and not any(part.group for part in p.parts):
+            return p
+
+
+def generate_group(r: Random) -> Program:
+    """One program of barriers only with a warpgroup, up to two things wrong in it."""
+    while True:
+        p = group(r)
+        for _ in range(r.randint(0, 2)):
+            p = mutated(r, p)
+        if oracle.knows(p) and any(part.group for part in p.parts):
             return p
 
 

@@ -1,7 +1,7 @@
 """The simplest model that could be right: mbarriers as three numbers, and a search over every order of every step.
 
-It knows waits, tries, arrives, expected and credited bytes and copies, in one CTA, and nothing of the simulator. An agent is a list
-of ops and a position in it; a copy is in flight or has landed; nothing else moves.
+It knows waits, tries, arrives, expected and credited bytes and copies, in one CTA, and nothing of the simulator. An agent is a warp,
+those of a warpgroup each for itself: a list of ops and a position in it. A copy is in flight or has landed; nothing else moves.
 """
 
 from __future__ import annotations
@@ -15,9 +15,22 @@ CLEAN = "clean"
 
 
 def knows(program: Program) -> bool:
-    """Whether the model covers a program: barriers of one CTA only, and no slot that two copies fill."""
+    """Whether the model covers a program: barriers of one CTA only, and no slot that two copies fill.
+
+    The checker is stricter with the warps of a warpgroup: arrivals of all lanes that straddle two phases are a fault for it also where
+    nobody waits for them.
+    """
+    waited = {a.at for a in program.acts() if a.kind in ("wait", "parity")}
+    if any(a.kind == "arrive" and a.every and a.at not in waited for p in program.parts if p.group for a in p.acts):
+        return False
     slots = [a.n for p in program.parts for a in flat(p.acts) if a.kind == "copy" for _ in range(p.warps)]
-    return program.cluster * program.clusters == 1 and {a.kind for a in program.acts()} <= KINDS and len(set(slots)) == len(slots)
+    apart = any(a.kind == "try" for p in program.parts if p.group for a in p.acts)  # its warps may see different answers
+    return (
+        not apart
+        and program.cluster * program.clusters == 1
+        and {a.kind for a in program.acts()} <= KINDS
+        and len(set(slots)) == len(slots)
+    )
 
 
 class Fault(Exception):
@@ -56,6 +69,11 @@ class State:
         return State(list(self.at), bars, list(self.flying), dict(self.passed), self.issued, self.learnt)
 
 
+def _of_warp(acts: tuple[Act, ...], warp: int) -> tuple[Act, ...]:
+    """What one warp of a warpgroup does: what one lane does is done by the first."""
+    return tuple(a for a in acts if not warp or a.every or a.kind in ("wait", "parity"))
+
+
 def _code(acts: tuple[Act, ...], out: list[tuple[Act, int]]) -> None:
     """Acts as a list with jumps: (act, where to go on if a try fails or at a jump)."""
     for act in acts:
@@ -74,10 +92,10 @@ def outcomes(program: Program) -> set[str]:
     """Everything that can happen: `CLEAN`, and a word for each fault."""
     code: list[list[tuple[Act, int]]] = []
     for part in program.parts:
-        ops: list[tuple[Act, int]] = []
-        _code(part.acts, ops)
-        code += [ops] * (1 if part.group else part.warps)
-    lanes = [128 if part.group else 32 for part in program.parts for _ in range(1 if part.group else part.warps)]
+        for warp in range(4 if part.group else part.warps):
+            ops: list[tuple[Act, int]] = []
+            _code(_of_warp(part.acts, warp) if part.group else part.acts, ops)
+            code.append(ops)
     start = State([0] * len(code), [Bar(n, n) for n in program.counts])
     found: set[str] = set()
     seen = {start.key()}
@@ -89,7 +107,7 @@ def outcomes(program: Program) -> set[str]:
             if state.at[agent] < len(ops):
                 after = state.copy()
                 try:
-                    acted = _act(after, agent, *ops[state.at[agent]], lanes[agent])
+                    acted = _act(after, agent, *ops[state.at[agent]])
                 except Fault as fault:
                     found.add(str(fault))
                     moved = True
@@ -124,7 +142,7 @@ def _end(state: State, code: list[list[tuple[Act, int]]]) -> str:
     return "exits" if state.issued & ~state.learnt else CLEAN
 
 
-def _act(state: State, agent: int, act: Act, target: int, lanes: int) -> bool:
+def _act(state: State, agent: int, act: Act, target: int) -> bool:
     """Performs one op; False where it blocks."""
     state.at[agent] += 1
     if act.kind == "jump":
@@ -141,7 +159,7 @@ def _act(state: State, agent: int, act: Act, target: int, lanes: int) -> bool:
             if not _wait(state, agent, act.at, act.n):
                 state.at[agent] = target
         case "arrive":
-            _arrive(state, act.at, act.n * (lanes if act.every else 1))
+            _arrive(state, act.at, act.n * (32 if act.every else 1))
         case "expect":
             bar.tx += act.n
             _arrive(state, act.at, 1)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from tests.check import oracle
 from tests.check.acts import Act, Part, Program, launch
 from tests.check.agreement import EVERYTHING, disagreement, seeds_that_fail, three_ways, timeless, word_of
-from tests.check.generated import FAMILIES, generate, generate_plain, mutated, programs
+from tests.check.generated import FAMILIES, generate, generate_group, generate_plain, mutated, programs
 from tilepipe import check, sim
 from tilepipe.errors import SimFault
 
@@ -45,6 +45,18 @@ def test_an_exploration_finds_what_the_model_finds(number: int) -> None:
         got = {word_of(f.kind, f.message) for f in verdict.faults} or {oracle.CLEAN}
         assert got <= want, f"seed {seed}: {got} is not among {want}: {program}"
         assert verdict.ok == (want == {oracle.CLEAN}), f"seed {seed}: {verdict.verdict}, but {want}: {program}"
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("number", range(24))
+def test_the_warps_of_a_warpgroup_are_looked_at_apart(number: int) -> None:
+    """The simulator performs a warpgroup as one; the model lets each of its warps go on by itself."""
+    for seed in block(number):
+        program = generate_group(Random(seed))
+        want = oracle.outcomes(program)
+        for explore in (False, True):
+            verdict = check.check(launch(program), explore=explore)
+            assert verdict.ok == (want == {oracle.CLEAN}), f"seed {seed}: {verdict.verdict}, but {want}: {program}"
 
 
 @pytest.mark.parametrize("number", range(2))
