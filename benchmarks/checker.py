@@ -1,10 +1,10 @@
 """What a check costs: executions, states, seconds and memory of the three-role GEMM (load, MMA, epilogue), of warps that all do the
 same, and of the shipped kernels.
 
-    python benchmarks/checker.py [--tables targets reductions alike growth kernels] [--runs N] [--limit SECONDS] [--rows N]
+    python benchmarks/checker.py [--tables targets reductions alike growth kernels] [--runs N] [--limit EXECUTIONS] [--rows N]
 
 Each row is measured in a process of its own; its time is that of one processor core, of all threads together and the median of the
-runs, its memory what the checks added to the peak. A row that reaches the limit (of wall time) is undecided there, and its figures are
+runs, its memory what the checks added to the peak. A row that reaches the limit of executions is undecided there, and its figures are
 lower bounds (`>`). Prints Markdown.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import os
 import platform
 import resource
@@ -110,7 +111,7 @@ class Measurement:
         return self.verdict, f"{more}{self.executions:,}", f"{more}{self.states:,}", time, f"{self.memory / MIB:,.0f}"
 
 
-def check_cell(cell: Cell, runs: int, limit: float) -> Measurement:
+def check_cell(cell: Cell, runs: int, limit: int) -> Measurement:
     """Checks a cell in this process."""
     kernel = runpy.run_path(str(KERNELS / f"{cell.kernel}.py"))
     launch = kernel["program"](kernel["Shape"](**cell.shape)).launch_args
@@ -119,7 +120,7 @@ def check_cell(cell: Cell, runs: int, limit: float) -> Measurement:
     seconds: list[float] = []
     for _ in range(runs):
         started = time.process_time()
-        verdict = check(launch, explore=cell.explore, bounds=Bounds(traces=10**9, seconds=limit), reductions=reductions)
+        verdict = check(launch, explore=cell.explore, bounds=Bounds(traces=limit, seconds=math.inf), reductions=reductions)
         seconds.append(time.process_time() - started)
         if verdict.verdict == "undecided":
             break
@@ -130,7 +131,7 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def measure(cell: Cell, runs: int, limit: float) -> Measurement:
+def measure(cell: Cell, runs: int, limit: int) -> Measurement:
     """Checks a cell in a process of its own.
 
     Raises:
@@ -143,19 +144,19 @@ def measure(cell: Cell, runs: int, limit: float) -> Measurement:
     return Measurement(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def small(cells: list[Cell], runs: int, limit: float) -> Iterator[tuple[str, ...]]:
+def small(cells: list[Cell], runs: int, limit: int) -> Iterator[tuple[str, ...]]:
     """The rows of a table on a kernel of `tests/check`."""
     yield "shape", "method", "verdict", "executions", "states", "seconds", "MiB"
     for cell in cells:
         yield cell.name, cell.method, *measure(cell, runs, limit).row()
 
 
-def shipped(names: list[str], limit: float) -> Iterator[tuple[str, ...]]:
+def shipped(names: list[str], limit: int) -> Iterator[tuple[str, ...]]:
     """The rows of the table on the shipped kernels: `tilepipe check`, as a user calls it, from the start of Python on."""
     yield "kernel", "method", "instances", "verdict", "executions", "states", "seconds"
     for name in names:
         for explore in ([], ["--explore"]):
-            command = [sys.executable, "-m", "tilepipe", "check", name, "--json", "--seconds", str(limit), *explore]
+            command = [sys.executable, "-m", "tilepipe", "check", name, "--json", "--traces", str(limit), *explore]
             before = _of_children()
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
             seconds = _of_children() - before
@@ -191,11 +192,11 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="what a check costs")
     parser.add_argument("--tables", nargs="+", choices=[*TABLES, "kernels"], default=[*TABLES, "kernels"])
     parser.add_argument("--runs", type=int, default=5, help="checks of each row, but of the shipped kernels")
-    parser.add_argument("--limit", type=float, default=30.0, help="seconds after which a check is given up")
+    parser.add_argument("--limit", type=int, default=5000, help="executions after which a check is given up")
     parser.add_argument("--rows", type=int, help="only so many rows of each table")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     options = parser.parse_args(given)
-    if options.runs < 1 or options.limit <= 0 or (options.rows is not None and options.rows < 1):
+    if options.runs < 1 or options.limit < 1 or (options.rows is not None and options.rows < 1):
         parser.error("--runs, --limit and --rows must be positive")
     return options
 
@@ -220,7 +221,7 @@ def main(given: list[str] | None = None) -> None:
                 if number == 0:
                     figures = len(row) - row.index("verdict") - 1
                     print("|" + "---|" * (len(row) - figures) + "---:|" * figures)
-    print(f"\n{machine()}; a check is given up after {options.limit:g} s")
+    print(f"\n{machine()}; a check is given up after {options.limit:,} executions")
 
 
 if __name__ == "__main__":
