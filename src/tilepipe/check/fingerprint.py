@@ -77,7 +77,7 @@ class _Bits:
     def __init__(self, m: Machine, rename: dict[int, int]) -> None:
         self.of: dict[int, int] = {0: 0}
         self._next = 0
-        self.dead = m.order.dead
+        self.dead = m.order.dead | m.order.resting
         self.rename = rename
 
     def add(self, *bits: int) -> None:

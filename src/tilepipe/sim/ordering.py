@@ -72,15 +72,22 @@ class Access:
 
 
 class Order:
-    """The bits of one cluster: hands them out, and takes them back once no holder mentions them."""
+    """The bits of one cluster: hands them out, and takes them back once no holder mentions them.
 
-    __slots__ = ("dead", "fenceable", "free", "holders", "size")
+    A bit that holders have forgotten rests until they are gone through again. An op may compact halfway, with what its threads know in
+    hand, and give that to a holder afterwards: a bit of it that meant something new by then would be knowledge that nobody has.
+
+    Attributes:
+        dead: bits of accesses that matter no longer. resting: those that holders have forgotten once.
+    """
+
+    __slots__ = ("dead", "fenceable", "free", "holders", "resting", "size")
 
     def __init__(self, holders: Callable[[], Iterable[Holder]]) -> None:
         self.holders = holders
         self.size = 0
         self.free: list[int] = []
-        self.dead = 0
+        self.dead = self.resting = 0
         self.fenceable: list[Access] = []  # live accesses that a proxy fence matters to
 
     def new_bit(self) -> int:
@@ -89,7 +96,8 @@ class Order:
             return self.free.pop()
         if self.dead and self.dead.bit_count() >= COMPACT_AT:
             self._compact()
-            return self.free.pop()
+            if self.free:
+                return self.free.pop()
         self.size += 1
         return 1 << (self.size - 1)
 
@@ -111,12 +119,12 @@ class Order:
         self.dead |= bit
 
     def _compact(self) -> None:
-        dead = self.dead
+        gone = self.dead | self.resting
         for holder in self.holders():
-            holder.forget(dead)
-        self.dead = 0
-        while dead:
-            lowest = dead & -dead
+            holder.forget(gone)
+        rested, self.resting, self.dead = self.resting, self.dead, 0
+        while rested:
+            lowest = rested & -rested
             self.free.append(lowest)
-            dead ^= lowest
+            rested ^= lowest
         self.free.reverse()
