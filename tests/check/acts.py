@@ -13,7 +13,7 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir.exprs import Vary, const
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.location import Loc
-from tilepipe.ir.memory import BarrierRef
+from tilepipe.ir.memory import BarrierRef, Element
 
 SLOTS = 8  # of shared memory, each a row of 32 int32
 SLOT_BYTES = 128
@@ -25,8 +25,9 @@ class Act:
 
     `kind`, with what `at` and `n` are: wait, parity, try (barrier, phase; `then` or `other` follows a try); arrive (barrier,
     count); expect, announce (expect_tx alone), credit (barrier, bytes); copy (barrier, slot: a TMA load); put, get (slot); meet,
-    leave (named barrier); store (slot: a TMA store); commit; drain (`n` groups may be pending); syncwarp; fence; come, gather (the
-    cluster barrier); ticket (from a counter of the grid; `then` follows one below `n`, else `other`, both by the lane that took it).
+    leave (named barrier); store (slot: a TMA store); commit; drain (`n` groups may be pending); syncwarp; fence; init (barrier, count),
+    inval (barrier); come, gather (the cluster barrier); both (a copy to both CTAs, as `copy`); first (`then` in the first CTA of the
+    cluster, else `other`); ticket (from a counter of the grid; `then` follows one below `n`, else `other`, both by the lane that took it).
 
     `every`: by all lanes, else by an elected one (waits, meetings, syncwarp and fence are always by all). `peer`: on the other CTA.
     """
@@ -71,7 +72,7 @@ class Program:
         points = 1
         for part in self.parts:
             acts = list(flat(part.acts))
-            each = (len(acts) + 2) << sum(a.kind == "copy" for a in acts)
+            each = (len(acts) + 2) << sum(a.kind in ("copy", "both") for a in acts)
             points *= int(each ** (part.warps * self.cluster * self.clusters))
         return points << 2 * (self.clusters - 1)
 
@@ -102,7 +103,7 @@ class _Writer:
         kinds = {a.kind for a in program.acts()}
         b = self.b = _Lined(program.cluster)
         self.tensors = {}
-        if "copy" in kinds:
+        if kinds & {"copy", "both"}:
             self.tensors["src"] = b.tensor("src", dtypes.int32, box=(1, 32))
         if "store" in kinds:
             self.tensors["dst"] = b.tensor("dst", dtypes.int32, box=(1, 32))
@@ -129,6 +130,10 @@ class _Writer:
     def ref(self, act: Act) -> BarrierRef:
         return self.b.bar(self.bars[act.at], cta=binary("sub", 1, RANK) if act.peer else None)
 
+    def word(self, act: Act) -> Element:
+        tile = self.b.tile(self.slots, act.at, cta=binary("sub", 1, RANK) if act.peer else None)
+        return self.b.element(tile, 0, LANE if act.every else 0)
+
     def one(self, act: Act) -> None:
         b = self.b
         match act.kind:
@@ -149,6 +154,11 @@ class _Writer:
                         self.write(act.then)
                     with b.into(branch.orelse):
                         self.write(act.other)
+            case "first":
+                with b.when(binary("eq", RANK, 0)) as branch:
+                    self.write(act.then)
+                with b.into(branch.orelse):
+                    self.write(act.other)
             case "meet":
                 b.do(ops.NamedSync, self.named[act.at])
             case "leave":
@@ -177,12 +187,17 @@ class _Writer:
                 b.expect(self.ref(act), act.n, arrive=act.kind == "expect")
             case "credit":
                 b.do(ops.MbarCompleteTx, self.ref(act), const(act.n))
-            case "copy":
-                b.load_tile(self.tensors["src"], (act.n, 0), b.tile(self.slots, act.n), self.ref(act))
+            case "copy" | "both":
+                mask = 3 if act.kind == "both" else None
+                b.load_tile(self.tensors["src"], (act.n, 0), b.tile(self.slots, act.n), self.ref(act), multicast=mask)
+            case "init":
+                b.do(ops.MbarInit, self.ref(act), const(act.n))
+            case "inval":
+                b.do(ops.MbarInval, self.ref(act))
             case "put":
-                b.store(b.element(b.tile(self.slots, act.at), 0, LANE if act.every else 0), act.n)
+                b.store(self.word(act), act.n)
             case "get":
-                b.load(b.element(b.tile(self.slots, act.at), 0, LANE if act.every else 0))
+                b.load(self.word(act))
             case "store":
                 b.store_tile(self.tensors["dst"], (binary("add", binary("mul", BLOCK, SLOTS), act.at), 0), b.tile(self.slots, act.at))
             case "commit":

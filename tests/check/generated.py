@@ -163,6 +163,28 @@ def pair(r: Random) -> Program:
     return Program((1,) * bars, (Part(tuple(acts)),), cluster=2)
 
 
+def shared(r: Random) -> Program:
+    """Two CTAs: each writes into the other, or the first copies to both; each waits before it reads."""
+    if r.random() < 0.5:
+        body = (Act("put", 0, 1, peer=True), Act("arrive", 0, 1, peer=True), Act("wait", 0, 0), Act("get", 0))
+        ends = (Act("come"), Act("gather")) if r.random() < 0.5 else ()
+        return Program((1,), (Part((*body, *ends)),), cluster=2)
+    armed = (Act("come"), Act("gather")) if r.random() < 0.6 else ()
+    copies = Act("first", then=(Act("both", 0, 2),))
+    arms = Act("expect", 0, SLOT_BYTES, peer=r.random() < 0.2)
+    return Program((1,), (Part((arms, *armed, copies, Act("wait", 0, 0), Act("get", 2))),), cluster=2)
+
+
+def reborn(r: Random) -> Program:
+    """A barrier ends its life and begins another, with another count; others hear of it by a second barrier."""
+    count = r.randint(1, 2)
+    keeper = (Act("arrive", 0, 1), Act("wait", 0, 0), Act("inval", 0), Act("init", 0, count), Act("arrive", 1, 1))
+    user = (Act("wait", 1, 0), *(Act("arrive", 0, 1) for _ in range(count)), Act("wait", 0, 0))
+    parts = [Part(keeper), Part(user)]
+    r.shuffle(parts)
+    return Program((1, 1), tuple(parts))
+
+
 def group(r: Random) -> Program:
     """A warpgroup that arrives as one lane or as 128, and a warp that waits for it and answers."""
     every, rounds, word, copies = r.random() < 0.5, r.randint(1, 2), r.random() < 0.4, r.random() < 0.3
@@ -259,7 +281,22 @@ def soup(r: Random) -> Program:
     return Program(tuple(max(1, n) for n in counts), tuple(parts))
 
 
-FAMILIES: tuple[Family, ...] = (ring, relay, meeting, polling, transactions, storing, pair, group, ahead, siblings, tickets, soup)
+FAMILIES: tuple[Family, ...] = (
+    ring,
+    relay,
+    meeting,
+    polling,
+    transactions,
+    storing,
+    pair,
+    shared,
+    reborn,
+    group,
+    ahead,
+    siblings,
+    tickets,
+    soup,
+)
 _OFTEN: tuple[Family, ...] = (*FAMILIES, ring, ring, ahead, siblings, tickets, soup)  # where orders matter most
 
 
