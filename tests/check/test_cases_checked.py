@@ -1,0 +1,40 @@
+"""No false alarm: the kernels that try every op, and the examples, are proved, or their exploration is given up at a bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import block_scale_cases, copy_cases, fragment_cases, grid_cases, mma_cases, scalar_cases, sync_cases, tmem_cases
+from tests.examples.ladder import EXAMPLES, NAMES, load
+from tilepipe.check import Bounds
+from tilepipe.ir import ops
+from tilepipe.ir.program import Kernel, walk
+
+MODULES = (block_scale_cases, copy_cases, fragment_cases, grid_cases, mma_cases, scalar_cases, sync_cases, tmem_cases)
+CASES = [case for module in MODULES for case in module.CASES]
+BOUNDS = Bounds(traces=60)
+
+
+def asks(kernel: Kernel) -> bool:
+    """Whether it asks who came first: the orders that differ are many then."""
+    return any(isinstance(op, ops.AtomicAdd | ops.ClcTryCancel | ops.MbarTryWait) for role in kernel.roles for op in walk(role.body))
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_kernel_of_every_op(case: Any) -> None:
+    program = case.make(np.random.default_rng(0))[0]
+    verdict = program.check(bounds=BOUNDS)
+    assert not verdict.faults, verdict.faults[0].message
+    assert verdict.ok or (verdict.bound and asks(program.kernel)), verdict.bound
+    assert not verdict.advice, verdict.advice
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example(name: str) -> None:
+    verdict = load(EXAMPLES / f"{name}.py")(0).check(bounds=BOUNDS)
+    assert verdict.ok, [f.message for f in verdict.faults] or verdict.bound
+    assert not verdict.advice, verdict.advice
