@@ -263,9 +263,9 @@ def test_a_warp_that_its_siblings_have_left_behind() -> None:
     (fault,) = verdict.faults
     assert fault.kind == "BarrierError"
     for words in (
-        "full: phase 1 can complete before every warp has passed its wait for phase 0",
-        "lapped by its siblings",
-        "ctx.named_barrier",
+        "full: warps 1, 2, 3 of role 'use' can be lapped by its siblings: mbar_arrive full at",
+        "completes phase 1, and does not come after the wait of warps 1, 2, 3 of role 'use' for phase 0",
+        "ctx.sync_warpgroup()",
     ):
         assert words in fault.message
     assert siblings(meet=True).check().ok

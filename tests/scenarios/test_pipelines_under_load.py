@@ -237,5 +237,5 @@ def test_c3_one_lane_fills_a_stage_that_its_sibling_warps_still_wait_for(n: int)
     program = three_warpgroups.bind(tp.tensor_map(a, box=(64, 16)), tp.tensor_map(b, box=(8, 16)), out, n, stages=2, meet=False)
     for seed in range(8):
         program.run(seed=seed)
-    words = ("inputs.empty[0]: phase 0 can complete before every warp has passed its wait for phase -1", "lapped by its siblings")
-    refuted(program, tp.BarrierError, *words, "Let the warps meet", where("four warps acquire"), where("frees for all four"))
+    words = ("inputs.empty[0]: warp", "can be lapped by its siblings", "completes phase 0", "the wait of warp", "for phase -1")
+    refuted(program, tp.BarrierError, *words, "let the warps meet", where("four warps acquire"), where("frees for all four"))

@@ -43,7 +43,7 @@ class Causality:
         self.arrivals = self.waits = 0
         self._minds: dict[Who, Mind] = {}
         self._tracks: dict[Hashable, Track] = {}
-        self._units: dict[tuple[Who, int], tuple[int, int, int]] = {}
+        self._units: dict[tuple[Who, int], tuple[tuple[int, int, int], Site | None]] = {}
         self._who: Who = (0, 0)
         self._ordinal = 0
         self._unit = False
@@ -61,13 +61,13 @@ class Causality:
 
     def unit(self, who: Who, ordinal: int) -> None:
         """A unit of an agent is about to act."""
-        self._who, self._ordinal, self._site, self._unit, self._node = who, ordinal, None, True, None
-        self._carried = self._units.pop((who, ordinal))
+        self._who, self._ordinal, self._unit, self._node = who, ordinal, True, None
+        self._carried, self._site = self._units.pop((who, ordinal))
 
     def issued(self, who: Who, ordinal: int) -> None:
         """The step at hand has issued a unit."""
         node = self._at(self._mask)
-        self._units[who, ordinal] = (self._known(self._mask)[1], node.after | node.mark, node.behind | node.mark)
+        self._units[who, ordinal] = ((self._known(self._mask)[1], node.after | node.mark, node.behind | node.mark), self._site)
 
     def _mind(self, who: Who) -> Mind:
         found = self._minds.get(who)
@@ -118,10 +118,11 @@ class Causality:
 
     # -- races ---------------------------------------------------------------------------------------------------------
 
-    def _open(self, first: Node, second: Node, why: Why, track: Track, phase: int) -> None:
-        """Adds the pair, unless another dependence puts `second` after `first` anyway."""
+    def _open(self, first: Node, second: Node, why: Why, track: Track, phase: int, missing: int = 0) -> None:
+        """Adds the pair, unless another dependence puts `second` after `first` anyway. `missing`: bits of `first` that are not known."""
         if first.mark & second.after:
-            self.races.append(Race(first, second, why, track.name, phase, within=True))
+            warps = tuple(w for w in range(WARPS) if missing >> (WARPS * first.index + w) & 1)
+            self.races.append(Race(first, second, why, track.name, phase, warps))
         elif not first.mark & second.behind:
             self.races.append(Race(first, second, why, track.name, phase))
         self._depend(second, first)
@@ -138,7 +139,7 @@ class Causality:
             return True
         for first in reversed(before.members):
             if first.bits & ~known and first is not node:
-                self._open(first, node, why, track, phase - 1)
+                self._open(first, node, why, track, phase - 1, first.bits & ~known)
         return False
 
     # -- the journal ---------------------------------------------------------------------------------------------------
@@ -199,7 +200,7 @@ class Causality:
                 track.unobserved.append(phase - 1)
             for first in before.waits:
                 if first.bits & ~now.known:
-                    self._open(first, node, "lapped", track, phase - 1)
+                    self._open(first, node, "lapped", track, phase - 1, first.bits & ~now.known)
                 else:
                     self.waits += 1
         if self.recorder is not None:
@@ -299,8 +300,8 @@ class Causality:
     def unobserved(self) -> list[str]:
         """Advice: barriers on which somebody waits, but with phases that came and went unseen."""
         return [
-            f"phase {t.unobserved[0]} of {name_of(t.name)} completed, and the one after it, and nobody had waited for it: nothing is ordered"
-            " after it, and a wait for it would be lapped"
+            f"phase {t.unobserved[0]} of {name_of(t.name)} completed, and the one after it, and nobody had waited for it: nothing is"
+            " ordered after it, and a wait for it would be lapped"
             for t in self._tracks.values()
             if t.awaited and t.unobserved
         ]

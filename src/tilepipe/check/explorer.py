@@ -116,6 +116,7 @@ class Explorer:
             work()
         except SimFault as error:
             self.found.fault, self.found.schedule = error, tuple(execution.picks)
+            self.found.states += len(execution.causality.nodes)
         except StepsError:
             raise BoundError(f"{self.bounds.steps:,} steps of one execution") from None
         if execution.world.incomplete and self.found.fault is None:

@@ -187,8 +187,8 @@ class Fingerprints:
         groups = tuple(tuple((u.site.id, bits(u.bits)) for u in g.units) for g in a.wgmma_groups)
         opened = tuple((u.site.id, bits(u.bits)) for u in a.wgmma_open)
         return (
-            place(a, self.source, self.data.all), a.blocked, a.ticket, a.cluster_ticket, tuple(sorted(a.passed.items())), _knowledge(a, bits),
-            bits(a.retired), stores, groups, opened, _tensor_state(a, bits),
+            place(a, self.source, self.data.all), a.blocked, a.ticket, a.cluster_ticket, tuple(sorted(a.passed.items())),
+            _knowledge(a, bits), bits(a.retired), stores, groups, opened, _tensor_state(a, bits),
             execution.causality.pending((cluster, a.uid), a.warps),
         )  # fmt: skip
 

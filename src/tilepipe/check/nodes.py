@@ -19,7 +19,7 @@ class Node:
 
     Attributes:
         who: the agent, or the one whose unit it is. ordinal: ops that it had performed before; of a unit, its number among the
-            agent's units. unit: whether it is one. site: the op; None of a unit.
+            agent's units. unit: whether it is one. site: the op, of a unit the one that issued it.
         bits: one for each warp that took the step. after: the nodes that it knows, all warps of an agent as one.
         behind: those, and the nodes that it comes after only because they depend on each other.
         outcome: of a request that could be refused, whether it was granted; -1 of other steps.
@@ -48,7 +48,8 @@ class Race:
         why: which rule is open. "phase": `second` counts in the phase after that of `first`. "ahead": `second` waits for a phase
             without knowing the one before to be complete. "lapped": `first` waits for a phase, and `second` completes the next.
             "bytes": `first` announces bytes of the phase that `second` completes. "test": what try_wait says. "turn": who comes first.
-        within: not two agents but two warps of one, which the machine performs together.
+        warps: the agent of `second` knows `first`, but not that these warps have taken that step: the machine performs the warps of an
+            agent together. None of them: another agent.
     """
 
     first: Node
@@ -56,7 +57,7 @@ class Race:
     why: Why
     barrier: Hashable
     phase: int
-    within: bool = False
+    warps: tuple[int, ...] = ()
 
 
 @dataclass(eq=False, slots=True)

@@ -84,6 +84,7 @@ class Recorder:
             for i, r in enumerate(rows)
             if (r is rows[-1] and not stuck)
             or r.blocked
+            or (stuck and r.site.kind.startswith("mbar_try"))
             or (i in touching and (i >= since or since == len(rows)))
             or (i > since and id(r.agent) in agents and r.told)
             or (since == len(rows) and r.site.role != SETUP and any(_names(message, name_of(b)) for b, _ in r.told))

@@ -7,8 +7,9 @@ warp does may come before a wait of another. No execution of the machine shows t
 from __future__ import annotations
 
 from tilepipe.check.execution import Execution
-from tilepipe.check.nodes import Race
+from tilepipe.check.nodes import Node, Race
 from tilepipe.errors import BarrierError
+from tilepipe.ir.location import Loc
 from tilepipe.sim.mbarriers import Mbarrier
 
 _TOLD = ("lapped", "phase", "ahead")
@@ -17,29 +18,42 @@ _TOLD = ("lapped", "phase", "ahead")
 def fault(execution: Execution) -> BarrierError | None:
     """The first such fault of an execution, or None."""
     for race in execution.causality.races:
-        if race.within and race.why in _TOLD and isinstance(race.barrier, Mbarrier):
+        if race.warps and race.why in _TOLD and isinstance(race.barrier, Mbarrier):
             return _error(race, race.barrier)
     return None
 
 
 def _error(race: Race, bar: Mbarrier) -> BarrierError:
     first, second = race.first, race.second
-    line = second.site.loc.short if second.site is not None else "a unit"
-    where = first.site.loc.short if first.site is not None else "a unit"
+    warps = ", ".join(map(str, race.warps))
+    late = f"warp{'s' if len(race.warps) > 1 else ''} {warps} of role '{first.site.role if first.site is not None else ''}'"
     if race.why == "lapped":
         return BarrierError(
-            f"{bar.where}: phase {race.phase + 1} can complete before every warp has passed its wait for phase {race.phase} (at {where}):"
-            f" a warp can be lapped by its siblings.\n"
-            f"  The arrival at {line} comes after the wait of its own warp only; the other warps of the role may still stand before theirs,"
-            " and on hardware would then wait for a parity that has flipped back.\n"
-            "  Let the warps meet between the wait and the arrive (ctx.named_barrier, or an MMA of the warpgroup that has been waited"
-            " for), or let every warp arrive: raise the count accordingly.",
-            first.site.loc if first.site is not None else None,
+            f"{bar.where}: {late} can be lapped by its siblings: {_where(second)} completes phase {race.phase + 1}, and does not come after"
+            f" the wait of {late} for phase {race.phase} (at {_short(first)}), only after that of a sibling.\n"
+            "  On hardware the parity has then flipped back for the warps that are late, and they may wait for ever.\n"
+            "  Whatever frees the stage must speak for every warp that waits: let the warps meet between the wait and that arrive"
+            " (ctx.sync_warpgroup(), a ctx.named_barrier, or an MMA of the warpgroup that has been waited for), or let every warp arrive and"
+            " raise the count.",
+            _loc(first),
         )
     what = "waits for" if race.why == "ahead" else "counts in"
     return BarrierError(
-        f"{bar.where}: a warp {what} phase {race.phase + 1} at {line} although nothing tells it that phase {race.phase} is complete: only"
-        f" sibling warps have waited for that; its arrivals were made at {where}.\n"
-        "  Let every warp wait, or let the warps meet (a named barrier) between the wait and this.",
-        second.site.loc if second.site is not None else None,
+        f"{bar.where}: {_where(second)} {what} phase {race.phase + 1}, and its warp cannot know that phase {race.phase} is complete:"
+        f" it does not come after what {late} did in it ({_short(first)}); only a sibling has waited for that.\n"
+        "  Let every warp wait, or let the warps meet in between (ctx.sync_warpgroup(), or a ctx.named_barrier).",
+        _loc(second),
     )
+
+
+def _where(node: Node) -> str:
+    """`mbar_arrive full at gemm.py:41`."""
+    return f"{node.site.what} at {node.site.loc.short}" if node.site is not None else "a step"
+
+
+def _short(node: Node) -> str:
+    return node.site.loc.short if node.site is not None else "set-up"
+
+
+def _loc(node: Node) -> Loc | None:
+    return node.site.loc if node.site is not None else None
