@@ -19,7 +19,7 @@ def verdict_of(recipe: Callable[[], tp.Program], jobs: int, **options: object) -
     return replace(verdict, seconds=0.0)
 
 
-@pytest.mark.parametrize("hashing", [True, False])
+@pytest.mark.parametrize("hashing", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_every_answer_is_found_in_any_number_of_processes(hashing: bool) -> None:
     recipe, reductions = functools.partial(recipes.asks, 6), Reductions(hashing=hashing)
     alone, two, three = (verdict_of(recipe, jobs, reductions=reductions) for jobs in (1, 2, 3))
@@ -31,7 +31,7 @@ def test_every_answer_is_found_in_any_number_of_processes(hashing: bool) -> None
     assert verdict_of(recipe, 2, reductions=reductions) == two
 
 
-@pytest.mark.parametrize("wrong", [0b010101, 0b111111])
+@pytest.mark.parametrize("wrong", [0b010101, pytest.param(0b111111, marks=pytest.mark.slow)])
 def test_a_fault_is_the_same_every_time(wrong: int) -> None:
     recipe = functools.partial(recipes.asks, 6, wrong)
     alone, shared, again = (verdict_of(recipe, jobs) for jobs in (1, 2, 2))
