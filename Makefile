@@ -27,7 +27,7 @@ CHECKED = $(wildcard src tests benchmarks $(if $(wildcard examples/*.py),example
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-quick test-gpu conformance-mutants lint format clean
+.PHONY: help demo test test-quick test-gpu conformance-mutants mutants lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ test-gpu: $(FULL) ## run tests/gpu on this machine's GPU, and print a table
 
 conformance-mutants: $(FULL) ## take each member of the conformance table out, and see its test fail
 	$(BIN)/python -m tests.conformance.mutate $(ARGS)
+
+mutants: $(FULL) ## mutate every kernel and example, check each mutant, and write docs/mutants.md (about half an hour)
+	$(ONE_BLAS_THREAD) $(BIN)/python -m tests.mutation.run --out docs/mutants.md $(ARGS)
 
 lint: $(FULL) ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/python -m ruff check $(CHECKED)

@@ -14,12 +14,13 @@ from tilepipe import sim
 from tilepipe.check.explorer import check
 from tilepipe.check.mutants import Mutant
 from tilepipe.check.verdict import Bounds, Verdict
-from tilepipe.errors import SimFault, TilepipeError
+from tilepipe.errors import TilepipeError
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.program import tensor_uses
 
 Fate = Literal["refused", "fault", "undecided", "numbers", "redundant"]
 Outputs = dict[str, bytes]
+STEPS = "steps of one execution"  # how the bound that an endless loop hits is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,32 +84,34 @@ def _written(launch: Launch) -> dict[str, Any]:
 
 
 def judge(mutant: Mutant, launch: Launch, reference: Outputs, *, bounds: Bounds = Bounds(), strict_proxy: bool = False) -> Outcome:  # noqa: B008
-    """Runs a mutant once, and explores it where that run finds nothing.
+    """Explores a mutant, and compares what it writes where that finds nothing.
 
     Args:
         launch: of the kernel that it is a mutant of. reference: `outputs(launch)`.
-        bounds: when the exploration gives up.
+        bounds: when the exploration gives up. An execution of more than `bounds.steps` never ends: that is a fault.
     """
     mutated = replace(launch, kernel=mutant.kernel)
     try:
         sim.source(mutant.kernel)
-        got = outputs(mutated)
-    except SimFault as error:
-        return Outcome("fault", type(error).__name__, error.loc.short if error.loc is not None else "", str(error))
     except TilepipeError as error:
         return Outcome("refused", type(error).__name__, error.loc.short if error.loc is not None else "", str(error))
-    other = [name for name in reference if got.get(name) != reference[name]]
-    if other:
-        return Outcome("numbers", message=f"no fault, but another {', '.join(other)}")
     with contextlib.redirect_stdout(io.StringIO()):
-        return _explored(check(mutated, explore=True, bounds=bounds, strict_proxy=strict_proxy))
+        verdict = check(mutated, explore=True, bounds=bounds, strict_proxy=strict_proxy, shorten=False)
+    found = _of(verdict, bounds)
+    if found.fate != "redundant":
+        return found
+    got = outputs(mutated)
+    other = [name for name in reference if got.get(name) != reference[name]]
+    return Outcome("numbers", message=f"no fault, but another {', '.join(other)}") if other else found
 
 
-def _explored(verdict: Verdict) -> Outcome:
-    advice = tuple(verdict.advice)
+def _of(verdict: Verdict, bounds: Bounds) -> Outcome:
+    advice, states, traces = tuple(verdict.advice), verdict.states, verdict.traces
     if verdict.faults:
         fault = verdict.faults[0]
-        return Outcome("fault", fault.kind, fault.loc, fault.message, advice, verdict.states, verdict.traces)
+        return Outcome("fault", fault.kind, fault.loc, fault.message, advice, states, traces)
     if verdict.ok:
-        return Outcome("redundant", advice=advice, states=verdict.states, traces=verdict.traces)
-    return Outcome("undecided", message=verdict.bound, advice=advice, states=verdict.states, traces=verdict.traces)
+        return Outcome("redundant", advice=advice, states=states, traces=traces)
+    if verdict.bound.endswith(STEPS):
+        return Outcome("fault", "Endless", "", f"still running after {bounds.steps:,} steps", advice, states, traces)
+    return Outcome("undecided", message=verdict.bound, advice=advice, states=states, traces=traces)

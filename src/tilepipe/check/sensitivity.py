@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tilepipe.check import surgery
 from tilepipe.check.explorer import check
+from tilepipe.check.facts import Facts
 from tilepipe.check.judging import Outcome, judge, outputs
 from tilepipe.check.mutants import Mutant, described, subjects, text
+from tilepipe.check.redundancy import explain
 from tilepipe.check.surgery import Place
 from tilepipe.check.verdict import Bounds
 from tilepipe.errors import BindError, TilepipeError
@@ -35,7 +37,7 @@ Rebind = Callable[[str, int], "Program | Launch"]
 Progress = Callable[[int, int], None]  # (rows and stage counts done, of how many)
 
 NAMES = ("wait", "named sync", "arrive", "expect", "fence", "syncwarp", "commit", "dealloc")
-QUICK = Bounds(traces=20_000, seconds=60.0)
+QUICK = Bounds(traces=20_000, seconds=60.0, steps=200_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Line:
         loc, source: the line. what: the op with its operands, the first of them where the line makes several. count: how many it makes.
         kind: "wait", "fence", "arrive", ... roles: whose it is.
         answer: "load-bearing": without it the kernel is wrong. "redundant": explored without it, verified, the same results.
-        without: what happens then.
+        without: what happens then. why: what makes it redundant, where a rule says so.
     """
 
     loc: Loc
@@ -57,6 +59,7 @@ class Line:
     roles: tuple[str, ...]
     answer: Role
     without: Outcome
+    why: str = ""
 
     @property
     def says(self) -> str:
@@ -66,8 +69,7 @@ class Line:
                 where = f" at {self.without.loc}" if self.without.loc else ""
                 return f"{self.without.kind}{where}: {self.without.headline}"
             case "redundant":
-                note = f"; advice: {self.without.advice[0]}" if self.without.advice else ""
-                return f"verified without it ({self.without.traces:,} executions explored){note}"
+                return f"verified without it{f': {self.why}' if self.why else ''}"
         return self.without.message
 
 
@@ -161,14 +163,16 @@ def report(
     settings = dict(stages if stages is not None else getattr(rebind, "stages", {})) if rebind is not None else {}
     groups = _groups(kernel)
     total, done = len(groups) + len(settings), 0
-    reference = outputs(launch)
+    reference, facts = outputs(launch), Facts([launch])
     lines: list[Line] = []
-    for (loc, kind), members in groups.items():
+    for members in groups.values():
         if progress is not None:
             progress(done, total)
         done += 1
-        lines.append(_line(launch, loc, kind, members, judge(_gone(kernel, members), launch, reference, bounds=bounds,
-                                                             strict_proxy=strict_proxy)))  # fmt: skip
+        mutant = Mutant("drop line", f"dropped: {described(members[0])}", members[0], surgery.without(kernel, members))
+        outcome = judge(mutant, launch, reference, bounds=bounds, strict_proxy=strict_proxy)
+        why = explain(mutant, kernel, facts, bool(outcome.advice)) if outcome.fate == "redundant" else ""
+        lines.append(_line(kernel, members, outcome, why))
     found: list[Stages] = []
     for name, now in settings.items():
         if progress is not None:
@@ -196,15 +200,12 @@ def _kind(place: Place) -> str:
     return f"{type(place.op).__name__} {name}"
 
 
-def _gone(kernel: Kernel, members: Sequence[Place]) -> Mutant:
-    return Mutant("drop line", f"dropped: {described(members[0])}", members[0], surgery.without(kernel, members))
-
-
-def _line(launch: Launch, loc: Loc, kind: str, members: Sequence[Place], outcome: Outcome) -> Line:
-    name = next(n for n, place in subjects(launch.kernel) if place.op is members[0].op)
+def _line(kernel: Kernel, members: Sequence[Place], outcome: Outcome, why: str) -> Line:
+    first = members[0].op
+    name = next(n for n, place in subjects(kernel) if place.op is first)
     roles = tuple(dict.fromkeys(place.role.name if place.role is not None else "set-up" for place in members))
     answer: Role = "undecided" if outcome.fate == "undecided" else "load-bearing" if outcome.caught else "redundant"
-    return Line(loc, loc.source, text(members[0].op), len(members), name, roles, answer, outcome)
+    return Line(first.loc, first.loc.source, text(first), len(members), name, roles, answer, outcome, why)
 
 
 # -- stages ------------------------------------------------------------------------------------------------------------
@@ -227,7 +228,7 @@ def _wrong(name: str, n: int, rebind: Rebind, bounds: Bounds, strict_proxy: bool
         made = rebind(name, n)
     except TilepipeError as error:
         return f"{n} is refused: {str(error).splitlines()[0]}"
-    verdict = check(made if isinstance(made, Launch) else made.launch_args, bounds=bounds, strict_proxy=strict_proxy)
+    verdict = check(made if isinstance(made, Launch) else made.launch_args, bounds=bounds, strict_proxy=strict_proxy, shorten=False)
     if verdict.ok:
         return ""
     if not verdict.faults:

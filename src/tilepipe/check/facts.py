@@ -1,0 +1,144 @@
+"""What each op of a kernel did in a run: how often it ran, whether it changed what its threads know, which phases it was about.
+
+An explanation of a redundant mutant, or of a line that a kernel does without, rests on these; the proof is the exploration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tilepipe import sim
+from tilepipe.check.judging import arrays_kept
+from tilepipe.ir import ops
+from tilepipe.ir.launch import Launch
+from tilepipe.ir.program import Kernel
+from tilepipe.sim.agents import Agent, Body
+from tilepipe.sim.codegen import compile_kernel
+from tilepipe.sim.machine import Machine
+from tilepipe.sim.mbarriers import phase_of
+
+Phase = tuple[int, int, int, int]  # run, CTA of the grid, mbarrier of the CTA, phase
+
+
+@dataclass(slots=True)
+class Fact:
+    """What one op did.
+
+    Attributes:
+        runs: how often it was performed. effects: how often it changed what its threads know, or which registers are fenced.
+        phases: of mbarriers that it arrived in, or waited for.
+    """
+
+    runs: int = 0
+    effects: int = 0
+    phases: set[Phase] = field(default_factory=set)
+
+
+class Facts:
+    """The facts of some runs of one kernel, by op."""
+
+    def __init__(self, launches: Iterable[Launch]) -> None:
+        """Runs each launch once.
+
+        Raises:
+            SimFault: a run ends in a fault.
+        """
+        self._of: dict[int, Fact] = {}
+        self._waited: set[Phase] = set()
+        for self._run, launch in enumerate(launches):
+            watched = replace(launch, kernel=replace(launch.kernel))
+            self._watch(watched.kernel)
+            with arrays_kept(watched), contextlib.redirect_stdout(io.StringIO()):
+                sim.run(watched)
+
+    def of(self, op: ops.Op) -> Fact:
+        """Those of one op; nothing where it was never performed, or is not one that the machine performs."""
+        return self._of.get(id(op), Fact())
+
+    def awaited(self, op: ops.Op) -> bool:
+        """Whether anybody waited for one of the phases that an op arrived in."""
+        return bool(self.of(op).phases & self._waited)
+
+    def _watch(self, kernel: Kernel) -> None:
+        """Puts a listener between the machine and every body of a kernel that nobody else has compiled."""
+        compiled = compile_kernel(kernel)
+        for name, body in list(compiled.bodies.items()):
+            compiled.bodies[name] = self._listening(body)
+
+    def _listening(self, body: Any) -> Any:
+        def listening(m: Machine, ag: Agent) -> Generator[Any, Any, None]:
+            inner: Body = body(m, ag)
+            result: Any = None
+            while True:
+                try:
+                    request = inner.send(result)
+                except StopIteration:
+                    return
+                before, where = _knowledge(ag), self._phase(m, ag, *request[1])
+                result = yield request
+                fact = self._of.setdefault(id(request[1][0].op), Fact())
+                fact.runs += 1
+                fact.effects += _knowledge(ag).grew(before)
+                fact.phases |= where
+
+        return listening
+
+    def _phase(self, m: Machine, ag: Agent, site: Any, mask: int, *args: Any) -> set[Phase]:
+        """The phases that an op on an mbarrier is about. Those of a wait are noted as waited for."""
+        match site.op:
+            case ops.MbarWait(phase=given) | ops.MbarTryWait(phase=given):
+                number = args[1] if given.dtype.kind == "phase" else phase_of(ag, args[0], args[1])
+                waited = {(self._run, ag.cta.block_id, args[0], number)}
+                self._waited |= waited
+                return waited
+            case ops.MbarArrive():
+                return {(self._run, *where) for where in _arrived(m, ag, args[0], args[2:])}
+            case ops.Tcgen05Commit():
+                return {(self._run, cta.block_id, args[0], cta.bars[args[0]].phase) for cta in m.ctas}
+        return set()
+
+
+def _arrived(m: Machine, ag: Agent, bar: int, target: tuple[Any, ...]) -> set[tuple[int, int, int]]:
+    """Where an arrive goes: to its own CTA, to a rank, or, by thread, to several."""
+    ctas = [ag.cta] if not target else [m.ctas[target[0]]] if isinstance(target[0], int) else m.ctas
+    return {(cta.block_id, bar, cta.bars[bar].phase) for cta in ctas}
+
+
+@dataclass(frozen=True, slots=True)
+class _Knowledge:
+    """What the threads of an agent know: all lanes of each warp; any thread; of tensor memory, what was received and published. And what
+    the registers stand at: how many fragments are to be fenced, whether there has been a fence.
+    """
+
+    each: tuple[int, ...]
+    some: int
+    received: int
+    published: int
+    dirty: int
+    fenced: bool
+
+    def grew(self, before: _Knowledge) -> bool:
+        """Whether an op in between did anything."""
+        bits = [*zip(before.each, self.each, strict=True), (before.some, self.some), (before.received, self.received)]
+        more = any(b & ~a for a, b in (*bits, (before.published, self.published)))
+        return more or (before.dirty, before.fenced) != (self.dirty, self.fenced)
+
+
+def _knowledge(ag: Agent) -> _Knowledge:
+    each = tuple(ag.k | (ag.kw[w] if ag.kw is not None else 0) for w in range(ag.warps))
+    received = published = 0
+    if ag.tensor is not None:
+        after, published = ag.tensor.after, ag.tensor.published
+        received = _union((after.k, *(after.kw or ()), *(entry.bits for entry in after.pend)))
+    return _Knowledge(each, _union((*each, *(entry.bits for entry in ag.pend))), received, published, len(ag.dirty), ag.fenced)
+
+
+def _union(sets: Iterable[int]) -> int:
+    out = 0
+    for bits in sets:
+        out |= bits
+    return out

@@ -1,0 +1,108 @@
+"""What the campaign mutates: every shipped kernel in its families, and every example, on instances as small as `tilepipe check`'s."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tests.examples.ladder import EXAMPLES, NAMES, load
+from tilepipe.ir import printer
+from tilepipe.ir.launch import Launch, TensorArg
+from tilepipe.kernels.instances import SMS, Setting
+from tilepipe.kernels.registry import KERNELS
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel in one configuration. `launches()`: its instances; a mutant is caught where one of them catches it."""
+
+    kernel: str
+    name: str
+    launches: Callable[[], list[Launch]]
+
+
+_SMALL: dict[str, Setting] = {"bm": 64, "bn": 32, "bk": 32, "stages": 2, "consumers": 1}
+_TWO: dict[str, Setting] = _SMALL | {"bm": 128, "consumers": 2}
+_BLACKWELL: dict[str, Setting] = {"bm": 128, "bn": 32, "bk": 32, "stages": 2}
+_GROUPED: dict[str, Setting] = _SMALL | {"split": "random"}
+
+FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
+    "gemm": {
+        "one consumer": _SMALL,
+        "two consumers, groups of K tiles": _TWO | {"k_group_size": 2},
+        "ping-pong": _TWO | {"bm": 64, "schedule": "pingpong"},
+        "cluster along M": _SMALL | {"cluster": 2},
+        "cluster along N": _SMALL | {"cluster_n": 2},
+        "split K": _SMALL | {"split_k": 2},
+        "swapped, gelu": _SMALL | {"swap": "ab", "activation": "gelu", "bn": 64},
+        "fp8, promoted": _SMALL | {"dtype": "float8_e4m3", "accumulate": "promote", "bk": 64},
+        "float32 out, three stages": _SMALL | {"out_dtype": "float32", "stages": 3, "bn": 64, "store_slots": 1},
+    },
+    "blackwell_gemm": {
+        "static": _BLACKWELL | {"scheduler": "static"},
+        "cluster launch control": _BLACKWELL | {"accumulators": 1},
+        "pairs, cluster launch control": _BLACKWELL | {"cta_group": 2, "cluster": 2},
+        "multicast, static": _BLACKWELL | {"scheduler": "static", "cluster": 2, "accumulators": 1, "store_slots": 1},
+    },
+    "blockwise_fp8_gemm": {
+        "hopper": {"bm": 64, "bn": 32, "stages": 2, "consumers": 1},
+        "hopper, cluster": {"bm": 64, "bn": 32, "stages": 2, "consumers": 1, "cluster": 2},
+        "blackwell": {"form": "blackwell", "bm": 128, "bn": 32, "stages": 2, "scheduler": "static"},
+        "blackwell, pairs": {"form": "blackwell", "bm": 128, "bn": 32, "stages": 2, "cta_group": 2, "cluster": 2},
+    },
+    "block_scaled_gemm": {
+        "mxfp8": {"bn": 64, "stages": 2, "scheduler": "static"},
+        "nvfp4, pairs": {"kind": "nvfp4", "bn": 64, "bk": 64, "stages": 2, "cta_group": 2, "cluster": 2},
+    },
+    "attention_forward": {
+        "turns, registers": {"d": 64, "bn": 32, "consumers": 2, "order": "turns", "store": "registers", "heads": 1},
+        "free, tile, causal": {"d": 64, "bn": 32, "consumers": 1, "order": "free", "store": "tile", "causal": True, "schedule": "single",
+                               "qk_stages": 1, "heads": 1, "lse": False},
+        "blackwell": {"form": "blackwell", "d": 64, "bn": 32, "stages": 2, "heads": 1},
+        "blackwell, causal": {"form": "blackwell", "d": 64, "bn": 32, "stages": 2, "heads": 1, "causal": True},
+    },
+    "grouped_gemm": {
+        "one consumer": _SMALL,
+        "ping-pong": _TWO | {"bm": 64, "schedule": "pingpong"},
+        "cluster": _SMALL | {"cluster": 2},
+    },
+}  # fmt: skip
+
+MORE: dict[tuple[str, str], list[dict[str, Setting]]] = {  # extents of further instances, which reach what the others do not
+    ("attention_forward", "blackwell"): [{"s_q": 512, "s_kv": 150}],
+    ("attention_forward", "blackwell, causal"): [{"s_q": 300, "s_kv": 300}, {"s_q": 512, "s_kv": 86}],
+}
+
+STEEP = {("attention_forward", "blackwell"), ("attention_forward", "blackwell, causal")}  # rows whose maximum grows much, to be rescaled
+
+
+def cases() -> list[Case]:
+    """All of them, in a fixed order."""
+    shipped = [Case(kernel, name, functools.partial(_shipped, kernel, name)) for kernel, families in FAMILIES.items() for name in families]
+    return [*shipped, *(Case("examples", name, functools.partial(_example, name)) for name in NAMES)]
+
+
+def _shipped(kernel: str, name: str) -> list[Launch]:
+    _, instances = KERNELS[kernel].instances(FAMILIES[kernel][name])
+    for extents in MORE.get((kernel, name), []):
+        instances = KERNELS[kernel].instances(FAMILIES[kernel][name] | extents)[1] + instances
+    launches = [instance.make().launch_args for instance in reversed(instances)]
+    for q in [launch.args["q"] for launch in launches if (kernel, name) in STEEP]:
+        assert isinstance(q, TensorArg)
+        q.array[...] = q.array * 16
+    first = launches[0].kernel
+    assert {printer.text(launch.kernel) for launch in launches} == {printer.text(first)}, (kernel, name)
+    launches = [replace(launch, kernel=first) for launch in launches]  # a mutant is one of all
+    if launches[0].grid <= SMS or len(launches) > 2:
+        return launches
+    few, many = launches  # clusters that fetch their work: one at a time, where they go round the ring of answers
+    size = first.cluster_size
+    return [few, replace(many, grid=size * (many.grid // size // 2 + 1), chip=replace(many.chip, sms=size))]
+
+
+def _example(name: str) -> list[Launch]:
+    with contextlib.redirect_stdout(io.StringIO()):
+        return [load(EXAMPLES / f"{name}.py")(0).launch_args]

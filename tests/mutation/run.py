@@ -1,0 +1,183 @@
+"""The mutation campaign: every mutant of every shipped kernel and example, in its families, and docs/mutants.md.
+
+    python -m tests.mutation.run [--kernels gemm examples] [--jobs 2] [--out docs/mutants.md]     (make mutants)
+
+Exits with 1 when a mutant survives without an explanation, or is undecided.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tests.mutation.cases import Case, cases
+from tests.mutation.page import page
+from tests.mutation.results import Result
+from tilepipe.check.facts import Facts
+from tilepipe.check.judging import Outcome, judge, outputs
+from tilepipe.check.mutants import Mutant, mutants
+from tilepipe.check.redundancy import explain
+from tilepipe.check.verdict import Bounds
+from tilepipe.ir.launch import Launch
+from tilepipe.ir.program import Kernel
+
+BOUNDS = Bounds(traces=20_000, seconds=20.0, steps=30_000)
+LIMIT = 90  # seconds for one mutant, whatever it does
+PARTS = 4  # tasks of a case
+
+
+@dataclass(frozen=True)
+class Task:
+    """Mutants `part`, `part` + PARTS, ... of case number `case`; of those every `sample`-th."""
+
+    case: int
+    part: int
+    sample: int = 1
+
+
+def perform(task: Task) -> list[Result]:
+    """Judges the mutants of a task."""
+    subject = Subject.of(cases()[task.case])
+    chosen = islice(mutants(subject.kernel), task.part * task.sample, None, PARTS * task.sample)
+    return [result_of(subject, mutant) for mutant in chosen]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A case ready to be mutated: its instances with what they write, and the facts of their runs."""
+
+    case: Case
+    launches: list[tuple[Launch, dict[str, bytes]]]
+    facts: Facts
+
+    @classmethod
+    def of(cls, case: Case) -> Subject:
+        launches = case.launches()
+        return cls(case, [(launch, outputs(launch)) for launch in launches], Facts(launches))
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.launches[0][0].kernel
+
+
+def result_of(subject: Subject, mutant: Mutant) -> Result:
+    """What becomes of a mutant on the instances of a case: caught where one of them catches it, redundant where all are explored."""
+    outcomes: list[Outcome] = []
+    begun = time.monotonic()
+    try:
+        with _limit(LIMIT):
+            for launch, reference in subject.launches:
+                outcomes.append(judge(mutant, launch, reference, bounds=BOUNDS))
+                if outcomes[-1].caught:
+                    break
+    except Exception as error:  # of the checker: the campaign goes on, and ends with 1
+        outcomes.append(Outcome("undecided", type(error).__name__, message=f"{type(error).__name__}: {error}"))
+    outcome = next((o for o in outcomes if o.caught), next((o for o in outcomes if o.fate == "undecided"), outcomes[0]))
+    advised = any(o.advice for o in outcomes)
+    reason = explain(mutant, subject.kernel, subject.facts, advised) if outcome.fate == "redundant" else ""
+    case = subject.case
+    return Result(
+        case.kernel, case.name, mutant.operator, mutant.what, mutant.loc.short, outcome.fate, outcome.kind, outcome.headline, reason,
+        outcome.states, outcome.traces, round(time.monotonic() - begun, 2),
+    )  # fmt: skip
+
+
+class _Late(Exception):
+    """A mutant took longer than its limit."""
+
+
+@contextlib.contextmanager
+def _limit(seconds: int) -> Iterator[None]:
+    def late(number: int, frame: FrameType | None) -> None:
+        raise _Late(f"a mutant took more than {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def campaign(
+    kernels: Sequence[str] = (), jobs: int = 1, sample: int = 1, seen: Callable[[int, int], None] = lambda done, of: None
+) -> list[Result]:
+    """Runs it; `seen(tasks done, of how many)`. `kernels`: names of kernels or of families. `sample`: every so many-th mutant only."""
+    chosen = [i for i, case in enumerate(cases()) if not kernels or case.kernel in kernels or case.name in kernels]
+    tasks = [Task(i, part, sample) for i in chosen for part in range(PARTS)]
+    results: dict[Task, list[Result]] = {}
+    if jobs == 1:
+        for task in tasks:
+            results[task] = perform(task)
+            seen(len(results), len(tasks))
+    else:
+        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+            waiting = {pool.submit(perform, task): task for task in tasks}
+            for done in as_completed(waiting):
+                results[waiting[done]] = done.result()
+                seen(len(results), len(tasks))
+    return [result for task in tasks for result in results[task]]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the campaign, writes the page; 0 where every survivor is explained."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation.run", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--kernels", nargs="+", default=[], metavar="NAME", help="kernels, or families of them; all unless given")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--sample", type=int, default=1, metavar="N", help="every N-th mutant only")
+    parser.add_argument("--out", type=Path, help="the page to write")
+    parser.add_argument("--save", type=Path, help="all results, as JSON lines (gzip)")
+    parser.add_argument("--load", type=Path, nargs="+", default=[], metavar="FILE", help="what --save wrote, instead of running")
+    options = parser.parse_args(arguments)
+    console, begun = Console(width=None if sys.stdout.isatty() else 160), time.monotonic()
+    found = loaded(options.load) if options.load else _shown(console, options)
+    if options.save is not None:
+        with gzip.open(options.save, "wt", encoding="utf-8") as file:
+            file.writelines(json.dumps(asdict(result)) + "\n" for result in found)
+    if options.out is not None:
+        options.out.write_text(page(found), encoding="utf-8")
+    wanting = [r for r in found if r.fate == "undecided" or (r.fate == "redundant" and not r.reason)]
+    for r in wanting[:40]:
+        console.print(f"{r.kernel}, {r.family}: {r.fate}: {r.operator}: {r.what} at {r.loc} {r.message}", markup=False)
+    survivors = sum(r.fate == "redundant" for r in found)
+    console.print(f"{len(found):,} mutants: {len(found) - survivors:,} caught, {survivors:,} redundant, {len(wanting)} of them unexplained"
+                  f" or undecided ({time.monotonic() - begun:.0f} s)")  # fmt: skip
+    return 1 if wanting else 0
+
+
+def loaded(files: Sequence[Path]) -> list[Result]:
+    """What `--save` wrote, in the order of the cases; of a case that is in several files the last."""
+    of: dict[tuple[str, str], list[Result]] = {}
+    for path in files:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            found = [Result(**json.loads(line)) for line in file]
+        of |= {case: [r for r in found if (r.kernel, r.family) == case] for case in {(r.kernel, r.family) for r in found}}
+    return [result for case in cases() for result in of.get((case.kernel, case.name), [])]
+
+
+def _shown(console: Console, options: argparse.Namespace) -> list[Result]:
+    """The campaign, with a bar."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("quarters of kernels", total=None)
+        return campaign(options.kernels, options.jobs, options.sample, lambda done, of: progress.update(bar, completed=done, total=of))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
