@@ -18,7 +18,7 @@ import pytest
 
 import tilepipe as tp
 from tests.check import recipes
-from tests.readme import ROOT
+from tests.readme import ROOT, blocks
 from tilepipe.check import Bounds, Verdict
 from tilepipe.check.campaign import CampaignError, Instance, check_all
 
@@ -169,6 +169,16 @@ def test_a_script_without_a_guard(tmp_path: Path) -> None:
     assert parent.returncode == 1
     assert "WorkerError: a process for checking ended with exit code 1 before it had begun" in err
     assert '`if __name__ == "__main__":`' in err
+
+
+def test_the_script_of_the_page(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "checker.md"
+    (tmp_path / "ring.py").write_text(blocks(page, "python")[0], encoding="utf-8")
+    (many,) = (block for block in blocks(page, "py") if "check_all" in block)
+    (tmp_path / "many.py").write_text(many, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "many.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"{rows} rows verified" for rows in (10, 20, 40)]
 
 
 # -- Dask --------------------------------------------------------------------------------------------------------------
