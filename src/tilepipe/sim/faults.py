@@ -225,7 +225,7 @@ def _expects_nothing(bar: Mbarrier) -> str:
 def _bytes(bar: Mbarrier) -> str:
     landed = sum(u.site.nbytes for u in bar.copies if u.landed)
     rows = [
-        f"    {u.site.nbytes:,} bytes, {'landed' if u.landed else 'still to come'}: {u.site.what}, at {u.site.loc.short}"
+        f"    {u.site.nbytes:,} bytes, {'landed' if u.landed else 'still to come'}: {u.site.what} by {u.agent}, at {u.site.loc.short}"
         for u in bar.copies
     ]
     return f"{bar.expected:,} bytes expected, {landed:,} delivered\n" + "\n".join(rows)
