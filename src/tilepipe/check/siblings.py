@@ -33,7 +33,7 @@ def _error(race: Race, bar: Mbarrier) -> BarrierError:
             f" the wait of {late} for phase {race.phase} (at {_short(first)}), only after that of a sibling.\n"
             "  On hardware the parity has then flipped back for the warps that are late, and they may wait for ever.\n"
             "  Whatever frees the stage must speak for every warp that waits: let the warps meet between the wait and that arrive"
-            " (ctx.sync_warpgroup(), a ctx.named_barrier, or an MMA of the warpgroup that has been waited for), or let every warp arrive and"
+            " (ctx.sync_warpgroup(), a ctx.named_barrier, an MMA of the warpgroup that has been waited for), or let every warp arrive and"
             " raise the count.",
             _loc(first),
         )
