@@ -149,15 +149,19 @@ class Knowledge:
         self.split = False
 
     def fence(self, mask: int, order: Order) -> None:
-        """fence.proxy.async by the threads of `mask`, for every fenceable access they made or know of."""
+        """fence.proxy.async by the threads of `mask`, for every fenceable access they made or know of.
+
+        Of an access that several lanes made, each fences its part: that all have is known once they have converged.
+        """
         for w, lanes in touched(mask):
             warp_known = self.k | (self.kw[w] if self.kw is not None else 0)
             for access in order.fenceable:
                 mine = access.agent is self and access.mask & ~lanes == 0
                 if access.bit & warp_known:
-                    bit = access.fenced if mine else access.reader_fenced
-                    if bit & ~warp_known:
-                        self.acquire(lanes, bit)
+                    if mine and access.fenced & ~warp_known:
+                        self.made(lanes, access.fenced)
+                    if access.reader_fenced & ~warp_known and not access.fenced & warp_known:
+                        self.acquire(lanes, access.reader_fenced)
                     continue
                 for entry in list(self.pend):
                     if not access.bit & entry.bits:
