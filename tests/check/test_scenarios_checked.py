@@ -252,6 +252,48 @@ def test_one_role_draws_and_tells_the_other(ctas: int) -> None:
     verified(bind_ticketed(ctas, apart=False, n=2))
 
 
+# -- columns of tensor memory ---------------------------------------------------------------------------------------------------
+
+
+@tp.kernel()
+def contended(ctx: tp.Context, *, holder_first: bool, frees: bool) -> None:
+    """Two roles of which each takes all columns; the holder keeps its own (unless `frees`) until the other has had some."""
+    left, right = tp.TmemAllocation(ctx, 512), tp.TmemAllocation(ctx, 512)
+    go = tp.SharedMemBarrier.allocate(ctx, 1, "go")
+
+    def hold() -> None:
+        left.allocate()  # <holds>
+        if frees:
+            left.deallocate()
+        go.wait(0)  # <waits while it holds>
+        if not frees:
+            left.deallocate()
+
+    def start() -> None:
+        right.allocate()  # <wants columns>
+        with ctx.elect_one():
+            go.arrive()
+        right.deallocate()
+
+    roles = [("holder", hold), ("starter", start)]
+    for name, body in roles if holder_first else roles[::-1]:
+        ctx.role(name, warps=1)(body)
+
+
+@pytest.mark.parametrize("holder_first", [True, False])
+def test_columns_are_taken_in_an_order_that_locks(holder_first: bool) -> None:
+    """Only where the holder comes first."""
+    program = contended.bind(holder_first=holder_first, frees=False)
+    no_run_shows(program, [0, 1] if holder_first else [2, 3])
+    words = ("deadlock: 2 of 2 agents", "role 'holder' holds 512 columns", "before it frees them", "allocate once for both")
+    refuted(program, tp.DeadlockError, *words, where("holds"), where("waits while it holds"), where("wants columns"))
+
+
+@pytest.mark.parametrize("holder_first", [True, False])
+def test_columns_are_freed_before_the_wait(holder_first: bool) -> None:
+    verified(contended.bind(holder_first=holder_first, frees=True))
+
+
 # -- named barriers ----------------------------------------------------------------------------------------------------------
 
 

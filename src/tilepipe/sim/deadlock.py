@@ -297,9 +297,20 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
                     f"{bar.where} got {bar.count - bar.pending} of {bar.count} arrivals: its count is too high, or"
                     " one side does not arrive."
                 )
-    full = next((bar.name for bar, _ in (waited_for(m, a) for a in stuck) if isinstance(bar, TensorMemory)), None)
+    full = next((bar for bar, _ in (waited_for(m, a) for a in stuck) if isinstance(bar, TensorMemory)), None)
     if full is not None:
-        return f"{full}: its columns are given back by tcgen05.dealloc alone, and those of a pair take a call of both CTAs."
+        return _full(m, full, stuck)
     if not _cycle(m, stuck):
         return "the threads that are missing above: not all that must meet here come here."
     return causes.passed_over(m.ctas) or "the cycle above: each of its members waits before it has done what the one before it waits for."
+
+
+def _full(m: Machine, memory: TensorMemory, stuck: list[Agent]) -> str:
+    """Who keeps the columns that others wait for."""
+    for _, held in sorted(memory.allocations.items()):
+        if held.agent in stuck and not isinstance(waited_for(m, held.agent)[0], TensorMemory):
+            return (
+                f"{held.agent} holds {held.columns} columns ({held.site.loc.short}) and waits at {_site(held.agent).loc.short} before it"
+                " frees them, for somebody who needs columns first: allocate once for both, or let it free them before it waits."
+            )
+    return f"{memory.name}: its columns are given back by tcgen05.dealloc alone, and those of a pair take a call of both CTAs."
