@@ -85,6 +85,26 @@ def flat(acts: tuple[Act, ...]) -> Iterator[Act]:
         yield from flat(act.other)
 
 
+def with_jumps(acts: tuple[Act, ...]) -> list[tuple[Act, int]]:
+    """Acts as a list: (act, where to go on if a try fails, or at a jump)."""
+    out: list[tuple[Act, int]] = []
+
+    def add(acts: tuple[Act, ...]) -> None:
+        for act in acts:
+            here = len(out)
+            out.append((act, 0))
+            if act.kind == "try":
+                add(act.then)
+                jump = len(out)
+                out.append((Act("jump"), 0))
+                out[here] = (act, len(out))
+                add(act.other)
+                out[jump] = (out[jump][0], len(out))
+
+    add(acts)
+    return out
+
+
 class _Lined(Builder):
     """Gives ops the lines that are said, not those of this file."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tests.check.acts import SLOT_BYTES, Act, Program, flat
+from tests.check.acts import SLOT_BYTES, Act, Program, flat, with_jumps
 
 KINDS = {"wait", "parity", "try", "arrive", "expect", "announce", "credit", "copy", "jump"}
 CLEAN = "clean"
@@ -74,28 +74,12 @@ def _of_warp(acts: tuple[Act, ...], warp: int) -> tuple[Act, ...]:
     return tuple(a for a in acts if not warp or a.every or a.kind in ("wait", "parity"))
 
 
-def _code(acts: tuple[Act, ...], out: list[tuple[Act, int]]) -> None:
-    """Acts as a list with jumps: (act, where to go on if a try fails or at a jump)."""
-    for act in acts:
-        here = len(out)
-        out.append((act, 0))
-        if act.kind == "try":
-            _code(act.then, out)
-            jump = len(out)
-            out.append((Act("jump"), 0))
-            out[here] = (act, len(out))
-            _code(act.other, out)
-            out[jump] = (out[jump][0], len(out))
-
-
 def outcomes(program: Program) -> set[str]:
     """Everything that can happen: `CLEAN`, and a word for each fault."""
     code: list[list[tuple[Act, int]]] = []
     for part in program.parts:
         for warp in range(4 if part.group else part.warps):
-            ops: list[tuple[Act, int]] = []
-            _code(_of_warp(part.acts, warp) if part.group else part.acts, ops)
-            code.append(ops)
+            code.append(with_jumps(_of_warp(part.acts, warp) if part.group else part.acts))
     start = State([0] * len(code), [Bar(n, n) for n in program.counts])
     found: set[str] = set()
     seen = {start.key()}
@@ -125,7 +109,8 @@ def outcomes(program: Program) -> set[str]:
                 continue
             _add(after, seen, todo)
         if not moved:
-            found.add(_end(state, code))
+            stuck = any(at < len(ops) for at, ops in zip(state.at, code, strict=True))
+            found.add("deadlock" if stuck else "exits" if state.issued & ~state.learnt else CLEAN)
     return found
 
 
@@ -134,12 +119,6 @@ def _add(state: State, seen: set[tuple[object, ...]], todo: list[State]) -> None
     if key not in seen:
         seen.add(key)
         todo.append(state)
-
-
-def _end(state: State, code: list[list[tuple[Act, int]]]) -> str:
-    if any(at < len(ops) for at, ops in zip(state.at, code, strict=True)):
-        return "deadlock"
-    return "exits" if state.issued & ~state.learnt else CLEAN
 
 
 def _act(state: State, agent: int, act: Act, target: int) -> bool:

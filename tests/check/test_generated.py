@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from tests.check import oracle
 from tests.check.acts import Act, Part, Program, launch
 from tests.check.agreement import EVERYTHING, disagreement, seeds_that_fail, three_ways, timeless, word_of
-from tests.check.generated import FAMILIES, generate, generate_group, generate_plain, mutated, programs
+from tests.check.families import FAMILIES
+from tests.check.generated import generate, generate_group, generate_plain, mutated, programs
 from tilepipe import check, sim
 from tilepipe.errors import SimFault
 
