@@ -1,4 +1,4 @@
-"""Families of programs, all but the last right as they mostly stand: rings, relays, meetings, polls, copies, stores, pairs, tickets, soups."""
+"""Families of programs, most of them right as they stand: rings, relays, meetings, polls, copies, stores, pairs, tickets, soups."""
 
 from __future__ import annotations
 
