@@ -61,8 +61,10 @@ def test_the_facts_that_one_execution_establishes() -> None:
     verdict = check(straddling(first_waits=True))
     assert (verdict.method, verdict.traces) == ("greedy", 1)
     assert verdict.facts[0] == "nothing in the kernel asks who came first: no try_wait, atomic add or request for work"
-    assert "each of 8 arrivals" in verdict.facts[1] and "knows the phase before to be complete" in verdict.facts[1]
-    assert "each of 1 waits" in verdict.facts[2] and "none can be lapped" in verdict.facts[2]
+    assert "each of 8 arrivals" in verdict.facts[1]
+    assert "knows the phase before to be complete" in verdict.facts[1]
+    assert "each of 1 waits" in verdict.facts[2]
+    assert "none can be lapped" in verdict.facts[2]
 
 
 def test_forced_exploration_says_so_and_establishes_no_facts() -> None:
@@ -79,7 +81,8 @@ def test_the_three_role_gemm_takes_one_execution(explore: bool) -> None:
 def test_every_order_of_a_small_kernel_agrees() -> None:
     made = program(Shape(stages=1, accumulators=1, tiles=1, k_steps=1)).launch_args
     verdict = check(made, explore=True, reductions=EVERY_ORDER)
-    assert verdict.ok and verdict.traces > 100
+    assert verdict.ok
+    assert verdict.traces > 100
 
 
 def racing_late() -> Launch:
@@ -101,7 +104,8 @@ def racing_late() -> Launch:
 def test_both_outcomes_of_a_test_are_explored() -> None:
     verdict = check(racing_late())
     assert verdict.method == "explored"
-    assert verdict.faults[0].kind == "RaceError" and "race on word" in verdict.faults[0].message
+    assert verdict.faults[0].kind == "RaceError"
+    assert "race on word" in verdict.faults[0].message
 
 
 def items_tested(items: int) -> Launch:
@@ -128,10 +132,12 @@ def items_tested(items: int) -> Launch:
 
 def test_states_are_merged_after_a_test() -> None:
     few, many = check(items_tested(4)), check(items_tested(12))
-    assert few.ok and many.ok
+    assert few.ok
+    assert many.ok
     assert many.traces <= 4 * few.traces, "2^12 combinations of outcomes are followed one by one"
     alone = check(items_tested(8), reductions=Reductions(hashing=False))
-    assert alone.ok and alone.traces > 3 * check(items_tested(8)).traces
+    assert alone.ok
+    assert alone.traces > 3 * check(items_tested(8)).traces
 
 
 def spinning(arrives: bool) -> Launch:
@@ -158,7 +164,8 @@ def spinning(arrives: bool) -> Launch:
 def test_a_loop_of_tests(reductions: Reductions) -> None:
     assert check(spinning(arrives=True), reductions=reductions).ok
     verdict = check(spinning(arrives=False), reductions=reductions)
-    assert verdict.faults[0].kind == "DeadlockError" and "role 'spins'" in verdict.faults[0].message
+    assert verdict.faults[0].kind == "DeadlockError"
+    assert "role 'spins'" in verdict.faults[0].message
 
 
 def alike(agents: int, reads_warp: bool) -> Launch:
@@ -187,7 +194,9 @@ def alike(agents: int, reads_warp: bool) -> Launch:
 def test_states_that_differ_by_the_names_of_warps_are_one() -> None:
     every = Reductions(partial_order=False)
     with_, without = check(alike(2, False), reductions=every), check(alike(2, False), reductions=replace(every, symmetry=False))
-    assert with_.ok and without.ok and with_.states < 0.8 * without.states
+    assert with_.ok
+    assert without.ok
+    assert with_.states < 0.8 * without.states
     told_apart = check(alike(2, True), reductions=every)
     assert told_apart.states > 1.2 * with_.states
 
@@ -213,7 +222,8 @@ def test_the_same_input_gives_the_same_verdict_and_counterexample(make: Callable
     assert timeless(first) == timeless(again)
     for fault in first.faults:
         error = replay(made, fault.schedule)
-        assert error is not None and (type(error).__name__, str(error)) == (fault.kind, fault.message)
+        assert error is not None
+        assert (type(error).__name__, str(error)) == (fault.kind, fault.message)
         assert story(fault)
 
 

@@ -204,7 +204,7 @@ class Causality:
                 else:
                     self.waits += 1
         if self.recorder is not None:
-            self.recorder.tell(barrier, f"{name_of(barrier)}: {'everybody has come' if track.meets else f'phase {phase} complete'}")
+            self.recorder.tell(barrier, phase, f"{name_of(barrier)}: {'everybody has come' if track.meets else f'phase {phase} complete'}")
         track.known |= now.known
         track.after |= now.after
         track.behind |= now.behind | node.behind
@@ -219,7 +219,7 @@ class Causality:
             track.awaited = True
         if self.recorder is not None:
             what = "everybody has come" if track.meets else f"phase {phase} is complete" if phase >= 0 else "nothing to wait for yet"
-            self.recorder.tell(barrier, f"{name_of(barrier)}: passes, {what}")
+            self.recorder.tell(barrier, phase, f"{name_of(barrier)}: passes, {what}", passes=True)
         self._learn(track, node, mask)
 
     def _learn(self, track: Track, node: Node, mask: int) -> None:
@@ -238,7 +238,9 @@ class Causality:
         self._begins(track, phase, node, every, "ahead")
         track.story.append((node.who, node.ordinal, phase, outcome))
         if self.recorder is not None:
-            self.recorder.tell(barrier, f"{name_of(barrier)}: phase {phase} is {'' if outcome else 'not yet '}complete")
+            self.recorder.tell(
+                barrier, phase, f"{name_of(barrier)}: phase {phase} is {'' if outcome else 'not yet '}complete", passes=outcome
+            )
         if not outcome:
             track.phase(phase).failed.append(node)
             return
@@ -282,7 +284,7 @@ class Causality:
         """Records a step before it takes effect."""
         assert self.recorder is not None
         what = "arrives" if kind is Touch.MEET else f"{_VERBS[kind]} phase {phase}"
-        self.recorder.tell(barrier, f"{name_of(barrier)}: {what}")
+        self.recorder.tell(barrier, phase, f"{name_of(barrier)}: {what}")
 
     def past(self, who: Who) -> int:
         """The nodes that an agent has taken, or knows."""
@@ -296,6 +298,10 @@ class Causality:
     def chosen(self, outcome: bool) -> None:
         """The request of the step at hand was granted, or refused."""
         self._at(self._mask).outcome = int(outcome)
+
+    def awaited(self, barrier: Hashable) -> bool:
+        """Whether somebody has waited on a barrier."""
+        return self._tracks[barrier].awaited
 
     def unobserved(self) -> list[str]:
         """Advice: barriers on which somebody waits, but with phases that came and went unseen."""

@@ -24,15 +24,25 @@ _SLOTS = {  # kind of op -> where its operands name a tile
 }  # fmt: skip
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Told:
+    """What a step did to a barrier, in a phase of it. `passes`: it had waited for that phase, or found it complete."""
+
+    barrier: Hashable
+    phase: int
+    text: str
+    passes: bool
+
+
 @dataclass(eq=False, slots=True)
 class Row:
-    """One step as it was performed. `tiles`: those that it touches. `told`: barriers, with what it did to them; `blocked`: it waits."""
+    """One step as it was performed. `tiles`: those that it touches. `told`: what it did to barriers. `blocked`: it waits."""
 
     agent: Agent
     site: Site
     unit: bool
     tiles: tuple[str, ...] = ()
-    told: list[tuple[Hashable, str]] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
     blocked: bool = False
 
 
@@ -62,16 +72,16 @@ class Recorder:
         """The last op waits."""
         self.rows[-1].blocked = True
 
-    def tell(self, barrier: Hashable, text: str) -> None:
+    def tell(self, barrier: Hashable, phase: int, text: str, passes: bool = False) -> None:
         """The last step has done something to a barrier."""
         if self.rows:
-            self.rows[-1].told.append((barrier, text))
+            self.rows[-1].told.append(Told(barrier, phase, text, passes))
 
     # -- the table -----------------------------------------------------------------------------------------------------
 
     def table(self, execution: Execution, error: SimFault) -> tuple[tuple[Step, ...], int]:
         """The steps that matter to a fault, and how many are left out: those at the tiles and barriers that its message names, what
-        the agents at those tiles did in between, and where everybody waits.
+        the agents at those tiles did in between, who completed the phases that they passed, and where everybody waits.
         """
         stuck = isinstance(error, DeadlockError)
         rows = [r for i, r in enumerate(self.rows) if not r.blocked or (stuck and self._for_good(i))]
@@ -87,8 +97,9 @@ class Recorder:
             or (stuck and r.site.kind.startswith("mbar_try"))
             or (i in touching and (i >= since or since == len(rows)))
             or (i > since and id(r.agent) in agents and r.told)
-            or (since == len(rows) and r.site.role != SETUP and any(_names(message, name_of(b)) for b, _ in r.told))
+            or (since == len(rows) and r.site.role != SETUP and any(_names(message, name_of(t.barrier)) for t in r.told))
         ]
+        story = _with_what_completed(rows, story)
         if stuck:
             story = sorted(story[-_ROWS:], key=lambda r: r.blocked)
         shown = story[-_ROWS:]
@@ -99,6 +110,13 @@ class Recorder:
         """Whether the agent of a blocked row never went on."""
         agent = self.rows[at].agent
         return all(r.unit or r.agent is not agent for r in self.rows[at + 1 :])
+
+
+def _with_what_completed(rows: list[Row], story: list[Row]) -> list[Row]:
+    """The story with the steps that made up each phase that somebody passes in it."""
+    passed = {(id(t.barrier), t.phase) for r in story for t in r.told if t.passes}
+    kept = {id(r) for r in story}
+    return [r for r in rows if id(r) in kept or any((id(t.barrier), t.phase) in passed and not t.passes for t in r.told)]
 
 
 def _names(message: str, name: str) -> bool:
@@ -115,8 +133,8 @@ def _effect(row: Row) -> str:
     if row.blocked:
         parts.append("waits, and does not go on")
     last: dict[int, str] = {}
-    for barrier, text in row.told:
-        last[id(barrier)] = text
+    for one in row.told:
+        last[id(one.barrier)] = one.text
     return "; ".join([*parts, *last.values()])
 
 

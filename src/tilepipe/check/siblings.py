@@ -18,7 +18,7 @@ _TOLD = ("lapped", "phase", "ahead")
 def fault(execution: Execution) -> BarrierError | None:
     """The first such fault of an execution, or None."""
     for race in execution.causality.races:
-        if race.warps and race.why in _TOLD and isinstance(race.barrier, Mbarrier):
+        if race.warps and race.why in _TOLD and isinstance(race.barrier, Mbarrier) and execution.causality.awaited(race.barrier):
             return _error(race, race.barrier)
     return None
 
