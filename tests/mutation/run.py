@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -31,12 +31,12 @@ from tests.mutation.results import Result
 from tilepipe.check.facts import Facts
 from tilepipe.check.judging import Outcome, judge, outputs
 from tilepipe.check.mutants import Mutant, mutants
-from tilepipe.check.redundancy import explain
+from tilepipe.check.redundancy import ADVISED, explain
 from tilepipe.check.verdict import Bounds
 from tilepipe.ir.launch import Launch
 from tilepipe.ir.program import Kernel
 
-BOUNDS = Bounds(traces=20_000, seconds=20.0, steps=30_000)
+BOUNDS = Bounds(traces=20_000, seconds=20.0, steps=6_000)
 LIMIT = 90  # seconds for one mutant, whatever it does
 PARTS = 4  # tasks of a case
 
@@ -168,7 +168,26 @@ def loaded(files: Sequence[Path]) -> list[Result]:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             found = [Result(**json.loads(line)) for line in file]
         of |= {case: [r for r in found if (r.kernel, r.family) == case] for case in {(r.kernel, r.family) for r in found}}
-    return [result for case in cases() for result in of.get((case.kernel, case.name), [])]
+    return [result for case in cases() for result in _explained(case, of.get((case.kernel, case.name), []))]
+
+
+def _explained(case: Case, results: Sequence[Result]) -> list[Result]:
+    """The results with the reasons that today's rules give."""
+    if not any(r.fate == "redundant" for r in results):
+        return list(results)
+    subject = Subject.of(case)
+    of: dict[tuple[str, str, str], list[Mutant]] = {}
+    for m in mutants(subject.kernel):
+        of.setdefault((m.operator, m.what, m.loc.short), []).append(m)
+
+    def reason(r: Result) -> str:
+        if r.fate != "redundant":
+            return ""
+        advised = r.reason == ADVISED
+        reasons = (explain(m, subject.kernel, subject.facts, advised) for m in of[r.operator, r.what, r.loc])
+        return next((text for text in reasons if text), "")
+
+    return [replace(r, reason=reason(r)) for r in results]
 
 
 def _shown(console: Console, options: argparse.Namespace) -> list[Result]:

@@ -113,13 +113,13 @@ def _release(kernel: Kernel) -> Iterator[Mutant]:
     """A stage that is taken and not given back: without the step of the cursor and the arrivals on its barriers."""
     for place in surgery.places(kernel):
         if isinstance(place.op, ops.CursorStep):
-            signals = list(_signals(kernel, place, place.op.cursor))
-            if signals:
-                what = f"never released: the stage of {described(place)}, and {', '.join(text(p.op) for p in signals)}"
-                yield Mutant("drop release", what, place, surgery.without(kernel, [place, *signals]))
+            given = list(signals(kernel, place, place.op.cursor))
+            if given:
+                what = f"never released: the stage of {described(place)}, and {', '.join(text(p.op) for p in given)}"
+                yield Mutant("drop release", what, place, surgery.without(kernel, [place, *given]))
 
 
-def _signals(kernel: Kernel, step: Place, cursor: Cursor) -> Iterator[Place]:
+def signals(kernel: Kernel, step: Place, cursor: Cursor) -> Iterator[Place]:
     """The arrivals on barriers of the stage that a cursor stood on, in the block in which it steps."""
     reads = [op for op in step.block.ops[: step.index] if isinstance(op, ops.CursorRead) and op.cursor is cursor]
     if not reads:

@@ -35,7 +35,7 @@ def why_either_order(op: ops.Op, passed: ops.Op) -> str:
 
 
 _PAIRS: tuple[tuple[Kinds, Kinds, str], ...] = (
-    ((ops.MbarExpect,), (ops.TmaLoad,), "bytes may come before they are expected: the phase cannot complete without this arrival"),
+    ((ops.MbarExpect,), (ops.TmaLoad, ops.ClcTryCancel), "bytes may come first: the phase cannot complete without this arrival"),
     ((ops.SetupBarrier,), (ops.Elect,), "the warp that initialises these barriers is the first to use them: others come to them only by way"
      " of what it does afterwards"),
     (_WAITS, (ops.WgmmaFence,), "wgmma.fence orders accesses to registers, the wait those to memory"),
@@ -49,6 +49,7 @@ _PAIRS: tuple[tuple[Kinds, Kinds, str], ...] = (
     (_WAITS, _WAITS, "two waits, one after the other: both are over before anything that needs either"),
     (_WAITS, _ARRIVES, "the arrival tells of nothing that the wait is for, and the wait is for nothing that this arrival sets off"),
     (_ARRIVES, _COMMITS, "the arrival tells of nothing in the group, and the group is waited for by its own thread"),
+    (_ARRIVES, (ops.FenceProxyAsync,), "a later arrival hands over what this fence covers, too, to whoever writes next"),
     (_WAITS, _COMMITS, "the wait is not for the group that is closed here"),
     (_COMMITS, _ACCESSES, "the group takes in what was issued before either place; the access in between is no part of a group"),
     (_WAITS, _ACCESSES, "the access in between touches nothing that the wait is for"),

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 from tilepipe.check import surgery
 from tilepipe.check.facts import Facts
-from tilepipe.check.mutants import SUBJECTS, Mutant
+from tilepipe.check.mutants import SUBJECTS, Mutant, signals
 from tilepipe.check.pairs import why_either_order
 from tilepipe.check.surgery import Place
 from tilepipe.ir import ops
+from tilepipe.ir.exprs import Vary
+from tilepipe.ir.memory import BarrierRef, Cursor
 from tilepipe.ir.program import Kernel
 
 _LEARNS = (
@@ -48,6 +50,7 @@ NOTHING_NEW = "all that it orders is ordered already: in no run did its threads 
 ALONE = "a drain matters to peers only: every arrival on these barriers is made by the CTA itself, which ends with the last of its warps"
 COVERED = "what the last turns of this drain would learn, the CTA learns otherwise before it ends: by waits for later commits"
 LAST_STEP = "the cursor is not used again, or only by waits that pass at once"
+NEVER_WAITS = "the role never waits by this cursor: it only tells where to arrive"
 STRONGER = "it waits for more than it must: later, but for nothing that could not come"
 END_OF_GRID = "what a grid wrote is visible when it has ended; before a CTA ends, its stores need only have read shared memory"
 READ_BEFORE = "the wait inside the loop has already seen every store read shared memory"
@@ -58,6 +61,10 @@ RETIRED = "all that it hands over are reads of MMAs that have been waited for, o
 PUBLISHES_MORE = "release publishes more than relaxed does"
 DEALLOC = "freeing tensor memory takes the barrier and no fence"
 TURNS = "these turns are for speed: what the roles do on either side of the wait touches nothing in common"
+REJOIN = "it brings lanes together again; what they did apart is nobody's business before they meet at another barrier"
+NEXT_COMMIT = "the stores go into the group that the thread's next commit closes, and are waited for with it"
+PERMUTED = "each lane names another CTA than before, and all of them are named as before"
+TOGETHER = "the two CTAs of a pair free their tensor memory together, when each has waited for its own"
 NEIGHBOUR = "whoever waits for this barrier waits for its neighbour in turn: what one tells a step too early or late, the other makes good"
 
 
@@ -105,7 +112,10 @@ def _advised(q: Question) -> str:
 
 
 def _unobserved(q: Question) -> str:
-    arrivals = [x for x in surgery.everything(q.op) if isinstance(x, (ops.MbarArrive, ops.Tcgen05Commit))]
+    if q.mutant.operator == "drop release" and isinstance(q.op, ops.CursorStep):
+        arrivals = [place.op for place in signals(q.kernel, q.mutant.place, q.op.cursor)]
+    else:
+        arrivals = [x for x in surgery.everything(q.op) if isinstance(x, (ops.MbarArrive, ops.Tcgen05Commit))]
     heard = any(q.facts.awaited(x) for x in arrivals)
     return UNOBSERVED if arrivals and not heard and q.mutant.operator != "arrive order" else ""
 
@@ -176,8 +186,20 @@ def _tensor_memory(q: Question) -> str:
     if isinstance(q.op, ops.TmemRelinquish) and q.verb == "drop":
         return NO_ALLOCATION
     rest = q.mutant.place.block.ops[q.mutant.place.index + 1 :]
-    frees = next((x for op in rest for x in surgery.everything(op) if _performs(x)), None)
-    return DEALLOC if isinstance(q.op, ops.Tcgen05FenceAfter) and q.verb == "drop" and isinstance(frees, ops.TmemDealloc) else ""
+    after = next((x for op in rest for x in surgery.everything(op) if _performs(x)), None)
+    if q.verb == "drop" and isinstance(q.op, ops.Tcgen05FenceAfter) and isinstance(after, ops.TmemDealloc):
+        return DEALLOC
+    hands_over = isinstance(after, ops.MbarArrive) and _freed_after(q.kernel, after.bar)
+    return DEALLOC if q.verb == "drop" and isinstance(q.op, ops.Tcgen05FenceBefore) and hands_over else ""
+
+
+def _dropped(q: Question) -> str:
+    match q.mutant.operator, q.op:
+        case ("drop syncwarp", _):
+            return REJOIN
+        case ("drop commit", ops.TmaStoreCommit()):
+            return NEXT_COMMIT
+    return ""
 
 
 def _rings(q: Question) -> str:
@@ -187,9 +209,32 @@ def _rings(q: Question) -> str:
             return TURNS
         case ("stage", _):
             return NEIGHBOUR
+        case ("mask", ops.MbarArrive(bar=bar) | ops.MbarExpect(bar=bar)) if bar.cta is not None and bar.cta.vary == Vary.LANE:
+            return PERMUTED
+        case ("mask", ops.MbarArrive(bar=bar)) if q.kernel.cta_group == 2 and _freed_after(q.kernel, bar):
+            return TOGETHER
+        case ("cursor first phase" | "cursor stages", ops.CursorDefine(cursor=cursor)) if not _waits_by(q.kernel, cursor):
+            return NEVER_WAITS
         case ("drop step" | "duplicate step" | "cursor step" | "cursor stages" | "cursor first phase", _):
             return LAST_STEP
     return ""
+
+
+def _waits_by(kernel: Kernel, cursor: Cursor) -> bool:
+    """Whether a wait is for a phase that this cursor gives."""
+    every = [place.op for place in surgery.places(kernel)]
+    phases = {op.phase for op in every if isinstance(op, ops.CursorRead) and op.cursor is cursor}
+    return any(isinstance(op, (ops.MbarWait, ops.MbarTryWait)) and op.phase in phases for op in every)
+
+
+def _freed_after(kernel: Kernel, bar: BarrierRef) -> bool:
+    """Whether a wait for this barrier is the last before tensor memory is freed."""
+    for place in surgery.places(kernel):
+        if isinstance(place.op, ops.TmemDealloc):
+            before = [op for op in place.block.ops[: place.index] if isinstance(op, ops.MbarWait)]
+            if before and before[-1].bar.array is bar.array:
+                return True
+    return False
 
 
 def _moved(q: Question) -> str:
@@ -197,6 +242,6 @@ def _moved(q: Question) -> str:
 
 
 _RULES: tuple[Callable[[Question], str], ...] = (
-    _unreached, _advised, _unobserved, _twice, _drain, _nothing_new, _stores, _elects, _numbers, _tensor_memory, _rings,
+    _unreached, _advised, _unobserved, _twice, _drain, _nothing_new, _stores, _elects, _numbers, _tensor_memory, _dropped, _rings,
     _moved,
 )  # fmt: skip

@@ -18,7 +18,7 @@ from tilepipe.check import surgery
 from tilepipe.check.explorer import check
 from tilepipe.check.facts import Facts
 from tilepipe.check.judging import Outcome, judge, outputs
-from tilepipe.check.mutants import Mutant, described, subjects, text
+from tilepipe.check.mutants import SUBJECTS, Mutant, described, subjects, text
 from tilepipe.check.redundancy import explain
 from tilepipe.check.surgery import Place
 from tilepipe.check.verdict import Bounds
@@ -169,10 +169,12 @@ def report(
         if progress is not None:
             progress(done, total)
         done += 1
-        mutant = Mutant("drop line", f"dropped: {described(members[0])}", members[0], surgery.without(kernel, members))
+        mutant = Mutant(
+            f"drop {SUBJECTS[type(members[0].op)]}", f"dropped: {described(members[0])}", members[0], surgery.without(kernel, members)
+        )
         outcome = judge(mutant, launch, reference, bounds=bounds, strict_proxy=strict_proxy)
         why = explain(mutant, kernel, facts, bool(outcome.advice)) if outcome.fate == "redundant" else ""
-        lines.append(_line(kernel, members, outcome, why))
+        lines.append(_line(members, outcome, why))
     found: list[Stages] = []
     for name, now in settings.items():
         if progress is not None:
@@ -200,12 +202,11 @@ def _kind(place: Place) -> str:
     return f"{type(place.op).__name__} {name}"
 
 
-def _line(kernel: Kernel, members: Sequence[Place], outcome: Outcome, why: str) -> Line:
+def _line(members: Sequence[Place], outcome: Outcome, why: str) -> Line:
     first = members[0].op
-    name = next(n for n, place in subjects(kernel) if place.op is first)
     roles = tuple(dict.fromkeys(place.role.name if place.role is not None else "set-up" for place in members))
     answer: Role = "undecided" if outcome.fate == "undecided" else "load-bearing" if outcome.caught else "redundant"
-    return Line(first.loc, first.loc.source, text(first), len(members), name, roles, answer, outcome, why)
+    return Line(first.loc, first.loc.source, text(first), len(members), SUBJECTS[type(first)], roles, answer, outcome, why)
 
 
 # -- stages ------------------------------------------------------------------------------------------------------------

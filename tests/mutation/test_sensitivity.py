@@ -1,0 +1,146 @@
+"""What each line of a kernel is for, and how few stages do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import tilepipe as tp
+from tests.mutation.kernels import arguments, copies, program
+from tilepipe.check import sensitivity
+from tilepipe.check.sensitivity import Line, Rebinding, Sensitivity, stage_settings
+
+REPORT = sensitivity.report(program(), instance="5 tiles")
+
+
+def line(report: Sensitivity, what: str) -> Line:
+    """The one row about this op."""
+    found = [x for x in report.lines if what in x.what]
+    assert len(found) == 1, [x.what for x in report.lines]
+    return found[0]
+
+
+@pytest.mark.parametrize(("what", "kind", "said"), [
+    ("mbar_wait bar=ring.full", "wait", "PoisonError at kernels.py:36: role 'store' reads tiles[0]"),
+    ("mbar_wait bar=ring.empty", "wait", "BarrierError at kernels.py:25: over-arrival on ring.full[0]"),
+    ("mbar_arrive bar=ring.empty", "arrive", "DeadlockError at kernels.py:24: deadlock: 2 of 2 agents"),
+    ("fence_proxy_async", "fence", "RaceError at kernels.py:44: race between proxies on result"),
+    ("tma_store_wait pending=0 read=True", "wait", "RaceError at kernels.py:36: race on result"),
+    ("setup_barrier", "fence", "BarrierError at kernels.py:34: mbar_wait ring.full[stage]"),
+])  # fmt: skip
+def test_load_bearing_lines_say_what_goes_wrong_without_them(what: str, kind: str, said: str) -> None:
+    row = line(REPORT, what)
+    assert (row.answer, row.kind, row.count) == ("load-bearing", kind, 1)
+    assert row.says.startswith(said)
+
+
+def test_the_lines_are_those_of_the_user() -> None:
+    row = line(REPORT, "fence_proxy_async")
+    assert (row.loc.short, row.source, row.roles) == ("kernels.py:41", "ctx.fence_proxy_async()", ("store",))
+
+
+def test_ops_of_one_line_are_taken_out_together() -> None:
+    """A Python loop makes two fences of one line: each alone is redundant, the line is not."""
+    row = line(sensitivity.report(program(fences=2)), "fence_proxy_async")
+    assert (row.answer, row.count) == ("load-bearing", 2)
+
+
+def test_a_syncwarp_behind_a_fence_is_for_strict_proxies() -> None:
+    """Without it the elected lane may issue its store before the other lanes have fenced; its own fence is accepted, with advice."""
+    lax = [x for x in REPORT.redundant if x.kind == "syncwarp"]
+    assert [x.loc.short for x in lax] == ["kernels.py:42"]
+    assert "a fence on the reader's side instead, which is accepted with advice" in lax[0].says
+    assert sensitivity.report(program(), strict_proxy=True).redundant == []
+
+
+def test_redundant_lines_say_why() -> None:
+    twice = sensitivity.report(_two_waits())
+    row = next(x for x in twice.redundant if x.loc.source.endswith("# again"))
+    assert row.says == f"verified without it: {row.why}"
+    assert "all that it orders is ordered already" in row.why
+
+
+@tp.kernel()
+def _waits(ctx: tp.Context, out: Any) -> None:
+    cell = ctx.smem((1, 32), tp.int32, swizzle=0, name="cell")[0]
+    ready = tp.SharedMemBarrier.allocate(ctx, 32, name="ready")
+
+    @ctx.role("write", warps=1)
+    def write() -> None:
+        ctx.store(cell[0, ctx.lane], ctx.lane)
+        ready.arrive()
+
+    @ctx.role("read", warps=1)
+    def read() -> None:
+        ready.wait(0)
+        ready.wait(0)  # again
+        ctx.store(out[ctx.lane], ctx.load(cell[0, ctx.lane]))
+
+
+def _two_waits() -> tp.Program:
+    return _waits.bind(np.zeros(32, np.int32))
+
+
+def test_how_few_stages_verify() -> None:
+    tiles = np.zeros((40, 32), np.float32)
+    rebinding = Rebinding(copies, arguments(tiles, tiles.copy()), {"num_stages": 3})
+    assert rebinding.stages == {"num_stages": 3}
+    found = sensitivity.report(rebinding("num_stages", 3), rebind=rebinding).stages
+    assert [(s.name, s.now, s.fewest, s.below) for s in found] == [("num_stages", 3, 1, "")]
+
+
+def test_stages_that_are_refused_or_wrong_below_a_number() -> None:
+    def rebind(name: str, n: int) -> tp.Program:
+        if n == 1:
+            raise tp.BindError("too few\nof them")
+        return program(num_stages=n)
+
+    found = sensitivity.report(program(), rebind=rebind, stages={"num_stages": 2}).stages[0]
+    assert (found.fewest, found.below) == (2, "1 is refused: too few")
+    found = sensitivity.report(program(), rebind=lambda name, n: program(fences=n - 1), stages={"depth": 3}).stages[0]
+    assert found.fewest == 2
+    assert found.below.startswith("1: RaceError at kernels.py:44: race between proxies on result")
+
+
+@dataclass(frozen=True)
+class _Config:
+    kv_stages: int = 4
+    stages: bool = True
+    rows: int = 8
+
+
+def test_settings_of_stages() -> None:
+    assert stage_settings({"num_stages": 2, "rows": 3, "stages_too": True, "cfg": _Config()}) == {"num_stages": 2, "cfg.kv_stages": 4}
+
+
+def test_a_setting_that_there_is_not() -> None:
+    tiles = np.zeros((8, 32), np.float32)
+    with pytest.raises(tp.BindError, match="kernel 'copies' has no setting 'depth'; it has num_stages"):
+        Rebinding(copies, arguments(tiles, tiles.copy()), {})("depth", 2)
+
+
+def test_as_json_and_as_a_table() -> None:
+    told = REPORT.report()
+    assert told["kernel"] == "copies"
+    assert told["instance"] == "5 tiles"
+    row = next(x for x in told["lines"] if x["op"] == "fence_proxy_async")
+    assert row["without"].startswith("RaceError at kernels.py:44: race between proxies on result")
+    assert {k: row[k] for k in ("at", "answer", "kind", "count", "roles")} == {
+        "at": "kernels.py:41", "answer": "load-bearing", "kind": "fence", "count": 1, "roles": ["store"],
+    }  # fmt: skip
+    out = StringIO()
+    Console(file=out, width=200).print(REPORT.table())
+    assert "copies: what each line is for (5 tiles)" in out.getvalue()
+    assert "fence_proxy_async (store)" in out.getvalue()
+
+
+def test_progress_counts_rows_and_settings() -> None:
+    seen: list[tuple[int, int]] = []
+    report = sensitivity.report(program(), rebind=lambda name, n: program(), stages={"n": 1}, progress=lambda *x: seen.append(x))
+    total = len(report.lines) + 1
+    assert seen == [(i, total) for i in range(total + 1)]
