@@ -76,12 +76,12 @@ def _reasons(redundant: Sequence[Result]) -> list[str]:
     lines: list[str] = []
     for reason, _ in Counter(r.reason for r in redundant).most_common():
         mine = [r for r in redundant if r.reason == reason]
-        lines += [f"### {_capital(reason) if reason else UNEXPLAINED.capitalize()}", ""]
+        lines += [f"### {_capital(reason) if reason else UNEXPLAINED.capitalize()}", "", "```text"]
         same = Counter((r.kernel, r.loc, r.operator, r.what) for r in mine)
         for (kernel, loc, operator, what), n in sorted(same.items()):
             times = f", in {n} configurations" if n > 1 else ""
-            lines.append(f"- {kernel}, {loc}, {operator}: `{what}`{times}")
-        lines.append("")
+            lines.append(f"{kernel}, {loc}: {operator}: {what}{times}")
+        lines += ["```", ""]
     return lines
 
 

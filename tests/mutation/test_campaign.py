@@ -40,7 +40,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_the_page_shows_what_is_unexplained() -> None:
     lost = Result("gemm", "one", "drop wait", "dropped: it", "gemm.py:1", "redundant", "", "", "", 1, 1, 0.1)
     text = page([lost, lost])
-    assert "### Unexplained\n\n- gemm, gemm.py:1, drop wait: `dropped: it`, in 2 configurations" in text
+    assert "### Unexplained\n\n```text\ngemm, gemm.py:1: drop wait: dropped: it, in 2 configurations\n```" in text
     assert "2 of them without an explanation" in text
 
 
