@@ -17,7 +17,7 @@ from tilepipe.ir.program import Kernel
 
 FORMAT = "tilepipe counterexample"
 VERSION = 1
-_PICK = tuple(f.name for f in fields(Pick))
+_PICK = Pick._fields
 _STEP = tuple(f.name for f in fields(Step))
 
 

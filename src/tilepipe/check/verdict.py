@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tilepipe.errors import SimFault
 
@@ -41,8 +41,7 @@ class Reductions:
     symmetry: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(NamedTuple):
     """`agent` goes on until it has performed `until` ops; or, `unit` >= 0, its `unit`-th asynchronous unit acts.
 
     Attributes:
