@@ -150,6 +150,7 @@ def occupancy(launch: Launch) -> int:
 
 
 def world_of(launch: Launch, strict_proxy: bool, on_event: OnEvent | None) -> World:
+    """What all clusters of a launch share, at its start."""
     kernel = launch.kernel
     if launch.grid < 1 or launch.grid % kernel.cluster_size:
         raise BindError(f"a grid of {launch.grid} CTAs is not a positive multiple of the cluster size {kernel.cluster_size}")
