@@ -13,7 +13,7 @@ import tilepipe as tp
 from tests.build import Builder, special
 from tests.check.three_roles import Shape, program
 from tilepipe.check import Bounds, Reductions, Verdict, check, replay
-from tilepipe.check.story import story
+from tilepipe.check.counterexamples.story import story
 from tilepipe.ir import ops
 from tilepipe.ir.dtypes import boolean
 from tilepipe.ir.exprs import const

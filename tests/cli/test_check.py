@@ -13,7 +13,7 @@ import pytest
 
 from tests.readme import ROOT, blocks
 from tilepipe import check, cli
-from tilepipe.check import saved
+from tilepipe.check.counterexamples import saved
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -250,7 +250,7 @@ def test_an_interruption_says_what_was_being_checked(tilepipe: Call, monkeypatch
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tilepipe.check.campaign.check", interrupted)
+    monkeypatch.setattr("tilepipe.check.campaign.instances.check", interrupted)
     code, out, err = tilepipe("check", "gemm", "--json")
     assert (code, out) == (130, "")
     assert "interrupted: 0 of 2 instances have been checked, not yet '2 tiles per CTA, 3 K steps, 2 CTAs'" in err

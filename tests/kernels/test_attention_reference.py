@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import ml_dtypes
@@ -26,7 +27,7 @@ def operands(s_q: int, s_kv: int, d: int = 64, heads: int = 2, kv_heads: int = 1
 def as_kernels(q: Array, k: Array, v: Array, causal: bool, scale: float | None = None, skip: int = -1) -> tuple[Array, Array]:
     """What a kernel computes, block by block of 128 keys: float32, P rounded. `skip`: a block that is forgotten."""
     (batch, s_q, heads, d), s_kv, group = q.shape, k.shape[1], q.shape[2] // k.shape[2]
-    c = np.float32((scale or 1 / np.sqrt(d)) * np.log2(np.e))
+    c = np.float32((scale or 1 / np.sqrt(d)) * math.log2(math.e))
     out, lse = np.zeros(q.shape, q.dtype), np.zeros((batch, heads, s_q), np.float32)
     seen = visible(s_q, s_kv, causal)[:, None]
     for b, h in np.ndindex(batch, heads):

@@ -26,7 +26,7 @@ total, mask, stage and phase by one. Each mutant is checked on the instances of 
 {counts}
 
 A redundant mutant is not a hole by itself: most say that an op was there twice, or could stand a line earlier. Each one is explained
-below by a rule of [`check/redundancy.py`](../src/tilepipe/check/redundancy.py) or [`check/pairs.py`](../src/tilepipe/check/pairs.py),
+below by a rule of [`redundancy.py`](../src/tilepipe/check/mutation/redundancy.py) or [`pairs.py`](../src/tilepipe/check/mutation/pairs.py),
 some of which look at what the op did in a run. `program.sensitivity()` says the like of your own kernel
 ([checker.md](checker.md#what-each-line-is-for)).
 """

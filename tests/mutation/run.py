@@ -28,10 +28,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tests.mutation.cases import Case, cases
 from tests.mutation.page import page
 from tests.mutation.results import Result
-from tilepipe.check.facts import Facts
-from tilepipe.check.judging import Outcome, judge, outputs
-from tilepipe.check.mutants import Mutant, mutants
-from tilepipe.check.redundancy import ADVISED, explain
+from tilepipe.check.mutation.facts import Facts
+from tilepipe.check.mutation.judging import Outcome, judge, outputs
+from tilepipe.check.mutation.mutants import Mutant, mutants
+from tilepipe.check.mutation.redundancy import ADVISED, explain
 from tilepipe.check.verdict import Bounds
 from tilepipe.ir.launch import Launch
 from tilepipe.ir.program import Kernel

@@ -9,11 +9,11 @@ import pytest
 
 from tests.mutation.kernels import program
 from tilepipe import sim
-from tilepipe.check import surgery
-from tilepipe.check.facts import Facts
-from tilepipe.check.judging import judge, outputs
-from tilepipe.check.mutants import ALL, Mutant, mutants
-from tilepipe.check.redundancy import explain
+from tilepipe.check.mutation import surgery
+from tilepipe.check.mutation.facts import Facts
+from tilepipe.check.mutation.judging import judge, outputs
+from tilepipe.check.mutation.mutants import ALL, Mutant, mutants
+from tilepipe.check.mutation.redundancy import explain
 from tilepipe.check.verdict import Bounds
 from tilepipe.ir import ops, printer
 from tilepipe.ir.exprs import const

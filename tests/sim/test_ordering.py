@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.examples.ladder import EXAMPLES, load
 from tilepipe.check import check
-from tilepipe.check.mutants import mutants
+from tilepipe.check.mutation.mutants import mutants
 from tilepipe.sim.ordering import COMPACT_AT, Order
 
 

@@ -1,7 +1,7 @@
 """Checking a launch over all its interleavings."""
 
-from tilepipe.check.explorer import check as check
-from tilepipe.check.explorer import replay as replay
+from tilepipe.check.deciding import check as check
+from tilepipe.check.deciding import replay as replay
 from tilepipe.check.verdict import Bounds as Bounds
 from tilepipe.check.verdict import Fault as Fault
 from tilepipe.check.verdict import Pick as Pick

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from tilepipe.check.counterexamples.recording import Recorder, name_of
 from tilepipe.check.nodes import WARPS, Mind, Node, Race, Track, Who, Why
-from tilepipe.check.recording import Recorder, name_of
 from tilepipe.sim.agents import Agent
 from tilepipe.sim.journal import Touch
 from tilepipe.sim.sites import Site

@@ -12,9 +12,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tilepipe.check.causality import Causality
+from tilepipe.check.counterexamples.recording import Recorder
 from tilepipe.check.locals import place
 from tilepipe.check.nodes import Node, Who
-from tilepipe.check.recording import Recorder
 from tilepipe.check.scene import Scene
 from tilepipe.check.verdict import Pick
 from tilepipe.errors import SimFault

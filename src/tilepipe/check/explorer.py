@@ -1,6 +1,6 @@
-"""The two ways to an answer: one execution whose facts say that it stands for all, and exploring all that differ.
+"""Exploring the executions that differ.
 
-Exploring is dynamic partial-order reduction without a stack of states: every execution is performed from the start, its races
+This is dynamic partial-order reduction without a stack of states: every execution is performed from the start, its races
 (`causality`) are found, and for each of them an execution is begun in which the later step comes first. Executions that differ in the
 order of independent steps have one signature and are analysed once. Where a kernel tests barriers, executions that come to an
 equal state are followed from there once.
@@ -12,15 +12,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tilepipe.check import shortest, siblings
+from tilepipe.check import siblings
 from tilepipe.check.execution import Execution, StepsError, schedule_of
 from tilepipe.check.fingerprint import Fingerprints
-from tilepipe.check.nodes import Race
+from tilepipe.check.nodes import Node, Race
 from tilepipe.check.scene import Scene
-from tilepipe.check.verdict import Answer, Bounds, Fault, Method, Pick, Reductions, Verdict
+from tilepipe.check.verdict import Bounds, Pick, Reductions
 from tilepipe.errors import SimFault
-from tilepipe.ir.launch import Launch
-from tilepipe.sim.run import quiet_numbers
 
 Progress = Callable[[int, int], None]  # (executions done, executions that are known to be left)
 Schedule = tuple[Pick, ...]
@@ -33,7 +31,7 @@ class BoundError(Exception):
 
 
 @dataclass(eq=False, slots=True)
-class _Found:
+class Found:
     """What exploring has come to. `fault`: with the schedule that leads to it."""
 
     states: int = 0
@@ -86,7 +84,7 @@ class Explorer:
         self.reductions = reductions
         self.progress = progress
         self.started = time.perf_counter()
-        self.found = _Found()
+        self.found = Found()
         self.fingerprints: Fingerprints | None = None
 
     # -- executions ----------------------------------------------------------------------------------------------------
@@ -177,7 +175,7 @@ class Explorer:
 
         if done is None and self.perform(execution, perform):
             return Outcome(fault=True)
-        if self._sibling(execution):
+        if self.sibling(execution):
             return Outcome(fault=True)
         states = max(len(execution.causality.nodes) - shared, 0)
         signature = execution.causality.signature()
@@ -204,163 +202,14 @@ class Explorer:
                 out.append(((*answers, *schedule_of(nodes[: node.index])), node.index))
         return out
 
-    def _sibling(self, execution: Execution) -> bool:
+    def sibling(self, execution: Execution) -> bool:
+        """Whether warps of one agent can get ahead of each other in a way that is a fault, which is kept."""
         error = siblings.fault(execution)
         if error is not None:
             self.found.fault, self.found.schedule = error, tuple(execution.picks)
         return error is not None
 
-    # -- every order ---------------------------------------------------------------------------------------------------
 
-    def unreduced(self, clusters: Sequence[int]) -> None:
-        """Explores every order of the steps that others can notice; equal states are followed once, if `hashing` says so."""
-        stack: list[Schedule] = [()]
-        seen: set[int] = set()
-        while stack:
-            schedule = stack.pop()
-            execution = self.begin(clusters, len(stack))
-
-            def perform(execution: Execution = execution, schedule: Schedule = schedule) -> None:
-                execution.follow(schedule)
-                while not execution.over:
-                    if self.reductions.hashing:
-                        assert self.fingerprints is not None
-                        key = self.fingerprints.of(execution)
-                        if key in seen:
-                            return
-                        seen.add(key)
-                    self.found.states += 1
-                    self._fork(execution, stack)
-
-            if self.perform(execution, perform) or self._sibling(execution):
-                return
-
-    def _fork(self, execution: Execution, stack: list[Schedule]) -> None:
-        """Takes the first of the steps that can be taken, and leaves the others for later."""
-        ready, flights = execution.ready(), execution.flights
-        answers = tuple(execution.answers)
-        here = (*answers, *execution.picks)
-        options = [Pick(c, a.uid, -1) for c, a in ready] + [Pick(*f.who, unit=f.ordinal) for f in flights]
-        stack.extend((*here, option) for option in reversed(options[1:]))
-        asked = len(execution.causality.nodes)
-        if ready:
-            execution.run_agent(*ready[0], visible=True)
-        else:
-            execution.run_unit(flights[0])
-        for node in execution.causality.nodes[asked:]:
-            if node.outcome == 1:
-                stack.append((*answers, Pick(*node.who, node.ordinal, outcome=0), *here[len(answers) :], options[0]))
-
-
-def _follows(node: object, race: Race) -> bool:
+def _follows(node: Node, race: Race) -> bool:
     """Whether a node cannot come before the first of a race."""
-    return node is race.first or bool(race.first.mark & node.behind)  # type: ignore[attr-defined]
-
-
-def check(
-    launch: Launch,
-    *,
-    explore: bool = False,
-    bounds: Bounds = Bounds(),  # noqa: B008
-    reductions: Reductions = Reductions(),  # noqa: B008
-    strict_proxy: bool = False,
-    instance: str = "",
-    progress: Progress | None = None,
-    shorten: bool = True,
-) -> Verdict:
-    """Decides a launch over all its interleavings.
-
-    Args:
-        explore: explore even where one execution would do.
-        bounds: when to give up, undecided. reductions: what an exploration may leave out.
-        strict_proxy: orders between ordinary and asynchronous accesses that are advice by default become faults.
-        instance: what the verdict calls this launch.
-        progress: called with (executions done, executions that are known to be left).
-        shorten: look for the shortest story of a fault, and tell its steps; takes a hundred executions.
-
-    The arrays of the arguments are left as they are. A fault of the kernel is in the verdict; nothing is raised for it.
-
-    Raises:
-        BindError: the arguments do not fit the kernel.
-    """
-    return decide(Explorer(Scene(launch, strict_proxy), bounds, reductions, progress), explore, instance, shorten)
-
-
-def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = True) -> Verdict:
-    """The verdict that an explorer comes to."""
-    scene = explorer.scene
-    with quiet_numbers():
-        method: Method = "explored" if explore else "greedy"
-        facts: list[str] = []
-        completions: dict[str, list[list[int]]] = {}
-        bound = ""
-        everything = range(scene.clusters)
-        try:
-            first = explorer.begin(everything, 0)
-            if not explorer.perform(first, first.go_on) and not explorer._sibling(first):
-                completions = first.phases_completed()
-                explorer.found.advice.extend(first.causality.unobserved())
-                explorer.found.states += len(first.causality.nodes)
-                races = first.causality.races
-                if scene.chooses or races or not explorer.reductions.partial_order:
-                    method = "explored"
-                    _explore(explorer, first)
-                elif not explore:
-                    facts = _facts(first)
-        except BoundError as hit:
-            bound = str(hit)
-        found = explorer.found
-        faults: list[Fault] = []
-        if found.fault is not None:
-            faults.append(shortest.tell(scene, found.fault, found.schedule, shorten))
-        seconds = time.perf_counter() - explorer.started
-        answer: Answer = "fault" if faults else "undecided" if bound else "verified"
-        return Verdict(
-            answer,
-            method,
-            instance,
-            found.states,
-            found.traces,
-            seconds,
-            faults,
-            found.advice,
-            facts,
-            bound,
-            completions,
-            scene.launch.grid,
-        )
-
-
-def _explore(explorer: Explorer, first: Execution) -> None:
-    """Explores what the first execution does not stand for."""
-    scene, every = explorer.scene, tuple(range(explorer.scene.clusters))
-    groups = [every] if scene.shares_work else [(c,) for c in every]
-    if explorer.reductions.partial_order and not scene.chooses:
-        groups = [g for g in groups if any(r.second.who[0] in g for r in first.causality.races)]
-    for group in groups:
-        if explorer.found.fault is not None:
-            return
-        if not explorer.reductions.partial_order:
-            explorer.unreduced(group)
-        elif len(every) == len(group):
-            explorer.reduced(group, None if scene.chooses else first)
-        else:
-            explorer.reduced(group)
-
-
-def _facts(first: Execution) -> list[str]:
-    """What one execution has established."""
-    c = first.causality
-    return [
-        "nothing in the kernel asks who came first: no try_wait, atomic add or request for work",
-        f"each of {c.arrivals:,} arrivals, announcements and copies is made by a thread that knows the phase before to be complete",
-        f"each of {c.waits:,} waits is known to be over to somebody without whom the next phase does not complete: none can be lapped",
-    ]
-
-
-def replay(launch: Launch, schedule: Sequence[Pick], *, strict_proxy: bool = False) -> SimFault | None:
-    """Executes a schedule on the simulated machine, and whatever is left after it in a fixed order: the fault it ends in, or None."""
-    with quiet_numbers():
-        scene = Scene(launch, strict_proxy)
-        error, _ = shortest.replayed(scene, tuple(schedule))
-        return error
+    return node is race.first or bool(race.first.mark & node.behind)

@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from tilepipe.check import surgery
-from tilepipe.check.explorer import check
-from tilepipe.check.facts import Facts
-from tilepipe.check.judging import Outcome, judge, outputs
-from tilepipe.check.mutants import SUBJECTS, Mutant, described, subjects, text
-from tilepipe.check.redundancy import explain
-from tilepipe.check.surgery import Place
+from tilepipe.check.deciding import check
+from tilepipe.check.mutation import surgery
+from tilepipe.check.mutation.facts import Facts
+from tilepipe.check.mutation.judging import Outcome, judge, outputs
+from tilepipe.check.mutation.mutants import SUBJECTS, Mutant, described, subjects, text
+from tilepipe.check.mutation.redundancy import explain
+from tilepipe.check.mutation.surgery import Place
 from tilepipe.check.verdict import Bounds
 from tilepipe.errors import BindError, TilepipeError
 from tilepipe.ir.launch import Launch

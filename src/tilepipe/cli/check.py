@@ -104,7 +104,7 @@ def _refuse_small(verdicts: Sequence[Verdict]) -> None:
 
 
 def _save(path: Path, found: Target, settings: list[str], number: int, fault: Fault, strict_proxy: bool) -> None:
-    from tilepipe.check import saved
+    from tilepipe.check.counterexamples import saved
 
     instance = found.instances[number]
     program = saved.digest(instance.make().kernel)
@@ -127,7 +127,8 @@ def _sensitivity(found: Target, strict_proxy: bool, bounds: Bounds, quiet: bool)
 
 
 def _report(found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None, kept: Path | None) -> dict[str, Any]:
-    from tilepipe.check import saved, together
+    from tilepipe.check import together
+    from tilepipe.check.counterexamples import saved
 
     def of(verdict: Verdict) -> dict[str, Any]:
         return verdict.report() | {"faults": [saved.as_json(fault) for fault in verdict.faults]}

@@ -31,7 +31,7 @@ def replay(file: File, as_json: Json = False) -> None:
     from dataclasses import replace as but
 
     from tilepipe import check as checker
-    from tilepipe.check import saved
+    from tilepipe.check.counterexamples import saved
     from tilepipe.check.verdict import Fault
     from tilepipe.cli import programs
 

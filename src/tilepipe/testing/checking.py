@@ -77,7 +77,7 @@ def _extents(shape: tuple[int, ...]) -> str:
 
 
 def _failure(verdict: Verdict) -> str:
-    from tilepipe.check.story import story
+    from tilepipe.check.counterexamples.story import story
 
     looked = f"{verdict.method}, {verdict.traces:,} execution{'s' * (verdict.traces != 1)}, {verdict.seconds:.2g} s"
     if verdict.verdict == "undecided":

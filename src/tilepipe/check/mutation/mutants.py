@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tilepipe.check import surgery
-from tilepipe.check.mutant_values import VALUE_OPERATORS
-from tilepipe.check.surgery import Place
+from tilepipe.check.mutation import surgery
+from tilepipe.check.mutation.surgery import Place
+from tilepipe.check.mutation.values import VALUE_OPERATORS
 from tilepipe.ir import ops, printer
 from tilepipe.ir.exprs import Const
 from tilepipe.ir.location import Loc

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tilepipe.check import siblings
+from tilepipe.check.counterexamples.recording import Recorder
 from tilepipe.check.execution import Execution, StepsError, schedule_of
 from tilepipe.check.nodes import Node, Who
-from tilepipe.check.recording import Recorder
 from tilepipe.check.scene import Scene
 from tilepipe.check.verdict import Fault, Pick
 from tilepipe.errors import DeadlockError, PoisonError, SimFault

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilepipe.check import surgery
-from tilepipe.check.facts import Facts
-from tilepipe.check.mutants import SUBJECTS, Mutant, signals
-from tilepipe.check.pairs import why_either_order
-from tilepipe.check.surgery import Place
+from tilepipe.check.mutation import surgery
+from tilepipe.check.mutation.facts import Facts
+from tilepipe.check.mutation.mutants import SUBJECTS, Mutant, signals
+from tilepipe.check.mutation.pairs import why_either_order
+from tilepipe.check.mutation.surgery import Place
 from tilepipe.ir import ops
 from tilepipe.ir.exprs import Vary
 from tilepipe.ir.memory import BarrierRef, Cursor

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tilepipe.check.explorer import check
+from tilepipe.check.deciding import check
 from tilepipe.check.verdict import Bounds, Reductions, Verdict
 from tilepipe.errors import BindError, TilepipeError
 from tilepipe.ir.launch import Launch
@@ -121,16 +121,16 @@ def check_all(
 
     try:
         if client is not None:
-            from tilepipe.check.dask import run_on_cluster
+            from tilepipe.check.campaign.dask import run_on_cluster
 
             run_on_cluster(instances, options, client, answered)
         elif jobs > len(instances):
-            from tilepipe.check.shared import answer_shared
+            from tilepipe.check.campaign.shared import answer_shared
 
             for number, (name, recipe) in enumerate(instances):
                 answered(number, answer_shared(name, recipe, options, jobs, _told(progress, name)))
         elif jobs > 1:
-            from tilepipe.check.workers import run_in_processes
+            from tilepipe.check.campaign.workers import run_in_processes
 
             tasks = [(name, pickled(name, recipe)) for name, recipe in instances]
             run_in_processes(tasks, options, min(jobs, len(tasks)), answered, progress)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilepipe import sim
-from tilepipe.check.judging import arrays_kept
+from tilepipe.check.mutation.judging import arrays_kept
 from tilepipe.ir import ops
 from tilepipe.ir.launch import Launch
 from tilepipe.ir.program import Kernel

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from tilepipe.check.campaign import Answer, Failure, Options, Progress, answer
+from tilepipe.check.campaign.instances import Answer, Failure, Options, Progress, answer
 from tilepipe.errors import TilepipeError
 
 INTERVAL = 0.1  # seconds between two messages of progress of one worker

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tilepipe.check import surgery
-from tilepipe.check.surgery import Place
+from tilepipe.check.mutation import surgery
+from tilepipe.check.mutation.surgery import Place
 from tilepipe.ir import ops
 from tilepipe.ir.exprs import Binary, Const, Expr, const
 from tilepipe.ir.memory import BarrierRef, Cursor

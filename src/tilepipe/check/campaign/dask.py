@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilepipe.check.campaign import Answer, Failure, Instance, Options, answer
+from tilepipe.check.campaign.instances import Answer, Failure, Instance, Options, answer
 from tilepipe.errors import BindError, UnavailableError
 
 

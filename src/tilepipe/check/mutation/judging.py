@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from tilepipe import sim
-from tilepipe.check.explorer import check
-from tilepipe.check.mutants import Mutant
+from tilepipe.check.deciding import check
+from tilepipe.check.mutation.mutants import Mutant
 from tilepipe.check.verdict import Bounds, Verdict
 from tilepipe.errors import TilepipeError
 from tilepipe.ir.launch import Launch, TensorArg

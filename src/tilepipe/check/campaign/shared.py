@@ -16,12 +16,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 
-from tilepipe.check.campaign import Answer, Failure, Options, Recipe, launch_of, pickled
+from tilepipe.check.campaign.instances import Answer, Failure, Options, Recipe, launch_of, pickled
+from tilepipe.check.campaign.workers import Worker, WorkerError, stand_by
+from tilepipe.check.deciding import decide
 from tilepipe.check.execution import Execution
-from tilepipe.check.explorer import Alternative, BoundError, Explorer, Memory, Outcome, decide
+from tilepipe.check.explorer import Alternative, BoundError, Explorer, Memory, Outcome
 from tilepipe.check.scene import Scene
 from tilepipe.check.verdict import Bounds, Verdict
-from tilepipe.check.workers import Worker, WorkerError, stand_by
 from tilepipe.sim.run import quiet_numbers
 
 ALONE = 24  # executions before others are asked to help: fewer take less time than to start a process

@@ -1,0 +1,125 @@
+"""The two ways to an answer: one execution whose facts say that it stands for all, and exploring all that differ."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from tilepipe.check import every_order
+from tilepipe.check.counterexamples import shortest
+from tilepipe.check.execution import Execution
+from tilepipe.check.explorer import BoundError, Explorer, Progress
+from tilepipe.check.scene import Scene
+from tilepipe.check.verdict import Answer, Bounds, Fault, Method, Pick, Reductions, Verdict
+from tilepipe.errors import SimFault
+from tilepipe.ir.launch import Launch
+from tilepipe.sim.run import quiet_numbers
+
+
+def check(
+    launch: Launch,
+    *,
+    explore: bool = False,
+    bounds: Bounds = Bounds(),  # noqa: B008
+    reductions: Reductions = Reductions(),  # noqa: B008
+    strict_proxy: bool = False,
+    instance: str = "",
+    progress: Progress | None = None,
+    shorten: bool = True,
+) -> Verdict:
+    """Decides a launch over all its interleavings.
+
+    Args:
+        explore: explore even where one execution would do.
+        bounds: when to give up, undecided. reductions: what an exploration may leave out.
+        strict_proxy: orders between ordinary and asynchronous accesses that are advice by default become faults.
+        instance: what the verdict calls this launch.
+        progress: called with (executions done, executions that are known to be left).
+        shorten: look for the shortest story of a fault, and tell its steps; takes a hundred executions.
+
+    The arrays of the arguments are left as they are. A fault of the kernel is in the verdict; nothing is raised for it.
+
+    Raises:
+        BindError: the arguments do not fit the kernel.
+    """
+    return decide(Explorer(Scene(launch, strict_proxy), bounds, reductions, progress), explore, instance, shorten)
+
+
+def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = True) -> Verdict:
+    """The verdict that an explorer comes to."""
+    scene = explorer.scene
+    with quiet_numbers():
+        method: Method = "explored" if explore else "greedy"
+        facts: list[str] = []
+        completions: dict[str, list[list[int]]] = {}
+        bound = ""
+        everything = range(scene.clusters)
+        try:
+            first = explorer.begin(everything, 0)
+            if not explorer.perform(first, first.go_on) and not explorer.sibling(first):
+                completions = first.phases_completed()
+                explorer.found.advice.extend(first.causality.unobserved())
+                explorer.found.states += len(first.causality.nodes)
+                races = first.causality.races
+                if scene.chooses or races or not explorer.reductions.partial_order:
+                    method = "explored"
+                    _explore(explorer, first)
+                elif not explore:
+                    facts = _facts(first)
+        except BoundError as hit:
+            bound = str(hit)
+        found = explorer.found
+        faults: list[Fault] = []
+        if found.fault is not None:
+            faults.append(shortest.tell(scene, found.fault, found.schedule, shorten))
+        seconds = time.perf_counter() - explorer.started
+        answer: Answer = "fault" if faults else "undecided" if bound else "verified"
+        return Verdict(
+            answer,
+            method,
+            instance,
+            found.states,
+            found.traces,
+            seconds,
+            faults,
+            found.advice,
+            facts,
+            bound,
+            completions,
+            scene.launch.grid,
+        )
+
+
+def _explore(explorer: Explorer, first: Execution) -> None:
+    """Explores what the first execution does not stand for."""
+    scene, every = explorer.scene, tuple(range(explorer.scene.clusters))
+    groups = [every] if scene.shares_work else [(c,) for c in every]
+    if explorer.reductions.partial_order and not scene.chooses:
+        groups = [g for g in groups if any(r.second.who[0] in g for r in first.causality.races)]
+    for group in groups:
+        if explorer.found.fault is not None:
+            return
+        if not explorer.reductions.partial_order:
+            every_order.explore(explorer, group)
+        elif len(every) == len(group):
+            explorer.reduced(group, None if scene.chooses else first)
+        else:
+            explorer.reduced(group)
+
+
+def _facts(first: Execution) -> list[str]:
+    """What one execution has established."""
+    c = first.causality
+    return [
+        "nothing in the kernel asks who came first: no try_wait, atomic add or request for work",
+        f"each of {c.arrivals:,} arrivals, announcements and copies is made by a thread that knows the phase before to be complete",
+        f"each of {c.waits:,} waits is known to be over to somebody without whom the next phase does not complete: none can be lapped",
+    ]
+
+
+def replay(launch: Launch, schedule: Sequence[Pick], *, strict_proxy: bool = False) -> SimFault | None:
+    """Executes a schedule on the simulated machine, and whatever is left after it in a fixed order: the fault it ends in, or None."""
+    with quiet_numbers():
+        scene = Scene(launch, strict_proxy)
+        error, _ = shortest.replayed(scene, tuple(schedule))
+        return error
