@@ -1,156 +1,16 @@
-"""`tilepipe check` and `tilepipe replay`: verdicts, exit codes, JSON, files of one's own, counterexamples kept and replayed."""
+"""`tilepipe check`: verdicts, exit codes, JSON, sizes, files of one's own."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.readme import ROOT, blocks
-from tilepipe import check, cli
-from tilepipe.check.counterexamples import saved
-
-Call = Callable[..., tuple[int, str, str]]
-
-KERNEL = '''"""Copies a matrix in tiles, through a ring."""
-
-from typing import Optional
-
-import numpy as np
-
-import tilepipe as tp
-
-TILE = 16
-
-
-@tp.kernel(grid=lambda a: a.shape[0] // TILE)
-def copy(ctx, a, out, *, stages, early):
-    """out = a"""
-    ring = tp.ProducerConsumerPipeline.allocate(ctx, stages, name="ring")
-    tiles = ctx.smem((TILE, TILE), a.dtype, count=stages, name="tiles")
-    columns = ctx.ceil_div(a.shape[1], TILE)
-    row = ctx.block_id * TILE
-
-    @ctx.role("load", warps=1)
-    def load():
-        for j in ctx.range(columns):
-            with ring.produce() as stage, ctx.elect_one():
-                stage.mbar().expect_bytes(tiles.tile_bytes)
-                ctx.tma_load(a, (row, j * TILE), tiles[stage.index()], stage.mbar())
-
-    @ctx.role("store", warps=1)
-    def store():
-        for j in ctx.range(columns):
-            with ring.consume_explicit() as stage, ctx.elect_one():
-                ctx.tma_store(out, (row, j * TILE), tiles[stage.index()])
-                ctx.tma_store_commit()
-                if not early:
-                    ctx.tma_store_wait(0, read=True)
-                stage.mbar().arrive()
-        with ctx.elect_one():
-            ctx.tma_store_wait(0)
-
-
-def small(columns: int = 5, rows=2, *, stages: int = 2, early: bool = False, note: Optional[str] = None, scale: float = 1.0):
-    a = (scale * np.ones((rows * TILE, columns * TILE))).astype(np.float16)
-    boxed = [tp.tensor_map(x, box=(TILE, TILE)) for x in (a, np.zeros_like(a))]
-    return copy.bind(*boxed, stages=stages, early=early)
-
-
-def both(early: bool = False):
-    return [small(1, early=early), small(5, early=early)]
-
-
-right, wrong = small(), small(early=True)
-several = [small(1), right]
-empty, number = [], 3
-
-
-def needs(stages, columns: int):
-    return small(columns, stages=stages)
-
-
-def shaped(like: np.ndarray):
-    return small()
-
-
-def raises(count: int = 0):
-    return small()[1 // count]
-
-
-def talks():
-    print("building")
-    return small()
-
-
-def nothing():
-    return [small(), 3]
-
-
-@tp.kernel(grid=2)
-def count(ctx, out, counter):
-    work = tp.AtomicScheduler(ctx, counter, tiles=(5, 1))
-
-    @ctx.role("schedule", warps=1)
-    def schedule():
-        work.schedule()
-
-    @ctx.role("write", warps=1)
-    def write():
-        for tile in work:
-            work.throttle_signal()
-            ctx.store(out[tile.m * 32 + ctx.lane], 1)
-
-
-def counted(start: int = 0):
-    return count.bind(np.zeros(160, np.int32), np.full(1, start, np.int32))
-'''
-
-
-def at(text: str, moved: int = 0) -> str:
-    """Where that text is in the file."""
-    (found,) = [i for i, line in enumerate(KERNEL.splitlines(), 1) if text in line]
-    return f"copying.py:{found + moved}"
-
-
-LOAD, READ = at("ctx.tma_load("), at("tma_store_wait(0, read=True)")
-
-
-@pytest.fixture
-def tilepipe(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
-    """The command, in this process: (exit code, stdout, stderr)."""
-
-    def call(*args: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tilepipe", *map(str, args)])
-        monkeypatch.setattr(sys, "path", list(sys.path))
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        done = capsys.readouterr()
-        return int(left.value.code or 0), done.out, done.err
-
-    return call
-
-
-@pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file with a kernel in the present folder, named as one types it."""
-    monkeypatch.chdir(tmp_path)
-    Path("copying.py").write_text(KERNEL, encoding="utf-8")
-    return Path("copying.py")
-
-
-def report(told: tuple[int, str, str], code: int = 0) -> dict[str, Any]:
-    assert told[0] == code, told[2]
-    assert told[1].count("\n") == 1
-    found: dict[str, Any] = json.loads(told[1])
-    return found
-
+from tests.cli.copying import KERNEL, LOAD, READ, Call, at, report
 
 # -- verdicts ----------------------------------------------------------------------------------------------------------
 
@@ -338,6 +198,34 @@ def test_settings_become_arguments(settings: list[str], config: dict[str, Any], 
     assert {name: found["config"].get(name) for name in config} == config
 
 
+def test_an_annotation_that_cannot_be_evaluated_is_the_default_s_type_and_the_others_stay(file: Path, tilepipe: Call) -> None:
+    given = [x for s in ("columns=5", "like=3", "note=7", "scale=2") for x in ("-s", s)]
+    found = report(tilepipe("check", f"{file}:hinted", *given, "--json"))
+    assert found["config"] == {"columns": 5, "like": 3, "note": "7", "scale": 2.0}
+    assert [type(found["config"][name]) for name in ("like", "note", "scale")] == [int, str, float]
+    assert found["instance"] == "a (48, 80), out (48, 80), 3 CTAs"
+    found = report(tilepipe("check", f"{file}:hinted", "-s", "columns=5", "-s", "scale=none", "--json"))
+    assert "scale" not in found["config"], "None is no setting to be shown"
+
+
+@pytest.mark.parametrize(("given", "said"), [("nan", "nan"), ("inf", "inf"), ("-1e999", "-inf")])
+def test_json_of_what_is_no_number_of_json(given: str, said: str, file: Path, tilepipe: Call) -> None:
+    def refused(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    code, out, _ = tilepipe("check", f"{file}:small", "-s", f"scale={given}", "--json")
+    assert code == 0
+    assert json.loads(out, parse_constant=refused)["config"]["scale"] == said
+
+
+def test_what_a_function_makes_is_made_once_and_is_what_is_checked(file: Path, tilepipe: Call) -> None:
+    code, _, err = tilepipe("check", f"{file}:talks", "--explore")
+    assert code == 0
+    assert err.count("building") == 1
+    Path("turns.py").write_text(KERNEL + "\n\nmade = []\n\n\ndef turns():\n    made.append(small(early=not made))\n    return made[-1]\n")
+    assert report(tilepipe("check", "turns.py:turns", "--json"), 1)["verdict"] == "fault", "the first one is wrong, and the second right"
+
+
 def test_an_argument_without_a_type_is_guessed(file: Path, tilepipe: Call) -> None:
     assert report(tilepipe("check", f"{file}:needs", "-s", "stages=2", "-s", "columns=5", "--json"))["config"] == {
         "stages": 2,
@@ -359,9 +247,14 @@ def test_an_argument_without_a_type_is_guessed(file: Path, tilepipe: Call) -> No
         (["copying.py:"], ["copying.py:NAME"]),
         (["copying.py:smal"], ["copying.py has no 'smal'", "small, both, right, wrong, several"]),
         (["copying.py:copy"], ["is a kernel, which is checked with arguments", "copy.bind(a, b, c, stages=stages)"]),
-        (["copying.py:number"], ["neither a program", "it is a int"]),
+        (["copying.py:number"], ["neither a program", "it is an int"]),
+        (["copying.py:unbound"], ["makes the kernel 'copy', which is checked with arguments", "copy.bind(a, b, c, stages=stages)"]),
+        (["copying.py:later"], ["is an async function", "Write `def later` without async"]),
+        (["copying.py:passed_on"], ["neither a program", "it is a coroutine"]),
+        (["copying.py:hinted", "-s", "columns=5", "-s", "kind=3"], ["setting kind of copying.py:hinted is a tuple; -s gives"]),
+        (["copying.py:hinted", "-s", "columns=5", "-s", "like=few"], ["setting like: 'few' is not an integer"]),
         (["copying.py:empty"], ["it is an empty list"]),
-        (["copying.py:nothing"], ["it is a int in a list"]),
+        (["copying.py:nothing"], ["it is an int in a list"]),
         (["copying.py:right", "-s", "rows=1"], ["has no settings: it is no function"]),
         (["copying.py:small", "-s", "depth=1"], ["has no setting 'depth'; it has columns, rows, stages"]),
         (["copying.py:small", "-s", "columns"], ["a setting is name=value"]),
@@ -387,155 +280,6 @@ def test_bad_usage_is_one_message_and_exit_2(args: list[str], words: list[str], 
     assert code == 2
     assert out == ""
     assert "Traceback" not in err
+    assert "never awaited" not in err
     for word in words:
         assert word in " ".join(err.split())
-
-
-# -- counterexamples ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def kept(file: Path, tilepipe: Call) -> Path:
-    """A counterexample of the second of two instances."""
-    path = Path("race.json")
-    code, out, err = tilepipe("check", f"{file}:both", "-s", "early=true", "--save", path)
-    assert code == 1
-    assert f"Saved in {path}; `tilepipe replay {path}` shows it again" in out
-    assert err == ""
-    return path
-
-
-def test_a_counterexample_is_replayed(kept: Path, tilepipe: Call) -> None:
-    code, out, _ = tilepipe("replay", kept)
-    assert code == 1
-    for said in ("the same fault", "race on tiles[0] of CTA 0", "How it comes about", LOAD):
-        assert said in out
-    found = report(tilepipe("replay", kept, "--json"), 1)
-    assert (found["replayed"], found["changed"], found["differs"]) == ("same", False, [])
-    assert found["fault"]["message"] == found["saved"]["message"]
-    assert found["instance"] == "2: a (32, 80), out (32, 80), 2 CTAs"
-
-
-def test_it_is_replayed_from_any_folder(kept: Path, tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir("/")
-    assert tilepipe("replay", tmp_path / kept)[0] == 1
-
-
-def test_the_same_counterexample_is_found_again(kept: Path, file: Path, tilepipe: Call) -> None:
-    first = kept.read_text()
-    assert tilepipe("check", f"{file}:both", "-s", "early=true", "--save", kept)[0] == 1
-    assert kept.read_text() == first
-
-
-def test_what_is_kept_is_what_was_found(kept: Path) -> None:
-    found = saved.read(kept)
-    assert (found.what, found.settings, found.number, found.strict_proxy) == ("copying.py:both", ("early=true",), 1, False)
-    assert (found.fault.kind, found.fault.loc) == ("RaceError", LOAD)
-    assert found.fault.schedule
-    saved.write(Path("again.json"), found)
-    assert saved.read(Path("again.json")) == found
-
-
-def test_a_fault_of_another_order_is_replayed(tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel of docs/checker.md asks whether a slot is filled, and goes on: right in the simulator's own order."""
-    monkeypatch.chdir(tmp_path)
-    Path("ring.py").write_text(blocks(ROOT / "docs" / "checker.md", "python")[0], encoding="utf-8")
-    found = report(tilepipe("check", "ring.py:program", "--save", "ring.json", "--json"), 1)
-    assert (found["method"], found["saved"], found["faults"][0]["kind"]) == ("explored", "ring.json", "RaceError")
-    assert len(saved.read(Path("ring.json")).fault.schedule) >= 1
-    again = report(tilepipe("replay", "ring.json", "--json"), 1)
-    assert again["fault"]["message"] == found["faults"][0]["message"]
-    assert report(tilepipe("check", "ring.py:program", "-s", "waits=true", "--json"))["verdict"] == "verified"
-
-
-def test_a_kernel_that_has_been_mended(kept: Path, file: Path, tilepipe: Call) -> None:
-    file.write_text(KERNEL.replace("if not early:", "if True:"))
-    code, out, _ = tilepipe("replay", kept)
-    assert code == 2
-    for said in ("no fault", f"saved: RaceError at {LOAD}", "ends without a fault", "The kernel has changed since"):
-        assert said in out
-    found = report(tilepipe("replay", kept, "--json"), 2)
-    assert (found["replayed"], found["changed"], found["fault"]) == ("none", True, None)
-
-
-def test_a_kernel_that_fails_in_another_way(kept: Path, file: Path, tilepipe: Call) -> None:
-    file.write_text(KERNEL.replace("expect_bytes(tiles.tile_bytes)", "expect_bytes(tiles.tile_bytes + 16)"))
-    code, out, _ = tilepipe("replay", kept)
-    assert code == 2
-    for said in ("another fault", "kind saved: RaceError", "kind now: DeadlockError", "has changed since"):
-        assert said in out
-    assert report(tilepipe("replay", kept, "--json"), 2)["replayed"] == "other"
-
-
-def test_a_kernel_that_has_moved_by_a_line_is_another(kept: Path, file: Path, tilepipe: Call) -> None:
-    file.write_text("\n" + KERNEL)
-    code, out, _ = tilepipe("replay", kept)
-    assert code == 2
-    assert f"line now: {at('ctx.tma_load(', 1)}" in out
-
-
-def test_a_shipped_kernel_is_replayed(tmp_path: Path, tilepipe: Call) -> None:
-    """There is no fault of one to keep: one is made up, and does not come."""
-    fault = check.Fault("RaceError", "made up", "gemm.py:1")
-    path = tmp_path / "gemm.json"
-    saved.write(path, saved.Saved("gemm", ("stages=2",), 0, "2 tiles per CTA", False, "", fault))
-    found = report(tilepipe("replay", path, "--json"), 2)
-    assert (found["kernel"], found["config"]["stages"], found["replayed"]) == ("gemm", 2, "none")
-    saved.write(path, saved.Saved("gemm", ("stages=2",), 5, "2 tiles per CTA", False, "", fault))
-    code, _, err = tilepipe("replay", path)
-    assert code == 2
-    assert "is of instance 6 of gemm, which makes 2 now" in err
-
-
-def damaged(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
-    def changed(text: str) -> str:
-        found = json.loads(text)
-        change(found)
-        return json.dumps(found)
-
-    return changed
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda text: text[: len(text) // 2], ["is no saved counterexample, or cut short"]),
-        (lambda text: "", ["is no saved counterexample, or cut short"]),
-        (lambda text: "[" * 100_000, ["is no saved counterexample, or cut short"]),
-        (lambda text: '{"kernel": "gemm"}', ["is no saved counterexample: `tilepipe check KERNEL --save FILE.json` writes them"]),
-        (lambda text: "[1, 2]", ["is no saved counterexample"]),
-        (damaged(lambda x: x.update(version=0)), ["is of version 0; this tilepipe reads version 1", "tilepipe check copying.py:both"]),
-        (damaged(lambda x: x.update(picks=["agent"])), ["this tilepipe reads version 1"]),
-        (damaged(lambda x: x.pop("schedule")), ["damaged: 'schedule' is missing"]),
-        (damaged(lambda x: x["schedule"].append([1, 2])), ["an entry of the schedule has 5 numbers, not 2"]),
-        (damaged(lambda x: x["schedule"].append(["0"] * 5)), ["an entry of the schedule is a str, not a int"]),
-        (damaged(lambda x: x.update(number="1")), ["'number' is a str, not a int"]),
-        (damaged(lambda x: x.update(number=True)), ["'number' is a bool, not a int"]),
-        (damaged(lambda x: x["fault"].pop("kind")), ["'kind' is missing"]),
-        (damaged(lambda x: x["fault"].update(steps=[3])), ["a step is a int, not a dict"]),
-        (damaged(lambda x: x.update(settings=[1])), ["a setting is a int, not a str"]),
-        (damaged(lambda x: x.update(what="gone.py:both")), ["cannot read gone.py"]),
-        (damaged(lambda x: x.update(what="gem")), ["there is no kernel 'gem'"]),
-        (damaged(lambda x: x.update(number=2)), ["is of instance 3 of copying.py:both, which makes 2 now"]),
-    ],
-)
-def test_a_file_that_cannot_be_replayed_is_one_message(
-    change: Callable[[str], str], words: list[str], kept: Path, tilepipe: Call
-) -> None:  # fmt: skip
-    kept.write_text(change(kept.read_text()))
-    code, _, err = tilepipe("replay", kept)
-    assert code == 2
-    assert "Traceback" not in err
-    for word in words:
-        assert word in " ".join(err.split())
-
-
-def test_a_schedule_of_something_else(kept: Path, tilepipe: Call) -> None:
-    kept.write_text(damaged(lambda x: x.update(schedule=[[9, 99, 1, -1, -1]]))(kept.read_text()))
-    assert report(tilepipe("replay", kept, "--json"), 2)["replayed"] in ("none", "other")
-
-
-def test_a_file_that_is_not_there(tilepipe: Call) -> None:
-    code, out, err = tilepipe("replay", "no.json")
-    assert (code, out) == (2, "")
-    assert "cannot read no.json: No such file or directory" in err

@@ -1,5 +1,6 @@
 """Checking a launch over all its interleavings."""
 
+from tilepipe.check.counterexamples.retelling import retold as retold
 from tilepipe.check.deciding import check as check
 from tilepipe.check.deciding import replay as replay
 from tilepipe.check.verdict import Bounds as Bounds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from tilepipe.cli.common import Json, Settings, app, counting, err, notes, out
+from tilepipe.cli.common import Json, Settings, app, counting, err, notes, out, print_json
 from tilepipe.errors import BindError
 
 if TYPE_CHECKING:
@@ -47,11 +46,12 @@ def check(
     """
     from tilepipe import check as checker
     from tilepipe.check.campaign import check_all
+    from tilepipe.check.counterexamples import saved
     from tilepipe.cli import programs
 
     texts = list(settings or [])
-    if save is not None and not save.resolve().parent.is_dir():
-        raise BindError(f"cannot write {save}: there is no such folder")
+    if save is not None:
+        saved.probe(save)
     with contextlib.redirect_stdout(sys.stderr):  # what a file or a kernel prints
         found = programs.target(what, texts)
         recipes, bounds = programs.recipes(found, texts, jobs), checker.Bounds(traces=traces, seconds=seconds)
@@ -68,16 +68,21 @@ def check(
         if together.ok and not small:
             _refuse_small(verdicts)
         number = next((i for i, v in enumerate(verdicts) if v.faults), -1)
-        kept = save if save is not None and number >= 0 else None
+        kept, unsaved = save if number >= 0 else None, ""
         if kept is not None:
-            _save(kept, found, texts, number, verdicts[number].faults[0], strict_proxy)
+            try:
+                _save(kept, found, texts, number, verdicts[number].faults[0], strict_proxy)
+            except BindError as error:  # a full disk, a folder that has gone: the fault is told in any case
+                kept, unsaved = None, str(error)
         lines = _sensitivity(found, strict_proxy, bounds, as_json) if sensitivity and together.ok else None
     if as_json:
-        print(json.dumps(_report(found, verdicts, lines, kept), ensure_ascii=False))
+        print_json(_report(found, verdicts, lines, kept))
     else:
         _show(found, verdicts, lines)
         if number >= 0:
             _show_where(what, texts, kept)
+    if unsaved:
+        err.print(f"the counterexample is not saved: {unsaved}", markup=False, style="red")
     if not together.ok:
         raise typer.Exit(1 if together.verdict == "fault" else 2)
 
@@ -107,8 +112,9 @@ def _save(path: Path, found: Target, settings: list[str], number: int, fault: Fa
     from tilepipe.check.counterexamples import saved
 
     instance = found.instances[number]
-    program = saved.digest(instance.make().kernel)
-    saved.write(path, saved.Saved(found.what, tuple(settings), number, instance.name, strict_proxy, program, fault))
+    kernel = instance.make().kernel
+    program, lines = saved.digest(kernel), saved.lines(kernel, fault)
+    saved.write(path, saved.Saved(found.what, tuple(settings), number, instance.name, strict_proxy, program, fault, lines))
 
 
 def _sensitivity(found: Target, strict_proxy: bool, bounds: Bounds, quiet: bool) -> Sensitivity:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -63,6 +65,22 @@ def notes(error: BaseException) -> None:
     """Says what an error has been given: what was interrupted, the traceback of what is no error of tilepipe."""
     for note in getattr(error, "__notes__", []):
         err.print(note, markup=False)
+
+
+def print_json(report: Mapping[str, Any]) -> None:
+    """One JSON object on stdout. JSON has neither NaN nor infinities: they become the texts "nan", "inf", "-inf"."""
+    print(json.dumps(_plain(report), ensure_ascii=False, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Mapping():
+            return {name: _plain(x) for name, x in value.items()}
+        case list() | tuple():
+            return [_plain(x) for x in value]
+        case float() if not math.isfinite(value):
+            return str(value)
+    return value
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilepipe.cli.common import Json, Kernel, Regime, Settings, app, err, gpu, out, stepping
+from tilepipe.cli.common import Json, Kernel, Regime, Settings, app, err, gpu, out, print_json, stepping
 from tilepipe.errors import BindError, UnavailableError
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def _gemm(spec: GemmSpec, given: Mapping[str, Setting], config: str, with_host: 
     figures = _host() if with_host else {}
     if wanted.as_json:
         found = [report.as_json(line) for lines in measured for line in lines]
-        print(json.dumps({"kernel": spec.name, "environment": head, "seed": wanted.seed, "results": found} | figures))
+        print_json({"kernel": spec.name, "environment": head, "seed": wanted.seed, "results": found} | figures)
     else:
         show([*tables, *_host_tables(figures)], wanted.markdown, head, report.CONFIG_LEGEND)
     return all(line.right for lines in measured for line in lines)
@@ -115,7 +114,7 @@ def _beside(spec: KernelSpec, given: Mapping[str, Setting], config: str, wanted:
         lines = beside.run(contests, wanted.regimes, wanted.repeats, step)
     if wanted.as_json:
         found = [beside.as_json(line) for line in lines]
-        print(json.dumps({"kernel": spec.name, "environment": head, "seed": wanted.seed, "results": found}))
+        print_json({"kernel": spec.name, "environment": head, "seed": wanted.seed, "results": found})
     else:
         show([beside.table(lines, regime) for regime in wanted.regimes], wanted.markdown, head)
     return all(line.right for line in lines)

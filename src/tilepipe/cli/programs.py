@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib.util
 import inspect
+import linecache
 import os
 import sys
 import traceback
@@ -17,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import tilepipe as tp
+from tilepipe.check.counterexamples.saved import indefinite
+from tilepipe.cli.arguments import KINDS, arguments
 from tilepipe.errors import BindError, TilepipeError
 from tilepipe.kernels.registry import Instance, find
-from tilepipe.kernels.spec import pairs, typed
+from tilepipe.kernels.spec import pairs
 from tilepipe.lang.requirements import check_zeros
 
-KINDS: tuple[type, ...] = (bool, int, float, str)
+_T = typing.TypeVar("_T")
 EXAMPLE = "def small(stages: int = 4): return {name}.bind(a, b, c, stages=stages)"
 
 
@@ -62,7 +65,7 @@ def target(what: str, settings: Sequence[str]) -> Target:
 
 def made(what: str, settings: tuple[str, ...], number: int) -> tp.Program:
     """The program of an instance: what a process is sent is this function and its arguments."""
-    return target(what, settings).instances[number].make()
+    return _one_of(what, target(what, settings).instances, number).make()
 
 
 def recipes(found: Target, settings: Sequence[str], jobs: int) -> list[tuple[str, Callable[[], tp.Program]]]:
@@ -85,15 +88,15 @@ def _of_file(what: str, settings: tuple[str, ...]) -> Target:
         raise BindError(f"say which program of {file or what} is meant: {(file or what).rstrip(':')}:NAME")
     value = _value(file, name)
     if isinstance(value, tp.KernelFunction):
-        raise BindError(
-            f"{what} is a kernel, which is checked with arguments. Write a function that binds it, and name that:"
-            f" {EXAMPLE.format(name=name)}"
-        )
+        raise _unbound(f"{what} is a kernel", name)
+    if inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value):
+        raise BindError(f"{what} is an async function, which makes no program when it is called. Write `def {name}` without async")
     if isinstance(value, types.FunctionType | functools.partial):
-        config = _arguments(what, value, pairs(settings))
+        config = arguments(what, value, pairs(settings))
         kept = {n: x for n, x in config.items() if isinstance(x, KINDS)}
-        programs = _programs(what, _called(what, file, value, config))
-        makes = [functools.partial(_nth, what, file, value, config, i) for i in range(len(programs))]
+        again = functools.partial(_all, what, file, value, config)
+        programs = again()
+        makes = [functools.partial(_made_or_again, what, program, again, i) for i, program in enumerate(programs)]
         return Target(what, kept, _named(programs, makes), _stages(kept))
     if settings:
         raise BindError(f"{what} has no settings: it is no function. One that returns a program takes -s {settings[0]} as an argument")
@@ -110,8 +113,19 @@ def _same(program: tp.Program) -> tp.Program:
     return program
 
 
-def _nth(what: str, file: str, function: Callable[..., Any], config: dict[str, Any], number: int, **changed: Any) -> tp.Program:
-    return _same(_programs(what, _called(what, file, function, config | changed))[number])
+def _all(what: str, file: str, function: Callable[..., Any], config: dict[str, Any], **changed: Any) -> list[tp.Program]:
+    return _programs(what, _called(what, file, function, config | changed))
+
+
+def _made_or_again(what: str, program: tp.Program, again: Callable[..., list[tp.Program]], number: int, **changed: Any) -> tp.Program:
+    """The program that was made; with settings changed, the one that the function makes with those."""
+    return _same(_one_of(what, again(**changed), number) if changed else program)
+
+
+def _one_of(what: str, made: Sequence[_T], number: int) -> _T:
+    if number >= len(made):
+        raise BindError(f"{what} makes {len(made)} program{'s' if len(made) > 1 else ''} now, and number {number + 1} was meant")
+    return made[number]
 
 
 def _name(program: tp.Program, number: int, count: int) -> str:
@@ -126,11 +140,21 @@ def _name(program: tp.Program, number: int, count: int) -> str:
 def _programs(what: str, value: object) -> list[tp.Program]:
     listed = list(value) if isinstance(value, list | tuple) else [value]
     found = [x for x in listed if isinstance(x, tp.Program)]
+    for kernel in (x for x in listed if isinstance(x, tp.KernelFunction)):
+        raise _unbound(f"{what} makes the kernel '{kernel.name}'", kernel.name)
+    for coroutine in (x for x in listed if inspect.iscoroutine(x)):
+        coroutine.close()  # else Python warns that nobody has awaited it
     if not found or len(found) < len(listed):
         wrong = next((type(x).__name__ for x in listed if not isinstance(x, tp.Program)), "")
-        said = (f"a {wrong}" + (" in a list" if listed != [value] else "")) if wrong else "an empty list"
+        said = (indefinite(wrong) + (" in a list" if listed != [value] else "")) if wrong else "an empty list"
         raise BindError(f"{what} is neither a program (what `kernel.bind(...)` returns), a list of programs, nor makes one: it is {said}")
     return found
+
+
+def _unbound(subject: str, kernel: str) -> BindError:
+    return BindError(
+        f"{subject}, which is checked with arguments. Write a function that binds it, and name that: {EXAMPLE.format(name=kernel)}"
+    )
 
 
 def _module(file: str) -> types.ModuleType:
@@ -142,6 +166,7 @@ def _module(file: str) -> types.ModuleType:
         raise BindError(f"cannot read {file}: {error.strerror}") from None
     except (SyntaxError, UnicodeDecodeError) as error:
         raise BindError(f"{file} is no Python: {error}") from None
+    linecache.checkcache(str(path.resolve()))  # the lines that messages quote are those of this text
     with _told(file, "importing it"):
         return _run(path.resolve(), text)
 
@@ -188,41 +213,3 @@ def _told(file: str, doing: str) -> typing.Iterator[None]:
 def _called(what: str, file: str, function: Callable[..., Any], config: dict[str, Any]) -> Any:
     with _told(file, f"{what.rpartition(':')[2]}({', '.join(f'{n}={x!r}' for n, x in config.items())})"):
         return function(**config)
-
-
-def _arguments(what: str, function: Callable[..., Any], texts: dict[str, str]) -> dict[str, Any]:
-    """What the function is called with: the settings, as its annotations or defaults have them, and the other defaults."""
-    parameters = inspect.signature(function).parameters
-    try:
-        hints = typing.get_type_hints(function)
-    except Exception:  # an annotation that cannot be evaluated, whatever it raises: the defaults decide
-        hints = {}
-    unknown = [name for name in texts if name not in parameters]
-    if unknown:
-        raise BindError(f"{what} has no setting '{unknown[0]}'; it has {', '.join(parameters) or 'none'}")
-    found: dict[str, Any] = {}
-    for name, parameter in parameters.items():
-        if name in texts:
-            found[name] = _typed(what, name, texts[name], hints.get(name), parameter.default)
-        elif parameter.default is not parameter.empty:
-            found[name] = parameter.default
-        elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise BindError(f"{what} needs {name}: give -s {name}=VALUE")
-    return found
-
-
-def _typed(what: str, name: str, text: str, hint: Any, default: Any) -> Any:
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union else (hint,)
-    if type(None) in options and text.lower() == "none":
-        return None
-    kind = next((x for x in options if x is not None and x is not type(None)), None)
-    if kind is None and default is not inspect.Parameter.empty and default is not None:
-        kind = type(default)
-    if kind is None:
-        for guess in (int, float, bool):
-            with contextlib.suppress(BindError):
-                return typed(name, text, guess)
-        return text
-    if kind not in KINDS:
-        raise BindError(f"setting {name} of {what} is a {getattr(kind, '__name__', kind)}; -s gives int, float, bool and str")
-    return typed(name, text, kind)

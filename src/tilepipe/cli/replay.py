@@ -3,77 +3,109 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import sys
+from collections.abc import Mapping
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tilepipe.cli.check import story
-from tilepipe.cli.common import Json, app, out
+from tilepipe.cli.common import Json, app, out, print_json
 from tilepipe.errors import BindError
 
 if TYPE_CHECKING:
-    from tilepipe.check import Fault
+    from tilepipe.check import Fault, Step
+    from tilepipe.check.counterexamples.saved import Saved
 
-_FOLDER = re.compile(r"[^\s'(]*[/\\](?=[\w.-]+\.py:\d)")  # messages name files as seen from the present folder
+_PLACE = re.compile(r"[^\s'(]*[\w.-]+\.py:\d+")  # messages name files as seen from the present folder
 File = Annotated[Path, typer.Argument(metavar="FILE.json", help="What `tilepipe check --save` wrote.")]
+Lines = Mapping[str, str]  # "gemm.py:31" -> the text of that line
 
 
 @app.command()
 def replay(file: File, as_json: Json = False) -> None:
     """Replays a saved counterexample on the simulator.
 
-    Exit 1: the same fault; 2: another or none, since the kernel has changed, or bad usage.
+    Exit 1: the same fault, by the same steps, though their lines may have moved; 2: another or none, or bad usage.
     """
-    from dataclasses import replace as but
-
     from tilepipe import check as checker
     from tilepipe.check.counterexamples import saved
-    from tilepipe.check.verdict import Fault
     from tilepipe.cli import programs
 
     kept = saved.read(file)
     with contextlib.redirect_stdout(sys.stderr):
         found = programs.target(kept.what, kept.settings)
-        if not 0 <= kept.number < len(found.instances):
+        if kept.number >= len(found.instances):
             raise BindError(f"{file} is of instance {kept.number + 1} of {kept.what}, which makes {len(found.instances)} now")
         program = found.instances[kept.number].make()
         changed = saved.digest(program.kernel) != kept.program
-        error = checker.replay(program.launch_args, kept.fault.schedule, strict_proxy=kept.strict_proxy)
-    now = None if error is None else Fault.of(error)
-    differs = _differences(kept.fault, now)
+        now = checker.retold(program.launch_args, kept.fault.schedule, strict_proxy=kept.strict_proxy)
+    differs = _differences(kept, now, saved.lines(program.kernel, now) if changed and now is not None else {})
+    moved = {} if now is None or differs else _moved(kept.fault, now)
     if as_json:
-        report: dict[str, Any] = {
+        print_json({
             "kernel": found.what, "config": found.config, "instance": kept.instance, "replayed": _answer(now, differs),
-            "changed": changed, "differs": differs, "fault": None if now is None else saved.as_json(now),
+            "changed": changed, "differs": differs, "moved": moved, "fault": None if now is None else saved.as_json(now),
             "saved": saved.as_json(kept.fault),
-        }  # fmt: skip
-        print(json.dumps(report, ensure_ascii=False))
+        })  # fmt: skip
     else:
         out.print(f"{found.what}, instance '{kept.instance}':", markup=False)
-        if not differs:
-            out.print("the same fault.\n")
-            story(kept.fault if now is None else but(now, steps=kept.fault.steps, left_out=kept.fault.left_out))
-        else:
+        if differs:
             out.print("another fault:" if now is not None else "no fault.", style="yellow")
             for line in differs:
                 out.print(f"  {line}", markup=False)
             out.print(_why(changed))
-            if now is not None:
-                out.print()
-                story(now)
+        else:
+            out.print("the same fault.")
+        if moved:
+            out.print(f"lines have moved: {', '.join(f'{then} is {at} now' for then, at in moved.items())}", markup=False)
+        if now is not None:
+            out.print()
+            story(now)
     raise typer.Exit(2 if differs else 1)
 
 
-def _differences(then: Fault, now: Fault | None) -> list[str]:
-    """What is not as it was saved, in a line each."""
+def _differences(kept: Saved, now: Fault | None, lines: Lines) -> list[str]:
+    """Why it is not the fault that was saved, in a line or two; nothing where it is: of its kind, at its line, by its steps.
+
+    A line is compared by its text, wherever it is; by its number where the text is not known. `lines`: those of `now`, where the kernel
+    has changed: otherwise what differs is a comment.
+    """
+    then = kept.fault
     if now is None:
         return [f"saved: {then.kind} at {then.loc}", "now: the schedule ends without a fault"]
-    pairs = (("kind", then.kind, now.kind), ("line", then.loc, now.loc), ("message", then.message, now.message))
-    return [f"{name} saved: {a}\n  {name} now: {b}" for name, a, b in pairs if _FOLDER.sub("", a) != _FOLDER.sub("", b)]
+    if then.kind != now.kind:
+        return [f"kind saved: {then.kind}\n  kind now: {now.kind}"]
+    if not _same_line(then.loc, now.loc, kept.lines, lines):
+        return [f"line saved: {_quoted(then.loc, kept.lines)}\n  line now: {_quoted(now.loc, lines)}"]
+    if not then.steps or not now.steps:
+        same = _PLACE.sub("", then.message) == _PLACE.sub("", now.message)
+        return [] if same else [f"message saved: {then.message}\n  message now: {now.message}"]
+    for number, (a, b) in enumerate(zip_longest(then.steps, now.steps), 1):
+        if a is None or b is None or (a.agent, a.op) != (b.agent, b.op) or not _same_line(a.loc, b.loc, kept.lines, lines):
+            return [f"step {number} saved: {_told(a, kept.lines)}\n  step {number} now: {_told(b, lines)}"]
+    return []
+
+
+def _same_line(then: str, now: str, before: Lines, after: Lines) -> bool:
+    return before[then] == after[now] if then in before and now in after else then == now
+
+
+def _quoted(loc: str, lines: Lines) -> str:
+    return f"{loc}: {lines[loc]}" if loc in lines else loc or "none"
+
+
+def _told(step: Step | None, lines: Lines) -> str:
+    return "none" if step is None else f"{step.agent}, {step.op}, {_quoted(step.loc, lines)}"
+
+
+def _moved(then: Fault, now: Fault) -> dict[str, str]:
+    """Lines of one fault that have another number in the other."""
+    pairs = [(then.loc, now.loc), *((a.loc, b.loc) for a, b in zip(then.steps, now.steps, strict=False))]
+    return {a: b for a, b in sorted(pairs) if a != b}
 
 
 def _answer(now: Fault | None, differs: list[str]) -> str:

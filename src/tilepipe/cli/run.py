@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from enum import StrEnum
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from tilepipe.cli.common import Json, Kernel, Settings, app, counting, err, gpu, out
+from tilepipe.cli.common import Json, Kernel, Settings, app, counting, err, gpu, out, print_json
 
 if TYPE_CHECKING:
     from tilepipe.kernels.registry import Case
@@ -48,7 +47,7 @@ def kernels(as_json: Json = False) -> None:
 
     if as_json:
         rows = [{"name": k.name, "summary": k.summary, "settings": dict(k.settings), "archs": list(k.archs)} for k in KERNELS.values()]
-        print(json.dumps({"kernels": rows}))
+        print_json({"kernels": rows})
         return
     for k in KERNELS.values():
         table = Table.grid(padding=(0, 2))
@@ -87,7 +86,7 @@ def run(
             "kernel": kernel, "config": config, "device": device.value, "ok": comparison.ok, "rel_error": comparison.rel_error,
             "wall_s": wall, "simulated_us": simulated_us, "tiles": case.tiles, "seed": seed,
         }  # fmt: skip
-        print(json.dumps(report))
+        print_json(report)
     else:
         out.print(f"{kernel}: {' '.join(f'{n}={v}' for n, v in config.items())}")
         out.print(f"tiles: {origin}")

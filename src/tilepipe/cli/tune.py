@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilepipe.cli.common import Json, Kernel, Regime, Settings, app, out, stepping
+from tilepipe.cli.common import Json, Kernel, Regime, Settings, app, out, print_json, stepping
 from tilepipe.cli.measure import Regimes, announce, measuring, product, show
 from tilepipe.errors import BindError, TilepipeError
 
@@ -86,9 +85,7 @@ def _tune(problem: Problem, chip: Chip, limit: int, regime: Regime, seed: int, a
     if as_json:
         trials = [{"config": asdict(t.config), "rank": t.rank, "us": dict(t.us)} for t in found.trials]
         peer = dict(found.peer.us) if found.peer is not None else None
-        print(
-            json.dumps({"problem": report.problem_json(problem), "chip": chip.name, "trials": trials, "cublas_us": peer, "file": str(path)})
-        )
+        print_json({"problem": report.problem_json(problem), "chip": chip.name, "trials": trials, "cublas_us": peer, "file": str(path)})
     else:
         show([tuning.result_table(found)], False, [], report.CONFIG_LEGEND)
         out.print(f"remembered {report.config_text(best.config)} in {path}")
@@ -103,7 +100,7 @@ def _list(as_json: bool) -> None:
     entries = tuned.entries()
     if as_json:
         found = {name: facts | {"config": asdict(config)} for name, (config, facts) in entries.items()}
-        print(json.dumps({"file": str(tuned.location()), "entries": found}))
+        print_json({"file": str(tuned.location()), "entries": found})
         return
     if not entries:
         out.print(f"nothing is remembered in {tuned.location()}")

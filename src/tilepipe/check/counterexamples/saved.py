@@ -5,20 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from tilepipe.check.verdict import Fault, Pick, Step
 from tilepipe.errors import BindError
 from tilepipe.ir import printer
-from tilepipe.ir.program import Kernel
+from tilepipe.ir.program import Kernel, walk
 
 FORMAT = "tilepipe counterexample"
 VERSION = 1
 _PICK = Pick._fields
 _STEP = tuple(f.name for f in fields(Step))
+_HEAD = re.compile(rb'\s*\{.*"format"\s*:\s*"' + FORMAT.encode() + b'"', re.DOTALL)  # also of one that is damaged
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Saved:
 
     Attributes:
         what: a shipped kernel, or FILE.py:NAME. settings: `name=value` texts. number: of the instance among those that they make.
-        instance: in words. program: `digest` of the kernel.
+        instance: in words. program: `digest` of the kernel. lines: "gemm.py:31" -> the text of that line, of those that the fault names.
     """
 
     what: str
@@ -37,11 +39,20 @@ class Saved:
     strict_proxy: bool
     program: str
     fault: Fault
+    lines: Mapping[str, str] = field(default_factory=dict)
 
 
 def digest(kernel: Kernel) -> str:
     """A kernel's printed ops, with their lines, in 16 digits: two that differ have changed in between."""
     return hashlib.sha256(printer.text(kernel).encode()).hexdigest()[:16]
+
+
+def lines(kernel: Kernel, fault: Fault) -> dict[str, str]:
+    """The text of each line of the kernel that a fault and its steps name, where Python has it."""
+    named = {fault.loc, *(step.loc for step in fault.steps)}
+    blocks = (kernel.setup, *(role.body for role in kernel.roles))
+    found = {op.loc.short: op.loc.source for block in blocks for op in walk(block) if op.loc.short in named}
+    return {loc: found[loc] for loc in sorted(found) if found[loc]}
 
 
 def as_json(fault: Fault) -> dict[str, Any]:
@@ -52,8 +63,34 @@ def as_json(fault: Fault) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def probe(path: Path) -> None:
+    """Sees to it, before what may take hours, that `write` can write there, and over nothing but a counterexample.
+
+    Raises:
+        BindError: it cannot be written, or is there already and something else. An empty file may be overwritten.
+    """
+    try:
+        target = path.resolve()
+        if target.is_dir():
+            raise BindError(f"cannot write {path}: it is a folder; name a file")
+        if not target.parent.is_dir():
+            raise BindError(f"cannot write {path}: there is no such folder")
+        if not target.exists():
+            target.open("xb").close()
+            target.unlink()
+            return
+        if not target.is_file():
+            raise BindError(f"cannot write {path}: it is no ordinary file")
+        with target.open("r+b") as file:
+            head = file.read(4096)
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        raise BindError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+    if head and not _HEAD.match(head):
+        raise BindError(f"{path} is there already, and no counterexample: it is not overwritten. Name another file, or remove that one")
+
+
 def write(path: Path, saved: Saved) -> None:
-    """Writes the file; a kernel's file is named relative to it.
+    """Writes the file; a kernel's file is named relative to it. What is there already is overwritten: see `probe`.
 
     Raises:
         BindError: it cannot be written.
@@ -63,10 +100,12 @@ def write(path: Path, saved: Saved) -> None:
     report = {
         "format": FORMAT, "version": VERSION, "what": what, "settings": list(saved.settings), "number": saved.number,
         "instance": saved.instance, "strict_proxy": saved.strict_proxy, "program": saved.program, "fault": as_json(saved.fault),
-        "picks": list(_PICK), "schedule": [[getattr(pick, name) for name in _PICK] for pick in saved.fault.schedule],
+        "lines": dict(saved.lines), "picks": list(_PICK),
+        "schedule": [[getattr(pick, name) for name in _PICK] for pick in saved.fault.schedule],
     }  # fmt: skip
     try:
-        path.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")  # what is no UTF-8 becomes what JSON writes for it
     except OSError as error:
         raise BindError(f"cannot write {path}: {error.strerror}") from None
 
@@ -85,15 +124,13 @@ def read(path: Path) -> Saved:
         raise BindError(f"{path} is no saved counterexample, or cut short: {error}") from None
     if not isinstance(report, dict) or report.get("format") != FORMAT:
         raise BindError(f"{path} is no saved counterexample: `tilepipe check KERNEL --save FILE.json` writes them")
-    if report.get("version") != VERSION or report.get("picks") != list(_PICK):
-        raise BindError(
-            f"{path} is of version {report.get('version')!r}; this tilepipe reads version {VERSION}. Have it found again:"
-            f" tilepipe check {report.get('what')} --save {path}"
-        )
+    again = f"Have it found again: tilepipe check {report.get('what', '...')} --save {path}"
     try:
+        if _field(report, "version", int) != VERSION:
+            raise BindError(f"{path} is of version {report['version']}; this tilepipe reads version {VERSION}. {again}")
         return _parsed(report, path.resolve().parent)
     except _Damaged as error:
-        raise BindError(f"{path} is damaged: {error}. Have it found again: tilepipe check ... --save {path}") from None
+        raise BindError(f"{path} is damaged: {error}. {again}") from None
 
 
 class _Damaged(Exception):
@@ -103,6 +140,8 @@ class _Damaged(Exception):
 def _parsed(report: Mapping[str, Any], folder: Path) -> Saved:
     told = _field(report, "fault", dict)
     steps = tuple(Step(*(_field(_is(step, dict, "a step"), name, str) for name in _STEP)) for step in _field(told, "steps", list))
+    if _field(report, "picks", list) != list(_PICK):
+        raise _Damaged(f"'picks' is {report['picks']}, not {list(_PICK)}")
     schedule = []
     for row in _field(report, "schedule", list):
         numbers = [_is(n, int, "an entry of the schedule") for n in _is(row, list, "an entry of the schedule")]
@@ -111,15 +150,16 @@ def _parsed(report: Mapping[str, Any], folder: Path) -> Saved:
         schedule.append(Pick(*numbers))
     fault = Fault(
         _field(told, "kind", str), _field(told, "message", str), _field(told, "at", str), tuple(schedule), steps,
-        _field(told, "left_out", int),
+        _count(told, "left_out"),
     )  # fmt: skip
     what = _field(report, "what", str)
     file, colon, name = what.rpartition(":")
     return Saved(
         f"{os.path.relpath(folder / file)}:{name}" if colon else what,
         tuple(_is(x, str, "a setting") for x in _field(report, "settings", list)),
-        _field(report, "number", int), _field(report, "instance", str), _field(report, "strict_proxy", bool),
+        _count(report, "number"), _field(report, "instance", str), _field(report, "strict_proxy", bool),
         _field(report, "program", str), fault,
+        {loc: _is(text, str, f"line {loc}") for loc, text in _field(report, "lines", dict).items()},
     )  # fmt: skip
 
 
@@ -129,7 +169,19 @@ def _field(report: Mapping[str, Any], name: str, kind: type) -> Any:
     return _is(report[name], kind, f"'{name}'")
 
 
+def _count(report: Mapping[str, Any], name: str) -> int:
+    value: int = _field(report, name, int)
+    if value < 0:
+        raise _Damaged(f"'{name}' is {value}, which is negative")
+    return value
+
+
 def _is(value: Any, kind: type, what: str) -> Any:
     if type(value) is not kind:
-        raise _Damaged(f"{what} is a {type(value).__name__}, not a {kind.__name__}")
+        raise _Damaged(f"{what} is {indefinite(type(value).__name__)}, not {indefinite(kind.__name__)}")
     return value
+
+
+def indefinite(name: str) -> str:
+    """The name of a type with its article: "an int", "a str"."""
+    return f"{'an' if name[:1].lower() in 'aeio' else 'a'} {name}"

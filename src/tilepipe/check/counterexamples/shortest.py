@@ -18,7 +18,8 @@ _ATTEMPTS = 120  # executions that look for a shorter schedule
 
 def replayed(scene: Scene, schedule: Schedule, watcher: Recorder | None = None, go_on: bool = True) -> tuple[SimFault | None, Execution]:
     """Executes a schedule on the clusters that it is about, and with `go_on` what is left: the fault, and the execution."""
-    clusters = range(scene.clusters) if scene.shares_work or not schedule else sorted({pick.cluster for pick in schedule})
+    picked = {pick.cluster for pick in schedule} & set(range(scene.clusters))
+    clusters = range(scene.clusters) if scene.shares_work or not picked else sorted(picked)
     execution = Execution(scene, clusters, watcher=watcher)
     try:
         execution.follow(schedule)
@@ -41,12 +42,18 @@ def tell(scene: Scene, error: SimFault, schedule: Schedule, shorten: bool) -> Fa
     if not shorten:
         return Fault.of(error, schedule)
     shortest = _Shortening(scene, error, schedule).found()
+    again, fault = retold(scene, shortest)
+    return Fault.of(error, schedule) if fault is None or not same(again, error) else fault
+
+
+def retold(scene: Scene, schedule: Schedule) -> tuple[SimFault | None, Fault | None]:
+    """The fault that a schedule ends in, with the table of the steps that lead to it; (None, None) where it ends in none."""
     recorder = Recorder()
-    again, execution = replayed(scene, shortest, recorder)
-    if again is None or not same(again, error):
-        return Fault.of(error, schedule)
-    steps, left_out = recorder.table(execution, again)
-    return Fault.of(again, shortest, steps, left_out)
+    error, execution = replayed(scene, schedule, recorder)
+    if error is None:
+        return None, None
+    steps, left_out = recorder.table(execution, error)
+    return error, Fault.of(error, schedule, steps, left_out)
 
 
 class _Shortening:
