@@ -95,15 +95,15 @@ def write(path: Path, saved: Saved) -> None:
     Raises:
         BindError: it cannot be written.
     """
-    file, colon, name = saved.what.rpartition(":")
-    what = f"{os.path.relpath(file, path.resolve().parent)}:{name}" if colon else saved.what
-    report = {
-        "format": FORMAT, "version": VERSION, "what": what, "settings": list(saved.settings), "number": saved.number,
-        "instance": saved.instance, "strict_proxy": saved.strict_proxy, "program": saved.program, "fault": as_json(saved.fault),
-        "lines": dict(saved.lines), "picks": list(_PICK),
-        "schedule": [[getattr(pick, name) for name in _PICK] for pick in saved.fault.schedule],
-    }  # fmt: skip
     try:
+        file, colon, name = saved.what.rpartition(":")
+        what = f"{os.path.relpath(file, path.resolve().parent)}:{name}" if colon else saved.what
+        report = {
+            "format": FORMAT, "version": VERSION, "what": what, "settings": list(saved.settings), "number": saved.number,
+            "instance": saved.instance, "strict_proxy": saved.strict_proxy, "program": saved.program, "fault": as_json(saved.fault),
+            "lines": dict(saved.lines), "picks": list(_PICK),
+            "schedule": [[getattr(pick, name) for name in _PICK] for pick in saved.fault.schedule],
+        }  # fmt: skip
         text = json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         path.write_text(text, encoding="utf-8", errors="backslashreplace")  # what is no UTF-8 becomes what JSON writes for it
     except OSError as error:
@@ -124,7 +124,8 @@ def read(path: Path) -> Saved:
         raise BindError(f"{path} is no saved counterexample, or cut short: {error}") from None
     if not isinstance(report, dict) or report.get("format") != FORMAT:
         raise BindError(f"{path} is no saved counterexample: `tilepipe check KERNEL --save FILE.json` writes them")
-    again = f"Have it found again: tilepipe check {report.get('what', '...')} --save {path}"
+    what = report.get("what")
+    again = f"Have it found again: tilepipe check {what if isinstance(what, str) else '...'} --save {path}"
     try:
         if _field(report, "version", int) != VERSION:
             raise BindError(f"{path} is of version {report['version']}; this tilepipe reads version {VERSION}. {again}")
