@@ -14,6 +14,7 @@ from tests.build import Builder, special
 from tests.check.three_roles import Shape, program
 from tilepipe.check import Bounds, Reductions, Verdict, check, replay
 from tilepipe.check.counterexamples.story import story
+from tilepipe.check.deciding import MANY
 from tilepipe.ir import ops
 from tilepipe.ir.dtypes import boolean
 from tilepipe.ir.exprs import const
@@ -130,14 +131,13 @@ def items_tested(items: int) -> Launch:
     return launch(b)
 
 
-def test_states_are_merged_after_a_test() -> None:
-    few, many = check(items_tested(4)), check(items_tested(12))
-    assert few.ok
-    assert many.ok
-    assert many.traces <= 4 * few.traces, "2^12 combinations of outcomes are followed one by one"
-    alone = check(items_tested(8), reductions=Reductions(hashing=False))
-    assert alone.ok
-    assert alone.traces > 3 * check(items_tested(8)).traces
+@pytest.mark.slow
+def test_states_are_merged_where_a_kernel_tests_often() -> None:
+    verdict = check(items_tested(14))
+    assert verdict.ok
+    assert MANY < verdict.traces < MANY + 1000, "2^14 combinations of outcomes are followed one by one"
+    alone = check(items_tested(14), reductions=Reductions(hashing=False), bounds=Bounds(traces=2 * MANY))
+    assert (alone.verdict, alone.bound) == ("undecided", "6,000 executions")
 
 
 def spinning(arrives: bool) -> Launch:
@@ -196,9 +196,9 @@ def test_states_that_differ_by_the_names_of_warps_are_one() -> None:
     with_, without = check(alike(2, False), reductions=every), check(alike(2, False), reductions=replace(every, symmetry=False))
     assert with_.ok
     assert without.ok
-    assert with_.states < 0.8 * without.states
+    assert with_.states < 0.95 * without.states
     told_apart = check(alike(2, True), reductions=every)
-    assert told_apart.states > 1.2 * with_.states
+    assert told_apart.states > 1.05 * with_.states
 
 
 @pytest.mark.parametrize(

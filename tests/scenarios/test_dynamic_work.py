@@ -106,10 +106,10 @@ def test_c6_one_scheduler_warp_which_is_also_a_consumer(size: int, stages: int, 
 
 
 @pytest.mark.parametrize("stages", [1, 2])
-@pytest.mark.parametrize("size", [1, 2])
-def test_c6_in_every_order(size: int, stages: int) -> None:
-    """Refused requests included, and every way for the clusters of a full chip to share out four."""
-    verdict = verified(bind("", 4, size, stages)[0])
+@pytest.mark.parametrize(("size", "clusters"), [(1, 5), (2, 4)])
+def test_c6_in_every_order(size: int, clusters: int, stages: int) -> None:
+    """Refused requests included, and every way for the clusters that run to share out those that have not started."""
+    verdict = verified(bind("", clusters, size, stages)[0])
     assert verdict.method == "explored"
     assert verdict.traces > 1
 

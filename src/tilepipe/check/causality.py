@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from tilepipe.check.counterexamples.recording import Recorder, name_of
-from tilepipe.check.nodes import WARPS, Mind, Node, Race, Track, Who, Why
+from tilepipe.check.nodes import WARPS, Mind, Node, Phase, Race, Track, Who, Why
 from tilepipe.sim.agents import Agent
 from tilepipe.sim.journal import Touch
 from tilepipe.sim.sites import Site
@@ -134,7 +134,7 @@ class Causality:
 
     def _begins(self, track: Track, phase: int, node: Node, known: int, why: Why) -> bool:
         """Whether the step knows all that counted in the phase before."""
-        before = track.phases.get(phase - 1)
+        before = track.phases.get(max(phase - 1, -1))
         if before is None or not before.bits & ~known:
             return True
         for first in reversed(before.members):
@@ -146,11 +146,11 @@ class Causality:
 
     def born(self, barrier: Hashable, mask: int) -> None:
         old = self._tracks.pop(barrier, None)
-        track = self._tracks[barrier] = Track(barrier, story=[] if old is None else [*old.story, "again"])
+        track = self._tracks[barrier] = Track(barrier, story=[] if old is None else [*old.story, _users(old)])
         node = self._at(mask)
         if old is not None:
             for phase in old.phases.values():
-                for first in (*phase.members, *phase.waits):
+                for first in (*phase.members, *phase.waits, *phase.failed):
                     if first.bits & ~self._known(mask)[0] and first is not node:
                         self._open(first, node, "turn", track, 0)
         start = track.phase(-1)
@@ -161,7 +161,7 @@ class Causality:
         track, node = self._track(barrier), self._at(mask)
         known, _ = self._known(mask)
         for number, phase in track.phases.items():
-            for first in (*phase.members, *phase.waits):
+            for first in (*phase.members, *phase.waits, *phase.failed):
                 if first.bits & ~known and first is not node:
                     self._open(first, node, "turn", track, number)
 
@@ -320,21 +320,44 @@ class Causality:
             stories.append((_name(track.name), tuple(track.story), tuple(open_phases)))
         return hash((frozenset(stories), frozenset((n.who, n.ordinal, n.outcome) for n in self.nodes if n.outcome >= 0)))
 
+    # -- what decides the races that are still to come -----------------------------------------------------------------
+
     def pending(self, who: Who, warps: int) -> tuple[Hashable, ...]:
-        """What decides the races that an agent may still have: for each barrier, whether each warp knows its last completed phase,
-        and which of the waits for that one are known to whom.
-        """
-        mind = self._mind(who)
+        """Of an agent: for each barrier, whether each warp knows its last phases and the waits for them."""
+        return self._seen(tuple(self._mind(who).known[:warps]))
+
+    def carried(self, who: Who, ordinal: int) -> tuple[Hashable, ...]:
+        """The same of a unit on its way."""
+        return self._seen((self._units[who, ordinal][0][0],))
+
+    def settled(self) -> tuple[Hashable, ...]:
+        """Of each barrier: whether what has counted in the phase at hand knows the waits, and the tests in vain, that it must know."""
         out: list[Hashable] = []
-        for number, track in enumerate(self._tracks.values()):
-            last = max((p for p in track.phases if p >= 0), default=-1)
-            for p in (last - 1, last):
-                phase = track.phases.get(p)
-                if phase is not None:
-                    knows = tuple(not phase.bits & ~mind.known[w] for w in range(warps))
-                    waits = tuple(sorted((n.who, tuple(not n.bits & ~mind.known[w] for w in range(warps))) for n in phase.waits))
-                    out.append((number, last - p, knows, waits))
+        for number, (now, before) in self._last():
+            seen = tuple(sorted((n.who, n.ordinal, not n.bits & ~now.known) for n in (*before.waits, *now.failed, *now.announced)))
+            out.append((number, seen))
         return tuple(out)
+
+    def _last(self) -> list[tuple[int, tuple[Phase, Phase]]]:
+        found = []
+        for number, track in enumerate(self._tracks.values()):
+            last = max((p for p in track.phases if p >= 0), default=0)
+            found.append((number, (track.phase(last), track.phases.get(last - 1) or Phase())))
+        return found
+
+    def _seen(self, known: tuple[int, ...]) -> tuple[Hashable, ...]:
+        out: list[Hashable] = []
+        for number, phases in self._last():
+            for phase in phases:
+                knows = tuple(not phase.bits & ~k for k in known)
+                waits = tuple(sorted((n.who, tuple(not n.bits & ~k for k in known)) for n in (*phase.waits, *phase.failed)))
+                out.append((number, knows, waits))
+        return tuple(out)
+
+
+def _users(track: Track) -> Hashable:
+    """Who used a barrier in the life that ends."""
+    return frozenset((n.who, n.ordinal) for p in track.phases.values() for n in (*p.members, *p.waits, *p.failed))
 
 
 def _name(thing: Hashable) -> Hashable:

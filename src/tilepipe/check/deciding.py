@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 
-from tilepipe.check import every_order
+from tilepipe.check import states
 from tilepipe.check.counterexamples import shortest
 from tilepipe.check.execution import Execution
 from tilepipe.check.explorer import BoundError, Explorer, Progress
 from tilepipe.check.scene import Scene
-from tilepipe.check.verdict import Answer, Bounds, Fault, Method, Pick, Reductions, Verdict
-from tilepipe.errors import SimFault
+from tilepipe.check.verdict import Answer, Bounds, Fault, Method, Pick, Reductions, Verdict, require_options
+from tilepipe.errors import BindError, SimFault
 from tilepipe.ir.launch import Launch
 from tilepipe.sim.run import quiet_numbers
+
+MANY = 3000  # executions from which on it is worth looking at states instead, where a kernel tests barriers
 
 
 def check(
@@ -40,8 +43,13 @@ def check(
     The arrays of the arguments are left as they are. A fault of the kernel is in the verdict; nothing is raised for it.
 
     Raises:
-        BindError: the arguments do not fit the kernel.
+        BindError: no launch; an argument that is not of its type; or those of the launch do not fit the kernel.
     """
+    if not isinstance(launch, Launch):
+        raise BindError(
+            f"check.check takes a launch, which a program has: program.check(), or check(program.launch_args); got {launch!r:.80}"
+        )
+    require_options(explore, bounds, reductions, strict_proxy)
     return decide(Explorer(Scene(launch, strict_proxy), bounds, reductions, progress), explore, instance, shorten)
 
 
@@ -100,10 +108,12 @@ def _explore(explorer: Explorer, first: Execution) -> None:
         if explorer.found.fault is not None:
             return
         if not explorer.reductions.partial_order:
-            every_order.explore(explorer, group)
-        elif len(every) == len(group):
-            explorer.reduced(group, None if scene.chooses else first)
-        else:
+            states.explore(explorer, group, states.AllSteps())
+            continue
+        merging = scene.tests and explorer.reductions.hashing
+        if explorer.reduced(group, first if len(every) == len(group) else None, MANY if merging else sys.maxsize):
+            continue
+        if not states.explore(explorer, group, states.StepsOfTests(scene.launch.kernel)):
             explorer.reduced(group)
 
 

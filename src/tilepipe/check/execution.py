@@ -7,6 +7,8 @@ them nobody may touch what they use, at whatever moment they act, and that is ch
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from tilepipe.check.nodes import Node, Who
 from tilepipe.check.scene import Scene
 from tilepipe.check.verdict import Pick
 from tilepipe.errors import SimFault
-from tilepipe.sim.agents import BLOCKED, Agent
+from tilepipe.sim.agents import BLOCKED, Agent, Request
 from tilepipe.sim.clusters import explained, finish
 from tilepipe.sim.global_order import Present
 from tilepipe.sim.grid import Clusters
@@ -29,14 +31,16 @@ from tilepipe.sim.tcgen05 import CommitUnit
 from tilepipe.sim.tma import TmaLoadUnit
 
 ENDLESS = 1 << 60
+VAIN = 32  # tests in vain, one after another with different values, that are followed
 _TURN = 1 << 14  # ops after which the others have their turn, so that nobody waits for a counter in vain
 _NOTICED = (
-    "mbar_", "named_", "cluster_", "setup_", "tma_load", "atomic_", "clc_try", "tmem_alloc", "tmem_dealloc", "tcgen05_commit",
+    "mbar_", "named_", "cluster_", "setup_", "tma_load", "atomic_", "clc_try", "tmem_alloc", "tmem_dealloc", "tmem_relinquish",
+    "tcgen05_commit",
 )  # fmt: skip
 
 
 class StepsError(Exception):
-    """More steps than the bound allows."""
+    """An execution goes on for longer than the bounds allow: why, in words."""
 
 
 @dataclass(eq=False, slots=True)
@@ -52,16 +56,23 @@ class Execution:
     """The machines of an execution: one cluster's, or those of all that run at once.
 
     Attributes:
+        pause: before which ops an agent that is picked to pause does so.
         causality: the causal order so far. machines: cluster -> its machine, while it runs. performed: ops of each agent so far.
         steps: ops and units performed. picks: what has been picked, in order. parked: agents that test again and again in vain.
     """
 
-    def __init__(self, scene: Scene, clusters: Sequence[int], limit: int = ENDLESS, watcher: Recorder | None = None) -> None:
-        """`clusters`: those that are executed: all of the grid at once where they share out their work, otherwise one after another."""
+    def __init__(
+        self, scene: Scene, clusters: Sequence[int], limit: int = ENDLESS, deadline: float = math.inf, watcher: Recorder | None = None
+    ) -> None:
+        """`clusters`: those that are executed: all of the grid at once where they share out their work, otherwise one after another.
+        `limit`: of steps. `deadline`: of `time.perf_counter`.
+        """
         self.scene = scene
         self.causality = Causality(watcher)
         self.world = scene.world(self.causality)
         self.limit = limit
+        self.deadline = deadline
+        self.pause: Callable[[Request], bool] = lambda request: others_notice(request[1][0].kind)
         self.watcher = watcher
         self.machines: dict[int, Machine] = {}
         self.performed: dict[Who, int] = {}
@@ -74,7 +85,7 @@ class Execution:
         self._present: dict[int, list[Present]] = {}
         self._entered = -1
         self._refused: set[tuple[Who, int]] = set()
-        self._tests: dict[Who, tuple[list[Hashable], list[Mbarrier]]] = {}
+        self._tests: dict[Who, tuple[set[Hashable], list[Mbarrier]]] = {}
         self._waiting = deque(clusters)
         if scene.shares_work:
             self.world.clusters = Clusters(list(clusters), None)
@@ -146,13 +157,19 @@ class Execution:
                 out.append(flight)
         return out
 
+    def next_of(self, agent: Agent) -> Request | None:
+        """The op that an agent performs next; None where it only has to return."""
+        if agent.request is None and agent.body is not None:
+            agent.request = next(agent.body, None)
+        return agent.request
+
     @property
     def over(self) -> bool:
         """Whether every cluster has ended."""
         return not self.machines
 
-    def run_agent(self, cluster: int, agent: Agent, until: int = ENDLESS, visible: bool = False) -> bool:
-        """Lets an agent go on until it has performed `until` ops in all, or blocks, or returns. `visible`: or until its next op is one
+    def run_agent(self, cluster: int, agent: Agent, until: int = ENDLESS, pause: bool = False) -> bool:
+        """Lets an agent go on until it has performed `until` ops in all, or blocks, or returns. `pause`: or until its next op is one
         that others can notice. Returns whether it did anything.
         """
         self._enter(cluster)
@@ -162,7 +179,7 @@ class Execution:
         who = (cluster, agent.uid)
         try:
             with explained(m):
-                moved = self._advance(m, who, agent, until, visible)
+                moved = self._advance(m, who, agent, until, pause)
         except (SimFault, StepsError):
             self.picks.append(Pick(*who, self.performed.get(who, 0) + 1))
             raise
@@ -170,7 +187,7 @@ class Execution:
         self._ends(cluster)
         return moved
 
-    def _advance(self, m: Machine, who: Who, ag: Agent, until: int, visible: bool) -> bool:
+    def _advance(self, m: Machine, who: Who, ag: Agent, until: int, pause: bool) -> bool:
         body, causality = ag.body, self.causality
         assert body is not None
         ag.parked = False
@@ -204,7 +221,7 @@ class Execution:
                         return True
                 elif who in self._tests and others_notice(site.kind):
                     del self._tests[who]
-                if visible and others_notice(ag.request[1][0].kind):
+                if pause and self.pause(ag.request):
                     break
         except StopIteration:
             m.returned(ag)
@@ -219,7 +236,9 @@ class Execution:
     def _took(self, steps: int) -> None:
         self.steps += steps
         if self.steps > self.limit:
-            raise StepsError
+            raise StepsError(f"{self.limit:,} steps of one execution")
+        if time.perf_counter() > self.deadline:
+            raise StepsError("")
 
     def _collect(self, m: Machine, who: Who) -> None:
         """Registers the units that the last op has issued; those that nobody can notice act."""
@@ -273,11 +292,14 @@ class Execution:
 
     def _tests_in_vain(self, who: Who, ag: Agent, bar: Mbarrier) -> bool:
         """Whether an agent tests barriers in a loop in which nothing changes until a phase completes: then it waits for that."""
-        places, bars = self._tests.setdefault(who, ([], []))
+        places, bars = self._tests.setdefault(who, (set(), []))
         bars.append(bar)
-        here = place(ag, self.world.compiled.source, data=True)
+        here = place(ag, self.world.compiled.source, self.scene.loads, self.scene.loads)
         if here not in places:
-            places.append(here)
+            places.add(here)
+            if len(places) > VAIN:
+                assert ag.request is not None
+                raise StepsError(f"{VAIN} tests in vain in a row by {ag}, at {ag.request[1][0].loc.short}, each with other values")
             return False
         for one in set(bars):
             one.waiters.append(ag)
@@ -286,7 +308,9 @@ class Execution:
 
     def _stop_watching(self, who: Who, ag: Agent) -> None:
         """An agent that tested in vain goes on: it waits for none of the barriers any more."""
-        for bar in self._tests.pop(who, ([], []))[1]:
+        if not ag.blocked and not ag.parked:
+            return
+        for bar in self._tests.pop(who, (set(), []))[1]:
             while ag in bar.waiters:
                 bar.waiters.remove(ag)
         m = self.machines[who[0]]
@@ -310,7 +334,7 @@ class Execution:
                 continue
             agent = next((a for a in m.ready if a.uid == pick.agent), None)
             if agent is not None and pick.until < 0:
-                self.run_agent(pick.cluster, agent, visible=True)
+                self.run_agent(pick.cluster, agent, pause=True)
             elif agent is not None and self.performed.get((pick.cluster, pick.agent), 0) < pick.until:
                 self.run_agent(pick.cluster, agent, pick.until)
 

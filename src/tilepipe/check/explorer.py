@@ -2,12 +2,12 @@
 
 This is dynamic partial-order reduction without a stack of states: every execution is performed from the start, its races
 (`causality`) are found, and for each of them an execution is begun in which the later step comes first. Executions that differ in the
-order of independent steps have one signature and are analysed once. Where a kernel tests barriers, executions that come to an
-equal state are followed from there once.
+order of independent steps have one signature and are analysed once.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from tilepipe.errors import SimFault
 Progress = Callable[[int, int], None]  # (executions done, executions that are known to be left)
 Schedule = tuple[Pick, ...]
 Alternative = tuple[Schedule, int]  # what an execution begins with; how many of its nodes another has had
-_ORDERLY = ("test", "turn")  # reasons for a race that every kernel which tests or takes what is left has
+ORDERLY = ("test", "turn")  # reasons for a race that every kernel which tests or takes what is left has
 
 
 class BoundError(Exception):
@@ -47,32 +47,14 @@ class Outcome:
 
     Attributes:
         states: of it, which no execution before it had. signature: equal where only independent steps are ordered differently.
-        orderly: it has no races but those that every kernel has which tests, or takes what is left.
         alternatives: executions in which one of its races, or requests, goes the other way; none where the signature was known.
         fault: it ended in one.
     """
 
     states: int = 0
     signature: int = 0
-    orderly: bool = True
     alternatives: tuple[Alternative, ...] = ()
     fault: bool = False
-
-
-@dataclass(eq=False, slots=True)
-class Memory:
-    """What an exploration has met. `merging`: states count, not only signatures."""
-
-    merging: bool
-    signatures: set[int] = field(default_factory=set)
-    states: set[int] = field(default_factory=set)
-
-    def knows(self, state: int) -> bool:
-        """Whether a state was met before; from now on it was."""
-        if state in self.states:
-            return True
-        self.states.add(state)
-        return False
 
 
 class Explorer:
@@ -103,7 +85,7 @@ class Explorer:
     def begin(self, clusters: Sequence[int], left: int) -> Execution:
         """A new execution, if the bounds allow one."""
         self.allow(left)
-        execution = Execution(self.scene, clusters, self.bounds.steps)
+        execution = Execution(self.scene, clusters, self.bounds.steps, self.started + self.bounds.seconds)
         if self.fingerprints is None:
             self.fingerprints = Fingerprints(self.scene.launch.kernel, execution.world.compiled.source, self.reductions.symmetry)
         return execution
@@ -115,8 +97,8 @@ class Explorer:
         except SimFault as error:
             self.found.fault, self.found.schedule = error, tuple(execution.picks)
             self.found.states += len(execution.causality.nodes)
-        except StepsError:
-            raise BoundError(f"{self.bounds.steps:,} steps of one execution") from None
+        except StepsError as error:
+            raise BoundError(str(error) or f"{self.bounds.seconds:g} seconds") from None
         if execution.world.incomplete and self.found.fault is None:
             raise BoundError(execution.world.incomplete)
         for text in execution.world.advice:
@@ -126,52 +108,41 @@ class Explorer:
 
     # -- reversing races -----------------------------------------------------------------------------------------------
 
-    def reduced(self, clusters: Sequence[int], first: Execution | None = None) -> None:
-        """Explores the executions that differ in more than the order of independent steps."""
-        while not self._reduced(clusters, first, merging=self.scene.tests and self.reductions.hashing):
-            first = None  # a phase can straddle as well: states are not merged then
-            if self._reduced(clusters, None, merging=False):
-                return
-
-    def _reduced(self, clusters: Sequence[int], first: Execution | None, merging: bool) -> bool:
-        """Whether it came to an end: not where states were merged, and races turned up that forbid it."""
+    def reduced(self, clusters: Sequence[int], first: Execution | None = None, at_most: int = sys.maxsize) -> bool:
+        """Explores the executions that differ in more than the order of independent steps, if there are `at_most` so many; returns
+        whether it came to an end.
+        """
         work: list[Alternative] = [((), 0)]
         begun: set[Schedule] = {()}
-        for outcome in self.outcomes(clusters, work, first, merging):
+        for number, outcome in enumerate(self.outcomes(clusters, work, first), 1):
             if outcome.fault:
                 return True
             self.found.states += outcome.states
-            if merging and not outcome.orderly:
-                return False
             for alternative in outcome.alternatives:
                 if alternative[0] not in begun:
                     begun.add(alternative[0])
                     work.append(alternative)
+            if number >= at_most and work:
+                return False
         return True
 
-    def outcomes(
-        self, clusters: Sequence[int], work: list[Alternative], first: Execution | None, merging: bool
-    ) -> Iterator[Outcome]:  # fmt: skip
+    def outcomes(self, clusters: Sequence[int], work: list[Alternative], first: Execution | None) -> Iterator[Outcome]:
         """Performs what is in `work`, to which the caller adds meanwhile. `first`: the execution of the first of it, if there was one."""
-        memory = Memory(merging)
+        signatures: set[int] = set()
         while work:
-            yield self.outcome(clusters, work.pop(), len(work), memory, first)
+            yield self.outcome(clusters, work.pop(), len(work), signatures, first)
             first = None
 
     def outcome(
-        self, clusters: Sequence[int], alternative: Alternative, left: int, memory: Memory, done: Execution | None = None
+        self, clusters: Sequence[int], alternative: Alternative, left: int, signatures: set[int], done: Execution | None = None
     ) -> Outcome:  # fmt: skip
         """Performs one execution, unless it is done already. A fault is kept in `found`."""
         schedule, shared = alternative
         execution = self.begin(clusters, left) if done is None else done
 
-        def known() -> bool:
-            assert self.fingerprints is not None
-            return memory.knows(self.fingerprints.of(execution))
-
         def perform() -> None:
             execution.follow(schedule)
-            execution.go_on(known if memory.merging else None)
+            execution.go_on()
 
         if done is None and self.perform(execution, perform):
             return Outcome(fault=True)
@@ -179,11 +150,10 @@ class Explorer:
             return Outcome(fault=True)
         states = max(len(execution.causality.nodes) - shared, 0)
         signature = execution.causality.signature()
-        if signature in memory.signatures:
+        if signature in signatures:
             return Outcome(states, signature)
-        memory.signatures.add(signature)
-        orderly = all(r.why in _ORDERLY for r in execution.causality.races)
-        return Outcome(states, signature, orderly, tuple(self._alternatives(execution)))
+        signatures.add(signature)
+        return Outcome(states, signature, tuple(self._alternatives(execution)))
 
     def _alternatives(self, execution: Execution) -> list[Alternative]:
         """Schedules in which a race, or a request, goes the other way; each with how many of its nodes are this execution's."""

@@ -28,7 +28,8 @@ from tilepipe.sim.tmem import TensorMemory
 if TYPE_CHECKING:
     from tilepipe.check.execution import Execution
 
-_WHO_AM_I = {"warp", "thread", "lane", "warpgroup", "warp_in_group", "warp_in_role"}
+_WHO_AM_I = {"warp", "thread", "warpgroup"}
+_ASKS_WARP = (ops.PerWarp, ops.NamedSync, ops.NamedArrive, ops.TmemLoad, ops.TmemStore)  # what they do depends on the warp
 
 
 class Data:
@@ -40,6 +41,7 @@ class Data:
         self.tensors = any(
             isinstance(op, ops.AtomicAdd) or (isinstance(op, ops.Load) and not isinstance(op.src.base, Tile)) for op in every
         )
+        self.loads = self.all or any(isinstance(op, ops.Load | ops.FragmentLoad | ops.FragmentLoadGlobal) for op in every)
         self.buffers: set[SmemBuffer] = set()
         for op in every:
             match op:
@@ -64,9 +66,9 @@ def interchangeable(role: Role, setup: ops.Block) -> bool:
     for op in (*walk(setup), *walk(role.body)):
         if isinstance(op, ops.Elect) and op.scope == "role" and op in set(walk(role.body)):
             return False
-        if isinstance(op, ops.PerWarp | ops.NamedSync | ops.NamedArrive):
+        if isinstance(op, _ASKS_WARP):
             return False
-        if any(isinstance(leaf, exprs.Special) and leaf.name in _WHO_AM_I - {"lane"} for leaf in leaves(op)):
+        if any(isinstance(leaf, exprs.Special) and leaf.name in _WHO_AM_I for leaf in leaves(op)):
             return False
     return True
 
@@ -140,7 +142,7 @@ class Fingerprints:
 
     def _stands(self, a: Agent, ready: bool) -> int:
         """What of an agent's state has no agent's name in it."""
-        return hash((place(a, self.source, self.data.all), a.blocked, ready, tuple(sorted(a.passed.items()))))
+        return hash((place(a, self.source, self.data.all, self.data.loads), a.blocked, ready, tuple(sorted(a.passed.items()))))
 
     def _machine(self, execution: Execution, cluster: int, m: Machine, names: dict[int, int]) -> Hashable:
         bits = self._numbered(execution, m, names)
@@ -156,10 +158,17 @@ class Fingerprints:
             for r in (m.cluster, m.setup, *m.setup_of)
         )
         slots = tuple(self._slot(s, bits, names) for cta in m.ctas for s in cta.slots)
-        flights = tuple(sorted((names[f.who[1]], self._unit(f.unit, bits)) for f in execution.flights if f.who[0] == cluster))
+        flights = tuple(
+            sorted(
+                (names[f.who[1]], self._unit(f.unit, bits), execution.causality.carried(f.who, f.ordinal))
+                for f in execution.flights
+                if f.who[0] == cluster
+            )
+        )
         ready = tuple(sorted(names[a.uid] for a in m.ready))
         poisoned = m.poisoned is not None
-        return (tuple(agents), bars, named, met, slots, flights, ready, bits(m.reach.refused), bits(m.reach.waited), poisoned)
+        settled = execution.causality.settled()
+        return (tuple(agents), bars, named, met, slots, flights, ready, bits(m.reach.refused), bits(m.reach.waited), poisoned, settled)
 
     def _numbered(self, execution: Execution, m: Machine, names: dict[int, int]) -> _Bits:
         bits = _Bits(m, names)
@@ -175,6 +184,9 @@ class Fingerprints:
                     tensor.order.present.live, key=lambda e: (names[e.agent_uid], e.site.id, e.mask, str(e.box), sorted(e.points))
                 ):
                     bits.add(e.bit)
+        for cta in m.ctas:
+            for bar in cta.bars:
+                bits.add(bar.born, bar.fenced)
         bits.add(m.reach.refused, m.reach.waited)
         return bits
 
@@ -187,13 +199,13 @@ class Fingerprints:
         groups = tuple(tuple((u.site.id, bits(u.bits)) for u in g.units) for g in a.wgmma_groups)
         opened = tuple((u.site.id, bits(u.bits)) for u in a.wgmma_open)
         return (
-            place(a, self.source, self.data.all), a.blocked, a.ticket, a.cluster_ticket, tuple(sorted(a.passed.items())),
+            place(a, self.source, self.data.all, self.data.loads), a.blocked, a.ticket, a.cluster_ticket, tuple(sorted(a.passed.items())),
             _knowledge(a, bits), bits(a.retired), stores, groups, opened, _tensor_state(a, bits),
             execution.causality.pending((cluster, a.uid), a.warps),
         )  # fmt: skip
 
     def _barrier(self, b: Mbarrier, bits: _Bits) -> Hashable:
-        return (b.state, b.phase, b.count, b.pending, b.tx, b.expected, b.inflight, bits(b.acc), bits(b.known), b.visible, b.fenced)
+        return (b.state, b.phase, b.count, b.pending, b.tx, b.expected, b.inflight, bits(b.acc), bits(b.known), b.fenced != 0)
 
     def _slot(self, s: Slot, bits: _Bits, names: dict[int, int]) -> Hashable:
         filled = b"" if s.filled is None or s.state == 2 else s.filled.tobytes()

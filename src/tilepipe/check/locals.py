@@ -19,11 +19,16 @@ from tilepipe.sim.fragments import Frag
 
 _NONE: frozenset[str] = frozenset()
 Names = frozenset[str]
+_STORES = ("store", "store_global")  # ops whose third operand is the value
 
 
 class _Function:
-    """Liveness of one function. `live`: line of a yield -> the locals that are read at it or after it. `clear`: whether the frame's
-    state is those: no bound of a running loop has been assigned since.
+    """Liveness of one function.
+
+    Attributes:
+        live: line of a yield -> the locals that are read at it or after it.
+        clear: whether the frame's state is those: no bound of a running loop has been assigned since.
+        deciding: locals that branches, loops or operands depend on. The others only come to be stored.
     """
 
     def __init__(self, function: ast.FunctionDef) -> None:
@@ -32,6 +37,33 @@ class _Function:
         stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         self._locals = frozenset(n for n in stored if not n.startswith("turns"))
         self._block(function.body, _NONE)
+        self.deciding = self._deciding(function)
+
+    def _deciding(self, function: ast.FunctionDef) -> Names:
+        roots: set[str] = set()
+        made_of: dict[str, set[str]] = {}
+        for node in ast.walk(function):
+            match node:
+                case ast.If(test=test) | ast.While(test=test):
+                    roots |= self._read(test)
+                case ast.For(iter=bounds):
+                    roots |= self._read(bounds)
+                case ast.Expr(value=value) if not isinstance(value, ast.Yield):
+                    roots |= self._read(value)
+                case ast.Yield(value=ast.Tuple(elts=[ast.Name(id=op), ast.Tuple(elts=operands)])):
+                    for operand in operands[:2] + operands[3:] if op in _STORES else operands:
+                        roots |= self._read(operand)
+                case ast.Assign(targets=targets, value=value) if not isinstance(value, ast.Yield):
+                    for name in (n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)):
+                        made_of.setdefault(name, set()).update(self._read(value))
+                case ast.AugAssign(target=ast.Name(id=name), value=value):
+                    made_of.setdefault(name, set()).update(self._read(value))
+        waiting = list(roots)
+        while waiting:
+            more = made_of.get(waiting.pop(), set()) - roots
+            roots |= more
+            waiting += more
+        return frozenset(roots)
 
     def _read(self, node: ast.AST | None) -> Names:
         if node is None:
@@ -79,8 +111,10 @@ def _functions(source: str) -> Mapping[str, _Function]:
     return {f.name: _Function(f) for f in ast.parse(source).body if isinstance(f, ast.FunctionDef)}
 
 
-def place(agent: Agent, source: str, data: bool) -> Hashable:
-    """A key that is equal for agents of one role that go on alike. `data`: the contents of fragments matter."""
+def place(agent: Agent, source: str, data: bool, loads: bool) -> Hashable:
+    """A key that is equal for agents of one role that go on alike. `data`: the contents of fragments matter. `loads`: what is stored may
+    be loaded, so that every value can come to matter.
+    """
     if agent.done:
         return "done"
     body: Any = agent.body
@@ -90,7 +124,7 @@ def place(agent: Agent, source: str, data: bool) -> Hashable:
     function = _functions(source)[body.gi_code.co_name]
     if not function.clear:
         return (frame.f_lineno, id(agent), agent.counts[agent.request[1][0].id], object())
-    live = function.live[frame.f_lineno]
+    live = function.live[frame.f_lineno] if loads else function.live[frame.f_lineno] & function.deciding
     values = frame.f_locals
     return frame.f_lineno, tuple((name, value_key(values[name], data)) for name in sorted(live) if name in values)
 

@@ -23,8 +23,8 @@ class Scene:
     Attributes:
         launch: with copies of the arrays that the kernel writes. clusters: of the grid. resident: how many of them run at once.
         shares_work: what one cluster gets depends on the others, so that all of them are executed together.
-        chooses: whether a step's effect can depend on the order of the others although every wait is for a phase number: it tests, or
-            takes what is left. asks_again: it has loops whose end such an effect decides.
+        tests: it has a try_wait. chooses: what a step does can depend on the order of the others although every wait is for a phase
+            number: it tests, or takes what is left. loads: it computes with what it loads.
     """
 
     def __init__(self, launch: Launch, strict_proxy: bool) -> None:
@@ -51,7 +51,7 @@ class Scene:
         self.shares_work = any(isinstance(op, _BY_TURNS) for op in every)
         self.tests = any(isinstance(op, ops.MbarTryWait) for op in every)
         self.chooses = self.shares_work or self.tests
-        self.asks_again = any(isinstance(op, ops.While) for op in every)
+        self.loads = any(isinstance(op, ops.Load | ops.FragmentAny | ops.FragmentLoad | ops.FragmentLoadGlobal) for op in every)
 
     def world(self, journal: Journal | None) -> World:
         """The start of an execution: all memory as it was given."""

@@ -77,7 +77,8 @@ class Machine:
     """One cluster, from the start of its CTAs to their exit.
 
     Attributes:
-        ready: agents that can take a step. pending: asynchronous units that may act, oldest first.
+        ready: agents that can take a step. polling: those of them that have tested in vain, and let the others go first.
+        pending: asynchronous units that may act, oldest first.
         poisoned, poison_at: the first read of poison, reported at the end unless a race explains it.
     """
 
@@ -88,6 +89,7 @@ class Machine:
         self.num_clusters = world.grid // size
         self.ctas = [_cta(world, rank) for rank in range(size)]
         self.ready: deque[Agent] = deque()
+        self.polling: deque[Agent] = deque()
         self.pending: deque[Unit] = deque()
         self.start(cluster_id)
 
@@ -104,6 +106,7 @@ class Machine:
             if tensor.order is not None:
                 tensor.order.start()
         self.ready.clear()
+        self.polling.clear()
         self.pending.clear()
         self.agents: list[Agent] = []
         for cta in self.ctas:

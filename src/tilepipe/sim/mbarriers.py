@@ -42,14 +42,14 @@ class Mbarrier:
         completions: phases completed since the CTA started.
         acc: knowledge released into this phase. known: what every completed phase released.
         waiters: agents to wake when the phase completes.
-        visible: whether its initialisation has reached the whole cluster.
+        born: the bit of its initialisation, in a cluster; fenced: one that whoever comes after a fence behind it knows.
         acc_time, time: virtual times of the last arrival of this phase, and of the last completion.
     """
 
     __slots__ = (
-        "acc", "acc_time", "array", "arrivals", "completions", "copies", "count", "cta", "expected", "fenced", "flat",
+        "acc", "acc_time", "array", "arrivals", "born", "completions", "copies", "count", "cta", "expected", "fenced", "flat",
         "index", "inflight", "init_site", "known", "last_arrivals", "last_copies", "pending", "phase", "size",
-        "state", "time", "tx", "visible", "waiters",
+        "state", "time", "tx", "waiters",
     )  # fmt: skip
 
     def __init__(self, cta: Cta, array: str, index: int, size: int, flat: int) -> None:
@@ -73,7 +73,7 @@ class Mbarrier:
         self.last_arrivals: list[tuple[Agent, Site, int]] = []
         self.last_copies: list[TmaLoadUnit] = []
         self.waiters: list[Agent] = []
-        self.visible = self.fenced = False
+        self.born = self.fenced = 0
         self.init_site: Site | None = None
 
     @property
@@ -138,6 +138,9 @@ def mbar_init(m: Machine, ag: Agent, site: Site, mask: int, first: int, size: in
         bar.count = bar.pending = count
         bar.phase = 0
         bar.init_site = site
+        if len(m.ctas) > 1:
+            bar.born = m.order.new_bit()
+            ag.acquire(mask, bar.born)
         for agent in ag.cta.agents:
             agent.passed.pop((ag.cta.rank, bar.flat), None)
         if m.journal is not None:
@@ -151,6 +154,7 @@ def mbar_inval(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> None:
         faults.not_live(b, site, ag)
     if b.waiters:
         raise BarrierError(f"{b.where} is invalidated while {b.waiters[0]} waits on it", site.loc)
+    m.order.retire_bit(b.born | b.fenced)
     b.reset()
     b.state = INVALIDATED
     if m.journal is not None:
@@ -206,7 +210,7 @@ def mbar_expect(m: Machine, ag: Agent, site: Site, mask: int, bar: int, nbytes: 
         return
     if b.cta is not ag.cta:
         note_remote(m, ag, site, mask, b)
-    if m.journal is not None:
+    if m.journal is not None and nbytes:
         m.journal.touch(Touch.EXPECT, b, b.phase, mask)
     if b.pending == 0 and b.tx == 0:
         complete(m, b, site)
@@ -241,7 +245,7 @@ def mbar_complete_tx(m: Machine, ag: Agent, site: Site, mask: int, bar: int, nby
         faults.not_live(b, site, ag)
     if b.cta is not ag.cta:
         note_remote(m, ag, site, mask, b)
-    if m.journal is not None:
+    if m.journal is not None and nbytes:  # nothing waits for no bytes
         m.journal.touch(Touch.CREDIT, b, b.phase, mask)
     credit(m, b, nbytes * mask.bit_count(), site)
 
@@ -309,7 +313,7 @@ def remote(m: Machine, ag: Agent, site: Site, cta: int, bar: int) -> Mbarrier:
     if not 0 <= cta < len(m.ctas):
         raise BarrierError(f"{site.what}: CTA rank {cta} of a cluster of {len(m.ctas)}", site.loc)
     b = m.ctas[cta].bars[bar]
-    if b.cta is not ag.cta and not b.visible:
+    if b.cta is not ag.cta and not b.fenced & (ag.everything() if ag.split else ag.k):
         faults.not_visible(b, site, ag)
     return b
 

@@ -138,9 +138,6 @@ class Rendezvous:
         self.known |= self.acc
         self.acc = 0
         self.arrived = {}
-        for cta in {id(a.cta): a.cta for a in self.members}.values():
-            for bar in cta.bars:
-                bar.visible |= bar.fenced
         m.ready.extend(self.waiters)
         self.waiters = []
 
@@ -153,7 +150,7 @@ def setup_barrier(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | Non
     """The end of set-up: barrier-init fence, then all threads of the CTA, or of the cluster, meet."""
     meeting = m.setup if len(m.ctas) > 1 else m.setup_of[ag.cta.rank]
     if not ag.blocked:
-        _fence_init(ag)
+        _fence_init(m, ag, mask)
         ag.ticket = meeting.generation
         meeting.arrive(m, ag, site)
         if meeting.generation == ag.ticket:
@@ -166,14 +163,20 @@ def setup_barrier(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | Non
     return None
 
 
-def _fence_init(ag: Agent) -> None:
+def _fence_init(m: Machine, ag: Agent, mask: int) -> None:
+    """The threads of `mask` publish the initialisations that they know of; where a CTA is alone there is nobody to tell."""
+    if len(m.ctas) == 1:
+        return
+    known = ag.publish(mask)
     for bar in ag.cta.bars:
-        bar.fenced |= bar.state == LIVE
+        if bar.state == LIVE and bar.born & known:
+            bar.fenced = bar.fenced or m.order.new_bit()
+            ag.acquire(mask, bar.fenced)
 
 
 def fence_barrier_init(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     """fence.mbarrier_init: with a cluster barrier after it, initialisations reach the peers."""
-    _fence_init(ag)
+    _fence_init(m, ag, mask)
 
 
 def cluster_arrive(m: Machine, ag: Agent, site: Site, mask: int) -> None:

@@ -1,8 +1,8 @@
 """Who takes the next step.
 
 Every agent's next step is explicit (`Agent.request`), and every asynchronous unit is one step. Seed 0 runs an agent
-until it blocks and lets units act, oldest first, only when no agent can. Any other seed picks at random among all
-agents and units that can act, at every step; the same seed gives the same run.
+until it blocks, or tests a barrier in vain, and lets units act, oldest first, only when no agent can. Any other seed
+picks at random among all agents and units that can act, at every step; the same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from tilepipe.sim.agents import BLOCKED, Agent
 from tilepipe.sim.grid import ASKS
+from tilepipe.sim.mbarriers import mbar_try_wait, mbar_try_wait_parity
 
 if TYPE_CHECKING:
     from tilepipe.sim.machine import Machine
 
+TESTS = frozenset({mbar_try_wait, mbar_try_wait_parity})
 _NO_WAITS = frozenset({*ASKS, "setup_barrier"})  # kinds of ops that may block, which the figures of a role do not count as waits
 
 
@@ -42,6 +44,10 @@ def advance(m: Machine, ag: Agent, limit: int) -> int:
             steps += 1
             counts[args[0].id] += 1
             request = body.send(result)
+            if result is False and op in TESTS and steps < limit:
+                ag.request = request
+                m.polling.append(ag)
+                return steps
     except StopIteration:
         m.returned(ag)
         return steps
@@ -52,15 +58,18 @@ def advance(m: Machine, ag: Agent, limit: int) -> int:
 
 def run_in_order(m: Machine) -> int:
     """Seed 0: until nothing can act. Returns the number of steps."""
-    ready, pending = m.ready, m.pending
+    ready, pending, polling = m.ready, m.pending, m.polling
     steps = 0
     while True:
+        ready.extend(polling)
+        polling.clear()
         while ready:
             steps += advance(m, ready.popleft(), 1 << 60)
-        if not pending:
+        if pending:
+            pending.popleft().run(m)
+            steps += 1
+        elif not polling or m.reach.asking:
             return steps
-        pending.popleft().run(m)
-        steps += 1
 
 
 def run_at_random(m: Machine, random: Random) -> int:

@@ -103,7 +103,9 @@ def _may_allocate(tm: TensorMemory, ag: Agent, site: Site, columns: int) -> None
 def tmem_relinquish(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     """tcgen05.relinquish_alloc_permit."""
     _one_warp(ag, site, mask)
-    memory_of(ag.cta).relinquished = (ag, site)
+    tm = memory_of(ag.cta)
+    _told(m, tm, mask)
+    tm.relinquished = (ag, site)
 
 
 def tmem_dealloc(m: Machine, ag: Agent, site: Site, mask: int, address: int) -> Blocked | None:
