@@ -88,20 +88,33 @@ class Program:
             bounds: when to give up, undecided. reductions: what an exploration may leave out.
             strict_proxy: as for `run`. instance: what the verdict calls it.
             progress: called with (executions done, executions that are known to be left).
+
+        Raises:
+            BindError: an argument that is not of its type.
         """
         from tilepipe import check
 
         check_zeros(self.launch_args)
         return check.check(
-            self.launch_args, explore=explore, bounds=bounds or check.Bounds(), reductions=reductions or check.Reductions(),
+            self.launch_args, explore=explore, bounds=check.Bounds() if bounds is None else bounds,
+            reductions=check.Reductions() if reductions is None else reductions,
             strict_proxy=strict_proxy, instance=instance, progress=progress,
         )  # fmt: skip
 
-    def replay(self, fault: Fault, *, strict_proxy: bool = False) -> SimFault | None:
-        """Executes the schedule of a fault that `check` found, on the simulated GPU: the fault it ends in, or None."""
-        from tilepipe import check
+    def replay(self, fault: Fault | Verdict, *, strict_proxy: bool = False) -> SimFault | None:
+        """Executes the schedule of a fault that `check` found, on the simulated GPU: the fault it ends in, or None.
 
-        return check.replay(self.launch_args, fault.schedule, strict_proxy=strict_proxy)
+        Args:
+            fault: it, or the verdict that has it. A file of `tilepipe check --save` is replayed with `tilepipe replay`.
+            strict_proxy: as it was checked.
+
+        Raises:
+            BindError: no fault, or a verdict that has not exactly one.
+        """
+        from tilepipe import check
+        from tilepipe.check.verdict import the_fault
+
+        return check.replay(self.launch_args, the_fault(fault).schedule, strict_proxy=strict_proxy)
 
     def sensitivity(self, **options: Any) -> Sensitivity:
         """What each fence, wait, syncwarp, arrive and commit of it is for, and how few stages still verify: see

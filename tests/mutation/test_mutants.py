@@ -144,7 +144,7 @@ def test_an_endless_loop_is_a_fault() -> None:
 
 
 def test_a_bound_that_is_hit_is_undecided() -> None:
-    outcome = judge(the("duplicate wait", "twice: mbar_wait bar=ring.full"), LAUNCH, REFERENCE, bounds=Bounds(seconds=-1.0))
+    outcome = judge(the("duplicate wait", "twice: mbar_wait bar=ring.full"), LAUNCH, REFERENCE, bounds=Bounds(seconds=0.0))
     assert (outcome.fate, outcome.caught) == ("undecided", False)
     assert "seconds" in outcome.message
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ SEEDS = range(6)
 
 
 def multicast(
-    steps: int = 5, drain: bool = True, empty_count: int = 2, remote: bool = True, mask: int = 3, setup: bool = True
+    steps: int = 5, drain: bool = True, empty_count: int = 2, remote: bool = True, mask: Any = 3, setup: bool = True
 ) -> tuple[Builder, dict[str, Any]]:
     """Each CTA loads half a tile for both; consumers of both release each slot on both CTAs."""
     b = Builder(cluster=2)
@@ -78,7 +79,38 @@ def test_without_a_drain_a_peer_may_arrive_on_memory_that_is_gone(seed: int) -> 
     text = str(caught.value)
     assert "exits while role 'store' of CTA" in text
     assert "can still arrive on its empty[" in text
-    assert "drain()" in text
+    assert re.search(r"Let a role of this CTA wait for phase \d of empty\[\d\], the last that completes, before it ends", text), text
+    assert "drain()" not in text, "no ring of the pipelines has an array 'empty'"
+
+
+def test_an_arrival_in_a_phase_that_never_completes() -> None:
+    b = Builder(cluster=2)
+    flag = b.barriers("flag", 1, 2)
+    b.setup_done()
+    with b.role("one", warps=1), b.elect():
+        b.arrive(b.bar(flag, 0, binary("xor", RANK, 1)))
+    with pytest.raises(ExitError, match="wait for phase 0 of flag before it ends; that phase has 1 of 2 arrivals: leave this one out"):
+        b.run(grid=2)
+
+
+@pytest.mark.parametrize(
+    ("mask", "brought", "told"),
+    [
+        (1, "512 bytes in phase 0 and its copies brought 0", "this CTA, which is bit 1: 0b01 of role 'load' of CTA 0 (test_cluster.py:"),
+        (2, "512 bytes in phase 0 and its copies brought 0", "this CTA, which is bit 0: 0b10 of role 'load' of CTA 0 (test_cluster.py:"),
+        (binary("shl", 1, RANK), "brought 256", "this CTA, which is bit 0: 0b10 of role 'load' of CTA 1 (test_cluster.py:"),
+    ],
+    ids=["0b01", "0b10", "its own"],
+)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_multicast_mask_that_leaves_a_cta_out(mask: Any, brought: str, told: str, seed: int) -> None:
+    b, arrays = multicast(mask=mask)
+    with pytest.raises(DeadlockError) as caught:
+        b.run(grid=2, seed=seed, **arrays)
+    text = str(caught.value)
+    for words in (brought, "copies that signal full are multicast to masks without", told, "CTA that expects their bytes (0b11)"):
+        assert words in text, text
+    assert "too large" not in text
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -93,7 +93,11 @@ def test_the_end_before_the_mma_is_known_to_be_over(committed: str) -> None:
     other = ("was issued by lane 0 of role 'mma'", "committed by lane 5 of role 'mma'")
     words = (
         "exits while the tensor cores may still use a_tile",
-        *(other if committed != "nowhere" else ("ctx.mma_commit", "producer.drain()")),
+        *(
+            other
+            if committed != "nowhere"
+            else ("Commit it (ctx.mma_commit) and let a role of this CTA wait for the barrier before it ends.",)
+        ),
     )
     b.try_(ExitError, *words)
 
@@ -118,7 +122,7 @@ def test_the_end_before_a_commit_has_arrived() -> None:
         with b.elect():
             b.commit()
         b.end(address)
-    b.try_(ExitError, "can still arrive on its done", "tcgen05_commit done")
+    b.try_(ExitError, "can still arrive on its done", "tcgen05_commit done", "wait for phase 0 of done, the last that completes,")
 
 
 def test_knowing_a_later_commit_of_the_thread_is_enough() -> None:

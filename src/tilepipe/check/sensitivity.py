@@ -21,7 +21,7 @@ from tilepipe.check.mutation.judging import Outcome, judge, outputs
 from tilepipe.check.mutation.mutants import SUBJECTS, Mutant, described, subjects, text
 from tilepipe.check.mutation.redundancy import explain
 from tilepipe.check.mutation.surgery import Place
-from tilepipe.check.verdict import Bounds
+from tilepipe.check.verdict import Bounds, Reductions, require_options
 from tilepipe.errors import BindError, TilepipeError
 from tilepipe.ir.launch import Launch
 from tilepipe.ir.location import Loc
@@ -156,9 +156,16 @@ def report(
         progress: called with (done, of how many).
 
     Raises:
-        SimFault: the kernel as it is ends in a fault.
+        SimFault: the kernel as it is ends in a fault. BindError: an argument that is not of its type.
     """
-    launch = program if isinstance(program, Launch) else program.launch_args
+    launch = program if isinstance(program, Launch) else getattr(program, "launch_args", None)
+    if launch is None:
+        raise BindError(f"sensitivity.report takes a program, which kernel.bind(...) gives, or a launch; got {program!r:.80}")
+    require_options(False, bounds, Reductions(), strict_proxy)
+    if rebind is not None and not callable(rebind):
+        raise BindError(
+            f"rebind= is a function (name, n) that gives the program with that setting at n, as Rebinding(...) is; got {rebind!r}"
+        )
     kernel = launch.kernel
     settings = dict(stages if stages is not None else getattr(rebind, "stages", {})) if rebind is not None else {}
     groups = _groups(kernel)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from typing import Any, Literal, NamedTuple
 
-from tilepipe.errors import SimFault
+from tilepipe.errors import BindError, SimFault
 
 Answer = Literal["verified", "fault", "undecided"]
 Method = Literal["greedy", "explored"]
@@ -18,12 +19,24 @@ class Bounds:
     """When an exploration gives up, undecided.
 
     Attributes:
-        traces: executions begun. seconds: of wall time. steps: ops and asynchronous units performed in one execution.
+        traces: executions begun, at least 1. seconds: of wall time, 0 or more; `math.inf`: no bound. steps: ops and asynchronous units
+            performed in one execution, at least 1.
+
+    Raises:
+        BindError: a bound that is no such number.
     """
 
     traces: int = 100_000
     seconds: float = 600.0
     steps: int = 5_000_000
+
+    def __post_init__(self) -> None:
+        for name, what in (("traces", "how many executions may begin"), ("steps", "how many steps one execution may take")):
+            given = getattr(self, name)
+            if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+                raise BindError(f"Bounds({name}=) is {what}, an integer of at least 1; got {given!r}")
+        if not isinstance(self.seconds, int | float) or isinstance(self.seconds, bool) or not self.seconds >= 0:
+            raise BindError(f"Bounds(seconds=) is a number of seconds, 0 or more, or math.inf for no such bound; got {self.seconds!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +52,30 @@ class Reductions:
     partial_order: bool = True
     hashing: bool = True
     symmetry: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("partial_order", "hashing", "symmetry"):
+            require_bool(f"Reductions({name}=)", getattr(self, name))
+
+
+def require_bool(name: str, given: object) -> None:
+    """Raises BindError where an argument that is on or off is neither."""
+    if not isinstance(given, bool):
+        raise BindError(f"{name} is True or False; got {given!r}")
+
+
+def require_options(explore: object, bounds: object, reductions: object, strict_proxy: object) -> None:
+    """The arguments that all ways to check have in common.
+
+    Raises:
+        BindError: one is not of its type; the message says what to write.
+    """
+    require_bool("explore=", explore)
+    require_bool("strict_proxy=", strict_proxy)
+    if not isinstance(bounds, Bounds):
+        raise BindError(f"bounds= takes tilepipe.check.Bounds, such as Bounds(traces=1000, seconds=60); got {bounds!r}")
+    if not isinstance(reductions, Reductions):
+        raise BindError(f"reductions= takes tilepipe.check.Reductions, such as Reductions(hashing=False); got {reductions!r}")
 
 
 class Pick(NamedTuple):
@@ -131,6 +168,31 @@ class Verdict:
             "seconds": round(self.seconds, 6), "bound": self.bound, "facts": self.facts, "advice": self.advice,
             "faults": [{"kind": f.kind, "message": f.message, "at": f.loc} for f in self.faults],
         }  # fmt: skip
+
+
+def the_fault(given: object) -> Fault:
+    """What to replay: a fault, or that of a verdict.
+
+    Raises:
+        BindError: it is neither, or there is not exactly one.
+    """
+    match given:
+        case Fault():
+            return given
+        case Verdict(faults=[Fault() as only]):
+            return only
+        case Verdict(verdict=answer, faults=[]):
+            raise BindError(f"replay takes a fault, and this verdict has none: it is '{answer}'")
+        case Verdict(faults=several):
+            raise BindError(
+                f"replay takes one fault, and this verdict has {len(several)}: give that of this program, one of verdict.faults"
+            )
+    cure = ""
+    if isinstance(given, str | PathLike):
+        cure = ". A file that `tilepipe check --save` wrote is replayed with `tilepipe replay FILE.json`"
+    elif isinstance(given, Sequence):
+        cure = ". A schedule alone is replayed with tilepipe.check.replay(program.launch_args, schedule)"
+    raise BindError(f"replay takes a fault that check found, verdict.faults[0], or the verdict; got {given!r:.80}{cure}")
 
 
 def together(verdicts: Iterable[Verdict]) -> Verdict:

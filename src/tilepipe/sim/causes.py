@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tilepipe.sim.memory import Cta
     from tilepipe.sim.ordering import Access
     from tilepipe.sim.sites import Site
+    from tilepipe.sim.tma import TmaLoadUnit
 
 _FULL, _EMPTY = ".full", ".empty"
 
@@ -45,6 +46,15 @@ def _stages(ctas: Iterable[Cta]) -> Iterator[tuple[Mbarrier, Mbarrier]]:
             partner = by_name.get((array.removesuffix(_FULL) + _EMPTY, index))
             if array.endswith(_FULL) and partner is not None:
                 yield bar, partner
+
+
+def is_of_ring(bar: Mbarrier) -> bool:
+    """Whether a barrier is one side of a ring of the pipelines: the CTA has the other side as well."""
+    array = bar.array
+    for side, other in ((_FULL, _EMPTY), (_EMPTY, _FULL)):
+        if array.endswith(side):
+            return any(b.array == array.removesuffix(side) + other for b in bar.cta.bars)
+    return False
 
 
 def _latest(bar: Mbarrier) -> tuple[int, str]:
@@ -104,6 +114,34 @@ def refilled(ctas: Iterable[Cta], copy: Access) -> str:
                     f" {_ONE_RELEASE.format(full.name)}"
                 )
     return ""
+
+
+def left_out(ctas: list[Cta], bar: Mbarrier) -> str:
+    """The multicast copies of a phase whose masks leave a CTA out that has announced their bytes; empty where there are none.
+
+    A copy into several CTAs is one unit for each, credited to the barrier of the same array and number there.
+    """
+    reached: dict[tuple[int, int, tuple[int, ...]], tuple[TmaLoadUnit, int]] = {}
+    now: set[tuple[int, int, tuple[int, ...]]] = set()
+    for twin in (b for cta in ctas for b in cta.bars if (b.array, b.index) == (bar.array, bar.index)):
+        for phase, units in ((twin.phase, twin.copies), (twin.phase - 1, twin.last_copies)):
+            for unit in units:
+                if isinstance(unit.site.op, ops.TmaLoad) and unit.site.op.multicast is not None:
+                    key = unit.agent.uid, unit.site.id, unit.coords
+                    reached[key] = unit, reached.get(key, (unit, 0))[1] | 1 << unit.slot.cta.rank
+                    if phase == bar.phase:
+                        now.add(key)
+    missed = {key: found for key, found in reached.items() if not found[1] >> bar.cta.rank & 1}
+    kept = [missed[key] for key in sorted(missed, key=lambda k: k[:2]) if key in now] or list(missed.values())
+    if not kept:
+        return ""
+    width = len(ctas)
+    copies = ", ".join(dict.fromkeys(f"{mask:#0{width + 2}b} of {unit.agent} ({unit.site.loc.short})" for unit, mask in kept[:4]))
+    outside = " | ".join(f"{mask:#0{width + 2}b}" for mask in dict.fromkeys(mask | 1 << bar.cta.rank for _, mask in kept))
+    return (
+        f"copies that signal {bar.array} are multicast to masks without this CTA, which is bit {bar.cta.rank}: {copies}. Give them a mask"
+        f" with every CTA that expects their bytes ({outside}), or let this one expect fewer."
+    )
 
 
 def passed_over(ctas: Iterable[Cta]) -> str:

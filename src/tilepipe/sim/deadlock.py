@@ -262,9 +262,8 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
         bar, _ = waited_for(m, agent)
         if isinstance(bar, Mbarrier) and bar.tx > 0 and not bar.pending:
             landed = sum(u.site.nbytes for u in bar.copies if u.landed)
-            return (
-                f"{bar.where} expects {bar.expected:,} bytes in phase {bar.phase} and its copies brought {landed:,}:"
-                f" the number given to expect_bytes is {bar.tx:,} too large, or a copy is missing."
+            return f"{bar.where} expects {bar.expected:,} bytes in phase {bar.phase} and its copies brought {landed:,}: " + (
+                causes.left_out(m.ctas, bar) or f"the number given to expect_bytes is {bar.tx:,} too large, or a copy is missing."
             )
         if isinstance(bar, Mbarrier) and bar.pending:
             only = [s for s in _sources(m, bar) if isinstance(s.op, ops.MbarExpect) and not s.op.arrive and m.world.counts[s.id]]

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilepipe.errors import ExitError
-from tilepipe.sim import tmem_words
+from tilepipe.sim import causes, tmem_words
 
 if TYPE_CHECKING:
     from tilepipe.sim.machine import Machine
+    from tilepipe.sim.mbarriers import Mbarrier
     from tilepipe.sim.memory import Cta, Slot
     from tilepipe.sim.ordering import Access
 
@@ -49,10 +50,21 @@ def _check_arrivals(cta: Cta, known: int) -> None:
             f" {bar.name}: {site.what}.\n"
             f"  No role of CTA {cta.block_id} waits for that arrival before it returns, so it may hit shared memory"
             " that is gone.\n"
-            "  Call producer.drain() at the end of the role that waits on this barrier: it waits until every stage"
-            " has been released.",
+            f"  {_wait_for_it(bar)}",
             site.loc,
         )
+
+
+def _wait_for_it(bar: Mbarrier) -> str:
+    """How a CTA outlives the arrivals on one of its barriers."""
+    if causes.is_of_ring(bar):
+        return "Call producer.drain() at the end of the role that waits on this barrier: it waits until every stage has been released."
+    if bar.pending == bar.count:
+        return f"Let a role of this CTA wait for phase {bar.phase - 1} of {bar.name}, the last that completes, before it ends."
+    return (
+        f"Let a role of this CTA wait for phase {bar.phase} of {bar.name} before it ends; that phase has {bar.count - bar.pending} of"
+        f" {bar.count} arrivals: leave this one out, or bring the others too."
+    )
 
 
 def _check_credits(cta: Cta, known: int) -> None:

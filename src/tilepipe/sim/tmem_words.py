@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 from tilepipe.errors import RaceError
 from tilepipe.ir.memory import TmemScales
 from tilepipe.ir.tcgen05 import COLUMNS, LANES
+from tilepipe.sim import causes
 
 if TYPE_CHECKING:
     from tilepipe.ir.memory import Tmem
@@ -152,11 +153,34 @@ def remedy(m: Machine, old: Access, new: Access) -> str:
         return (
             f"A {'store to' if old.is_write else 'load from'} tensor memory is over when its warp has executed {_wait(old)}; then"
             f" ctx.tcgen05_fence_before() and an arrive on a barrier that {new.agent} waits on before its access."
+            + (f" {_DEALLOC}." if new.site.kind == "tmem_dealloc" else "")
         )
+    freeing = _freeing(m, old, new) if new.site.kind == "tmem_dealloc" else ""
+    if freeing:
+        return other_thread(m, old) or freeing
     works = "works on its tiles and its accumulator" if old.site.kind == "tcgen05_mma" else "reads its tile and writes tensor memory"
     return other_thread(m, old) or (
         f"The tensor core {works} until a commit by the same thread has arrived (ctx.mma_commit): {new.agent} must wait for the"
         " barrier of that commit."
+    )
+
+
+_DEALLOC = "tp.TmemDeallocBarrier does that: signal_complete() behind the reads, complete_dealloc(tmem) in place of deallocate()"
+
+
+def _freeing(m: Machine, old: Access, new: Access) -> str:
+    """What a warp that frees columns under an MMA waits for, where others still read them; empty where nobody does."""
+    readers: dict[str, str] = {}
+    for site in m.world.compiled.sites:
+        if site.kind == "tmem_load" and site.role != new.agent.role_name:
+            readers.setdefault(site.role, site.loc.short)
+    if not readers:
+        return ""
+    read = ", ".join(f"role '{role}' ({line})" for role, line in readers.items())
+    return (
+        "The tensor core works on the columns until a commit by the same thread has arrived (ctx.mma_commit), and then they are still to be"
+        f" read: {read}. Every role that reads must wait for that commit, read, and arrive on a barrier that {new.agent} waits on before"
+        f" it frees. {_DEALLOC}."
     )
 
 
@@ -180,8 +204,8 @@ def other_thread(m: Machine, old: Access) -> str:
 def over_at_exit(m: Machine, a: Access, name: str, place: str) -> str:
     """A CTA ends while the tensor core may still work on its memory."""
     why = other_thread(m, a) or (
-        "Commit it (ctx.mma_commit) and let a role of this CTA wait for the barrier before it ends: producer.drain() waits until every"
-        " stage has been released."
+        "Commit it (ctx.mma_commit) and let a role of this CTA wait for the barrier before it ends"
+        + (": producer.drain() waits until every stage has been released." if any(map(causes.is_of_ring, a.agent.cta.bars)) else ".")
     )
     return (
         f"{name} exits while the tensor cores may still use {place}: {a.site.what}, issued by {a.agent}, is not known to be over.\n  {why}"

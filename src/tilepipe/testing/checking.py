@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilepipe.errors import BindError, TilepipeError
+from tilepipe.errors import TilepipeError
 from tilepipe.ir.launch import TensorArg
+from tilepipe.testing.arguments import require_program
 
 if TYPE_CHECKING:
     from tilepipe.check import Bounds, Reductions, Verdict
@@ -48,14 +49,13 @@ def check(
 
     Raises:
         CheckFailed: a fault, with the story of how it comes about, or a bound that was hit: undecided. Programs behind the one
-            that failed are not looked at. BindError: an argument is no program.
+            that failed are not looked at. BindError: an argument is no program, or not of its type.
     """
     from tilepipe.check import together
 
     verdicts = []
     for p in (program, *more):
-        if not hasattr(p, "check"):
-            raise BindError(f"check takes programs, which kernel.bind(...) gives; got {p!r}")
+        require_program("check", p)
         verdict = p.check(explore=explore, bounds=bounds, reductions=reductions, strict_proxy=strict_proxy, instance=instance(p))
         if not verdict.ok:
             raise CheckFailed(_failure(verdict), verdict)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import BindError
+from tilepipe.testing.arguments import numbers, tolerance
 
 Array = npt.NDArray[np.generic]
 
@@ -54,8 +55,13 @@ def compare_matmul(
     product; its slope is at most about 1, as that of activations is.
 
     Raises:
-        BindError: `got` has the wrong shape, or a dtype without an entry in the table.
+        BindError: no arrays of numbers; `got` has the wrong shape, or a dtype without an entry in the table.
     """
+    got, a, b = numbers("got", got), numbers("a", a), numbers("b", b)
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
+        raise BindError(f"compare_matmul takes a (m, k) and b (k, n); got {a.shape} and {b.shape}")
+    if accumulation not in ACCUMULATION:
+        raise BindError(f"no error bound for accumulation in {accumulation!r}; known: {', '.join(ACCUMULATION)}")
     if got.shape != (a.shape[0], b.shape[1]):
         raise BindError(f"a result of shape {got.shape} for a product of {a.shape} and {b.shape}")
     name = got.dtype.name
@@ -78,18 +84,27 @@ def compare(got: Array, want: npt.ArrayLike, *, rtol: npt.ArrayLike | None = Non
             `got`; 0 where that is no floating-point dtype of 16 bits or more.
 
     Raises:
-        BindError: another shape.
+        BindError: another shape; no arrays of numbers; a tolerance that is negative or does not fit.
     """
-    want = np.asarray(want)
+    got, want = numbers("got", got), numbers("want", want)
     if got.shape != want.shape:
         raise BindError(f"a result of shape {got.shape} and a reference of {want.shape}")
     if rtol is None:
         rtol = 1.01 * OUTPUT_EPS.get(got.dtype.name, 0.0)
+    relative, absolute = (_fitting(name, given, got.shape) for name, given in (("rtol", rtol), ("atol", atol)))
     got64, want64 = got.astype(np.float64), want.astype(np.float64)
     with np.errstate(invalid="ignore"):
         error = np.where((got64 == want64) | (np.isnan(got64) & np.isnan(want64)), 0.0, np.abs(got64 - want64))
-        bound = np.nan_to_num(np.asarray(atol, np.float64) + np.asarray(rtol, np.float64) * np.abs(want64), posinf=0.0)
+        bound = np.nan_to_num(absolute + relative * np.abs(want64), posinf=0.0)
     return _judged(error, np.broadcast_to(bound, got.shape), np.where(np.isfinite(want64), want64, 0.0))
+
+
+def _fitting(name: str, given: npt.ArrayLike, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
+    found = tolerance(name, given)
+    try:
+        return np.broadcast_to(found, shape)
+    except ValueError:
+        raise BindError(f"{name}= is a number, or an array that broadcasts to the output's {shape}; got one of {found.shape}") from None
 
 
 def _judged(error: npt.NDArray[np.float64], bound: npt.NDArray[np.float64], want: npt.NDArray[np.float64]) -> Comparison:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tilepipe.errors import BindError, SimFault, TilepipeError, UnavailableError
 from tilepipe.ir.launch import TensorArg
 from tilepipe.ir.program import tensor_uses
+from tilepipe.testing.arguments import numbers, require_program, several, tolerance
 from tilepipe.testing.numerics import Comparison, compare
 
 if TYPE_CHECKING:
@@ -66,13 +67,16 @@ def run(
 
     Raises:
         WrongResult: an element is off by more. SimFault: a run found a fault; a note names its seed. BindError: `expect` does
-        not fit the kernel, or arguments are not NumPy arrays.
+        not fit the kernel, its arguments are not NumPy arrays, or one of these here is not of its type.
     """
     outputs = _Outputs(program, "run")
     want = {} if expect is None else outputs.expected(expect)
+    for name, allowed in (("rtol", rtol), ("atol", atol)):
+        if allowed is not None:
+            tolerance(name, allowed)
     runs: list[Run] = []
     done: list[int] = []
-    for seed in _several(seeds):
+    for seed in several(seeds):
         outputs.reset()
         runs.append(_simulate(program, seed, strict_proxy))
         for name, array in want.items():
@@ -95,7 +99,7 @@ def perturb(program: Program, *, seeds: Iterable[int] = range(1, 9), device: str
 
     Raises:
         WrongResult: some bits differ. HangError: a wait did not end. NoDevice: no GPU to launch it on, by which a test is
-        skipped. BindError: arguments are not NumPy arrays.
+        skipped. BindError: its arguments are not NumPy arrays, or one of these here is not of its type.
     """
     if device not in ("cuda", "sim"):
         raise BindError(f"perturb: device is 'cuda' or 'sim', got {device!r}")
@@ -117,10 +121,10 @@ def perturb(program: Program, *, seeds: Iterable[int] = range(1, 9), device: str
             if differ.any():
                 raise WrongResult(_differs(program, name, how, differ, before, outputs.arrays[name]), name, seed)
 
-    several = _several(seeds)
+    delays = several(seeds)
     go(None)
     first = outputs.copies()
-    for seed in several:
+    for seed in delays:
         go(seed)
         compare_bits(f"launch(perturb={seed})" if device == "cuda" else f"run(seed={seed})", seed)
     if device == "cuda":
@@ -136,6 +140,7 @@ class _Outputs:
     """
 
     def __init__(self, program: Program, caller: str) -> None:
+        require_program(caller, program)
         self._args = program.launch_args.args
         self._kernel = program.kernel
         written = tensor_uses(program.kernel)[0]
@@ -185,17 +190,10 @@ class _Outputs:
         for name, given in named.items():
             if name not in self.arrays:
                 raise BindError(f"expect= has '{name}'; kernel '{self._kernel.name}' writes {', '.join(self.arrays) or 'nothing'}")
-            want[name] = np.asarray(given)
+            want[name] = numbers(f"expect= for '{name}'", given)
             if want[name].shape != self.arrays[name].shape:
                 raise BindError(f"expect= gives shape {want[name].shape} for '{name}', which is {self.arrays[name].shape}")
         return want
-
-
-def _several(seeds: Iterable[int]) -> list[int]:
-    found = list(seeds)
-    if not found:
-        raise BindError("seeds= is empty: nothing would be run")
-    return found
 
 
 def _simulate(program: Program, seed: int, strict_proxy: bool) -> Run:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilepipe.check.deciding import check
-from tilepipe.check.verdict import Bounds, Reductions, Verdict
+from tilepipe.check.verdict import Bounds, Reductions, Verdict, require_options
 from tilepipe.errors import BindError, TilepipeError
 from tilepipe.ir.launch import Launch
 
@@ -35,6 +35,9 @@ class Options:
     bounds: Bounds = Bounds()  # noqa: RUF009
     reductions: Reductions = Reductions()  # noqa: RUF009
     strict_proxy: bool = False
+
+    def __post_init__(self) -> None:
+        require_options(self.explore, self.bounds, self.reductions, self.strict_proxy)
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ def check_all(
         on_verdict: called in this thread with (number of the instance, verdict), as each is done.
 
     Raises:
-        CampaignError: instances without a verdict, after the others are done; it has those. BindError: jobs or a recipe that cannot be.
+        CampaignError: instances without a verdict, after the others are done; it has those. BindError: what cannot be asked for.
         KeyboardInterrupt: Ctrl-C, with a note of what was being checked; no process is left behind.
     """
     if not isinstance(jobs, int) or isinstance(jobs, bool) or jobs < 1:
@@ -111,7 +114,9 @@ def check_all(
     if client is not None and jobs > 1:
         raise BindError(f"give jobs= for processes of this machine, or client= for a Dask cluster; got both ({jobs} jobs)")
     options = Options(explore, bounds, reductions, strict_proxy)
-    names = [name for name, _ in instances]
+    if not isinstance(instances, Sequence):
+        raise BindError(f"check_all takes a list of instances, each (name, recipe); got {instances!r:.80}")
+    names = [_named(instance) for instance in instances]
     answers: dict[int, Answer] = {}
 
     def answered(number: int, answer: Answer) -> None:
@@ -160,9 +165,26 @@ def answer(name: str, recipe: Recipe, options: Options, progress: Callable[[int,
         return Failure.of(error)
 
 
+def _named(instance: object) -> str:
+    """The name of an instance; raises BindError where it is none."""
+    match instance:
+        case (str() as name, recipe) if callable(recipe):
+            return name
+        case (str() as name, made):
+            raise BindError(f"instance '{name}' needs a recipe, a function without arguments that makes the program; got {made!r:.80}")
+    raise BindError(f"an instance is (name, recipe), such as ('two steps', make), where make() gives the program; got {instance!r:.80}")
+
+
 def launch_of(made: Program | Launch) -> Launch:
-    """What a recipe has made, as a launch."""
-    return made if isinstance(made, Launch) else made.launch_args
+    """What a recipe has made, as a launch.
+
+    Raises:
+        BindError: it has made something else.
+    """
+    launch = made if isinstance(made, Launch) else getattr(made, "launch_args", None)
+    if launch is None:
+        raise BindError(f"a recipe gives a program, as kernel.bind(...) does; this one gave {made!r:.80}")
+    return launch
 
 
 def pickled(name: str, recipe: Recipe) -> bytes:
