@@ -13,6 +13,7 @@ from tilepipe.check.verdict import Fault, Pick
 from tilepipe.errors import DeadlockError, PoisonError, SimFault
 
 Schedule = tuple[Pick, ...]
+_STEPS = 1_000_000  # of a replay: the kernel may have come to have an endless loop
 _ATTEMPTS = 120  # executions that look for a shorter schedule
 
 
@@ -20,7 +21,7 @@ def replayed(scene: Scene, schedule: Schedule, watcher: Recorder | None = None, 
     """Executes a schedule on the clusters that it is about, and with `go_on` what is left: the fault, and the execution."""
     picked = {pick.cluster for pick in schedule} & set(range(scene.clusters))
     clusters = range(scene.clusters) if scene.shares_work or not picked else sorted(picked)
-    execution = Execution(scene, clusters, watcher=watcher)
+    execution = Execution(scene, clusters, limit=_STEPS, watcher=watcher)
     try:
         execution.follow(schedule)
         if go_on:
