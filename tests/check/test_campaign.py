@@ -126,6 +126,7 @@ def script(folder: Path, guard: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, str(path), str(noted)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which is ignored where the tests run in the background
     )  # fmt: skip
 
 
