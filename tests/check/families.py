@@ -1,4 +1,6 @@
-"""Families of programs, most of them right as they stand: rings, relays, meetings, polls, copies, stores, pairs, tickets, soups."""
+"""Families of programs, most of them right as they stand: rings, relays, meetings, polls, polls in polls, copies, stores, pairs,
+tickets, soups.
+"""
 
 from __future__ import annotations
 
@@ -103,6 +105,29 @@ def polling(r: Random) -> Program:
     parts = [first, *[Part((poll,))] * agents, last]
     r.shuffle(parts)
     return Program((1, agents), tuple(parts))
+
+
+def polling_in_branches(r: Random) -> Program:
+    """An agent that tests in the branches of tests, and where several answers meet may do what is wrong."""
+    counts = r.choice(((1, 1), (1, 1), (1, 2), (2, 1)))
+
+    def body(depth: int) -> tuple[Act, ...]:
+        out = []
+        for _ in range(r.choice((1, 1, 2))):
+            kind, at = r.random(), r.randrange(len(counts))
+            if depth < 3 and (kind < 0.5 or not depth):
+                out.append(Act("try", at, 0, then=body(depth + 1), other=body(depth + 1) if r.random() < 0.6 else ()))
+            elif depth >= 2 and kind < 0.6:
+                out.append(Act("arrive", len(counts), 9))
+            else:
+                out.append(Act("wait", at, 0))
+        return tuple(out)
+
+    while True:
+        parts = [Part(body(0)), *(Part((Act("arrive", at, 1),)) for at, count in enumerate(counts) for _ in range(count))]
+        made = Program((*counts, 1), tuple(parts))
+        if made.size <= 500:
+            return made
 
 
 def transactions(r: Random) -> Program:
@@ -281,6 +306,7 @@ FAMILIES: tuple[Family, ...] = (
     relay,
     meeting,
     polling,
+    polling_in_branches,
     transactions,
     storing,
     pair,

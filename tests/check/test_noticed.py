@@ -1,0 +1,84 @@
+"""Every op that tells the journal is one at which an exploration can stop, and every kind that is named does."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.check.acts import Act, Part, Program, launch
+from tests.check.test_cases_checked import CASES
+from tests.scenarios import test_dynamic_work as dynamic
+from tilepipe.check.causality import Causality
+from tilepipe.check.execution import _NOTICED, Execution, others_notice
+from tilepipe.check.nodes import Node, Who
+from tilepipe.check.scene import Scene
+from tilepipe.ir.launch import Launch
+from tilepipe.sim.run import quiet_numbers
+
+
+class Listening(Causality):
+    """Keeps of which kind the ops were whose execution told something. What an agent's return completes is of none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: set[str] = set()
+        self.orders: set[str] = set()
+        self._done: tuple[Who, int] | None = None
+
+    def step(self, who: Who, ordinal: int, site: Any, mask: int) -> None:
+        self._done = None
+        super().step(who, ordinal, site, mask)
+
+    def completed(self, barrier: Hashable, phase: int) -> None:
+        before = set(self.told)
+        super().completed(barrier, phase)
+        if self._track(barrier).meets:
+            self.told = before  # by the last to come, which has told that it did, or by one that returns
+
+    def _at(self, mask: int) -> Node:
+        assert self._site is not None
+        self.told.add(self._site.kind)
+        return super()._at(mask)
+
+
+def kinds_that_tell(made: Launch) -> set[str]:
+    """Those of one execution."""
+    with quiet_numbers():
+        scene = Scene(made, False)
+        execution = Execution(scene, range(scene.clusters))
+        listening = execution.causality = execution.world.journal = Listening()
+        for m in execution.machines.values():
+            m.journal = listening
+        execution.go_on()
+    return listening.told
+
+
+# What the cases of ops have nothing of: bytes credited by hand, the end of a barrier.
+BY_HAND = Program(
+    (1, 1),
+    (
+        Part((Act("announce", 0, 16), Act("credit", 0, 16), Act("arrive", 0, 1), Act("wait", 0, 0), Act("arrive", 1, 1))),
+        Part((Act("wait", 1, 0), Act("inval", 0), Act("init", 0, 1), Act("try", 0, 0))),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def told() -> set[str]:
+    """All kinds of ops that tell something, over the cases of every op."""
+    found = kinds_that_tell(launch(BY_HAND)) | kinds_that_tell(dynamic.bind("", 2, 1, 1)[0].launch_args)
+    for case in CASES:
+        found |= kinds_that_tell(case.make(np.random.default_rng(0))[0].launch_args)
+    return found
+
+
+def test_what_tells_the_journal_is_noticed(told: set[str]) -> None:
+    assert not [kind for kind in sorted(told) if not others_notice(kind)], "others_notice (check/execution.py) names them not"
+
+
+def test_what_is_named_tells_the_journal(told: set[str]) -> None:
+    assert not [name for name in _NOTICED if not any(kind.startswith(name) for kind in told)]
+    assert len(told) > 15
