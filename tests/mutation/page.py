@@ -21,7 +21,7 @@ total, mask, stage and phase by one. Each mutant is checked on the instances of 
 | barrier, deadlock, race, exit, poison | ends in such a fault, in some interleaving |
 | other | never ends (an endless loop), or has an index, a mask or a set of lanes that cannot be |
 | numbers | has no fault and writes something else |
-| redundant | is as good as the kernel: explored, no fault in any interleaving, and the same results |
+| redundant | is as good as the kernel: explored, no fault in any interleaving, and the same results (compared on one run) |
 
 {counts}
 

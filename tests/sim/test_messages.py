@@ -36,6 +36,32 @@ def test_a_lapped_wait_names_who_completed_the_later_phase() -> None:
     assert "tick[0]" not in text
 
 
+def filled(first: int, arrives: bool = True) -> Builder:
+    """A ring of one stage, filled three times, whose producer begins with a wait for phase `first`."""
+    b = Builder()
+    full, empty = b.barriers("ring.full"), b.barriers("ring.empty")
+    b.setup_done()
+    with b.role("fill", warps=1), b.elect(), b.loop(3) as i:
+        b.wait(b.bar(empty), binary("add", i, first))
+        if arrives:
+            b.arrive(b.bar(full))
+    with b.role("use", warps=1), b.elect(), b.loop(3) as i:
+        b.wait(b.bar(full), i)
+        b.arrive(b.bar(empty))
+    return b
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_producer_that_starts_one_phase_late(seed: int) -> None:
+    text = caught(filled(first=0), DeadlockError, seed=seed)
+    assert "what to look at: role 'fill' waits for phase 0 of ring.empty, the first release, before it has filled anything" in text
+    assert "its phases start one too late" in text
+    assert "parity 1" in text
+    assert "the cycle above" not in text
+    filled(first=-1).run(seed=seed)
+    assert "one too late" not in caught(filled(first=-1, arrives=False), DeadlockError, seed=seed), "it has passed its first wait"
+
+
 def announced(how: str) -> tuple[Builder, dict[str, np.ndarray]]:
     b = Builder()
     src, tile, out = b.tensor("src", box=(8, 32)), b.smem("tile", 8, 32), b.tensor("out", dtypes.float32, rank=1)

@@ -212,6 +212,8 @@ class Execution:
                 done += 1
                 self.performed[who] = done
                 m.world.counts[site.id] += 1
+                if self.watcher is not None:
+                    self.watcher.performed(result, m.pending)
                 if m.pending:
                     self._collect(m, who)
                 ag.request = body.send(result)

@@ -301,7 +301,24 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
         return _full(m, full, stuck)
     if not _cycle(m, stuck):
         return "the threads that are missing above: not all that must meet here come here."
-    return causes.passed_over(m.ctas) or "the cycle above: each of its members waits before it has done what the one before it waits for."
+    return (
+        causes.passed_over(m.ctas)
+        or _starts_late(m, stuck)
+        or "the cycle above: each of its members waits before it has done what the one before it waits for."
+    )
+
+
+def _starts_late(m: Machine, stuck: list[Agent]) -> str:
+    """A producer whose very first wait is for a release; empty where there is none."""
+    for agent in stuck:
+        bar, phase = waited_for(m, agent)
+        if isinstance(bar, Mbarrier) and bar.array.endswith("empty") and phase == bar.phase == 0 and not m.world.counts[_site(agent).id]:
+            return (
+                f"{agent} waits for phase 0 of {bar.where}, the first release, before it has filled anything, and nobody has arrived: its"
+                " phases start one too late. Every stage is free at the start: the first wait of a producer is for the phase before the"
+                " first (parity 1, as a pipeline's producer cursor starts with), and passes."
+            )
+    return ""
 
 
 def _full(m: Machine, memory: TensorMemory, stuck: list[Agent]) -> str:

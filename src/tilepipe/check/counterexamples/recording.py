@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tilepipe.check.verdict import Step
 from tilepipe.errors import DeadlockError, RaceError, SimFault
 from tilepipe.sim.agents import Agent
+from tilepipe.sim.grid import ASKS, ResponseUnit
 from tilepipe.sim.mbarriers import Mbarrier
 from tilepipe.sim.meetings import NamedState, Rendezvous
 from tilepipe.sim.sites import SETUP, Site
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tilepipe.check.execution import Execution, Flight
 
 _ROWS = 24  # of the table
+_DRAWS = 8  # the last ones are shown
 _SLOTS = {  # kind of op -> where its operands name a tile
     "tma_load": (3,), "tma_store": (3,), "load": (2,), "store": (3,), "fragment_store": (2,), "fragment_load": (3,), "wgmma": (3, 5),
     "tcgen05_mma": (3, 5), "tmem_copy": (3,), "clc_try_cancel": (3,), "clc_query": (2,),
@@ -36,7 +38,9 @@ class Told:
 
 @dataclass(eq=False, slots=True)
 class Row:
-    """One step as it was performed. `tiles`: those that it touches. `told`: what it did to barriers. `blocked`: it waits."""
+    """One step as it was performed. `tiles`: those that it touches. `told`: what it did to barriers. `blocked`: it waits. `drawn`: what
+    the grid gave it.
+    """
 
     agent: Agent
     site: Site
@@ -44,6 +48,7 @@ class Row:
     tiles: tuple[str, ...] = ()
     told: list[Told] = field(default_factory=list)
     blocked: bool = False
+    drawn: str = ""
 
 
 class Recorder:
@@ -72,6 +77,15 @@ class Recorder:
         """The last op waits."""
         self.rows[-1].blocked = True
 
+    def performed(self, result: object, issued: Sequence[object]) -> None:
+        """The last op is done. `issued`: the units that it has sent off."""
+        row = self.rows[-1]
+        if row.site.kind == "atomic_add":
+            row.drawn = f"draws {result}"
+        for unit in issued:
+            if isinstance(unit, ResponseUnit):
+                row.drawn = "is refused" if unit.refuses else f"is granted cluster {unit.words[0, 0]}"
+
     def tell(self, barrier: Hashable, phase: int, text: str, passes: bool = False) -> None:
         """The last step has done something to a barrier."""
         if self.rows:
@@ -80,8 +94,9 @@ class Recorder:
     # -- the table -----------------------------------------------------------------------------------------------------
 
     def table(self, execution: Execution, error: SimFault) -> tuple[tuple[Step, ...], int]:
-        """The steps that matter to a fault, and how many are left out: those at the tiles and barriers that its message names, what
-        the agents at those tiles did in between, who completed the phases that they passed, and where everybody waits.
+        """The steps that matter to a fault, and how many are left out: those at the tiles, tensors and barriers that its message names,
+        what the agents at those tiles did in between, who completed the phases that they passed, who drew what, and where everybody
+        waits.
         """
         stuck = isinstance(error, DeadlockError)
         rows = [r for i, r in enumerate(self.rows) if not r.blocked or (stuck and self._for_good(i))]
@@ -89,11 +104,15 @@ class Recorder:
         touching = [i for i, r in enumerate(rows) if any(_names(message, tile) for tile in r.tiles)]
         since = touching[-2] if isinstance(error, RaceError) and len(touching) > 1 else len(rows)
         agents = {id(rows[i].agent) for i in touching if i >= since}
+        kept = {id(r) for r in [r for r in rows if r.drawn or r.site.kind in ASKS][-_DRAWS:]}
+        if isinstance(error, RaceError):
+            kept |= {id(r) for r in {(id(r.agent), r.site.id): r for r in rows if _accesses(message, r)}.values()}
         story = [
             r
             for i, r in enumerate(rows)
             if (r is rows[-1] and not stuck)
             or r.blocked
+            or id(r) in kept
             or (stuck and r.site.kind.startswith("mbar_try"))
             or (i in touching and (i >= since or since == len(rows)))
             or (i > since and id(r.agent) in agents and r.told)
@@ -124,6 +143,13 @@ def _names(message: str, name: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(name)}(?![\w\[])", message) is not None
 
 
+def _accesses(message: str, row: Row) -> bool:
+    """Whether the message of a race names a step as an access to a tensor."""
+    site = row.site
+    named = site.tensor >= 0 and f"{row.agent}: {site.what}" in message
+    return named and re.search(rf"{re.escape(site.loc.short)}(?!\d)", message) is not None
+
+
 def _who(row: Row) -> str:
     return f"a copy of {row.agent}" if row.unit and row.site.kind == "tma_load" else f"{row.agent}, later" if row.unit else str(row.agent)
 
@@ -135,7 +161,7 @@ def _effect(row: Row) -> str:
     last: dict[int, str] = {}
     for one in row.told:
         last[id(one.barrier)] = one.text
-    return "; ".join([*parts, *last.values()])
+    return "; ".join([*parts, *([row.drawn] if row.drawn else []), *last.values()])
 
 
 def name_of(barrier: Hashable) -> str:

@@ -1,0 +1,57 @@
+"""What the story of a counterexample shows of a kernel that draws: who got what, and both accesses of a race on a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import tilepipe as tp
+from tests.scenarios import test_dynamic_work as dynamic
+from tests.scenarios.support import at
+from tilepipe.check.counterexamples.recording import _DRAWS
+
+
+@tp.kernel(grid=3)
+def numbered(ctx: tp.Context, counter: Any, out: Any, *, shared: bool, draws: int) -> None:
+    """Each CTA draws a number, and notes in `out` who had the last; `shared`: two of them in one place, if the numbers fall so."""
+
+    @ctx.role("r", warps=1)
+    def r() -> None:
+        with ctx.elect_one():
+            for _ in ctx.range(draws - 1):
+                ctx.atomic_add(counter[1 + ctx.block_id], 1)
+            number = ctx.atomic_add(counter[0], 1)
+            with ctx.when((number == 2) & (ctx.block_id == 0)):
+                ctx.store(out[1 if shared else 0], 7)  # <the third>
+            with ctx.when((number == 0) & (ctx.block_id == 2)):
+                ctx.store(out[1], 8)  # <the first>
+
+
+def bound(shared: bool, draws: int = 1) -> tp.Program:
+    return numbered.bind(np.zeros(4, np.int32), np.zeros(4, np.int32), shared=shared, draws=draws)
+
+
+def test_who_drew_what_and_both_accesses() -> None:
+    (fault,) = bound(shared=True).check().faults
+    assert fault.kind == "RaceError"
+    drawn = {step.agent: step.effect for step in fault.steps if step.op == "atomic_add counter[0]"}
+    assert drawn == {"role 'r' of CTA 2": "draws 0", "role 'r' of CTA 1": "draws 1", "role 'r' of CTA 0": "draws 2"}
+    stores = {(step.agent, step.loc) for step in fault.steps if step.op == "store out[1]"}
+    assert stores == {("role 'r' of CTA 0", at(__file__, "the third")), ("role 'r' of CTA 2", at(__file__, "the first"))}
+    assert bound(shared=False).check().ok
+
+
+def test_the_last_draws_are_shown() -> None:
+    (fault,) = bound(shared=True, draws=5).check().faults
+    drawn = [step.effect for step in fault.steps if step.op.startswith("atomic_add")]
+    assert len(drawn) == _DRAWS
+    assert all(effect.startswith("draws ") for effect in drawn)
+    assert fault.left_out >= 15 - _DRAWS
+
+
+def test_which_requests_were_granted_and_which_refused() -> None:
+    (fault,) = dynamic.bind("asks again", clusters=5, size=1)[0].check().faults
+    assert "although it has seen a request" in fault.message
+    asked = [step.effect for step in fault.steps if step.op.startswith("clc_try_cancel") and "will bring" in step.effect]
+    assert ["granted cluster 4" in asked[0], "is refused" in asked[1], len(asked)] == [True, True, 2], fault.steps
