@@ -133,13 +133,19 @@ def items_tested(items: int) -> Launch:
     return launch(b)
 
 
-@pytest.mark.slow
-def test_states_are_merged_where_a_kernel_tests_often() -> None:
+def test_states_are_merged_where_a_kernel_tests() -> None:
     verdict = check(items_tested(14))
     assert verdict.ok
-    assert MANY < verdict.traces < MANY + 1000, "2^14 combinations of outcomes are followed one by one"
-    alone = check(items_tested(14), reductions=Reductions(hashing=False), bounds=Bounds(traces=2 * MANY))
-    assert (alone.verdict, alone.bound) == ("undecided", "6,000 executions")
+    assert verdict.traces < 100, "2^14 combinations of outcomes are followed one by one"
+    alone = check(items_tested(14), reductions=Reductions(hashing=False), bounds=Bounds(traces=500))
+    assert (alone.verdict, alone.bound) == ("undecided", "500 executions")
+
+
+@pytest.mark.slow
+def test_where_states_are_many_executions_may_be_fewer() -> None:
+    verdict = check(program(Shape(tries=True, cluster=2)).launch_args)
+    assert verdict.ok
+    assert MANY < verdict.traces < 3 * MANY
 
 
 def spinning(arrives: bool) -> Launch:

@@ -334,7 +334,12 @@ class Causality:
         """Of each barrier: whether what has counted in the phase at hand knows the waits, and the tests in vain, that it must know."""
         out: list[Hashable] = []
         for number, (now, before) in self._last():
-            seen = tuple(sorted((n.who, n.ordinal, not n.bits & ~now.known) for n in (*before.waits, *now.failed, *now.announced)))
+            seen = tuple(
+                sorted(
+                    (n.who, n.site.id if n.site is not None else -1, not n.bits & ~now.known)
+                    for n in (*before.waits, *now.failed, *now.announced)
+                )
+            )
             out.append((number, seen))
         return tuple(out)
 

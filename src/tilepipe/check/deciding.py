@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 
@@ -16,7 +15,7 @@ from tilepipe.errors import BindError, SimFault
 from tilepipe.ir.launch import Launch
 from tilepipe.sim.run import quiet_numbers
 
-MANY = 3000  # executions from which on it is worth looking at states instead, where a kernel tests barriers
+MANY = 2000  # executions after which, where a kernel tests barriers, the other way of exploring may take fewer
 
 
 def check(
@@ -110,11 +109,16 @@ def _explore(explorer: Explorer, first: Execution) -> None:
         if not explorer.reductions.partial_order:
             states.explore(explorer, group, states.AllSteps())
             continue
-        merging = scene.tests and explorer.reductions.hashing
-        if explorer.reduced(group, first if len(every) == len(group) else None, MANY if merging else sys.maxsize):
+        again = first if len(every) == len(group) else None
+        if not (scene.tests and explorer.reductions.hashing):
+            explorer.reduced(group, again)
             continue
-        if not states.explore(explorer, group, states.StepsOfTests(scene.launch.kernel)):
-            explorer.reduced(group)
+        steps = states.StepsOfTests(scene.launch.kernel)
+        end = states.explore(explorer, group, steps, MANY)
+        if end == "many" and not explorer.reduced(group, again, 2 * MANY):
+            end = states.explore(explorer, group, steps)
+        if end == "disorderly":
+            explorer.reduced(group, again)
 
 
 def _facts(first: Execution) -> list[str]:

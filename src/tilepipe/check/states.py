@@ -8,7 +8,9 @@ others are taken at once, in a fixed order: in every execution they are in their
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from typing import Literal
 
 from tilepipe.check.execution import Execution, Flight, others_notice
 from tilepipe.check.explorer import ORDERLY, Explorer, Schedule
@@ -20,6 +22,7 @@ from tilepipe.sim.mbarriers import Mbarrier
 from tilepipe.sim.queues import UnitQueue
 from tilepipe.sim.tcgen05 import CommitUnit
 
+End = Literal["decided", "many", "disorderly"]
 _TAKES = ("mbar_try_wait", "atomic_", "clc_try", "tmem_alloc", "tmem_dealloc", "tmem_relinquish")
 _COUNTS = (ops.MbarArrive, ops.MbarExpect, ops.MbarCompleteTx, ops.MbarInit, ops.MbarInval)
 
@@ -63,14 +66,19 @@ def _signals(flight: Flight, bar: Mbarrier) -> bool:
     return not isinstance(flight.unit, UnitQueue) and flight.unit.bar is bar
 
 
-def explore(explorer: Explorer, clusters: Sequence[int], steps: AllSteps) -> bool:
-    """Explores every order of some steps; states are followed once, if `hashing` says so.
+def explore(explorer: Explorer, clusters: Sequence[int], steps: AllSteps, at_most: int = sys.maxsize) -> End:
+    """Explores every order of some steps, if that takes `at_most` so many executions; states are followed once, if `hashing` says so.
 
-    Returns whether that decides the kernel: not where the other steps are not in their only possible order.
+    Returns "decided"; "many" where it takes more; "disorderly" where the other steps are not in their only possible order, so that it
+    decides nothing.
     """
+    begun = 0
     stack: list[Schedule] = [()]
     seen: set[int] = set()
     while stack:
+        if begun == at_most:
+            return "many"
+        begun += 1
         schedule = stack.pop()
         execution = explorer.begin(clusters, len(stack))
         execution.pause = steps.op
@@ -91,10 +99,10 @@ def explore(explorer: Explorer, clusters: Sequence[int], steps: AllSteps) -> boo
                 _fork(execution, stack)
 
         if explorer.perform(execution, perform) or explorer.sibling(execution):
-            return True
+            return "decided"
         if type(steps) is not AllSteps and any(r.why not in ORDERLY for r in execution.causality.races):
-            return False
-    return True
+            return "disorderly"
+    return "decided"
 
 
 def _settle(execution: Execution, steps: AllSteps) -> None:
