@@ -55,3 +55,28 @@ def test_which_requests_were_granted_and_which_refused() -> None:
     assert "although it has seen a request" in fault.message
     asked = [step.effect for step in fault.steps if step.op.startswith("clc_try_cancel") and "will bring" in step.effect]
     assert ["granted cluster 4" in asked[0], "is refused" in asked[1], len(asked)] == [True, True, 2], fault.steps
+
+
+def test_what_the_erring_role_was_told_by_its_test() -> None:
+    """The test comes long before the accesses that race because of its answer."""
+
+    @tp.kernel()
+    def hasty(ctx: tp.Context, out: Any) -> None:
+        filled = tp.SharedMemBarrier.allocate(ctx, 32, "filled")
+        slot = ctx.smem((1, 32), tp.float32, swizzle=0, name="slot")[0]
+
+        @ctx.role("use", warps=1)
+        def use() -> None:
+            there = filled.try_wait(0)
+            with ctx.when(~there):
+                ctx.store(slot[0, ctx.lane], 1)
+
+        @ctx.role("fill", warps=1)
+        def fill() -> None:
+            ctx.store(slot[0, ctx.lane], 2)
+            filled.arrive()
+
+    (fault,) = hasty.bind(np.zeros(1, np.float32)).check().faults
+    assert fault.kind == "RaceError"
+    (asked,) = [step for step in fault.steps if step.op.startswith("mbar_try_wait")]
+    assert (asked.agent, asked.effect) == ("role 'use'", "filled: phase 0 is not yet complete")

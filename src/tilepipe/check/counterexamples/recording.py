@@ -95,8 +95,8 @@ class Recorder:
 
     def table(self, execution: Execution, error: SimFault) -> tuple[tuple[Step, ...], int]:
         """The steps that matter to a fault, and how many are left out: those at the tiles, tensors and barriers that its message names,
-        what the agents at those tiles did in between, who completed the phases that they passed, who drew what, and where everybody
-        waits.
+        what the agents at those tiles did in between, who completed the phases that they passed, what they were told by tests, who drew
+        what, and where everybody waits.
         """
         stuck = isinstance(error, DeadlockError)
         rows = [r for i, r in enumerate(self.rows) if not r.blocked or (stuck and self._for_good(i))]
@@ -106,7 +106,10 @@ class Recorder:
         agents = {id(rows[i].agent) for i in touching if i >= since}
         kept = {id(r) for r in [r for r in rows if r.drawn or r.site.kind in ASKS][-_DRAWS:]}
         if isinstance(error, RaceError):
-            kept |= {id(r) for r in {(id(r.agent), r.site.id): r for r in rows if _accesses(message, r)}.values()}
+            accesses = {(id(r.agent), r.site.id): r for r in rows if _accesses(message, r)}.values()
+            kept |= {id(r) for r in accesses}
+            agents |= {id(r.agent) for r in accesses}
+        kept |= _last_tests(rows, agents | {id(rows[-1].agent)} if rows else agents)
         story = [
             r
             for i, r in enumerate(rows)
@@ -129,6 +132,12 @@ class Recorder:
         """Whether the agent of a blocked row never went on."""
         agent = self.rows[at].agent
         return all(r.unit or r.agent is not agent for r in self.rows[at + 1 :])
+
+
+def _last_tests(rows: list[Row], agents: set[int]) -> set[int]:
+    """The last test of each barrier by some agents."""
+    last = {(id(r.agent), id(t.barrier)): id(r) for r in rows for t in r.told if r.site.kind == "mbar_try_wait" and id(r.agent) in agents}
+    return set(last.values())
 
 
 def _with_what_completed(rows: list[Row], story: list[Row]) -> list[Row]:
