@@ -13,6 +13,8 @@ from tests.check import recipes
 from tilepipe.check import Bounds, Reductions, Verdict
 from tilepipe.check.campaign import CampaignError, check_all
 
+APART = Reductions(hashing=False)  # where states are merged, one process does the work
+
 
 def verdict_of(recipe: Callable[[], tp.Program], jobs: int, **options: object) -> Verdict:
     (verdict,) = check_all([("asks", recipe)], jobs=jobs, **options)  # type: ignore[arg-type]
@@ -34,7 +36,7 @@ def test_every_answer_is_found_in_any_number_of_processes(hashing: bool) -> None
 @pytest.mark.parametrize("wrong", [0b010101, pytest.param(0b111111, marks=pytest.mark.slow)])
 def test_a_fault_is_the_same_every_time(wrong: int) -> None:
     recipe = functools.partial(recipes.asks, 6, wrong)
-    alone, shared, again = (verdict_of(recipe, jobs) for jobs in (1, 2, 2))
+    alone, shared, again = (verdict_of(recipe, jobs, reductions=APART) for jobs in (1, 2, 2))
     assert alone.verdict == shared.verdict == "fault"
     assert shared == again
     (mine,), (theirs,) = alone.faults, shared.faults
@@ -45,13 +47,18 @@ def test_a_fault_is_the_same_every_time(wrong: int) -> None:
 
 
 def test_bounds_count_all_processes() -> None:
-    verdict = verdict_of(functools.partial(recipes.asks, 7), 2, bounds=Bounds(traces=40))
+    verdict = verdict_of(functools.partial(recipes.asks, 7), 2, bounds=Bounds(traces=40), reductions=APART)
     assert (verdict.verdict, verdict.bound, verdict.traces) == ("undecided", "40 executions", 40)
 
 
 def test_progress_is_told() -> None:
     told: list[tuple[str, int]] = []
-    check_all([("asks", functools.partial(recipes.asks, 6))], jobs=2, progress=lambda name, done, left: told.append((name, done)))
+    check_all(
+        [("asks", functools.partial(recipes.asks, 6))],
+        jobs=2,
+        reductions=APART,
+        progress=lambda name, done, left: told.append((name, done)),
+    )
     assert {name for name, _ in told} == {"asks"}
     assert [done for _, done in told] == sorted(done for _, done in told)
     assert told[-1][1] >= 60
@@ -66,6 +73,6 @@ def test_progress_is_told() -> None:
 )
 def test_a_process_that_is_lost(recipe: Callable[[int], tp.Program], said: str) -> None:
     with pytest.raises(CampaignError) as caught:
-        check_all([("asks", functools.partial(recipe, 6)), ("few", functools.partial(recipes.asks, 2))], jobs=3)
+        check_all([("asks", functools.partial(recipe, 6)), ("few", functools.partial(recipes.asks, 2))], jobs=3, reductions=APART)
     assert said.removeprefix("instance 'asks': ") in str(caught.value)
     assert [v and v.verdict for v in caught.value.verdicts] == [None, "verified"]
