@@ -164,6 +164,7 @@ class Context(TransferMembers, SynchronisationMembers, GridMembers, tmem.TmemMem
 
     def ceil_div(self, a: object, b: object) -> Any:
         """(a + b - 1) // b; a Python int when both are."""
+        self.tracer.require_running()
         if isinstance(a, int) and isinstance(b, int):
             return -(-a // b)
         return (self._value(a) + (b - 1 if isinstance(b, int) else self._value(b) - 1)) // b

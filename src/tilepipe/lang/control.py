@@ -40,6 +40,7 @@ class Range:
         self._used = tracer.unused("ctx.range is not iterated: write `for i in ctx.range(...):`")
 
     def __iter__(self) -> Iterator[Value]:
+        self._tracer.require_running()
         self._used()
         return loop(self._tracer, *self._bounds, make=lambda index: index)
 
@@ -54,10 +55,12 @@ class Entered(AbstractContextManager[T]):
     """A block that must be entered: `ctx.when(...)` that stands alone is an error."""
 
     def __init__(self, tracer: Tracer, what: str, block: AbstractContextManager[T]) -> None:
+        self._tracer = tracer
         self._block = block
         self._used = tracer.unused(f"{what} is not entered: write `with {what}(...):`")
 
     def __enter__(self) -> T:
+        self._tracer.require_running()
         self._used()
         return self._block.__enter__()
 
@@ -108,6 +111,7 @@ class WhileLoop:
         self._used = tracer.unused("ctx.loop_while is not iterated: write `for _ in ctx.loop_while(more):`")
 
     def __iter__(self) -> Iterator[None]:
+        self._tracer.require_running()
         self._used()
         return while_loop(self._tracer, self._more, lambda: None)
 

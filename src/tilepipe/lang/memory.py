@@ -142,10 +142,25 @@ def require_place(what: str, broken: str | None) -> None:
 class ElementRef:
     """One element, to be read by `ctx.load` or written by `ctx.store`."""
 
-    def __init__(self, ir: memory.Element, dtype: DType, owner: Handle | None) -> None:
-        self.ir = ir
+    def __init__(self, tracer: Tracer, ir: memory.Element, dtype: DType, owner: Handle | None) -> None:
+        self._tracer = tracer
+        self._scope: Scope = tracer.scope
+        self._ir = ir
         self.dtype = dtype
         self.owner = owner
+
+    @property
+    def ir(self) -> memory.Element:
+        """The operand.
+
+        Raises:
+            TraceError: the block or role in which it was made has closed, or it belongs to another trace.
+        """
+        self._tracer.check_alive(self._scope, "element", self)
+        return self._ir
+
+    def _is_dead(self) -> bool:
+        return self._scope.closed
 
 
 def element(tracer: Tracer, base: SmemTile | GlobalTensor, index: object) -> ElementRef:
@@ -162,11 +177,11 @@ def element(tracer: Tracer, base: SmemTile | GlobalTensor, index: object) -> Ele
         if not x.dtype.is_integer:
             raise TraceError(f"an index must be an integer, got {x.dtype}", caller())
     if isinstance(base, GlobalTensor):
-        return ElementRef(memory.Element(base.param, xs), base.dtype, None)
+        return ElementRef(tracer, memory.Element(base.param, xs), base.dtype, None)
     for x, extent in zip(xs, base.shape, strict=True):
         if isinstance(x, Const) and not 0 <= x.value < extent:
             raise TraceError(f"index {x.value} is outside a tile of {base.shape[0]}×{base.shape[1]}", caller())
-    return ElementRef(memory.Element(base.ir("addressed"), xs), base.dtype, base._owner)
+    return ElementRef(tracer, memory.Element(base.ir("addressed"), xs), base.dtype, base._owner)
 
 
 class SmemTileArray:
@@ -258,7 +273,7 @@ class GlobalTensor:
 
     def __init__(self, tracer: Tracer, param: memory.TensorParam) -> None:
         self._tracer = tracer
-        self.param = param
+        self._param = param
         self.dtype = param.dtype
         self.rank = param.rank
         self.order = param.order
@@ -266,6 +281,16 @@ class GlobalTensor:
         self.swizzle = param.swizzle
         root = tracer.scope
         self.shape = tuple(Value(tracer, exprs.Param(dtypes.int32, nonneg=True, name=param.name, axis=i), root) for i in range(param.rank))
+
+    @property
+    def param(self) -> memory.TensorParam:
+        """The operand.
+
+        Raises:
+            TraceError: it belongs to another trace.
+        """
+        self._tracer.require_running()
+        return self._param
 
     def __iter__(self) -> NoReturn:
         raise TraceError(f"{self!r} is not iterated: loop over `ctx.range({self.param.name}.shape[0])` and index it", caller())
@@ -287,7 +312,7 @@ class GlobalTensor:
         return element(self._tracer, self, index)
 
     def __repr__(self) -> str:
-        return f"<tensor '{self.param.name}' {self.rank}-d {self.dtype}>"
+        return f"<tensor '{self._param.name}' {self.rank}-d {self.dtype}>"
 
 
 def load(tracer: Tracer, ref: ElementRef) -> Value:

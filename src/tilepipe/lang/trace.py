@@ -33,19 +33,19 @@ def trace(
     kernel = Kernel(function.__name__, Loc(code.co_filename, code.co_firstlineno, code.co_name), cluster=cluster)
     tracer = Tracer(kernel, Ledger())
     tracer.entry = sys._getframe()
-    ctx = Context(tracer)
-    operands = [_operand(tracer, name, arg) for name, arg in args.items()]
-    with tracer.open("set-up", kernel.setup):
-        result = _call(function, ctx, operands, static)
-        if kernel.barriers or kernel.cluster_size > 1:
-            tracer.emit(ops.SetupBarrier(kernel.loc))
-    tracer.raise_deferred()
-    if result is not None:
-        raise TraceError(f"kernel '{kernel.name}' returns {result!r}; a kernel returns nothing", kernel.loc)
-    if not kernel.roles:
-        raise TraceError(f"kernel '{kernel.name}' has no role: nothing would run. Put the work under @ctx.role(...).", kernel.loc)
-    tracer.ledger.settle({op.bar.array for op in _ops(kernel) if isinstance(op, ops.MbarWait | ops.MbarTryWait)})
-    tracer.closed = True
+    with tracer.running():
+        ctx = Context(tracer)
+        operands = [_operand(tracer, name, arg) for name, arg in args.items()]
+        with tracer.open("set-up", kernel.setup):
+            result = _call(function, ctx, operands, static)
+            if kernel.barriers or kernel.cluster_size > 1:
+                tracer.emit(ops.SetupBarrier(kernel.loc))
+        tracer.raise_deferred()
+        if result is not None:
+            raise TraceError(f"kernel '{kernel.name}' returns {result!r}; a kernel returns nothing", kernel.loc)
+        if not kernel.roles:
+            raise TraceError(f"kernel '{kernel.name}' has no role: nothing would run. Put the work under @ctx.role(...).", kernel.loc)
+        tracer.ledger.settle({op.bar.array for op in _ops(kernel) if isinstance(op, ops.MbarWait | ops.MbarTryWait)})
     finish(kernel, chip)
     return kernel
 

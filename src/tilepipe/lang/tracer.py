@@ -8,6 +8,7 @@ wrong answer.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -94,26 +95,100 @@ class RoleState:
         return self.role.name
 
 
+class _Running(threading.local):
+    """The trace that this thread is running; the innermost one where a kernel binds another while it is traced."""
+
+    tracer: Tracer | None = None
+
+
+_RUNNING = _Running()
+
+
 class Tracer:
-    """State of one trace. Not shared between threads; `ctx` carries it."""
+    """State of one trace. Not shared between threads; `ctx` carries it.
+
+    Everything that a kernel does passes through `scope`, `kernel`, `ledger`, `name` or `use`, and each of them calls `refuse` unless
+    this is the trace that the thread is running: a ctx, and whatever was made from one, may be used in its own trace alone.
+    """
 
     def __init__(self, kernel: Kernel, ledger: Ledger) -> None:
-        self.kernel = kernel
-        self.ledger = ledger
+        self._kernel = kernel
+        self._ledger = ledger
         self.counter: dict[str, int] = {}
         self.deferred: TilepipeError | None = None
         self.carried: dict[int, str] = {}  # id of a value rebound in a loop -> its name, while the body is traced again
         self.entry: FrameType | None = None
-        self.closed = False  # the kernel has been traced
+        self.ended = False  # the trace is over, or was given up
         self.temporaries: set[tuple[Any, ...]] = set()  # Python state first bound inside a branch
-        self.scope = Scope("setup", kernel.setup, kernel.loc)
+        self._scope = Scope("setup", kernel.setup, kernel.loc)
+
+    # -- whose trace it is --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """For the duration of a with statement this is the trace that the thread is running; afterwards it has ended."""
+        outer, _RUNNING.tracer = _RUNNING.tracer, self
+        try:
+            yield
+        finally:
+            _RUNNING.tracer = outer
+            self.ended = True
+
+    def require_running(self) -> None:
+        """Raises TraceError unless this is the trace that the thread is running."""
+        if _RUNNING.tracer is not self:
+            self.refuse()
+
+    def refuse(self) -> None:
+        """Raises TraceError: something of this trace is used outside it, where it would have no effect, or one on another kernel."""
+        kernel, other = self._kernel, _RUNNING.tracer
+        whose = f"kernel '{kernel.name}' ({kernel.loc.short})"
+        if other is not None and other._kernel.loc == kernel.loc:
+            how = "another bind of the same kernel is being traced"
+        elif other is not None:
+            how = f"kernel '{other._kernel.name}' ({other._kernel.loc.short}) is being traced"
+        elif self.ended:
+            how = f"kernel '{kernel.name}' has been traced"
+        else:
+            how = "another thread traces that kernel"
+        raise TraceError(
+            f"this uses the ctx of {whose}, or something made from it, while {how}: it would become part of no kernel. A ctx and its tiles,"
+            " barriers, pipelines, handles and values are good for one trace, in the thread that runs it. Make them from the ctx that this"
+            " kernel function is given, and keep none in a global, a closure or a default argument.",
+            caller(),
+        )
+
+    @property
+    def scope(self) -> Scope:
+        """The innermost open block."""
+        if _RUNNING.tracer is not self:
+            self.refuse()
+        return self._scope
+
+    @scope.setter
+    def scope(self, scope: Scope) -> None:
+        self._scope = scope
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel that is being built."""
+        if _RUNNING.tracer is not self:
+            self.refuse()
+        return self._kernel
+
+    @property
+    def ledger(self) -> Ledger:
+        """Its arrivals."""
+        if _RUNNING.tracer is not self:
+            self.refuse()
+        return self._ledger
 
     # -- names and values ---------------------------------------------------------------------------------------------
 
     def name(self, base: str) -> str:
         """A name not used before in this kernel: `base`, `base_1`, ..."""
-        if self.closed:
-            raise TraceError(f"kernel '{self.kernel.name}' has been traced; its ctx has no meaning any more", caller())
+        if _RUNNING.tracer is not self:
+            self.refuse()
         if not isinstance(base, str):
             raise TraceError(f"a name is a string, got {base!r}", caller())
         n = self.counter.get(base, 0)
@@ -145,12 +220,14 @@ class Tracer:
             TraceError: the block or role in which it was made has closed, or it belongs to another kernel.
         """
         if value._tracer is not self:
-            raise TraceError("a traced value of one kernel is used in another", caller())
+            value._tracer.require_running()
         self.check_alive(value._scope, "value", value)
         return value._expr
 
     def check_alive(self, scope: Scope, what: str, thing: object = None) -> None:
-        """Raises TraceError when `scope`, in which `thing` was made, has closed."""
+        """Raises TraceError when `scope`, in which `thing` was made, has closed, or belongs to another trace."""
+        if _RUNNING.tracer is not self:
+            self.refuse()
         if not scope.closed:
             return
         carried = self.carried.get(id(thing))

@@ -252,6 +252,7 @@ class SMemArray(Generic[E]):
 
     def split(self, at: int, names: tuple[str, str]) -> tuple[memory.BarrierArray, memory.BarrierArray]:
         """Gives the first `at` barriers and the rest names of their own; for arrays that nothing uses yet."""
+        self._tracer.require_running()
         if len(self.segments) == 1:
             if self._taken is not None:
                 raise TraceError(

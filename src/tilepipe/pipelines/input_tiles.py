@@ -363,6 +363,7 @@ class InputConsumer:
 
     def flush(self) -> None:
         """Waits for all MMAs in flight and frees their stages; leaving the view does it too."""
+        self._inputs.pipeline._tracer.require_running()
         if self._queue is not None:
             self._queue.flush()
 

@@ -214,6 +214,8 @@ class StaticScheduler(TileOrder):
 
     def throttle_signal(self) -> None:
         """Nothing: the tiles are known."""
+        self._ctx.tracer.require_running()
 
     def schedule(self) -> None:
         """Nothing: see `ClcScheduler.schedule`."""
+        self._ctx.tracer.require_running()
