@@ -265,6 +265,6 @@ class Builder:
         finish(self.kernel)
         return self.kernel
 
-    def run(self, grid: Any = 1, seed: Any = 0, strict_proxy: Any = False, **args: Any) -> sim.Run:
+    def run(self, grid: Any = 1, seed: Any = 0, rules: Any = "practice", **args: Any) -> sim.Run:
         bound = {n: TensorArg(a, a.shape) if isinstance(a, np.ndarray) else a for n, a in args.items()}
-        return sim.run(Launch(self.finished(), grid, bound), seed=seed, strict_proxy=strict_proxy)
+        return sim.run(Launch(self.finished(), grid, bound), seed=seed, rules=rules)

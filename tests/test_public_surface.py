@@ -62,8 +62,8 @@ def test_options_of_a_launch_and_of_matmul() -> None:
         return " ".join(inspect.signature(function).parameters)
 
     assert names(tp.Program.launch) == "self stream debug perturb timeout_ms"
-    assert names(testing.check) == "program more explore bounds reductions strict_proxy"
-    assert names(testing.run) == "program expect seeds rtol atol strict_proxy"
+    assert names(testing.check) == "program more explore bounds reductions rules"
+    assert names(testing.run) == "program expect seeds rtol atol rules"
     assert names(testing.perturb) == "program seeds device timeout_ms"
     assert names(tp.ops.matmul) == "a b out bias activation source alpha beta out_dtype precision seed progress settings"
     assert names(tp.ops.attention) == "q k v causal scale out return_lse layout seed progress settings"

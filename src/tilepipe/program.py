@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tilepipe.errors import SimFault
     from tilepipe.sim import Run
     from tilepipe.sim.machine import OnEvent
+    from tilepipe.sim.rules import Rules
 
 Argument = TensorMap | int | float | None
 MAX_GRID = 2**31 - 1
@@ -48,7 +49,7 @@ class Program:
         self,
         seed: int = 0,
         *,
-        strict_proxy: bool = False,
+        rules: Rules = "practice",
         progress: Callable[[int, int], None] | None = None,
         on_event: OnEvent | None = None,
     ) -> Run:
@@ -56,7 +57,7 @@ class Program:
 
         Args:
             seed: 0 is one deterministic order; any other picks an interleaving. Same seed, same run.
-            strict_proxy: orders between ordinary and asynchronous accesses that are advice by default become faults.
+            rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter: docs/rules.md.
             progress: called with (CTAs done, CTAs of the grid).
             on_event: called with (agent, site, start, end) for each asynchronous unit, times in cycles since its CTA
                 started.
@@ -67,7 +68,7 @@ class Program:
         from tilepipe import sim
 
         check_zeros(self.launch_args)
-        return sim.run(self.launch_args, seed=seed, strict_proxy=strict_proxy, progress=progress, on_event=on_event)
+        return sim.run(self.launch_args, seed=seed, rules=rules, progress=progress, on_event=on_event)
 
     def check(
         self,
@@ -75,7 +76,7 @@ class Program:
         explore: bool = False,
         bounds: Bounds | None = None,
         reductions: Reductions | None = None,
-        strict_proxy: bool = False,
+        rules: Rules = "practice",
         instance: str = "",
         progress: Callable[[int, int], None] | None = None,
     ) -> Verdict:
@@ -86,7 +87,7 @@ class Program:
         Args:
             explore: explore even where the facts of one execution would do.
             bounds: when to give up, undecided. reductions: what an exploration may leave out.
-            strict_proxy: as for `run`. instance: what the verdict calls it.
+            rules: as for `run`. instance: what the verdict calls it.
             progress: called with (executions done, executions that are known to be left).
 
         Raises:
@@ -98,15 +99,15 @@ class Program:
         return check.check(
             self.launch_args, explore=explore, bounds=check.Bounds() if bounds is None else bounds,
             reductions=check.Reductions() if reductions is None else reductions,
-            strict_proxy=strict_proxy, instance=instance, progress=progress,
+            rules=rules, instance=instance, progress=progress,
         )  # fmt: skip
 
-    def replay(self, fault: Fault | Verdict, *, strict_proxy: bool = False) -> SimFault | None:
+    def replay(self, fault: Fault | Verdict, *, rules: Rules = "practice") -> SimFault | None:
         """Executes the schedule of a fault that `check` found, on the simulated GPU: the fault it ends in, or None.
 
         Args:
             fault: it, or the verdict that has it. A file of `tilepipe check --save` is replayed with `tilepipe replay`.
-            strict_proxy: as it was checked.
+            rules: as it was checked.
 
         Raises:
             BindError: no fault, or a verdict that has not exactly one.
@@ -114,7 +115,7 @@ class Program:
         from tilepipe import check
         from tilepipe.check.verdict import the_fault
 
-        return check.replay(self.launch_args, the_fault(fault).schedule, strict_proxy=strict_proxy)
+        return check.replay(self.launch_args, the_fault(fault).schedule, rules=rules)
 
     def sensitivity(self, **options: Any) -> Sensitivity:
         """What each fence, wait, syncwarp, arrive and commit of it is for, and how few stages still verify: see

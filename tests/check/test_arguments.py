@@ -19,6 +19,7 @@ from tilepipe.check import Bounds, Fault, Reductions, check, replay, together
 from tilepipe.check.campaign import CampaignError, check_all
 
 BOUNDS = "bounds= takes tilepipe.check.Bounds, such as Bounds(traces=1000, seconds=60); got "
+RULES = 'rules= is "practice" (what shipped compilers rely on) or "strict" (the PTX ISA to the letter); got '
 REDUCTIONS = "reductions= takes tilepipe.check.Reductions, such as Reductions(hashing=False); got "
 REPLAY = "replay takes a fault that check found, verdict.faults[0], or the verdict; got "
 PAIR = "an instance is (name, recipe), such as ('two steps', make), where make() gives the program; got "
@@ -58,14 +59,14 @@ def test_reductions_are_on_or_off() -> None:
         *(("bounds", given, f"{BOUNDS}{given!r}") for given in (5, 0, "x", {"traces": 1}, dict[str, int](), Bounds)),
         *(("reductions", given, f"{REDUCTIONS}{given!r}") for given in (5, dict[str, int](), False, Reductions)),
         ("explore", "no", "explore= is True or False; got 'no'"),
-        ("strict_proxy", 1, "strict_proxy= is True or False; got 1"),
+        *(("rules", given, f"{RULES}{given!r}") for given in (1, True, None, "Strict", "strict_proxy", ["strict"])),
     ],
 )
 def test_options_of_a_check(name: str, given: object, words: str) -> None:
     program = bind_doubled()[0]
     asks: list[Call] = [lambda x: program.check(**{name: x}), lambda x: tp.testing.check(program, **{name: x})]
     asks.append(lambda x: check_all([("doubled", lambda: program)], **{name: x}))
-    if name in ("bounds", "strict_proxy"):
+    if name in ("bounds", "rules"):
         asks.append(lambda x: program.sensitivity(**{name: x}))
     for ask in asks:
         refused(ask, given, words)

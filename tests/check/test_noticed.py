@@ -47,7 +47,7 @@ class Listening(Causality):
 def kinds_that_tell(made: Launch) -> set[str]:
     """Those of one execution."""
     with quiet_numbers():
-        scene = Scene(made, False)
+        scene = Scene(made, "practice")
         execution = Execution(scene, range(scene.clusters))
         listening = execution.causality = execution.world.journal = Listening()
         for m in execution.machines.values():

@@ -114,7 +114,7 @@ def test_the_same_counterexample_is_found_again(kept: Path, file: Path, tilepipe
 
 def test_what_is_kept_is_what_was_found(kept: Path) -> None:
     found = saved.read(kept)
-    assert (found.what, found.settings, found.number, found.strict_proxy) == ("copying.py:both", ("early=true",), 1, False)
+    assert (found.what, found.settings, found.number, found.rules) == ("copying.py:both", ("early=true",), 1, "practice")
     assert (found.fault.kind, found.fault.loc) == ("RaceError", LOAD)
     assert found.fault.schedule
     saved.write(Path("again.json"), found)
@@ -209,16 +209,16 @@ def test_a_shipped_kernel_is_replayed(tmp_path: Path, tilepipe: Call) -> None:
     """There is no fault of one to keep: one is made up, and does not come."""
     fault = check.Fault("RaceError", "made up", "gemm.py:1")
     path = tmp_path / "gemm.json"
-    saved.write(path, saved.Saved("gemm", ("stages=2",), 0, "2 tiles per CTA", False, "", fault))
+    saved.write(path, saved.Saved("gemm", ("stages=2",), 0, "2 tiles per CTA", "practice", "", fault))
     found = report(tilepipe("replay", path, "--json"), 2)
     assert (found["kernel"], found["config"]["stages"], found["replayed"]) == ("gemm", 2, "none")
-    saved.write(path, saved.Saved("gemm", ("stages=2",), 5, "2 tiles per CTA", False, "", fault))
+    saved.write(path, saved.Saved("gemm", ("stages=2",), 5, "2 tiles per CTA", "practice", "", fault))
     code, _, err = tilepipe("replay", path)
     assert code == 2
     assert "is of instance 6 of gemm, which makes 2 now" in err
 
 
-KEYS = ("what", "settings", "number", "instance", "strict_proxy", "program", "fault", "lines", "picks", "schedule")
+KEYS = ("what", "settings", "number", "instance", "rules", "program", "fault", "lines", "picks", "schedule")
 
 
 def damaged(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
@@ -247,6 +247,7 @@ def without(name: str) -> Callable[[str], str]:
         (damaged(lambda x: x.update(version="1")), ["damaged: 'version' is a str, not an int"]),
         (damaged(lambda x: x.update(picks=["agent"])), ["damaged: 'picks' is ['agent'], not ['cluster', 'agent', 'until',"]),
         *((without(name), [f"race.json is damaged: '{name}' is missing. Have it found again"]) for name in KEYS),
+        (damaged(lambda x: x.update(rules="lax")), ['damaged: rules= is "practice"', 'or "strict"', "got 'lax'"]),
         (damaged(lambda x: x.update(number=-1)), ["damaged: 'number' is -1, which is negative"]),
         (damaged(lambda x: x["fault"].update(left_out=-3)), ["damaged: 'left_out' is -3, which is negative"]),
         (damaged(lambda x: x["fault"].update(left_out=1.5)), ["'left_out' is a float, not an int"]),

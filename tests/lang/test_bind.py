@@ -176,7 +176,7 @@ def test_run_names_its_options() -> None:
     program, seen = kernel(grid=2).bind(X, 7, cfg=1), []
     with pytest.raises(TypeError, match=r"Program.run\(\).*'sede'"):
         program.run(sede=3)  # type: ignore[call-arg]
-    program.run(3, strict_proxy=True, progress=lambda done, total: seen.append((done, total)), on_event=lambda *event: None)
+    program.run(3, rules="strict", progress=lambda done, total: seen.append((done, total)), on_event=lambda *event: None)
     assert seen == [(1, 2), (2, 2)]
 
 
@@ -267,6 +267,13 @@ def test_a_seed_is_an_integer() -> None:
     for bad in ("x", 1.5, None):
         with refused(tp.BindError, "seed= is an integer", repr(bad)):
             program.run(seed=bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [True, "Strict", "lax", None, 1])
+def test_rules_are_named(given: object) -> None:
+    words = 'rules= is "practice" (what shipped compilers rely on) or "strict" (the PTX ISA to the letter); got '
+    with refused(tp.BindError, words, repr(given), "docs/rules.md"):
+        kernel().bind(X, 1, cfg=1).run(rules=given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [1e39, -1e300])

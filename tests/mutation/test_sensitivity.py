@@ -55,7 +55,7 @@ def test_a_syncwarp_behind_a_fence_is_for_strict_proxies() -> None:
     lax = [x for x in REPORT.redundant if x.kind == "syncwarp"]
     assert [x.loc.short for x in lax] == ["kernels.py:42"]
     assert "a fence on the reader's side instead, which is accepted with advice" in lax[0].says
-    assert sensitivity.report(program(), strict_proxy=True).redundant == []
+    assert sensitivity.report(program(), rules="strict").redundant == []
 
 
 def test_redundant_lines_say_why() -> None:

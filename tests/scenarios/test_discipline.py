@@ -233,7 +233,7 @@ def test_j3_hand_off_truth_table(places: int) -> None:
     assert verdict.ok
     assert verdict.advice == run.advice
     if not before:
-        refuted(program, tp.RaceError, "strict_proxy", where("write"), where("store"), strict_proxy=True)
+        refuted(program, tp.RaceError, "strict rules, reader-side fence", where("write"), where("store"), rules="strict")
 
 
 @tp.kernel()

@@ -9,6 +9,7 @@ import pytest
 
 import tilepipe as tp
 from tests.scenarios.support import at, clean, faults, matrix, refuted, verified, zeros
+from tilepipe.sim.rules import Rules
 
 
 def where(mark: str) -> str:
@@ -288,13 +289,13 @@ def test_g24_no_proxy_fence_on_the_path(fence: str) -> None:
     faults(program, tp.RaceError, *words, where("generic write"), where("async read"))
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_g24_the_writer_fences_before_it_arrives(strict: bool) -> None:
+@pytest.mark.parametrize("rules", ["practice", "strict"])
+def test_g24_the_writer_fences_before_it_arrives(rules: Rules) -> None:
     c = zeros(8, 16)
     program = crossing.bind(tp.tensor_map(c, box=(8, 16)), fence="before arrive")
-    run = program.run(strict_proxy=strict)
+    run = program.run(rules=rules)
     assert run.advice == []
-    verified(program, strict_proxy=strict)
+    verified(program, rules=rules)
     np.testing.assert_array_equal(c, np.arange(128).reshape(8, 16))
 
 
@@ -311,7 +312,15 @@ def test_g24_the_reader_fences_after_its_wait() -> None:
     verdict = program.check()
     assert verdict.ok
     assert verdict.advice == run.advice
-    faults(program, tp.RaceError, "strict_proxy", "role 'writer'", where("generic write"), where("async read"), strict_proxy=True)
+    faults(
+        program,
+        tp.RaceError,
+        "strict rules, reader-side fence",
+        "role 'writer'",
+        where("generic write"),
+        where("async read"),
+        rules="strict",
+    )
 
 
 @tp.kernel()

@@ -113,8 +113,8 @@ def test_proxy_fence_on_either_side() -> None:
     assert len(run.advice) == 1
     assert "reader's side" in run.advice[0]
     b, arrays = warpgroup_stores(named=True, fence="reader")
-    with pytest.raises(RaceError, match="strict_proxy"):
-        b.run(strict_proxy=True, **arrays)
+    with pytest.raises(RaceError, match="strict rules, reader-side fence: "):
+        b.run(rules="strict", **arrays)
 
 
 def two_roles(fence: str) -> tuple[Builder, dict[str, np.ndarray]]:

@@ -324,7 +324,7 @@ def test_a_machine_can_be_copied_between_steps() -> None:
         b.arrive(b.bar(full))
         b.wait(b.bar(full), 0)
     finish(b.kernel)
-    m = Machine(world_of(Launch(b.kernel, 1, {}), False, None))
+    m = Machine(world_of(Launch(b.kernel, 1, {}), "practice", None))
     for agent in m.agents:
         agent.body = None
     m.ctas[0].bars[0].state = mbarriers.LIVE

@@ -13,6 +13,7 @@ from tilepipe.check.scene import Scene
 from tilepipe.check.verdict import Answer, Bounds, Fault, Method, Pick, Reductions, Verdict, require_options
 from tilepipe.errors import BindError, SimFault
 from tilepipe.ir.launch import Launch
+from tilepipe.sim.rules import Rules
 from tilepipe.sim.run import quiet_numbers
 
 MANY = 2000  # executions after which, where a kernel tests barriers, the other way of exploring may take fewer
@@ -24,7 +25,7 @@ def check(
     explore: bool = False,
     bounds: Bounds = Bounds(),  # noqa: B008
     reductions: Reductions = Reductions(),  # noqa: B008
-    strict_proxy: bool = False,
+    rules: Rules = "practice",
     instance: str = "",
     progress: Progress | None = None,
     shorten: bool = True,
@@ -34,7 +35,7 @@ def check(
     Args:
         explore: explore even where one execution would do.
         bounds: when to give up, undecided. reductions: what an exploration may leave out.
-        strict_proxy: orders between ordinary and asynchronous accesses that are advice by default become faults.
+        rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter: docs/rules.md.
         instance: what the verdict calls this launch.
         progress: called with (executions done, executions that are known to be left).
         shorten: look for the shortest story of a fault, and tell its steps; takes a hundred executions.
@@ -48,8 +49,8 @@ def check(
         raise BindError(
             f"check.check takes a launch, which a program has: program.check(), or check(program.launch_args); got {launch!r:.80}"
         )
-    require_options(explore, bounds, reductions, strict_proxy)
-    return decide(Explorer(Scene(launch, strict_proxy), bounds, reductions, progress), explore, instance, shorten)
+    require_options(explore, bounds, reductions, rules)
+    return decide(Explorer(Scene(launch, rules), bounds, reductions, progress), explore, instance, shorten)
 
 
 def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = True) -> Verdict:
@@ -131,9 +132,9 @@ def _facts(first: Execution) -> list[str]:
     ]
 
 
-def replay(launch: Launch, schedule: Sequence[Pick], *, strict_proxy: bool = False) -> SimFault | None:
+def replay(launch: Launch, schedule: Sequence[Pick], *, rules: Rules = "practice") -> SimFault | None:
     """Executes a schedule on the simulated machine, and whatever is left after it in a fixed order: the fault it ends in, or None."""
     with quiet_numbers():
-        scene = Scene(launch, strict_proxy)
+        scene = Scene(launch, rules)
         error, _ = shortest.replayed(scene, tuple(schedule))
         return error

@@ -12,6 +12,7 @@ from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.program import tensor_uses, walk
 from tilepipe.sim.journal import Journal
 from tilepipe.sim.machine import World
+from tilepipe.sim.rules import Rules, require_rules
 from tilepipe.sim.run import occupancy, world_of
 
 _BY_TURNS = (ops.AtomicAdd, ops.ClcTryCancel)
@@ -27,7 +28,7 @@ class Scene:
             number: it tests, or takes what is left. loads: it computes with what it loads.
     """
 
-    def __init__(self, launch: Launch, strict_proxy: bool) -> None:
+    def __init__(self, launch: Launch, rules: Rules) -> None:
         written, _ = tensor_uses(launch.kernel)
         arrays = {n: a.array for n, a in launch.args.items() if isinstance(a, TensorArg) and isinstance(a.array, np.ndarray)}
         targets = [arrays[n] for n in written if n in arrays]
@@ -42,7 +43,7 @@ class Scene:
         copied = {n: TensorArg(self._copies[n], a.shape) for n, a in launch.args.items() if isinstance(a, TensorArg) and n in self._copies}
         args = dict(launch.args) | copied
         self.launch = replace(launch, args=args)
-        self.strict_proxy = strict_proxy
+        self.rules = require_rules(rules)
         self.size = launch.kernel.cluster_size
         self.clusters = launch.grid // self.size
         self.resident = max(launch.chip.resident_clusters(self.size) * occupancy(launch), 1)
@@ -57,7 +58,7 @@ class Scene:
         """The start of an execution: all memory as it was given."""
         for name, given in self._given.items():
             np.copyto(self._copies[name], given)
-        world = world_of(self.launch, self.strict_proxy, None)
+        world = world_of(self.launch, self.rules, None)
         world.journal = journal
         world.silent = True
         return world

@@ -26,6 +26,7 @@ from tilepipe.errors import BindError, TilepipeError
 from tilepipe.ir.launch import Launch
 from tilepipe.ir.location import Loc
 from tilepipe.ir.program import Kernel
+from tilepipe.sim.rules import Rules
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -142,7 +143,7 @@ def report(
     rebind: Rebind | None = None,
     stages: Mapping[str, int] | None = None,
     bounds: Bounds = QUICK,
-    strict_proxy: bool = False,
+    rules: Rules = "practice",
     progress: Progress | None = None,
     instance: str = "",
 ) -> Sensitivity:
@@ -161,7 +162,7 @@ def report(
     launch = program if isinstance(program, Launch) else getattr(program, "launch_args", None)
     if launch is None:
         raise BindError(f"sensitivity.report takes a program, which kernel.bind(...) gives, or a launch; got {program!r:.80}")
-    require_options(False, bounds, Reductions(), strict_proxy)
+    require_options(False, bounds, Reductions(), rules)
     if rebind is not None and not callable(rebind):
         raise BindError(
             f"rebind= is a function (name, n) that gives the program with that setting at n, as Rebinding(...) is; got {rebind!r}"
@@ -179,7 +180,7 @@ def report(
         mutant = Mutant(
             f"drop {SUBJECTS[type(members[0].op)]}", f"dropped: {described(members[0])}", members[0], surgery.without(kernel, members)
         )
-        outcome = judge(mutant, launch, reference, bounds=bounds, strict_proxy=strict_proxy)
+        outcome = judge(mutant, launch, reference, bounds=bounds, rules=rules)
         why = explain(mutant, kernel, facts, bool(outcome.advice)) if outcome.fate == "redundant" else ""
         lines.append(_line(members, outcome, why))
     found: list[Stages] = []
@@ -188,7 +189,7 @@ def report(
             progress(done, total)
         done += 1
         assert rebind is not None
-        found.append(_fewest(name, now, rebind, bounds, strict_proxy))
+        found.append(_fewest(name, now, rebind, bounds, rules))
     if progress is not None:
         progress(total, total)
     return Sensitivity(kernel.name, instance or f"{launch.grid} CTAs", lines, found)
@@ -219,24 +220,24 @@ def _line(members: Sequence[Place], outcome: Outcome, why: str) -> Line:
 # -- stages ------------------------------------------------------------------------------------------------------------
 
 
-def _fewest(name: str, now: int, rebind: Rebind, bounds: Bounds, strict_proxy: bool) -> Stages:
+def _fewest(name: str, now: int, rebind: Rebind, bounds: Bounds, rules: Rules) -> Stages:
     """From `now` down to the first that does not verify."""
     fewest, below = 0, ""
     for n in range(now, 0, -1):
-        below = _wrong(name, n, rebind, bounds, strict_proxy)
+        below = _wrong(name, n, rebind, bounds, rules)
         if below:
             break
         fewest = n
     return Stages(name, now, fewest, below)
 
 
-def _wrong(name: str, n: int, rebind: Rebind, bounds: Bounds, strict_proxy: bool) -> str:
+def _wrong(name: str, n: int, rebind: Rebind, bounds: Bounds, rules: Rules) -> str:
     """What is wrong with n stages; nothing: they verify."""
     try:
         made = rebind(name, n)
     except TilepipeError as error:
         return f"{n} is refused: {str(error).splitlines()[0]}"
-    verdict = check(made if isinstance(made, Launch) else made.launch_args, bounds=bounds, strict_proxy=strict_proxy, shorten=False)
+    verdict = check(made if isinstance(made, Launch) else made.launch_args, bounds=bounds, rules=rules, shorten=False)
     if verdict.ok:
         return ""
     if not verdict.faults:

@@ -8,6 +8,7 @@ from os import PathLike
 from typing import Any, Literal, NamedTuple
 
 from tilepipe.errors import BindError, SimFault
+from tilepipe.sim.rules import require_rules
 
 Answer = Literal["verified", "fault", "undecided"]
 Method = Literal["greedy", "explored"]
@@ -64,14 +65,14 @@ def require_bool(name: str, given: object) -> None:
         raise BindError(f"{name} is True or False; got {given!r}")
 
 
-def require_options(explore: object, bounds: object, reductions: object, strict_proxy: object) -> None:
+def require_options(explore: object, bounds: object, reductions: object, rules: object) -> None:
     """The arguments that all ways to check have in common.
 
     Raises:
         BindError: one is not of its type; the message says what to write.
     """
     require_bool("explore=", explore)
-    require_bool("strict_proxy=", strict_proxy)
+    require_rules(rules)
     if not isinstance(bounds, Bounds):
         raise BindError(f"bounds= takes tilepipe.check.Bounds, such as Bounds(traces=1000, seconds=60); got {bounds!r}")
     if not isinstance(reductions, Reductions):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tilepipe.check.campaign import Instance
     from tilepipe.check.sensitivity import Sensitivity
     from tilepipe.cli.programs import Target
+    from tilepipe.sim.rules import Rules
 
 What = Annotated[str, typer.Argument(metavar="KERNEL|FILE.py:NAME", help="A shipped kernel; or a program, or what makes one, in a file.")]
 MEANING = (
@@ -31,7 +32,7 @@ MEANING = (
 def check(
     what: What, settings: Settings = None,
     explore: Annotated[bool, typer.Option("--explore", help="Explore all interleavings, also where one stands for all.")] = False,
-    strict_proxy: Annotated[bool, typer.Option("--strict-proxy", help="Advice on ordinary and asynchronous accesses is a fault.")] = False,
+    rules: Annotated[str, typer.Option(metavar="practice|strict", help="What compilers rely on, or PTX to the letter.")] = "practice",
     small: Annotated[bool, typer.Option("--small", help="Also where no ring is gone round twice, or there is one CTA.")] = False,
     seconds: Annotated[float, typer.Option(help="Of each instance, at most.", min=0.001)] = 600.0,
     traces: Annotated[int, typer.Option(help="Executions of each instance, at most.", min=1)] = 100_000,
@@ -48,7 +49,9 @@ def check(
     from tilepipe.check.campaign import check_all
     from tilepipe.check.counterexamples import saved
     from tilepipe.cli import programs
+    from tilepipe.sim.rules import require_rules
 
+    by = require_rules(rules)
     texts = list(settings or [])
     if save is not None:
         saved.probe(save)
@@ -56,11 +59,11 @@ def check(
         found = programs.target(what, texts)
         recipes, bounds = programs.recipes(found, texts, jobs), checker.Bounds(traces=traces, seconds=seconds)
         if explore and not small:
-            _refuse_small(_sized(recipes, bounds, strict_proxy))
+            _refuse_small(_sized(recipes, bounds, by))
         with counting("checking", as_json) as bar:
             told = None if bar is None else lambda name, done, left: bar(done, done + left)
             try:
-                verdicts = check_all(recipes, jobs=jobs, explore=explore, bounds=bounds, strict_proxy=strict_proxy, progress=told)
+                verdicts = check_all(recipes, jobs=jobs, explore=explore, bounds=bounds, rules=by, progress=told)
             except KeyboardInterrupt as error:
                 notes(error)
                 raise typer.Exit(130) from None
@@ -71,10 +74,10 @@ def check(
         kept, unsaved = save if number >= 0 else None, ""
         if kept is not None:
             try:
-                _save(kept, found, texts, number, verdicts[number].faults[0], strict_proxy)
+                _save(kept, found, texts, number, verdicts[number].faults[0], by)
             except BindError as error:  # a full disk, a folder that has gone: the fault is told in any case
                 kept, unsaved = None, str(error)
-        lines = _sensitivity(found, strict_proxy, bounds, as_json) if sensitivity and together.ok else None
+        lines = _sensitivity(found, by, bounds, as_json) if sensitivity and together.ok else None
     if as_json:
         print_json(_report(found, verdicts, lines, kept))
     else:
@@ -87,13 +90,13 @@ def check(
         raise typer.Exit(1 if together.verdict == "fault" else 2)
 
 
-def _sized(recipes: Sequence[Instance], bounds: Bounds, strict_proxy: bool) -> list[Verdict]:
+def _sized(recipes: Sequence[Instance], bounds: Bounds, rules: Rules) -> list[Verdict]:
     """One execution of each instance, for its size; none where one of them ends in a fault, which matters more."""
     from dataclasses import replace
 
     from tilepipe.check.campaign import check_all
 
-    verdicts = check_all(recipes, bounds=replace(bounds, traces=1), strict_proxy=strict_proxy)
+    verdicts = check_all(recipes, bounds=replace(bounds, traces=1), rules=rules)
     return [] if any(v.faults for v in verdicts) else verdicts
 
 
@@ -108,23 +111,23 @@ def _refuse_small(verdicts: Sequence[Verdict]) -> None:
         )
 
 
-def _save(path: Path, found: Target, settings: list[str], number: int, fault: Fault, strict_proxy: bool) -> None:
+def _save(path: Path, found: Target, settings: list[str], number: int, fault: Fault, rules: Rules) -> None:
     from tilepipe.check.counterexamples import saved
 
     instance = found.instances[number]
     kernel = instance.make().kernel
     program, lines = saved.digest(kernel), saved.lines(kernel, fault)
-    saved.write(path, saved.Saved(found.what, tuple(settings), number, instance.name, strict_proxy, program, fault, lines))
+    saved.write(path, saved.Saved(found.what, tuple(settings), number, instance.name, rules, program, fault, lines))
 
 
-def _sensitivity(found: Target, strict_proxy: bool, bounds: Bounds, quiet: bool) -> Sensitivity:
+def _sensitivity(found: Target, rules: Rules, bounds: Bounds, quiet: bool) -> Sensitivity:
     """Of the last instance, whose rings are gone round twice."""
     from tilepipe.check import sensitivity
 
     last = found.instances[-1]
     with counting("taking lines out", quiet) as bar:
         return sensitivity.report(
-            last.make(), rebind=lambda name, n: last.make(**{name: n}), stages=found.stages, bounds=bounds, strict_proxy=strict_proxy,
+            last.make(), rebind=lambda name, n: last.make(**{name: n}), stages=found.stages, bounds=bounds, rules=rules,
             progress=bar, instance=last.name,
         )  # fmt: skip
 

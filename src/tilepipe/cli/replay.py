@@ -42,7 +42,7 @@ def replay(file: File, as_json: Json = False) -> None:
             raise BindError(f"{file} is of instance {kept.number + 1} of {kept.what}, which makes {len(found.instances)} now")
         program = found.instances[kept.number].make()
         changed = saved.digest(program.kernel) != kept.program
-        now = checker.retold(program.launch_args, kept.fault.schedule, strict_proxy=kept.strict_proxy)
+        now = checker.retold(program.launch_args, kept.fault.schedule, rules=kept.rules)
     differs = _differences(kept, now, saved.lines(program.kernel, now) if changed and now is not None else {})
     moved = {} if now is None or differs else _moved(kept.fault, now)
     if as_json:

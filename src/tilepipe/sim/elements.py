@@ -44,7 +44,7 @@ def _base(ag: Agent, mask: int, *values: Scalar) -> int:
 def generic(m: Machine, ag: Agent, site: Site, mask: int, rect: Rect, is_write: bool, points: dict[int, int] | None) -> Access:
     """The record of an ordinary access to a tile, by the threads of `mask`."""
     record = Access(ag, site, mask, rect, is_write, False, m.order.new_bit(), points)
-    if is_write or m.world.strict_proxy:
+    if is_write or m.world.strict:
         m.order.add_fences(record)
     return record
 

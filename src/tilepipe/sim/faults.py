@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from tilepipe.errors import BarrierError, PoisonError, RaceError
 from tilepipe.ir import printer
 from tilepipe.ir.exprs import const
-from tilepipe.sim import causes, tmem_words
+from tilepipe.sim import causes, rules, tmem_words
 from tilepipe.sim.sites import tiles_of
 
 if TYPE_CHECKING:
@@ -151,16 +151,11 @@ def check_proxy(m: Machine, slot: Slot, old: Access, new: Access, known: int) ->
             " arrives.",
             new.site.loc,
         )
-    if m.world.strict_proxy:
-        raise RaceError(
-            f"strict_proxy: between {pair} the proxy fence is executed by the reader's side, not by the threads that"
-            f" made the {verb}. Move ctx.fence_proxy_async() before their arrive.",
-            new.site.loc,
-        )
-    m.world.advise(
-        f"between {pair}, the proxy fence stands on the reader's side: put ctx.fence_proxy_async() in every writing"
-        " thread, before its arrive"
-    )
+    rules.finding(
+        m, rules.READER_FENCE,
+        f"between {pair} the proxy fence stands on the reader's side", new.site.loc,
+        f"Put ctx.fence_proxy_async() in every {'writing' if old.is_write else 'reading'} thread, before its arrive.",
+    )  # fmt: skip
 
 
 def global_race(m: Machine, tensor: str, event: Event | None, verb: str, ag: Agent, site: Site) -> NoReturn:

@@ -18,6 +18,7 @@ from tilepipe.sim.mbarriers import Mbarrier
 from tilepipe.sim.meetings import NamedState, Rendezvous
 from tilepipe.sim.memory import Cta, Slot
 from tilepipe.sim.ordering import Access, Holder, Order
+from tilepipe.sim.rules import Rules
 from tilepipe.sim.sites import SETUP, Site
 from tilepipe.sim.tensors import GlobalTensor
 from tilepipe.sim.tmem import TensorMemory
@@ -37,6 +38,7 @@ class World:
     Attributes:
         params: (name, axis) -> value of a scalar parameter (axis -1) or of a tensor's extent.
         counts: executions per site. blocked: role -> waits that did not pass at once.
+        rules: "practice" or "strict"; strict: whether it is the latter (`rules`).
         on_event: called with (agent, site, start, end), times in cycles since the CTA started, where someone records a
         timeline.
         clusters: those that have not started, where clusters run together (`clusters`).
@@ -50,7 +52,7 @@ class World:
     grid: int
     tensors: list[GlobalTensor]
     params: dict[tuple[str, int], int | float]
-    strict_proxy: bool = False
+    rules: Rules = "practice"
     on_event: OnEvent | None = None
     counts: list[int] = field(default_factory=list)
     blocked: dict[str, int] = field(default_factory=dict)
@@ -60,6 +62,10 @@ class World:
     incomplete: str = ""
     silent: bool = False
     journal: Journal | None = None
+    strict: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.strict = self.rules == "strict"
 
     def advise(self, text: str) -> None:
         """Adds a line of advice, once."""

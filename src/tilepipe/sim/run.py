@@ -19,6 +19,7 @@ from tilepipe.sim import cost
 from tilepipe.sim.clusters import one_after_another, together
 from tilepipe.sim.codegen import compile_kernel
 from tilepipe.sim.machine import Machine, OnEvent, World
+from tilepipe.sim.rules import Rules, require_rules
 from tilepipe.sim.tensors import GlobalTensor
 
 THREADS_PER_SM = 2048
@@ -80,7 +81,7 @@ def run(
     launch: Launch,
     *,
     seed: int = 0,
-    strict_proxy: bool = False,
+    rules: Rules = "practice",
     progress: Callable[[int, int], None] | None = None,
     on_event: OnEvent | None = None,
 ) -> Run:
@@ -88,7 +89,7 @@ def run(
 
     Args:
         seed: 0 is one fixed order; any other picks an interleaving, always the same one for the same seed.
-        strict_proxy: orders between the generic and the async proxy that are advice by default become faults.
+        rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter: docs/rules.md.
         progress: called with (CTAs done, CTAs of the grid).
         on_event: called with (agent, site, start, end) for each asynchronous unit, times in cycles since its CTA
         started.
@@ -100,7 +101,8 @@ def run(
     if not isinstance(seed, int | np.integer):
         raise BindError(f"seed= is an integer, got {seed!r}")
     seed = int(seed)
-    world = world_of(launch, strict_proxy, on_event)
+    rules = require_rules(rules)
+    world = world_of(launch, rules, on_event)
     size = launch.kernel.cluster_size
     order = list(range(launch.grid // size))
     random = Random(seed) if seed else None
@@ -149,7 +151,7 @@ def occupancy(launch: Launch) -> int:
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
 
-def world_of(launch: Launch, strict_proxy: bool, on_event: OnEvent | None) -> World:
+def world_of(launch: Launch, rules: Rules, on_event: OnEvent | None) -> World:
     """What all clusters of a launch share, at its start."""
     kernel = launch.kernel
     if launch.grid < 1 or launch.grid % kernel.cluster_size:
@@ -157,7 +159,7 @@ def world_of(launch: Launch, strict_proxy: bool, on_event: OnEvent | None) -> Wo
     tensors, params = _arguments(launch)
     compiled = compile_kernel(kernel)
     counts = [0] * len(compiled.sites)
-    return World(kernel, compiled, launch.chip, launch.grid, tensors, params, strict_proxy, on_event, counts)
+    return World(kernel, compiled, launch.chip, launch.grid, tensors, params, rules, on_event, counts)
 
 
 def _arguments(launch: Launch) -> tuple[list[GlobalTensor], dict[tuple[str, int], int | float]]:

@@ -11,6 +11,7 @@ from tilepipe.testing.arguments import require_program
 if TYPE_CHECKING:
     from tilepipe.check import Bounds, Reductions, Verdict
     from tilepipe.program import Program
+    from tilepipe.sim.rules import Rules
 
 
 class CheckFailed(TilepipeError, AssertionError):
@@ -31,7 +32,7 @@ def check(
     explore: bool = False,
     bounds: Bounds | None = None,
     reductions: Reductions | None = None,
-    strict_proxy: bool = False,
+    rules: Rules = "practice",
 ) -> Verdict:
     """Asserts that no interleaving of a launch ends in a fault. The arrays of its arguments are left as they were.
 
@@ -42,7 +43,7 @@ def check(
         more: further programs, usually of the same kernel with other arguments.
         explore: explores also where one run stands for all.
         bounds: when an exploration gives up. reductions: what it may leave out.
-        strict_proxy: orders between the generic and the async proxy that are advice by default become faults.
+        rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter: docs/rules.md.
 
     Returns:
         One verdict for all programs, with the sums of the figures.
@@ -56,7 +57,7 @@ def check(
     verdicts = []
     for p in (program, *more):
         require_program("check", p)
-        verdict = p.check(explore=explore, bounds=bounds, reductions=reductions, strict_proxy=strict_proxy, instance=instance(p))
+        verdict = p.check(explore=explore, bounds=bounds, reductions=reductions, rules=rules, instance=instance(p))
         if not verdict.ok:
             raise CheckFailed(_failure(verdict), verdict)
         verdicts.append(verdict)

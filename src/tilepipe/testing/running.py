@@ -19,6 +19,7 @@ from tilepipe.testing.numerics import Comparison, compare
 if TYPE_CHECKING:
     from tilepipe.program import Program
     from tilepipe.sim import Run
+    from tilepipe.sim.rules import Rules
 
 Array = npt.NDArray[Any]
 Expected = npt.ArrayLike | Mapping[str, npt.ArrayLike] | Callable[..., Any]
@@ -48,7 +49,7 @@ def run(
     seeds: Iterable[int] = range(4),
     rtol: npt.ArrayLike | None = None,
     atol: npt.ArrayLike = 0.0,
-    strict_proxy: bool = False,
+    rules: Rules = "practice",
 ) -> list[Run]:
     """Runs a program in the simulator, an interleaving for each seed, and compares what it writes with a reference.
 
@@ -78,7 +79,7 @@ def run(
     done: list[int] = []
     for seed in several(seeds):
         outputs.reset()
-        runs.append(_simulate(program, seed, strict_proxy))
+        runs.append(_simulate(program, seed, rules))
         for name, array in want.items():
             found = compare(outputs.arrays[name], array, rtol=rtol, atol=atol)
             if not found.ok:
@@ -108,7 +109,7 @@ def perturb(program: Program, *, seeds: Iterable[int] = range(1, 9), device: str
     def go(seed: int | None, debug: bool = True) -> None:
         outputs.reset()
         if device == "sim":
-            _simulate(program, seed or 0, False)
+            _simulate(program, seed or 0, "practice")
             return
         try:
             program.launch(debug=debug, perturb=seed, timeout_ms=timeout_ms)
@@ -196,9 +197,9 @@ class _Outputs:
         return want
 
 
-def _simulate(program: Program, seed: int, strict_proxy: bool) -> Run:
+def _simulate(program: Program, seed: int, rules: Rules) -> Run:
     try:
-        return program.run(seed=seed, strict_proxy=strict_proxy)
+        return program.run(seed=seed, rules=rules)
     except SimFault as fault:
         fault.add_note(f"in the interleaving of seed {seed}: program.run(seed={seed}) does it again")
         raise

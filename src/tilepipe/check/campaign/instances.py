@@ -17,6 +17,7 @@ from tilepipe.check.deciding import check
 from tilepipe.check.verdict import Bounds, Reductions, Verdict, require_options
 from tilepipe.errors import BindError, TilepipeError
 from tilepipe.ir.launch import Launch
+from tilepipe.sim.rules import Rules
 
 if TYPE_CHECKING:
     from tilepipe.program import Program
@@ -34,10 +35,10 @@ class Options:
     explore: bool = False
     bounds: Bounds = Bounds()  # noqa: RUF009
     reductions: Reductions = Reductions()  # noqa: RUF009
-    strict_proxy: bool = False
+    rules: Rules = "practice"
 
     def __post_init__(self) -> None:
-        require_options(self.explore, self.bounds, self.reductions, self.strict_proxy)
+        require_options(self.explore, self.bounds, self.reductions, self.rules)
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def check_all(
     explore: bool = False,
     bounds: Bounds = Bounds(),  # noqa: B008
     reductions: Reductions = Reductions(),  # noqa: B008
-    strict_proxy: bool = False,
+    rules: Rules = "practice",
     progress: Progress | None = None,
     on_verdict: Callable[[int, Verdict], None] | None = None,
 ) -> list[Verdict]:
@@ -101,7 +102,7 @@ def check_all(
             instance after the other, where those are many. They are started afresh (spawn), so a script that asks for more than one
             does its work under `if __name__ == "__main__":`.
         client: a `distributed.Client` instead, of a cluster whose workers can import tilepipe and the recipes.
-        explore, bounds, reductions, strict_proxy: of each check.
+        explore, bounds, reductions, rules: of each check.
         progress: called in this thread with (instance, executions done, executions known to be left); not with a client.
         on_verdict: called in this thread with (number of the instance, verdict), as each is done.
 
@@ -113,7 +114,7 @@ def check_all(
         raise BindError(f"jobs= is a number of processes, at least 1; got {jobs!r}")
     if client is not None and jobs > 1:
         raise BindError(f"give jobs= for processes of this machine, or client= for a Dask cluster; got both ({jobs} jobs)")
-    options = Options(explore, bounds, reductions, strict_proxy)
+    options = Options(explore, bounds, reductions, rules)
     if not isinstance(instances, Sequence):
         raise BindError(f"check_all takes a list of instances, each (name, recipe); got {instances!r:.80}")
     names = [_named(instance) for instance in instances]
@@ -158,7 +159,7 @@ def answer(name: str, recipe: Recipe, options: Options, progress: Callable[[int,
         with _ONE:
             return check(
                 launch_of(recipe()),
-                explore=options.explore, bounds=options.bounds, reductions=options.reductions, strict_proxy=options.strict_proxy,
+                explore=options.explore, bounds=options.bounds, reductions=options.reductions, rules=options.rules,
                 instance=name, progress=progress,
             )  # fmt: skip
     except Exception as error:

@@ -102,7 +102,7 @@ def answer_shared(name: str, recipe: Recipe, options: Options, jobs: int, progre
     """
     sent = pickled(name, recipe)
     try:
-        explorer = SharedExplorer(Scene(launch_of(recipe()), options.strict_proxy), options, progress, sent, jobs)
+        explorer = SharedExplorer(Scene(launch_of(recipe()), options.rules), options, progress, sent, jobs)
         try:
             verdict: Verdict = decide(explorer, options.explore, name)
         finally:
@@ -119,7 +119,7 @@ def _perform(pipe: Connection, recipe: bytes, options: Options) -> None:
     """Performs the executions that come through the pipe."""
     stand_by(pipe)
     try:
-        scene = Scene(launch_of(pickle.loads(recipe)()), options.strict_proxy)
+        scene = Scene(launch_of(pickle.loads(recipe)()), options.rules)
     except Exception as error:  # what recipes raise
         pipe.send(Failure.of(error))
         return

@@ -15,6 +15,7 @@ from tilepipe.check.verdict import Fault, Pick, Step
 from tilepipe.errors import BindError
 from tilepipe.ir import printer
 from tilepipe.ir.program import Kernel, walk
+from tilepipe.sim.rules import Rules, require_rules
 
 FORMAT = "tilepipe counterexample"
 VERSION = 1
@@ -36,7 +37,7 @@ class Saved:
     settings: tuple[str, ...]
     number: int
     instance: str
-    strict_proxy: bool
+    rules: Rules
     program: str
     fault: Fault
     lines: Mapping[str, str] = field(default_factory=dict)
@@ -100,7 +101,7 @@ def write(path: Path, saved: Saved) -> None:
         what = f"{os.path.relpath(file, path.resolve().parent)}:{name}" if colon else saved.what
         report = {
             "format": FORMAT, "version": VERSION, "what": what, "settings": list(saved.settings), "number": saved.number,
-            "instance": saved.instance, "strict_proxy": saved.strict_proxy, "program": saved.program, "fault": as_json(saved.fault),
+            "instance": saved.instance, "rules": saved.rules, "program": saved.program, "fault": as_json(saved.fault),
             "lines": dict(saved.lines), "picks": list(_PICK),
             "schedule": [[getattr(pick, name) for name in _PICK] for pick in saved.fault.schedule],
         }  # fmt: skip
@@ -158,10 +159,18 @@ def _parsed(report: Mapping[str, Any], folder: Path) -> Saved:
     return Saved(
         f"{os.path.relpath(folder / file)}:{name}" if colon else what,
         tuple(_is(x, str, "a setting") for x in _field(report, "settings", list)),
-        _count(report, "number"), _field(report, "instance", str), _field(report, "strict_proxy", bool),
+        _count(report, "number"), _field(report, "instance", str), _rules(report),
         _field(report, "program", str), fault,
         {loc: _is(text, str, f"line {loc}") for loc, text in _field(report, "lines", dict).items()},
     )  # fmt: skip
+
+
+def _rules(report: Mapping[str, Any]) -> Rules:
+    given = _field(report, "rules", str)
+    try:
+        return require_rules(given)
+    except BindError as error:
+        raise _Damaged(str(error)) from None
 
 
 def _field(report: Mapping[str, Any], name: str, kind: type) -> Any:

@@ -17,6 +17,7 @@ from tilepipe.check.verdict import Bounds, Verdict
 from tilepipe.errors import TilepipeError
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.program import tensor_uses
+from tilepipe.sim.rules import Rules
 
 Fate = Literal["refused", "fault", "undecided", "numbers", "redundant"]
 Outputs = dict[str, bytes]
@@ -83,7 +84,7 @@ def _written(launch: Launch) -> dict[str, Any]:
     return {name: a.array for name, a in launch.args.items() if name in written and isinstance(a, TensorArg)}
 
 
-def judge(mutant: Mutant, launch: Launch, reference: Outputs, *, bounds: Bounds = Bounds(), strict_proxy: bool = False) -> Outcome:  # noqa: B008
+def judge(mutant: Mutant, launch: Launch, reference: Outputs, *, bounds: Bounds = Bounds(), rules: Rules = "practice") -> Outcome:  # noqa: B008
     """Explores a mutant, and compares what it writes where that finds nothing.
 
     Args:
@@ -96,7 +97,7 @@ def judge(mutant: Mutant, launch: Launch, reference: Outputs, *, bounds: Bounds 
     except TilepipeError as error:
         return Outcome("refused", type(error).__name__, error.loc.short if error.loc is not None else "", str(error))
     with contextlib.redirect_stdout(io.StringIO()):
-        verdict = check(mutated, explore=True, bounds=bounds, strict_proxy=strict_proxy, shorten=False)
+        verdict = check(mutated, explore=True, bounds=bounds, rules=rules, shorten=False)
     found = _of(verdict, bounds)
     if found.fate != "redundant":
         return found

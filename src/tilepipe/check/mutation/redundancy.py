@@ -43,7 +43,7 @@ _TWICE: dict[type[ops.Op], str] = {
     ops.GridDependencyWait: "the kernels before this one have ended already",
 }
 UNREACHED = "not reached: no instance of this family comes to this op"
-ADVISED = "ordered by a fence on the reader's side instead, which is accepted with advice (a fault with strict_proxy)"
+ADVISED = 'ordered by a fence on the reader\'s side instead, which is accepted with advice (a fault with rules="strict")'
 UNOBSERVED = "nobody waits for the phases that it counts in: the ring is not used again before the CTA ends"
 FIRST_PHASE = "it only ever waits for the phase before the first, which is complete from the beginning: the ring goes round once at most"
 NOTHING_NEW = "all that it orders is ordered already: in no run did its threads learn anything from it, nor was anything left to be fenced"
