@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests import copy_cases, fragment_cases, grid_cases, mma_cases, scalar_cases, sync_cases
+from tests import copy_cases, fragment_cases, grid_cases, mma_cases, number_cases, scalar_cases, sync_cases
 from tests.fragment_cases import Array
 from tests.scalar_cases import check
 
 pytestmark = pytest.mark.gpu
-OWN = [*scalar_cases.CASES, *copy_cases.CASES, *sync_cases.CASES, *grid_cases.CASES]
+OWN = [*scalar_cases.CASES, *number_cases.CASES, *copy_cases.CASES, *sync_cases.CASES, *grid_cases.CASES]
 ALL: list[Any] = [*OWN, *fragment_cases.CASES, *mma_cases.CASES]
 
 

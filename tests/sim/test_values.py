@@ -53,7 +53,7 @@ def test_division_by_zero_has_the_line() -> None:
     n = b.scalar("n")
     with one(b):
         b.let(binary("floordiv", 7, n))
-    with pytest.raises(SimFault, match=r"integer division by zero\n  at .*test_values.py"):
+    with pytest.raises(SimFault, match=r"integer division by zero: 7 // 0(.|\n)*at .*test_values.py"):
         b.run(n=0)
 
 

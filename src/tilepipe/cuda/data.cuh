@@ -28,6 +28,18 @@ __device__ __forceinline__ constexpr T floor_mod(T a, T b) {
     return a % b + ((a % b != 0 && (a < 0) != (b < 0)) ? b : 0);
 }
 
+// a << n, which is 0 where n is negative or the width of T and more, as PTX's shl
+template <typename T>
+__device__ __forceinline__ constexpr T shift_left(T a, T n) {
+    return static_cast<u64>(n) < 8 * sizeof(T) ? a << n : 0;
+}
+
+// a >> n, of which only copies of the sign are left where n is negative or the width of T and more, as PTX's shr
+template <typename T>
+__device__ __forceinline__ constexpr T shift_right(T a, T n) {
+    return static_cast<u64>(n) < 8 * sizeof(T) ? a >> n : a >> (8 * sizeof(T) - 1) >> 1;
+}
+
 // st.shared::cta, .v2
 __device__ __forceinline__ void store_float2(u32 address, float x, float y) {
     asm volatile("st.shared::cta.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");

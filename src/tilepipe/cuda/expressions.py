@@ -8,7 +8,7 @@ from tilepipe.cuda.c_types import register_type, small_float
 from tilepipe.cuda.context import Context
 from tilepipe.cuda.registers import At, column_number, element, row_number
 from tilepipe.errors import CompileError
-from tilepipe.ir import dtypes
+from tilepipe.ir import dtypes, ranges
 from tilepipe.ir import exprs as e
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Expr
@@ -137,6 +137,9 @@ def _cast(ctx: Context, x: e.Cast, at: At | None) -> tuple[str, int]:
         return f"{ctx.use(f'round_{small}')}({text(ctx, x.a, at)})", _ATOM
     if isinstance(x.a, e.Const):
         return literal(x.a.value, x.dtype), _UNARY
+    if x.dtype.is_integer and x.a.dtype.is_float:  # out of range, a cast of C++ gives anything
+        wide = "f64" if x.a.dtype is dtypes.float64 else "f32"
+        return f"{ctx.use(f'{register_type(x.dtype)}_from_{wide}')}({text(ctx, x.a, at)})", _ATOM
     target, source = register_type(x.dtype), register_type(x.a.dtype)
     if target == source:
         return _print(ctx, x.a, at)
@@ -170,6 +173,9 @@ def _binary(ctx: Context, x: e.Binary, at: At | None) -> tuple[str, int]:
         return f"{function}({text(ctx, x.a, at)}, {text(ctx, x.b, at)})", _ATOM
     if x.op in ("floordiv", "mod") and not _truncating(x):
         function = ctx.use("floor_div" if x.op == "floordiv" else "floor_mod")
+        return f"{function}<{register_type(t)}>({text(ctx, x.a, at)}, {text(ctx, x.b, at)})", _ATOM
+    if x.op in ("shl", "shr") and ranges.shifts_out(x):
+        function = ctx.use("shift_left" if x.op == "shl" else "shift_right")
         return f"{function}<{register_type(t)}>({text(ctx, x.a, at)}, {text(ctx, x.b, at)})", _ATOM
     logical = t is dtypes.boolean and x.op in _LOGICAL
     sign, own = _LOGICAL[x.op] if logical else _INFIX[x.op]

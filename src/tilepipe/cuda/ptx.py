@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 FUNCTION = "__device__ __forceinline__"
@@ -43,6 +44,27 @@ def wrapped(items: list[str], width: int = 8) -> list[str]:
     """Comma-separated items, `width` to a line."""
     rows = [", ".join(items[i : i + width]) for i in range(0, len(items), width)]
     return [f"{row}," for row in rows[:-1]] + rows[-1:]
+
+
+def _to_integer() -> Iterator[tuple[str, str]]:
+    """Conversions from floating point: `i32_from_f32` and the like."""
+    registers = {8: ("r", "i32"), 32: ("r", "i32"), 64: ("l", "i64")}
+    for (source, c_type, letter), kind, bits in product(
+        (("f32", "float", "f"), ("f64", "double", "d")), "iu", registers
+    ):
+        name, ptx = f"{kind}{bits}_from_{source}", f"{'s' if kind == 'i' else 'u'}{bits}"
+        constraint, register = registers[bits]
+        # cvt makes NaN 0 unless a side has 64 bits (PTX ISA, cvt: the lowest number, or 2**63).
+        result = "bits" if source == "f32" and bits < 64 else "x == x ? bits : 0"
+        yield (
+            name,
+            f"""// cvt.rzi: truncated, clamped to the integer's range; NaN is 0
+{FUNCTION} {kind}{bits} {name}({c_type} x) {{
+    {register} bits;
+    asm("cvt.rzi.{ptx}.{source} %0, %1;" : "={constraint}"(bits) : "{letter}"(x));
+    return static_cast<{kind}{bits}>({result});
+}}""",
+        )
 
 
 def _tma(rank: int) -> Iterator[tuple[str, str]]:
@@ -120,6 +142,7 @@ def _all() -> dict[str, Snippet]:
     code = dict(_read("ptx.cuh"))
     for rank in range(1, 6):
         code.update(_tma(rank))
+    code.update(_to_integer())
     for c_type in _ACCESS:
         code.update(_access(c_type))
     code.update(blackwell := dict(_read("tcgen05.cuh")))

@@ -10,13 +10,14 @@ import numpy.typing as npt
 
 from tilepipe.ir import exprs as e
 from tilepipe.ir.exprs import Expr
+from tilepipe.ir.numbers import shl, shr
 
 IntArray = npt.NDArray[Any]
 
 BINARY: dict[str, Any] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "floordiv": np.floor_divide,
     "mod": np.mod, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
-    "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift, "eq": np.equal, "ne": np.not_equal,
+    "xor": np.bitwise_xor, "shl": np.vectorize(shl), "shr": np.vectorize(shr), "eq": np.equal, "ne": np.not_equal,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
 }  # fmt: skip
 

@@ -46,6 +46,8 @@ def store(tracer: Tracer, tile: object, value: object) -> None:
     dst = tile.fragment_operand("stored into")
     if geometry.takes_stmatrix(dst, value.shape):
         require_place("store", geometry.broken_stmatrix_rule(dst))
+    if tile.dtype.is_integer and value.dtype is not tile.dtype:
+        value = value.to(tile.dtype)  # floats are rounded by the store itself
     tracer.emit(ops.FragmentStore(caller(), dst, value.ir()))
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NoReturn
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, memory, ops
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import Cast, Expr, FragmentRead, Iota, Vary
+from tilepipe.ir.exprs import Expr, FragmentRead, Iota, Vary
 from tilepipe.ir.location import caller
 from tilepipe.lang.convergence import require_fragment
 from tilepipe.lang.operators import Operators
 from tilepipe.lang.tracer import Scope, Tracer
-from tilepipe.lang.values import FUNCTIONS, Value, binary, to_expr, unary
+from tilepipe.lang.values import FUNCTIONS, Value, binary, cast, to_expr, unary
 from tilepipe.lang.values import select as select_scalar
 
 if TYPE_CHECKING:
@@ -81,13 +81,13 @@ class FragmentValue(Operators["FragmentValue"]):
         return self._expr
 
     def to(self, dtype: object) -> FragmentValue:
-        """Converted to another dtype, rounding to nearest even."""
+        """Converted to another dtype by the rules of `Value.to`."""
         t = dtypes.dtype(dtype)
         broken = dtypes.broken_register_rule(t)
         if broken is not None:
             raise TraceError(broken, caller())
         x = self.ir()
-        return self if t is x.dtype else self._new(Cast(t, x.vary, x.nonneg, x.shape, x.size + 1, x))
+        return self if t is x.dtype else self._new(cast(x, t))
 
     def _dependencies(self) -> dict[Fragment, int]:
         """The fragments read, each with its version."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, exprs
+from tilepipe.ir import dtypes, exprs, numbers, ranges
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Binary, Cast, Const, Expr, Select, Unary, Vary
 from tilepipe.ir.location import caller
@@ -23,8 +23,8 @@ MAX_EXPRESSION = 24  # nodes; a larger expression in a role is bound to a name, 
 _COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 _FOLD: dict[str, Callable[[int, int], int]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
-    "min": min, "max": max, "and": operator.and_, "or": operator.or_, "xor": operator.xor, "shl": operator.lshift,
-    "shr": operator.rshift, "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
+    "min": min, "max": max, "and": operator.and_, "or": operator.or_, "xor": operator.xor, "shl": numbers.shl,
+    "shr": numbers.shr, "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
     "gt": operator.gt, "ge": operator.ge, "div": operator.truediv,
 }  # fmt: skip
 _NONNEG_IF_BOTH = {"add", "mul", "floordiv", "mod", "min", "max", "and", "or", "xor", "shl", "shr", "div"}
@@ -55,13 +55,17 @@ class Value(Operators["Value"]):
         return f"<traced {self.dtype} {expr(self._expr)}>"
 
     def to(self, dtype: object) -> Value:
-        """The value converted to another dtype (round to nearest even; float to integer truncates)."""
+        """The value converted to another dtype.
+
+        To floating point: rounded to nearest even. From floating point to an integer: truncated towards
+        zero, clamped to the integer's range, and 0 for NaN, as PTX's cvt. Between integers: the low bits.
+        """
         t = dtypes.dtype(dtype)
         broken = dtypes.broken_register_rule(t)
         if broken is not None:
             raise TraceError(broken, caller())
         x = self._tracer.use(self)
-        return self if t is x.dtype else self._tracer.value(Cast(t, x.vary, x.nonneg, x.shape, x.size + 1, x))
+        return self if t is x.dtype else self._tracer.value(cast(x, t))
 
     # -- what cannot be traced ----------------------------------------------------------------------------------------
 
@@ -159,7 +163,24 @@ def _cast(x: Expr, dtype: DType) -> Expr:
     if isinstance(x, Const):
         value = float(x.value) if dtype.is_float else _fitting(x.value, dtype)
         return Const(dtype, nonneg=value >= 0, value=value)
-    return Cast(dtype, x.vary, x.nonneg, x.shape, x.size + 1, x)
+    return cast(x, dtype)
+
+
+def cast(x: Expr, dtype: DType) -> Expr:
+    """`x` converted to another dtype by the rules of `Value.to`."""
+    if isinstance(x, Const) and not dtype.is_float:  # the device rounds what becomes a float
+        value = numbers.converted(x.value, dtype)
+        return Const(dtype, nonneg=value >= 0, value=value)
+    return Cast(dtype, x.vary, _stays_nonneg(x, dtype), x.shape, x.size + 1, x)
+
+
+def _stays_nonneg(x: Expr, dtype: DType) -> bool:
+    """Whether `x` is known to be >= 0 after its conversion: a large unsigned integer may become a negative one."""
+    if dtype.kind in ("uint", "bool"):
+        return True
+    if dtype.is_float or x.dtype.is_float or ranges.narrows(Cast(dtype, shape=x.shape, a=x)):
+        return x.nonneg  # a value that does not fit is clamped, or is a fault
+    return x.nonneg and (bool(x.shape) or ranges.exact(x)[1] <= numbers.limits(dtype)[1])
 
 
 def _fitting(value: int | float, dtype: DType) -> int | float:
@@ -217,6 +238,7 @@ def unary(tracer: Tracer, op: str, x: object) -> Value:
         raise TraceError("'~' needs a boolean or an integer", caller())
     if isinstance(a, Const) and op in ("neg", "abs"):
         value = -a.value if op == "neg" else abs(a.value)
+        value = numbers.wrapped(int(value), a.dtype) if a.dtype.kind == "uint" else _fitting(value, a.dtype)
         return tracer.value(Const(a.dtype, nonneg=value >= 0, value=value))
     if isinstance(a, Const) and op == "not" and a.dtype is dtypes.boolean:
         return tracer.value(exprs.const(not a.value))

@@ -77,7 +77,7 @@ def _division(compiled: Compiled, error: ZeroDivisionError) -> SimFault:
     """A division by zero in generated code, with the kernel's line."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith("<simulated")]
     loc = compiled.lines.get(frames[-1].lineno or 0) if frames else None
-    return SimFault("integer division by zero", loc)
+    return SimFault("integer division by zero. On the GPU it gives some number and no error; guard it with ctx.when(...)", loc)
 
 
 def _duration(m: Machine) -> float:

@@ -19,8 +19,9 @@ from tilepipe.ir import ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import TensorParam
+from tilepipe.ir.numbers import from_float, shl, shr
 from tilepipe.ir.program import Kernel, walk
-from tilepipe.sim import elements, fragment_memory, grid, mbarriers, meetings, support, tcgen05, tensorcore, tma, tmem, tmem_alloc
+from tilepipe.sim import elements, fragment_memory, grid, integers, mbarriers, meetings, support, tcgen05, tensorcore, tma, tmem, tmem_alloc
 from tilepipe.sim.agents import Agent
 from tilepipe.sim.fragments import Frag
 from tilepipe.sim.functions import Function
@@ -42,7 +43,9 @@ _OPS: tuple[Callable[..., Any], ...] = (
     tmem_alloc.tmem_alloc, tmem_alloc.tmem_relinquish, tmem_alloc.tmem_dealloc, tmem.tmem_load, tmem.tmem_store, tmem.tmem_wait_load,
     tmem.tmem_wait_store, tmem.tcgen05_fence_before, tmem.tcgen05_fence_after, tcgen05.tcgen05_mma, tcgen05.tmem_copy,
     tcgen05.tcgen05_commit,
-    support.lane_bits, support.turns, support.lanes, support.elect_warps, support.place, support.fits, support.all_fit, support.truncated,
+    support.lane_bits, support.turns, support.lanes, support.elect_warps, support.place,
+    integers.fits, integers.all_fit, integers.quotient, integers.remainder, integers.quotients, integers.remainders,
+    integers.shl_all, integers.shr_all, integers.from_floats, from_float, shl, shr,
     support.all_lanes, support.whole_warps, support.at, support.tile_rect, support.show, support.check, rounded,
 )  # fmt: skip
 Body = Callable[[Any, Agent], Any]

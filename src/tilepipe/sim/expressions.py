@@ -5,8 +5,8 @@ becomes a NumPy array over the agent's threads (32 or 128). Inside `PerWarp`, wh
 arrays cover the 32 threads of the warp at hand. Fragment values are float32 arrays (rows, cols), either of which may
 be 1.
 
-Integers are exact. Signed arithmetic that may leave its dtype is checked where it is computed (`ranges`); unsigned
-arithmetic wraps.
+Integers are exact. Signed arithmetic that may leave its dtype, and division that may be undefined, are checked where
+they are computed (`ir.ranges`); unsigned arithmetic wraps. `ir.numbers` says what each operation gives.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 
 from tilepipe.errors import SimFault
 from tilepipe.ir import exprs as e
+from tilepipe.ir import ranges
 from tilepipe.ir.memory import Fragment, Variable
 from tilepipe.ir.ops import Op
-from tilepipe.sim import ranges
 from tilepipe.sim.names import Names
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class Expressions:
         self.ring: dict[int, int] = {}  # locals that are a cursor's stage -> stages
         self.site = ""
         self._inside: DType | None = None  # of signed arithmetic around the expression at hand, which is checked instead
+        self._conditions: list[str] = []  # what must hold, by lane or element, for the value at hand to be used
 
     # -- what is bound -----------------------------------------------------------------------------------------------
 
@@ -164,9 +165,26 @@ class Expressions:
         self._inside = outer
         if (outer is not x.dtype or ranges.narrows(x)) and ranges.overflows(x):
             if array:
-                return f"all_fit({self.site}, {text}, {x.dtype.bits}, {self.active()}, {self.base})", True
+                return f"all_fit({self.site}, {text}, {x.dtype.bits}, {self._used()})", True
             return f"fits({self.site}, {text}, {x.dtype.bits})", False
         return text, array
+
+    def _used(self) -> str:
+        """The threads whose result is used, as the last arguments of a check: (mask, first thread[, condition])."""
+        condition = ""
+        for one in self._conditions:
+            condition = f"np.logical_and({condition}, {one})" if condition else one
+        return f"{self.active()}, {self.base}" + (f", {condition}" if condition else "")
+
+    def _where(self, condition: str, x: e.Expr) -> Text:
+        """An operand that the device evaluates only where a condition holds. It is computed everywhere here, and
+        must not be checked where it is not used: `ctx.select(n != 0, k // n, 0)` divides by no zero.
+        """
+        self._conditions.append(condition)
+        try:
+            return self(x)
+        finally:
+            self._conditions.pop()
 
     def _text(self, x: e.Expr) -> Text:
         match x:
@@ -188,9 +206,11 @@ class Expressions:
             case e.Binary():
                 return self._binary(x)
             case e.Select():
-                (c, ca), (a, aa), (b, ba) = self(x.cond), self(x.a), self(x.b)
+                c, ca = self(x.cond)
                 if ca or x.shape:
+                    (a, _), (b, _) = self._where(c, x.a), self._where(f"np.logical_not({c})", x.b)
                     return f"np.where({c}, {a}, {b})", True
+                (a, aa), (b, ba) = self(x.a), self(x.b)
                 return f"({a} if {c} else {b})", aa or ba
             case e.Cast():
                 return self._cast(x)
@@ -248,6 +268,8 @@ class Expressions:
         a, array = self(x.a)
         if x.op == "not" and x.dtype.kind == "bool":
             return (f"~{a}" if array else f"(not {a})"), array
+        if array and self._exact(x):
+            a = f"np.asarray({a}, object)"
         if x.op in ("neg", "not"):
             return self._wrapped(x, f"({'-' if x.op == 'neg' else '~'}{a})"), array
         if x.op == "abs":
@@ -257,7 +279,11 @@ class Expressions:
         return f"np.{_NUMPY.get(x.op, x.op)}({a})", array
 
     def _binary(self, x: e.Binary) -> Text:
-        (a, aa), (b, ba) = self(x.a), self(x.b)
+        a, aa = self(x.a)
+        if aa and x.a.dtype.kind == "bool" and x.op in ("and", "or"):  # && and || of the printed code
+            b, ba = self._where(a if x.op == "and" else f"np.logical_not({a})", x.b)
+        else:
+            b, ba = self(x.b)
         array = aa or ba
         if x.op in ("min", "max") and x.dtype.is_float:  # fminf, fmaxf: a NaN gives way to a number
             return f"np.f{x.op}({a}, {b})", array
@@ -267,7 +293,30 @@ class Expressions:
             word = {"and": "and", "or": "or", "xor": "!="}.get(x.op)
             if word:
                 return f"({a} {word} {b})", False
+        if ranges.divides(x):
+            return self._division(x, a, b, array), array
+        if array and self._exact(x):
+            a, b = f"np.asarray({a}, object)", f"np.asarray({b}, object)"
+        if ranges.shifts_out(x):
+            if not array or x.op == "shr":
+                return self._wrapped(x, f"{x.op}{'_all' if array else ''}({a}, {b})"), array
+            return self._wrapped(x, f"shl_all({a}, {b}, {x.dtype.bits if x.dtype.kind == 'int' else 0})"), True
         return self._wrapped(x, f"({a} {_INFIX[x.op]} {b})"), array
+
+    @staticmethod
+    def _exact(x: e.Expr) -> bool:
+        """Whether arrays of Python's integers are needed: a sum or product of int64 may not fit NumPy's int64."""
+        return x.dtype.bits == 64 and ranges.grows(x)
+
+    def _division(self, x: e.Binary, a: str, b: str, array: bool) -> str:
+        """Division or remainder, of operands for which it may be undefined."""
+        bits = x.dtype.bits if x.dtype.kind == "int" else 0
+        if array:
+            which = "quotients" if x.op == "floordiv" else "remainders"
+            return f"{which}({self.site}, {a}, {b}, {bits}, {self._used()})"
+        if bits:
+            return f"{'quotient' if x.op == 'floordiv' else 'remainder'}({self.site}, {a}, {b}, {bits})"
+        return f"({a} {_INFIX[x.op]} {b})"  # Python's own error is reported with the line
 
     def _wrapped(self, x: e.Unary | e.Binary, text: str) -> str:
         """Unsigned arithmetic wraps round."""
@@ -279,14 +328,18 @@ class Expressions:
         a, array = self(x.a)
         to, source = x.dtype, x.a.dtype
         if to.is_float:
+            if not array and source.bits == 64 and not source.is_float:  # Python would round to float64 first
+                a = f"np.asarray({a})"
             return self._to_float(a, array, to), array
         if to.kind == "bool":
             return (f"({a} != 0)" if array else f"bool({a})"), array
         if source.kind == "phase":
             return f"({a} & 1)", array
+        if source.is_float:
+            return f"from_float{'s' if array else ''}({a}, {self.constant(to, to.name)})", array
         if array and to.bits == 64:  # NumPy's own conversion wraps round, as the GPU's does
             return f"{a}.astype(np.{'u' * (to.kind == 'uint')}int64)", True
-        text = f"{a}.astype(np.int64)" if array else f"truncated({self.site}, {a})" if source.is_float else f"int({a})"
+        text = f"{a}.astype(np.int64)" if array else f"int({a})"
         if to.kind == "uint":
             return f"({text} & {(1 << to.bits) - 1})", array
         if to.kind == "int" and (to.bits < 32 or (source.kind == "uint" and source.bits >= to.bits)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -54,43 +53,6 @@ def place(old: Array, new: Any, mask: int, base: int) -> Array:
         return out
     active = lanes(mask, 0 if len(old) > 32 else base, len(old))
     return np.where(active, new, out)
-
-
-def fits(site: Site, value: int, bits: int) -> int:
-    """`value`, the exact result of signed arithmetic in `bits` bits.
-
-    Raises:
-        SimFault: it does not fit.
-    """
-    high = 1 << (bits - 1)
-    if -high <= value < high:
-        return value
-    raise SimFault(
-        f"{site.what}: int{bits} overflow: {value} is outside {-high} .. {high - 1}. On the GPU it would wrap round; use a wider dtype.",
-        site.loc,
-    )
-
-
-def all_fit(site: Site, values: Array, bits: int, mask: int, base: int) -> Array:
-    """`fits` for an array over threads `base`.. of which those of `mask` are active."""
-    high = 1 << (bits - 1)
-    low_at, high_at = int(values.min()), int(values.max())
-    if low_at < -high or high_at >= high:
-        active = values[lanes(mask, base, len(values))]
-        for value in (int(active.min()), int(active.max())):
-            fits(site, value, bits)
-    return values
-
-
-def truncated(site: Site, value: float) -> int:
-    """A floating-point number as an integer, towards zero.
-
-    Raises:
-        SimFault: it is a NaN or an infinity.
-    """
-    if not math.isfinite(value):
-        raise SimFault(f"{site.what}: {value} is converted to an integer", site.loc)
-    return int(value)
 
 
 def all_lanes(ag: Agent, site: Site, mask: int, span: int, unit: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilepipe.ir import exprs as e
-from tilepipe.ir.dtypes import DType
+from tilepipe.ir.numbers import limits, shl, shr
 
 Range = tuple[int, int]
 
@@ -11,20 +11,30 @@ _GROWS = ("add", "sub", "mul", "shl")
 _LARGEST = {"lane": 31, "warp": 31, "warp_in_group": 3, "thread": 1023, "warpgroup": 7, "cta_rank": 15}
 
 
-def limits(dtype: DType) -> Range:
-    """The integers that a dtype holds."""
-    if dtype.kind == "bool":
-        return 0, 1
-    if dtype.kind == "uint":
-        return 0, (1 << dtype.bits) - 1
-    return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
-
-
 def grows(x: e.Expr) -> bool:
     """Whether this node is signed arithmetic, whose exact value may not fit its dtype."""
-    if x.shape or x.dtype.kind != "int" or x.dtype.bits < 32:
+    if x.shape or x.dtype.kind != "int":
         return False
-    return (isinstance(x, e.Binary) and x.op in _GROWS) or (isinstance(x, e.Unary) and x.op == "neg")
+    return (isinstance(x, e.Binary) and x.op in _GROWS) or (isinstance(x, e.Unary) and x.op in ("neg", "abs"))
+
+
+def divides(x: e.Expr) -> bool:
+    """Whether this node is an integer division, or a remainder, that is undefined for some operands:
+    a divisor of 0, or the least integer divided by -1.
+    """
+    if not isinstance(x, e.Binary) or x.op not in ("floordiv", "mod") or x.dtype.is_float:
+        return False
+    (least, _), (low, high) = _fitting(x.a), _fitting(x.b)
+    by_zero = low <= 0 <= high
+    return by_zero or (x.dtype.kind == "int" and least == limits(x.dtype)[0] and low <= -1 <= high)
+
+
+def shifts_out(x: e.Expr) -> bool:
+    """Whether this node is a shift whose amount may be negative, or the width of the operand or more."""
+    if not isinstance(x, e.Binary) or x.op not in ("shl", "shr"):
+        return False
+    low, high = _fitting(x.b)
+    return not 0 <= low <= high < max(x.a.dtype.bits, 32)  # narrower operands are shifted in 32 bits
 
 
 def narrows(x: e.Expr) -> bool:
@@ -43,7 +53,7 @@ def overflows(x: e.Expr) -> bool:
 
 def checked(x: e.Expr) -> bool:
     """Whether computing `x` takes a check anywhere in it."""
-    return overflows(x) or any(checked(c) for c in e.children(x))
+    return overflows(x) or divides(x) or any(checked(c) for c in e.children(x))
 
 
 def exact(x: e.Expr) -> Range:
@@ -56,6 +66,13 @@ def exact(x: e.Expr) -> Range:
         case e.Unary(op="neg", a=a):
             low, high = exact(a)
             return -high, -low
+        case e.Unary(op="abs", a=a) if not x.dtype.is_float:
+            low, high = exact(a)
+            return (0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
+        case e.Cast(a=a) if a.dtype.is_integer and x.dtype.is_integer:
+            (low, high), (least, most) = _fitting(a), limits(x.dtype)
+            if least <= low <= high <= most:
+                return low, high
         case e.Binary(op=op, a=a, b=b) if not x.dtype.is_float and not a.dtype.is_float:
             bounds = exact if grows(x) else _fitting  # operands of what does not grow have been checked
             return _binary(op, bounds(a), bounds(b)) or limits(x.dtype)
@@ -82,11 +99,16 @@ def _binary(op: str, a: Range, b: Range) -> Range | None:
         case "mul":
             corners = [p * q for p in a for q in b]
             return min(corners), max(corners)
-        case "shl" if 0 <= b[0] <= b[1] < 64:
-            corners = [p << q for p in a for q in b]
+        case "shl" if 0 <= b[0]:
+            corners = [shl(p, q) for p in a for q in b]
             return min(corners), max(corners)
         case "shl":
-            return -(1 << 64), 1 << 64
+            return shl(min(a[0], -1), -1), shl(max(a[1], 1), -1)
+        case "shr" if 0 <= b[0]:
+            corners = [shr(p, q) for p in a for q in b]
+            return min(corners), max(corners)
+        case "and" if a[0] >= 0 or b[0] >= 0:
+            return 0, min(r[1] for r in (a, b) if r[0] >= 0)
         case "floordiv" if b[0] > 0:
             corners = [p // q for p in a for q in b]
             return min(corners), max(corners)

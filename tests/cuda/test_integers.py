@@ -1,0 +1,58 @@
+"""Conversions and shifts as they are printed: nothing that C++ leaves undefined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tests.number_cases import CASES, UNIFORM
+from tilepipe import cuda
+
+
+@pytest.mark.parametrize("case", [*CASES, *UNIFORM][::29], ids=lambda case: case.name)
+def test_compiles_without_a_warning(case: Any) -> None:
+    compiled = cuda.compile(case.make(np.random.default_rng(0))[0].kernel)
+    assert "warning" not in compiled.log
+
+
+def printed(body: Callable[[tp.Context, Any], Any], dtype: str = "uint32") -> str:
+    """The value that is stored for x of a dtype, as C++."""
+
+    @tp.kernel()
+    def one_value(ctx: tp.Context, x: Any, out: Any) -> None:
+        @ctx.role("one", warps=1)
+        def one() -> None:
+            ctx.store(out[ctx.lane], body(ctx, ctx.load(x[ctx.lane])))
+
+    x = np.zeros(32, np.dtype(dtype))
+    program = one_value.bind(x, np.zeros(32, np.int64))
+    assert "warning" not in cuda.compile(program.kernel).log
+    line = next(line for line in program.source().splitlines() if "out_data[lane] = " in line)
+    return line.split("out_data[lane] = ")[1].split(";")[0]
+
+
+SHIFTS: dict[str, tuple[Callable[[tp.Context, Any], Any], str]] = {
+    "by a constant": (lambda ctx, x: x << 5, "v << 5u"),
+    "by a masked amount": (lambda ctx, x: x << (x & 31), "v << (v & 31u)"),
+    "by the lane": (lambda ctx, x: x << ctx.lane.to("uint32"), "v << static_cast<u32>(lane)"),
+    "beyond the width": (lambda ctx, x: x << 40, "shift_left<u32>(v, 40u)"),
+    "by anything": (lambda ctx, x: x >> x, "shift_right<u32>(v, v)"),
+}
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+def test_only_shifts_that_may_leave_the_width_are_guarded(name: str) -> None:
+    body, want = SHIFTS[name]
+    assert want in printed(body)
+
+
+@pytest.mark.parametrize(("source", "target", "want"), [
+    ("float32", "int32", "i32_from_f32("), ("float32", "uint8", "u8_from_f32("), ("float64", "int64", "i64_from_f64("),
+    ("float16", "uint32", "u32_from_f32("), ("int32", "uint32", "static_cast<u32>("),
+])  # fmt: skip
+def test_fractions_are_converted_by_ptx(source: str, target: str, want: str) -> None:
+    assert want in printed(lambda ctx, x: x.to(target), source)
