@@ -49,9 +49,7 @@ def wrapped(items: list[str], width: int = 8) -> list[str]:
 def _to_integer() -> Iterator[tuple[str, str]]:
     """Conversions from floating point: `i32_from_f32` and the like."""
     registers = {8: ("r", "i32"), 32: ("r", "i32"), 64: ("l", "i64")}
-    for (source, c_type, letter), kind, bits in product(
-        (("f32", "float", "f"), ("f64", "double", "d")), "iu", registers
-    ):
+    for (source, c_type, letter), kind, bits in product((("f32", "float", "f"), ("f64", "double", "d")), "iu", registers):
         name, ptx = f"{kind}{bits}_from_{source}", f"{'s' if kind == 'i' else 'u'}{bits}"
         constraint, register = registers[bits]
         # cvt makes NaN 0 unless a side has 64 bits (PTX ISA, cvt: the lowest number, or 2**63).

@@ -99,12 +99,12 @@ def _binary(op: str, a: Range, b: Range) -> Range | None:
         case "mul":
             corners = [p * q for p in a for q in b]
             return min(corners), max(corners)
-        case "shl" if 0 <= b[0]:
+        case "shl" if b[0] >= 0:
             corners = [shl(p, q) for p in a for q in b]
             return min(corners), max(corners)
         case "shl":
             return shl(min(a[0], -1), -1), shl(max(a[1], 1), -1)
-        case "shr" if 0 <= b[0]:
+        case "shr" if b[0] >= 0:
             corners = [shr(p, q) for p in a for q in b]
             return min(corners), max(corners)
         case "and" if a[0] >= 0 or b[0] >= 0:

@@ -126,8 +126,9 @@ def _undefined(site: Site, a: int, b: int, bits: int, sign: str, who: str) -> Si
 def shl_all(a: Array | int, amount: Array | int, bits: int) -> Array:
     """`numbers.shl` by element, of signed integers of `bits` bits, or of unsigned ones (0), which are wrapped round next.
 
-    Of 64 bits and signed, the operands are Python's integers. Arrays of up to 32 bits are kept in int64, where a shift further than 32 could come back into range:
-    such a result is replaced by another one that fits no int32.
+    Of 64 bits and signed, the operands are Python's integers. Arrays of up to 32 bits are kept in int64,
+    where a shift by more than 32 could come back into range: such a result is replaced by another one
+    that fits no int32.
     """
     a, amount = np.broadcast_arrays(a, amount)
     if a.dtype == object:
