@@ -14,6 +14,8 @@ from tilepipe.cuda import compiler
 from tilepipe.errors import BindError, CompileError, UnavailableError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.exprs import const
+from tilepipe.ir.finish import launch_registers
+from tilepipe.ir.program import Kernel
 
 
 def small() -> Builder:
@@ -77,6 +79,31 @@ def test_losses_are_errors_unless_allowed(monkeypatch: pytest.MonkeyPatch, loss:
         cuda.compile(kernel)
     compiled = cuda.compile(kernel, allow=[loss])
     assert (compiled.registers, compiled.spill_bytes) == (168, 2 * spills)
+
+
+def asking(*registers: int) -> Kernel:
+    """A warpgroup for each number, which asks for so many registers."""
+    b = Builder()
+    b.setup_done()
+    for i, n in enumerate(registers):
+        with b.role(f"r{i}", warpgroups=1, registers=n):
+            b.do(ops.SyncWarp)
+    return b.finished()
+
+
+@pytest.mark.parametrize("registers", [(24, 240, 240), (128, 128, 128, 128), (24, 168, 160, 160), (96,) * 5, (24, 240), (256,)])
+def test_ptxas_launches_with_the_registers_that_were_reckoned_with(registers: tuple[int, ...]) -> None:
+    compiled = cuda.compile(asking(*registers))
+    assert compiled.registers == min(launch_registers(128 * len(registers)), 255)
+
+
+def test_a_launch_with_fewer_registers_than_the_roles_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hole comes back with `monkeypatch.setattr(compiler, "broken_pool_rule", lambda *_: None)`."""
+    monkeypatch.setattr(compiler, "nvrtc", lambda *_: (LOG.format(spills=0, extra="").replace("168", "160"), b"cubin"))
+    arithmetic = r"160 registers a thread.*128 × \(24 \+ 240 \+ 240\) = 64,512.*384 × 160 = 61,440.*the other 3,072 for ever.*sum of 480"
+    with pytest.raises(CompileError, match=arithmetic):
+        cuda.compile(asking(24, 240, 240))
+    assert cuda.compile(asking(24, 224, 232)).registers == 160
 
 
 def test_ptxas_really_reports_spills() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import from_text, refused
+from tilepipe.ir import finish
 
 
 def bound(text: str) -> Any:
@@ -35,7 +36,11 @@ def roles(**sizes: str) -> str:
         (roles(a="warpgroups=1, registers=100"), ("100 registers", "multiple of 8")),
         (roles(a="warpgroups=1, registers=264"), ("264 registers", "24..256")),
         (roles(a="warpgroups=2, registers=256", b="warps=4, registers=24"),
-         ("128 × (256 + 256 + 24) = 68608", "65536", "Lower registers=")),
+         ("128 × (256 + 256 + 24) = 68,608", "launched with 168 a thread, 384 × 168 = 64,512", "the other 4,096 for ever")),
+        (roles(load="warps=1, registers=32", mma="warpgroups=2, registers=240"),
+         ("128 × (240 + 240 + 32) = 65,536", "CTA of 384 threads is launched with 168 a thread, 384 × 168 = 64,512",
+          "setmaxnreg.inc would wait for the other 1,024 for ever", "to a sum of 504 over the warpgroups")),
+        (roles(a="warpgroups=5, registers=104"), ("640 × 96 = 61,440", "a sum of 480")),
         (roles(a="warps=1, registers=40", b="warps=1, registers=48"), ("share the warpgroup of warps 0..3", "'a': 40", "'b': 48", "make them agree")),
         (roles(a="warpgroups=1, registers=40", b="warpgroups=1"), ("['b'] do not", "give each warpgroup a register count")),
     ],
@@ -43,6 +48,17 @@ def roles(**sizes: str) -> str:
 def test_limits(text: str, words: tuple[str, ...]) -> None:
     with refused(tp.LimitError, *words):
         bound(text)
+
+
+@pytest.mark.parametrize("text", [
+    roles(load="warps=1, registers=24", mma="warpgroups=2, registers=240"), roles(a="warpgroups=2, registers=256"),
+    roles(a="warpgroups=4, registers=128"), roles(a="warpgroups=5, registers=96"), roles(a="warpgroups=8, registers=64"),
+])  # fmt: skip
+def test_exactly_the_registers_of_a_launch(text: str) -> None:
+    """The hole comes back with `monkeypatch.setattr(finish, "broken_pool_rule", lambda *_: None)`."""
+    kernel = bound(text)
+    asked = sum(r.registers or 0 for r in kernel.roles for _ in range(-(-r.warps // 4)))
+    assert asked * 128 == kernel.threads * finish.launch_registers(kernel.threads)
 
 
 def test_exactly_all_shared_memory() -> None:

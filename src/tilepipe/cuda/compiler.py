@@ -13,6 +13,7 @@ from tilepipe.cuda.instrument import smem_bytes
 from tilepipe.cuda.printer import source as print_source
 from tilepipe.errors import BindError, CompileError, UnavailableError
 from tilepipe.ir.architecture import architecture
+from tilepipe.ir.finish import broken_pool_rule
 from tilepipe.ir.program import Kernel
 
 EMITS = ("cubin", "ptx", "cuda")
@@ -66,7 +67,8 @@ def compile(
 
     Raises:
         BindError: unknown architecture or `emit`. LimitError: no room in shared memory for a debug or perturbed build.
-        CompileError: the kernel has no CUDA form, NVRTC refuses it, or ptxas reports a loss that is not allowed.
+        CompileError: the kernel has no CUDA form, NVRTC refuses it, ptxas reports a loss that is not allowed, or
+        launches it with fewer registers than its warpgroups ask for.
         UnavailableError: the CUDA packages are not installed.
     """
     if emit not in EMITS:
@@ -82,6 +84,7 @@ def compile(
     if emit == "ptx":
         return Compiled(name, arch, emit, code, log, data, **shape)
     shape |= resources(log)
+    _check_pool(kernel, shape["registers"])
     _check_losses(kernel, log, shape["spill_bytes"], LOSSES if debug or perturbed else allow)
     return Compiled(name, arch, emit, code, log, data, **shape)
 
@@ -189,6 +192,13 @@ def resources(log: str) -> dict[str, int]:
         raise CompileError(f"the compile log has no resource usage:\n{log[:2000]}")
     stack, stores, loads = map(int, frame.groups())
     return {"registers": int(registers[1]), "spill_bytes": stores + loads, "stack_bytes": stack}
+
+
+def _check_pool(kernel: Kernel, registers: int) -> None:
+    """Raises CompileError when the registers that ptxas launches the kernel with do not bear what its warpgroups ask setmaxnreg for."""
+    broken = broken_pool_rule(kernel, registers)
+    if broken is not None:
+        raise CompileError(f"'{kernel.name}' compiles to {registers} registers a thread. {broken}", kernel.loc)
 
 
 def _check_losses(kernel: Kernel, log: str, spill_bytes: int, allow: Collection[str]) -> None:

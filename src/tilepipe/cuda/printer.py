@@ -18,9 +18,8 @@ from tilepipe.cuda.ptx import FUNCTION, SNIPPETS
 from tilepipe.errors import BindError, CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.architecture import ARCHITECTURES, architecture, only_on
-from tilepipe.ir.chip import H200
 from tilepipe.ir.exprs import SPECIALS
-from tilepipe.ir.finish import group_registers
+from tilepipe.ir.finish import group_registers, launch_registers
 from tilepipe.ir.memory import BarrierRef, TensorParam
 from tilepipe.ir.program import WARP, Kernel, Role, walk
 from tilepipe.ir.uses import elements, needed
@@ -238,7 +237,7 @@ def _dispatch(ctx: Context, calls: dict[Role, str]) -> list[str]:
     registers = group_registers(k)
     asks = any(r is not None for r in registers)
     # ptxas gives each thread what the launch allows; a warpgroup that wants less gives back before another can take.
-    cap = min(H200.registers // max(k.threads, 1) // 8 * 8, 255)
+    cap = min(launch_registers(k.threads), 255)
     for position, roles in enumerate(_groups(k, asks)):
         first, end = roles[0].first_warp, max(r.first_warp + r.warps for r in roles)
         if asks:

@@ -11,6 +11,8 @@ from tilepipe.ir.program import WARP, WARPGROUP, Kernel, Role
 
 BARRIER_BYTES = 8
 SETMAXNREG = range(24, 257, 8)  # PTX ISA, setmaxnreg: 24..256 in steps of 8
+REGISTER_STEP = 8  # registers of a thread are allocated in steps of 8: 256 for each warp
+MOST_REGISTERS = 256  # of a thread; ptxas reports 255, since one of them reads as zero
 
 
 def finish(kernel: Kernel, chip: Chip = H200) -> None:
@@ -61,6 +63,31 @@ def _overlaps(role: Role, first: int) -> bool:
     return role.first_warp < first + 4 and first < role.first_warp + role.warps
 
 
+def launch_registers(threads: int, chip: Chip = H200) -> int:
+    """Registers that each thread of a CTA is launched with, in a kernel that has setmaxnreg and `__launch_bounds__(threads, 1)`: all that
+    the SM has for so many, rounded down to a step. ptxas reports this number, 255 for 256.
+    """
+    return min(chip.registers // max(threads, 1) // REGISTER_STEP * REGISTER_STEP, MOST_REGISTERS)
+
+
+def broken_pool_rule(kernel: Kernel, registers: int) -> str | None:
+    """What is wrong with the registers that the warpgroups ask for, when each thread is launched with `registers`; None: nothing.
+
+    setmaxnreg.inc blocks until the pool of the CTA has enough, and the pool is what the CTA was launched with (PTX ISA, setmaxnreg): not
+    all that the SM has.
+    """
+    groups = [g for g in group_registers(kernel) if g is not None]
+    allocated = -(-registers // REGISTER_STEP) * REGISTER_STEP
+    pool, total = kernel.threads * allocated, WARPGROUP * sum(groups)
+    if total <= pool:
+        return None
+    return (
+        f"registers: the warpgroups ask for 128 × ({' + '.join(map(str, groups))}) = {total:,}, but a CTA of {kernel.threads} threads is"
+        f" launched with {allocated} a thread, {kernel.threads} × {allocated} = {pool:,}: setmaxnreg.inc would wait for the other"
+        f" {total - pool:,} for ever. Lower registers= of the roles to a sum of {pool // WARPGROUP} over the warpgroups."
+    )
+
+
 def _check_registers(kernel: Kernel, chip: Chip) -> None:
     for role in kernel.roles:
         if role.registers is not None and role.registers not in SETMAXNREG:
@@ -83,10 +110,9 @@ def _check_registers(kernel: Kernel, chip: Chip) -> None:
         raise LimitError(
             f"some roles of '{kernel.name}' set registers= and {silent} do not; give each warpgroup a register count", kernel.loc
         )
-    total = WARPGROUP * sum(g for g in groups if g is not None)
-    if total > chip.registers:
-        terms = " + ".join(str(g) for g in groups)
-        raise LimitError(f"registers: 128 × ({terms}) = {total}, but an SM has {chip.registers}. Lower registers= of a role.", kernel.loc)
+    broken = broken_pool_rule(kernel, launch_registers(kernel.threads, chip))
+    if broken is not None:
+        raise LimitError(broken, kernel.loc)
 
 
 def _place_memory(kernel: Kernel, chip: Chip) -> None:
