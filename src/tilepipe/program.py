@@ -164,7 +164,9 @@ class Program:
         return bound
 
     def source(self, arch: str | None = None) -> str:
-        """The kernel as CUDA C++, for sm_90a or sm_100a: the one that has its ops unless given."""
+        """The kernel as CUDA C++, for sm_90a, or sm_100a, sm_100f, sm_103a or sm_103f: sm_90a or sm_100a, whichever has its ops, unless
+        given.
+        """
         from tilepipe import cuda
 
         return cuda.source(self.kernel, arch)

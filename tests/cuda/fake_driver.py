@@ -84,8 +84,12 @@ class FakeDriver:
         """Nothing runs."""
 
     def cuTensorMapEncodeTiled(self, _kind: str, _rank: int, address: int, *_: Any) -> Any:
+        """The 128 bytes of a map: the address, and nothing else; at an odd multiple of 16, as the binding may place it."""
         self.maps.append(address)
-        return SimpleNamespace(getPtr=lambda: 1_000_000 + address)
+        block = ctypes.create_string_buffer(512)
+        at = (ctypes.addressof(block) + 127) // 128 * 128 + 16
+        ctypes.c_uint64.from_address(at).value = 1_000_000 + address
+        return SimpleNamespace(getPtr=lambda: at, block=block)
 
     def cuMemAlloc(self, size: int) -> int:
         block = ctypes.create_string_buffer(size + 256)

@@ -242,9 +242,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counted: Counter[str] = Counter()
     real: Callable[..., Any] = compiler.nvrtc
 
-    def nvrtc(code: str, filename: str, arch: str, emit: str, lineinfo: bool = False) -> Any:
+    def nvrtc(code: str, filename: str, emit: str, given: tuple[str, ...]) -> Any:
         counted[emit] += 1
-        return real(code, filename, arch, emit, lineinfo)
+        return real(code, filename, emit, given)
 
     monkeypatch.setattr(compiler, "nvrtc", nvrtc)
     return counted

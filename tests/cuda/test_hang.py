@@ -35,7 +35,7 @@ def test_the_device_lays_the_record_out_as_the_host_reads_it() -> None:
     types = "using u32 = unsigned int;\nusing u64 = unsigned long long;\n"
     code = f"{types}{SHARED}\nconstexpr u32 debug_offset = 0, debug_bytes = {STATE_BYTES}, debug_cluster = 1;\n"
     code += "\n".join([SNIPPETS["debug_state"].code, 'extern "C" __global__ void k(u32* x) {', *stores, "}\n"])
-    text = compiler.nvrtc(code, "k.cu", "sm_90a", "ptx")[1].decode()
+    text = compiler.nvrtc(code, "k.cu", "ptx", compiler.options("sm_90a", "ptx"))[1].decode()
     constants = dict(re.findall(r"mov\.[bus]32\s+(%r\d+), (\d+);", text))
     stored = re.findall(r"st\.global\.[bus]32\s+\[%rd\d+(?:\+(\d+))?\], (%?\w+);", text)
     assert {int(at or 0) // 4: int(constants.get(x, x)) for at, x in stored} == {i: n for i, (_, _, n) in enumerate(wanted)}

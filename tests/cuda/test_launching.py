@@ -135,14 +135,16 @@ def launcher(program: tp.Program) -> launching.Launcher:
 
 
 def passed(fake: FakeDriver, program: tp.Program, launch: int = -1) -> dict[str, Any]:
-    """The arguments of a launch, by name; a tensor map by its address."""
+    """The arguments of a launch, by name; a tensor map by its first word, which the fake driver fills."""
     types: dict[str, Any] = {"data": ctypes.c_uint64, "stride": ctypes.c_int64, "shape": ctypes.c_int32}
     wanted = arguments(program.kernel)
     places = (ctypes.c_void_p * len(wanted)).from_address(fake.launches[launch][4])
     found = {}
     for argument, place in zip(wanted, places, strict=True):
         if argument.kind == "map":
-            found[argument.name] = place
+            assert place is not None
+            assert place % 128 == 0, "as CUtensorMap is aligned since CUDA 13"
+            found[argument.name] = ctypes.c_uint64.from_address(place).value
             continue
         scalar = ctypes.c_float if argument.param.dtype.is_float else ctypes.c_int32
         assert place is not None

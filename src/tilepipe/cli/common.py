@@ -54,9 +54,10 @@ def gpu(spec: KernelSpec) -> Chip:
         UnavailableError: there is none, or the kernel does not exist for it.
     """
     from tilepipe.cuda import driver
+    from tilepipe.ir.architecture import generation
 
     chip = driver.chip(0)
-    if chip.arch not in spec.archs:
+    if generation(chip.arch) not in spec.archs:
         raise UnavailableError(f"kernel '{spec.name}' exists for {', '.join(spec.archs)}; device 0 is a {chip.name} ({chip.arch})")
     return chip
 

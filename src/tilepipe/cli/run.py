@@ -38,6 +38,9 @@ class Arch(StrEnum):
 
     sm_90a = "sm_90a"
     sm_100a = "sm_100a"
+    sm_100f = "sm_100f"
+    sm_103a = "sm_103a"
+    sm_103f = "sm_103f"
 
 
 @app.command()

@@ -12,7 +12,7 @@ from tilepipe.cuda import cache
 from tilepipe.cuda.instrument import smem_bytes
 from tilepipe.cuda.printer import source as print_source
 from tilepipe.errors import BindError, CompileError, UnavailableError
-from tilepipe.ir.architecture import architecture
+from tilepipe.ir.architecture import BLACKWELL, architecture, generation
 from tilepipe.ir.finish import broken_pool_rule
 from tilepipe.ir.program import Kernel
 
@@ -23,6 +23,8 @@ LOSSES = {
     "C7510": "ptxas serialised wgmma",
     "spills": "registers spilled to local memory",
 }
+
+TMEM_CHECK = "--ptxas-options=-g-tmem-access-check"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,11 @@ def compile(
 ) -> Compiled:  # fmt: skip
     """Prints and compiles a kernel.
 
-    `arch`: "sm_90a" or "sm_100a"; unless given, the one that has the kernel's ops. `emit`: "cubin", "ptx" or "cuda" (the source,
-    not compiled). `allow`: losses of `LOSSES` to accept. `lineinfo`: profilers then show the lines of the Python kernel. `debug`:
-    waits are bounded, and one that does not end gives the launch up. `perturb`: not None: random delays at synchronisation
-    points, by a seed that each launch passes. Both cost speed, so all `LOSSES` are accepted.
+    `arch`: one of `ir.architecture.ARCHITECTURES`; unless given, "sm_90a" or "sm_100a", whichever has the kernel's ops. `emit`:
+    "cubin", "ptx" or "cuda" (the source, not compiled). `allow`: losses of `LOSSES` to accept. `lineinfo`: profilers then show the
+    lines of the Python kernel. `debug`: waits are bounded, and one that does not end gives the launch up; on Blackwell ptxas checks
+    accesses to tensor memory besides (`options`). `perturb`: not None: random delays at synchronisation points, by a seed that each
+    launch passes. Both cost speed, so all `LOSSES` are accepted.
 
     Raises:
         BindError: unknown architecture or `emit`. LimitError: no room in shared memory for a debug or perturbed build.
@@ -80,7 +83,8 @@ def compile(
     name = entry_point(code)
     if emit == "cuda":
         return Compiled(name, arch, emit, code, "", code.encode(), **shape)
-    log, data = _built(code, f"{name}.cu", arch, emit, lineinfo)
+    checked = debug and bool(kernel.cta_group)
+    log, data = _built(code, f"{name}.cu", emit, options(arch, emit, lineinfo=lineinfo, checks_tmem=checked))
     if emit == "ptx":
         return Compiled(name, arch, emit, code, log, data, **shape)
     shape |= resources(log)
@@ -96,14 +100,31 @@ def entry_point(code: str) -> str:
     return found[1]
 
 
-def _built(code: str, filename: str, arch: str, emit: str, lineinfo: bool) -> tuple[str, bytes]:
+def options(arch: str, emit: str, *, lineinfo: bool = False, checks_tmem: bool = False) -> tuple[str, ...]:
+    """What NVRTC is called with.
+
+    `checks_tmem`: ptxas lets each tcgen05 instruction check its addresses of tensor memory, and trap
+    where they are not allocated or out of bounds (`--g-tensor-memory-access-check`, which
+    `--device-debug` implies). Only a Blackwell target takes it; the others do not get it.
+    """
+    target = arch if emit == "cubin" else arch.replace("sm_", "compute_")
+    # A result from NVRTC's own cache (NVRTC, "Caching") comes without the log that the checks read.
+    found = [f"--gpu-architecture={target}", "--std=c++17", "--ptxas-options=-v", "--no-cache"]
+    if lineinfo:
+        found.append("--generate-line-info")
+    if checks_tmem and generation(arch) == BLACKWELL:
+        found.append(TMEM_CHECK)
+    return tuple(found)
+
+
+def _built(code: str, filename: str, emit: str, given: tuple[str, ...]) -> tuple[str, bytes]:
     """What `nvrtc` gives; a cubin that was built before comes from the disk."""
     if emit != "cubin":
-        return nvrtc(code, filename, arch, emit, lineinfo)
-    name = cache.key(code, filename, arch, str(lineinfo), nvrtc_version())
+        return nvrtc(code, filename, emit, given)
+    name = cache.key(code, filename, nvrtc_version(), *given)
     found = cache.read(name)
     if found is None:
-        found = nvrtc(code, filename, arch, emit, lineinfo)
+        found = nvrtc(code, filename, emit, given)
         cache.write(name, *found)
     return found
 
@@ -131,24 +152,19 @@ def nvrtc_version() -> str:
     return f"{major}.{minor}"
 
 
-def nvrtc(code: str, filename: str, arch: str, emit: str, lineinfo: bool = False) -> tuple[str, bytes]:
-    """Runs NVRTC; returns (log, cubin or PTX).
+def nvrtc(code: str, filename: str, emit: str, given: tuple[str, ...]) -> tuple[str, bytes]:
+    """Runs NVRTC with the options of `options`; returns (log, cubin or PTX).
 
     Raises:
         CompileError: with the log. UnavailableError: no NVRTC here.
     """
     api = _nvrtc_api()
-    target = arch if emit == "cubin" else arch.replace("sm_", "compute_")
-    # A result from NVRTC's own cache (NVRTC, "Caching") comes without the log that the checks read.
-    options = [f"--gpu-architecture={target}", "--std=c++17", "--ptxas-options=-v", "--no-cache"]
-    if lineinfo:
-        options.append("--generate-line-info")
     try:
         program = _checked(api.nvrtcCreateProgram(code.encode(), filename.encode(), 0, [], []))
     except (OSError, RuntimeError) as error:
         raise UnavailableError(f"NVRTC cannot be loaded ({error}): pip install tilepipe[cuda]") from None
     try:
-        (status,) = api.nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
+        (status,) = api.nvrtcCompileProgram(program, len(given), [o.encode() for o in given])
         log = _text(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog, program).rstrip(b"\0\n ").decode()
         if status != api.nvrtcResult.NVRTC_SUCCESS:
             raise CompileError(f"NVRTC refused the printed source ({status.name}):\n{_excerpt(log, code)}")

@@ -13,7 +13,7 @@ from typing import Any
 from tilepipe.errors import LaunchError, UnavailableError
 from tilepipe.ir.chip import H200, Chip
 
-ARCHITECTURES = {(9, 0): "sm_90a", (10, 0): "sm_100a"}
+ARCHITECTURES = {(9, 0): "sm_90a", (10, 0): "sm_100a", (10, 3): "sm_103a"}
 
 
 @functools.cache

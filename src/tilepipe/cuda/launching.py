@@ -14,7 +14,7 @@ import numpy as np
 from tilepipe.cuda import driver
 from tilepipe.cuda.compiler import Compiled
 from tilepipe.cuda.parameters import Argument, arguments
-from tilepipe.cuda.tensormap import TiledMap, tiled_map
+from tilepipe.cuda.tensormap import EncodedMap, TiledMap, tiled_map
 from tilepipe.errors import BindError, LaunchError
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
@@ -29,12 +29,12 @@ _C_TYPES: dict[str, Any] = {
 
 
 @functools.lru_cache(maxsize=_MAPS)
-def encoded(ordinal: int, form: TiledMap, address: int) -> Any:
+def encoded(ordinal: int, form: TiledMap, address: int) -> EncodedMap:
     """The tensor map of an array; kept by device, address, and all of what it encodes."""
     api = driver.api()
     word, dim = api.cuuint64_t, api.cuuint32_t
     with driver.current(ordinal):
-        return driver.call(
+        found = driver.call(
             "cuTensorMapEncodeTiled",
             getattr(api.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{form.data_type}"),
             len(form.global_dim),
@@ -49,6 +49,7 @@ def encoded(ordinal: int, form: TiledMap, address: int) -> Any:
             api.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
             api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
+    return EncodedMap(int(found.getPtr()))
 
 
 def wait_for(kernel: str, stream: int | None = None) -> None:
@@ -167,7 +168,7 @@ class Launcher:
                     raise BindError(f"tensor '{name}' starts at {addresses[name]:#x}; TMA needs a multiple of {ALIGNMENT} bytes")
                 tensor_map = encoded(self.ordinal, self._forms[name], addresses[name])
                 storage.append(tensor_map)
-                places.append(int(tensor_map.getPtr()))
+                places.append(tensor_map.address)
             else:
                 value = self._value(argument, addresses)
                 storage.append(value)

@@ -15,9 +15,9 @@ from tilepipe.cuda.instrument import SHARED
 from tilepipe.cuda.names import Names
 from tilepipe.cuda.parameters import arguments
 from tilepipe.cuda.ptx import FUNCTION, SNIPPETS
-from tilepipe.errors import BindError, CompileError
+from tilepipe.errors import CompileError
 from tilepipe.ir import ops
-from tilepipe.ir.architecture import ARCHITECTURES, architecture, only_on
+from tilepipe.ir.architecture import architecture, generation, only_on
 from tilepipe.ir.exprs import SPECIALS
 from tilepipe.ir.finish import group_registers, launch_registers
 from tilepipe.ir.memory import BarrierRef, TensorParam
@@ -33,7 +33,7 @@ using i32 = int;
 using u32 = unsigned int;
 using i64 = long long;
 using u64 = unsigned long long;"""
-_TENSOR_MAP = "struct alignas(64) TensorMap { u64 opaque[16]; };  // CUtensorMap"
+_TENSOR_MAP = "struct alignas(128) TensorMap { u64 opaque[16]; };  // CUtensorMap, as CUDA 13 aligns it"
 _PRINTF = """#ifndef __CUDACC_RTC__
 #include <cstdio>
 #endif"""
@@ -92,11 +92,10 @@ def _remote_release(op: ops.Op) -> BarrierRef | None:
 
 
 def _check_arch(kernel: Kernel, arch: str) -> None:
-    if arch not in ARCHITECTURES:
-        raise BindError(f"unknown architecture {arch!r}; known: {', '.join(ARCHITECTURES)}")
+    has = generation(arch)
     for role, op in every_op(kernel):
         what, home = only_on(op)
-        if home not in ("", arch):
+        if home not in ("", has):
             instead = ", or take an AtomicScheduler" if isinstance(op, ops.ClcTryCancel | ops.ClcQuery) else ""
             raise CompileError(
                 f"{role_name(role)} of '{kernel.name}' uses {what}, which {arch} does not have; compile for {home}{instead}", op.loc

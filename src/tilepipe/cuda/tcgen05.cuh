@@ -68,21 +68,21 @@ __device__ __forceinline__ u32 scale_ids(u32 byte) {
 // tcgen05.mma .block_scale, .e4m3 and .e5m2 with a .ue8m0 for each 32 of K: scale factors in tensor memory, at sfa and sfb
 __device__ __forceinline__ void tcgen05_mma_mxf8f6f4(u32 d, u64 a, u64 b, u32 shape, u32 sfa, u32 sfb, u32 accumulate) {
     asm volatile("{ .reg .pred p; setp.ne.b32 p, %6, 0;"
-                 " tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale.scale_vec::1X [%0], %1, %2, %3, [%4], [%5], p; }"
+                 " tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale.block32 [%0], %1, %2, %3, [%4], [%5], p; }"
                  ::"r"(d), "l"(a), "l"(b), "r"(shape), "r"(sfa), "r"(sfb), "r"(accumulate) : "memory");
 }
 
 // tcgen05.mma .block_scale, .e2m1 with a .ue8m0 for each 32 of K
 __device__ __forceinline__ void tcgen05_mma_mxf4(u32 d, u64 a, u64 b, u32 shape, u32 sfa, u32 sfb, u32 accumulate) {
     asm volatile("{ .reg .pred p; setp.ne.b32 p, %6, 0;"
-                 " tcgen05.mma.cta_group::1.kind::mxf4.block_scale.scale_vec::2X [%0], %1, %2, %3, [%4], [%5], p; }"
+                 " tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block32 [%0], %1, %2, %3, [%4], [%5], p; }"
                  ::"r"(d), "l"(a), "l"(b), "r"(shape), "r"(sfa), "r"(sfb), "r"(accumulate) : "memory");
 }
 
 // tcgen05.mma .block_scale, .e2m1 with a .ue4m3 for each 16 of K
 __device__ __forceinline__ void tcgen05_mma_mxf4nvf4(u32 d, u64 a, u64 b, u32 shape, u32 sfa, u32 sfb, u32 accumulate) {
     asm volatile("{ .reg .pred p; setp.ne.b32 p, %6, 0;"
-                 " tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.scale_vec::4X [%0], %1, %2, %3, [%4], [%5], p; }"
+                 " tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.block16 [%0], %1, %2, %3, [%4], [%5], p; }"
                  ::"r"(d), "l"(a), "l"(b), "r"(shape), "r"(sfa), "r"(sfb), "r"(accumulate) : "memory");
 }
 

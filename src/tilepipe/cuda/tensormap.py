@@ -12,6 +12,7 @@ lies inside the map and is written is a row of the tensor; the address that is e
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,6 +49,28 @@ class TiledMap:
     box_dim: tuple[int, ...]
     element_strides: tuple[int, ...]
     before: int = 0
+
+
+MAP_BYTES = 128  # of a CUtensorMap, and its alignment since CUDA 13 (before, 64: what the hardware asks for)
+
+
+class EncodedMap:
+    """The bytes of a tensor map at an address that a CUtensorMap may have, for cuLaunchKernel to copy.
+
+    The driver's Python binding keeps its own object wherever the allocator put it.
+
+    Attributes:
+        address: a multiple of `MAP_BYTES`.
+    """
+
+    __slots__ = ("_buffer", "address")
+
+    def __init__(self, source: int) -> None:
+        """Copies the map at the address `source`."""
+        self._buffer = ctypes.create_string_buffer(2 * MAP_BYTES)
+        start = ctypes.addressof(self._buffer)
+        self.address = start + -start % MAP_BYTES
+        ctypes.memmove(self.address, source, MAP_BYTES)
 
 
 def tiled_map(param: TensorParam, shape: Sequence[int], strides: Sequence[int], address: int = 0) -> TiledMap:

@@ -1,38 +1,59 @@
-"""Which architecture has which op."""
+"""Which architecture has which op, and what is compiled for."""
 
 from __future__ import annotations
 
+from tilepipe.errors import BindError
 from tilepipe.ir import ops
 from tilepipe.ir.exprs import Expr
 from tilepipe.ir.memory import BarrierRef
 from tilepipe.ir.program import Kernel, walk
 
-ARCHITECTURES = ("sm_90a", "sm_100a")  # what has neither wgmma nor tcgen05 is for both; sm_100a has not been run
+HOPPER, BLACKWELL = "sm_90a", "sm_100a"
+
+# Target of a compilation -> the generation whose ops it has. What has neither wgmma nor tcgen05 is for
+# all of them. A cubin of sm_100a runs on compute capability 10.0 alone, one of sm_103a on 10.3 alone;
+# one of sm_100f on both, of sm_103f on 10.3 and what follows in its family. All four have every op
+# that is printed here (PTX ISA, "Target ISA Notes" of tcgen05.mma: a family target lacks kind::i8 and
+# the spelling .scale_vec, sm_103a kind::i8). No Blackwell target has been run.
+TARGETS = {HOPPER: HOPPER, **dict.fromkeys((BLACKWELL, "sm_100f", "sm_103a", "sm_103f"), BLACKWELL)}
+ARCHITECTURES = tuple(TARGETS)
+
+
+def generation(arch: str) -> str:
+    """The architecture for which ops, chips and shipped kernels are stated: sm_100a of sm_103f.
+
+    Raises:
+        BindError: `arch` is none of `ARCHITECTURES`.
+    """
+    found = TARGETS.get(arch) if isinstance(arch, str) else None
+    if found is None:
+        raise BindError(f"unknown architecture {arch!r}; known: {', '.join(ARCHITECTURES)}")
+    return found
 
 
 def only_on(op: ops.Op) -> tuple[str, str]:
-    """(what it is, the one architecture that has it) of an op; empty where both have it."""
+    """(what it is, the one generation that has it) of an op; empty where both have it."""
     match op:
         case ops.Wgmma() | ops.WgmmaFence() | ops.WgmmaCommit() | ops.WgmmaWait():
-            return "wgmma", "sm_90a"
+            return "wgmma", HOPPER
         case ops.Tcgen05Mma() | ops.Tcgen05Commit() | ops.Tcgen05FenceBefore() | ops.Tcgen05FenceAfter():
-            return "tcgen05", "sm_100a"
+            return "tcgen05", BLACKWELL
         case ops.TmemAlloc() | ops.TmemRelinquish() | ops.TmemDealloc() | ops.TmemCopy():
-            return "tensor memory", "sm_100a"
+            return "tensor memory", BLACKWELL
         case ops.TmemLoad() | ops.TmemStore() | ops.TmemWaitLoad() | ops.TmemWaitStore():
-            return "tensor memory", "sm_100a"
+            return "tensor memory", BLACKWELL
         case ops.ClcTryCancel() | ops.ClcQuery():
-            return "cluster launch control", "sm_100a"
+            return "cluster launch control", BLACKWELL
         case ops.TmaLoad(bar=BarrierRef(cta=Expr())):
-            return "a TMA load that reports to another CTA's barrier", "sm_100a"
+            return "a TMA load that reports to another CTA's barrier", BLACKWELL
     return "", ""
 
 
 def architecture(kernel: Kernel) -> str:
-    """The one that a kernel's ops need; sm_90a where both architectures have them all."""
+    """The generation that a kernel's ops need; sm_90a where both have them all."""
     for block in (kernel.setup, *(role.body for role in kernel.roles)):
         for op in walk(block):
             home = only_on(op)[1]
             if home:
                 return home
-    return ARCHITECTURES[0]
+    return HOPPER

@@ -46,7 +46,7 @@ class Scaling:
 
     @property
     def vector(self) -> int:
-        """Scale factors of a row that one instruction takes: `.scale_vec::2X`."""
+        """Scale factors of a row that one instruction takes: the 2 of `.scale_vec::2X`, which is `.block32` of kind mxf4."""
         return self.k // self.block
 
 

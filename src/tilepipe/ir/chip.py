@@ -43,4 +43,6 @@ H200 = Chip()
 # Blackwell's figures are NVIDIA's own (DGX B200 data sheet, tuning guide): no such GPU has been measured.
 B200 = Chip("B200", "sm_100a", sms=148, clusters=(), clock_ghz=1.85, dram_gbps=7700.0)
 
-CHIPS = {chip.arch: chip for chip in (H200, B200)}  # what kernels are built against for an architecture, where no GPU says
+# What kernels are built against for a target, where no GPU says. Compute capability 10.3 has the limits of 10.0 (CUDA Programming
+# Guide, "Compute Capabilities"); its other figures are of no consequence to what is compiled.
+CHIPS = {"sm_90a": H200, **dict.fromkeys(("sm_100a", "sm_100f", "sm_103a", "sm_103f"), B200)}

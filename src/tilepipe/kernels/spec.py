@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 import tilepipe as tp
 from tilepipe.errors import BindError
+from tilepipe.ir.architecture import generation
 from tilepipe.ir.chip import CHIPS
 from tilepipe.kernels.gemm_choice import Problem
 from tilepipe.kernels.instances import Instance, Setting, Size, Sizes, alone, clusters_of, small_chip
@@ -77,7 +78,8 @@ class KernelSpec:
         Raises:
             BindError: a value that the kernel cannot have.
         """
-        config = self.settings | (self.forms.get(chip.arch, {}) if chip is not None else {}) | dict(given)
+        form = {} if chip is None else self.forms.get(generation(chip.arch), {})
+        config = self.settings | form | dict(given)
         mine = [name for name in given if name in self.tiles]
         if mine:
             defaults, _ = self.choose(config, None)
@@ -119,12 +121,13 @@ class KernelSpec:
         Raises:
             BindError: there is no kernel for that architecture, or not with these settings.
         """
-        if arch is not None and arch not in self.archs:
+        home = None if arch is None else generation(arch)
+        if home is not None and home not in self.archs:
             raise BindError(f"kernel '{self.name}' exists for {', '.join(self.archs)}, not {arch}")
         of_form = {name for form in self.forms.values() for name in form}
         chosen = {name: value for name, value in given.items() if name in of_form}
         fitting = [x for x in self.archs if chosen.items() <= (self.settings | self.forms.get(x, {})).items()]
-        if arch is not None and fitting and arch not in fitting:
+        if home is not None and fitting and home not in fitting:
             said = ", ".join(f"{name}={value}" for name, value in chosen.items())
             raise BindError(f"{said} of '{self.name}' is for {', '.join(fitting)}, not {arch}")
         return arch or (fitting or self.archs)[0]
