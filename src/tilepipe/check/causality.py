@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from tilepipe.check.counterexamples.recording import Recorder, name_of
+from tilepipe.check.encoding import digest, encoded
 from tilepipe.check.nodes import WARPS, Mind, Node, Phase, Race, Track, Who, Why
 from tilepipe.sim.agents import Agent
 from tilepipe.sim.journal import Touch
@@ -208,7 +209,7 @@ class Causality:
         track.known |= now.known
         track.after |= now.after
         track.behind |= now.behind | node.behind
-        track.story.append(frozenset((n.who, n.ordinal, n.unit) for n in now.members))
+        track.story.append(tuple(sorted((n.who, n.ordinal, n.unit) for n in now.members)))
         track.phases.pop(phase - 2, None)
 
     def passed(self, barrier: Hashable, phase: int, mask: int) -> None:
@@ -312,13 +313,15 @@ class Causality:
             if t.awaited and t.unobserved
         ]
 
-    def signature(self) -> int:
+    def signature(self) -> bytes:
         """Equal for executions that differ in the order of independent steps only."""
         stories = []
         for track in self._tracks.values():
-            open_phases = [frozenset((n.who, n.ordinal, n.unit) for n in p.members) for p in track.phases.values()]
-            stories.append((_name(track.name), tuple(track.story), tuple(open_phases)))
-        return hash((frozenset(stories), frozenset((n.who, n.ordinal, n.outcome) for n in self.nodes if n.outcome >= 0)))
+            numbered = sorted(track.phases.items(), key=lambda one: one[0])
+            open_phases = [tuple(sorted((n.who, n.ordinal, n.unit) for n in p.members)) for _, p in numbered]
+            stories.append(encoded((_name(track.name), tuple(track.story), tuple(open_phases))))
+        chosen = tuple(sorted((n.who, n.ordinal, n.outcome) for n in self.nodes if n.outcome >= 0))
+        return digest((tuple(sorted(stories)), chosen))
 
     # -- what decides the races that are still to come -----------------------------------------------------------------
 
@@ -362,7 +365,7 @@ class Causality:
 
 def _users(track: Track) -> Hashable:
     """Who used a barrier in the life that ends."""
-    return frozenset((n.who, n.ordinal) for p in track.phases.values() for n in (*p.members, *p.waits, *p.failed))
+    return tuple(sorted({(n.who, n.ordinal) for p in track.phases.values() for n in (*p.members, *p.waits, *p.failed)}))
 
 
 def _name(thing: Hashable) -> Hashable:

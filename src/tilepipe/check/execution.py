@@ -110,6 +110,10 @@ class Execution:
             order.present = kept
         self._entered = cluster
 
+    def present(self, cluster: int) -> list[Present]:
+        """Of each tensor that is written, the events of a cluster that runs."""
+        return self._present[cluster]
+
     def _ends(self, cluster: int) -> None:
         """Ends a cluster in which nothing is left to do, and starts the next in its place."""
         m = self.machines[cluster]
@@ -296,7 +300,7 @@ class Execution:
         """Whether an agent tests barriers in a loop in which nothing changes until a phase completes: then it waits for that."""
         places, bars = self._tests.setdefault(who, (set(), []))
         bars.append(bar)
-        here = place(ag, self.world.compiled.source, self.scene.loads, self.scene.loads)
+        here = place(ag, self.scene.decisive)
         if here not in places:
             places.add(here)
             if len(places) > VAIN:

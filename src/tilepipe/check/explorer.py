@@ -52,7 +52,7 @@ class Outcome:
     """
 
     states: int = 0
-    signature: int = 0
+    signature: bytes = b""
     alternatives: tuple[Alternative, ...] = ()
     fault: bool = False
 
@@ -87,7 +87,7 @@ class Explorer:
         self.allow(left)
         execution = Execution(self.scene, clusters, self.bounds.steps, self.started + self.bounds.seconds)
         if self.fingerprints is None:
-            self.fingerprints = Fingerprints(self.scene.launch.kernel, execution.world.compiled.source, self.reductions.symmetry)
+            self.fingerprints = Fingerprints(self.scene.launch.kernel, self.scene.decisive, self.reductions.symmetry)
         return execution
 
     def perform(self, execution: Execution, work: Callable[[], object]) -> bool:
@@ -128,13 +128,13 @@ class Explorer:
 
     def outcomes(self, clusters: Sequence[int], work: list[Alternative], first: Execution | None) -> Iterator[Outcome]:
         """Performs what is in `work`, to which the caller adds meanwhile. `first`: the execution of the first of it, if there was one."""
-        signatures: set[int] = set()
+        signatures: set[bytes] = set()
         while work:
             yield self.outcome(clusters, work.pop(), len(work), signatures, first)
             first = None
 
     def outcome(
-        self, clusters: Sequence[int], alternative: Alternative, left: int, signatures: set[int], done: Execution | None = None
+        self, clusters: Sequence[int], alternative: Alternative, left: int, signatures: set[bytes], done: Execution | None = None
     ) -> Outcome:  # fmt: skip
         """Performs one execution, unless it is done already. A fault is kept in `found`."""
         schedule, shared = alternative

@@ -11,12 +11,17 @@ from collections.abc import Hashable, Iterable
 from itertools import permutations, product
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from tilepipe.check.decisive import Decisive
+from tilepipe.check.encoding import digest, encoded
 from tilepipe.check.locals import place
 from tilepipe.ir import exprs, ops
-from tilepipe.ir.memory import Element, SmemBuffer, Tile
 from tilepipe.ir.program import Kernel, Role, walk
 from tilepipe.ir.uses import leaves
 from tilepipe.sim.agents import Agent
+from tilepipe.sim.global_order import MANY, Event, GlobalOrder
+from tilepipe.sim.grid import ResponseUnit
 from tilepipe.sim.knowledge import Knowledge
 from tilepipe.sim.machine import Machine
 from tilepipe.sim.mbarriers import Mbarrier
@@ -30,33 +35,6 @@ if TYPE_CHECKING:
 
 _WHO_AM_I = {"warp", "thread", "warpgroup"}
 _ASKS_WARP = (ops.PerWarp, ops.NamedSync, ops.NamedArrive, ops.TmemLoad, ops.TmemStore)  # what they do depends on the warp
-
-
-class Data:
-    """Which contents of memory can come to decide what a kernel does."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        every = [op for block in (kernel.setup, *(r.body for r in kernel.roles)) for op in walk(block)]
-        self.all = any(isinstance(op, ops.FragmentAny) for op in every)
-        self.tensors = any(
-            isinstance(op, ops.AtomicAdd) or (isinstance(op, ops.Load) and not isinstance(op.src.base, Tile)) for op in every
-        )
-        self.loads = self.all or any(isinstance(op, ops.Load | ops.FragmentLoad | ops.FragmentLoadGlobal) for op in every)
-        self.buffers: set[SmemBuffer] = set()
-        for op in every:
-            match op:
-                case ops.Load(src=Element(base=Tile(buffer=buffer))) | ops.ClcQuery(src=Tile(buffer=buffer)):
-                    self.buffers.add(buffer)
-                case ops.TmemAlloc(dst=Tile(buffer=buffer)):
-                    self.buffers.add(buffer)
-
-    def of(self, slot: Slot) -> bytes:
-        """The contents of a tile, where they matter."""
-        if not (self.all or slot.buffer in self.buffers):
-            return b""
-        if isinstance(slot, TensorMemory):
-            return slot.columns.tobytes()
-        return slot.data.tobytes()
 
 
 def interchangeable(role: Role, setup: ops.Block) -> bool:
@@ -103,23 +81,28 @@ def _access_key(a: Any, rename: dict[int, int]) -> tuple[Any, ...]:
     return rename[a.agent.uid], a.site.id, a.mask, a.rect, a.is_write, a.asynchronous, points
 
 
-class Fingerprints:
-    """Makes keys of the states of one kernel's executions."""
+def _event_key(e: Event, rename: dict[int, int]) -> tuple[Any, ...]:
+    return (
+        rename[e.agent_uid], e.site.id, e.mask, e.is_write, e.atomic, e.box or (), tuple(sorted(e.points.items())), e.layout or (),
+    )  # fmt: skip
 
-    def __init__(self, kernel: Kernel, source: str, symmetry: bool) -> None:
+
+class Fingerprints:
+    """Makes keys of the states of one kernel's executions. `decisive`: which data are part of them."""
+
+    def __init__(self, kernel: Kernel, decisive: Decisive, symmetry: bool) -> None:
         self.kernel = kernel
-        self.source = source
-        self.data = Data(kernel)
+        self.decisive = decisive
         self.same = [r for r in kernel.roles if symmetry and interchangeable(r, kernel.setup)]
 
-    def of(self, execution: Execution) -> int:
+    def of(self, execution: Execution) -> bytes:
         """The key of a state; the smallest of those that renaming interchangeable agents gives."""
         parts: list[Hashable] = []
-        for cluster, m in execution.machines.items():
-            parts.append((cluster, min(hash(self._machine(execution, cluster, m, names)) for names in self._renamings(m))))
+        for cluster, m in sorted(execution.machines.items(), key=lambda one: one[0]):
+            parts.append((cluster, min(encoded(self._machine(execution, cluster, m, names)) for names in self._renamings(m))))
         clusters = execution.world.clusters
         waiting = () if clusters is None else tuple(clusters.waiting)
-        return hash((tuple(parts), waiting, self._tensors(execution)))
+        return digest((tuple(parts), waiting, self._tensors(execution)))
 
     def _renamings(self, m: Machine) -> Iterable[dict[int, int]]:
         """Names for the agents, of which the smallest key is taken: interchangeable ones in the order of where they stand, and those
@@ -129,7 +112,7 @@ class Fingerprints:
         groups: list[tuple[list[int], list[list[int]]]] = []
         for cta in m.ctas:
             for role in self.same:
-                alike: dict[int, list[int]] = {}
+                alike: dict[bytes, list[int]] = {}
                 for a in cta.agents:
                     if a.role is role:
                         alike.setdefault(self._stands(a, a in m.ready), []).append(a.uid)
@@ -140,12 +123,12 @@ class Fingerprints:
                 names.update(zip((old for _ in tied for old in next(order)), new, strict=True))
             yield names
 
-    def _stands(self, a: Agent, ready: bool) -> int:
+    def _stands(self, a: Agent, ready: bool) -> bytes:
         """What of an agent's state has no agent's name in it."""
-        return hash((place(a, self.source, self.data.all, self.data.loads), a.blocked, ready, tuple(sorted(a.passed.items()))))
+        return encoded((place(a, self.decisive), a.blocked, ready, tuple(sorted(a.passed.items()))))
 
     def _machine(self, execution: Execution, cluster: int, m: Machine, names: dict[int, int]) -> Hashable:
-        bits = self._numbered(execution, m, names)
+        bits = self._numbered(execution, cluster, m, names)
         agents = sorted((names[a.uid], self._agent(execution, cluster, a, bits)) for a in m.agents)
         bars = tuple(self._barrier(b, bits) for cta in m.ctas for b in cta.bars)
         named = tuple(
@@ -158,6 +141,10 @@ class Fingerprints:
             for r in (m.cluster, m.setup, *m.setup_of)
         )
         slots = tuple(self._slot(s, bits, names) for cta in m.ctas for s in cta.slots)
+        arrivals = tuple(
+            tuple(sorted((names[uid], flat, bits(bit)) for (uid, flat), (bit, _, _) in cta.arrivals.items())) for cta in m.ctas
+        )
+        events = tuple(tuple(sorted((_event_key(e, names), bits(e.bit)) for e in p.live)) for p in execution.present(cluster))
         flights = tuple(
             sorted(
                 (names[f.who[1]], self._unit(f.unit, bits), execution.causality.carried(f.who, f.ordinal))
@@ -168,9 +155,10 @@ class Fingerprints:
         ready = tuple(sorted(names[a.uid] for a in m.ready))
         poisoned = m.poisoned is not None
         settled = execution.causality.settled()
-        return (tuple(agents), bars, named, met, slots, flights, ready, bits(m.reach.refused), bits(m.reach.waited), poisoned, settled)
+        asked = bits(m.reach.refused), bits(m.reach.waited)
+        return (tuple(agents), bars, named, met, slots, arrivals, events, flights, ready, asked, poisoned, settled)
 
-    def _numbered(self, execution: Execution, m: Machine, names: dict[int, int]) -> _Bits:
+    def _numbered(self, execution: Execution, cluster: int, m: Machine, names: dict[int, int]) -> _Bits:
         bits = _Bits(m, names)
         for cta in m.ctas:
             for slot in cta.slots:
@@ -178,12 +166,9 @@ class Fingerprints:
                     bits.add(a.bit, a.fenced, a.reader_fenced)
             for _, (bit, _, _) in sorted(cta.arrivals.items(), key=lambda kv: (_renamed(kv[0][0], names), kv[0][1])):
                 bits.add(bit)
-        for tensor in execution.world.tensors:
-            if tensor.order is not None:
-                for e in sorted(
-                    tensor.order.present.live, key=lambda e: (names[e.agent_uid], e.site.id, e.mask, str(e.box), sorted(e.points))
-                ):
-                    bits.add(e.bit)
+        for present in execution.present(cluster):
+            for e in sorted(present.live, key=lambda e: _event_key(e, names)):
+                bits.add(e.bit)
         for cta in m.ctas:
             for bar in cta.bars:
                 bits.add(bar.born, bar.fenced)
@@ -199,7 +184,7 @@ class Fingerprints:
         groups = tuple(tuple((u.site.id, bits(u.bits)) for u in g.units) for g in a.wgmma_groups)
         opened = tuple((u.site.id, bits(u.bits)) for u in a.wgmma_open)
         return (
-            place(a, self.source, self.data.all, self.data.loads), a.blocked, a.ticket, a.cluster_ticket, tuple(sorted(a.passed.items())),
+            place(a, self.decisive), a.blocked, a.fenced, a.ticket, a.cluster_ticket, tuple(sorted(a.passed.items())),
             _knowledge(a, bits), bits(a.retired), stores, groups, opened, _tensor_state(a, bits),
             execution.causality.pending((cluster, a.uid), a.warps),
         )  # fmt: skip
@@ -214,12 +199,14 @@ class Fingerprints:
         if isinstance(s, TensorMemory):
             calls = tuple((names[c.agent.uid], c.columns, c.done, c.column) for c in s.calls)
             more = (tuple(sorted((a.column, a.columns) for a in s.allocations.values())), calls, s.relinquished is None, s.smallest)
-        return (s.state, filled, live, self.data.of(s), more)
+        return (s.state, filled, live, self.decisive.slot(s), more)
 
     def _unit(self, unit: Any, bits: _Bits) -> Hashable:
         if isinstance(unit, TmaLoadUnit):
+            granted = unit.words.tobytes() if isinstance(unit, ResponseUnit) else b""
             return (
                 0,
+                granted,
                 unit.site.id,
                 unit.coords,
                 unit.slot.name,
@@ -236,15 +223,20 @@ class Fingerprints:
         return (bits(unit.bits),)
 
     def _tensors(self, execution: Execution) -> Hashable:
+        """Contents of the tensors that are written; and, where clusters run together, which of them touched which elements."""
         out = []
         for t in execution.world.tensors:
             if t.order is not None:
-                owners: bytes = b""
-                if execution.world.clusters is not None:
-                    owners = bytes(str([(e.cluster, e.site.id, e.box, sorted(e.points)) for e in t.order.history if e.is_write]), "ascii")
-                contents = t.array.tobytes() if self.data.tensors or self.data.all else b""
-                out.append((owners, contents))
+                owners = () if execution.world.clusters is None else _owners(t.order)
+                out.append((owners, self.decisive.tensor(t)))
         return tuple(out)
+
+
+def _owners(order: GlobalOrder) -> Hashable:
+    """Of each element: the cluster that wrote it, atomically or not, and the one that read it."""
+    clusters = np.array([0, *(4 * e.cluster + 2 + e.atomic for e in order.history), 1], np.int64)
+    maps = (order.writers,) if order.readers is None else (order.writers, order.readers)
+    return tuple(clusters[np.where(m == MANY, len(clusters) - 1, m)].tobytes() for m in maps)
 
 
 def _renamed(uid: int, names: dict[int, int]) -> int:

@@ -8,18 +8,20 @@ that nobody reads any more must not tell them apart. Liveness is computed from t
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Hashable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from tilepipe.check.decisive import Decisive
 from tilepipe.sim.agents import Agent
 from tilepipe.sim.fragments import Frag
 
 _NONE: frozenset[str] = frozenset()
 Names = frozenset[str]
-_STORES = ("store", "store_global")  # ops whose third operand is the value
+_different = itertools.count()
 
 
 class _Function:
@@ -28,7 +30,6 @@ class _Function:
     Attributes:
         live: line of a yield -> the locals that are read at it or after it.
         clear: whether the frame's state is those: no bound of a running loop has been assigned since.
-        deciding: locals that branches, loops or operands depend on. The others only come to be stored.
     """
 
     def __init__(self, function: ast.FunctionDef) -> None:
@@ -37,33 +38,6 @@ class _Function:
         stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         self._locals = frozenset(n for n in stored if not n.startswith("turns"))
         self._block(function.body, _NONE)
-        self.deciding = self._deciding(function)
-
-    def _deciding(self, function: ast.FunctionDef) -> Names:
-        roots: set[str] = set()
-        made_of: dict[str, set[str]] = {}
-        for node in ast.walk(function):
-            match node:
-                case ast.If(test=test) | ast.While(test=test):
-                    roots |= self._read(test)
-                case ast.For(iter=bounds):
-                    roots |= self._read(bounds)
-                case ast.Expr(value=value) if not isinstance(value, ast.Yield):
-                    roots |= self._read(value)
-                case ast.Yield(value=ast.Tuple(elts=[ast.Name(id=op), ast.Tuple(elts=operands)])):
-                    for operand in operands[:2] + operands[3:] if op in _STORES else operands:
-                        roots |= self._read(operand)
-                case ast.Assign(targets=targets, value=value) if not isinstance(value, ast.Yield):
-                    for name in (n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)):
-                        made_of.setdefault(name, set()).update(self._read(value))
-                case ast.AugAssign(target=ast.Name(id=name), value=value):
-                    made_of.setdefault(name, set()).update(self._read(value))
-        waiting = list(roots)
-        while waiting:
-            more = made_of.get(waiting.pop(), set()) - roots
-            roots |= more
-            waiting += more
-        return frozenset(roots)
 
     def _read(self, node: ast.AST | None) -> Names:
         if node is None:
@@ -111,9 +85,9 @@ def _functions(source: str) -> Mapping[str, _Function]:
     return {f.name: _Function(f) for f in ast.parse(source).body if isinstance(f, ast.FunctionDef)}
 
 
-def place(agent: Agent, source: str, data: bool, loads: bool) -> Hashable:
-    """A key that is equal for agents of one role that go on alike. `data`: the contents of fragments matter. `loads`: what is stored may
-    be loaded, so that every value can come to matter.
+def place(agent: Agent, decisive: Decisive) -> Hashable:
+    """A key that is equal for agents of one role that go on alike: where the agent stands, and the values that it will still read and
+    that can come to decide something.
     """
     if agent.done:
         return "done"
@@ -121,29 +95,26 @@ def place(agent: Agent, source: str, data: bool, loads: bool) -> Hashable:
     frame = body.gi_frame
     if agent.request is None:
         return "start"
-    function = _functions(source)[body.gi_code.co_name]
+    name = body.gi_code.co_name
+    function = _functions(decisive.source)[name]
     if not function.clear:
-        return (frame.f_lineno, id(agent), agent.counts[agent.request[1][0].id], object())
-    live = function.live[frame.f_lineno] if loads else function.live[frame.f_lineno] & function.deciding
+        return "equal to no other", next(_different)
     values = frame.f_locals
-    return frame.f_lineno, tuple((name, value_key(values[name], data)) for name in sorted(live) if name in values)
+    live = sorted((function.live[frame.f_lineno] - decisive.leaves_out(name)) & values.keys())
+    return frame.f_lineno, tuple((name, value_key(values[name], decisive)) for name in live)
 
 
-def value_key(value: Any, data: bool) -> Hashable:
-    """A key of a local's value."""
+def value_key(value: Any, decisive: Decisive) -> Hashable:
+    """A key of a local's value. Of a fragment the contents count where they decide; who uses its registers always does."""
     match value:
         case Frag():
             dirty = -1 if value.dirty is None else value.dirty.id
-            contents = value.data.tobytes() if data else b""
-            return value.ir.name, value.defined, value.zero, value.writers, value.readers, value.loading, dirty, contents
+            contents = value.data.tobytes() if decisive.fragment(value.ir) else b""
+            return value.ir.name, value.defined, bool(value.zero), value.writers, value.readers, value.loading, dirty, contents
         case np.ndarray():
             return value.dtype.str, value.shape, value.tobytes()
         case tuple():
-            return tuple(value_key(v, data) for v in value)
+            return tuple(value_key(v, decisive) for v in value)
         case np.generic():
             return value.dtype.str, value.tobytes()
-        case float():
-            return ("float", str(value))
-        case None:  # whose hash, before Python 3.12, is another one in each process
-            return "None"
     return type(value).__name__, value

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 
+from tilepipe.check.decisive import Decisive
 from tilepipe.errors import BindError
 from tilepipe.ir import ops
 from tilepipe.ir.launch import Launch, TensorArg
+from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import tensor_uses, walk
+from tilepipe.sim.codegen import compile_kernel
 from tilepipe.sim.journal import Journal
 from tilepipe.sim.machine import World
 from tilepipe.sim.rules import Rules, require_rules
@@ -25,7 +29,7 @@ class Scene:
         launch: with copies of the arrays that the kernel writes. clusters: of the grid. resident: how many of them run at once.
         shares_work: what one cluster gets depends on the others, so that all of them are executed together.
         tests: it has a try_wait. chooses: what a step does can depend on the order of the others although every wait is for a phase
-            number: it tests, or takes what is left. loads: it computes with what it loads.
+            number: it tests, or takes what is left. decisive: what of its data can come to decide something.
     """
 
     def __init__(self, launch: Launch, rules: Rules) -> None:
@@ -52,7 +56,7 @@ class Scene:
         self.shares_work = any(isinstance(op, _BY_TURNS) for op in every)
         self.tests = any(isinstance(op, ops.MbarTryWait) for op in every)
         self.chooses = self.shares_work or self.tests
-        self.loads = any(isinstance(op, ops.Load | ops.FragmentAny | ops.FragmentLoad | ops.FragmentLoadGlobal) for op in every)
+        self.decisive = Decisive(launch.kernel, compile_kernel(launch.kernel), _aliases(self.launch))
 
     def world(self, journal: Journal | None) -> World:
         """The start of an execution: all memory as it was given."""
@@ -66,3 +70,10 @@ class Scene:
     def output(self) -> dict[str, np.ndarray]:
         """What the last execution has written, by parameter."""
         return dict(self._copies)
+
+
+def _aliases(launch: Launch) -> list[tuple[TensorParam, TensorParam]]:
+    """Pairs of tensors that are one array."""
+    arrays = {n: a.array for n, a in launch.args.items() if isinstance(a, TensorArg) and isinstance(a.array, np.ndarray)}
+    tensors = [(p, arrays[p.name]) for p in launch.kernel.params if isinstance(p, TensorParam) and p.name in arrays]
+    return [(p, q) for (p, a), (q, b) in combinations(tensors, 2) if np.may_share_memory(a, b)]

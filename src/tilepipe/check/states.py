@@ -74,7 +74,7 @@ def explore(explorer: Explorer, clusters: Sequence[int], steps: AllSteps, at_mos
     """
     begun = 0
     stack: list[Schedule] = [()]
-    seen: set[int] = set()
+    seen: set[bytes] = set()
     while stack:
         if begun == at_most:
             return "many"

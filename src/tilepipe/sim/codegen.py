@@ -59,6 +59,7 @@ class Compiled:
         source: the generated module. lines: its line number -> the kernel's line.
         sites: all ops, by id. bodies: role name (or SETUP, for idle warps) -> generator function.
         shares_work: clusters may take work from each other. waits_itself: it has a grid_dependency_wait of its own.
+        names: function of `source` -> the Python names in it, each with the object of the program that it stands for.
         bar_base, slot_base, named_base: where an array, a buffer, a named barrier starts in the CTA's flat lists.
     """
 
@@ -66,6 +67,7 @@ class Compiled:
     lines: dict[int, Loc] = field(default_factory=dict)
     sites: list[Site] = field(default_factory=list)
     bodies: dict[str, Body] = field(default_factory=dict)
+    names: dict[str, list[tuple[str, object]]] = field(default_factory=dict)
     bar_base: dict[str, int] = field(default_factory=dict)
     slot_base: dict[str, int] = field(default_factory=dict)
     needs_idle: bool = False
@@ -131,6 +133,7 @@ class _Module:
         idle = Function(self, None)
         lines: list[str] = []
         for f in [*functions, idle]:
+            self.out.names[f.name] = f.names.given
             for text, loc in f.lines():
                 lines.append(text)
                 if loc is not None:

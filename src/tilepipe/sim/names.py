@@ -14,12 +14,14 @@ class Names:
     def __init__(self, reserved: set[str]) -> None:
         self._taken = set(reserved) | RESERVED
         self._of: dict[int, str] = {}
+        self.given: list[tuple[str, object]] = []  # the names so far, each with what it stands for
 
     def __call__(self, thing: object, wish: str) -> str:
         """The name of `thing`, made from `wish` when it is first asked for."""
         name = self._of.get(id(thing))
         if name is None:
             name = self._of[id(thing)] = self.fresh(wish)
+            self.given.append((name, thing))
         return name
 
     def fresh(self, wish: str) -> str:

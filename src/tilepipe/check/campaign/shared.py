@@ -48,7 +48,7 @@ class SharedExplorer(Explorer):
 
     def outcomes(self, clusters: Sequence[int], work: list[Alternative], first: Execution | None) -> Iterator[Outcome]:
         """As of any explorer: in an order that depends on the number of processes only."""
-        signatures: set[int] = set()
+        signatures: set[bytes] = set()
         done = 0
         while work and (done < ALONE or len(work) < self._jobs):
             done += 1
@@ -57,7 +57,7 @@ class SharedExplorer(Explorer):
         if work:
             yield from self._shared(tuple(clusters), work, signatures)
 
-    def _shared(self, clusters: tuple[int, ...], work: list[Alternative], signatures: set[int]) -> Iterator[Outcome]:
+    def _shared(self, clusters: tuple[int, ...], work: list[Alternative], signatures: set[bytes]) -> Iterator[Outcome]:
         if not self._workers:
             self._workers.extend(Worker.start(_perform, self._recipe, self._options) for _ in range(self._jobs))
             for worker in self._workers:
