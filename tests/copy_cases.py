@@ -134,6 +134,47 @@ def by_warps(rng: Rng) -> Made:
     return rows_of_warps.bind(a, tp.tensor_map(out, box=(16, 32))), out, (-a).astype(out.dtype), 0
 
 
+@tp.kernel(grid=2, cluster=2)
+def fenced(ctx: tp.Context, x: Any, out: Any, *, to_tensor: str, to_peer: str) -> None:
+    """CTA 0 writes x by ordinary stores, and a tile of CTA 1, which loads x by TMA and stores both tiles by TMA."""
+    tiles = ctx.smem((8, 32), "int32", swizzle=0, count=2, name="tiles")
+    full = tp.SharedMemBarrier.allocate(ctx, 1, "full")
+
+    @ctx.role("one", warps=1)
+    def one() -> None:
+        with ctx.when(ctx.cta_rank == 0):
+            for row in range(8):
+                ctx.store(x[row, ctx.lane], ctx.lane - row)
+                ctx.store(tiles[1].on(1)[row, ctx.lane], ctx.lane * row)
+            ctx.fence_proxy_async(to_tensor)
+            if to_peer != to_tensor:
+                ctx.fence_proxy_async(to_peer)
+        ctx.cluster_arrive()
+        ctx.cluster_wait()
+        with ctx.when(ctx.cta_rank == 1):
+            with ctx.elect_one():
+                full.expect_bytes(tiles[0].nbytes)
+                ctx.tma_load(x, (0, 0), tiles[0], full)
+            full.wait(0)
+            with ctx.elect_one():
+                for i in range(2):
+                    ctx.tma_store(out, (8 * i, 0), tiles[i])
+                ctx.tma_store_commit()
+                ctx.tma_store_wait(0)
+
+
+def over_proxies(to_tensor: str, to_peer: str) -> Callable[[Rng], Made]:
+    """Ordinary writes to global memory, and to a peer's tile, that TMA then reads."""
+
+    def make(rng: Rng) -> Made:
+        x, out = rng.integers(0, 9, (8, 32)).astype(np.int32), np.zeros((16, 32), np.int32)
+        rows, lanes = np.arange(8)[:, None], np.arange(32)
+        maps = [tp.tensor_map(a, box=(8, 32), swizzle=0) for a in (x, out)]
+        return fenced.bind(*maps, to_tensor=to_tensor, to_peer=to_peer), out, np.concatenate([lanes - rows, lanes * rows]), 0
+
+    return make
+
+
 @tp.kernel()
 def some_rows(ctx: tp.Context, a: Any, counts: Any, out: Any) -> None:
     """Of the i-th tile of `a`, as many rows as the i-th of `counts` says, one behind the other in `out`."""
@@ -208,6 +249,8 @@ CASES = [
         **COPIES,
         **{f"slots_{depth}": slotted(depth) for depth in (1, 2, 4)},
         "rows_of_warps": by_warps,
+        "fenced_by_space": over_proxies("global", "cluster"),
+        "fenced_everywhere": over_proxies("all", "all"),
         **RAGGED,
         **BYTES,
     }.items()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import tilepipe as tp
 from tests.build import LANE, Builder, binary
 from tilepipe import cuda
+from tilepipe.cuda import sass
 from tilepipe.errors import BindError, CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.exprs import Unary
@@ -55,6 +58,28 @@ def test_a_wait_acquires_at_the_scope_of_the_release(kind: str, cluster_scope: b
 
 def test_a_remote_arrive_with_bytes_releases_at_cluster_scope() -> None:
     assert "mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64" in published("arriving expect", "role")
+
+
+@pytest.mark.parametrize(
+    ("space", "printed"),
+    [
+        ("shared", ["fence.proxy.async.shared::cta;"]), ("cluster", ["fence.proxy.async.shared::cluster;"]),
+        ("global", ["fence.proxy.async.global;"]), ("all", ["fence.proxy.async;", "fence.proxy.async.global;"]),
+    ],
+)  # fmt: skip
+def test_a_proxy_fence_names_the_memory_it_orders(space: str, printed: list[str]) -> None:
+    """Beside the form for all memory stands that for global memory: ptxas 13 makes FENCE.VIEW.ASYNC.S of the former alone."""
+    b = Builder()
+    b.setup_done()
+    with b.role("one", warps=1):
+        b.do(ops.FenceProxyAsync, space)
+    kernel = b.finished()
+    text = cuda.source(kernel)
+    assert sorted(re.findall(r'"(fence\.proxy\.async[^"]*)"', text)) == sorted(printed)
+    found = {i.opcode for i in sass.disassemble(cuda.compile(kernel).data)}
+    assert ("FENCE.VIEW.ASYNC.G" in found) == (space in ("global", "all"))
+    assert ("FENCE.VIEW.ASYNC.S" in found) == (space != "global")
+    assert ("MEMBAR.ALL.GPU" in found) == (space in ("cluster", "all"))
 
 
 def test_try_wait_is_true_once_every_lane_has_acquired() -> None:

@@ -168,7 +168,7 @@ class Fingerprints:
                 bits.add(bit)
         for present in execution.present(cluster):
             for e in sorted(present.live, key=lambda e: _event_key(e, names)):
-                bits.add(e.bit)
+                bits.add(e.bit, e.fenced, e.reader_fenced)
         for cta in m.ctas:
             for bar in cta.bars:
                 bits.add(bar.born, bar.fenced)

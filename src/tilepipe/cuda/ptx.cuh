@@ -202,9 +202,24 @@ __device__ __forceinline__ void fence_mbarrier_init() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// membar / fence: ordinary accesses before asynchronous ones
+// membar / fence: ordinary accesses to this CTA's shared memory before asynchronous ones
 __device__ __forceinline__ void fence_proxy_async() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// membar / fence: ordinary accesses to the shared memory of any CTA of the cluster before asynchronous ones
+__device__ __forceinline__ void fence_proxy_async_cluster() {
+    asm volatile("fence.proxy.async.shared::cluster;" ::: "memory");
+}
+
+// membar / fence: ordinary accesses to global memory before asynchronous ones
+__device__ __forceinline__ void fence_proxy_async_global() {
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
+// membar / fence: ordinary accesses to any memory before asynchronous ones
+__device__ __forceinline__ void fence_proxy_async_all() {
+    asm volatile("fence.proxy.async;" ::: "memory");
 }
 
 // prefetch.tensormap

@@ -145,9 +145,14 @@ def _(op: ops.ClusterWait, ctx: Context) -> None:
     ctx.out(f"{ctx.use('debug_cluster_wait')}({ctx.module.sites[op]});" if ctx.module.debug else f"{ctx.use('cluster_wait')}();")
 
 
+_SPACE_NAMES = {".shared::cluster": "cluster", ".global": "global", "": "all"}
+
+
 @emit.register
 def _(op: ops.FenceProxyAsync, ctx: Context) -> None:
-    ctx.out(f"{ctx.use('fence_proxy_async')}();")
+    for space in ops.PROXY_SPACES[op.space]:
+        name = f"fence_proxy_async_{_SPACE_NAMES[space]}" if space != ".shared::cta" else "fence_proxy_async"
+        ctx.out(f"{ctx.use(name)}();")
 
 
 @emit.register

@@ -265,7 +265,18 @@ class ClusterWait(Op):
 
 @dataclass(eq=False, slots=True)
 class FenceProxyAsync(Op):
-    """fence.proxy.async.shared::cta: this thread's ordinary accesses become visible to the async proxy (TMA, wgmma)."""
+    """fence.proxy.async: orders this thread's ordinary accesses, and those it knows of, before what the async proxy (TMA, wgmma,
+    tcgen05) does behind it. `space`: a key of `PROXY_SPACES`, the memory whose accesses it orders.
+    """
+
+    space: str = "shared"
+
+
+# Space -> the state spaces of the fences that are printed (PTX ISA, membar/fence: .proxykind). `.shared::cta` leaves out the shared
+# memory of other CTAs.
+PROXY_SPACES: dict[str, tuple[str, ...]] = {
+    "shared": (".shared::cta",), "cluster": (".shared::cluster",), "global": (".global",), "all": ("", ".global"),
+}  # fmt: skip
 
 
 @dataclass(eq=False, slots=True)

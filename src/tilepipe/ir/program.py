@@ -128,3 +128,20 @@ def tensor_uses(kernel: Kernel) -> tuple[set[str], set[str]]:
                     written.add(t.name)
                     read.add(t.name)
     return written, read
+
+
+def proxies_of(kernel: Kernel) -> tuple[set[str], set[str]]:
+    """Names of the tensor parameters that a kernel reaches by TMA, and of those that it reaches by ordinary accesses."""
+    by_tma: set[str] = set()
+    ordinary: set[str] = set()
+    for block in (kernel.setup, *(role.body for role in kernel.roles)):
+        for op in walk(block):
+            match op:
+                case ops.TmaStore(tensor=t) | ops.TmaLoad(tensor=t):
+                    by_tma.add(t.name)
+                case (
+                    ops.FragmentStoreGlobal(tensor=t) | ops.FragmentLoadGlobal(tensor=t) | ops.Store(dst=Element(base=TensorParam() as t))
+                    | ops.Load(src=Element(base=TensorParam() as t)) | ops.AtomicAdd(dst=Element(base=TensorParam() as t))
+                ):  # fmt: skip
+                    ordinary.add(t.name)
+    return by_tma, ordinary

@@ -59,9 +59,19 @@ class SynchronisationMembers:
         """Makes mbarrier.init visible to the cluster, before the cluster barrier; set-up code does this by itself."""
         self.tracer.emit(ops.FenceBarrierInit(caller()))
 
-    def fence_proxy_async(self) -> None:
-        """Makes this thread's ordinary shared-memory writes visible to TMA and tensor cores; before the sync or arrive that
-        hands them over.
+    def fence_proxy_async(self, space: str = "shared") -> None:
+        """Makes this thread's ordinary writes visible to TMA and the tensor cores; before the sync or arrive that hands them over.
+
+        Args:
+            space: the memory that the writes are in: "shared", that of this CTA; "cluster", that of every CTA of the cluster, where
+                tiles of a peer were written; "global", where TMA then loads or stores what was written; "all" of these. What lies
+                elsewhere it does not order. "cluster" and "all" cost a fence of the whole GPU (MEMBAR.ALL.GPU).
+
+        Raises:
+            TraceError: another space.
         """
+        if not isinstance(space, str) or space not in ops.PROXY_SPACES:
+            names = ", ".join(map(repr, ops.PROXY_SPACES))
+            raise TraceError(f"fence_proxy_async takes the memory whose accesses it orders, one of {names}; got {space!r}", caller())
         _ = self.tracer.role
-        self.tracer.emit(ops.FenceProxyAsync(caller()))
+        self.tracer.emit(ops.FenceProxyAsync(caller(), space))

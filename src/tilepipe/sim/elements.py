@@ -41,11 +41,13 @@ def _base(ag: Agent, mask: int, *values: Scalar) -> int:
     return 0
 
 
-def generic(m: Machine, ag: Agent, site: Site, mask: int, rect: Rect, is_write: bool, points: dict[int, int] | None) -> Access:
+def generic(
+    m: Machine, ag: Agent, site: Site, mask: int, slot: Slot, rect: Rect, is_write: bool, points: dict[int, int] | None
+) -> Access:  # fmt: skip
     """The record of an ordinary access to a tile, by the threads of `mask`."""
     record = Access(ag, site, mask, rect, is_write, False, m.order.new_bit(), points)
     if is_write or m.world.strict:
-        m.order.add_fences(record)
+        m.order.add_fences(record, slot.cta.rank)
     return record
 
 
@@ -87,7 +89,7 @@ def _accesses(
         rows = [p >> 32 for p in points]
         cols = [p & 0xFFFFFFFF for p in points]
         hull = (min(rows), max(rows) + 1, min(cols), max(cols) + 1)
-        record = generic(m, ag, site, lanes, hull, is_write, points)
+        record = generic(m, ag, site, lanes, slot, hull, is_write, points)
         access(m, slot, record, ag.known(lanes))
         ag.made(lanes, record.bit)
         if not is_write and slot.state != 2:

@@ -135,6 +135,17 @@ def race(m: Machine, slot: Slot, old: Access, new: Access) -> NoReturn:
     )
 
 
+def _fence_of(old: Access) -> str:
+    """The proxy fence that covers an access to shared memory where the thread that made it executes it."""
+    return "ctx.fence_proxy_async()" if old.home == old.agent.cta.rank else 'ctx.fence_proxy_async("cluster")'
+
+
+def _out_of_reach(old: Access) -> str:
+    if old.home == old.agent.cta.rank:
+        return ""
+    return " The form without an argument (.shared::cta) orders accesses to the memory of its own CTA, and this one is to a peer's."
+
+
 def check_proxy(m: Machine, slot: Slot, old: Access, new: Access, known: int) -> None:
     """An ordinary access before an asynchronous one needs a fence.proxy.async between them."""
     if old.fenced & known:
@@ -142,19 +153,45 @@ def check_proxy(m: Machine, slot: Slot, old: Access, new: Access, known: int) ->
     verb = "write" if old.is_write else "read"
     pair = f"the {verb} of {slot.name} at {old.site.loc.short} ({old.agent}) and {new.site.what} at {new.site.loc.short}"
     if not old.reader_fenced & known:
+        cta = f" of CTA {slot.cta.block_id}" if slot.cta.grid > 1 else ""
         raise RaceError(
-            f"race between proxies on {slot.name}: a barrier orders the two accesses, but no fence.proxy.async"
+            f"race between proxies on {slot.name}{cta}: a barrier orders the two accesses, but no fence.proxy.async"
             " stands between.\n"
             f"  first:  {_line(slot, old)}\n"
             f"  second: {_line(slot, new)}\n"
-            f"  Every thread that made the {verb} must execute ctx.fence_proxy_async() after it and before it"
-            " arrives.",
+            f"  Every thread that made the {verb} must execute {_fence_of(old)} after it and before it"
+            f" arrives.{_out_of_reach(old)}",
             new.site.loc,
         )
     rules.finding(
         m, rules.READER_FENCE,
         f"between {pair} the proxy fence stands on the reader's side", new.site.loc,
-        f"Put ctx.fence_proxy_async() in every {'writing' if old.is_write else 'reading'} thread, before its arrive.",
+        f"Put {_fence_of(old)} in every {'writing' if old.is_write else 'reading'} thread, before its arrive.",
+    )  # fmt: skip
+
+
+def check_global_proxy(m: Machine, tensor: str, old: Event, ag: Agent, site: Site, known: int) -> None:
+    """An ordinary access to global memory before one by TMA needs a fence.proxy.async between them, as in shared memory."""
+    if old.fenced & known:
+        return
+    verb, threads = ("write", "writing") if old.is_write else ("read", "reading")
+    if not old.reader_fenced & known:
+        raise RaceError(
+            f"race between proxies on tensor '{tensor}': the accesses are ordered, but no fence.proxy.async of global memory stands"
+            " between.\n"
+            f"  first:  {old.who} {verb}s common elements (generic proxy): {old.site.what}\n"
+            f"          at {old.site.loc}\n"
+            f"  second: {ag} touches them by TMA (async proxy): {site.what}\n"
+            f"          at {site.loc}\n"
+            f'  Every thread that made the {verb} must execute ctx.fence_proxy_async("global") after it and before it arrives, or before'
+            " the copy where it issues that itself. The form without an argument orders shared memory only.",
+            site.loc,
+        )
+    rules.finding(
+        m, rules.READER_FENCE,
+        f"between the {verb} of tensor '{tensor}' at {old.site.loc.short} ({old.who}) and {site.what} at {site.loc.short} the proxy fence"
+        " stands on the reader's side", site.loc,
+        f'Put ctx.fence_proxy_async("global") in every {threads} thread, before its arrive.',
     )  # fmt: skip
 
 

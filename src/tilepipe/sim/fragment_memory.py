@@ -52,7 +52,7 @@ def _touch(
     warps = [w for w in range(ag.warps) if mask >> (32 * w) & WARP_MASK]
     for w, part in _warp_rects(rect, [0] if one_row and is_write else warps, site.layout, one_row, turned):
         lanes = mask & ((_FOUR if one_row and is_write else WARP_MASK) << (32 * w))
-        record = generic(m, ag, site, lanes, part, is_write, None)
+        record = generic(m, ag, site, lanes, slot, part, is_write, None)
         (access if is_write else read)(m, slot, record, ag.known(lanes))
         ag.made(lanes, record.bit, aligned)
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.sim import faults, grid
-from tilepipe.sim.ordering import WARP_MASK
+from tilepipe.sim.ordering import GLOBAL, WARP_MASK
 
 if TYPE_CHECKING:
     from tilepipe.sim.agents import Agent
@@ -39,21 +39,32 @@ class Event:
             each element.
         points: flat index of an element -> the lanes that touched it, for accesses of single elements.
         epoch: the agent's `released` when it was made.
+        fences: the proxy fences that the agent had executed before it.
         atomic: an atomic add, which does not race with other atomic ones.
+        asynchronous: made by TMA. fenced, reader_fenced, home: as of an `ordering.Access`; set where the kernel reaches the tensor
+            both by TMA and by ordinary accesses, and `agent` with them.
     """
 
-    __slots__ = ("agent_uid", "atomic", "bit", "box", "cluster", "epoch", "is_write", "layout", "mask", "number", "points", "site", "who")
+    __slots__ = (
+        "agent", "agent_uid", "asynchronous", "atomic", "bit", "box", "cluster", "epoch", "fenced", "fences", "home", "is_write", "layout",
+        "mask", "number", "points", "reader_fenced", "site", "who",
+    )  # fmt: skip
 
     def __init__(self, ag: Agent, site: Site, mask: int, is_write: bool, cluster: int) -> None:
         self.who = str(ag)
         self.agent_uid = ag.uid
         self.epoch = ag.released
+        self.fences = ag.fences
         self.cluster = cluster
         self.site = site
         self.mask = mask
         self.is_write = is_write
         self.atomic = False
+        self.asynchronous = False
+        self.agent = ag
         self.bit = 0
+        self.fenced = self.reader_fenced = 0
+        self.home = GLOBAL
         self.number = 0
         self.box: tuple[tuple[int, int], ...] | None = None
         self.layout: Layout | None = None
@@ -96,12 +107,15 @@ class GlobalOrder:
         history: every event of the launch; the maps hold 1 + the index of one.
         present: of the cluster that runs: `live`, its events that a later access may still conflict with; `latest`, by agent,
             lanes and site; `sweep_at`, how many live ones are worth a sweep.
+        mixed: the kernel reaches the tensor both by TMA and by ordinary writes (or, under the strict rules, reads), so that proxy
+            fences matter.
     """
 
-    __slots__ = ("history", "name", "present", "readers", "shape", "writers")
+    __slots__ = ("history", "mixed", "name", "present", "readers", "shape", "writers")
 
-    def __init__(self, name: str, shape: tuple[int, ...], read_too: bool) -> None:
+    def __init__(self, name: str, shape: tuple[int, ...], read_too: bool, mixed: bool = False) -> None:
         self.name = name
+        self.mixed = mixed
         self.shape = shape
         self.writers = np.zeros(shape, np.int32)
         self.readers = np.zeros(shape, np.int32) if read_too else None
@@ -112,12 +126,16 @@ class GlobalOrder:
         """A new cluster."""
         self.present = Present()
 
-    def box(self, m: Machine, ag: Agent, site: Site, mask: int, where: Index, is_write: bool, layout: Layout | None = None) -> Event:
-        """An access to a box within bounds, by TMA or by a warp's part of a fragment."""
+    def box(
+        self, m: Machine, ag: Agent, site: Site, mask: int, where: Index, is_write: bool, layout: Layout | None = None,
+        asynchronous: bool = False,
+    ) -> Event:  # fmt: skip
+        """An access to a box within bounds, by TMA (`asynchronous`) or by a warp's part of a fragment."""
         if is_write and m.world.compiled.waits_itself:
             grid.check_waited(m, ag, site, mask, self.name)
         event = Event(ag, site, mask, is_write, m.cluster_id)
         event.layout = layout
+        event.asynchronous = asynchronous
         spans = tuple((s.start, s.stop) for s in where)
         some = prod(b - a for a, b in spans) > 0
         event.box = spans if some else ((0, 0),) * len(spans)  # meets no other, wherever it lies
@@ -149,7 +167,8 @@ class GlobalOrder:
             self._within_cluster(m, ag, event, ag.known(part))
             here = tuple([at[i] for i in mine] for at in where)
             before = self.present.latest.get((ag.uid, part, site.id))
-            if before is not None and before.bit and before.epoch == ag.released:
+            same = before is not None and before.bit and before.epoch == ag.released
+            if before is not None and same and (not self.mixed or before.fences == ag.fences):
                 for point, by in event.points.items():
                     before.points[point] = before.points.get(point, 0) | by
                 self._mark(before, here)
@@ -188,7 +207,10 @@ class GlobalOrder:
             common: set[int] | bool = (new.is_write or old.is_write) and not atomics and new.elements_in_common(old, self.shape)
             if common and not (old.bit & known or _same_lanes(old, new, common)):
                 faults.global_race(m, self.name, old, "written" if old.is_write else "read", ag, new.site)
-            over = (new.is_write and not atomics) or (new.is_write == old.is_write and bool(old.bit & known))
+            if common and new.asynchronous and old.fenced:
+                faults.check_global_proxy(m, self.name, old, ag, new.site, known)
+            alike = new.is_write == old.is_write and new.asynchronous == old.asynchronous
+            over = (new.is_write and not atomics) or (alike and bool(old.bit & known))
             if over and isinstance(common, set) and not new.covers(old):
                 for point in common:
                     del old.points[point]
@@ -199,8 +221,8 @@ class GlobalOrder:
         self.present.live = keep
 
     def _retire(self, m: Machine, event: Event) -> None:
-        m.order.retire_bit(event.bit)
-        event.bit = 0
+        m.order.retire(event)
+        event.bit = event.fenced = event.reader_fenced = 0
         event.points = {}
 
     def _record(self, m: Machine, event: Event, where: Index) -> None:
@@ -208,6 +230,8 @@ class GlobalOrder:
         if len(present.live) >= present.sweep_at:
             self._sweep(m)
         event.bit = m.order.new_bit()
+        if self.mixed and not event.asynchronous and (event.is_write or m.world.strict):
+            m.order.add_fences(event, GLOBAL)
         present.live.append(event)
         self.history.append(event)
         event.number = len(self.history)
@@ -236,7 +260,7 @@ class GlobalOrder:
                 common &= agent.k
         keep = []
         for event in self.present.live:
-            if event.bit & common:
+            if event.bit & common and (not event.fenced or event.fenced & common):
                 self._retire(m, event)
             else:
                 keep.append(event)

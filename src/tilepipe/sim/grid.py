@@ -172,7 +172,7 @@ def clc_query(m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Rec
         lanes = mask & (WARP_MASK << (32 * w))
         if lanes:
             record = Access(ag, site, lanes, rect, False, False, m.order.new_bit())
-            m.order.add_fences(record)
+            m.order.add_fences(record, ag.cta.rank)
             read(m, tile, record, ag.known(lanes))
             ag.made(lanes, record.bit)
     cluster, _, _, valid = tile.data[rect[0]].tolist()

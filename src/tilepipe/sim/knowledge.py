@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
-from tilepipe.sim.ordering import WARP_MASK, Order
+from tilepipe.sim.ordering import WARP_MASK, Fenceable, Order
 
 
 @lru_cache(maxsize=4096)
@@ -34,9 +35,10 @@ class Knowledge:
         pend: known to some lanes only.
         split: whether `kw` or `pend` is in use; False is the fast path.
         released: grows whenever others, or other threads of the agent, may have learnt what is in `pend`.
+        fences: how many proxy fences its threads have executed.
     """
 
-    __slots__ = ("full", "k", "kw", "pend", "released", "split", "warps")
+    __slots__ = ("fences", "full", "k", "kw", "pend", "released", "split", "warps")
 
     def __init__(self, warps: int) -> None:
         self.warps = warps
@@ -46,6 +48,7 @@ class Knowledge:
         self.pend: list[Pending] = []
         self.split = False
         self.released = 0
+        self.fences = 0
 
     def _warp_add(self, warp: int, bits: int) -> None:
         if self.warps == 1:
@@ -148,14 +151,16 @@ class Knowledge:
         self.pend = []
         self.split = False
 
-    def fence(self, mask: int, order: Order) -> None:
-        """fence.proxy.async by the threads of `mask`, for every fenceable access they made or know of.
+    def fence(self, mask: int, order: Order, covers: Callable[[Fenceable], bool]) -> None:
+        """fence.proxy.async by the threads of `mask`, for every fenceable access they made or know of and that it `covers`.
 
         Of an access that several lanes made, each fences its part: that all have is known once they have converged.
         """
+        self.fences += 1
+        covered = [access for access in order.fenceable if covers(access)]
         for w, lanes in touched(mask):
             warp_known = self.k | (self.kw[w] if self.kw is not None else 0)
-            for access in order.fenceable:
+            for access in covered:
                 mine = access.agent is self and access.mask & ~lanes == 0
                 if access.bit & warp_known:
                     if mine and access.fenced & ~warp_known:

@@ -4,13 +4,16 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tilepipe.errors import BarrierError
+from tilepipe.ir import ops
 from tilepipe.sim import faults
 from tilepipe.sim.agents import BLOCKED, Agent, Blocked
 from tilepipe.sim.journal import Touch
 from tilepipe.sim.mbarriers import LIVE
+from tilepipe.sim.ordering import GLOBAL, Fenceable
 
 if TYPE_CHECKING:
     from tilepipe.sim.machine import Machine
@@ -210,5 +213,18 @@ def launch_dependents(m: Machine, ag: Agent, site: Site, mask: int) -> None:
 
 
 def fence_proxy_async(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """fence.proxy.async.shared::cta."""
-    ag.fence(mask, m.order)
+    """fence.proxy.async: orders accesses to the memory that its printed form names, and no others."""
+    assert isinstance(site.op, ops.FenceProxyAsync)
+    ag.fence(mask, m.order, covered(site.op.space, ag.cta.rank))
+
+
+def covered(space: str, rank: int) -> Callable[[Fenceable], bool]:
+    """Which accesses a fence.proxy.async by a thread of CTA `rank` orders. `space`: as in `ops.PROXY_SPACES`."""
+    match space:
+        case "shared":
+            return lambda access: access.home == rank
+        case "cluster":
+            return lambda access: access.home != GLOBAL
+        case "global":
+            return lambda access: access.home == GLOBAL
+    return lambda access: True

@@ -39,6 +39,7 @@ class Access:
         bit, fenced, reader_fenced: its bits; the last two are 0 where no proxy fence is ever needed. In tensor memory, `fenced`
         is set by tcgen05.fence::before_thread_sync, or is `bit` where a commit does as much.
         points: element -> lanes, for an ordinary load or store; None for a whole rectangle.
+        home: the rank of the CTA whose memory it is to, where it has fence bits.
         mask: threads of the agent that made it.
     """
 
@@ -47,6 +48,7 @@ class Access:
         "asynchronous",
         "bit",
         "fenced",
+        "home",
         "is_write",
         "mask",
         "points",
@@ -69,6 +71,21 @@ class Access:
         self.points = points
         self.fenced = 0
         self.reader_fenced = 0
+        self.home = 0
+
+
+GLOBAL = -1  # the home of an access to global memory
+
+
+class Fenceable(Protocol):
+    """An ordinary access that a proxy fence matters to. `home`: the rank of the CTA whose shared memory it is to, or `GLOBAL`."""
+
+    agent: Agent
+    mask: int
+    bit: int
+    fenced: int
+    reader_fenced: int
+    home: int
 
 
 class Order:
@@ -88,7 +105,7 @@ class Order:
         self.size = 0
         self.free: list[int] = []
         self.dead = self.resting = 0
-        self.fenceable: list[Access] = []  # live accesses that a proxy fence matters to
+        self.fenceable: list[Fenceable] = []  # live accesses that a proxy fence matters to
 
     def new_bit(self) -> int:
         """A bit that nobody knows."""
@@ -101,13 +118,14 @@ class Order:
         self.size += 1
         return 1 << (self.size - 1)
 
-    def add_fences(self, access: Access) -> None:
-        """Gives an access its two fence bits."""
+    def add_fences(self, access: Fenceable, home: int) -> None:
+        """Gives an access its two fence bits. `home`: as in `Fenceable`."""
+        access.home = home
         access.fenced = self.new_bit()
         access.reader_fenced = self.new_bit()
         self.fenceable.append(access)
 
-    def retire(self, access: Access) -> None:
+    def retire(self, access: Fenceable) -> None:
         """The access no longer matters: a later one that knows of it covers it."""
         self.dead |= access.bit
         if access.fenced:

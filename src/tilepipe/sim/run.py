@@ -14,7 +14,7 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from tilepipe.errors import BindError
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
-from tilepipe.ir.program import tensor_uses
+from tilepipe.ir.program import proxies_of, tensor_uses
 from tilepipe.sim import cost
 from tilepipe.sim.clusters import one_after_another, together
 from tilepipe.sim.codegen import compile_kernel
@@ -167,6 +167,7 @@ def _arguments(launch: Launch) -> tuple[list[GlobalTensor], dict[tuple[str, int]
     tensors: list[GlobalTensor] = []
     params: dict[tuple[str, int], Any] = {}
     written, read = tensor_uses(launch.kernel)
+    by_tma, ordinary = proxies_of(launch.kernel)
     arrays = {p.name: launch.args.get(p.name) for p in launch.kernel.params}
     targets = [a.array for p in launch.kernel.params if p.name in written and isinstance(a := arrays[p.name], TensorArg)]
     for p in launch.kernel.params:
@@ -176,7 +177,8 @@ def _arguments(launch: Launch) -> tuple[list[GlobalTensor], dict[tuple[str, int]
                 raise BindError(f"parameter '{p.name}' is a tensor, got {type(arg).__name__}")
             shared = any(arg.array is not t and np.may_share_memory(arg.array, t) for t in targets)
             writes = p.name in written or shared or any(arg.array is t for t in targets)
-            tensors.append(GlobalTensor(p, arg.array, writes, writes and (p.name in read or shared)))
+            mixed = p.name in by_tma and p.name in ordinary
+            tensors.append(GlobalTensor(p, arg.array, writes, writes and (p.name in read or shared), mixed))
             params.update({(p.name, axis): n for axis, n in enumerate(arg.shape)})
         else:
             if isinstance(arg, TensorArg) or arg is None:

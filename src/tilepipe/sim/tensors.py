@@ -43,7 +43,7 @@ class GlobalTensor:
 
     __slots__ = ("array", "lead", "order", "outside", "param", "shape", "values")
 
-    def __init__(self, param: TensorParam, array: npt.NDArray[Any], written: bool, read_too: bool) -> None:
+    def __init__(self, param: TensorParam, array: npt.NDArray[Any], written: bool, read_too: bool, mixed: bool = False) -> None:
         packed = param.dtype.per_byte > 1
         bytes_given = isinstance(array, np.ndarray) and array.dtype == np.uint8 and param.dtype.is_float
         if bytes_given and param.dtype.bits == 8:
@@ -61,7 +61,7 @@ class GlobalTensor:
         self.shape: tuple[int, ...] = (*array.shape[:-1], array.shape[-1] * param.dtype.per_byte) if packed else array.shape
         self.outside = 2.0**-127 if param.dtype is dtypes.float8_e8m0 else 0  # what bytes of zero are
         self.lead: tuple[int, ...] = param.box[:-2] if param.box is not None else ()
-        self.order = GlobalOrder(param.name, self.shape, read_too) if written else None
+        self.order = GlobalOrder(param.name, self.shape, read_too, mixed) if written else None
 
     # -- boxes ---------------------------------------------------------------------------------------------------------
 
@@ -131,4 +131,4 @@ class GlobalTensor:
         """Orders an access to a box, or to its first `rows` rows, the part within bounds, against what has touched its elements."""
         assert self.order is not None
         box = self.box(site.rows if rows is None else rows, site.cols)
-        return self.order.box(m, ag, site, mask, self.clip(coords, box)[0], is_write)
+        return self.order.box(m, ag, site, mask, self.clip(coords, box)[0], is_write, asynchronous=True)

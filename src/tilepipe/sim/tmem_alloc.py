@@ -74,7 +74,7 @@ def tmem_alloc(m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Re
     _went_on(m, ag, tm, call, mask)
     tm.calls.remove(call)
     tile = ag.cta.slots[slot]
-    record = generic(m, ag, site, mask, rect, True, None)
+    record = generic(m, ag, site, mask, tile, rect, True, None)
     access(m, tile, record, ag.known(mask))
     ag.made(mask, record.bit, converged=True)
     r0, r1, c0, c1 = rect
