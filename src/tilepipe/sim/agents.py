@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tilepipe.ir.program import Role
     from tilepipe.sim.fragments import Frag
     from tilepipe.sim.memory import Cta
+    from tilepipe.sim.sites import Site
     from tilepipe.sim.tensorcore import WgmmaGroup, WgmmaUnit
     from tilepipe.sim.tma import StoreQueue
     from tilepipe.sim.tmem import TensorState
@@ -48,6 +49,7 @@ class Agent(Knowledge):
         counts: executions per site, shared by all agents of the launch.
         retired: bits of this warpgroup's finished wgmma reads (and what they were ordered after), for relaxed arrives.
         passed: barrier -> last phase waited for, for waits that give a parity.
+        repeated: barrier -> (phase, site) of its last wait, where that phase had been waited for before; for messages.
         ticket, cluster_ticket: the generation of a named or set-up barrier, and of the cluster barrier, that it waits
         to end.
         stores: lane -> its bulk-store groups.
@@ -58,7 +60,7 @@ class Agent(Knowledge):
 
     __slots__ = (
         "blocked", "body", "cluster_ticket", "counts", "cta", "dirty", "done", "fenced", "first_warp", "index", "parked",
-        "passed", "request", "retired", "role", "stores", "tensor", "ticket", "time", "uid", "wgmma_groups",
+        "passed", "repeated", "request", "retired", "role", "stores", "tensor", "ticket", "time", "uid", "wgmma_groups",
         "wgmma_open", "wgmma_queue",
     )  # fmt: skip
 
@@ -80,6 +82,7 @@ class Agent(Knowledge):
         self.counts = counts
         self.retired = 0
         self.passed: dict[tuple[int, int], int] = {}
+        self.repeated: dict[tuple[int, int], tuple[int, Site]] = {}
         self.ticket = -1
         self.cluster_ticket = -1
         self.stores: dict[int, StoreQueue] = {}

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tilepipe.ir import ops
+from tilepipe.ir.exprs import Const
 from tilepipe.ir.program import barrier_of
 
 if TYPE_CHECKING:
@@ -175,21 +176,114 @@ def ran_ahead(ctas: Iterable[Cta], sites: Iterable[Site] = ()) -> str:
         ref = barrier_of(site.op)
         if ref is not None and isinstance(site.op, ops.MbarArrive | ops.MbarExpect):
             roles.setdefault(ref.array.name, set()).add(site.role)
-    for bar in (bar for cta in ctas for bar in cta.bars if len(bar.last_arrivals) == bar.count):
-        came = {agent.uid for agent, _, _ in bar.last_arrivals}
-        arrive = roles.get(bar.array, set()) | {agent.role_name for agent, _, _ in bar.last_arrivals}
-        absent = next((a for a in bar.cta.agents if a.role_name in arrive and a.uid not in came), None)
+    for bar in (bar for cta in ctas for bar in cta.bars if bar.doubled is not None):
+        assert bar.doubled is not None
+        phase, arrivals = bar.doubled
+        if len(arrivals) != bar.count:
+            continue
+        came = {agent.uid for agent, _, _ in arrivals}
+        arrive = roles.get(bar.array, set()) | {agent.role_name for agent, _, _ in arrivals}
+        everywhere = {agent.cta.rank for agent, _, _ in (*arrivals, *bar.last_arrivals, *bar.arrivals)} | {bar.cta.rank}
+        peers = [a for cta in ctas if cta.rank in everywhere for a in cta.agents]
+        absent = next((a for a in peers if a.role_name in arrive and a.uid not in came), None)
         seen: dict[int, set[int]] = {}
-        for agent, site, _ in bar.last_arrivals:
+        for agent, site, _ in arrivals:
             if site.id in seen.get(agent.uid, ()) or (agent.uid in seen and absent is not None):
                 whose = "somebody else" if absent is None else f"that of {absent}"
                 return (
-                    f"Phase {bar.phase - 1} of {bar.where} was completed by two arrivals of {agent} ({site.loc.short}), of which the"
+                    f"Phase {phase} of {bar.where} was completed by two arrivals of {agent} ({site.loc.short}), of which the"
                     f" second was meant for the phase after, in the place of {whose}. Whoever arrives again must first know that the"
                     " phase before is over (wait for it), or each needs a barrier of its own."
                 )
             seen.setdefault(agent.uid, set()).add(site.id)
     return ""
+
+
+def repeated_wait(ctas: Iterable[Cta], agents: Iterable[Agent]) -> str:
+    """A wait of one of some agents that passed on a phase which the agent had waited for before; empty where there is none.
+
+    A wait that gives a parity cannot tell phase p from phase p - 2: it passed at once, and ordered nothing new.
+    """
+    bars = {(cta.rank, bar.flat): bar for cta in ctas for bar in cta.bars}
+    for agent in agents:
+        for key, (phase, site) in agent.repeated.items():
+            which = f"phase {phase}" if phase >= 0 else "the phase before the first"
+            return (
+                f"{agent} did not wait at {site.loc.short}: parity {phase & 1} is that of {which} of {bars[key].where}, which it had"
+                f" waited for already, so that wait passed at once and {agent} ran ahead. It should wait for phase {phase + 1}, parity"
+                f" {phase + 1 & 1}: flip the parity each time round the ring."
+            )
+    return ""
+
+
+def completed_by_bytes(m: Machine, bars: Iterable[Mbarrier]) -> str:
+    """A commit or an arrive on a barrier of one arrival, which an expect_bytes is already; empty where there is none."""
+    for bar in bars:
+        sites = [s for s in m.world.compiled.sites if m.world.counts[s.id]]
+        sites = [s for s in sites if (ref := barrier_of(s.op)) is not None and ref.array.name == bar.array]
+        copy = next((s for s in sites if isinstance(s.op, ops.TmaLoad)), None)
+        announces = next((s for s in sites if isinstance(s.op, ops.MbarExpect)), None)
+        more = next((s for s in sites if isinstance(s.op, ops.MbarArrive | ops.Tcgen05Commit)), None)
+        if bar.count == 1 and copy and announces and more and more.role != announces.role:
+            return (
+                f"The expect_bytes at {announces.loc.short} and the bytes of the TMA copies at {copy.loc.short} complete the phases of"
+                f" {bar.where}, and the arrival of role '{more.role}' at {more.loc.short} is one more than its count of 1. What says that a"
+                " stage is free again belongs on the barrier that the producer waits on."
+            )
+    return ""
+
+
+def unreached(m: Machine, bar: Mbarrier) -> str:
+    """An arrival that each CTA of a cluster must make in several CTAs, and makes in fewer; empty where there is none.
+
+    Every arrival that can reach this barrier has come in its phase, and CTAs whose arrivals go elsewhere would make up the count.
+    """
+    if len(m.ctas) < 2 or not bar.pending:
+        return ""
+    sites = [s for s in m.world.compiled.sites if isinstance(s.op, ops.MbarArrive | ops.Tcgen05Commit)]
+    sites = [s for s in sites if (ref := barrier_of(s.op)) is not None and ref.array.name == bar.array and m.world.counts[s.id]]
+    came = {a.uid for a, _, _ in bar.arrivals}
+    near: set[int] = set()
+    far: dict[int, Site] = {}
+    for site in sites:
+        for cta in m.ctas:
+            if not any(a.role_name == site.role for a in cta.agents):
+                continue
+            reached = _reached(site, cta.rank)
+            if reached is None:
+                return ""  # known only when it is executed
+            if bar.cta.rank in reached:
+                near.add(cta.rank)
+                if not all(a.uid in came for a in cta.agents if a.role_name == site.role):
+                    return ""  # one that reaches this barrier is still to come
+            else:
+                far.setdefault(cta.rank, site)
+    absent = sorted(set(far) - near)
+    if not absent or bar.pending > len(absent) * max(bar.count // len(m.ctas), 1):
+        return ""
+    site = far[absent[0]]
+    there = sorted(_reached(site, absent[0]) or ())
+    who = " and ".join(f"CTA rank {rank}" for rank in absent)
+    mask = sum(1 << cta.rank for cta in m.ctas)
+    return (
+        f"{bar.where} gets {bar.count - bar.pending} of the {bar.count} arrivals of a phase, since the arrival of {who} at"
+        f" {site.loc.short} reaches only the copy in CTA rank {', '.join(map(str, there))}. A commit reaches the CTAs of its mask= ({mask:#b}: all of this"
+        " cluster), an arrive those for which arrive_cluster(rank) is called."
+    )
+
+
+def _reached(site: Site, rank: int) -> set[int] | None:
+    """The ranks of the CTAs in which an arrival of the CTA of that rank arrives; None where it depends on more."""
+    if isinstance(site.op, ops.Tcgen05Commit):
+        mask = site.op.mask
+        if mask is None:
+            return {rank}
+        bits = int(mask.value) if isinstance(mask, Const) else None
+        return None if bits is None else {i for i in range(bits.bit_length()) if bits >> i & 1}
+    ref = barrier_of(site.op)
+    if ref is None or ref.cta is None:
+        return {rank}
+    return {int(ref.cta.value)} if isinstance(ref.cta, Const) else None
 
 
 def only_arrives(m: Machine, agent: Agent) -> str:

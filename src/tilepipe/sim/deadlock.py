@@ -253,9 +253,15 @@ def _forgotten_peer(m: Machine, stuck: list[Agent]) -> str | None:
     return None
 
 
+def _unreached(m: Machine, stuck: list[Agent]) -> str:
+    """An arrival that misses a CTA of the cluster in which somebody waits for it; empty where there is none."""
+    bars = [bar for bar, _ in (waited_for(m, agent) for agent in stuck) if isinstance(bar, Mbarrier)]
+    return next((story for bar in bars if (story := causes.unreached(m, bar))), "")
+
+
 def _hint(m: Machine, stuck: list[Agent]) -> str:
     """The most telling of the waits, in one sentence."""
-    forgotten = _forgotten_peer(m, stuck) or causes.out_of_turn(m.ctas)
+    forgotten = _forgotten_peer(m, stuck) or causes.out_of_turn(m.ctas) or _unreached(m, stuck)
     if forgotten:
         return forgotten
     for agent in stuck:

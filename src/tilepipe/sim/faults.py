@@ -71,7 +71,12 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
         late = _late_expect(m, copy, reader) if copy.site.kind == "tma_load" else None
         if late is not None:
             return late
-    story = causes.out_of_turn(m.ctas) or causes.ran_ahead(m.ctas, m.world.compiled.sites)
+    story = (
+        causes.repeated_wait(m.ctas, [old.agent, new.agent])
+        or causes.out_of_turn(m.ctas)
+        or causes.ran_ahead(m.ctas, m.world.compiled.sites)
+        or causes.completed_by_bytes(m, slot.cta.bars)
+    )
     if story:
         return story
     if new.site.kind == "tma_load" and new.agent.cta is not slot.cta:
@@ -282,7 +287,7 @@ def reinit(bar: Mbarrier, site: Site) -> NoReturn:
     )
 
 
-def cannot_arrive(bar: Mbarrier, site: Site, ag: Agent, n: int) -> NoReturn:
+def cannot_arrive(m: Machine, bar: Mbarrier, site: Site, ag: Agent, n: int) -> NoReturn:
     """More arrivals than are pending."""
     if bar.state != 1:
         not_live(bar, site, ag)
@@ -292,12 +297,18 @@ def cannot_arrive(bar: Mbarrier, site: Site, ag: Agent, n: int) -> NoReturn:
     why = ""
     if bar.tx:
         why = f"\n  The phase is still open because of its bytes: {_bytes(bar)}"
+    remedy = (
+        causes.repeated_wait(m.ctas, [ag])
+        or causes.completed_by_bytes(m, [bar])
+        or causes.ran_ahead(m.ctas, m.world.compiled.sites)
+        or f"Either the count of {bar.array} is too low (it is {bar.count}), or one side arrives twice, for instance without having"
+        f" waited until the stage was free again.{_story(bar)}"
+    )
     raise BarrierError(
         f"over-arrival on {bar.where}: {ag} arrives {n} time(s), but only {bar.pending} of {bar.count} arrivals are"
         f" pending in phase {bar.phase}.\n"
         f"  Arrived already: {done}\n{_arrivals(bar.arrivals)}{why}\n"
-        f"  On hardware this is undefined. Either the count of {bar.array} is too low (it is {bar.count}), or one"
-        f" side arrives twice, for instance without having waited until the stage was free again.{_story(bar)}",
+        f"  On hardware this is undefined. {remedy}",
         site.loc,
     )
 
@@ -335,20 +346,35 @@ def tx_range(bar: Mbarrier, site: Site) -> NoReturn:
     )
 
 
-def lapped(bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoReturn:
+def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoReturn:
     """The barrier has completed a later phase than the one waited for."""
     known = f"observed phase {phase}" if phase >= 0 else "begun, before the first phase completes"
     afterwards = "afterwards" if bar.array.endswith(".empty") else "afterwards (an empty barrier)"
     unknown = f"Whoever arrives there must first know that {ag} has {known}: wait for a barrier on which it arrives {afterwards}."
     unknown += f" Or the count of {bar.count} is too low, and this was an over-arrival."
-    remedy = causes.out_of_turn([bar.cta]) or causes.ran_ahead([bar.cta]) or unknown
+    remedy = (
+        causes.repeated_wait(m.ctas, [agent for agent, _, _ in bar.last_arrivals])
+        or causes.out_of_turn([bar.cta])
+        or causes.ran_ahead([bar.cta])
+        or causes.ran_ahead(m.ctas)
+        or causes.completed_by_bytes(m, bar.cta.bars)
+        or unknown
+    )
     raise BarrierError(
         f"{site.what}: {ag} waits for phase {phase}{_before_the_first(phase)} of {bar.where}, but phases up to {bar.phase - 1} are"
         " complete: it was lapped. On hardware the parity bit has flipped back and this wait may never end.\n"
-        f"  Phase {bar.phase - 1} was completed by:\n{_arrivals(bar.last_arrivals)}\n"
+        f"  Phase {bar.phase - 1} was completed by{_last_signal(bar)}:\n{_arrivals(bar.last_arrivals)}\n"
         f"  {remedy}",
         site.loc,
     )
+
+
+def _last_signal(bar: Mbarrier) -> str:
+    """What completed the last phase where copies signal the barrier as well: bytes, or an arrival."""
+    if not bar.last_copies or bar.completed_by is None:
+        return ""
+    verb = "the bytes of" if bar.completed_by.kind == "tma_load" else "the arrival of"
+    return f" {verb} {bar.completed_by.what} ({bar.completed_by.loc.short}), after"
 
 
 def _before_the_first(phase: int) -> str:

@@ -41,13 +41,15 @@ class Mbarrier:
         arrivals: who arrived in this phase, for messages. last_arrivals, last_copies: of the phase before.
         completions: phases completed since the CTA started.
         acc: knowledge released into this phase. known: what every completed phase released.
+        doubled: (phase, arrivals) of the first phase in which an agent arrived twice; for messages.
+        completed_by: the op whose arrival, or bytes, completed the phase before; for messages.
         waiters: agents to wake when the phase completes.
         born: the bit of its initialisation, in a cluster; fenced: one that whoever comes after a fence behind it knows.
         acc_time, time: virtual times of the last arrival of this phase, and of the last completion.
     """
 
     __slots__ = (
-        "acc", "acc_time", "array", "arrivals", "born", "completions", "copies", "count", "cta", "expected", "fenced", "flat",
+        "acc", "acc_time", "array", "arrivals", "born", "completed_by", "completions", "copies", "count", "cta", "doubled", "expected", "fenced", "flat",
         "index", "inflight", "init_site", "known", "last_arrivals", "last_copies", "pending", "phase", "size",
         "state", "time", "tx", "waiters",
     )  # fmt: skip
@@ -75,6 +77,8 @@ class Mbarrier:
         self.waiters: list[Agent] = []
         self.born = self.fenced = 0
         self.init_site: Site | None = None
+        self.completed_by: Site | None = None
+        self.doubled: tuple[int, list[tuple[Agent, Site, int]]] | None = None
 
     @property
     def name(self) -> str:
@@ -101,12 +105,15 @@ def complete(m: Machine, bar: Mbarrier, site: Site) -> None:
         m.ready.extend(bar.waiters)
         bar.waiters = []
     bar.phase += 1
+    bar.completed_by = site
     bar.completions += 1
     bar.pending = bar.count
     bar.known |= bar.acc
     bar.acc = 0
     bar.time = bar.acc_time
     bar.expected = 0
+    if bar.doubled is None and len(bar.arrivals) > len({id(agent) for agent, _, _ in bar.arrivals}):
+        bar.doubled = bar.phase - 1, bar.arrivals
     bar.last_arrivals, bar.arrivals = bar.arrivals, []
     bar.last_copies, bar.copies = bar.copies, []
 
@@ -166,7 +173,7 @@ def mbar_arrive(m: Machine, ag: Agent, site: Site, mask: int, bar: int, count: i
     b = ag.cta.bars[bar] if cta is None else remote(m, ag, site, cta, bar)
     n = count if mask & (mask - 1) == 0 else count * mask.bit_count()
     if n > b.pending or n < 1:
-        faults.cannot_arrive(b, site, ag, n)
+        faults.cannot_arrive(m, b, site, ag, n)
     if site.relaxed:
         b.acc |= ag.retired
         if ag.tensor is not None:
@@ -262,7 +269,12 @@ def mbar_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase: int
     if b.time > ag.time:
         ag.time = b.time
     if site.by_parity:
-        ag.passed[b.cta.rank, bar] = phase
+        key = b.cta.rank, bar
+        if ag.passed.get(key) == phase:
+            ag.repeated[key] = phase, site
+        else:
+            ag.passed[key] = phase
+            ag.repeated.pop(key, None)
     if m.journal is not None:
         m.journal.passed(b, phase, mask)
     return None
@@ -272,7 +284,7 @@ def _wait_slow(m: Machine, ag: Agent, site: Site, b: Mbarrier, phase: int) -> Bl
     if b.state != LIVE:
         faults.not_live(b, site, ag)
     if phase < b.phase - 1:
-        faults.lapped(b, site, ag, phase)
+        faults.lapped(m, b, site, ag, phase)
     if phase > b.phase:
         faults.ahead(b, site, ag, phase)
     b.waiters.append(ag)

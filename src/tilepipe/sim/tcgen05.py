@@ -165,7 +165,7 @@ class CommitUnit:
         published = self.queue.done | self.bits
         for bar, bit in self.arrivals:
             if bar.pending < 1:
-                faults.cannot_arrive(bar, self.site, self.agent, 1)
+                faults.cannot_arrive(m, bar, self.site, self.agent, 1)
             bar.acc |= published | bit
             if m.journal is not None:
                 m.journal.touch(Touch.ARRIVE, bar, bar.phase, 0)

@@ -28,7 +28,7 @@ def check_exit(m: Machine) -> None:
         known = 0
         for agent in cta.agents:
             known |= agent.everything()
-        _check_arrivals(cta, known)
+        _check_arrivals(m, cta, known)
         _check_credits(cta, known)
         for slot in cta.slots:
             for access in slot.accesses:
@@ -40,7 +40,7 @@ def check_exit(m: Machine) -> None:
                 raise ExitError(tmem_words.leak(cta.tmem, allocation, _name(cta)), allocation.site.loc)
 
 
-def _check_arrivals(cta: Cta, known: int) -> None:
+def _check_arrivals(m: Machine, cta: Cta, known: int) -> None:
     for (_, flat), (bit, agent, site) in cta.arrivals.items():
         if bit & known:
             continue
@@ -50,7 +50,7 @@ def _check_arrivals(cta: Cta, known: int) -> None:
             f" {bar.name}: {site.what}.\n"
             f"  No role of CTA {cta.block_id} waits for that arrival before it returns, so it may hit shared memory"
             " that is gone.\n"
-            f"  {_wait_for_it(bar)}",
+            f"  {causes.ran_ahead(m.ctas, m.world.compiled.sites) or _wait_for_it(bar)}",
             site.loc,
         )
 
