@@ -267,8 +267,8 @@ def unreached(m: Machine, bar: Mbarrier) -> str:
     mask = sum(1 << cta.rank for cta in m.ctas)
     return (
         f"{bar.where} gets {bar.count - bar.pending} of the {bar.count} arrivals of a phase, since the arrival of {who} at"
-        f" {site.loc.short} reaches only the copy in CTA rank {', '.join(map(str, there))}. A commit reaches the CTAs of its mask= ({mask:#b}: all of this"
-        " cluster), an arrive those for which arrive_cluster(rank) is called."
+        f" {site.loc.short} reaches only the copy in CTA rank {', '.join(map(str, there))}. A commit reaches the CTAs of its"
+        f" mask= ({mask:#b}: all of this cluster), an arrive those for which arrive_cluster(rank) is called."
     )
 
 

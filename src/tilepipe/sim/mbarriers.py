@@ -49,8 +49,8 @@ class Mbarrier:
     """
 
     __slots__ = (
-        "acc", "acc_time", "array", "arrivals", "born", "completed_by", "completions", "copies", "count", "cta", "doubled", "expected", "fenced", "flat",
-        "index", "inflight", "init_site", "known", "last_arrivals", "last_copies", "pending", "phase", "size",
+        "acc", "acc_time", "array", "arrivals", "born", "completed_by", "completions", "copies", "count", "cta", "doubled",
+        "expected", "fenced", "flat", "index", "inflight", "init_site", "known", "last_arrivals", "last_copies", "pending", "phase", "size",
         "state", "time", "tx", "waiters",
     )  # fmt: skip
 
