@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.scenarios.support import at, clean, faults, matrix, refuses, zeros
+from tests.scenarios.support import at, clean, faults, matrix, refuses, refuted, verified, zeros
+from tilepipe.sim.mbarriers import Mbarrier
 
 
 def where(mark: str) -> str:
@@ -250,3 +251,80 @@ def test_a_count_outside_an_mbarriers_range(count: int) -> None:
         tp.SharedMemBarrier.allocate(ctx, count, "bar")
 
     refuses(bad.bind, tp.TraceError, "1..1048575", str(count))
+
+
+@tp.kernel()
+def born_again(ctx: tp.Context, a: Any, out: Any, *, fence: str, first: bool) -> None:
+    """A barrier is initialised in a role and given to TMA: for the first time, or after it was invalidated."""
+    tile = ctx.smem((1, 32), "float32", name="tile")[0]
+    bar = tp.SMemArray(ctx, tp.SharedMemBarrier, 1, "bar")[0]
+    ready = tp.SharedMemBarrier.allocate(ctx, 1, "ready")
+    if not first:
+        bar.init(1)
+
+    @ctx.role("owner", warps=1)
+    def owner() -> None:
+        if not first:
+            with ctx.elect_one():
+                bar.expect_bytes_only(0)
+                bar.arrive()
+            bar.wait(0)
+            ctx.syncwarp()
+        with ctx.elect_one():
+            if not first:
+                bar.inval()
+            bar.init(1)  # <init in a role>
+            if fence == "init":
+                ctx.fence_barrier_init()
+            elif fence:
+                ctx.fence_proxy_async(fence)
+            ready.arrive()
+
+    @ctx.role("load", warps=1)
+    def load() -> None:
+        ready.wait(0)
+        if fence == "":
+            ctx.fence_barrier_init()  # by a thread that did not initialise it
+        with ctx.elect_one():
+            bar.expect_bytes(tile.nbytes)
+            ctx.tma_load(a, (0, 0), tile, bar)  # <copy>
+        bar.wait(0)
+        ctx.store(out[ctx.lane], ctx.load(tile[0, ctx.lane]))
+
+
+def reborn(fence: str, first: bool = False) -> tp.Program:
+    a = np.arange(32, dtype=np.float32).reshape(1, 32)
+    return born_again.bind(tp.tensor_map(a, box=(1, 32)), np.zeros(32, np.float32), fence=fence, first=first)
+
+
+@pytest.mark.parametrize("fence", ["", "global"])
+def test_a_barrier_born_again_is_given_to_tma_without_a_fence(fence: str) -> None:
+    """Without the mend (`in_role` of `Mbarrier` always False, as `never_in_role` makes it) it is verified."""
+    words = ("gives bar to tma_load a -> tile[0]", "which was initialised again", "ctx.fence_barrier_init() (or ctx.fence_proxy_async())")
+    faults(reborn(fence), tp.BarrierError, *words, "role 'load'", where("init in a role"), where("copy"))
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("fence", ["init", "shared", "cluster", "all"])
+def test_a_barrier_born_in_a_role_and_fenced(fence: str, first: bool) -> None:
+    verified(reborn(fence, first))
+    verified(reborn(fence, first), rules="strict")
+
+
+def test_the_first_initialisation_may_do_without() -> None:
+    program = reborn("", first=True)
+    (advice,) = program.run().advice
+    for word in ("mbarrier-init fence", "gives bar to tma_load", where("init in a role"), where("copy"), "ctx.fence_barrier_init()"):
+        assert word in advice
+    assert program.check().ok
+    refuted(program, tp.BarrierError, "strict rules, mbarrier-init fence", where("copy"), rules="strict")
+
+
+def never_in_role(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts back the hole that a barrier initialised in a role is as good as one of set-up."""
+    monkeypatch.setattr(Mbarrier, "in_role", property(lambda self: False, lambda self, value: None))
+
+
+def test_the_hole_of_a_barrier_born_again_is_seen_by_these_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    never_in_role(monkeypatch)
+    assert reborn("").check().ok

@@ -171,7 +171,7 @@ class Fingerprints:
                 bits.add(e.bit, e.fenced, e.reader_fenced)
         for cta in m.ctas:
             for bar in cta.bars:
-                bits.add(bar.born, bar.fenced)
+                bits.add(bar.born, bar.fenced, bar.proxied)
         bits.add(m.reach.refused, m.reach.waited)
         return bits
 
@@ -190,7 +190,21 @@ class Fingerprints:
         )  # fmt: skip
 
     def _barrier(self, b: Mbarrier, bits: _Bits) -> Hashable:
-        return (b.state, b.phase, b.count, b.pending, b.tx, b.expected, b.inflight, bits(b.acc), bits(b.known), b.fenced != 0)
+        return (
+            b.state,
+            b.phase,
+            b.count,
+            b.pending,
+            b.tx,
+            b.expected,
+            b.inflight,
+            bits(b.acc),
+            bits(b.known),
+            b.fenced != 0,
+            b.proxied != 0,
+            b.again,
+            b.maker if b.in_role else None,
+        )
 
     def _slot(self, s: Slot, bits: _Bits, names: dict[int, int]) -> Hashable:
         filled = b"" if s.filled is None or s.state == 2 else s.filled.tobytes()

@@ -408,6 +408,20 @@ def not_visible(bar: Mbarrier, site: Site, ag: Agent) -> NoReturn:
     )
 
 
+def check_init_fence(m: Machine, bar: Mbarrier, site: Site, ag: Agent) -> None:
+    """A copy signals a barrier that was initialised in a role, with no fence behind it."""
+    where = f" at {bar.init_site.loc.short}" if bar.init_site is not None else ""
+    again = " again" if bar.again else ""
+    text = f"{ag} gives {bar.where} to {site.what} at {site.loc.short}, which was initialised{again}{where}, with no fence in between"
+    cure = (
+        "The thread that initialises it must execute ctx.fence_barrier_init() (or ctx.fence_proxy_async()) behind that, before a barrier"
+        f" lets {ag} go on: TMA may see what the memory held before."
+    )
+    if bar.again:
+        raise BarrierError(f"{text}.\n  {cure}", site.loc)
+    rules.finding(m, rules.INIT_FENCE, text, site.loc, cure, BarrierError)
+
+
 def lands_on_dead(bar: Mbarrier, unit: TmaLoadUnit) -> NoReturn:
     """A copy lands on a barrier that is not live any more."""
     raise BarrierError(f"{unit.site.what}: its bytes arrive on {bar.where} after it was invalidated", unit.site.loc)

@@ -85,6 +85,7 @@ class Machine:
     Attributes:
         ready: agents that can take a step. polling: those of them that have tested in vain, and let the others go first.
         pending: asynchronous units that may act, oldest first.
+        reborn: live mbarriers that were initialised in a role.
         poisoned, poison_at: the first read of poison, reported at the end unless a race explains it.
     """
 
@@ -106,6 +107,7 @@ class Machine:
         self.cluster_id = cluster_id
         self.order = Order(self.holders)
         self.reach = Reach()
+        self.reborn: list[Mbarrier] = []
         self.poisoned: PoisonError | None = None
         self.poison_at: Access | None = None
         for tensor in self.world.tensors:

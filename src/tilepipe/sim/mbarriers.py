@@ -16,6 +16,7 @@ from tilepipe.errors import BarrierError
 from tilepipe.sim import faults
 from tilepipe.sim.agents import BLOCKED, Agent, Blocked
 from tilepipe.sim.journal import Touch
+from tilepipe.sim.sites import SETUP
 
 if TYPE_CHECKING:
     from tilepipe.sim.machine import Machine
@@ -44,14 +45,16 @@ class Mbarrier:
         doubled: (phase, arrivals) of the first phase in which an agent arrived twice; for messages.
         completed_by: the op whose arrival, or bytes, completed the phase before; for messages.
         waiters: agents to wake when the phase completes.
-        born: the bit of its initialisation, in a cluster; fenced: one that whoever comes after a fence behind it knows.
+        born: the bit of its initialisation, in a cluster or in a role; fenced, proxied: one that whoever comes after a
+            fence.mbarrier_init, or a fence.proxy.async, of the initialising thread knows. maker: that thread, (agent, mask).
+        in_role, again: it was initialised in a role, and after it had been invalidated.
         acc_time, time: virtual times of the last arrival of this phase, and of the last completion.
     """
 
     __slots__ = (
-        "acc", "acc_time", "array", "arrivals", "born", "completed_by", "completions", "copies", "count", "cta", "doubled",
-        "expected", "fenced", "flat", "index", "inflight", "init_site", "known", "last_arrivals", "last_copies", "pending", "phase", "size",
-        "state", "time", "tx", "waiters",
+        "acc", "acc_time", "again", "array", "arrivals", "born", "completed_by", "completions", "copies", "count", "cta", "doubled",
+        "expected", "fenced", "flat", "in_role", "index", "inflight", "init_site", "known", "last_arrivals", "last_copies", "maker",
+        "pending", "phase", "proxied", "size", "state", "time", "tx", "waiters",
     )  # fmt: skip
 
     def __init__(self, cta: Cta, array: str, index: int, size: int, flat: int) -> None:
@@ -75,7 +78,9 @@ class Mbarrier:
         self.last_arrivals: list[tuple[Agent, Site, int]] = []
         self.last_copies: list[TmaLoadUnit] = []
         self.waiters: list[Agent] = []
-        self.born = self.fenced = 0
+        self.born = self.fenced = self.proxied = 0
+        self.in_role = self.again = False
+        self.maker: tuple[int, int] = (-1, 0)
         self.init_site: Site | None = None
         self.completed_by: Site | None = None
         self.doubled: tuple[int, list[tuple[Agent, Site, int]]] | None = None
@@ -140,12 +145,16 @@ def mbar_init(m: Machine, ag: Agent, site: Site, mask: int, first: int, size: in
     for bar in ag.cta.bars[first : first + size]:
         if bar.state == LIVE:
             faults.reinit(bar, site)
+        again = bar.state == INVALIDATED
         bar.reset()
         bar.state = LIVE
         bar.count = bar.pending = count
         bar.phase = 0
         bar.init_site = site
-        if len(m.ctas) > 1:
+        bar.in_role, bar.again, bar.maker = site.role != SETUP, again, (ag.uid, mask)
+        if bar.in_role:
+            m.reborn.append(bar)
+        if len(m.ctas) > 1 or bar.in_role:
             bar.born = m.order.new_bit()
             ag.acquire(mask, bar.born)
         for agent in ag.cta.agents:
@@ -161,7 +170,9 @@ def mbar_inval(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> None:
         faults.not_live(b, site, ag)
     if b.waiters:
         raise BarrierError(f"{b.where} is invalidated while {b.waiters[0]} waits on it", site.loc)
-    m.order.retire_bit(b.born | b.fenced)
+    m.order.retire_bit(b.born | b.fenced | b.proxied)
+    if b in m.reborn:
+        m.reborn.remove(b)
     b.reset()
     b.state = INVALIDATED
     if m.journal is not None:

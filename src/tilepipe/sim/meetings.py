@@ -17,6 +17,7 @@ from tilepipe.sim.ordering import GLOBAL, Fenceable
 
 if TYPE_CHECKING:
     from tilepipe.sim.machine import Machine
+    from tilepipe.sim.mbarriers import Mbarrier
     from tilepipe.sim.sites import Site
 
 
@@ -167,14 +168,19 @@ def setup_barrier(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | Non
 
 
 def _fence_init(m: Machine, ag: Agent, mask: int) -> None:
-    """The threads of `mask` publish the initialisations that they know of; where a CTA is alone there is nobody to tell."""
-    if len(m.ctas) == 1:
-        return
-    known = ag.publish(mask)
-    for bar in ag.cta.bars:
-        if bar.state == LIVE and bar.born & known:
+    """The threads of `mask` publish the initialisations that they made themselves (PTX ISA, membar/fence: .mbarrier_init). Where a
+    CTA is alone, there is nobody to tell of those of set-up.
+    """
+    for bar in m.reborn if len(m.ctas) == 1 else ag.cta.bars:
+        if bar.state == LIVE and bar.born and _made(bar, ag, mask):
             bar.fenced = bar.fenced or m.order.new_bit()
             ag.acquire(mask, bar.fenced)
+
+
+def _made(bar: Mbarrier, ag: Agent, mask: int) -> bool:
+    """Whether the thread that initialised a barrier is one of these."""
+    uid, lanes = bar.maker
+    return uid == ag.uid and lanes & ~mask == 0
 
 
 def fence_barrier_init(m: Machine, ag: Agent, site: Site, mask: int) -> None:
@@ -216,6 +222,10 @@ def fence_proxy_async(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     """fence.proxy.async: orders accesses to the memory that its printed form names, and no others."""
     assert isinstance(site.op, ops.FenceProxyAsync)
     ag.fence(mask, m.order, covered(site.op.space, ag.cta.rank))
+    for bar in m.reborn:
+        if site.op.space != "global" and bar.cta is ag.cta and _made(bar, ag, mask):
+            bar.proxied = bar.proxied or m.order.new_bit()
+            ag.acquire(mask, bar.proxied)
 
 
 def covered(space: str, rank: int) -> Callable[[Fenceable], bool]:

@@ -47,7 +47,13 @@ READ_REFILL = Rule(
     " fences a read",
     "silent",
 )
-ALL_RULES = (READER_FENCE, READ_REFILL)
+INIT_FENCE = Rule(
+    "mbarrier-init fence",
+    "fence.mbarrier_init or fence.proxy.async by the initialising thread between the first mbarrier.init in a role and a copy that"
+    " signals it",
+    "CUDA C++ Programming Guide, Tensor Memory Access: a proxy fence follows the initialisation; Triton has bar.sync alone",
+)
+ALL_RULES = (READER_FENCE, READ_REFILL, INIT_FENCE)
 
 
 def require_rules(given: object) -> Rules:

@@ -164,6 +164,8 @@ def depart(m: Machine, unit: TmaLoadUnit, known: int) -> None:
     bar, ag, site = unit.bar, unit.agent, unit.site
     if bar.state != LIVE:
         faults.not_live(bar, site, ag)
+    if bar.in_role and not (bar.fenced | bar.proxied) & known:
+        faults.check_init_fence(m, bar, site, ag)
     bar.copies.append(unit)
     access(m, unit.slot, unit.write, known)
     bar.inflight += site.nbytes
