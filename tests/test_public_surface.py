@@ -26,9 +26,10 @@ ATTENTION = """ConsumerPipeline FA4Config KConsumerPipeline KPipeline KProducerP
 StagedPipeline TMAConsumerPipeline TMADestination TMAProducerPipeline TileLayout VConsumerPipeline VPipeline VProducerPipeline
 tile_layout_k_major tile_layout_mn_major"""
 BLACKWELL = """AccumBarrier BlockScaledTilePayload BlockScaledTmem BlockwiseFP8Accumulator
-EpilogueKContext EpilogueKStage EpilogueStage EpilogueWarp EpilogueWarpContext MmaKStage
+EpilogueKContext EpilogueKStage EpilogueStage EpilogueWarp EpilogueWarpContext MmaKStage MmaOp
 MmaStage MmaWarp MmaWarpContext OutputConsumer OutputKPipeline OutputPipelineConfig OutputProducer OutputStage OutputTilePipeline
-PerKConsumerStage SMemTileArrayWithLayout ScaleFactorLayout TmemAllocation TmemDeallocBarrier TmemFragments TmemScales TmemStage TmemTensor
+PerKConsumerStage SMemTileArrayWithLayout ScaleFactorLayout TmemAddress
+TmemAllocation TmemDeallocBarrier TmemFragments TmemScales TmemStage TmemTensor
 elect_one_cta mma_arrive mma_arrive_multicast scale_factor_k_major umma_arrive_leader_cta"""
 SUBPACKAGES = {"bench", "check", "cli", "cuda", "errors", "ir", "kernels", "lang", "ops", "pipelines", "program", "sim", "testing", "trace"}
 

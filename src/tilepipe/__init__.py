@@ -49,6 +49,7 @@ from tilepipe.lang.memory import GlobalTensor as GlobalTensor
 from tilepipe.lang.tensor_map import TensorMap as TensorMap
 from tilepipe.lang.tensor_map import tensor_map as tensor_map
 from tilepipe.lang.tmem import TmemTensor as TmemTensor
+from tilepipe.lang.tmem_address import TmemAddress as TmemAddress
 from tilepipe.lang.tmem_scales import TmemScales as TmemScales
 from tilepipe.pipelines.barriers import MbarPtr as MbarPtr
 from tilepipe.pipelines.barriers import SharedMemBarrier as SharedMemBarrier
@@ -69,6 +70,7 @@ from tilepipe.pipelines.input_tiles import InputProducer as InputProducer
 from tilepipe.pipelines.input_tiles import InputProducerStage as InputProducerStage
 from tilepipe.pipelines.input_tiles import InputTilePipeline as InputTilePipeline
 from tilepipe.pipelines.input_tiles import ProducerTiles as ProducerTiles
+from tilepipe.pipelines.mma_op import MmaOp as MmaOp
 from tilepipe.pipelines.ordered import OrderedBarrier as OrderedBarrier
 from tilepipe.pipelines.output_stages import AccumBarrier as AccumBarrier
 from tilepipe.pipelines.output_stages import EpilogueStage as EpilogueStage

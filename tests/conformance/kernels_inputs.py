@@ -92,7 +92,7 @@ def viewed_inputs(ctx: tp.Context, a: Any, b: Any, out: Any) -> None:
         with inputs.producer() as producer:
             for group in ctx.range(0, groups, 3):
                 with producer.acquire() as entered:
-                    assert entered.inputs is inputs
+                    assert entered.pipeline_ptr is inputs
                     fill(entered, group)
                 with producer.acquire_if_needed(producer.try_acquire()) as tried:
                     fill(tried, group + 1)

@@ -30,6 +30,16 @@ def load_all(ctx: tp.Context, inputs: tp.InputTilePipeline, a: Any, b: Any, tile
                 ctx.tma_load(b, (0, k * K), b_tile, stage.barrier())
 
 
+def multiply_at(ctx: tp.Context, inputs: tp.InputTilePipeline, address: Any) -> None:
+    """The MMAs of a tile, into the accumulator at an address."""
+    mma_op = tp.MmaOp(ctx)
+    for k in ctx.range(STEPS):
+        with inputs.consumer().acquire() as stage, ctx.elect_one():
+            a_tile, b_tile = stage.tile()
+            mma_op.mma(a_tile, b_tile, address, init_c=k == 0)
+            mma_op.commit(stage.mbar())
+
+
 def multiply(ctx: tp.Context, inputs: tp.InputTilePipeline, acc: tp.TmemTensor) -> None:
     """The MMAs of a tile."""
     for k in ctx.range(STEPS):
@@ -62,10 +72,11 @@ def flat_outputs(ctx: tp.Context, a: Any, b: Any, out: Any) -> None:
         life = tp.MmaWarp.create(tmem, dealloc, published)
         for _ in ctx.range(0, tiles, 2):
             stage = outputs.acquire_for_mma()
-            multiply(ctx, inputs, stage.tmem.tensor((M, N)))
+            multiply_at(ctx, inputs, stage.tmem.offset())
             outputs.release_from_mma(stage)
             held = outputs.acquire_mma_linear()
-            multiply(ctx, inputs, tp.TmemStage.from_offset(held.tmem_offset(), held.index()).tensor((M, N)))
+            multiply_at(ctx, inputs, tp.TmemAddress(held.tmem_offset()))
+            assert isinstance(held.index(), type(held.tmem_offset()))
             with ctx.elect_one():
                 tp.mma_arrive(held.mbar())
             held.release()

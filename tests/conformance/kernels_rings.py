@@ -99,7 +99,7 @@ def flat_ring(ctx: tp.Context, a: Any, out: Any) -> None:
                     ring.wait_consumer()
                 stage = ring.producer_stage()
                 ctx.store(words[stage, ctx.lane], ctx.load(a[i + j, ctx.lane]))
-                ring.producer_mbar(stage).arrive()
+                (ring.full[stage] if j else ring.producer_mbar(stage)).arrive()
                 ring.producer_step()
 
     @ctx.role("use", warps=1)
@@ -114,7 +114,7 @@ def flat_ring(ctx: tp.Context, a: Any, out: Any) -> None:
                 stage = ring.consumer_stage()
                 ctx.store(out[i + j, ctx.lane], 2 * ctx.load(words[stage, 31 - ctx.lane]))
                 ring.consumer_step()
-                ring.consumer_mbar(other.consumer_stage()).arrive()
+                (ring.empty[other.consumer_stage()] if j else ring.consumer_mbar(other.consumer_stage())).arrive()
                 other.consumer_step()
 
 

@@ -26,7 +26,8 @@ def staged_tiles(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any) -> None:
     storage = tp.SMemArray(ctx, tp.SharedMemBarrier, 8, "k")
     ring = tp.KPipeline(storage, CFG.num_kv_stages, CFG.num_qk_stages, name="k")
     ring.init_mbars(1, 1)
-    assert len(ring.mbar) == ring.num_mbars() == 2 * ring.num_stages
+    assert ring.mbar is storage
+    assert len(storage) == ring.num_mbars() == 2 * ring.num_stages
     values = tp.VPipeline.allocate(ctx, CFG.num_kv_stages, name="v")
     k_tiles = tp.tile_layout_k_major(CFG.qkv_dtype, CFG.k_rows_per_cta(), CFG.BK0, CFG.swizzle_mode).allocate(ctx, 4, "k_tiles")
     v_tiles = tp.tile_layout_mn_major(CFG.qkv_dtype, CFG.v_cols_per_cta(), CFG.BK1, CFG.swizzle_mode).allocate(ctx, 2, "v_tiles")

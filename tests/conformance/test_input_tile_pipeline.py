@@ -80,7 +80,7 @@ if {side == "consumer"}:
         inputs.producer_mbar(1).arrive()
 inputs.pipeline.{side}_step()
 stage = {acquire}
-found.extend([type(stage), stage.payload() is inputs.payload, stage.inputs is inputs])
+found.extend([type(stage), stage.payload() is inputs.payload, stage.pipeline_ptr is inputs, stage.PipelineType])
 with ctx.elect_one():
     ctx.store(out[0], stage.stage())
     stage.{"barrier" if side == "producer" else "mbar"}().arrive()
@@ -89,9 +89,30 @@ with ctx.elect_one():
     ctx.store(out[1], inputs.{side}_stage())
 """
     run = one_role(text, out, found=found).run()
-    assert found == [getattr(tp, handle), True, True]
+    assert found == [getattr(tp, handle), True, True, tp.InputTilePipeline]
     assert out.tolist() == [1, 2, -1, -1]
     assert run.completions[f"inputs.{SIDES[side]}"] == [[0, 1, 0]]
+
+
+BY_CONSTRUCTOR = """
+inputs.pipeline.producer_step()
+inputs.pipeline.wait_consumer()
+stage = inputs.producer_stage()
+with tp.ProducerTiles(inputs, stage, {barrier}) as tiles:
+    with ctx.elect_one():
+        tiles.expect_bytes(48)
+        tiles.barrier().complete_transaction(None, 48)
+"""
+
+
+def test_tiles_by_the_constructor_of_the_page() -> None:
+    """Pipeline, stage, barrier: what `acquire` gives; the barrier is full[stage]."""
+    for barrier in ("inputs.producer_mbar(stage)", "inputs.pipeline.full[stage]", "None"):
+        run = one_role(BY_CONSTRUCTOR.format(barrier=barrier)).run()
+        assert run.completions == {"inputs.full": [[0, 1, 0]], "inputs.empty": [[0, 0, 0]]}
+    for barrier in ("inputs.consumer_mbar(stage)", "inputs.producer_mbar(0)", "inputs.pipeline.full", "7"):
+        with refused(tp.TraceError, "the barrier of a producer stage is full[stage] of 'inputs'", "inputs.producer_mbar(stage)"):
+            one_role(BY_CONSTRUCTOR.format(barrier=barrier))
 
 
 @pytest.mark.parametrize("handle", ["InputProducerStage", "ProducerTiles"])

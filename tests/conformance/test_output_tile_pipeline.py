@@ -85,11 +85,15 @@ TRAFFIC: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "per_k().acquire_k_stage_linear": ("held = outputs.per_k().acquire_k_stage_linear()\nheld.release()", ONE, [*WAIT_EMPTY, *COMMIT, *STEP]),
     "per_k().consume": ("with outputs.per_k().consume():\n    pass", ROWS, [*WAIT_FULL, *FREE, *TAKEN]),
     "per_k().consume of a pair": ("with outputs.per_k().consume():\n    pass", PAIRED_ROWS, [*WAIT_FULL, *FREE_LEADER, *TAKEN]),
-    "mma_op.commit": ("with ctx.elect_one():\n    ctx.mma_commit(outputs.pipeline.producer_mbar(0))", ONE, COMMIT),
+    "mma_op.commit": ("with ctx.elect_one():\n    tp.MmaOp(ctx).commit(outputs.pipeline.producer_mbar(0))", ONE, COMMIT),
     "mma_op.mma": (
-        "tmem.allocate()\nwith ctx.elect_one():\n    ctx.mma(tmem.tensor((128, 16)), *inputs.payload.get_tile(0, k_group_size=1))\ntmem.deallocate()",
+        "tmem.allocate()\nwith ctx.elect_one():\n    tp.MmaOp(ctx).mma(*inputs.payload.get_tile(0, k_group_size=1), tmem.addr)\ntmem.deallocate()",
         ONE, ["alloc", "mma", "dealloc"]),
     "per_k_epilogue": ("with outputs.per_k_epilogue(inputs):\n    pass", ROWS, [*WAIT_FULL, *SCALES, *FREE, *TAKEN]),
+    "per_k_epilogue of barriers alone": ("with outputs.per_k_epilogue(inputs.pipeline):\n    pass", ROWS, [*WAIT_FULL, *SCALES, *FREE, *TAKEN]),
+    "release_from_mma of a raw stage": (
+        "outputs.pipeline.wait_consumer()\nraw = tp.OutputStage.from_raw(outputs.pipeline, outputs.pipeline.producer_stage(), 0)\noutputs.release_from_mma(raw)",
+        ONE, [WAIT_EMPTY[0], *COMMIT, *STEP]),
     "per_k_epilogue, arrive_input": (
         "with outputs.per_k_epilogue(inputs) as step:\n    step.arrive_input()\n    ctx.tmem_wait_load()", ROWS,
         [*WAIT_FULL, SCALES[0], "wait for loads", SCALES[1], *FREE, *TAKEN]),

@@ -66,7 +66,7 @@ def test_every_test_exists() -> None:
         ("Pipeline", "tilepipe has no 'Pipeline'"),
         ("ProducerConsumerPipeline.wait", "has no 'wait'"),
         ("ProducerConsumerPipeline.allocate(stages=)", "has no argument 'stages'"),
-        ("ProducerTiles.pipeline_ptr", "ProducerTiles has no 'pipeline_ptr'"),
+        ("ProducerTiles.pipe_ptr", "ProducerTiles has no 'pipe_ptr'"),
         ("a b", "is not a name"),
     ],
 )

@@ -228,13 +228,13 @@ def test_in_role_helper_runs_grids() -> None:
     assert out.tolist() == [b // 2 * 10 + b % 2 for b in range(8)]
 
 
-def test_a_barrier_taken_before_the_array_is_divided() -> None:
+def test_a_barrier_used_before_the_array_is_divided() -> None:
     @tp.kernel()
     def k(ctx: tp.Context) -> None:
         array = tp.SMemArray(ctx, tp.SharedMemBarrier, 4, name="array")
         early = array[1]
-        tp.ProducerConsumerPipeline(array, 2)
         early.init(1)
+        tp.ProducerConsumerPipeline(array, 2)
 
-    with pytest.raises(tp.TraceError, match=r"a barrier of this array was taken at test_barriers\.py:.*before a pipeline divides"):
+    with pytest.raises(tp.TraceError, match=r"a barrier of this array was used at test_barriers\.py:.*before a pipeline divides"):
         k.bind()

@@ -256,13 +256,23 @@ def test_one_tile_of_k_a_step() -> None:
         k.bind()
 
 
-def test_it_takes_the_input_pipeline_not_its_barriers() -> None:
+def test_the_barriers_alone_know_no_tiles() -> None:
     def raw(p: Parts, tile: Any) -> None:
-        with p.outputs.per_k_epilogue(p.inputs.pipeline):  # type: ignore[arg-type]
+        with p.outputs.per_k_epilogue(p.inputs.pipeline) as step:
+            step.tile()
+
+    words = "given the barriers 'inputs' alone, which know no tiles", "inputs.payload.get_tile(step.input_stage_index, k_group_size=1)"
+    with refused(tp.TraceError, *words):
+        gemm(epilogue=in_epilogue(raw), load=load)
+
+
+def test_what_it_does_not_take() -> None:
+    def wrong(p: Parts, tile: Any) -> None:
+        with p.outputs.per_k_epilogue(p.outputs):  # type: ignore[arg-type]
             pass
 
-    with refused(tp.TraceError, "per_k_epilogue takes the InputTilePipeline whose stages hold the scales"):
-        gemm(epilogue=in_epilogue(raw), load=load)
+    with refused(tp.TraceError, "per_k_epilogue takes the InputTilePipeline whose stages hold the scales, or its ProducerConsumer"):
+        gemm(epilogue=in_epilogue(wrong), load=load)
 
 
 # -- orders of acquiring -----------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def test_layout_and_bytes() -> None:
     full, empty = program.kernel.barriers
     assert (full.name, full.size, empty.name, empty.size) == ("pipe.full", 5, "pipe.empty", 5)
     assert empty.offset == full.offset + 5 * 8
-    assert tp.ProducerConsumerPipeline.smem_bytes_for(5) == 80
+    assert tp.ProducerConsumerPipeline.smem_bytes_for(5) == tp.ProducerConsumerPipeline.smem_bytes(5) == 80
     found: list[Any] = []
     text = (
         "pipe = tp.ProducerConsumerPipeline.allocate(ctx, 5, producer_arrivals=1, consumer_arrivals=1)\nfound.append(pipe.smem_bytes())\n"

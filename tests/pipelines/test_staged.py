@@ -77,9 +77,9 @@ TRAFFIC: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "consumer_release of tcgen05, e of Mojo": ("v_ring.consumer_release(e=ctx.select(ctx.lane == 3, 1, 0))", TCGEN05, ["if", "commit v.empty[stage]", "step v_consumer"]),
     "consumer_release of tcgen05, a part under elect_one": (f"{ELECT}k_ring.consumer_release(qk_stage=0)", TCGEN05, ["elect", f"commit k.empty{K_PART}"]),
     "consumer_release_at of tcgen05": ("v_ring.consumer_release_at(v_ring.state.index() ^ 1)", TCGEN05, ["elect", "commit v.empty[stage ^ 1]"]),
-    "producer_mbar": (f"{ELECT}k_ring.producer_mbar().arrive()", {}, ["elect", f"arrive k.full{K_LAST}"]),
-    "producer_mbar of a part": (f"{ELECT}k_ring.producer_mbar(1, qk_stage=0).arrive()", {}, ["elect", "arrive k.full[2]"]),
-    "consumer_mbar": (f"{ELECT}k_ring.consumer_mbar().arrive()", {}, ["elect", f"arrive k.empty{K_LAST}"]),
+    "producer_mbar": (f"{ELECT}k_ring.producer_mbar().arrive()", {}, ["elect", f"arrive k.full{K_PART}"]),
+    "producer_mbar of a part": (f"{ELECT}k_ring.producer_mbar(1, qk_stage=1).arrive()", {}, ["elect", "arrive k.full[3]"]),
+    "consumer_mbar": (f"{ELECT}k_ring.consumer_mbar().arrive()", {}, ["elect", f"arrive k.empty{K_PART}"]),
     "consumer_mbar of a stage": (f"{ELECT}v_ring.consumer_mbar(1).arrive()", {}, ["elect", "arrive v.empty[1]"]),
     "acquire": ("k.acquire()", {}, [f"wait k.empty{K_PART}"]),
     "acquire of a part": ("k.acquire(qk_stage=1)", {}, [f"wait k.empty{K_LAST}"]),
@@ -207,7 +207,7 @@ def test_what_a_copy_gets() -> None:
 def test_both_constructors(source: str, smem: str) -> None:
     """Over barriers or over a pipeline, over tiles or a pointer to them: the same barriers and tiles, a state that starts at phase 1."""
     pipe, ring, tiles = constructed(f"found.extend([tp.KProducerPipeline({source}, {smem}, HOPPER), ring, tiles])")
-    assert (pipe.pipeline.full, pipe.pipeline.empty) == (ring.full, ring.empty)
+    assert (pipe.pipeline._full, pipe.pipeline._empty) == (ring._full, ring._empty)
     assert pipe.smem.buffer is tiles.buffer
     assert (pipe.pipeline._phase, ring._phase) == (1, 0)
 

@@ -17,6 +17,7 @@ from tilepipe.lang import values as val
 from tilepipe.lang.fragments import Fragment, FragmentValue, columns_of, make, rows_of, select
 from tilepipe.lang.grid import GridMembers
 from tilepipe.lang.synchronisation import SynchronisationMembers
+from tilepipe.lang.tmem_address import TmemAddress, accumulator_at
 from tilepipe.lang.tmem_scales import TmemScales
 from tilepipe.lang.tracer import RoleState, Tracer
 from tilepipe.lang.transfers import TransferMembers
@@ -231,7 +232,7 @@ class Context(TransferMembers, SynchronisationMembers, GridMembers, tmem.TmemMem
 
     def mma(
         self,
-        acc: Fragment | tmem.TmemTensor,
+        acc: Fragment | tmem.TmemTensor | TmemAddress | val.Value,
         a: mem.SmemTile | Fragment | tmem.TmemTensor,
         b: mem.SmemTile,
         *,
@@ -247,7 +248,8 @@ class Context(TransferMembers, SynchronisationMembers, GridMembers, tmem.TmemMem
         has been waited for.
 
         `acc` in tensor memory: tcgen05.mma, by one lane (`ir.tcgen05`; A may be in tensor memory too). In a pair of CTAs the
-        even one issues it for both, B is its half of the tile, and `acc` its rows.
+        even one issues it for both, B is its half of the tile, and `acc` its rows. `acc` may be an address, such as
+        `stage.tmem_offset()`: of a float32 accumulator of the product's shape.
 
         `sfa`, `sfb` (m, blocks of K) and (n, blocks of K): scale factors in tensor memory, acc += (A · sfa) (B · sfb)ᵀ, of A and B in
         float8_e4m3 and float8_e5m2, or float4_e2m1 (`ir.block_scales`).
@@ -255,6 +257,8 @@ class Context(TransferMembers, SynchronisationMembers, GridMembers, tmem.TmemMem
         Raises:
             TraceError: shapes, types or layouts that no instruction takes; not one lane, or not a whole warpgroup of wgmma.
         """
+        if isinstance(acc, TmemAddress | val.Value):
+            acc = accumulator_at(self.tracer, acc, a, b)
         if isinstance(acc, tmem.TmemTensor):
             tmem.mma(self.tracer, acc, a, b, accumulate, sfa, sfb)
         elif sfa is not None or sfb is not None:

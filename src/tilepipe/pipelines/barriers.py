@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Generic, TypeVar, cast, overload
 
 from tilepipe.errors import TraceError
@@ -25,17 +27,53 @@ class SharedMemBarrier:
     """One mbarrier: 8 bytes of shared memory that count arrivals and transaction bytes (PTX ISA, "mbarrier").
 
     A phase completes when no arrival is pending and the transaction bytes are zero; the next begins at once. In
-    Python the barrier and a
-    pointer to it are one thing: `MbarPtr` is this class.
+    Python the barrier and a pointer to it are one thing: `MbarPtr` is this class. As a pointer into an array, `ptr[i]` and
+    `ptr + i` are the barrier i places behind it.
     """
 
     def __init__(
-        self, tracer: Tracer, array: memory.BarrierArray, index: exprs.Expr, handle: Handle | None = None, cta: exprs.Expr | None = None
+        self,
+        tracer: Tracer,
+        array: memory.BarrierArray,
+        index: exprs.Expr,
+        handle: Handle | None = None,
+        cta: exprs.Expr | None = None,
+        home: tuple[SMemArray[SharedMemBarrier], int] | None = None,
     ) -> None:
         self._tracer = tracer
-        self._ref = memory.BarrierRef(array, index, cta)
+        self._operand = memory.BarrierRef(array, index, cta)
         self._handle = handle
         self._scope = tracer.scope
+        self._home = home  # the array that the pointer was taken from, and the place in it, where that is static
+
+    @property
+    def _ref(self) -> memory.BarrierRef:
+        """The operand. A pipeline may have divided the array since the pointer was taken."""
+        if self._home is not None:
+            array, index = self._home[0].find(self._home[1])
+            if array is not self._operand.array:
+                self._operand = memory.BarrierRef(array, exprs.const(index), self._operand.cta)
+        return self._operand
+
+    def __getitem__(self, index: object) -> SharedMemBarrier:
+        """The barrier `index` places behind this one, in the same array.
+
+        Raises:
+            TraceError: there is none, or the index differs between the lanes of a warp.
+        """
+        offset = require_uniform(require_integer(to_expr(self._tracer, index), "the index of a barrier"), "the index of a barrier",
+                                 exprs.Vary.WARP)  # fmt: skip
+        ref = self._ref
+        if self._home is not None and isinstance(offset, exprs.Const):
+            return self._home[0].pointer(self._home[1] + int(offset.value))
+        at = to_expr(self._tracer, Value(self._tracer, ref.index) + Value(self._tracer, offset))
+        if isinstance(at, exprs.Const) and not 0 <= at.value < ref.array.size:
+            raise TraceError(f"barrier {at.value} of '{ref.array.name}', which has {ref.array.size}", caller())
+        return SharedMemBarrier(self._tracer, ref.array, at, None, ref.cta)
+
+    def __add__(self, offset: object) -> SharedMemBarrier:
+        """A pointer `offset` barriers further on: the same as `self[offset]`."""
+        return self[offset]
 
     @staticmethod
     def allocate(ctx: Context, count: int = 1, name: str = "barrier") -> SharedMemBarrier:
@@ -49,7 +87,18 @@ class SharedMemBarrier:
         if self._handle is not None:
             self._handle.check_held("signalled or waited on")
         self._tracer.check_alive(self._scope, "barrier")
+        if self._home is not None:
+            self._home[0].note_use()
         return self._ref
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two pointers are known to name one barrier: the same array and CTA, and the same constant or traced index."""
+        if not isinstance(other, SharedMemBarrier):
+            return NotImplemented
+        mine, theirs = self._ref, other._ref
+        return mine.array is theirs.array and _same(mine.index, theirs.index) and _same(mine.cta, theirs.cta)
+
+    __hash__ = None  # type: ignore[assignment]
 
     def _is_dead(self) -> bool:
         return self._scope.closed or (self._handle is not None and self._handle._is_dead())
@@ -177,6 +226,10 @@ class SharedMemBarrier:
         return f"<mbarrier {barrier(self._ref)}>"
 
 
+def _same(a: exprs.Expr | None, b: exprs.Expr | None) -> bool:
+    return a is b or (isinstance(a, exprs.Const) and isinstance(b, exprs.Const) and a.value == b.value)
+
+
 MbarPtr = SharedMemBarrier
 SMemPtr = ElementRef  # what `tile[r, c]` gives; an element of a global tensor is the same type
 
@@ -222,7 +275,7 @@ class SMemArray(Generic[E]):
         self._tracer = tracer
         self.size = size
         self.segments: list[memory.BarrierArray] = []
-        self._taken: Loc | None = None  # where the first barrier was taken
+        self._taken: Loc | None = None  # where the first op that names a barrier stands
         self._scalars: SmemTileArray | None = None
         if type is SharedMemBarrier:
             self._add(name, size)
@@ -250,24 +303,75 @@ class SMemArray(Generic[E]):
         self.segments.append(array)
         return array
 
-    def split(self, at: int, names: tuple[str, str]) -> tuple[memory.BarrierArray, memory.BarrierArray]:
-        """Gives the first `at` barriers and the rest names of their own; for arrays that nothing uses yet."""
+    def carve(self, start: int, sizes: Sequence[int], names: Sequence[str]) -> list[memory.BarrierArray]:
+        """Gives consecutive ranges of the array, from `start` on, names of their own. What a pipeline has divided in the same way
+        before is given again: `init_barriers` and the constructor take the same pointer.
+
+        Raises:
+            TraceError: the ranges leave the array, something uses its barriers already, or another pipeline has some of them.
+        """
         self._tracer.require_running()
-        if len(self.segments) == 1:
-            if self._taken is not None:
-                raise TraceError(
-                    f"a barrier of this array was taken at {self._taken.short}, before a pipeline divides the array into full and empty:"
-                    " take it afterwards",
-                    caller(),
-                )
-            whole = self.segments.pop()
-            self._tracer.kernel.barriers.remove(whole)
-            first, second = (self._tracer.name(n) for n in names)
-            for name, size in ((first, at), (second, self.size - at)):
-                array = memory.BarrierArray(name, size, loc=whole.loc)
-                self._tracer.kernel.barriers.append(array)
-                self.segments.append(array)
-        return self.segments[0], self.segments[1]
+        bounds: list[int] = [start, *(start + total for total in accumulate(sizes))]
+        places = self._places()
+        present = [array for at, array in places if bounds[0] <= at < bounds[-1]]
+        if [at for at, _ in places if bounds[0] <= at < bounds[-1]] == bounds[:-1] and [x.size for x in present] == list(sizes):
+            return present
+        around = next(((at, array) for at, array in places if at <= bounds[0] and bounds[-1] <= at + array.size), None)
+        if around is None:
+            raise TraceError(
+                f"barriers {bounds[0]} to {bounds[-1] - 1} of an array of {self.size}, which is divided into"
+                f" {', '.join(f'{x.name!r}: {at} to {at + x.size - 1}' for at, x in places)}: a pipeline takes barriers that no other has",
+                caller(),
+            )
+        if self._taken is not None:
+            raise TraceError(
+                f"a barrier of this array was used at {self._taken.short}, before a pipeline divides the array into full and empty:"
+                " use it afterwards",
+                caller(),
+            )
+        base, whole = around
+        cuts = sorted({base, *bounds, base + whole.size})
+        made = []
+        at = self.segments.index(whole)
+        position = self._tracer.kernel.barriers.index(whole)
+        for low, high in pairwise(cuts):
+            named = low in bounds[:-1] and low >= start
+            name = self._tracer.name(names[bounds.index(low)]) if named else self._tracer.name(whole.name)
+            made.append(memory.BarrierArray(name, high - low, loc=whole.loc))
+        self.segments[at : at + 1] = made
+        self._tracer.kernel.barriers[position : position + 1] = made
+        return [x for low, x in zip(cuts, made, strict=False) if low in bounds[:-1] and low >= start]
+
+    def _places(self) -> list[tuple[int, memory.BarrierArray]]:
+        """The parts that the array is divided into, each with its first index."""
+        starts = [0]
+        for array in self.segments[:-1]:
+            starts.append(starts[-1] + array.size)
+        return list(zip(starts, self.segments, strict=True))
+
+    def find(self, position: int) -> tuple[memory.BarrierArray, int]:
+        """The part that holds barrier `position`, and its index there."""
+        return next((array, position - at) for at, array in self._places() if at <= position < at + array.size)
+
+    def pointer(self, position: int) -> SharedMemBarrier:
+        """A pointer to barrier `position`, which stays valid when a pipeline divides the array.
+
+        Raises:
+            TraceError: there is no such barrier.
+        """
+        if not 0 <= position < self.size:
+            raise TraceError(f"barrier {position} of an array of {self.size}", caller())
+        array, index = self.find(position)
+        return SharedMemBarrier(self._tracer, array, exprs.const(index), home=(self, position))  # type: ignore[arg-type]
+
+    def note_use(self) -> None:
+        """An op names a barrier of this array: it cannot be divided any more."""
+        self._taken = self._taken or caller()
+
+    @property
+    def ptr(self) -> E:
+        """A pointer to the first element."""
+        return self[0]
 
     @property
     def storage_size(self) -> int:
@@ -284,23 +388,43 @@ class SMemArray(Generic[E]):
     def _barrier(self, index: object) -> SharedMemBarrier:
         i = require_integer(to_expr(self._tracer, index), "the index of a barrier")
         i = require_uniform(i, "the index of a barrier", exprs.Vary.WARP)
-        self._taken = self._taken or caller()
         if isinstance(i, exprs.Const):
-            if not 0 <= i.value < self.size:
-                raise TraceError(f"barrier {i.value} of an array of {self.size}", caller())
-            position = int(i.value)
-            for array in self.segments:
-                if position < array.size:
-                    return SharedMemBarrier(self._tracer, array, exprs.const(position))
-                position -= array.size
+            return self.pointer(int(i.value))
         if len(self.segments) > 1:
             raise TraceError(
                 "an array that a pipeline has split into full and empty takes constant indices; use the pipeline's methods", caller()
             )
+        self.note_use()
         return SharedMemBarrier(self._tracer, self.segments[0], i)
 
     def __repr__(self) -> str:
         return f"<{self.size} in shared memory>"
+
+
+Barriers = SMemArray[SharedMemBarrier] | SharedMemBarrier
+
+
+def array_of(ptr: object, count: int | None, what: str) -> tuple[SMemArray[SharedMemBarrier], int, int]:
+    """What a pipeline's barriers are: the array, the index of the first, and how many there are.
+
+    `ptr`: an array, or a pointer into one, which stands for the barriers from there on: `count` of them, or all.
+
+    Raises:
+        TraceError: neither, a pointer whose place is not static, or fewer than `count` barriers behind it.
+    """
+    if isinstance(ptr, SharedMemBarrier):
+        if ptr._home is None:
+            raise TraceError(f"{what} takes an array of barriers or a pointer into one, such as `storage[4]`; got {ptr!r}", caller())
+        array, start = ptr._home
+        have = array.size - start
+        if count is not None and count > have:
+            raise TraceError(f"{what} needs {count} barriers; from {ptr!r} on, the array has {have}", caller())
+        return array, start, have if count is None else count
+    if not isinstance(ptr, SMemArray) or not ptr.segments:
+        raise TraceError(
+            f"{what} takes an array of barriers, SMemArray(ctx, SharedMemBarrier, n), or a pointer into one; got {ptr!r}", caller()
+        )
+    return ptr, 0, ptr.size
 
 
 class SMemTileArray2D(SmemTileArray):

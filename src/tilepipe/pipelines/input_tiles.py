@@ -16,7 +16,7 @@ from tilepipe.lang.context import Context
 from tilepipe.lang.memory import SmemTile
 from tilepipe.lang.tmem import use_group
 from tilepipe.lang.values import Value
-from tilepipe.pipelines.barriers import MbarPtr, SharedMemBarrier, SMemArray
+from tilepipe.pipelines.barriers import Barriers, MbarPtr, SharedMemBarrier, SMemArray
 from tilepipe.pipelines.lag import LagQueue
 from tilepipe.pipelines.pairs import check_both_told, commit_by_one_lane, elected_cta, leader_cta, pair_mask
 from tilepipe.pipelines.payloads import TilePayload
@@ -39,7 +39,7 @@ class InputTilePipeline:
 
     def __init__(
         self,
-        barriers: SMemArray[SharedMemBarrier],
+        barriers: Barriers,
         payload: TilePayload,
         num_group_stages: int | None = None,
         k_group_size: int = 1,
@@ -47,7 +47,9 @@ class InputTilePipeline:
         cta_group: int = 1,
         name: str = "inputs",
     ) -> None:
-        """Over 2 * num_group_stages barriers, which `init_barriers` initialises, and an allocated payload."""
+        """Over 2 * num_group_stages barriers (an array, or a pointer to the first), which `init_barriers` initialises, and an allocated
+        payload.
+        """
         if not isinstance(k_group_size, int) or k_group_size < 1:
             raise TraceError(f"k_group_size is at least 1, got {k_group_size!r}", caller())
         if cta_group != 1:
@@ -79,12 +81,13 @@ class InputTilePipeline:
 
     @staticmethod
     def init_barriers(
-        storage_ptr: SMemArray[SharedMemBarrier], producer_arv_count: int, consumer_arv_count: int, *, name: str = "inputs"
-    ) -> None:
+        storage_ptr: Barriers, producer_arv_count: int, consumer_arv_count: int, *, num_group_stages: int | None = None,
+        name: str = "inputs",
+    ) -> None:  # fmt: skip
         """Initialises the barriers of `storage_ptr`: the first half, full, with the producer's count; the second,
-        empty, with the consumer's.
+        empty, with the consumer's. Of a pointer, 2 · num_group_stages barriers from there on, or all.
         """
-        ProducerConsumerPipeline(storage_ptr, name=name).init_mbars(producer_arv_count, consumer_arv_count)
+        ProducerConsumerPipeline(storage_ptr, num_group_stages, name=name).init_mbars(producer_arv_count, consumer_arv_count)
 
     @property
     def stage_bytes(self) -> int:
@@ -92,7 +95,7 @@ class InputTilePipeline:
         return self.payload.tile_bytes * self.k_group_size * self.cta_group
 
     def copy(self) -> InputTilePipeline:
-        """The same barriers and tiles with cursors of its own."""
+        """The same barriers and tiles with cursors of its own, at the places of this pipeline's."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.pipeline = self.pipeline.copy()
@@ -175,11 +178,22 @@ class InputTilePipeline:
 
 
 class InputStage(StageHandle):
-    """One acquired stage of an input pipeline."""
+    """One acquired stage of an input pipeline.
+
+    Attributes:
+        PipelineType: what `pipeline_ptr` is. inputs: the pipeline.
+    """
+
+    PipelineType = InputTilePipeline
 
     def __init__(self, inputs: InputTilePipeline, stage: Value, side: str) -> None:
         self.inputs = inputs
         super().__init__(inputs.pipeline, stage, side)
+
+    @property
+    def pipeline_ptr(self) -> InputTilePipeline:
+        """The pipeline."""
+        return self.inputs
 
     def payload(self) -> TilePayload:
         """The tile payload."""
@@ -200,7 +214,14 @@ class InputStage(StageHandle):
 class InputProducerStage(InputStage):
     """A stage to fill: `expect_bytes(n)`, then TMA loads into `tile(j)` on `barrier()`, then `release()`."""
 
-    def __init__(self, inputs: InputTilePipeline, stage: Value) -> None:
+    def __init__(self, inputs: InputTilePipeline, stage: Value, barrier: MbarPtr | None = None) -> None:
+        """`stage`: waited for. `barrier`: its full barrier, which is what it is unless given.
+
+        Raises:
+            TraceError: another barrier than full[stage].
+        """
+        if barrier is not None:
+            require_full_barrier(inputs, stage, barrier)
         super().__init__(inputs, stage, "producer")
 
     def barrier(self) -> MbarPtr:
@@ -216,6 +237,16 @@ class InputProducerStage(InputStage):
         """Steps to the next stage; the phase completes by the expected bytes."""
         check_announced(self)
         self._finish()
+
+
+def require_full_barrier(inputs: InputTilePipeline, stage: Value, barrier: object) -> None:
+    """Raises TraceError unless `barrier` is full[stage] of the pipeline, the one that the consumers of the stage wait for."""
+    if barrier != inputs.producer_mbar(stage):
+        raise TraceError(
+            f"the barrier of a producer stage is full[stage] of '{inputs.name}', on which its consumers wait; got {barrier!r} for stage"
+            f" {stage!r}. Pass `inputs.producer_mbar(stage)`, or leave it out.",
+            caller(),
+        )
 
 
 class InputConsumerStage(InputStage):

@@ -11,8 +11,8 @@ from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARP, WARPGROUP
 from tilepipe.lang.context import Context
 from tilepipe.lang.tracer import Scope
-from tilepipe.pipelines.barriers import SharedMemBarrier, SMemArray
-from tilepipe.pipelines.output_stages import EpilogueStage, MmaStage, OutputConsumer, OutputProducer, OutputStage
+from tilepipe.pipelines.barriers import Barriers, SharedMemBarrier, SMemArray
+from tilepipe.pipelines.output_stages import EpilogueStage, MmaStage, OutputConsumer, OutputProducer, OutputStage, RawOutputStage
 from tilepipe.pipelines.pairs import pair_mask
 from tilepipe.pipelines.producer_consumer import ProducerConsumerPipeline
 from tilepipe.pipelines.tmem import TmemAllocation, TmemDeallocBarrier
@@ -74,14 +74,16 @@ class OutputTilePipeline:
 
     def __init__(
         self,
-        barriers_ptr: SMemArray[SharedMemBarrier],
+        barriers_ptr: Barriers,
         tmem: TmemAllocation,
         mma_complete_mask: object = None,
         *,
         config: OutputPipelineConfig,
         name: str = "outputs",
     ) -> None:
-        """Over 2 · num_stages barriers, which `init_barriers` initialises, and columns for all stages."""
+        """Over 2 · num_stages barriers (an array, or a pointer to the first), which `init_barriers` initialises, and columns for all
+        stages.
+        """
         if tmem.cta_group != config.cta_group:
             raise TraceError(f"the tensor memory has cta_group {tmem.cta_group}, the pipeline {config.cta_group}", caller())
         if tmem.columns < config.num_stages * config.stage_stride_cols:
@@ -117,15 +119,15 @@ class OutputTilePipeline:
 
     @staticmethod
     def init_barriers(
-        storage_ptr: SMemArray[SharedMemBarrier], producer_arv_count: int, consumer_arv_count: int, *, name: str = "outputs"
+        storage_ptr: Barriers, producer_arv_count: int, consumer_arv_count: int, *, num_stages: int | None = None, name: str = "outputs"
     ) -> None:
         """Initialises the barriers of `storage_ptr`: the first half, full, with the producer's count; the second, empty, with the
-        consumer's.
+        consumer's. Of a pointer, 2 · num_stages barriers from there on, or all.
         """
-        ProducerConsumerPipeline(storage_ptr, name=name).init_mbars(producer_arv_count, consumer_arv_count)
+        ProducerConsumerPipeline(storage_ptr, num_stages, name=name).init_mbars(producer_arv_count, consumer_arv_count)
 
     def copy(self) -> OutputTilePipeline:
-        """The same barriers and tensor memory with cursors of its own."""
+        """The same barriers and tensor memory with cursors of its own, at the places of this pipeline's."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.pipeline = self.pipeline.copy()
@@ -156,11 +158,24 @@ class OutputTilePipeline:
         """Waits until the epilogue has freed the next accumulator; give it to `release_from_mma`."""
         return OutputStage(self.acquire_mma_linear())
 
-    def release_from_mma(self, stage: OutputStage) -> None:
-        """Announces the accumulator when its MMAs are done (`mma_arrive`, in a pair `mma_arrive_multicast`), unless the body has; steps."""
-        handle = stage._handle
-        if not isinstance(handle, MmaStage):
-            raise HandleError("release_from_mma takes the stage that acquire_for_mma gave", caller())
+    def release_from_mma(self, stage: OutputStage | RawOutputStage) -> None:
+        """Announces the accumulator when its MMAs are done (`mma_arrive`, in a pair `mma_arrive_multicast`), unless the body has; steps.
+
+        Of a stage that `OutputStage.from_raw` made nothing is known of what the body has signalled: it is announced in any case.
+
+        Raises:
+            HandleError: neither, or a raw stage of another pipeline.
+        """
+        if isinstance(stage, RawOutputStage):
+            if stage.pipeline._full is not self.pipeline._full:
+                raise HandleError(
+                    f"release_from_mma of '{self.name}' is given a stage of '{stage.pipeline.name}', whose barriers are others", caller()
+                )
+            MmaStage(self, self._ctx._value(stage.index)).release()
+            return
+        handle = stage._handle if isinstance(stage, OutputStage) else None
+        if not isinstance(handle, MmaStage) or handle.outputs.pipeline._full is not self.pipeline._full:
+            raise HandleError("release_from_mma takes the stage that acquire_for_mma gave, or one of OutputStage.from_raw", caller())
         handle.release()
 
     def acquire_for_epilogue(self) -> OutputStage:
@@ -205,8 +220,11 @@ class OutputTilePipeline:
 
         return OutputKPipeline(self)
 
-    def per_k_epilogue(self, input_pipeline: InputTilePipeline) -> EpilogueKContext:
-        """`with outputs.per_k_epilogue(inputs) as stage:` one step of K in the epilogue, which also uses a part of the input stage."""
+    def per_k_epilogue(self, input_pipeline: InputTilePipeline | ProducerConsumerPipeline) -> EpilogueKContext:
+        """`with outputs.per_k_epilogue(inputs) as stage:` one step of K in the epilogue, which also uses a part of the input stage.
+
+        `input_pipeline`: the input tiles; or, as on the page, their ProducerConsumerPipeline alone, and `stage.tile()` is refused.
+        """
         from tilepipe.pipelines.per_k import EpilogueKContext
 
         return EpilogueKContext(self, input_pipeline)

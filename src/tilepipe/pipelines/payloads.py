@@ -68,8 +68,16 @@ class StandardTilePayload(TilePayload):
 
     def get_tile(self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None) -> tuple[SmemTile, ...]:
         a, b = self._tiles()
-        index = stage * k_group_size + k_idx
+        index = stage * k_group_size + k_idx  # one expression for both, so that the product is computed once
         return a.tile(index, owner), b.tile(index, owner)
+
+    def get_a_tile(self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None) -> SmemTile:
+        """The A tile of `get_tile`."""
+        return self._tiles()[0].tile(stage * k_group_size + k_idx, owner)
+
+    def get_b_tile(self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None) -> SmemTile:
+        """The B tile of `get_tile`."""
+        return self._tiles()[1].tile(stage * k_group_size + k_idx, owner)
 
     def _tiles(self) -> tuple[SMemTileArray2D, SMemTileArray2D]:
         if self.a_tiles is None or self.b_tiles is None:
@@ -108,6 +116,10 @@ class BlockwiseFP8TilePayload(StandardTilePayload):
         tiles = super().get_tile(stage, k_idx, k_group_size=k_group_size, owner=owner)
         return *tiles, self._scales().tile(stage * k_group_size + k_idx, owner)
 
+    def get_a_scales_tile(self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None) -> SmemTile:
+        """The tile of A's scales of `get_tile`."""
+        return self._scales().tile(stage * k_group_size + k_idx, owner)
+
     def _scales(self) -> SMemTileArray2DRowMajor:
         self._tiles()  # says so where there is no shared memory yet
         assert self.a_scales_tiles is not None
@@ -145,6 +157,14 @@ class BlockScaledTilePayload(StandardTilePayload):
     def get_tile(self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None) -> tuple[SmemTile, ...]:
         tiles = super().get_tile(stage, k_idx, k_group_size=k_group_size, owner=owner)
         return *tiles, *(scales.tile(stage * k_group_size + k_idx, owner) for scales in self._scales())
+
+    def get_sfa_tile(self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None) -> SmemTile:
+        """The tile of A's scale factors of `get_tile`."""
+        return self._scales()[0].tile(stage * k_group_size + k_idx, owner)
+
+    def get_sfb_tile(self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None) -> SmemTile:
+        """The tile of B's scale factors of `get_tile`."""
+        return self._scales()[1].tile(stage * k_group_size + k_idx, owner)
 
     def _scales(self) -> tuple[SMemTileArrayWithLayout, SMemTileArrayWithLayout]:
         self._tiles()  # says so where there is no shared memory yet

@@ -19,7 +19,7 @@ from tilepipe.lang.values import Value
 from tilepipe.pipelines.input_tiles import InputTilePipeline
 from tilepipe.pipelines.output_stages import EpilogueStage, MmaStage, OutputStage, StageView
 from tilepipe.pipelines.output_tiles import OutputTilePipeline
-from tilepipe.pipelines.producer_consumer import StageHandle
+from tilepipe.pipelines.producer_consumer import ProducerConsumerPipeline, StageHandle
 from tilepipe.pipelines.tmem import TmemStage
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ class PerKConsumerStage(StageView[EpilogueStage]):
 class InputPartStage(StageHandle):
     """The epilogue's share of an input stage. Nobody waits for it: that the MMAs are done says that the copies have landed."""
 
-    def __init__(self, inputs: InputTilePipeline) -> None:
-        super().__init__(inputs.pipeline, inputs.consumer_stage(), "consumer")
+    def __init__(self, pipe: ProducerConsumerPipeline, inputs: InputTilePipeline | None) -> None:
+        super().__init__(pipe, pipe.consumer_stage(), "consumer")
         self.inputs = inputs
 
     def release(self) -> None:
@@ -118,8 +118,18 @@ class EpilogueKStage:
         return self._output.tmem()
 
     def tile(self) -> tuple[SmemTile, ...]:
-        """The tiles of the input stage."""
+        """The tiles of the input stage.
+
+        Raises:
+            TraceError: `per_k_epilogue` was given the pipeline of barriers alone.
+        """
         inputs = self._part.inputs
+        if inputs is None:
+            raise TraceError(
+                f"per_k_epilogue was given the barriers '{self._part.pipe.name}' alone, which know no tiles: give it the InputTilePipeline,"
+                " or take the tiles from its payload, `inputs.payload.get_tile(step.input_stage_index, k_group_size=1)`",
+                caller(),
+            )
         return inputs.payload.get_tile(self.input_stage_index, 0, k_group_size=inputs.k_group_size, owner=self._part)
 
     def arrive_input(self) -> None:
@@ -134,10 +144,13 @@ class EpilogueKContext(Handle):
 
     how_to_release = "Enter it: `with outputs.per_k_epilogue(inputs) as stage:`."
 
-    def __init__(self, outputs: OutputTilePipeline, inputs: InputTilePipeline) -> None:
-        if not isinstance(inputs, InputTilePipeline):
-            raise TraceError(f"per_k_epilogue takes the InputTilePipeline whose stages hold the scales, got {inputs!r}", caller())
-        if inputs.k_group_size != 1:
+    def __init__(self, outputs: OutputTilePipeline, inputs: InputTilePipeline | ProducerConsumerPipeline) -> None:
+        if not isinstance(inputs, InputTilePipeline | ProducerConsumerPipeline):
+            raise TraceError(
+                f"per_k_epilogue takes the InputTilePipeline whose stages hold the scales, or its ProducerConsumerPipeline; got {inputs!r}",
+                caller(),
+            )
+        if isinstance(inputs, InputTilePipeline) and inputs.k_group_size != 1:
             raise TraceError(
                 f"per_k_epilogue takes one tile of K a step, but '{inputs.name}' has k_group_size={inputs.k_group_size}: the scales of the"
                 " others would never be read",
@@ -151,7 +164,10 @@ class EpilogueKContext(Handle):
     def __enter__(self) -> EpilogueKStage:
         self.mark_released()
         output = self._outputs.acquire_epilogue_linear()
-        self._stage = EpilogueKStage(output, InputPartStage(self._inputs))
+        inputs = self._inputs
+        known = inputs if isinstance(inputs, InputTilePipeline) else None
+        pipe = inputs.pipeline if isinstance(inputs, InputTilePipeline) else inputs
+        self._stage = EpilogueKStage(output, InputPartStage(pipe, known))
         return self._stage
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

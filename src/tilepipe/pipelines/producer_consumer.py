@@ -20,7 +20,7 @@ from tilepipe.lang.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.handles import Handle
 from tilepipe.lang.tracer import Scope, Tracer
 from tilepipe.lang.values import Value, require_uniform, to_expr, unary
-from tilepipe.pipelines.barriers import BARRIER_BYTES, MbarPtr, SharedMemBarrier, SMemArray, init_barriers
+from tilepipe.pipelines.barriers import BARRIER_BYTES, Barriers, MbarPtr, SharedMemBarrier, SMemArray, array_of, init_barriers
 from tilepipe.pipelines.state import PipelineState
 
 if TYPE_CHECKING:
@@ -32,20 +32,37 @@ H = TypeVar("H", bound=Handle)
 class ProducerConsumerPipeline:
     """`num_stages` stages between producer and consumer warps (seed page ProducerConsumerPipeline).
 
-    `full`, `empty`: the barriers that the producer, the consumer signals. Every role has cursors of its own; `copy()`
-    gives a second set. `p2 = p` is the same pipeline.
+    `full`, `empty`: pointers to the barriers that the producer, the consumer signals, `full[s]` and `empty[s]`. Every role has
+    cursors of its own; `copy()` gives a second set, at the same places. `p2 = p` is the same pipeline.
     """
 
-    def __init__(self, ptr: SMemArray[SharedMemBarrier], num_stages: int | None = None, *, name: str = "pipeline") -> None:
-        """Wraps 2 * num_stages barriers of `ptr`, which `init_mbars` initialises."""
-        stages = len(ptr) // 2 if num_stages is None else num_stages
-        if len(ptr) != 2 * stages or stages < 1:
-            raise TraceError(f"a pipeline of {stages} stages needs {2 * stages} barriers, the array has {len(ptr)}", caller())
-        self._tracer: Tracer = ptr._tracer
+    def __init__(self, ptr: Barriers, num_stages: int | None = None, *, name: str = "pipeline") -> None:
+        """Wraps 2 * num_stages barriers, which `init_mbars` initialises: `ptr`, or those from the pointer `ptr` on.
+
+        Raises:
+            TraceError: another number of barriers, or barriers that another pipeline has.
+        """
+        if num_stages is not None and (type(num_stages) is not int or num_stages < 1):
+            raise TraceError(f"a pipeline has at least one stage, got {num_stages!r}", caller())
+        array, start, have = array_of(ptr, None if num_stages is None else 2 * num_stages, f"a pipeline '{name}'")
+        stages = have // 2 if num_stages is None else num_stages
+        if have != 2 * stages or stages < 1:
+            raise TraceError(f"a pipeline of {stages} stages needs {2 * stages} barriers, the array has {have}", caller())
+        self._tracer: Tracer = array._tracer
         self.num_stages = stages
         self.name = name
-        self.full, self.empty = ptr.split(stages, (f"{name}.full", f"{name}.empty"))
+        self._full, self._empty = array.carve(start, (stages, stages), (f"{name}.full", f"{name}.empty"))
         self._new_cursors()
+
+    @property
+    def full(self) -> MbarPtr:
+        """A pointer to the first of the barriers that the producer signals: `full[s]` is that of stage s."""
+        return SharedMemBarrier(self._tracer, self._full, exprs.const(0))
+
+    @property
+    def empty(self) -> MbarPtr:
+        """A pointer to the first of the barriers that the consumer signals: `empty[s]` is that of stage s."""
+        return SharedMemBarrier(self._tracer, self._empty, exprs.const(0))
 
     def _new_cursors(self) -> None:
         self._producer = PipelineState(self._tracer, self.num_stages, 1, f"{self.name}_producer")
@@ -73,7 +90,7 @@ class ProducerConsumerPipeline:
 
         In set-up code one lane is elected, and the fence and the CTA or cluster barrier follow before roles start.
         """
-        for array, side, count in ((self.full, "producer", producer_arrive_count), (self.empty, "consumer", consumer_arrive_count)):
+        for array, side, count in ((self._full, "producer", producer_arrive_count), (self._empty, "consumer", consumer_arrive_count)):
             if count is not None and (not isinstance(count, int) or not 1 <= count < 2**20):
                 raise TraceError(f"{side}_arrivals: an mbarrier's count is 1..{2**20 - 1}, got {count!r}", caller())
             self._tracer.ledger.open(array, side, count)
@@ -84,15 +101,17 @@ class ProducerConsumerPipeline:
         """Shared memory of the barriers of `num_stages` stages, bytes."""
         return 2 * num_stages * BARRIER_BYTES
 
-    def smem_bytes(self) -> int:
-        """Shared memory of the barriers, bytes."""
-        return self.smem_bytes_for(self.num_stages)
+    def smem_bytes(self: ProducerConsumerPipeline | int) -> int:
+        """Shared memory of the barriers, bytes: `pipe.smem_bytes()`, or, as the page's static method, before there is a pipeline:
+        `ProducerConsumerPipeline.smem_bytes(num_stages)`.
+        """
+        return ProducerConsumerPipeline.smem_bytes_for(self if isinstance(self, int) else self.num_stages)
 
     def copy(self) -> ProducerConsumerPipeline:
-        """The same barriers with cursors of its own, at the start of the ring."""
+        """The same barriers with cursors of its own, at the places where this pipeline's are now in this role."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other._new_cursors()
+        other._producer, other._consumer = self._producer.copy(), self._consumer.copy()
         return other
 
     # -- cursors and barriers -----------------------------------------------------------------------------------------
@@ -107,11 +126,11 @@ class ProducerConsumerPipeline:
 
     def producer_mbar(self, stage: object) -> MbarPtr:
         """full[stage]: what the producer signals."""
-        return self._mbar(self.full, stage)
+        return self._mbar(self._full, stage)
 
     def consumer_mbar(self, stage: object) -> MbarPtr:
         """empty[stage]: what the consumer signals."""
-        return self._mbar(self.empty, stage)
+        return self._mbar(self._empty, stage)
 
     def _mbar(self, array: memory.BarrierArray, stage: object) -> MbarPtr:
         index = require_uniform(to_expr(self._tracer, stage), "a stage", exprs.Vary.WARP)
@@ -147,12 +166,12 @@ class ProducerConsumerPipeline:
 
     def _wait_full(self) -> Value:
         stage, phase = self._consumer.read()
-        self._wait(self.full, stage, phase)
+        self._wait(self._full, stage, phase)
         return stage
 
     def _wait_empty(self) -> Value:
         stage, phase = self._producer.read()
-        self._wait(self.empty, stage, phase)
+        self._wait(self._empty, stage, phase)
         return stage
 
     def _wait(self, array: memory.BarrierArray, stage: Value, phase: Value) -> None:
@@ -162,11 +181,11 @@ class ProducerConsumerPipeline:
 
     def try_wait_producer(self) -> Value:
         """Whether the producer has filled the consumer's stage; for `wait_producer_if_needed`."""
-        return self._try(self.full, self._consumer)
+        return self._try(self._full, self._consumer)
 
     def try_wait_consumer(self) -> Value:
         """Whether the consumer has freed the producer's stage; for `wait_consumer_if_needed`."""
-        return self._try(self.empty, self._producer)
+        return self._try(self._empty, self._producer)
 
     def _try(self, array: memory.BarrierArray, state: PipelineState) -> Value:
         t = self._tracer
@@ -201,12 +220,12 @@ class ProducerConsumerPipeline:
 
     def producer_signal_and_step(self) -> None:
         """Waits for the consumer, arrives on full by every active thread, steps."""
-        self._signal_and_step(self._wait_empty(), self.full)
+        self._signal_and_step(self._wait_empty(), self._full)
         self._producer.step()
 
     def consumer_signal_and_step(self) -> None:
         """Waits for the producer, arrives on empty by every active thread, steps."""
-        self._signal_and_step(self._wait_full(), self.empty)
+        self._signal_and_step(self._wait_full(), self._empty)
         self._consumer.step()
 
     def _signal_and_step(self, stage: Value, array: memory.BarrierArray) -> None:
@@ -259,7 +278,7 @@ class StageHandle(Handle):
         self.side = side
         self._stage = stage
         refuse_second(pipe, side)
-        array = pipe.full if side == "producer" else pipe.empty
+        array = pipe._full if side == "producer" else pipe._empty
         super().__init__(pipe._tracer, f"{side} stage of '{pipe.name}'", array, to_expr(pipe._tracer, stage))
 
     def index(self) -> Value:
@@ -271,7 +290,7 @@ class StageHandle(Handle):
         """The barrier this side signals when it is done with the stage."""
         self.check_held()
         index = to_expr(self._tracer, self._stage)
-        array = self.pipe.full if self.side == "producer" else self.pipe.empty
+        array = self.pipe._full if self.side == "producer" else self.pipe._empty
         return SharedMemBarrier(self._tracer, array, index, self)
 
     def _finish(self, shared: bool = True) -> None:
@@ -323,11 +342,11 @@ class ProducerStage(StageHandle):
 def check_announced(handle: StageHandle) -> None:
     """Raises HandleError when a producer stage is released without an arrival on its full barrier."""
     handle._tracer.flush_branch()
-    account = handle._tracer.ledger.accounts.get(handle.pipe.full)
+    account = handle._tracer.ledger.accounts.get(handle.pipe._full)
     if handle.released_at is None and handle.signals is None and account is not None and account.typed is None:
         raise HandleError(
             f"{handle.describe()} is released, but nothing has arrived on its full barrier: the consumer would wait for"
-            f" '{handle.pipe.full.name}' forever. Call expect_bytes(n) on the stage before its TMA loads (it is the arrival), or"
+            f" '{handle.pipe._full.name}' forever. Call expect_bytes(n) on the stage before its TMA loads (it is the arrival), or"
             " mbar().arrive().",
             caller(),
         )

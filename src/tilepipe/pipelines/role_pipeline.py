@@ -16,7 +16,7 @@ from tilepipe.pipelines.pairs import umma_arrive_leader_cta
 from tilepipe.pipelines.staged import commit, open_flat
 from tilepipe.pipelines.state import PipelineState
 
-Barriers = Sequence[SMemArray[SharedMemBarrier]]
+Arrays = Sequence[SMemArray[SharedMemBarrier]]
 
 
 class RolePipeline:
@@ -34,8 +34,8 @@ class RolePipeline:
 
     def __init__(
         self,
-        producer_mbars: Barriers,
-        consumer_mbars: Barriers,
+        producer_mbars: Arrays,
+        consumer_mbars: Arrays,
         *,
         is_producer: bool | None = None,
         cta_group: int = 1,
@@ -86,7 +86,7 @@ class RolePipeline:
             if type(n) is not int or n < 1:
                 raise TraceError(f"{what} is at least 1, got {n!r}", caller())
 
-        def side(word: str, which: str, subs: int, count: int | None) -> Barriers:
+        def side(word: str, which: str, subs: int, count: int | None) -> Arrays:
             names = [f"{name}.{word}" + (f"{sub}" if subs > 1 else "") for sub in range(subs)]
             arrays = [SMemArray(ctx, SharedMemBarrier, num_stages, array) for array in names]
             for array in arrays:
@@ -115,15 +115,15 @@ class RolePipeline:
         """The barrier of the present stage that the consumer signals."""
         return self._mbar(self.consumer_mbars, sub)
 
-    def _mbar(self, arrays: Barriers, sub: int) -> MbarPtr:
+    def _mbar(self, arrays: Arrays, sub: int) -> MbarPtr:
         return SharedMemBarrier(self._tracer, self._array(arrays, sub), to_expr(self._tracer, self.state.index()))
 
-    def _array(self, arrays: Barriers, sub: int) -> memory.BarrierArray:
+    def _array(self, arrays: Arrays, sub: int) -> memory.BarrierArray:
         if type(sub) is not int or not 0 <= sub < len(arrays):
             raise TraceError(f"sub-stage {sub!r} of '{self.name}', whose stages have {len(arrays)} on that side", caller())
         return arrays[sub].segments[0]
 
-    def _wait(self, arrays: Barriers, sub: int) -> None:
+    def _wait(self, arrays: Arrays, sub: int) -> None:
         t = self._tracer
         require_whole_warpgroup_waits(t, "a wait")
         stage, phase = self.state.read()

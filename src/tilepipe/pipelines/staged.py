@@ -16,7 +16,7 @@ from tilepipe.lang.context import Context
 from tilepipe.lang.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.tracer import Tracer
 from tilepipe.lang.values import Value, require_integer, require_uniform, to_expr
-from tilepipe.pipelines.barriers import MAX_COUNT, MbarPtr, SharedMemBarrier, SMemArray, init_barriers
+from tilepipe.pipelines.barriers import MAX_COUNT, Barriers, MbarPtr, SharedMemBarrier, SMemArray, array_of, init_barriers
 from tilepipe.pipelines.pairs import mma_arrive, mma_arrive_multicast, pair_mask
 from tilepipe.pipelines.state import PipelineState
 
@@ -27,36 +27,46 @@ class StagedPipeline:
     `KPipeline`, `VPipeline` and `KVPipeline` are this class; V has one part.
 
     Attributes:
-        mbar: the 2 · num_stages barriers.
+        mbar: the 2 · num_stages barriers: the array, or the pointer to the first.
         state: the place in the ring. It starts at phase 0, a consumer's; that of `copy(phase=1)` is a producer's.
         num_stages: num_kv_stages · num_qk_stages.
-        full, empty: the two halves of `mbar`.
+        full, empty: pointers to the two halves of `mbar`.
     """
 
-    def __init__(
-        self, mbar: SMemArray[SharedMemBarrier], num_kv_stages: int, num_qk_stages: int = 1, *, phase: int = 0, name: str = "kv"
-    ) -> None:
-        """Wraps 2 · num_kv_stages · num_qk_stages barriers, which `init_mbars` initialises.
+    def __init__(self, mbar: Barriers, num_kv_stages: int, num_qk_stages: int = 1, *, phase: int = 0, name: str = "kv") -> None:
+        """Wraps 2 · num_kv_stages · num_qk_stages barriers, which `init_mbars` initialises: an array of so many, or those from a
+        pointer on.
 
         Raises:
-            TraceError: a number of stages below 1, or an array of another size.
+            TraceError: a number of stages below 1, an array of another size, or barriers that another pipeline has.
         """
         _require_stages(num_kv_stages=num_kv_stages, num_qk_stages=num_qk_stages)
         self.num_kv_stages = num_kv_stages
         self.num_qk_stages = num_qk_stages
         self.num_stages = num_kv_stages * num_qk_stages
-        if len(mbar) != self.num_mbars():
+        array, start, have = array_of(mbar, self.num_mbars() if isinstance(mbar, SharedMemBarrier) else None, f"'{name}'")
+        if have != self.num_mbars():
             raise TraceError(
                 f"'{name}' needs 2 × {num_kv_stages} stages × {num_qk_stages} parts = {self.num_mbars()} barriers (full and empty), the"
-                f" array has {len(mbar)}",
+                f" array has {have}",
                 caller(),
             )
         self.mbar = mbar
         self.name = name
-        self._tracer: Tracer = mbar._tracer
-        self.full, self.empty = mbar.split(self.num_stages, (f"{name}.full", f"{name}.empty"))
+        self._tracer: Tracer = array._tracer
+        self._full, self._empty = array.carve(start, (self.num_stages, self.num_stages), (f"{name}.full", f"{name}.empty"))
         self.state = PipelineState(self._tracer, num_kv_stages, phase, f"{name}_{'producer' if phase else 'consumer'}")
         self._phase = phase
+
+    @property
+    def full(self) -> MbarPtr:
+        """A pointer to the first full barrier; part q of stage s is `full[num_qk_stages · s + q]`."""
+        return SharedMemBarrier(self._tracer, self._full, exprs.const(0))
+
+    @property
+    def empty(self) -> MbarPtr:
+        """A pointer to the first empty barrier."""
+        return SharedMemBarrier(self._tracer, self._empty, exprs.const(0))
 
     @classmethod
     def allocate(
@@ -77,29 +87,33 @@ class StagedPipeline:
 
     def init_mbars(self, producer_arrive_count: int | None = None, consumer_arrive_count: int | None = None) -> None:
         """Initialises each full barrier with the one, each empty barrier with the other count; None derives it. In set-up code."""
-        open_flat(self._tracer, self.full, "producer", producer_arrive_count)
-        open_flat(self._tracer, self.empty, "consumer", consumer_arrive_count)
+        open_flat(self._tracer, self._full, "producer", producer_arrive_count)
+        open_flat(self._tracer, self._empty, "consumer", consumer_arrive_count)
 
     def num_mbars(self) -> int:
         """Barriers: 2 · num_stages."""
         return 2 * self.num_stages
 
     def copy(self, phase: int | None = None) -> Self:
-        """The same barriers with a state of its own, at the start of the ring: a producer's with phase 1, a consumer's with 0."""
-        phase = self._phase if phase is None else phase
-        return type(self)(self.mbar, self.num_kv_stages, self.num_qk_stages, phase=phase, name=self.name)
+        """The same barriers with a state of its own, at the place of this one's. With `phase` at the start of the ring: a
+        producer's with 1, a consumer's with 0.
+        """
+        made = type(self)(self.mbar, self.num_kv_stages, self.num_qk_stages, phase=self._phase if phase is None else phase, name=self.name)
+        if phase is None:
+            made.state = self.state.copy()
+        return made
 
     # -- barriers -----------------------------------------------------------------------------------------------------
 
-    def producer_mbar(self, idx: object = None, *, qk_stage: int | None = None) -> MbarPtr:
-        """The full barrier of part `qk_stage` (the last) of stage `idx` (the present one): what loads signal."""
-        return self._mbar(self.full, self.state.index() if idx is None else idx, qk_stage)
+    def producer_mbar(self, idx: object = None, *, qk_stage: int = 0) -> MbarPtr:
+        """The full barrier of part `qk_stage` of stage `idx` (the present one): what loads signal."""
+        return self._mbar(self._full, self.state.index() if idx is None else idx, qk_stage)
 
-    def consumer_mbar(self, idx: object = None, *, qk_stage: int | None = None) -> MbarPtr:
-        """The empty barrier of part `qk_stage` (the last) of stage `idx` (the present one): what MMAs signal."""
-        return self._mbar(self.empty, self.state.index() if idx is None else idx, qk_stage)
+    def consumer_mbar(self, idx: object = None, *, qk_stage: int = 0) -> MbarPtr:
+        """The empty barrier of part `qk_stage` of stage `idx` (the present one): what MMAs signal."""
+        return self._mbar(self._empty, self.state.index() if idx is None else idx, qk_stage)
 
-    def _mbar(self, array: memory.BarrierArray, idx: object, qk_stage: int | None) -> MbarPtr:
+    def _mbar(self, array: memory.BarrierArray, idx: object, qk_stage: int) -> MbarPtr:
         index = require_uniform(require_integer(to_expr(self._tracer, idx), "a stage"), "a stage", exprs.Vary.WARP)
         if isinstance(index, exprs.Const) and not 0 <= index.value < self.num_kv_stages:
             raise TraceError(f"stage {index.value} of '{self.name}', which has {self.num_kv_stages}", caller())
@@ -137,7 +151,7 @@ class StagedPipeline:
                 " that have never been loaded. A producer starts at phase 1: take `pipe.copy(phase=1)`, or a TMAProducerPipeline.",
                 caller(),
             )
-        self._wait(self.empty, qk_stage)
+        self._wait(self._empty, qk_stage)
 
     def consumer_wait(self, *, qk_stage: int | None = None) -> None:
         """The CONSUMER waits until part `qk_stage` (the last) of its stage has landed.
@@ -151,7 +165,7 @@ class StagedPipeline:
                 " landed. A consumer starts at phase 0: take `pipe.copy(phase=0)`, or a TMAConsumerPipeline.",
                 caller(),
             )
-        self._wait(self.full, qk_stage)
+        self._wait(self._full, qk_stage)
 
     def _wait(self, array: memory.BarrierArray, qk_stage: int | None) -> None:
         t = self._tracer
@@ -181,7 +195,7 @@ class StagedPipeline:
         """Frees the last part of stage `idx`, which is not the present one, and does not step: for a tile that is let go later
         than it was waited for.
         """
-        commit(self.consumer_mbar(idx), e)
+        commit(self.consumer_mbar(idx, qk_stage=self.num_qk_stages - 1), e)
 
 
 KPipeline = StagedPipeline

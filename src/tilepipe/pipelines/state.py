@@ -16,7 +16,7 @@ class PipelineState:
     """Index, phase and steps taken in a ring of `num_stages`. Each role has its own, created on first use at the top
     of the role.
 
-    `p2 = p` is the same state; `p.copy()` one of its own. `phase` 0 is a consumer's start; a producer starts at 1,
+    `p2 = p` is the same state; `p.copy()` one of its own, at the same place. `phase` 0 is a consumer's start; a producer starts at 1,
     the parity of "the phase before the first", which a fresh barrier reports as complete.
     """
 
@@ -89,5 +89,20 @@ class PipelineState:
         self._tracer.emit(ops.CursorStep(caller(), cursor, steps))
 
     def copy(self) -> PipelineState:
-        """A state of its own, at the start of the ring."""
-        return PipelineState(self._tracer, self.num_stages, self._start, self._name)
+        """A state of its own, at the place where this one is now in this role: stage and phase are those of a copied value.
+
+        Raises:
+            TraceError: in a loop: the copy is one variable of the role, which the next iteration would find where this one left it.
+        """
+        other = PipelineState(self._tracer, self.num_stages, self._start, self._name)
+        t = self._tracer
+        if t.scope.role is None:
+            return other
+        if t.scope.inside("loop") is not None:
+            raise TraceError(
+                f"'{self._name}' is copied in a loop, but a copy is made once in a role: take it in front of the loop", caller()
+            )
+        if self in t.role.cursors:  # otherwise it is still at the start of the ring
+            stage, phase = self.read()
+            other.advance((phase.to(dtypes.int32) + self._start) * self.num_stages + stage)
+        return other

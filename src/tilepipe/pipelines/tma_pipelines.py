@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, memory
@@ -12,7 +12,7 @@ from tilepipe.ir.location import caller
 from tilepipe.lang.context import Context
 from tilepipe.lang.memory import ElementRef, SmemTile, SmemTileArray
 from tilepipe.lang.values import Value
-from tilepipe.pipelines.barriers import MbarPtr, SharedMemBarrier, SMemArray
+from tilepipe.pipelines.barriers import Barriers, MbarPtr, SharedMemBarrier, SMemArray
 from tilepipe.pipelines.fa4_config import FA4Config
 from tilepipe.pipelines.staged import StagedPipeline, truth
 from tilepipe.pipelines.tile_layouts import TileLayout, tile_layout_k_major, tile_layout_mn_major
@@ -43,13 +43,14 @@ class TilePipeline:
 
     def __init__(
         self,
-        pipeline: StagedPipeline | SMemArray[SharedMemBarrier],
+        pipeline: StagedPipeline | Barriers,
         smem: SmemTileArray | ElementRef,
         config: FA4Config,
         is_k: bool | None = None,
         dtype: DType | str | None = None,
     ) -> None:
-        """Over a pipeline, or over barriers for one, and an array of tiles, or a pointer to its first element.
+        """Over a pipeline, or over barriers for one (an array, or a pointer to the first), and an array of tiles, or a pointer to
+        its first element.
 
         Raises:
             TraceError: a configuration that is not supported, or barriers or tiles that do not fit it.
@@ -59,7 +60,7 @@ class TilePipeline:
             raise TraceError(f"{type(self).__name__} is for {'K' if self.KIND else 'V'}; it is given is_k={is_k!r}", caller())
         if not isinstance(config, FA4Config):
             raise TraceError(f"{type(self).__name__}: config is an FA4Config, got {config!r}", caller())
-        if not isinstance(pipeline, StagedPipeline | SMemArray):
+        if not isinstance(pipeline, StagedPipeline | SMemArray | SharedMemBarrier):
             raise TraceError(
                 f"{type(self).__name__}: it stands on a StagedPipeline, or on an array of barriers for one; got {pipeline!r}", caller()
             )
@@ -73,7 +74,7 @@ class TilePipeline:
             )
         if broken is not None:
             raise TraceError(f"{type(self).__name__}: {broken}", caller())
-        if isinstance(pipeline, SMemArray):
+        if not isinstance(pipeline, StagedPipeline):
             pipeline = StagedPipeline(
                 pipeline, config.num_kv_stages, self.num_qk_stages_effective, phase=self._phase(), name="k" if self.is_k else "v"
             )
@@ -115,6 +116,13 @@ class TilePipeline:
                 caller(),
             )
         return tiles
+
+    def copy(self) -> Self:
+        """The same barriers and tiles with a state of its own, at the place of this one's."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.pipeline = self.pipeline.copy()
+        return other
 
     # -- arithmetic ---------------------------------------------------------------------------------------------------
 
@@ -195,7 +203,7 @@ class TMAProducerPipeline(TilePipeline):
         """Part `qk_stage` of the present stage: tile index · num_qk_stages_effective + qk_stage."""
         return self._tile(self.pipeline.state.index(), qk_stage)
 
-    def get_tile(self, *, qk_stage: int = 0, e: object = None) -> TMADestination:
+    def get_tile(self, e: object = None, *, qk_stage: int = 0) -> TMADestination:
         """The same, and its full barrier. With `e`, and where that is not 0, `tile_bytes` are expected there, by one lane: say
         `e=1` under `ctx.elect_one()`.
         """
@@ -227,7 +235,7 @@ class TMAProducerPipeline(TilePipeline):
         self._only("get_k_smem", True)
         return self.get_smem(qk_stage=qk_stage)
 
-    def get_k(self, *, qk_stage: int, e: object = None) -> TMADestination:
+    def get_k(self, e: object = None, *, qk_stage: int) -> TMADestination:
         """`get_tile` of K."""
         self._only("get_k", True)
         return self.get_tile(qk_stage=qk_stage, e=e)

@@ -135,8 +135,8 @@ FUNCTIONS = (
     Row("mma_arrive_multicast", f"{PAIRS}test_a_commit_with_the_mask_of_the_pair", PAIRED, ours="mma_arrive_multicast"),
     Row("umma_arrive_leader_cta", f"{PAIRS}test_umma_arrive_leader_cta", PAIRED, ours="umma_arrive_leader_cta"),
     Row("elect_one_cta", f"{PAIRS}test_the_even_cta_leads", PAIRED, ours="elect_one_cta"),
-    Row("mma_op.mma", f"{TRAFFIC}[mma_op.mma]", FLAT, ours="Context.mma"),
-    Row("mma_op.commit", f"{TRAFFIC}[mma_op.commit]", FLAT, ours="Context.mma_commit"),
+    Row("mma_op.mma", f"{TRAFFIC}[mma_op.mma]", FLAT, ours="MmaOp.mma"),
+    Row("mma_op.commit", f"{TRAFFIC}[mma_op.commit]", FLAT, ours="MmaOp.commit"),
     Row("lane_id", f"{TESTS}test_lane_id", SCALED, ours="Context.lane"),
 )
 
