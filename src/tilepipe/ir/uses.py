@@ -85,11 +85,11 @@ def needed(blocks: Iterable[ops.Block]) -> set[Local | Variable]:
             case ops.Define() | ops.Assign():
                 sources.setdefault(op.var, []).append(op)
             case _:
-                waiting += _reads(op)
+                waiting += reads(op)
     found = set(waiting)
     while waiting:
         for source in sources.get(waiting.pop(), ()):
-            more = [x for x in _reads(source) if x not in found]
+            more = [x for x in reads(source) if x not in found]
             found.update(more)
             waiting += more
     return found
@@ -105,7 +105,7 @@ def is_idle(op: ops.Op, names: set[Local | Variable]) -> bool:
     return False
 
 
-def _reads(op: ops.Op) -> list[Local | Variable]:
+def reads(op: ops.Op) -> list[Local | Variable]:
     """The names that an op takes values from."""
     found: list[Local | Variable] = [leaf for leaf in leaves(op) if isinstance(leaf, Local)]
     if isinstance(op, ops.Read | ops.While):

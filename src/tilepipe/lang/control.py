@@ -16,7 +16,7 @@ from tilepipe.ir.exprs import Const, Expr, Vary
 from tilepipe.ir.geometry import divisor
 from tilepipe.ir.location import Loc, caller, is_library_file
 from tilepipe.ir.program import WARP, Role, walk
-from tilepipe.lang import handles, rebinding, source
+from tilepipe.lang import answers, handles, rebinding, source
 from tilepipe.lang.arrivals import thread_env
 from tilepipe.lang.evaluate import evaluate
 from tilepipe.lang.tracer import Mask, Scope, Tracer, rebound_message
@@ -230,6 +230,7 @@ def branch(tracer: Tracer, cond: object) -> Iterator[None]:
     op = ops.If(caller(), c, ops.Block(), ops.Block())
     active, on_data = _narrow(tracer, parent, c)
     with _arm(tracer, op.then, active, on_data, c.vary) as scope:
+        scope.on_answer = answers.is_answer(tracer, c)
         yield
     tracer.emit(op)
     parent.closed_branch = (op, scope, parent.active)
@@ -248,6 +249,7 @@ def otherwise(tracer: Tracer) -> Iterator[None]:
     if not then.on_data and parent.active is not None and active is not None:
         active = parent.active & ~active
     with _arm(tracer, op.orelse, active, then.on_data, then.splits, then.before) as scope:
+        scope.on_answer = then.on_answer
         yield
     handles.merge_branch(tracer, op, then, scope)
 

@@ -7,10 +7,14 @@ the GPU would hang or corrupt registers.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tilepipe.errors import TraceError
 from tilepipe.ir.exprs import Vary
 from tilepipe.ir.location import caller
-from tilepipe.lang.tracer import Scope, Tracer
+
+if TYPE_CHECKING:
+    from tilepipe.lang.tracer import Scope, Tracer
 
 
 def splitting(tracer: Tracer, up_to: Scope | None = None) -> tuple[Vary, Scope | None]:
@@ -68,7 +72,7 @@ def require_whole_warpgroup_waits(tracer: Tracer, what: str) -> None:
     role = tracer.role.role
     scope: Scope | None = tracer.scope
     while scope is not None and role.is_warpgroup:
-        if scope.splits is Vary.WARP:
+        if scope.splits is Vary.WARP and not (scope.on_answer and what == "a wait"):  # a warp that need not wait has acquired
             raise TraceError(
                 f"{what} under the {scope.kind} block at {scope.loc.short}: the warps of warpgroup role '{role.name}' share their place"
                 " in a ring and wait together. Give warps that wait apart a role of their own (`warps=`).",

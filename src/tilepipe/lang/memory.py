@@ -324,7 +324,9 @@ def load(tracer: Tracer, ref: ElementRef) -> Value:
     if ref.owner is not None:
         ref.owner.check_held()
         ref.owner.touched = True
-    vary = max((i.vary for i in ref.ir.index), default=exprs.Vary.UNIFORM)
+    base = ref.ir.base
+    places = () if isinstance(base, memory.TensorParam) else (base.index, base.row, base.col, *([base.cta] if base.cta is not None else []))
+    vary = max((i.vary for i in (*ref.ir.index, *places)), default=exprs.Vary.UNIFORM)
     local = tracer.local("v", ref.dtype, vary)
     tracer.emit(ops.Load(caller(), local, ref.ir))
     return tracer.value(local)

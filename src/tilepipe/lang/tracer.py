@@ -24,9 +24,9 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Expr, Local, Vary
 from tilepipe.ir.geometry import divisor
 from tilepipe.ir.location import Loc, caller
-from tilepipe.ir.memory import Cursor
+from tilepipe.ir.memory import Cursor, Variable
 from tilepipe.ir.program import Kernel, Role
-from tilepipe.lang import handles
+from tilepipe.lang import answers, handles, places
 from tilepipe.lang.values import MAX_EXPRESSION, Value, to_expr
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Scope:
         splits: over what the threads that enter the block vary: a branch's condition, an elected lane, per-warp code.
         groups: wgmma groups closed here and not yet waited for, oldest first, each with the barriers that `mma_commit` bound to it.
         on_data: of a branch: all its threads take it or none, by data.
+        on_answer: of a branch: by the answer of a test, which each warp of a warpgroup has for itself (`answers`).
         before: of a branch: the Python state before either of its sides.
         unused: blocks and ranges made here that nothing has entered or iterated yet.
     """
@@ -66,6 +67,7 @@ class Scope:
     signals: dict[Handle, Arrivals] = field(default_factory=dict)
     group_open: bool = False
     on_data: bool = False
+    on_answer: bool = False
     splits: Vary = Vary.UNIFORM
     groups: list[list[Any]] = field(default_factory=list)
     before: Snapshot | None = None
@@ -76,6 +78,13 @@ class Scope:
         """The nearest enclosing scope of that kind, this one included."""
         scope: Scope | None = self
         while scope is not None and scope.kind != kind:
+            scope = scope.parent
+        return scope
+
+    def inside_answer(self) -> Scope | None:
+        """The nearest enclosing branch on an answer, this one included."""
+        scope: Scope | None = self
+        while scope is not None and not scope.on_answer:
             scope = scope.parent
         return scope
 
@@ -119,6 +128,7 @@ class Tracer:
         self.carried: dict[int, str] = {}  # id of a value rebound in a loop -> its name, while the body is traced again
         self.entry: FrameType | None = None
         self.ended = False  # the trace is over, or was given up
+        self.answers: set[Local | Variable] = set()  # what depends on an answer that each warp of a warpgroup has for itself
         self.temporaries: set[tuple[Any, ...]] = set()  # Python state first bound inside a branch
         self._scope = Scope("setup", kernel.setup, kernel.loc)
 
@@ -249,6 +259,10 @@ class Tracer:
         """Appends an op to the innermost open block."""
         self.raise_deferred()
         self.flush_branch()
+        if self._scope.role is not None:
+            places.require_one(self, op)
+        if self.answers:
+            answers.follow(self, op)
         self.scope.block.ops.append(op)
         return op
 

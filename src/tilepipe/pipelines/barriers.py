@@ -7,10 +7,10 @@ from itertools import accumulate, pairwise
 from typing import Generic, TypeVar, cast, overload
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, exprs, memory, ops
+from tilepipe.ir import exprs, memory, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import Loc, caller
-from tilepipe.lang import async_ops
+from tilepipe.lang import answers, async_ops
 from tilepipe.lang.arrivals import count_arrivals
 from tilepipe.lang.context import Context
 from tilepipe.lang.convergence import require_whole_warpgroup_waits
@@ -208,10 +208,13 @@ class SharedMemBarrier:
         self.wait(phase)
 
     def try_wait(self, phase: object = 0) -> Value:
-        """Whether the phase with parity `phase` is complete, tested once."""
-        local = self._tracer.local("ready", dtypes.boolean)
-        self._tracer.emit(ops.MbarTryWait(caller(), self.ref(), self._phase(phase), local))
-        return self._tracer.value(local)
+        """Whether the phase with parity `phase` is complete, tested once by whole warps: a warp has one answer. In a warpgroup role each
+        warp has its own, and only waits may depend on it.
+
+        Raises:
+            TraceError: under a condition that not all lanes of a warp share.
+        """
+        return answers.test(self._tracer, self.ref(), self._phase(phase))
 
     def _phase(self, phase: object) -> exprs.Expr:
         return require_uniform(to_expr(self._tracer, phase), "the phase of a wait", exprs.Vary.WARP)

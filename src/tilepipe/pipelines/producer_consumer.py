@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from tilepipe.errors import HandleError, TraceError
 from tilepipe.ir import dtypes, exprs, memory, ops
 from tilepipe.ir.location import caller
+from tilepipe.lang import answers
 from tilepipe.lang.arrivals import count_arrivals
 from tilepipe.lang.context import Context
 from tilepipe.lang.convergence import require_whole_warpgroup_waits
@@ -190,9 +191,7 @@ class ProducerConsumerPipeline:
     def _try(self, array: memory.BarrierArray, state: PipelineState) -> Value:
         t = self._tracer
         stage, phase = state.read()
-        result = t.local("ready", dtypes.boolean)
-        t.emit(ops.MbarTryWait(caller(), memory.BarrierRef(array, to_expr(t, stage)), to_expr(t, phase), result))
-        return t.value(result)
+        return answers.test(t, memory.BarrierRef(array, to_expr(t, stage)), to_expr(t, phase))
 
     def wait_producer_if_needed(self, already_ready: object) -> None:
         """The CONSUMER waits, unless `already_ready` (from `try_wait_producer`)."""
@@ -213,6 +212,7 @@ class ProducerConsumerPipeline:
             raise TraceError("already_ready is the result of a try_wait or try_acquire", caller())
         with t.open("branch", block, active=t.scope.active) as scope:
             scope.on_data = True
+            scope.splits, scope.on_answer = cond.vary, answers.is_answer(t, cond)
             yield
         t.emit(ops.If(caller(), cond, block, ops.Block()))
 

@@ -145,6 +145,8 @@ class Expressions:
     def uniform(self, x: e.Expr, what: str, op: Op) -> str:
         """`scalar`, of any dtype."""
         text, array = self(x)
+        if array and self.warp is not None and x.vary is not e.Vary.LANE:  # made outside `PerWarp`: the same in all lanes of the warp
+            return f"{text}[0]"
         if array:
             raise SimFault(
                 f"{what} differs between the threads of one {'warp' if self.threads == 32 else 'warpgroup'}, which"

@@ -1,0 +1,78 @@
+"""What an op names once for all threads that execute it together: barriers, tiles, boxes of tensors, counts.
+
+The threads of a warp execute such an op as one, and so do the four warps of a warpgroup outside `per_warp`. Where they would name different
+things the simulator has no answer and a GPU does something else, so that it is refused where the op is traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import ops
+from tilepipe.ir.exprs import Expr, Vary
+from tilepipe.ir.memory import BarrierRef, Element, Tile
+from tilepipe.ir.printer import expr as text
+from tilepipe.ir.uses import operands
+
+if TYPE_CHECKING:
+    from tilepipe.lang.tracer import Tracer
+
+_EACH_THREAD = (ops.MbarArrive, ops.MbarExpect)  # each thread may name a CTA of its own
+
+
+def _named_once(op: ops.Op) -> Iterator[tuple[Expr, str]]:
+    """The expressions of an op that its threads must agree on, each with what it is."""
+    match op:
+        case ops.MbarArrive(count=n):
+            yield n, "the count of an arrive"
+        case ops.MbarExpect(nbytes=n) | ops.MbarCompleteTx(nbytes=n):
+            yield n, "a number of bytes"
+        case ops.MbarWait(phase=n) | ops.MbarTryWait(phase=n):
+            yield n, "the phase of a wait"
+        case ops.CursorStep(n=n):
+            yield n, "a number of steps"
+        case ops.TmaStore(rows=n) if n is not None:
+            yield n, "rows= of tma_store"
+    if isinstance(op, ops.TmaLoad | ops.TmaStore):
+        yield from ((c, "a TMA coordinate") for c in op.coords)
+    for x in operands(op):
+        if isinstance(x, BarrierRef):
+            yield x.index, f"the index of a barrier of '{x.array.name}'"
+            if x.cta is not None and not isinstance(op, _EACH_THREAD):
+                yield x.cta, "the rank of a CTA"
+        elif isinstance(x, Tile):
+            yield x.index, f"the index of a tile of '{x.buffer.name}'"
+            yield x.row, f"the first row of a part of '{x.buffer.name}'"
+            yield x.col, f"the first column of a part of '{x.buffer.name}'"
+            if x.cta is not None:
+                yield x.cta, "the rank of a CTA"
+
+
+def require_one(tracer: Tracer, op: ops.Op) -> None:
+    """Raises TraceError where threads that execute an op of a role together would name different things by it."""
+    for x, what in _named_once(op):
+        if x.vary is not Vary.UNIFORM:
+            _require(tracer, op, x, what)
+
+
+def _require(tracer: Tracer, op: ops.Op, x: Expr, what: str) -> None:
+    role = tracer.role.role
+    if x.vary is Vary.LANE:
+        element = " Each lane names an element of its own by the index of the element, `tile[i, ctx.lane]`." if _has_elements(op) else ""
+        raise TraceError(
+            f"{what}, {text(x)}, varies by lane, but the lanes of a warp execute {type(op).__name__} together: it must be the same in every"
+            f" thread of a warp.{element}",
+            op.loc,
+        )
+    if role.is_warpgroup and tracer.scope.inside("per_warp") is None:
+        raise TraceError(
+            f"{what}, {text(x)}, varies by warp, but the four warps of warpgroup role '{role.name}' execute {type(op).__name__} together."
+            " Put it under `with ctx.per_warp() as w:`, where each warp runs on its own, w is 0..3, and it may depend on w.",
+            op.loc,
+        )
+
+
+def _has_elements(op: ops.Op) -> bool:
+    return any(isinstance(x, Element) for x in operands(op))
