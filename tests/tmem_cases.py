@@ -215,8 +215,8 @@ def scaled_by_warp(ctx: tp.Context, a: Any, c: Any, *, n: int) -> None:
 
 
 @tp.kernel(grid=1)
-def a_in_memory(ctx: tp.Context, a: Any, b: Any, c: Any, *, m: int, n: int) -> None:
-    """C = A · Bᵀ with A written to tensor memory by the epilogue's warps."""
+def a_in_memory(ctx: tp.Context, a: Any, b: Any, c: Any, *, m: int, n: int, half: int = 0) -> None:
+    """C = A · Bᵀ with A written to tensor memory by the epilogue's warps; `half`: of 64 rows, in the upper or the lower lanes."""
     b_tile = ctx.smem(b.box, b.dtype, swizzle=b.swizzle, name="b_tile")[0]
     full = tp.SharedMemBarrier.allocate(ctx, count=1, name="full")
     there = tp.SharedMemBarrier.allocate(ctx, count=128, name="there")
@@ -233,7 +233,8 @@ def a_in_memory(ctx: tp.Context, a: Any, b: Any, c: Any, *, m: int, n: int) -> N
         there.wait(0)
         ctx.tcgen05_fence_after()
         with ctx.elect_one():
-            ctx.mma(h.tmem.tensor((m, n)), h.tmem.tensor((m, k), a.dtype, col=256), b_tile, accumulate=False)
+            acc, left = h.tmem.tensor((m, n), col=half << 20), h.tmem.tensor((m, k), a.dtype, col=256 + (half << 20))
+            ctx.mma(acc, left, b_tile, accumulate=False)
             ctx.mma_commit(h.done)
         h.over.complete_dealloc(h.tmem)
 
@@ -241,12 +242,12 @@ def a_in_memory(ctx: tp.Context, a: Any, b: Any, c: Any, *, m: int, n: int) -> N
     def epilogue() -> None:
         h.find()
         x = ctx.load_global(a, (0, 0), (m, k), layout="tmem" if m == 128 else "wgmma")
-        h.tmem.tensor((m, k), a.dtype, col=256).store(x)
+        h.tmem.tensor((m, k), a.dtype, col=256 + (half << 20)).store(x)
         ctx.tmem_wait_store()
         ctx.tcgen05_fence_before()
         there.arrive()
         h.wait()
-        h.store(c, m, n)
+        h.store(c, m, n, col=half << 20)
 
 
 @tp.kernel(grid=1)
@@ -373,14 +374,14 @@ def by_warp_case(dtype: str, n: int) -> Case:
     return Case(f"by warp {dtype} n={n}", make)
 
 
-def a_case(dtype: str, m: int, n: int, k: int) -> Case:
+def a_case(dtype: str, m: int, n: int, k: int, half: int = 0) -> Case:
     """`a_in_memory`."""
 
     def make(rng: np.random.Generator) -> Made:
         a, b, c = integers(rng, (m, k), dtype), integers(rng, (n, k), dtype), empty(m, n)
-        return a_in_memory.bind(a, tp.tensor_map(b, box=(n, k)), c, m=m, n=n), c, exact(a, b), 0.0
+        return a_in_memory.bind(a, tp.tensor_map(b, box=(n, k)), c, m=m, n=n, half=half), c, exact(a, b), 0.0
 
-    return Case(f"A in tensor memory {dtype} m={m} n={n} k={k}", make)
+    return Case(f"A in tensor memory {dtype} m={m} n={n} k={k}{' lower lanes' if half else ''}", make)
 
 
 def copy_case(rows: int, dtype: str) -> Case:
@@ -418,6 +419,7 @@ CASES = [
     by_warp_case("float32", 64),
     by_warp_case("bfloat16", 32),
     *(a_case(t, m, n, k) for t, m, n, k in (("bfloat16", 128, 64, 64), ("float16", 64, 32, 16), ("bfloat16", 128, 256, 128))),
+    a_case("bfloat16", 64, 40, 32, half=1),
     copy_case(128, "bfloat16"),
     copy_case(32, "float16"),
 ]  # fmt: skip

@@ -265,6 +265,31 @@ def test_what_no_instruction_can_do_is_refused(acc: Tmem, group: int, message: s
         printed(b)
 
 
+@pytest.mark.parametrize(("a_lane", "acc_lane", "said"), [(16, 0, "take 16 << 16 off"), (0, 16, "add 16 << 16 to")])
+def test_a_in_the_other_half_of_the_lanes_is_refused(a_lane: int, acc_lane: int, said: str) -> None:
+    """PTX ISA, data path layout F: of 64 rows A and D are in the same 16 of each 32 lanes."""
+
+    def kernel(m: int, lane: int) -> Builder:
+        b = Builder()
+        b.kernel.cta_group = 1
+        right, base = b.smem("b", 32, 64, 1, BF16, 128), b.scalar("base", dtypes.uint32)
+        b.setup_done()
+        with b.role("one", warps=1), b.elect():
+            acc = Tmem(binary("add", base, acc_lane << 16), m, 32, F32)
+            a = Tmem(binary("add", binary("add", base, 64), lane << 16), m, 64, BF16)
+            b.do(ops.Tcgen05Mma, acc, a, b.tile(right), const(True), 1)
+        return b
+
+    with pytest.raises(CompileError) as error:
+        printed(kernel(64, a_lane))
+    assert f"A of 64 rows begins at lane {a_lane} of tensor memory, the accumulator at lane {acc_lane}" in str(error.value)
+    assert "data path layout F" in str(error.value)
+    assert said in str(error.value)
+    same = re.search(r"const u32 a_columns = (.*?);", printed(kernel(64, acc_lane)))
+    assert same is not None
+    assert evaluate(re.sub(r"(\d)u", r"\1", same[1]), {"base": 0}) == acc_lane << 16 | 64
+
+
 def test_copies_of_swizzled_tiles_are_refused() -> None:
     b = Builder()
     source = b.smem("scales", 128, 128, 1, dtypes.uint8, 128)

@@ -330,3 +330,63 @@ def test_a_commit_publishes_nothing_that_its_thread_did_not_know() -> None:
     faults(
         bind_scaled(False)[0], tp.RaceError, "race on s_tile", where("scales"), where("read"), "in flight until the phase", seeds=(0, 1, 2)
     )
+
+
+# -- A in tensor memory --------------------------------------------------------------------------------------------------
+
+
+@tp.kernel(grid=1)
+def halves(ctx: tp.Context, b: Any, where: Any, c: Any, *, of_acc: int, of_a: int | None) -> None:
+    """An MMA of 64 rows with its accumulator in half `of_acc` of each 32 lanes, and A in half `of_a`; None: in half `where`."""
+    b_tile = ctx.smem(b.box, b.dtype, name="b_tile")[0]
+    full = tp.SharedMemBarrier.allocate(ctx, count=1, name="full")
+    there = tp.SharedMemBarrier.allocate(ctx, count=128, name="there")
+    h = Handover(ctx, 256)
+
+    @ctx.role("mma", warps=1)
+    def mma() -> None:
+        h.allocate()
+        with ctx.elect_one():
+            full.expect_bytes(b_tile.nbytes)
+            ctx.tma_load(b, (0, 0), b_tile, full)
+        full.wait(0)
+        there.wait(0)
+        ctx.tcgen05_fence_after()
+        with ctx.elect_one():
+            col = 128 + (where << 20 if of_a is None else of_a << 20)
+            acc, a = h.tmem.tensor((64, 32), col=of_acc << 20), h.tmem.tensor((64, 16), b.dtype, col=col)
+            ctx.mma(acc, a, b_tile, accumulate=False)  # <halves>
+            ctx.mma_commit(h.done)
+        h.over.complete_dealloc(h.tmem)
+
+    @ctx.role("epilogue", warpgroups=1)
+    def epilogue() -> None:
+        h.find()
+        ones = ctx.fragment(shape=(64, 16), dtype=b.dtype)
+        ones.fill(1)
+        for half in (0, 1):
+            h.tmem.tensor((64, 16), b.dtype, col=128 + (half << 20)).store(ones)
+        ctx.tmem_wait_store()
+        ctx.tcgen05_fence_before()
+        there.arrive()
+        h.wait()
+        h.store(c, 64, 32, col=of_acc << 20)
+
+
+def bind_halves(where: int, **static: Any) -> tuple[tp.Program, Array, Array]:
+    b, c = matrix(32, 16, 1), zeros(64, 32)
+    return halves.bind(tp.tensor_map(b, box=(32, 16)), where, c, **static), c, np.ones((64, 16)) @ b.astype(np.float64).T
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_a_and_the_accumulator_share_a_half_of_the_lanes(half: int) -> None:
+    """With m = 64 the tensor core uses 16 of each 32 lanes (PTX ISA, data path layout F)."""
+    for of_a in (half, None):
+        program, c, reference = bind_halves(half, of_acc=half, of_a=of_a)
+        for _ in clean(program, range(2)):
+            assert (c == reference).all()
+    said = f"A of 64 rows begins at lane {16 - 16 * half} of tensor memory, the accumulator at lane {16 * half}"
+    with pytest.raises(tp.TraceError, match=said) as error:
+        bind_halves(0, of_acc=half, of_a=1 - half)
+    assert ("add 16 << 16 to" if half else "take 16 << 16 off") in str(error.value)
+    faults(bind_halves(1 - half, of_acc=half, of_a=None)[0], SimFault, said, "data path layout F", where("halves"), seeds=(0,))

@@ -2,14 +2,16 @@
 
 PTX ISA, "TensorCore 5th Generation Instructions". One instruction is m × n × 32 bytes of K. One CTA: m 64 with n a multiple of 8, or
 m 128 with n a multiple of 16, up to 256. A pair: m 256 (128 rows in each CTA) with n a multiple of 32 up to 256; m 128 of a pair, which
-folds the columns, is not printed. Types: kind::f16 both .bf16 or both .f16; kind::tf32 both float32 in memory; kind::f8f6f4 .e4m3 and
-.e5m2 in any mix. The accumulator is .f32. Block-scaled MMAs are in `ir.block_scales`.
+folds the columns, is not printed. With m 64 an A in tensor memory lies in the same 16 of each 32 lanes as the accumulator (data path
+layout F). Types: kind::f16 both .bf16 or both .f16; kind::tf32 both float32 in memory; kind::f8f6f4 .e4m3 and .e5m2 in any mix. The
+accumulator is .f32. Block-scaled MMAs are in `ir.block_scales`.
 """
 
 from __future__ import annotations
 
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
+from tilepipe.ir.exprs import Binary, Const, Expr
 from tilepipe.ir.geometry import MMA_K_BYTES, broken_descriptor_rule, mma_k
 from tilepipe.ir.memory import Tile, Tmem
 
@@ -43,6 +45,32 @@ def broken_group_rule(cta_group: object, cluster_size: int) -> str | None:
     return None
 
 
+def half_rule(a_lane: int, acc_lane: int) -> str:
+    """The rule that A and an accumulator of 64 rows break, which begin at these lanes of tensor memory."""
+    return (
+        f"A of 64 rows begins at lane {a_lane} of tensor memory, the accumulator at lane {acc_lane}; with m = 64 the tensor core uses"
+        " one half of each 32 lanes, 0..15 or 16..31, for both (PTX ISA, data path layout F of tcgen05.mma). Put A into the half of"
+        f" the accumulator: {'add 16 << 16 to' if acc_lane else 'take 16 << 16 off'} its address (`col=` of `tmem.tensor`)"
+    )
+
+
+def _based(address: Expr) -> tuple[Expr | None, int]:
+    """(what an address is counted from, None where it is a constant; the constant that is added to it)."""
+    base, offset = address, 0
+    while isinstance(base, Binary) and base.op == "add" and isinstance(base.b, Const):
+        offset += int(base.b.value)
+        base = base.a
+    return (None, offset + int(base.value)) if isinstance(base, Const) else (base, offset)
+
+
+def _broken_half_rule(acc: Tmem, a: Tmem) -> str | None:
+    """What is known while tracing: both addresses are counted from the same one. Otherwise the simulator compares the lanes."""
+    (base, a_offset), (other, acc_offset) = _based(a.address), _based(acc.address)
+    if acc.rows == LANES or base is not other or a_offset >> 16 == acc_offset >> 16:
+        return None
+    return half_rule(a_offset >> 16, acc_offset >> 16)
+
+
 def broken_mma_rule(acc: Tmem, a: Tile | Tmem, b: Tile, cta_group: int) -> str | None:
     """What keeps tcgen05.mma from computing acc (m, n) += A (m, k) · B (n, k)ᵀ, or None."""
     left, right = operand_dtype(a), operand_dtype(b)
@@ -62,6 +90,8 @@ def broken_mma_rule(acc: Tmem, a: Tile | Tmem, b: Tile, cta_group: int) -> str |
         )
     if isinstance(a, Tmem) and (left.nbytes != 2 or cta_group != 1):
         return f"A in tensor memory is bfloat16 or float16, of one CTA; this is {left} with cta_group={cta_group}"
+    if isinstance(a, Tmem) and (broken := _broken_half_rule(acc, a)) is not None:
+        return broken
     if a.cols % mma_k(left):
         return f"k = {a.cols} must be a multiple of {mma_k(left)} ({MMA_K_BYTES} bytes of {left})"
     step = _N_STEP.get((acc.rows, cta_group))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tilepipe.errors import BarrierError, SimFault
 from tilepipe.ir.block_scales import scaling_of
 from tilepipe.ir.memory import Tmem, TmemScales
-from tilepipe.ir.tcgen05 import operand_dtype
+from tilepipe.ir.tcgen05 import LANES, half_rule, operand_dtype
 from tilepipe.ir.tmem_ops import Tcgen05Mma, TmemCopy
 from tilepipe.sim import cost, faults
 from tilepipe.sim.block_scales import ScalePlace, copied_rects, copy_pieces, scale_place, scaled_product
@@ -241,6 +241,8 @@ def tcgen05_mma(
         if rect_a is None:
             assert isinstance(op.a, Tmem)
             place = place_of(ag, site, tm, op.a, a)
+            if op.a.rows != LANES and place[1] != acc >> 16:
+                raise SimFault(f"{site.what}: {half_rule(place[1], acc >> 16)}.", site.loc)
             for rect in rects(place):
                 bits |= _read(m, ag, site, mask, tm, rect, known)
             left = tm.words(place)
