@@ -31,7 +31,8 @@ MmaStage MmaWarp MmaWarpContext OutputConsumer OutputKPipeline OutputPipelineCon
 PerKConsumerStage SMemTileArrayWithLayout ScaleFactorLayout TmemAddress
 TmemAllocation TmemDeallocBarrier TmemFragments TmemScales TmemStage TmemTensor
 elect_one_cta mma_arrive mma_arrive_multicast scale_factor_k_major umma_arrive_leader_cta"""
-SUBPACKAGES = {"bench", "check", "cli", "cuda", "errors", "ir", "kernels", "lang", "ops", "pipelines", "program", "sim", "testing", "trace"}
+SUBPACKAGES = {"arguments", "bench", "check", "cli", "cuda", "errors", "files", "ir", "kernels", "lang", "ops", "pipelines", "program"}
+SUBPACKAGES |= {"sim", "surface", "testing", "trace"}
 
 
 def test_public_names() -> None:
@@ -89,7 +90,7 @@ def test_every_public_class_says_what_it_is() -> None:
 
 # What `import tilepipe` brings in beside the standard library: of tilepipe these parts alone, so that it costs a fraction of a second. A
 # kernel is traced with `lang`, `pipelines` and `ir`; what runs, checks, compiles, measures or prints it is imported when it is asked for.
-IMPORTED = """errors ir kernels lang ops pipelines program"""
+IMPORTED = """arguments errors files ir kernels lang ops pipelines program surface"""
 IMPORTED_OF = {
     "kernels": """arguments attention_arguments attention_config blackwell_gemm_config block_scaled_config block_scaled_layout
         blockwise_fp8_arguments blockwise_fp8_config gemm gemm_arguments gemm_choice gemm_config gemm_epilogue grouped_gemm
@@ -109,7 +110,7 @@ def imported() -> set[str]:
 
 
 def test_what_an_import_imports() -> None:
-    """Counted, not timed: how long it takes depends on the machine (`benchmarks/imports.py` measures that)."""
+    """Counted, not timed: how long it takes depends on the machine (`benchmarks/tracing.py` measures that)."""
     found = imported()
     tops = {name.split(".")[0] for name in found}
     assert tops - sys.stdlib_module_names <= {"tilepipe", "numpy"}  # of numpy parts that it imports when they are used

@@ -134,7 +134,9 @@ from tilepipe.pipelines.warp_contexts import MmaWarpContext as MmaWarpContext
 from tilepipe.program import KernelFunction as KernelFunction
 from tilepipe.program import Program as Program
 from tilepipe.program import kernel as kernel
+from tilepipe.surface import check_arguments as _check_arguments
 
 __version__ = "0.1.0"
+_check_arguments(globals())
 
-from tilepipe import ops as ops  # its kernels use the names above
+from tilepipe import ops as ops  # noqa: E402  # its kernels use the names above

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from tilepipe.bench.shapes import Suite, Target
 from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
@@ -180,11 +180,11 @@ def limit_text(value: float, limit: float | None) -> str:
 
 def to_rich(table: Table) -> RichTable:
     """For a terminal."""
-    made = RichTable(title=table.title or None, title_justify="left")
+    made = RichTable(title=Text(table.title) if table.title else None, title_justify="left")
     for i, column in enumerate(table.columns):
         made.add_column(column, justify="left" if i < table.texts else "right", no_wrap=True)
     for row in table.rows:
-        made.add_row(*map(escape, row))
+        made.add_row(*map(Text, row))
     return made
 
 

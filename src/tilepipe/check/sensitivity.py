@@ -120,20 +120,21 @@ class Sensitivity:
 
     def table(self) -> Table:
         """For people: `rich.print(report.table())`."""
-        from rich.markup import escape
         from rich.table import Table
+        from rich.text import Text
 
-        table = Table(title=f"{self.kernel}: what each line is for ({escape(self.instance)})", title_justify="left", show_lines=False)
+        title = Text(f"{self.kernel}: what each line is for ({self.instance})")  # each a Text: no user's word is taken for markup
+        table = Table(title=title, title_justify="left", show_lines=False)
         for column in ("line", "op", "", "without it"):
             table.add_column(column, overflow="fold")
         colour = {"load-bearing": "green", "redundant": "yellow", "undecided": "red"}
         for line in self.lines:
             times = f" ×{line.count}" if line.count > 1 else ""
-            answer = f"[{colour[line.answer]}]{line.answer}[/]"
-            table.add_row(escape(line.loc.short), escape(f"{line.what}{times} ({', '.join(line.roles)})"), answer, escape(line.says))
+            answer = Text(line.answer, style=colour[line.answer])
+            table.add_row(Text(line.loc.short), Text(f"{line.what}{times} ({', '.join(line.roles)})"), answer, Text(line.says))
         for s in self.stages:
-            told = f"[green]{s.fewest}[/] of {s.now} verify" if s.fewest else "[red]none verifies[/]"
-            table.add_row(escape(s.name), "stages", told, escape(s.below))
+            few = Text.assemble((str(s.fewest), "green"), f" of {s.now} verify") if s.fewest else Text("none verifies", style="red")
+            table.add_row(Text(s.name), "stages", few, Text(s.below))
         return table
 
 

@@ -1,13 +1,13 @@
 """The command line: `tilepipe kernels | run | check | replay | compile | demo | bench | tune`.
 
-Exit codes: 0 fine, 1 a fault or a wrong result, 2 bad usage or something that this machine does not have. With --json
-one object goes to stdout and nothing else there.
+Exit codes: 0 fine, 1 a fault or a wrong result, 2 bad usage or something that this machine does not have, 130 interrupted, 141 whoever
+read the output has stopped reading (128 + SIGPIPE, as of a program that the signal ends). With --json one object goes to stdout and nothing
+else there.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import sys
 import warnings
@@ -16,30 +16,32 @@ from tilepipe.cli import check as check
 from tilepipe.cli import measure as measure
 from tilepipe.cli import replay as replay
 from tilepipe.cli import run as run
+from tilepipe.cli import streams
 from tilepipe.cli import tune as tune
 from tilepipe.cli.common import app, err, notes
 from tilepipe.errors import SimFault, TilepipeError
 
 __all__ = ["app", "main"]
+BROKEN_PIPE = 141
 
 
 def main() -> None:
     """Entry point: faults exit 1, everything else wrong 2, each with one message on stderr."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a letter gets "?" and not a traceback
+    sys.stdout, sys.stderr = streams.guarded(sys.stdout), streams.guarded(sys.stderr)
     warnings.showwarning = _warn
     try:
         try:
             app(standalone_mode=True)
         finally:
             sys.stdout.flush()  # here, where a full disk is still told; not while the interpreter ends
+    except streams.ReaderGone:
+        os._exit(BROKEN_PIPE)  # what is still buffered cannot be written either
     except OSError as error:
         with contextlib.suppress(OSError):
             print(f"error: cannot write the output: {error.strerror}", file=sys.stderr)
-        os._exit(2)  # what is still buffered cannot be written either
+        os._exit(2)
     except TilepipeError as error:
-        err.print(f"error: {type(error).__name__}: {error}", markup=False, style="red")
+        err.print(f"error: {type(error).__name__}: {error}", style="red")
         notes(error)
         raise SystemExit(1 if isinstance(error, SimFault) else 2) from None
     except KeyboardInterrupt:
@@ -48,4 +50,4 @@ def main() -> None:
 
 def _warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     """Warnings as one line: whoever types a command did not write the line of Python that warned."""
-    err.print(f"warning: {message}", markup=False, style="yellow")
+    err.print(f"warning: {message}", style="yellow")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from tilepipe.cli.common import Json, Settings, app, counting, err, notes, out, print_json
 from tilepipe.errors import BindError
@@ -85,7 +86,7 @@ def check(
         if number >= 0:
             _show_where(what, texts, kept)
     if unsaved:
-        err.print(f"the counterexample is not saved: {unsaved}", markup=False, style="red")
+        err.print(f"the counterexample is not saved: {unsaved}", style="red")
     if not together.ok:
         raise typer.Exit(1 if together.verdict == "fault" else 2)
 
@@ -152,7 +153,7 @@ def _show(found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None)
     from tilepipe.check import together
 
     config = f": {' '.join(f'{n}={v}' for n, v in found.config.items())}" if found.config else ""
-    out.print(f"{found.what}{config}", markup=False)
+    out.print(f"{found.what}{config}")
     table = Table("instance", "method")
     for column in ("executions", "states", "seconds"):
         table.add_column(column, justify="right")
@@ -160,7 +161,7 @@ def _show(found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None)
     for v in verdicts:
         colour = {"verified": "green", "fault": "red", "undecided": "yellow"}[v.verdict]
         answer = v.verdict + (f": {v.bound}" if v.bound else "")
-        table.add_row(_plain(v.instance), v.method, f"{v.traces:,}", f"{v.states:,}", f"{v.seconds:.3f}", f"[{colour}]{_plain(answer)}[/]")
+        table.add_row(Text(v.instance), v.method, f"{v.traces:,}", f"{v.states:,}", f"{v.seconds:.3f}", Text(answer, style=colour))
     out.print(table, soft_wrap=False)
     all_of_them = together(verdicts)
     for v in verdicts:
@@ -178,43 +179,37 @@ def _show(found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None)
         for fault in v.faults:
             said.setdefault(fault.message, []).append(v.instance)
             if len(said[fault.message]) == 1:
-                out.print(f"\n{fault.kind} of the instance '{v.instance}':", style="red", markup=False)
+                out.print(f"\n{fault.kind} of the instance '{v.instance}':", style="red")
                 story(fault)
     for instances in said.values():
         if len(instances) > 1:
-            out.print(f"The same with {'; '.join(instances[1:])}.", markup=False)
+            out.print(f"The same with {'; '.join(instances[1:])}.")
 
 
 def _list(heading: str, texts: Sequence[str]) -> None:
     if texts:
-        out.print(f"\n{heading}", markup=False)
+        out.print(f"\n{heading}")
         for text in texts:
-            out.print(f"  {text}", markup=False)
+            out.print(f"  {text}")
 
 
 def story(fault: Fault) -> None:
     """A fault's message, and how it comes about, step by step."""
-    out.print(fault.message, markup=False)
+    out.print(fault.message)
     if not fault.steps:
         return
     table = Table("step", "who", "does", "line", "effect", title="How it comes about", title_justify="left")
     for i, step in enumerate(fault.steps, 1):
-        table.add_row(str(i), *map(_plain, (step.agent, step.op, step.loc, step.effect)))
+        table.add_row(str(i), *map(Text, (step.agent, step.op, step.loc, step.effect)))
     out.print()
     out.print(table, soft_wrap=False)
     if fault.left_out:
         out.print(f"{fault.left_out:,} more step{'s do' if fault.left_out > 1 else ' does'} not matter to it.")
 
 
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
-
-
 def _show_where(what: str, settings: list[str], kept: Path | None) -> None:
     if kept is not None:
-        out.print(f"\nSaved in {kept}; `tilepipe replay {kept}` shows it again.", markup=False)
+        out.print(f"\nSaved in {kept}; `tilepipe replay {kept}` shows it again.")
     else:
         given = "".join(f" -s {text}" for text in settings)
-        err.print(f"\n`tilepipe check {what}{given} --save FILE.json` keeps it, `tilepipe replay FILE.json` shows it again.", markup=False)
+        err.print(f"\n`tilepipe check {what}{given} --save FILE.json` keeps it, `tilepipe replay FILE.json` shows it again.")

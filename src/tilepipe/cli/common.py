@@ -26,8 +26,10 @@ app = typer.Typer(
 )  # fmt: skip
 if not os.environ.get("COLUMNS", "80").strip("0 "):
     del os.environ["COLUMNS"]  # of a terminal that does not know its width; in 0 columns nothing would be shown
-out = Console(soft_wrap=True, highlight=False)
-err = Console(stderr=True, soft_wrap=True, highlight=False)
+# What is printed is a user's text as often as ours: paths, source lines, names of roles. None of it is markup, and `s[0:b:2]` no emoji;
+# where words are coloured, they are a `Text` with a style.
+out = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 Kernel = Annotated[str, typer.Argument(help="Name of a shipped kernel; `tilepipe kernels` lists them.")]
 Settings = Annotated[list[str] | None, typer.Option("-s", "--set", metavar="NAME=VALUE", help="A setting of the kernel; repeatable.")]
@@ -65,7 +67,7 @@ def gpu(spec: KernelSpec) -> Chip:
 def notes(error: BaseException) -> None:
     """Says what an error has been given: what was interrupted, the traceback of what is no error of tilepipe."""
     for note in getattr(error, "__notes__", []):
-        err.print(note, markup=False)
+        err.print(note)
 
 
 def print_json(report: Mapping[str, Any]) -> None:
@@ -107,4 +109,6 @@ def stepping(text: str, total: int, quiet: bool) -> Iterator[Callable[[str], Non
 
 
 def _bar() -> Progress:
-    return Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=err, transient=True)
+    return Progress(
+        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=err, transient=True
+    )

@@ -180,11 +180,11 @@ def show(tables: list[Table], markdown: bool, head: list[str], legend: str = "")
         for text in ("  \n".join([*head, *([legend] if legend else [])]) + "\n", *map(report.to_markdown, tables)):
             print(text)
         return
-    console = Console(width=max(120, out.width), highlight=False)
+    console = Console(width=max(120, out.width), highlight=False, markup=False, emoji=False)
     for table in tables:
         console.print(report.to_rich(table))
         for note in table.notes:
-            out.print(note, style="red" if "WRONG" in note else None, markup=False)
+            out.print(note, style="red" if "WRONG" in note else None)
         out.print()
     if legend:
         out.print(legend, style="dim")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import tilepipe as tp
+from tilepipe import files
 from tilepipe.check.counterexamples.saved import indefinite
 from tilepipe.cli.arguments import KINDS, arguments
 from tilepipe.errors import BindError, TilepipeError
@@ -161,7 +162,7 @@ def _module(file: str) -> types.ModuleType:
     """The file, run as Python runs an imported one, without a cache of compiled files beside it."""
     path = Path(file)
     try:
-        text = importlib.util.decode_source(path.read_bytes())
+        text = importlib.util.decode_source(files.read(path))
     except OSError as error:
         raise BindError(f"cannot read {file}: {error.strerror}") from None
     except (SyntaxError, UnicodeDecodeError) as error:
@@ -200,8 +201,10 @@ def _told(file: str, doing: str) -> typing.Iterator[None]:
     """An error of the user's file in one line, with its line. What tilepipe says of itself stays as it is, but for a run's fault."""
     try:
         yield
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # SystemExit of a file that calls exit() would end the check as if it had verified something
         if isinstance(error, TilepipeError) and not isinstance(error, tp.SimFault):
+            raise
+        if type(error) is KeyboardInterrupt:  # the user's; a class of the file's own that is derived from it is not
             raise
         here = str(Path(file).resolve())
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == here]

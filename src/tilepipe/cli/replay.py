@@ -52,16 +52,16 @@ def replay(file: File, as_json: Json = False) -> None:
             "saved": saved.as_json(kept.fault),
         })  # fmt: skip
     else:
-        out.print(f"{found.what}, instance '{kept.instance}':", markup=False)
+        out.print(f"{found.what}, instance '{kept.instance}':")
         if differs:
             out.print("another fault:" if now is not None else "no fault.", style="yellow")
             for line in differs:
-                out.print(f"  {line}", markup=False)
+                out.print(f"  {line}")
             out.print(_why(changed))
         else:
             out.print("the same fault.")
         if moved:
-            out.print(f"lines have moved: {', '.join(f'{then} is {at} now' for then, at in moved.items())}", markup=False)
+            out.print(f"lines have moved: {', '.join(f'{then} is {at} now' for then, at in moved.items())}")
         if now is not None:
             out.print()
             story(now)

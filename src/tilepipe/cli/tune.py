@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from tilepipe.cli.common import Json, Kernel, Regime, Settings, app, out, print_json, stepping
 from tilepipe.cli.measure import Regimes, announce, measuring, product, show
-from tilepipe.errors import BindError, TilepipeError
+from tilepipe.errors import BindError, UnavailableError
 
 if TYPE_CHECKING:
     from tilepipe.ir.chip import Chip
@@ -26,6 +25,9 @@ def tune(
     regime: Regimes = Regime.burst, seed: DataSeed = 0,
     listing: Annotated[bool, typer.Option("--list", help="Only list what is remembered.")] = False,
     forget: Annotated[bool, typer.Option("--forget", help="Forget the entry for -s m= n= k=, or all of this chip.")] = False,
+    chip_name: Annotated[
+        str | None, typer.Option("--chip", metavar="NAME", help="Whose entries --forget forgets; device 0's unless given.")
+    ] = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Measures configurations for one shape on device 0, and remembers the fastest for later launches."""
@@ -53,10 +55,12 @@ def tune(
     if forget:
         if given and not stated:
             raise BindError("tune --forget forgets one shape, -s m=M -s n=N -s k=K, or, without any -s, all of this chip")
-        chip = _chip_or_h200()
+        chip = _whose(chip_name)
         count = tuned.forget(problem if stated else None, chip)
         out.print(f"forgot {count} {'entry' if count == 1 else 'entries'} of {chip.name} in {tuned.location()}")
         return
+    if chip_name is not None:
+        raise BindError("--chip says whose entries --forget forgets; tune measures device 0, and --list lists all")
     if not stated:
         raise BindError("tune needs the shape: -s m=M -s n=N -s k=K")
     chip = measuring(spec)
@@ -113,10 +117,25 @@ def _list(as_json: bool) -> None:
     show([report.Table("", ("problem", "config", "µs", "date"), rows, texts=4)], False, [], report.CONFIG_LEGEND)
 
 
-def _chip_or_h200() -> Chip:
+def _whose(name: str | None) -> Chip:
+    """The chip whose entries are to go: the one that is named, or the GPU of this machine. No other is meant by saying nothing."""
     from tilepipe.cuda import driver
-    from tilepipe.ir.chip import H200
+    from tilepipe.ir.chip import Chip
+    from tilepipe.kernels import tuned
 
-    with contextlib.suppress(TilepipeError):
-        return driver.chip(0)
-    return H200
+    if name is None:
+        try:
+            return driver.chip(0)
+        except UnavailableError as error:
+            raise UnavailableError(
+                f"tune --forget is about the chip of this machine, and {error}. Name one with --chip NAME: {_known()}"
+            ) from None
+    if name not in tuned.chips():
+        raise BindError(f"nothing is remembered of a chip {name!r}; {_known()}")
+    return Chip(name=name)
+
+
+def _known() -> str:
+    from tilepipe.kernels import tuned
+
+    return f"{tuned.location()} has entries of: {', '.join(tuned.chips()) or 'none'}"

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import tilepipe
+from tilepipe import files
 
 MAGIC = b"tilepipe cubin 1\n"
 MAX_BYTES = 256 * 2**20  # of all entries; the least recently written go first
@@ -55,7 +56,7 @@ def read(name: str) -> tuple[str, bytes] | None:
     if where is None or not _private(where):
         return None
     try:
-        data = (where / (name + _SUFFIX)).read_bytes()
+        data = files.read(where / (name + _SUFFIX))
     except OSError:
         return None
     head = len(MAGIC) + 32

@@ -130,12 +130,15 @@ def dtype(spec: object) -> DType:
         return spec
     if isinstance(spec, str) and spec in _BY_NAME:
         return _BY_NAME[spec]
-    if spec == "tf32":
+    if isinstance(spec, str) and spec == "tf32":
         raise BindError("tf32 is no dtype in memory: keep the tiles in float32, and ctx.mma reads them as tf32")
-    try:
-        found = _BY_NUMPY.get(np.dtype(spec))  # type: ignore[call-overload]
-    except TypeError:
-        found = None
+    found = None
+    if isinstance(spec, str | type | np.dtype):
+        # Not None, which NumPy takes for float64, nor a number or an array, of which it takes the dtype.
+        try:
+            found = _BY_NUMPY.get(np.dtype(spec))
+        except (TypeError, ValueError):
+            found = None
     if found is None:
         raise BindError(f"unknown dtype {spec!r}; known: {', '.join(t.name for t in ALL)}")
     return found

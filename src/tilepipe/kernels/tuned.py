@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilepipe import files
 from tilepipe.errors import BindError
 from tilepipe.ir.chip import Chip
 from tilepipe.kernels.gemm_config import GemmConfig
@@ -96,6 +97,11 @@ def entries() -> dict[str, tuple[GemmConfig, dict[str, Any]]]:
     return {name: (config, {k: v for k, v in found.raw[name].items() if k != "config"}) for name, config in found.configs.items()}
 
 
+def chips() -> list[str]:
+    """The names of the chips that the file has entries of, sorted; also of entries that cannot be used."""
+    return sorted({name.partition(": ")[0] for name in _current().raw if ": " in name})
+
+
 def remember(problem: Problem, chip: Chip, config: GemmConfig, facts: Mapping[str, Any]) -> Path:
     """Writes an entry, in place of one for the same problem and chip; what other processes write meanwhile stays.
 
@@ -153,7 +159,7 @@ def _read(path: Path) -> Tuned:
     import json  # here and below: `import tilepipe` reads no file and pays for none
 
     try:
-        text = path.read_bytes().decode()
+        text = files.read(path).decode()
         raw = json.loads(text)
     except OSError as error:
         return Tuned(problems=[f"{path}: {error.strerror}"], broken=True)

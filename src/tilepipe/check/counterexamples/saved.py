@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from tilepipe import files
 from tilepipe.check.verdict import Fault, Pick, Step
 from tilepipe.errors import BindError
 from tilepipe.ir import printer
@@ -70,6 +71,8 @@ def probe(path: Path) -> None:
     Raises:
         BindError: it cannot be written, or is there already and something else. An empty file may be overwritten.
     """
+    if str(path) == "-":
+        raise BindError("--save takes the name of a file, and - is none; --json has the counterexample on stdout")
     try:
         target = path.resolve()
         if target.is_dir():
@@ -118,7 +121,7 @@ def read(path: Path) -> Saved:
         BindError: there is no such file, it is none of these, of another version, or damaged.
     """
     try:
-        report = json.loads(path.read_text(encoding="utf-8"))
+        report = json.loads(files.read(path).decode())
     except OSError as error:
         raise BindError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

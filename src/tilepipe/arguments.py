@@ -1,0 +1,112 @@
+"""What users give where an integer, a truth value, a number or a choice is wanted, made plain or refused: one rule for all of tilepipe.
+
+Integers and booleans of NumPy are as good as Python's. A boolean is no integer, and a float that happens to be whole is none either.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+
+from tilepipe.errors import BindError
+
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+
+
+def plain_int(x: Any) -> int | None:
+    """An `int` for an integer of Python or NumPy; None for anything else: booleans, floats, traced values, arrays."""
+    if type(x) is int:
+        return x
+    if isinstance(x, int | np.integer) and not isinstance(x, bool):
+        return operator.index(x)
+    return None
+
+
+def plain_bool(x: Any) -> bool | None:
+    """A `bool` for a truth value of Python or NumPy; None for anything else."""
+    return bool(x) if isinstance(x, bool | np.bool_) else None
+
+
+def plain(x: Any) -> Any:
+    """A scalar of NumPy as one of Python; anything else as it is."""
+    return x.item() if isinstance(x, np.generic) else x
+
+
+def shown(value: object, most: int = 120) -> str:
+    """A value in a message: its repr, on one line and cut short."""
+    try:
+        text = repr(value)
+    except Exception:  # of a class of the user's
+        text = f"an object of class {type(value).__name__}"
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def require_int(x: Any, what: str, low: int = INT32_MIN, high: int = INT32_MAX) -> int:
+    """An integer in low..high.
+
+    Raises:
+        BindError: anything else; the message begins with `what`.
+    """
+    found = plain_int(x)
+    if found is None or not low <= found <= high:
+        raise BindError(f"{what} is an integer{_range(low, high)}; got {shown(x)}")
+    return found
+
+
+def _range(low: int, high: int) -> str:
+    if (low, high) == (INT32_MIN, INT32_MAX):
+        return " of 32 bits"
+    return f" of at least {low}" if high >= INT32_MAX else f" in {low}..{high}"
+
+
+def require_bool(x: Any, what: str) -> bool:
+    """A truth value.
+
+    Raises:
+        BindError: anything else; the message begins with `what`.
+    """
+    found = plain_bool(x)
+    if found is None:
+        raise BindError(f"{what} is True or False; got {shown(x)}")
+    return found
+
+
+def require_number(x: Any, what: str, low: float = -math.inf, *, above: bool = False) -> float:
+    """A number of at least `low` (`above`: above it), not NaN.
+
+    Raises:
+        BindError: anything else; the message begins with `what`.
+    """
+    found = plain(x)
+    if isinstance(found, bool) or not isinstance(found, int | float) or not (low < found if above else low <= found):
+        limit = "" if low == -math.inf else f" {'above' if above else 'of at least'} {low:g}"
+        raise BindError(f"{what} is a number{limit}; got {shown(x)}")
+    return found
+
+
+def require_choice(x: Any, what: str, among: Collection[Any]) -> Any:
+    """One of `among`.
+
+    Raises:
+        BindError: anything else; the message begins with `what`.
+    """
+    if not isinstance(x, str | None) or x not in among:
+        raise BindError(f"{what} is one of {', '.join(map(repr, among))}; got {shown(x)}")
+    return x
+
+
+def require_function(x: Any, what: str) -> Callable[..., Any] | None:
+    """A function, or None.
+
+    Raises:
+        BindError: anything else; the message begins with `what`.
+    """
+    if x is not None and not callable(x):
+        raise BindError(f"{what} is a function, or None; got {shown(x)}")
+    found: Callable[..., Any] | None = x
+    return found

@@ -1,0 +1,280 @@
+"""Arguments of public members, checked by their annotations, in one place.
+
+Each public member refuses, before its own code runs, what cannot be meant: a number for a tile, None for a barrier, a text for a count.
+What is known while tracing is made plain on the way: integers of NumPy become `int`, its booleans `bool`. Ranges, and what is traced
+(`object`), are the member's own matter. `tilepipe.surface` says which classes and functions are public.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any, NamedTuple, NoReturn
+
+from tilepipe.arguments import INT32_MAX, INT32_MIN, plain_bool, plain_int, shown
+from tilepipe.errors import BindError, TilepipeError, TraceError
+from tilepipe.ir import dtypes
+from tilepipe.ir.location import caller
+
+_NO = object()  # what an atom gives for what it does not take
+_Atom = Callable[[Any], Any]
+
+
+def _integer(x: Any) -> Any:
+    if type(x) is int:
+        return x if INT32_MIN <= x <= INT32_MAX else _NO
+    found = plain_int(x)
+    return _NO if found is None or not INT32_MIN <= found <= INT32_MAX else found
+
+
+def _boolean(x: Any) -> Any:
+    found = plain_bool(x)
+    return _NO if found is None else found
+
+
+def _number(x: Any) -> Any:
+    if type(x) is float:
+        return x
+    found = plain_int(x)
+    return found if found is not None else x if isinstance(x, float) else _NO
+
+
+def _pair(x: Any) -> Any:
+    if not isinstance(x, tuple) or len(x) != 2:
+        return _NO
+    found = tuple(map(_integer, x))
+    return _NO if _NO in found else found
+
+
+def _texts(x: Any) -> Any:
+    return x if isinstance(x, tuple) and all(isinstance(part, str) for part in x) else _NO
+
+
+def _dtype(x: Any) -> Any:
+    try:
+        dtypes.dtype(x)
+    except BindError:
+        return _NO
+    return x
+
+
+class _Kind(NamedTuple):
+    """What an annotation takes. `words`: in a message."""
+
+    atoms: tuple[_Atom, ...]
+    words: str
+
+
+_ATOMS: dict[str, tuple[_Atom, str]] = {
+    "int": (_integer, "an integer of 32 bits that is known while tracing"),
+    "bool": (_boolean, "True or False"),
+    "str": (lambda x: x if isinstance(x, str) else _NO, "a text"),
+    "float": (_number, "a number"),
+    "None": (lambda x: None if x is None else _NO, "None"),
+    "tuple[int, int]": (_pair, "(rows, cols), two static integers"),
+    "tuple[str, str]": (_texts, "a pair of texts"),
+    "tuple[object, ...]": (lambda x: tuple(x) if isinstance(x, tuple | list) else _NO, "a tuple"),
+    "DType": (_dtype, "a dtype, such as tp.bfloat16 or its name"),
+}
+_classes: dict[str, type] = {}
+_WORDS: dict[str, str] = {}
+_ALIAS = {"MbarPtr": "SharedMemBarrier", "Mbar": "SharedMemBarrier", "SMemPtr": "ElementRef"}
+
+
+def _atom(text: str, names: Mapping[str, Any]) -> tuple[_Atom, str] | None:
+    """What one part of an annotation takes, its names being those of a module; None where that is not for here."""
+    if text in _ATOMS:
+        return _ATOMS[text]
+    path = re.sub(r"\[.*", "", text).split(".")
+    name = _ALIAS.get(path[-1], path[-1])
+    cls: Any = names.get(path[0])
+    for part in path[1:]:
+        cls = getattr(cls, part, None)
+    known = _classes.get(name)
+    for_checkers = cls is None and len(path) == 1  # imported for type checkers only
+    if known is None or not (path[-1] in _ALIAS or for_checkers or cls is known):
+        return None
+    return functools.partial(_instance, known), _WORDS.get(name) or f"{'an' if name[0] in 'AEIO' or name == 'FA4Config' else 'a'} {name}"
+
+
+def _instance(cls: type, x: Any) -> Any:
+    return x if isinstance(x, cls) else _NO
+
+
+def _kind(annotation: str, names: Mapping[str, Any]) -> _Kind | None:
+    """What an annotation takes, None where anything does. Its classes must have been noted by then."""
+    parts = [part.strip() for part in _split(annotation)]
+    if "DType" in parts:
+        parts = [part for part in parts if part != "str"]  # the name of a dtype, not any text
+    found = [_atom(part, names) for part in parts]
+    known = [atom for atom in found if atom is not None]
+    if len(known) < len(found):
+        return None
+    return _Kind(tuple(atom for atom, _ in known), " or ".join(words for _, words in known))
+
+
+def _split(annotation: str) -> list[str]:
+    """The alternatives of a union: at each | that is in no brackets."""
+    parts, depth = [""], 0
+    for letter in annotation:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "|" and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+class _Parameter:
+    """One parameter of a member, with what it takes."""
+
+    __slots__ = ("_kind", "_names", "annotation", "label", "name", "sure")
+
+    def __init__(self, label: str, name: str, annotation: str, names: Mapping[str, Any]) -> None:
+        self._names = names
+        self.label = label
+        self.name = name
+        self.annotation = annotation
+        self._kind: _Kind | object | None = _NO
+        self.sure: set[type] = set()  # of which all objects are taken as they are: found out call by call
+
+    def __call__(self, value: Any) -> Any:
+        """The value, made plain.
+
+        Raises:
+            TraceError: it is not what the parameter takes.
+        """
+        kind = self._kind
+        if kind is _NO:
+            kind = self._kind = _kind(self.annotation, self._names)  # now: classes that it names may have come later
+        if kind is None:
+            self.sure.add(type(value))
+            return value
+        assert isinstance(kind, _Kind)
+        for atom in kind.atoms:
+            found = atom(value)
+            if found is not _NO:
+                if self.name == "name" and type(found) is str:
+                    require_name(found, self.label)
+                elif found is value and (type(value) in _SURE or type(value).__name__ in _classes):
+                    self.sure.add(type(value))
+                return found
+        self._refuse(value, kind)
+
+    def _refuse(self, value: object, kind: _Kind) -> NoReturn:
+        raise TraceError(f"{self.label}: {self.name}= takes {kind.words}, got {shown(value)}{_hint(value, self.annotation)}", caller())
+
+
+def _hint(value: object, annotation: str) -> str:
+    kind = type(value).__name__
+    if "SmemTile" in annotation and "SmemTileArray" not in annotation and isinstance(value, _classes.get("SmemTileArray", ())):
+        return ". Of an array of tiles take one: `tiles[i]`"
+    if ("SharedMemBarrier" in annotation or "Mbar" in annotation) and kind == "SMemArray" and "SMemArray" not in annotation:
+        return ". Of an array of barriers take one: `barriers[i]`"
+    return ""
+
+
+def require_name(name: object, label: str) -> str:
+    """A name as messages, printed code and tables show it.
+
+    Raises:
+        TraceError: no text, an empty one, or one with line breaks or other letters that are not printed.
+    """
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise TraceError(f"{label}: a name is a text of one line with something in it, got {shown(name)}", caller())
+    return name
+
+
+def note_class(cls: type, words: str = "") -> None:
+    """Makes a class known to annotations by its name; `words`: what its objects are called in messages."""
+    _classes.setdefault(cls.__name__, cls)
+    if words:
+        _WORDS[cls.__name__] = words
+
+
+def check_class(cls: type) -> None:
+    """Has the public members that a class itself defines, and its constructor, check their arguments."""
+    if cls in _done:
+        return
+    _done.add(cls)
+    of = "ctx" if cls.__name__ in _OF_CTX else cls.__name__
+    for name, raw in list(vars(cls).items()):
+        if name in _INTERNAL or (name.startswith("_") and (name != "__init__" or _is_made_by_the_library(cls))):
+            continue
+        label = cls.__name__ if name == "__init__" else f"{of}.{name}"
+        if isinstance(raw, FunctionType):
+            setattr(cls, name, check_function(raw, label, 1))
+        elif isinstance(raw, classmethod):
+            setattr(cls, name, classmethod(check_function(raw.__func__, label, 1)))
+        elif isinstance(raw, staticmethod):
+            setattr(cls, name, staticmethod(check_function(raw.__func__, label)))
+
+
+def _is_made_by_the_library(cls: type) -> bool:
+    """Whether users get objects of a class from members, and do not construct them."""
+    first = list(inspect.signature(cls.__init__).parameters)[1:2]  # type: ignore[misc]
+    return first == ["tracer"] or issubclass(cls, _classes["Handle"])
+
+
+_done: set[type] = set()
+# What the library calls of itself, often, though it has no underscore.
+_INTERNAL = {"bind_commit", "check_held", "checked_part", "define", "fragment_operand", "ir", "load_tmem", "operand", "ref", "refuse_twice",
+             "split", "written"}  # fmt: skip
+_SURE = (bool, type(None), float)  # and the classes of this library: a type of theirs decides alone
+_OF_CTX = {"Context", "TransferMembers", "SynchronisationMembers", "GridMembers", "TmemMembers"}
+_UNCHECKED = {"object", "Any", inspect.Parameter.empty}
+
+
+def _best(error: TraceError, inner: Any, args: tuple[Any, ...], given: dict[str, Any]) -> TilepipeError:
+    """The error to raise where `error` says that an argument is refused: the member's own, if it has one, knows what to write instead."""
+    if any(isinstance(x, int) and not INT32_MIN <= x <= INT32_MAX for x in (*args, *given.values())):
+        return error  # which the member might go on to count to
+    try:
+        inner(*args, **given)
+    except TilepipeError as own:
+        return own
+    except Exception:  # it would have ended so without this check
+        return error
+    return error
+
+
+def check_function(inner: Any, label: str, first: int = 0) -> Any:
+    """`inner`, with its arguments from number `first` on checked."""
+    parameters = list(inspect.signature(inner).parameters.values())
+    names = inspect.unwrap(inner).__globals__
+    by_name = {
+        p.name: _Parameter(label, p.name, str(p.annotation).strip("\"'"), names)
+        for p in parameters[first:]
+        if p.annotation not in _UNCHECKED and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    }
+    if not by_name:
+        return inner
+    places = [(i, by_name[p.name]) for i, p in enumerate(parameters) if p.name in by_name and p.kind is not p.KEYWORD_ONLY]
+
+    @functools.wraps(inner)
+    def member(*args: Any, **given: Any) -> Any:
+        for i, parameter in places:
+            if i >= len(args):
+                break
+            value = args[i]
+            if type(value) in parameter.sure:
+                continue
+            try:
+                found = parameter(value)
+            except TraceError as error:
+                raise _best(error, inner, args, given) from None
+            if found is not value:
+                args = (*args[:i], found, *args[i + 1 :])
+        for name, value in given.items():
+            wanted = by_name.get(name)
+            if wanted is not None and type(value) not in wanted.sure:
+                try:
+                    given[name] = wanted(value)
+                except TraceError as error:
+                    raise _best(error, inner, args, given) from None
+        return inner(*args, **given)
+
+    return member

@@ -1,0 +1,40 @@
+"""The members that kernels call: each of them checks its arguments, see `lang.arguments`."""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+from tilepipe.lang import arguments, control, fragments, handles, memory, named, tracer, values, variables
+
+# Classes whose objects a kernel is given and never names.
+_GIVEN: tuple[type, ...] = (
+    values.Value, variables.Var, fragments.FragmentValue, fragments.Fragment, named.NamedBarrier, memory.SmemTile, memory.SmemTileArray,
+    control.Range, control.WhileLoop,
+)  # fmt: skip
+_WORDS = {
+    "Context": "the kernel's ctx", "GlobalTensor": "a tensor argument of the kernel", "SmemTile": "a tile of shared memory",
+    "SmemTileArray": "an array of tiles in shared memory", "SharedMemBarrier": "a barrier", "SMemArray": "an array in shared memory",
+    "ElementRef": "an element, `tile[r, c]` or `tensor[i, j]`", "Fragment": "a fragment",
+    "FragmentValue": "a fragment, or an expression of one",
+    "TmemTensor": "a matrix in tensor memory", "TmemScales": "scale factors in tensor memory", "NamedBarrier": "a named barrier",
+    "Value": "a traced value", "Var": "a variable (`ctx.var(...)`)",
+}  # fmt: skip
+_TRACED = ("tilepipe.lang", "tilepipe.pipelines")
+
+
+def check_arguments(public: dict[str, Any]) -> None:
+    """Has all classes and functions of a namespace that are about tracing check their arguments, in place."""
+    arguments.note_class(tracer.Tracer)
+    arguments.note_class(handles.Handle)
+    found = [x for name, x in public.items() if not name.startswith("_") and isinstance(x, type)]
+    for cls in (*_GIVEN, *found):
+        if cls.__module__.startswith(_TRACED):
+            arguments.note_class(cls, _WORDS.get(cls.__name__, ""))
+            for base in reversed(cls.__mro__):
+                if base.__module__.startswith(_TRACED):
+                    arguments.note_class(base, _WORDS.get(base.__name__, ""))
+                    arguments.check_class(base)
+    for name, x in list(public.items()):
+        if isinstance(x, FunctionType) and not name.startswith("_") and x.__module__.startswith("tilepipe.pipelines"):
+            public[name] = arguments.check_function(x, f"tp.{name}")
