@@ -156,6 +156,35 @@ def test_fp8_with_row_scales(machine: Machine, monkeypatch: pytest.MonkeyPatch) 
     assert 1e-4 < line.ours_check.rel_error < 3e-3
 
 
+@pytest.mark.parametrize(("k", "right"), [(8192, True), (4096, True), (128, False)])
+def test_fp8_sums_are_judged_by_how_many_products_they_have(k: int, right: bool, machine: Machine) -> None:
+    """Both results had these errors at K = 8192 on an H200 (docs/performance.md): the largest is right there, and not of 128 products."""
+    made = operands.operands(Problem(64, 64, k, dtype=tp.float8_e4m3, scales="row"))
+    want = made.want(0)
+    rms = float(want.square().mean().sqrt())
+    got = want + torch.randn(want.shape, generator=torch.Generator().manual_seed(1)) * rms * 2e-3
+    got[3, 5] = want[3, 5] + 7.5e-2 * rms
+    check = made.check([got])
+    assert 1.9e-3 < check.rel_error < 2.7e-3
+    assert check.max_error == pytest.approx(7.5e-2, rel=1e-3)
+    assert check.right is right
+    # Two percent in every element, a sum without an eighth of its products: wrong whatever K is.
+    assert made.a_scale is not None
+    assert made.b_scale is not None
+    for factor, terms in ((1.02, k), (1.0, k - k // 8)):
+        less = made.a[0].float()[:, :terms] * made.a_scale[:, None] @ (made.b[0].float()[:, :terms] * made.b_scale[:, None]).t()
+        assert not made.check([factor * less]).right
+
+
+def test_fp8_sums_of_blocks_have_128_products(machine: Machine) -> None:
+    made = operands.operands(Problem(64, 128, 4096, dtype=tp.float8_e4m3, scales="block"))
+    want = made.want(0)
+    got = want.clone()
+    got[3, 5] += 7.5e-2 * float(want.square().mean().sqrt())
+    assert not made.check([got.float()]).right
+    assert made.check([want.float()]).right
+
+
 def test_fp8_with_block_scales(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulator in place of our kernel, PyTorch's float32 in place of `scaled_mm`."""
     problem = Problem(72, 136, 272, dtype=tp.float8_e4m3, scales="block")

@@ -47,6 +47,10 @@ class BlockwiseOperands(Operands):
         """The product of a set by our kernel, in the current stream."""
         return self._launches(launcher, ("a", "b", "c", "a_scales", "b_scales"))
 
+    def _added(self) -> int:
+        """Each block's sum is added in float32."""
+        return min(self.problem.k, BLOCK)
+
     def want(self, i: int) -> Any:
         """The float64 product of set `i`."""
         k = self.problem.k

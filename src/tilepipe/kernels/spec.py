@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -232,7 +232,6 @@ class Forms:
 EXTENTS: dict[str, Setting] = {"m": 1024, "n": 1024, "k": 1024}
 MNK = frozenset(EXTENTS)
 MAX_ELEMENTS = 2**31  # of one operand: what a run and its reference can still hold in memory
-FP8_REL_ERROR = 6e-3  # Frobenius, of fp8 products into 16 bits: tensor cores keep about 14 bits of a sum
 BY_DEFAULT = "the defaults; --device cuda chooses them for the shape"
 
 
@@ -244,11 +243,6 @@ def check_extents(settings: Mapping[str, Any]) -> None:
             raise BindError(f"setting {name} must be at least 1, got {settings[name]}")
     if max(m * k, n * k, m * n) > MAX_ELEMENTS:
         raise BindError(f"a matrix of {max(m * k, n * k, m * n):,} elements is more than a run takes ({MAX_ELEMENTS:,})")
-
-
-def judged_as_fp8(comparison: Comparison) -> Comparison:
-    """Judged by the whole: single sums of the tensor cores are off by more than the bound of float32 sums allows."""
-    return replace(comparison, ok=comparison.rel_error <= FP8_REL_ERROR)
 
 
 def random_matrix(rng: np.random.Generator, shape: tuple[int, int], dtype: tp.DType, order: str) -> npt.NDArray[Any]:
