@@ -22,7 +22,7 @@ InputConsumer InputConsumerStage InputProducer InputProducerStage InputTilePipel
 ProduceContext ProducerConsumerPipeline ProducerStage
 ProducerTiles SMemArray
 SMemPtr SMemTileArray2D SMemTileArray2DRowMajor SharedMemBarrier StandardTilePayload StaticScheduler TilePayload WorkTile"""
-ATTENTION = """ConsumerPipeline FA4Config KConsumerPipeline KPipeline KProducerPipeline KVPipeline ProducerPipeline RolePipeline
+ATTENTION = """ConsumerPipeline FA4Config KConsumerPipeline KPipeline KProducerPipeline KVPipeline KVTiles ProducerPipeline RolePipeline
 StagedPipeline TMAConsumerPipeline TMADestination TMAProducerPipeline TileLayout VConsumerPipeline VPipeline VProducerPipeline
 tile_layout_k_major tile_layout_mn_major"""
 BLACKWELL = """AccumBarrier BlockScaledTilePayload BlockScaledTmem BlockwiseFP8Accumulator

@@ -118,6 +118,7 @@ from tilepipe.pipelines.tile_layouts import tile_layout_k_major as tile_layout_k
 from tilepipe.pipelines.tile_layouts import tile_layout_mn_major as tile_layout_mn_major
 from tilepipe.pipelines.tma_pipelines import KConsumerPipeline as KConsumerPipeline
 from tilepipe.pipelines.tma_pipelines import KProducerPipeline as KProducerPipeline
+from tilepipe.pipelines.tma_pipelines import KVTiles as KVTiles
 from tilepipe.pipelines.tma_pipelines import TMAConsumerPipeline as TMAConsumerPipeline
 from tilepipe.pipelines.tma_pipelines import TMADestination as TMADestination
 from tilepipe.pipelines.tma_pipelines import TMAProducerPipeline as TMAProducerPipeline

@@ -25,6 +25,12 @@ class Rings:
 
     def __init__(self, ctx: tp.Context, cfg: tp.FA4Config, **counts: Any) -> None:
         self.ctx, self.cfg = ctx, cfg
+        self.parts = range(cfg.num_qk_stages)
+        if cfg.use_fused_kv:
+            ring, tiles = tp.KVPipeline.allocate(ctx, cfg.num_kv_stages, name="kv", **counts), tp.KVTiles.allocate(ctx, cfg)
+            self.k, self.v = tp.KProducerPipeline(ring, tiles, cfg), tp.VProducerPipeline(ring, tiles, cfg)
+            self.kc, self.vc = tp.KConsumerPipeline(ring, tiles, cfg), tp.VConsumerPipeline(ring, tiles, cfg)
+            return
         k_ring = tp.StagedPipeline.allocate(ctx, cfg.num_kv_stages, cfg.num_qk_stages, name="k", **counts)
         v_ring = tp.StagedPipeline.allocate(ctx, cfg.num_kv_stages, name="v", **counts)
         k_layout = tp.tile_layout_k_major(cfg.qkv_dtype, cfg.k_rows_per_cta(), cfg.BK0, cfg.swizzle_mode)
@@ -34,7 +40,6 @@ class Rings:
         self.k, self.v = tp.KProducerPipeline(k_ring, k_tiles, cfg), tp.VProducerPipeline(v_ring, v_tiles, cfg)
         self.kc, self.vc = tp.KConsumerPipeline(k_ring, k_tiles, cfg), tp.VConsumerPipeline(v_ring, v_tiles, cfg)
         self.k_ring, self.v_ring, self.k_tiles, self.v_tiles = k_ring, v_ring, k_tiles, v_tiles
-        self.parts = range(cfg.num_qk_stages)
 
 
 def load_tile(r: Rings, k: Any, v: Any, n: Any) -> None:
@@ -52,11 +57,12 @@ def load_tile(r: Rings, k: Any, v: Any, n: Any) -> None:
 
 
 def load_all(r: Rings, k: Any, v: Any, tiles: Any) -> None:
-    """Every tile, and a drain."""
+    """Every tile, and a drain: one of each ring."""
     for n in r.ctx.range(tiles):
         load_tile(r, k, v, n)
     r.k.drain()
-    r.v.drain()
+    if r.v.pipeline is not r.k.pipeline:
+        r.v.drain()
 
 
 def multiply_k(r: Rings, s: Any, q: Any) -> None:

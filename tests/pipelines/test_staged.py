@@ -247,6 +247,12 @@ def test_on_blackwell(tiles: int) -> None:
         assert not run.advice
 
 
+def test_a_fragment_of_a_loop_behind_the_loop_compiles() -> None:
+    """An operand of wgmma that a loop's body defines has no name behind the loop, where the last group is waited for."""
+    program = bind(hopper(use=late_v), HOPPER, *operands(HOPPER, 3)[:4])
+    assert cuda.compile(program.kernel, arch="sm_90a").spill_bytes == 0
+
+
 @pytest.mark.parametrize(("kernel", "cfg", "arch"), [(hopper, HOPPER, "sm_90a"), (blackwell, BLACKWELL, "sm_100a")])
 def test_compiles(kernel: Any, cfg: tp.FA4Config, arch: str) -> None:
     program = bind(kernel(), cfg, *operands(cfg, 3)[:4])

@@ -72,12 +72,16 @@ MADE: dict[str, tuple[str, tuple[str, ...]]] = {
     "K told to be V": ("tp.KProducerPipeline(ring, tiles, HOPPER, False)", ("KProducerPipeline is for K", "is_k=False")),
     "an odd depth": ("tp.KProducerPipeline(ring, tiles, UNEVEN)", ("KProducerPipeline: the padded depth of Q and K, 128, is not divisible by num_qk_stages = 3",)),
     "one stage": ("tp.KProducerPipeline(ring, tiles, SINGLE)", ("num_kv_stages = 1: a ring needs at least 2", "wait for each other")),
-    "one ring for both": ("tp.KProducerPipeline(ring, tiles, FUSED)", ("use_fused_kv", "use_fused_kv=False")),
+    "tiles of one view for both": ("tp.KProducerPipeline(tp.KVPipeline.allocate(ctx, 4, name='kv'), tiles, FUSED)", ("a slot holds a tile of K and one of V in turn", "tp.KVTiles.allocate(ctx, config)")),
+    "barriers for a ring of both": ("tp.KProducerPipeline(storage, tiles, FUSED)", ("both stand on the same StagedPipeline",)),
+    "slots for a ring of one": ("tp.KVTiles.allocate(ctx, HOPPER)", ("KVTiles are of an FA4Config with use_fused_kv",)),
+    "parts in a ring of both": ("tp.KProducerPipeline(tp.KVPipeline.allocate(ctx, 2, 2, name='kv'), tp.KVTiles.allocate(ctx, FUSED), FUSED)", ("'kv' has 2 stages of 2 parts",)),
+    "a view that does not fit": ("tiles.view((64, 64))", ("a view of 'own_tiles': a tile 64×64 bfloat16 has 8,192 bytes", "the slots have 4,096")),
 }  # fmt: skip
 CONFIGS: dict[str, Any] = {
     "UNEVEN": FA4Config(qkv_dtype=tp.bfloat16, depth=128, BM=128, BN=32, num_kv_stages=2, num_qk_stages=3, chip=tp.H200),
     "SINGLE": FA4Config(qkv_dtype=tp.bfloat16, depth=128, BM=128, BN=32, num_kv_stages=1, num_qk_stages=2, chip=tp.H200),
-    "FUSED": FA4Config(qkv_dtype=tp.bfloat16, depth=128, BM=128, BN=64, use_fused_kv=True),
+    "FUSED": FA4Config(qkv_dtype=tp.bfloat16, depth=128, BM=128, BN=64, num_kv_stages=4, use_fused_kv=True),
 }
 SET_UP = """
 storage = tp.SMemArray(ctx, tp.SharedMemBarrier, 8, 'own')

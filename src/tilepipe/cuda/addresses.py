@@ -46,16 +46,16 @@ def tile(ctx: Context, buffer: SmemBuffer, index: Expr, cta: Expr | None = None)
     swizzle = f", {buffer.swizzle}-byte swizzle" if buffer.swizzle else ""
     what = f"{buffer.count} × {buffer.rows}×{buffer.cols} {buffer.dtype}{order}{swizzle}"
     _check_alignment(buffer)
-    name = _accessor(ctx.module, buffer, buffer.count, buffer.tile_bytes, what)
+    name = _accessor(ctx.module, buffer, buffer.count, buffer.step, what)
     address = f"{name}({text(ctx, index) if buffer.count > 1 else ''})"
     return address if cta is None else f"{ctx.use('on_cta')}({address}, {text(ctx, cta)})"
 
 
 def _check_alignment(buffer: SmemBuffer) -> None:
     span = max(8 * buffer.swizzle, 16)
-    if buffer.swizzle and (buffer.offset % span or (buffer.count > 1 and buffer.tile_bytes % span)):
+    if buffer.swizzle and (buffer.offset % span or (buffer.count > 1 and buffer.step % span)):
         raise CompileError(
-            f"tiles of '{buffer.name}' lie at {buffer.offset} + {buffer.tile_bytes} · i bytes, but the {buffer.swizzle}-byte swizzle"
+            f"tiles of '{buffer.name}' lie at {buffer.offset} + {buffer.step} · i bytes, but the {buffer.swizzle}-byte swizzle"
             f" repeats every {span} bytes and each tile must start there; make rows × cols × element size a multiple of {span}",
             buffer.loc,
         )

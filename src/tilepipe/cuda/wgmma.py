@@ -54,11 +54,15 @@ def _(op: ops.Wgmma, ctx: Context) -> None:
 
 
 def _keep(ctx: Context) -> None:
-    """Holds the registers of wgmma's operands in place: it reads and writes them while other code runs."""
+    """Holds the registers of wgmma's operands in place: it reads and writes them while other code runs. Fragments of blocks that have
+    closed, such as those of a loop's body behind the loop, have no name here, and nobody can use them.
+    """
+    around = (*(block for block, _ in ctx.enclosing), ctx.block)
+    visible = {op.fragment for block in around for op in block.ops if isinstance(op, ops.FragmentDefine)}
     body = ctx.role.body if ctx.role is not None else ctx.kernel.setup
     used = {x: None for op in walk(body) if isinstance(op, ops.Wgmma) for x in (op.acc, op.a) if isinstance(x, Fragment)}
     for f in used:
-        if ctx.names.find(f) is not None:
+        if f in visible and ctx.names.find(f) is not None:
             ctx.out(f"{ctx.use('keep')}({registers(ctx, f)});")
 
 

@@ -118,17 +118,21 @@ def _check_registers(kernel: Kernel, chip: Chip) -> None:
 def _place_memory(kernel: Kernel, chip: Chip) -> None:
     """Tiles in order of falling alignment (so that nothing is lost to padding), then barriers."""
     offset = 0
-    for buffer in sorted(kernel.buffers, key=lambda b: -b.align):
+    own = [buffer for buffer in kernel.buffers if buffer.shares is None]
+    for buffer in sorted(own, key=lambda b: -b.align):
         offset = -(-offset // buffer.align) * buffer.align
         buffer.offset = offset
         offset += buffer.nbytes
+    for buffer in kernel.buffers:
+        if buffer.shares is not None:
+            buffer.offset = buffer.shares.offset
     offset = -(-offset // BARRIER_BYTES) * BARRIER_BYTES
     for array in kernel.barriers:
         array.offset = offset
         offset += array.size * BARRIER_BYTES
     kernel.smem_bytes = offset
     if offset > chip.smem_per_cta:
-        rows = [f"  {b.name}: {b.count} × {b.rows}×{b.cols} {b.dtype} = {b.nbytes:,}" for b in kernel.buffers]
+        rows = [f"  {b.name}: {b.count} × {b.rows}×{b.cols} {b.dtype} = {b.nbytes:,}" for b in own]
         rows.append(f"  barriers: {sum(a.size for a in kernel.barriers)} × 8")
         raise LimitError(
             f"shared memory: {offset:,} bytes needed, {chip.smem_per_cta:,} available to a CTA ({offset - chip.smem_per_cta:,} too many)\n"

@@ -19,6 +19,9 @@ class SmemBuffer:
     `swizzle` bytes of the contiguous dimension (the whole extent when `swizzle == 0`), each panel holding every index
     of the other dimension; within a panel the 16-byte chunks of each 128-byte line are XORed with the line number
     (PTX ISA, "Swizzling modes"). `layout.byte_offsets` is the single definition of this.
+
+    `stride`: bytes from one tile to the next, 0: as many as a tile has. `shares`: another buffer whose tile i begins at the same byte
+    as tile i of this one, a second view of the same slots with its own shape and order; this one then takes no memory.
     """
 
     name: str
@@ -31,6 +34,13 @@ class SmemBuffer:
     align: int = 16
     offset: int = -1
     loc: Loc | None = None
+    stride: int = 0
+    shares: SmemBuffer | None = None
+
+    @property
+    def step(self) -> int:
+        """Bytes from one tile to the next."""
+        return self.stride or self.tile_bytes
 
     @property
     def tile_bytes(self) -> int:
@@ -38,7 +48,7 @@ class SmemBuffer:
 
     @property
     def nbytes(self) -> int:
-        return self.count * self.tile_bytes
+        return self.count * self.step
 
 
 @dataclass(eq=False, slots=True)

@@ -201,6 +201,28 @@ class SmemTileArray:
         """Bytes of one tile."""
         return self.buffer.tile_bytes
 
+    def view(self, shape: tuple[int, int], *, order: str = "row", swizzle: int = 0, name: str = "view") -> SmemTileArray:
+        """The same slots as tiles of another shape or order: tile i of the view begins where tile i of this array does.
+
+        A slot holds what was last written, as a tile of the view through which it was written: the simulator takes a read through
+        another view for one of memory that nothing has written, and any two accesses through different views for accesses to common
+        bytes. In set-up code.
+
+        Raises:
+            TraceError: tiles larger than the slots, or the reasons of `Context.smem`.
+        """
+        b = self.buffer
+        made = allocate(self._tracer, name, b.count, shape, b.dtype, order, swizzle, b.step)
+        base = b if b.shares is None else b.shares
+        if made.buffer.tile_bytes > base.step or made.buffer.align > base.align:
+            raise TraceError(
+                f"a view of '{base.name}': a tile {shape[0]}×{shape[1]} {b.dtype} has {made.buffer.tile_bytes:,} bytes, aligned to"
+                f" {made.buffer.align}; the slots have {base.step:,}, aligned to {base.align}",
+                caller(),
+            )
+        made.buffer.shares = base
+        return made
+
     def __getitem__(self, index: object) -> SmemTile:
         return self.tile(index)
 
@@ -219,9 +241,9 @@ class SmemTileArray:
 
 
 def allocate(
-    tracer: Tracer, name: str, count: int, shape: tuple[int, int], dtype: object, order: str, swizzle: int | None
+    tracer: Tracer, name: str, count: int, shape: tuple[int, int], dtype: object, order: str, swizzle: int | None, stride: int = 0
 ) -> SmemTileArray:
-    """Allocates `count` tiles in shared memory. See `Context.smem`."""
+    """Allocates `count` tiles in shared memory, `stride` bytes from one to the next (0: a tile's). See `Context.smem`."""
     if tracer.scope.role is not None:
         raise TraceError("shared memory is allocated in set-up code, outside roles: the layout is fixed before roles start", caller())
     t = dtypes.dtype(dtype)
@@ -241,8 +263,8 @@ def allocate(
     if swizzle and lines % 8:
         raise TraceError(f"a swizzled tile repeats every 8 lines; {lines} lines are not a multiple of 8. Pass swizzle=0.", caller())
     align = 8 * swizzle if swizzle else 128
-    buffer = memory.SmemBuffer(tracer.name(name), t, count, *shape, order, swizzle, align, loc=caller())
-    if count > 1 and buffer.tile_bytes % align:
+    buffer = memory.SmemBuffer(tracer.name(name), t, count, *shape, order, swizzle, align, loc=caller(), stride=stride)
+    if count > 1 and buffer.step % align:
         raise TraceError(
             f"each of several tiles must be a multiple of {align} bytes"
             f" ({'8 lines of the swizzle' if swizzle else 'what TMA aligns to'}), one of {shape[0]}×{shape[1]} {t}"

@@ -32,7 +32,7 @@ class FA4Config:
         swizzle_mode: bytes, of all tiles.
         page_size: keys of a page of a paged cache, 0: not paged. BN is then a power of two that divides it, or that it divides.
         pair_cta: pairs of CTAs: each loads half the keys of K and half the columns of V.
-        use_fused_kv: one ring for K and V in turn, of num_kv_stages stages; None: derived.
+        use_fused_kv: one ring for K and V in turn, of num_kv_stages slots (`KVTiles`); None: derived.
         chip: whose limits hold.
     """
 
@@ -213,9 +213,7 @@ class FA4Config:
         return 2 * self.BN + 2 * self.padded_ov_depth if self.is_blackwell else 0
 
     def supported(self) -> bool:
-        """Whether a kernel of this shape can run; `broken_rule` says why not. Of one ring for K and V in turn (`use_fused_kv`) this is
-        the arithmetic alone: TMAProducerPipeline and TMAConsumerPipeline take rings of their own.
-        """
+        """Whether a kernel of this shape can run; `broken_rule` says why not."""
         return self.broken_rule() is None
 
     def broken_rule(self) -> str | None:

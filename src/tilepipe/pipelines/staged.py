@@ -57,6 +57,7 @@ class StagedPipeline:
         self._full, self._empty = array.carve(start, (self.num_stages, self.num_stages), (f"{name}.full", f"{name}.empty"))
         self.state = PipelineState(self._tracer, num_kv_stages, phase, f"{name}_{'producer' if phase else 'consumer'}")
         self._phase = phase
+        self._other: Self | None = None
 
     @property
     def full(self) -> MbarPtr:
@@ -102,6 +103,14 @@ class StagedPipeline:
         if phase is None:
             made.state = self.state.copy()
         return made
+
+    def other_side(self) -> Self:
+        """The same barriers with the state of the other side, at the start of the ring; always the same one, for two views of a side
+        that step one place.
+        """
+        if self._other is None:
+            self._other = self.copy(phase=1 - self._phase)
+        return self._other
 
     # -- barriers -----------------------------------------------------------------------------------------------------
 

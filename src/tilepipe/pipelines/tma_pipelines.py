@@ -28,12 +28,47 @@ class TMADestination:
     smem: SmemTile
 
 
+@dataclass(frozen=True, eq=False)
+class KVTiles:
+    """The slots of a ring that K and V share, one tile of either in each: `use_fused_kv`.
+
+    Attributes:
+        k, v: the slots as tiles of K, (keys, depth) with the depth contiguous, and as tiles of V, (columns, keys) with the columns
+            contiguous. A slot holds what was written last; reading it as the other is a fault in the simulator.
+    """
+
+    k: SmemTileArray
+    v: SmemTileArray
+
+    @classmethod
+    def allocate(cls, ctx: Context, config: FA4Config, dtype: DType | str | None = None, *, name: str = "kv_tiles") -> KVTiles:
+        """`config.num_kv_stages` slots, each as large as the larger tile, in set-up code.
+
+        Raises:
+            TraceError: no FA4Config, or one with a ring for each of K and V.
+        """
+        if not isinstance(config, FA4Config) or not config.use_fused_kv:
+            raise TraceError(
+                f"KVTiles are of an FA4Config with use_fused_kv; got {config!r}. Where K and V have rings of their own, each has an array"
+                " of tiles: tile_layout_k_major(...).allocate, tile_layout_mn_major(...).allocate",
+                caller(),
+            )
+        kind, c = config.qkv_dtype if dtype is None else dtypes.dtype(dtype), config
+        k = tile_layout_k_major(kind, c.k_rows_per_cta(), c.BK0, c.swizzle_mode)
+        v = tile_layout_mn_major(kind, c.v_cols_per_cta(), c.BK1, c.swizzle_mode)
+        first, second = (k, v) if k.nbytes >= v.nbytes else (v, k)
+        tiles = first.allocate(ctx, c.num_kv_stages, f"{name}_{'k' if first is k else 'v'}")
+        view = tiles.view((second.rows, second.cols), order=second.order, swizzle=second.swizzle,
+                          name=f"{name}_{'v' if first is k else 'k'}")  # fmt: skip
+        return cls(tiles, view) if first is k else cls(view, tiles)
+
+
 class TilePipeline:
     """What both sides have: the ring, the tiles, and the arithmetic of a tile.
 
     Attributes:
         pipeline: the barriers, and this side's place in the ring.
-        smem: the tiles, in the order [stage][part].
+        smem: the tiles, in the order [stage][part]; in a ring for K and V in turn this side's view of the slots.
         config: the shape of the attention kernel.
         is_k: K tiles, (keys, depth) with the depth contiguous, in `config.num_qk_stages` parts; or V tiles, (columns, keys)
             with the columns contiguous, whole.
@@ -44,7 +79,7 @@ class TilePipeline:
     def __init__(
         self,
         pipeline: StagedPipeline | Barriers,
-        smem: SmemTileArray | ElementRef,
+        smem: SmemTileArray | ElementRef | KVTiles,
         config: FA4Config,
         is_k: bool | None = None,
         dtype: DType | str | None = None,
@@ -67,13 +102,14 @@ class TilePipeline:
         self.config = config
         self.dtype = config.qkv_dtype if dtype is None else dtypes.dtype(dtype)
         broken = config.broken_rule()
-        if broken is None and config.use_fused_kv:
-            broken = (
-                "use_fused_kv: in one ring a slot would hold K (keys, depth) and V (columns, keys) in turn, and an array of tiles has one"
-                " layout. Give K and V rings of their own: use_fused_kv=False"
-            )
         if broken is not None:
             raise TraceError(f"{type(self).__name__}: {broken}", caller())
+        if config.use_fused_kv and not isinstance(pipeline, StagedPipeline):
+            raise TraceError(
+                f"{type(self).__name__}: with use_fused_kv K and V take turns in one ring and step one place, so both stand on the same"
+                " StagedPipeline: make it first, and give it to both",
+                caller(),
+            )
         if not isinstance(pipeline, StagedPipeline):
             pipeline = StagedPipeline(
                 pipeline, config.num_kv_stages, self.num_qk_stages_effective, phase=self._phase(), name="k" if self.is_k else "v"
@@ -85,8 +121,12 @@ class TilePipeline:
         raise NotImplementedError
 
     def _own(self, pipeline: StagedPipeline) -> StagedPipeline:
-        """The pipeline with a state for this side; as it is where it has one, so that two views may share a place."""
-        return pipeline if pipeline._phase == self._phase() else pipeline.copy(phase=self._phase())
+        """The pipeline with a state for this side; as it is where it has one, so that two views may share a place. In a ring for K and V
+        in turn they must: there is one state for each side.
+        """
+        if pipeline._phase == self._phase():
+            return pipeline
+        return pipeline.other_side() if self.config.use_fused_kv else pipeline.copy(phase=self._phase())
 
     def _fitting(self, pipeline: StagedPipeline) -> StagedPipeline:
         have, want = (pipeline.num_kv_stages, pipeline.num_qk_stages), (self.config.num_kv_stages, self.num_qk_stages_effective)
@@ -98,7 +138,15 @@ class TilePipeline:
             )
         return pipeline
 
-    def _fitting_tiles(self, smem: SmemTileArray | ElementRef) -> SmemTileArray:
+    def _fitting_tiles(self, smem: SmemTileArray | ElementRef | KVTiles) -> SmemTileArray:
+        if isinstance(smem, KVTiles):
+            smem = smem.k if self.is_k else smem.v
+        elif self.config.use_fused_kv:
+            raise TraceError(
+                f"{type(self).__name__}: with use_fused_kv a slot holds a tile of K and one of V in turn; its tiles are"
+                " `tp.KVTiles.allocate(ctx, config)`, given to the pipelines of both",
+                caller(),
+            )
         tiles = smem if isinstance(smem, SmemTileArray) else _pointed_to(smem, self.pipeline._tracer)
         have, want = TileLayout.of(tiles), self.tile_layout
         if have != want:

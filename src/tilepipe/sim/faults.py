@@ -128,12 +128,13 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
     return f"{arrive + lanes if several else arrive} {causes.only_arrives(m, new.agent)}".rstrip()
 
 
-def race(m: Machine, slot: Slot, old: Access, new: Access) -> NoReturn:
-    """Two accesses to common bytes that nothing orders."""
+def race(m: Machine, slot: Slot, old: Access, new: Access, first: Slot | None = None) -> NoReturn:
+    """Two accesses to common bytes that nothing orders; `first`: the slot of the earlier, where that was through another view."""
+    other = f" and {first.name}, which share their bytes," if first is not None else ""
     cta = f" of CTA {slot.cta.block_id}" if slot.cta.grid > 1 else ""
     raise RaceError(
-        f"race on {slot.name}{cta}: nothing orders the second access after the first.\n"
-        f"  first:  {_line(slot, old)}\n"
+        f"race on {slot.name}{other}{cta}: nothing orders the second access after the first.\n"
+        f"  first:  {_line(first or slot, old)}\n"
         f"  second: {_line(slot, new)}\n"
         f"  {_remedy(m, slot, old, new)}",
         new.site.loc,
@@ -234,6 +235,9 @@ def poison(m: Machine, slot: Slot, new: Access, missing: int) -> None:
     r0, r1, c0, c1 = new.rect
     total = (r1 - r0) * (c1 - c0) if new.points is None else len(new.points)
     remedy = tmem_words.poison(new) if slot is slot.cta.tmem else "Wait for the copy or the store that fills them, or fill them first."
+    written = next((view.name for view in slot.views if view.state), None)
+    if written is not None:
+        remedy = f"The slot holds what was written as {written}: one of the two sides has its place in the ring wrong."
     error = PoisonError(
         f"{new.agent} reads {slot.name} ({_extent(slot, new)}) with {_resolved(slot, new)}, but {missing} of {total}"
         f" elements were never written. {remedy}",

@@ -182,8 +182,13 @@ class Machine:
 
 def _cta(world: World, rank: int) -> Cta:
     cta = Cta(rank, world.grid)
+    slots_of = {id(buffer): [Slot(cta, buffer, i) for i in range(buffer.count)] for buffer in world.kernel.buffers}
     for buffer in world.kernel.buffers:
-        cta.slots.extend(Slot(cta, buffer, i) for i in range(buffer.count))
+        cta.slots.extend(slots_of[id(buffer)])
+        whole = buffer if buffer.shares is None else buffer.shares
+        others = [b for b in world.kernel.buffers if b is not buffer and whole in (b, b.shares)]
+        for tile in slots_of[id(buffer)] if others else ():
+            tile.views = tuple(slots_of[id(b)][tile.index] for b in others)
     if world.kernel.cta_group:
         cta.tmem = TensorMemory(cta)
         cta.slots.append(cta.tmem)

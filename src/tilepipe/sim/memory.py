@@ -2,7 +2,8 @@
 
 A tile holds its elements in logical order. Layout and swizzle map the elements of a tile one to one on its bytes
 (`ir.layout.byte_offsets`), and buffers do not overlap, so two accesses touch a common byte exactly when they touch a
-common element.
+common element. Views of one buffer's slots (`SmemBuffer.shares`) keep contents of their own: a write through one of them leaves the
+others unwritten, and any two accesses through different views count as accesses to common bytes.
 
 Floating-point elements up to 32 bits are kept as float32, which holds all of them exactly; rounding happens where the
 kernel converts.
@@ -57,10 +58,11 @@ class Slot:
         state: EMPTY, PARTIAL (see `filled`) or WHOLE: what has been written; the rest is poison.
         accesses: the live accesses.
         axes: what its two dimensions are called, in messages.
+        views: the slots of other views of the same bytes (`SmemBuffer.shares`).
     """
 
     axes = ("row", "column")
-    __slots__ = ("accesses", "buffer", "cta", "data", "filled", "index", "state", "whole")
+    __slots__ = ("accesses", "buffer", "cta", "data", "filled", "index", "state", "views", "whole")
 
     def __init__(self, cta: Cta, buffer: SmemBuffer, index: int) -> None:
         self.cta = cta
@@ -71,6 +73,7 @@ class Slot:
         self.filled: npt.NDArray[np.bool_] | None = None
         self.state = EMPTY
         self.accesses: list[Access] = []
+        self.views: tuple[Slot, ...] = ()
 
     @property
     def name(self) -> str:
@@ -173,9 +176,9 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
     Raises:
         RaceError: a conflicting access is not in `known`, or no proxy fence stands between.
     """
+    need = _across_views(m, slot, new, known) if slot.views else 0
     if new.is_write and new.rect == slot.whole and new.points is None:
-        return _overwrite(m, slot, new, known)
-    need = 0
+        return need | _overwrite(m, slot, new, known)
     keep: list[Access] = []
     is_write = new.is_write
     r0, r1, c0, c1 = new.rect
@@ -198,6 +201,35 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
         keep.append(old)
     keep.append(new)
     slot.accesses = keep
+    return need
+
+
+def _across_views(m: Machine, slot: Slot, new: Access, known: int) -> int:
+    """`access` against the live accesses to the same bytes through other views. Where the tiles of two views overlap is not asked: any
+    two accesses are taken to touch a common byte. A write leaves nothing that another view could read.
+    """
+    need = 0
+    for view in slot.views:
+        keep = []
+        for old in view.accesses:
+            if not (new.is_write or old.is_write):
+                keep.append(old)
+                continue
+            if not old.bit & known and not (
+                old.agent is new.agent and old.mask == new.mask and old.mask.bit_count() == 1 and not old.asynchronous
+            ):
+                faults.race(m, slot, old, new, view)
+            if old.fenced and new.asynchronous:
+                view.check_fences(m, old, new, known)
+            need |= old.bit
+            if new.is_write and new.rect == slot.whole and new.points is None:
+                m.order.retire(old)
+            else:
+                keep.append(old)
+        view.accesses = keep
+        if new.is_write:
+            view.state = EMPTY
+            view.filled = None
     return need
 
 
