@@ -171,7 +171,7 @@ class Fingerprints:
                 bits.add(e.bit, e.fenced, e.reader_fenced)
         for cta in m.ctas:
             for bar in cta.bars:
-                bits.add(bar.born, bar.fenced, bar.proxied)
+                bits.add(bar.born, bar.fenced, bar.proxied, *bar.over)
         bits.add(m.reach.refused, m.reach.waited)
         return bits
 

@@ -60,6 +60,7 @@ class Compiled:
         sites: all ops, by id. bodies: role name (or SETUP, for idle warps) -> generator function.
         shares_work: clusters may take work from each other. waits_itself: it has a grid_dependency_wait of its own.
         names: function of `source` -> the Python names in it, each with the object of the program that it stands for.
+        by_parity: the barrier arrays on which some wait gives a parity.
         bar_base, slot_base, named_base: where an array, a buffer, a named barrier starts in the CTA's flat lists.
     """
 
@@ -73,6 +74,7 @@ class Compiled:
     needs_idle: bool = False
     shares_work: bool = False
     waits_itself: bool = False
+    by_parity: frozenset[str] = frozenset()
 
 
 _cache: weakref.WeakKeyDictionary[Kernel, Compiled] = weakref.WeakKeyDictionary()
@@ -117,6 +119,7 @@ class _Module:
         blocks = [(SETUP, kernel.setup), *((r.name, r.body) for r in kernel.roles)]
         waits = [o for _, b in blocks for o in walk(b) if isinstance(o, (ops.MbarWait, ops.MbarTryWait))]
         parity = {id(o.bar.array) for o in waits if o.phase.dtype.kind != "phase"}
+        self.out.by_parity = frozenset(o.bar.array.name for o in waits if o.phase.dtype.kind != "phase")
         for name, block in blocks:
             for op in walk(block):
                 site = describe(op, len(self.out.sites), name, self.tensors, parity)

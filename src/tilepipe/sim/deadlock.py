@@ -66,7 +66,7 @@ def waited_for(m: Machine, agent: Agent) -> tuple[Waited, int | None]:
     if op is mbarriers.mbar_wait:
         return agent.cta.bars[args[2]], args[3]
     if op is mbarriers.mbar_wait_parity:
-        return agent.cta.bars[args[2]], mbarriers.phase_of(agent, args[2], args[3])
+        return agent.cta.bars[args[2]], mbarriers.phase_of(agent, args[2], args[3], args[1])
     if op is meetings.named_sync:
         return agent.cta.named[args[2]], agent.ticket
     if op is meetings.cluster_wait:

@@ -194,7 +194,8 @@ def _cta(world: World, rank: int) -> Cta:
         cta.slots.append(cta.tmem)
     for array in world.kernel.barriers:
         base = len(cta.bars)
-        cta.bars.extend([Mbarrier(cta, array.name, i, array.size, base + i) for i in range(array.size)])
+        by_parity = array.name in world.compiled.by_parity
+        cta.bars.extend([Mbarrier(cta, array.name, i, array.size, base + i, by_parity) for i in range(array.size)])
     for named in world.kernel.named_barriers:
         copies = named.per_warpgroup
         cta.named.extend(NamedState(f"{named.name}[{i}]" if copies > 1 else named.name, named.threads) for i in range(copies))

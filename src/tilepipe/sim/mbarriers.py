@@ -47,19 +47,23 @@ class Mbarrier:
         waiters: agents to wake when the phase completes.
         born: the bit of its initialisation, in a cluster or in a role; fenced, proxied: one that whoever comes after a
             fence.mbarrier_init, or a fence.proxy.async, of the initialising thread knows. maker: that thread, (agent, mask).
+        by_parity: some wait on its array gives a parity. over: then, of the last two phases that completed, latest first, a bit that
+        whoever knows of the completion knows.
         in_role, again: it was initialised in a role, and after it had been invalidated.
         acc_time, time: virtual times of the last arrival of this phase, and of the last completion.
     """
 
     __slots__ = (
-        "acc", "acc_time", "again", "array", "arrivals", "born", "completed_by", "completions", "copies", "count", "cta", "doubled",
-        "expected", "fenced", "flat", "in_role", "index", "inflight", "init_site", "known", "last_arrivals", "last_copies", "maker",
-        "pending", "phase", "proxied", "size", "state", "time", "tx", "waiters",
+        "acc", "acc_time", "again", "array", "arrivals", "born", "by_parity", "completed_by",
+        "completions", "copies", "count", "cta", "doubled", "expected", "fenced", "flat",
+        "in_role", "index", "inflight", "init_site", "known", "last_arrivals", "last_copies",
+        "maker", "over", "pending", "phase", "proxied", "size", "state", "time", "tx", "waiters",
     )  # fmt: skip
 
-    def __init__(self, cta: Cta, array: str, index: int, size: int, flat: int) -> None:
+    def __init__(self, cta: Cta, array: str, index: int, size: int, flat: int, by_parity: bool = False) -> None:
         self.cta = cta
         self.flat = flat
+        self.by_parity = by_parity
         self.array = array
         self.index = index
         self.size = size
@@ -79,6 +83,7 @@ class Mbarrier:
         self.last_copies: list[TmaLoadUnit] = []
         self.waiters: list[Agent] = []
         self.born = self.fenced = self.proxied = 0
+        self.over = (0, 0)
         self.in_role = self.again = False
         self.maker: tuple[int, int] = (-1, 0)
         self.init_site: Site | None = None
@@ -115,6 +120,10 @@ def complete(m: Machine, bar: Mbarrier, site: Site) -> None:
     bar.pending = bar.count
     bar.known |= bar.acc
     bar.acc = 0
+    if bar.by_parity:
+        m.order.retire_bit(bar.over[1])
+        bar.over = m.order.new_bit(), bar.over[0]
+        bar.known |= bar.over[0]
     bar.time = bar.acc_time
     bar.expected = 0
     if bar.doubled is None and len(bar.arrivals) > len({id(agent) for agent, _, _ in bar.arrivals}):
@@ -170,7 +179,7 @@ def mbar_inval(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> None:
         faults.not_live(b, site, ag)
     if b.waiters:
         raise BarrierError(f"{b.where} is invalidated while {b.waiters[0]} waits on it", site.loc)
-    m.order.retire_bit(b.born | b.fenced | b.proxied)
+    m.order.retire_bit(b.born | b.fenced | b.proxied | b.over[0] | b.over[1])
     if b in m.reborn:
         m.reborn.remove(b)
     b.reset()
@@ -303,16 +312,28 @@ def _wait_slow(m: Machine, ag: Agent, site: Site, b: Mbarrier, phase: int) -> Bl
 
 
 def mbar_wait_parity(m: Machine, ag: Agent, site: Site, mask: int, bar: int, parity: int) -> Blocked | None:
-    """A wait that gives a parity: for the last phase this agent passed if it has that parity, else for the one after
-    it.
+    """A wait that gives a parity; see `phase_of`."""
+    return mbar_wait(m, ag, site, mask, bar, phase_of(ag, bar, parity, mask))
+
+
+def phase_of(ag: Agent, bar: int, parity: int, mask: int | None = None) -> int:
+    """The phase that threads of an agent mean by a parity: the last one that they know to be complete if it has that parity, else the one
+    after it.
+
+    They know of a phase that they have waited for, and of one that somebody has waited for on whom they have waited since. Where they know
+    less than that, the phase may be one that is over already: the wait was lapped.
     """
-    return mbar_wait(m, ag, site, mask, bar, phase_of(ag, bar, parity))
-
-
-def phase_of(ag: Agent, bar: int, parity: int) -> int:
-    """The phase that an agent means by a parity."""
     last = ag.passed.get((ag.cta.rank, bar), -1)
-    return last if last & 1 == parity & 1 else last + 1
+    phase = last if last & 1 == parity & 1 else last + 1
+    b = ag.cta.bars[bar]
+    if phase >= b.phase - 1:
+        return phase
+    known = ag.known(ag.full if mask is None else mask)
+    for age, bit in enumerate(b.over, 1):
+        if bit & known:
+            last = b.phase - age
+            return last if last & 1 == parity & 1 else last + 1
+    return phase
 
 
 def mbar_try_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase: int) -> bool:
@@ -328,7 +349,7 @@ def mbar_try_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase:
 
 def mbar_try_wait_parity(m: Machine, ag: Agent, site: Site, mask: int, bar: int, parity: int) -> bool:
     """A try_wait that gives a parity; the phase it is for is chosen as in `mbar_wait_parity`."""
-    return mbar_try_wait(m, ag, site, mask, bar, phase_of(ag, bar, parity))
+    return mbar_try_wait(m, ag, site, mask, bar, phase_of(ag, bar, parity, mask))
 
 
 def remote(m: Machine, ag: Agent, site: Site, cta: int, bar: int) -> Mbarrier:

@@ -91,7 +91,7 @@ class Facts:
         """The phases that an op on an mbarrier is about. Those of a wait are noted as waited for."""
         match site.op:
             case ops.MbarWait(phase=given) | ops.MbarTryWait(phase=given):
-                number = args[1] if given.dtype.kind == "phase" else phase_of(ag, args[0], args[1])
+                number = args[1] if given.dtype.kind == "phase" else phase_of(ag, args[0], args[1], mask)
                 waited = {(self._run, ag.cta.block_id, args[0], number)}
                 self._waited |= waited
                 return waited
