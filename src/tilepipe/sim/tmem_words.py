@@ -150,11 +150,7 @@ def _wait(a: Access) -> str:
 def remedy(m: Machine, old: Access, new: Access) -> str:
     """What would order `new` after `old`, an access by a tcgen05 op."""
     if old.site.kind in ("tmem_load", "tmem_store"):
-        return (
-            f"A {'store to' if old.is_write else 'load from'} tensor memory is over when its warp has executed {_wait(old)}; then"
-            f" ctx.tcgen05_fence_before() and an arrive on a barrier that {new.agent} waits on before its access."
-            + (f" {_DEALLOC}." if new.site.kind == "tmem_dealloc" else "")
-        )
+        return _after_registers(old, new)
     freeing = _freeing(m, old, new) if new.site.kind == "tmem_dealloc" else ""
     if freeing:
         return other_thread(m, old) or freeing
@@ -163,6 +159,32 @@ def remedy(m: Machine, old: Access, new: Access) -> str:
         f"The tensor core {works} until a commit by the same thread has arrived (ctx.mma_commit): {new.agent} must wait for the"
         " barrier of that commit."
     )
+
+
+def _warp(a: Access) -> int:
+    """The warp of its agent that made an access of one warp."""
+    return (a.mask.bit_length() - 1) // 32
+
+
+def _after_registers(old: Access, new: Access) -> str:
+    """What is missing between a load or a store of a warp and `new`: of the wait, the fence before the arrive, and the barrier those
+    alone that `old`'s warp has not executed. Within a warp program order suffices, behind the wait; a dealloc needs no fence.
+    """
+    what = "store to" if old.is_write else "load from"
+    over = f"A {what} tensor memory is over when its warp has executed {_wait(old)}"
+    frees = new.site.kind == "tmem_dealloc"
+    if old.agent is new.agent and _warp(old) == _warp(new):
+        others = f" Where other warps read, too, they must tell the one that frees: {_DEALLOC}." if frees else ""
+        return f"{over}: put that between the two. Behind it the same warp needs no fence and no barrier.{others}"
+    known, others = old.agent.known(old.mask), f" {_DEALLOC}." if frees else ""
+    steps = [] if frees or old.fenced & known else ["ctx.tcgen05_fence_before()"]
+    who = f"warp {_warp(new)} of {new.agent}" if old.agent is new.agent else str(new.agent)
+    arrive = f"an arrive on a barrier that {who} waits on before its access"
+    missing = " and ".join([*steps, arrive])
+    if not old.bit & known:
+        return f"{over}; then {missing}.{others}"
+    done = "that" if steps or frees else "that and ctx.tcgen05_fence_before()"
+    return f"{over}. It has done {done}, but nothing behind it tells {who}: {missing} must follow.{others}"
 
 
 _DEALLOC = "tp.TmemDeallocBarrier does that: signal_complete() behind the reads, complete_dealloc(tmem) in place of deallocate()"
