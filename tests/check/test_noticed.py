@@ -12,8 +12,9 @@ from tests.check.acts import Act, Part, Program, launch
 from tests.check.test_cases_checked import CASES
 from tests.scenarios import test_dynamic_work as dynamic
 from tilepipe.check.causality import Causality
-from tilepipe.check.execution import _NOTICED, Execution, others_notice
+from tilepipe.check.execution import Execution
 from tilepipe.check.nodes import Node, Who
+from tilepipe.check.polls import _NOTICED, others_notice
 from tilepipe.check.scene import Scene
 from tilepipe.ir.launch import Launch
 from tilepipe.sim.run import quiet_numbers

@@ -37,8 +37,10 @@ class Causality:
         arrivals, waits: how many of each were found to be in their only possible order.
     """
 
-    def __init__(self, recorder: Recorder | None = None) -> None:
+    def __init__(self, recorder: Recorder | None = None, adds: frozenset[int] = frozenset()) -> None:
+        """`adds`: sites of atomic adds that make nothing of what was there."""
         self.recorder = recorder
+        self._adds = adds
         self.nodes: list[Node] = []
         self.races: list[Race] = []
         self.arrivals = self.waits = 0
@@ -252,15 +254,21 @@ class Causality:
     def in_turn(self, thing: Hashable, mask: int, takes: bool) -> None:
         track, node = self._track(thing), self._at(mask)
         every, some = self._known(mask)
-        now, looked = track.phase(0), track.phase(1)
-        for first in sorted((*now.members, *(looked.members if takes else ())), key=lambda n: -n.index):
+        # Steps of one kind commute if they only look, or only add and make nothing of what was there. So
+        # a step depends on the last group of another kind, and on those before by way of that group.
+        adds = takes and isinstance(thing, tuple) and self._site is not None and self._site.id in self._adds
+        kind = "add" if adds else "take" if takes else "look"
+        if kind == "take" or kind != track.kind:
+            track.story.append((track.kind, _names_of(track.turns)))
+            track.kind, track.earlier, track.turns = kind, track.turns, []
+        for first in reversed(track.earlier):
             if first.bits & ~every and first is not node:
                 self._open(first, node, "turn", track, 0)
-        (now if takes else looked).members.append(node)
+        if not track.turns or track.turns[-1] is not node:
+            track.turns.append(node)
         track.known |= some | node.bits
         track.after |= node.after | node.mark
         track.behind |= node.behind | node.mark
-        track.story.append((node.who, node.ordinal, node.unit) if takes else "looks")
 
     def woken(self, thing: Hashable, mask: int) -> None:
         self._learn(self._track(thing), self._at(mask), mask)
@@ -319,7 +327,8 @@ class Causality:
         for track in self._tracks.values():
             numbered = sorted(track.phases.items(), key=lambda one: one[0])
             open_phases = [tuple(sorted((n.who, n.ordinal, n.unit) for n in p.members)) for _, p in numbered]
-            stories.append(encoded((_name(track.name), tuple(track.story), tuple(open_phases))))
+            turns = track.kind, _names_of(track.turns)
+            stories.append(encoded((_name(track.name), tuple(track.story), tuple(open_phases), turns)))
         chosen = tuple(sorted((n.who, n.ordinal, n.outcome) for n in self.nodes if n.outcome >= 0))
         return digest((tuple(sorted(stories)), chosen))
 
@@ -366,6 +375,11 @@ class Causality:
 def _users(track: Track) -> Hashable:
     """Who used a barrier in the life that ends."""
     return tuple(sorted({(n.who, n.ordinal) for p in track.phases.values() for n in (*p.members, *p.waits, *p.failed)}))
+
+
+def _names_of(nodes: list[Node]) -> Hashable:
+    """What two executions call some steps alike, whatever their order."""
+    return tuple(sorted((n.who, n.ordinal, n.unit) for n in nodes))
 
 
 def _name(thing: Hashable) -> Hashable:

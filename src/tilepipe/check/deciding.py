@@ -111,7 +111,7 @@ def _explore(explorer: Explorer, first: Execution) -> None:
             states.explore(explorer, group, states.AllSteps())
             continue
         again = first if len(every) == len(group) else None
-        if not (scene.tests and explorer.reductions.hashing):
+        if not ((scene.tests or scene.polls) and explorer.reductions.hashing):
             explorer.reduced(group, again)
             continue
         steps = states.StepsOfTests(scene.launch.kernel)

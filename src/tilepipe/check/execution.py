@@ -10,33 +10,31 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tilepipe.check.causality import Causality
 from tilepipe.check.counterexamples.recording import Recorder
-from tilepipe.check.locals import place
 from tilepipe.check.nodes import Node, Who
+from tilepipe.check.polls import QUIET, VAIN, Cell, Kind, Poll, others_notice
 from tilepipe.check.scene import Scene
 from tilepipe.check.verdict import Pick
 from tilepipe.errors import SimFault
-from tilepipe.sim.agents import BLOCKED, Agent, Request
+from tilepipe.sim.agents import BLOCKED, Agent, Request, Spin
 from tilepipe.sim.clusters import explained, finish
+from tilepipe.sim.elements import value_of
 from tilepipe.sim.global_order import Present
 from tilepipe.sim.grid import Clusters
-from tilepipe.sim.machine import Machine
-from tilepipe.sim.mbarriers import Mbarrier
+from tilepipe.sim.machine import Machine, World
+from tilepipe.sim.mbarriers import phase_asked
 from tilepipe.sim.queues import UnitQueue
+from tilepipe.sim.sites import Site
 from tilepipe.sim.tcgen05 import CommitUnit
 from tilepipe.sim.tma import TmaLoadUnit
 
 ENDLESS = 1 << 60
-VAIN = 32  # tests in vain, one after another with different values, that are followed
 _TURN = 1 << 14  # ops after which the others have their turn, so that nobody waits for a counter in vain
-_NOTICED = (
-    "mbar_", "named_", "cluster_", "setup_", "tma_load", "atomic_", "clc_try", "tmem_alloc", "tmem_dealloc", "tmem_relinquish",
-    "tcgen05_commit",
-)  # fmt: skip
 
 
 class StepsError(Exception):
@@ -68,7 +66,7 @@ class Execution:
         `limit`: of steps. `deadline`: of `time.perf_counter`.
         """
         self.scene = scene
-        self.causality = Causality(watcher)
+        self.causality = Causality(watcher, scene.watch.adds)
         self.world = scene.world(self.causality)
         self.limit = limit
         self.deadline = deadline
@@ -85,11 +83,13 @@ class Execution:
         self._present: dict[int, list[Present]] = {}
         self._entered = -1
         self._refused: set[tuple[Who, int]] = set()
-        self._tests: dict[Who, tuple[set[Hashable], list[Mbarrier]]] = {}
+        self._polls: dict[Who, Poll] = {}
+        self._watchers: dict[Cell, list[Who]] = {}
         self._waiting = deque(clusters)
         if scene.shares_work:
             self.world.clusters = Clusters(list(clusters), None)
             self.world.clusters.decide = self._decide
+            self.world.clusters.resident = min(scene.resident, len(clusters))
             self._waiting = self.world.clusters.waiting
         for _ in range(min(scene.resident if scene.shares_work else 1, len(clusters))):
             self._start(self._waiting.popleft())
@@ -119,6 +119,8 @@ class Execution:
         m = self.machines[cluster]
         if m.ready or m.pending or any(f.who[0] == cluster for f in self._flights):
             return
+        if any(who[0] == cluster for watching in self._watchers.values() for who in watching) and self._somebody_acts():
+            return  # another cluster may still add to what it looks at
         finish(m)
         for cta in m.ctas:
             self.completions[cta.block_id] = [b.completions for b in cta.bars]
@@ -129,6 +131,16 @@ class Execution:
             if self.world.clusters is not None:
                 self.causality.in_turn(self.world.clusters, 1, True)
             self._start(self._waiting.popleft())
+
+    def _somebody_acts(self) -> bool:
+        return bool(self._flights) or any(m.ready or m.pending for m in self.machines.values())
+
+    def _ended(self, cluster: int) -> None:
+        """Ends a cluster if nothing is left to do in it; and all of them where nothing is left to do in any."""
+        self._ends(cluster)
+        if not self._somebody_acts():
+            for one in list(self.machines):
+                self._ends(one)
 
     def phases_completed(self) -> dict[str, list[list[int]]]:
         """mbarrier array -> for each CTA of the grid, how many phases of each of its barriers completed."""
@@ -188,13 +200,14 @@ class Execution:
             self.picks.append(Pick(*who, self.performed.get(who, 0) + 1))
             raise
         self.picks.append(Pick(*who, self.performed.get(who, 0) + agent.blocked))  # the op at which it blocks has begun
-        self._ends(cluster)
+        self._ended(cluster)
         return moved
 
     def _advance(self, m: Machine, who: Who, ag: Agent, until: int, pause: bool) -> bool:
-        body, causality = ag.body, self.causality
+        body, causality, kinds = ag.body, self.causality, self.scene.watch.kinds
         assert body is not None
         ag.parked = False
+        quiet = 0
         done = start = self.performed.get(who, 0)
         try:
             if ag.request is None:
@@ -221,12 +234,17 @@ class Execution:
                 if m.pending:
                     self._collect(m, who)
                 ag.request = body.send(result)
-                if site.kind == "mbar_try_wait" and result is False:
-                    if self._tests_in_vain(who, ag, ag.cta.bars[args[2]]):
+                kind = kinds[site.id]
+                if kind is Kind.QUIET:
+                    quiet += 1
+                    if quiet > QUIET and self._goes_round(m, who, ag, site):
                         self._took(done - start)
                         return True
-                elif who in self._tests and others_notice(site.kind):
-                    del self._tests[who]
+                elif kind is not Kind.OTHER:
+                    quiet = 0
+                    if self._looks_in_vain(m, who, ag, kind, args, result):
+                        self._took(done - start)
+                        return True
                 if pause and self.pause(ag.request):
                     break
         except StopIteration:
@@ -286,7 +304,7 @@ class Execution:
             if isinstance(flight.unit, UnitQueue):
                 self._drain(m, flight.unit)
         self._took(1)
-        self._ends(cluster)
+        self._ended(cluster)
 
     # -- choices -------------------------------------------------------------------------------------------------------
 
@@ -296,29 +314,69 @@ class Execution:
         self.causality.chosen(granted)
         return granted
 
-    def _tests_in_vain(self, who: Who, ag: Agent, bar: Mbarrier) -> bool:
-        """Whether an agent tests barriers in a loop in which nothing changes until a phase completes: then it waits for that."""
-        places, bars = self._tests.setdefault(who, (set(), []))
-        bars.append(bar)
-        here = place(ag, self.scene.decisive)
-        if here not in places:
-            places.add(here)
-            if len(places) > VAIN:
-                assert ag.request is not None
-                raise StepsError(f"{VAIN} tests in vain in a row by {ag}, at {ag.request[1][0].loc.short}, each with other values")
+    # -- loops that poll -----------------------------------------------------------------------------------------------
+
+    def _looks_in_vain(self, m: Machine, who: Who, ag: Agent, kind: Kind, args: tuple[Any, ...], result: object) -> bool:
+        """Whether an agent has looked at something in a loop in which nothing changes until somebody else changes that: then it waits
+        for it. Any other op that others notice begins anew.
+        """
+        site, mask = args[0], args[1]
+        if kind is Kind.TEST and result is False:
+            poll = self._polls.setdefault(who, Poll())
+            poll.bars.append(ag.cta.bars[args[2]])
+        elif kind is Kind.ADD and value_of(ag, mask, args[2]) == 0:
+            poll = self._polls.setdefault(who, Poll())
+            poll.cells.add(_cell(ag, site, mask, args))
+        else:
+            self._polls.pop(who, None)
+            if kind is Kind.ADD:
+                self._wake(who, _cell(ag, site, mask, args))
             return False
-        for one in set(bars):
-            one.waiters.append(ag)
-        ag.parked = True
+        if not poll.again(self._state(m, ag)):
+            if len(poll.seen) > VAIN:
+                raise StepsError(f"{VAIN} tests in vain in a row by {ag}, at {site.loc.short}, each with other values")
+            return False
+        self._park(who, ag, poll, _spin(self.world, ag, kind, args, result))
         return True
 
+    def _goes_round(self, m: Machine, who: Who, ag: Agent, site: Site) -> bool:
+        """Whether an agent goes round a loop that changes nothing, and that nobody notices."""
+        poll = self._polls.setdefault(who, Poll())
+        if not poll.repeats(site.id, lambda: self._state(m, ag)):
+            return False
+        self._park(who, ag, poll, Spin(site))
+        return True
+
+    def _state(self, m: Machine, ag: Agent) -> bytes:
+        return self.scene.watch.state(self.world, m.ctas, ag)
+
+    def _park(self, who: Who, ag: Agent, poll: Poll, spin: Spin) -> None:
+        for bar in set(poll.bars):
+            bar.waiters.append(ag)
+        for cell in poll.cells:
+            self._watchers.setdefault(cell, []).append(who)
+        ag.parked, ag.spins = True, spin
+
+    def _wake(self, by: Who, cell: Cell) -> None:
+        """Somebody has added to an element: those who look at it look again."""
+        for cluster, uid in self._watchers.pop(cell, []):
+            m = self.machines.get(cluster)
+            if m is not None and (cluster, uid) != by and m.agents[uid] not in m.ready:
+                m.ready.append(m.agents[uid])
+
     def _stop_watching(self, who: Who, ag: Agent) -> None:
-        """An agent that tested in vain goes on: it waits for none of the barriers any more."""
+        """An agent that looked in vain goes on: it waits for nothing any more."""
         if not ag.blocked and not ag.parked:
             return
-        for bar in self._tests.pop(who, (set(), []))[1]:
+        ag.spins = None
+        poll = self._polls.pop(who, None)
+        for bar in poll.bars if poll is not None else ():
             while ag in bar.waiters:
                 bar.waiters.remove(ag)
+        for cell in poll.cells if poll is not None else ():
+            watching = self._watchers.get(cell, [])
+            while who in watching:
+                watching.remove(who)
         m = self.machines[who[0]]
         while ag in m.ready:
             m.ready.remove(ag)
@@ -370,9 +428,19 @@ class Execution:
         return True
 
 
-def others_notice(kind: str) -> bool:
-    """Whether an op of that kind is more than an access to memory or registers."""
-    return kind.startswith(_NOTICED)
+def _cell(ag: Agent, site: Site, mask: int, args: tuple[Any, ...]) -> Cell:
+    """The element of an atomic add."""
+    return (site.tensor, *(value_of(ag, mask, i) for i in args[3:]))
+
+
+def _spin(world: World, ag: Agent, kind: Kind, args: tuple[Any, ...], result: object) -> Spin:
+    """What an agent that looks in vain waits for, in words."""
+    site, mask = args[0], args[1]
+    if kind is Kind.TEST:
+        return Spin(site, ag.cta.bars[args[2]], phase_asked(ag, args))
+    tensor, *index = _cell(ag, site, mask, args)
+    name = f"{world.tensors[tensor].param.name}[{', '.join(map(str, index))}]"
+    return Spin(site, name=name, value=str(result))
 
 
 def schedule_of(nodes: Iterable[Node]) -> tuple[Pick, ...]:

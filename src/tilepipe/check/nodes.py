@@ -90,6 +90,9 @@ class Track:
     story: list[Hashable] = field(default_factory=list)
     unobserved: list[int] = field(default_factory=list)
     awaited: bool = False
+    kind: str = ""
+    turns: list[Node] = field(default_factory=list)
+    earlier: list[Node] = field(default_factory=list)
 
     def phase(self, number: int) -> Phase:
         found = self.phases.get(number)

@@ -8,8 +8,10 @@ from itertools import combinations
 import numpy as np
 
 from tilepipe.check.decisive import Decisive
+from tilepipe.check.polls import Watch
 from tilepipe.errors import BindError
 from tilepipe.ir import ops
+from tilepipe.ir.exprs import Const
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import tensor_uses, walk
@@ -56,7 +58,10 @@ class Scene:
         self.shares_work = any(isinstance(op, _BY_TURNS) for op in every)
         self.tests = any(isinstance(op, ops.MbarTryWait) for op in every)
         self.chooses = self.shares_work or self.tests
-        self.decisive = Decisive(launch.kernel, compile_kernel(launch.kernel), _aliases(self.launch))
+        self.polls = any(isinstance(op, ops.AtomicAdd) and not (isinstance(op.value, Const) and op.value.value) for op in every)
+        compiled = compile_kernel(launch.kernel)
+        self.decisive = Decisive(launch.kernel, compiled, _aliases(self.launch))
+        self.watch = Watch(launch.kernel, self.decisive, compiled.sites)
 
     def world(self, journal: Journal | None) -> World:
         """The start of an execution: all memory as it was given."""

@@ -12,8 +12,9 @@ import sys
 from collections.abc import Sequence
 from typing import Literal
 
-from tilepipe.check.execution import Execution, Flight, others_notice
+from tilepipe.check.execution import Execution, Flight
 from tilepipe.check.explorer import ORDERLY, Explorer, Schedule
+from tilepipe.check.polls import others_notice
 from tilepipe.check.verdict import Pick
 from tilepipe.ir import ops
 from tilepipe.ir.program import Kernel, barrier_of, walk

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilepipe.sim.knowledge import Knowledge
@@ -14,6 +15,7 @@ from tilepipe.sim.queues import UnitQueue
 if TYPE_CHECKING:
     from tilepipe.ir.program import Role
     from tilepipe.sim.fragments import Frag
+    from tilepipe.sim.mbarriers import Mbarrier
     from tilepipe.sim.memory import Cta
     from tilepipe.sim.sites import Site
     from tilepipe.sim.tensorcore import WgmmaGroup, WgmmaUnit
@@ -34,6 +36,22 @@ class Blocked:
 BLOCKED = Blocked()
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Spin:
+    """What an agent looks at, again and again, in a loop in which nothing changes.
+
+    Attributes:
+        site: the op that looks. bar, phase: the phase of an mbarrier. name, value: an element of a tensor, and what it holds; both
+            empty where the loop looks at nothing that others may change.
+    """
+
+    site: Site
+    bar: Mbarrier | None = None
+    phase: int = 0
+    name: str = ""
+    value: str = ""
+
+
 class Agent(Knowledge):
     """One instruction stream.
 
@@ -43,6 +61,7 @@ class Agent(Knowledge):
         first_warp: its first warp in the CTA.
         request: the op to perform next and its operands, or None before the first.
         blocked: the op in `request` has been tried and waits. parked: and nobody has woken it yet.
+        spins: what it looks at in vain, where whoever explores executions has found it in a loop that changes nothing.
         dirty: fragments whose registers were accessed with no wgmma.fence since. fenced: there has been a wgmma.fence.
         done: the body has returned.
         time: virtual time, in cycles since the CTA started.
@@ -60,7 +79,8 @@ class Agent(Knowledge):
 
     __slots__ = (
         "blocked", "body", "cluster_ticket", "counts", "cta", "dirty", "done", "fenced", "first_warp", "index", "parked",
-        "passed", "repeated", "request", "retired", "role", "stores", "tensor", "ticket", "time", "uid", "wgmma_groups",
+        "passed", "repeated", "request", "retired", "role", "spins", "stores", "tensor", "ticket", "time", "uid",
+        "wgmma_groups",
         "wgmma_open", "wgmma_queue",
     )  # fmt: skip
 
@@ -75,6 +95,7 @@ class Agent(Knowledge):
         self.request: Request | None = None
         self.blocked = False
         self.parked = False
+        self.spins: Spin | None = None
         self.dirty: list[Frag] = []
         self.fenced = False
         self.done = False

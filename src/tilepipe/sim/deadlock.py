@@ -20,6 +20,7 @@ from tilepipe.errors import DeadlockError
 from tilepipe.ir import ops
 from tilepipe.ir.program import barrier_of
 from tilepipe.sim import causes, mbarriers, meetings, tmem_alloc, tmem_words
+from tilepipe.sim.agents import Spin
 from tilepipe.sim.mbarriers import Mbarrier
 from tilepipe.sim.meetings import NamedState, Rendezvous
 from tilepipe.sim.tmem import TensorMemory
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from tilepipe.sim.machine import Machine
     from tilepipe.sim.sites import Site
 
-Waited = Mbarrier | NamedState | Rendezvous | TensorMemory | None
+Waited = Mbarrier | NamedState | Rendezvous | TensorMemory | Spin | None
 _BRINGS = (ops.MbarArrive, ops.MbarExpect, ops.MbarCompleteTx, ops.TmaLoad, ops.ClcTryCancel, ops.Tcgen05Commit)
 _MAX_ROWS = 24
 
@@ -40,7 +41,8 @@ def report(m: Machine) -> DeadlockError:
     ctas = sorted({a.cta.block_id for a in stuck})
     where = f"CTA {ctas[0]}" if len(ctas) == 1 else f"CTAs {', '.join(map(str, ctas))}"
     total = sum(1 for a in m.agents if a.cta.block_id in ctas)
-    head = f"deadlock: {len(stuck)} of {total} agents of {where} wait, and nothing in flight could wake one."
+    doing = "wait, or test in vain" if any(a.spins is not None for a in stuck) else "wait"
+    head = f"deadlock: {len(stuck)} of {total} agents of {where} {doing}, and nothing in flight could wake one."
     rows = [("agent", "at", "waits for", "phase", "reached", "missing"), *(_row(m, a) for a in stuck[:_MAX_ROWS])]
     lines = [head, "", *_table(rows)]
     if len(stuck) > _MAX_ROWS:
@@ -54,6 +56,8 @@ def report(m: Machine) -> DeadlockError:
 
 
 def _site(agent: Agent) -> Site:
+    if agent.spins is not None:
+        return agent.spins.site
     assert agent.request is not None
     site: Site = agent.request[1][0]
     return site
@@ -61,6 +65,8 @@ def _site(agent: Agent) -> Site:
 
 def waited_for(m: Machine, agent: Agent) -> tuple[Waited, int | None]:
     """The barrier a blocked agent waits on, and the phase of it."""
+    if agent.spins is not None:
+        return (agent.spins, None) if agent.spins.bar is None else (agent.spins.bar, agent.spins.phase)
     assert agent.request is not None
     op, args = agent.request
     if op is mbarriers.mbar_wait:
@@ -92,6 +98,10 @@ def _row(m: Machine, agent: Agent) -> tuple[str, ...]:
                 f"{bar.phase - 1}" if bar.phase else "none",
                 _missing(bar),
             )
+        case Spin():
+            reached = f"holds {bar.value}" if bar.name else ""
+            missing = "another value" if bar.name else "its loop changes nothing, and looks at nothing that others change"
+            return name, site.loc.short, bar.name, "", reached, missing
         case NamedState():
             return name, site.loc.short, bar.name, f"{phase}", "", f"{bar.missing} of {bar.threads} threads"
         case Rendezvous():
@@ -132,6 +142,9 @@ def _sources(m: Machine, bar: Waited) -> list[Site]:
             ref = barrier_of(op)
             wanted = isinstance(op, _BRINGS) if bar.pending else isinstance(op, (ops.MbarCompleteTx, ops.TmaLoad, ops.ClcTryCancel))
             if wanted and ref is not None and ref.array.name == bar.array:
+                found.append(site)
+        elif isinstance(bar, Spin):
+            if isinstance(op, (ops.AtomicAdd, ops.Store)) and site.tensor == bar.site.tensor >= 0 and site is not bar.site:
                 found.append(site)
         elif isinstance(bar, TensorMemory):
             if isinstance(op, ops.TmemDealloc) or (op.cta_group == 2 if isinstance(op, ops.TmemAlloc) else False):
@@ -182,7 +195,7 @@ def _bringers(m: Machine, stuck: list[Agent]) -> list[str]:
                 seen.add(text)
                 lines.append(f"    {text}")
             continue
-        if bar is None:
+        if bar is None or (isinstance(bar, Spin) and not bar.name):
             continue
         name = bar.where if isinstance(bar, Mbarrier) else bar.name
         if name in seen:
@@ -190,7 +203,7 @@ def _bringers(m: Machine, stuck: list[Agent]) -> list[str]:
         seen.add(name)
         sources = _sources(m, bar)
         if not sources:
-            lines.append(f"    {name}: nothing in the kernel arrives on it")
+            lines.append(f"    {name}: nothing in the kernel {'changes' if isinstance(bar, Spin) else 'arrives on'} it")
         for (kind, where, role), runs in _grouped(m, sources).items():
             crosses = any(_crosses(s.op) for s in sources if (s.kind, s.loc.short, s.role) == (kind, where, role))
             who = [a for a in m.agents if a.role_name == role and (a.cta is agent.cta or crosses)]
@@ -265,6 +278,9 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
     if forgotten:
         return forgotten
     for agent in stuck:
+        if agent.spins is not None and agent.spins.bar is None:
+            return _spins(m, agent, agent.spins)
+    for agent in stuck:
         bar, _ = waited_for(m, agent)
         if isinstance(bar, Mbarrier) and bar.tx > 0 and not bar.pending:
             landed = sum(u.site.nbytes for u in bar.copies if u.landed)
@@ -311,6 +327,28 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
         causes.passed_over(m.ctas)
         or _starts_late(m, stuck)
         or "the cycle above: each of its members waits before it has done what the one before it waits for."
+    )
+
+
+def _spins(m: Machine, agent: Agent, spin: Spin) -> str:
+    """Why a loop that looks at an element of a tensor, or at nothing, does not end."""
+    where = spin.site.loc.short
+    if not spin.name:
+        return (
+            f"{agent} goes round the loop at {where} and nothing changes from one round to the next: no other role may write what it reads"
+            " there (that would be a race). Wait on a barrier for whoever is to end the loop, or poll with ctx.atomic_add(..., 0)."
+        )
+    clusters, size = m.world.clusters, len(m.ctas)
+    if clusters is not None and clusters.waiting:
+        left, total = len(clusters.waiting), m.num_clusters
+        return (
+            f"{agent} waits at {where} until others change {spin.name}, and {left * size} of the {total * size} CTAs of the grid have not"
+            f" started: only {clusters.resident * size} of {total * size} CTAs can be resident, and each of these waits. CTAs that wait for"
+            f" each other must all be resident: launch at most {clusters.resident * size}, or let each do the work of several."
+        )
+    return (
+        f"{agent} tests {spin.name} at {where} until it holds something else than {spin.value}, and nobody who is left changes it: too few"
+        " add to it, or it starts at another value than the loop takes for granted (is it set back to 0 before each launch?)."
     )
 
 

@@ -37,13 +37,14 @@ class Clusters:
     """The clusters of a launch that have neither started nor been cancelled, in the order in which they would start.
 
     `random`: None for seed 0, which never refuses. `decide`: whether a request that could be granted is, where someone chooses;
-    then agents also perform what they ask for as soon as they are picked.
+    then agents also perform what they ask for as soon as they are picked. `resident`: how many run at once, where that is known.
     """
 
     def __init__(self, order: list[int], random: Random | None) -> None:
         self.waiting = deque(order)
         self.random = random
         self.cancelled = 0
+        self.resident = 0
         self.decide: Callable[[], bool] | None = None
 
     def cancel(self) -> int | None:
@@ -99,12 +100,13 @@ def atomic_add(m: Machine, ag: Agent, site: Site, mask: int, value: Scalar, *ind
         return BLOCKED
     tensor = m.world.tensors[site.tensor]
     at = indices(m, ag, site, mask, *index)
+    added = value_of(ag, mask, value)
     assert tensor.order is not None
     if m.journal is not None:
-        m.journal.in_turn((site.tensor, *(i[0] for i in at)), mask, True)
+        m.journal.in_turn((site.tensor, *(i[0] for i in at)), mask, added != 0)  # who adds 0 only looks
     tensor.order.points(m, ag, site, mask, at, is_write=True, atomic=True)
     old = int(tensor.array[at][0])
-    total = old + value_of(ag, mask, value)
+    total = old + added
     signed = tensor.param.dtype.kind == "int"
     tensor.array[at] = (total + (1 << 31)) % (1 << 32) - (1 << 31) if signed else total % (1 << 32)
     ag.time += LATENCY

@@ -352,6 +352,12 @@ def mbar_try_wait_parity(m: Machine, ag: Agent, site: Site, mask: int, bar: int,
     return mbar_try_wait(m, ag, site, mask, bar, phase_of(ag, bar, parity, mask))
 
 
+def phase_asked(ag: Agent, args: tuple[Any, ...]) -> int:
+    """The phase that a test asks about: `args` are its operands."""
+    site, _, bar, phase = args
+    return phase_of(ag, bar, phase) if site.op.phase.dtype.kind != "phase" else int(phase)
+
+
 def remote(m: Machine, ag: Agent, site: Site, cta: int, bar: int) -> Mbarrier:
     """The copy of a barrier in a CTA of the cluster, whose initialisation must have reached this one."""
     if not 0 <= cta < len(m.ctas):
