@@ -34,6 +34,11 @@ def answers(ctx: tp.Context, kept: Any, copied: Any, *, by: str, refused: int) -
     """The answers of two tests, 0 to 3 as one number, are taken round by way of `by` and asserted not to be `refused`."""
     a = tp.SharedMemBarrier.allocate(ctx, 1, "a")
     b = tp.SharedMemBarrier.allocate(ctx, 1, "b")
+    asked = tp.SharedMemBarrier.allocate(ctx, 1, "asked")
+    taken = tp.SharedMemBarrier.allocate(ctx, 1, "taken")
+    over = tp.SharedMemBarrier.allocate(ctx, 1, "over")
+    done = tp.SharedMemBarrier.allocate(ctx, 1, "done")
+    word = ctx.smem((1, 32), tp.int32, swizzle=0, name="word")[0]
     back = tp.SharedMemBarrier.allocate(ctx, 1, "back")
     c = tp.SharedMemBarrier.allocate(ctx, 1, "c")
     landed = tp.SharedMemBarrier.allocate(ctx, 1, "landed")
@@ -61,6 +66,14 @@ def answers(ctx: tp.Context, kept: Any, copied: Any, *, by: str, refused: int) -
         with ctx.elect_one():
             c.arrive()
 
+    @ctx.role("compare", warps=1)
+    def compare() -> None:
+        over.wait(0)
+        c.try_wait(0)  # here states are compared: all but the answers is alike again
+        c.wait(0)
+        with ctx.elect_one():
+            done.arrive()
+
     def wait() -> None:
         for i in ctx.range(ROUNDS):  # until the phases that were tested are long past
             a.wait(i % 2)
@@ -68,8 +81,9 @@ def answers(ctx: tp.Context, kept: Any, copied: Any, *, by: str, refused: int) -
             ctx.sync_warpgroup()
             with ctx.elect_one("warpgroup"):
                 back.arrive()
-        c.try_wait(0)  # here states are compared: all but the answers is alike again
-        c.wait(0)
+        with ctx.elect_one("warpgroup"):
+            over.arrive()
+        done.wait(0)
 
     def copy_back() -> None:
         with ctx.elect_one("warpgroup"):
@@ -86,9 +100,23 @@ def answers(ctx: tp.Context, kept: Any, copied: Any, *, by: str, refused: int) -
             ctx.tma_store_wait(0)
         ctx.sync_warpgroup()
 
-    @ctx.role("ask", warpgroups=1)
+    @ctx.role("ask", warps=1)
     def ask() -> None:
         number = a.try_wait(0).to("int32") + 2 * b.try_wait(0).to("int32")
+        with ctx.elect_one():
+            ctx.store(word[0, 0], number)
+            asked.arrive()
+        taken.wait(0)
+        with ctx.elect_one():
+            ctx.store(word[0, 0], 0)  # the answers are now where the other role has put them
+
+    @ctx.role("look", warpgroups=1)
+    def look() -> None:
+        asked.wait(0)
+        number = ctx.let(ctx.load(word[0, 0]), "number")
+        ctx.sync_warpgroup()
+        with ctx.elect_one("warpgroup"):
+            taken.arrive()
         value = ctx.fragment(shape=(64, 8), dtype="float32")
         value.fill(number.to("float32"))
 
@@ -99,7 +127,6 @@ def answers(ctx: tp.Context, kept: Any, copied: Any, *, by: str, refused: int) -
 
         match by:
             case "local":
-                number = ctx.let(number, "number")
                 wait()
                 ctx.assert_(number != refused, "refused")
             case "variable":
@@ -156,12 +183,10 @@ def answers(ctx: tp.Context, kept: Any, copied: Any, *, by: str, refused: int) -
                 again.load(back_again)
                 held(again)
             case "trip count":
-                number = ctx.let(number, "number")
                 wait()
                 for i in ctx.range(number):
                     ctx.assert_(i != refused - 1, "refused") if refused else None
             case "coordinate":
-                number = ctx.let(number, "number")
                 wait()
                 with ctx.elect_one("warpgroup"):
                     ctx.store(kept[number + 61 + (3 - refused), 0], 0.0)

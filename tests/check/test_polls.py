@@ -21,7 +21,7 @@ from tilepipe.check.polls import VAIN, Watch
 from tilepipe.ir.chip import H200
 from tilepipe.ir.launch import Launch
 
-CELLS = ("local", "shared", "global", "fragment", "nested")
+CELLS = ("local", "shared", "global", "nested")
 
 
 @tp.kernel()
@@ -30,7 +30,6 @@ def gives_up(ctx: tp.Context, counter: Any, *, cell: str, after: int, waits: boo
     full = tp.SharedMemBarrier.allocate(ctx, 1, "full")
     slot = ctx.smem((1, 32), tp.int32, swizzle=0, name="slot")[0]
     tests = ctx.smem((1, 32), tp.int32, swizzle=0, name="tests")[0]
-    kept = ctx.smem((64, 8), tp.float32, swizzle=0, name="kept")[0]
 
     @ctx.role("fill", warps=1)
     def fill() -> None:
@@ -45,41 +44,33 @@ def gives_up(ctx: tp.Context, counter: Any, *, cell: str, after: int, waits: boo
             tried = count()
             more.set(~ready & (tried < after))
 
-    @ctx.role("use", warpgroups=1)
+    @ctx.role("use", warps=1)
     def use() -> None:
         rounds = ctx.var(0)
-        many = ctx.fragment(shape=(64, 8), dtype="float32")
-        many.fill(0.0)
 
         def count() -> Any:
             match cell:
                 case "shared":
-                    ctx.sync_warpgroup()
+                    ctx.syncwarp()
                     now = ctx.let(ctx.load(tests[0, 0]) + 1, "now")
-                    ctx.sync_warpgroup()
-                    with ctx.elect_one("warpgroup"):
+                    ctx.syncwarp()
+                    with ctx.elect_one():
                         ctx.store(tests[0, 0], now)
-                    ctx.sync_warpgroup()
+                    ctx.syncwarp()
                     return now
                 case "global":
-                    ctx.sync_warpgroup()
+                    ctx.syncwarp()
                     now = ctx.let(ctx.load(counter[0]) + 1, "now")
-                    ctx.sync_warpgroup()
-                    with ctx.elect_one("warpgroup"):
+                    ctx.syncwarp()
+                    with ctx.elect_one():
                         ctx.store(counter[0], now)
-                    ctx.sync_warpgroup()
+                    ctx.syncwarp()
                     return now
-                case "fragment":
-                    many.set(many + 1.0)
-                    ctx.sync_warpgroup()
-                    ctx.store(kept, many)
-                    ctx.sync_warpgroup()
-                    return ctx.load(kept[0, 0])
             rounds.set(rounds.get() + 1)
             return rounds.get()
 
         if cell == "shared":
-            with ctx.elect_one("warpgroup"):
+            with ctx.elect_one():
                 ctx.store(tests[0, 0], 0)
         if cell == "nested":
             outer = ctx.var(True)

@@ -82,9 +82,8 @@ def _access_key(a: Any, rename: dict[int, int]) -> tuple[Any, ...]:
 
 
 def _event_key(e: Event, rename: dict[int, int]) -> tuple[Any, ...]:
-    return (
-        rename[e.agent_uid], e.site.id, e.mask, e.is_write, e.atomic, e.box or (), tuple(sorted(e.points.items())), e.layout or (),
-    )  # fmt: skip
+    kind = e.is_write, e.atomic, e.asynchronous
+    return rename[e.agent_uid], e.site.id, e.mask, kind, e.box or (), tuple(sorted(e.points.items())), e.layout or ()
 
 
 class Fingerprints:
@@ -130,7 +129,7 @@ class Fingerprints:
     def _machine(self, execution: Execution, cluster: int, m: Machine, names: dict[int, int]) -> Hashable:
         bits = self._numbered(execution, cluster, m, names)
         agents = sorted((names[a.uid], self._agent(execution, cluster, a, bits)) for a in m.agents)
-        bars = tuple(self._barrier(b, bits) for cta in m.ctas for b in cta.bars)
+        bars = tuple(self._barrier(b, bits, names) for cta in m.ctas for b in cta.bars)
         named = tuple(
             (n.generation, tuple(sorted((names[u], w) for u, w in n.arrived)), bits(n.acc), bits(n.known))
             for cta in m.ctas
@@ -184,27 +183,14 @@ class Fingerprints:
         groups = tuple(tuple((u.site.id, bits(u.bits)) for u in g.units) for g in a.wgmma_groups)
         opened = tuple((u.site.id, bits(u.bits)) for u in a.wgmma_open)
         return (
-            place(a, self.decisive), a.blocked, a.fenced, a.ticket, a.cluster_ticket, tuple(sorted(a.passed.items())),
+            place(a, self.decisive), a.blocked, a.fenced, a.ticket, a.cluster_ticket, () if a.done else tuple(sorted(a.passed.items())),
             _knowledge(a, bits), bits(a.retired), stores, groups, opened, _tensor_state(a, bits),
             execution.causality.pending((cluster, a.uid), a.warps),
         )  # fmt: skip
 
-    def _barrier(self, b: Mbarrier, bits: _Bits) -> Hashable:
-        return (
-            b.state,
-            b.phase,
-            b.count,
-            b.pending,
-            b.tx,
-            b.expected,
-            b.inflight,
-            bits(b.acc),
-            bits(b.known),
-            b.fenced != 0,
-            b.proxied != 0,
-            b.again,
-            b.maker if b.in_role else None,
-        )
+    def _barrier(self, b: Mbarrier, bits: _Bits, names: dict[int, int]) -> Hashable:
+        life = b.state, b.in_role, b.again, names.get(b.maker[0], -1), b.maker[1], b.born != 0, b.fenced != 0, b.proxied != 0
+        return life, b.phase, b.count, b.pending, b.tx, b.expected, b.inflight, bits(b.acc), bits(b.known)
 
     def _slot(self, s: Slot, bits: _Bits, names: dict[int, int]) -> Hashable:
         filled = b"" if s.filled is None or s.state == 2 else s.filled.tobytes()
