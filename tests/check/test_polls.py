@@ -117,7 +117,7 @@ def test_without_memory_in_a_round_the_exit_is_lost(cell: str, monkeypatch: pyte
 
 
 @tp.kernel(grid=lambda ctas: ctas)
-def meeting(ctx: tp.Context, counter: Any, out: Any, *, ctas: int, short: int = 0, at: int = 0) -> None:
+def meeting(ctx: tp.Context, counter: Any, out: Any, *, ctas: int, short: int = 0) -> None:
     """Each CTA adds 1 to a counter, and polls it until all have."""
     seen = ctx.smem((1, 32), tp.int32, swizzle=0, name="seen")[0]
     ctx.smem((256, 128), tp.float32, swizzle=0, name="room")  # so that an SM holds one CTA
@@ -131,13 +131,13 @@ def meeting(ctx: tp.Context, counter: Any, out: Any, *, ctas: int, short: int = 
             with ctx.elect_one():
                 ctx.store(seen[0, 0], ctx.atomic_add(counter[0], 0))
             ctx.syncwarp()
-            more.set(ctx.load(seen[0, 0]) < ctas + at)
+            more.set(ctx.load(seen[0, 0]) < ctas)
             ctx.syncwarp()
         ctx.store(out[ctx.block_id, ctx.lane], 1)
 
 
-def meets(ctas: int, sms: int = 0, **more: int) -> Launch:
-    program = meeting.bind(np.zeros(1, np.int32), np.zeros((ctas, 32), np.int32), ctas=ctas, **more)
+def meets(ctas: int, sms: int = 0, short: int = 0) -> Launch:
+    program = meeting.bind(np.zeros(1, np.int32), np.zeros((ctas, 32), np.int32), ctas=ctas, short=short)
     made = program.launch_args
     return replace(made, chip=replace(H200, sms=sms)) if sms else made
 
