@@ -110,7 +110,7 @@ def _codes(target: Target) -> set[CodeType]:
     """The code that runs when a member is used: for a type, that of its `__init__`, or of those of its subclasses."""
     if target.kind != "type":
         return {inspect.unwrap(target.value).__code__}
-    code = getattr(inspect.getattr_static(target.value, "__init__"), "__code__", None)
+    code = getattr(inspect.unwrap(inspect.getattr_static(target.value, "__init__")), "__code__", None)
     return {code} if code else {code for sub in target.value.__subclasses__() for code in _codes(Target("type", tp, sub.__name__, sub))}
 
 

@@ -122,7 +122,7 @@ def test_expect_bytes_is_the_one_arrival(handle: str) -> None:
     fill = "    stage.expect_bytes(48)\n    stage.barrier().complete_transaction(None, {})"
     text = f"stage = {acquire}\nwith ctx.elect_one():\n{fill}\nstage.release()"
     program = one_role(text.format(48))
-    assert summary(program) == ["wait empty", "elect", "expect full", "step producer"]
+    assert summary(program) == ["wait empty", "elect", "expect full 48", "step producer"]
     assert program.run().completions["inputs.full"] == [[1, 0, 0]]
     assert one_role(text.format(40)).run().completions["inputs.full"] == [[0, 0, 0]]
     with refused(tp.DeadlockError, "inputs.full[0]", "8 bytes (48 expected"):

@@ -11,6 +11,7 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import from_text
+from tests.pipelines.places import Places
 from tilepipe.ir import ops
 from tilepipe.ir.program import walk
 
@@ -42,9 +43,9 @@ def role(text: str, group: int = 1, size: str = "warps=1", **names: Any) -> tp.P
 
 def traffic(program: tp.Program) -> list[str]:
     """What the role does to barriers, cursors and tensor memory, in program order."""
-    found = []
+    found, places = [], Places()
     for op in walk(program.kernel.roles[0].body):
-        verb = VERBS.get(type(op))
+        verb, more = VERBS.get(type(op)), places.unusual(op)
         if verb is None:
             continue
         bar: Any = getattr(op, "bar", None)
@@ -52,7 +53,7 @@ def traffic(program: tp.Program) -> list[str]:
         where = " of another CTA" if getattr(bar, "cta", None) is not None else ""
         mask = " of both" if getattr(op, "mask", None) is not None else ""
         cursor = f" {op.cursor.name.split('_')[-1]} of {op.cursor.name.split('_')[0]}" if isinstance(op, ops.CursorStep) else ""
-        found.append(f"{verb}{named}{where}{mask}{cursor}")
+        found.append(f"{verb}{named}{where}{mask}{cursor}{more}")
     return found
 
 
@@ -85,7 +86,7 @@ TRAFFIC: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "per_k().acquire_k_stage_linear": ("held = outputs.per_k().acquire_k_stage_linear()\nheld.release()", ONE, [*WAIT_EMPTY, *COMMIT, *STEP]),
     "per_k().consume": ("with outputs.per_k().consume():\n    pass", ROWS, [*WAIT_FULL, *FREE, *TAKEN]),
     "per_k().consume of a pair": ("with outputs.per_k().consume():\n    pass", PAIRED_ROWS, [*WAIT_FULL, *FREE_LEADER, *TAKEN]),
-    "mma_op.commit": ("with ctx.elect_one():\n    tp.MmaOp(ctx).commit(outputs.pipeline.producer_mbar(0))", ONE, COMMIT),
+    "mma_op.commit": ("with ctx.elect_one():\n    tp.MmaOp(ctx).commit(outputs.pipeline.producer_mbar(1))", ONE, ["commit outputs.full [1]"]),
     "mma_op.mma": (
         "tmem.allocate()\nwith ctx.elect_one():\n    tp.MmaOp(ctx).mma(*inputs.payload.get_tile(0, k_group_size=1), tmem.addr)\ntmem.deallocate()",
         ONE, ["alloc", "mma", "dealloc"]),

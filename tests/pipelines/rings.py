@@ -9,6 +9,7 @@ import numpy as np
 
 import tilepipe as tp
 from tests.lang.tracing import from_text
+from tests.pipelines.places import Places
 from tilepipe.ir import ops
 from tilepipe.ir.program import walk
 
@@ -70,7 +71,9 @@ def counts_of(program: tp.Program) -> dict[str, int | None]:
 
 
 def summary(program: tp.Program, role: int = 0) -> list[str]:
-    """What a role does to barriers and cursors, in program order; control flow as "if", "for", "elect"."""
+    """What a role does to barriers and cursors, in program order; control flow as "if", "for", "elect". Place, phase, count and trips
+    are said where they are not the usual ones (`tests.pipelines.places`).
+    """
     verbs: dict[type[ops.Op], str] = {ops.MbarWait: "wait", ops.MbarTryWait: "try", ops.MbarArrive: "arrive", ops.MbarExpect: "expect"}
     plain: dict[type[ops.Op], str] = {
         ops.If: "if",
@@ -79,14 +82,15 @@ def summary(program: tp.Program, role: int = 0) -> list[str]:
         ops.WgmmaWait: "wgmma_wait",
         ops.WgmmaCommit: "commit",
     }
-    found = []
+    found, places = [], Places()
     for op in walk(program.kernel.roles[role].body):
+        more = places.unusual(op)
         if type(op) in verbs:
-            found.append(f"{verbs[type(op)]} {op.bar.array.name.split('.')[-1]}")  # type: ignore[attr-defined]
+            found.append(f"{verbs[type(op)]} {op.bar.array.name.split('.')[-1]}{more}")  # type: ignore[attr-defined]
         elif isinstance(op, ops.CursorStep):
-            found.append(f"step {op.cursor.name.split('_')[-1]}")
+            found.append(f"step {op.cursor.name.split('_')[-1]}{more}")
         elif type(op) in plain:
-            found.append(plain[type(op)])
+            found.append(plain[type(op)] + more)
     return found
 
 

@@ -26,7 +26,7 @@ def inputs_role(
 
 
 EXPECT = "with ctx.elect_one():\n        stage.expect_bytes(64)"
-FILL = ["wait empty", "elect", "expect full", "step producer"]
+FILL = ["wait empty", "elect", "expect full 64", "step producer"]
 TRAFFIC: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "try_acquire_producer asks for a free slot": ("inputs.try_acquire_producer()", {}, ["try empty"]),
     "try_acquire_consumer asks for data": ("inputs.try_acquire_consumer()", {}, ["try full"]),
@@ -43,10 +43,10 @@ TRAFFIC: dict[str, tuple[str, dict[str, Any], list[str]]] = {
         "p = inputs.producer()\nstage = p.acquire_stage()\nwith ctx.elect_one():\n    stage.expect_bytes(64)\nstage.release()", {}, FILL),
     "producer().try_acquire, acquire_if_needed": (
         f"p = inputs.producer()\nwith p.acquire_if_needed(p.try_acquire()) as stage:\n    {EXPECT}", {},
-        ["try empty", "if", "wait empty", "elect", "expect full", "step producer"]),
+        ["try empty", "if", "wait empty", "elect", "expect full 64", "step producer"]),
     "leaving the producer view does not drain": ("with inputs.producer() as p:\n    pass", {}, []),
-    "producer().drain": ("inputs.producer().drain()", {}, ["for", "wait empty", "step producer"]),
-    "drain_producer": ("inputs.drain_producer()", {}, ["for", "wait empty", "step producer"]),
+    "producer().drain": ("inputs.producer().drain()", {}, ["for 3", "wait empty", "step producer"]),
+    "drain_producer": ("inputs.drain_producer()", {}, ["for 3", "wait empty", "step producer"]),
     "consumer().acquire: ConsumerTiles": (
         "with inputs.consumer() as c:\n  with c.acquire() as stage:\n    pass", {"c": 32}, ["wait full", "arrive empty", "step consumer"]),
     "consumer().acquire_stage": (

@@ -37,9 +37,9 @@ TRAFFIC: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "acquire_consumer, release": ("stage = pipe.acquire_consumer()\nstage.release()", {"c": 32}, ["wait full", "arrive empty", "step consumer"]),
     "acquire_consumer, release_without_signal": (
         "stage = pipe.acquire_consumer()\nstage.release_without_signal()", {}, ["wait full", "step consumer"]),
-    "drain_producer": ("pipe.drain_producer()", {}, ["for", "wait empty", "step producer"]),
-    "producer_mbar is full": ("with ctx.elect_one():\n    pipe.producer_mbar(1).arrive()", {}, ["elect", "arrive full"]),
-    "consumer_mbar is empty": ("with ctx.elect_one():\n    pipe.consumer_mbar(1).arrive()", {}, ["elect", "arrive empty"]),
+    "drain_producer": ("pipe.drain_producer()", {}, ["for 3", "wait empty", "step producer"]),
+    "producer_mbar is full": ("with ctx.elect_one():\n    pipe.producer_mbar(1).arrive()", {}, ["elect", "arrive full [1]"]),
+    "consumer_mbar is empty": ("with ctx.elect_one():\n    pipe.consumer_mbar(1).arrive()", {}, ["elect", "arrive empty [1]"]),
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import from_text, refused
+from tests.pipelines.places import Places
 from tests.pipelines.staged_kernels import BLACKWELL, HOPPER, Rings, bind, blackwell, hopper, multiply_k, operands
 from tilepipe import cuda
 from tilepipe.ir import ops
@@ -43,17 +44,19 @@ def role(text: str, size: str = "warps=1", tmem: int = 0, cluster: int = 1, **na
 
 def traffic(program: tp.Program) -> list[str]:
     """What the role does to barriers, groups of MMAs and its places, in program order."""
-    found = []
+    found, places = [], Places()
     for op in walk(program.kernel.roles[0].body):
-        verb = VERBS.get(type(op))
+        verb, more = VERBS.get(type(op)), places.unusual(op)
         bar: Any = getattr(op, "bar", None)
         if isinstance(op, ops.CursorStep):
-            found.append(f"step {op.cursor.name}")
+            found.append(f"step {op.cursor.name}{more}")
         elif verb and bar is not None:
             index = re.sub(r"stage_?\d*", "stage", barrier(bar))
+            if "[stage" in index and "[" in more:
+                index += more  # a stage that is not where it should be
             found.append(f"{verb} {index}" + (f" {op.nbytes.value}" if isinstance(op, ops.MbarExpect) else ""))  # type: ignore[attr-defined]
         elif verb:
-            found.append(verb)
+            found.append(verb + more)
     return found
 
 
@@ -77,7 +80,7 @@ TRAFFIC: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "consumer_release of tcgen05, e of Mojo": ("v_ring.consumer_release(e=ctx.select(ctx.lane == 3, 1, 0))", TCGEN05, ["if", "commit v.empty[stage]", "step v_consumer"]),
     "consumer_release of tcgen05, a part under elect_one": (f"{ELECT}k_ring.consumer_release(qk_stage=0)", TCGEN05, ["elect", f"commit k.empty{K_PART}"]),
     "consumer_release_at of tcgen05": ("v_ring.consumer_release_at(v_ring.state.index() ^ 1)", TCGEN05, ["elect", "commit v.empty[stage ^ 1]"]),
-    "producer_mbar": (f"{ELECT}k_ring.producer_mbar().arrive()", {}, ["elect", f"arrive k.full{K_PART}"]),
+    "producer_mbar": (f"{ELECT}k.pipeline.producer_mbar().arrive()", {}, ["elect", f"arrive k.full{K_PART}"]),
     "producer_mbar of a part": (f"{ELECT}k_ring.producer_mbar(1, qk_stage=1).arrive()", {}, ["elect", "arrive k.full[3]"]),
     "consumer_mbar": (f"{ELECT}k_ring.consumer_mbar().arrive()", {}, ["elect", f"arrive k.empty{K_PART}"]),
     "consumer_mbar of a stage": (f"{ELECT}v_ring.consumer_mbar(1).arrive()", {}, ["elect", "arrive v.empty[1]"]),
@@ -92,7 +95,7 @@ TRAFFIC: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "get_k": (f"{ELECT}k.get_k(qk_stage=0, e=1)", {}, ["elect", f"expect k.full{K_PART} 4096"]),
     "get_v": (f"{ELECT}v.get_v(1)", {}, ["elect", "expect v.full[stage] 8192"]),
     "commit_step": ("k.commit_step()", {}, ["step k_producer"]),
-    "drain": ("k.drain()", {}, ["for", f"wait k.empty{K_PART}", f"wait k.empty{K_LAST}", "step k_producer"]),
+    "drain": ("k.drain()", {}, ["for 2", f"wait k.empty{K_PART}", f"wait k.empty{K_LAST}", "step k_producer"]),
     "wait": ("kc.wait()", {}, [f"wait k.full{K_PART}"]),
     "release": ("vc.release()" + WAIT, WG, ["close", "step v_consumer", "retire", "elect", "arrive v.empty[stage]"]),
     "release_at": ("vc.release_at(0)" + WAIT, WG, ["close", "retire", "elect", "arrive v.empty[0]"]),
