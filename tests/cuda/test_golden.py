@@ -234,12 +234,14 @@ def check_places(verb: str, m: int, n: int, dtype: DType, lanes: list[int], colu
 
 @pytest.mark.parametrize("verb", ["load", "store"])
 @pytest.mark.parametrize("row", rows("accumulator_layouts", "cases"), ids=lambda r: f"{r['what']} {r['rows']}x{r['cols']}")
+@pytest.mark.sampled(3)
 def test_accesses_reach_each_element_of_a_matrix(verb: str, row: dict[str, Any]) -> None:
     check_places(verb, row["rows"], row["cols"], DTYPES[row["dtype"]], row["lanes"], row["columns"], row["first_lane"])
 
 
 @pytest.mark.parametrize("verb", ["load", "store"])
 @pytest.mark.parametrize("row", rows("tmem_load_store_registers"), ids=lambda r: f"{r['shape']} x{r['num']}")
+@pytest.mark.sampled(4)
 def test_accesses_of_every_width(verb: str, row: dict[str, Any]) -> None:
     dtype = dtypes.float32 if row["shape"] == "16x256b" else dtypes.bfloat16
     n, whole = 8 * row["num"], next(c for c in rows("accumulator_layouts", "cases") if c["rows"] == 64)

@@ -59,6 +59,7 @@ def test_the_family_has_tensor_memory_and_no_wgmma(arch: str) -> None:
 
 @pytest.mark.parametrize("arch", FAMILY)
 @pytest.mark.parametrize("kind", ["mxfp8", "mxfp4", "nvfp4"])
+@pytest.mark.sampled(5)
 def test_scale_factors_compile_for_the_family(kind: str, arch: str) -> None:
     """A family target refuses `.scale_vec`, which `.block32` and `.block16` spell for all."""
     kernel = next(c for c in CASES if c.name.startswith(kind)).make(np.random.default_rng(0))[0].kernel
@@ -69,6 +70,7 @@ def test_scale_factors_compile_for_the_family(kind: str, arch: str) -> None:
 
 
 @pytest.mark.parametrize("arch", FAMILY)
+@pytest.mark.sampled(2)
 def test_every_op_on_tensor_memory_compiles_for_the_family(arch: str) -> None:
     for group in (1, 2):
         code = cuda.compile(tensor_memory(group), arch)
