@@ -79,7 +79,7 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
         found = explorer.found
         faults: list[Fault] = []
         if found.fault is not None:
-            faults.append(shortest.tell(scene, found.fault, found.schedule, shorten))
+            faults.append(shortest.tell(scene, found.fault, found.schedule, shorten, explorer.deadline))
         seconds = time.perf_counter() - explorer.started
         answer: Answer = "fault" if faults else "undecided" if bound else "verified"
         return Verdict(

@@ -30,10 +30,12 @@ from tilepipe.sim.machine import Machine, World
 from tilepipe.sim.mbarriers import phase_asked
 from tilepipe.sim.queues import UnitQueue
 from tilepipe.sim.sites import Site
+from tilepipe.sim.support import OutOfTimeError
 from tilepipe.sim.tcgen05 import CommitUnit
 from tilepipe.sim.tma import TmaLoadUnit
 
 ENDLESS = 1 << 60
+_CLOCK = 63  # the clock is looked at when the number of an op has none of these bits
 _TURN = 1 << 14  # ops after which the others have their turn, so that nobody waits for a counter in vain
 
 
@@ -70,6 +72,7 @@ class Execution:
         self.world = scene.world(self.causality)
         self.limit = limit
         self.deadline = deadline
+        self.world.deadline = None if deadline == math.inf else deadline
         self.pause: Callable[[Request], bool] = lambda request: others_notice(request[1][0].kind)
         self.watcher = watcher
         self.machines: dict[int, Machine] = {}
@@ -199,6 +202,8 @@ class Execution:
         except (SimFault, StepsError):
             self.picks.append(Pick(*who, self.performed.get(who, 0) + 1))
             raise
+        except OutOfTimeError:
+            raise StepsError("") from None
         self.picks.append(Pick(*who, self.performed.get(who, 0) + agent.blocked))  # the op at which it blocks has begun
         self._ended(cluster)
         return moved
@@ -228,6 +233,8 @@ class Execution:
                 ag.blocked = False
                 done += 1
                 self.performed[who] = done
+                if not done & _CLOCK and time.perf_counter() > self.deadline:
+                    raise StepsError("")
                 m.world.counts[site.id] += 1
                 if self.watcher is not None:
                     self.watcher.performed(result, m.pending)

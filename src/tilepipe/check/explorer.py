@@ -73,19 +73,27 @@ class Explorer:
 
     def allow(self, left: int) -> None:
         """Counts an execution that is about to begin; raises if the bounds allow no more."""
-        seconds = time.perf_counter() - self.started
         if self.found.traces >= self.bounds.traces:
             raise BoundError(f"{self.bounds.traces:,} executions")
-        if seconds > self.bounds.seconds:
-            raise BoundError(f"{self.bounds.seconds:g} seconds")
+        self.in_time()
         if self.progress is not None:
             self.progress(self.found.traces, left)
         self.found.traces += 1
 
+    @property
+    def deadline(self) -> float:
+        """Of `time.perf_counter`."""
+        return self.started + self.bounds.seconds
+
+    def in_time(self) -> None:
+        """Raises BoundError where the time is over."""
+        if time.perf_counter() > self.deadline:
+            raise BoundError(f"{self.bounds.seconds:g} seconds")
+
     def begin(self, clusters: Sequence[int], left: int) -> Execution:
         """A new execution, if the bounds allow one."""
         self.allow(left)
-        execution = Execution(self.scene, clusters, self.bounds.steps, self.started + self.bounds.seconds)
+        execution = Execution(self.scene, clusters, self.bounds.steps, self.deadline)
         if self.fingerprints is None:
             self.fingerprints = Fingerprints(self.scene.launch.kernel, self.scene.decisive, self.reductions.symmetry)
         return execution
@@ -161,6 +169,7 @@ class Explorer:
         refused = [n for n in nodes if n.outcome == 0]
         out: list[Alternative] = []
         for race in execution.causality.races:
+            self.in_time()  # there may be very many, each with a long schedule
             between = [n for n in nodes[race.first.index : race.second.index] if not _follows(n, race)]
             before = nodes[: race.first.index]
             kept = {(n.who, n.ordinal) for n in (*before, *between)}
@@ -168,6 +177,7 @@ class Explorer:
             out.append(((*answers, *schedule_of([*before, *between, race.second])), race.first.index))
         for node in nodes:
             if node.outcome == 1:
+                self.in_time()
                 answers = tuple(Pick(*n.who, n.ordinal, outcome=0) for n in (*refused, node) if n.index <= node.index)
                 out.append(((*answers, *schedule_of(nodes[: node.index])), node.index))
         return out

@@ -43,7 +43,7 @@ _OPS: tuple[Callable[..., Any], ...] = (
     tmem_alloc.tmem_alloc, tmem_alloc.tmem_relinquish, tmem_alloc.tmem_dealloc, tmem.tmem_load, tmem.tmem_store, tmem.tmem_wait_load,
     tmem.tmem_wait_store, tmem.tcgen05_fence_before, tmem.tcgen05_fence_after, tcgen05.tcgen05_mma, tcgen05.tmem_copy,
     tcgen05.tcgen05_commit,
-    support.lane_bits, support.turns, support.lanes, support.elect_warps, support.place,
+    support.lane_bits, support.turns, support.trips, support.lanes, support.elect_warps, support.place,
     integers.fits, integers.all_fit, integers.quotient, integers.remainder, integers.quotients, integers.remainders,
     integers.shl_all, integers.shr_all, integers.from_floats, from_float, shl, shr,
     support.all_lanes, support.whole_warps, support.at, support.tile_rect, support.show, support.check, rounded,

@@ -211,10 +211,13 @@ class Function(TensorSource):
         match op:
             case ops.For(index=index, start=start, stop=stop, step=step, body=body):
                 bounds = ", ".join(self.x.scalar(b, "a bound of a loop", op) for b in (start, stop, step))
-                self.nested(f"for {self.x.bind(index, False)} in range({bounds}):", op, body)
+                at, name = len(self.body), self.x.bind(index, False)
+                self.nested(f"for {name} in range({bounds}):", op, body)
+                if not any("yield" in text for _, text, _ in self.body[at:]):  # nobody else gets to see the time
+                    self.body[at] = (self.depth, f"for {name} in trips(m, range({bounds})):", op.loc)
             case ops.While(var=var, body=body):
                 turns = self.names.fresh("turns")
-                self.emit(f"{turns} = turns(ag, {self.x.site})", op)
+                self.emit(f"{turns} = turns(m, ag, {self.x.site})", op)
                 self.nested(f"while {self.x.read(var)[0]} and next({turns}):", op, body)
             case ops.If(cond=cond, then=then, orelse=orelse):
                 text, array = self.x(cond)

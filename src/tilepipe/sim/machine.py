@@ -43,6 +43,7 @@ class World:
         timeline.
         clusters: those that have not started, where clusters run together (`clusters`).
         incomplete: why a race may have gone unseen; "" where none can have. silent: what the kernel prints is kept, not shown.
+        deadline: of `time.perf_counter`, looked at in loops of the kernel that perform no op; None: there is none.
         journal: told of each step that other agents can notice, where someone explores executions.
     """
 
@@ -62,6 +63,7 @@ class World:
     incomplete: str = ""
     silent: bool = False
     journal: Journal | None = None
+    deadline: float | None = None
     strict: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
+_TIMED = 256  # iterations between two looks at the clock
 MAX_TURNS = 2**20  # iterations of a while loop; no run that ends has so many
 
 
@@ -122,13 +124,36 @@ def show(m: Machine, ag: Agent, site: Site, mask: int, text: str, args: tuple[An
             m.world.show(_filled(text, [a[lane - base] if isinstance(a, np.ndarray) and a.ndim == 1 else a for a in args]))
 
 
-def turns(ag: Agent, site: Site) -> Iterator[bool]:
+class OutOfTimeError(Exception):
+    """`World.deadline` has passed in code of the kernel that performs no op."""
+
+
+def trips(m: Machine, numbers: range) -> Iterable[int]:
+    """`numbers`, the iterations of a loop that performs no op; with a look at the clock now and then where there is a deadline.
+
+    Raises:
+        OutOfTimeError: it has passed.
+    """
+    deadline = m.world.deadline
+    return numbers if deadline is None else _timed(numbers, deadline)
+
+
+def _timed(numbers: range, deadline: float) -> Iterator[int]:
+    while numbers:
+        if time.perf_counter() > deadline:
+            raise OutOfTimeError
+        yield from numbers[:_TIMED]
+        numbers = numbers[_TIMED:]
+
+
+def turns(m: Machine, ag: Agent, site: Site) -> Iterator[bool]:
     """True for each iteration of a while loop.
 
     Raises:
         SimFault: there have been so many that it will not end.
+        OutOfTimeError: there is a deadline, and it has passed.
     """
-    for _ in range(MAX_TURNS):
+    for _ in trips(m, range(MAX_TURNS)):
         yield True
     raise SimFault(
         f"this loop of {ag} has run {MAX_TURNS:,} times and its variable still holds: it may never end. Whatever sets the variable must"

@@ -11,6 +11,7 @@ import contextlib
 import math
 import pickle
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -70,7 +71,7 @@ class SharedExplorer(Explorer):
                 self.allow(len(work) + len(asked))
                 number = turn % self._jobs
                 turn += 1
-                self._workers[number].send((clusters, alternative))
+                self._workers[number].send((clusters, alternative, self.deadline - time.perf_counter()))
                 asked.append((number, alternative))
             number, alternative = asked.popleft()
             outcome = self._received(self._workers[number])
@@ -123,11 +124,14 @@ def _perform(pipe: Connection, recipe: bytes, options: Options) -> None:
     except Exception as error:  # what recipes raise
         pipe.send(Failure.of(error))
         return
-    bounds = Bounds(traces=sys.maxsize, seconds=math.inf, steps=options.bounds.steps)  # of each execution; the others are the parent's
+    seconds = options.bounds.seconds
+    bounds = Bounds(traces=sys.maxsize, seconds=seconds, steps=options.bounds.steps)  # how many executions is the parent's business
     explorer = Explorer(scene, bounds, options.reductions, None)
     with quiet_numbers(), contextlib.suppress(EOFError):
         while True:
-            clusters, alternative = pipe.recv()
+            clusters, alternative, left = pipe.recv()
+            if seconds < math.inf:
+                explorer.started = time.perf_counter() - (seconds - left)  # the parent's clock
             try:
                 outcome = explorer.outcome(clusters, alternative, 0, set())
             except BoundError as bound:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable, Iterator
 
 from tilepipe.check import siblings
@@ -15,13 +17,20 @@ from tilepipe.errors import DeadlockError, PoisonError, SimFault
 Schedule = tuple[Pick, ...]
 _STEPS = 1_000_000  # of a replay: the kernel may have come to have an endless loop
 _ATTEMPTS = 120  # executions that look for a shorter schedule
+_SECONDS = 600.0  # of a replay
+_GRACE = 0.5  # seconds for the story of a fault that was found when the time was nearly over
 
 
-def replayed(scene: Scene, schedule: Schedule, watcher: Recorder | None = None, go_on: bool = True) -> tuple[SimFault | None, Execution]:
-    """Executes a schedule on the clusters that it is about, and with `go_on` what is left: the fault, and the execution."""
+def replayed(
+    scene: Scene, schedule: Schedule, watcher: Recorder | None = None, go_on: bool = True, deadline: float = math.inf
+) -> tuple[SimFault | None, Execution]:
+    """Executes a schedule on the clusters that it is about, and with `go_on` what is left: the fault, and the execution. What has not
+    come to an end by the deadline has no fault.
+    """
     picked = {pick.cluster for pick in schedule} & set(range(scene.clusters))
     clusters = range(scene.clusters) if scene.shares_work or not picked else sorted(picked)
-    execution = Execution(scene, clusters, limit=_STEPS, watcher=watcher)
+    until = min(deadline, time.perf_counter() + _SECONDS)
+    execution = Execution(scene, clusters, limit=_STEPS, deadline=until, watcher=watcher)
     try:
         execution.follow(schedule)
         if go_on:
@@ -38,19 +47,22 @@ def same(a: SimFault | None, b: SimFault) -> bool:
     return a is not None and type(a) is type(b) and a.loc == b.loc
 
 
-def tell(scene: Scene, error: SimFault, schedule: Schedule, shorten: bool) -> Fault:
-    """A fault, with the shortest schedule that was found for it and the table of its steps."""
+def tell(scene: Scene, error: SimFault, schedule: Schedule, shorten: bool, deadline: float = math.inf) -> Fault:
+    """A fault, with the shortest schedule that was found for it by the deadline, and the table of its steps; without
+    the table where there is no time for one more execution.
+    """
     if not shorten:
         return Fault.of(error, schedule)
-    shortest = _Shortening(scene, error, schedule).found()
-    again, fault = retold(scene, shortest)
+    deadline = max(deadline, time.perf_counter() + _GRACE)
+    shortest = _Shortening(scene, error, schedule, deadline - _GRACE).found()
+    again, fault = retold(scene, shortest, deadline)
     return Fault.of(error, schedule) if fault is None or not same(again, error) else fault
 
 
-def retold(scene: Scene, schedule: Schedule) -> tuple[SimFault | None, Fault | None]:
+def retold(scene: Scene, schedule: Schedule, deadline: float = math.inf) -> tuple[SimFault | None, Fault | None]:
     """The fault that a schedule ends in, with the table of the steps that lead to it; (None, None) where it ends in none."""
     recorder = Recorder()
-    error, execution = replayed(scene, schedule, recorder)
+    error, execution = replayed(scene, schedule, recorder, deadline=deadline)
     if error is None:
         return None, None
     steps, left_out = recorder.table(execution, error)
@@ -60,17 +72,18 @@ def retold(scene: Scene, schedule: Schedule) -> tuple[SimFault | None, Fault | N
 class _Shortening:
     """Looks for shorter schedules that end in the same fault before anything else is executed."""
 
-    def __init__(self, scene: Scene, error: SimFault, schedule: Schedule) -> None:
+    def __init__(self, scene: Scene, error: SimFault, schedule: Schedule, deadline: float) -> None:
+        self.deadline = deadline
         self.scene = scene
         self.error = error
         self.schedule = schedule
         self.left = _ATTEMPTS
 
     def works(self, candidate: Schedule) -> bool:
-        if self.left <= 0:
+        if self.left <= 0 or time.perf_counter() > self.deadline:
             return False
         self.left -= 1
-        return same(replayed(self.scene, candidate, go_on=False)[0], self.error)
+        return same(replayed(self.scene, candidate, go_on=False, deadline=self.deadline)[0], self.error)
 
     def found(self) -> Schedule:
         """The shortest schedule."""
@@ -80,7 +93,7 @@ class _Shortening:
 
     def _past(self) -> Schedule:
         """What the last step comes after in any execution; and, where that does not do, what somebody else's step comes after."""
-        _, execution = replayed(self.scene, self.schedule, go_on=False)
+        _, execution = replayed(self.scene, self.schedule, go_on=False, deadline=self.deadline)
         nodes = execution.causality.nodes
         last = self.schedule[-1]
         who = (last.cluster, last.agent)
@@ -98,7 +111,7 @@ class _Shortening:
     def _without(self, schedule: Schedule) -> Schedule:
         """The schedule without the picks that can be left out, one at a time, the last ones first."""
         for at in range(len(schedule) - 2, -1, -1):
-            if self.left <= 0:
+            if self.left <= 0 or time.perf_counter() > self.deadline:
                 break
             candidate = schedule[:at] + schedule[at + 1 :]
             if self.works(candidate):

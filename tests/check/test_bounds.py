@@ -1,0 +1,122 @@
+"""A check ends when its time is over: in the first execution, in code that performs no op, in the middle of a spin, while it shortens
+the story of a fault.
+
+To put the holes back, patch `tilepipe.sim.support._timed` to yield from its numbers, or
+`tilepipe.check.explorer.Explorer.in_time` to return.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tilepipe.check import Bounds, check
+from tilepipe.ir.launch import Launch
+from tilepipe.sim.codegen import source
+
+SECONDS = 1.0
+MORE = 20.0  # a second, and one op, on a machine that has much other work; without bounds it is minutes
+
+
+@tp.kernel()
+def arithmetic(ctx: tp.Context, out: Any, *, rounds: int, nested: bool, loads: bool) -> None:
+    """A loop that performs no op, or one load in each round."""
+
+    @ctx.role("counts", warps=1)
+    def counts() -> None:
+        total = ctx.var(0)
+        for i in ctx.range(rounds):
+            if nested:
+                for _ in ctx.range(rounds):
+                    total.set((total.get() + i) % 1000)
+            if loads:
+                ctx.load(out[0])
+            total.set((total.get() + i) % 1000)
+        ctx.store(out[ctx.lane], total.get())
+
+
+@tp.kernel()
+def whiles(ctx: tp.Context, out: Any, *, rounds: int) -> None:
+    """A `while` loop inside another that perform no op."""
+
+    @ctx.role("counts", warps=1)
+    def counts() -> None:
+        total, outer = ctx.var(0), ctx.var(True)
+        for _ in ctx.loop_while(outer):
+            inner = ctx.var(True)
+            for _ in ctx.loop_while(inner):
+                total.set((total.get() + 1) % rounds)
+                inner.set(total.get() != 0)
+            outer.set(total.get() >= 0)
+        ctx.store(out[ctx.lane], total.get())
+
+
+@tp.kernel(grid=lambda ctas: ctas)
+def draws(ctx: tp.Context, counter: Any, out: Any, *, ctas: int, n: int) -> None:
+    """CTAs that draw numbers, each from a counter of another's choosing, so that nearly every order differs."""
+
+    @ctx.role("draw", warps=1)
+    def draw() -> None:
+        for i in ctx.range(n):
+            with ctx.elect_one():
+                ctx.store(out[ctx.block_id, i], ctx.atomic_add(counter[i % 2], 1 + ctx.block_id))
+
+
+def out() -> np.ndarray:
+    return np.zeros(32, np.int32)
+
+
+CASES = {
+    "a loop of arithmetic": lambda: arithmetic.bind(out(), rounds=10**9, nested=False, loads=False),
+    "a loop in a loop": lambda: arithmetic.bind(out(), rounds=10**5, nested=True, loads=False),
+    "a loop with an op": lambda: arithmetic.bind(out(), rounds=10**9, nested=False, loads=True),
+    "while loops": lambda: whiles.bind(out(), rounds=100_000),
+    "draws": lambda: draws.bind(np.zeros(2, np.int32), np.zeros((4, 8), np.int32), ctas=4, n=8),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_check_ends_with_its_time(name: str) -> None:
+    made: Launch = CASES[name]().launch_args
+    started = time.perf_counter()
+    verdict = check(made, bounds=Bounds(seconds=SECONDS))
+    assert (verdict.verdict, verdict.bound) == ("undecided", "1 seconds")
+    assert time.perf_counter() - started < SECONDS + MORE
+
+
+def test_only_loops_without_an_op_look_at_the_clock() -> None:
+    """A run has no deadline and pays one call for each such loop; loops with ops are as they were."""
+    with_op = source(arithmetic.bind(out(), rounds=10, nested=False, loads=True).launch_args.kernel)
+    without = source(arithmetic.bind(out(), rounds=10, nested=False, loads=False).launch_args.kernel)
+    assert "trips(" not in with_op
+    assert "in trips(m, range(0, 10, 1)):" in without
+    assert arithmetic.bind(out(), rounds=10, nested=False, loads=False).check(bounds=Bounds(seconds=60)).ok
+
+
+def test_a_fault_is_told_within_the_time() -> None:
+    """The story of a fault at the end of a long execution takes executions of that length: there is no time for it."""
+
+    @tp.kernel()
+    def late(ctx: tp.Context, a: Any, *, rounds: int) -> None:
+        @ctx.role("first", warps=1)
+        def first() -> None:
+            for _ in ctx.range(rounds):
+                ctx.load(a[1])
+            ctx.store(a[0], 1)
+
+        @ctx.role("second", warps=1)
+        def second() -> None:
+            ctx.load(a[0])
+
+    started = time.perf_counter()
+    verdict = check(late.bind(out(), rounds=1).launch_args)
+    once = check(late.bind(out(), rounds=4000).launch_args, bounds=Bounds(seconds=60), shorten=False).seconds
+    started = time.perf_counter()
+    short = check(late.bind(out(), rounds=4000).launch_args, bounds=Bounds(seconds=1.5 * once))
+    assert time.perf_counter() - started < 1.5 * once + MORE
+    assert [f.kind for f in verdict.faults] == [f.kind for f in short.faults] == ["RaceError"]
+    assert verdict.faults[0].steps
