@@ -23,6 +23,7 @@ def gemm(cta_group: int = 1, m: int = 128, n: int = 256, dtype: DType = dtypes.b
     a_tiles, b_tiles = b.smem("a_tiles", m, k, stages, dtype, 128), b.smem("b_tiles", rows, k, stages, dtype, 128)
     out, word = b.smem("out", m, width, 1, dtypes.float32, 128), b.smem("word", 1, 1, 1, dtypes.uint32)
     full, empty, done = b.barriers("full", stages), b.barriers("empty", stages), b.barriers("done")
+    allocated = b.barriers("allocated")  # the odd CTA of a pair has its columns: before that, the even one must not free its own
     ready, over = b.named("ready", EPILOGUE), b.named("over", EPILOGUE)
     steps = b.scalar("steps")
     b.setup_done()
@@ -42,6 +43,10 @@ def gemm(cta_group: int = 1, m: int = 128, n: int = 256, dtype: DType = dtypes.b
                 at = b.bar(full, stage, leader)
                 b.load_tile(a_map, (binary("mul", RANK, m), binary("mul", i, k)), b.tile(a_tiles, stage), at)
                 b.load_tile(b_map, (binary("mul", RANK, rows), binary("mul", i, k)), b.tile(b_tiles, stage), at)
+            b.step(ring)
+        with b.loop(stages):  # until the last commit has arrived, which in a pair the other CTA's MMAs may make
+            stage, phase = b.at(ring)
+            b.wait(b.bar(empty, stage), phase)
             b.step(ring)
     with b.role("mma", warps=1, registers=registers):
         b.do(ops.TmemAlloc, b.tile(word), 512, cta_group)
@@ -63,6 +68,11 @@ def gemm(cta_group: int = 1, m: int = 128, n: int = 256, dtype: DType = dtypes.b
             with b.elect():
                 b.do(ops.Tcgen05Commit, b.bar(done), cta_group, both)
         b.do(ops.NamedSync, over)
+        if pair:
+            with b.when(binary("eq", binary("and", RANK, 1), 1)) as odd, b.elect():
+                b.arrive(b.bar(allocated, 0, leader))
+            with b.into(odd.orelse):
+                b.wait(b.bar(allocated), 0)
         b.do(ops.TmemDealloc, address, 512, cta_group)
     with b.role("epilogue", warpgroups=1, registers=registers):
         b.do(ops.NamedSync, ready)

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from tests.build import LANE, Builder, binary
 from tests.cuda.blackwell import gemm, tensor_memory
 from tests.cuda.test_hang import message, number
-from tilepipe import cuda
+from tilepipe import cuda, sim
+from tilepipe.check import check
 from tilepipe.cuda.tcgen05_ptx import TmemAccess, pieces
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import FragmentRead, const
+from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import Fragment, Tmem
 from tilepipe.ir.program import Kernel
 
@@ -244,3 +246,25 @@ def test_a_hang_names_the_commits_that_would_end_it() -> None:
     assert "waits for phase parity 0 of done" in said
     assert "(1 arrival a phase)" in said
     assert "tcgen05_commit, role 'mma' at blackwell.py:" in said
+
+
+def pair_of_ctas() -> tuple[Launch, np.ndarray, np.ndarray]:
+    """The GEMM of a pair that the tests here print, as a launch; its C, and what that is to be."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-2, 3, (256, 128)).astype(dtypes.bfloat16.numpy) for _ in range(2))
+    c = np.zeros((256, 256), np.float32)
+    args: dict[str, TensorArg | int | float] = {
+        "a": TensorArg(a, a.shape),
+        "b": TensorArg(b, b.shape),
+        "c": TensorArg(c, c.shape),
+        "steps": 2,
+    }
+    return Launch(gemm(2), 2, args), c, a.astype(np.float32) @ b.astype(np.float32).T
+
+
+def test_the_pair_that_is_printed_runs() -> None:
+    """Its leader frees tensor memory only when its peer has allocated."""
+    launch, c, want = pair_of_ctas()
+    assert check(launch).ok
+    sim.run(launch)
+    np.testing.assert_array_equal(c, want)

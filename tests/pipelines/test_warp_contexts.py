@@ -66,7 +66,7 @@ def traffic(program: tp.Program, role: int) -> list[str]:
 def test_their_order(fill: Any, take: Any) -> None:
     for group in (1, 2):
         program, _, _ = gemm(mma=fill, epilogue=take, group=group)
-        assert traffic(program, 1) == ["alloc", "read address", "announce", "relinquish", "wait", "dealloc"]
+        assert traffic(program, 1) == ["alloc", "read address", "relinquish", "announce", "wait", "dealloc"]
         assert traffic(program, 2) == ["meet", "read address", *["signal peer"][: group - 1], "signal"]
 
 

@@ -11,9 +11,13 @@ from hypothesis import strategies as st
 
 from tests.build import LANE, Builder, binary, special
 from tests.sim.tensor_builders import Tensor
+from tilepipe.check import check
 from tilepipe.errors import DeadlockError, ExitError, PoisonError, RaceError, SimFault
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.exprs import Const, Expr, Vary, const
+from tilepipe.ir.launch import Launch
+from tilepipe.ir.memory import BarrierArray
+from tilepipe.sim import tmem_alloc
 
 SEEDS = (0, 1, 2, 3)
 
@@ -194,14 +198,23 @@ def test_the_allocator_against_the_simplest_one(steps: list[tuple[bool, int]], s
 # -- pairs -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_pair_allocates_together_and_gets_the_same_columns() -> None:
+def through_in_both(b: Tensor, allocated: BarrierArray) -> None:
+    """The odd CTA of a pair says that its alloc is through, and the even one waits for that."""
+    with b.when(binary("eq", special("cta_rank"), 1)) as branch, b.elect():
+        b.arrive(b.bar(allocated, 0, 0))
+    with b.into(branch.orelse):
+        b.wait(b.bar(allocated), 0)
+
+
+def test_a_pair_allocates_and_gets_the_same_columns() -> None:
     b = Tensor(cluster=2, group=2)
     out = b.tensor("out", dtypes.int32, rank=1)
-    word = b.word()
+    word, allocated = b.word(), b.barriers("allocated")
     b.setup_done()
     with b.role("one", warps=1):
         first = b.alloc(word, 64, free=False)
         second = b.alloc(word, 64, free=False)
+        through_in_both(b, allocated)
         b.free(first, 64)
         with b.elect():
             b.store(b.element(out, special("cta_rank")), second)
@@ -217,8 +230,48 @@ def test_the_other_cta_of_a_pair_does_not_allocate() -> None:
     word = b.word()
     b.setup_done()
     with b.role("one", warps=1), b.when(binary("eq", special("cta_rank"), 0)):
+        b.alloc(word, 64, free=False)
+    words = ("CTA 1 ends without an alloc of its own", "role 'one' of CTA 0 has allocated columns 0..63 for both CTAs", "frees")
+    faults(b, ExitError, *words, grid=2)
+
+
+def test_the_leader_of_a_pair_does_not_allocate() -> None:
+    b = Tensor(cluster=2, group=2)
+    word = b.word()
+    b.setup_done()
+    with b.role("one", warps=1), b.when(binary("eq", special("cta_rank"), 1)):
         b.alloc(word, 64)
-    faults(b, DeadlockError, "role 'one' of CTA 0", "the call of CTA 1, the other of the pair", "take a call of both CTAs", grid=2)
+    faults(b, DeadlockError, "role 'one' of CTA 1", "the alloc of CTA 0, the even one of the pair, which allocates for both", grid=2)
+
+
+def freed_early(waits: bool) -> Tensor:
+    """A pair allocates and frees; `waits`: the leader first learns that its peer's alloc is through."""
+    b = Tensor(cluster=2, group=2)
+    word, allocated = b.word(), b.barriers("allocated")
+    b.setup_done()
+    with b.role("one", warps=1):
+        address = b.alloc(word, 64, free=False)
+        if waits:
+            through_in_both(b, allocated)
+        b.free(address, 64)
+    return b
+
+
+def test_the_leader_of_a_pair_frees_before_its_peer_has_allocated() -> None:
+    """In every order, since nothing says otherwise. Without the mend (`waits_for_the_peer` always False) it is verified."""
+    words = ("frees columns 0..63", "nothing says that the alloc of", "the even CTA allocates for both and does not wait", "issue 3435")
+    faults(freed_early(waits=False), SimFault, *words, "must arrive on a barrier that role 'one' of CTA 0 waits on", grid=2)
+    verdict = check(Launch(freed_early(waits=False).finished(), 2, {}))
+    assert [fault.kind for fault in verdict.faults] == ["SimFault"]
+    assert check(Launch(freed_early(waits=True).finished(), 2, {})).ok
+    for seed in SEEDS:
+        freed_early(waits=True).run(2, seed)
+
+
+def test_the_hole_of_a_leader_that_frees_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`waits_for_the_peer` is what the campaign takes out."""
+    monkeypatch.setattr(tmem_alloc, "waits_for_the_peer", lambda twin, known: False)
+    assert check(Launch(freed_early(waits=False).finished(), 2, {})).ok
 
 
 def test_the_ctas_of_a_pair_ask_for_different_columns() -> None:
@@ -230,7 +283,7 @@ def test_the_ctas_of_a_pair_ask_for_different_columns() -> None:
             b.alloc(word, 64)
         with b.into(branch.orelse):
             b.alloc(word, 32)
-    faults(b, SimFault, "allocate tensor memory together", " 64", " 32", "Give the same number", grid=2)
+    faults(b, SimFault, "allocates tensor memory for both", " 64", " 32", "Give the same number", grid=2)
 
 
 # -- addresses and contents --------------------------------------------------------------------------------------------

@@ -163,6 +163,8 @@ class Fingerprints:
             for slot in cta.slots:
                 for a in sorted(slot.accesses, key=lambda a: _access_key(a, names)):
                     bits.add(a.bit, a.fenced, a.reader_fenced)
+            for held in cta.tmem.allocations.values() if cta.tmem is not None else ():
+                bits.add(held.twin.through if held.twin is not None else 0)
             for _, (bit, _, _) in sorted(cta.arrivals.items(), key=lambda kv: (_renamed(kv[0][0], names), kv[0][1])):
                 bits.add(bit)
         for present in execution.present(cluster):
@@ -198,7 +200,10 @@ class Fingerprints:
         more: Hashable = ()
         if isinstance(s, TensorMemory):
             calls = tuple((names[c.agent.uid], c.columns, c.done, c.column) for c in s.calls)
-            more = (tuple(sorted((a.column, a.columns) for a in s.allocations.values())), calls, s.relinquished is None, s.smallest)
+            held = tuple(
+                (a.column, a.columns, a.claimed, a.twin is not None, bits(a.twin.through if a.twin else 0)) for a in s.allocations.values()
+            )
+            more = (held, calls, s.relinquished is None, s.smallest)
         return (s.state, filled, live, self.decisive.slot(s), more)
 
     def _unit(self, unit: Any, bits: _Bits) -> Hashable:

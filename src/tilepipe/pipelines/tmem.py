@@ -22,7 +22,7 @@ LOWER_LANES = 16 << 16  # in an address: the lower 16 of the 32 lanes of each wa
 
 
 class TmemAllocation:
-    """Columns of tensor memory that a kernel reserves for its life: allocate, use, release_lock, wait for the epilogue, deallocate.
+    """Columns of tensor memory that a kernel reserves for its life: allocate, release_lock, use, wait for the epilogue, deallocate.
 
     Made in set-up code, where it takes one word of shared memory. The MMA warp calls `allocate()`; the other roles call
     `from_shared()` once they know, by a barrier, that it has. Each role that uses it calls one of the two (seed page
@@ -125,8 +125,13 @@ class TmemAllocation:
         return made
 
     def release_lock(self) -> None:
-        """tcgen05.relinquish_alloc_permit: this CTA allocates no more; CTAs that wait for columns may."""
+        """tcgen05.relinquish_alloc_permit: this CTA allocates no more; CTAs that wait for columns may. Right behind the last
+        `allocate()`: until then another CTA on the SM waits in its own, even where columns are free.
+        """
         self._require_warp("release_lock")
+        columns = self._tracer.role.columns.get(self)
+        if columns is not None:
+            columns.relinquished = True
         self._tracer.emit(ops.TmemRelinquish(caller(), self.cta_group))
 
     def deallocate(self) -> None:
@@ -152,6 +157,7 @@ class TmemColumns(Handle):
 
     def __init__(self, allocation: TmemAllocation) -> None:
         super().__init__(allocation._tracer, f"tensor memory '{allocation.name}'")
+        self.relinquished = False
 
 
 class TmemStage:
@@ -255,8 +261,10 @@ class TmemDeallocBarrier:
             t.emit(ops.MbarArrive(caller(), ref, index))
 
     def complete_dealloc(self, tmem: TmemAllocation) -> None:
-        """The MMA warp: gives up the right to allocate, waits for the epilogue, frees the columns."""
-        tmem.release_lock()
+        """The MMA warp: gives up the right to allocate, unless it has, waits for the epilogue, frees the columns."""
+        columns = self._tracer.role.columns.get(tmem)
+        if columns is None or not columns.relinquished:
+            tmem.release_lock()
         self._barrier.wait(0)
         self._ctx.tcgen05_fence_after()
         tmem.deallocate()

@@ -48,7 +48,8 @@ class _WarpContext(Handle):
 
 
 class MmaWarpContext(_WarpContext):
-    """The MMA warp: allocates tensor memory and announces its address; in the end waits for the epilogue and frees it.
+    """The MMA warp: allocates tensor memory, gives up the right to allocate more, and announces the address; in the end waits for
+    the epilogue and frees it.
 
     `published`: a named barrier of this warp and the epilogue's threads, at which this warp only arrives.
     """
@@ -58,6 +59,7 @@ class MmaWarpContext(_WarpContext):
 
     def _begin(self) -> None:
         self._tmem.allocate()
+        self._tmem.release_lock()  # here, not at the end: until then a second CTA on the SM waits in its alloc
         self._published.arrive()
 
     def release(self) -> None:

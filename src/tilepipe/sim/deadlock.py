@@ -79,7 +79,7 @@ def waited_for(m: Machine, agent: Agent) -> tuple[Waited, int | None]:
         return m.cluster, agent.cluster_ticket
     if op is meetings.setup_barrier:
         return (m.setup if len(m.ctas) > 1 else m.setup_of[agent.cta.rank]), agent.ticket
-    if op in (tmem_alloc.tmem_alloc, tmem_alloc.tmem_dealloc):
+    if op is tmem_alloc.tmem_alloc:
         return agent.cta.tmem, None
     return None, None
 

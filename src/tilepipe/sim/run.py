@@ -203,7 +203,7 @@ def _role_stats(world: World) -> list[RoleStats]:
             loaded += n * site.nbytes if site.kind == "tma_load" else 0
             stored += n * site.nbytes if site.kind == "tma_store" else 0
             flops += n * site.flops
-        waits = sum(n for kind, n in kinds.items() if "wait" in kind or kind in ("named_sync", "tmem_alloc", "tmem_dealloc"))
+        waits = sum(n for kind, n in kinds.items() if "wait" in kind or kind in ("named_sync", "tmem_alloc"))
         blocked = world.blocked.get(role.name, 0)
         out.append(RoleStats(role.name, kinds, loaded, stored, kinds.get("wgmma", 0) + kinds.get("tcgen05_mma", 0), flops, waits, blocked))
     return out

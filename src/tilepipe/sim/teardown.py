@@ -25,6 +25,10 @@ def check_exit(m: Machine) -> None:
         ExitError: a peer's arrive or copy, or one of the CTA's own asynchronous accesses, is not known to be over.
     """
     for cta in m.ctas:
+        for allocation in cta.tmem.allocations.values() if cta.tmem is not None else ():
+            if not allocation.claimed:
+                raise ExitError(tmem_words.never_claimed(allocation, _name(cta)), allocation.site.loc)
+    for cta in m.ctas:
         known = 0
         for agent in cta.agents:
             known |= agent.everything()

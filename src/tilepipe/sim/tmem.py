@@ -47,7 +47,7 @@ class TensorMemory(Slot):
         filled: which words have been written since their columns were allocated. full: rectangles that were found to be written, so
         that they need no second look.
         allocations: first column -> the live allocation. freed: the same for the last ones that are not live any more.
-        calls: allocs and deallocs under way, in order. relinquished: where the right to allocate was given up. smallest: columns of
+        calls: allocs under way, in order. relinquished: where the right to allocate was given up. smallest: columns of
         the smallest allocation so far.
     """
 

@@ -1,7 +1,9 @@
 """Who holds which columns of tensor memory: tcgen05.alloc, relinquish_alloc_permit and dealloc.
 
-Columns are given first fit. With cta_group 2 one warp of each CTA of a pair calls, and the two calls are one: they get the same
-columns of both. PTX ISA, "tcgen05.alloc, tcgen05.dealloc, tcgen05.relinquish_alloc_permit".
+Columns are given first fit. With cta_group 2 one warp of each CTA of a pair calls (PTX ISA, "tcgen05.alloc, tcgen05.dealloc,
+tcgen05.relinquish_alloc_permit"). They do not meet: the even CTA, the leader, allocates the same columns of both and goes on; the odd
+CTA's alloc waits until the leader has; a dealloc is local, and waits for nobody. What the ISA leaves to the kernel is then that the leader
+frees nothing before the alloc of its peer is through: on a B300 such a launch fails (NVIDIA/cutlass issue 3435).
 """
 
 from __future__ import annotations
@@ -27,23 +29,31 @@ if TYPE_CHECKING:
 
 @dataclass
 class Allocation:
-    """Columns [column, column + columns), and whose alloc gave them."""
+    """Columns [column, column + columns), and whose alloc gave them.
+
+    Attributes:
+        twin: of the leader of a pair: the same columns in the odd CTA.
+        claimed: the alloc of this CTA has given their address; False of an odd CTA's until it has called. through: a bit that whoever
+            comes after that alloc knows, in the odd CTA of a pair.
+    """
 
     column: int
     columns: int
     agent: Agent
     site: Site
+    twin: Allocation | None = None
+    claimed: bool = True
+    through: int = 0
 
 
 @dataclass(eq=False)
 class Call:
-    """An alloc or a dealloc that an agent is performing; `freeing`: the dealloc's allocation. `column`: what an alloc got."""
+    """An alloc that an agent is performing. `column`: what it got."""
 
     agent: Agent
     site: Site
     columns: int
     group: int
-    freeing: Allocation | None = None
     column: int = -1
     done: bool = False
 
@@ -66,13 +76,17 @@ def tmem_alloc(m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Re
         _one_warp(ag, site, mask)
         _may_allocate(tm, ag, site, op.columns)
         tm.calls.append(Call(ag, site, op.columns, op.cta_group))
-        _told(m, tm, mask)
+        for place in _places(m, tm, tm.calls[-1]):
+            _told(m, place, mask)
         _settle(m, tm)
     call = next(c for c in tm.calls if c.agent is ag)
     if not call.done:
         return BLOCKED
-    _went_on(m, ag, tm, call, mask)
+    if m.journal is not None and ag.blocked:
+        for one in _places(m, tm, call):
+            m.journal.woken(one, mask)
     tm.calls.remove(call)
+    _is_through(m, ag, tm, call, mask)
     tile = ag.cta.slots[slot]
     record = generic(m, ag, site, mask, tile, rect, True, None)
     access(m, tile, record, ag.known(mask))
@@ -108,36 +122,40 @@ def tmem_relinquish(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     tm.relinquished = (ag, site)
 
 
-def tmem_dealloc(m: Machine, ag: Agent, site: Site, mask: int, address: int) -> Blocked | None:
-    """tcgen05.dealloc of exactly what an alloc gave.
+def tmem_dealloc(m: Machine, ag: Agent, site: Site, mask: int, address: int) -> None:
+    """tcgen05.dealloc of exactly what an alloc gave: of this CTA's columns, at once.
 
     Raises:
-        SimFault: it is no live allocation, or not all of one.
+        SimFault: it is no live allocation, or not all of one; or the leader of a pair frees what its peer may not have got yet.
         RaceError: an access to the columns is not known to be over.
     """
     tm, op = memory_of(ag.cta), site.op
     assert isinstance(op, TmemDealloc)
-    if ag.blocked:
-        call = next(c for c in tm.calls if c.agent is ag)
-    else:
-        _one_warp(ag, site, mask)
-        columns = op.columns
-        found = tm.allocations.get(address)
-        if found is None or found.columns != columns or any(c.freeing is found for c in tm.calls):
-            raise SimFault(tmem_words.not_allocated(ag, site, tm, address, columns), site.loc)
-        record = Access(ag, site, mask, (0, LANES, found.column, found.column + columns), True, True, m.order.new_bit())
-        access(m, tm, record, ag.known(mask))
-        tm.accesses.remove(record)  # nothing can reach the columns now
-        m.order.retire(record)
-        call = Call(ag, site, columns, op.cta_group, freeing=found)
-        tm.calls.append(call)
-        _told(m, tm, mask)
-        _settle(m, tm)
-    if not call.done:
-        return BLOCKED
-    _went_on(m, ag, tm, call, mask)
-    tm.calls.remove(call)
-    return None
+    _one_warp(ag, site, mask)
+    columns = op.columns
+    found = tm.allocations.get(address)
+    if found is None or found.columns != columns or not found.claimed:
+        raise SimFault(tmem_words.not_allocated(ag, site, tm, address, columns), site.loc)
+    known = ag.known(mask)
+    record = Access(ag, site, mask, (0, LANES, found.column, found.column + columns), True, True, m.order.new_bit())
+    access(m, tm, record, known)
+    tm.accesses.remove(record)  # nothing can reach the columns now
+    m.order.retire(record)
+    if found.twin is not None:
+        if waits_for_the_peer(found.twin, known):
+            raise SimFault(tmem_words.freed_before_the_peer(ag, site, found, peer_of(m, tm)), site.loc)
+        m.order.retire_bit(found.twin.through)
+    del tm.allocations[found.column]
+    tm.freed[found.column] = (found, ag, site)
+    _told(m, tm, mask)
+    _settle(m, tm)
+    if op.cta_group == 2:
+        _settle(m, peer_of(m, tm))
+
+
+def waits_for_the_peer(twin: Allocation, known: int) -> bool:
+    """Whether whoever has this knowledge does not know that the alloc of a pair's odd CTA is through."""
+    return not twin.through & known
 
 
 def _told(m: Machine, tm: TensorMemory, mask: int) -> None:
@@ -145,53 +163,56 @@ def _told(m: Machine, tm: TensorMemory, mask: int) -> None:
         m.journal.in_turn(tm, mask, True)
 
 
-def _went_on(m: Machine, ag: Agent, tm: TensorMemory, call: Call, mask: int) -> None:
-    if m.journal is not None and ag.blocked:
-        for one in (tm, peer_of(m, tm)) if call.group == 2 else (tm,):
-            m.journal.woken(one, mask)
-
-
 def peer_of(m: Machine, tm: TensorMemory) -> TensorMemory:
     """The tensor memory of the pair's other CTA."""
     return memory_of(m.ctas[tm.cta.rank ^ 1])
 
 
+def _places(m: Machine, tm: TensorMemory, call: Call) -> list[TensorMemory]:
+    """The tensor memories that an alloc takes columns of: in a pair the leader those of both, the odd CTA what it was given."""
+    return [tm, peer_of(m, tm)] if call.group == 2 and not tm.cta.rank & 1 else [tm]
+
+
 def _settle(m: Machine, tm: TensorMemory) -> None:
-    """Performs what can be performed of the calls under way, in order."""
+    """Performs what can be performed of the allocs under way in a CTA, in order."""
     for call in [c for c in tm.calls if not c.done]:
-        places, calls = [tm], [call]
-        if call.group == 2:
-            peer = peer_of(m, tm)
-            other = next((c for c in peer.calls if not c.done and (c.freeing is None) == (call.freeing is None)), None)
-            if other is None:
+        if call.group == 2 and tm.cta.rank & 1:
+            given = next((a for a in tm.allocations.values() if not a.claimed), None)  # in the leader's order
+            if given is None:
                 continue
-            if other.columns != call.columns:
-                raise SimFault(tmem_words.unequal_pair(call, other), call.site.loc)
-            places, calls = [tm, peer], [call, other]
-        if call.freeing is not None:
-            for place, one in zip(places, calls, strict=True):
-                assert one.freeing is not None
-                del place.allocations[one.freeing.column]
-                place.freed[one.freeing.column] = (one.freeing, one.agent, one.site)
-            _finish(m, calls)
-            _settle(m, tm)
-            return
+            if given.columns != call.columns:
+                raise SimFault(tmem_words.unequal_pair(call, given), call.site.loc)
+            given.claimed, given.agent, given.site = True, call.agent, call.site
+            call.column = given.column
+            _finish(m, call)
+            continue
+        places = _places(m, tm, call)
         column = _first_fit(places, call.columns)
         if column is None:
             continue
-        for place, one in zip(places, calls, strict=True):
-            one.column = column
-            place.allocations[column] = Allocation(column, call.columns, one.agent, one.site)
+        call.column = column
+        for place in reversed(places):
+            own = place is tm
+            twin = None if own is False or len(places) == 1 else places[1].allocations[column]
+            place.allocations[column] = Allocation(column, call.columns, call.agent, call.site, twin, own)
             place.empty(column, call.columns)
-        _finish(m, calls)
+        _finish(m, call)
+        if len(places) == 2:
+            _settle(m, places[1])
 
 
-def _finish(m: Machine, calls: list[Call]) -> None:
-    for call in calls:
-        call.done = True
-        if call.agent.parked:
-            call.agent.parked = False
-            m.ready.append(call.agent)
+def _is_through(m: Machine, ag: Agent, tm: TensorMemory, call: Call, mask: int) -> None:
+    """The alloc of a pair's odd CTA returns: what comes after it knows so."""
+    if call.group == 2 and tm.cta.rank & 1:
+        bit = tm.allocations[call.column].through = m.order.new_bit()
+        ag.acquire(mask, bit)
+
+
+def _finish(m: Machine, call: Call) -> None:
+    call.done = True
+    if call.agent.parked:
+        call.agent.parked = False
+        m.ready.append(call.agent)
 
 
 def _first_fit(places: list[TensorMemory], columns: int) -> int | None:

@@ -82,19 +82,44 @@ def not_allocated(ag: Agent, site: Site, tm: TensorMemory, address: int, columns
             f"{head}, but the allocation there has {found.columns}: {_held(found)}. Free all of it, once, with the number it was"
             " allocated with."
         )
-    if found is not None or freed is not None:
-        who = next((c for c in tm.calls if found is not None and c.freeing is found), None)
-        by, where = (who.agent, who.site) if who is not None else (freed[1], freed[2]) if freed is not None else (ag, site)
+    if found is not None:
+        return f"{head}, which the even CTA of the pair has allocated, but whose address no alloc of this CTA has given yet."
+    if freed is not None:
+        by, where = freed[1], freed[2]
         return f"{head} a second time: {by} freed them at {where.loc.short}. Free an allocation once, by one warp."
     return f"{head}, where no allocation starts: {holders(tm)}. Free the address that the allocation wrote."
 
 
-def unequal_pair(one: Call, other: Call) -> str:
-    """The two calls of a pair disagree."""
-    what = "allocate" if one.freeing is None else "free"
+def unequal_pair(one: Call, given: Allocation) -> str:
+    """The two allocs of a pair disagree."""
     return (
-        f"{one.site.what}: the CTAs of a pair {what} tensor memory together, but {one.agent} gives {one.columns} columns and"
-        f" {other.agent} gives {other.columns} ({other.site.loc.short}). Give the same number in both."
+        f"{one.site.what}: the even CTA of a pair allocates tensor memory for both, but {one.agent} asks for {one.columns} columns and"
+        f" {given.agent} has allocated {given.columns} ({given.site.loc.short}). Give the same number in both."
+    )
+
+
+def freed_before_the_peer(ag: Agent, site: Site, found: Allocation, peer: TensorMemory) -> str:
+    """The leader of a pair frees columns while the alloc of the odd CTA may still be under way."""
+    twin = found.twin
+    made = twin is not None and twin.claimed
+    whose = f"CTA {peer.cta.block_id}, which has not come to it yet,"
+    if twin is not None and made:
+        whose = f"{twin.agent} ({twin.site.loc.short})"
+    return (
+        f"{site.what}: {ag} frees {_columns(found.column, found.columns)}, but nothing says that the alloc of {whose} is through: nothing"
+        " orders the one after the other.\n"
+        "  With cta_group=2 the even CTA allocates for both and does not wait for the odd one, and a dealloc waits for nobody; freed before"
+        " the odd CTA's alloc has returned, the launch fails (NVIDIA/cutlass issue 3435).\n"
+        f"  Behind its alloc, CTA {peer.cta.block_id} must arrive on a barrier that {ag} waits on before it frees. {_DEALLOC}."
+    )
+
+
+def never_claimed(allocation: Allocation, name: str) -> str:
+    """The odd CTA of a pair ends without the alloc to which its leader's belongs."""
+    return (
+        f"{name} ends without an alloc of its own: {allocation.agent} has allocated"
+        f" {_columns(allocation.column, allocation.columns)} for both CTAs of the pair ({allocation.site.loc.short}).\n"
+        "  With cta_group=2 one warp of each CTA allocates, and frees."
     )
 
 
@@ -108,11 +133,13 @@ def leak(tm: TensorMemory, allocation: Allocation, name: str) -> str:
 
 
 def waits_for(call: Call, tm: TensorMemory, peer: TensorMemory | None) -> str:
-    """What an alloc or a dealloc that blocks is missing."""
-    if peer is not None and not any(not c.done and (c.freeing is None) == (call.freeing is None) for c in peer.calls):
-        return f"the call of CTA {peer.cta.block_id}, the other of the pair"
-    used = sum(a.columns for a in tm.allocations.values())
-    return f"{call.columns} of {COLUMNS} columns, {used} held: {holders(tm)}"
+    """What an alloc that blocks is missing."""
+    if peer is not None and tm.cta.rank & 1:
+        return f"the alloc of CTA {peer.cta.block_id}, the even one of the pair, which allocates for both"
+    full = max((tm, *([] if peer is None else [peer])), key=lambda place: sum(a.columns for a in place.allocations.values()))
+    used = sum(a.columns for a in full.allocations.values())
+    where = "" if full is tm else f" in CTA {full.cta.block_id}"
+    return f"{call.columns} of {COLUMNS} columns, {used} held{where}: {holders(full)}"
 
 
 # -- order -------------------------------------------------------------------------------------------------------------
