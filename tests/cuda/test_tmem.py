@@ -253,12 +253,8 @@ def pair_of_ctas() -> tuple[Launch, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-2, 3, (256, 128)).astype(dtypes.bfloat16.numpy) for _ in range(2))
     c = np.zeros((256, 256), np.float32)
-    args: dict[str, TensorArg | int | float] = {
-        "a": TensorArg(a, a.shape),
-        "b": TensorArg(b, b.shape),
-        "c": TensorArg(c, c.shape),
-        "steps": 2,
-    }
+    args: dict[str, TensorArg | int | float] = {name: TensorArg(x, x.shape) for name, x in (("a", a), ("b", b), ("c", c))}
+    args["steps"] = 2
     return Launch(gemm(2), 2, args), c, a.astype(np.float32) @ b.astype(np.float32).T
 
 

@@ -230,7 +230,10 @@ def test_done_is_said_too_early(group: int) -> None:
         dealloc.signal_complete()
         take_all(p)
 
-    broken(tp.RaceError, "race on tensor memory", "tmem_dealloc 64 columns", "role 'mma'", epilogue=early, group=group)
+    if group == 1:
+        broken(tp.RaceError, "race on tensor memory", "tmem_dealloc 64 columns", "role 'mma'", epilogue=early)
+    else:  # the odd CTA frees by itself, under an MMA of the even one, or before it
+        broken(tp.SimFault, "tensor memory", "role 'mma' of CTA 0", "accumulators.py:", epilogue=early, group=group)
 
 
 def test_nobody_says_that_it_is_done() -> None:

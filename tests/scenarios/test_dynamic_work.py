@@ -43,9 +43,9 @@ def shared_out(ctx: tp.Context, out: Any, *, clusters: int, size: int, stages: i
             valid, cluster = ctx.clc_query(responses.rows(stage.index(), 1))  # <query>
             now.set(cluster)
             more.set(valid)
-            if plant != "no fence":
+            if "no fence" not in plant:
                 ctx.fence_proxy_async()
-            stage.mbar().arrive_cluster(0)  # <hand back>
+            stage.mbar().arrive_cluster(0, relaxed="relaxed" in plant)  # <hand back>
 
     def signal() -> None:
         with in_leader():
@@ -149,6 +149,17 @@ def test_fetching_before_the_throttle_is_told(size: int) -> None:
 def test_no_proxy_fence_between_a_response_and_the_next_request(size: int) -> None:
     words = ("race between proxies on responses", "clc_query", "clc_try_cancel", where("query"), where("ask"), "ctx.fence_proxy_async()")
     faults(bind("no fence", clusters=20, size=size)[0], tp.RaceError, *words)
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_a_response_is_handed_back_by_a_relaxed_arrive(stages: int) -> None:
+    """The read is fenced, and that is all there is to hand over (PTX ISA, the example of clusterlaunchcontrol.try_cancel)."""
+    verified(bind("relaxed", 4, 2, stages)[0])
+
+
+def test_a_relaxed_arrive_hands_over_fenced_reads_only() -> None:
+    words = ("responses of CTA", "clc_query", "clc_try_cancel", where("query"), where("ask"))
+    faults(bind("relaxed, no fence", clusters=20, size=2)[0], tp.RaceError, *words, seeds=(0, 1))
 
 
 def test_a_count_that_leaves_a_thread_out() -> None:

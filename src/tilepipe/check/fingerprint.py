@@ -186,7 +186,7 @@ class Fingerprints:
         opened = tuple((u.site.id, bits(u.bits)) for u in a.wgmma_open)
         return (
             place(a, self.decisive), a.blocked, a.fenced, a.ticket, a.cluster_ticket, () if a.done else tuple(sorted(a.passed.items())),
-            _knowledge(a, bits), bits(a.retired), stores, groups, opened, _tensor_state(a, bits),
+            _knowledge(a, bits), bits(a.retired), bits(a.handed), stores, groups, opened, _tensor_state(a, bits),
             execution.causality.pending((cluster, a.uid), a.warps),
         )  # fmt: skip
 

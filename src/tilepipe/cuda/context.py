@@ -77,6 +77,7 @@ class Module:
     arguments: list[Argument] = field(default_factory=list)
     released_remotely: set[BarrierArray] = field(default_factory=set)
     committed_remotely: set[BarrierArray] = field(default_factory=set)
+    credited_remotely: set[BarrierArray] = field(default_factory=set)
     needed: set[Local | Variable] = field(default_factory=set)  # what is worth printing a definition of
     # Debug and perturbed builds (`instrument`): the number of each wait, the locals and variables read from memory, and the buffers
     # that tcgen05.alloc writes to.

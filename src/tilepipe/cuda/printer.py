@@ -4,7 +4,7 @@ kernel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tilepipe.cuda import control, fragment_global, fragment_memory, fragments, grid, instrument, sync, tcgen05, tmem, transfers, wgmma
 from tilepipe.cuda.analysis import inlinable
@@ -20,7 +20,7 @@ from tilepipe.ir import ops
 from tilepipe.ir.architecture import architecture, generation, only_on
 from tilepipe.ir.exprs import SPECIALS
 from tilepipe.ir.finish import group_registers, launch_registers
-from tilepipe.ir.memory import BarrierRef, TensorParam
+from tilepipe.ir.memory import BarrierArray, BarrierRef, Element, SmemBuffer, TensorParam, Tile
 from tilepipe.ir.program import WARP, Kernel, Role, walk
 from tilepipe.ir.uses import elements, needed
 
@@ -60,6 +60,7 @@ def source(kernel: Kernel, arch: str | None = None, *, lineinfo: bool = False, d
     module.released_remotely = {bar.array for b in blocks for op in walk(b) if (bar := _remote_release(op)) is not None}
     commits = [op for b in blocks for op in walk(b) if isinstance(op, ops.Tcgen05Commit) and op.mask is not None]
     module.committed_remotely = {op.bar.array for op in commits}
+    module.credited_remotely = _credited_remotely([op for b in blocks for op in walk(b)])
     for a in module.arguments:
         module.names.of(a, a.name)
     for thing in smem_things(kernel):
@@ -86,9 +87,32 @@ def source(kernel: Kernel, arch: str | None = None, *, lineinfo: bool = False, d
 def _remote_release(op: ops.Op) -> BarrierRef | None:
     """The barrier of another CTA to which an op releases ordinary accesses: its wait has to acquire at cluster scope."""
     match op:
-        case ops.MbarArrive(bar=bar, sem="release") | ops.MbarExpect(bar=bar, arrive=True):
+        case ops.MbarArrive(bar=bar, sem="release") | ops.MbarExpect(bar=bar, arrive=True, sem="release"):
             return bar if bar.cta is not None else None
     return None
+
+
+def _credited_remotely(every: Sequence[ops.Op]) -> set[BarrierArray]:
+    """The barriers that another CTA's copies, or the response to its request, signal, where ordinary loads then read what has landed:
+    complete-tx releases at cluster scope (PTX ISA, cp.async.bulk.tensor), so the wait has to acquire there, also where it is the MMA
+    warp's, whose commit then tells the reader.
+    """
+    read: set[SmemBuffer] = set()
+    for op in every:
+        match op:
+            case (
+                ops.Load(src=Element(base=Tile(buffer=buffer))) | ops.FragmentLoad(src=Tile(buffer=buffer))
+                | ops.ClcQuery(src=Tile(buffer=buffer))
+            ):  # fmt: skip
+                read.add(buffer)
+    found: set[BarrierArray] = set()
+    for op in every:
+        match op:
+            case ops.TmaLoad(dst=tile, bar=bar, multicast=mask) if tile.buffer in read and (mask is not None or bar.cta is not None):
+                found.add(bar.array)
+            case ops.ClcTryCancel(bar=bar, multicast=True):
+                found.add(bar.array)
+    return found
 
 
 def _check_arch(kernel: Kernel, arch: str) -> None:

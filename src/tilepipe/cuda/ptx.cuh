@@ -98,7 +98,7 @@ __device__ __forceinline__ void arrive_n(u32 bar, u32 count) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" :: "r"(bar), "r"(count) : "memory");
 }
 
-// The plain form costs no MEMBAR, unlike .release.cluster: for arrivals that publish nothing but finished wgmma reads.
+// The plain form releases at the scope of the CTA and costs no MEMBAR, unlike .release.cluster: for arrivals that publish finished reads.
 // mbarrier.arrive (another CTA's barrier; publishes no ordinary access to that CTA)
 __device__ __forceinline__ void arrive_remote_relaxed(u32 remote_bar) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" :: "r"(remote_bar) : "memory");
@@ -127,6 +127,11 @@ __device__ __forceinline__ void arrive_expect_tx(u32 bar, u32 bytes) {
 // mbarrier.arrive.expect_tx (another CTA's barrier; release at cluster scope)
 __device__ __forceinline__ void arrive_expect_tx_remote(u32 remote_bar, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" :: "r"(remote_bar), "r"(bytes) : "memory");
+}
+
+// mbarrier.arrive.expect_tx (another CTA's barrier; publishes no ordinary access to that CTA)
+__device__ __forceinline__ void arrive_expect_tx_remote_relaxed(u32 remote_bar, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cluster.b64 _, [%0], %1;" :: "r"(remote_bar), "r"(bytes) : "memory");
 }
 
 // mbarrier.expect_tx

@@ -45,7 +45,8 @@ def _(op: ops.MbarArrive, ctx: Context) -> None:
 
 
 def _transaction(ctx: Context, function: str, op: ops.MbarExpect | ops.MbarCompleteTx) -> None:
-    function += "" if op.bar.cta is None else "_remote"
+    if op.bar.cta is not None:
+        function += "_remote_relaxed" if isinstance(op, ops.MbarExpect) and op.arrive and op.sem == "relaxed" else "_remote"
     ctx.out(f"{ctx.use(function)}({barrier(ctx, op.bar)}, {text(ctx, op.nbytes)});")
 
 
@@ -65,11 +66,12 @@ def _own(op: ops.MbarWait | ops.MbarTryWait) -> None:
 
 
 def _scoped(ctx: Context, function: str, bar: BarrierRef) -> str:
-    """The wait that acquires at cluster scope where another CTA releases ordinary accesses through the barrier; or where its commit says
-    that copies have landed which this role reads by ordinary loads.
+    """The wait that acquires at cluster scope where another CTA releases ordinary accesses through the barrier; where its copies, or the
+    response to its request, signal it and are read by ordinary loads; or where its commit says that such copies have landed.
     """
     module = ctx.module
-    return f"{function}_cluster" if bar.array in module.released_remotely or _reads_behind_a_commit(ctx, bar) else function
+    far = bar.array in module.released_remotely or bar.array in module.credited_remotely or _reads_behind_a_commit(ctx, bar)
+    return f"{function}_cluster" if far else function
 
 
 def _reads_behind_a_commit(ctx: Context, bar: BarrierRef) -> bool:

@@ -173,8 +173,10 @@ class MbarInval(Op):
 class MbarArrive(Op):
     """mbarrier.arrive by every active lane, `count` each.
 
-    `sem`: "release" publishes what the lane has done and seen; "relaxed" publishes nothing but the retired
-    asynchronous reads of its warpgroup (for a remote arrive after wgmma reads, a quarter of a GEMM's speed).
+    `sem`: "release" publishes what the lane has done and seen. "relaxed" is printed as the plain form, which releases at the scope of
+    the CTA: on a barrier of another CTA it publishes the retired asynchronous reads of its warpgroup, accesses of tensor memory that
+    `Tcgen05FenceBefore` has covered, and ordinary reads that a `FenceProxyAsync` has, and no other access. A release at cluster scope
+    is a fence of the whole GPU (MEMBAR.ALL.GPU).
     """
 
     bar: BarrierRef
@@ -185,12 +187,13 @@ class MbarArrive(Op):
 @dataclass(eq=False, slots=True)
 class MbarExpect(Op):
     """mbarrier.arrive.expect_tx: adds `nbytes` to the pending transaction and arrives once. `arrive=False`: expect_tx
-    only.
+    only. `sem`: as of `MbarArrive`.
     """
 
     bar: BarrierRef
     nbytes: Expr
     arrive: bool = True
+    sem: str = "release"
 
 
 @dataclass(eq=False, slots=True)

@@ -129,9 +129,20 @@ class SharedMemBarrier:
         """One arrival by every active thread of the role."""
         self._arrive(self.ref(), 1)
 
-    def arrive_cluster(self, cta_id: object, count: object = 1) -> None:
-        """`count` arrivals by every active thread on this barrier's copy in CTA `cta_id` of the cluster."""
-        self._arrive(self._at(cta_id), count)
+    def arrive_cluster(self, cta_id: object, count: object = 1, *, relaxed: bool = False) -> None:
+        """`count` arrivals by every active thread on this barrier's copy in CTA `cta_id` of the cluster.
+
+        Args:
+            relaxed: the plain form, which releases to this CTA alone and spares a fence of the whole GPU. To another CTA it then hands
+                over finished reads of MMAs, accesses of tensor memory behind `ctx.tcgen05_fence_before()`, and reads of a response
+                behind `ctx.fence_proxy_async()`, but no ordinary write.
+
+        Raises:
+            TraceError: `relaxed` is no bool.
+        """
+        if not isinstance(relaxed, bool):
+            raise TraceError(f"arrive_cluster: relaxed is True or False; got {relaxed!r}", caller())
+        self._arrive(self._at(cta_id), count, "relaxed" if relaxed else "release")
 
     def _arrive(self, ref: memory.BarrierRef, count: object, sem: str = "release") -> None:
         _ = self._tracer.role
@@ -170,7 +181,7 @@ class SharedMemBarrier:
         with Context(self._tracer).when(pred):
             self._expect(self._at(cta_id), bytes, arrive=True)
 
-    def _expect(self, ref: memory.BarrierRef, nbytes: object, arrive: bool) -> None:
+    def _expect(self, ref: memory.BarrierRef, nbytes: object, arrive: bool, sem: str = "release") -> None:
         if ref.cta is None:
             async_ops.require_one_lane(self._tracer, "expect_bytes")
         n = require_integer(to_expr(self._tracer, nbytes), "a number of bytes")
@@ -178,7 +189,7 @@ class SharedMemBarrier:
             raise TraceError(f"expect_bytes({n.value}): a phase's transaction count is below 2^20; load less in one stage", caller())
         if arrive:
             self._book(ref, 1, "expects bytes")
-        self._tracer.emit(ops.MbarExpect(caller(), ref, n, arrive))
+        self._tracer.emit(ops.MbarExpect(caller(), ref, n, arrive, sem))
 
     def complete_transaction(self, dst_cta: object, bytes: object, pred: object = True) -> None:
         """Credits `bytes` to the copy in CTA `dst_cta` without a copy (for a gather that was elided)."""

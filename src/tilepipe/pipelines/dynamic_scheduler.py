@@ -42,6 +42,7 @@ class DynamicScheduler(TileOrder):
     """
 
     needs_role = True
+    _hands_back_relaxed = False  # whether the arrival by which CTA 0 gets an answer back need not release what this CTA wrote
 
     def __init__(
         self, ctx: Context, tiles: tuple[object, ...], *, cluster: tuple[int, int] | None, raster: str, group: int, stages: int, name: str
@@ -107,7 +108,7 @@ class DynamicScheduler(TileOrder):
 
     def _hand_back(self, stage: ConsumerStage) -> None:
         if self._ctx.cluster_size > 1:
-            stage.mbar().arrive_cluster(0)
+            stage.mbar().arrive_cluster(0, relaxed=self._hands_back_relaxed)
         else:
             stage.arrive()
 
@@ -182,6 +183,11 @@ class ClcScheduler(DynamicScheduler):
         message = "ClcScheduler gives every cluster of the grid its own tiles first: {} clusters for {} steps of tiles would leave some out"
         t.kernel.requirements.append(Requirement(caller(), enough, message, (to_expr(t, ctx.num_clusters), to_expr(t, self._total))))
 
+    # The threads have read the response, and have fenced the read against the next one, a write of the async proxy. Nothing else is
+    # handed over: in its example of try_cancel the PTX ISA has fence.proxy.async and a relaxed arrival. `.release.cluster` would be
+    # a fence of the whole GPU (MEMBAR.ALL.GPU) by every thread, for every tile.
+    _hands_back_relaxed = True
+
     def _read(self, stage: ConsumerStage) -> tuple[Value, Value | None]:
         valid, cluster = self._ctx.clc_query(self._responses.rows(stage.index(), 1))
         self._ctx.fence_proxy_async()  # the next response is written by the async proxy
@@ -190,7 +196,9 @@ class ClcScheduler(DynamicScheduler):
     def _request(self, stage: ProducerStage) -> None:
         ctx, size = self._ctx, self._ctx.cluster_size
         if size > 1:
-            stage.mbar().arrive_and_expect_bytes(RESPONSE_BYTES, ctx.lane, ctx.lane < size)
+            mbar = stage.mbar()
+            with ctx.when(ctx.lane < size):  # arming publishes nothing
+                mbar._expect(mbar._at(ctx.lane), RESPONSE_BYTES, arrive=True, sem="relaxed")
         with ctx.elect_one():
             if size == 1:
                 stage.mbar().expect_bytes(RESPONSE_BYTES)

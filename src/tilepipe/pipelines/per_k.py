@@ -81,7 +81,12 @@ class InputPartStage(StageHandle):
         self._finish()
 
     def arrive(self) -> None:
-        """Each warp, once its lanes have read: on the barriers of all CTAs of the cluster, since each of them may copy into this one."""
+        """Each warp, once its lanes have read: on the barriers of all CTAs of the cluster, since each of them may copy into this one.
+
+        Not at cluster scope: what the epilogue reads of a stage only this CTA's own copies refill, and to its own CTA the plain form
+        releases; the other CTAs refill what the MMAs read, of which their commits tell. `.release.cluster` would fence the whole GPU
+        (MEMBAR.ALL.GPU) in every step of K.
+        """
         ctx = Context(self._tracer)
         ctx.syncwarp()
         with ctx.when(ctx.lane < ctx.cluster_size):
@@ -89,7 +94,7 @@ class InputPartStage(StageHandle):
                 self.mbar().arrive()
             else:
                 self.refuse_twice("arrives")
-                self.mbar().arrive_cluster(ctx.lane)
+                self.mbar().arrive_cluster(ctx.lane, relaxed=True)
         ctx.syncwarp()
 
 

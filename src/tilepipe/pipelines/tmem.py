@@ -130,7 +130,7 @@ class TmemAllocation:
         """
         self._require_warp("release_lock")
         columns = self._tracer.role.columns.get(self)
-        if columns is not None:
+        if isinstance(columns, TmemColumns):
             columns.relinquished = True
         self._tracer.emit(ops.TmemRelinquish(caller(), self.cta_group))
 
@@ -263,7 +263,7 @@ class TmemDeallocBarrier:
     def complete_dealloc(self, tmem: TmemAllocation) -> None:
         """The MMA warp: gives up the right to allocate, unless it has, waits for the epilogue, frees the columns."""
         columns = self._tracer.role.columns.get(tmem)
-        if columns is None or not columns.relinquished:
+        if not isinstance(columns, TmemColumns) or not columns.relinquished:
             tmem.release_lock()
         self._barrier.wait(0)
         self._ctx.tcgen05_fence_after()

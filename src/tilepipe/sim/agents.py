@@ -67,6 +67,8 @@ class Agent(Knowledge):
         time: virtual time, in cycles since the CTA started.
         counts: executions per site, shared by all agents of the launch.
         retired: bits of this warpgroup's finished wgmma reads (and what they were ordered after), for relaxed arrives.
+        handed: bits of ordinary reads that its threads have made and fenced (fence.proxy.async), and of what they read from, for
+        relaxed arrives: PTX ISA, clusterlaunchcontrol.try_cancel, has such a read, the fence, and barrier.cluster.arrive.relaxed.
         passed: barrier -> last phase waited for, for waits that give a parity.
         repeated: barrier -> (phase, site) of its last wait, where that phase had been waited for before; for messages.
         ticket, cluster_ticket: the generation of a named or set-up barrier, and of the cluster barrier, that it waits
@@ -78,7 +80,7 @@ class Agent(Knowledge):
     """
 
     __slots__ = (
-        "blocked", "body", "cluster_ticket", "counts", "cta", "dirty", "done", "fenced", "first_warp", "index", "parked",
+        "blocked", "body", "cluster_ticket", "counts", "cta", "dirty", "done", "fenced", "first_warp", "handed", "index", "parked",
         "passed", "repeated", "request", "retired", "role", "spins", "stores", "tensor", "ticket", "time", "uid",
         "wgmma_groups",
         "wgmma_open", "wgmma_queue",
@@ -101,7 +103,7 @@ class Agent(Knowledge):
         self.done = False
         self.time = 0.0
         self.counts = counts
-        self.retired = 0
+        self.retired = self.handed = 0
         self.passed: dict[tuple[int, int], int] = {}
         self.repeated: dict[tuple[int, int], tuple[int, Site]] = {}
         self.ticket = -1
@@ -131,3 +133,4 @@ class Agent(Knowledge):
     def forget(self, dead: int) -> None:
         super().forget(dead)
         self.retired &= ~dead
+        self.handed &= ~dead

@@ -194,8 +194,10 @@ def mbar_arrive(m: Machine, ag: Agent, site: Site, mask: int, bar: int, count: i
     n = count if mask & (mask - 1) == 0 else count * mask.bit_count()
     if n > b.pending or n < 1:
         faults.cannot_arrive(m, b, site, ag, n)
-    if site.relaxed:
+    if site.relaxed and b.cta is not ag.cta:
         b.acc |= ag.retired
+        if ag.handed:
+            b.acc |= ag.publish(mask) & ag.handed
         if ag.tensor is not None:
             b.acc |= ag.publish(mask) & ag.tensor.published
     else:

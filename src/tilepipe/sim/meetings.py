@@ -13,7 +13,7 @@ from tilepipe.sim import faults
 from tilepipe.sim.agents import BLOCKED, Agent, Blocked
 from tilepipe.sim.journal import Touch
 from tilepipe.sim.mbarriers import LIVE
-from tilepipe.sim.ordering import GLOBAL, Fenceable
+from tilepipe.sim.ordering import GLOBAL, Access, Fenceable
 
 if TYPE_CHECKING:
     from tilepipe.sim.machine import Machine
@@ -221,7 +221,11 @@ def launch_dependents(m: Machine, ag: Agent, site: Site, mask: int) -> None:
 def fence_proxy_async(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     """fence.proxy.async: orders accesses to the memory that its printed form names, and no others."""
     assert isinstance(site.op, ops.FenceProxyAsync)
-    ag.fence(mask, m.order, covered(site.op.space, ag.cta.rank))
+    covers = covered(site.op.space, ag.cta.rank)
+    ag.fence(mask, m.order, covers)
+    for access in m.order.fenceable:
+        if not access.is_write and isinstance(access, Access) and access.agent is ag and access.mask & ~mask == 0 and covers(access):
+            ag.handed |= access.bit | access.fenced | access.after
     for bar in m.reborn:
         if site.op.space != "global" and bar.cta is ag.cta and _made(bar, ag, mask):
             bar.proxied = bar.proxied or m.order.new_bit()

@@ -40,10 +40,12 @@ class Access:
         is set by tcgen05.fence::before_thread_sync, or is `bit` where a commit does as much.
         points: element -> lanes, for an ordinary load or store; None for a whole rectangle.
         home: the rank of the CTA whose memory it is to, where it has fence bits.
+        after: the accesses that a read of a response is ordered after: those it read from.
         mask: threads of the agent that made it.
     """
 
     __slots__ = (
+        "after",
         "agent",
         "asynchronous",
         "bit",
@@ -72,6 +74,7 @@ class Access:
         self.fenced = 0
         self.reader_fenced = 0
         self.home = 0
+        self.after = 0
 
 
 GLOBAL = -1  # the home of an access to global memory
@@ -86,6 +89,7 @@ class Fenceable(Protocol):
     fenced: int
     reader_fenced: int
     home: int
+    is_write: bool
 
 
 class Order:

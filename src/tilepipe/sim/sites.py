@@ -30,7 +30,7 @@ class Site:
         rows, cols, nbytes: extent of the tile that the op moves or reads, 0 where it has none.
         flops: floating-point operations of one execution.
         layout: of the fragment that the op moves to or from memory.
-        relaxed: an arrive that publishes only retired wgmma reads.
+        relaxed: an arrive that publishes little on another CTA's barrier (`ir.ops.MbarArrive`).
         by_parity: some wait on this barrier array gives a parity instead of a phase number.
     """
 
@@ -88,7 +88,7 @@ def describe(op: Op, number: int, role: str, tensors: dict[int, int], by_parity:
             return Site(number, op, kind, what, role, tensor=tensors[id(t)], rows=rows, cols=cols, layout=layout_of(value))
         case ops.ClcTryCancel(dst=tile):
             return Site(number, op, kind, what, role, nbytes=tile.nbytes)
-        case ops.MbarArrive(sem=sem):
+        case ops.MbarArrive(sem=sem) | ops.MbarExpect(sem=sem):
             return Site(number, op, kind, what, role, relaxed=sem == "relaxed")
     return Site(number, op, kind, what, role, by_parity=bar is not None and id(bar.array) in by_parity)
 
