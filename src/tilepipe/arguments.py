@@ -5,9 +5,10 @@ Integers and booleans of NumPy are as good as Python's. A boolean is no integer,
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -110,3 +111,11 @@ def require_function(x: Any, what: str) -> Callable[..., Any] | None:
         raise BindError(f"{what} is a function, or None; got {shown(x)}")
     found: Callable[..., Any] | None = x
     return found
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> list[str]:
+    """The names of `known` that somebody who wrote `name` may have meant: those close to it, and those that are a part of it."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=2, cutoff=0.7)
+    parts = [other for other in names if len(other) > 2 and other in name.split("_") and other not in close]
+    return close + parts

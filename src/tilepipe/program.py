@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilepipe.arguments import did_you_mean, plain_int, require_function, shown
 from tilepipe.errors import BindError
 from tilepipe.ir import printer
 from tilepipe.ir.chip import CHIPS, H200, Chip
@@ -19,7 +20,7 @@ from tilepipe.ir.launch import Arg, Launch, TensorArg
 from tilepipe.ir.program import Kernel, tensor_uses
 from tilepipe.lang.requirements import check_conditions, check_zeros
 from tilepipe.lang.tensor_map import TensorMap, tensor_map
-from tilepipe.lang.trace import trace
+from tilepipe.lang.trace import explain_none, trace
 
 if TYPE_CHECKING:
     from tilepipe.check import Bounds, Fault, Reductions, Verdict
@@ -67,6 +68,8 @@ class Program:
         """
         from tilepipe import sim
 
+        require_function(progress, "progress=")
+        require_function(on_event, "on_event=")
         check_zeros(self.launch_args)
         return sim.run(self.launch_args, seed=seed, rules=rules, progress=progress, on_event=on_event)
 
@@ -185,6 +188,8 @@ class KernelFunction:
     """A function marked with `@tp.kernel`: bind arguments to get a `Program`."""
 
     def __init__(self, function: Callable[..., object], grid: Any, cluster: Any) -> None:
+        if not inspect.isfunction(function):
+            raise BindError(f"@tp.kernel(...) marks a function, `def name(ctx, ...)`; got {shown(function)}")
         functools.update_wrapper(self, function)
         self.function = function
         self.name = function.__name__
@@ -212,17 +217,21 @@ class KernelFunction:
             BindError: missing, superfluous or unusable arguments. TraceError, LimitError: from tracing.
         """
         if chip is not None and not isinstance(chip, Chip):
-            raise BindError(f"chip= takes a tp.Chip, such as tp.H200; got {chip!r}")
+            raise BindError(f"chip= takes a tp.Chip, such as tp.H200; got {shown(chip)}")
         named = {name: _argument(name, arg) for name, arg in zip(self._positional, args, strict=False)}
         if len(args) != len(self._positional):
             raise BindError(
                 f"kernel '{self.name}' takes {len(self._positional)} arguments ({', '.join(self._positional)}), got {len(args)}"
             )
         unknown = [name for name in static if name not in self._static]
+        near = [close for name in unknown for close in did_you_mean(name, self._static)]
         missing = [n for n, default in self._static.items() if default is inspect.Parameter.empty and n not in static]
         if unknown or missing:
             problem = f"does not know {', '.join(unknown)}" if unknown else f"needs {', '.join(missing)}"
-            raise BindError(f"kernel '{self.name}' {problem}; its static parameters are {', '.join(self._static) or 'none'}")
+            raise BindError(
+                f"kernel '{self.name}' {problem}; its static parameters are {', '.join(self._static) or 'none'}"
+                + (f". Did you mean {', '.join(f'{name}=' for name in near)}?" if near else "")
+            )
         everything = {n: d for n, d in self._static.items() if d is not inspect.Parameter.empty} | static
         known = _chip_of(named) if chip is None else chip
         chip, cluster = self._cluster_for(everything, known or H200)
@@ -261,14 +270,11 @@ class KernelFunction:
         occupancy = max(1, chip.smem_per_cta // max(kernel.smem_bytes, 1)) if kernel.smem_bytes else 8
         occupancy = min(occupancy, 2048 // kernel.threads)
         known = static | named | {"chip": chip, "occupancy": occupancy}
-        grid = _resolve(self._grid, "grid", known)
-        if isinstance(grid, tuple) and grid:
-            total = 1
-            for extent in grid:
-                total = total * extent if isinstance(extent, int) else 0
-            grid = total or grid
-        if not isinstance(grid, int) or isinstance(grid, bool) or not 1 <= grid <= MAX_GRID:
-            raise BindError(f"the grid of kernel '{self.name}' must be 1..{MAX_GRID} CTAs, got {grid!r}")
+        found = _resolve(self._grid, "grid", known)
+        extents = [plain_int(extent) for extent in (found if isinstance(found, tuple) and found else (found,))]
+        grid = math.prod(0 if extent is None else extent for extent in extents)
+        if not 1 <= grid <= MAX_GRID or any(extent is not None and extent < 1 for extent in extents):
+            raise BindError(f"the grid of kernel '{self.name}' must be 1..{MAX_GRID} CTAs, got {shown(found)}")
         if grid % kernel.cluster_size:
             raise BindError(f"a grid of {grid} CTAs is not a whole number of clusters of {kernel.cluster_size}")
         return grid
@@ -291,10 +297,10 @@ def kernel(grid: Any = 1, cluster: Any = 1) -> Callable[[Callable[..., object]],
 
 
 def _check_debugging(perturb: object, timeout_ms: object) -> None:
-    if perturb is not None and (not isinstance(perturb, int) or isinstance(perturb, bool)):
-        raise BindError(f"perturb= is a seed, an integer; got {perturb!r}")
-    if not isinstance(timeout_ms, int | float) or isinstance(timeout_ms, bool) or not 0 < timeout_ms < math.inf:
-        raise BindError(f"timeout_ms is how long a wait may block, in milliseconds above 0; got {timeout_ms!r}")
+    if perturb is not None and plain_int(perturb) is None:
+        raise BindError(f"perturb= is a seed, an integer; got {shown(perturb)}")
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float | np.integer | np.floating) or not 0 < timeout_ms < math.inf:
+        raise BindError(f"timeout_ms is how long a wait may block, in milliseconds above 0; got {shown(timeout_ms)}")
 
 
 def _by_type(x: Any) -> object:
@@ -318,18 +324,27 @@ def _by_type(x: Any) -> object:
 def _resolve(what: Any, name: str, known: Mapping[str, Any]) -> Any:
     if not callable(what):
         return what
-    wanted = list(inspect.signature(what).parameters)
-    unknown = [w for w in wanted if w not in known]
+    may = f"a function of any of {', '.join(known)}, by name"
+    try:
+        parameters = inspect.signature(what).parameters.values()
+    except (TypeError, ValueError):  # a class, or a function of C, does not say
+        raise BindError(f"{name}= is {may}; the parameters of {shown(what)} are not known") from None
+    if any(p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
+        raise BindError(f"{name}= is {may}, not of *args, **kwargs or what stands before a slash: {shown(what)}")
+    unknown = [p.name for p in parameters if p.name not in known and p.default is p.empty]
     if unknown:
         raise BindError(f"{name}= asks for {', '.join(unknown)}; it may use {', '.join(known)}")
-    return what(**{w: known[w] for w in wanted})
+    given = {p.name: known[p.name] for p in parameters if p.name in known}
+    with explain_none(f"{name}=", given):
+        return what(**given)
 
 
 def _cluster(value: Any, chip: Chip) -> tuple[int, int, int]:
     shape = tuple(value) if isinstance(value, tuple | list) else (value,)
-    if not 1 <= len(shape) <= 3 or any(not isinstance(x, int) or isinstance(x, bool) or x < 1 for x in shape):
-        raise BindError(f"a cluster is (x,), (x, y) or (x, y, z) of positive integers, got {value!r}")
-    x, y, z = (*shape, 1, 1)[:3]
+    extents = [n for n in map(plain_int, shape[:4]) if n is not None and n >= 1]
+    if not 1 <= len(shape) <= 3 or len(extents) != len(shape):
+        raise BindError(f"a cluster is (x,), (x, y) or (x, y, z) of positive integers, got {shown(value)}")
+    x, y, z = (*extents, 1, 1)[:3]
     if x * y * z > chip.max_cluster:
         raise BindError(f"a cluster of {x}×{y}×{z} = {x * y * z} CTAs; {chip.name} takes at most {chip.max_cluster}")
     return x, y, z
@@ -345,7 +360,7 @@ def _argument(name: str, arg: Any) -> Argument:
     if isinstance(arg, np.integer | np.floating):
         arg = arg.item()
     if isinstance(arg, bool | np.bool_ | str):
-        raise BindError(f"argument '{name}': expected a tensor map, an array or a number, got {arg!r}")
+        raise BindError(f"argument '{name}': expected a tensor map, an array or a number, got {shown(arg)}")
     if isinstance(arg, int):
         if not -(2**31) <= arg < 2**31:
             raise BindError(f"argument '{name}': {arg} does not fit in int32")

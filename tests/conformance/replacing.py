@@ -89,14 +89,16 @@ def replaced(target: Target) -> Iterator[None]:
         with put(target.owner, target.attr, body(target)):
             yield
         return
-    homes = [m for m in list(sys.modules.values()) if isinstance(m, ModuleType) and vars(m).get(target.attr) is target.value]
-    for home in homes:
+    same = {id(target.value), id(inspect.unwrap(target.value))}  # `tp` has the one that checks its arguments
+    modules = [m for m in list(sys.modules.values()) if isinstance(m, ModuleType)]
+    homes = [(m, vars(m)[target.attr]) for m in modules if id(vars(m).get(target.attr)) in same]
+    for home, _ in homes:
         setattr(home, target.attr, body(target))
     try:
         yield
     finally:
-        for home in homes:
-            setattr(home, target.attr, target.value)
+        for home, value in homes:
+            setattr(home, target.attr, value)
 
 
 def forget_traces() -> None:
@@ -110,7 +112,7 @@ def _codes(target: Target) -> set[CodeType]:
     """The code that runs when a member is used: for a type, that of its `__init__`, or of those of its subclasses."""
     if target.kind != "type":
         return {inspect.unwrap(target.value).__code__}
-    code = getattr(inspect.unwrap(inspect.getattr_static(target.value, "__init__")), "__code__", None)
+    code = getattr(inspect.unwrap(inspect.getattr_static(target.value, "__init__")), "__code__", None)  # behind the check of its arguments
     return {code} if code else {code for sub in target.value.__subclasses__() for code in _codes(Target("type", tp, sub.__name__, sub))}
 
 

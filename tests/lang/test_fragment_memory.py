@@ -65,7 +65,7 @@ def bind(text: str, warps: str = "warpgroups=1") -> tp.Program:
         ("ctx.store(a, ctx.fragment(shape=(64, 32)))", ("ctx.store writes one element", "ctx.tma_store, or by ctx.store_global")),
         ("f = ctx.fragment(shape=(64, 32))\nf.load(tile.on(ctx.lane % 2))", ("the CTA whose tile a fragment moves", "varies by lane")),
         ("f = ctx.fragment(shape=(64, 32))\nctx.store(tile.on(ctx.warp), f)", ("the CTA whose tile a fragment moves", "varies by warp")),
-        ("f = ctx.fragment(shape=(64, 32))\nctx.store(tile.on(0.5), f)", ("rank of a CTA must be an integer",)),
+        ("f = ctx.fragment(shape=(64, 32))\nctx.store(tile.on(0.5), f)", ("cta= takes an integer 0..15",)),
         ("ctx.store(half, ctx.fragment(shape=(64, 12), dtype='bfloat16'))", ("got 64×12",)),
     ],
 )  # fmt: skip

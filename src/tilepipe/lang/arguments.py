@@ -11,8 +11,11 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
 
 from tilepipe.arguments import INT32_MAX, INT32_MIN, plain_bool, plain_int, shown
 from tilepipe.errors import BindError, TilepipeError, TraceError
@@ -51,6 +54,11 @@ def _pair(x: Any) -> Any:
 
 def _texts(x: Any) -> Any:
     return x if isinstance(x, tuple) and all(isinstance(part, str) for part in x) else _NO
+
+
+def _barriers(x: Any) -> Any:
+    arrays = x if isinstance(x, tuple | list) else ()
+    return x if arrays and all(isinstance(array, _classes["SMemArray"]) for array in arrays) else _NO
 
 
 def _dtype(x: Any) -> Any:
@@ -149,7 +157,8 @@ class _Parameter:
         """
         kind = self._kind
         if kind is _NO:
-            kind = self._kind = _kind(self.annotation, self._names)  # now: classes that it names may have come later
+            kind = _kind(self.annotation, self._names)  # not before: classes that it names may have come later
+            kind = self._kind = _narrowed(kind, self.label, self.name, self.annotation)
         if kind is None:
             self.sure.add(type(value))
             return value
@@ -228,6 +237,82 @@ _OF_CTX = {"Context", "TransferMembers", "SynchronisationMembers", "GridMembers"
 _UNCHECKED = {"object", "Any", inspect.Parameter.empty}
 
 
+@dataclass(frozen=True)
+class _Traced:
+    """A parameter that takes a traced integer, or a constant in low..high; `none`: or None; `truth`: or a condition."""
+
+    low: int
+    high: int
+    none: bool = False
+    truth: bool = False
+
+    def __call__(self, x: Any) -> Any:
+        if x is None or isinstance(x, bool | np.bool_):
+            allowed = self.none if x is None else self.truth
+            return (x if x is None else bool(x)) if allowed else _NO
+        found = plain_int(x)
+        if found is not None:
+            return found if self.low <= found <= self.high else _NO
+        return x if isinstance(x, (_classes["Value"], _classes["Var"])) else _NO
+
+    @property
+    def words(self) -> str:
+        also = (" or a condition" if self.truth else "") + (" or None" if self.none else "")
+        high = f"..{self.high}" if self.high < INT32_MAX else ""
+        return f"an integer {self.low}{high}{' or more' if not high else ''}, which may be traced{also}"
+
+
+_RANK, _MASK = _Traced(0, 15), _Traced(1, 0xFFFF, none=True)
+_COUNT, _PLACE = _Traced(1, 2**20 - 1), _Traced(0, INT32_MAX)
+# What parameters of one name take, wherever they stand; of a member alone where its label is before the name.
+_NAMED: dict[str, _Traced] = {
+    "cta": _RANK, "cta_id": _RANK, "dst_cta": _Traced(0, 15, none=True),
+    "mask": _MASK, "multicast": _MASK, "cta_mask": _Traced(1, 0xFFFF), "mma_complete_mask": _MASK,
+    "num_threads": _COUNT, "count": _COUNT, "bytes": _Traced(0, 2**20 - 1), "num_bytes": _Traced(0, 2**20 - 1),
+    "stage": _PLACE, "index": _PLACE, "group": _PLACE, "col": _PLACE, "n": _PLACE, "idx": _Traced(0, INT32_MAX, none=True),
+    "phase": _Traced(0, INT32_MAX, truth=True), "e": _Traced(0, 1, none=True, truth=True),
+}  # fmt: skip
+_RANGES: dict[str, tuple[int, int]] = {
+    "cta_group": (1, 2),
+    "k_group_size": (1, INT32_MAX),
+    "k_idx": (0, INT32_MAX),
+    "ticks": (0, INT32_MAX),
+}
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "a_order": ("row", "col"), "b_order": ("row", "col"), "order": ("row", "col"), "swizzle": (None, 0, 32, 64, 128),
+    "SharedMemBarrier.wait_acquire.scope": ("cta", "cluster"), "SharedMemBarrier.wait_relaxed.scope": ("cta", "cluster"),
+}  # fmt: skip
+
+
+def _narrowed(kind: _Kind | None, label: str, name: str, annotation: str) -> _Kind | None:
+    """The kind of an annotation, narrowed by what a parameter of this name may be."""
+    traced = _NAMED.get(name)
+    if annotation == "object" and traced is not None:
+        return _Kind((traced,), traced.words)
+    if name in ("producer_mbars", "consumer_mbars"):
+        return _Kind((_barriers,), "a tuple of arrays of barriers, one for each sub-stage")
+    if kind is None:
+        return None
+    choices = _CHOICES.get(f"{label}.{name}", _CHOICES.get(name))
+    if choices is not None:
+        return _Kind(tuple(functools.partial(_among, atom, choices) for atom in kind.atoms), f"one of {', '.join(map(repr, choices))}")
+    if name in _RANGES and annotation in ("int", "int | None"):
+        low, high = _RANGES[name]
+        words = f"{kind.words}, {low}{f'..{high}' if high < INT32_MAX else ' or more'}"
+        return _Kind(tuple(functools.partial(_between, atom, low, high) for atom in kind.atoms), words)
+    return kind
+
+
+def _among(atom: _Atom, choices: tuple[Any, ...], x: Any) -> Any:
+    found = atom(x)
+    return found if found is not _NO and found in choices else _NO
+
+
+def _between(atom: _Atom, low: int, high: int, x: Any) -> Any:
+    found = atom(x)
+    return _NO if found is _NO or (found is not None and not low <= found <= high) else found
+
+
 def _best(error: TraceError, inner: Any, args: tuple[Any, ...], given: dict[str, Any]) -> TilepipeError:
     """The error to raise where `error` says that an argument is refused: the member's own, if it has one, knows what to write instead."""
     if any(isinstance(x, int) and not INT32_MIN <= x <= INT32_MAX for x in (*args, *given.values())):
@@ -245,11 +330,9 @@ def check_function(inner: Any, label: str, first: int = 0) -> Any:
     """`inner`, with its arguments from number `first` on checked."""
     parameters = list(inspect.signature(inner).parameters.values())
     names = inspect.unwrap(inner).__globals__
-    by_name = {
-        p.name: _Parameter(label, p.name, str(p.annotation).strip("\"'"), names)
-        for p in parameters[first:]
-        if p.annotation not in _UNCHECKED and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    }
+    wanted = [p for p in parameters[first:] if p.annotation not in _UNCHECKED or (p.annotation == "object" and p.name in _NAMED)]
+    wanted = [p for p in wanted if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    by_name = {p.name: _Parameter(label, p.name, str(p.annotation).strip("\"'"), names) for p in wanted}
     if not by_name:
         return inner
     places = [(i, by_name[p.name]) for i, p in enumerate(parameters) if p.name in by_name and p.kind is not p.KEYWORD_ONLY]
@@ -269,10 +352,10 @@ def check_function(inner: Any, label: str, first: int = 0) -> Any:
             if found is not value:
                 args = (*args[:i], found, *args[i + 1 :])
         for name, value in given.items():
-            wanted = by_name.get(name)
-            if wanted is not None and type(value) not in wanted.sure:
+            keyword = by_name.get(name)
+            if keyword is not None and type(value) not in keyword.sure:
                 try:
-                    given[name] = wanted(value)
+                    given[name] = keyword(value)
                 except TraceError as error:
                     raise _best(error, inner, args, given) from None
         return inner(*args, **given)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from tilepipe.arguments import INT32_MAX, INT32_MIN
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, ops
 from tilepipe.ir.exprs import Const, Expr, Vary
@@ -216,6 +217,8 @@ def _trip_count(bounds: list[Expr]) -> int | None:
 def _integer(x: Expr) -> Expr:
     if not x.dtype.is_integer:
         raise TraceError(f"a loop bound must be an integer, got {x.dtype}", caller())
+    if isinstance(x, Const) and not INT32_MIN <= x.value <= INT32_MAX:
+        raise TraceError(f"a loop counts in 32 bits; the bound {x.value} does not fit", caller())
     return x
 
 

@@ -10,7 +10,7 @@ from tilepipe.ir.memory import TensorParam
 from tilepipe.lang import async_ops, control
 from tilepipe.lang.memory import ElementRef, SmemTile
 from tilepipe.lang.tracer import Tracer
-from tilepipe.lang.values import Value, to_expr
+from tilepipe.lang.values import Value, require_fits, to_expr
 from tilepipe.lang.variables import Var
 
 
@@ -35,7 +35,7 @@ class GridMembers:
             raise TraceError(f"atomic_add adds to one element of a tensor in global memory, `tensor[i]`, not to {ref!r}", caller())
         if ref.dtype not in (dtypes.int32, dtypes.uint32):
             raise TraceError(f"atomic_add adds to int32 and uint32; '{ref.ir.base.name}' is {ref.dtype}", caller())
-        x = to_expr(self.tracer, self.tracer.value(to_expr(self.tracer, value)).to(ref.dtype))
+        x = to_expr(self.tracer, self.tracer.value(require_fits(to_expr(self.tracer, value), ref.dtype)).to(ref.dtype))
         vary = exprs.Vary.WARP if self.tracer.scope.inside("per_warp") else exprs.Vary.UNIFORM
         result = self.tracer.local("old", ref.dtype, vary)
         self.tracer.emit(ops.AtomicAdd(caller(), result, ref.ir, x))

@@ -14,7 +14,7 @@ from tilepipe.ir.location import caller
 from tilepipe.ir.printer import expr as expr_text
 from tilepipe.lang.tensor_map import SWIZZLES, default_swizzle
 from tilepipe.lang.tracer import Scope, Tracer
-from tilepipe.lang.values import Value, binary, require_integer, require_uniform, to_expr
+from tilepipe.lang.values import Value, binary, require_fits, require_integer, require_uniform, to_expr
 
 if TYPE_CHECKING:
     from tilepipe.lang.async_ops import Mbar
@@ -359,5 +359,5 @@ def store(tracer: Tracer, ref: ElementRef, value: object) -> None:
     if ref.owner is not None:
         ref.owner.check_held()
         ref.owner.touched = True
-    x = to_expr(tracer, tracer.value(to_expr(tracer, value)).to(ref.dtype))
+    x = to_expr(tracer, tracer.value(require_fits(to_expr(tracer, value), ref.dtype)).to(ref.dtype))
     tracer.emit(ops.Store(caller(), ref.ir, x))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tilepipe.arguments import plain_int, require_bool, require_int, shown
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
@@ -139,6 +140,13 @@ def tensor_map(
     Raises:
         BindError: a rule of cuTensorMapEncodeTiled is broken; the message names it.
     """
+    if not hasattr(array, "shape"):
+        raise BindError(f"expected an array, got {type(array).__name__}")
+    ragged = require_bool(ragged, "ragged=")
+    if order is not None and not isinstance(order, str):
+        raise BindError(f'order must be "row" or "col", got {shown(order)}')
+    if swizzle is not None:
+        swizzle = require_int(swizzle, "swizzle=", 0, max(SWIZZLES))
     kind = _element_type(array, dtype)
     rank = len(array.shape)
     if not 1 <= rank <= MAX_RANK:
@@ -161,7 +169,7 @@ def tensor_map(
     if box is None:
         return TensorMap(kind, rank, order, None, 0, array)
     if isinstance(box, tuple | list):
-        box = tuple(_python(extent) for extent in box)
+        box = tuple(extent if plain_int(extent) is None else plain_int(extent) for extent in box)  # type: ignore[misc]
     _check_box(box, rank, kind)
     lines, contiguous = (1, *box)[-2:] if order == "row" else (box[-1], box[-2])
     if swizzle is None:
@@ -172,7 +180,7 @@ def tensor_map(
     if broken is not None:
         raise BindError(f"box {tuple(box)} of {kind}: {broken}")
     _check_array(array, kind, order)
-    return TensorMap(kind, rank, order, tuple(box), swizzle, array, bool(ragged))
+    return TensorMap(kind, rank, order, tuple(box), swizzle, array, ragged)
 
 
 def _element_type(array: Any, wanted: object) -> DType:
@@ -189,15 +197,11 @@ def _element_type(array: Any, wanted: object) -> DType:
     return kind
 
 
-def _python(extent: Any) -> Any:
-    return int(extent) if isinstance(extent, np.integer) else extent
-
-
 def _check_box(box: tuple[int, ...], rank: int, dtype: DType) -> None:
     if not isinstance(box, tuple | list):
-        raise BindError(f"a box is a tuple of {rank} extents, one for each dimension; got {box!r}")
+        raise BindError(f"a box is a tuple of {rank} extents, one for each dimension; got {shown(box)}")
     if len(box) != rank:
-        raise BindError(f"box {box} has {len(box)} dimensions, the array {rank}")
+        raise BindError(f"box {shown(box)} has {len(box)} dimensions, the array {rank}")
     broken = broken_extent_rule(box)
     if broken is not None:
         raise BindError(f"box {tuple(box)}: {broken}")

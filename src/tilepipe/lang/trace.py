@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
-from tilepipe.errors import TraceError
+from tilepipe.errors import BindError, TraceError
 from tilepipe.ir import dtypes, memory, ops
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.exprs import Param
@@ -55,9 +58,32 @@ def _ops(kernel: Kernel) -> Iterator[ops.Op]:
         yield from walk(block)
 
 
-def _call(function: Callable[..., object], ctx: Context, operands: list[object], static: Mapping[str, object]) -> object:
+@contextmanager
+def explain_none(what: str, given: Mapping[str, object]) -> Iterator[None]:
+    """An error that an argument which is None brings about, told as that.
+
+    Raises:
+        BindError: in place of an AttributeError or a TypeError about None, where an argument is None.
+    """
     try:
-        return function(ctx, *operands, **static)
+        yield
+    except (AttributeError, TypeError) as error:
+        absent = [name for name, arg in given.items() if arg is None]
+        if not absent or "None" not in str(error):
+            raise
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        names = ", ".join(f"'{name}'" for name in absent)
+        raise BindError(
+            f"argument{'s' if len(absent) > 1 else ''} {names} {'are' if len(absent) > 1 else 'is'} None, which {what} uses: {error}",
+            Loc(last.filename, last.lineno or 0, last.name),
+        ) from None
+
+
+def _call(function: Callable[..., object], ctx: Context, operands: list[object], static: Mapping[str, object]) -> object:
+    given = dict(zip(list(inspect.signature(function).parameters)[1:], operands, strict=False))
+    try:
+        with explain_none(f"kernel '{function.__name__}'", given):
+            return function(ctx, *operands, **static)
     except UnboundLocalError as error:
         error.add_note(
             "An in-place update (`x += ...`) of a name from an enclosing function makes the name local: write `x.set(...)`, or"

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from tilepipe.lang.handles import Handle
     from tilepipe.lang.rebinding import Snapshot
 
+# Python, into which the simulator translates a kernel, nests at most 20 loops and 100 levels of indentation. Some blocks take two levels.
+MAX_LOOPS, MAX_BLOCKS = 16, 40
+
 Mask = npt.NDArray[np.bool_]
 T = TypeVar("T", bound=ops.Op)
 
@@ -73,6 +76,8 @@ class Scope:
     before: Snapshot | None = None
     unused: list[tuple[str, Loc]] = field(default_factory=list)
     closed_branch: tuple[ops.If, Scope, Mask | None] | None = None  # the last `when` of this block, for `otherwise`
+    depth: int = 0  # blocks that it is inside of
+    loops: int = 0  # loops among them and itself
 
     def inside(self, kind: str) -> Scope | None:
         """The nearest enclosing scope of that kind, this one included."""
@@ -310,6 +315,14 @@ class Tracer:
         """Opens a block for the duration of a with statement; checks on a clean exit that no handle is left in it."""
         parent = self.scope
         scope = Scope(kind, block, caller(), parent, role or parent.role, active)
+        scope.depth, scope.loops = parent.depth + 1, parent.loops + (kind == "loop")
+        if scope.loops > MAX_LOOPS or scope.depth > MAX_BLOCKS:
+            raise TraceError(
+                f"{scope.loops} loops inside each other; at most {MAX_LOOPS} are printed"
+                if scope.loops > MAX_LOOPS
+                else f"{scope.depth} blocks (loops, branches, elected lanes) inside each other; at most {MAX_BLOCKS} are printed",
+                caller(),
+            )
         self.scope = scope
         clean = False
         try:

@@ -270,6 +270,17 @@ def require_integer(x: Expr, what: str) -> Expr:
     return x
 
 
+def require_fits(x: Expr, dtype: DType) -> Expr:
+    """`x`, unless it is a constant that an integer of `dtype` cannot hold, signed or not: what is stored would be something else.
+
+    Raises:
+        TraceError: it is.
+    """
+    if isinstance(x, Const) and x.dtype.is_integer and dtype.is_integer and not -(2 ** (dtype.bits - 1)) <= x.value < 2**dtype.bits:
+        raise TraceError(f"{x.value} does not fit in {dtype}", caller())
+    return x
+
+
 def require_uniform(x: Expr, what: str, at_most: Vary = Vary.UNIFORM) -> Expr:
     """`x`, if all threads that execute it agree on it.
 

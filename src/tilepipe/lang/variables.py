@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Self
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import ops
+from tilepipe.ir import dtypes, ops
 from tilepipe.ir.exprs import Vary
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import Variable
 from tilepipe.lang.convergence import splitting
 from tilepipe.lang.operators import Operators
 from tilepipe.lang.tracer import Tracer
-from tilepipe.lang.values import Value, binary, to_expr, unary
+from tilepipe.lang.values import Value, binary, require_fits, to_expr, unary
 
 
 class Var(Operators[Value]):
@@ -23,7 +23,7 @@ class Var(Operators[Value]):
     def __init__(self, tracer: Tracer, init: object, dtype: object, name: str) -> None:
         value = to_expr(tracer, init)
         if dtype is not None:
-            value = to_expr(tracer, tracer.value(value).to(dtype))
+            value = to_expr(tracer, tracer.value(require_fits(value, dtypes.dtype(dtype))).to(dtype))
         self._tracer = tracer
         self._home = tracer.scope
         tracer.role  # noqa: B018  # a variable belongs to a role
@@ -48,7 +48,7 @@ class Var(Operators[Value]):
     def set(self, value: object) -> None:
         """Replaces the value."""
         self._tracer.check_alive(self._home, "variable", self)
-        x = to_expr(self._tracer, self._tracer.value(to_expr(self._tracer, value)).to(self._var.dtype))
+        x = to_expr(self._tracer, self._tracer.value(require_fits(to_expr(self._tracer, value), self._var.dtype)).to(self._var.dtype))
         if x.vary > self._var.vary:
             by = "lane" if x.vary is Vary.LANE else "warp"
             raise TraceError(
