@@ -63,17 +63,26 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
         bound = ""
         everything = range(scene.clusters)
         try:
-            first = explorer.begin(everything, 0)
-            if not explorer.perform(first, first.go_on) and not explorer.sibling(first):
+            for lane in scene.lanes:
+                scene.elected = lane
+                first = explorer.begin(everything, 0)
+                if explorer.perform(first, first.go_on) or explorer.sibling(first):
+                    break
                 completions = first.phases_completed()
-                explorer.found.advice.extend(first.causality.unobserved())
+                explorer.found.advice.extend(a for a in first.causality.unobserved() if a not in explorer.found.advice)
                 explorer.found.states += len(first.causality.nodes)
                 races = first.causality.races
                 if scene.chooses or races or not explorer.reductions.partial_order:
                     method = "explored"
                     _explore(explorer, first)
+                    if explorer.found.fault is not None:
+                        break
                 elif not explore:
                     facts = _facts(first)
+            if len(scene.lanes) > 1 and facts:
+                facts.append(
+                    f"which lane elect.sync elects makes no difference: tried were {', '.join(map(str, scene.lanes))}, others are alike"
+                )
         except BoundError as hit:
             bound = str(hit)
         found = explorer.found

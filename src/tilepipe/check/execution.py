@@ -78,7 +78,7 @@ class Execution:
         self.machines: dict[int, Machine] = {}
         self.performed: dict[Who, int] = {}
         self.steps = 0
-        self.picks: list[Pick] = []
+        self.picks: list[Pick] = [Pick.of_lane(scene.elected)] if len(scene.lanes) > 1 else []
         self.completions: dict[int, list[int]] = {}
         self._issued: dict[Who, int] = {}
         self._turns: dict[Who, int] = {}

@@ -101,7 +101,7 @@ class Fingerprints:
             parts.append((cluster, min(encoded(self._machine(execution, cluster, m, names)) for names in self._renamings(m))))
         clusters = execution.world.clusters
         waiting = () if clusters is None else tuple(clusters.waiting)
-        return digest((tuple(parts), waiting, self._tensors(execution)))
+        return digest((tuple(parts), waiting, self._tensors(execution), execution.world.elected))
 
     def _renamings(self, m: Machine) -> Iterable[dict[int, int]]:
         """Names for the agents, of which the smallest key is taken: interchangeable ones in the order of where they stand, and those

@@ -30,6 +30,7 @@ class Scene:
     Attributes:
         launch: with copies of the arrays that the kernel writes. clusters: of the grid. resident: how many of them run at once.
         shares_work: what one cluster gets depends on the others, so that all of them are executed together.
+        lanes: those that are elected in turn (`sim.election`). elected: the one that is, in executions that begin now.
         tests: it has a try_wait. chooses: what a step does can depend on the order of the others although every wait is for a phase
             number: it tests, or takes what is left. decisive: what of its data can come to decide something.
     """
@@ -62,6 +63,8 @@ class Scene:
         compiled = compile_kernel(launch.kernel)
         self.decisive = Decisive(launch.kernel, compiled, _aliases(self.launch))
         self.watch = Watch(launch.kernel, self.decisive, compiled.sites)
+        self.lanes = compiled.lanes
+        self.elected = self.lanes[0]
 
     def world(self, journal: Journal | None) -> World:
         """The start of an execution: all memory as it was given."""
@@ -69,6 +72,7 @@ class Scene:
             np.copyto(self._copies[name], given)
         world = world_of(self.launch, self.rules, None)
         world.journal = journal
+        world.elected = self.elected
         world.silent = True
         return world
 

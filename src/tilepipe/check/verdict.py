@@ -84,7 +84,8 @@ class Pick(NamedTuple):
 
     Attributes:
         cluster: in the grid. agent: its number in the cluster.
-        outcome: of a request that can be refused: 1 granted, 0 refused; -1 where there is no such choice.
+        outcome: of a request that can be refused: 1 granted, 0 refused; -1 where there is no such choice. 2: no step, but a choice for the
+            whole execution: elect.sync elects lane `agent` wherever it is active.
     """
 
     cluster: int
@@ -92,6 +93,11 @@ class Pick(NamedTuple):
     until: int = 0
     unit: int = -1
     outcome: int = -1
+
+    @classmethod
+    def of_lane(cls, lane: int) -> Pick:
+        """The choice of the lane that is elected."""
+        return cls(-1, lane, outcome=2)
 
 
 @dataclass(frozen=True, slots=True)

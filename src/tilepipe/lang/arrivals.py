@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import CountError
+from tilepipe.ir.evaluate import evaluate, thread_env
 from tilepipe.ir.exprs import Expr
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import BarrierArray
-from tilepipe.ir.program import WARP, Role
-from tilepipe.lang.evaluate import evaluate
+from tilepipe.ir.program import Role
 
 Received = npt.NDArray[np.int64]
 
@@ -52,24 +52,6 @@ class Arrivals:
     def per_stage(self) -> int:
         """Arrivals on the barrier of a CTA that gets any, from the whole role."""
         return int(self.received.sum(axis=1).max())
-
-
-def thread_env(role: Role, cluster_size: int) -> dict[str, npt.NDArray[np.int64]]:
-    """Special registers of every thread of a role, shaped to broadcast over [CTA of the cluster, agent, thread of the
-    agent].
-    """
-    threads = np.arange(role.agent_threads)[None, None, :]
-    agent = np.arange(role.agents)[None, :, None]
-    warp_in_agent = threads // WARP
-    warps_per_agent = role.agent_threads // WARP
-    return {
-        "lane": threads % WARP,
-        "warp": agent * warps_per_agent + warp_in_agent,
-        "warp_in_group": warp_in_agent if role.is_warpgroup else agent % 4 + warp_in_agent,
-        "thread": agent * role.agent_threads + threads,
-        "warpgroup": agent if role.is_warpgroup else np.zeros_like(agent),
-        "cta_rank": np.arange(cluster_size)[:, None, None],
-    }
 
 
 def count_arrivals(

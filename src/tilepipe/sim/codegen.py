@@ -21,7 +21,21 @@ from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.numbers import from_float, shl, shr
 from tilepipe.ir.program import Kernel, walk
-from tilepipe.sim import elements, fragment_memory, grid, integers, mbarriers, meetings, support, tcgen05, tensorcore, tma, tmem, tmem_alloc
+from tilepipe.sim import (
+    election,
+    elements,
+    fragment_memory,
+    grid,
+    integers,
+    mbarriers,
+    meetings,
+    support,
+    tcgen05,
+    tensorcore,
+    tma,
+    tmem,
+    tmem_alloc,
+)
 from tilepipe.sim.agents import Agent
 from tilepipe.sim.fragments import Frag
 from tilepipe.sim.functions import Function
@@ -43,7 +57,7 @@ _OPS: tuple[Callable[..., Any], ...] = (
     tmem_alloc.tmem_alloc, tmem_alloc.tmem_relinquish, tmem_alloc.tmem_dealloc, tmem.tmem_load, tmem.tmem_store, tmem.tmem_wait_load,
     tmem.tmem_wait_store, tmem.tcgen05_fence_before, tmem.tcgen05_fence_after, tcgen05.tcgen05_mma, tcgen05.tmem_copy,
     tcgen05.tcgen05_commit,
-    support.lane_bits, support.turns, support.trips, support.lanes, support.elect_warps, support.place,
+    support.lane_bits, support.turns, support.trips, support.lanes, election.elected, election.elected_of_warps, support.place,
     integers.fits, integers.all_fit, integers.quotient, integers.remainder, integers.quotients, integers.remainders,
     integers.shl_all, integers.shr_all, integers.from_floats, from_float, shl, shr,
     support.all_lanes, support.whole_warps, support.at, support.tile_rect, support.show, support.check, rounded,
@@ -60,6 +74,7 @@ class Compiled:
         sites: all ops, by id. bodies: role name (or SETUP, for idle warps) -> generator function.
         shares_work: clusters may take work from each other. waits_itself: it has a grid_dependency_wait of its own.
         names: function of `source` -> the Python names in it, each with the object of the program that it stands for.
+        lanes: those that are elected in turn, see `election`.
         by_parity: the barrier arrays on which some wait gives a parity.
         bar_base, slot_base, named_base: where an array, a buffer, a named barrier starts in the CTA's flat lists.
     """
@@ -75,6 +90,7 @@ class Compiled:
     shares_work: bool = False
     waits_itself: bool = False
     by_parity: frozenset[str] = frozenset()
+    lanes: tuple[int, ...] = (0,)
 
 
 _cache: weakref.WeakKeyDictionary[Kernel, Compiled] = weakref.WeakKeyDictionary()
@@ -105,6 +121,7 @@ class _Module:
         self.bars: dict[int, int] = {}
         self.slots: dict[int, int] = {}
         self.constants: dict[tuple[str, object], str] = {}
+        self.elects: int | None = None
         bar = slot = named = 0
         for array in kernel.barriers:
             self.bars[id(array)] = self.out.bar_base[array.name] = bar
@@ -132,6 +149,8 @@ class _Module:
         self.out.shares_work = bool(kinds & set(grid.ASKS))
         self.out.waits_itself = "grid_dependency_wait" in kinds
         self.out.needs_idle = any(not _quiet(op) for op in kernel.setup.ops)
+        self.out.lanes = election.lanes_of(kernel)
+        self.elects = self.out.lanes[0] if len(self.out.lanes) == 1 else None
         functions = [Function(self, role) for role in kernel.roles]
         idle = Function(self, None)
         lines: list[str] = []

@@ -11,7 +11,7 @@ from tilepipe.ir.geometry import takes_stmatrix
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import Fragment, Tile
 from tilepipe.ir.program import Role, walk
-from tilepipe.sim import support
+from tilepipe.sim import election, support
 from tilepipe.sim.expressions import Expressions
 from tilepipe.sim.names import Names
 from tilepipe.sim.operands import Tables
@@ -248,12 +248,12 @@ class Function(TensorSource):
 
     def elect(self, op: ops.Op, scope: str, body: ops.Block) -> None:
         """One lane: of each warp, or of the group's first warp (nobody where that warp is masked out)."""
+        lane = self.module.elects
         if scope == "warp":
-            if isinstance(self.mask, int):
-                mask: int | str = support.elect_warps(self.mask)
+            if isinstance(self.mask, int) and lane is not None:
+                mask: int | str = election.elected_of_warps(self.mask, lane)
             else:
-                mask = self.names.fresh("elected")
-                self.emit(f"{mask} = elect_warps({self.mask})", op)
+                mask = self.elected("elected_of_warps", self.mask)
             self.inline("# one lane of each warp", op, body, mask)
             return
         if self.x.warp:
@@ -262,17 +262,26 @@ class Function(TensorSource):
         test = f"{first} == 0" if scope == "role" else "True" if self.group else f"{first} % 4 == 0"
         alone = self.role is not None and self.role.agents == 1 and not self.x.in_setup
         if isinstance(self.mask, int):
-            mask = self.mask & WARP_MASK & -self.mask
-            if not mask:
+            active = self.mask & WARP_MASK
+            if not active:
                 return
+            mask = election.elected(active, lane) if lane is not None else self.elected("elected", active)
         else:
-            mask = self.names.fresh("elected")
-            self.emit(f"{mask} = {self.mask} & {WARP_MASK:#x} & -{self.mask}", op)
+            mask = self.elected("elected", f"{self.mask} & {WARP_MASK:#x}")
             test = mask if alone or test == "True" else f"{test} and {mask}"
-        if isinstance(mask, int) and (alone or test == "True"):
+        if isinstance(self.mask, int) and (alone or test == "True"):
             self.inline(f"# one lane of the {scope}", op, body, mask)
         else:
             self.nested(f"if {test}:", op, body, mask)
+
+    def elected(self, function: str, active: int | str) -> str:
+        """A name for the lane, or the one of each warp, that is elected among those of a mask; computed once where the mask is static."""
+        if isinstance(active, int):
+            return self.x.hoist(f"{function}({active:#x}, m.world.elected)", "elected")
+        name = self.names.fresh("elected")
+        lane = "m.world.elected" if self.module.elects is None else str(self.module.elects)
+        self.emit(f"{name} = {function}({active}, {lane})")
+        return name
 
     def per_warp(self, op: ops.Op, index: e.Local, body: ops.Block) -> None:
         """Unrolled: each warp of the group runs the body with its own threads."""

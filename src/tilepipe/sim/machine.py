@@ -44,6 +44,7 @@ class World:
         clusters: those that have not started, where clusters run together (`clusters`).
         incomplete: why a race may have gone unseen; "" where none can have. silent: what the kernel prints is kept, not shown.
         deadline: of `time.perf_counter`, looked at in loops of the kernel that perform no op; None: there is none.
+        elected: the lane that is elected wherever it is active (`election`).
         journal: told of each step that other agents can notice, where someone explores executions.
     """
 
@@ -64,6 +65,7 @@ class World:
     silent: bool = False
     journal: Journal | None = None
     deadline: float | None = None
+    elected: int = 0
     strict: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:

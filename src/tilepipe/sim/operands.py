@@ -16,7 +16,7 @@ from tilepipe.sim.expressions import Expressions
 
 class Tables(Protocol):
     """What the functions of one kernel share: names in the generated module, and places in the CTA's flat lists (by
-    object id).
+    object id). `elects`: the lane that is elected, None where it differs between launches.
     """
 
     kernel: Kernel
@@ -24,6 +24,7 @@ class Tables(Protocol):
     bars: dict[int, int]
     slots: dict[int, int]
     named_base: dict[int, int]
+    elects: int | None
 
     def site(self, op: ops.Op) -> str: ...
 

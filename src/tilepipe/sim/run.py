@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-from tilepipe.errors import BindError
+from tilepipe.errors import BindError, SimFault
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import proxies_of, tensor_uses
@@ -88,7 +88,8 @@ def run(
     """Runs a launch and writes the results into the arrays of its arguments.
 
     Args:
-        seed: 0 is one fixed order; any other picks an interleaving, always the same one for the same seed.
+        seed: 0 is one fixed order; any other picks an interleaving, and the lane that elect.sync elects, always the same ones for the
+            same seed.
         rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter: docs/rules.md.
         progress: called with (CTAs done, CTAs of the grid).
         on_event: called with (agent, site, start, end) for each asynchronous unit, times in cycles since its CTA
@@ -108,6 +109,7 @@ def run(
     random = Random(seed) if seed else None
     if random is not None:
         random.shuffle(order)
+        world.elected = Random(f"elected {seed}").choice(world.compiled.lanes)
     completions: dict[str, list[list[int]]] = {a.name: [[] for _ in range(launch.grid)] for a in launch.kernel.barriers}
     per_sm = occupancy(launch)
     done = 0
@@ -122,7 +124,7 @@ def run(
         if progress is not None:
             progress((done + (world.clusters.cancelled if world.clusters is not None else 0)) * size, launch.grid)
 
-    with quiet_numbers():
+    with quiet_numbers(), told_who_is_elected(world):
         if world.compiled.shares_work:
             resident = max(launch.chip.resident_clusters(size) * per_sm, 1)
             steps, cycles = together(world, order, resident, random, finished)
@@ -132,6 +134,17 @@ def run(
     world.tensors = []
     us = cost.makespan(launch.chip, cycles, size, per_sm, dram)
     return Run(_role_stats(world), completions, world.advice, world.printed, us, steps, seed)
+
+
+@contextmanager
+def told_who_is_elected(world: World) -> Iterator[None]:
+    """A fault of a kernel that names lanes in a role which elects says which lane was elected."""
+    try:
+        yield
+    except SimFault as fault:
+        if len(world.compiled.lanes) > 1:
+            fault.add_note(f"In this run elect.sync elected lane {world.elected} wherever it was active; which lane it is, is not known.")
+        raise
 
 
 @contextmanager
@@ -159,7 +172,7 @@ def world_of(launch: Launch, rules: Rules, on_event: OnEvent | None) -> World:
     tensors, params = _arguments(launch)
     compiled = compile_kernel(kernel)
     counts = [0] * len(compiled.sites)
-    return World(kernel, compiled, launch.chip, launch.grid, tensors, params, rules, on_event, counts)
+    return World(kernel, compiled, launch.chip, launch.grid, tensors, params, rules, on_event, counts, elected=compiled.lanes[0])
 
 
 def _arguments(launch: Launch) -> tuple[list[GlobalTensor], dict[tuple[str, int], int | float]]:

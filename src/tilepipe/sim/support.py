@@ -35,15 +35,6 @@ def lanes(mask: int, base: int, count: int) -> Array:
     return np.array([bool(mask >> (base + i) & 1) for i in range(count)])
 
 
-def elect_warps(mask: int) -> int:
-    """The lowest thread of `mask` in each warp."""
-    out = 0
-    for shift in (0, 32, 64, 96):
-        part = mask & (0xFFFFFFFF << shift)
-        out |= part & -part
-    return out
-
-
 def place(old: Array, new: Any, mask: int, base: int) -> Array:
     """`old`, an array over the agent's threads, with `new` for the threads of `mask`; `new` covers threads from
     `base`.

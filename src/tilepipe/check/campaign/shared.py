@@ -71,7 +71,7 @@ class SharedExplorer(Explorer):
                 self.allow(len(work) + len(asked))
                 number = turn % self._jobs
                 turn += 1
-                self._workers[number].send((clusters, alternative, self.deadline - time.perf_counter()))
+                self._workers[number].send((self.scene.elected, clusters, alternative, self.deadline - time.perf_counter()))
                 asked.append((number, alternative))
             number, alternative = asked.popleft()
             outcome = self._received(self._workers[number])
@@ -129,7 +129,7 @@ def _perform(pipe: Connection, recipe: bytes, options: Options) -> None:
     explorer = Explorer(scene, bounds, options.reductions, None)
     with quiet_numbers(), contextlib.suppress(EOFError):
         while True:
-            clusters, alternative, left = pipe.recv()
+            scene.elected, clusters, alternative, left = pipe.recv()
             if seconds < math.inf:
                 explorer.started = time.perf_counter() - (seconds - left)  # the parent's clock
             try:

@@ -11,7 +11,7 @@ from tilepipe.check.counterexamples.recording import Recorder
 from tilepipe.check.execution import Execution, StepsError, schedule_of
 from tilepipe.check.nodes import Node, Who
 from tilepipe.check.scene import Scene
-from tilepipe.check.verdict import Fault, Pick
+from tilepipe.check.verdict import Fault, Pick, Step
 from tilepipe.errors import DeadlockError, PoisonError, SimFault
 
 Schedule = tuple[Pick, ...]
@@ -27,6 +27,7 @@ def replayed(
     """Executes a schedule on the clusters that it is about, and with `go_on` what is left: the fault, and the execution. What has not
     come to an end by the deadline has no fault.
     """
+    scene.elected = next((pick.agent for pick in schedule if pick.outcome == 2), scene.lanes[0])
     picked = {pick.cluster for pick in schedule} & set(range(scene.clusters))
     clusters = range(scene.clusters) if scene.shares_work or not picked else sorted(picked)
     until = min(deadline, time.perf_counter() + _SECONDS)
@@ -66,6 +67,16 @@ def retold(scene: Scene, schedule: Schedule, deadline: float = math.inf) -> tupl
     if error is None:
         return None, None
     steps, left_out = recorder.table(execution, error)
+    if len(scene.lanes) > 1:
+        steps = (
+            Step(
+                "every warp",
+                f"elect.sync: lane {scene.elected}",
+                "",
+                "which lane is elected is not known; in this execution it is this one",
+            ),
+            *steps,
+        )
     return error, Fault.of(error, schedule, steps, left_out)
 
 

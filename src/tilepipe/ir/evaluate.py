@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tilepipe.ir import exprs as e
 from tilepipe.ir.exprs import Expr
 from tilepipe.ir.numbers import shl, shr
+from tilepipe.ir.program import WARP, Role
 
 IntArray = npt.NDArray[Any]
 
@@ -48,3 +49,21 @@ def evaluate(x: Expr, env: Mapping[str, IntArray]) -> IntArray | None:
             c, a, b = evaluate(x.cond, env), evaluate(x.a, env), evaluate(x.b, env)
             return None if c is None or a is None or b is None else np.where(c, a, b)
     return None
+
+
+def thread_env(role: Role, cluster_size: int) -> dict[str, npt.NDArray[np.int64]]:
+    """Special registers of every thread of a role, shaped to broadcast over [CTA of the cluster, agent, thread of the
+    agent].
+    """
+    threads = np.arange(role.agent_threads)[None, None, :]
+    agent = np.arange(role.agents)[None, :, None]
+    warp_in_agent = threads // WARP
+    warps_per_agent = role.agent_threads // WARP
+    return {
+        "lane": threads % WARP,
+        "warp": agent * warps_per_agent + warp_in_agent,
+        "warp_in_group": warp_in_agent if role.is_warpgroup else agent % 4 + warp_in_agent,
+        "thread": agent * role.agent_threads + threads,
+        "warpgroup": agent if role.is_warpgroup else np.zeros_like(agent),
+        "cta_rank": np.arange(cluster_size)[:, None, None],
+    }
