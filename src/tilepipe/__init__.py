@@ -20,6 +20,7 @@ from tilepipe.errors import HangError as HangError
 from tilepipe.errors import KernelAssertError as KernelAssertError
 from tilepipe.errors import LaunchError as LaunchError
 from tilepipe.errors import LimitError as LimitError
+from tilepipe.errors import NotModelledError as NotModelledError
 from tilepipe.errors import PoisonError as PoisonError
 from tilepipe.errors import RaceError as RaceError
 from tilepipe.errors import SimFault as SimFault

@@ -69,6 +69,12 @@ class DeadlockError(SimFault):
     """No agent can proceed: who waits for whom, and which arrivals or bytes are missing."""
 
 
+class NotModelledError(SimFault):
+    """Lanes of one warp would have to proceed apart for the kernel to go on, which the simulated machine does not do: whether it hangs on
+    a GPU is not decided. A check says undecided.
+    """
+
+
 class RaceError(SimFault):
     """Two accesses to the same bytes, at least one a write, with nothing that orders them."""
 

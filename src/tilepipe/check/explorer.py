@@ -18,7 +18,7 @@ from tilepipe.check.fingerprint import Fingerprints
 from tilepipe.check.nodes import Node, Race
 from tilepipe.check.scene import Scene
 from tilepipe.check.verdict import Bounds, Pick, Reductions
-from tilepipe.errors import SimFault
+from tilepipe.errors import NotModelledError, SimFault
 
 Progress = Callable[[int, int], None]  # (executions done, executions that are known to be left)
 Schedule = tuple[Pick, ...]
@@ -102,6 +102,8 @@ class Explorer:
         """Does some work on an execution. Returns whether it ended in a fault, which is kept."""
         try:
             work()
+        except NotModelledError as error:
+            raise BoundError(str(error)) from None
         except SimFault as error:
             self.found.fault, self.found.schedule = error, tuple(execution.picks)
             self.found.states += len(execution.causality.nodes)

@@ -12,6 +12,7 @@ from tilepipe.sim.rules import require_rules
 
 Answer = Literal["verified", "fault", "undecided"]
 Method = Literal["greedy", "explored"]
+NOT_MODELLED = "not modelled: "  # how a bound begins that no more time would lift: of a NotModelledError
 _RANK: dict[str, int] = {"verified": 0, "undecided": 1, "fault": 2}
 
 

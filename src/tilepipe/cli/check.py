@@ -151,6 +151,7 @@ def _report(found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | Non
 
 def _show(found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None) -> None:
     from tilepipe.check import together
+    from tilepipe.check.verdict import NOT_MODELLED
 
     config = f": {' '.join(f'{n}={v}' for n, v in found.config.items())}" if found.config else ""
     out.print(f"{found.what}{config}")
@@ -169,7 +170,11 @@ def _show(found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None)
     _list("Advice:", all_of_them.advice)
     if all_of_them.ok:
         out.print(f"\n{MEANING}")
-    if all_of_them.verdict == "undecided":
+    if all_of_them.verdict == "undecided" and any(v.bound.startswith(NOT_MODELLED) for v in verdicts):
+        out.print(
+            "\nUndecided: lanes of a warp would have to proceed apart, which is not modelled. The verdict's text says what to change."
+        )
+    elif all_of_them.verdict == "undecided":
         out.print("\nUndecided: a bound was hit before all executions were seen. Raise --seconds or --traces, or check a smaller instance.")
     if lines is not None:
         out.print()

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tilepipe.errors import DeadlockError
+from tilepipe.errors import DeadlockError, NotModelledError
 from tilepipe.ir import ops
 from tilepipe.ir.program import barrier_of
-from tilepipe.sim import causes, mbarriers, meetings, tmem_alloc, tmem_words
+from tilepipe.sim import causes, lanes_apart, mbarriers, meetings, tmem_alloc, tmem_words
 from tilepipe.sim.agents import Spin
 from tilepipe.sim.mbarriers import Mbarrier
 from tilepipe.sim.meetings import NamedState, Rendezvous
@@ -35,9 +35,13 @@ _BRINGS = (ops.MbarArrive, ops.MbarExpect, ops.MbarCompleteTx, ops.TmaLoad, ops.
 _MAX_ROWS = 24
 
 
-def report(m: Machine) -> DeadlockError:
+def report(m: Machine) -> DeadlockError | NotModelledError:
     """The error for a cluster in which some agents have not returned and nothing can act."""
     stuck = [a for a in m.agents if not a.done]
+    wanted = [bar for bar, _ in (waited_for(m, a) for a in stuck) if isinstance(bar, Mbarrier)]
+    apart = lanes_apart.undecided(m, stuck, lambda bar: _sources(m, bar), wanted)
+    if apart is not None:
+        return apart
     ctas = sorted({a.cta.block_id for a in stuck})
     where = f"CTA {ctas[0]}" if len(ctas) == 1 else f"CTAs {', '.join(map(str, ctas))}"
     total = sum(1 for a in m.agents if a.cta.block_id in ctas)

@@ -79,8 +79,11 @@ def _extents(shape: tuple[int, ...]) -> str:
 
 def _failure(verdict: Verdict) -> str:
     from tilepipe.check.counterexamples.story import story
+    from tilepipe.check.verdict import NOT_MODELLED
 
     looked = f"{verdict.method}, {verdict.traces:,} execution{'s' * (verdict.traces != 1)}, {verdict.seconds:.2g} s"
+    if verdict.verdict == "undecided" and verdict.bound.startswith(NOT_MODELLED):
+        return f"undecided: {verdict.instance} ({looked}).\n  {verdict.bound}"
     if verdict.verdict == "undecided":
         return (
             f"undecided: {verdict.instance} ({looked}).\n"
