@@ -122,7 +122,7 @@ def test_the_order_of_issue_is_the_order(kind: str, wrong: str) -> None:
     ],
 )
 def test_faults(wrong: str, fault: type[Exception], words: tuple[str, ...]) -> None:
-    for seed in (0, 1, 2):
+    for seed in (0, 1, 2) if wrong != "another lane multiplies" else (0,):  # another seed may elect lane 7, and then it is right
         with pytest.raises(fault) as caught:
             program(operands(), wrong)[0].run(seed=seed)
         missing = [word for word in words if word not in str(caught.value)]
