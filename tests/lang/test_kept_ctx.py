@@ -27,7 +27,7 @@ OF_THE_HOST = {
     tp.TileLayout, tp.AccumBarrier, tp.TilePayload,
 }  # fmt: skip
 # Public classes that are made of parts, each of which refuses.
-OF_PARTS = {tp.WorkTile, tp.GroupedTile, tp.TMADestination, tp.TmemFragments}
+OF_PARTS = {tp.KVTiles, tp.WorkTile, tp.GroupedTile, tp.TMADestination, tp.TmemFragments}
 BEYOND_THE_TABLE = (
     values.Value, variables.Var, fragments.Fragment, fragments.FragmentValue, memory.SmemTile, memory.SmemTileArray, memory.ElementRef,
     named.NamedBarrier, control.Range, control.WhileLoop, control.Entered,
@@ -202,7 +202,7 @@ def problem(thing: object, name: str, kept: dict[type, Any]) -> str:
         foreign = "or something made from it, while" in str(errors[0])
         good = isinstance(errors[0], tp.TraceError) and (foreign or not isinstance(thing, tp.Context))
         return "" if good else f"{type(errors[0]).__name__}: {errors[0]}"
-    if isinstance(thing, tp.Context) or (is_method and used == [None]):
+    if isinstance(thing, tp.Context) or (is_method and used[0] is None):
         return "passes without a word"
     looked_at = type(used[0]) in {*classes(), *OF_THE_HOST, *OF_PARTS} or not is_method
     return "" if is_data(used[0]) or looked_at else f"gives {used[0]!r}"

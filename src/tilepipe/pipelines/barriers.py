@@ -365,6 +365,7 @@ class SMemArray(Generic[E]):
 
     def find(self, position: int) -> tuple[memory.BarrierArray, int]:
         """The part that holds barrier `position`, and its index there."""
+        self._tracer.require_running()
         return next((array, position - at) for at, array in self._places() if at <= position < at + array.size)
 
     def pointer(self, position: int) -> SharedMemBarrier:
@@ -380,6 +381,7 @@ class SMemArray(Generic[E]):
 
     def note_use(self) -> None:
         """An op names a barrier of this array: it cannot be divided any more."""
+        self._tracer.require_running()
         self._taken = self._taken or caller()
 
     @property
