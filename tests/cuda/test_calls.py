@@ -105,3 +105,18 @@ def test_waits_for_stores(read: bool, suffix: str) -> None:
         b.do(ops.TmaStoreCommit)
         b.do(ops.TmaStoreWait, 3, read)
     assert calls(b, "sm_90a") == ["bulk_commit();", f"bulk_wait{suffix}<3>();"]
+
+
+@pytest.mark.parametrize(("left", "right"), [("e4m3", "e5m2"), ("e5m2", "e4m3")])
+def test_wgmma_of_two_types(left: str, right: str) -> None:
+    """A's type first, in the name and in the instruction."""
+    types = {"e4m3": dtypes.float8_e4m3, "e5m2": dtypes.float8_e5m2}
+    b = Builder()
+    one, other = b.smem("a", 64, 128, 1, types[left], 128), b.smem("b", 32, 128, 1, types[right], 128)
+    b.setup_done()
+    with b.role("one", warpgroups=1):
+        acc = b.fragment("acc", 64, 32)
+        b.do(ops.Wgmma, acc, b.tile(one), b.tile(other), const(True))
+    code = cuda.source(b.finished(), "sm_90a")
+    assert re.search(rf"wgmma_m64n32k32_{left}_{right}\(acc\[0\], a_format \| .*, b_format \| .*\);", code)
+    assert f"wgmma.mma_async.sync.aligned.m64n32k32.f32.{left}.{right} " in code
