@@ -137,6 +137,9 @@ def _mbarriers() -> dict[str, Signature]:
         "arrive_expect_tx_remote": _row(
             "remote_bar:mbar bytes:txCount", f"mbarrier.arrive.expect_tx.release.cluster.{far} _, [mbar], txCount", arrive
         ),
+        "arrive_expect_tx_remote_relaxed": _row(
+            "remote_bar:mbar bytes:txCount", f"mbarrier.arrive.expect_tx.{far} _, [mbar], txCount", arrive
+        ),
         "expect_tx": _row("bar:mbar bytes:txCount", f"mbarrier.expect_tx.relaxed.cta.{own} [mbar], txCount", expect),
         "expect_tx_remote": _row("remote_bar:mbar bytes:txCount", f"mbarrier.expect_tx.relaxed.cluster.{far} [mbar], txCount", expect),
         "complete_tx": _row("bar:mbar bytes:txCount", f"mbarrier.complete_tx.relaxed.cta.{own} [mbar], txCount", "mbarrier.complete_tx"),
