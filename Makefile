@@ -44,7 +44,7 @@ test-quick: $(FULL) ## run what takes under a minute in total
 test-gpu: $(FULL) ## run tests/gpu on this machine's GPU, and print a table
 	$(BIN)/python tests/gpu/run.py $(ARGS)
 
-conformance-mutants: $(FULL) ## take each member of the conformance table out, and see its test fail
+conformance-mutants: $(FULL) ## take each member of the conformance table out, or change it a little, and see a test fail
 	$(BIN)/python -m tests.conformance.mutate $(ARGS)
 
 mutants: $(FULL) ## mutate every kernel and example, check each mutant, and write docs/mutants.md (about half an hour)

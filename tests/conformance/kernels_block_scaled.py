@@ -51,7 +51,7 @@ def block_scaled(ctx: tp.Context, a: Any, b: Any, sfa: Any, sfb: Any, out: Any) 
                     a_tile, b_tile, sfa_tile, sfb_tile = stage.tile()
                     ctx.tmem_copy(tmem.sfa(), sfa_tile)
                     ctx.tmem_copy(tmem.sfb(), sfb_tile)
-                    ctx.mma(acc, a_tile, b_tile, accumulate=step > 0, sfa=tmem.sfa(), sfb=tmem.sfb().rows(0, N))
+                    tp.MmaOp(ctx).mma(a_tile, b_tile, acc, init_c=step == 0, sfa=tmem.sfa(), sfb=tmem.sfb().rows(0, N))
                     ctx.mma_commit(stage.mbar())
 
     @ctx.role("epilogue", warpgroups=1)

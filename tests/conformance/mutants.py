@@ -1,6 +1,7 @@
 """A pytest plugin: instead of its tests, runs each mutant's test with the mutant's member taken out. `tests.conformance.mutate` starts it.
 
-`TILEPIPE_MUTANTS` names a file: a JSON list of [name, our name, test]. For each, a line of JSON is appended to `<file>.results`: the
+`TILEPIPE_MUTANTS` names a file: a JSON list of [name, our name, tests, change]; the change is one of `tests.conformance.subtle`, or
+empty: the member does nothing. For each, a line of JSON is appended to `<file>.results`: the
 name, whether the test passes as things are, whether it passes without the member, and what it says then.
 """
 
@@ -51,17 +52,21 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     source = Path(os.environ[FILE])
     signal.signal(signal.SIGALRM, _interrupt)
     healthy: dict[str, str] = {}
-    for name, ours, test in json.loads(source.read_text(encoding="utf-8")):
-        node = f"tests/{test}"
-        items = [item for item in session.items if item.nodeid == node or item.nodeid.startswith(f"{node}[")]
-        if test not in healthy:
+    for name, ours, tests, change in json.loads(source.read_text(encoding="utf-8")):
+        items = []
+        for test in tests:
+            node = f"tests/{test}"
+            own = [item for item in session.items if item.nodeid == node or item.nodeid.startswith(f"{node}[")]
+            if test not in healthy:
+                forget_traces()
+                healthy[test] = complaint(own) if own else "pytest finds no such test"
+            items += own
+        broken = next((healthy[test] for test in tests if healthy[test]), "")
+        with replaced(resolve(ours), change):
             forget_traces()
-            healthy[test] = complaint(items) if items else "pytest finds no such test"
-        with replaced(resolve(ours)):
-            forget_traces()
-            without = "" if healthy[test] else complaint(items)
+            without = "" if broken else complaint(items)
         forget_traces()
-        result: dict[str, Any] = {"name": name, "broken": healthy[test], "without": without}
+        result: dict[str, Any] = {"name": name, "broken": broken, "without": without}
         with source.with_suffix(".results").open("a", encoding="utf-8") as out:
             out.write(json.dumps(result) + "\n")
     return True

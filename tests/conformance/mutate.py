@@ -1,14 +1,17 @@
-"""The mutation job: takes the body of each member of the table out, and sees that its own test fails.
+"""The mutation job: takes the body of each member of the table out, and sees that its own test fails; then changes each member a
+little (`tests.conformance.subtle`), and sees that a test of its rows fails.
 
-    python -m tests.conformance.mutate [--all] [NAME ...]     (make conformance-mutants)
+    python -m tests.conformance.mutate [--all] [--only bodies|subtle] [NAME ...]     (make conformance-mutants)
 
 A NAME is a page, a member, or `page.member`. `--all` also lists what noticed each mutant. Exits with 1 when a test passes without its
-member, or fails with it.
+member or with the change, or fails with the member as it is. Changes that nobody can notice are in `tests.conformance.equivalent`, each
+with the reason.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import subprocess
@@ -16,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -24,6 +27,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tests.conformance import subtle
+from tests.conformance.equivalent import ALSO, EQUIVALENT
 from tests.conformance.mutants import FILE
 from tests.conformance.table import resolve, rows
 
@@ -33,11 +38,13 @@ BODIES = ("method", "property", "attribute", "alias", "function")  # kinds of ta
 
 @dataclass(frozen=True)
 class Mutant:
-    """A member to take out and the test to run then. `name`: `page.member`."""
+    """A member to take out, or to change, and the tests to run then. `name`: `page.member`, and the change."""
 
     name: str
     ours: str
     test: str
+    change: str = ""
+    more: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,25 @@ def mutants(names: Sequence[str] = ()) -> list[Mutant]:
     return found
 
 
+def subtle_mutants(names: Sequence[str] = ()) -> list[Mutant]:
+    """Every small change of every member, or of those named. A function that several rows name is changed once; the tests of all its rows
+    run, each in all its cases, since a small change of a member shows in another case than its absence.
+    """
+    found: dict[tuple[object, str], Mutant] = {}
+    for page, row in rows():
+        ours = page.ours(row)
+        target = resolve(ours)
+        if names and not {page.name, row.name, f"{page.name}.{row.name}"} & set(names):
+            continue
+        for mutant in subtle.mutants(target):
+            key = inspect.unwrap(target.value), mutant.operator
+            wanted = row.test.partition("[")[0], *ALSO.get(ours, ())
+            present = found.setdefault(key, Mutant(f"{page.name}.{row.name}: {mutant.operator}", ours, wanted[0], mutant.operator))
+            more = dict.fromkeys((*present.more, *wanted))
+            found[key] = replace(present, more=tuple(test for test in more if test != present.test))
+    return [m for m in found.values() if (m.ours, m.change) not in EQUIVALENT]
+
+
 def outcomes(todo: Sequence[Mutant], workers: int = 0, seen: Callable[[int], None] = lambda n: None) -> list[Outcome]:
     """Runs the mutants in `workers` processes (one for each core); `seen(n)` is told now and then how many are done."""
     count = min(workers or os.cpu_count() or 1, len(todo))
@@ -89,8 +115,8 @@ def outcomes(todo: Sequence[Mutant], workers: int = 0, seen: Callable[[int], Non
 
 
 def _start(file: Path, batch: Sequence[Mutant]) -> subprocess.Popen[bytes]:
-    file.write_text(json.dumps([(m.name, m.ours, m.test) for m in batch]), encoding="utf-8")
-    tests = sorted({f"tests/{m.test}" for m in batch})
+    file.write_text(json.dumps([(m.name, m.ours, [m.test, *m.more], m.change) for m in batch]), encoding="utf-8")
+    tests = sorted({f"tests/{test}" for m in batch for test in (m.test, *m.more)})
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conformance.mutants", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
     with file.with_suffix(".log").open("wb") as log:
         return subprocess.Popen(command, cwd=ROOT, env=os.environ | {FILE: str(file)}, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
@@ -117,18 +143,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.mutate", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--all", action="store_true", help="also list what noticed each mutant")
+    parser.add_argument("--only", choices=("bodies", "subtle"), help="only take bodies out, or only make small changes")
     options = parser.parse_args(arguments)
-    todo, begun = mutants(options.names), time.monotonic()
+    todo = [] if options.only == "subtle" else mutants(options.names)
+    bodies, begun = len(todo), time.monotonic()
+    todo += [] if options.only == "bodies" else subtle_mutants(options.names)
     console = Console(width=None if sys.stdout.isatty() else 200)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("members taken out", total=len(todo))
+        task = progress.add_task("members taken out or changed", total=len(todo))
         found = outcomes(todo, seen=lambda n: progress.update(task, completed=n))
     survivors = [o for o in found if not o.noticed]
     if survivors or options.all:
         console.print(report(found, options.all))
-    console.print(f"{len(found)} members taken out: {len(found) - len(survivors)} noticed by their tests, {len(survivors)} not"
-                  f" ({time.monotonic() - begun:.0f} s)")  # fmt: skip
+    console.print(f"{bodies} members taken out, {len(found) - bodies} small changes: {len(found) - len(survivors)} noticed by their tests,"
+                  f" {len(survivors)} not ({time.monotonic() - begun:.0f} s)")  # fmt: skip
     return 1 if survivors else 0
 
 

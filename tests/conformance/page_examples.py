@@ -403,7 +403,7 @@ def explicit_outputs(group: int) -> tp.KernelFunction:
                     with outputs.producer() as acc, inputs.consumer().acquire() as stage, ctx.elect_one():
                         ctx.mma(acc.tmem.offset(), *stage.tile(), accumulate=False)
                         if group == 2:
-                            tp.mma_arrive_multicast(stage.mbar(), outputs.mma_complete_mask)
+                            tp.MmaOp(ctx).commit(stage.mbar(), outputs.mma_complete_mask)
 
         @ctx.role("epilogue", warpgroups=1)
         def epilogue() -> None:

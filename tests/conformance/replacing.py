@@ -11,6 +11,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any, Self
 
 import tilepipe as tp
+from tests.conformance import subtle
 from tests.conformance.table import Target
 
 
@@ -83,17 +84,23 @@ def put(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def replaced(target: Target) -> Iterator[None]:
-    """The member does nothing. A function of the library does nothing wherever a module has imported it."""
+def replaced(target: Target, change: str = "") -> Iterator[None]:
+    """The member does nothing; with `change`, the name of a variant of `tests.conformance.subtle`, it does that. A function of the
+    library does so wherever a module has imported it.
+    """
+    instead = body(target)
+    if change:
+        (mutant,) = (m for m in subtle.mutants(target) if m.operator == change)
+        instead = subtle.body(target, mutant.function)
     if target.kind != "function":
-        with put(target.owner, target.attr, body(target)):
+        with put(subtle.home(target) if change else target.owner, target.attr, instead):
             yield
         return
     same = {id(target.value), id(inspect.unwrap(target.value))}  # `tp` has the one that checks its arguments
     modules = [m for m in list(sys.modules.values()) if isinstance(m, ModuleType)]
     homes = [(m, vars(m)[target.attr]) for m in modules if id(vars(m).get(target.attr)) in same]
     for home, _ in homes:
-        setattr(home, target.attr, body(target))
+        setattr(home, target.attr, instead)
     try:
         yield
     finally:

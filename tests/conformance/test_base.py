@@ -27,6 +27,14 @@ PHASES: dict[str, tuple[str, int, int]] = {  # what a role does with `bar`, the 
         1,
         1,
     ),
+    "complete_transaction, where a lane says so": (
+        f"{ONE}bar.expect_bytes(32)\nctx.syncwarp()\nbar.complete_transaction(None, 32, ctx.lane == 5)",
+        1,
+        1,
+    ),
+    "expect_bytes, too few": (f"{ONE}bar.expect_bytes(32)\n    bar.complete_transaction(None, 16)", 1, 0),
+    "expect_bytes_relaxed, too few": (f"{ONE}bar.expect_bytes_relaxed(32)\n    bar.complete_transaction(None, 16)", 1, 0),
+    "arrive_and_expect_bytes, too few": (f"{ONE}bar.arrive_and_expect_bytes(32, 0)\n    bar.complete_transaction(0, 16)", 1, 0),
     "unsafe_ptr": (f"{ONE}bar.unsafe_ptr().arrive()", 1, 1),
 }
 
@@ -39,6 +47,34 @@ def barrier(text: str, count: int = 1) -> tp.Program:
 def test_phases_of_a_barrier(member: str) -> None:
     text, count, completed = PHASES[member]
     assert barrier(text, count).run().completions == {"bar": [[completed]]}
+
+
+REMOTE: dict[str, str] = {  # what CTA 0 of a pair does with the barrier of CTA 1, which nobody else touches
+    "arrive_cluster": f"{ONE}bar.arrive_cluster(1)",
+    "arrive_and_expect_bytes": f"{ONE}bar.arrive_and_expect_bytes(32, 1)\n    bar.complete_transaction(1, 32)",
+    "arrive_and_expect_bytes, where a lane says so": (
+        f"bar.arrive_and_expect_bytes(32, 1, ctx.lane == 3)\n{ONE}bar.complete_transaction(1, 32)"
+    ),
+}
+
+
+@pytest.mark.parametrize("member", REMOTE)
+def test_a_barrier_of_a_peer(member: str) -> None:
+    """The copy in CTA 1 completes a phase, the one in CTA 0 none."""
+    body = "\n".join(f"        {line}" for line in REMOTE[member].splitlines())
+    text = f"""bar = tp.SharedMemBarrier.allocate(ctx, 1, name='bar')
+@ctx.role('one', warps=1)
+def one():
+    with ctx.when(ctx.cta_rank == 0):
+{body}
+    with ctx.otherwise():
+        bar.wait(0)
+    ctx.cluster_arrive()
+    ctx.cluster_wait()
+"""
+    kernel = from_text(text)
+    kernel._grid = kernel._cluster = 2
+    assert kernel.bind(np.zeros(4, np.int32)).run().completions == {"bar": [[0], [1]]}
 
 
 def test_one_barrier_is_eight_bytes() -> None:
@@ -82,6 +118,17 @@ def test_a_wait_blocks_until_the_phase_is_complete(member: str) -> None:
         barrier(f"bar.{member}(0)").run()
 
 
+def test_one_barrier_is_initialised() -> None:
+    """That of the pointer, and not the next; a count is at least 1."""
+    text = "bars = tp.SMemArray(ctx, tp.SharedMemBarrier, 3, 'bars')\nbars[1].init({})"
+    role_from_text(f"{ONE}bars[1].arrive()", before=text.format(1)).run()
+    for other in (0, 2):
+        with refused(tp.BarrierError, f"bars[{other}]", "before it was initialised"):
+            role_from_text(f"{ONE}bars[{other}].arrive()", before=text.format(1)).run()
+    with refused(tp.TraceError, "an mbarrier's count is 1..1048575, got 0"):
+        role_from_text("pass", before=text.format(0))
+
+
 def test_an_element_is_a_pointer() -> None:
     """Its operations act on that element: of barriers and of numbers."""
     out = np.zeros(4, np.int32)
@@ -112,6 +159,8 @@ def test_arrays_lie_one_after_the_other() -> None:
     arrays = role_from_text("pass", before=text, found=found).kernel.barriers
     assert found == [24, 16, 32]
     assert [(later.offset or 0) - (first.offset or 0) for first, later in pairwise(arrays)] == [24, 16]
+    words = role_from_text("pass", before="tp.SMemArray(ctx, 'int32', 32, name='words')").kernel.buffers
+    assert [(w.rows, w.cols, w.nbytes) for w in words] == [(1, 32, 128)]
 
 
 @pytest.mark.parametrize(("order", "swizzle", "at"), [("row", 0, 8 * 2 + 3), ("col", 0, 8 * 3 + 2), ("row", 32, None)])
@@ -189,8 +238,10 @@ def test_a_standard_payload() -> None:
     found.extend([held.a_type, held.b_type, held.a_shape, held.b_shape, len(held.a_tiles), len(held.b_tiles), held.tile_bytes])
     @ctx.role('one', warps=1)
     def one():
-        a, b = held.get_tile(2, 1, k_group_size=2)
+        a, b = held.get_tile(1, 2, k_group_size=3)
         found.extend([(a.shape, str(a.dtype)), (b.shape, str(b.dtype))])
+        one = held.get_a_tile(1, 2, k_group_size=3), held.get_b_tile(1, 2, k_group_size=3)
+        assert [(x.ir('read').buffer.name, x.ir('read').index.value) for x in one] == [('inputs_a', 5), ('inputs_b', 5)]
         with ctx.elect_one():
             ctx.store(a[1, 2], 7)
             ctx.store(b[3, 4], 8)
@@ -210,17 +261,19 @@ def test_a_payload_with_scales() -> None:
     )
     found: list[Any] = []
     text = """
-    held = payload.allocate(ctx, 3, 'inputs')
+    held = payload.allocate(ctx, 4, 'inputs')
     scales = held.a_scales_tiles
     found.extend([held.a_scales_type, held.a_scales_shape, len(scales), scales.buffer.swizzle, held.tile_bytes, len(held.a_tiles)])
     @ctx.role('one', warps=1)
     def one():
-        a, b, s = held.get_tile(2, k_group_size=1)
+        a, b, s = held.get_tile(1, 1, k_group_size=2)
         found.extend([a.shape, b.shape, s.shape, str(s.dtype)])
+        for x in (a, b, s, held.get_a_tile(1, 1, k_group_size=2), held.get_a_scales_tile(1, 1, k_group_size=2)):
+            assert x.ir('read').index.value == 3
         with ctx.elect_one():
             ctx.store(s[0, 5], 0.5)
     """
     program = from_text(text, payload=payload, found=found).bind(np.zeros(4, np.int32))
-    assert found[:6] == ["float32", (1, 64), 3, 0, 128 * (64 + 32) + 4 * 64, 3]
+    assert found[:6] == ["float32", (1, 64), 4, 0, 128 * (64 + 32) + 4 * 64, 4]
     assert found[6:] == [(64, 128), (32, 128), (1, 64), "float32"]
-    assert "inputs_a_scales[2](0, 5)" in str(program)
+    assert "inputs_a_scales[3](0, 5)" in str(program)

@@ -12,7 +12,7 @@ from tests.conformance.kernels_block_scaled import PAYLOAD
 from tests.lang.tracing import from_text, refused
 
 SET_UP = """
-held = PAYLOAD.allocate(ctx, 3, 'inputs')
+held = PAYLOAD.allocate(ctx, 6, 'inputs')
 config = tp.OutputPipelineConfig(2, 64)
 tmem = tp.BlockScaledTmem(ctx, config, PAYLOAD)
 """
@@ -28,11 +28,14 @@ def found_by(text: str) -> list[Any]:
 
 def test_a_block_scaled_payload() -> None:
     """Four tiles: A and B, and their scale factors in whole pieces of 512 bytes; a stage's bytes include them."""
-    found = found_by("found.extend([held, *(x.ir('read').index.value for x in held.get_tile(2, k_group_size=1))])")
+    found = found_by("found.extend([held, *(x.ir('read').index.value for x in held.get_tile(1, 2, k_group_size=3))])")
     held, *indices = found
-    assert indices == [2, 2, 2, 2]
+    assert indices == [5, 5, 5, 5]
+    for name in ("a", "b", "sfa", "sfb"):
+        (tile,) = found_by(f"found.append(held.get_{name}_tile(1, 2, k_group_size=3).ir('read'))")
+        assert (tile.buffer.name, tile.index.value) == (f"inputs_{name}", 5)
     assert (held.sfa_type, held.sfb_type, held.sfa_shape, held.sfb_shape) == ("float8_e8m0", "float8_e8m0", (128, 4), (64, 4))
-    assert [len(x) for x in (held.a_tiles, held.b_tiles, held.sfa_tiles, held.sfb_tiles)] == [3] * 4
+    assert [len(x) for x in (held.a_tiles, held.b_tiles, held.sfa_tiles, held.sfb_tiles)] == [6] * 4
     assert [x.tile_bytes for x in (held.sfa_tiles, held.sfb_tiles)] == [512, 512]
     assert held.tile_bytes == (128 + 64) * 128 + 2 * 512
 

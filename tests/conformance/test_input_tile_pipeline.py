@@ -10,6 +10,8 @@ import pytest
 import tilepipe as tp
 from tests.lang.tracing import from_text, refused
 from tests.pipelines.rings import PAYLOAD, counts_of, product, summary
+from tilepipe.ir import ops
+from tilepipe.ir.program import walk
 
 SIDES = {"producer": "full", "consumer": "empty"}  # the barriers that each side signals
 HEAD = """
@@ -161,3 +163,104 @@ def test_entering_gives_the_thing_itself(entered: str, signal: str) -> None:
         found=found,
     )
     assert found == [True]
+
+
+@pytest.mark.parametrize("how", ["acquire()", "acquire_stage()", "acquire_if_needed(view.try_acquire())"])
+def test_every_way_to_acquire_has_the_lag(how: str) -> None:
+    """With a lag of two the release waits for all groups but two, and the stages that are freed are counted right."""
+
+    def multiply(ctx: tp.Context, inputs: Any, acc: Any, n: Any) -> None:
+        with inputs.consumer(lag=2) as view:
+            for _ in ctx.range(n):
+                stage = eval(f"view.{how}", {"view": view})
+                ctx.mma(acc, *stage.tile())
+                stage.release()
+
+    program, out, want = product(multiply, n=5, stages=3, producer_arrivals=1, consumer_arrivals=1)
+    pending = [op.pending for op in walk(program.kernel.roles[1].body) if isinstance(op, ops.WgmmaWait)]
+    assert pending == [2, 0]
+    assert program.run(seed=1).completions["inputs.empty"] == [[2, 2, 1]]
+    assert np.array_equal(out, want)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("how", ["acquire()", "acquire_stage()", "acquire_if_needed(view.try_acquire())"])
+def test_every_way_to_acquire_counts_who_takes_a_stage(how: str, shared: bool) -> None:
+    """Two warpgroups: both take every stage, two arrivals, or they take turns, one."""
+    text = f"""
+    inputs = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=2, producer_arrivals=1)
+    @ctx.role('mma', warpgroups=2)
+    def mma():
+        acc = ctx.accumulator((64, 8))
+        acc.fill(0)
+        view = inputs.consumer(shared={shared})
+        stage = view.{how}
+        ctx.mma(acc, *stage.tile())
+        stage.release()
+    """
+    program = from_text(text, PAYLOAD=PAYLOAD).bind(np.zeros(4, np.int32))
+    assert counts_of(program)["inputs.empty"] == (2 if shared else 1)
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_whose_barrier_gets_the_bytes(group: int) -> None:
+    """In a cluster of two: each CTA's own; of a pair, those of both on the even one's."""
+    text = f"""
+    barriers = tp.SMemArray(ctx, tp.SharedMemBarrier, 4, 'inputs')
+    tp.InputTilePipeline.init_barriers(barriers, 1, 1, name='inputs')
+    inputs = tp.InputTilePipeline(barriers, PAYLOAD.allocate(ctx, 2, 'inputs'), 2, cta_group={group}, name='inputs')
+    @ctx.role('load', warps=1)
+    def load():
+        with inputs.producer().acquire() as stage, ctx.elect_one():
+            stage.expect_bytes(inputs.stage_bytes)
+            for tensor, tile in zip((a, b), stage.tile()):
+                ctx.tma_load(tensor, (0, 0), tile, stage.barrier())
+        with ctx.when((ctx.cta_rank == 0) | ({group} == 1)):
+            inputs.pipeline.full[0].wait(0)
+        ctx.cluster_arrive()
+        ctx.cluster_wait()
+    """
+    kernel = from_text(text, "def k(ctx, a, b):", PAYLOAD=PAYLOAD)
+    kernel._grid = kernel._cluster = 2
+    a, b = (tp.tensor_map(np.zeros(shape, tp.bfloat16.numpy), box=shape) for shape in ((64, 16), (8, 16)))
+    assert kernel.bind(a, b).run().completions["inputs.full"] == ([[1, 0], [0, 0]] if group == 2 else [[1, 0], [1, 0]])
+
+
+def test_the_group_size_of_the_constructor() -> None:
+    found: list[int] = []
+    text = """
+    barriers = tp.SMemArray(ctx, tp.SharedMemBarrier, 4, 'inputs')
+    tp.InputTilePipeline.init_barriers(barriers, 1, 1, name='inputs')
+    inputs = tp.InputTilePipeline(barriers, PAYLOAD.allocate(ctx, 6, 'inputs'), 2, 3, name='inputs')
+    found.extend([inputs.k_group_size, inputs.stage_bytes, inputs.num_group_stages])
+    ctx.role('one', warps=1)(lambda: None)
+    """
+    program = from_text(text, PAYLOAD=PAYLOAD, found=found).bind(np.zeros(4, np.int32))
+    assert program.kernel.cta_group == 0, "nothing here says that the kernel has tensor memory"
+    assert found == [3, 3 * 2 * (64 + 8) * 16, 2]
+    for wrong in (0, -1):
+        with refused(tp.TraceError, f"k_group_size is at least 1, got {wrong}"):
+            from_text(text.replace("2, 3, name", f"2, {wrong}, name"), PAYLOAD=PAYLOAD, found=found).bind(np.zeros(4, np.int32))
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_whom_a_release_of_tiles_that_mmas_have_read_tells(group: int) -> None:
+    """One commit: of a pair with the mask of both CTAs."""
+    text = f"""
+    inputs = tp.InputTilePipeline.allocate(ctx, ROWS, num_group_stages=2, cta_group={group}, producer_arrivals=1, consumer_arrivals=1)
+    tmem = tp.TmemAllocation(ctx, 32, cta_group={group})
+    @ctx.role('mma', warps=1)
+    def mma():
+        tmem.allocate()
+        with ctx.when(tp.elect_one_cta(ctx)):
+            stage = inputs.acquire_consumer()
+            with ctx.elect_one():
+                ctx.mma(tmem.tensor((128, 16 * {group})), *stage.tile(), accumulate=False)
+            stage.release()
+        tmem.deallocate()
+    """
+    rows = tp.StandardTilePayload(a_type="bfloat16", b_type="bfloat16", a_shape=(128, 16), b_shape=(16, 16))
+    kernel = from_text(text, ROWS=rows)
+    kernel._grid = kernel._cluster = 2
+    (commit,) = (op for op in walk(kernel.bind(np.zeros(4, np.int32)).kernel.roles[0].body) if isinstance(op, ops.Tcgen05Commit))
+    assert (commit.mask is None) == (group == 1)

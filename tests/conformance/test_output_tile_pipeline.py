@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.lang.tracing import from_text
+from tests.lang.tracing import from_text, refused
 from tests.pipelines.places import Places
 from tilepipe.ir import ops
 from tilepipe.ir.program import walk
@@ -198,6 +198,62 @@ with outputs.per_k_epilogue(inputs) as step:
     assert out[:3].tolist() == [1, 2, -1]
     assert run.completions["inputs.empty"] == [[0, 0, 1]]
     assert run.completions["outputs.empty"] == [[0, 1]]
+
+
+@pytest.mark.parametrize("order", [("outputs", "other"), ("other", "outputs")])
+def test_each_release_frees_an_accumulator_of_its_own_pipeline(order: tuple[str, str]) -> None:
+    """Two pipelines whose accumulators are held at once, released in either order."""
+    text = f"""
+other = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(2, 16), producer_arrivals=1, consumer_arrivals=128, name='other')
+@ctx.role('one', warpgroups=1)
+def one():
+    outputs.acquire_for_epilogue()
+    other.acquire_for_epilogue()
+    {order[0]}.release_from_epilogue()
+    {order[1]}.release_from_epilogue()
+"""
+    head = HEAD.format(group=1, size="", threads=128).rsplit("@ctx.role", 1)[0]
+    program = from_text(head + text, PAYLOAD=PAYLOAD).bind(np.zeros(64, np.int32))
+    want = [x for name in order for x in (f"arrive {name}.empty", f"step consumer of {name}")]
+    assert [x for x in traffic(program) if "arrive" in x or "step" in x] == want
+
+
+def test_two_rings_of_accumulators_in_one_array() -> None:
+    """`init_barriers` takes a pointer, and as many barriers as the stages need."""
+    text = """
+storage = tp.SMemArray(ctx, tp.SharedMemBarrier, 6, 'storage')
+tp.OutputTilePipeline.init_barriers(storage[0], 1, 128, num_stages=2, name='outputs')
+tp.OutputTilePipeline.init_barriers(storage[4], 1, 64, name='other')
+ctx.role('one', warps=1)(lambda: None)
+"""
+    barriers = from_text(text).bind(np.zeros(4, np.int32)).kernel.barriers
+    assert [(a.name, a.size, a.count) for a in barriers] == [
+        ("outputs.full", 2, 1), ("outputs.empty", 2, 128), ("other.full", 1, 1), ("other.empty", 1, 64),
+    ]  # fmt: skip
+
+
+def test_columns_that_the_stages_do_not_fit() -> None:
+    """3 stages of 16 columns in 32: the product is too large, not the sum."""
+    head = HEAD.format(group=1, size="warps=1", threads=32).replace("OutputPipelineConfig(2, 16, 1)", "OutputPipelineConfig(3, 16, 1)")
+    with refused(tp.TraceError, "3 stages × 16 columns do not fit the 32 of 'tmem'"):
+        from_text(head.replace("SharedMemBarrier, 4", "SharedMemBarrier, 6") + "    pass", PAYLOAD=PAYLOAD).bind(np.zeros(64, np.int32))
+
+
+def test_clusters_without_pairs_tell_their_own_cta() -> None:
+    """Each CTA of a cluster of two releases an accumulator, or only the first does: nobody asks for both."""
+    for text in ("outputs.acquire_mma_linear().release()", "with ctx.when(ctx.cta_rank == 0):\n    outputs.acquire_mma_linear().release()"):
+        body = "\n".join(f"    {line}" for line in text.splitlines())
+        kernel = from_text(HEAD.format(group=1, size="warps=1", threads=32) + body, PAYLOAD=PAYLOAD)
+        kernel._grid = kernel._cluster = 2
+        program = kernel.bind(np.zeros(64, np.int32))
+        assert [x for x in traffic(program) if "commit" in x] == COMMIT
+
+
+def test_a_commit_by_hand_to_one_cta_of_a_pair() -> None:
+    text = f"{LEADER}held = outputs.acquire_mma_linear()\n    with ctx.elect_one():\n        tp.MmaOp(ctx).commit(held.mbar(){{}})\n    held.release()"
+    assert COMMIT_BOTH[0] in traffic(role(text.format(", outputs.mma_complete_mask"), **PAIR))
+    with refused(tp.CountError, "is signalled in CTA rank 0 of the cluster and not in rank 1"):
+        role(text.format(""), **PAIR)
 
 
 def test_lane_id() -> None:

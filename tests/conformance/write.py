@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.conformance.equivalent import EQUIVALENT
 from tests.conformance.names import TO_COME, names, to_come
 from tests.conformance.table import Page, Row, pages
 
@@ -15,7 +16,9 @@ HEAD = """# Conformance
 
 What the API pages name, and what it is here. `{command}` writes this page from the table in `tests/conformance`.
 
-A **test** fails when its member does nothing: `make conformance-mutants` takes the members out, one by one. A **kernel** of
+A **test** fails when its member does nothing: `make conformance-mutants` takes the members out, one by one; then it changes each a
+little (another barrier, one trip fewer, a step too many, an argument ignored), and a test of its rows fails, but for
+[these](#changes-that-change-nothing). A **kernel** of
 [cases.py](../tests/conformance/cases.py) that uses the member gives NumPy's numbers in the simulator, compiles with NVRTC for the
 architectures named, and is launched on an H200 by [test_conformance_gpu.py](../tests/gpu/test_conformance_gpu.py). "Blackwell only":
 compiled for sm_100a and simulated; never run on a Blackwell GPU.
@@ -33,7 +36,7 @@ def text() -> str:
     counts = f"{total} names: {launched} that an H200 has run, {total - launched} for Blackwell only"
     counts += f"; {later} [to come](#to-come)." if later else "."
     tables = [_page([page for page in done if page.name == name]) for name in dict.fromkeys(page.name for page in done)]
-    parts = [HEAD.format(command=COMMAND, counts=counts), *tables, *([_to_come()] if TO_COME else [])]
+    parts = [HEAD.format(command=COMMAND, counts=counts), *tables, *([_to_come()] if TO_COME else []), _equivalent()]
     return "\n".join(parts)
 
 
@@ -50,6 +53,11 @@ def _row(page: Page, row: Row) -> str:
     link = f"[`{test}`](../tests/{file})"
     gpu = "yes" if "sm_90a" in page.archs else "– (Blackwell only)"
     return "| " + " | ".join([f"`{row.name}`", ours, link, f"yes: `{row.case}`", ", ".join(page.archs), gpu]) + " |"
+
+
+def _equivalent() -> str:
+    rows = [f"| `{name}` | {change} | {reason} |" for (name, change), reason in EQUIVALENT.items()]
+    return "\n".join(["## Changes that change nothing", "", "| member | change | why |", "|---|---|---|", *rows, ""])
 
 
 def _to_come() -> str:

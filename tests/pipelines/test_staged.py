@@ -93,9 +93,16 @@ TRAFFIC: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "get_tile, e": (f"{ELECT}k.get_tile(qk_stage=1, e=1)", {}, ["elect", f"expect k.full{K_LAST} 4096"]),
     "get_tile, e traced": ("k.get_tile(e=ctx.lane == 5)", {}, ["if", f"expect k.full{K_PART} 4096"]),
     "get_k": (f"{ELECT}k.get_k(qk_stage=0, e=1)", {}, ["elect", f"expect k.full{K_PART} 4096"]),
+    "get_k of a part": (f"{ELECT}k.get_k(1, qk_stage=1)", {}, ["elect", f"expect k.full{K_LAST} 4096"]),
     "get_v": (f"{ELECT}v.get_v(1)", {}, ["elect", "expect v.full[stage] 8192"]),
     "commit_step": ("k.commit_step()", {}, ["step k_producer"]),
     "drain": ("k.drain()", {}, ["for 2", f"wait k.empty{K_PART}", f"wait k.empty{K_LAST}", "step k_producer"]),
+    "consumer_release_at, e 0": ("k_ring.consumer_release_at(1, e=0)", WG, []),
+    "wait of a part": ("kc.wait(qk_stage=1)", {}, [f"wait k.full{K_LAST}"]),
+    "release of a part": ("kc.release(qk_stage=1)" + WAIT, WG, FREED_LAST),
+    "release, e 0": ("vc.release(e=0)", WG, ["step v_consumer"]),
+    "release_k, e 0": ("kc.release_k(e=0)", WG, ["step k_consumer"]),
+    "release_v, e 0": ("vc.release_v(0)", WG, ["step v_consumer"]),
     "wait": ("kc.wait()", {}, [f"wait k.full{K_PART}"]),
     "release": ("vc.release()" + WAIT, WG, ["close", "step v_consumer", "retire", "elect", "arrive v.empty[stage]"]),
     "release_at": ("vc.release_at(0)" + WAIT, WG, ["close", "retire", "elect", "arrive v.empty[0]"]),
@@ -203,6 +210,20 @@ def test_what_a_copy_gets() -> None:
     for op, tiles, full in zip(copies[2:], ("k_tiles", "k_tiles", "v_tiles"), ("k.full", "k.full", "v.full"), strict=True):
         assert (op.dst.buffer.name, op.bar.array.name) == (tiles, full)
         assert re.sub(r"_\d+", "", expr(op.dst.index)) == re.sub(r"_\d+", "", expr(op.bar.index))
+
+
+def test_a_copy_to_several_ctas() -> None:
+    """`async_copy` passes its mask on."""
+    for mask in (None, 3):
+        kernel = from_text(
+            "r = Rings(ctx, HOPPER, producer_arrivals=1, consumer_arrivals=1)\n@ctx.role('one', warps=1)\ndef one():\n"
+            f"    with ctx.elect_one():\n        x.async_copy(r.k.get_tile(1), (0, 0), {mask})",
+            header="def k(ctx, x):", Rings=Rings, HOPPER=HOPPER,
+        )  # fmt: skip
+        kernel._grid = kernel._cluster = 2
+        program = kernel.bind(tp.tensor_map(np.zeros((32, 64), tp.bfloat16.numpy), box=(32, 64)))
+        (load,) = (op for op in walk(program.kernel.roles[0].body) if isinstance(op, ops.TmaLoad))
+        assert (load.multicast is None) == (mask is None)
 
 
 @pytest.mark.parametrize("smem", ["tiles", "tiles[0][0, 0]"])

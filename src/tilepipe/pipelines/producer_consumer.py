@@ -47,7 +47,7 @@ class ProducerConsumerPipeline:
             raise TraceError(f"a pipeline has at least one stage, got {num_stages!r}", caller())
         array, start, have = array_of(ptr, None if num_stages is None else 2 * num_stages, f"a pipeline '{name}'")
         stages = have // 2 if num_stages is None else num_stages
-        if have != 2 * stages or stages < 1:
+        if have != 2 * stages:
             raise TraceError(f"a pipeline of {stages} stages needs {2 * stages} barriers, the array has {have}", caller())
         self._tracer: Tracer = array._tracer
         self.num_stages = stages
