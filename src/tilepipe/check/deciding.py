@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from tilepipe.check import states
+from tilepipe.check import states, tickets
 from tilepipe.check.counterexamples import shortest
 from tilepipe.check.execution import Execution
 from tilepipe.check.explorer import BoundError, Explorer, Progress
@@ -120,6 +120,8 @@ def _explore(explorer: Explorer, first: Execution) -> None:
             states.explore(explorer, group, states.AllSteps())
             continue
         again = first if len(every) == len(group) else None
+        if explorer.reductions.hashing and again is not None and tickets.explore(explorer, first):
+            continue
         if not ((scene.tests or scene.polls) and explorer.reductions.hashing):
             explorer.reduced(group, again)
             continue

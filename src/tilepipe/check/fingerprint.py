@@ -20,7 +20,7 @@ from tilepipe.ir import exprs, ops
 from tilepipe.ir.program import Kernel, Role, walk
 from tilepipe.ir.uses import leaves
 from tilepipe.sim.agents import Agent
-from tilepipe.sim.global_order import MANY, Event, GlobalOrder
+from tilepipe.sim.global_order import MANY, Event, GlobalOrder, Present
 from tilepipe.sim.grid import ResponseUnit
 from tilepipe.sim.knowledge import Knowledge
 from tilepipe.sim.machine import Machine
@@ -94,14 +94,16 @@ class Fingerprints:
         self.decisive = decisive
         self.same = [r for r in kernel.roles if symmetry and interchangeable(r, kernel.setup)]
 
-    def of(self, execution: Execution) -> bytes:
-        """The key of a state; the smallest of those that renaming interchangeable agents gives."""
+    def of(self, execution: Execution, tensors: bool = True) -> bytes:
+        """The key of a state; the smallest of those that renaming interchangeable agents gives. `tensors`: with
+        who has touched which of their elements.
+        """
         parts: list[Hashable] = []
         for cluster, m in sorted(execution.machines.items(), key=lambda one: one[0]):
-            parts.append((cluster, min(encoded(self._machine(execution, cluster, m, names)) for names in self._renamings(m))))
+            parts.append((cluster, min(encoded(self._machine(execution, cluster, m, names, tensors)) for names in self._renamings(m))))
         clusters = execution.world.clusters
         waiting = () if clusters is None else tuple(clusters.waiting)
-        return digest((tuple(parts), waiting, self._tensors(execution), execution.world.elected))
+        return digest((tuple(parts), waiting, self._tensors(execution, tensors), execution.world.elected))
 
     def _renamings(self, m: Machine) -> Iterable[dict[int, int]]:
         """Names for the agents, of which the smallest key is taken: interchangeable ones in the order of where they stand, and those
@@ -126,8 +128,9 @@ class Fingerprints:
         """What of an agent's state has no agent's name in it."""
         return encoded((place(a, self.decisive), a.blocked, ready, tuple(sorted(a.passed.items()))))
 
-    def _machine(self, execution: Execution, cluster: int, m: Machine, names: dict[int, int]) -> Hashable:
-        bits = self._numbered(execution, cluster, m, names)
+    def _machine(self, execution: Execution, cluster: int, m: Machine, names: dict[int, int], tensors: bool) -> Hashable:
+        presents = execution.present(cluster) if tensors else []
+        bits = self._numbered(m, names, presents)
         agents = sorted((names[a.uid], self._agent(execution, cluster, a, bits)) for a in m.agents)
         bars = tuple(self._barrier(b, bits, names) for cta in m.ctas for b in cta.bars)
         named = tuple(
@@ -143,7 +146,7 @@ class Fingerprints:
         arrivals = tuple(
             tuple(sorted((names[uid], flat, bits(bit)) for (uid, flat), (bit, _, _) in cta.arrivals.items())) for cta in m.ctas
         )
-        events = tuple(tuple(sorted((_event_key(e, names), bits(e.bit)) for e in p.live)) for p in execution.present(cluster))
+        events = tuple(tuple(sorted((_event_key(e, names), bits(e.bit)) for e in p.live)) for p in presents)
         flights = tuple(
             sorted(
                 (names[f.who[1]], self._unit(f.unit, bits), execution.causality.carried(f.who, f.ordinal))
@@ -157,7 +160,7 @@ class Fingerprints:
         asked = bits(m.reach.refused), bits(m.reach.waited)
         return (tuple(agents), bars, named, met, slots, arrivals, events, flights, ready, asked, poisoned, settled)
 
-    def _numbered(self, execution: Execution, cluster: int, m: Machine, names: dict[int, int]) -> _Bits:
+    def _numbered(self, m: Machine, names: dict[int, int], presents: list[Present]) -> _Bits:
         bits = _Bits(m, names)
         for cta in m.ctas:
             for slot in cta.slots:
@@ -167,7 +170,7 @@ class Fingerprints:
                 bits.add(held.twin.through if held.twin is not None else 0)
             for _, (bit, _, _) in sorted(cta.arrivals.items(), key=lambda kv: (_renamed(kv[0][0], names), kv[0][1])):
                 bits.add(bit)
-        for present in execution.present(cluster):
+        for present in presents:
             for e in sorted(present.live, key=lambda e: _event_key(e, names)):
                 bits.add(e.bit, e.fenced, e.reader_fenced)
         for cta in m.ctas:
@@ -227,12 +230,12 @@ class Fingerprints:
             return (unit.site.id, bits(unit.bits), tuple((bar.flat, bar.cta.rank) for bar, _ in unit.arrivals))
         return (bits(unit.bits),)
 
-    def _tensors(self, execution: Execution) -> Hashable:
+    def _tensors(self, execution: Execution, owned: bool) -> Hashable:
         """Contents of the tensors that are written; and, where clusters run together, which of them touched which elements."""
         out = []
         for t in execution.world.tensors:
             if t.order is not None:
-                owners = () if execution.world.clusters is None else _owners(t.order)
+                owners = () if execution.world.clusters is None or not owned else _owners(t.order)
                 out.append((owners, self.decisive.tensor(t)))
         return tuple(out)
 

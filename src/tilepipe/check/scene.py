@@ -76,6 +76,11 @@ class Scene:
         world.silent = True
         return world
 
+    def given(self, number: int) -> np.ndarray:
+        """What a tensor that is written holds at the start of each execution, by its number among the tensors."""
+        names = [p.name for p in self.launch.kernel.params if isinstance(p, TensorParam)]
+        return self._given[names[number]]
+
     def output(self) -> dict[str, np.ndarray]:
         """What the last execution has written, by parameter."""
         return dict(self._copies)

@@ -87,7 +87,7 @@ def explore(explorer: Explorer, clusters: Sequence[int], steps: AllSteps, at_mos
         def perform(execution: Execution = execution, schedule: Schedule = schedule) -> None:
             execution.follow(schedule)
             while not execution.over:
-                _settle(execution, steps)
+                settle(execution, steps)
                 if not execution.machines:
                     return
                 if explorer.reductions.hashing:
@@ -106,7 +106,7 @@ def explore(explorer: Explorer, clusters: Sequence[int], steps: AllSteps, at_mos
     return "decided"
 
 
-def _settle(execution: Execution, steps: AllSteps) -> None:
+def settle(execution: Execution, steps: AllSteps) -> None:
     """Takes all steps that do not matter."""
     while not execution.over:
         agents = [(c, a) for c, a in execution.ready() if (request := execution.next_of(a)) is None or not steps.op(request)]
