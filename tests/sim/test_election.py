@@ -7,13 +7,13 @@ The hole comes back with `monkeypatch.setattr(election, "lanes_of", lambda kerne
 from __future__ import annotations
 
 import textwrap
-from typing import Any
 
 import numpy as np
 import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import from_text
+from tilepipe.kernels.registry import find
 from tilepipe.sim import election
 from tilepipe.sim.codegen import compile_kernel
 
@@ -58,8 +58,8 @@ def test_the_elected_lane_is_no_named_lane(text: str, monkeypatch: pytest.Monkey
     assert [f.kind for f in verdict.faults] in (["RaceError"], ["PoisonError"])
     error = program.replay(verdict)
     assert type(error).__name__ == verdict.faults[0].kind
-    if "elect.sync: lane" in str(verdict.faults[0].steps):
-        assert verdict.faults[0].steps[0].effect.startswith("which lane is elected is not known")
+    assert verdict.faults[0].steps[0].op.startswith("elect.sync: lane")
+    assert verdict.faults[0].steps[0].effect.startswith("which lane is elected is not known")
     assert any(_ends_in_a_fault(program, seed) for seed in range(20))
 
 
@@ -112,17 +112,28 @@ def test_a_fault_only_if_the_elected_lane_is_the_named_one() -> None:
     assert deadlock.faults[0].steps[0].op.startswith("elect.sync: lane")
 
 
-@pytest.mark.parametrize(("text", "lanes"), [
-    (STORE, 1),
-    ("with ctx.when(ctx.lane == 0):\n    ctx.store(word[0, 0], 1)", 1),
-    (STORE + "ctx.store(word[0, 1 + ctx.lane], 1)", 2),
-    (STORE + "with ctx.when(ctx.lane == 3):\n    ctx.store(word[0, 1], 1)", 2),
-    (STORE + "for i in range(3):\n    with ctx.when(ctx.lane == i):\n        ctx.store(word[0, 1], 1)", 4),
-    (STORE + "with ctx.when(ctx.lane % 4 < 2):\n    pass\nwith ctx.when(ctx.lane < 16):\n    pass", 4),
-])  # fmt: skip
-def test_a_lane_of_each_set_that_the_kernel_tells_apart(text: str, lanes: int) -> None:
-    found = compile_kernel(role(text).kernel).lanes
-    assert len(found) == len(set(found)) == lanes
+EACH = "with ctx.when(ctx.lane < 16), ctx.elect_one():\n    ctx.store(word[0, 1], 1)\n"
+NONE_NAMED = [
+    (STORE, (0,)),
+    ("with ctx.when(ctx.lane == 0):\n    ctx.store(word[0, 0], 1)", (0,)),
+    (STORE + "with ctx.when(ctx.lane == 31):\n    ctx.store(word[0, 1], 1)", (30,)),
+    (STORE + "ctx.store(out[ctx.lane], 1)", (0,)),
+    (STORE + "ctx.store(word[0, 1 + ctx.lane], 1)", (31, 30)),
+    (STORE + "with ctx.when(ctx.lane < 5):\n    ctx.store(word[0, 1 + ctx.lane], 1)", (31,)),
+    (STORE + "with ctx.when(ctx.lane > 5):\n    ctx.store(word[0, 1 + ctx.lane], 1)", (31, 30)),
+    (EACH, (31, 15)),
+    (EACH + "with ctx.when(ctx.lane % 4 < 2):\n    pass", (31, 29, 15, 13)),
+    (GROUPS + "for i in range(3):\n    with ctx.when(ctx.lane == i):\n        ctx.tma_store_commit()", (31, 2, 1, 0)),
+    ("with ctx.elect_one():\n    ctx.store(out[ctx.lane], 1)\nwith ctx.when(ctx.lane == 3):\n    go.arrive()", (31, 3)),
+    ("with ctx.elect_one(), ctx.when(ctx.lane == 3):\n    go.arrive()", (31, 3)),
+    (STORE + "with ctx.when(ctx.load(out[ctx.lane]) > 0):\n    go.arrive()", (31, 0, 1)),
+]
+
+
+@pytest.mark.parametrize(("text", "lanes"), NONE_NAMED)
+def test_lanes_that_are_elected(text: str, lanes: tuple[int, ...]) -> None:
+    """None that is named, or one of each set of lanes; two where elements have a lane each."""
+    assert compile_kernel(role(text).kernel).lanes == lanes
 
 
 def test_who_is_elected() -> None:
@@ -133,10 +144,7 @@ def test_who_is_elected() -> None:
     assert election.elected_of_warps(0xFFFFFFFF << 64 | 0xF0, 5) == 1 << 69 | 1 << 5
 
 
-def test_shipped_kernels_name_no_lanes_where_they_elect() -> None:
-    """So a check of one takes what it took: one lane is elected throughout."""
-    from tilepipe.kernels.gemm import GemmConfig, bind
-
-    a = np.zeros((256, 128), np.float16)
-    program: Any = bind(a, a, np.zeros((256, 256), np.float32), GemmConfig(bm=128, bn=128))
-    assert compile_kernel(program.kernel).lanes == (0,)
+@pytest.mark.parametrize("name", ["gemm", "blackwell_gemm", "blockwise_fp8_gemm", "block_scaled_gemm", "attention_forward", "grouped_gemm"])
+def test_a_check_of_a_shipped_kernel_elects_one_lane(name: str) -> None:
+    _, instances = find(name).instances({"cluster": 2} if name in ("blackwell_gemm", "block_scaled_gemm") else {})
+    assert len(compile_kernel(instances[0].make().kernel).lanes) == 1

@@ -67,7 +67,7 @@ def retold(scene: Scene, schedule: Schedule, deadline: float = math.inf) -> tupl
     if error is None:
         return None, None
     steps, left_out = recorder.table(execution, error)
-    if len(scene.lanes) > 1:
+    if scene.lanes != (0,):
         steps = (
             Step(
                 "every warp",
