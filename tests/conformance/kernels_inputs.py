@@ -164,6 +164,7 @@ def made_scaled(rng: Rng) -> Made:
     return scaled_inputs.bind(*maps, out), out, want, 0
 
 
+SHORT = {"flat_inputs": summed(flat_inputs, 4), "viewed_inputs": summed(viewed_inputs, 3)}
 CASES = [
     Case("flat_inputs", summed(flat_inputs, 10)),
     Case("viewed_inputs", summed(viewed_inputs, 12)),

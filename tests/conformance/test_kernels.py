@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.conformance.cases import CASES
+from tests.conformance.cases import CASES, SHORT
 from tests.conformance.replacing import forget_traces, watched
 from tests.conformance.table import kernels, resolve, rows
 from tests.fragment_cases import Case
 from tests.scalar_cases import check
 from tilepipe import cuda
+from tilepipe.check import Bounds
 
 BUILDS = [(case, arch) for case in CASES for arch in kernels()[case.name]]
 
@@ -23,6 +24,14 @@ def test_gives_what_numpy_gives(case: Case, seed: int) -> None:
     assert np.any(want), "a test of nothing"
     check(out, want, limit)
     assert run.advice == []
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_is_verified(case: Case) -> None:
+    """Over all interleavings: the flat forms, the tries and the copies that no shipped kernel uses, too."""
+    make = SHORT.get(case.name, case.make)
+    verdict = make(np.random.default_rng(0))[0].check(bounds=Bounds(seconds=60))
+    assert verdict.ok, str(verdict)
 
 
 @pytest.mark.parametrize(("case", "arch"), BUILDS, ids=[f"{case.name}-{arch}" for case, arch in BUILDS])
