@@ -1,4 +1,6 @@
-"""The kernels of the conformance table on the GPU, those that its architecture has: against NumPy, and under random delays."""
+"""The kernels of the conformance table and the pages' examples on the GPU, those that its architecture has: against NumPy, and under
+random delays.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.conformance.cases import CASES
+from tests.conformance.page_examples import HOPPER_EXAMPLES
 from tests.conformance.table import kernels
 from tests.fragment_cases import Case
 from tests.scalar_cases import check
@@ -24,5 +27,13 @@ def test_the_gpu_gives_what_numpy_gives(case: Case) -> None:
         pytest.skip(f"{case.name} is for {', '.join(archs)}; device 0 is a {chip.name} ({chip.arch})")
     for options in BUILDS:
         program, out, want, limit = case.make(np.random.default_rng(0))
+        program.launch(**options)
+        check(out, want, limit)
+
+
+@pytest.mark.parametrize("name", HOPPER_EXAMPLES)
+def test_an_example_of_the_pages(name: str) -> None:
+    for options in BUILDS:
+        program, out, want, limit = HOPPER_EXAMPLES[name](np.random.default_rng(0))
         program.launch(**options)
         check(out, want, limit)
