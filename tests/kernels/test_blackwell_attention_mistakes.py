@@ -29,6 +29,7 @@ class Mistake:
     error: type[tp.TilepipeError] | tuple[type[tp.TilepipeError], ...]
     said: tuple[str, ...]
     keys: int = 500
+    advised: bool = False  # advice, and a fault under the strict rules alone
 
 
 MISTAKES = {
@@ -38,14 +39,14 @@ MISTAKES = {
     ),
     "no fence behind the wait for P": Mistake(
         AFTER, AFTER.split("\n", 1)[1], tp.RaceError,
-        ("no tcgen05.fence::after_thread_sync stands between", "role 'mma'", "ctx.tcgen05_fence_after()"),
+        ("no tcgen05.fence::after_thread_sync stands between", "role 'mma'", "ctx.tcgen05_fence_after()"), advised=True,
     ),
     "P is told before it is stored": Mistake(
         STORED, STORED.split("\n", 1)[1], tp.RaceError, ("race on tensor memory", "tmem_store", "ctx.tmem_wait_store()", "role 'softmax0'"),
     ),
     "no fence before P is told": Mistake(
         STORED, "                ctx.tmem_wait_store()\n                given.", tp.RaceError,
-        ("no tcgen05.fence::before_thread_sync stands between", "role 'softmax0'", "tmem_store"),
+        ("no tcgen05.fence::before_thread_sync stands between", "role 'softmax0'", "tmem_store"), advised=True,
     ),
     "the correction does not say that it is done": Mistake(
         "                    done[i].release_no_step()\n", "", tp.RaceError,
@@ -125,6 +126,10 @@ def test_mistakes(name: str, tmp_path: Path) -> None:
         return
     program = Problem(500, mistake.keys, module=module, change=grown(3.0)).program
     for seed in range(3):
+        if mistake.advised:
+            advice = program.run(seed=seed).advice
+            assert any(all(word in line for word in mistake.said) for line in advice), advice
+            continue
         with pytest.raises(kinds) as error:
             program.run(seed=seed)
         missing = [word for word in mistake.said if word not in str(error.value)]

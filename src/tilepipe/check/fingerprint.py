@@ -165,14 +165,14 @@ class Fingerprints:
         for cta in m.ctas:
             for slot in cta.slots:
                 for a in sorted(slot.accesses, key=lambda a: _access_key(a, names)):
-                    bits.add(a.bit, a.fenced, a.reader_fenced)
+                    bits.add(a.bit, a.fenced, a.reader_fenced, a.sure)
             for held in cta.tmem.allocations.values() if cta.tmem is not None else ():
                 bits.add(held.twin.through if held.twin is not None else 0)
             for _, (bit, _, _) in sorted(cta.arrivals.items(), key=lambda kv: (_renamed(kv[0][0], names), kv[0][1])):
                 bits.add(bit)
         for present in presents:
             for e in sorted(present.live, key=lambda e: _event_key(e, names)):
-                bits.add(e.bit, e.fenced, e.reader_fenced)
+                bits.add(e.bit, e.fenced, e.reader_fenced, e.sure)
         for cta in m.ctas:
             for bar in cta.bars:
                 bits.add(bar.born, bar.fenced, bar.proxied, *bar.over)

@@ -157,7 +157,8 @@ def statement(op: ops.Op) -> str:
         case ops.FragmentDefine():
             f = op.fragment
             return f"fragment {f.name}: {f.rows}×{f.cols} {f.dtype}"
-    fields = [f for f in op.__dataclass_fields__ if f not in ("loc", "body")]
+    usual = {ops.MbarExpect: ("sem", "release"), ops.FenceProxyAsync: ("space", "shared")}.get(type(op), ("", ""))
+    fields = [f for f in op.__dataclass_fields__ if f not in ("loc", "body") and (f, getattr(op, f)) != usual]
     values = [(f, getattr(op, f)) for f in fields]
     return " ".join([_mnemonic(op), *(f"{f}={_operand(v)}" for f, v in values if v is not None)])
 

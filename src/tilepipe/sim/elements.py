@@ -48,6 +48,8 @@ def generic(
     record = Access(ag, site, mask, rect, is_write, False, m.order.new_bit(), points)
     if is_write or m.world.strict:
         m.order.add_fences(record, slot.cta.rank)
+    if m.world.compiled.commits:
+        m.order.add_sure(record)
     return record
 
 
@@ -91,7 +93,7 @@ def _accesses(
         hull = (min(rows), max(rows) + 1, min(cols), max(cols) + 1)
         record = generic(m, ag, site, lanes, slot, hull, is_write, points)
         access(m, slot, record, ag.known(lanes))
-        ag.made(lanes, record.bit)
+        ag.made(lanes, record.bit | record.sure)
         if not is_write and slot.state != 2:
             missing = sum(slot.poisoned((r, r + 1, c, c + 1)) for r, c in zip(rows, cols, strict=True))
             if missing:

@@ -176,6 +176,19 @@ def check_proxy(m: Machine, slot: Slot, old: Access, new: Access, known: int) ->
     )  # fmt: skip
 
 
+def told_by_a_commit(m: Machine, place: str, old: Access | Event, first: str, second: str, site: Site) -> None:
+    """An ordinary access that others know of by way of a tcgen05.commit alone."""
+    if rules.told_before(m, rules.COMMIT_RELEASE, old.site, site):
+        return
+    verb = "writes" if old.is_write else "reads"
+    rules.finding(
+        m, rules.COMMIT_RELEASE,
+        f"{first} {verb} {place} with {old.site.what} at {old.site.loc.short}, and {second} comes to {site.what} at"
+        f" {site.loc.short} knowing so by a tcgen05.commit alone", site.loc,
+        f"A commit says that MMAs and copies are done. Let {first} also arrive on a barrier behind that access, and {second} wait for it.",
+    )  # fmt: skip
+
+
 def check_global_proxy(m: Machine, tensor: str, old: Event, ag: Agent, site: Site, known: int) -> None:
     """An ordinary access to global memory before one by TMA needs a fence.proxy.async between them, as in shared memory."""
     if old.fenced & known:

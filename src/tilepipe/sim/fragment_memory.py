@@ -54,7 +54,7 @@ def _touch(
         lanes = mask & ((_FOUR if one_row and is_write else WARP_MASK) << (32 * w))
         record = generic(m, ag, site, lanes, slot, part, is_write, None)
         (access if is_write else read)(m, slot, record, ag.known(lanes))
-        ag.made(lanes, record.bit, aligned)
+        ag.made(lanes, record.bit | record.sure, aligned)
 
 
 def fragment_store(
@@ -111,7 +111,7 @@ def _note(m: Machine, ag: Agent, site: Site, tensor: GlobalTensor, coords: tuple
         where: Index = tensor.clip(start, extents)[0]
         if all(s.stop > s.start for s in where):
             event = order.box(m, ag, site, lanes, where, is_write, layout)
-            ag.made(lanes, event.bit)
+            ag.made(lanes, event.bit | event.sure)
 
 
 def fragment_load_global(m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, coords: tuple[int, ...]) -> None:

@@ -41,13 +41,13 @@ class Event:
         epoch: the agent's `released` when it was made.
         fences: the proxy fences that the agent had executed before it.
         atomic: an atomic add, which does not race with other atomic ones.
-        asynchronous: made by TMA. fenced, reader_fenced, home: as of an `ordering.Access`; set where the kernel reaches the tensor
+        asynchronous: made by TMA. sure, fenced, reader_fenced, home: as of an `ordering.Access`; set where the kernel reaches the tensor
             both by TMA and by ordinary accesses, and `agent` with them.
     """
 
     __slots__ = (
         "agent", "agent_uid", "asynchronous", "atomic", "bit", "box", "cluster", "epoch", "fenced", "fences", "home", "is_write", "layout",
-        "mask", "number", "points", "reader_fenced", "site", "who",
+        "mask", "number", "points", "reader_fenced", "site", "sure", "who",
     )  # fmt: skip
 
     def __init__(self, ag: Agent, site: Site, mask: int, is_write: bool, cluster: int) -> None:
@@ -63,7 +63,7 @@ class Event:
         self.asynchronous = False
         self.agent = ag
         self.bit = 0
-        self.fenced = self.reader_fenced = 0
+        self.fenced = self.reader_fenced = self.sure = 0
         self.home = GLOBAL
         self.number = 0
         self.box: tuple[tuple[int, int], ...] | None = None
@@ -175,7 +175,7 @@ class GlobalOrder:
                 continue
             self._record(m, event, here)
             self.present.latest[ag.uid, part, site.id] = event
-            ag.made(part, event.bit)
+            ag.made(part, event.bit | event.sure)
 
     # -- checks --------------------------------------------------------------------------------------------------------
 
@@ -207,6 +207,8 @@ class GlobalOrder:
             common: set[int] | bool = (new.is_write or old.is_write) and not atomics and new.elements_in_common(old, self.shape)
             if common and not (old.bit & known or _same_lanes(old, new, common)):
                 faults.global_race(m, self.name, old, "written" if old.is_write else "read", ag, new.site)
+            elif common and old.sure and not (old.sure & known or _same_lanes(old, new, common)):
+                faults.told_by_a_commit(m, f"tensor '{self.name}'", old, old.who, str(ag), new.site)
             if common and new.asynchronous and old.fenced:
                 faults.check_global_proxy(m, self.name, old, ag, new.site, known)
             alike = new.is_write == old.is_write and new.asynchronous == old.asynchronous
@@ -222,7 +224,7 @@ class GlobalOrder:
 
     def _retire(self, m: Machine, event: Event) -> None:
         m.order.retire(event)
-        event.bit = event.fenced = event.reader_fenced = 0
+        event.bit = event.fenced = event.reader_fenced = event.sure = 0
         event.points = {}
 
     def _record(self, m: Machine, event: Event, where: Index) -> None:
@@ -232,6 +234,8 @@ class GlobalOrder:
         event.bit = m.order.new_bit()
         if self.mixed and not event.asynchronous and (event.is_write or m.world.strict):
             m.order.add_fences(event, GLOBAL)
+        if m.world.compiled.commits and not event.asynchronous:
+            m.order.add_sure(event)
         present.live.append(event)
         self.history.append(event)
         event.number = len(self.history)
@@ -260,7 +264,7 @@ class GlobalOrder:
                 common &= agent.k
         keep = []
         for event in self.present.live:
-            if event.bit & common and (not event.fenced or event.fenced & common):
+            if event.bit & common and not (event.fenced | event.sure) & ~common:
                 self._retire(m, event)
             else:
                 keep.append(event)

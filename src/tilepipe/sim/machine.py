@@ -38,7 +38,8 @@ class World:
     Attributes:
         params: (name, axis) -> value of a scalar parameter (axis -1) or of a tensor's extent.
         counts: executions per site. blocked: role -> waits that did not pass at once.
-        rules: "practice" or "strict"; strict: whether it is the latter (`rules`).
+        rules: "practice" or "strict"; strict: whether it is the latter (`rules`). told: findings whose advice has
+        been given: (rule, first op, second op).
         on_event: called with (agent, site, start, end), times in cycles since the CTA started, where someone records a
         timeline.
         clusters: those that have not started, where clusters run together (`clusters`).
@@ -67,6 +68,7 @@ class World:
     deadline: float | None = None
     elected: int = 0
     strict: bool = field(default=False, init=False)
+    told: set[tuple[str, int, int]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self.strict = self.rules == "strict"

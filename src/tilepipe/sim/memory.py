@@ -189,6 +189,8 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
             if (is_write or old.is_write) and not (single and not _points_meet(new, old)):
                 if not old.bit & known and not _same_lanes(old, new):
                     faults.race(m, slot, old, new)
+                elif old.sure and not (old.sure & known or _same_lanes(old, new)):
+                    faults.told_by_a_commit(m, slot.name, old, str(old.agent), str(new.agent), new.site)
                 if old.fenced and new.asynchronous:
                     slot.check_fences(m, old, new, known)
                 need |= old.bit
@@ -239,6 +241,8 @@ def _overwrite(m: Machine, slot: Slot, new: Access, known: int) -> int:
     for old in slot.accesses:
         if not old.bit & known and not _same_lanes(old, new):
             faults.race(m, slot, old, new)
+        elif old.sure and not (old.sure & known or _same_lanes(old, new)):
+            faults.told_by_a_commit(m, slot.name, old, str(old.agent), str(new.agent), new.site)
         if old.fenced and new.asynchronous:
             slot.check_fences(m, old, new, known)
         need |= old.bit

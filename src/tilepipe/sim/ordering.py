@@ -40,6 +40,7 @@ class Access:
         is set by tcgen05.fence::before_thread_sync, or is `bit` where a commit does as much.
         points: element -> lanes, for an ordinary load or store; None for a whole rectangle.
         home: the rank of the CTA whose memory it is to, where it has fence bits.
+        sure: a bit that goes with `bit` everywhere but through a tcgen05.commit; 0 in kernels without one, and of asynchronous accesses.
         after: the accesses that a read of a response is ordered after: those it read from.
         mask: threads of the agent that made it.
     """
@@ -57,6 +58,7 @@ class Access:
         "reader_fenced",
         "rect",
         "site",
+        "sure",
     )
 
     def __init__(
@@ -74,7 +76,7 @@ class Access:
         self.fenced = 0
         self.reader_fenced = 0
         self.home = 0
-        self.after = 0
+        self.sure = self.after = 0
 
 
 GLOBAL = -1  # the home of an access to global memory
@@ -90,6 +92,7 @@ class Fenceable(Protocol):
     reader_fenced: int
     home: int
     is_write: bool
+    sure: int
 
 
 class Order:
@@ -100,15 +103,16 @@ class Order:
 
     Attributes:
         dead: bits of accesses that matter no longer. resting: those that holders have forgotten once.
+        sure: the live bits that no commit hands on (`Access.sure`).
     """
 
-    __slots__ = ("dead", "fenceable", "free", "holders", "resting", "size")
+    __slots__ = ("dead", "fenceable", "free", "holders", "resting", "size", "sure")
 
     def __init__(self, holders: Callable[[], Iterable[Holder]]) -> None:
         self.holders = holders
         self.size = 0
         self.free: list[int] = []
-        self.dead = self.resting = 0
+        self.dead = self.resting = self.sure = 0
         self.fenceable: list[Fenceable] = []  # live accesses that a proxy fence matters to
 
     def new_bit(self) -> int:
@@ -122,6 +126,11 @@ class Order:
         self.size += 1
         return 1 << (self.size - 1)
 
+    def add_sure(self, access: Fenceable) -> None:
+        """Gives an ordinary access the bit that no commit hands on."""
+        access.sure = self.new_bit()
+        self.sure |= access.sure
+
     def add_fences(self, access: Fenceable, home: int) -> None:
         """Gives an access its two fence bits. `home`: as in `Fenceable`."""
         access.home = home
@@ -131,7 +140,8 @@ class Order:
 
     def retire(self, access: Fenceable) -> None:
         """The access no longer matters: a later one that knows of it covers it."""
-        self.dead |= access.bit
+        self.dead |= access.bit | access.sure
+        self.sure &= ~access.sure
         if access.fenced:
             self.dead |= access.fenced | access.reader_fenced
             if access.reader_fenced:

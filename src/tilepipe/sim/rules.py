@@ -15,6 +15,7 @@ from tilepipe.errors import BindError, RaceError, SimFault
 if TYPE_CHECKING:
     from tilepipe.ir.location import Loc
     from tilepipe.sim.machine import Machine
+    from tilepipe.sim.sites import Site
 
 Rules = Literal["practice", "strict"]
 RULE_SETS: tuple[Rules, ...] = ("practice", "strict")
@@ -53,7 +54,26 @@ INIT_FENCE = Rule(
     " signals it",
     "CUDA C++ Programming Guide, Tensor Memory Access: a proxy fence follows the initialisation; Triton has bar.sync alone",
 )
-ALL_RULES = (READER_FENCE, READ_REFILL, INIT_FENCE)
+COMMIT_RELEASE = Rule(
+    "commit as a release",
+    "an arrive or a barrier of its own by the thread that made an ordinary access, besides its tcgen05.commit",
+    "PTX ISA, tcgen05.commit: its signal tracks the thread's tcgen05 operations; of other accesses, and of release, it says nothing",
+)
+TENSOR_FENCES = Rule(
+    "tcgen05 fences",
+    "tcgen05.fence::before_thread_sync before the arrive, and ::after_thread_sync behind the wait, between accesses of tensor memory",
+    "PTX ISA, tcgen05 memory consistency model: the canonical patterns have both, around relaxed mbarrier operations; that"
+    " mbarriers which release and acquire do without, it leaves at 'the standard synchronization mechanisms also apply'",
+)
+TENSOR_ORDER = Rule(
+    "tensor-core order",
+    "a wait for a commit between ops of one thread that form no pipeline: an MMA or a copy, then a copy; an MMA, then one of another"
+    " accumulator or shape",
+    "PTX ISA, tcgen05 memory consistency model: pipelined are an MMA behind one of the same accumulator and shape, and an MMA behind"
+    " a copy",
+    "silent",
+)
+ALL_RULES = (READER_FENCE, READ_REFILL, INIT_FENCE, COMMIT_RELEASE, TENSOR_FENCES, TENSOR_ORDER)
 
 
 def require_rules(given: object) -> Rules:
@@ -68,6 +88,17 @@ def require_rules(given: object) -> Rules:
     raise BindError(
         f'rules= is "practice" (what shipped compilers rely on) or "strict" (the PTX ISA to the letter); got {given!r}. See docs/rules.md.'
     )
+
+
+def told_before(m: Machine, rule: Rule, first: Site, second: Site) -> bool:
+    """Whether a finding between two ops is advice that has been given: its text need not be made again."""
+    if m.world.strict:
+        return False
+    key = (rule.name, first.id, second.id)
+    if rule.practice == "silent" or key in m.world.told:
+        return True
+    m.world.told.add(key)
+    return False
 
 
 def finding(m: Machine, rule: Rule, text: str, loc: Loc, cure: str, error: type[SimFault] = RaceError) -> None:

@@ -293,6 +293,11 @@ def tmem_copy(m: Machine, ag: Agent, site: Site, mask: int, dst: int, slot: int,
     queue.add(m, CopyUnit(queue, bits, parts))
 
 
+def handed_on_by_no_commit(m: Machine) -> int:
+    """The bits that a commit does not publish: that ordinary accesses are over (PTX ISA, tcgen05.commit)."""
+    return m.order.sure
+
+
 def tcgen05_commit(m: Machine, ag: Agent, site: Site, mask: int, bar: int, ctas: int | None = None, cta: int | None = None) -> None:
     """Issues tcgen05.commit: an arrival on this CTA's barrier, on that of CTA rank `cta`, or on those of a mask of ranks."""
     lane = one_lane(ag, site, mask, "arrivals are made")
@@ -306,7 +311,7 @@ def tcgen05_commit(m: Machine, ag: Agent, site: Site, mask: int, bar: int, ctas:
         )
     tcgen05_fence_before(m, ag, site, mask)
     queue = queue_of(ag, lane)
-    bits = ag.publish(mask)
+    bits = ag.publish(mask) & ~handed_on_by_no_commit(m)
     arrivals = []
     for target in targets:
         if target.state != 1:

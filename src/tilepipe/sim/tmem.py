@@ -19,8 +19,8 @@ from tilepipe.errors import SimFault
 from tilepipe.ir import dtypes
 from tilepipe.ir.memory import SmemBuffer
 from tilepipe.ir.tcgen05 import COLUMNS, LANES
-from tilepipe.ir.tmem_ops import TmemLoad, TmemStore
-from tilepipe.sim import tmem_words
+from tilepipe.ir.tmem_ops import Tcgen05Mma, TmemLoad, TmemStore
+from tilepipe.sim import rules, tmem_words
 from tilepipe.sim.knowledge import Knowledge, touched
 from tilepipe.sim.memory import PARTIAL, PIPELINED, Cta, Slot, access, read, rounded, storage
 from tilepipe.sim.ordering import WARP_MASK, Access, Rect
@@ -113,15 +113,31 @@ class TensorMemory(Slot):
     def check_fences(self, m: Machine, old: Access, new: Access, known: int) -> None:
         if old.agent is new.agent:
             if old.mask == new.mask and PIPELINED.issuperset((old.site.kind, new.site.kind)):
+                if not _pipelined(old, new) and not rules.told_before(m, rules.TENSOR_ORDER, old.site, new.site):
+                    tmem_words.not_pipelined(m, self, old, new)
                 return  # the tensor core executes them in the order of issue
             if old.fenced != old.bit and warp_of(old.mask) == warp_of(new.mask):
                 return  # program order, after a wait
         if new.site.kind == "tmem_dealloc":
             return
-        if not old.fenced & known:
-            tmem_words.not_published(self, old, new)
-        if not old.bit & tensor_state(new.agent).after.known(new.mask):
-            tmem_words.not_received(self, old, new)
+        before = old.fenced & known
+        if before and old.bit & tensor_state(new.agent).after.known(new.mask):
+            return
+        if not rules.told_before(m, rules.TENSOR_FENCES, old.site, new.site):
+            (tmem_words.not_received if before else tmem_words.not_published)(m, self, old, new)
+
+
+def _pipelined(old: Access, new: Access) -> bool:
+    """Whether the PTX ISA promises that an op of the tensor core comes after an earlier one of its thread (tcgen05 memory consistency
+    model, pipelined instructions): an MMA behind a copy, or behind an MMA of the same accumulator, shape and kind.
+    """
+    one, two = old.site.op, new.site.op
+    if not isinstance(two, Tcgen05Mma):
+        return False
+    if not isinstance(one, Tcgen05Mma):
+        return True
+    same = (one.acc.rows, one.acc.cols, one.b.buffer.dtype) == (two.acc.rows, two.acc.cols, two.b.buffer.dtype)
+    return same and old.rect == new.rect and old.is_write and new.is_write
 
 
 def elements(words: Array, dtype: DType) -> Array:

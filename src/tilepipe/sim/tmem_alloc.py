@@ -90,7 +90,7 @@ def tmem_alloc(m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Re
     tile = ag.cta.slots[slot]
     record = generic(m, ag, site, mask, tile, rect, True, None)
     access(m, tile, record, ag.known(mask))
-    ag.made(mask, record.bit, converged=True)
+    ag.made(mask, record.bit | record.sure, converged=True)
     r0, r1, c0, c1 = rect
     tile.data[r0:r1, c0:c1] = call.column
     tile.written(rect)

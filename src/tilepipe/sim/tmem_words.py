@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from tilepipe.errors import RaceError
 from tilepipe.ir.memory import TmemScales
 from tilepipe.ir.tcgen05 import COLUMNS, LANES
-from tilepipe.sim import causes
+from tilepipe.sim import causes, rules
 
 if TYPE_CHECKING:
     from tilepipe.ir.memory import Tmem
@@ -145,29 +144,41 @@ def waits_for(call: Call, tm: TensorMemory, peer: TensorMemory | None) -> str:
 # -- order -------------------------------------------------------------------------------------------------------------
 
 
-def not_published(tm: TensorMemory, old: Access, new: Access) -> NoReturn:
+def not_published(m: Machine, tm: TensorMemory, old: Access, new: Access) -> None:
     """The thread that made an access did not execute the fence before it synchronised."""
-    raise RaceError(
-        f"race on {_where(tm)}: a barrier orders the two accesses, but no tcgen05.fence::before_thread_sync stands between the first"
-        " and the arrive.\n"
-        f"  first:  {_who(old)}\n"
-        f"  second: {_who(new)}\n"
-        f"  {_FENCES}: after its wait ({_wait(old)}), every thread of {old.agent} that made the access must execute"
+    rules.finding(
+        m, rules.TENSOR_FENCES, _between(m, tm, old, new, "before_thread_sync", "the first and the arrive"), new.site.loc,
+        f"{_FENCES}: after its wait ({_wait(old)}), every thread of {old.agent} that made the access must execute"
         " ctx.tcgen05_fence_before() before it arrives.",
-        new.site.loc,
-    )
+    )  # fmt: skip
 
 
-def not_received(tm: TensorMemory, old: Access, new: Access) -> NoReturn:
+def not_received(m: Machine, tm: TensorMemory, old: Access, new: Access) -> None:
     """The thread that makes an access did not execute the fence after it synchronised."""
-    raise RaceError(
-        f"race on {_where(tm)}: a barrier orders the two accesses, but no tcgen05.fence::after_thread_sync stands between the wait and"
-        " the second.\n"
-        f"  first:  {_who(old)}\n"
-        f"  second: {_who(new)}\n"
-        f"  {_FENCES}: {new.agent} must execute ctx.tcgen05_fence_after() after the wait by which it learns of the first.",
-        new.site.loc,
-    )
+    rules.finding(
+        m, rules.TENSOR_FENCES, _between(m, tm, old, new, "after_thread_sync", "the wait and the second"), new.site.loc,
+        f"{_FENCES}: {new.agent} must execute ctx.tcgen05_fence_after() after the wait by which it learns of the first.",
+    )  # fmt: skip
+
+
+def not_pipelined(m: Machine, tm: TensorMemory, old: Access, new: Access) -> None:
+    """Two ops of one thread whose order the tensor core keeps, and the PTX ISA does not promise."""
+    text = _pair(m, tm, old, new, "the order of issue alone orders the two accesses, and these ops form no pipeline")
+    rules.finding(
+        m, rules.TENSOR_ORDER, text, new.site.loc,
+        f"Let {new.agent} wait for a commit of the first before it issues the second, or give the two columns of their own.",
+    )  # fmt: skip
+
+
+def _between(m: Machine, tm: TensorMemory, old: Access, new: Access, fence: str, place: str) -> str:
+    return _pair(m, tm, old, new, f"a barrier orders the two accesses, but no tcgen05.fence::{fence} stands between {place}")
+
+
+def _pair(m: Machine, tm: TensorMemory, old: Access, new: Access, why: str) -> str:
+    """Two accesses: at length in a fault, in one line in advice."""
+    if not m.world.strict:
+        return f"on {_where(tm)}, {old.site.what} at {old.site.loc.short} and {new.site.what} at {new.site.loc.short}: {why}"
+    return f"race on {_where(tm)}: {why}.\n  first:  {_who(old)}\n  second: {_who(new)}"
 
 
 def _wait(a: Access) -> str:
