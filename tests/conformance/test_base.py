@@ -77,6 +77,13 @@ def one():
     assert kernel.bind(np.zeros(4, np.int32)).run().completions == {"bar": [[0], [1]]}
 
 
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_how_an_arrival_on_a_peers_copy_is_ordered(relaxed: bool) -> None:
+    program = barrier(f"{ONE}bar.arrive_cluster(0, relaxed={relaxed})")
+    (arrive,) = (op for op in walk(program.kernel.roles[0].body) if isinstance(op, ops.MbarArrive))
+    assert arrive.sem == ("relaxed" if relaxed else "release")
+
+
 def test_one_barrier_is_eight_bytes() -> None:
     program = barrier(f"{ONE}bar.arrive()", 1)
     (array,) = program.kernel.barriers

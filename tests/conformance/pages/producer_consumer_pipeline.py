@@ -7,6 +7,7 @@ from tests.conformance.table import Page, Row
 TESTS = "pipelines/test_producer_consumer.py::"
 TRAFFIC = f"{TESTS}test_barrier_traffic"
 LAYOUT = f"{TESTS}test_layout_and_bytes"
+POINTERS = "pipelines/test_pointers.py::test_the_barriers_of_a_pipeline"
 OWN = "conformance/test_producer_consumer_pipeline.py::"
 LINEAR = "pipelines/test_linear_handles.py::"
 
@@ -14,8 +15,8 @@ PAGE = Page(
     "ProducerConsumerPipeline",
     (
         Row("num_stages", LAYOUT, "flat_ring", ours="ProducerConsumerPipeline.__init__(num_stages=)"),
-        Row("full", LAYOUT, "flat_ring"),
-        Row("empty", LAYOUT, "flat_ring"),
+        Row("full", f"{POINTERS}[full[1].arrive]", "flat_ring"),
+        Row("empty", f"{POINTERS}[empty[2].arrive]", "flat_ring"),
         Row("Copyable", f"{TESTS}test_a_copy_shares_the_barriers", "flat_ring", ours="ProducerConsumerPipeline.copy"),
         Row("__init__", f"{TESTS}test_both_forms_of_construction[page]", "flat_ring"),
         Row("wait_producer", f"{TRAFFIC}[wait_producer: the consumer waits on full]", "flat_ring"),
