@@ -72,7 +72,7 @@ def _each(*shapes: dict[str, int], kernel: str = "three_roles") -> list[Cell]:
 TABLES: dict[str, list[Cell]] = {
     "targets": [
         *(Cell({**BASE, "cluster": cluster}, explore) for cluster in (1, 2) for explore in (False, True)),
-        *(Cell({**BASE, "cluster": cluster, "tries": True}) for cluster in (1, 2)),
+        *(Cell({**BASE, "cluster": cluster, "tries": True}, explore) for cluster in (1, 2) for explore in (False, True)),
     ],
     "reductions": _each(
         {"stages": 1, "accumulators": 1, "tiles": 1, "k_steps": 1},

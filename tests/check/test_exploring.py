@@ -134,16 +134,16 @@ def items_tested(items: int) -> Launch:
 
 
 def test_states_are_merged_where_a_kernel_tests() -> None:
-    verdict = check(items_tested(14))
+    verdict = check(items_tested(14), explore=True)
     assert verdict.ok
     assert verdict.traces < 100, "2^14 combinations of outcomes are followed one by one"
-    alone = check(items_tested(14), reductions=Reductions(hashing=False), bounds=Bounds(traces=500))
+    alone = check(items_tested(14), explore=True, reductions=Reductions(hashing=False), bounds=Bounds(traces=500))
     assert (alone.verdict, alone.bound) == ("undecided", "500 executions")
 
 
 @pytest.mark.slow
 def test_where_states_are_many_executions_may_be_fewer() -> None:
-    verdict = check(program(Shape(tries=True, cluster=2)).launch_args)
+    verdict = check(program(Shape(tries=True, cluster=2)).launch_args, explore=True)
     assert verdict.ok
     assert MANY < verdict.traces < 3 * MANY
 

@@ -16,7 +16,7 @@ Main = Callable[[int], tp.Program]
 
 def arch(name: str) -> str:
     """What a rung is compiled for."""
-    return "sm_90a" if int(name[:2]) < 8 else "sm_100a"
+    return "sm_100a" if name[:2] in ("08", "09") else "sm_90a"
 
 
 def load(path: Path) -> Main:

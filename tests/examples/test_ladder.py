@@ -1,4 +1,4 @@
-"""Every rung of the ladder runs, verifies itself against NumPy, says so, and compiles for Hopper, the last two for Blackwell."""
+"""Every rung of the ladder runs, verifies itself against NumPy, says so, and compiles for Hopper, two of them for Blackwell."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import tilepipe as tp
 from tests.examples.ladder import EXAMPLES, NAMES, arch, load
 
 
-def test_there_are_nine_rungs() -> None:
-    assert [name[:2] for name in NAMES] == [f"{i:02}" for i in range(1, 10)]
+def test_there_are_ten_rungs() -> None:
+    assert [name[:2] for name in NAMES] == [f"{i:02}" for i in range(1, 11)]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -44,6 +44,12 @@ def test_as_a_script() -> None:
     path = EXAMPLES / "01_two_warps_one_barrier.py"
     said = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True)
     assert said.stdout == "32 numbers through shared memory: right. 'ready' completed 1 phase.\n"
+
+
+def test_tests_that_guard_waits_are_checked_in_one_execution() -> None:
+    verdict = load(EXAMPLES / "10_asking_before_waiting.py")(0).check()
+    assert (verdict.verdict, verdict.method, verdict.traces) == ("verified", "greedy", 1)
+    assert "tests (try_wait) only decides whether the wait" in verdict.facts[0]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -22,7 +22,7 @@ from tilepipe.errors import (
 
 ONE, RING, TMA = "01_two_warps_one_barrier", "02_ring", "03_tma_in_tma_out"
 BY_HAND, PIPELINED, GROUPS, CLUSTER = "04_one_warpgroup_gemm", "05_warp_specialised_gemm", "06_k_groups", "07_cluster_multicast"
-TMEM, PAIR = "08_tensor_memory", "09_a_pair_of_ctas"
+TMEM, PAIR, ASKING = "08_tensor_memory", "09_a_pair_of_ctas", "10_asking_before_waiting"
 
 EXPECT = "stage.expect_bytes(inputs.stage_bytes)"
 NOT_ANNOUNCED = ("producer stage of 'inputs'", "nothing has arrived on its full barrier", "'inputs.full'", "expect_bytes")
@@ -200,6 +200,14 @@ MISTAKES = {
     "09 a cluster without pairs": Mistake(
         PAIR, "cluster=PAIR", "cluster=1", TraceError, ("cta_group=2 pairs CTAs", "a cluster of 1 has no pairs"), ("inputs = ",),
     ),
+    "10 asks about the stage in hand": Mistake(
+        ASKING, "                filled.set(", "                    filled.set(", UNREADY,
+        ("inputs_", "role 'mma' warpgroup", "wgmma"), ("ctx.mma(acc",),
+    ),
+    "10 no wait where the answer is no": Mistake(
+        ASKING, "acquire_if_needed(filled)", "acquire_if_needed(True)", UNREADY,
+        ("inputs_", "role 'mma' warpgroup", "wgmma"), ("ctx.mma(acc",),
+    ),
 }  # fmt: skip
 
 
@@ -227,7 +235,7 @@ def test_a_stage_that_is_not_committed_by_hand_is_committed_by_its_release(
 
 
 def test_at_least_one_mistake_for_each_example() -> None:
-    assert {mistake.name for mistake in MISTAKES.values()} == {ONE, RING, TMA, BY_HAND, PIPELINED, GROUPS, CLUSTER, TMEM, PAIR}
+    assert {mistake.name for mistake in MISTAKES.values()} == {ONE, RING, TMA, BY_HAND, PIPELINED, GROUPS, CLUSTER, TMEM, PAIR, ASKING}
 
 
 def test_too_few_bytes_complete_the_phase_early(tmp_path: Path) -> None:

@@ -36,7 +36,9 @@ def test_its_ring_is_right_in_one_order_and_wrong_in_another(tmp_path: Path) -> 
     assert 10 <= fine <= 20, "the page says that every second seed is right"
     with pytest.raises(CheckFailed, match="RaceError: race on slots"):
         check(wrong)
-    assert check(program(waits=True)).method == "explored"
+    verdict = check(program(waits=True))
+    assert (verdict.method, verdict.traces) == ("greedy", 1)
+    assert check(program(waits=True), explore=True).traces > 1
 
 
 def test_its_table_names_errors_and_tests_that_there_are() -> None:

@@ -34,7 +34,7 @@ class Causality:
 
     Attributes:
         nodes: the steps in the order in which they were taken. races: the open pairs.
-        arrivals, waits: how many of each were found to be in their only possible order.
+        arrivals, waits: how many of each were found to be in their only possible order. asked: tests that count as waits.
     """
 
     def __init__(self, recorder: Recorder | None = None, adds: frozenset[int] = frozenset()) -> None:
@@ -43,7 +43,7 @@ class Causality:
         self._adds = adds
         self.nodes: list[Node] = []
         self.races: list[Race] = []
-        self.arrivals = self.waits = 0
+        self.arrivals = self.waits = self.asked = 0
         self._minds: dict[Who, Mind] = {}
         self._tracks: dict[Hashable, Track] = {}
         self._units: dict[tuple[Who, int], tuple[tuple[int, int, int], Site | None]] = {}
@@ -250,6 +250,21 @@ class Causality:
         last = [n for n in track.phase(phase).members if n.bits & ~every]
         if last:
             self._open(last[-1], node, "test", track, phase)
+
+    def ask(self, barrier: Hashable, phase: int, mask: int) -> tuple[bool, bool]:
+        """A test that counts as a wait is about to be performed: whether it knows the phase before to be complete, and whether it knows all
+        that has counted in `phase`.
+        """
+        track = self._track(barrier)
+        self._at(mask)
+        every, _ = self._known(mask)
+        before, now = track.phases.get(max(phase - 1, -1)), track.phases.get(phase)
+        self.asked += 1
+        return before is not None and not before.bits & ~every, now is not None and not now.bits & ~every
+
+    def refused(self, barrier: Hashable, phase: int, mask: int) -> None:
+        """Such a test says "no". Like a wait for the phase it can be lapped, whether or not the wait that it counts as comes."""
+        self._track(barrier).phase(phase).waits.append(self._at(mask))
 
     def in_turn(self, thing: Hashable, mask: int, takes: bool) -> None:
         track, node = self._track(thing), self._at(mask)

@@ -16,18 +16,20 @@ from typing import Any
 
 from tilepipe.check.causality import Causality
 from tilepipe.check.counterexamples.recording import Recorder
+from tilepipe.check.guards import Answer, NotAWaitError, too_early
 from tilepipe.check.nodes import Node, Who
 from tilepipe.check.polls import QUIET, VAIN, Cell, Kind, Poll, others_notice
 from tilepipe.check.scene import Scene
 from tilepipe.check.verdict import Pick
 from tilepipe.errors import SimFault
+from tilepipe.ir import ops
 from tilepipe.sim.agents import BLOCKED, Agent, Request, Spin
 from tilepipe.sim.clusters import explained, finish
 from tilepipe.sim.elements import value_of
 from tilepipe.sim.global_order import Present
 from tilepipe.sim.grid import Clusters
 from tilepipe.sim.machine import Machine, World
-from tilepipe.sim.mbarriers import phase_asked
+from tilepipe.sim.mbarriers import LIVE, mbar_wait, phase_asked, phase_of
 from tilepipe.sim.queues import UnitQueue
 from tilepipe.sim.sites import Site
 from tilepipe.sim.support import OutOfTimeError
@@ -88,6 +90,8 @@ class Execution:
         self._refused: set[tuple[Who, int]] = set()
         self._polls: dict[Who, Poll] = {}
         self._watchers: dict[Cell, list[Who]] = {}
+        self._guards = scene.guards
+        self._read: dict[Who, list[Answer]] = {}
         self._waiting = deque(clusters)
         if scene.shares_work:
             self.world.clusters = Clusters(list(clusters), None)
@@ -223,7 +227,13 @@ class Execution:
                 causality.step(who, done, site, args[1])
                 if self.watcher is not None:
                     self.watcher.step(ag, site, args)
-                result = op(m, ag, *args)
+                result: Any
+                if site.id in self._guards.tests:
+                    result = self._ask(m, who, ag, args)
+                else:
+                    if site.id in self._guards.waits and not ag.blocked:
+                        self._guarded(who, ag, args)
+                    result = op(m, ag, *args)
                 if result is BLOCKED:
                     ag.blocked = ag.parked = True
                     if self.watcher is not None:
@@ -312,6 +322,38 @@ class Execution:
                 self._drain(m, flight.unit)
         self._took(1)
         self._ended(cluster)
+
+    # -- tests that count as waits -------------------------------------------------------------------------------------
+
+    def _ask(self, m: Machine, who: Who, ag: Agent, args: tuple[Any, ...]) -> bool | Answer:
+        """Performs a test that counts as a wait. It says "yes" where nothing can be missing from the phase any more, in whatever order;
+        otherwise it says "no", and what it guards follows.
+        """
+        site, mask, number, given = args
+        bar = ag.cta.bars[number]
+        phase = _full_number(ag, site, mask, number, given)
+        if bar.state != LIVE or phase < bar.phase - 1:
+            raise NotAWaitError(site.id)  # it is a fault, which an exploration tells
+        before, all_of_it = self.causality.ask(bar, phase, mask)
+        if too_early(before and phase <= bar.phase):
+            raise NotAWaitError(site.id)
+        if all_of_it and phase < bar.phase:
+            mbar_wait(m, ag, site, mask, number, phase)
+            return True
+        self.causality.refused(bar, phase, mask)
+        return Answer(self._read.setdefault(who, []), site.id, number, phase, mask)
+
+    def _guarded(self, who: Who, ag: Agent, args: tuple[Any, ...]) -> None:
+        """Raises NotAWaitError unless the wait that is about to begin is the one that its guard has asked for."""
+        site, mask, number, given = args
+        read = self._read.get(who)
+        if not read:
+            return  # a constant said "no", and nothing was asked
+        answer = read[-1]
+        read.clear()
+        phase = _full_number(ag, site, mask, number, given)
+        if not answer.allows(number, phase, mask):
+            raise NotAWaitError(answer[0])
 
     # -- choices -------------------------------------------------------------------------------------------------------
 
@@ -448,6 +490,12 @@ def _spin(world: World, ag: Agent, kind: Kind, args: tuple[Any, ...], result: ob
     tensor, *index = _cell(ag, site, mask, args)
     name = f"{world.tensors[tensor].param.name}[{', '.join(map(str, index))}]"
     return Spin(site, name=name, value=str(result))
+
+
+def _full_number(ag: Agent, site: Site, mask: int, bar: int, given: int) -> int:
+    """The phase that a wait or a test, which gives a full number or a parity, is for."""
+    assert isinstance(site.op, ops.MbarWait | ops.MbarTryWait)
+    return given if site.op.phase.dtype.kind == "phase" else phase_of(ag, bar, given, mask)
 
 
 def schedule_of(nodes: Iterable[Node]) -> tuple[Pick, ...]:

@@ -116,6 +116,10 @@ class Explorer:
                 self.found.advice.append(text)
         return self.found.fault is not None
 
+    def forget(self) -> None:
+        """Begins anew, with what the bounds still allow."""
+        self.found = Found(traces=self.found.traces)
+
     # -- reversing races -----------------------------------------------------------------------------------------------
 
     def reduced(self, clusters: Sequence[int], first: Execution | None = None, at_most: int = sys.maxsize) -> bool:

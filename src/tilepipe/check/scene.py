@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from tilepipe.check.decisive import Decisive
+from tilepipe.check.guards import Guards, guards
 from tilepipe.check.polls import Watch
 from tilepipe.errors import BindError
 from tilepipe.ir import ops
@@ -31,8 +32,8 @@ class Scene:
         launch: with copies of the arrays that the kernel writes. clusters: of the grid. resident: how many of them run at once.
         shares_work: what one cluster gets depends on the others, so that all of them are executed together.
         lanes: those that are elected in turn (`sim.election`). elected: the one that is, in executions that begin now.
-        tests: it has a try_wait. chooses: what a step does can depend on the order of the others although every wait is for a phase
-            number: it tests, or takes what is left. decisive: what of its data can come to decide something.
+        guards: the tests that count as the waits that they guard; none, unless who decides the launch says so.
+        sites: of the compiled kernel. decisive: what of its data can come to decide something.
     """
 
     def __init__(self, launch: Launch, rules: Rules) -> None:
@@ -57,14 +58,31 @@ class Scene:
         blocks = (launch.kernel.setup, *(r.body for r in launch.kernel.roles))
         every = [op for block in blocks for op in walk(block)]
         self.shares_work = any(isinstance(op, _BY_TURNS) for op in every)
-        self.tests = any(isinstance(op, ops.MbarTryWait) for op in every)
-        self.chooses = self.shares_work or self.tests
+        self.guards = Guards()
         self.polls = any(isinstance(op, ops.AtomicAdd) and not (isinstance(op.value, Const) and op.value.value) for op in every)
         compiled = compile_kernel(launch.kernel)
         self.decisive = Decisive(launch.kernel, compiled, _aliases(self.launch))
+        self.sites = compiled.sites
+        self._tests = {s.id for s in self.sites if isinstance(s.op, ops.MbarTryWait)}
         self.watch = Watch(launch.kernel, self.decisive, compiled.sites)
         self.lanes = compiled.lanes
         self.elected = self.lanes[0]
+
+    @property
+    def tests(self) -> bool:
+        """Whether it has a try_wait that does not count as a wait."""
+        return not self._tests <= self.guards.tests.keys()
+
+    @property
+    def chooses(self) -> bool:
+        """Whether what a step does can depend on the order of the others although every wait is for a phase number: it tests, or takes
+        what is left.
+        """
+        return self.shares_work or self.tests
+
+    def possible_guards(self) -> Guards:
+        """The tests that count as waits, as far as the text of the kernel says."""
+        return guards(self.launch.kernel, self.sites) if self._tests else Guards()
 
     def world(self, journal: Journal | None) -> World:
         """The start of an execution: all memory as it was given."""

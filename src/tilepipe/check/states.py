@@ -9,7 +9,7 @@ others are taken at once, in a fixed order: in every execution they are in their
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Literal
 
 from tilepipe.check.execution import Execution, Flight
@@ -17,10 +17,11 @@ from tilepipe.check.explorer import ORDERLY, Explorer, Schedule
 from tilepipe.check.polls import others_notice
 from tilepipe.check.verdict import Pick
 from tilepipe.ir import ops
-from tilepipe.ir.program import Kernel, barrier_of, walk
+from tilepipe.ir.program import barrier_of
 from tilepipe.sim.agents import Request
 from tilepipe.sim.mbarriers import Mbarrier
 from tilepipe.sim.queues import UnitQueue
+from tilepipe.sim.sites import Site
 from tilepipe.sim.tcgen05 import CommitUnit
 
 End = Literal["decided", "many", "disorderly"]
@@ -44,15 +45,16 @@ class AllSteps:
 class StepsOfTests(AllSteps):
     """Those that can change what a test says, or what is left to take."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        every = [op for block in (kernel.setup, *(r.body for r in kernel.roles)) for op in walk(block)]
-        self.tested = {op.bar.array.name for op in every if isinstance(op, ops.MbarTryWait)}
+    def __init__(self, sites: Iterable[Site], waits: Container[int]) -> None:
+        """`waits`: sites of the tests that count as waits, and change nothing."""
+        self.waits = waits
+        self.tested = {s.op.bar.array.name for s in sites if isinstance(s.op, ops.MbarTryWait) and s.id not in waits}
 
     def op(self, request: Request) -> bool:
         site = request[1][0]
         bar = barrier_of(site.op)
         counts = isinstance(site.op, _COUNTS) and bar is not None and bar.array.name in self.tested
-        return counts or site.kind.startswith(_TAKES)
+        return counts or (site.kind.startswith(_TAKES) and site.id not in self.waits)
 
     def flight(self, flight: Flight, others: Sequence[Flight]) -> bool:
         unit = flight.unit

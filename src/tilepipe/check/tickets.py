@@ -149,7 +149,7 @@ class _Alone:
         """`drawn`: for each number drawn in an execution of all clusters, the agent that drew it."""
         self.explorer = explorer
         self.counter = counter
-        self.steps = StepsOfTests(explorer.scene.launch.kernel)
+        self.steps = StepsOfTests(explorer.scene.sites, explorer.scene.guards.tests)
         self.forgets = forgets
         scene = explorer.scene
         self.drawers = len(set(drawn))

@@ -21,6 +21,7 @@ from tilepipe.check.campaign.workers import Worker, WorkerError, stand_by
 from tilepipe.check.deciding import decide
 from tilepipe.check.execution import Execution
 from tilepipe.check.explorer import Alternative, BoundError, Explorer, Outcome
+from tilepipe.check.guards import NotAWaitError
 from tilepipe.check.scene import Scene
 from tilepipe.check.verdict import Bounds, Verdict
 from tilepipe.sim.run import quiet_numbers
@@ -47,6 +48,11 @@ class SharedExplorer(Explorer):
         while self._workers:
             self._workers.pop().stop()
 
+    def forget(self) -> None:
+        """Begins anew. Processes may still have to answer what was asked for before: they end."""
+        super().forget()
+        self.close()
+
     def outcomes(self, clusters: Sequence[int], work: list[Alternative], first: Execution | None) -> Iterator[Outcome]:
         """As of any explorer: in an order that depends on the number of processes only."""
         signatures: set[bytes] = set()
@@ -71,7 +77,8 @@ class SharedExplorer(Explorer):
                 self.allow(len(work) + len(asked))
                 number = turn % self._jobs
                 turn += 1
-                self._workers[number].send((self.scene.elected, clusters, alternative, self.deadline - time.perf_counter()))
+                begin = (self.scene.elected, self.scene.guards)
+                self._workers[number].send((begin, clusters, alternative, self.deadline - time.perf_counter()))
                 asked.append((number, alternative))
             number, alternative = asked.popleft()
             outcome = self._received(self._workers[number])
@@ -129,11 +136,13 @@ def _perform(pipe: Connection, recipe: bytes, options: Options) -> None:
     explorer = Explorer(scene, bounds, options.reductions, None)
     with quiet_numbers(), contextlib.suppress(EOFError):
         while True:
-            scene.elected, clusters, alternative, left = pipe.recv()
+            (scene.elected, scene.guards), clusters, alternative, left = pipe.recv()
             if seconds < math.inf:
                 explorer.started = time.perf_counter() - (seconds - left)  # the parent's clock
             try:
                 outcome = explorer.outcome(clusters, alternative, 0, set())
+            except NotAWaitError:  # told as a fault, so that it is found again there
+                outcome = Outcome(fault=True)
             except BoundError as bound:
                 pipe.send(str(bound))
                 continue
