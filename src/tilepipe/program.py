@@ -7,12 +7,12 @@ import inspect
 import math
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilepipe.arguments import did_you_mean, plain_int, require_function, shown
+from tilepipe.arguments import did_you_mean, plain_int, require_bool, require_function, shown
 from tilepipe.errors import BindError
 from tilepipe.ir import printer
 from tilepipe.ir.chip import CHIPS, H200, Chip
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 Argument = TensorMap | int | float | None
 MAX_GRID = 2**31 - 1
+TIMEOUT_MS = 2000
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
@@ -44,6 +45,7 @@ class Program:
 
     kernel: Kernel
     launch_args: Launch
+    _moved: dict[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = field(default_factory=dict, init=False, repr=False)
     _bounds: dict[tuple[bool, bool], BoundLaunch] = field(default_factory=dict, init=False, repr=False)  # each copy has its own
 
     def run(
@@ -71,7 +73,14 @@ class Program:
         require_function(progress, "progress=")
         require_function(on_event, "on_event=")
         check_zeros(self.launch_args)
-        return sim.run(self.launch_args, seed=seed, rules=rules, progress=progress, on_event=on_event)
+        before = {name: array.copy() for name, array in self._counters().items()}
+        try:
+            return sim.run(self.launch_args, seed=seed, rules=rules, progress=progress, on_event=on_event)
+        finally:
+            for name, array in self._counters().items():
+                known = self._moved.get(name)
+                first = known[0] if known is not None and _same_bytes(before[name], known[1]) else before[name]
+                self._moved[name] = first, array.copy()
 
     def check(
         self,
@@ -85,7 +94,9 @@ class Program:
     ) -> Verdict:
         """Decides it over all its interleavings, for these arguments: verified, a fault with its counterexample, or undecided.
 
-        The arrays are left as they are. What "verified" covers, and what it does not, is in docs/verification-gaps.md.
+        The arrays are left as they are. Those that the kernel reads and writes, such as counters, count as they were before `run` moved
+        them, so that a check after a run is of the same instance; unless something else has changed them since. What "verified" covers, and
+        what it does not, is in docs/verification-gaps.md.
 
         Args:
             explore: explore even where the facts of one execution would do.
@@ -98,12 +109,28 @@ class Program:
         """
         from tilepipe import check
 
+        explore = require_bool(explore, "explore=")
         check_zeros(self.launch_args)
         return check.check(
-            self.launch_args, explore=explore, bounds=check.Bounds() if bounds is None else bounds,
+            self._as_bound(), explore=explore, bounds=check.Bounds() if bounds is None else bounds,
             reductions=check.Reductions() if reductions is None else reductions,
             rules=rules, instance=instance, progress=progress,
         )  # fmt: skip
+
+    def _counters(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The NumPy arguments that the kernel both reads and writes: a run moves what the next one starts from."""
+        written, read = tensor_uses(self.kernel)
+        args = {name: getattr(self.launch_args.args.get(name), "array", None) for name in written & read}
+        return {name: array for name, array in args.items() if isinstance(array, np.ndarray)}
+
+    def _as_bound(self) -> Launch:
+        """The launch with such arrays as they were before `run` moved them, unless they have been changed since."""
+        args = dict(self.launch_args.args)
+        for name, array in self._counters().items():
+            known = self._moved.get(name)
+            if known is not None and _same_bytes(array, known[1]):
+                args[name] = TensorArg(known[0], getattr(args[name], "shape", array.shape))
+        return replace(self.launch_args, args=args)
 
     def replay(self, fault: Fault | Verdict, *, rules: Rules = "practice") -> SimFault | None:
         """Executes the schedule of a fault that `check` found, on the simulated GPU: the fault it ends in, or None.
@@ -118,7 +145,7 @@ class Program:
         from tilepipe import check
         from tilepipe.check.verdict import the_fault
 
-        return check.replay(self.launch_args, the_fault(fault).schedule, rules=rules)
+        return check.replay(self._as_bound(), the_fault(fault).schedule, rules=rules)
 
     def sensitivity(self, **options: Any) -> Sensitivity:
         """What each fence, wait, syncwarp, arrive and commit of it is for, and how few stages still verify: see
@@ -128,7 +155,7 @@ class Program:
 
         return report(self, **options)
 
-    def launch(self, stream: Any = None, *, debug: bool = False, perturb: int | None = None, timeout_ms: float = 2000) -> None:
+    def launch(self, stream: Any = None, *, debug: bool = False, perturb: int | None = None, timeout_ms: float = TIMEOUT_MS) -> None:
         """Runs it on the GPU. The first call compiles and loads the kernel; further ones cost a few microseconds.
 
         Arguments in GPU memory (PyTorch, CuPy, `__cuda_array_interface__`, DLPack) are used where they lie, and the
@@ -146,7 +173,8 @@ class Program:
             UnavailableError: no driver, no GPU, or one that no code is printed for. BindError: arrays on different
             devices. CompileError, LaunchError: compiling, loading or launching failed. HangError: see `debug`.
         """
-        if debug or perturb is not None:
+        if debug is not False or perturb is not None or timeout_ms is not TIMEOUT_MS:
+            debug = require_bool(debug, "debug=")
             _check_debugging(perturb, timeout_ms)
         if self.kernel.requirements:
             check_zeros(self.launch_args)
@@ -291,9 +319,13 @@ def kernel(grid: Any = 1, cluster: Any = 1) -> Callable[[Callable[..., object]],
             name: `grid=lambda c, cfg, chip: min(tiles(c.shape, cfg), chip.sms)`.
         cluster: CTAs of a cluster, an int, a tuple (x, y, z), or a function of static parameters and `chip`, by name.
     """
-    if callable(grid) and next(iter(inspect.signature(grid).parameters), "") == "ctx":
+    if inspect.isfunction(grid) and next(iter(inspect.signature(grid).parameters), "") == "ctx":
         raise BindError(f"the decorator of kernel '{grid.__name__}' has parentheses: @tp.kernel(), or @tp.kernel(grid=...)")
     return lambda function: KernelFunction(function, grid, cluster)
+
+
+def _same_bytes(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    return a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def _check_debugging(perturb: object, timeout_ms: object) -> None:

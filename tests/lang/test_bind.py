@@ -287,3 +287,105 @@ def test_a_number_beyond_float32(value: float) -> None:
     with pytest.raises(tp.BindError, match=r"argument 'factor': .* does not fit in float32, which holds up to 3\.403e\+38"):
         scaled.bind(value)
     scaled.bind(float("inf"))
+
+
+i64 = np.int64
+
+
+@pytest.mark.parametrize(
+    ("grid", "want"), [(i64(2), 2), ((i64(2), 3), 6), (lambda x: i64(x.shape[0]), 8), (lambda n=4: n, 7), (lambda m=4: m, 4)]
+)
+def test_grids_of_numpy_and_with_defaults(grid: Any, want: int) -> None:
+    assert kernel(grid).bind(X, i64(7), cfg=2).launch_args.grid == want
+
+
+@pytest.mark.parametrize(
+    ("grid", "words"),
+    [
+        (lambda *args: 1, ("grid= is a function of any of mode, cfg, x, n, chip, occupancy, by name", "not of *args, **kwargs")),
+        (lambda x, /: 1, ("what stands before a slash",)),
+        (int, ("grid= is a function of any of",)),
+        (lambda x, y: 1, ("grid= asks for y",)),
+        ((2, i64(-3)), ("must be 1..2147483647",)),
+    ],
+)
+def test_grids_of_other_functions(grid: Any, words: tuple[str, ...]) -> None:
+    with refused(tp.BindError, *words):
+        kernel(grid).bind(X, 7, cfg=2)
+
+
+def test_clusters_of_numpy() -> None:
+    assert kernel(4, (i64(2), i64(1))).bind(X, 7, cfg=2).kernel.cluster == (2, 1, 1)
+
+
+@pytest.mark.parametrize("marked", [3, None, "f", print, tp.Chip, kernel()])
+def test_only_functions_are_marked(marked: Any) -> None:
+    with refused(tp.BindError, "@tp.kernel(...) marks a function, `def name(ctx, ...)`; got "):
+        tp.kernel()(marked)
+
+
+def test_an_argument_that_is_none_and_used_is_named() -> None:
+    @tp.kernel()
+    def k(ctx: tp.Context, a: Any, b: Any) -> None:
+        @ctx.role("one", warps=1)
+        def one() -> None:
+            ctx.print("{}", a.shape[0])
+
+    with refused(tp.BindError, "argument 'a' is None, which kernel 'k' uses", "'shape'", "test_bind.py", 'ctx.print("{}", a.shape[0])'):
+        k.bind(None, X)
+    with refused(tp.BindError, "argument 'x' is None, which grid= uses"):
+        kernel(lambda x: x.shape[0]).bind(None, 1, cfg=2)
+
+
+def test_a_keyword_that_is_nearly_right() -> None:
+    with refused(tp.BindError, "does not know modes", "Did you mean mode=?"):
+        kernel().bind(X, 1, cfg=2, modes="a")
+
+
+def counting() -> tuple[tp.Program, Any]:
+    """A kernel that may run twice on a counter."""
+    count = np.zeros(1, np.int32)
+
+    @tp.kernel()
+    def k(ctx: tp.Context, count: Any) -> None:
+        @ctx.role("one", warps=1)
+        def one() -> None:
+            with ctx.elect_one():
+                ctx.assert_(ctx.atomic_add(count[0], 1) < 2, "a third time")  # noqa: PT009
+
+    return k.bind(count), count
+
+
+def test_a_check_after_runs_is_of_what_was_bound() -> None:
+    program, count = counting()
+    program.run()
+    program.run()
+    assert program.check().ok
+    assert count[0] == 2, "a check leaves the arrays as they are"
+    count[0] = 5  # somebody else's hand: this is meant
+    assert not program.check().ok
+    count[0] = 1
+    program.run()
+    assert program.check().ok
+
+
+def test_settings_that_no_chip_holds_are_refused_at_once() -> None:
+    from tilepipe.kernels.gemm import GemmConfig
+
+    with refused(tp.BindError, "stages must be at most 128"):
+        GemmConfig(stages=10_000)
+    assert type(GemmConfig(stages=i64(5)).stages) is int  # type: ignore[arg-type]
+
+
+def test_a_tile_of_a_kernel_is_no_array() -> None:
+    kept: dict[str, Any] = {}
+
+    @tp.kernel()
+    def k(ctx: tp.Context, t: Any) -> None:
+        kept.update(tile=ctx.smem((8, 8), "float32", swizzle=0)[0], tensor=t)
+        nothing(ctx)
+
+    k.bind(X)
+    for thing in kept.values():
+        with refused(tp.BindError, "expected an array, got "):
+            tp.tensor_map(thing)

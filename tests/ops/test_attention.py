@@ -127,3 +127,35 @@ def test_what_does_not_fit_is_one_sentence(options: dict[str, Any], words: str) 
 def test_settings_are_those_of_the_configuration() -> None:
     with pytest.raises(tp.BindError, match=str(AttentionConfig.__name__)):
         attention(Q, K, V, stages=1)
+
+
+attend: Any = tp.ops.attention  # as somebody calls it who checks no types
+
+
+def test_advice_on_other_heads_is_possible() -> None:
+    """Zeros make a head larger; none makes one smaller."""
+    for d, words in (
+        (96, "Pad q, k and v with zeros to 128, and pass scale=1/sqrt(96)"),
+        (32, "with zeros to 64"),
+        (192, "no larger head"),
+    ):
+        q = np.zeros((1, 8, 1, d), np.float16)
+        with pytest.raises(tp.BindError) as caught:
+            tp.ops.attention(q, q, q)
+        assert words in str(caught.value)
+        assert ("Pad" in str(caught.value)) == (d < 128)
+
+
+@pytest.mark.parametrize(("name", "meant"), [("is_causal", "causal="), ("casual", "causal="), ("softmax_scale", "scale=")])
+def test_a_keyword_of_another_library_names_the_one_here(name: str, meant: str) -> None:
+    q = np.zeros((1, 8, 1, 64), np.float16)
+    with pytest.raises(tp.BindError) as caught:
+        attend(q, q, q, **{name: True})
+    for words in (f"Did you mean {meant}?", "attention takes q, k, v, causal, scale, out"):
+        assert words in str(caught.value)
+
+
+def test_booleans_of_numpy() -> None:
+    q = np.random.default_rng(0).standard_normal((1, 8, 1, 64)).astype(np.float16)
+    one, other = (attend(q, q, q, causal=x, return_lse=y) for x, y in ((True, True), (np.True_, np.True_)))
+    assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))

@@ -51,7 +51,7 @@ def check(
         raise BindError(
             f"check.check takes a launch, which a program has: program.check(), or check(program.launch_args); got {launch!r:.80}"
         )
-    require_options(explore, bounds, reductions, rules)
+    require_options(explore, bounds, reductions, rules, instance, progress)
     return decide(Explorer(Scene(launch, rules), bounds, reductions, progress), explore, instance, shorten)
 
 

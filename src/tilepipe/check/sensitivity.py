@@ -163,7 +163,7 @@ def report(
     launch = program if isinstance(program, Launch) else getattr(program, "launch_args", None)
     if launch is None:
         raise BindError(f"sensitivity.report takes a program, which kernel.bind(...) gives, or a launch; got {program!r:.80}")
-    require_options(False, bounds, Reductions(), rules)
+    require_options(False, bounds, Reductions(), rules, instance, progress)
     if rebind is not None and not callable(rebind):
         raise BindError(
             f"rebind= is a function (name, n) that gives the program with that setting at n, as Rebinding(...) is; got {rebind!r}"

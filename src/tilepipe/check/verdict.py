@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any, Literal, NamedTuple
 
+from tilepipe.arguments import plain, plain_int, require_bool, require_function, shown
 from tilepipe.errors import BindError, SimFault
 from tilepipe.sim.rules import require_rules
 
@@ -34,11 +35,14 @@ class Bounds:
 
     def __post_init__(self) -> None:
         for name, what in (("traces", "how many executions may begin"), ("steps", "how many steps one execution may take")):
-            given = getattr(self, name)
-            if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-                raise BindError(f"Bounds({name}=) is {what}, an integer of at least 1; got {given!r}")
-        if not isinstance(self.seconds, int | float) or isinstance(self.seconds, bool) or not self.seconds >= 0:
-            raise BindError(f"Bounds(seconds=) is a number of seconds, 0 or more, or math.inf for no such bound; got {self.seconds!r}")
+            given = plain_int(getattr(self, name))
+            if given is None or given < 1:
+                raise BindError(f"Bounds({name}=) is {what}, an integer of at least 1; got {shown(getattr(self, name))}")
+            object.__setattr__(self, name, given)
+        seconds = plain(self.seconds)
+        if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds >= 0:
+            raise BindError(f"Bounds(seconds=) is a number of seconds, 0 or more, or math.inf for no such bound; got {shown(seconds)}")
+        object.__setattr__(self, "seconds", seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +61,21 @@ class Reductions:
 
     def __post_init__(self) -> None:
         for name in ("partial_order", "hashing", "symmetry"):
-            require_bool(f"Reductions({name}=)", getattr(self, name))
+            object.__setattr__(self, name, require_bool(getattr(self, name), f"Reductions({name}=)"))
 
 
-def require_bool(name: str, given: object) -> None:
-    """Raises BindError where an argument that is on or off is neither."""
-    if not isinstance(given, bool):
-        raise BindError(f"{name} is True or False; got {given!r}")
-
-
-def require_options(explore: object, bounds: object, reductions: object, rules: object) -> None:
+def require_options(
+    explore: object, bounds: object, reductions: object, rules: object, instance: object = "", progress: object = None
+) -> None:
     """The arguments that all ways to check have in common.
 
     Raises:
         BindError: one is not of its type; the message says what to write.
     """
-    require_bool("explore=", explore)
+    require_bool(explore, "explore=")
+    require_function(progress, "progress=")
+    if not isinstance(instance, str):
+        raise BindError(f"instance= is a text, what the verdict calls the launch; got {shown(instance)}")
     require_rules(rules)
     if not isinstance(bounds, Bounds):
         raise BindError(f"bounds= takes tilepipe.check.Bounds, such as Bounds(traces=1000, seconds=60); got {bounds!r}")
@@ -205,7 +208,10 @@ def the_fault(given: object) -> Fault:
 
 def together(verdicts: Iterable[Verdict]) -> Verdict:
     """One verdict for several instances: the worst, with the sums of the figures."""
-    first, *rest = verdicts
+    every = list(verdicts) if isinstance(verdicts, Iterable) else []
+    if not every or not all(isinstance(v, Verdict) for v in every):
+        raise BindError(f"together takes verdicts, one at least; got {shown(verdicts)}")
+    first, *rest = every
     for v in rest:
         first = replace(
             first,

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from tilepipe.arguments import shown
 from tilepipe.cuda import cache
 from tilepipe.cuda.instrument import smem_bytes
 from tilepipe.cuda.printer import source as print_source
@@ -74,9 +75,9 @@ def compile(
         launches it with fewer registers than its warpgroups ask for.
         UnavailableError: the CUDA packages are not installed.
     """
-    if emit not in EMITS:
-        raise BindError(f"cannot emit {emit!r}; known: {', '.join(EMITS)}")
-    perturbed, arch = perturb is not None, arch or architecture(kernel)
+    if not isinstance(emit, str) or emit not in EMITS:
+        raise BindError(f"cannot emit {shown(emit)}; known: {', '.join(EMITS)}")
+    perturbed, arch = perturb is not None, architecture(kernel) if arch is None else arch
     code = print_source(kernel, arch, lineinfo=lineinfo, debug=debug, perturb=perturb)
     shape: dict[str, Any] = {"smem_bytes": smem_bytes(kernel, debug or perturbed), "threads": kernel.threads}
     shape |= {"cluster": kernel.cluster_size, "debug": debug, "perturbed": perturbed}

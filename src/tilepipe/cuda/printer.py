@@ -50,7 +50,7 @@ def source(kernel: Kernel, arch: str | None = None, *, lineinfo: bool = False, d
         CompileError: an op has no form on this GPU, or not with its operands.
         LimitError: a debug or perturbed build finds no room in shared memory.
     """
-    arch = arch or architecture(kernel)
+    arch = architecture(kernel) if arch is None else arch
     _check_arch(kernel, arch)
     module = Module(kernel, lineinfo, debug=debug, perturbed=perturb is not None)
     module.arguments = arguments(kernel)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilepipe.arguments import require_int
+
 
 @dataclass(frozen=True, slots=True)
 class Chip:
@@ -36,6 +38,7 @@ class Chip:
 
     def resident_clusters(self, size: int) -> int:
         """Clusters of `size` CTAs that run at once with one CTA on an SM: what a persistent grid should not exceed."""
+        size = require_int(size, "size of a cluster", 1)
         return dict(self.clusters).get(size, self.sms // size)
 
 

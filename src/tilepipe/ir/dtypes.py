@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from tilepipe.arguments import plain_int, shown
 from tilepipe.errors import BindError
 
 
@@ -49,6 +50,8 @@ class DType:
         Raises:
             BindError: the last byte would be part of another element's.
         """
+        if plain_int(elements) is None:
+            raise BindError(f"a number of elements is an integer; got {shown(elements)}")
         if elements * self.bits % 8:
             raise BindError(f"{elements} elements of {self.name}, of {self.bits} bits, are no whole number of bytes; take an even number")
         return elements * self.bits // 8

@@ -204,7 +204,10 @@ def bind(
     """
     if cfg is not None and not isinstance(cfg, AttentionConfig):
         raise tp.BindError(f"{NAME}: cfg is an AttentionConfig, got {cfg!r}")
+    if out is None:
+        raise tp.BindError("attention: out is the array that the kernel writes, of q's shape and dtype; got None")
     found = check_attention(q, k, v, out, lse, scale=scale, causal=causal)
+    causal = bool(causal)
     cfg = choose(found.d, causal, found.s_kv) if cfg is None else cfg
     shape = cfg.tiles(found.dtype, found.d)
     return attention.bind(

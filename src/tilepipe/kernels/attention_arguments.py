@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import tilepipe as tp
+from tilepipe.arguments import plain_bool, shown
 from tilepipe.kernels.arguments import mapped
 
 NAME = "attention"
@@ -76,10 +77,11 @@ def check_attention(
     if (k.shape[0], k.shape[3]) != (batch, d):
         raise tp.BindError(f"{NAME}: q {tuple(q.shape)} and k {tuple(k.shape)} must have the same batch and d: dimensions 0 and 3")
     if d not in HEAD_DIMS:
-        raise tp.BindError(
-            f"{NAME} has kernels for d of {' and '.join(map(str, HEAD_DIMS))}; q has {d}. Pad q, k and v with zeros, and pass"
-            f" scale=1/sqrt({d})"
-        )
+        kernels = f"{NAME} has kernels for d of {' and '.join(map(str, HEAD_DIMS))}; q has {d}"
+        wide = next((n for n in HEAD_DIMS if n > d), None)
+        if wide is None:
+            raise tp.BindError(f"{kernels}, and no larger head can be computed with them: use another implementation for it")
+        raise tp.BindError(f"{kernels}. Pad q, k and v with zeros to {wide}, and pass scale=1/sqrt({d})")
     if heads != kv_heads and (not kv_heads or heads % kv_heads):
         raise tp.BindError(f"{NAME}: q has {heads} heads and k {kv_heads}; heads of q must be a multiple of those of k, which share them")
     if out is not None and tuple(out.shape) != tuple(q.shape):
@@ -88,8 +90,8 @@ def check_attention(
         raise tp.BindError(
             f"{NAME}: lse must be float32 of shape {(batch, heads, s_q)}, (batch, heads, s_q); it is {dtypes['lse']} of {tuple(lse.shape)}"
         )
-    if not isinstance(causal, bool):
-        raise tp.BindError(f"{NAME}: causal is True or False, got {causal!r}")
+    if plain_bool(causal) is None:
+        raise tp.BindError(f"{NAME}: causal is True or False, got {shown(causal)}")
     found = Extents(batch, s_q, s_kv, heads, kv_heads, d, dtypes["q"], _scale(scale, d))
     if found.empty and not empty:
         raise tp.BindError(

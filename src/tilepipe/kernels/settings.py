@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import tilepipe as tp
+from tilepipe.arguments import INT32_MAX, plain_int, shown
 
+MOST = {"stages": 128, "store_slots": 128}  # no chip has shared memory for so many; told before anything is made for them
 _KINDS = {int: "an integer", str: "a string"}
 
 
@@ -20,10 +22,14 @@ class Settings:
         """Raises BindError for a setting of the wrong kind, and for broken rules, which it says of `given`: what the user wrote."""
         for field in fields(self):
             kind, value = type(field.default), getattr(self, field.name)
+            if kind is int and (number := plain_int(value)) is not None:
+                object.__setattr__(self, field.name, value := number)  # of NumPy, too
             if type(value) is not kind:
-                raise tp.BindError(f"{field.name} must be {_KINDS[kind]}, got {value!r}")
+                raise tp.BindError(f"{field.name} must be {_KINDS[kind]}, got {shown(value)}")
         numbers = [field.name for field in fields(self) if isinstance(field.default, int)]
         broken = [f"{name} must be at least 1" for name in numbers if getattr(self, name) < 1]
+        most = {name: MOST.get(name, INT32_MAX) for name in numbers}
+        broken = broken or [f"{name} must be at most {n}" for name, n in most.items() if getattr(self, name) > n]
         broken = broken or [rule for rule, holds in self._rules().items() if not holds]
         if broken:
             raise tp.BindError(f"{'; '.join(broken)} ({given})")

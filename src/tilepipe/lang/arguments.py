@@ -269,13 +269,16 @@ _NAMED: dict[str, _Traced] = {
     "cta": _RANK, "cta_id": _RANK, "dst_cta": _Traced(0, 15, none=True),
     "mask": _MASK, "multicast": _MASK, "cta_mask": _Traced(1, 0xFFFF), "mma_complete_mask": _MASK,
     "num_threads": _COUNT, "count": _COUNT, "bytes": _Traced(0, 2**20 - 1), "num_bytes": _Traced(0, 2**20 - 1),
-    "stage": _PLACE, "index": _PLACE, "group": _PLACE, "col": _PLACE, "n": _PLACE, "idx": _Traced(0, INT32_MAX, none=True),
+    "stage": _PLACE, "index": _PLACE, "rank": _PLACE, "row": _PLACE, "start": _PLACE, "columns": _PLACE,
+    "rows": _Traced(0, INT32_MAX, none=True),
+    "group": _PLACE, "col": _PLACE, "n": _PLACE, "idx": _Traced(0, INT32_MAX, none=True),
     "phase": _Traced(0, INT32_MAX, truth=True), "e": _Traced(0, 1, none=True, truth=True),
 }  # fmt: skip
 _RANGES: dict[str, tuple[int, int]] = {
     "cta_group": (1, 2),
     "k_group_size": (1, INT32_MAX),
     "k_idx": (0, INT32_MAX),
+    "num_stages": (1, INT32_MAX),
     "ticks": (0, INT32_MAX),
 }
 _CHOICES: dict[str, tuple[Any, ...]] = {

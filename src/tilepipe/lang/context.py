@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tilepipe.arguments import plain_int
+from tilepipe.arguments import plain
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, ops
 from tilepipe.ir.location import caller
@@ -167,7 +167,7 @@ class Context(TransferMembers, SynchronisationMembers, GridMembers, tmem.TmemMem
     def ceil_div(self, a: object, b: object) -> Any:
         """(a + b - 1) // b; a Python int when both are."""
         self.tracer.require_running()
-        a, b = (x if found is None else found for x, found in ((a, plain_int(a)), (b, plain_int(b))))
+        a, b = plain(a), plain(b)
         if isinstance(b, bool | float | str | None) or (isinstance(b, int) and b < 1):
             raise TraceError(f"ctx.ceil_div divides by an integer of at least 1, got {b!r}", caller())
         if isinstance(a, int) and isinstance(b, int):

@@ -140,7 +140,7 @@ def tensor_map(
     Raises:
         BindError: a rule of cuTensorMapEncodeTiled is broken; the message names it.
     """
-    if not hasattr(array, "shape"):
+    if not hasattr(array, "shape") or isinstance(getattr(array, "dtype", None), DType):  # or a tile, a tensor of a kernel
         raise BindError(f"expected an array, got {type(array).__name__}")
     ragged = require_bool(ragged, "ragged=")
     if order is not None and not isinstance(order, str):

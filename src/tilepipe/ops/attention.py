@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tilepipe.arguments import require_bool, shown
 from tilepipe.errors import BindError
 from tilepipe.kernels.attention_arguments import NAME
 from tilepipe.ops.attention_options import LAYOUTS, check, config, heads_third
@@ -55,10 +56,10 @@ def attention(
     CUDA tensors: safe in CUDA graphs (call once before capturing), from several threads and under `torch.compile`; see docs/ops.md.
     """
     scale = scale.item() if isinstance(scale, np.generic) else scale
-    if layout not in LAYOUTS:
-        raise BindError(f'{NAME}: layout is "bshd" or "bhsd", got {layout!r}')
-    if not isinstance(return_lse, bool):
-        raise BindError(f"{NAME}: return_lse is True or False, got {return_lse!r}")
+    if not isinstance(layout, str) or layout not in LAYOUTS:
+        raise BindError(f'{NAME}: layout is "bshd" or "bhsd", got {shown(layout)}')
+    return_lse = require_bool(return_lse, f"{NAME}: return_lse")
+    causal = require_bool(causal, f"{NAME}: causal")
     if all(isinstance(x, np.ndarray) for x in (q, k, v)):
         return _simulated(q, k, v, out, causal, scale, return_lse, layout, settings, seed, progress)
     torch = sys.modules.get("torch")

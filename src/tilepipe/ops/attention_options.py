@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
+from tilepipe.arguments import unknown_keywords
 from tilepipe.errors import BindError
 from tilepipe.kernels.attention_arguments import NAME, Extents, check_attention
 from tilepipe.kernels.attention_config import AttentionConfig, choose
@@ -27,7 +28,7 @@ def check(q: Any, k: Any, v: Any, out: Any, causal: object, scale: object, layou
     """
     unknown = [name for name in settings if name not in SETTINGS]
     if unknown:
-        raise BindError(f"{NAME} does not know the setting {', '.join(unknown)}; it has {', '.join(SETTINGS)}")
+        raise unknown_keywords(NAME, "attention", unknown, SETTINGS)
     try:
         views = (heads_third(x, layout) for x in (q, k, v, out))
         return check_attention(*views, scale=scale, causal=causal, empty=True)

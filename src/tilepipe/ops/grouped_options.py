@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, NamedTuple
 
+from tilepipe.arguments import unknown_keywords
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
@@ -60,7 +61,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     """Raises BindError for names that `GroupedGemmConfig` does not have."""
     unknown = [name for name in settings if name not in SETTINGS]
     if unknown:
-        raise BindError(f"{NAME} does not know the setting {', '.join(unknown)}; it has {', '.join(SETTINGS)}")
+        raise unknown_keywords(NAME, "grouped_matmul", unknown, SETTINGS)
 
 
 def config(settings: Mapping[str, Any], inputs: DType) -> GroupedGemmConfig:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from tilepipe.arguments import unknown_keywords
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
@@ -22,7 +23,7 @@ SETTINGS = tuple(f.name for f in fields(gemm.GemmConfig) if f.name != "activatio
 
 def check_inputs(a: DType, b: DType, precision: object) -> None:
     """Raises BindError unless a and b may be multiplied: both bfloat16, both float16, or both float32 in tf32."""
-    if precision not in (None, "tf32"):
+    if not isinstance(precision, str | None) or precision not in (None, "tf32"):
         raise BindError(f'matmul: precision is None or "tf32", got {precision!r}')
     if a is not b:
         raise BindError(f"matmul: a is {a} and b is {b}; convert one with .astype() (NumPy) or .to() (PyTorch)")
@@ -46,7 +47,7 @@ def check_output(out: DType, who: str = "matmul") -> None:
 
 def check_epilogue(activation: object, alpha: object, beta: object, *, source: bool) -> None:
     """Raises BindError for an unknown activation, scales that are no numbers, or beta without a source."""
-    if activation is not None and activation not in ACTIVATIONS:
+    if activation is not None and (not isinstance(activation, str) or activation not in ACTIVATIONS):
         raise BindError(f"matmul: activation is None or one of {', '.join(ACTIVATIONS)}; got {activation!r}")
     for name, value in (("alpha", alpha), ("beta", beta)):
         if (name == "alpha" or value is not None) and (not isinstance(value, int | float) or isinstance(value, bool)):
@@ -76,4 +77,4 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     """Raises BindError for names that `GemmConfig` does not have."""
     unknown = [name for name in settings if name not in SETTINGS]
     if unknown:
-        raise BindError(f"matmul does not know the setting {', '.join(unknown)}; it has {', '.join(SETTINGS)}")
+        raise unknown_keywords("matmul", "matmul", unknown, SETTINGS)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from math import prod
 from typing import Any, NamedTuple
 
+from tilepipe.arguments import unknown_keywords
 from tilepipe.errors import BindError
 from tilepipe.ir.dtypes import dtype
 from tilepipe.kernels.block_scaled_config import BlockScaledConfig
@@ -69,7 +70,7 @@ class Recipe:
         unknown = [name for name in settings if name not in known]
         if unknown:
             what = self.name if self.block_scaled else f"scales of each {self.name}"
-            raise BindError(f"{NAME} with {what} does not know the setting {', '.join(unknown)}; it has {', '.join(known)}")
+            raise unknown_keywords(f"{NAME} with {what}", "scaled_matmul", unknown, known)
 
     def check_bias(self, bias: Array | None, result: str) -> None:
         """Raises BindError for a bias that the kernel does not add, or of another shape or dtype."""

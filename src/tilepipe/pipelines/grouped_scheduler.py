@@ -81,6 +81,7 @@ class GroupedScheduler:
         """Every `of`-th of the tiles, from the `rank`-th: as `StaticScheduler.share`."""
         if not isinstance(of, int) or of < 1:
             raise TraceError(f"tiles are shared among at least 1, got of={of!r}", caller())
+        self._ctx._value(rank)  # of this kernel, also where there is nothing to share
         return _Walk(self, rank, of)
 
 

@@ -116,6 +116,7 @@ class OutputStage:
     @classmethod
     def from_raw(cls, pipeline: ProducerConsumerPipeline, index: object, tmem_offset: object) -> RawOutputStage:
         """A stage by its parts, of which nothing keeps account."""
+        Context(pipeline._tracer)._value(index)  # it must be one of this kernel, used or not
         return RawOutputStage(pipeline, index, TmemStage.from_offset(Context(pipeline._tracer)._value(tmem_offset), index))
 
     @property

@@ -173,6 +173,7 @@ class TmemStage:
     @classmethod
     def from_offset(cls, offset: Value, index: object = 0) -> TmemStage:
         """The stage at an address."""
+        Context(offset._tracer)._value(index)  # of this kernel, though nothing is computed with it
         return cls(offset, index, 0)
 
     def offset(self) -> Value:
@@ -231,6 +232,8 @@ class TmemFragments:
     @classmethod
     def load(cls, stage: TmemStage, rows: int, cols: int, col: int = 0) -> TmemFragments:
         """Columns [col, col + cols) of the accumulator of `rows` rows at a stage; to be read after `ctx.tmem_wait_load()`."""
+        if rows not in (64, 128):
+            raise TraceError(f"an accumulator has 64 or 128 rows, got {rows!r}", caller())
         return cls(stage.load_upper(cols, col), stage.load_lower(cols, col) if rows == 128 else None)
 
 

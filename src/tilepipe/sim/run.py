@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
+from tilepipe.arguments import plain_int, shown
 from tilepipe.errors import BindError, SimFault
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
@@ -99,9 +100,10 @@ def run(
         SimFault: a deadlock, a race, a misused barrier, a read of poison, an early exit, a failed assertion.
         BindError: the arguments do not fit the kernel.
     """
-    if not isinstance(seed, int | np.integer):
-        raise BindError(f"seed= is an integer, got {seed!r}")
-    seed = int(seed)
+    number = plain_int(seed)
+    if number is None:
+        raise BindError(f"seed= is an integer, got {shown(seed)}")
+    seed = number
     rules = require_rules(rules)
     world = world_of(launch, rules, on_event)
     size = launch.kernel.cluster_size
