@@ -12,7 +12,7 @@ import tilepipe as tp
 from tests.lang.tracing import from_text, refused
 from tests.pipelines.fused_kernels import BLACKWELL, DEFAULT, HOPPER, in_ring_order, late_v, two_tiles_of_q
 from tests.pipelines.rings import counts_of, laps
-from tests.pipelines.staged_kernels import attend, bind, blackwell, hopper, operands
+from tests.pipelines.staged_kernels import attend, bind, blackwell, hopper, load_all, operands
 from tests.pipelines.test_staged import traffic
 from tilepipe import cuda
 
@@ -177,6 +177,15 @@ def test_a_load_into_a_slot_that_the_other_view_still_has() -> None:
     with refused(tp.RaceError, *words):
         for seed in range(20):
             program.run(seed=seed)
+
+
+def test_a_second_drain() -> None:
+    def twice(r: Any, k: Any, v: Any, tiles: Any) -> None:
+        load_all(r, k, v, tiles)
+        r.v.drain()
+
+    with refused(tp.TraceError, "'kv' is drained at staged_kernels.py", "K and V share this ring", "Drain one of the two views"):
+        bind(hopper(HOPPER, load=twice, use=late_v), HOPPER, *operands(HOPPER, 2)[:4])
 
 
 def test_one_place_for_both_views_of_a_side() -> None:

@@ -11,10 +11,10 @@ from typing import Self
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import exprs, memory, ops
-from tilepipe.ir.location import caller
+from tilepipe.ir.location import Loc, caller
 from tilepipe.lang.context import Context
 from tilepipe.lang.convergence import require_whole_warpgroup_waits
-from tilepipe.lang.tracer import Tracer
+from tilepipe.lang.tracer import RoleState, Tracer
 from tilepipe.lang.values import Value, require_integer, require_uniform, to_expr
 from tilepipe.pipelines.barriers import MAX_COUNT, Barriers, MbarPtr, SharedMemBarrier, SMemArray, array_of, init_barriers
 from tilepipe.pipelines.pairs import mma_arrive, mma_arrive_multicast, pair_mask
@@ -58,6 +58,7 @@ class StagedPipeline:
         self.state = PipelineState(self._tracer, num_kv_stages, phase, f"{name}_{'producer' if phase else 'consumer'}")
         self._phase = phase
         self._other: Self | None = None
+        self._drained: dict[RoleState, tuple[bool, Loc]] = {}  # by which of two views that share the place, K's or V's, and where
 
     @property
     def full(self) -> MbarPtr:

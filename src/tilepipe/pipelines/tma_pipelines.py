@@ -275,7 +275,19 @@ class TMAProducerPipeline(TilePipeline):
         self.pipeline.state.step()
 
     def drain(self) -> None:
-        """Waits until every stage has been freed: behind the last stage, before the role ends."""
+        """Waits until every stage has been freed: behind the last stage, before the role ends. Once, of a ring for K and V in turn.
+
+        Raises:
+            TraceError: the other view of the ring is drained in this role already.
+        """
+        role = self.pipeline._tracer.role
+        first = self.pipeline._drained.setdefault(role, (self.is_k, caller()))
+        if self.config.use_fused_kv and first[0] is not self.is_k:
+            raise TraceError(
+                f"'{self.pipeline.name}' is drained at {first[1].short} already: K and V share this ring, and a second drain would wait for"
+                " tiles that are never loaded. Drain one of the two views.",
+                caller(),
+            )
         self.pipeline.drain_producer()
 
     def get_k_smem(self, *, qk_stage: int) -> SmemTile:
