@@ -377,4 +377,5 @@ def _full(m: Machine, memory: TensorMemory, stuck: list[Agent]) -> str:
                 f"{held.agent} holds {held.columns} columns ({held.site.loc.short}) and waits at {_site(held.agent).loc.short} before it"
                 " frees them, for somebody who needs columns first: allocate once for both, or let it free them before it waits."
             )
-    return f"{memory.name}: its columns are given back by tcgen05.dealloc alone, and those of a pair take a call of both CTAs."
+    pairs = "in a pair the even CTA allocates for both, and each frees its own"
+    return f"{memory.name}: its columns are given back by tcgen05.dealloc alone; {pairs}."
