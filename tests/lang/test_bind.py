@@ -389,3 +389,26 @@ def test_a_tile_of_a_kernel_is_no_array() -> None:
     for thing in kept.values():
         with refused(tp.BindError, "expected an array, got "):
             tp.tensor_map(thing)
+
+
+class OfAFramework:
+    """A CPU tensor of a framework, in a dtype that NumPy lacks."""
+
+    dtype, shape, strides = "bfloat16", (8, 8), (16, 2)
+
+    def __array__(self, *_: object, **__: object) -> Any:
+        raise TypeError("unsupported scalar type")
+
+
+def test_tensors_of_a_framework_are_not_simulated() -> None:
+    @tp.kernel()
+    def k(ctx: tp.Context, a: Any, b: Any) -> None:
+        @ctx.role("one", warps=1)
+        def one() -> None:
+            with ctx.elect_one():
+                ctx.store(b[0, 0], ctx.load(a[0, 0]))
+
+    program = k.bind(OfAFramework(), OfAFramework(), chip=tp.H200)
+    for simulated in (program.run, program.check):
+        with refused(tp.BindError, "tensor 'a': the simulator needs a NumPy bfloat16 array of rank 2, got OfAFramework"):
+            simulated()

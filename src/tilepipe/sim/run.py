@@ -185,12 +185,14 @@ def _arguments(launch: Launch) -> tuple[list[GlobalTensor], dict[tuple[str, int]
     by_tma, ordinary = proxies_of(launch.kernel)
     arrays = {p.name: launch.args.get(p.name) for p in launch.kernel.params}
     targets = [a.array for p in launch.kernel.params if p.name in written and isinstance(a := arrays[p.name], TensorArg)]
+    targets = [array for array in targets if isinstance(array, np.ndarray)]
     for p in launch.kernel.params:
         arg = arrays[p.name]
         if isinstance(p, TensorParam):
             if not isinstance(arg, TensorArg):
                 raise BindError(f"parameter '{p.name}' is a tensor, got {type(arg).__name__}")
-            shared = any(arg.array is not t and np.may_share_memory(arg.array, t) for t in targets)
+            # A tensor of another framework is refused below: NumPy, asked whether it shares memory, might raise of a dtype that it lacks.
+            shared = isinstance(arg.array, np.ndarray) and any(arg.array is not t and np.may_share_memory(arg.array, t) for t in targets)
             writes = p.name in written or shared or any(arg.array is t for t in targets)
             mixed = p.name in by_tma and p.name in ordinary
             tensors.append(GlobalTensor(p, arg.array, writes, writes and (p.name in read or shared), mixed))
