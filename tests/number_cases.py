@@ -181,6 +181,33 @@ def operation(name: str, t: DType, uniform: bool) -> Callable[[Rng], Made]:
     return make
 
 
+# What wraps round, and is used further: the bounds of the result are those of the dtype, whatever the operands' are.
+WRAPPED: dict[str, tuple[Callable[[tp.Context, Any], Any], Callable[[int], int]]] = {
+    "divided": (lambda ctx, lane: 1000 // (lane - 5 | 1), lambda lane: 1000 // ((lane - 5) % 2**32 | 1)),
+    "shifted by": (lambda ctx, lane: (lane * 0 + 3) << (lane - 5), lambda lane: 3 << (lane - 5) & 0xFFFFFFFF if lane >= 5 else 0),
+    "widened": (lambda ctx, lane: (lane - 5).to("int64") * 2, lambda lane: (lane - 5) % 2**32 * 2),
+    "negated": (lambda ctx, lane: -lane >> 28, lambda lane: -lane % 2**32 >> 28),
+}
+
+
+@tp.kernel()
+def wrap(ctx: tp.Context, out: Any, *, name: str) -> None:
+    """out[lane] = what becomes of an unsigned difference."""
+
+    @ctx.role("one", warps=1)
+    def one() -> None:
+        ctx.store(out[ctx.lane], WRAPPED[name][0](ctx, ctx.lane.to("uint32")))
+
+
+def wrapped(name: str) -> Callable[[Rng], Made]:
+    def make(rng: Rng) -> Made:
+        del rng
+        out = np.full(32, 77, np.int64)
+        return wrap.bind(out, name=name), out, np.array([WRAPPED[name][1](lane) for lane in range(32)]), 0
+
+    return make
+
+
 def cases(uniform: bool) -> list[Case]:
     """Every conversion and every operation."""
     types = [*INTEGERS, *FLOATS]
@@ -190,5 +217,5 @@ def cases(uniform: bool) -> list[Case]:
     ]
 
 
-CASES = cases(uniform=False)
+CASES = [*cases(uniform=False), *(Case(f"unsigned_{name}", wrapped(name)) for name in WRAPPED)]
 UNIFORM = cases(uniform=True)  # for the simulator, which computes these as Python numbers, and lanes' as arrays

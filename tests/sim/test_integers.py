@@ -148,3 +148,24 @@ def test_a_float_fragment_in_an_integer_tile_is_clamped() -> None:
     clamp.bind(x, out).run()
     want = np.clip(np.trunc(np.nan_to_num(x, nan=0.0)), -128, 127).astype(np.int8)
     np.testing.assert_array_equal(out, want)
+
+
+def test_a_wrapped_divisor_of_zero_is_a_fault() -> None:
+    with pytest.raises(SimFault, match=r"integer division by zero in thread 4"):
+        lanes_of(lambda ctx, v, lane: 10 // (lane.to("uint32") - 5 + 1), np.zeros(32, np.int32), np.zeros(32, np.int64)).run()
+
+
+def test_conditions_on_lanes_may_guard_what_is_undefined_elsewhere() -> None:
+    @tp.kernel()
+    def guarded(ctx: tp.Context, out: Any) -> None:
+        @ctx.role("one", warps=1)
+        def one() -> None:
+            with ctx.when((ctx.lane != 0) & (10 // ctx.lane > 2)):
+                ctx.store(out[0, ctx.lane], 1)
+            with ctx.when((ctx.lane < 10) & ((ctx.lane * 0 + 1).to("int64") << (ctx.lane * 3) & 7 != 0)):
+                ctx.store(out[1, ctx.lane], 1)
+
+    out = np.zeros((2, 32), np.int32)
+    guarded.bind(out).run()
+    assert np.flatnonzero(out[0]).tolist() == [1, 2, 3]
+    assert np.flatnonzero(out[1]).tolist() == [0]

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilepipe.ir import dtypes
 from tilepipe.ir import exprs as e
 from tilepipe.ir.exprs import Expr
-from tilepipe.ir.numbers import shl, shr
+from tilepipe.ir.numbers import limits, shl, shr
 from tilepipe.ir.program import WARP, Role
 
 IntArray = npt.NDArray[Any]
@@ -18,7 +19,7 @@ IntArray = npt.NDArray[Any]
 BINARY: dict[str, Any] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "floordiv": np.floor_divide,
     "mod": np.mod, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
-    "xor": np.bitwise_xor, "shl": np.vectorize(shl), "shr": np.vectorize(shr), "eq": np.equal, "ne": np.not_equal,
+    "xor": np.bitwise_xor, "shl": np.vectorize(shl, otypes=[object]), "shr": np.vectorize(shr, otypes=[object]), "eq": np.equal, "ne": np.not_equal,
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
 }  # fmt: skip
 
@@ -41,14 +42,22 @@ def evaluate(x: Expr, env: Mapping[str, IntArray]) -> IntArray | None:
             return np.negative(a) if op == "neg" else np.invert(a)
         case e.Binary():
             a, b = evaluate(x.a, env), evaluate(x.b, env)
-            if a is None or b is None:
-                return None
-            result: IntArray = BINARY[x.op](a, b)
-            return result
+            return None if a is None or b is None else _binary(x, a, b)
         case e.Select():
             c, a, b = evaluate(x.cond, env), evaluate(x.a, env), evaluate(x.b, env)
             return None if c is None or a is None or b is None else np.where(c, a, b)
     return None
+
+
+def _binary(x: e.Binary, a: IntArray, b: IntArray) -> IntArray | None:
+    """The value of an operation; None where it wraps round, or is undefined for some thread (which a condition may exclude)."""
+    if x.dtype.kind == "uint" or (x.op in ("floordiv", "mod", "div") and not np.all(b)):
+        return None
+    result: IntArray = BINARY[x.op](a, b)
+    if result.dtype != object:
+        return result
+    low, high = limits(dtypes.int64)
+    return result.astype(np.int64) if all(low <= value <= high for value in result.flat) else None
 
 
 def thread_env(role: Role, cluster_size: int) -> dict[str, npt.NDArray[np.int64]]:

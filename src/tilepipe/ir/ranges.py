@@ -65,7 +65,7 @@ def exact(x: e.Expr) -> Range:
             return 0, _LARGEST.get(x.name, limits(x.dtype)[1])
         case e.Unary(op="neg", a=a):
             low, high = exact(a)
-            return -high, -low
+            return _wrapping(x, (-high, -low))
         case e.Unary(op="abs", a=a) if not x.dtype.is_float:
             low, high = exact(a)
             return (0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
@@ -75,8 +75,15 @@ def exact(x: e.Expr) -> Range:
                 return low, high
         case e.Binary(op=op, a=a, b=b) if not x.dtype.is_float and not a.dtype.is_float:
             bounds = exact if grows(x) else _fitting  # operands of what does not grow have been checked
-            return _binary(op, bounds(a), bounds(b)) or limits(x.dtype)
+            return _wrapping(x, _binary(op, bounds(a), bounds(b)) or limits(x.dtype))
     return _fitting_leaf(x)
+
+
+def _wrapping(x: e.Expr, bounds: Range) -> Range:
+    """The bounds of a node's value, given those of its exact result: unsigned arithmetic wraps round."""
+    low, high = limits(x.dtype)
+    fits = low <= bounds[0] <= bounds[1] <= high
+    return bounds if fits or x.dtype.kind != "uint" else (low, high)
 
 
 def _fitting_leaf(x: e.Expr) -> Range:
