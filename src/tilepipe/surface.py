@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-from tilepipe.lang import arguments, control, fragments, handles, memory, named, tracer, values, variables
+from tilepipe.lang import arguments, control, fragments, handles, memory, named, tensor_map, tracer, values, variables
 
 # Classes whose objects a kernel is given and never names.
 _GIVEN: tuple[type, ...] = (
@@ -29,7 +29,7 @@ def check_arguments(public: dict[str, Any]) -> None:
     arguments.note_class(handles.Handle)
     found = [x for name, x in public.items() if not name.startswith("_") and isinstance(x, type)]
     for cls in (*_GIVEN, *found):
-        if cls.__module__.startswith(_TRACED):
+        if cls.__module__.startswith(_TRACED) and cls is not tensor_map.TensorMap:  # made by each bind; `tp.tensor_map` checks
             arguments.note_class(cls, _WORDS.get(cls.__name__, ""))
             for base in reversed(cls.__mro__):
                 if base.__module__.startswith(_TRACED):
