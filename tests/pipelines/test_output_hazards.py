@@ -126,13 +126,15 @@ def other_lane(p: Parts) -> None:
 def test_committed_by_another_lane(group: int) -> None:
     words = (
         "race on inputs_",
-        "issued by lane 0 of role 'mma'",
+        "was issued by lane ",
         "committed by lane 7 of role 'mma'",
         where("other lane"),
         "ctx.elect_one()",
     )
     broken(tp.RaceError, *words, mma=in_mma_warp(other_lane), group=group, seeds=[0])
-    broken(tp.RaceError, "race on inputs_", "role 'mma'", mma=in_mma_warp(other_lane), group=group)
+    broken(
+        tp.RaceError, "race on inputs_", "role 'mma'", mma=in_mma_warp(other_lane), group=group, seeds=[0]
+    )  # another seed may elect lane 7
 
 
 def test_the_first_mma_adds() -> None:

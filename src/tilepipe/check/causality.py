@@ -252,8 +252,9 @@ class Causality:
             self._open(last[-1], node, "test", track, phase)
 
     def ask(self, barrier: Hashable, phase: int, mask: int) -> tuple[bool, bool]:
-        """A test that counts as a wait is about to be performed: whether it knows the phase before to be complete, and whether it knows all
-        that has counted in `phase`.
+        """A test that counts as a wait is about to be performed.
+
+        Returns whether it knows all that has counted in the phase before, and in `phase`.
         """
         track = self._track(barrier)
         self._at(mask)
@@ -263,7 +264,7 @@ class Causality:
         return before is not None and not before.bits & ~every, now is not None and not now.bits & ~every
 
     def refused(self, barrier: Hashable, phase: int, mask: int) -> None:
-        """Such a test says "no". Like a wait for the phase it can be lapped, whether or not the wait that it counts as comes."""
+        """Such a test says "no". Like a wait it can be lapped, whether or not its wait follows."""
         self._track(barrier).phase(phase).waits.append(self._at(mask))
 
     def in_turn(self, thing: Hashable, mask: int, takes: bool) -> None:

@@ -326,8 +326,8 @@ class Execution:
     # -- tests that count as waits -------------------------------------------------------------------------------------
 
     def _ask(self, m: Machine, who: Who, ag: Agent, args: tuple[Any, ...]) -> bool | Answer:
-        """Performs a test that counts as a wait. It says "yes" where nothing can be missing from the phase any more, in whatever order;
-        otherwise it says "no", and what it guards follows.
+        """Performs a test that counts as a wait. It says "yes" where all that counts in the phase
+        comes before it in any order; otherwise "no", and what it guards follows.
         """
         site, mask, number, given = args
         bar = ag.cta.bars[number]
@@ -344,7 +344,7 @@ class Execution:
         return Answer(self._read.setdefault(who, []), site.id, number, phase, mask)
 
     def _guarded(self, who: Who, ag: Agent, args: tuple[Any, ...]) -> None:
-        """Raises NotAWaitError unless the wait that is about to begin is the one that its guard has asked for."""
+        """Raises NotAWaitError unless the wait that begins is the one that its guard has asked for."""
         site, mask, number, given = args
         read = self._read.get(who)
         if not read:

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tilepipe.ir import ops
-from tilepipe.ir.exprs import Const, Local, Unary, Vary
+from tilepipe.ir.exprs import Local, Unary, Vary
 from tilepipe.ir.memory import Variable
 from tilepipe.ir.program import Kernel, walk
 from tilepipe.ir.uses import bound, leaves, operands
@@ -108,33 +108,9 @@ class Guards:
 def guards(kernel: Kernel, sites: list[Site]) -> Guards:
     """The tests that fulfil condition (b), each of which guards some wait. `sites`: those of the compiled kernel."""
     number = {id(site.op): site.id for site in sites}
-    found: list[_Answers] = []
-    for role in kernel.roles:
-        every = list(walk(role.body))
-        found += _outside_polls(every, list(_Flow(every).groups()))
+    found = [a for role in kernel.roles for a in _Flow(list(walk(role.body))).groups()]
     tests = {number[id(test)]: group for group, answers in enumerate(found) for test in answers.tests}
     return Guards(tests, frozenset(number[id(wait)] for answers in found for wait in answers.waits))
-
-
-def _outside_polls(every: list[ops.Op], found: list[_Answers]) -> list[_Answers]:
-    """Without the answers of tests, or for waits, in a loop that also looks at something else: a round in which
-    it looks in vain changes nothing only if its tests are tests.
-    """
-    loops = [list(walk(op.body)) for op in every if isinstance(op, ops.While)]
-    while True:
-        counted = {id(test) for answers in found for test in answers.tests}
-        inside = {id(op) for body in loops if any(_looks(op) and id(op) not in counted for op in body) for op in body}
-        kept = [a for a in found if not any(id(op) in inside for op in (*a.tests, *a.waits))]
-        if len(kept) == len(found):
-            return kept
-        found = kept
-
-
-def _looks(op: ops.Op) -> bool:
-    """Whether an op may look at something without changing it."""
-    if isinstance(op, ops.AtomicAdd):
-        return not (isinstance(op.value, Const) and op.value.value)
-    return isinstance(op, ops.MbarTryWait)
 
 
 @dataclass(eq=False, slots=True)

@@ -59,11 +59,12 @@ class Scene:
         every = [op for block in blocks for op in walk(block)]
         self.shares_work = any(isinstance(op, _BY_TURNS) for op in every)
         self.guards = Guards()
-        self.polls = any(isinstance(op, ops.AtomicAdd) and not (isinstance(op.value, Const) and op.value.value) for op in every)
         compiled = compile_kernel(launch.kernel)
         self.decisive = Decisive(launch.kernel, compiled, _aliases(self.launch))
         self.sites = compiled.sites
         self._tests = {s.id for s in self.sites if isinstance(s.op, ops.MbarTryWait)}
+        looped = (op for loop in every if isinstance(loop, ops.While) for op in walk(loop.body))
+        self.polls = any(isinstance(op, ops.AtomicAdd) and self._looks(op) for op in looped)
         self.watch = Watch(launch.kernel, self.decisive, compiled.sites)
         self.lanes = compiled.lanes
         self.elected = self.lanes[0]
@@ -83,6 +84,10 @@ class Scene:
     def possible_guards(self) -> Guards:
         """The tests that count as waits, as far as the text of the kernel says."""
         return guards(self.launch.kernel, self.sites) if self._tests else Guards()
+
+    def _looks(self, op: ops.AtomicAdd) -> bool:
+        """Whether an atomic add may add 0, and what it finds can decide something."""
+        return not (isinstance(op.value, Const) and op.value.value) and op.result in self.decisive.things
 
     def world(self, journal: Journal | None) -> World:
         """The start of an execution: all memory as it was given."""
