@@ -27,7 +27,7 @@ CHECKED = $(wildcard src tests benchmarks $(if $(wildcard examples/*.py),example
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-quick test-gpu conformance-mutants mutants lint format clean
+.PHONY: help demo test test-all test-quick test-gpu conformance-mutants mutants lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,11 +35,14 @@ help: ## list the targets
 demo: $(CORE) ## simulate and verify a warp-specialised GEMM; no GPU needed
 	@$(BIN)/tilepipe demo $(ARGS)
 
-test: $(FULL) ## run the whole suite, a worker a core (ARGS="-k name" to choose)
+test: $(FULL) ## run the suite, a worker a core (ARGS="-k name" to choose)
+	$(ONE_BLAS_THREAD) $(BIN)/python -m pytest -n auto -m "not thorough" $(ARGS)
+
+test-all: $(FULL) ## run the suite and what proves it again over many more cases
 	$(ONE_BLAS_THREAD) $(BIN)/python -m pytest -n auto $(ARGS)
 
 test-quick: $(FULL) ## run what takes under a minute in total
-	$(ONE_BLAS_THREAD) $(BIN)/python -m pytest -n auto -m "not slow and not gpu" $(ARGS)
+	$(ONE_BLAS_THREAD) $(BIN)/python -m pytest -n auto -m "not slow and not thorough and not gpu" $(ARGS)
 
 test-gpu: $(FULL) ## run tests/gpu on this machine's GPU, and print a table
 	$(BIN)/python tests/gpu/run.py $(ARGS)

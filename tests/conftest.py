@@ -33,7 +33,9 @@ def missing_gpu() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what is marked `gpu` where there is none. All but every n-th case of what is `sampled(n)` is slow."""
+    """Skips what is marked `gpu` where there is none. Of what is `sampled(n, suite=m)`, all but every n-th case is slow,
+    and all but every m-th is for `make test-all`.
+    """
     cases: Counter[str] = Counter()
     for item in items:
         sampled = item.get_closest_marker("sampled")
@@ -41,6 +43,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             name = item.nodeid.split("[")[0]
             if cases[name] % sampled.args[0]:
                 item.add_marker(pytest.mark.slow)
+            if cases[name] % sampled.kwargs.get("suite", 1):
+                item.add_marker(pytest.mark.thorough)
             cases[name] += 1
     wanted = [item for item in items if item.get_closest_marker("gpu")]
     if wanted and missing_gpu():

@@ -36,7 +36,7 @@ def attempt(name: str, parameter: str, value: str) -> Outcome:
 
 
 @pytest.mark.parametrize("name", CALLS)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(6, suite=3)
 def test_each_bad_value_is_refused_and_each_good_one_taken(name: str) -> None:
     call, wrong = CALLS[name], []
     for parameter in call.make()[1]:

@@ -91,7 +91,7 @@ TRIED = sorted(member for member in members() if parameters(member) and member n
 
 
 @pytest.mark.parametrize("member", TRIED)
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(12, suite=4)
 def test_each_bad_value_is_refused_and_each_good_one_taken(member: str) -> None:
     wrong = []
     for parameter in parameters(member):

@@ -19,7 +19,7 @@ from tilepipe.ir.launch import Launch
 from tilepipe.sim.codegen import source
 
 SECONDS = 1.0
-MORE = 20.0  # a second, and one op, on a machine that has much other work; without bounds it is minutes
+MORE = 2.0  # a second, one op, and telling a fault; in seconds of this process, which other work on the machine does not add to
 
 
 @tp.kernel()
@@ -75,17 +75,17 @@ CASES = {
     "a loop in a loop": lambda: arithmetic.bind(out(), rounds=10**5, nested=True, loads=False),
     "a loop with an op": lambda: arithmetic.bind(out(), rounds=10**9, nested=False, loads=True),
     "while loops": lambda: whiles.bind(out(), rounds=100_000),
-    "draws": lambda: draws.bind(np.zeros(2, np.int32), np.zeros((4, 8), np.int32), ctas=4, n=8),
+    "draws": lambda: draws.bind(np.zeros(2, np.int32), np.zeros((4, 64), np.int32), ctas=4, n=64),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_check_ends_with_its_time(name: str) -> None:
     made: Launch = CASES[name]().launch_args
-    started = time.perf_counter()
+    started = time.process_time()
     verdict = check(made, bounds=Bounds(seconds=SECONDS))
     assert (verdict.verdict, verdict.bound) == ("undecided", "1 seconds")
-    assert time.perf_counter() - started < SECONDS + MORE
+    assert time.process_time() - started < SECONDS + MORE
 
 
 def test_only_loops_without_an_op_look_at_the_clock() -> None:
@@ -112,11 +112,10 @@ def test_a_fault_is_told_within_the_time() -> None:
         def second() -> None:
             ctx.load(a[0])
 
-    started = time.perf_counter()
     verdict = check(late.bind(out(), rounds=1).launch_args)
     once = check(late.bind(out(), rounds=4000).launch_args, bounds=Bounds(seconds=60), shorten=False).seconds
-    started = time.perf_counter()
+    started = time.process_time()
     short = check(late.bind(out(), rounds=4000).launch_args, bounds=Bounds(seconds=1.5 * once))
-    assert time.perf_counter() - started < 1.5 * once + MORE
+    assert time.process_time() - started < 1.5 * once + MORE
     assert [f.kind for f in verdict.faults] == [f.kind for f in short.faults] == ["RaceError"]
     assert verdict.faults[0].steps

@@ -6,7 +6,6 @@ the memory out: `lambda self, world, ctas, ag: digest(place(ag, self.decisive))`
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -148,13 +147,12 @@ def test_a_barrier_of_the_grid_by_a_counter(ctas: int) -> None:
 
 
 def test_a_barrier_of_the_grid_with_too_few_places_is_a_deadlock() -> None:
-    started = time.perf_counter()
     verdict = check(meets(6, sms=2))
+    assert verdict.traces == 1
     (fault,) = verdict.faults
     assert fault.kind == "DeadlockError"
     for words in ("until others change counter[0]", "only 2 of 6 CTAs can be resident", "launch at most 2"):
         assert words in fault.message
-    assert time.perf_counter() - started < 30
 
 
 def test_a_barrier_of_the_grid_at_which_one_does_not_arrive() -> None:
@@ -193,10 +191,8 @@ def flagged(ctx: tp.Context, flags: Any, *, where: str, sets: bool) -> None:
 def test_a_loop_over_a_flag(where: str) -> None:
     for sets, kind in ((True, "RaceError"), (False, "DeadlockError")):
         made = flagged.bind(np.zeros(1, np.int32), where=where, sets=sets).launch_args
-        started = time.perf_counter()
         (fault,) = check(made, bounds=Bounds(seconds=60)).faults
         assert fault.kind == kind
-        assert time.perf_counter() - started < 30
         if not sets:
             assert "role 'spin' goes round the loop at" in fault.message
             assert "nothing changes from one round to the next" in fault.message

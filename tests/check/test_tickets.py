@@ -7,7 +7,6 @@ To put holes in on purpose, patch `tilepipe.check.tickets._Alone.apart` to retur
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -143,12 +142,10 @@ def test_what_is_wrong_is_found(kind: str) -> None:
 def test_eight_clusters_and_sixteen_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """There are more than 8**16 orders; states of one cluster are the pairs of numbers drawn by all and by it."""
     told = one_at_a_time(monkeypatch)
-    started = time.perf_counter()
     verdict = program("right", 8, 16).check()
     assert verdict.ok
     assert told == [True]
     assert verdict.traces < 600
-    assert time.perf_counter() - started < 60
 
 
 def test_rows_of_two_clusters_that_meet_are_noticed_by_their_segments(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,8 @@
     pipe.wait_producer_if_needed(ready)
 
 Whatever the test says, the role goes on when the phase is complete. Such a kernel is decided by executions in which the test says "no"
-and the wait follows, so that nothing depends on who came first. That is sound under four conditions (docs/decisions/0011 has the proof):
+and the wait follows, so that nothing depends on who came first. That is sound under four conditions, and
+docs/decisions/0011-a-test-that-is-a-wait.md has the proof:
 
 (a) the wait is for the barrier and the full phase number that the test has asked about;
 (b) the answer decides whether the wait is performed, and nothing else;

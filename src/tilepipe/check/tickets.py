@@ -8,7 +8,7 @@ orders of all draws.
 That they share nothing is shown on the way: each element of global memory that is written is touched in one segment only, the steps
 that follow the draw of one number (no number is drawn twice), those before the first draw of one cluster, or those after an agent's
 last draw. Where that does not hold, or anything else that this file takes for granted, it says so and decides nothing.
-docs/decisions/0011-tickets.md has the proof.
+docs/decisions/0012-tickets.md has the proof.
 """
 
 from __future__ import annotations
