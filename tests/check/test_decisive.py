@@ -7,30 +7,42 @@ To put the holes back on purpose: `monkeypatch.setattr(Decisive, "slot", ...)`, 
 
 from __future__ import annotations
 
+import inspect
+import marshal
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tilepipe as tp
+from tests import copy_cases, fragment_cases, scalar_cases, sync_cases, tmem_cases
 from tests.build import Builder, binary
-from tilepipe.check import Reductions, check
-from tilepipe.check.decisive import Decisive, Flow
+from tests.tmem_cases import Handover
+from tilepipe.check import Reductions, check, encoding
+from tilepipe.check.decisive import _STEPLESS, TENSOR_MEMORY, Decisive, Flow
 from tilepipe.check.encoding import digest, encoded
+from tilepipe.check.execution import Execution
+from tilepipe.check.fingerprint import Fingerprints
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import const
-from tilepipe.ir.memory import Element
+from tilepipe.ir.exprs import Cast, Vary, const
+from tilepipe.ir.memory import Element, Tmem, TmemScales
 from tilepipe.ir.program import walk
+from tilepipe.sim.codegen import compile_kernel
+from tilepipe.sim.queues import UnitQueue
+from tilepipe.sim.tcgen05 import MmaUnit
 
 PATHS = ("local", "variable", "fragment", "tile by fragment", "tile by element", "tile by copy", "global by element", "global by fragment",
-         "global by copy", "tile by reduction", "trip count", "coordinate", "vote")  # fmt: skip
+         "global by copy", "tile by reduction", "trip count", "coordinate", "vote", "scale factor")  # fmt: skip
 ROUNDS = 3
 EVERY = Reductions(hashing=False)
 
 
 @tp.kernel()
-def answers(ctx: tp.Context, kept: Any, copied: Any, *, by: str, refused: int) -> None:
+def answers(ctx: tp.Context, kept: Any, copied: Any, factors: Any, uneven: Any, *, by: str, refused: int) -> None:
     """The answers of two tests, 0 to 3 as one number, are taken round by way of `by` and asserted not to be `refused`."""
     a = tp.SharedMemBarrier.allocate(ctx, 1, "a")
     b = tp.SharedMemBarrier.allocate(ctx, 1, "b")
@@ -46,6 +58,41 @@ def answers(ctx: tp.Context, kept: Any, copied: Any, *, by: str, refused: int) -
     back_again = ctx.smem((64, 8), tp.float32, swizzle=0, name="back_again")[0]
     last = ctx.smem((64, 8), tp.float32, swizzle=0, name="last")[0]
     sums = ctx.smem((64, 1), tp.float32, swizzle=0, name="sums")[0]
+    if by in ("scale factor", "accumulate"):
+        h = Handover(ctx, 128)
+        operand = ctx.smem(factors.box, factors.dtype, swizzle=factors.swizzle, name="operand")[0]
+        there = tp.SharedMemBarrier.allocate(ctx, 128, "there")
+        before = tp.SharedMemBarrier.allocate(ctx, 1, "before")
+        told = ctx.smem((1, 32), tp.int32, swizzle=0, name="told")[0]
+
+        @ctx.role("mma", warps=1)
+        def mma() -> None:
+            h.allocate()
+            with ctx.elect_one():
+                landed.expect_bytes(operand.nbytes)
+                ctx.tma_load(factors, (0, 0), operand, landed)
+            landed.wait(0)
+            there.wait(0)
+            ctx.tcgen05_fence_after()
+            acc, tiles = h.tmem.tensor((128, 32)), (operand, operand.rows(0, 32))
+            if by == "scale factor":
+                with ctx.elect_one():
+                    left, right = (h.tmem.scales((rows, 4), col=64) for rows in (128, 32))
+                    ctx.mma(acc, *tiles, accumulate=False, sfa=left, sfb=right)
+                    ctx.mma_commit(h.done)
+            else:
+                number = ctx.load(told[0, 0])
+                ctx.syncwarp()
+                with ctx.elect_one():
+                    ctx.mma(acc, *tiles, accumulate=False)
+                    ctx.mma_commit(before)
+                    ctx.mma(acc, *tiles, accumulate=number == refused)  # waits in the queue behind the commit
+                    ctx.mma_commit(h.done)
+                    ctx.store(told[0, 0], 0)
+                done.wait(0)
+                before.try_wait(0)  # here states are compared in which the commit is still to act
+                before.wait(0)
+            h.over.complete_dealloc(h.tmem)
 
     @ctx.role("first", warps=1)
     def first() -> None:
@@ -182,6 +229,28 @@ def answers(ctx: tp.Context, kept: Any, copied: Any, *, by: str, refused: int) -
                 again = ctx.fragment(shape=(64, 8), dtype="float32")
                 again.load(back_again)
                 held(again)
+            case "scale factor":  # those of the groups of 32 lanes differ where the answers are the refused ones
+                h.find()
+                rows_of = ctx.load_global(uneven, (0, 0), (128, 8), layout="tmem")
+                h.tmem.tensor((128, 8), col=64).store(rows_of * (number == refused).to("float32"))
+                ctx.tmem_wait_store()
+                wait()
+                ctx.tcgen05_fence_before()
+                there.arrive()
+                h.wait()
+                h.over.signal_complete()
+            case "accumulate":
+                h.find()
+                with ctx.elect_one("warpgroup"):
+                    ctx.store(told[0, 0], number)
+                there.arrive()
+                wait()
+                h.wait()
+                product = h.tmem.tensor((128, 32)).load()
+                ctx.tmem_wait_load()
+                h.over.signal_complete()
+                with ctx.per_warp(), ctx.when((product == 256.0).any()):
+                    ctx.assert_(ctx.lane > 31, "refused")
             case "trip count":
                 wait()
                 for i in ctx.range(number):
@@ -196,7 +265,9 @@ def answers(ctx: tp.Context, kept: Any, copied: Any, *, by: str, refused: int) -
 
 def told(by: str, refused: int) -> tp.Program:
     kept, copied = np.zeros((64, 8), np.float32), np.zeros((64, 8), np.float32)
-    return answers.bind(kept, tp.tensor_map(copied, box=(64, 8), swizzle=0), by=by, refused=refused)
+    factors = tp.tensor_map(np.ones((128, 128), tp.float8_e4m3.numpy), box=(128, 128))
+    uneven = np.repeat(np.arange(128, dtype=np.float32)[:, None], 8, 1)
+    return answers.bind(kept, tp.tensor_map(copied, box=(64, 8), swizzle=0), factors, uneven, by=by, refused=refused)
 
 
 @pytest.mark.parametrize("by", PATHS)
@@ -208,6 +279,24 @@ def test_answers_are_found_again_whatever_way_they_took(by: str, refused: int) -
     if by == "trip count" and refused == 0:
         return  # a loop that is not entered asserts nothing
     assert merged.verdict == "fault", f"the answers {refused} are lost on the way by {by}"
+    assert "race" not in merged.faults[0].message
+
+
+def test_a_key_says_whether_a_queued_mma_accumulates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That was decided when it was issued; behind a commit it waits, and nothing else of the state says it any more."""
+    found: dict[bytes, set[tuple[bool, ...]]] = {}
+    plain = Fingerprints.of
+
+    def of(self: Fingerprints, execution: Execution, tensors: bool = True) -> bytes:
+        key = plain(self, execution, tensors)
+        queues = [f.unit.waiting for f in execution.flights if isinstance(f.unit, UnitQueue)]
+        found.setdefault(key, set()).add(tuple(u.adds for queue in queues for u in queue if isinstance(u, MmaUnit)))
+        return key
+
+    monkeypatch.setattr(Fingerprints, "of", of)
+    assert check(told("accumulate", 1).launch_args, shorten=False).verdict == "fault"
+    assert {(False,), (True,)} <= set().union(*found.values())
+    assert [adds for adds in found.values() if len(adds) > 1] == []
 
 
 def test_values_that_only_come_to_be_stored_are_no_part_of_a_key() -> None:
@@ -241,8 +330,181 @@ def test_a_counter_of_rounds_decides_nothing_and_one_that_can_overflow_does() ->
         assert (rounds in Flow(b.finished()).reached()) == decides
 
 
+@pytest.mark.parametrize(
+    ("work", "decides"),
+    [("nothing", True), ("arithmetic", True), ("fence", False), ("branch", True), ("both branches", False), ("inner loop", True)],
+)
+def test_a_counter_in_a_loop_without_steps_decides(work: str, decides: bool) -> None:
+    """Rounds of pure arithmetic are no steps: in 2^13 times 2^13 of them a counter of 64 leaves int32."""
+    b = Builder()
+    out, flag = b.tensor("out", dtypes.int32), b.scalar("flag")
+    b.setup_done()
+    with b.role("counts", warps=1):
+        rounds = b.var(const(0))
+        with b.loop(1 << 13), b.loop(1 << 13):
+            b.add(ops.Assign(b.kernel.loc, rounds, binary("add", b.read(rounds), 64)))
+            match work:
+                case "arithmetic":
+                    b.let(binary("mul", flag, 2))
+                case "fence":
+                    b.add(ops.FenceProxyAsync(b.kernel.loc))
+                case "branch" | "both branches":
+                    with b.when(binary("eq", flag, 1)) as branch:
+                        b.add(ops.FenceProxyAsync(b.kernel.loc))
+                    if work == "both branches":
+                        with b.into(branch.orelse):
+                            b.add(ops.FenceProxyAsync(b.kernel.loc))
+                case "inner loop":
+                    with b.loop(flag):
+                        b.add(ops.FenceProxyAsync(b.kernel.loc))
+        b.store(b.element(out, 0, 0), b.read(rounds))
+    assert (rounds in Flow(b.finished()).reached()) == decides
+
+
+# Every op: those that move data, which the analysis must follow from where they come to where they go; those that fault on data that they
+# read from memory or registers, which must be roots; and the rest, which decide with all that they name, or name nothing.
+MOVES_DATA = {
+    "Assign", "AtomicAdd", "ClcQuery", "CursorRead", "CursorStep", "Define", "FragmentAny", "FragmentLoad", "FragmentLoadGlobal",
+    "FragmentReduce", "FragmentSet", "FragmentStore", "FragmentStoreGlobal", "Let", "Load", "Read", "Store", "Tcgen05Mma", "TmaLoad",
+    "TmaStore", "TmemCopy", "TmemLoad", "TmemStore", "Wgmma",
+}  # fmt: skip
+FAULTS_ON_DATA = {
+    "Assert",  # its condition
+    "Store",  # of different values by several threads to one element
+    "Tcgen05Mma",  # scale factors: negative, or not alike in the groups of lanes
+}  # fmt: skip
+MOVES_NOTHING = {
+    "Assert", "ClcTryCancel", "ClusterArrive", "ClusterWait", "CursorDefine", "Elect", "FenceBarrierInit", "FenceProxyAsync", "For",
+    "FragmentDefine",
+    "GridDependencyWait", "If", "LaunchDependents", "MbarArrive", "MbarCompleteTx", "MbarExpect", "MbarInit", "MbarInval", "MbarTryWait",
+    "MbarWait", "NamedArrive", "NamedSync", "PerWarp", "Print", "SetupBarrier", "SyncWarp", "Tcgen05Commit", "Tcgen05FenceAfter",
+    "Tcgen05FenceBefore", "TmaStoreCommit", "TmaStoreWait", "TmemAlloc", "TmemDealloc", "TmemRelinquish", "TmemWaitLoad", "TmemWaitStore",
+    "WgmmaCommit", "WgmmaFence", "WgmmaWait", "While",
+}  # fmt: skip
+
+
 def test_the_analysis_knows_every_op_that_moves_data() -> None:
-    """An op that is added, and not taught to the analysis, decides with all that it names: nothing of it is lost."""
+    """A new op belongs into one of the tables, and into the analysis: an op that it does not know only decides with what it names."""
+    every = {name for name, c in vars(ops).items() if isinstance(c, type) and issubclass(c, ops.Op) and c is not ops.Op}
+    assert MOVES_DATA.isdisjoint(MOVES_NOTHING)
+    assert every == MOVES_DATA | MOVES_NOTHING
+    assert every >= FAULTS_ON_DATA
+    known = set(re.findall(r"\bops\.(\w+)\(", inspect.getsource(Flow)))
+    assert MOVES_DATA - known == set()
+
+
+def _moved(op: str) -> tuple[Flow, Any, Any]:
+    """A kernel with one op that moves data: the flow, where the data come from and where they go to."""
+    b = Builder()
+    source, target = (b.smem(name, 1, 64, 64, dtypes.bfloat16) for name in ("source", "target"))
+    tensor = b.tensor("tensor", dtypes.bfloat16)
+    bar = b.barriers("bar")
+    b.setup_done()
+    with b.role("r", warpgroups=1):
+        loc, x, y, z = b.kernel.loc, b.tile(source), b.tile(target), b.scalar("z")
+        fragment, var = b.fragment("fragment", 64, 64), b.var(const(0))
+        cursor, one, zero = b.cursor(2), b.local("one"), const(0)
+        made: Any
+        ends: tuple[Any, Any]
+        match op:
+            case "Assign":
+                ends, made = (one, var), ops.Assign(loc, var, one)
+            case "AtomicAdd":
+                ends, made = (tensor, one), ops.AtomicAdd(loc, one, b.element(tensor, 0, 0), z)
+            case "ClcQuery":
+                ends, made = (source, one), ops.ClcQuery(loc, x, b.local("valid", dtypes.boolean), one)
+            case "CursorRead":
+                ends, made = (cursor, one), ops.CursorRead(loc, cursor, one, b.local("phase", dtypes.phase))
+            case "CursorStep":
+                ends, made = (one, cursor), ops.CursorStep(loc, cursor, one)
+            case "Define":
+                ends, made = (one, var), ops.Define(loc, var, one)
+            case "FragmentAny":
+                ends, made = (fragment, one), ops.FragmentAny(loc, one, b.value(fragment))
+            case "FragmentLoad":
+                ends, made = (source, fragment), ops.FragmentLoad(loc, fragment, x)
+            case "FragmentLoadGlobal":
+                ends, made = (tensor, fragment), ops.FragmentLoadGlobal(loc, fragment, tensor, (zero, zero))
+            case "FragmentReduce":
+                sums = b.fragment("sums", 64, 1)
+                ends, made = (fragment, sums), ops.FragmentReduce(loc, sums, b.value(fragment), "add")
+            case "FragmentSet":
+                other = b.fragment("other", 64, 64)
+                ends, made = (fragment, other), ops.FragmentSet(loc, other, b.value(fragment), 0)
+            case "FragmentStore":
+                ends, made = (fragment, target), ops.FragmentStore(loc, y, b.value(fragment))
+            case "FragmentStoreGlobal":
+                ends, made = (fragment, tensor), ops.FragmentStoreGlobal(loc, tensor, (zero, zero), b.value(fragment))
+            case "Let":
+                two = b.local("two")
+                ends, made = (one, two), ops.Let(loc, two, one)
+            case "Load":
+                ends, made = (source, one), ops.Load(loc, one, b.element(x, 0, 0))
+            case "Read":
+                ends, made = (var, one), ops.Read(loc, one, var)
+            case "Store":
+                ends, made = (one, target), ops.Store(loc, b.element(y, 0, 0), one)
+            case "Tcgen05Mma":
+                ends, made = (source, TENSOR_MEMORY), ops.Tcgen05Mma(loc, Tmem(zero, 128, 64, dtypes.float32), x, x, const(True), 1)
+            case "TmaLoad":
+                ends, made = (tensor, target), ops.TmaLoad(loc, tensor, (zero, zero), y, b.bar(bar))
+            case "TmaStore":
+                ends, made = (source, tensor), ops.TmaStore(loc, tensor, (zero, zero), x)
+            case "TmemCopy":
+                ends, made = (source, TENSOR_MEMORY), ops.TmemCopy(loc, Tmem(zero, 128, 64, dtypes.float32), x, 1)
+            case "TmemLoad":
+                ends, made = (TENSOR_MEMORY, fragment), ops.TmemLoad(loc, fragment, Tmem(zero, 128, 64, dtypes.float32))
+            case "TmemStore":
+                ends, made = (fragment, TENSOR_MEMORY), ops.TmemStore(loc, Tmem(zero, 128, 64, dtypes.float32), b.value(fragment))
+            case "Wgmma":
+                ends, made = (source, fragment), ops.Wgmma(loc, fragment, x, x)
+            case _:
+                raise AssertionError(op)
+        b.add(made)
+    return Flow(b.kernel), *ends
+
+
+@pytest.mark.parametrize("op", sorted(MOVES_DATA))
+def test_data_are_followed_through_every_op_that_moves_them(op: str) -> None:
+    flow, source, target = _moved(op)
+    assert source in flow.sources[target]
+    assert source not in flow.reached()
+
+
+@pytest.mark.parametrize("op", sorted(FAULTS_ON_DATA))
+def test_data_that_an_op_faults_on_are_roots(op: str) -> None:
+    b = Builder()
+    tile, word = b.smem("tile", 1, 64, 64, dtypes.bfloat16), b.smem("word", 1, 1, 32, dtypes.int32)
+    b.setup_done()
+    with b.role("r", warps=1):
+        loc, x, zero, data = b.kernel.loc, b.tile(tile), const(0), b.local("data", dtypes.boolean, Vary.LANE)
+        scales = [TmemScales(zero, rows, 4, dtypes.float8_e8m0, 4, zero) for rows in (128, 64)]
+        made: dict[str, tuple[Any, ops.Op]] = {
+            "Assert": (data, ops.Assert(loc, data, "no")),
+            "Store": (data, ops.Store(loc, b.element(b.tile(word), 0, 0), data)),
+            "Tcgen05Mma": (TENSOR_MEMORY, ops.Tcgen05Mma(loc, Tmem(zero, 128, 64, dtypes.float32), x, x, const(True), 1, *scales)),
+        }
+        thing, one = made[op]
+        b.add(one)
+    assert thing in Flow(b.kernel).roots
+
+
+def test_an_op_is_a_step_where_the_machine_performs_it() -> None:
+    """What `_slow_counters` takes for a step is a `yield` of the generated code, which is what an execution counts."""
+    yielded: set[type[ops.Op]] = set()
+    written: set[type[ops.Op]] = set()
+    cases: list[Any] = [*copy_cases.CASES, *sync_cases.CASES, *scalar_cases.CASES, *fragment_cases.CASES, *tmem_cases.CASES]
+    for case in cases:
+        compiled = compile_kernel(case.make(np.random.default_rng(0))[0].kernel)
+        for line in compiled.source.splitlines():
+            for number in re.findall(r"\bS(\d+)\b", line):
+                (yielded if "yield" in line else written).add(type(compiled.sites[int(number)].op))
+    assert len(yielded) > 20
+    assert not [op for op in yielded if issubclass(op, _STEPLESS)]
+    assert not [op for op in written - yielded if not issubclass(op, (*_STEPLESS, ops.If, ops.PerWarp))]
+
+
+def test_an_op_that_the_analysis_does_not_know_decides_with_all_that_it_names() -> None:
     b = Builder()
     tile = b.smem("tile", 1, 32, 1, dtypes.float32)
     b.setup_done()
@@ -263,6 +525,29 @@ class _Strange(ops.Op):
     place: Element
 
 
+@pytest.mark.parametrize(
+    ("x", "faults"),
+    [
+        (lambda a, f: binary("add", a, 1), True),
+        (lambda a, f: binary("floordiv", 7, a), True),
+        (lambda a, f: binary("floordiv", a, 4), False),
+        (lambda a, f: binary("shr", a, a), False),
+        (lambda a, f: Cast(dtypes.int32, a=f), False),
+        (lambda a, f: binary("div", f, f), False),
+    ],
+    ids=["sum", "quotient", "constant divisor", "shift", "conversion", "float quotient"],
+)
+def test_what_arithmetic_can_fault_on_decides(x: Callable[[Any, Any], Any], faults: bool) -> None:
+    """`ir.numbers` defines shifts and conversions from floating point for every operand."""
+    b = Builder()
+    ints, floats = b.smem("ints", 1, 32, 1, dtypes.int32), b.smem("floats", 1, 32, 1, dtypes.float32)
+    b.setup_done()
+    with b.role("r", warps=1):
+        a, f = (b.load(b.element(b.tile(t), 0, 0)) for t in (ints, floats))
+        b.let(x(a, f))
+    assert bool({a, f} & Flow(b.kernel).reached()) == faults
+
+
 def test_encodings_tell_values_apart_that_python_hashes_alike() -> None:
     for a, b in (((-1,), (-2,)), (((0, -1), 5), ((0, -2), 5)), (1, True), (0, False), ("1", 1), (b"", ""), ((1, (2,)), ((1, 2),))):
         assert encoded(a) != encoded(b)
@@ -279,3 +564,22 @@ def test_a_key_without_contents_is_noticed(part: str, monkeypatch: pytest.Monkey
     by = {"slot": "tile by fragment", "tensor": "global by fragment", "fragment": "fragment"}[part]
     verdicts = {check(told(by, refused).launch_args, shorten=False).verdict for refused in range(4)}
     assert "verified" in verdicts
+
+
+@pytest.mark.parametrize("by", ["global by element", "tile by copy", "vote", "accumulate"])
+def test_keys_hold_plain_values_only(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`encoded` does not look: NumPy's values would become their bytes, without type and shape, and equal to those of others."""
+
+    def plain(x: Any) -> None:
+        if type(x) is tuple:
+            for part in x:
+                plain(part)
+        else:
+            assert type(x) in (int, str, bytes, bool, float, NoneType), f"{x!r} is part of a key"
+
+    def dumps(key: Any, version: int) -> bytes:
+        plain(key)
+        return marshal.dumps(key, version)
+
+    monkeypatch.setattr(encoding, "_dumps", dumps)
+    assert check(told(by, 1).launch_args, shorten=False).verdict == "fault"

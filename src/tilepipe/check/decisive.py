@@ -17,15 +17,21 @@ from typing import Final
 from tilepipe.ir import exprs, ops, ranges
 from tilepipe.ir.exprs import Expr, FragmentRead, Local, Vary
 from tilepipe.ir.memory import BarrierRef, Cursor, Element, Fragment, SmemBuffer, TensorParam, Tile, Tmem, TmemScales, Variable
-from tilepipe.ir.program import Kernel, Role, walk
+from tilepipe.ir.program import Kernel, Role, bodies, walk
 from tilepipe.ir.uses import nodes, operands
 from tilepipe.sim.codegen import Compiled
 from tilepipe.sim.memory import Slot
 from tilepipe.sim.tensors import GlobalTensor
 from tilepipe.sim.tmem import TensorMemory
 
-SLOW_STEP = 64  # a counter that grows by no more in one op leaves int32 after more ops than an execution has
+SLOW_STEP = 64  # a counter that grows by no more in a step leaves int32 after more steps than an execution has: see `_slow_counters`
 SLOW_START = 1 << 30
+# Ops that are no steps: they are not handed to the machine, which counts what it performs. A loop may go round no times, and the agents
+# that are not elected skip an `Elect`.
+_STEPLESS = (
+    ops.Let, ops.Define, ops.Assign, ops.Read, ops.CursorDefine, ops.CursorRead, ops.CursorStep, ops.For, ops.While, ops.Elect, ops.Print,
+    ops.Assert, ops.FragmentDefine, ops.FragmentSet, ops.FragmentReduce, ops.FragmentAny,
+)  # fmt: skip
 
 
 class _TensorMemory:
@@ -48,7 +54,7 @@ class Flow:
             self.move(b, {a})
         blocks: list[tuple[Role | None, ops.Block]] = [(None, kernel.setup), *((r, r.body) for r in kernel.roles)]
         every = [(role, op) for role, block in blocks for op in walk(block)]
-        self._slow = _slow_counters(op for _, op in every)
+        self._slow = _slow_counters(block for _, block in blocks)
         for role, op in every:
             self._op(op, role)
 
@@ -193,6 +199,8 @@ class Flow:
                 self.move(TENSOR_MEMORY, {tile.buffer})
             case ops.Tcgen05Mma(acc=acc, a=a, b=b, accumulate=accumulate, sfa=sfa, sfb=sfb):
                 self.decide(acc, a, b, accumulate, sfa, sfb)
+                if sfa is not None or sfb is not None:
+                    self.roots.add(TENSOR_MEMORY)  # a negative scale factor is a fault, and so are groups of lanes that differ
                 self.move(TENSOR_MEMORY, {b.buffer} | ({a.buffer} if isinstance(a, Tile) else set()))
             case _:
                 return False
@@ -259,7 +267,9 @@ def _names(x: Expr) -> set[Thing]:
 
 
 def _faulting(x: Expr) -> set[Thing]:
-    """Names of which the values can make the computation of an expression a fault: one out of range, a division by zero, a shift."""
+    """Names whose values can make the computation of an expression a fault: signed arithmetic, or a conversion of a signed integer to a
+    narrower one, that leaves its dtype; an integer division or remainder by 0, or of the least integer by -1.
+    """
     found: set[Thing] = set()
     for node in nodes(x):
         if _can_fault(node):
@@ -268,17 +278,10 @@ def _faulting(x: Expr) -> set[Thing]:
 
 
 def _can_fault(x: Expr) -> bool:
-    match x:
-        case exprs.Binary(op="div" | "floordiv" | "mod", a=a, b=b):
-            exact = not a.dtype.is_float or not b.dtype.is_float or not x.shape
-            return exact and not (isinstance(b, exprs.Const) and b.value > 0)
-        case exprs.Binary(op="shl" | "shr", b=b) if not isinstance(b, exprs.Const):
-            return True
-        case exprs.Unary(op="abs"):
-            return not x.dtype.is_float
-        case exprs.Cast(a=a) if a.dtype.is_float and not x.dtype.is_float and x.dtype.kind != "bool":
-            return True
-    return ranges.overflows(x)
+    """Whether the operands of this node decide that its computation is a fault: `ir.numbers` has the rules, `sim.integers` the faults.
+    Shifts and conversions from floating point are defined for every operand; so is arithmetic in floating point.
+    """
+    return ranges.overflows(x) or ranges.divides(x)
 
 
 def _own_of_each_lane(index: Expr, role: Role | None) -> bool:
@@ -296,18 +299,34 @@ def _own_of_each_lane(index: Expr, role: Role | None) -> bool:
     return False
 
 
-def _slow_counters(every: Iterable[ops.Op]) -> frozenset[Variable]:
-    """Variables that start small and only ever grow, or shrink, by a small constant: no execution has so many ops that they overflow,
-    so counting the rounds of a loop for a statistic decides nothing.
+def _slow_counters(blocks: Iterable[ops.Block]) -> frozenset[Variable]:
+    """Variables that start small and only ever grow, or shrink, by a small constant, in step with ops that an execution counts.
+
+    From `SLOW_START` a counter leaves int32 after (2^31 - 2^30) / `SLOW_STEP` = 2^24 assignments. Where each of them comes with a step of
+    its own, an execution has too few steps for that (`Bounds.steps`, 5 million unless the user asks for more), so counting the rounds
+    of a loop for a statistic decides nothing. A loop of pure arithmetic performs no step, however often it goes round.
     """
     read: dict[Local, Variable] = {}
     given: dict[Variable, list[Expr]] = {}
-    for op in every:
-        match op:
-            case ops.Read(local=local, var=var):
-                read[local] = var
-            case ops.Define(var=var, init=x) | ops.Assign(var=var, value=x):
-                given.setdefault(var, []).append(x)
+    fast: set[Variable] = set()
+
+    def visit(block: ops.Block, stepless: bool) -> None:
+        for op in block.ops:
+            match op:
+                case ops.Read(local=local, var=var):
+                    read[local] = var
+                case ops.Define(var=var, init=x):
+                    given.setdefault(var, []).append(x)
+                case ops.Assign(var=var, value=x):
+                    given.setdefault(var, []).append(x)
+                    if stepless:
+                        fast.add(var)
+            loop = isinstance(op, ops.For | ops.While)
+            for inner in bodies(op):
+                visit(inner, (loop or stepless) and not _steps(inner))
+
+    for block in blocks:
+        visit(block, False)
 
     def slow(var: Variable, x: Expr) -> bool:
         match x:
@@ -317,4 +336,20 @@ def _slow_counters(every: Iterable[ops.Op]) -> frozenset[Variable]:
                 return read.get(a) is var and abs(value) <= SLOW_STEP
         return False
 
-    return frozenset(v for v, values in given.items() if v.dtype.bits >= 32 and all(slow(v, x) for x in values))
+    return frozenset(v for v, values in given.items() if v not in fast and v.dtype.bits >= 32 and all(slow(v, x) for x in values))
+
+
+def _steps(block: ops.Block) -> bool:
+    """Whether a block performs a step whatever branches it takes: an op that is handed to the machine, and counted."""
+    for op in block.ops:
+        match op:
+            case ops.If(then=then, orelse=orelse):
+                if _steps(then) and _steps(orelse):
+                    return True
+            case ops.PerWarp(body=body):
+                if _steps(body):
+                    return True
+            case _:
+                if not isinstance(op, _STEPLESS):
+                    return True
+    return False

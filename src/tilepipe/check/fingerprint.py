@@ -20,13 +20,16 @@ from tilepipe.ir import exprs, ops
 from tilepipe.ir.program import Kernel, Role, walk
 from tilepipe.ir.uses import leaves
 from tilepipe.sim.agents import Agent
+from tilepipe.sim.block_scales import ScalePlace
+from tilepipe.sim.fragments import Frag
 from tilepipe.sim.global_order import MANY, Event, GlobalOrder, Present
 from tilepipe.sim.grid import ResponseUnit
 from tilepipe.sim.knowledge import Knowledge
 from tilepipe.sim.machine import Machine
 from tilepipe.sim.mbarriers import Mbarrier
 from tilepipe.sim.memory import Slot
-from tilepipe.sim.tcgen05 import CommitUnit, TensorQueue
+from tilepipe.sim.tcgen05 import CommitUnit, CopyUnit, MmaUnit, TensorQueue
+from tilepipe.sim.tensorcore import WgmmaUnit
 from tilepipe.sim.tma import TmaLoadUnit
 from tilepipe.sim.tmem import TensorMemory
 
@@ -144,7 +147,7 @@ class Fingerprints:
         )
         slots = tuple(self._slot(s, bits, names) for cta in m.ctas for s in cta.slots)
         arrivals = tuple(
-            tuple(sorted((names[uid], flat, bits(bit)) for (uid, flat), (bit, _, _) in cta.arrivals.items())) for cta in m.ctas
+            tuple(sorted((_arriver(who, names), flat, bits(bit)) for (who, flat), (bit, _, _) in cta.arrivals.items())) for cta in m.ctas
         )
         events = tuple(tuple(sorted((_event_key(e, names), bits(e.bit)) for e in p.live)) for p in presents)
         flights = tuple(
@@ -168,7 +171,7 @@ class Fingerprints:
                     bits.add(a.bit, a.fenced, a.reader_fenced, a.sure)
             for held in cta.tmem.allocations.values() if cta.tmem is not None else ():
                 bits.add(held.twin.through if held.twin is not None else 0)
-            for _, (bit, _, _) in sorted(cta.arrivals.items(), key=lambda kv: (_renamed(kv[0][0], names), kv[0][1])):
+            for _, (bit, _, _) in sorted(cta.arrivals.items(), key=lambda kv: (_arriver(kv[0][0], names), kv[0][1])):
                 bits.add(bit)
         for present in presents:
             for e in sorted(present.live, key=lambda e: _event_key(e, names)):
@@ -186,7 +189,7 @@ class Fingerprints:
             for lane, q in sorted(a.stores.items())
         )  # fmt: skip
         groups = tuple(tuple((u.site.id, bits(u.bits)) for u in g.units) for g in a.wgmma_groups)
-        opened = tuple((u.site.id, bits(u.bits)) for u in a.wgmma_open)
+        opened = tuple(_wgmma(u, bits) for u in a.wgmma_open)
         return (
             place(a, self.decisive), a.blocked, a.fenced, a.ticket, a.cluster_ticket, () if a.done else tuple(sorted(a.passed.items())),
             _knowledge(a, bits), bits(a.retired), bits(a.handed), stores, groups, opened, _tensor_state(a, bits),
@@ -217,18 +220,36 @@ class Fingerprints:
                 granted,
                 unit.site.id,
                 unit.coords,
-                unit.slot.name,
-                unit.slot.cta.rank,
+                _tile(unit.slot),
+                unit.write.rect,
                 unit.bar.flat,
                 unit.bar.cta.rank,
                 bits(unit.write.bit),
+                0 if unit.seen is None else bits(unit.seen.bit),
             )
         return (1, tuple(self._queued(u, bits) for u in unit.waiting))
 
     def _queued(self, unit: Any, bits: _Bits) -> Hashable:
-        if isinstance(unit, CommitUnit):
-            return (unit.site.id, bits(unit.bits), tuple((bar.flat, bar.cta.rank) for bar, _ in unit.arrivals))
-        return (bits(unit.bits),)
+        """A unit of a tensor core's queue that has not acted: what was decided when it was issued, which its site alone does not say.
+        (A group of wgmma acts when it is committed, and a TMA store when it is issued: see `Execution._collect`.)
+        """
+        key: Hashable
+        match unit:
+            case CommitUnit():
+                key = tuple((bar.flat, bar.cta.rank, bits(bit)) for bar, bit in unit.arrivals)
+            case MmaUnit():
+                key = (
+                    unit.adds,
+                    tuple(
+                        (place, _operand(a), _operand(b), tuple((s.starts, s.used) for s in scales))
+                        for _, place, a, b, scales in unit.parts
+                    ),
+                )
+            case CopyUnit():
+                key = tuple((_operand(place), _tile(slot), rect) for _, place, slot, rect in unit.parts)
+            case _:
+                raise AssertionError(f"no key for {type(unit).__name__}")
+        return unit.site.id, key, bits(unit.bits)
 
     def _tensors(self, execution: Execution, owned: bool) -> Hashable:
         """Contents of the tensors that are written; and, where clusters run together, which of them touched which elements."""
@@ -247,8 +268,33 @@ def _owners(order: GlobalOrder) -> Hashable:
     return tuple(clusters[np.where(m == MANY, len(clusters) - 1, m)].tobytes() for m in maps)
 
 
-def _renamed(uid: int, names: dict[int, int]) -> int:
-    return names.get(uid, uid)
+def _tile(slot: Slot) -> Hashable:
+    return slot.name, slot.cta.rank
+
+
+def _operand(where: Any) -> Hashable:
+    """An operand of a tensor core's op: a rectangle of a tile, a place in tensor memory, or where scale factors lie."""
+    match where:
+        case Slot() as slot, rect:
+            return _tile(slot), rect
+        case ScalePlace():
+            return where.starts, where.used
+    place: Hashable = where
+    return place
+
+
+def _wgmma(unit: WgmmaUnit, bits: _Bits) -> Hashable:
+    """A wgmma that is in no committed group, and has not acted."""
+    a = unit.a.ir.name if isinstance(unit.a, Frag) else _tile(unit.a)
+    return unit.site.id, unit.adds, unit.acc.ir.name, a, unit.rect_a or (), _tile(unit.b), unit.rect_b, bits(unit.bits)
+
+
+def _arriver(who: int, names: dict[int, int]) -> tuple[int, int]:
+    """Who arrived, of a key of `Cta.arrivals`: an agent's name and -1, or, for a commit, the agent's name and the lane that issued it."""
+    if who >= 0:
+        return names[who], -1
+    agent, lane = divmod(-1 - who, 128)
+    return names[agent], lane
 
 
 def _knowledge(k: Knowledge, bits: _Bits) -> Hashable:

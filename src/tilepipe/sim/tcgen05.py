@@ -76,11 +76,14 @@ def queue_of(ag: Agent, lane: int) -> TensorQueue:
     return queues[lane]
 
 
-Part = tuple["TensorMemory", "Place", Array, Array, list[ScalePlace]]
+Operand = tuple[Slot, "Rect"] | Place  # of shared memory, or of tensor memory
+Part = tuple[TensorMemory, Place, Operand, tuple[Slot, "Rect"], list[ScalePlace]]
 
 
 class MmaUnit:
-    """One MMA in flight. `parts`: for each CTA, where its accumulator, its A, its B and their scale factors are."""
+    """One MMA in flight. `adds`: whether it adds to its accumulator. `parts`: for each CTA, where its accumulator, its A, its B and
+    their scale factors are.
+    """
 
     __slots__ = ("adds", "bits", "parts", "queue", "site")
 
@@ -92,11 +95,12 @@ class MmaUnit:
         self.parts = parts
 
     def run(self, m: Machine) -> None:
-        halves = [part[3] for part in self.parts]
+        halves = [_elements(slot, rect) for _, _, _, (slot, rect), _ in self.parts]
         b = halves[0] if len(halves) == 1 else np.concatenate(halves)
         op = self.site.op
         assert isinstance(op, Tcgen05Mma)
-        for tm, place, a, _, scales in self.parts:
+        for tm, place, source, _, scales in self.parts:
+            a = _elements(*source) if len(source) == 2 else tm.words(source)
             acc = tm.words(place).view(np.float32)
             if scales:
                 scaling = scaling_of(operand_dtype(op.a), op.b.buffer.dtype, scales[0].scales.dtype)
@@ -119,19 +123,28 @@ class MmaUnit:
         self.bits &= ~dead
 
 
+def _elements(slot: Slot, rect: Rect) -> Array:
+    """A rectangle of a tile as it is now, a view."""
+    r0, r1, c0, c1 = rect
+    return slot.data[r0:r1, c0:c1]
+
+
 class CopyUnit:
     """One copy from shared to tensor memory in flight. `parts`: for each CTA, where to, and from where."""
 
-    __slots__ = ("bits", "parts", "queue")
+    __slots__ = ("bits", "parts", "queue", "site")
 
-    def __init__(self, queue: TensorQueue, bits: int, parts: list[tuple[TensorMemory, Place | ScalePlace, Slot, Rect]]) -> None:
+    def __init__(
+        self, site: Site, queue: TensorQueue, bits: int, parts: list[tuple[TensorMemory, Place | ScalePlace, Slot, Rect]]
+    ) -> None:  # fmt: skip
+        self.site = site
         self.queue = queue
         self.bits = bits
         self.parts = parts
 
     def run(self, m: Machine) -> None:
-        for tm, place, slot, (r0, r1, c0, c1) in self.parts:
-            raw = np.ascontiguousarray(slot.data[r0:r1, c0:c1].astype(slot.buffer.dtype.numpy))
+        for tm, place, slot, rect in self.parts:
+            raw = np.ascontiguousarray(_elements(slot, rect).astype(slot.buffer.dtype.numpy))
             if isinstance(place, ScalePlace):
                 copy_pieces(tm, place, raw.view(np.uint8))
                 continue
@@ -235,21 +248,18 @@ def tcgen05_mma(
     ctas = _ctas(m, ag, site, op.cta_group)
     for cta in ctas:
         tm = memory_of(cta)
-        r0, r1, c0, c1 = rect_b
+        source: Operand
         bits |= _read(m, ag, site, mask, cta.slots[b], rect_b, known)
-        right = cta.slots[b].data[r0:r1, c0:c1]
         if rect_a is None:
             assert isinstance(op.a, Tmem)
-            place = place_of(ag, site, tm, op.a, a)
+            source = place = place_of(ag, site, tm, op.a, a)
             if op.a.rows != LANES and place[1] != acc >> 16:
                 raise SimFault(f"{site.what}: {half_rule(place[1], acc >> 16)}.", site.loc)
             for rect in rects(place):
                 bits |= _read(m, ag, site, mask, tm, rect, known)
-            left = tm.words(place)
         else:
             bits |= _read(m, ag, site, mask, cta.slots[a], rect_a, known)
-            r0, r1, c0, c1 = rect_a
-            left = cta.slots[a].data[r0:r1, c0:c1]
+            source = cta.slots[a], rect_a
         scales = [
             scale_place(ag, site, tm, s, *where) for s, where in ((op.sfa, sfa), (op.sfb, sfb)) if s is not None and where is not None
         ]
@@ -257,7 +267,7 @@ def tcgen05_mma(
             bits |= _read(m, ag, site, mask, tm, rect, known)
         place = place_of(ag, site, tm, op.acc, acc)
         bits |= _write(m, ag, site, mask, tm, rects(place), known, adds)
-        parts.append((tm, place, left, right, scales))
+        parts.append((tm, place, source, (cta.slots[b], rect_b), scales))
         start = max(start, cta.tensor_free)
     end = start + site.flops / len(ctas) / cost.TCGEN05_FLOPS_PER_CYCLE[op.b.buffer.dtype.bits]
     for cta in ctas:
@@ -290,7 +300,7 @@ def tmem_copy(m: Machine, ag: Agent, site: Site, mask: int, dst: int, slot: int,
         bits |= _write(m, ag, site, mask, tm, where, known, False)
         parts.append((tm, place, cta.slots[slot], rect))
     queue.end = max(queue.end, ag.time)
-    queue.add(m, CopyUnit(queue, bits, parts))
+    queue.add(m, CopyUnit(site, queue, bits, parts))
 
 
 def handed_on_by_no_commit(m: Machine) -> int:
