@@ -1,7 +1,7 @@
 """Tests of barriers: asked by whole warps, and of a warpgroup nothing but a wait depends on the answer.
 
 The holes come back with `monkeypatch.setattr(answers, "refuse_lanes", lambda tracer: None)` (lanes that test apart) and
-`monkeypatch.setattr(answers, "is_answer", lambda tracer, x: False)` with `answers.follow` likewise (warps of a warpgroup).
+`monkeypatch.setattr(answers, "refuse_apart", lambda role: None)` (warps of a warpgroup).
 """
 
 from __future__ import annotations
@@ -127,6 +127,79 @@ def test_a_warpgroup_may_wait_behind_an_answer(guard: str) -> None:
     assert "__all_sync" in program.source()
 
 
-def test_a_warp_of_per_warp_has_one_answer() -> None:
-    text = "with ctx.per_warp() as w:\n    ready = bars[0].try_wait(0)\n    with ctx.when(ready):\n        ctx.store(out[ctx.thread], 1)"
+LOOPS = {
+    "carried round a loop": """
+        v = ctx.var(ctx.warp * 0 > 0)
+        for i in ctx.range(2):
+            with ctx.when(v.get()):
+                ctx.store(out[ctx.thread], 1)
+                bars[1].arrive()
+            v.set(bars[0].try_wait(0))
+        """,
+    "two names on": """
+        v, w = ctx.var(ctx.warp * 0), ctx.var(ctx.warp * 0)
+        for i in ctx.range(3):
+            ctx.store(out[ctx.thread], w.get())
+            w.set(v.get() + 1)
+            v.set(ctx.select(bars[0].try_wait(0), 1, 0))
+        """,
+    "what a branch sets": """
+        v, w = ctx.var(ctx.warp * 0 > 0), ctx.var(ctx.warp * 0)
+        for i in ctx.range(3):
+            ctx.store(out[ctx.thread], w.get())
+            with ctx.when(v.get()):
+                w.set(1)
+            v.set(bars[0].try_wait(0))
+        """,
+    "an outer loop": """
+        v = ctx.var(ctx.warp * 0 > 0)
+        for i in ctx.range(2):
+            for j in ctx.range(2):
+                with ctx.when(v.get()):
+                    ctx.store(out[ctx.thread], 1)
+            v.set(bars[0].try_wait(0))
+        """,
+}
+
+
+@pytest.mark.parametrize("text", LOOPS.values(), ids=LOOPS)
+def test_nor_on_an_answer_of_the_iteration_before(text: str) -> None:
+    with refused(tp.TraceError, "Store", "the answer of a test, in warpgroup role 'asks'", "only waits may depend on an answer", "<cell"):
+        role(text, "warpgroups=1")
+
+
+def test_without_the_refusal_the_warps_have_one_answer_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hole: out of bounds on a GPU where one warp is told no and the next yes."""
+    text = """
+    v = ctx.var(ctx.warp * 0)
+    for i in ctx.range(2):
+        with ctx.elect_one():
+            ctx.store(word[0, ctx.warp], v.get())
+        ctx.sync_warpgroup()
+        with ctx.when(ctx.load(word[0, 0]) != ctx.load(word[0, 1])):
+            ctx.store(out[999], 1)
+        ctx.sync_warpgroup()
+        v.set(ctx.select(bars[0].try_wait(0), 1, 0))
+    """
+    monkeypatch.setattr(answers, "refuse_apart", lambda role: None)
     assert role(text, "warpgroups=1").check().ok
+    monkeypatch.undo()
+    with refused(tp.TraceError, "Store with the answer of a test"):
+        role(text, "warpgroups=1")
+
+
+def test_only_waits_depend_on_an_answer_of_per_warp() -> None:
+    """Its block is simulated for one warp after the other, in the order of their numbers."""
+    text = "with ctx.per_warp() as w:\n    ready = bars[0].try_wait(0)\n"
+    with refused(tp.TraceError, "Store in the branch", "in warpgroup role 'asks'"):
+        role(f"{text}    with ctx.when(ready):\n        ctx.store(out[ctx.thread], 1)", "warpgroups=1")
+    waits = f"v = ctx.var(ctx.warp * 0 > 0)\n{text}    v.set(ready)\nwith ctx.when(~v.get()):\n    bars[0].wait(0)\n"
+    assert role(f"{waits}ctx.store(out[ctx.thread], 1)", "warpgroups=1").check().ok
+    seen = f"""{text}    with ctx.elect_one():
+        ctx.store(word[0, w], ctx.select(ready, 1, 0))
+ctx.sync_warpgroup()
+with ctx.when((ctx.load(word[0, 0]) == 1) & (ctx.load(word[0, 1]) == 0)):
+    ctx.store(out[999], 1)
+"""
+    with refused(tp.TraceError, "Store with the answer of a test"):
+        role(seen, "warpgroups=1")

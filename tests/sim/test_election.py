@@ -20,6 +20,7 @@ from tilepipe.sim.codegen import compile_kernel
 BEFORE = """
 word = ctx.smem((1, 64), "int32", swizzle=0, name="word")[0]
 tile = ctx.smem((1, 32), "float32", swizzle=0, name="tile")[0]
+sheet = ctx.smem((64, 8), "float32", swizzle=0, name="sheet")[0]
 go = tp.SharedMemBarrier.allocate(ctx, 1, "go")
 """
 
@@ -52,7 +53,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("text", FAULTS.values(), ids=FAULTS)
-def test_the_elected_lane_is_no_named_lane(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_elected_lane_is_no_named_lane(text: str) -> None:
     program = role(text)
     verdict = program.check()
     assert [f.kind for f in verdict.faults] in (["RaceError"], ["PoisonError"])
@@ -113,6 +114,8 @@ def test_a_fault_only_if_the_elected_lane_is_the_named_one() -> None:
 
 
 EACH = "with ctx.when(ctx.lane < 16), ctx.elect_one():\n    ctx.store(word[0, 1], 1)\n"
+VAR = "v = ctx.var(ctx.lane * 0)\nwith ctx.elect_one():\n    v.set(1)\n"
+ALL = tuple(range(31, -1, -1))
 NONE_NAMED = [
     (STORE, (0,)),
     ("with ctx.when(ctx.lane == 0):\n    ctx.store(word[0, 0], 1)", (0,)),
@@ -124,9 +127,19 @@ NONE_NAMED = [
     (EACH, (31, 15)),
     (EACH + "with ctx.when(ctx.lane % 4 < 2):\n    pass", (31, 29, 15, 13)),
     (GROUPS + "for i in range(3):\n    with ctx.when(ctx.lane == i):\n        ctx.tma_store_commit()", (31, 2, 1, 0)),
-    ("with ctx.elect_one():\n    ctx.store(out[ctx.lane], 1)\nwith ctx.when(ctx.lane == 3):\n    go.arrive()", (31, 3)),
+    ("with ctx.elect_one():\n    ctx.store(out[ctx.lane], 1)\nwith ctx.when(ctx.lane == 3):\n    go.arrive()", ALL),
+    ("with ctx.elect_one():\n    ctx.store(out[ctx.lane // 8], 1)", (31, 23, 15, 7)),
     ("with ctx.elect_one(), ctx.when(ctx.lane == 3):\n    go.arrive()", (31, 3)),
-    (STORE + "with ctx.when(ctx.load(out[ctx.lane]) > 0):\n    go.arrive()", (31, 0, 1)),
+    (STORE + "with ctx.when(ctx.load(out[ctx.lane]) > 0):\n    go.arrive()", ALL),
+    (STORE + "with ctx.when((ctx.lane == 3) & (ctx.load(out[5]) > 0)):\n    go.arrive()", (31, 3)),
+    (STORE + "with ctx.when((ctx.lane == 3) & (ctx.load(out[ctx.lane]) > 0)):\n    go.arrive()", ALL),
+    ("with ctx.elect_one():\n    ctx.store(out[0], ctx.load(out[5]))", (0,)),
+    ("with ctx.elect_one():\n    ctx.store(out[0], ctx.select(ctx.lane < 16, 1, 2))", (31, 15)),
+    ("with ctx.elect_one():\n    ctx.print('lane {}', ctx.lane)", (0,)),
+    (VAR + "ctx.store(out[ctx.lane], 1)", (0,)),
+    (VAR + "ctx.store(out[ctx.lane], v.get())", ALL),
+    (GROUPS + "ctx.store(tile[0, ctx.lane], 1.0)", (31, 30)),
+    (GROUPS + "ctx.store(out[ctx.lane], 1)", (0,)),
 ]
 
 
@@ -134,6 +147,69 @@ NONE_NAMED = [
 def test_lanes_that_are_elected(text: str, lanes: tuple[int, ...]) -> None:
     """None that is named, or one of each set of lanes; two where elements have a lane each."""
     assert compile_kernel(role(text).kernel).lanes == lanes
+
+
+THEN_OUT = "    ctx.store(out[99], 1)"
+LEAKS = {  # lane 5 elected is the fault, out of bounds
+    "stored": "with ctx.elect_one():\n    ctx.store(word[0, 0], ctx.lane)\nctx.syncwarp()\nwith ctx.when(ctx.load(word[0, 0]) == 5):\n",
+    "by a name": "with ctx.elect_one():\n    x = ctx.let(ctx.lane + 1)\n    ctx.store(word[0, 0], x)\nctx.syncwarp()\n"
+    "with ctx.when(ctx.load(word[0, 0]) == 6):\n",
+    "by a name from outside": "x = ctx.let(ctx.lane * 3)\nwith ctx.elect_one():\n    ctx.store(word[0, 0], x)\nctx.syncwarp()\n"
+    "with ctx.when(ctx.load(word[0, 0]) == 15):\n",
+    "by a variable": "v = ctx.var(ctx.lane * 0)\nwith ctx.elect_one():\n    v.set(ctx.lane)\nwith ctx.when(v.get() == 5):\n",
+    "by its place": "ctx.store(word[0, ctx.lane], 0)\nctx.syncwarp()\nwith ctx.elect_one():\n    ctx.store(word[0, ctx.lane], 1)\n"
+    "ctx.syncwarp()\nwith ctx.when(ctx.load(word[0, 5]) == 1):\n",
+    "by the place of a mark": VAR + "ctx.store(word[0, ctx.lane], v.get())\nctx.syncwarp()\nwith ctx.when(ctx.load(word[0, 5]) == 1):\n",
+    "by whoever is marked": VAR + "ctx.store(word[0, 0], 0)\nctx.syncwarp()\nwith ctx.when(v.get() == 1):\n"
+    "    ctx.store(word[0, 0], ctx.lane)\nctx.syncwarp()\nwith ctx.when(ctx.load(word[0, 0]) == 5):\n",
+    "added": "with ctx.elect_one():\n    ctx.store(word[0, 0], 0)\n    ctx.atomic_add(out[0], ctx.lane)\nctx.syncwarp()\n"
+    "with ctx.when(ctx.load(out[0]) == 5):\n",
+    "a lane with a mark": VAR + "with ctx.when((ctx.lane == 5) & (v.get() == 1)):\n",
+    "a mark in a lane": VAR + "with ctx.when(v.get() == 1), ctx.when(ctx.lane == 5):\n",
+    "a sum with a mark": VAR + "with ctx.when(ctx.lane + v.get() * 100 == 105):\n",
+    "a lane that data name": VAR + "ctx.store(word[0, 0], 5)\nctx.syncwarp()\n"
+    "with ctx.when((ctx.lane == ctx.load(word[0, 0])) & (v.get() == 1)):\n",
+}
+
+
+@pytest.mark.parametrize("text", LEAKS.values(), ids=LEAKS)
+def test_the_number_of_the_elected_lane_decides(text: str) -> None:
+    """Each kernel is out of bounds if lane 5 is elected, and no other."""
+    verdict = role(text + THEN_OUT).check()
+    assert not verdict.ok, verdict.facts
+    assert "accesses element (99,) of tensor 'out'" in verdict.faults[0].message
+    assert verdict.faults[0].steps[0].op == "elect.sync: lane 5"
+
+
+@pytest.mark.parametrize("text", [text for text in LEAKS.values() if "atomic" not in text])
+def test_what_is_said_of_the_lanes_tried_is_true(text: str) -> None:
+    program = role(text + THEN_OUT.replace("99", "9"))
+    fact = program.check().facts[-1]
+    lanes = compile_kernel(program.kernel).lanes
+    tried = "each of the 32" if len(lanes) == 32 else f"lanes {', '.join(map(str, lanes))}, and each other is like one of them"
+    assert fact == f"which lane elect.sync elects makes no difference: tried were {tried}"
+
+
+def test_an_index_of_the_elected_lane_out_of_bounds_for_lane_0() -> None:
+    verdict = role("with ctx.elect_one():\n    ctx.store(out[64 - ctx.lane], 1)").check()
+    assert "accesses element (64,) of tensor 'out'" in verdict.faults[0].message
+    assert verdict.faults[0].steps[0].op == "elect.sync: lane 0"
+
+
+@pytest.mark.parametrize("lane", [0, 31])
+def test_the_elected_lane_reaches_an_element_of_one_lane(lane: int) -> None:
+    """That it stores what it has in a variable makes no difference to whose element it is."""
+    elects = f"v = ctx.var(ctx.lane * 0)\nctx.store(word[0, ctx.lane], 0)\nwith ctx.elect_one():\n    ctx.store(word[0, {lane}], v.get())\n"
+    assert [f.kind for f in role(elects).check().faults] == ["RaceError"]
+
+
+@pytest.mark.parametrize(("row", "col"), [(0, 0), (7, 7)])
+def test_the_elected_lane_stores_an_element_of_a_fragment(row: int, col: int) -> None:
+    """Rows 0 to 7 are those of warp 0: lane 0 has the first two elements, lane 31 the last two (PTX ISA, wgmma, layout of D)."""
+    text = "f = ctx.fragment(shape=(64, 8))\nf.fill(1.0)\nctx.store(sheet, f)\n"
+    last = f"with ctx.elect_one('role'):\n    ctx.store(sheet[{row}, {col}], 2.0)"
+    assert role(text + last, "warpgroups=1").check().faults[0].kind == "RaceError"
+    assert role(f"{text}ctx.sync_warpgroup()\n{last}", "warpgroups=1").check().ok
 
 
 def test_who_is_elected() -> None:

@@ -15,6 +15,7 @@ from tilepipe.check.scene import Scene
 from tilepipe.check.verdict import Answer, Bounds, Fault, Method, Pick, Reductions, Verdict, require_options
 from tilepipe.errors import BindError, SimFault
 from tilepipe.ir.launch import Launch
+from tilepipe.ir.program import WARP
 from tilepipe.sim.rules import Rules
 from tilepipe.sim.run import quiet_numbers
 
@@ -126,8 +127,7 @@ def _look(explorer: Explorer, explore: bool, looked: _Looked) -> bool:
             elif not explore:
                 looked.facts = _facts(first)
         if len(scene.lanes) > 1 and looked.facts:
-            lanes = ", ".join(map(str, scene.lanes))
-            looked.facts.append(f"which lane elect.sync elects makes no difference: tried were {lanes}, others are alike")
+            looked.facts.append(f"which lane elect.sync elects makes no difference: tried were {_tried(scene.lanes)}")
     except NotAWaitError as error:
         scene.guards = scene.guards.without(error.site)
     else:
@@ -163,6 +163,13 @@ def _explore(explorer: Explorer, first: Execution) -> None:
             end = states.explore(explorer, group, steps)
         if end == "disorderly":
             explorer.reduced(group, again)
+
+
+def _tried(lanes: Sequence[int]) -> str:
+    """The lanes that were elected in turn, and what of the others."""
+    if len(lanes) == WARP:
+        return f"each of the {WARP}"
+    return f"lanes {', '.join(map(str, lanes))}, and each other is like one of them"
 
 
 def _facts(first: Execution) -> list[str]:

@@ -4,12 +4,14 @@ A warp has one answer: its lanes test and vote, so that what follows is the same
 apart would each have an answer of its own, and some might wait where others go on.
 
 The four warps of a warpgroup test one after the other and do not vote, so that each has an answer of its own, while they are simulated
-as one, with one answer. So in a warpgroup role an answer varies by warp, and only a wait may depend on it: a warp that was told yes
-has acquired what it would have waited for. What warps would do apart otherwise (arrive, store, copy, meet) is refused.
+as one, with one answer; under `per_warp` in the order of their numbers, so that a later warp is never told less. So in a warpgroup role
+only a wait may depend on an answer: a warp that was told yes has acquired what it would have waited for. What warps would do apart
+otherwise (arrive, store, copy, meet) is refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tilepipe.errors import TraceError
@@ -17,6 +19,7 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir.exprs import Expr, Local, Vary
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import BarrierRef, Variable
+from tilepipe.ir.program import Role, bodies, walk
 from tilepipe.ir.uses import nodes, reads
 from tilepipe.lang.convergence import splitting
 
@@ -24,9 +27,8 @@ if TYPE_CHECKING:
     from tilepipe.lang.tracer import Tracer
     from tilepipe.lang.values import Value
 
-# What may stand in a branch on an answer of a warp of a warpgroup, besides ops that only bind names.
+# What may stand in a branch on an answer of a warp of a warpgroup, besides ops that only name a value.
 _HARMLESS = (ops.MbarWait, ops.MbarTryWait, ops.CursorRead, ops.CursorDefine, ops.If, ops.For, ops.PerWarp, ops.Print, ops.Assert)
-_NAMES = (ops.Let, ops.Read, ops.Define, ops.Assign)
 
 
 def test(tracer: Tracer, ref: BarrierRef, phase: Expr) -> Value:
@@ -36,10 +38,11 @@ def test(tracer: Tracer, ref: BarrierRef, phase: Expr) -> Value:
         TraceError: lanes of a warp would test apart.
     """
     refuse_lanes(tracer)
-    alone = not tracer.role.role.is_warpgroup or tracer.scope.inside("per_warp") is not None
+    group = tracer.role.role.is_warpgroup
+    alone = not group or tracer.scope.inside("per_warp") is not None
     result = tracer.local("ready", dtypes.boolean, Vary.UNIFORM if alone else Vary.WARP)
     tracer.emit(ops.MbarTryWait(caller(), ref, phase, result))
-    if not alone:
+    if group:
         tracer.answers.add(result)
     return tracer.value(result)
 
@@ -58,28 +61,63 @@ def refuse_lanes(tracer: Tracer) -> None:
 
 
 def is_answer(tracer: Tracer, x: Expr) -> bool:
-    """Whether a value depends on an answer that varies by warp."""
+    """Whether a value depends on an answer that each warp of a warpgroup has for itself, as far as the trace has come."""
     return bool(tracer.answers) and any(isinstance(n, Local) and n in tracer.answers for n in nodes(x))
 
 
 def follow(tracer: Tracer, op: ops.Op) -> None:
-    """Notes the names that an op makes depend on an answer.
-
-    Raises:
-        TraceError: the op would do for some warps of a warpgroup what it does not do for others.
+    """Notes a name that an op makes depend on an answer, so that a branch on it is known for one while the kernel is traced. What is
+    carried round a loop is not known yet where the loop begins: `refuse_apart` looks at the whole role.
     """
-    branch = tracer.scope.inside_answer()
-    depends = branch is not None or any(x in tracer.answers for x in reads(op))
-    if not depends:
-        return
-    if isinstance(op, _NAMES):
-        target: Local | Variable = op.local if isinstance(op, ops.Let | ops.Read) else op.var
+    target = _named_by(op)
+    if target is not None and (tracer.scope.inside_answer() is not None or any(x in tracer.answers for x in reads(op))):
         tracer.answers.add(target)
-    elif not isinstance(op, _HARMLESS):
-        where = f"in the branch at {branch.loc.short} on the answer of a test" if branch is not None else "with the answer of a test"
-        raise TraceError(
-            f"{type(op).__name__} {where}, in warpgroup role '{tracer.role.name}': each of the four warps of a warpgroup has an answer"
-            " of its own, so some would do this and others not. Of a warpgroup, only waits may depend on an answer"
-            " (`pipe.wait_producer_if_needed(ready)`). Test in a role of warps (`warps=`), or wait.",
-            op.loc,
-        )
+
+
+def refuse_apart(role: Role) -> None:
+    """Raises TraceError where something of a warpgroup role, which has been traced, depends on an answer and is not a wait.
+
+    The names that depend on answers are found by data flow to a fixed point: a variable that is set at the end of a loop's body is read at
+    its beginning.
+    """
+    tests = [op.result for op in walk(role.body) if isinstance(op, ops.MbarTryWait)]
+    if not role.is_warpgroup or not tests:
+        return
+    names: set[Local | Variable] = set(tests)
+    known = -1
+    while known != len(names):
+        known = len(names)
+        for op, _ in _dependent(role.body, names, None):
+            target = _named_by(op)
+            if target is not None:
+                names.add(target)
+    for op, branch in _dependent(role.body, names, None):
+        if _named_by(op) is None and not isinstance(op, _HARMLESS):
+            where = f"in the branch at {branch.loc.short} on the answer of a test" if branch is not None else "with the answer of a test"
+            raise TraceError(
+                f"{type(op).__name__} {where}, in warpgroup role '{role.name}': each of the four warps of a warpgroup has an answer"
+                " of its own, so some would do this and others not. Of a warpgroup, only waits may depend on an answer"
+                " (`pipe.wait_producer_if_needed(ready)`). Test in a role of warps (`warps=`), or wait.",
+                op.loc,
+            )
+
+
+def _named_by(op: ops.Op) -> Local | Variable | None:
+    """The name that an op gives a value, where it does nothing else."""
+    match op:
+        case ops.Let(local=target) | ops.Read(local=target):
+            return target
+        case ops.Define(var=var) | ops.Assign(var=var):
+            return var
+    return None
+
+
+def _dependent(block: ops.Block, names: set[Local | Variable], branch: ops.If | None) -> Iterator[tuple[ops.Op, ops.If | None]]:
+    """The ops of a block that read one of `names`, or stand in a branch on one, each with the innermost such branch."""
+    for op in block.ops:
+        on_name = any(x in names for x in reads(op))
+        if on_name or branch is not None:
+            yield op, branch
+        inner = op if isinstance(op, ops.If) and on_name else branch
+        for body in bodies(op):
+            yield from _dependent(body, names, inner)

@@ -12,7 +12,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, exprs, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import Role
-from tilepipe.lang import async_ops, control, tmem, variables
+from tilepipe.lang import answers, async_ops, control, tmem, variables
 from tilepipe.lang import memory as mem
 from tilepipe.lang import values as val
 from tilepipe.lang.fragments import Fragment, FragmentValue, columns_of, make, rows_of, select
@@ -72,6 +72,7 @@ class Context(TransferMembers, SynchronisationMembers, GridMembers, tmem.TmemMem
             if result is not None:
                 raise TraceError(f"role '{name}' returns {result!r}; a role returns nothing", role.loc)
             role.body.ops[:0] = state.prologue.ops
+            answers.refuse_apart(role)
 
         return trace
 

@@ -1,17 +1,21 @@
-"""Which lane elect.sync elects: one of the active ones, the same every time for the same set of them, and nobody knows which (PTX ISA,
-elect.sync).
+"""Decides for which elected lanes a kernel has to be checked.
 
+elect.sync elects one of the active lanes, the same one every time for the same set of them, and nobody knows which (PTX ISA, elect.sync).
 So it must not be taken for lane 0, or for any other that a kernel names by its number: by a condition, or as the one whose element
 an access is. A launch has one lane that is elected wherever it is active; where it is not, the next active one after it, going round.
 
+Lanes that no condition tells apart, and whose numbers reach nothing that the elected lane does, may be exchanged: the kernel does the
+same whichever of them is elected. So the lanes are divided into such sets, and one lane of a set stands for it.
+
 A kernel that names lanes in a role which elects is executed with a lane that is none of those named, or one of several
 that are named together. Were it a named one, its program order would only order more: what was done by two threads
-would be done by one. Where that is not all there is to it, the kernel is decided for one lane of each set that all
-conditions treat alike, so that the elected lane is once each of those named, and once none. That is so where the
-elected lane does what depends on its number; where a set of lanes elects that is not the whole warp; where named lanes
-do what counts for the thread that does it (bulk groups, MMAs of tensor memory); where lanes arrive in CTAs by their
-number. Where the elected lane reaches an element of what others reach by their numbers, a second lane is elected: one
-of the two is not the one whose element it is.
+would be done by one. Where that is not all there is to it, the kernel is decided for one lane of each set, so that the elected lane is
+once each of those named, and once none. That is so where the elected lane does what depends on its number; where a set of lanes elects
+that is not the whole warp; where named lanes do what counts for the thread that does it (bulk groups, MMAs of tensor memory); where
+lanes arrive in CTAs by their number; where data pick lanes. Where the elected lane reaches an element of what others reach
+by their numbers, a second lane of a set is elected: one of the two is not the one whose element it is.
+
+No set is sampled. Where data that depend on a lane's number decide a branch, or what the elected lane does, each lane is a set.
 """
 
 from __future__ import annotations
@@ -22,14 +26,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.ir import exprs, ops
-from tilepipe.ir.evaluate import evaluate, thread_env
-from tilepipe.ir.memory import Tile
+from tilepipe.ir.memory import TensorParam, Tile
 from tilepipe.ir.program import WARP, Kernel, Role, bodies, walk
-from tilepipe.ir.uses import elements, leaves
+from tilepipe.ir.uses import elements, leaves, operands
+from tilepipe.sim.lane_values import LaneValues
 
 Threads = npt.NDArray[Any]  # booleans, [CTA of the cluster, agent of the role, thread of the agent]
 ALL_LANES = (1 << WARP) - 1
-OF_DATA = (0, 1, WARP - 1)  # lanes to try where conditions on data tell lanes apart: a sample
 
 
 def elected(active: int, lane: int) -> int:
@@ -47,7 +50,9 @@ def elected_of_warps(active: int, lane: int) -> int:
 
 
 def lanes_of(kernel: Kernel) -> tuple[int, ...]:
-    """The lanes that a kernel is decided for, if each in turn is elected; first the one that the kernel names least: of the largest set."""
+    """The lanes that a kernel is decided for, if each in turn is elected. The first is taken from the largest set of lanes that no
+    condition tells apart.
+    """
     found: dict[int, None] = {}
     for role in kernel.roles:
         if any(isinstance(op, ops.Elect) for op in walk(role.body)):
@@ -56,6 +61,7 @@ def lanes_of(kernel: Kernel) -> tuple[int, ...]:
 
 
 _OF_THREAD = (ops.TmaStore, ops.TmaStoreCommit, ops.TmaStoreWait, ops.Tcgen05Mma, ops.TmemCopy, ops.Tcgen05Commit)
+_NO_EFFECT = (ops.Let, ops.Define, ops.Assign, ops.Read, ops.Print)  # what reads the names is looked at where it stands
 
 
 def _lanes_of_role(kernel: Kernel, role: Role) -> list[int]:
@@ -68,44 +74,62 @@ class _Scan:
     """What one role does by the numbers of its lanes, and beside them.
 
     Attributes:
-        alike: sets of lanes that no condition tells apart. of_data: some condition depends on data.
-        each: one lane of each set has to be elected. elements: the tiles and tensors of which the elected lane reaches single elements.
-        by_number: accesses to elements by the number of the lane, with the threads that make them.
+        values: which values depend on the number of a lane, and which on who is elected.
+        alike: sets of lanes that may be exchanged. each: one lane of each set has to be elected.
+        places: the tiles and tensors that the elected lane reaches.
+        by_number: tiles and tensors whose elements threads reach by their numbers, with those threads.
+        arrivals: the rank of the CTA in which threads arrive, where it is given, with those threads.
     """
 
     def __init__(self, kernel: Kernel, role: Role) -> None:
         self.shape = kernel.cluster_size, role.agents, role.agent_threads
-        self.env = thread_env(role, kernel.cluster_size)
+        self.values = LaneValues(role, kernel.cluster_size)
         self.alike = [ALL_LANES]
-        self.of_data = self.each = False
-        self.elements: set[int] = set()
+        self.each = False
+        self.places: set[int] = set()
         self.by_number: list[tuple[int, Threads]] = []
         self.arrivals: list[tuple[exprs.Expr, Threads]] = []
 
     def lanes(self) -> list[int]:
         """Those to elect; none where it makes no difference."""
-        self.alike.sort(key=lambda lanes: -lanes.bit_count())
-        unnamed = self.alike[0].bit_length() - 1
+        unnamed = self._sets()[0].bit_length() - 1
         for cta, threads in self.arrivals:
             if threads[..., unnamed::WARP].any():
                 self.each = True
                 self._tell_apart(cta)
-        if self.each or self.of_data or self.alike[0].bit_count() == 1:
-            self.alike.sort(key=lambda lanes: -lanes.bit_count())
-            return [*(lanes.bit_length() - 1 for lanes in self.alike), *(OF_DATA if self.of_data else ())]
-        if any(base in self.elements and threads[..., unnamed::WARP].any() for base, threads in self.by_number):
-            return [unnamed, (self.alike[0] ^ 1 << unnamed).bit_length() - 1]
-        return [unnamed] if len(self.alike) > 1 else []
+        sets = self._sets()
+        if not self.each and sets[0].bit_count() > 1:
+            if len(sets) == 1 and not self._has_elements(unnamed):
+                return []
+            del sets[1:]
+        lanes = []
+        for lanes_of_set in sets:
+            lane = lanes_of_set.bit_length() - 1
+            other = lanes_of_set ^ 1 << lane
+            lanes += [lane, other.bit_length() - 1] if other and self._has_elements(lane) else [lane]
+        return lanes
+
+    def _sets(self) -> list[int]:
+        """The sets of lanes that may be exchanged, the largest first."""
+        return sorted(self.alike, key=lambda lanes: (-lanes.bit_count(), -lanes))
+
+    def _has_elements(self, lane: int) -> bool:
+        """Whether a lane reaches, by its number, elements of what the elected lane reaches."""
+        return any(place in self.places and threads[..., lane::WARP].any() for place, threads in self.by_number)
 
     def block(self, block: ops.Block, threads: Threads, *, named: bool, elected: bool) -> None:
-        """Goes through a block, which `threads` execute: lanes that a condition `named`, or that were `elected`."""
+        """Goes through a block, which `threads` execute: lanes that a condition `named`, or that were `elected`, or that data pick."""
         for op in block.ops:
             match op:
                 case ops.If(cond=condition, then=then, orelse=orelse) if condition.vary is exprs.Vary.LANE:
-                    self.each = self.each or elected
-                    held = self._tell_apart(condition)
-                    self.block(then, threads if held is None else threads & held, named=True, elected=elected)
-                    self.block(orelse, threads if held is None else threads & ~held, named=True, elected=elected)
+                    by_data = self.values.by_data(op)
+                    self.each = self.each or elected or by_data
+                    self._tell_apart(condition)
+                    held = self.values.of_threads(condition)
+                    yes = threads if held is None else threads & held.astype(np.bool_)
+                    no = threads if held is None else threads & ~held.astype(np.bool_)
+                    self.block(then, yes, named=True, elected=elected or by_data)
+                    self.block(orelse, no, named=True, elected=elected or by_data)
                 case ops.Elect(body=body):
                     self.each = self.each or named
                     self.block(body, threads, named=named, elected=True)
@@ -115,26 +139,37 @@ class _Scan:
                         self.block(body, threads, named=named, elected=elected)
 
     def _op(self, op: ops.Op, threads: Threads, named: bool, elected: bool) -> None:
+        if isinstance(op, _NO_EFFECT):
+            return
+        given = [x for x in operands(op) if isinstance(x, exprs.Expr)]
         varies = any(leaf.vary is exprs.Vary.LANE for leaf in leaves(op))
-        self.each = self.each or (elected and varies) or (named and not elected and isinstance(op, _OF_THREAD))
-        places = {id(e.base.buffer if isinstance(e.base, Tile) else e.base) for e in elements(op)}
+        depends = elected or any(map(self.values.is_chosen, given))  # on who is elected
+        self.each = self.each or (depends and varies) or (named and not elected and isinstance(op, _OF_THREAD))
+        if depends:
+            for x in given:
+                self._tell_apart(x)
         if elected:
-            self.elements |= places
+            self.places |= {id(x.buffer if isinstance(x, Tile) else x) for x in operands(op) if isinstance(x, Tile | TensorParam)}
         elif varies:
-            self.by_number += [(place, threads) for place in places]
+            self.by_number += [(id(e.base.buffer if isinstance(e.base, Tile) else e.base), threads) for e in elements(op)]
             if isinstance(op, ops.MbarArrive | ops.MbarExpect) and op.bar.cta is not None:
                 self.arrivals.append((op.bar.cta, threads))
 
-    def _tell_apart(self, x: exprs.Expr) -> Threads | None:
-        """Divides the sets by the values of an expression; gives the threads for which a condition holds, None where it is not known."""
-        values = evaluate(x, self.env)
+    def _tell_apart(self, x: exprs.Expr) -> None:
+        """Divides the sets by the values of an expression, or by those of its parts where data decide it: lanes that have the same
+        parts, and data that do not depend on their numbers, remain alike.
+        """
+        if not self.values.is_numbered(x):
+            return
+        values = self.values.of_threads(x)
         if values is None:
-            self.of_data = True
-            return None
-        every = np.broadcast_to(values, self.shape)
-        for row in every.reshape(-1, WARP):
+            parts = exprs.children(x)
+            if not parts:
+                self.alike = [1 << lane for lane in range(WARP)]
+            for part in parts:
+                self._tell_apart(part)
+            return
+        for row in values.reshape(-1, WARP):
             for value in np.unique(row):
                 mask = sum(1 << int(lane) for lane in np.flatnonzero(row == value))
                 self.alike = [part for known in self.alike for part in (known & mask, known & ~mask) if part]
-        held: Threads = every.astype(np.bool_)
-        return held
