@@ -22,7 +22,8 @@ def where(mark: str) -> str:
 def noted(ctx: tp.Context, a: Any, b: Any, c: Any, log: Any, *, to: str, arrives: bool) -> None:
     """The lane that issues an MMA also stores a number, to shared or global memory; the epilogue reads it behind the commit's barrier."""
     a_tile, b_tile = ctx.smem((M, K), a.dtype, name="a_tile")[0], ctx.smem((N, K), b.dtype, name="b_tile")[0]
-    word = ctx.smem((1, 4), "int32", swizzle=0, name="word")[0]
+    words = ctx.smem((1, 4), "int32", swizzle=0, name="word")
+    word, seen = words[0], words.view((1, 4), name="seen")[0] if to == "a view" else None
     full, done = tp.SharedMemBarrier.allocate(ctx, 1, "full"), tp.SharedMemBarrier.allocate(ctx, 1, "done")
     also = tp.SharedMemBarrier.allocate(ctx, 1, "also")
     placed, over = tp.SharedMemBarrier.allocate(ctx, 32, "placed"), tp.TmemDeallocBarrier(ctx)
@@ -38,7 +39,7 @@ def noted(ctx: tp.Context, a: Any, b: Any, c: Any, log: Any, *, to: str, arrives
             ctx.tma_load(b, (0, 0), b_tile, full)
         full.wait(0)
         with ctx.elect_one():
-            ctx.store(word[0, 0] if to == "shared" else log[0], 7)  # <note>
+            ctx.store(log[0] if to == "global" else word[0, 0], 7)  # <note>
             ctx.mma(tmem.tensor((M, N)), a_tile, b_tile, accumulate=False)
             ctx.mma_commit(done)
             if arrives:
@@ -53,7 +54,10 @@ def noted(ctx: tp.Context, a: Any, b: Any, c: Any, log: Any, *, to: str, arrives
         ctx.tcgen05_fence_after()
         if arrives:
             also.wait(0)
-        x = ctx.load(word[0, 0] if to == "shared" else log[0])  # <read>
+        if seen is not None:
+            with ctx.elect_one("warpgroup"):
+                ctx.store(seen[0, 0], 8)  # <overwrite>
+        x: Any = 7 if to == "a view" else ctx.load(word[0, 0] if to == "shared" else log[0])  # <read>
         part = tmem.tensor((M, N)).load()
         ctx.tmem_wait_load()
         ctx.store_global(c, (0, 0), part * x)
@@ -74,8 +78,9 @@ def test_a_commit_alone_says_that_a_store_is_over(to: str) -> None:
     assert (c == want).all()
     (advice,) = run.advice
     words = (
-        "commit as a release", "role 'mma' writes", "role 'epilogue' comes to", "knowing so by a tcgen05.commit alone", where("note"),
-        where("read"), "also arrive on a barrier",
+        "commit as a release", "only a tcgen05.commit orders load",
+        "(role 'epilogue') after the ordinary write of", "by role 'mma' at", where("note"),
+        where("read"), "a commit waits for MMAs and copies, not for stores", "also arrive on a barrier",
     )  # fmt: skip
     assert not [word for word in words if word not in advice], advice
     verdict = program.check()
@@ -84,7 +89,15 @@ def test_a_commit_alone_says_that_a_store_is_over(to: str) -> None:
     faults(program, tp.RaceError, "strict rules, commit as a release", where("note"), where("read"), rules="strict")
 
 
-@pytest.mark.parametrize("to", ["shared", "global"])
+def test_a_commit_alone_before_a_write_through_another_view() -> None:
+    program, _, _ = bind("a view")
+    (advice,) = program.run().advice
+    words = ("only a tcgen05.commit orders store seen", "after the ordinary write of word by role 'mma'", where("note"), where("overwrite"))
+    assert not [word for word in words if word not in advice], advice
+    faults(program, tp.RaceError, "strict rules, commit as a release", *words, rules="strict")
+
+
+@pytest.mark.parametrize("to", ["shared", "global", "a view"])
 def test_an_arrive_says_so(to: str) -> None:
     program, c, want = bind(to, arrives=True)
     verified(program)

@@ -80,7 +80,7 @@ def program(by: str = "store", fence: str = "none", space: str = "global", then:
 def test_an_ordinary_write_to_a_tensor_before_tma(by: str, then: str) -> None:
     """Without the mend (see `no_rule_for_tensors`) it is verified."""
     words = (
-        "race between proxies on tensor 'x'", "no fence.proxy.async of global memory", "role 'writer'", "role 'copies'",
+        "race between proxies on tensor 'x'", "no fence.proxy.async of that memory stands", "role 'writer'", "role 'copies'",
         'ctx.fence_proxy_async("global")', where(by), where(f"tma {then}"),
     )  # fmt: skip
     faults(program(by, then=then)[0], tp.RaceError, *words)
@@ -299,3 +299,41 @@ def test_a_space_is_named(space: Any) -> None:
 
     words = ("fence_proxy_async takes the memory whose accesses it orders, one of 'shared', 'cluster', 'global', 'all'", repr(space))
     refuses(bad.bind, tp.TraceError, *words)
+
+
+# -- a relaxed arrive --------------------------------------------------------------------------------------------------
+
+
+@tp.kernel(grid=2, cluster=2)
+def read_and_handed_back(ctx: tp.Context, y: Any, *, fence: str, relaxed: bool) -> None:
+    """CTA 0 reads a tile and arrives in CTA 1, which overwrites it."""
+    tile = ctx.smem((8, 32), "int32", swizzle=0, name="tile")[0]
+    empty = tp.SharedMemBarrier.allocate(ctx, 32, "empty")
+
+    @ctx.role("one", warps=1)
+    def one() -> None:
+        ctx.store(tile[0, ctx.lane], 1)
+        ctx.cluster_arrive()
+        ctx.cluster_wait()
+        with ctx.when(ctx.cta_rank == 0):
+            ctx.store(y[ctx.lane], ctx.load(tile[0, ctx.lane]))  # <reads>
+            if fence:
+                ctx.fence_proxy_async(fence)
+            empty.arrive_cluster(1, relaxed=relaxed)
+        with ctx.when(ctx.cta_rank == 1):
+            empty.wait(0)
+            ctx.store(tile.on(0)[0, ctx.lane], 2)  # <overwrites>
+        ctx.cluster_arrive()
+        ctx.cluster_wait()
+
+
+def handed_back(fence: str, relaxed: bool) -> tp.Program:
+    return read_and_handed_back.bind(np.zeros(32, np.int32), fence=fence, relaxed=relaxed)
+
+
+@pytest.mark.parametrize("rules", ["practice", "strict"])
+@pytest.mark.parametrize("fence", ["", "shared", "cluster", "all"])
+def test_a_relaxed_arrive_hands_over_no_ordinary_access(fence: str, rules: Any) -> None:
+    """A proxy fence before it changes nothing of that: only a response that was read is handed back so (`ir.ops.MbarArrive`)."""
+    faults(handed_back(fence, relaxed=True), tp.RaceError, "race on tile of CTA 0", where("overwrites"), rules=rules)
+    verified(handed_back(fence, relaxed=False), rules=rules)

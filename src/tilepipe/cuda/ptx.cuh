@@ -222,7 +222,8 @@ __device__ __forceinline__ void fence_proxy_async_global() {
     asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
-// membar / fence: ordinary accesses to any memory before asynchronous ones
+// membar / fence: ordinary accesses to any memory before asynchronous ones; ptxas 13 leaves out the fence of global memory, so
+// fence_proxy_async_global() follows
 __device__ __forceinline__ void fence_proxy_async_all() {
     asm volatile("fence.proxy.async;" ::: "memory");
 }

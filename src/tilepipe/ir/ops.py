@@ -175,8 +175,8 @@ class MbarArrive(Op):
 
     `sem`: "release" publishes what the lane has done and seen. "relaxed" is printed as the plain form, which releases at the scope of
     the CTA: on a barrier of another CTA it publishes the retired asynchronous reads of its warpgroup, accesses of tensor memory that
-    `Tcgen05FenceBefore` has covered, and ordinary reads that a `FenceProxyAsync` has, and no other access. A release at cluster scope
-    is a fence of the whole GPU (MEMBAR.ALL.GPU).
+    `Tcgen05FenceBefore` has covered, and reads of a response (`ClcQuery`) that a `FenceProxyAsync` has, and no other access. A release
+    at cluster scope is a fence of the whole GPU (MEMBAR.ALL.GPU).
     """
 
     bar: BarrierRef
@@ -276,7 +276,8 @@ class FenceProxyAsync(Op):
 
 
 # Space -> the state spaces of the fences that are printed (PTX ISA, membar/fence: .proxykind). `.shared::cta` leaves out the shared
-# memory of other CTAs.
+# memory of other CTAs. The form without a state space covers them all by the PTX ISA, but ptxas 13 makes FENCE.VIEW.ASYNC.S of it, that
+# of shared memory, and no FENCE.VIEW.ASYNC.G; so the form for global memory stands beside it (tests/cuda/test_synchronisation.py).
 PROXY_SPACES: dict[str, tuple[str, ...]] = {
     "shared": (".shared::cta",), "cluster": (".shared::cluster",), "global": (".global",), "all": ("", ".global"),
 }  # fmt: skip

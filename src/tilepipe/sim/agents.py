@@ -67,7 +67,7 @@ class Agent(Knowledge):
         time: virtual time, in cycles since the CTA started.
         counts: executions per site, shared by all agents of the launch.
         retired: bits of this warpgroup's finished wgmma reads (and what they were ordered after), for relaxed arrives.
-        handed: bits of ordinary reads that its threads have made and fenced (fence.proxy.async), and of what they read from, for
+        handed: bits of reads of a response that its threads have made and fenced (fence.proxy.async), and of what they read from, for
         relaxed arrives: PTX ISA, clusterlaunchcontrol.try_cancel, has such a read, the fence, and barrier.cluster.arrive.relaxed.
         passed: barrier -> last phase waited for, for waits that give a parity.
         repeated: barrier -> (phase, site) of its last wait, where that phase had been waited for before; for messages.

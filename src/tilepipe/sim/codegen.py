@@ -73,7 +73,7 @@ class Compiled:
         source: the generated module. lines: its line number -> the kernel's line.
         sites: all ops, by id. bodies: role name (or SETUP, for idle warps) -> generator function.
         shares_work: clusters may take work from each other. waits_itself: it has a grid_dependency_wait of its own.
-        commits: it has a tcgen05.commit.
+        commits: it has a tcgen05.commit. hands_on: it has responses that are read, and relaxed arrives, which may hand them back.
         names: function of `source` -> the Python names in it, each with the object of the program that it stands for.
         lanes: those that are elected in turn, see `election`.
         by_parity: the barrier arrays on which some wait gives a parity.
@@ -91,6 +91,7 @@ class Compiled:
     shares_work: bool = False
     waits_itself: bool = False
     commits: bool = False
+    hands_on: bool = False
     by_parity: frozenset[str] = frozenset()
     lanes: tuple[int, ...] = (0,)
 
@@ -150,6 +151,7 @@ class _Module:
         kinds = {site.kind for site in self.out.sites}
         self.out.shares_work = bool(kinds & set(grid.ASKS))
         self.out.commits = "tcgen05_commit" in kinds
+        self.out.hands_on = "clc_query" in kinds and any(site.relaxed for site in self.out.sites)
         self.out.waits_itself = "grid_dependency_wait" in kinds
         self.out.needs_idle = any(not _quiet(op) for op in kernel.setup.ops)
         self.out.lanes = election.lanes_of(kernel)

@@ -141,38 +141,56 @@ def race(m: Machine, slot: Slot, old: Access, new: Access, first: Slot | None = 
     )
 
 
-def _fence_of(old: Access) -> str:
-    """The proxy fence that covers an access to shared memory where the thread that made it executes it."""
-    return "ctx.fence_proxy_async()" if old.home == old.agent.cta.rank else 'ctx.fence_proxy_async("cluster")'
-
-
-def _out_of_reach(old: Access) -> str:
-    if old.home == old.agent.cta.rank:
-        return ""
-    return " The form without an argument (.shared::cta) orders accesses to the memory of its own CTA, and this one is to a peer's."
-
-
 def check_proxy(m: Machine, slot: Slot, old: Access, new: Access, known: int) -> None:
-    """An ordinary access before an asynchronous one needs a fence.proxy.async between them."""
+    """An ordinary access to shared memory before an asynchronous one needs a fence.proxy.async between them."""
     if old.fenced & known:
         return
+    cta = f" of CTA {slot.cta.block_id}" if slot.cta.grid > 1 else ""
+    own = old.home == old.agent.cta.rank
+    fence = "ctx.fence_proxy_async()" if own else 'ctx.fence_proxy_async("cluster")'
+    reach = "" if own else " The form without an argument (.shared::cta) orders accesses to its own CTA's memory, and this is a peer's."
+    _unfenced(m, slot.name, cta, old, str(old.agent), (_line(slot, old), _line(slot, new)), new.site, known, fence, reach)
+
+
+def check_global_proxy(m: Machine, tensor: str, old: Event, ag: Agent, site: Site, known: int) -> None:
+    """The same of an ordinary access to global memory before one by TMA."""
+    if old.fenced & known:
+        return
+    lines = (
+        f"{old.who} {'writes' if old.is_write else 'reads'} common elements (generic proxy): {old.site.what}\n          at {old.site.loc}",
+        f"{ag} touches them by TMA (async proxy): {site.what}\n          at {site.loc}",
+    )
+    reach = " The form without an argument orders shared memory only."
+    _unfenced(m, f"tensor '{tensor}'", "", old, old.who, lines, site, known, 'ctx.fence_proxy_async("global")', reach)
+
+
+def _unfenced(
+    m: Machine, place: str, cta: str, old: Access | Event, who: str, lines: tuple[str, str], site: Site, known: int, fence: str, reach: str
+) -> None:  # fmt: skip
+    """An ordinary access, `old`, and an asynchronous one at `site` without a proxy fence by the threads that made the first.
+
+    Args:
+        place: what both touch. cta: of which CTA, or "". who: made `old`. lines: both accesses, for the message.
+        fence: the call that orders them. reach: why another form of it does not, or "".
+
+    Raises:
+        RaceError: there is no fence on the reader's side either; or there is, and the rules are strict.
+    """
     verb = "write" if old.is_write else "read"
-    pair = f"the {verb} of {slot.name} at {old.site.loc.short} ({old.agent}) and {new.site.what} at {new.site.loc.short}"
     if not old.reader_fenced & known:
-        cta = f" of CTA {slot.cta.block_id}" if slot.cta.grid > 1 else ""
         raise RaceError(
-            f"race between proxies on {slot.name}{cta}: a barrier orders the two accesses, but no fence.proxy.async"
-            " stands between.\n"
-            f"  first:  {_line(slot, old)}\n"
-            f"  second: {_line(slot, new)}\n"
-            f"  Every thread that made the {verb} must execute {_fence_of(old)} after it and before it"
-            f" arrives.{_out_of_reach(old)}",
-            new.site.loc,
+            f"race between proxies on {place}{cta}: the accesses are ordered, but no fence.proxy.async of that memory stands between.\n"
+            f"  first:  {lines[0]}\n"
+            f"  second: {lines[1]}\n"
+            f"  Every thread that made the {verb} must execute {fence} after it and before it arrives, or before the asynchronous access"
+            f" where it issues that itself.{reach}",
+            site.loc,
         )
     rules.finding(
         m, rules.READER_FENCE,
-        f"between {pair} the proxy fence stands on the reader's side", new.site.loc,
-        f"Put {_fence_of(old)} in every {'writing' if old.is_write else 'reading'} thread, before its arrive.",
+        f"between the {verb} of {place} at {old.site.loc.short} ({who}) and {site.what} at {site.loc.short} the proxy fence stands on the"
+        " reader's side", site.loc,
+        f"Put {fence} in every {'writing' if old.is_write else 'reading'} thread, before its arrive.",
     )  # fmt: skip
 
 
@@ -180,37 +198,12 @@ def told_by_a_commit(m: Machine, place: str, old: Access | Event, first: str, se
     """An ordinary access that others know of by way of a tcgen05.commit alone."""
     if rules.told_before(m, rules.COMMIT_RELEASE, old.site, site):
         return
-    verb = "writes" if old.is_write else "reads"
+    verb, kind = ("write", "stores") if old.is_write else ("read", "loads")
     rules.finding(
         m, rules.COMMIT_RELEASE,
-        f"{first} {verb} {place} with {old.site.what} at {old.site.loc.short}, and {second} comes to {site.what} at"
-        f" {site.loc.short} knowing so by a tcgen05.commit alone", site.loc,
-        f"A commit says that MMAs and copies are done. Let {first} also arrive on a barrier behind that access, and {second} wait for it.",
-    )  # fmt: skip
-
-
-def check_global_proxy(m: Machine, tensor: str, old: Event, ag: Agent, site: Site, known: int) -> None:
-    """An ordinary access to global memory before one by TMA needs a fence.proxy.async between them, as in shared memory."""
-    if old.fenced & known:
-        return
-    verb, threads = ("write", "writing") if old.is_write else ("read", "reading")
-    if not old.reader_fenced & known:
-        raise RaceError(
-            f"race between proxies on tensor '{tensor}': the accesses are ordered, but no fence.proxy.async of global memory stands"
-            " between.\n"
-            f"  first:  {old.who} {verb}s common elements (generic proxy): {old.site.what}\n"
-            f"          at {old.site.loc}\n"
-            f"  second: {ag} touches them by TMA (async proxy): {site.what}\n"
-            f"          at {site.loc}\n"
-            f'  Every thread that made the {verb} must execute ctx.fence_proxy_async("global") after it and before it arrives, or before'
-            " the copy where it issues that itself. The form without an argument orders shared memory only.",
-            site.loc,
-        )
-    rules.finding(
-        m, rules.READER_FENCE,
-        f"between the {verb} of tensor '{tensor}' at {old.site.loc.short} ({old.who}) and {site.what} at {site.loc.short} the proxy fence"
-        " stands on the reader's side", site.loc,
-        f'Put ctx.fence_proxy_async("global") in every {threads} thread, before its arrive.',
+        f"only a tcgen05.commit orders {site.what} at {site.loc.short} ({second}) after the ordinary {verb} of {place} by {first} at"
+        f" {old.site.loc.short}; a commit waits for MMAs and copies, not for {kind}", site.loc,
+        f"Let {first} also arrive on a barrier behind that access, and {second} wait for it.",
     )  # fmt: skip
 
 

@@ -175,8 +175,10 @@ def clc_query(m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Rec
         if lanes:
             record = Access(ag, site, lanes, rect, False, False, m.order.new_bit())
             m.order.add_fences(record, ag.cta.rank)
+            if m.world.compiled.commits:
+                m.order.add_sure(record)
             record.after = read(m, tile, record, ag.known(lanes))
-            ag.made(lanes, record.bit)
+            ag.made(lanes, record.bit | record.sure)
     cluster, _, _, valid = tile.data[rect[0]].tolist()
     return bool(valid), cluster
 

@@ -223,9 +223,12 @@ def fence_proxy_async(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     assert isinstance(site.op, ops.FenceProxyAsync)
     covers = covered(site.op.space, ag.cta.rank)
     ag.fence(mask, m.order, covers)
-    for access in m.order.fenceable:
-        if not access.is_write and isinstance(access, Access) and access.agent is ag and access.mask & ~mask == 0 and covers(access):
-            ag.handed |= access.bit | access.fenced | access.after
+    if m.world.compiled.hands_on:
+        for access in m.order.fenceable:
+            if not isinstance(access, Access) or access.site.kind != "clc_query":
+                continue  # the PTX ISA has its example of a response alone, and `MbarArrive` promises no more
+            if access.agent is ag and access.mask & ~mask == 0 and covers(access):
+                ag.handed |= access.bit | access.fenced | access.sure | access.after
     for bar in m.reborn:
         if site.op.space != "global" and bar.cta is ag.cta and _made(bar, ag, mask):
             bar.proxied = bar.proxied or m.order.new_bit()

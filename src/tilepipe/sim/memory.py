@@ -148,13 +148,33 @@ def _points_meet(a: Access, b: Access) -> bool:
     return any(r0 <= p >> 32 < r1 and c0 <= p & 0xFFFFFFFF < c1 for p in points)
 
 
-def _same_lanes(a: Access, b: Access) -> bool:
-    """Whether program order settles it: one agent, and each common element is touched by one and the same lane."""
+def _check_order(m: Machine, slot: Slot, old: Access, new: Access, known: int, view: Slot | None = None) -> None:
+    """Whether all is there that a conflicting access is ordered by. `view`: the slot of the earlier one, where that was through another
+    view of the same bytes.
+
+    Raises:
+        RaceError: the threads that make `new` do not know of `old`; they know of it by a tcgen05.commit alone, and the rules are strict;
+            or no proxy fence stands between.
+    """
+    place = slot if view is None else view
+    if not old.bit & known:
+        if not _same_lanes(old, new, view is not None):
+            faults.race(m, slot, old, new, view)
+    elif old.sure and not (old.sure & known or _same_lanes(old, new, view is not None)):
+        faults.told_by_a_commit(m, place.name, old, str(old.agent), str(new.agent), new.site)
+    if old.fenced and new.asynchronous:
+        place.check_fences(m, old, new, known)
+
+
+def _same_lanes(a: Access, b: Access, across: bool) -> bool:
+    """Whether program order settles it: one agent, and each common element is touched by one and the same lane. `across`: through
+    different views, where it is not known which elements have common bytes.
+    """
     if a.agent is not b.agent:
         return False
     if a.mask == b.mask and a.mask.bit_count() == 1 and not a.asynchronous:
         return True
-    if a.points is None or b.points is None:
+    if across or a.points is None or b.points is None:
         return False
     common = a.points.keys() & b.points.keys()
     return all(a.points[p] == b.points[p] and a.points[p].bit_count() == 1 for p in common)
@@ -187,12 +207,8 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
         if r0 < o1 and o0 < r1 and c0 < p1 and p0 < c1:
             single = new.points is not None or old.points is not None
             if (is_write or old.is_write) and not (single and not _points_meet(new, old)):
-                if not old.bit & known and not _same_lanes(old, new):
-                    faults.race(m, slot, old, new)
-                elif old.sure and not (old.sure & known or _same_lanes(old, new)):
-                    faults.told_by_a_commit(m, slot.name, old, str(old.agent), str(new.agent), new.site)
-                if old.fenced and new.asynchronous:
-                    slot.check_fences(m, old, new, known)
+                if old.sure or old.fenced or not old.bit & known:
+                    _check_order(m, slot, old, new, known)
                 need |= old.bit
                 if is_write and _covers(new, old):
                     m.order.retire(old)
@@ -217,12 +233,8 @@ def _across_views(m: Machine, slot: Slot, new: Access, known: int) -> int:
             if not (new.is_write or old.is_write):
                 keep.append(old)
                 continue
-            if not old.bit & known and not (
-                old.agent is new.agent and old.mask == new.mask and old.mask.bit_count() == 1 and not old.asynchronous
-            ):
-                faults.race(m, slot, old, new, view)
-            if old.fenced and new.asynchronous:
-                view.check_fences(m, old, new, known)
+            if old.sure or old.fenced or not old.bit & known:
+                _check_order(m, slot, old, new, known, view)
             need |= old.bit
             if new.is_write and new.rect == slot.whole and new.points is None:
                 m.order.retire(old)
@@ -239,12 +251,8 @@ def _overwrite(m: Machine, slot: Slot, new: Access, known: int) -> int:
     """`access` for a write of a whole tile, which conflicts with every live access and covers them all."""
     need = 0
     for old in slot.accesses:
-        if not old.bit & known and not _same_lanes(old, new):
-            faults.race(m, slot, old, new)
-        elif old.sure and not (old.sure & known or _same_lanes(old, new)):
-            faults.told_by_a_commit(m, slot.name, old, str(old.agent), str(new.agent), new.site)
-        if old.fenced and new.asynchronous:
-            slot.check_fences(m, old, new, known)
+        if old.sure or old.fenced or not old.bit & known:
+            _check_order(m, slot, old, new, known)
         need |= old.bit
         m.order.retire(old)
     slot.accesses = [new]
