@@ -22,14 +22,13 @@ from tilepipe.check.polls import QUIET, VAIN, Cell, Kind, Poll, others_notice
 from tilepipe.check.scene import Scene
 from tilepipe.check.verdict import Pick
 from tilepipe.errors import SimFault
-from tilepipe.ir import ops
 from tilepipe.sim.agents import BLOCKED, Agent, Request, Spin
 from tilepipe.sim.clusters import explained, finish
 from tilepipe.sim.elements import value_of
 from tilepipe.sim.global_order import Present
 from tilepipe.sim.grid import Clusters
 from tilepipe.sim.machine import Machine, World
-from tilepipe.sim.mbarriers import LIVE, mbar_wait, phase_asked, phase_of
+from tilepipe.sim.mbarriers import LIVE, mbar_wait, phase_asked
 from tilepipe.sim.queues import UnitQueue
 from tilepipe.sim.sites import Site
 from tilepipe.sim.support import OutOfTimeError
@@ -329,9 +328,9 @@ class Execution:
         """Performs a test that counts as a wait. It says "yes" where all that counts in the phase
         comes before it in any order; otherwise "no", and what it guards follows.
         """
-        site, mask, number, given = args
+        site, mask, number, _ = args
         bar = ag.cta.bars[number]
-        phase = _full_number(ag, site, mask, number, given)
+        phase = phase_asked(ag, args)
         if bar.state != LIVE or phase < bar.phase - 1:
             raise NotAWaitError(site.id)  # it is a fault, which an exploration tells
         before, all_of_it = self.causality.ask(bar, phase, mask)
@@ -345,13 +344,13 @@ class Execution:
 
     def _guarded(self, who: Who, ag: Agent, args: tuple[Any, ...]) -> None:
         """Raises NotAWaitError unless the wait that begins is the one that its guard has asked for."""
-        site, mask, number, given = args
+        _, mask, number, _ = args
         read = self._read.get(who)
         if not read:
             return  # a constant said "no", and nothing was asked
         answer = read[-1]
         read.clear()
-        phase = _full_number(ag, site, mask, number, given)
+        phase = phase_asked(ag, args)
         if not answer.allows(number, phase, mask):
             raise NotAWaitError(answer[0])
 
@@ -383,7 +382,11 @@ class Execution:
             return False
         if not poll.again(self._state(m, ag)):
             if len(poll.seen) > VAIN:
-                raise StepsError(f"{VAIN} tests in vain in a row by {ag}, at {site.loc.short}, each with other values")
+                raise StepsError(
+                    f"{ag} has tested {VAIN} times in a row at {site.loc.short} without success, and counts its attempts in something"
+                    f" that later decides; the check follows no more of them. Check an instance with a limit below {VAIN}, or wait on"
+                    " the barrier"
+                )
             return False
         self._park(who, ag, poll, _spin(self.world, ag, kind, args, result))
         return True
@@ -490,12 +493,6 @@ def _spin(world: World, ag: Agent, kind: Kind, args: tuple[Any, ...], result: ob
     tensor, *index = _cell(ag, site, mask, args)
     name = f"{world.tensors[tensor].param.name}[{', '.join(map(str, index))}]"
     return Spin(site, name=name, value=str(result))
-
-
-def _full_number(ag: Agent, site: Site, mask: int, bar: int, given: int) -> int:
-    """The phase that a wait or a test, which gives a full number or a parity, is for."""
-    assert isinstance(site.op, ops.MbarWait | ops.MbarTryWait)
-    return given if site.op.phase.dtype.kind == "phase" else phase_of(ag, bar, given, mask)
 
 
 def schedule_of(nodes: Iterable[Node]) -> tuple[Pick, ...]:

@@ -33,7 +33,7 @@ from tilepipe.ir import ops
 from tilepipe.ir.exprs import Const, Special
 from tilepipe.ir.memory import Element, TensorParam
 from tilepipe.ir.program import walk
-from tilepipe.ir.uses import leaves
+from tilepipe.ir.uses import leaves, operands
 from tilepipe.sim.agents import Agent
 from tilepipe.sim.memory import EMPTY
 
@@ -87,16 +87,11 @@ def counter_of(scene: Scene) -> _Counter | None:
     if len(found) != 1 or any(isinstance(op, ops.AtomicAdd) for op in walk(kernel.setup)):
         return None
     ((tensor, at),) = found
-    if any(not isinstance(op, ops.AtomicAdd) and tensor in _tensors(op) for op in every):
+    if any(not isinstance(op, ops.AtomicAdd) and tensor in set(operands(op)) for op in every):
         return None
     number = [p for p in kernel.params if isinstance(p, TensorParam)].index(tensor)
     alike = not any(isinstance(leaf, Special) and leaf.name in _WHERE_AM_I for op in every for leaf in leaves(op))
     return _Counter(number, at, frozenset(draws), alike)
-
-
-def _tensors(op: ops.Op) -> set[TensorParam]:
-    named = (getattr(op, name) for name in op.__dataclass_fields__)
-    return {x for value in named for x in (value.base if isinstance(value, Element) else value,) if isinstance(x, TensorParam)}
 
 
 def explore(explorer: Explorer, first: Execution) -> bool:

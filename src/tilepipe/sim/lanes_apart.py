@@ -69,9 +69,9 @@ def undecided(m: Machine, stuck: list[Agent], sources: Callable[[Mbarrier], list
                 return NotModelledError(
                     f"not modelled: {agent} waits at {site.loc.short} with {args[1].bit_count()} lanes, and nothing else can act; but"
                     f" other lanes of the same warp, which need not wait there, could go on to {place.op.loc.short}, which {found.where}"
-                    " waits for. On a GPU the lanes of a warp proceed on their own until they converge, and this may be right; here a warp"
-                    " performs its lanes in program order, and cannot say. Put what the other lanes do before the wait, let the whole"
-                    " warp wait, or use two roles.",
+                    " waits for. Put what the other lanes do before the wait, let the whole warp wait, or use two roles. On a GPU the"
+                    " lanes of a warp proceed on their own until they converge, so this kernel may end there; the simulator runs the"
+                    " lanes of a warp in program order and cannot tell.",
                     site.loc,
                 )
     return None

@@ -355,9 +355,9 @@ def mbar_try_wait_parity(m: Machine, ag: Agent, site: Site, mask: int, bar: int,
 
 
 def phase_asked(ag: Agent, args: tuple[Any, ...]) -> int:
-    """The phase that a test asks about: `args` are its operands."""
-    site, _, bar, phase = args
-    return phase_of(ag, bar, phase) if site.op.phase.dtype.kind != "phase" else int(phase)
+    """The phase that a wait or a test is for, which gives a full number or a parity; `args` are its operands."""
+    site, mask, bar, given = args
+    return int(given) if site.op.phase.dtype.kind == "phase" else phase_of(ag, bar, given, mask)
 
 
 def remote(m: Machine, ag: Agent, site: Site, cta: int, bar: int) -> Mbarrier:
