@@ -446,7 +446,44 @@ def double_by_warp(layout: str) -> Callable[[Rng], Made]:
     return make
 
 
+@tp.kernel(grid=1)
+def biased_by_warp(ctx: tp.Context, a: Any, bias: Any, out: Any, *, layout: str) -> None:
+    """out = a + bias, where `bias` has one value a column and is read under per_warp; rows of a warp with a number above the
+    bias of its column are doubled, and 1 is added where some bias is positive.
+    """
+
+    @ctx.role("add", warpgroups=1)
+    def add() -> None:
+        m, n = 128, 24
+        x = ctx.load_global(a, (0, 0), (m, n), layout=layout)
+        b = ctx.load_global(bias, (0,), (1, n))
+        with ctx.per_warp():
+            with ctx.when((x > b).any()):
+                x *= 2
+            x += b
+            with ctx.when((b > 0).any()):
+                x += 1
+            with ctx.when((b.cols(8, 16) > 100).any()):
+                x.fill(0)
+        ctx.store_global(out, (0, 0), x)
+
+
+def bias_by_warp(layout: str) -> Callable[[Rng], Made]:
+    def make(rng: Rng) -> Made:
+        a, out = rng.integers(-9, 0, (128, 24)).astype(np.float32), np.zeros((128, 24), np.float32)
+        bias = np.arange(24, dtype=np.float32)
+        a[37, 5] = 6  # the one number above the bias of its column: of warp 1, or with "wgmma" of warp 2
+        want = a.copy()
+        want[32 : 64 if layout == "tmem" else 48] *= 2
+        if layout == "wgmma":
+            want[96:112] *= 2  # the rows of warp 2 in the second 64
+        return biased_by_warp.bind(a, bias, out, layout=layout), out, want + bias + 1, 0
+
+    return make
+
+
 ANY = {f"any_{layout}": double_by_warp(layout) for layout in ("wgmma", "tmem")}
+BIASED = {f"bias_per_warp_{layout}": bias_by_warp(layout) for layout in ("wgmma", "tmem")}
 NUMBERS = {f"numbers_{layout}": number(layout) for layout in ("wgmma", "tmem")}
 SPREADS = {
     f"spread_{kind}{'_per_warp' if per_warp else ''}": spread_rows(kind, per_warp)
@@ -454,7 +491,9 @@ SPREADS = {
 }  # fmt: skip
 
 CASES = [
-    Case(name, make) for table in (MOVES, COMPUTATIONS, EXCHANGES, LOCALS, TURNS, SPREADS, NUMBERS, ANY) for name, make in table.items()
+    Case(name, make)
+    for table in (MOVES, COMPUTATIONS, EXCHANGES, LOCALS, TURNS, SPREADS, NUMBERS, ANY, BIASED)
+    for name, make in table.items()
 ]
 
 

@@ -117,5 +117,5 @@ def test_adding_to_what_was_never_set_is_poison(conditions: list[Any], words: tu
 
 
 def test_an_overwritten_accumulator_is_read_after_the_wait() -> None:
-    with refused(tp.RaceError, "reads fragment 'acc' while 1 wgmma that write it are in flight"):
+    with refused(tp.RaceError, "reads fragment 'acc' while 1 wgmma that writes it is in flight"):
         accumulating(lambda ctx, out: False, wait=False).run()

@@ -152,7 +152,14 @@ def bind_uncommitted(again: bool) -> tp.Program:
 
 
 def test_the_sum_of_an_mma_in_no_group_is_read() -> None:
-    words = ("reads fragment 'acc'", "1 of them, the last at", "in no committed group", "ctx.wgmma_commit()", where("mma"), where("stores"))
+    words = (
+        "reads fragment 'acc'",
+        "while 1 wgmma that writes it is in flight. The one at",
+        "is in no committed group",
+        "ctx.wgmma_commit()",
+        where("mma"),
+        where("stores"),
+    )
     faults(bind_uncommitted(again=False), tp.RaceError, *words)
 
 

@@ -208,7 +208,7 @@ def test_mma_from_shared_memory_and_registers(from_registers: bool) -> None:
     ({"fence": False, "from_registers": True}, RaceError, "no wgmma.fence stands between"),
     ({"fence": False, "fill": False, "overwrite": True}, RaceError, "the first wgmma of role 'one', and no wgmma.fence stands before it"),
     ({"again": "unfenced"}, RaceError, "role 'one' used the registers of fragment 'acc' at .* and no wgmma.fence stands between"),
-    ({"read_early": True}, RaceError, "reads fragment 'acc' while 1 wgmma that write it are in flight"),
+    ({"read_early": True}, RaceError, "reads fragment 'acc' while 1 wgmma that writes it is in flight"),
 ])  # fmt: skip
 def test_register_rules_of_wgmma(fault: dict[str, Any], error: type[Exception], said: str) -> None:
     b, arrays = mma(**fault)

@@ -51,8 +51,12 @@ class Frag:
         return data.reshape(rows // span, 4, span // 4, cols)
 
     def part(self, data: Array, warp: int | None) -> Array:
-        """The rows that one warp holds of a matrix, or all of them."""
-        return data if warp is None else self._by_warp(data)[:, warp].reshape(len(data) // 4, data.shape[1])
+        """The rows that one warp holds of a matrix, or all of them. Of a fragment with one row, one value
+        a column, every warp holds a copy.
+        """
+        if warp is None or len(data) == 1:
+            return data
+        return self._by_warp(data)[:, warp].reshape(len(data) // 4, data.shape[1])
 
     def _check_loaded(self, ag: Agent, site: Site, warp: int | None, verb: str) -> None:
         if self.loading if warp is None else self.loading >> warp & 1:
@@ -68,14 +72,19 @@ class Frag:
         use = "write" if verb == "reads" else "use"
         remedy = "Wait for them first: ctx.wgmma_wait(0)."
         if loose:
+            last = loose[-1].site.loc.short
+            if users == 1:
+                which = f"The one at {last} is"
+            elif len(loose) == 1:
+                which = f"One of them, at {last}, is"
+            else:
+                which = f"{len(loose)} of them, the last at {last}, are"
             remedy = (
-                f"{len(loose)} of them, the last at {loose[-1].site.loc.short}, {'is' if len(loose) == 1 else 'are'} in no committed group,"
-                " and a wait covers committed groups only. Close the group behind the MMA (ctx.wgmma_commit(), or ctx.mma_commit(mbar)),"
-                " then wait for it: ctx.wgmma_wait(0)."
+                f"{which} in no committed group, and a wait covers committed groups only. Close the group behind"
+                " the MMA (ctx.wgmma_commit(), or ctx.mma_commit(mbar)), then wait for it: ctx.wgmma_wait(0)."
             )
-        raise RaceError(
-            f"{site.what}: {ag} {verb} fragment '{self.ir.name}' while {users} wgmma that {use} it are in flight. {remedy}", site.loc
-        )
+        users_are = f"1 wgmma that {use}s it is" if users == 1 else f"{users} wgmmas that {use} it are"
+        raise RaceError(f"{site.what}: {ag} {verb} fragment '{self.ir.name}' while {users_are} in flight. {remedy}", site.loc)
 
     def get(self, ag: Agent, site: Site, col: int, width: int, warp: int | None = None) -> Array:
         """Columns [col, col + width), read by the threads.
