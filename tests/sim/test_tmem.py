@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tilepipe as tp
 from tests.build import LANE, Builder, binary, special
 from tests.sim.tensor_builders import Tensor
 from tilepipe.check import check
@@ -508,6 +509,24 @@ def test_a_dealloc_needs_no_fence() -> None:
 def test_program_order_within_a_warp_takes_waits_and_no_fence() -> None:
     b = registers("load", "wait load", "read", "store", "wait store", "load", "wait load")
     assert not [advice for seed in SEEDS for advice in b.run(seed=seed).advice]
+
+
+def test_fences_and_waits_of_a_kernel_without_tensor_memory() -> None:
+    @tp.kernel()
+    def fences(ctx: tp.Context, out: Any) -> None:
+        @ctx.role("one", warps=1)
+        def one() -> None:
+            ctx.tcgen05_fence_before()
+            ctx.tcgen05_fence_after()
+            ctx.tmem_wait_load()
+            ctx.tmem_wait_store()
+            ctx.store(out[ctx.lane], 1)
+
+    out = np.zeros(32, np.int32)
+    program = fences.bind(out)
+    program.run()
+    assert (out == 1).all()
+    assert program.check().ok
 
 
 def test_a_load_by_some_warps_only() -> None:

@@ -291,6 +291,8 @@ def tmem_wait_store(m: Machine, ag: Agent, site: Site, mask: int) -> None:
 
 def tcgen05_fence_before(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     """tcgen05.fence::before_thread_sync: publishes the loads and stores that the threads of `mask` made and waited for."""
+    if ag.cta.tmem is None:  # no other tcgen05 op in the kernel: there is nothing to publish
+        return
     state = tensor_state(ag)
     for record in memory_of(ag.cta).accesses:
         mine = record.agent is ag and record.fenced != record.bit and not record.mask & ~mask
