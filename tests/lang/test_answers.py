@@ -1,6 +1,6 @@
 """Tests of barriers: asked by whole warps, and of a warpgroup nothing but a wait depends on the answer.
 
-The holes come back with `monkeypatch.setattr(answers, "refuse_lanes", lambda tracer: None)` (lanes that test apart) and
+The holes come back with `monkeypatch.setattr(answers, "refuse_lanes", lambda tracer: None)` (lanes that test apart),
 `monkeypatch.setattr(answers, "refuse_apart", lambda role: None)` (warps of a warpgroup).
 """
 
@@ -203,3 +203,38 @@ with ctx.when((ctx.load(word[0, 0]) == 1) & (ctx.load(word[0, 1]) == 0)):
 """
     with refused(tp.TraceError, "Store with the answer of a test"):
         role(seen, "warpgroups=1")
+
+
+DRAW = "with ctx.per_warp() as w, ctx.elect_one():\n    t = ctx.atomic_add(out[0], 1)\n"
+USES = {
+    "a branch": f"{DRAW}    with ctx.when((w == 3) & (t == 0)):\n        ctx.store(out[999], 1)",
+    "a store": f"{DRAW}    ctx.store(word[0, w], t)",
+    "a variable": "v = ctx.var(ctx.lane * 0)\n" + DRAW + "    v.set(t)",
+    "a place": f"{DRAW}    ctx.store(out[t + 1], 1)",
+}
+
+
+@pytest.mark.parametrize("text", USES.values(), ids=USES)
+def test_what_the_warps_of_a_warpgroup_draw_is_not_used(text: str) -> None:
+    words = (
+        "atomic_add under per_warp, in warpgroup role 'asks'",
+        "is used at <cell",
+        "in any order",
+        "`warps=1`",
+        'elect_one("warpgroup")',
+    )
+    with refused(tp.TraceError, *words):
+        role(text, "warpgroups=1")
+
+
+def test_without_the_refusal_the_warps_draw_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hole: out of bounds on a GPU where warp 3 draws first."""
+    monkeypatch.setattr(answers, "refuse_draws", lambda role: None)
+    assert role(USES["a branch"], "warpgroups=1").check().ok
+
+
+def test_draws_that_may_be_used() -> None:
+    assert role(DRAW, "warpgroups=1").check().ok
+    once = 'with ctx.elect_one("warpgroup"):\n    ctx.store(out[1], ctx.atomic_add(out[0], 1))'
+    assert role(once, "warpgroups=1").check().ok
+    assert role("with ctx.elect_one():\n    ctx.store(out[1], ctx.atomic_add(out[0], 1))").check().ok

@@ -7,6 +7,9 @@ The four warps of a warpgroup test one after the other and do not vote, so that 
 as one, with one answer; under `per_warp` in the order of their numbers, so that a later warp is never told less. So in a warpgroup role
 only a wait may depend on an answer: a warp that was told yes has acquired what it would have waited for. What warps would do apart
 otherwise (arrive, store, copy, meet) is refused.
+
+The values that the warps of a warpgroup draw under `per_warp` with `atomic_add` are refused for the
+same reason: on a GPU the warps draw in any order, and the simulator has only that of their numbers.
 """
 
 from __future__ import annotations
@@ -99,6 +102,25 @@ def refuse_apart(role: Role) -> None:
                 " of its own, so some would do this and others not. Of a warpgroup, only waits may depend on an answer"
                 " (`pipe.wait_producer_if_needed(ready)`). Test in a role of warps (`warps=`), or wait.",
                 op.loc,
+            )
+
+
+def refuse_draws(role: Role) -> None:
+    """Raises TraceError where a warpgroup role, which has been traced, uses what an `atomic_add` under `per_warp` gives."""
+    if not role.is_warpgroup:
+        return
+    blocks = [op.body for op in walk(role.body) if isinstance(op, ops.PerWarp)]
+    for draw in (op for block in blocks for op in walk(block) if isinstance(op, ops.AtomicAdd)):
+        user = next((op for op in walk(role.body) if draw.result in reads(op)), None)
+        if user is not None:
+            raise TraceError(
+                f"atomic_add under per_warp, in warpgroup role '{role.name}', whose result is used at"
+                f" {user.loc.short}: on a GPU the four warps draw in any order, while the simulator runs them in"
+                " the order of their numbers, so that neither a run nor a check sees what another order does."
+                ' Draw once for the warpgroup, outside per_warp, `with ctx.elect_one("warpgroup"):`, or in a role'
+                " of one warp (`warps=1`), and hand the result on in shared memory. An add whose result nothing"
+                " uses may stay.",
+                draw.loc,
             )
 
 

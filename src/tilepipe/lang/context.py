@@ -73,6 +73,7 @@ class Context(TransferMembers, SynchronisationMembers, GridMembers, tmem.TmemMem
                 raise TraceError(f"role '{name}' returns {result!r}; a role returns nothing", role.loc)
             role.body.ops[:0] = state.prologue.ops
             answers.refuse_apart(role)
+            answers.refuse_draws(role)
 
         return trace
 

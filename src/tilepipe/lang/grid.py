@@ -28,7 +28,8 @@ class GridMembers:
     def atomic_add(self, ref: ElementRef, value: object) -> Value:
         """Adds to `tensor[i, j]`, an int32 or uint32, atomically among all CTAs; gives what it held before. One lane only.
 
-        Relaxed: no other access is ordered by it.
+        Relaxed: no other access is ordered by it. In a warpgroup role, what it gives under `per_warp` may not be used: the order in
+        which the four warps add is open.
         """
         async_ops.require_one_lane(self.tracer, "atomic_add")
         if not isinstance(ref, ElementRef) or not isinstance(ref.ir.base, TensorParam):
