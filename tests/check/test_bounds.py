@@ -86,7 +86,7 @@ def test_a_check_ends_with_its_time(name: str) -> None:
     made: Launch = CASES[name]().launch_args
     started = time.process_time()
     verdict = check(made, bounds=Bounds(seconds=SECONDS))
-    assert (verdict.verdict, verdict.bound) == ("undecided", "1 seconds")
+    assert (verdict.verdict, verdict.bound) == ("undecided", "1 second")
     assert time.process_time() - started < SECONDS + MORE
 
 

@@ -211,8 +211,14 @@ def test_states_that_differ_by_the_names_of_warps_are_one() -> None:
 
 @pytest.mark.parametrize(
     ("bounds", "words"),
-    [(Bounds(traces=3), "3 executions"), (Bounds(seconds=0), "0 seconds"), (Bounds(steps=10), "10 steps of one execution")],
-    ids=["executions", "seconds", "steps"],
+    [
+        (Bounds(traces=3), "3 executions"),
+        (Bounds(traces=1), "1 execution"),
+        (Bounds(seconds=0), "0 seconds"),
+        (Bounds(steps=10), "10 steps of one execution"),
+        (Bounds(steps=1), "1 step of one execution"),
+    ],
+    ids=["executions", "execution", "seconds", "steps", "step"],
 )
 def test_a_bound_that_is_hit_decides_nothing(bounds: Bounds, words: str) -> None:
     verdict = check(items_tested(6), bounds=bounds, reductions=EVERY_ORDER)

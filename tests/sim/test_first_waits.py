@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
+from tests.build import Builder
+from tilepipe.ir import dtypes, ops
+from tilepipe.ir.exprs import Local
 from tilepipe.sim import mbarriers
 from tilepipe.sim.agents import Agent
 
@@ -91,6 +94,48 @@ def lapped(ctx: tp.Context, out: Any) -> None:
         hint.wait(0)
         full.wait(0)
         ctx.store(out[0, ctx.lane], 1)
+
+
+@tp.kernel()
+def outdated(ctx: tp.Context, out: Any, *, phase: int) -> None:
+    """A test of a phase while another is in progress."""
+    full = tp.SharedMemBarrier.allocate(ctx, 1, "full")
+    go = tp.SharedMemBarrier.allocate(ctx, 1, "go")
+
+    @ctx.role("fills", warps=1)
+    def fills() -> None:
+        with ctx.elect_one():
+            full.arrive()
+            full.arrive()
+            go.arrive()
+
+    @ctx.role("asks", warps=1)
+    def asks() -> None:
+        go.wait(0)
+        with ctx.when(full.try_wait(phase)):
+            ctx.store(out[0, ctx.lane], 1)
+
+
+def test_a_test_of_an_old_phase_is_not_called_a_wait() -> None:
+    with pytest.raises(tp.BarrierError) as caught:
+        outdated.bind(np.zeros((1, 32), np.int32), phase=0).run()
+    text = str(caught.value)
+    assert "role 'asks' tests phase 0 of full, but phases up to 1 are complete: it was lapped." in text
+    assert "On hardware the parity bit has flipped back and the test may say no.\n" in text
+    assert "may never end" not in text
+
+
+def test_a_test_of_a_phase_ahead_is_not_called_a_wait() -> None:
+    b = Builder()
+    tick = b.barriers("tick")
+    b.setup_done()
+    with b.role("asks", warps=1):
+        b.do(ops.MbarTryWait, b.bar(tick), b.phase(1), Local(dtypes.boolean, name="ready"))
+    with pytest.raises(tp.BarrierError) as caught:
+        b.run()
+    text = str(caught.value)
+    assert "role 'asks' tests phase 1 of tick, but phase 0 is still in progress" in text
+    assert "and this test would pass at once" in text
 
 
 def test_a_wait_for_a_phase_that_another_has_overtaken_is_lapped() -> None:

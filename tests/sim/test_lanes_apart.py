@@ -52,6 +52,12 @@ def test_lanes_that_wait_for_lanes_of_their_warp_are_not_decided(text: str, othe
     assert "allow more" not in str(failed.value)
 
 
+def test_one_lane_that_waits_is_named_in_the_singular() -> None:
+    text = "with ctx.when(ctx.lane < 1):\n" + WAIT + "with ctx.when(ctx.lane >= 1):\n" + ARRIVE
+    with pytest.raises(tp.NotModelledError, match=" with 1 lane, and nothing else can act"):
+        role(text, count=31).run()
+
+
 def test_the_other_order_needs_nothing() -> None:
     assert role(HIGH + ARRIVE + LOW + WAIT).check().ok
 

@@ -276,7 +276,7 @@ class Execution:
     def _took(self, steps: int) -> None:
         self.steps += steps
         if self.steps > self.limit:
-            raise StepsError(f"{self.limit:,} steps of one execution")
+            raise StepsError(f"{self.limit:,} step{'' if self.limit == 1 else 's'} of one execution")
         if time.perf_counter() > self.deadline:
             raise StepsError("")
 

@@ -26,6 +26,11 @@ Alternative = tuple[Schedule, int]  # what an execution begins with; how many of
 ORDERLY = ("test", "turn")  # reasons for a race that every kernel which tests or takes what is left has
 
 
+def _s(number: float) -> str:
+    """The ending of a noun in the plural, after `number`."""
+    return "" if number == 1 else "s"
+
+
 class BoundError(Exception):
     """A bound was hit."""
 
@@ -74,7 +79,7 @@ class Explorer:
     def allow(self, left: int) -> None:
         """Counts an execution that is about to begin; raises if the bounds allow no more."""
         if self.found.traces >= self.bounds.traces:
-            raise BoundError(f"{self.bounds.traces:,} executions")
+            raise BoundError(f"{self.bounds.traces:,} execution{_s(self.bounds.traces)}")
         self.in_time()
         if self.progress is not None:
             self.progress(self.found.traces, left)
@@ -85,10 +90,15 @@ class Explorer:
         """Of `time.perf_counter`."""
         return self.started + self.bounds.seconds
 
+    @property
+    def time_bound(self) -> str:
+        """The bound on the time, as a verdict gives it."""
+        return f"{self.bounds.seconds:g} second{_s(self.bounds.seconds)}"
+
     def in_time(self) -> None:
         """Raises BoundError where the time is over."""
         if time.perf_counter() > self.deadline:
-            raise BoundError(f"{self.bounds.seconds:g} seconds")
+            raise BoundError(self.time_bound)
 
     def begin(self, clusters: Sequence[int], left: int) -> Execution:
         """A new execution, if the bounds allow one."""
@@ -108,7 +118,7 @@ class Explorer:
             self.found.fault, self.found.schedule = error, tuple(execution.picks)
             self.found.states += len(execution.causality.nodes)
         except StepsError as error:
-            raise BoundError(str(error) or f"{self.bounds.seconds:g} seconds") from None
+            raise BoundError(str(error) or self.time_bound) from None
         if execution.world.incomplete and self.found.fault is None:
             raise BoundError(execution.world.incomplete)
         for text in execution.world.advice:

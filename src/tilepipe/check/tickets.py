@@ -178,7 +178,7 @@ class _Alone:
                 self._find(cluster, done)
                 return
             except StepsError as error:
-                raise BoundError(str(error) or f"{self.explorer.bounds.seconds:g} seconds") from None
+                raise BoundError(str(error) or self.explorer.time_bound) from None
             self._orderly(run.execution)
             if len(seen) > LIMIT:
                 raise _UnsuitedError

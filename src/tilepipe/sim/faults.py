@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from tilepipe.errors import BarrierError, PoisonError, RaceError
 from tilepipe.ir import printer
 from tilepipe.ir.exprs import const
+from tilepipe.ir.ops import MbarTryWait
 from tilepipe.sim import causes, rules, tmem_words
 from tilepipe.sim.sites import tiles_of
 
@@ -370,9 +371,11 @@ def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoRe
         or causes.completed_by_bytes(m, bar.cta.bars)
         or unknown
     )
+    tests = isinstance(site.op, MbarTryWait)  # a test, which does not wait
+    verb, result = ("tests", "the test may say no") if tests else ("waits for", "this wait may never end")
     raise BarrierError(
-        f"{site.what}: {ag} waits for phase {phase}{_before_the_first(phase)} of {bar.where}, but phases up to {bar.phase - 1} are"
-        " complete: it was lapped. On hardware the parity bit has flipped back and this wait may never end.\n"
+        f"{site.what}: {ag} {verb} phase {phase}{_before_the_first(phase)} of {bar.where}, but phases up to {bar.phase - 1} are"
+        f" complete: it was lapped. On hardware the parity bit has flipped back and {result}.\n"
         f"  Phase {bar.phase - 1} was completed by{_last_signal(bar)}:\n{_arrivals(bar.last_arrivals)}\n"
         f"  {remedy}",
         site.loc,
@@ -400,9 +403,10 @@ def _story(bar: Mbarrier) -> str:
 def ahead(bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoReturn:
     """The wait is for a phase after the one in progress."""
     same = f"phase {phase - 2}" if phase > 1 else "the phase before the first"
+    verb, noun = ("tests", "test") if isinstance(site.op, MbarTryWait) else ("waits for", "wait")
     raise BarrierError(
-        f"{site.what}: {ag} waits for phase {phase} of {bar.where}, but phase {bar.phase} is still in progress: it"
-        f" skipped a phase. On hardware the parity bit of phase {phase} is that of {same}, and this wait"
+        f"{site.what}: {ag} {verb} phase {phase} of {bar.where}, but phase {bar.phase} is still in progress: it"
+        f" skipped a phase. On hardware the parity bit of phase {phase} is that of {same}, and this {noun}"
         f" would pass at once. Wait for each phase in turn.{_story(bar)}",
         site.loc,
     )

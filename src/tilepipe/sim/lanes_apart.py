@@ -66,8 +66,9 @@ def undecided(m: Machine, stuck: list[Agent], sources: Callable[[Mbarrier], list
                 continue
             found = next((b for b in wanted for s in sources(b) if s.op is place.op), None)
             if found is not None and place.threads & waiting:
+                lanes = "1 lane" if args[1].bit_count() == 1 else f"{args[1].bit_count()} lanes"
                 return NotModelledError(
-                    f"not modelled: {agent} waits at {site.loc.short} with {args[1].bit_count()} lanes, and nothing else can act; but"
+                    f"not modelled: {agent} waits at {site.loc.short} with {lanes}, and nothing else can act; but"
                     f" other lanes of the same warp, which need not wait there, could go on to {place.op.loc.short}, which {found.where}"
                     " waits for. Put what the other lanes do before the wait, let the whole warp wait, or use two roles. On a GPU the"
                     " lanes of a warp proceed on their own until they converge, so this kernel may end there; the simulator runs the"
