@@ -6,6 +6,8 @@ import inspect
 import subprocess
 import sys
 
+import pytest
+
 import tilepipe as tp
 from tilepipe import cuda, testing
 from tilepipe.cuda.launching import Launcher
@@ -38,6 +40,23 @@ SUBPACKAGES |= {"sim", "surface", "testing", "trace"}
 def test_public_names() -> None:
     public = {name for name in dir(tp) if not name.startswith("_")} - SUBPACKAGES
     assert public == set(f"{ERRORS} {DTYPES} {LANGUAGE} {PIPELINES} {ATTENTION} {BLACKWELL}".split())
+
+
+def test_check_and_testing_are_there_without_an_import_of_theirs() -> None:
+    code = """
+import sys
+import tilepipe as tp
+assert not {"tilepipe.check", "tilepipe.testing"} & set(sys.modules)
+print(tp.check.Bounds(traces=3).traces, tp.check.Reductions().hashing, tp.check.retold.__name__, tp.testing.run.__name__)
+assert tp.check is sys.modules["tilepipe.check"] and "check" in vars(tp)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("3 True retold run\n", "")
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'tilepipe' has no attribute 'tesor_map'"):
+        tp.tesor_map  # type: ignore[attr-defined]  # noqa: B018
 
 
 def members(x: object) -> set[str]:

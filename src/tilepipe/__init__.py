@@ -9,6 +9,9 @@ A kernel is traced once into a program that runs on a simulated GPU, is checked,
     program.run()
 """
 
+import sys as _sys
+import typing as _typing
+
 from tilepipe.errors import BarrierError as BarrierError
 from tilepipe.errors import BindError as BindError
 from tilepipe.errors import CompileError as CompileError
@@ -142,3 +145,17 @@ __version__ = "0.1.0"
 _check_arguments(globals())
 
 from tilepipe import ops as ops  # noqa: E402  # its kernels use the names above
+
+# `tp.check` and `tp.testing` are imported where they are first named: `import tilepipe` does not pay for them.
+# A type checker sees plain imports, so that a misspelt name of this module stays an error.
+if _typing.TYPE_CHECKING:
+    from tilepipe import check as check
+    from tilepipe import testing as testing
+else:
+
+    def __getattr__(name):
+        if name in ("check", "testing"):
+            from importlib import import_module
+
+            return import_module(f"tilepipe.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=_sys.modules[__name__])
