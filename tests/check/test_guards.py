@@ -340,7 +340,7 @@ def test_only_the_other_tests_are_explored() -> None:
 
 
 def test_bounds_are_those_of_the_whole_check() -> None:
-    assert check(launch(EARLY), bounds=Bounds(traces=1)).bound == "1 executions"
+    assert check(launch(EARLY), bounds=Bounds(traces=1)).bound == "1 execution"
 
 
 # -- beside full exploration -------------------------------------------------------------------------------------------------

@@ -41,11 +41,10 @@ def test(tracer: Tracer, ref: BarrierRef, phase: Expr) -> Value:
         TraceError: lanes of a warp would test apart.
     """
     refuse_lanes(tracer)
-    group = tracer.role.role.is_warpgroup
-    alone = not group or tracer.scope.inside("per_warp") is not None
-    result = tracer.local("ready", dtypes.boolean, Vary.UNIFORM if alone else Vary.WARP)
+    # One value in the model, also where the warps of a warpgroup may be told different things: nothing but waits depends on it then.
+    result = tracer.local("ready", dtypes.boolean, Vary.UNIFORM)
     tracer.emit(ops.MbarTryWait(caller(), ref, phase, result))
-    if group:
+    if tracer.role.role.is_warpgroup:
         tracer.answers.add(result)
     return tracer.value(result)
 
@@ -95,7 +94,8 @@ def refuse_apart(role: Role) -> None:
             if target is not None:
                 names.add(target)
     for op, branch in _dependent(role.body, names, None):
-        if _named_by(op) is None and not isinstance(op, _HARMLESS):
+        counts = isinstance(op, ops.For) and any(x in names for x in reads(op))  # warps would go round it apart
+        if _named_by(op) is None and (counts or not isinstance(op, _HARMLESS)):
             where = f"in the branch at {branch.loc.short} on the answer of a test" if branch is not None else "with the answer of a test"
             raise TraceError(
                 f"{type(op).__name__} {where}, in warpgroup role '{role.name}': each of the four warps of a warpgroup has an answer"
