@@ -178,7 +178,7 @@ CALLS: dict[str, Call] = {
     "gemm.bind of arrays": Call(_gemm_arrays),
     "attention.bind": Call(_attention, {"lse": {"None"}, "cfg": {"None"}, "causal": CONDITIONS, "scale": NUMBERS - {"-1", "0"} | {"None"}}),
     "grouped_gemm.bind": Call(_grouped),
-    "ops.matmul": Call(_matmul, _OP | {"bias": {"None"}, "activation": {"None"}, "source": {"None"}, "alpha": NUMBERS,
+    "ops.matmul": Call(_matmul, _OP | {"bias": {"None"}, "activation": {"None"}, "source": {"None"}, "alpha": NUMBERS | {"nan"},
                                        "beta": {"None", "0"}, "precision": {"None"}, "stages": {"3", "np.int64(3)"}}),
     "ops.attention": Call(_ops_attention,
                           _OP | {"causal": CONDITIONS, "scale": NUMBERS - {"-1", "0"} | {"None"}, "return_lse": CONDITIONS}),
