@@ -79,10 +79,14 @@ MORE: dict[tuple[str, str], list[dict[str, Setting]]] = {  # extents of further 
 STEEP = {("attention_forward", "blackwell"), ("attention_forward", "blackwell, causal")}  # rows whose maximum grows much, to be rescaled
 
 
+# Rung 10 is rung 05 with tests in place of waits. A mutant of it whose tests no longer count as waits explores all their answers.
+LEFT_OUT = ("10_asking_before_waiting",)
+
+
 def cases() -> list[Case]:
     """All of them, in a fixed order."""
     shipped = [Case(kernel, name, functools.partial(_shipped, kernel, name)) for kernel, families in FAMILIES.items() for name in families]
-    return [*shipped, *(Case("examples", name, functools.partial(_example, name)) for name in NAMES)]
+    return [*shipped, *(Case("examples", name, functools.partial(_example, name)) for name in NAMES if name not in LEFT_OUT)]
 
 
 def _shipped(kernel: str, name: str) -> list[Launch]:

@@ -13,7 +13,7 @@ UNEXPLAINED = "unexplained"
 HEAD = """# Mutants
 
 What becomes of a kernel that is wrong by one thing. `make mutants` writes this page: it takes every shipped kernel in its families, and
-every example, and drops, duplicates or moves each wait, arrive, expect, fence, commit, release and drain, and changes each count, byte
+nine examples, and drops, duplicates or moves each wait, arrive, expect, fence, commit, release and drain, and changes each count, byte
 total, mask, stage and phase by one. Each mutant is checked on the instances of `tilepipe check`, in all interleavings.
 
 | column | the mutant |

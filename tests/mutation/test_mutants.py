@@ -84,7 +84,7 @@ def test_a_mutant_says_what_it_changes_and_where(operator: str, words: str) -> N
 
 FATES = [
     ("drop wait", "mbar_wait bar=ring.full", "PoisonError", "never written"),
-    ("drop fence", "fence_proxy_async", "RaceError", "no fence.proxy.async stands between"),
+    ("drop fence", "fence_proxy_async", "RaceError", "no fence.proxy.async of that memory stands between"),
     ("drop fence", "setup_barrier", "BarrierError", "before it was initialised"),
     ("drop arrive", "mbar_arrive", "DeadlockError", "agents of CTA 0 wait"),
     ("duplicate arrive", "mbar_arrive", "BarrierError", "phases up to 1 are complete"),
