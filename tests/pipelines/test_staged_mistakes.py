@@ -206,4 +206,5 @@ def issue_by_two_lanes(r: Rings, o: Any, s: Any, p: Any, q: Any, scores: Any, ti
 
 def test_a_commit_by_another_lane_frees_too_early() -> None:
     made = bind(blackwell(use=issue_by_two_lanes), BLACKWELL, *operands(BLACKWELL, 5)[:4])
-    faults(made, tp.SimFault, "k_tiles", "role 'load'", seeds=[0])  # with others, the lane that is named may be the elected one
+    # With other seeds the lane that is named may be the elected one.
+    faults(made, tp.SimFault, "k_tiles", "role 'load'", seeds=[0])
