@@ -62,5 +62,6 @@ _PAIRS: tuple[tuple[Kinds, Kinds, str], ...] = (
     (_ARRIVES, _CONTROL, "what is done in there touches nothing that the arrival hands over"),
     (_FENCES, _CONTROL, "what is done in there is nothing that the fence orders"),
     (_COMMITS, _CONTROL, "what is done in there is no part of the group"),
-    ((ops.TmemRelinquish,), (*_CONTROL, *_WAITS, *_ARRIVES), "giving up the right to allocate lets others allocate sooner; this CTA does not"),
+    ((ops.TmemRelinquish,), (*_CONTROL, *_WAITS, *_ARRIVES),
+     "giving up the right to allocate lets others allocate sooner; this CTA does not"),
 )  # fmt: skip
