@@ -20,6 +20,8 @@ from tests.check.campaign.report import pairs
 from tests.check.campaign.skeletons import skeleton
 from tilepipe.check import Verdict
 
+pytestmark = pytest.mark.slow  # campaigns; other files of this folder have a quick test for each of their rules
+
 SEEDS = 40  # of `run`; the campaign has 300
 SIGNS = {  # what the text of a kernel with a feature has
     "peek": ".try_wait(", "poll": "ctx.loop_while(", "counter": "tries", "fragment": "warpgroups=1", "global": "ctx.store(",

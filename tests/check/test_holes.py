@@ -25,6 +25,8 @@ from tilepipe.sim import election, meetings
 from tilepipe.sim.global_order import GlobalOrder
 from tilepipe.sim.mbarriers import Mbarrier
 
+pytestmark = pytest.mark.slow  # campaigns; other files of this folder have a quick test for each of their rules
+
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 

@@ -17,6 +17,8 @@ from tilepipe.check import Bounds, Verdict, check, replay, tickets
 from tilepipe.check.causality import Causality
 from tilepipe.sim.journal import Journal
 
+pytestmark = pytest.mark.slow  # campaigns; other files of this folder have a quick test for each of their rules
+
 KINDS = ("right", "shares a row", "first two", "three of one", "skips one", "block first", "reads back", "remembers", "late store",
          "each ends", "own row", "two in a row of mine", "stuck after two")  # fmt: skip
 FAULTS = {"shares a row", "three of one", "skips one", "reads back", "two in a row of mine", "stuck after two", "first two"}
