@@ -87,7 +87,7 @@ class Explorer:
 
     @property
     def deadline(self) -> float:
-        """Of `time.perf_counter`."""
+        """The moment by `time.perf_counter` at which the check must have ended."""
         return self.started + self.bounds.seconds
 
     @property

@@ -101,7 +101,7 @@ class Guards:
     waits: frozenset[int] = frozenset()
 
     def without(self, site: int) -> Guards:
-        """What is left where a test does not count."""
+        """The tests that still count as waits where one is found to be none."""
         kept = {s: group for s, group in self.tests.items() if group != self.tests[site]}
         return Guards(kept, self.waits if kept else frozenset())
 
