@@ -1,9 +1,12 @@
-"""Configurations of attention, measured beside PyTorch's `scaled_dot_product_attention` (cuDNN, FlashAttention 2) in one run.
+"""Configurations of attention, measured beside PyTorch's `scaled_dot_product_attention` (cuDNN,
+FlashAttention 2) in one run.
 
-    PYTHONPATH=src python benchmarks/attention.py [--quick] [--configs "" "bn=160 stages=2" ...] [--problems "d=64 causal=true s=8192" ...]
+    PYTHONPATH=src python benchmarks/attention.py [--quick] [--configs "" "bn=160 stages=2" ...]
+    [--problems "d=64 causal=true s=8192" ...]
 
-Without --configs: what the library picks. 16 heads and 16384 tokens unless a problem says otherwise. In bursts, and in steady state
-unless --quick; each result is compared with float64 on a sample of its rows. Needs a Hopper GPU and PyTorch.
+Without --configs: what the library picks. 16 heads and 16384 tokens unless a problem says
+otherwise. In bursts, and in steady state unless --quick; each result is compared with float64 on a
+sample of its rows. Needs a Hopper GPU and PyTorch.
 """
 
 from __future__ import annotations
@@ -23,22 +26,39 @@ from tilepipe.kernels import attention_spec
 from tilepipe.kernels.attention_config import AttentionConfig
 from tilepipe.kernels.attention_spec import ATTENTION_FORWARD
 
-PROBLEMS = [f"d={d} causal={causal} s={s}" for d in (128, 64) for causal in ("false", "true") for s in (4096, 8192, 16384)]
+PROBLEMS = [
+    f"d={d} causal={causal} s={s}"
+    for d in (128, 64)
+    for causal in ("false", "true")
+    for s in (4096, 8192, 16384)
+]
 QUICK = [text for text in PROBLEMS if text.endswith("s=8192")]
 PICKED = "as picked"
 
 
 def settings_of(text: str) -> dict[str, Any]:
-    """All settings of the problem `text`, words name=value; s is s_q and s_kv, the batch makes 16384 tokens."""
-    words = [word for part in text.split() for word in ([f"s_q={part[2:]}", f"s_kv={part[2:]}"] if part.startswith("s=") else [part])]
+    """All settings of the problem `text`, words name=value; s is s_q and s_kv, the batch makes
+    16384 tokens.
+    """
+    words = [
+        word
+        for part in text.split()
+        for word in ([f"s_q={part[2:]}", f"s_kv={part[2:]}"] if part.startswith("s=") else [part])
+    ]
     given = ATTENTION_FORWARD.parse(words)
     s = int(given.get("s_q", 4096))
-    standard = {"batch": max(1, attention.TOKENS // s), "heads": attention.HEADS, "kv_heads": given.get("heads", attention.HEADS)}
+    standard = {
+        "batch": max(1, attention.TOKENS // s),
+        "heads": attention.HEADS,
+        "kv_heads": given.get("heads", attention.HEADS),
+    }
     return standard | given
 
 
 def measure(text: str, configs: list[str], repeats: int, steady: bool, seed: int) -> float:
-    """Prints the table of one problem; the best of ours beside cuDNN in bursts, as a ratio of times."""
+    """Prints the table of one problem; the best of ours beside cuDNN in bursts, as a ratio of
+    times.
+    """
     torch.cuda.empty_cache()
     problem, chip = settings_of(text), driver.chip(0)
     base = ATTENTION_FORWARD.settings | problem
@@ -47,7 +67,9 @@ def measure(text: str, configs: list[str], repeats: int, steady: bool, seed: int
     launches, notes = {}, []
     for words in configs:
         try:
-            chosen, _ = ATTENTION_FORWARD.configure(problem | ATTENTION_FORWARD.parse(words.split()), chip)
+            chosen, _ = ATTENTION_FORWARD.configure(
+                problem | ATTENTION_FORWARD.parse(words.split()), chip
+            )
             cfg = attention_spec.config(chosen)
             assert isinstance(cfg, AttentionConfig)
             name = f"{words or PICKED}: {attention.config_text(cfg)}"
@@ -56,7 +78,9 @@ def measure(text: str, configs: list[str], repeats: int, steady: bool, seed: int
             notes.append(f"  {words}: {str(error).splitlines()[0]}")
     peers, missing = operands.peers()
     notes += [f"  no {name}: {reason}" for name, reason in missing.items()]
-    blocks = {name: timing.block(launch, operands.sets) for name, launch in (launches | peers).items()}
+    blocks = {
+        name: timing.block(launch, operands.sets) for name, launch in (launches | peers).items()
+    }
     operands.wipe()
     burst = timing.burst(blocks, repeats, seed)
     regimes = {"burst": burst} | ({"steady": timing.steady(blocks)} if steady else {})
@@ -68,7 +92,14 @@ def measure(text: str, configs: list[str], repeats: int, steady: bool, seed: int
         for regime, samples in regimes.items():
             ratio = samples["cuDNN"].us / samples[name].us if "cuDNN" in samples else math.nan
             line += f"  {regime} {flop / samples[name].us * 1e-6:5.0f} ({ratio:.3f})"
-        print(line + (f"  error {checks[name].rel_error:.1e}" if checks[name].right else f"  WRONG: {checks[name]}"))
+        print(
+            line
+            + (
+                f"  error {checks[name].rel_error:.1e}"
+                if checks[name].right
+                else f"  WRONG: {checks[name]}"
+            )
+        )
     print(*notes, sep="\n" if notes else "", flush=True)
     ours = [burst[name].us for name in launches]
     return burst["cuDNN"].us / min(ours) if ours and "cuDNN" in burst else math.nan
@@ -76,7 +107,9 @@ def measure(text: str, configs: list[str], repeats: int, steady: bool, seed: int
 
 def main() -> None:
     """Measures problem by problem."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="S = 8192 alone, in short bursts")
     parser.add_argument("--problems", nargs="*")
     parser.add_argument("--configs", nargs="*", default=[""])
@@ -87,11 +120,16 @@ def main() -> None:
     print(environment(driver.chip(0)))
     repeats = options.repeats or (5 if options.quick else 11)
     texts = options.problems or (QUICK if options.quick else PROBLEMS)
-    ratios = [measure(text, options.configs, repeats, not options.quick, options.seed) for text in texts]
+    ratios = [
+        measure(text, options.configs, repeats, not options.quick, options.seed) for text in texts
+    ]
     known = [ratio for ratio in ratios if not math.isnan(ratio)]
     if known:
         mean = math.exp(sum(map(math.log, known)) / len(known))
-        print(f"best of ours in bursts, cuDNN's time / ours: geometric mean {mean:.3f}, worst {min(known):.3f}")
+        print(
+            f"best of ours in bursts, cuDNN's time / ours: geometric mean {mean:.3f}, worst"
+            f" {min(known):.3f}"
+        )
     print(f"{time.perf_counter() - start:.0f} s in all")
 
 

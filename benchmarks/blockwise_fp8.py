@@ -1,9 +1,10 @@
 """Configurations of the blockwise fp8 GEMM, measured beside PyTorch's `scaled_mm` in one run.
 
-    PYTHONPATH=src python benchmarks/blockwise_fp8.py [--shapes M,N,K ...] [--configs "bn=160 cluster=2" ...]
+    PYTHONPATH=src python benchmarks/blockwise_fp8.py [--shapes M,N,K ...] [--configs "bn=160
+    cluster=2" ...]
 
-All are screened in a few bursts; the fastest are timed again, in bursts and in steady state, beside the peer. Every result is
-compared with a float64 product. Needs a Hopper GPU and PyTorch.
+All are screened in a few bursts; the fastest are timed again, in bursts and in steady state, beside
+the peer. Every result is compared with a float64 product. Needs a Hopper GPU and PyTorch.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ SCREENING, FINALISTS, SHOWN = 4, 5, 10
 def parse(text: str, out: tp.DType) -> BlockwiseFP8Config:
     """A configuration from `name=value` words; as many stages as fit, unless they are given."""
     pairs = dict(word.split("=") for word in text.split())
-    settings: dict[str, Any] = {name: int(value) if value.isdigit() else value for name, value in pairs.items()}
+    settings: dict[str, Any] = {
+        name: int(value) if value.isdigit() else value for name, value in pairs.items()
+    }
     config = BlockwiseFP8Config(**settings)
     return config if "stages" in pairs else filled(config, out)
 
@@ -76,9 +79,14 @@ def measure(problem: Problem, configs: dict[str, Any], repeats: int, seed: int) 
         notes.append(f"  torch: {type(error).__name__}: {error}")
     screened = {name: sample.us for name, sample in timing.burst(blocks, SCREENING, seed).items()}
     ranked = sorted((name for name in screened if name != "torch"), key=lambda name: screened[name])
-    finalists = {name: blocks[name] for name in [*ranked[:FINALISTS], *(["torch"] if "torch" in blocks else [])]}
+    finalists = {
+        name: blocks[name]
+        for name in [*ranked[:FINALISTS], *(["torch"] if "torch" in blocks else [])]
+    }
     burst, steady = timing.burst(finalists, repeats, seed), timing.steady(finalists)
-    print(f"{problem.m}×{problem.n}×{problem.k} -> {problem.out_dtype}; TFLOP/s (torch's time / ours)")
+    print(
+        f"{problem.m}×{problem.n}×{problem.k} -> {problem.out_dtype}; TFLOP/s (torch's time / ours)"
+    )
     for name in ranked[:SHOWN]:
         line = f"  {name or 'default':44} {tflops(problem, screened[name]):5.0f}"
         if name in finalists:
@@ -86,10 +94,16 @@ def measure(problem: Problem, configs: dict[str, Any], repeats: int, seed: int) 
                 ratio = times["torch"].us / times[name].us if "torch" in times else float("nan")
                 line += f"  {what} {tflops(problem, times[name].us):5.0f} ({ratio:.3f})"
         print(line)
-    print("  slower:", ", ".join(f"{name} {tflops(problem, screened[name]):.0f}" for name in ranked[SHOWN:]))
+    print(
+        "  slower:",
+        ", ".join(f"{name} {tflops(problem, screened[name]):.0f}" for name in ranked[SHOWN:]),
+    )
     if peer_check is not None and "torch" in finalists:
         figures = [f"{tflops(problem, x['torch'].us):.0f}" for x in (burst, steady)]
-        print(f"  torch: burst {figures[0]}, steady {figures[1]}; relative error {peer_check.rel_error:.2e}, ours {largest:.2e} at most")
+        print(
+            f"  torch: burst {figures[0]}, steady {figures[1]}; relative error"
+            f" {peer_check.rel_error:.2e}, ours {largest:.2e} at most"
+        )
     print(*notes, sep="\n", flush=True)
 
 
@@ -106,7 +120,9 @@ def main() -> None:
     problems = []
     for text in options.shapes:
         m, n, k = map(int, text.split(","))
-        problems.append(Problem(m, n, k, dtype=tp.float8_e4m3, out_dtype=tp.dtype(options.out), scales="block"))
+        problems.append(
+            Problem(m, n, k, dtype=tp.float8_e4m3, out_dtype=tp.dtype(options.out), scales="block")
+        )
 
     def made(item: tuple[Problem, str]) -> Any:
         try:
@@ -121,7 +137,12 @@ def main() -> None:
     count = len(options.configs)
     for i, problem in enumerate(problems):
         torch.cuda.empty_cache()
-        measure(problem, dict(zip(options.configs, launchers[i * count : (i + 1) * count], strict=True)), options.repeats, options.seed)
+        measure(
+            problem,
+            dict(zip(options.configs, launchers[i * count : (i + 1) * count], strict=True)),
+            options.repeats,
+            options.seed,
+        )
     print(f"{time.perf_counter() - start:.0f} s in all")
 
 

@@ -1,11 +1,13 @@
-"""What a check costs: executions, states, seconds and memory of the three-role GEMM (load, MMA, epilogue), of warps that all do the
-same, and of the shipped kernels.
+"""What a check costs: executions, states, seconds and memory of the three-role GEMM (load, MMA,
+epilogue), of warps that all do the same, and of the shipped kernels.
 
-    python benchmarks/checker.py [--tables targets reductions alike growth kernels] [--runs N] [--limit EXECUTIONS] [--rows N]
+    python benchmarks/checker.py [--tables targets reductions alike growth kernels] [--runs N]
+    [--limit EXECUTIONS] [--rows N]
 
-Each row is measured in a process of its own; its time is that of one processor core, of all threads together and the median of the
-runs, its memory what the checks added to the peak. A row that reaches the limit of executions is undecided there, and its figures are
-lower bounds (`>`). Prints Markdown.
+Each row is measured in a process of its own; its time is that of one processor core, of all threads
+together and the median of the runs, its memory what the checks added to the peak. A row that
+reaches the limit of executions is undecided there, and its figures are lower bounds (`>`). Prints
+Markdown.
 """
 
 from __future__ import annotations
@@ -35,13 +37,23 @@ from tilepipe.kernels import registry
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "tests" / "check"
 MIB = 1 << 20
-BASE = {"stages": 3, "accumulators": 2, "tiles": 2, "k_steps": 4, "cluster": 1, "consumers": 1, "tries": False}
+BASE = {
+    "stages": 3,
+    "accumulators": 2,
+    "tiles": 2,
+    "k_steps": 4,
+    "cluster": 1,
+    "consumers": 1,
+    "tries": False,
+}
 REDUCTIONS = ("partial_order", "hashing", "symmetry")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One check of a kernel of `tests/check`. `shape`: what differs from `BASE`; `without`: reductions that are turned off."""
+    """One check of a kernel of `tests/check`. `shape`: what differs from `BASE`; `without`:
+    reductions that are turned off.
+    """
 
     shape: dict[str, int] = field(default_factory=dict)
     explore: bool = True
@@ -51,8 +63,15 @@ class Cell:
     @property
     def name(self) -> str:
         """The shape in words."""
-        words = [f"{noun.replace('_', ' ')} {count}" for noun, count in self.shape.items() if not isinstance(count, bool)]
-        return ", ".join([*words, *(noun for noun, said in self.shape.items() if said is True)]) or "the same"
+        words = [
+            f"{noun.replace('_', ' ')} {count}"
+            for noun, count in self.shape.items()
+            if not isinstance(count, bool)
+        ]
+        return (
+            ", ".join([*words, *(noun for noun, said in self.shape.items() if said is True)])
+            or "the same"
+        )
 
     @property
     def method(self) -> str:
@@ -65,7 +84,13 @@ class Cell:
 
 def _each(*shapes: dict[str, int], kernel: str = "three_roles") -> list[Cell]:
     """Each shape with all reductions, and without."""
-    off: tuple[tuple[str, ...], ...] = ((), ("hashing",), ("symmetry",), ("partial_order",), REDUCTIONS)
+    off: tuple[tuple[str, ...], ...] = (
+        (),
+        ("hashing",),
+        ("symmetry",),
+        ("partial_order",),
+        REDUCTIONS,
+    )
     return [Cell(shape, without=without, kernel=kernel) for shape in shapes for without in off]
 
 
@@ -95,7 +120,9 @@ TABLES: dict[str, list[Cell]] = {
 
 @dataclass(frozen=True)
 class Measurement:
-    """What the checks of one cell took. `seconds`: one a run; `memory`: bytes that they added to the peak."""
+    """What the checks of one cell took. `seconds`: one a run; `memory`: bytes that they added to
+    the peak.
+    """
 
     verdict: str
     executions: int
@@ -106,9 +133,17 @@ class Measurement:
     def row(self) -> tuple[str, ...]:
         """Verdict, executions, states, time with its spread, memory, as text."""
         more = "> " if self.verdict == "undecided" else ""
-        spread = f" ({min(self.seconds):.3g}..{max(self.seconds):.3g})" if len(self.seconds) > 1 else ""
+        spread = (
+            f" ({min(self.seconds):.3g}..{max(self.seconds):.3g})" if len(self.seconds) > 1 else ""
+        )
         time = f"{more}{statistics.median(self.seconds):.3g}{spread}"
-        return self.verdict, f"{more}{self.executions:,}", f"{more}{self.states:,}", time, f"{self.memory / MIB:,.0f}"
+        return (
+            self.verdict,
+            f"{more}{self.executions:,}",
+            f"{more}{self.states:,}",
+            time,
+            f"{self.memory / MIB:,.0f}",
+        )
 
 
 def check_cell(cell: Cell, runs: int, limit: int) -> Measurement:
@@ -120,7 +155,12 @@ def check_cell(cell: Cell, runs: int, limit: int) -> Measurement:
     seconds: list[float] = []
     for _ in range(runs):
         started = time.process_time()
-        verdict = check(launch, explore=cell.explore, bounds=Bounds(traces=limit, seconds=math.inf), reductions=reductions)
+        verdict = check(
+            launch,
+            explore=cell.explore,
+            bounds=Bounds(traces=limit, seconds=math.inf),
+            reductions=reductions,
+        )
         seconds.append(time.process_time() - started)
         if verdict.verdict == "undecided":
             break
@@ -128,7 +168,9 @@ def check_cell(cell: Cell, runs: int, limit: int) -> Measurement:
 
 
 def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
 
 
 def measure(cell: Cell, runs: int, limit: int) -> Measurement:
@@ -138,7 +180,12 @@ def measure(cell: Cell, runs: int, limit: int) -> Measurement:
         SystemExit: it failed; its traceback has been printed.
     """
     request = json.dumps({"cell": asdict(cell), "runs": runs, "limit": limit})
-    done = subprocess.run([sys.executable, __file__, "--cell", request], stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, __file__, "--cell", request],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
     if done.returncode != 0:
         sys.exit(f"{cell.name}, {cell.method}: exit code {done.returncode}; the traceback is above")
     return Measurement(**json.loads(done.stdout.splitlines()[-1]))
@@ -152,16 +199,30 @@ def small(cells: list[Cell], runs: int, limit: int) -> Iterator[tuple[str, ...]]
 
 
 def shipped(names: list[str], limit: int) -> Iterator[tuple[str, ...]]:
-    """The rows of the table on the shipped kernels: `tilepipe check`, as a user calls it, from the start of Python on."""
+    """The rows of the table on the shipped kernels: `tilepipe check`, as a user calls it, from the
+    start of Python on.
+    """
     yield "kernel", "method", "instances", "verdict", "executions", "states", "seconds"
     for name in names:
         for explore in ([], ["--explore"]):
-            command = [sys.executable, "-m", "tilepipe", "check", name, "--json", "--traces", str(limit), *explore]
+            command = [
+                sys.executable,
+                "-m",
+                "tilepipe",
+                "check",
+                name,
+                "--json",
+                "--traces",
+                str(limit),
+                *explore,
+            ]
             before = _of_children()
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
             seconds = _of_children() - before
             if done.returncode not in (0, 1, 2) or not done.stdout.strip():
-                sys.exit(f"{' '.join(command[1:])}: exit code {done.returncode}; what it said is above")
+                sys.exit(
+                    f"{' '.join(command[1:])}: exit code {done.returncode}; what it said is above"
+                )
             report: dict[str, Any] = json.loads(done.stdout)
             parts = report["instances"]
             more = "> " if report["verdict"] == "undecided" else ""
@@ -181,7 +242,9 @@ def machine() -> str:
     """Processor, Python and date."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        processor = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+        processor = next(
+            line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+        )
     except (OSError, StopIteration):
         processor = platform.processor() or platform.machine()
     return f"{processor}, {os.cpu_count()} cores, Python {platform.python_version()}, {datetime.date.today()}"
@@ -190,9 +253,15 @@ def machine() -> str:
 def arguments(given: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="what a check costs")
-    parser.add_argument("--tables", nargs="+", choices=[*TABLES, "kernels"], default=[*TABLES, "kernels"])
-    parser.add_argument("--runs", type=int, default=5, help="checks of each row, but of the shipped kernels")
-    parser.add_argument("--limit", type=int, default=5000, help="executions after which a check is given up")
+    parser.add_argument(
+        "--tables", nargs="+", choices=[*TABLES, "kernels"], default=[*TABLES, "kernels"]
+    )
+    parser.add_argument(
+        "--runs", type=int, default=5, help="checks of each row, but of the shipped kernels"
+    )
+    parser.add_argument(
+        "--limit", type=int, default=5000, help="executions after which a check is given up"
+    )
     parser.add_argument("--rows", type=int, help="only so many rows of each table")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     options = parser.parse_args(given)
@@ -206,7 +275,11 @@ def main(given: list[str] | None = None) -> None:
     options = arguments(given)
     if options.cell is not None:
         request = json.loads(options.cell)
-        print(json.dumps(asdict(check_cell(Cell(**request["cell"]), request["runs"], request["limit"]))))
+        print(
+            json.dumps(
+                asdict(check_cell(Cell(**request["cell"]), request["runs"], request["limit"]))
+            )
+        )
         return
     console = Console(stderr=True)
     for table in options.tables:

@@ -1,12 +1,15 @@
-"""The model by which the GEMM's configuration is chosen: what it is fitted to, how well it picks, and the fit.
+"""The model by which the GEMM's configuration is chosen: what it is fitted to, how well it picks,
+and the fit.
 
-    python benchmarks/gemm_model.py measure times.jsonl --shapes 60 --seed 1     on a GPU, beside cuBLAS, about 2 s a shape
-    python benchmarks/gemm_model.py judge times.jsonl ...                        what the model's picks cost
-    python benchmarks/gemm_model.py fit times.jsonl ...                          constants that pick better (needs scipy; minutes)
+    python benchmarks/gemm_model.py measure times.jsonl --shapes 60 --seed 1     on a GPU, beside
+    cuBLAS, about 2 s a shape python benchmarks/gemm_model.py judge times.jsonl ...
+    what the model's picks cost python benchmarks/gemm_model.py fit times.jsonl ...
+    constants that pick better (needs scipy; minutes)
 
-A line of the file is one shape: {"shape": [m, n, k], "cublas": us, "times": [[{config}, us], ...]}. Shapes are log-uniform in 64..8192, and
-with --standard also the eight of `tilepipe bench gemm`. Of each, the first configurations by the model are measured, and some others
-that it does not think more than twice as slow; bursts, as `tilepipe.bench.timing` says. Results are verified.
+A line of the file is one shape: {"shape": [m, n, k], "cublas": us, "times": [[{config}, us], ...]}.
+Shapes are log-uniform in 64..8192, and with --standard also the eight of `tilepipe bench gemm`. Of
+each, the first configurations by the model are measured, and some others that it does not think
+more than twice as slow; bursts, as `tilepipe.bench.timing` says. Results are verified.
 """
 
 from __future__ import annotations
@@ -49,23 +52,33 @@ def read(paths: Sequence[Path]) -> Iterator[Times]:
         for line in path.read_text(encoding="utf-8").splitlines():
             found = json.loads(line)
             configs, us = zip(*found["times"], strict=True)
-            yield Times(Problem(*found["shape"]), found["cublas"], [GemmConfig(**c) for c in configs], np.array(us))
+            yield Times(
+                Problem(*found["shape"]),
+                found["cublas"],
+                [GemmConfig(**c) for c in configs],
+                np.array(us),
+            )
 
 
-# -- measuring ---------------------------------------------------------------------------------------------------------
+# -- measuring -------------------------------------------------------------------------
 
 
 def shapes(count: int, rng: random.Random) -> Iterator[Shape]:
     """Extents log-uniform between the bounds of the random suite."""
 
     def extent() -> int:
-        return max(LOWEST, round(math.exp(rng.uniform(math.log(LOWEST), math.log(HIGHEST))) / MULTIPLE) * MULTIPLE)
+        return max(
+            LOWEST,
+            round(math.exp(rng.uniform(math.log(LOWEST), math.log(HIGHEST))) / MULTIPLE) * MULTIPLE,
+        )
 
     for _ in range(count):
         yield extent(), extent(), extent()
 
 
-def measure(out: Path, wanted: Sequence[Shape], first: int, others: int, rng: random.Random) -> None:
+def measure(
+    out: Path, wanted: Sequence[Shape], first: int, others: int, rng: random.Random
+) -> None:
     """Measures shapes and appends a line for each."""
     import torch
 
@@ -74,7 +87,9 @@ def measure(out: Path, wanted: Sequence[Shape], first: int, others: int, rng: ra
     from tilepipe.kernels import gemm
 
     def operands(m: int, n: int, k: int) -> tuple[Any, Any, Any]:
-        a, b = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for shape in ((m, k), (n, k)))
+        a, b = (
+            torch.randn(shape, device="cuda", dtype=torch.bfloat16) for shape in ((m, k), (n, k))
+        )
         return a, b, torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
 
     gpu = chip(0)
@@ -92,30 +107,48 @@ def measure(out: Path, wanted: Sequence[Shape], first: int, others: int, rng: ra
             list(pool.map(lambda p: p.compile(), programs))  # NVRTC lets go of the interpreter
         a, b, c = data[0]
         want = a.float() @ b.float().T
-        launches: dict[str, Any] = {"cublas": lambda i, data=data: torch.mm(data[i][0], data[i][1].T, out=data[i][2])}
+        launches: dict[str, Any] = {
+            "cublas": lambda i, data=data: torch.mm(data[i][0], data[i][1].T, out=data[i][2])
+        }
         for number, program in enumerate(programs):
             launcher = program.launcher()
-            places = [tuple(dict(zip("abc", x, strict=True))[name].data_ptr() for name in launcher.tensors) for x in data]
-            launches[str(number)] = lambda i, f=launcher, places=places: f(places[i], torch.cuda.current_stream().cuda_stream)
+            places = [
+                tuple(
+                    dict(zip("abc", x, strict=True))[name].data_ptr() for name in launcher.tensors
+                )
+                for x in data
+            ]
+            launches[str(number)] = lambda i, f=launcher, places=places: f(
+                places[i], torch.cuda.current_stream().cuda_stream
+            )
             c.zero_()
             launches[str(number)](0)
             error = float((c.float() - want).norm() / want.norm())
             if not error < WRONG:
                 raise SystemExit(f"{shape}, {chosen[number]}: relative error {error:.2g}")
-        found = timing.burst({name: timing.block(launch, sets) for name, launch in launches.items()}, repeats=4)
+        found = timing.burst(
+            {name: timing.block(launch, sets) for name, launch in launches.items()}, repeats=4
+        )
         times = [(asdict(cfg), found[str(number)].us) for number, cfg in enumerate(chosen)]
         with out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"shape": shape, "cublas": found["cublas"].us, "times": times}) + "\n")
+            file.write(
+                json.dumps({"shape": shape, "cublas": found["cublas"].us, "times": times}) + "\n"
+            )
         best, picked = (found["cublas"].us / us for us in (min(us for _, us in times), times[0][1]))
-        print(f"{m}×{n}×{k}: cuBLAS / best of {len(times)} {best:.3f}, / the model's first {picked:.3f}")
+        print(
+            f"{m}×{n}×{k}: cuBLAS / best of {len(times)} {best:.3f}, / the model's first"
+            f" {picked:.3f}"
+        )
 
 
-# -- judging and fitting -----------------------------------------------------------------------------------------------
+# -- judging and fitting ---------------------------------------------------------------
 
 
 def predictions(data: Sequence[Times], model: Model) -> list[npt.NDArray[np.float64]]:
     """The model's time of everything that was measured."""
-    return [np.array([predicted_us(t.problem, cfg, model=model) for cfg in t.configs]) for t in data]
+    return [
+        np.array([predicted_us(t.problem, cfg, model=model) for cfg in t.configs]) for t in data
+    ]
 
 
 def judge(data: Sequence[Times], model: Model) -> None:
@@ -123,13 +156,21 @@ def judge(data: Sequence[Times], model: Model) -> None:
     picks = [int(p.argmin()) for p in predictions(data, model)]
     regrets = np.array([t.us[i] / t.us.min() for t, i in zip(data, picks, strict=True)])
     ratios = np.array([t.cublas / t.us[i] for t, i in zip(data, picks, strict=True)])
-    for name, x, worst in (("picked / best", regrets, regrets.argmax()), ("cuBLAS / picked", ratios, ratios.argmin())):
+    for name, x, worst in (
+        ("picked / best", regrets, regrets.argmax()),
+        ("cuBLAS / picked", ratios, ratios.argmin()),
+    ):
         p = data[int(worst)].problem
-        print(f"{name}: geometric mean {np.exp(np.log(x).mean()):.4f}, worst {x[worst]:.3f} at {p.m}×{p.n}×{p.k}, {len(data)} shapes")
+        print(
+            f"{name}: geometric mean {np.exp(np.log(x).mean()):.4f}, worst {x[worst]:.3f} at"
+            f" {p.m}×{p.n}×{p.k}, {len(data)} shapes"
+        )
 
 
 def loss(data: Sequence[Times], model: Model) -> float:
-    """Mean regret of a soft choice, large ones counted more; and a little of how far off the times are."""
+    """Mean regret of a soft choice, large ones counted more; and a little of how far off the times
+    are.
+    """
     total = off = 0.0
     for t, p in zip(data, predictions(data, model), strict=True):
         regret = np.log(t.us / t.us.min())
@@ -169,7 +210,9 @@ def fit(data: Sequence[Times], evaluations: int) -> Model:
 
 def main() -> None:
     """Reads the arguments."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=("measure", "judge", "fit"))
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--shapes", type=int, default=60)

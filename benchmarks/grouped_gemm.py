@@ -1,9 +1,12 @@
-"""Configurations of the grouped GEMM, measured beside PyTorch's `grouped_mm` and a loop of cuBLAS over the groups, in one run.
+"""Configurations of the grouped GEMM, measured beside PyTorch's `grouped_mm` and a loop of cuBLAS
+over the groups, in one run.
 
-    PYTHONPATH=src python benchmarks/grouped_gemm.py [--shapes M,N,K,GROUPS,SPLIT ...] [--configs "bn=256 cluster=2" ...] [--best N]
+    PYTHONPATH=src python benchmarks/grouped_gemm.py [--shapes M,N,K,GROUPS,SPLIT ...] [--configs
+    "bn=256 cluster=2" ...] [--best N]
 
-All are screened in a few bursts; the fastest are timed again, in bursts and in steady state, beside the peers. Every result is
-compared with a float32 product. Needs a Hopper GPU and PyTorch. `tilepipe bench grouped_gemm` measures what the library chooses.
+All are screened in a few bursts; the fastest are timed again, in bursts and in steady state, beside
+the peers. Every result is compared with a float32 product. Needs a Hopper GPU and PyTorch.
+`tilepipe bench grouped_gemm` measures what the library chooses.
 """
 
 from __future__ import annotations
@@ -37,12 +40,21 @@ SCREENING, FINALISTS, SHOWN = 4, 4, 12
 def parse(text: str, dtype: tp.DType) -> GroupedGemmConfig:
     """A configuration from `name=value` words; as many stages as fit, unless they are given."""
     pairs = dict(word.split("=") for word in text.split())
-    settings: dict[str, Any] = {name: int(value) if value.isdigit() else value for name, value in pairs.items()}
+    settings: dict[str, Any] = {
+        name: int(value) if value.isdigit() else value for name, value in pairs.items()
+    }
     config = GroupedGemmConfig(**settings)
     return config if "stages" in pairs else filled(config, dtype)
 
 
-def measure(problem: GroupedProblem, split: str, launchers: dict[str, Any], chosen: str, repeats: int, seed: int) -> None:
+def measure(
+    problem: GroupedProblem,
+    split: str,
+    launchers: dict[str, Any],
+    chosen: str,
+    repeats: int,
+    seed: int,
+) -> None:
     """Prints the table of one shape."""
     operands = GroupedOperands(problem, split, seed)
     blocks: dict[str, timing.Block] = {}
@@ -61,7 +73,9 @@ def measure(problem: GroupedProblem, split: str, launchers: dict[str, Any], chos
             blocks[name] = timing.block(launch, operands.sets)
         else:
             notes.append(f"  {name}: WRONG, {check}")
-    sides = operands.sides(next(x for x in launchers.values() if not isinstance(x, TilepipeError)), "")
+    sides = operands.sides(
+        next(x for x in launchers.values() if not isinstance(x, TilepipeError)), ""
+    )
     peers = {name: launch for name, launch in sides.launches.items() if name != OURS}
     notes += [f"  no {name}: {why}" for name, why in sides.missing.items()]
     for name, launch in peers.items():
@@ -71,7 +85,9 @@ def measure(problem: GroupedProblem, split: str, launchers: dict[str, Any], chos
         notes += [] if check.right else [f"  {name}: WRONG, {check}"]
         blocks[name] = timing.block(launch, operands.sets)
     screened = {name: sample.us for name, sample in timing.burst(blocks, SCREENING, seed).items()}
-    ranked = sorted((name for name in screened if name not in peers), key=lambda name: screened[name])
+    ranked = sorted(
+        (name for name in screened if name not in peers), key=lambda name: screened[name]
+    )
     first = dict.fromkeys([*ranked[:FINALISTS], *([chosen] if chosen in ranked else []), *peers])
     finalists = {name: blocks[name] for name in first}
     burst, steady = timing.burst(finalists, repeats, seed), timing.steady(finalists)
@@ -80,16 +96,25 @@ def measure(problem: GroupedProblem, split: str, launchers: dict[str, Any], chos
         text = f"  {name + (' (chosen)' if name == chosen else ''):58} {flop / screened[name] * 1e-6:5.0f}"
         for what, times in (("burst", burst), ("steady", steady)) if name in finalists else ():
             ratios = ", ".join(f"{times[peer].us / times[name].us:.3f}" for peer in peers)
-            text += f"  {what} {flop / times[name].us * 1e-6:5.0f} ({times[name].us:.1f} µs; {ratios})"
+            text += (
+                f"  {what} {flop / times[name].us * 1e-6:5.0f} ({times[name].us:.1f} µs; {ratios})"
+            )
         return text
 
     print(
-        f"{problem.m}×{problem.n}×{problem.k}, {problem.groups} groups, {split} -> {problem.out_dtype}; TFLOP/s"
+        f"{problem.m}×{problem.n}×{problem.k}, {problem.groups} groups, {split} ->"
+        f" {problem.out_dtype}; TFLOP/s"
         f" (time of {' and '.join(peers)} / this one's); relative error {largest:.2e} at most"
     )
-    for name in [*dict.fromkeys([*ranked[:SHOWN], *([chosen] if chosen in ranked else [])]), *peers]:
+    for name in [
+        *dict.fromkeys([*ranked[:SHOWN], *([chosen] if chosen in ranked else [])]),
+        *peers,
+    ]:
         print(line(name))
-    print("  slower:", ", ".join(f"{name} {flop / screened[name] * 1e-6:.0f}" for name in ranked[SHOWN:]))
+    print(
+        "  slower:",
+        ", ".join(f"{name} {flop / screened[name] * 1e-6:.0f}" for name in ranked[SHOWN:]),
+    )
     print(*notes, sep="\n", flush=True)
 
 
@@ -105,7 +130,9 @@ def main() -> None:
     options = parser.parse_args()
     start = time.perf_counter()
     wanted: list[tuple[GroupedProblem, str, dict[str, GroupedGemmConfig]]] = []
-    for m, n, k, groups, split in [grouped.parse(text) for text in options.shapes] or grouped.STANDARD:
+    for m, n, k, groups, split in [
+        grouped.parse(text) for text in options.shapes
+    ] or grouped.STANDARD:
         problem = GroupedProblem(m, n, k, groups, b_order=options.b_order)
         configs: dict[str, GroupedGemmConfig] = {}
         for text in options.configs:
@@ -115,7 +142,9 @@ def main() -> None:
                 print(f"{text}: {error}")
         for config in [best(problem), *grouped.candidates(problem, options.best)]:
             if config not in configs.values():
-                changed = {x: y for x, y in vars(config).items() if y != vars(GroupedGemmConfig())[x]}
+                changed = {
+                    x: y for x, y in vars(config).items() if y != vars(GroupedGemmConfig())[x]
+                }
                 configs[" ".join(f"{x}={y}" for x, y in changed.items()) or "default"] = config
         wanted.append((problem, split, configs))
 

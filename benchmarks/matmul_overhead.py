@@ -2,8 +2,9 @@
 
 python benchmarks/matmul_overhead.py [--calls N] [--rounds N]
 
-The matrices are small, so that the GPU keeps up and a call's time is the host's. Each round queues `--calls` calls and then waits
-for the GPU, outside of the time; the median and the best round are shown.
+The matrices are small, so that the GPU keeps up and a call's time is the host's. Each round queues
+`--calls` calls and then waits for the GPU, outside of the time; the median and the best round are
+shown.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ LIMIT = 25.0
 SIZE = 128
 
 
-def seconds(call: Callable[[], Any], calls: int, rounds: int, wait: Callable[[], None]) -> list[float]:
+def seconds(
+    call: Callable[[], Any], calls: int, rounds: int, wait: Callable[[], None]
+) -> list[float]:
     """Host seconds of one call, for each round; a first round is not counted."""
     found = []
     for _ in range(rounds + 1):
@@ -56,7 +59,10 @@ def cases(torch: Any) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     launcher, places = plan.launcher, plan.order((a.data_ptr(), b.data_ptr(), out.data_ptr(), 0, 0))
     return {
         "matmul(a, b)": (lambda: ops.matmul(a, b), lambda: torch.matmul(a, b)),
-        "matmul(a, b, out=)": (lambda: ops.matmul(a, b, out=out), lambda: torch.matmul(a, b, out=out)),
+        "matmul(a, b, out=)": (
+            lambda: ops.matmul(a, b, out=out),
+            lambda: torch.matmul(a, b, out=out),
+        ),
         "bias": (lambda: ops.matmul(a, b.T, bias=bias), lambda: linear(a, b, bias)),
         "bias, then gelu": (
             lambda: ops.matmul(a, b.T, bias=bias, activation="gelu"),
@@ -70,7 +76,9 @@ def cases(torch: Any) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
 
 
 def main() -> int:
-    """Measures and prints the table; 1 if the plain call takes longer than the limit, 2 where there is no GPU."""
+    """Measures and prints the table; 1 if the plain call takes longer than the limit, 2 where there
+    is no GPU.
+    """
     parser = argparse.ArgumentParser(description="host time of ops.matmul")
     parser.add_argument("--calls", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=31)
@@ -85,12 +93,17 @@ def main() -> int:
         print("needs PyTorch and a Hopper GPU", file=sys.stderr)
         return 2
     versions = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, Python {platform.python_version()}"
-    table = Table(title=f"host time of a call, µs: median (best) of {options.rounds} rounds of {options.calls}; {versions}")
+    table = Table(
+        title=f"host time of a call, µs: median (best) of {options.rounds} rounds of {options.calls}; {versions}"
+    )
     for column in ("call", "tilepipe", "PyTorch"):
         table.add_column(column, justify="left" if column == "call" else "right")
     plain = 0.0
     for name, sides in cases(torch).items():
-        times = [[s * 1e6 for s in seconds(side, options.calls, options.rounds, torch.cuda.synchronize)] for side in sides]
+        times = [
+            [s * 1e6 for s in seconds(side, options.calls, options.rounds, torch.cuda.synchronize)]
+            for side in sides
+        ]
         shown = [f"{statistics.median(found):.1f} ({min(found):.1f})" for found in times]
         table.add_row(name, shown[0], "" if name == "bound launch" else shown[1])
         plain = plain or statistics.median(times[0])

@@ -1,4 +1,6 @@
-"""What the two sides of `simulator.py` share: operands on disk, timing, verification, the JSON a side answers with."""
+"""What the two sides of `simulator.py` share: operands on disk, timing, verification, the JSON a
+side answers with.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ TOLERANCE = 5e-3
 
 @dataclass(frozen=True)
 class Operands:
-    """A (n, n) and B (n, n), row-major, as the int16 bit patterns of their bfloat16 values; the problem is A · Bᵀ."""
+    """A (n, n) and B (n, n), row-major, as the int16 bit patterns of their bfloat16 values; the
+    problem is A · Bᵀ.
+    """
 
     a_bits: npt.NDArray[np.int16]
     b_bits: npt.NDArray[np.int16]
@@ -38,7 +42,8 @@ def write_problem(folder: Path, size: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     exact = []
     for name in ("a", "b"):
-        bits = rng.standard_normal((size, size), dtype=np.float32).view(np.uint32) >> 16  # truncation to bfloat16
+        # truncation to bfloat16
+        bits = rng.standard_normal((size, size), dtype=np.float32).view(np.uint32) >> 16
         np.save(folder / f"{name}.npy", bits.astype(np.uint16).view(np.int16))
         exact.append((bits << 16).view(np.float32).astype(np.float64))
     np.save(folder / "want.npy", exact[0] @ exact[1].T)
@@ -47,7 +52,8 @@ def write_problem(folder: Path, size: int, seed: int) -> None:
 def peak_bytes() -> int:
     """Peak resident memory of this process so far.
 
-    Linux's ru_maxrss starts at the peak of the process that spawned this one, so VmHWM is read where there is one.
+    Linux's ru_maxrss starts at the peak of the process that spawned this one, so VmHWM is read
+    where there is one.
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -58,10 +64,11 @@ def peak_bytes() -> int:
 
 
 def worker(side: Side, versions: Mapping[str, str]) -> None:
-    """Runs `side` as told on the command line and prints {"seconds", "rel_error", "memory_bytes", "versions"}.
+    """Runs `side` as told on the command line and prints {"seconds", "rel_error", "memory_bytes",
+    "versions"}.
 
-    `memory_bytes` is how far the runs raised the process's peak above what importing and holding the operands took.
-    A first run, which pays for tracing and caches, is not timed.
+    `memory_bytes` is how far the runs raised the process's peak above what importing and holding
+    the operands took. A first run, which pays for tracing and caches, is not timed.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
@@ -77,5 +84,10 @@ def worker(side: Side, versions: Mapping[str, str]) -> None:
     memory = peak_bytes() - before
     want = np.load(options.folder / "want.npy")
     error = float(np.linalg.norm(got - want) / np.linalg.norm(want))
-    answer = {"seconds": seconds[1:], "rel_error": error, "memory_bytes": memory, "versions": dict(versions)}
+    answer = {
+        "seconds": seconds[1:],
+        "rel_error": error,
+        "memory_bytes": memory,
+        "versions": dict(versions),
+    }
     print(json.dumps(answer))

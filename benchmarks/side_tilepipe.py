@@ -1,4 +1,6 @@
-"""One side of `simulator.py`: the matmul on tilepipe's simulated GPU, with every check on. Prints one JSON object."""
+"""One side of `simulator.py`: the matmul on tilepipe's simulated GPU, with every check on. Prints
+one JSON object.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ def matmul_kernel(  # type: ignore[no-untyped-def]
 ):
     """C[m, n] = A[m, k] · B[n, k]ᵀ, all row-major, one output tile a program.
 
-    The operands are cast before the dot because the interpreter keeps bfloat16 as uint16 and would multiply the bits.
+    The operands are cast before the dot because the interpreter keeps bfloat16 as uint16 and would
+    multiply the bits.
     """
     rows = tl.program_id(0) * bm + tl.arange(0, bm)[:, None]
     cols = tl.program_id(1) * bn + tl.arange(0, bn)[None, :]
@@ -40,7 +41,9 @@ def matmul_kernel(  # type: ignore[no-untyped-def]
 
 def side(operands: Operands) -> npt.NDArray[np.float32]:
     """C = A · Bᵀ as (n, n) float32."""
-    a, b = (torch.from_numpy(bits).view(torch.bfloat16) for bits in (operands.a_bits, operands.b_bits))
+    a, b = (
+        torch.from_numpy(bits).view(torch.bfloat16) for bits in (operands.a_bits, operands.b_bits)
+    )
     (m, k), (n, _) = a.shape, b.shape
     c = torch.empty((m, n), dtype=torch.bfloat16)
     bm, bn, bk = operands.tile

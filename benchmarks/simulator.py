@@ -1,10 +1,11 @@
-"""tilepipe's simulator beside Triton's interpreter: the same bfloat16 matmul, the same tiles, in one run.
+"""tilepipe's simulator beside Triton's interpreter: the same bfloat16 matmul, the same tiles, in
+one run.
 
     python benchmarks/simulator.py [--triton-python PATH] [--runs N] [--sizes 1024 2048]
 
-Triton and PyTorch need not be in the environment that has tilepipe: `--triton-python` (or the variable TRITON_PYTHON)
-names another interpreter that has them. Each side runs in a process of its own and verifies its result against float64;
-it is timed after one run that warms it up.
+Triton and PyTorch need not be in the environment that has tilepipe: `--triton-python` (or the
+variable TRITON_PYTHON) names another interpreter that has them. Each side runs in a process of its
+own and verifies its result against float64; it is timed after one run that warms it up.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one side did with one size. `seconds`: one a run; `memory_bytes`: what the runs added to the peak."""
+    """What one side did with one size. `seconds`: one a run; `memory_bytes`: what the runs added to
+    the peak.
+    """
 
     seconds: list[float]
     rel_error: float
@@ -79,9 +82,18 @@ def missing_for_triton(python: str) -> str | None:
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="tilepipe's simulator beside Triton's interpreter")
-    parser.add_argument("--triton-python", default=os.environ.get("TRITON_PYTHON", sys.executable), metavar="PATH")
-    parser.add_argument("--runs", type=int, default=5, help="timed runs of tilepipe a size; Triton gets three at most")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1024, 2048], metavar="N", help="M = N = K")
+    parser.add_argument(
+        "--triton-python", default=os.environ.get("TRITON_PYTHON", sys.executable), metavar="PATH"
+    )
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=5,
+        help="timed runs of tilepipe a size; Triton gets three at most",
+    )
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[1024, 2048], metavar="N", help="M = N = K"
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     if options.runs < 1 or min(options.sizes) < 1:
@@ -95,7 +107,9 @@ def main() -> int:
     console = Console(width=max(110, Console().width))
     missing = missing_for_triton(options.triton_python)
     table = Table(
-        title="bfloat16 size³ matmul, tiles {}×{}×{}, one MMA warpgroup; median (fastest..slowest), error against float64".format(*TILE)
+        title="bfloat16 size³ matmul, tiles {}×{}×{}, one MMA warpgroup; median (fastest..slowest), error against float64".format(
+            *TILE
+        )
     )
     for column in ("size", "", "time", "memory", "error", "ratio"):
         table.add_column(column, justify="left" if column == "" else "right", no_wrap=True)
@@ -110,15 +124,25 @@ def main() -> int:
             table.add_row(str(size), "tilepipe", *ours[size].cells(), "")
             if missing is None:
                 status.update(f"{size}: Triton's interpreter")
-                theirs = measure(options.triton_python, "side_triton.py", folder, min(options.runs, 3))
+                theirs = measure(
+                    options.triton_python, "side_triton.py", folder, min(options.runs, 3)
+                )
                 everything.append(theirs)
-                table.add_row("", "Triton interpreter", *theirs.cells(), f"{theirs.median / ours[size].median:.1f}×")
+                table.add_row(
+                    "",
+                    "Triton interpreter",
+                    *theirs.cells(),
+                    f"{theirs.median / ours[size].median:.1f}×",
+                )
     console.print(table)
     first, last = min(options.sizes), max(options.sizes)
     if first != last:
         grown = ours[last].median / ours[first].median
         work = (last / first) ** 3
-        console.print(f"tilepipe, {last}³ against {first}³: {grown:.1f} times the time for {work:.1f} times the work")
+        console.print(
+            f"tilepipe, {last}³ against {first}³: {grown:.1f} times the time for {work:.1f} times"
+            " the work"
+        )
     if missing is not None:
         console.print(missing, soft_wrap=True)
     versions = {name: text for m in everything for name, text in m.versions.items()}

@@ -1,4 +1,5 @@
-"""How long a user waits before anything runs: importing tilepipe, tracing a kernel, printing it, compiling it.
+"""How long a user waits before anything runs: importing tilepipe, tracing a kernel, printing it,
+compiling it.
 
 python benchmarks/tracing.py [--runs N]
 """
@@ -30,15 +31,27 @@ IMPORT_LINE = re.compile(r"import time:\s*(\d+) \|\s*(\d+) \|\s*([\w.]+)$")
 
 
 def import_seconds(runs: int) -> list[float]:
-    """Time of `import tilepipe` in a fresh interpreter, without the interpreter's own start; one entry a run."""
+    """Time of `import tilepipe` in a fresh interpreter, without the interpreter's own start; one
+    entry a run.
+    """
     code = "import time; start = time.perf_counter(); import tilepipe; print(time.perf_counter() - start)"
-    outputs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(runs)]
+    outputs = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(runs)
+    ]
     return [float(done.stdout) for done in outputs]
 
 
 def imported_modules(statement: str) -> dict[str, float]:
-    """Each module that a fresh interpreter loads for `statement`, and the seconds it took itself (`-X importtime`)."""
-    done = subprocess.run([sys.executable, "-X", "importtime", "-c", statement], capture_output=True, text=True, check=True)
+    """Each module that a fresh interpreter loads for `statement`, and the seconds it took itself
+    (`-X importtime`).
+    """
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", statement],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     matches = (IMPORT_LINE.match(line) for line in done.stderr.splitlines())
     return {m[3]: int(m[1]) * 1e-6 for m in matches if m is not None}
 
@@ -53,7 +66,9 @@ def by_package(modules: dict[str, float]) -> list[tuple[str, float]]:
 
 
 def kernel_seconds(runs: int) -> list[tuple[str, float, float]]:
-    """(step, seconds of the first time, median of the others) for the shipped GEMM, from tracing to a cubin."""
+    """(step, seconds of the first time, median of the others) for the shipped GEMM, from tracing to
+    a cubin.
+    """
     import ml_dtypes
     import numpy as np
 
@@ -81,7 +96,9 @@ def kernel_seconds(runs: int) -> list[tuple[str, float, float]]:
             timed("NVRTC to a cubin", lambda: cuda.compile(program.kernel))  # noqa: B023
         except UnavailableError as error:
             print(f"not compiled: {error}")
-    return [(step, times[0], statistics.median(times[1:] or times)) for step, times in steps.items()]
+    return [
+        (step, times[0], statistics.median(times[1:] or times)) for step, times in steps.items()
+    ]
 
 
 def main() -> int:
@@ -97,13 +114,20 @@ def main() -> int:
     started = imported_modules("pass")
     loaded = imported_modules("import tilepipe")
     packages = by_package({name: own for name, own in loaded.items() if name not in started})
-    table = Table(title=f"import tilepipe: {median * 1e3:.0f} ms, the median of {options.runs}; at most {IMPORT_LIMIT * 1e3:.0f}")
+    table = Table(
+        title=f"import tilepipe: {median * 1e3:.0f} ms, the median of {options.runs}; at most {IMPORT_LIMIT * 1e3:.0f}"
+    )
     table.add_column("package")
     table.add_column("its own modules, ms", justify="right")
     for package, own in packages[:8]:
         table.add_row(package, f"{own * 1e3:.1f}")
     console.print(table)
-    steps = Table("step", "first, ms", "median of the others, ms", title="the shipped GEMM, 128×256×64, cluster of 2")
+    steps = Table(
+        "step",
+        "first, ms",
+        "median of the others, ms",
+        title="the shipped GEMM, 128×256×64, cluster of 2",
+    )
     for step, first, others in kernel_seconds(options.runs):
         steps.add_row(step, f"{first * 1e3:.2f}", f"{others * 1e3:.2f}")
     console.print(steps)

@@ -1,12 +1,14 @@
 """Rung 1: two warps and one barrier.
 
-    out[i] = 2 · a[i], 32 numbers: one warp writes them to shared memory, another reads them and stores them.
+    out[i] = 2 · a[i], 32 numbers: one warp writes them to shared memory, another reads them and
+    stores them.
 
-New: roles, shared memory, an mbarrier. `ready` counts 32 arrivals, one by each lane of the writer; the reader's
-wait(0) returns once phase 0 is complete, and orders the writer's stores before the reader's loads.
+New: roles, shared memory, an mbarrier. `ready` counts 32 arrivals, one by each lane of the writer;
+the reader's wait(0) returns once phase 0 is complete, and orders the writer's stores before the
+reader's loads.
 
-Still missing: the barrier is used once. A second piece of data would overwrite the first, and nothing tells the
-writer when it may.
+Still missing: the barrier is used once. A second piece of data would overwrite the first, and
+nothing tells the writer when it may.
 """
 
 from __future__ import annotations
@@ -42,7 +44,10 @@ def main(seed: int = 0) -> tp.Program:
     program = two_warps.bind(a, out)
     run = program.run(seed=seed)
     assert np.array_equal(out, 2 * a), out
-    print(f"32 numbers through shared memory: right. 'ready' completed {run.completions['ready'][0][0]} phase.")
+    print(
+        "32 numbers through shared memory: right. 'ready' completed"
+        f" {run.completions['ready'][0][0]} phase."
+    )
     return program
 
 

@@ -2,11 +2,13 @@
 
     out[lane] = Σ_i a[i, lane]: one warp copies rows into a ring of 3 slots, another adds them up.
 
-New: ProducerConsumerPipeline. Each stage has two barriers, full and empty, so the producer may run up to 3 rows ahead
-and never overwrites a row that is still to be read. Stage and phase are kept by the pipeline: 10 rows are 3 laps and
-a bit. The arrival counts (32 and 32) are derived from the code.
+New: ProducerConsumerPipeline. Each stage has two barriers, full and empty, so the producer may run
+up to 3 rows ahead and never overwrites a row that is still to be read. Stage and phase are kept by
+the pipeline: 10 rows are 3 laps and a bit. The arrival counts (32 and 32) are derived from the
+code.
 
-Still slow: every row goes through the registers of the producer. The copy engine (TMA) is on the next rung.
+Still slow: every row goes through the registers of the producer. The copy engine (TMA) is on the
+next rung.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ def column_sums(ctx: tp.Context, a: Any, out: Any) -> None:
     def add() -> None:
         total = ctx.var(ctx.lane * 0.0)  # one sum for each lane
         for _ in ctx.range(a.shape[0]):
-            with ring.consume() as stage:  # waits until the slot is full; leaving it arrives on empty[stage]
+            # waits until the slot is full; leaving it arrives on empty[stage]
+            with ring.consume() as stage:
                 total += ctx.load(slots[stage.index()][0, 31 - ctx.lane])
         ctx.store(out[31 - ctx.lane], total.get())
 
@@ -49,7 +52,10 @@ def main(seed: int = 0) -> tp.Program:
     program = column_sums.bind(a, out)
     run = program.run(seed=seed)
     assert np.array_equal(out, a.astype(np.float64).sum(axis=0)), out
-    print(f"10 rows through {STAGES} slots: right. Phases of rows.full, one number a stage: {run.completions['rows.full'][0]}.")
+    print(
+        f"10 rows through {STAGES} slots: right. Phases of rows.full, one number a stage:"
+        f" {run.completions['rows.full'][0]}."
+    )
     return program
 
 

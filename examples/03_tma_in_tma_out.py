@@ -2,10 +2,11 @@
 
     out = a, a matrix copied in tiles of 64×64 by the copy engine; each CTA copies one row of tiles.
 
-New: tensor maps, TMA loads and stores. One lane issues a copy of a whole tile. A load signals the full barrier with
-its bytes: expect_bytes is the barrier's one arrival and says how many bytes complete the phase. A store signals
-nothing: the lane that committed it waits until the tile has been read, and only then frees the slot. Tiles that stick
-out of the matrix arrive as zeros, and are clipped when stored.
+New: tensor maps, TMA loads and stores. One lane issues a copy of a whole tile. A load signals the
+full barrier with its bytes: expect_bytes is the barrier's one arrival and says how many bytes
+complete the phase. A store signals
+nothing: the lane that committed it waits until the tile has been read, and only then frees the
+slot. Tiles that stick out of the matrix arrive as zeros, and are clipped when stored.
 
 Still missing: arithmetic.
 """
@@ -54,7 +55,9 @@ def main(seed: int = 0) -> tp.Program:
     """Runs the kernel on the simulated GPU, verifies it and returns the program."""
     a = np.random.default_rng(seed).standard_normal((200, 328)).astype(ml_dtypes.bfloat16)
     out = np.zeros_like(a)
-    program = copy_tiles.bind(tp.tensor_map(a, box=(TILE, TILE)), tp.tensor_map(out, box=(TILE, TILE)))
+    program = copy_tiles.bind(
+        tp.tensor_map(a, box=(TILE, TILE)), tp.tensor_map(out, box=(TILE, TILE))
+    )
     run = program.run(seed=seed)
     assert np.array_equal(out, a)
     print("200×328 in tiles of 64×64: right.", *run.roles, sep="\n  ")

@@ -2,16 +2,18 @@
 
     C[m, n] = A[m, k] · B[n, k]ᵀ, one 64×128 tile of C for each CTA.
 
-New: wgmma. The warpgroup multiplies tiles straight from shared memory into an accumulator in its registers,
-asynchronously: the slot may be overwritten only when the MMAs have finished, which is what mma_commit binds to the
-barrier `free` and wgmma_wait(0) waits for. The accumulator goes out through shared memory: ordinary stores, a proxy
-fence so that TMA sees them, a barrier, a TMA store.
+New: wgmma. The warpgroup multiplies tiles straight from shared memory into an accumulator in its
+registers,
+asynchronously: the slot may be overwritten only when the MMAs have finished, which is what
+mma_commit binds to the barrier `free` and wgmma_wait(0) waits for. The accumulator goes out through
+shared memory: ordinary stores, a proxy fence so that TMA sees them, a barrier, a TMA store.
 
-The phases, by hand: step k is phase k of both barriers. `full.wait(k % 2)` waits for phase k; the loader needs phase
-k - 1 of `free`, whose parity is (k + 1) % 2, and which a fresh barrier reports as complete when k = 0.
+The phases, by hand: step k is phase k of both barriers. `full.wait(k % 2)` waits for phase k; the
+loader needs phase k - 1 of `free`, whose parity is (k + 1) % 2, and which a fresh barrier reports
+as complete when k = 0.
 
-Still slow: with a single stage the copy of step k + 1 cannot start before the MMAs of step k have ended. Nothing
-overlaps.
+Still slow: with a single stage the copy of step k + 1 cannot start before the MMAs of step k have
+ended. Nothing overlaps.
 """
 
 from __future__ import annotations
@@ -71,9 +73,15 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
 def main(seed: int = 0) -> tp.Program:
     """Runs the kernel on the simulated GPU, verifies it against float64 and returns the program."""
     rng = np.random.default_rng(seed)
-    a, b = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((200, 328), (264, 328)))
+    a, b = (
+        rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((200, 328), (264, 328))
+    )
     c = np.zeros((200, 264), ml_dtypes.bfloat16)
-    program = gemm.bind(tp.tensor_map(a, box=(BM, BK)), tp.tensor_map(b, box=(BN, BK)), tp.tensor_map(c, box=(BM, 64)))
+    program = gemm.bind(
+        tp.tensor_map(a, box=(BM, BK)),
+        tp.tensor_map(b, box=(BN, BK)),
+        tp.tensor_map(c, box=(BM, 64)),
+    )
     run = program.run(seed=seed)
     result = compare_matmul(c, a, b.T)
     assert result.ok, result

@@ -2,12 +2,13 @@
 
     C[m, n] = A[m, k] · B[n, k]ᵀ, one 128×128 tile of C for each CTA.
 
-New: InputTilePipeline keeps four stages of A and B tiles with their barriers, phases and counts, so that loads run
-ahead of the MMAs; and `lag=1` leaves one group of MMAs running while the next stage is awaited: releasing stage i
-waits for the MMAs of stage i - 1 and frees that one. Two warpgroups share each stage, half of the rows each.
+New: InputTilePipeline keeps four stages of A and B tiles with their barriers, phases and counts, so
+that loads run ahead of the MMAs; and `lag=1` leaves one group of MMAs running while the next stage
+is awaited: releasing stage i waits for the MMAs of stage i - 1 and frees that one. Two warpgroups
+share each stage, half of the rows each.
 
-Still slow: every CTA computes one tile and ends, so its epilogue overlaps with nothing; and each stage costs a
-barrier round trip.
+Still slow: every CTA computes one tile and ends, so its epilogue overlaps with nothing; and each
+stage costs a barrier round trip.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ BM, BN, BK, STAGES = 128, 128, 64, 4
 @tp.kernel(grid=lambda c: -(-c.shape[0] // BM) * -(-c.shape[1] // BN))
 def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
     """C = A · Bᵀ"""
-    tiles = tp.StandardTilePayload(a_type=a.dtype, b_type=b.dtype, a_shape=(BM, BK), b_shape=(BN, BK))
+    tiles = tp.StandardTilePayload(
+        a_type=a.dtype, b_type=b.dtype, a_shape=(BM, BK), b_shape=(BN, BK)
+    )
     inputs = tp.InputTilePipeline.allocate(ctx, tiles, num_group_stages=STAGES)
     out = ctx.smem((64, 64), c.dtype, count=2 * BN // 64, name="out")
     columns = ctx.ceil_div(c.shape[1], BN)
@@ -53,7 +56,7 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
                 with consumer.acquire() as stage:
                     a_tile, b_tile = stage.tile()
                     ctx.mma(acc, a_tile.rows(row, 64), b_tile)
-                    # leaving the stage commits its MMAs: its empty barrier hears when they have finished
+                    # leaving the stage commits its MMAs: they arrive on its empty barrier
         for j in range(BN // 64):
             ctx.store(out[ctx.warpgroup_rank * 2 + j], acc.cols(64 * j, 64))
         ctx.fence_proxy_async()
@@ -68,9 +71,15 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
 def main(seed: int = 0) -> tp.Program:
     """Runs the kernel on the simulated GPU, verifies it against float64 and returns the program."""
     rng = np.random.default_rng(seed)
-    a, b = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((200, 648), (264, 648)))
+    a, b = (
+        rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((200, 648), (264, 648))
+    )
     c = np.zeros((200, 264), ml_dtypes.bfloat16)
-    program = gemm.bind(tp.tensor_map(a, box=(BM, BK)), tp.tensor_map(b, box=(BN, BK)), tp.tensor_map(c, box=(64, 64)))
+    program = gemm.bind(
+        tp.tensor_map(a, box=(BM, BK)),
+        tp.tensor_map(b, box=(BN, BK)),
+        tp.tensor_map(c, box=(64, 64)),
+    )
     run = program.run(seed=seed)
     result = compare_matmul(c, a, b.T)
     assert result.ok, result

@@ -2,14 +2,16 @@
 
     C[m, n] = A[m, k] · B[n, k]ᵀ in tiles of 128×128; compiles for sm_100a, and for no Hopper GPU.
 
-New: one lane issues the MMAs (tcgen05.mma), and the sums are in nobody's registers but in tensor memory, 512 columns
-of 128 lanes beside them. So the MMA role is one warp, and the epilogue a role of its own: a warpgroup that loads
-finished accumulators. Between the two stands a second ring, OutputTilePipeline, here of two accumulators: while the
-epilogue stores one tile, the MMAs of the next run. A commit is itself the arrival, so nobody waits for MMAs: no lag,
-no wgmma_wait. mma_warp() and epilogue_warp() are the life of the tensor memory: the MMA warp allocates it, says where
-it is, and frees it when the epilogue is done.
+New: one lane issues the MMAs (tcgen05.mma), and the sums are in nobody's registers but in tensor
+memory, 512 columns of 128 lanes beside them. So the MMA role is one warp, and the epilogue a role
+of its own: a warpgroup that loads finished accumulators. Between the two stands a second ring,
+OutputTilePipeline, here of two accumulators: while the epilogue stores one tile, the MMAs of the
+next run. A commit is itself the arrival, so nobody waits for MMAs: no lag, no wgmma_wait.
+mma_warp() and epilogue_warp() are the life of the tensor memory: the MMA warp allocates it, says
+where it is, and frees it when the epilogue is done.
 
-Still slow: each CTA holds the whole B tile that its MMAs read; a pair of CTAs can hold half of it each.
+Still slow: each CTA holds the whole B tile that its MMAs read; a pair of CTAs can hold half of it
+each.
 """
 
 from __future__ import annotations
@@ -28,11 +30,17 @@ BM, BN, BK, STAGES, ACCUMULATORS = 128, 128, 64, 4, 2
 @tp.kernel(grid=2)
 def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
     """C = A · Bᵀ"""
-    tiles = tp.StandardTilePayload(a_type=a.dtype, b_type=b.dtype, a_shape=(BM, BK), b_shape=(BN, BK))
+    tiles = tp.StandardTilePayload(
+        a_type=a.dtype, b_type=b.dtype, a_shape=(BM, BK), b_shape=(BN, BK)
+    )
     inputs = tp.InputTilePipeline.allocate(ctx, tiles, num_group_stages=STAGES)
-    outputs = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(num_stages=ACCUMULATORS, stage_stride_cols=BN))
+    outputs = tp.OutputTilePipeline.allocate(
+        ctx, tp.OutputPipelineConfig(num_stages=ACCUMULATORS, stage_stride_cols=BN)
+    )
     out = ctx.smem((BM, 64), c.dtype, count=BN // 64, name="out")
-    work = tp.StaticScheduler(ctx, tiles=(ctx.ceil_div(c.shape[0], BM), ctx.ceil_div(c.shape[1], BN)))
+    work = tp.StaticScheduler(
+        ctx, tiles=(ctx.ceil_div(c.shape[0], BM), ctx.ceil_div(c.shape[1], BN))
+    )
     k_steps = ctx.ceil_div(a.shape[1], BK)
 
     @ctx.role("load", warps=1)
@@ -51,23 +59,28 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
     def mma() -> None:
         with outputs.mma_warp(), inputs.consumer() as consumer:
             for _ in work:
-                with outputs.producer() as output:  # waits until the epilogue has freed an accumulator
+                # waits until the epilogue has freed an accumulator
+                with outputs.producer() as output:
                     acc = output.tmem.tensor((BM, BN))
                     for k in ctx.range(k_steps):
                         with consumer.acquire() as stage, ctx.elect_one():
                             a_tile, b_tile = stage.tile()
                             ctx.mma(acc, a_tile, b_tile, accumulate=k > 0)
-                            ctx.mma_commit(stage.mbar())  # frees the slot when these MMAs have read it
+                            # frees the slot when these MMAs have read it
+                            ctx.mma_commit(stage.mbar())
 
     @ctx.role("epilogue", warpgroups=1)
     def epilogue() -> None:
         with outputs.epilogue_warp():
             for tile in work:
-                with outputs.consumer() as output:  # waits until the MMAs of an accumulator are done
+                # waits until the MMAs of an accumulator are done
+                with outputs.consumer() as output:
                     sums = output.tmem.tensor((BM, BN)).load()
-                # left: the load is waited for, the accumulator is free, and the MMAs go on while this tile is stored
+                # left: the load is waited for, the accumulator is free, and the MMAs go on while
+                # this tile is stored
                 with ctx.elect_one("warpgroup"):
-                    ctx.tma_store_wait(0, read=True)  # the tile before has been read: its slots may be written
+                    # the tile before has been read: its slots may be written
+                    ctx.tma_store_wait(0, read=True)
                 ctx.sync_warpgroup()
                 for j in range(BN // 64):
                     ctx.store(out[j], sums.cols(64 * j, 64))
@@ -84,9 +97,15 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
 def main(seed: int = 0) -> tp.Program:
     """Runs the kernel on the simulated GPU, verifies it against float64 and returns the program."""
     rng = np.random.default_rng(seed)
-    a, b = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((200, 648), (264, 648)))
+    a, b = (
+        rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((200, 648), (264, 648))
+    )
     c = np.zeros((200, 264), ml_dtypes.bfloat16)
-    maps = tp.tensor_map(a, box=(BM, BK)), tp.tensor_map(b, box=(BN, BK)), tp.tensor_map(c, box=(BM, 64))
+    maps = (
+        tp.tensor_map(a, box=(BM, BK)),
+        tp.tensor_map(b, box=(BN, BK)),
+        tp.tensor_map(c, box=(BM, 64)),
+    )
     program = gemm.bind(*maps)
     run = program.run(seed=seed)
     result = compare_matmul(c, a, b.T)

@@ -2,13 +2,16 @@
 
     C[m, n] = A[m, k] · B[n, k]ᵀ, 256×128 of C for each pair; sm_100a.
 
-New: cta_group=2. One MMA, issued by the even CTA, reads the shared memory of both and writes the tensor memory of
-both: each loads its own 128 rows of A and half of the B tile, and gets the sums of its own rows. What a pair shares
-is counted in the even CTA, or told to both. The full barrier is the even CTA's: barrier() is that one in both,
-stage_bytes is of both, and only the even CTA expects them. A commit tells both, since both load. An accumulator is
-free when both epilogues have loaded theirs: 256 arrivals on the even CTA's barrier.
+New: cta_group=2. One MMA, issued by the even CTA, reads the shared memory of both and writes the
+tensor memory of
+both: each loads its own 128 rows of A and half of the B tile, and gets the sums of its own rows.
+What a pair shares is counted in the even CTA, or told to both. The full barrier is the even CTA's:
+barrier() is that one in both, stage_bytes is of both, and only the even CTA expects them. A commit
+tells both, since both load. An accumulator is free when both epilogues have loaded theirs: 256
+arrivals on the even CTA's barrier.
 
-Still missing: larger clusters, a schedule that moves work: tilepipe/kernels/blackwell_gemm.py goes on from here.
+Still missing: larger clusters, a schedule that moves work: tilepipe/kernels/blackwell_gemm.py goes
+on from here.
 """
 
 from __future__ import annotations
@@ -29,11 +32,17 @@ PAIR, BOTH = 2, 0b11  # CTAs of a pair, and both as a mask
 def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
     """C = A · Bᵀ"""
     half = BN // PAIR  # rows of B that each CTA holds
-    tiles = tp.StandardTilePayload(a_type=a.dtype, b_type=b.dtype, a_shape=(BM, BK), b_shape=(half, BK))
+    tiles = tp.StandardTilePayload(
+        a_type=a.dtype, b_type=b.dtype, a_shape=(BM, BK), b_shape=(half, BK)
+    )
     inputs = tp.InputTilePipeline.allocate(ctx, tiles, num_group_stages=STAGES, cta_group=PAIR)
-    outputs = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(2, stage_stride_cols=BN, cta_group=PAIR))
+    outputs = tp.OutputTilePipeline.allocate(
+        ctx, tp.OutputPipelineConfig(2, stage_stride_cols=BN, cta_group=PAIR)
+    )
     out = ctx.smem((BM, 64), c.dtype, count=BN // 64, name="out")
-    work = tp.StaticScheduler(ctx, tiles=(ctx.ceil_div(c.shape[0], BM), ctx.ceil_div(c.shape[1], BN)))
+    work = tp.StaticScheduler(
+        ctx, tiles=(ctx.ceil_div(c.shape[0], BM), ctx.ceil_div(c.shape[1], BN))
+    )
     k_steps = ctx.ceil_div(a.shape[1], BK)
 
     @ctx.role("load", warps=1)
@@ -45,13 +54,15 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
                         stage.expect_bytes(inputs.stage_bytes)  # by the even CTA, for both
                         a_tile, b_tile = stage.tile()
                         ctx.tma_load(a, (tile.m * BM, k * BK), a_tile, stage.barrier())
-                        ctx.tma_load(b, (tile.n * BN + ctx.cta_rank * half, k * BK), b_tile, stage.barrier())
+                        row = tile.n * BN + ctx.cta_rank * half
+                        ctx.tma_load(b, (row, k * BK), b_tile, stage.barrier())
             producer.drain()
 
     @ctx.role("mma", warps=1)
     def mma() -> None:
-        # The odd CTA's warp owns its columns and has no MMAs, so here it has no tiles either. In blackwell_gemm it iterates
-        # as all warps do, and the condition stands inside the loop, whatever deals out the tiles.
+        # The odd CTA's warp owns its columns and has no MMAs, so here it has no tiles either. In
+        # blackwell_gemm it iterates as all warps do, and the condition stands inside the loop,
+        # whatever deals out the tiles.
         with outputs.mma_warp(), inputs.consumer() as consumer, ctx.when(tp.elect_one_cta(ctx)):
             for _ in work:
                 with outputs.producer() as output:
@@ -86,9 +97,14 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
 def main(seed: int = 0) -> tp.Program:
     """Runs the kernel on the simulated GPU, verifies it against float64 and returns the program."""
     rng = np.random.default_rng(seed)
-    a, b = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((500, 648), (264, 648)))
+    a, b = (
+        rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((500, 648), (264, 648))
+    )
     c = np.zeros((500, 264), ml_dtypes.bfloat16)
-    maps = (tp.tensor_map(x, box=box) for x, box in ((a, (BM, BK)), (b, (BN // PAIR, BK)), (c, (BM, 64))))
+    maps = (
+        tp.tensor_map(x, box=box)
+        for x, box in ((a, (BM, BK)), (b, (BN // PAIR, BK)), (c, (BM, 64)))
+    )
     program = gemm.bind(*maps)
     run = program.run(seed=seed)
     result = compare_matmul(c, a, b.T)

@@ -2,14 +2,16 @@
 
     C[m, n] = A[m, k] · B[n, k]ᵀ, the GEMM of rung 5.
 
-New: try_acquire and acquire_if_needed. A wait has a price even where it passes at once: a round trip to the barrier in
-shared memory. Here each role asks first, does something else while the answer is on its way, and waits only where the
-answer was no. The load warp computes its coordinates meanwhile; the MMA warpgroups ask about the next stage right
-behind the MMAs of this one, and carry the answer to the next step in a variable. Whatever the answers are, the stage is
-free, or filled, where it is used, so `tilepipe check` needs one execution for all of them, as for plain waits.
+New: try_acquire and acquire_if_needed. A wait has a price even where it passes at once: a round
+trip to the barrier in shared memory. Here each role asks first, does something else while the
+answer is on its way, and waits only where the answer was no. The load warp computes its coordinates
+meanwhile; the MMA warpgroups ask about the next stage right behind the MMAs of this one, and carry
+the answer to the next step in a variable. Whatever the answers are, the stage is free, or filled,
+where it is used, so `tilepipe check` needs one execution for all of them, as for plain waits.
 
-Still missing: a gain, which nobody has measured here. A test that comes too early says no, and the wait that follows is
-one more round trip; so ask where a profile shows that waits which could pass at once cost time.
+Still missing: a gain, which nobody has measured here. A test that comes too early says no, and the
+wait that follows is one more round trip; so ask where a profile shows that waits which could pass
+at once cost time.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ BM, BN, BK, STAGES = 128, 128, 64, 4
 @tp.kernel(grid=lambda c: -(-c.shape[0] // BM) * -(-c.shape[1] // BN))
 def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
     """C = A · Bᵀ"""
-    tiles = tp.StandardTilePayload(a_type=a.dtype, b_type=b.dtype, a_shape=(BM, BK), b_shape=(BN, BK))
+    tiles = tp.StandardTilePayload(
+        a_type=a.dtype, b_type=b.dtype, a_shape=(BM, BK), b_shape=(BN, BK)
+    )
     inputs = tp.InputTilePipeline.allocate(ctx, tiles, num_group_stages=STAGES)
     out = ctx.smem((64, 64), c.dtype, count=2 * BN // 64, name="out")
     columns = ctx.ceil_div(c.shape[1], BN)
@@ -58,7 +62,8 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
                 with consumer.acquire_if_needed(filled) as stage:
                     a_tile, b_tile = stage.tile()
                     ctx.mma(acc, a_tile.rows(row, 64), b_tile)
-                filled.set(consumer.try_acquire())  # the next stage: its answer comes while these MMAs run
+                # the next stage: its answer comes while these MMAs run
+                filled.set(consumer.try_acquire())
         for j in range(BN // 64):
             ctx.store(out[ctx.warpgroup_rank * 2 + j], acc.cols(64 * j, 64))
         ctx.fence_proxy_async()
@@ -73,9 +78,15 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
 def main(seed: int = 0) -> tp.Program:
     """Runs the kernel on the simulated GPU, verifies it against float64 and returns the program."""
     rng = np.random.default_rng(seed)
-    a, b = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((200, 648), (264, 648)))
+    a, b = (
+        rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((200, 648), (264, 648))
+    )
     c = np.zeros((200, 264), ml_dtypes.bfloat16)
-    program = gemm.bind(tp.tensor_map(a, box=(BM, BK)), tp.tensor_map(b, box=(BN, BK)), tp.tensor_map(c, box=(64, 64)))
+    program = gemm.bind(
+        tp.tensor_map(a, box=(BM, BK)),
+        tp.tensor_map(b, box=(BN, BK)),
+        tp.tensor_map(c, box=(64, 64)),
+    )
     run = program.run(seed=seed)
     result = compare_matmul(c, a, b.T)
     assert result.ok, result

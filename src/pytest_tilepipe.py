@@ -1,6 +1,7 @@
 """The pytest plugin of tilepipe: fixtures `tilepipe_check`, `tilepipe_run`, `tilepipe_perturb`.
 
-It lies beside the package, so that pytest starts without importing it, and NumPy, in projects that never ask for a fixture.
+It lies beside the package, so that pytest starts without importing it, and NumPy, in projects that
+never ask for a fixture.
 """
 
 from __future__ import annotations
@@ -20,16 +21,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """`--tilepipe-explore` and `--tilepipe-seeds N`."""
     group = parser.getgroup("tilepipe", "tests of tilepipe kernels")
     group.addoption(
-        "--tilepipe-explore", action="store_true", help="tilepipe_check explores all interleavings, also where one run is enough"
+        "--tilepipe-explore",
+        action="store_true",
+        help="tilepipe_check explores all interleavings, also where one run is enough",
     )
     group.addoption(
-        "--tilepipe-seeds", type=int, metavar="N", help="interleavings of each tilepipe_run (default 4) and tilepipe_perturb (8)"
+        "--tilepipe-seeds",
+        type=int,
+        metavar="N",
+        help="interleavings of each tilepipe_run (default 4) and tilepipe_perturb (8)",
     )
 
 
 @pytest.fixture
 def tilepipe_check(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """`tilepipe.testing.check`; its verdict is part of the test's report, and counted at the end."""
+    """`tilepipe.testing.check`; its verdict is part of the test's report, and counted at the
+    end.
+    """
 
     def check(*programs: Any, **options: Any) -> Any:
         from tilepipe.testing import CheckFailed, check
@@ -61,7 +69,9 @@ def tilepipe_run(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 @pytest.fixture
 def tilepipe_perturb(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """`tilepipe.testing.perturb`, with as many seeds as the command line says. Skips the test where there is no GPU."""
+    """`tilepipe.testing.perturb`, with as many seeds as the command line says. Skips the test where
+    there is no GPU.
+    """
     seeds: int | None = request.config.getoption("--tilepipe-seeds")
 
     def perturb(program: Any, **options: Any) -> None:
@@ -74,13 +84,24 @@ def tilepipe_perturb(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 def _note(request: pytest.FixtureRequest, verdict: Any) -> None:
     method = f" ({verdict.method})" if verdict.ok else ""
-    request.node.user_properties.append((PROPERTY, f"{verdict.verdict}{method}: {verdict.instance}"))
+    request.node.user_properties.append(
+        (PROPERTY, f"{verdict.verdict}{method}: {verdict.instance}")
+    )
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """One line: how many checks there were, and how they ended."""
-    reports = [r for group in terminalreporter.stats.values() for r in group if getattr(r, "when", "") == "call"]
-    answers = Counter(text.split(":")[0] for r in reports for name, text in r.user_properties if name == PROPERTY)
+    reports = [
+        r
+        for group in terminalreporter.stats.values()
+        for r in group
+        if getattr(r, "when", "") == "call"
+    ]
+    answers = Counter(
+        text.split(":")[0] for r in reports for name, text in r.user_properties if name == PROPERTY
+    )
     if answers:
-        counts = ", ".join(f"{n} {answer}" for answer, n in sorted(answers.items(), key=lambda x: (-x[1], x[0])))
+        counts = ", ".join(
+            f"{n} {answer}" for answer, n in sorted(answers.items(), key=lambda x: (-x[1], x[0]))
+        )
         terminalreporter.write_line(f"tilepipe: {counts}; of these instances, not of other shapes")

@@ -51,10 +51,17 @@ def binary(op: str, a: object, b: object, dtype: DType | None = None) -> Binary:
     kind = dtypes.boolean if op in ("eq", "ne", "lt", "le", "gt", "ge") else a.dtype
     shape = max(a.shape, b.shape, key=lambda s: s[1] if s else 0)
     nonneg = a.nonneg and b.nonneg and op != "sub"
-    return Binary(dtype or kind, vary=max(a.vary, b.vary), nonneg=nonneg, shape=shape, op=op, a=a, b=b)
+    return Binary(
+        dtype or kind, vary=max(a.vary, b.vary), nonneg=nonneg, shape=shape, op=op, a=a, b=b
+    )
 
 
-LANE, THREAD, RANK, GROUP = special("lane"), special("thread"), special("cta_rank"), special("warpgroup")
+LANE, THREAD, RANK, GROUP = (
+    special("lane"),
+    special("thread"),
+    special("cta_rank"),
+    special("warpgroup"),
+)
 BLOCK = special("block_id")
 
 
@@ -66,7 +73,7 @@ class Builder:
         self.block = self.kernel.setup
         self.n = 0
 
-    # -- declarations -------------------------------------------------------------------------------------------------
+    # -- declarations ------------------------------------------------------------------
 
     def tensor(
         self, name: str, dtype: DType = dtypes.bfloat16, rank: int = 2, box: tuple[int, ...] | None = None, order: str = "row",
@@ -93,11 +100,15 @@ class Builder:
         swizzle: int = 0,
         order: str = "row",
     ) -> SmemBuffer:
-        b = SmemBuffer(name, dtype, count, rows, cols, order, swizzle, align=1024 if swizzle else 128)
+        b = SmemBuffer(
+            name, dtype, count, rows, cols, order, swizzle, align=1024 if swizzle else 128
+        )
         self.kernel.buffers.append(b)
         return b
 
-    def barriers(self, name: str, size: int = 1, count: int | None = 1, init: bool = True) -> BarrierArray:
+    def barriers(
+        self, name: str, size: int = 1, count: int | None = 1, init: bool = True
+    ) -> BarrierArray:
         a = BarrierArray(name, size, count)
         self.kernel.barriers.append(a)
         if init:
@@ -123,12 +134,20 @@ class Builder:
         cols: int = 0,
         cta: object = None,
     ) -> Tile:
-        return Tile(b, ex(index), ex(row), ex(col), rows or b.rows, cols or b.cols, None if cta is None else ex(cta))
+        return Tile(
+            b,
+            ex(index),
+            ex(row),
+            ex(col),
+            rows or b.rows,
+            cols or b.cols,
+            None if cta is None else ex(cta),
+        )
 
     def element(self, base: Tile | TensorParam, *index: object) -> Element:
         return Element(base, tuple(ex(i) for i in index))
 
-    # -- structure ----------------------------------------------------------------------------------------------------
+    # -- structure ---------------------------------------------------------------------
 
     def add(self, op: ops.Op) -> None:
         self.block.ops.append(op)
@@ -140,9 +159,13 @@ class Builder:
         self.block = outer
 
     @contextmanager
-    def role(self, name: str, warps: int = 0, warpgroups: int = 0, registers: int | None = None) -> Iterator[None]:
+    def role(
+        self, name: str, warps: int = 0, warpgroups: int = 0, registers: int | None = None
+    ) -> Iterator[None]:
         body = ops.Block()
-        self.kernel.roles.append(Role(name, warps or 4 * warpgroups, bool(warpgroups), registers, body, here()))
+        self.kernel.roles.append(
+            Role(name, warps or 4 * warpgroups, bool(warpgroups), registers, body, here())
+        )
         with self.into(body):
             yield
 
@@ -176,9 +199,15 @@ class Builder:
         with self.into(op.body):
             yield index
 
-    # -- values -------------------------------------------------------------------------------------------------------
+    # -- values ------------------------------------------------------------------------
 
-    def local(self, name: str, dtype: DType = dtypes.int32, vary: Vary = Vary.UNIFORM, shape: tuple[int, ...] = ()) -> Local:
+    def local(
+        self,
+        name: str,
+        dtype: DType = dtypes.int32,
+        vary: Vary = Vary.UNIFORM,
+        shape: tuple[int, ...] = (),
+    ) -> Local:
         self.n += 1
         return Local(dtype, vary=vary, nonneg=True, shape=shape, name=f"{name}{self.n}")
 
@@ -213,7 +242,9 @@ class Builder:
     def step(self, cursor: Cursor, n: object = 1) -> None:
         self.add(ops.CursorStep(here(), cursor, ex(n)))
 
-    def fragment(self, name: str, rows: int, cols: int, dtype: DType = dtypes.float32, layout: str = "wgmma") -> Fragment:
+    def fragment(
+        self, name: str, rows: int, cols: int, dtype: DType = dtypes.float32, layout: str = "wgmma"
+    ) -> Fragment:
         f = Fragment(name, dtype, rows, cols, layout=layout)
         self.add(ops.FragmentDefine(here(), f))
         return f
@@ -222,7 +253,7 @@ class Builder:
         shape = (f.rows, cols or f.cols)
         return exprs.FragmentRead(f.dtype, shape=shape, fragment=f, col=col)
 
-    # -- ops: the names and operands of ir.ops, without the location --------------------------------------------------
+    # -- ops: the names and operands of ir.ops, without the location -------------------
 
     def phase(self, n: int) -> Const:
         return Const(dtypes.phase, value=n)
@@ -236,7 +267,14 @@ class Builder:
     def expect(self, bar: BarrierRef, nbytes: object, arrive: bool = True) -> None:
         self.add(ops.MbarExpect(here(), bar, ex(nbytes), arrive))
 
-    def load_tile(self, t: TensorParam, coords: tuple[object, ...], dst: Tile, bar: BarrierRef, multicast: object = None) -> None:
+    def load_tile(
+        self,
+        t: TensorParam,
+        coords: tuple[object, ...],
+        dst: Tile,
+        bar: BarrierRef,
+        multicast: object = None,
+    ) -> None:
         mask = None if multicast is None else ex(multicast)
         self.add(ops.TmaLoad(here(), t, tuple(ex(c) for c in coords), dst, bar, mask))
 
@@ -259,12 +297,14 @@ class Builder:
     def setup_done(self) -> None:
         self.add(ops.SetupBarrier(here()))
 
-    # -- done ---------------------------------------------------------------------------------------------------------
+    # -- done --------------------------------------------------------------------------
 
     def finished(self) -> Kernel:
         finish(self.kernel)
         return self.kernel
 
     def run(self, grid: Any = 1, seed: Any = 0, rules: Any = "practice", **args: Any) -> sim.Run:
-        bound = {n: TensorArg(a, a.shape) if isinstance(a, np.ndarray) else a for n, a in args.items()}
+        bound = {
+            n: TensorArg(a, a.shape) if isinstance(a, np.ndarray) else a for n, a in args.items()
+        }
         return sim.run(Launch(self.finished(), grid, bound), seed=seed, rules=rules)

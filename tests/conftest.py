@@ -1,4 +1,6 @@
-"""Hypothesis profiles, no cache of compiled or tuned kernels, what a quick run leaves out, and whether a machine can run `gpu` tests."""
+"""Hypothesis profiles, no cache of compiled or tuned kernels, what a quick run leaves out, and
+whether a machine can run `gpu` tests.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
-os.environ.setdefault("TILEPIPE_CACHE_DIR", "off")  # what a test compiles is compiled then, and stays with it
+# what a test compiles is compiled then, and stays with it
+os.environ.setdefault("TILEPIPE_CACHE_DIR", "off")
 os.environ["TILEPIPE_TUNED"] = "off"  # what somebody has tuned on this machine changes no test
 
 
@@ -33,8 +36,8 @@ def missing_gpu() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what is marked `gpu` where there is none. Of what is `sampled(n, suite=m)`, all but every n-th case is slow,
-    and all but every m-th is for `make test-all`.
+    """Skips what is marked `gpu` where there is none. Of what is `sampled(n, suite=m)`, all but
+    every n-th case is slow, and all but every m-th is for `make test-all`.
     """
     cases: Counter[str] = Counter()
     for item in items:

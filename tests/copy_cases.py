@@ -1,4 +1,6 @@
-"""TMA copies as small kernels with what NumPy says of them, for the simulator, for NVRTC, and for a GPU."""
+"""TMA copies as small kernels with what NumPy says of them, for the simulator, for NVRTC, and for a
+GPU.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,17 @@ def copied(ctx: tp.Context, a: Any, out: Any, *, at: tuple[int, ...], to: tuple[
             ctx.tma_store_wait(0)
 
 
-def spans(at: tuple[int, ...], box: tuple[int, ...], shape: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+def spans(
+    at: tuple[int, ...], box: tuple[int, ...], shape: tuple[int, ...]
+) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
     """The part of an array that a box at `at` covers, and the part of the box."""
-    ends = [(max(x, 0), max(min(x + n, extent), max(x, 0))) for x, n, extent in zip(at, box, shape, strict=True)]
-    return tuple(slice(*e) for e in ends), tuple(slice(lo - x, hi - x) for (lo, hi), x in zip(ends, at, strict=True))
+    ends = [
+        (max(x, 0), max(min(x + n, extent), max(x, 0)))
+        for x, n, extent in zip(at, box, shape, strict=True)
+    ]
+    return tuple(slice(*e) for e in ends), tuple(
+        slice(lo - x, hi - x) for (lo, hi), x in zip(ends, at, strict=True)
+    )
 
 
 def copy(
@@ -45,9 +54,16 @@ def copy(
 
         def array(values: Array) -> Array:
             """In memory as `order` says."""
-            return values if order == "row" else np.ascontiguousarray(values.swapaxes(-1, -2)).swapaxes(-1, -2)
+            return (
+                values
+                if order == "row"
+                else np.ascontiguousarray(values.swapaxes(-1, -2)).swapaxes(-1, -2)
+            )
 
-        a, out = array(rng.integers(0, 8, shape).astype(t.numpy)), array(np.full(shape, 9).astype(t.numpy))
+        a, out = (
+            array(rng.integers(0, 8, shape).astype(t.numpy)),
+            array(np.full(shape, 9).astype(t.numpy)),
+        )
         moved, want = np.zeros(box, t.numpy), out.copy()
         there, here = spans(at, box, shape)
         moved[here] = a[there]
@@ -83,7 +99,9 @@ COPIES = {
 
 @tp.kernel()
 def slots(ctx: tp.Context, a: Any, out: Any, *, depth: int) -> None:
-    """out[i] = a[i] + i, row after row, through `depth` slots: a slot is written again when its store has read it."""
+    """out[i] = a[i] + i, row after row, through `depth` slots: a slot is written again when its
+    store has read it.
+    """
     tile = ctx.smem((1, 32), a.dtype, count=depth, swizzle=0, name="tile")
 
     @ctx.role("one", warps=1)
@@ -106,14 +124,21 @@ def slots(ctx: tp.Context, a: Any, out: Any, *, depth: int) -> None:
 def slotted(depth: int) -> Callable[[Rng], Made]:
     def make(rng: Rng) -> Made:
         a, out = rng.integers(0, 100, (50, 32)).astype(np.int32), np.zeros((50, 32), np.int32)
-        return slots.bind(a, tp.tensor_map(out, box=(1, 32)), depth=depth), out, a + np.arange(50)[:, None], 0
+        return (
+            slots.bind(a, tp.tensor_map(out, box=(1, 32)), depth=depth),
+            out,
+            a + np.arange(50)[:, None],
+            0,
+        )
 
     return make
 
 
 @tp.kernel()
 def rows_of_warps(ctx: tp.Context, a: Any, out: Any) -> None:
-    """out = -a (64, 32) by way of bfloat16: each warp stores its 16 rows of the fragment, and copies them out by itself."""
+    """out = -a (64, 32) by way of bfloat16: each warp stores its 16 rows of the fragment, and
+    copies them out by itself.
+    """
     tile = ctx.smem((16, 32), "bfloat16", count=4, name="tile")
 
     @ctx.role("one", warpgroups=1)
@@ -136,7 +161,9 @@ def by_warps(rng: Rng) -> Made:
 
 @tp.kernel(grid=2, cluster=2)
 def fenced(ctx: tp.Context, x: Any, out: Any, *, to_tensor: str, to_peer: str) -> None:
-    """CTA 0 writes x by ordinary stores, and a tile of CTA 1, which loads x by TMA and stores both tiles by TMA."""
+    """CTA 0 writes x by ordinary stores, and a tile of CTA 1, which loads x by TMA and stores both
+    tiles by TMA.
+    """
     tiles = ctx.smem((8, 32), "int32", swizzle=0, count=2, name="tiles")
     full = tp.SharedMemBarrier.allocate(ctx, 1, "full")
 
@@ -170,14 +197,21 @@ def over_proxies(to_tensor: str, to_peer: str) -> Callable[[Rng], Made]:
         x, out = rng.integers(0, 9, (8, 32)).astype(np.int32), np.zeros((16, 32), np.int32)
         rows, lanes = np.arange(8)[:, None], np.arange(32)
         maps = [tp.tensor_map(a, box=(8, 32), swizzle=0) for a in (x, out)]
-        return fenced.bind(*maps, to_tensor=to_tensor, to_peer=to_peer), out, np.concatenate([lanes - rows, lanes * rows]), 0
+        return (
+            fenced.bind(*maps, to_tensor=to_tensor, to_peer=to_peer),
+            out,
+            np.concatenate([lanes - rows, lanes * rows]),
+            0,
+        )
 
     return make
 
 
 @tp.kernel()
 def some_rows(ctx: tp.Context, a: Any, counts: Any, out: Any) -> None:
-    """Of the i-th tile of `a`, as many rows as the i-th of `counts` says, one behind the other in `out`."""
+    """Of the i-th tile of `a`, as many rows as the i-th of `counts` says, one behind the other in
+    `out`.
+    """
     tile = ctx.smem(a.box, a.dtype, name="tile")[0]
     full = tp.SharedMemBarrier.allocate(ctx, 1, "full")
 
@@ -199,7 +233,9 @@ def some_rows(ctx: tp.Context, a: Any, counts: Any, out: Any) -> None:
 
 
 def ragged(kind: str, cols: int, rank: int = 2) -> Callable[[Rng], Made]:
-    """The last of the counts reaches beyond the end, where the rest is clipped; some are 0, below 0 and above the tile's rows."""
+    """The last of the counts reaches beyond the end, where the rest is clipped; some are 0, below 0
+    and above the tile's rows.
+    """
 
     def make(rng: Rng) -> Made:
         counts, rows = np.array([5, 16, 0, 1, -7, 3, 99, 16, 9], np.int32), 60
@@ -217,13 +253,22 @@ def ragged(kind: str, cols: int, rank: int = 2) -> Callable[[Rng], Made]:
 
 
 def copied_bytes(
-    kind: str, shape: tuple[int, int], box: tuple[int, int], at: tuple[int, int], to: tuple[int, int]
+    kind: str,
+    shape: tuple[int, int],
+    box: tuple[int, int],
+    at: tuple[int, int],
+    to: tuple[int, int],
 ) -> Callable[[Rng], Made]:
-    """`copied` of 4-bit elements or scale factors, given as their bytes; shape, box and coordinates count elements."""
+    """`copied` of 4-bit elements or scale factors, given as their bytes; shape, box and coordinates
+    count elements.
+    """
 
     def make(rng: Rng) -> Made:
         share = dtypes.dtype(kind).per_byte
-        a, out = rng.integers(0, 256, (shape[0], shape[1] // share), np.uint8), np.full((shape[0], shape[1] // share), 0x21, np.uint8)
+        a, out = (
+            rng.integers(0, 256, (shape[0], shape[1] // share), np.uint8),
+            np.full((shape[0], shape[1] // share), 0x21, np.uint8),
+        )
         moved, want = np.zeros((box[0], box[1] // share), np.uint8), out.copy()
         inner = [(row, col // share) for row, col in (at, to)]
         there, here = spans(inner[0], moved.shape, a.shape)
@@ -242,7 +287,11 @@ BYTES = {
     "copy_fp4_unswizzled": copied_bytes("float4_e2m1", (20, 96), (12, 32), (4, 32), (0, 64)),
     "copy_e8m0": copied_bytes("float8_e8m0", (64, 96), (32, 64), (40, 48), (8, 16)),
 }
-RAGGED = {"ragged": ragged("bfloat16", 64), "ragged_panels": ragged("float32", 96), "ragged_rank_3": ragged("float16", 48, 3)}
+RAGGED = {
+    "ragged": ragged("bfloat16", 64),
+    "ragged_panels": ragged("float32", 96),
+    "ragged_rank_3": ragged("float16", 48, 3),
+}
 CASES = [
     Case(name, make)
     for name, make in {

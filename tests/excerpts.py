@@ -1,8 +1,10 @@
-"""What the pages on Blackwell quote of the kernels: `python -m tests.excerpts` writes it into them anew.
+"""What the pages on Blackwell quote of the kernels: `python -m tests.excerpts` writes it into them
+anew.
 
-A quotation is a fenced block `py` behind a line `<!-- FILE: WHAT -->`, FILE in src/tilepipe/kernels. WHAT is `role NAME`, `function
-NAME`, `method CLASS.NAME`, or `set NAME ... NAME`, the assignments to these names from the first to the last.
-Behind `<!-- diff ONE OTHER -->` a block `diff` has what differs between two kernels.
+A quotation is a fenced block `py` behind a line `<!-- FILE: WHAT -->`, FILE in
+src/tilepipe/kernels. WHAT is `role NAME`, `function NAME`, `method CLASS.NAME`, or `set NAME ...
+NAME`, the assignments to these names from the first to the last. Behind `<!-- diff ONE OTHER -->` a
+block `diff` has what differs between two kernels.
 """
 
 from __future__ import annotations
@@ -26,28 +28,52 @@ COUNTED = re.compile(r"Of the (\d+) lines of the kernel `(\w+)`, (\d+) are lines
 def excerpt(file: str, kind: str, name: str) -> str:
     """Lines of a kernel's file, unindented."""
     text = (KERNELS / file).read_text(encoding="utf-8")
-    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt) and _is(node, kind, name)]
+    nodes = [
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.stmt) and _is(node, kind, name)
+    ]
     if kind == "method":
         owner, method = name.split(".")
-        bodies = [node.body for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef) and node.name == owner]
-        nodes = [node for node in bodies[0] if isinstance(node, ast.FunctionDef) and node.name == method]
+        bodies = [
+            node.body
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.ClassDef) and node.name == owner
+        ]
+        nodes = [
+            node for node in bodies[0] if isinstance(node, ast.FunctionDef) and node.name == method
+        ]
     assert nodes, f"{file} has no {kind} {name}"
     first, last = nodes[0], nodes[-1]
-    start = first.decorator_list[0].lineno if isinstance(first, ast.FunctionDef) and first.decorator_list else first.lineno
+    start = (
+        first.decorator_list[0].lineno
+        if isinstance(first, ast.FunctionDef) and first.decorator_list
+        else first.lineno
+    )
     return textwrap.dedent("\n".join(text.splitlines()[start - 1 : last.end_lineno])) + "\n"
 
 
 def _is(node: ast.stmt, kind: str, name: str) -> bool:
     if kind == "role" and isinstance(node, ast.FunctionDef) and node.decorator_list:
         call = node.decorator_list[0]
-        return isinstance(call, ast.Call) and ast.unparse(call.func) == "ctx.role" and ast.literal_eval(call.args[0]) == name
+        return (
+            isinstance(call, ast.Call)
+            and ast.unparse(call.func) == "ctx.role"
+            and ast.literal_eval(call.args[0]) == name
+        )
     if kind == "function":
         return isinstance(node, ast.FunctionDef) and node.name == name
-    return kind == "set" and isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in name.split(" ... ")
+    return (
+        kind == "set"
+        and isinstance(node, ast.Assign)
+        and ast.unparse(node.targets[0]) in name.split(" ... ")
+    )
 
 
 def kernel_lines(name: str, *, strip: bool = True) -> list[str]:
-    """The lines of a kernel, from its decorator to the end of its last role, without indents and empty ones; or all, as they are."""
+    """The lines of a kernel, from its decorator to the end of its last role, without indents and
+    empty ones; or all, as they are.
+    """
     text = (KERNELS / f"{name}.py").read_text(encoding="utf-8")
     (node,) = (x for x in ast.parse(text).body if isinstance(x, ast.FunctionDef) and x.name == name)
     lines = text.splitlines()[node.decorator_list[0].lineno - 1 : node.end_lineno]

@@ -1,8 +1,8 @@
-"""Small kernels on fragments, each with what NumPy says of it: run in the simulator, compiled, and run on a GPU by
-the same list.
+"""Small kernels on fragments, each with what NumPy says of it: run in the simulator, compiled, and
+run on a GPU by the same list.
 
-A case makes its program anew from a random generator, with the array that the kernel writes, what that must then
-hold, and how far it may be off (relative and absolute).
+A case makes its program anew from a random generator, with the array that the kernel writes, what
+that must then hold, and how far it may be off (relative and absolute).
 """
 
 from __future__ import annotations
@@ -31,11 +31,15 @@ class Case:
 
 
 def matrix(rng: Rng, shape: tuple[int, ...], kind: str, order: str = "row", pad: int = 0) -> Array:
-    """Normal numbers in a dtype, in the order wanted; `pad`: elements between one line and the next."""
+    """Normal numbers in a dtype, in the order wanted; `pad`: elements between one line and the
+    next.
+    """
     rows, cols = (1, *shape)[-2:]
     values = rng.standard_normal(shape).astype(dtype(kind).numpy)
     lines, width = (rows, cols) if order == "row" else (cols, rows)
-    base = np.zeros((*shape[:-2], lines, width + pad) if len(shape) > 1 else (width + pad,), values.dtype)[..., :width]
+    base = np.zeros(
+        (*shape[:-2], lines, width + pad) if len(shape) > 1 else (width + pad,), values.dtype
+    )[..., :width]
     out = base if order == "row" else base.swapaxes(-1, -2)
     out[...] = values
     return out
@@ -46,17 +50,31 @@ def wide(x: Array) -> Array:
 
 
 def tolerance(kind: str) -> float:
-    """Two units in the last place of the dtype that was rounded to; float32 sums and functions are off by a
-    little.
+    """Two units in the last place of the dtype that was rounded to; float32 sums and functions are
+    off by a little.
     """
-    return {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1.6e-2, "float8_e4m3": 0.13, "float8_e5m2": 0.26}[kind]
+    return {
+        "float32": 2e-6,
+        "float16": 2e-3,
+        "bfloat16": 1.6e-2,
+        "float8_e4m3": 0.13,
+        "float8_e5m2": 0.26,
+    }[kind]
 
 
-# -- tensors -----------------------------------------------------------------------------------------------------------
+# -- tensors ---------------------------------------------------------------------------
 
 
 @tp.kernel(grid=1)
-def moved(ctx: tp.Context, source: Any, out: Any, *, shape: tuple[int, int], at: tuple[int, ...], to: tuple[int, ...]) -> None:
+def moved(
+    ctx: tp.Context,
+    source: Any,
+    out: Any,
+    *,
+    shape: tuple[int, int],
+    at: tuple[int, ...],
+    to: tuple[int, ...],
+) -> None:
     """out[to ...] = 2 · source[at ...] + 1, in pieces of one fragment."""
 
     @ctx.role("move", warpgroups=1)
@@ -67,9 +85,13 @@ def moved(ctx: tp.Context, source: Any, out: Any, *, shape: tuple[int, int], at:
 
 def window(source: Array, shape: tuple[int, int], at: tuple[int, ...]) -> Array:
     """What `load_global` reads: zeros outside the array."""
-    box = (1,) * (source.ndim - (1 if 1 in shape else 2)) + ((shape[0] * shape[1],) if 1 in shape else shape)
+    box = (1,) * (source.ndim - (1 if 1 in shape else 2)) + (
+        (shape[0] * shape[1],) if 1 in shape else shape
+    )
     out = np.zeros(box, np.float32)
-    spans = [(max(a, 0), min(a + n, extent)) for a, n, extent in zip(at, box, source.shape, strict=True)]
+    spans = [
+        (max(a, 0), min(a + n, extent)) for a, n, extent in zip(at, box, source.shape, strict=True)
+    ]
     if all(lo < hi for lo, hi in spans):
         there = tuple(slice(lo, hi) for lo, hi in spans)
         here = tuple(slice(lo - a, hi - a) for (lo, hi), a in zip(spans, at, strict=True))
@@ -80,7 +102,10 @@ def window(source: Array, shape: tuple[int, int], at: tuple[int, ...]) -> Array:
 def put(out: Array, values: Array, to: tuple[int, ...]) -> Array:
     """`out` with a window written, clipped."""
     result = out.copy()
-    spans = [(max(a, 0), min(a + n, extent)) for a, n, extent in zip(to, values.shape, out.shape, strict=True)]
+    spans = [
+        (max(a, 0), min(a + n, extent))
+        for a, n, extent in zip(to, values.shape, out.shape, strict=True)
+    ]
     if all(lo < hi for lo, hi in spans):
         there = tuple(slice(lo, hi) for lo, hi in spans)
         here = tuple(slice(lo - a, hi - a) for (lo, hi), a in zip(spans, to, strict=True))
@@ -100,7 +125,10 @@ def move(
         there = at if to is None else to
         want = put(out, window(source, shape, at) * 2 + 1, there)
         boxes = (1,) * (len(full) - 2) + (8, 8)
-        given = [tp.tensor_map(x, box=boxes[-len(full) :] if len(full) > 1 else (16,)) if box else x for x in (source, out)]
+        given = [
+            tp.tensor_map(x, box=boxes[-len(full) :] if len(full) > 1 else (16,)) if box else x
+            for x in (source, out)
+        ]
         return moved.bind(*given, shape=shape, at=at, to=there), out, want, 0
 
     return make
@@ -110,33 +138,62 @@ KINDS = ("float32", "float16", "bfloat16", "float8_e4m3", "float8_e5m2")
 MOVES = {
     **{f"move_{k}": move(k, (70, 50), (64, 48), (3, 1)) for k in KINDS},
     **{f"move_to_{k}": move("float32", (70, 50), (64, 48), (3, 1), out_kind=k) for k in KINDS},
-    **{f"edges_{k}": move(k, (50, 29), (64, 32), (0, 0), out_kind=k) for k in ("float32", "bfloat16", "float8_e4m3")},
-    **{f"columns_first_{k}": move(k, (80, 37), (64, 40), (10, 2), order="col", out_kind=k) for k in ("float32", "float16")},
-    **{f"pairs_{k}": move(k, (130, 56), (128, 56), (4, 8), out_kind=k, box=True) for k in ("float32", "bfloat16", "float16")},
+    **{
+        f"edges_{k}": move(k, (50, 29), (64, 32), (0, 0), out_kind=k)
+        for k in ("float32", "bfloat16", "float8_e4m3")
+    },
+    **{
+        f"columns_first_{k}": move(k, (80, 37), (64, 40), (10, 2), order="col", out_kind=k)
+        for k in ("float32", "float16")
+    },
+    **{
+        f"pairs_{k}": move(k, (130, 56), (128, 56), (4, 8), out_kind=k, box=True)
+        for k in ("float32", "bfloat16", "float16")
+    },
     # 16-byte strides and an odd extent: the last pair of a line is half outside
-    **{f"odd_pairs_{k}": move(k, (65, 45), (64, 48), (2, 2), pad=3, out_kind=k, box=True) for k in ("float32", "bfloat16")},
+    **{
+        f"odd_pairs_{k}": move(k, (65, 45), (64, 48), (2, 2), pad=3, out_kind=k, box=True)
+        for k in ("float32", "bfloat16")
+    },
     "before_the_start": move("float32", (70, 50), (64, 48), (-5, -3), to=(-4, -6)),
-    "pairs_before_the_start": move("bfloat16", (72, 56), (64, 48), (-5, -4), to=(-4, -6), out_kind="bfloat16", box=True),
+    "pairs_before_the_start": move(
+        "bfloat16", (72, 56), (64, 48), (-5, -4), to=(-4, -6), out_kind="bfloat16", box=True
+    ),
     "nothing_inside": move("float32", (70, 50), (64, 48), (70, 0), to=(0, 50)),
     "batch": move("bfloat16", (3, 70, 40), (64, 32), (2, 3, 5), to=(1, 10, 12)),
-    "batch_col": move("float16", (3, 70, 40), (64, 32), (2, 3, 5), to=(1, 10, 12), order="col", out_kind="float16"),
+    "batch_col": move(
+        "float16", (3, 70, 40), (64, 32), (2, 3, 5), to=(1, 10, 12), order="col", out_kind="float16"
+    ),
     "batch_outside": move("bfloat16", (3, 70, 40), (64, 32), (3, 0, 0), to=(1, 0, 0)),
     "value_a_column": move("bfloat16", (100,), (1, 96), (5,), to=(9,)),
-    "value_a_column_pairs": move("bfloat16", (100,), (1, 96), (6,), to=(8,), out_kind="bfloat16", pad=4, box=True),
+    "value_a_column_pairs": move(
+        "bfloat16", (100,), (1, 96), (6,), to=(8,), out_kind="bfloat16", pad=4, box=True
+    ),
     "value_a_column_f32_pairs": move("float32", (99,), (1, 96), (6,), to=(8,), pad=1, box=True),
     "value_a_column_of_a_row": move("float32", (5, 100), (1, 96), (3, 5), to=(4, 3)),
-    "value_a_column_strided": move("float16", (5, 100), (1, 96), (3, 5), to=(4, 3), order="col", out_kind="bfloat16"),
+    "value_a_column_strided": move(
+        "float16", (5, 100), (1, 96), (3, 5), to=(4, 3), order="col", out_kind="bfloat16"
+    ),
     "value_a_row": move("float32", (200,), (128, 1), (5,), to=(100,)),
     "value_a_row_f16": move("float16", (150,), (128, 1), (-7,), to=(60,), out_kind="bfloat16"),
     "value_a_row_of_a_batch": move("float8_e5m2", (2, 150), (128, 1), (1, 30), to=(0, 3)),
 }
 
 
-# -- arithmetic --------------------------------------------------------------------------------------------------------
+# -- arithmetic ------------------------------------------------------------------------
 
 
 @tp.kernel(grid=1)
-def computed(ctx: tp.Context, a: Any, row: Any, col: Any, out: Any, *, body: Callable[..., Any], shape: tuple[int, int]) -> None:
+def computed(
+    ctx: tp.Context,
+    a: Any,
+    row: Any,
+    col: Any,
+    out: Any,
+    *,
+    body: Callable[..., Any],
+    shape: tuple[int, int],
+) -> None:
     """out = body(ctx, a, row, col): a (m, n), row (m, 1), col (1, n)."""
 
     @ctx.role("compute", warpgroups=1)
@@ -148,7 +205,11 @@ def computed(ctx: tp.Context, a: Any, row: Any, col: Any, out: Any, *, body: Cal
 
 
 def compute(
-    body: Callable[..., Any], reference: Callable[..., Any], kind: str = "float32", shape: tuple[int, int] = (64, 40), out: str = "float32"
+    body: Callable[..., Any],
+    reference: Callable[..., Any],
+    kind: str = "float32",
+    shape: tuple[int, int] = (64, 40),
+    out: str = "float32",
 ) -> Callable[[Rng], Made]:
     def make(rng: Rng) -> Made:
         m, n = shape
@@ -156,7 +217,12 @@ def compute(
         result = np.zeros(shape, dtype(out).numpy)
         want = np.broadcast_to(reference(wide(a), wide(row)[:, None], wide(col)[None]), shape)
         program = computed.bind(a, row, col, result, body=body, shape=shape)
-        return program, result, want.astype(result.dtype), 4 * tolerance(out if out != "float32" else kind)
+        return (
+            program,
+            result,
+            want.astype(result.dtype),
+            4 * tolerance(out if out != "float32" else kind),
+        )
 
     return make
 
@@ -251,13 +317,22 @@ COMPUTATIONS = {
 }  # fmt: skip
 
 
-# -- shared tiles ------------------------------------------------------------------------------------------------------
+# -- shared tiles ----------------------------------------------------------------------
 
 
 @tp.kernel(grid=2, cluster=2)
-def exchanged(ctx: tp.Context, a: Any, out: Any, *, shape: tuple[int, int], order: str, swizzle: int, push: bool) -> None:
-    """out[rank] = a[rank] + a[1 - rank] / 2: each CTA's part through the other's shared memory, pushed there or
-    fetched from it.
+def exchanged(
+    ctx: tp.Context,
+    a: Any,
+    out: Any,
+    *,
+    shape: tuple[int, int],
+    order: str,
+    swizzle: int,
+    push: bool,
+) -> None:
+    """out[rank] = a[rank] + a[1 - rank] / 2: each CTA's part through the other's shared memory,
+    pushed there or fetched from it.
     """
     tile = ctx.smem(shape, a.dtype, order=order, swizzle=swizzle, name="tile")
     full = tp.SharedMemBarrier.allocate(ctx, 1, "full")
@@ -283,7 +358,11 @@ def exchanged(ctx: tp.Context, a: Any, out: Any, *, shape: tuple[int, int], orde
 
 
 def exchange(
-    kind: str, shape: tuple[int, int] = (64, 32), order: str = "row", swizzle: int = 0, push: bool = True
+    kind: str,
+    shape: tuple[int, int] = (64, 32),
+    order: str = "row",
+    swizzle: int = 0,
+    push: bool = True,
 ) -> Callable[[Rng], Made]:
     def make(rng: Rng) -> Made:
         full = (2, shape[0] * shape[1]) if 1 in shape else (2, *shape)
@@ -294,7 +373,12 @@ def exchange(
     return make
 
 
-_LAYOUTS = {"": ("row", 0), "_col": ("col", 0), "_swizzled": ("row", 64), "_col_swizzled": ("col", 32)}
+_LAYOUTS = {
+    "": ("row", 0),
+    "_col": ("col", 0),
+    "_swizzled": ("row", 64),
+    "_col_swizzled": ("col", 32),
+}
 EXCHANGES = {
     f"{'push' if push else 'fetch'}_{kind}{name}": exchange(kind, (128, 32), *layout, push=push)
     for push in (True, False) for kind in ("float32", "bfloat16", "float16") for name, layout in _LAYOUTS.items()
@@ -365,7 +449,9 @@ TURNS = {
 
 @tp.kernel(grid=1)
 def spread(ctx: tp.Context, a: Any, sums: Any, out: Any, *, kind: str, per_warp: bool) -> None:
-    """out = a + sums + a's row sums, with 32 consecutive rows of 128 in each warp, by way of a shared tile of dtype `kind`."""
+    """out = a + sums + a's row sums, with 32 consecutive rows of 128 in each warp, by way of a
+    shared tile of dtype `kind`.
+    """
     shape = (128, 32)
     tile = ctx.smem(shape, kind, name="tile")[0]
 
@@ -386,10 +472,18 @@ def spread(ctx: tp.Context, a: Any, sums: Any, out: Any, *, kind: str, per_warp:
 
 def spread_rows(kind: str, per_warp: bool) -> Callable[[Rng], Made]:
     def make(rng: Rng) -> Made:
-        a, sums = rng.integers(-8, 9, (128, 32)).astype(np.float32), rng.integers(-8, 9, 128).astype(np.float32)
+        a, sums = (
+            rng.integers(-8, 9, (128, 32)).astype(np.float32),
+            rng.integers(-8, 9, 128).astype(np.float32),
+        )
         out = np.zeros((128, 32), dtype(kind).numpy)
         want = a + sums[:, None] + a.sum(1, keepdims=True)
-        return spread.bind(a, sums, out, kind=kind, per_warp=per_warp), out, want.astype(out.dtype), 0
+        return (
+            spread.bind(a, sums, out, kind=kind, per_warp=per_warp),
+            out,
+            want.astype(out.dtype),
+            0,
+        )
 
     return make
 
@@ -402,20 +496,32 @@ def numbered(ctx: tp.Context, a: Any, out: Any, *, layout: str) -> None:
     def number() -> None:
         m, n = 128, 24
         x = ctx.load_global(a, (0, 0), (m, n), layout=layout)
-        ctx.store_global(out, (0, 0), x * ctx.row_index(m, layout=layout).to("float32") + (ctx.block_id + ctx.col_index(n)).to("float32"))
+        ctx.store_global(
+            out,
+            (0, 0),
+            x * ctx.row_index(m, layout=layout).to("float32")
+            + (ctx.block_id + ctx.col_index(n)).to("float32"),
+        )
 
 
 def number(layout: str) -> Callable[[Rng], Made]:
     def make(rng: Rng) -> Made:
         a, out = matrix(rng, (128, 24), "float32"), np.zeros((128, 24), np.float32)
-        return numbered.bind(a, out, layout=layout), out, a * np.arange(128, dtype=np.float32)[:, None] + np.arange(24), 1e-5
+        return (
+            numbered.bind(a, out, layout=layout),
+            out,
+            a * np.arange(128, dtype=np.float32)[:, None] + np.arange(24),
+            1e-5,
+        )
 
     return make
 
 
 @tp.kernel(grid=1)
 def doubled_by_warp(ctx: tp.Context, a: Any, out: Any, *, layout: str) -> None:
-    """Rows of a warp in which some number is above 3 are doubled, and 1 is added where the sum of a row of it is above 8."""
+    """Rows of a warp in which some number is above 3 are doubled, and 1 is added where the sum of a
+    row of it is above 8.
+    """
 
     @ctx.role("double", warpgroups=1)
     def double() -> None:
@@ -448,8 +554,9 @@ def double_by_warp(layout: str) -> Callable[[Rng], Made]:
 
 @tp.kernel(grid=1)
 def biased_by_warp(ctx: tp.Context, a: Any, bias: Any, out: Any, *, layout: str) -> None:
-    """out = a + bias, where `bias` has one value a column and is read under per_warp; rows of a warp with a number above the
-    bias of its column are doubled, and 1 is added where some bias is positive.
+    """out = a + bias, where `bias` has one value a column and is read under per_warp; rows of a
+    warp with a number above the bias of its column are doubled, and 1 is added where some bias is
+    positive.
     """
 
     @ctx.role("add", warpgroups=1)
@@ -472,7 +579,8 @@ def bias_by_warp(layout: str) -> Callable[[Rng], Made]:
     def make(rng: Rng) -> Made:
         a, out = rng.integers(-9, 0, (128, 24)).astype(np.float32), np.zeros((128, 24), np.float32)
         bias = np.arange(24, dtype=np.float32)
-        a[37, 5] = 6  # the one number above the bias of its column: of warp 1, or with "wgmma" of warp 2
+        # the one number above the bias of its column: of warp 1, or with "wgmma" of warp 2
+        a[37, 5] = 6
         want = a.copy()
         want[32 : 64 if layout == "tmem" else 48] *= 2
         if layout == "wgmma":

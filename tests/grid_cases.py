@@ -1,5 +1,6 @@
-"""What reaches beyond the cluster, as small kernels with what NumPy says of them, for the simulator, for NVRTC, and for a GPU. Which
-CTA does what differs from run to run; what comes out does not.
+"""What reaches beyond the cluster, as small kernels with what NumPy says of them, for the
+simulator, for NVRTC, and for a GPU. Which CTA does what differs from run to run; what comes out
+does not.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from tests.pipelines.dealing import Dealt
 
 @tp.kernel(grid=lambda ctas: ctas)
 def tickets(ctx: tp.Context, out: Any, a: Any, *, ctas: int) -> None:
-    """out[i] = 3 · a[i] + 1 for each ticket i that some CTA draws; the last element of `out` is the counter."""
+    """out[i] = 3 · a[i] + 1 for each ticket i that some CTA draws; the last element of `out` is the
+    counter.
+    """
     n = a.shape[0]
     drawn = ctx.smem((1, 4), tp.int32, swizzle=0, name="drawn")[0]
 
@@ -88,7 +91,10 @@ def early(ctx: tp.Context, weights: Any, x: Any, out: Any) -> None:
 
 
 def reading_early(rng: Rng) -> Made:
-    weights, x = rng.integers(-9, 9, (2, 32)).astype(np.float32), rng.integers(-9, 9, 32).astype(np.float32)
+    weights, x = (
+        rng.integers(-9, 9, (2, 32)).astype(np.float32),
+        rng.integers(-9, 9, 32).astype(np.float32),
+    )
     out = np.zeros_like(weights)
     return early.bind(weights, x, out), out, weights * x, 0
 

@@ -1,7 +1,8 @@
-"""MMAs of every operand type as small programs with NumPy references: for the simulator, for NVRTC, and for a GPU.
+"""MMAs of every operand type as small programs with NumPy references: for the simulator, for NVRTC,
+and for a GPU.
 
-Most operands are small integers, so that every sum is exact in float32 and in the narrower sums of the fp8 tensor cores, and the
-result must be equal, not near.
+Most operands are small integers, so that every sum is exact in float32 and in the narrower sums of
+the fp8 tensor cores, and the result must be equal, not near.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ def product(
     ctx: tp.Context, a: Any, b: Any, flags: Any, c: Any, *, n: int, m: int = M, skip: tuple[int, int] = (0, 0), mode: str = "fill",
     registers: bool = False,
 ) -> None:  # fmt: skip
-    """C (m, n) from A (rows, k) and B (rows, k), of which the rows from `skip` on are multiplied, one box after the other along k.
+    """C (m, n) from A (rows, k) and B (rows, k), of which the rows from `skip` on are multiplied,
+    one box after the other along k.
 
-    `mode`: "fill": C += A · Bᵀ on zeros; "first": the first box overwrites (`k > 0`); "last": each box overwrites; "flags": box k adds
-    where flags[k] is not 0. `registers`: A goes through a fragment.
+    `mode`: "fill": C += A · Bᵀ on zeros; "first": the first box overwrites (`k > 0`); "last": each
+    box overwrites; "flags": box k adds where flags[k] is not 0. `registers`: A goes through a
+    fragment.
     """
     a_tile = ctx.smem(a.box, a.dtype, order=a.order, swizzle=a.swizzle, name="a_tile")[0]
     b_tile = ctx.smem(b.box, b.dtype, order=b.order, swizzle=b.swizzle, name="b_tile")[0]
@@ -85,7 +88,13 @@ class Case:
     make: Callable[[np.random.Generator], Made]
 
 
-_SASS = {"bfloat16": "BF16", "float16": "", "float32": "TF32", "float8_e4m3": "E4M3", "float8_e5m2": "E5M2"}
+_SASS = {
+    "bfloat16": "BF16",
+    "float16": "",
+    "float32": "TF32",
+    "float8_e4m3": "E4M3",
+    "float8_e5m2": "E5M2",
+}
 
 
 def case(
@@ -94,29 +103,68 @@ def case(
 ) -> Case:  # fmt: skip
     """The case of two dtypes and n; k: elements of a box along K, 128 bytes unless given."""
     left, right = tp.dtype(a), tp.dtype(b or a)
-    words = {"b": b, "k": k, "m": m if m != M else "", "swizzle": swizzle, "orders": orders if "col" in orders else "", **static}
+    words = {
+        "b": b,
+        "k": k,
+        "m": m if m != M else "",
+        "swizzle": swizzle,
+        "orders": orders if "col" in orders else "",
+        **static,
+    }
     k = k or 128 // left.nbytes
     skip_a, skip_b = static.get("skip", (0, 0))
 
     def make(rng: np.random.Generator) -> Made:
         arrays = []
-        for t, rows, order in zip((left, right), (m + skip_a, n + skip_b), orders.split(), strict=True):
+        for t, rows, order in zip(
+            (left, right), (m + skip_a, n + skip_b), orders.split(), strict=True
+        ):
             shape = (rows, K_TILES * k)
             x = rng.standard_normal(shape) if random else rng.integers(-4, 5, shape)
-            arrays.append(np.asarray(x.astype(np.float32).astype(t.numpy), order="C" if order == "row" else "F"))
+            arrays.append(
+                np.asarray(
+                    x.astype(np.float32).astype(t.numpy), order="C" if order == "row" else "F"
+                )
+            )
         flags = np.array([0, 1, 0, 1][: K_TILES + 1], np.int32)
         c = np.full((m, n), np.nan, np.float32)
-        maps = [tp.tensor_map(x, box=(x.shape[0], k), swizzle=swizzle, order=o) for x, o in zip(arrays, orders.split(), strict=True)]
-        program = product.bind(*maps, flags, tp.tensor_map(c, box=(m, math.gcd(n, 32))), n=n, m=m, **static)
-        x, y = (truncated(z[skip:]).astype(np.float64) for z, skip in zip(arrays, (skip_a, skip_b), strict=True))
+        maps = [
+            tp.tensor_map(x, box=(x.shape[0], k), swizzle=swizzle, order=o)
+            for x, o in zip(arrays, orders.split(), strict=True)
+        ]
+        program = product.bind(
+            *maps, flags, tp.tensor_map(c, box=(m, math.gcd(n, 32))), n=n, m=m, **static
+        )
+        x, y = (
+            truncated(z[skip:]).astype(np.float64)
+            for z, skip in zip(arrays, (skip_a, skip_b), strict=True)
+        )
         start = {"last": K_TILES - 1, "flags": 2}.get(static.get("mode", "fill"), 0) * k
         x, y = x[:, start:], y[:, start:]
-        return program, c, x @ y.T, 2.0**-18 * float((np.abs(x) @ np.abs(y).T).max()) if random else 0.0
+        return (
+            program,
+            c,
+            x @ y.T,
+            2.0**-18 * float((np.abs(x) @ np.abs(y).T).max()) if random else 0.0,
+        )
 
-    tail = "" if left is right and left.nbytes == 2 else f".{_SASS[right.name]}" if left.nbytes == 1 else ""
+    tail = (
+        ""
+        if left is right and left.nbytes == 2
+        else f".{_SASS[right.name]}"
+        if left.nbytes == 1
+        else ""
+    )
     types = f".{_SASS[left.name]}{tail}" if _SASS[left.name] else ""
     opcode = f"{'QGMMA' if left.nbytes == 1 else 'HGMMA'}.64x{n}x{32 // left.nbytes}.F32{types}"
-    name = " ".join([a, f"n={n}", *(f"{key}={value}" for key, value in words.items() if value), *(["random"] if random else [])])
+    name = " ".join(
+        [
+            a,
+            f"n={n}",
+            *(f"{key}={value}" for key, value in words.items() if value),
+            *(["random"] if random else []),
+        ]
+    )
     return Case(name, opcode, make)
 
 
@@ -135,9 +183,16 @@ CASES = [
     case(E4M3, E5M2, 96),
     case(E5M2, E4M3, 96),
     *(case(t, swizzle=swizzle) for t in ("float32", E4M3) for swizzle in (32, 64)),
-    *(case(t, k=k, m=128) for t, k in (("float32", 64), (E4M3, 256), (E5M2, 32), ("bfloat16", 128))),
+    *(
+        case(t, k=k, m=128)
+        for t, k in (("float32", 64), (E4M3, 256), (E5M2, 32), ("bfloat16", 128))
+    ),
     *(case(t, n=48, skip=(8, 16)) for t in ("float32", E4M3)),
-    *(case(t, mode=mode) for t in ("bfloat16", "float32", E4M3) for mode in ("first", "last", "flags")),
+    *(
+        case(t, mode=mode)
+        for t in ("bfloat16", "float32", E4M3)
+        for mode in ("first", "last", "flags")
+    ),
     case("bfloat16", mode="first", k=16),
     case("bfloat16", mode="last", k=16),
     case("bfloat16", mode="last", m=128),

@@ -1,4 +1,5 @@
-"""Conversions and integer operations over edge values, as kernels with what Python's exact integers and NumPy say of them.
+"""Conversions and integer operations over edge values, as kernels with what Python's exact integers
+and NumPy say of them.
 
 The reference does not use `tilepipe.ir.numbers`: it is what the simulator, and a GPU, are held to.
 """
@@ -31,7 +32,25 @@ def edges(t: DType) -> Array:
     """Values of a dtype at which a conversion or an operation may go wrong."""
     if t.is_integer:
         low, high = bounds(t)
-        near = [low, low + 1, -129, -128, -3, -1, 0, 1, 2, 7, 127, 128, 255, 256, 2**24 + 1, 2**31 - 1, 2**31]
+        near = [
+            low,
+            low + 1,
+            -129,
+            -128,
+            -3,
+            -1,
+            0,
+            1,
+            2,
+            7,
+            127,
+            128,
+            255,
+            256,
+            2**24 + 1,
+            2**31 - 1,
+            2**31,
+        ]
         near += [2**53 + 1, high - 1, high]
         return np.array(sorted({x for x in near if low <= x <= high}), t.numpy)
     limits = [bounds(i) for i in INTEGERS]
@@ -101,7 +120,9 @@ def conversion(source: DType, t: DType, uniform: bool) -> Callable[[Rng], Made]:
         if t.is_integer:
             x = np.array([v for v in x if converts(v.item(), source, t)], x.dtype)
             numbers = [v.item() for v in x]
-            want = np.array([as_integer(v, t) if source.is_float else modulo(v, t) for v in numbers], t.numpy)
+            want = np.array(
+                [as_integer(v, t) if source.is_float else modulo(v, t) for v in numbers], t.numpy
+            )
         else:
             want = to_float(x, t)
         out = np.full(len(x), 77, t.numpy)
@@ -181,10 +202,17 @@ def operation(name: str, t: DType, uniform: bool) -> Callable[[Rng], Made]:
     return make
 
 
-# What wraps round, and is used further: the bounds of the result are those of the dtype, whatever the operands' are.
+# What wraps round, and is used further: the bounds of the result are those of the dtype, whatever
+# the operands' are.
 WRAPPED: dict[str, tuple[Callable[[tp.Context, Any], Any], Callable[[int], int]]] = {
-    "divided": (lambda ctx, lane: 1000 // (lane - 5 | 1), lambda lane: 1000 // ((lane - 5) % 2**32 | 1)),
-    "shifted by": (lambda ctx, lane: (lane * 0 + 3) << (lane - 5), lambda lane: 3 << (lane - 5) & 0xFFFFFFFF if lane >= 5 else 0),
+    "divided": (
+        lambda ctx, lane: 1000 // (lane - 5 | 1),
+        lambda lane: 1000 // ((lane - 5) % 2**32 | 1),
+    ),
+    "shifted by": (
+        lambda ctx, lane: (lane * 0 + 3) << (lane - 5),
+        lambda lane: 3 << (lane - 5) & 0xFFFFFFFF if lane >= 5 else 0,
+    ),
     "widened": (lambda ctx, lane: (lane - 5).to("int64") * 2, lambda lane: (lane - 5) % 2**32 * 2),
     "negated": (lambda ctx, lane: -lane >> 28, lambda lane: -lane % 2**32 >> 28),
 }
@@ -203,7 +231,12 @@ def wrapped(name: str) -> Callable[[Rng], Made]:
     def make(rng: Rng) -> Made:
         del rng
         out = np.full(32, 77, np.int64)
-        return wrap.bind(out, name=name), out, np.array([WRAPPED[name][1](lane) for lane in range(32)]), 0
+        return (
+            wrap.bind(out, name=name),
+            out,
+            np.array([WRAPPED[name][1](lane) for lane in range(32)]),
+            0,
+        )
 
     return make
 
@@ -212,10 +245,18 @@ def cases(uniform: bool) -> list[Case]:
     """Every conversion and every operation."""
     types = [*INTEGERS, *FLOATS]
     return [
-        *(Case(f"{s.name}_to_{t.name}", conversion(s, t, uniform)) for s, t in product(types, types) if s is not t),
-        *(Case(f"{name}_{t.name}", operation(name, t, uniform)) for name, t in product(OPERATIONS, INTEGERS)),
+        *(
+            Case(f"{s.name}_to_{t.name}", conversion(s, t, uniform))
+            for s, t in product(types, types)
+            if s is not t
+        ),
+        *(
+            Case(f"{name}_{t.name}", operation(name, t, uniform))
+            for name, t in product(OPERATIONS, INTEGERS)
+        ),
     ]
 
 
 CASES = [*cases(uniform=False), *(Case(f"unsigned_{name}", wrapped(name)) for name in WRAPPED)]
-UNIFORM = cases(uniform=True)  # for the simulator, which computes these as Python numbers, and lanes' as arrays
+# for the simulator, which computes these as Python numbers, and lanes' as arrays
+UNIFORM = cases(uniform=True)

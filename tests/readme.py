@@ -13,8 +13,8 @@ from tilepipe.errors import TilepipeError
 
 ROOT = Path(__file__).parents[1]
 
-# (old, new): each is made in the README's kernel, and the message shown for it must be the one that is raised, or what `tilepipe check`
-# says of it (EARLY).
+# (old, new): each is made in the README's kernel, and the message shown for it must be the one that
+# is raised, or what `tilepipe check` says of it (EARLY).
 EARLY = 1
 MISTAKES = [
     ("                        stage.expect_bytes(inputs.stage_bytes)\n", ""),
@@ -30,7 +30,9 @@ MISTAKES = [
 
 def blocks(page: Path, language: str) -> list[str]:
     """The fenced blocks of a page in one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return re.findall(
+        rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
 
 
 def run(code: str, path: Path) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Scalars: arithmetic, conversions, control flow and accesses of every dtype as small kernels with what NumPy says of them, for the
-simulator, for NVRTC, and for a GPU.
+"""Scalars: arithmetic, conversions, control flow and accesses of every dtype as small kernels with
+what NumPy says of them, for the simulator, for NVRTC, and for a GPU.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ def check(got: Array, want: Array, limit: float) -> None:
     if limit == 0 or got.dtype.kind in "iub":
         np.testing.assert_array_equal(got.astype(np.float64), want.astype(np.float64))
         return
-    np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=limit, atol=limit)
+    np.testing.assert_allclose(
+        got.astype(np.float64), want.astype(np.float64), rtol=limit, atol=limit
+    )
 
 
-# -- arithmetic -----------------------------------------------------------------------------------------------------------
+# -- arithmetic ------------------------------------------------------------------------
 
 COMPARISONS: dict[str, Operator] = {
     "eq": lambda c, x, y: x == y, "ne": lambda c, x, y: x != y, "lt": lambda c, x, y: x < y, "le": lambda c, x, y: x <= y,
@@ -61,7 +63,9 @@ FUNCTIONS: dict[str, Operator] = {
 
 
 @tp.kernel()
-def arithmetic(ctx: tp.Context, x: Any, y: Any, out: Any, *, operators: tuple[Operator, ...]) -> None:
+def arithmetic(
+    ctx: tp.Context, x: Any, y: Any, out: Any, *, operators: tuple[Operator, ...]
+) -> None:
     """out[i, lane] = operator i of x[lane] and y[lane]."""
 
     @ctx.role("one", warps=1)
@@ -80,8 +84,12 @@ def whole(dtype: DType, signed: bool) -> Callable[[Rng], Made]:
         if signed:
             x, y = x * rng.choice([-1, 1], 32), y * rng.choice([-1, 1], 32)
         out = np.zeros((len(operators), 32), np.int64)
-        want = np.stack([np.asarray(operator(NUMPY, x, y)).astype(np.int64) for operator in operators.values()])
-        program = arithmetic.bind(x.astype(dtype.numpy), y.astype(dtype.numpy), out, operators=tuple(operators.values()))
+        want = np.stack(
+            [np.asarray(operator(NUMPY, x, y)).astype(np.int64) for operator in operators.values()]
+        )
+        program = arithmetic.bind(
+            x.astype(dtype.numpy), y.astype(dtype.numpy), out, operators=tuple(operators.values())
+        )
         return program, out, want, 0
 
     return make
@@ -97,14 +105,19 @@ def fractions(dtype: DType) -> Callable[[Rng], Made]:
         operators = BOTH | FUNCTIONS
         out = np.zeros((len(operators), 32), np.float64)
         wide = [z.astype(np.float64) for z in (x, y)]
-        want = np.stack([np.asarray(operator(NUMPY, *wide)).astype(np.float64) for operator in operators.values()])
+        want = np.stack(
+            [
+                np.asarray(operator(NUMPY, *wide)).astype(np.float64)
+                for operator in operators.values()
+            ]
+        )
         program = arithmetic.bind(x, y, out, operators=tuple(operators.values()))
         return program, out, want, LIMITS[dtype.name]
 
     return make
 
 
-# -- conversions and accesses ---------------------------------------------------------------------------------------------
+# -- conversions and accesses ----------------------------------------------------------
 
 
 @tp.kernel()
@@ -123,7 +136,9 @@ def converted(dtype: DType) -> Callable[[Rng], Made]:
     def make(rng: Rng) -> Made:
         x = rng.integers(0, 8, 32).astype(dtype.numpy)
         out = np.zeros((len(REGISTERS), 32), np.float64)
-        want = np.stack([x.astype(np.float64).astype(t.numpy).astype(np.float64) for t in REGISTERS])
+        want = np.stack(
+            [x.astype(np.float64).astype(t.numpy).astype(np.float64) for t in REGISTERS]
+        )
         return conversions.bind(x, out), out, want, 0
 
     return make
@@ -141,14 +156,31 @@ def stored(ctx: tp.Context, x: Any, out: Any) -> None:
 
 
 def rounded(kind: str, dtype: DType) -> Callable[[Rng], Made]:
-    """Numbers between those that the dtype has: rounded to the nearest, ties to even, down to denormal ones."""
+    """Numbers between those that the dtype has: rounded to the nearest, ties to even, down to
+    denormal ones.
+    """
 
     def make(rng: Rng) -> Made:
         if kind == "int32":
             x = rng.integers(-(2**31), 2**31, 500).astype(np.int32)
         else:
-            ties = np.array([1 + 2.0**-9, 1 + 3 * 2.0**-9, 1 + 2.0**-11, 1.0625, 1.1875, 1.125, 1.375, 2.0**-9, 3 * 2.0**-10, 2.0**-24])
-            x = np.concatenate([rng.standard_normal(300) * 20, rng.standard_normal(100) * 2.0**-8, ties, -ties]).astype(np.float32)
+            ties = np.array(
+                [
+                    1 + 2.0**-9,
+                    1 + 3 * 2.0**-9,
+                    1 + 2.0**-11,
+                    1.0625,
+                    1.1875,
+                    1.125,
+                    1.375,
+                    2.0**-9,
+                    3 * 2.0**-10,
+                    2.0**-24,
+                ]
+            )
+            x = np.concatenate(
+                [rng.standard_normal(300) * 20, rng.standard_normal(100) * 2.0**-8, ties, -ties]
+            ).astype(np.float32)
         out = np.zeros(len(x), dtype.numpy)
         return stored.bind(x, out), out, x.astype(dtype.numpy), 0
 
@@ -178,12 +210,14 @@ def shared(dtype: DType, order: str = "row", swizzle: int = 0) -> Callable[[Rng]
     return make
 
 
-# -- control flow and places ----------------------------------------------------------------------------------------------
+# -- control flow and places -----------------------------------------------------------
 
 
 @tp.kernel()
 def control(ctx: tp.Context, n: Any, out: Any) -> None:
-    """Loops, branches of all threads and of some lanes, variables, elections, a ring's place; out has a row for each."""
+    """Loops, branches of all threads and of some lanes, variables, elections, a ring's place; out
+    has a row for each.
+    """
 
     @ctx.role("one", warps=2)
     def one() -> None:
@@ -232,7 +266,16 @@ def controlled(n: int) -> Callable[[Rng], Made]:
     return make
 
 
-NAMES = ("lane", "warp", "thread", "cta_rank", "cluster_id", "num_clusters", "block_id", "cluster_size")
+NAMES = (
+    "lane",
+    "warp",
+    "thread",
+    "cta_rank",
+    "cluster_id",
+    "num_clusters",
+    "block_id",
+    "cluster_size",
+)
 
 
 @tp.kernel(grid=8, cluster=lambda size: size)
@@ -255,7 +298,16 @@ def placed(size: int) -> Callable[[Rng], Made]:
         out, groups = np.zeros((8, len(NAMES), 96), np.int32), np.zeros((8, 256), np.int32)
         thread, block = np.broadcast_arrays(np.arange(96)[None], np.arange(8)[:, None])
         clusters = np.full_like(block, 8 // size)
-        want = [thread % 32, thread // 32, thread, block % size, block // size, clusters, block, np.full_like(block, size)]
+        want = [
+            thread % 32,
+            thread // 32,
+            thread,
+            block % size,
+            block // size,
+            clusters,
+            block,
+            np.full_like(block, size),
+        ]
         return places.bind(out, groups, size=size), out, np.stack(want, axis=1), 0
 
     return make
@@ -272,11 +324,25 @@ CASES = [
         **{f"signed_{t.name}": whole(t, True) for t in REGISTERS if _signed(t)},
         **{f"fractions_{name}": fractions(dtypes.dtype(name)) for name in LIMITS},
         **{f"converted_{t.name}": converted(t) for t in REGISTERS},
-        **{f"rounded_{name}": rounded("float32", dtypes.dtype(name)) for name in ("float16", "bfloat16", "float8_e4m3", "float8_e5m2")},
-        **{f"rounded_int32_{name}": rounded("int32", dtypes.dtype(name)) for name in ("float32", "bfloat16")},
+        **{
+            f"rounded_{name}": rounded("float32", dtypes.dtype(name))
+            for name in ("float16", "bfloat16", "float8_e4m3", "float8_e5m2")
+        },
+        **{
+            f"rounded_int32_{name}": rounded("int32", dtypes.dtype(name))
+            for name in ("float32", "bfloat16")
+        },
         **{f"shared_{t.name}": shared(t) for t in REGISTERS},
-        **{f"shared_{order}_{bits}": shared(dtypes.float32, order, bits) for order in ("row", "col") for bits in (32, 64, 128)},
-        **{f"shared_bfloat16_{order}_{bits}": shared(dtypes.bfloat16, order, bits) for order in ("row", "col") for bits in (32, 64)},
+        **{
+            f"shared_{order}_{bits}": shared(dtypes.float32, order, bits)
+            for order in ("row", "col")
+            for bits in (32, 64, 128)
+        },
+        **{
+            f"shared_bfloat16_{order}_{bits}": shared(dtypes.bfloat16, order, bits)
+            for order in ("row", "col")
+            for bits in (32, 64)
+        },
         **{f"control_{n}": controlled(n) for n in (1, 2, 40)},
         **{f"places_{size}": placed(size) for size in (1, 2, 4, 8)},
     }.items()

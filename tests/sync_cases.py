@@ -1,5 +1,5 @@
-"""Barriers of every kind, and clusters, as small kernels with what NumPy says of them, for the simulator, for NVRTC, and for a GPU.
-The numbers depend on the order that the barriers make.
+"""Barriers of every kind, and clusters, as small kernels with what NumPy says of them, for the
+simulator, for NVRTC, and for a GPU. The numbers depend on the order that the barriers make.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import numpy as np
 import tilepipe as tp
 from tests.fragment_cases import Case, Made, Rng
 
-# -- barriers -------------------------------------------------------------------------------------------------------------
+# -- barriers --------------------------------------------------------------------------
 
 
 @tp.kernel()
 def polled(ctx: tp.Context, a: Any, out: Any) -> None:
     """out[i] = a[i] + 1 through a ring of two slots; both sides test before they wait."""
-    ring = tp.ProducerConsumerPipeline.allocate(ctx, 2, producer_arrivals=32, consumer_arrivals=32, name="ring")
+    ring = tp.ProducerConsumerPipeline.allocate(
+        ctx, 2, producer_arrivals=32, consumer_arrivals=32, name="ring"
+    )
     words = ctx.smem((1, 32), "float32", count=2, swizzle=0, name="words")
 
     @ctx.role("fill", warps=1)
@@ -51,7 +53,9 @@ def polling(rng: Rng) -> Made:
 
 @tp.kernel()
 def reborn(ctx: tp.Context, out: Any) -> None:
-    """A barrier ends its life and is initialised with another count; bytes are announced and credited without a copy."""
+    """A barrier ends its life and is initialised with another count; bytes are announced and
+    credited without a copy.
+    """
     bar = tp.SharedMemBarrier.allocate(ctx, 1, "bar")
     word = ctx.smem((1, 32), "int32", swizzle=0, name="word")[0]
 
@@ -130,14 +134,19 @@ def meeting(rng: Rng) -> Made:
     return meetings.bind(out, rounds=5), out, want[::-1], 0
 
 
-# -- clusters -------------------------------------------------------------------------------------------------------------
+# -- clusters --------------------------------------------------------------------------
 
 
 @tp.kernel(grid=lambda size: 2 * size, cluster=lambda size: size)
 def passed_round(ctx: tp.Context, out: Any, *, size: int, rounds: int) -> None:
-    """Each CTA writes to the next one of its cluster and arrives there; the reader frees the writer with a count of 3."""
+    """Each CTA writes to the next one of its cluster and arrives there; the reader frees the writer
+    with a count of 3.
+    """
     box = ctx.smem((1, 32), "int32", swizzle=0, name="box")[0]
-    got, read = tp.SharedMemBarrier.allocate(ctx, 32, "got"), tp.SharedMemBarrier.allocate(ctx, 3, "read")
+    got, read = (
+        tp.SharedMemBarrier.allocate(ctx, 32, "got"),
+        tp.SharedMemBarrier.allocate(ctx, 3, "read"),
+    )
 
     @ctx.role("one", warps=1)
     def one() -> None:
@@ -169,7 +178,9 @@ def passing(size: int, rounds: int = 7) -> Callable[[Rng], Made]:
 
 @tp.kernel(grid=lambda size: size, cluster=lambda size: size)
 def everybody(ctx: tp.Context, out: Any, *, size: int) -> None:
-    """Each CTA reads and writes the memory of all others, between cluster barriers; bytes are credited from afar."""
+    """Each CTA reads and writes the memory of all others, between cluster barriers; bytes are
+    credited from afar.
+    """
     box = ctx.smem((8, 32), "int32", swizzle=0, name="box")[0]
     full = tp.SharedMemBarrier.allocate(ctx, 1, "full")
 

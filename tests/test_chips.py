@@ -39,7 +39,10 @@ def test_of_the_architecture_that_has_its_ops(kernel: tp.KernelFunction, chip: t
 
 
 def test_a_chip_that_is_given_stands() -> None:
-    assert tensor_memory.bind(np.zeros(32 * 148, np.int32), chip=tp.H200).launch_args.grid == tp.H200.sms
+    assert (
+        tensor_memory.bind(np.zeros(32 * 148, np.int32), chip=tp.H200).launch_args.grid
+        == tp.H200.sms
+    )
 
 
 def test_the_chips_have_the_same_limits() -> None:

@@ -26,13 +26,25 @@ EXPECT = "                full.expect_bytes(a_tile.nbytes + b_tile.nbytes)\n"
 
 
 def test_the_pages_there_are() -> None:
-    assert {"architecture", "blackwell", "cuda", "language", "machine", "pipelines", "simulator"} <= {page.stem for page in RUNNABLE}
+    assert {
+        "architecture",
+        "blackwell",
+        "cuda",
+        "language",
+        "machine",
+        "pipelines",
+        "simulator",
+    } <= {page.stem for page in RUNNABLE}
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    assert [page.name for page in PAGES if page.name not in index and page.name != "README.md"] == []
+    assert [
+        page.name for page in PAGES if page.name not in index and page.name != "README.md"
+    ] == []
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.stem)
-def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_blocks_of_a_page_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(ROOT)
     run("\n".join(blocks(page, "python")), tmp_path / f"{page.stem}_page.py")
 
@@ -48,7 +60,9 @@ def test_simulator_shows_the_deadlock(tmp_path: Path) -> None:
     path = plant(BY_HAND, EXPECT, "", tmp_path)
     code = f"{path.read_text(encoding='utf-8')}\n"
     shown = blocks(ROOT / "docs" / "simulator.md", "text")[0]
-    assert words(message(code.replace('if __name__ == "__main__":\n    main()', "main()"), path)) == words(shown)
+    assert words(
+        message(code.replace('if __name__ == "__main__":\n    main()', "main()"), path)
+    ) == words(shown)
 
 
 def test_cuda_shows_the_load_warp() -> None:
@@ -59,10 +73,20 @@ def test_cuda_shows_the_load_warp() -> None:
 
 
 def test_blackwell_quotes_the_kernels_as_they_are() -> None:
-    page, more = (path.read_text(encoding="utf-8") for path in (excerpts.PAGE, excerpts.KERNELS_PAGE))
-    assert excerpts.written(page) == page, "docs/blackwell.md is not what the kernels are: python -m tests.excerpts"
-    assert excerpts.written(more) == more, "docs/blackwell-kernels.md is not what the kernels are: python -m tests.excerpts"
-    quoted = [(file, what) for file, kind, what, _ in excerpts.QUOTED.findall(page + more) if kind == "role"]
+    page, more = (
+        path.read_text(encoding="utf-8") for path in (excerpts.PAGE, excerpts.KERNELS_PAGE)
+    )
+    assert excerpts.written(page) == page, (
+        "docs/blackwell.md is not what the kernels are: python -m tests.excerpts"
+    )
+    assert excerpts.written(more) == more, (
+        "docs/blackwell-kernels.md is not what the kernels are: python -m tests.excerpts"
+    )
+    quoted = [
+        (file, what)
+        for file, kind, what, _ in excerpts.QUOTED.findall(page + more)
+        if kind == "role"
+    ]
     both = [(f"{kernel}.py", role) for kernel, roles in ROLES.items() for role in roles]
     assert [pair for pair in both if pair not in quoted] == []
     assert len(excerpts.COUNTED.findall(page)) == 1
@@ -70,18 +94,28 @@ def test_blackwell_quotes_the_kernels_as_they_are() -> None:
 
 def test_block_scaled_shows_what_differs() -> None:
     page = excerpts.PAGES[1].read_text(encoding="utf-8")
-    assert excerpts.written(page) == page, "docs/block-scaled.md is not what the kernels are: python -m tests.excerpts"
+    assert excerpts.written(page) == page, (
+        "docs/block-scaled.md is not what the kernels are: python -m tests.excerpts"
+    )
     ((one, other, diff),) = excerpts.DIFFED.findall(page)
     assert (one, other) == ("blackwell_gemm", "block_scaled_gemm")
-    assert not [line for line in diff.splitlines() if line[0] in "+-" and ("inputs = " in line or "with outputs" in line)]
+    assert not [
+        line
+        for line in diff.splitlines()
+        if line[0] in "+-" and ("inputs = " in line or "with outputs" in line)
+    ]
     assert len(excerpts.COUNTED.findall(page)) == 1
 
 
-@pytest.mark.parametrize("mistake", ["08 an accumulator freed before it is loaded", "09 a commit for one CTA"])
+@pytest.mark.parametrize(
+    "mistake", ["08 an accumulator freed before it is loaded", "09 a commit for one CTA"]
+)
 def test_blackwell_shows_what_is_said(mistake: str, tmp_path: Path) -> None:
     planted = MISTAKES[mistake]
     path = plant(planted.name, planted.old, planted.new, tmp_path)
-    code = path.read_text(encoding="utf-8").replace('if __name__ == "__main__":\n    main()', "main()")
+    code = path.read_text(encoding="utf-8").replace(
+        'if __name__ == "__main__":\n    main()', "main()"
+    )
     shown = blocks(excerpts.PAGE, "text")[mistake.startswith("09")]
     assert words(message(code, path)) == words(shown)
 
@@ -94,29 +128,51 @@ ROLES = {
 }
 
 
-@pytest.mark.parametrize(("x", "y", "group"), [(1, 1, 1), (2, 1, 1), (1, 2, 1), (4, 2, 1), (2, 1, 2), (2, 2, 2), (4, 2, 2), (8, 1, 2)])
+@pytest.mark.parametrize(
+    ("x", "y", "group"),
+    [(1, 1, 1), (2, 1, 1), (1, 2, 1), (4, 2, 1), (2, 1, 2), (2, 2, 2), (4, 2, 2), (8, 1, 2)],
+)
 def test_accumulators_says_who_arrives_where(x: int, y: int, group: int) -> None:
     """The table's counts, for clusters of x × y CTAs of which `group` share an MMA."""
     settings: dict[str, Any] = {"cluster": x, "cluster_n": y, "cta_group": group, "bn": 128}
     a, c = np.zeros((512, 256), ml_dtypes.bfloat16), np.zeros((512, 512), np.float32)
-    fp8, a_scales, b_scales = a.astype(tp.float8_e4m3.numpy), np.zeros((2, 512), np.float32), np.zeros((4, 2), np.float32)
+    fp8, a_scales, b_scales = (
+        a.astype(tp.float8_e4m3.numpy),
+        np.zeros((2, 512), np.float32),
+        np.zeros((4, 2), np.float32),
+    )
     scaled_config = blockwise_fp8_blackwell.BlackwellBlockwiseConfig(**settings)
     programs = (
         blackwell_gemm.bind(a, a, c, blackwell_gemm.BlackwellGemmConfig(**settings)),
         blockwise_fp8_blackwell.bind(fp8, fp8, a_scales, b_scales, c, scaled_config),
     )
-    plain, scaled = ({array.name: array.count for array in program.kernel.barriers} for program in programs)
+    plain, scaled = (
+        {array.name: array.count for array in program.kernel.barriers} for program in programs
+    )
     table = {
         row[0].strip(" `"): row[1].strip()
-        for row in (line.strip("|").split("|") for line in _section("accumulators", "## Who arrives where").splitlines())
+        for row in (
+            line.strip("|").split("|")
+            for line in _section("accumulators", "## Who arrives where").splitlines()
+        )
         if len(row) == 3 and row[0].strip().startswith("`")
     }
     formulas = {name: count.replace("·", "*") for name, count in table.items()}
-    counts = {name: int(eval(formula, {"x": x, "y": y, "g": group})) for name, formula in formulas.items()}
-    assert list(counts) == ["inputs.full", "inputs.empty", "outputs.full", "outputs.empty", "tmem_dealloc"]
+    counts = {
+        name: int(eval(formula, {"x": x, "y": y, "g": group})) for name, formula in formulas.items()
+    }
+    assert list(counts) == [
+        "inputs.full",
+        "inputs.empty",
+        "outputs.full",
+        "outputs.empty",
+        "tmem_dealloc",
+    ]
     assert {name: plain[name] for name in counts} == counts
     assert scaled["inputs.empty"] == counts["inputs.empty"] + 4 * x * y
-    assert "| the same, blockwise fp8 | + 4 · x · y |" in _section("accumulators", "## Who arrives where")
+    assert "| the same, blockwise fp8 | + 4 · x · y |" in _section(
+        "accumulators", "## Who arrives where"
+    )
 
 
 def _section(page: str, heading: str) -> str:
@@ -169,7 +225,11 @@ def test_pipelines_has_every_member(cls: type) -> None:
 
 def test_every_error_is_named() -> None:
     text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
-    errors = [name for name, member in inspect.getmembers(tp, inspect.isclass) if issubclass(member, tp.TilepipeError)]
+    errors = [
+        name
+        for name, member in inspect.getmembers(tp, inspect.isclass)
+        if issubclass(member, tp.TilepipeError)
+    ]
     assert [name for name in errors if name not in text] == []
 
 

@@ -1,4 +1,6 @@
-"""tests/gpu/run.py: its table, and that a failure, a crash and a time limit are told apart; on groups made up here."""
+"""tests/gpu/run.py: its table, and that a failure, a crash and a time limit are told apart; on
+groups made up here.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,16 @@ FILES = {
 
 
 @pytest.mark.slow
-def test_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(runner, "FOLDER", tmp_path)
-    assert runner.main(["--limit", "8", "--jobs", "4", "--workers", "1", "-p", "no:cacheprovider"]) == 1
+    assert (
+        runner.main(["--limit", "8", "--jobs", "4", "--workers", "1", "-p", "no:cacheprovider"])
+        == 1
+    )
     said = capsys.readouterr().out
     assert "planted" in said.split("group ")[0]
     lines = said[said.index("group ") :].splitlines()
@@ -35,13 +42,17 @@ def test_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 
 @pytest.mark.slow
-def test_all_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_is_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "test_good_gpu.py").write_text(FILES["test_good_gpu.py"])
     (tmp_path / "test_bad_gpu.py").write_text(FILES["test_bad_gpu.py"])
     monkeypatch.setattr(runner, "FOLDER", tmp_path)
     assert runner.main(["--groups", "good", "--workers", "1", "-p", "no:cacheprovider"]) == 0
     assert "bad" not in capsys.readouterr().out
-    (tmp_path / "test_idle_gpu.py").write_text("import pytest\n\ndef test_a(): pytest.skip('no CUDA driver')\n")
+    (tmp_path / "test_idle_gpu.py").write_text(
+        "import pytest\n\ndef test_a(): pytest.skip('no CUDA driver')\n"
+    )
     assert runner.main(["--groups", "idle", "--workers", "1", "-p", "no:cacheprovider"]) == 1
     assert "nothing ran on a GPU" in capsys.readouterr().out
     with pytest.raises(SystemExit):

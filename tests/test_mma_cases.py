@@ -1,4 +1,6 @@
-"""ctx.mma for every operand type: in the simulator against NumPy, and through NVRTC to the instruction meant."""
+"""ctx.mma for every operand type: in the simulator against NumPy, and through NVRTC to the
+instruction meant.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The kernels of `tests.scalar_cases`, `copy_cases`, `sync_cases` and `grid_cases`: in the simulator against NumPy, and through NVRTC;
-and every op is in a case that a GPU runs.
+"""The kernels of `tests.scalar_cases`, `copy_cases`, `sync_cases` and `grid_cases`: in the
+simulator against NumPy, and through NVRTC; and every op is in a case that a GPU runs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests import copy_cases, fragment_cases, grid_cases, mma_cases, scalar_cases, sync_cases, tmem_cases
+from tests import (
+    copy_cases,
+    fragment_cases,
+    grid_cases,
+    mma_cases,
+    scalar_cases,
+    sync_cases,
+    tmem_cases,
+)
 from tests.fragment_cases import Case
 from tests.scalar_cases import check
 from tilepipe import cuda
@@ -40,10 +48,20 @@ def test_compiles(case: Case) -> None:
 
 def test_every_op_is_in_a_case_that_runs_on_the_gpu() -> None:
     """tests/gpu launches the cases of these lists."""
-    classes = {c for c in vars(ops).values() if isinstance(c, type) and issubclass(c, ops.Op) and c is not ops.Op}
-    classes -= {ops.ClcTryCancel, ops.ClcQuery}  # Blackwell's: cuda.test_grid sees them refused for Hopper
+    classes = {
+        c
+        for c in vars(ops).values()
+        if isinstance(c, type) and issubclass(c, ops.Op) and c is not ops.Op
+    }
+    # Blackwell's: cuda.test_grid sees them refused for Hopper
+    classes -= {ops.ClcTryCancel, ops.ClcQuery}
     rng = np.random.default_rng(0)
     cases: list[Any] = [*CASES, *fragment_cases.CASES, *mma_cases.CASES, *tmem_cases.CASES]
     kernels = [case.make(rng)[0].kernel for case in cases]
-    found = {type(op) for kernel in kernels for block in (kernel.setup, *(role.body for role in kernel.roles)) for op in walk(block)}
+    found = {
+        type(op)
+        for kernel in kernels
+        for block in (kernel.setup, *(role.body for role in kernel.roles))
+        for op in walk(block)
+    }
     assert classes - found == set()

@@ -17,7 +17,9 @@ ERRORS = """BarrierError BindError CompileError CountError DeadlockError ExitErr
 LaunchError LimitError NotModelledError PoisonError
 RaceError SimFault TilepipeError TraceError UnavailableError"""
 DTYPES = "bfloat16 boolean float16 float32 float4_e2m1 float8_e4m3 float8_e5m2 float8_e8m0 int32 int64 int8 uint32 uint8 DType"
-LANGUAGE = "B200 Chip H200 Context dtype GlobalTensor KernelFunction Program TensorMap kernel tensor_map"
+LANGUAGE = (
+    "B200 Chip H200 Context dtype GlobalTensor KernelFunction Program TensorMap kernel tensor_map"
+)
 PIPELINES = """AtomicScheduler BlockwiseFP8TilePayload ClcScheduler ConsumeContext ConsumerStage ConsumerTiles ExplicitConsumeContext
 GroupedScheduler GroupedTile
 InputConsumer InputConsumerStage InputProducer InputProducerStage InputTilePipeline MbarPtr OrderedBarrier PipelineState
@@ -33,13 +35,29 @@ MmaStage MmaWarp MmaWarpContext OutputConsumer OutputKPipeline OutputPipelineCon
 PerKConsumerStage SMemTileArrayWithLayout ScaleFactorLayout TmemAddress
 TmemAllocation TmemDeallocBarrier TmemFragments TmemScales TmemStage TmemTensor
 elect_one_cta mma_arrive mma_arrive_multicast scale_factor_k_major umma_arrive_leader_cta"""
-SUBPACKAGES = {"arguments", "bench", "check", "cli", "cuda", "errors", "files", "ir", "kernels", "lang", "ops", "pipelines", "program"}
+SUBPACKAGES = {
+    "arguments",
+    "bench",
+    "check",
+    "cli",
+    "cuda",
+    "errors",
+    "files",
+    "ir",
+    "kernels",
+    "lang",
+    "ops",
+    "pipelines",
+    "program",
+}
 SUBPACKAGES |= {"sim", "surface", "testing", "trace"}
 
 
 def test_public_names() -> None:
     public = {name for name in dir(tp) if not name.startswith("_")} - SUBPACKAGES
-    assert public == set(f"{ERRORS} {DTYPES} {LANGUAGE} {PIPELINES} {ATTENTION} {BLACKWELL}".split())
+    assert public == set(
+        f"{ERRORS} {DTYPES} {LANGUAGE} {PIPELINES} {ATTENTION} {BLACKWELL}".split()
+    )
 
 
 def test_check_and_testing_are_there_without_an_import_of_theirs() -> None:
@@ -70,9 +88,15 @@ def test_public_members() -> None:
     assert members(tp.KernelFunction) == {"bind", "forget"}
     assert members(tp.OrderedBarrier) == {"pass_on", "turn", "wait"}
     schedulers = tp.StaticScheduler, tp.ClcScheduler, tp.AtomicScheduler
-    assert all(members(x) == {"ahead", "needs_role", "schedule", "share", "throttle_signal"} for x in schedulers)
+    assert all(
+        members(x) == {"ahead", "needs_role", "schedule", "share", "throttle_signal"}
+        for x in schedulers
+    )
     assert set(tp.ops.__all__) == {"grouped_matmul", "attention", "matmul", "scaled_matmul"}
-    assert " ".join(testing.__all__) == "CheckFailed Comparison NoDevice WrongResult check compare compare_matmul perturb run"
+    assert (
+        " ".join(testing.__all__)
+        == "CheckFailed Comparison NoDevice WrongResult check compare compare_matmul perturb run"
+    )
     assert set(cuda.__all__) == {"Compiled", "compile", "source"}
     assert members(Launcher) == {"launch_packed", "pack"}
 
@@ -86,11 +110,17 @@ def test_options_of_a_launch_and_of_matmul() -> None:
     assert names(testing.check) == "program more explore bounds reductions rules"
     assert names(testing.run) == "program expect seeds rtol atol rules"
     assert names(testing.perturb) == "program seeds device timeout_ms"
-    assert names(tp.ops.matmul) == "a b out bias activation source alpha beta out_dtype precision seed progress settings"
-    assert names(tp.ops.attention) == "q k v causal scale out return_lse layout seed progress settings"
+    assert (
+        names(tp.ops.matmul)
+        == "a b out bias activation source alpha beta out_dtype precision seed progress settings"
+    )
+    assert (
+        names(tp.ops.attention) == "q k v causal scale out return_lse layout seed progress settings"
+    )
     assert names(gemm.bind) == "a b c cfg bias a_scale b_scale source alpha beta chip"
     assert names(gemm.GemmConfig) == (
-        "bm bn bk stages k_group_size consumers schedule swap cluster cluster_n split_k raster group store_slots accumulate activation"
+        "bm bn bk stages k_group_size consumers schedule swap cluster cluster_n split_k raster"
+        " group store_slots accumulate activation"
     )
 
 
@@ -107,8 +137,9 @@ def test_every_public_class_says_what_it_is() -> None:
     assert bare == []
 
 
-# What `import tilepipe` brings in beside the standard library: of tilepipe these parts alone, so that it costs a fraction of a second. A
-# kernel is traced with `lang`, `pipelines` and `ir`; what runs, checks, compiles, measures or prints it is imported when it is asked for.
+# What `import tilepipe` brings in beside the standard library: of tilepipe these parts alone, so
+# that it costs a fraction of a second. A kernel is traced with `lang`, `pipelines` and `ir`; what
+# runs, checks, compiles, measures or prints it is imported when it is asked for.
 IMPORTED = """arguments errors files ir kernels lang ops pipelines program surface"""
 IMPORTED_OF = {
     "kernels": """arguments attention_arguments attention_config blackwell_gemm_config block_scaled_config block_scaled_layout
@@ -118,23 +149,44 @@ IMPORTED_OF = {
         shapes""",
 }
 # Of the standard library: each costs milliseconds, and few want it.
-HEAVY = {"asyncio", "concurrent", "email", "hashlib", "http", "json", "logging", "multiprocessing", "socket", "sqlite3", "ssl"}
+HEAVY = {
+    "asyncio",
+    "concurrent",
+    "email",
+    "hashlib",
+    "http",
+    "json",
+    "logging",
+    "multiprocessing",
+    "socket",
+    "sqlite3",
+    "ssl",
+}
 HEAVY |= {"subprocess", "tempfile", "unittest", "xml"}
 
 
 def imported() -> set[str]:
     """The modules that `import tilepipe` adds to those that numpy and ml_dtypes bring."""
     code = "import sys; import numpy, ml_dtypes; old = set(sys.modules); import tilepipe; print(*sorted(set(sys.modules) - old))"
-    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
 
 
 def test_what_an_import_imports() -> None:
-    """Counted, not timed: how long it takes depends on the machine (`benchmarks/tracing.py` measures that)."""
+    """Counted, not timed: how long it takes depends on the machine (`benchmarks/tracing.py`
+    measures that).
+    """
     found = imported()
     tops = {name.split(".")[0] for name in found}
-    assert tops - sys.stdlib_module_names <= {"tilepipe", "numpy"}  # of numpy parts that it imports when they are used
+    # of numpy parts that it imports when they are used
+    assert tops - sys.stdlib_module_names <= {"tilepipe", "numpy"}
     assert tops & HEAVY == set()
     parts = {name.split(".")[1] for name in found if name.startswith("tilepipe.")}
     assert parts == set(IMPORTED.split())
     for part, names in IMPORTED_OF.items():
-        assert {name.split(".")[2] for name in found if name.startswith(f"tilepipe.{part}.")} == set(names.split())
+        assert {
+            name.split(".")[2] for name in found if name.startswith(f"tilepipe.{part}.")
+        } == set(names.split())

@@ -35,14 +35,20 @@ def test_the_other_blocks(tmp_path: Path) -> None:
 def test_the_messages_are_those_that_are_printed(number: int, block: int, tmp_path: Path) -> None:
     old, new = MISTAKES[number]
     assert kernel().count(old) == 1
-    assert words(message(kernel().replace(old, new), tmp_path / "gemm.py")) == words(blocks(README, "text")[block])
+    assert words(message(kernel().replace(old, new), tmp_path / "gemm.py")) == words(
+        blocks(README, "text")[block]
+    )
 
 
 @pytest.mark.parametrize("page", shown.PAGES, ids=lambda page: page.stem)
 def test_what_commands_print(page: Path) -> None:
-    """Of a page's commands, output by output, but for the seconds: `python -m tests.shown` writes them anew."""
+    """Of a page's commands, output by output, but for the seconds: `python -m tests.shown` writes
+    them anew.
+    """
     for command, before, now in shown.shown(page.read_text(encoding="utf-8")):
-        assert shown.timeless(before) == shown.timeless(now), f"{page.name}: {command}: python -m tests.shown"
+        assert shown.timeless(before) == shown.timeless(now), (
+            f"{page.name}: {command}: python -m tests.shown"
+        )
 
 
 def test_no_message_is_left_unchecked() -> None:
@@ -56,14 +62,21 @@ def test_no_message_is_left_unchecked() -> None:
 def test_the_lines_that_the_text_names() -> None:
     lines = kernel().splitlines()
     text = README.read_text(encoding="utf-8")
-    named = [lines[int(n) - 1].strip() for n in re.findall(r"Line (\d+) (?:deleted|replaced)", text)]
+    named = [
+        lines[int(n) - 1].strip() for n in re.findall(r"Line (\d+) (?:deleted|replaced)", text)
+    ]
     assert named == [MISTAKES[0][0].strip(), MISTAKES[1][0].strip()]
 
 
-@pytest.mark.parametrize("page", [README, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [README, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.stem
+)
 def test_commands_name_kernels_and_settings_that_there_are(page: Path) -> None:
     """Of every command shown: `tilepipe run gemm -s m=1000 ...`."""
-    commands = re.findall(r"tilepipe (?:run|compile|bench|tune|check) ([a-z]\w*)(?![\w.])([^#`\n]*)", page.read_text(encoding="utf-8"))
+    commands = re.findall(
+        r"tilepipe (?:run|compile|bench|tune|check) ([a-z]\w*)(?![\w.])([^#`\n]*)",
+        page.read_text(encoding="utf-8"),
+    )
     assert commands or page != README
     for name, options in commands:
         spec = find(name)
@@ -78,7 +91,9 @@ def test_commands_name_kernels_and_settings_that_there_are(page: Path) -> None:
 
 
 def _prose(page: Path) -> str:
-    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(
+        r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
 
 
 def _anchors(page: Path) -> set[str]:

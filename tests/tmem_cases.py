@@ -1,6 +1,7 @@
 """Small kernels in tensor memory with NumPy references: for the simulator, and for NVRTC.
 
-Most operands are small integers, so that every sum is exact in float32 and the result must be equal, not near.
+Most operands are small integers, so that every sum is exact in float32 and the result must be
+equal, not near.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ K_TILES = 3
 
 
 class Handover:
-    """The barriers of a kernel with one MMA warp and one epilogue warpgroup: `placed`: tensor memory is allocated; `done`: the
-    accumulator is; `over`: nothing reads it any more.
+    """The barriers of a kernel with one MMA warp and one epilogue warpgroup: `placed`: tensor
+    memory is allocated; `done`: the accumulator is; `over`: nothing reads it any more.
     """
 
     def __init__(self, ctx: tp.Context, columns: int, cta_group: int = 1) -> None:
@@ -48,7 +49,8 @@ class Handover:
         self._ctx.tcgen05_fence_after()
 
     def store(self, c: Any, m: int, n: int, row: Any = 0, width: int = 0, col: int = 0) -> None:
-        """In the epilogue: the accumulator at column `col` goes to rows `row`.. of C, `width` columns a load, and may be freed.
+        """In the epilogue: the accumulator at column `col` goes to rows `row`.. of C, `width`
+        columns a load, and may be freed.
 
         One wait is for as many loads as fit into 128 registers of a thread.
         """
@@ -56,7 +58,10 @@ class Handover:
         most = min(n, 128 * 128 // m)
         for first in range(0, n, most):
             end = min(first + most, n)
-            parts = {at: acc.cols(at, min(width or most, end - at)).load() for at in range(first, end, width or most)}
+            parts = {
+                at: acc.cols(at, min(width or most, end - at)).load()
+                for at in range(first, end, width or most)
+            }
             ctx.tmem_wait_load()
             if end == n:
                 self.over.signal_complete()
@@ -69,10 +74,11 @@ def product(
     ctx: tp.Context, a: Any, b: Any, flags: Any, c: Any, *, m: int, n: int, columns: int, mode: str = "first",
     skip: tuple[int, int] = (0, 0), width: int = 0, col: int = 0,
 ) -> None:  # fmt: skip
-    """C (m, n) from A (rows, k) and B (rows, k), of which the rows from `skip` on are multiplied, one box after the other along k.
+    """C (m, n) from A (rows, k) and B (rows, k), of which the rows from `skip` on are multiplied,
+    one box after the other along k.
 
-    `mode`: "first": the first box overwrites (`k > 0`); "last": each does; "flags": box k adds where flags[k] is not 0. `width`:
-    columns of a load, `col`: where the accumulator starts.
+    `mode`: "first": the first box overwrites (`k > 0`); "last": each does; "flags": box k adds
+    where flags[k] is not 0. `width`: columns of a load, `col`: where the accumulator starts.
     """
     a_tile = ctx.smem(a.box, a.dtype, order=a.order, swizzle=a.swizzle, name="a_tile")[0]
     b_tile = ctx.smem(b.box, b.dtype, order=b.order, swizzle=b.swizzle, name="b_tile")[0]
@@ -112,7 +118,9 @@ def product(
 
 @tp.kernel(grid=2, cluster=2)
 def pair(ctx: tp.Context, a: Any, b: Any, c: Any, *, n: int, columns: int) -> None:
-    """C (256, n) from A (256, k) and B (n, k) by a pair of CTAs, each of which loads its 128 rows of A and half of B."""
+    """C (256, n) from A (256, k) and B (n, k) by a pair of CTAs, each of which loads its 128 rows
+    of A and half of B.
+    """
     a_tile = ctx.smem(a.box, a.dtype, swizzle=a.swizzle, name="a_tile")[0]
     b_tile = ctx.smem(b.box, b.dtype, swizzle=b.swizzle, name="b_tile")[0]
     full = tp.SharedMemBarrier.allocate(ctx, count=1, name="full")
@@ -156,7 +164,9 @@ def pair(ctx: tp.Context, a: Any, b: Any, c: Any, *, n: int, columns: int) -> No
 
 @tp.kernel(grid=1)
 def through_memory(ctx: tp.Context, a: Any, c: Any, *, m: int, n: int, half: int = 0) -> None:
-    """C = 2 A, by way of tensor memory in A's dtype; `half`: a matrix of 64 rows lies in the upper or the lower lanes."""
+    """C = 2 A, by way of tensor memory in A's dtype; `half`: a matrix of 64 rows lies in the upper
+    or the lower lanes.
+    """
     tmem = tp.TmemAllocation(ctx, 128)
     at = tp.SharedMemBarrier.allocate(ctx, count=32, name="at")
     over = tp.TmemDeallocBarrier(ctx)
@@ -182,7 +192,9 @@ def through_memory(ctx: tp.Context, a: Any, c: Any, *, m: int, n: int, half: int
 
 @tp.kernel(grid=1)
 def scaled_by_warp(ctx: tp.Context, a: Any, c: Any, *, n: int) -> None:
-    """C = A by way of tensor memory, where each warp of whose rows one begins with more than 3 multiplies them by 2 in place."""
+    """C = A by way of tensor memory, where each warp of whose rows one begins with more than 3
+    multiplies them by 2 in place.
+    """
     tmem = tp.TmemAllocation(ctx, 128)
     at = tp.SharedMemBarrier.allocate(ctx, count=32, name="at")
     over = tp.TmemDeallocBarrier(ctx)
@@ -216,7 +228,9 @@ def scaled_by_warp(ctx: tp.Context, a: Any, c: Any, *, n: int) -> None:
 
 @tp.kernel(grid=1)
 def a_in_memory(ctx: tp.Context, a: Any, b: Any, c: Any, *, m: int, n: int, half: int = 0) -> None:
-    """C = A · Bᵀ with A written to tensor memory by the epilogue's warps; `half`: of 64 rows, in the upper or the lower lanes."""
+    """C = A · Bᵀ with A written to tensor memory by the epilogue's warps; `half`: of 64 rows, in
+    the upper or the lower lanes.
+    """
     b_tile = ctx.smem(b.box, b.dtype, swizzle=b.swizzle, name="b_tile")[0]
     full = tp.SharedMemBarrier.allocate(ctx, count=1, name="full")
     there = tp.SharedMemBarrier.allocate(ctx, count=128, name="there")
@@ -233,7 +247,10 @@ def a_in_memory(ctx: tp.Context, a: Any, b: Any, c: Any, *, m: int, n: int, half
         there.wait(0)
         ctx.tcgen05_fence_after()
         with ctx.elect_one():
-            acc, left = h.tmem.tensor((m, n), col=half << 20), h.tmem.tensor((m, k), a.dtype, col=256 + (half << 20))
+            acc, left = (
+                h.tmem.tensor((m, n), col=half << 20),
+                h.tmem.tensor((m, k), a.dtype, col=256 + (half << 20)),
+            )
             ctx.mma(acc, left, b_tile, accumulate=False)
             ctx.mma_commit(h.done)
         h.over.complete_dealloc(h.tmem)
@@ -252,7 +269,9 @@ def a_in_memory(ctx: tp.Context, a: Any, b: Any, c: Any, *, m: int, n: int, half
 
 @tp.kernel(grid=1)
 def copied(ctx: tp.Context, a: Any, c: Any) -> None:
-    """C := rows of 16 bytes of A, copied by the tensor core to tensor memory; 32 rows go to each quarter of the lanes."""
+    """C := rows of 16 bytes of A, copied by the tensor core to tensor memory; 32 rows go to each
+    quarter of the lanes.
+    """
     tile = ctx.smem(a.box, a.dtype, name="tile")[0]
     full = tp.SharedMemBarrier.allocate(ctx, count=1, name="full")
     h = Handover(ctx, 32)
@@ -285,14 +304,17 @@ class Case:
     """One program to run.
 
     Attributes:
-        name: for test ids. make: rng -> (program, the array it writes, what must be in it, largest difference allowed).
+        name: for test ids. make: rng -> (program, the array it writes, what must be in it, largest
+            difference allowed).
     """
 
     name: str
     make: Callable[[np.random.Generator], Made]
 
 
-def integers(rng: np.random.Generator, shape: tuple[int, int], dtype: object, order: str = "row") -> Array:
+def integers(
+    rng: np.random.Generator, shape: tuple[int, int], dtype: object, order: str = "row"
+) -> Array:
     """Small integers, C- or Fortran-ordered."""
     x = rng.integers(-4, 5, shape).astype(np.float32).astype(tp.dtype(dtype).numpy)
     return np.asarray(x, order="C" if order == "row" else "F")
@@ -313,25 +335,52 @@ def mma_case(
     a: str, b: str = "", *, m: int = 128, n: int = 64, k: int = 0, tail: int = 0, swizzle: int | None = None, orders: str = "row row",
     random: bool = False, **static: Any,
 ) -> Case:  # fmt: skip
-    """`product` of two dtypes; k: elements of a box along K, 128 bytes unless given; `tail`: elements that K lacks of whole boxes."""
+    """`product` of two dtypes; k: elements of a box along K, 128 bytes unless given; `tail`:
+    elements that K lacks of whole boxes.
+    """
     left, right = tp.dtype(a), tp.dtype(b or a)
-    words = {"b": b, "m": m, "n": n, "k": k, "tail": tail, "swizzle": swizzle, "orders": orders if "col" in orders else "", **static}
+    words = {
+        "b": b,
+        "m": m,
+        "n": n,
+        "k": k,
+        "tail": tail,
+        "swizzle": swizzle,
+        "orders": orders if "col" in orders else "",
+        **static,
+    }
     k = k or 128 // left.nbytes
     skip = static.get("skip", (0, 0))
     columns = max(32, 1 << (n + static.get("col", 0) - 1).bit_length())
 
     def make(rng: np.random.Generator) -> Made:
         arrays = []
-        for t, rows, order in zip((left, right), (m + skip[0], n + skip[1]), orders.split(), strict=True):
+        for t, rows, order in zip(
+            (left, right), (m + skip[0], n + skip[1]), orders.split(), strict=True
+        ):
             shape = (rows, K_TILES * k - tail)
-            x = rng.standard_normal(shape).astype(np.float32).astype(t.numpy) if random else integers(rng, shape, t)
+            x = (
+                rng.standard_normal(shape).astype(np.float32).astype(t.numpy)
+                if random
+                else integers(rng, shape, t)
+            )
             arrays.append(np.asarray(x, order="C" if order == "row" else "F"))
         c = empty(m, n)
-        maps = [tp.tensor_map(x, box=(x.shape[0], k), swizzle=swizzle, order=o) for x, o in zip(arrays, orders.split(), strict=True)]
-        program = product.bind(*maps, np.array([0, 1, 0, 1], np.int32), c, m=m, n=n, columns=columns, **static)
+        maps = [
+            tp.tensor_map(x, box=(x.shape[0], k), swizzle=swizzle, order=o)
+            for x, o in zip(arrays, orders.split(), strict=True)
+        ]
+        program = product.bind(
+            *maps, np.array([0, 1, 0, 1], np.int32), c, m=m, n=n, columns=columns, **static
+        )
         start = {"last": K_TILES - 1, "flags": 2}.get(static.get("mode", "first"), 0) * k
         x, y = arrays[0][skip[0] :, start:], arrays[1][skip[1] :, start:]
-        return program, c, exact(x, y), 2.0**-18 * float(exact(np.abs(x), np.abs(y)).max()) if random else 0.0
+        return (
+            program,
+            c,
+            exact(x, y),
+            2.0**-18 * float(exact(np.abs(x), np.abs(y)).max()) if random else 0.0,
+        )
 
     named = " ".join(f"{key}={value}" for key, value in words.items() if value)
     return Case(f"{a} {named}{' random' if random else ''}", make)
@@ -342,9 +391,18 @@ def pair_case(dtype: str, n: int) -> Case:
 
     def make(rng: np.random.Generator) -> Made:
         k = 128 // tp.dtype(dtype).nbytes
-        a, b, c = integers(rng, (256, K_TILES * k), dtype), integers(rng, (n, K_TILES * k), dtype), empty(256, n)
+        a, b, c = (
+            integers(rng, (256, K_TILES * k), dtype),
+            integers(rng, (n, K_TILES * k), dtype),
+            empty(256, n),
+        )
         maps = tp.tensor_map(a, box=(128, k)), tp.tensor_map(b, box=(n // 2, k))
-        return pair.bind(*maps, c, n=n, columns=max(32, 1 << (n - 1).bit_length())), c, exact(a, b), 0.0
+        return (
+            pair.bind(*maps, c, n=n, columns=max(32, 1 << (n - 1).bit_length())),
+            c,
+            exact(a, b),
+            0.0,
+        )
 
     return Case(f"pair {dtype} n={n}", make)
 
@@ -379,9 +437,16 @@ def a_case(dtype: str, m: int, n: int, k: int, half: int = 0) -> Case:
 
     def make(rng: np.random.Generator) -> Made:
         a, b, c = integers(rng, (m, k), dtype), integers(rng, (n, k), dtype), empty(m, n)
-        return a_in_memory.bind(a, tp.tensor_map(b, box=(n, k)), c, m=m, n=n, half=half), c, exact(a, b), 0.0
+        return (
+            a_in_memory.bind(a, tp.tensor_map(b, box=(n, k)), c, m=m, n=n, half=half),
+            c,
+            exact(a, b),
+            0.0,
+        )
 
-    return Case(f"A in tensor memory {dtype} m={m} n={n} k={k}{' lower lanes' if half else ''}", make)
+    return Case(
+        f"A in tensor memory {dtype} m={m} n={n} k={k}{' lower lanes' if half else ''}", make
+    )
 
 
 def copy_case(rows: int, dtype: str) -> Case:
@@ -390,7 +455,12 @@ def copy_case(rows: int, dtype: str) -> Case:
     def make(rng: np.random.Generator) -> Made:
         cols = 16 // tp.dtype(dtype).nbytes
         a, c = integers(rng, (rows, cols), dtype), np.zeros((128, cols), tp.dtype(dtype).numpy)
-        return copied.bind(tp.tensor_map(a, box=(rows, cols), swizzle=0), c), c, np.tile(a.astype(np.float64), (128 // rows, 1)), 0.0
+        return (
+            copied.bind(tp.tensor_map(a, box=(rows, cols), swizzle=0), c),
+            c,
+            np.tile(a.astype(np.float64), (128 // rows, 1)),
+            0.0,
+        )
 
     return Case(f"copied {dtype} rows={rows}", make)
 

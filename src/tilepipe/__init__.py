@@ -1,6 +1,7 @@
 """Tile pipelines for warp-specialised GPU kernels.
 
-A kernel is traced once into a program that runs on a simulated GPU, is checked, and compiles to CUDA:
+A kernel is traced once into a program that runs on a simulated GPU, is checked, and compiles to
+CUDA:
 
     @tp.kernel(grid=1)
     def k(ctx, a, b): ...
@@ -102,7 +103,9 @@ from tilepipe.pipelines.producer_consumer import ConsumeContext as ConsumeContex
 from tilepipe.pipelines.producer_consumer import ConsumerStage as ConsumerStage
 from tilepipe.pipelines.producer_consumer import ExplicitConsumeContext as ExplicitConsumeContext
 from tilepipe.pipelines.producer_consumer import ProduceContext as ProduceContext
-from tilepipe.pipelines.producer_consumer import ProducerConsumerPipeline as ProducerConsumerPipeline
+from tilepipe.pipelines.producer_consumer import (
+    ProducerConsumerPipeline as ProducerConsumerPipeline,
+)
 from tilepipe.pipelines.producer_consumer import ProducerStage as ProducerStage
 from tilepipe.pipelines.role_pipeline import ConsumerPipeline as ConsumerPipeline
 from tilepipe.pipelines.role_pipeline import ProducerPipeline as ProducerPipeline
@@ -146,8 +149,9 @@ _check_arguments(globals())
 
 from tilepipe import ops as ops  # noqa: E402  # its kernels use the names above
 
-# `tp.check` and `tp.testing` are imported where they are first named: `import tilepipe` does not pay for them.
-# A type checker sees plain imports, so that a misspelt name of this module stays an error.
+# `tp.check` and `tp.testing` are imported where they are first named: `import tilepipe` does not
+# pay for them. A type checker sees plain imports, so that a misspelt name of this module stays an
+# error.
 if _typing.TYPE_CHECKING:
     from tilepipe import check as check
     from tilepipe import testing as testing
@@ -158,4 +162,6 @@ else:
             from importlib import import_module
 
             return import_module(f"tilepipe.{name}")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=_sys.modules[__name__])
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}", name=name, obj=_sys.modules[__name__]
+        )

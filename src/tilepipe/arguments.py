@@ -1,6 +1,8 @@
-"""What users give where an integer, a truth value, a number or a choice is wanted, made plain or refused: one rule for all of tilepipe.
+"""What users give where an integer, a truth value, a number or a choice is wanted, made plain or
+refused: one rule for all of tilepipe.
 
-Integers and booleans of NumPy are as good as Python's. A boolean is no integer, and a float that happens to be whole is none either.
+Integers and booleans of NumPy are as good as Python's. A boolean is no integer, and a float that
+happens to be whole is none either.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
 
 def plain_int(x: Any) -> int | None:
-    """An `int` for an integer of Python or NumPy; None for anything else: booleans, floats, traced values, arrays."""
+    """An `int` for an integer of Python or NumPy; None for anything else: booleans, floats, traced
+    values, arrays.
+    """
     if type(x) is int:
         return x
     if isinstance(x, int | np.integer) and not isinstance(x, bool):
@@ -85,7 +89,11 @@ def require_number(x: Any, what: str, low: float = -math.inf, *, above: bool = F
         BindError: anything else; the message begins with `what`.
     """
     found = plain(x)
-    if isinstance(found, bool) or not isinstance(found, int | float) or not (low < found if above else low <= found):
+    if (
+        isinstance(found, bool)
+        or not isinstance(found, int | float)
+        or not (low < found if above else low <= found)
+    ):
         limit = "" if low == -math.inf else f" {'above' if above else 'of at least'} {low:g}"
         raise BindError(f"{what} is a number{limit}; got {shown(x)}")
     return found
@@ -115,15 +123,24 @@ def require_function(x: Any, what: str) -> Callable[..., Any] | None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> list[str]:
-    """The names of `known` that somebody who wrote `name` may have meant: those close to it, and those that are a part of it."""
+    """The names of `known` that somebody who wrote `name` may have meant: those close to it, and
+    those that are a part of it.
+    """
     names = list(known)
     close = difflib.get_close_matches(name, names, n=2, cutoff=0.7)
-    parts = [other for other in names if len(other) > 2 and other in name.split("_") and other not in close]
+    parts = [
+        other
+        for other in names
+        if len(other) > 2 and other in name.split("_") and other not in close
+    ]
     return close + parts
 
 
-def unknown_keywords(what: str, function: str, unknown: Iterable[str], settings: Iterable[str]) -> BindError:
-    """What to raise of keywords that are neither parameters of `tilepipe.ops.<function>` nor settings.
+def unknown_keywords(
+    what: str, function: str, unknown: Iterable[str], settings: Iterable[str]
+) -> BindError:
+    """What to raise of keywords that are neither parameters of `tilepipe.ops.<function>` nor
+    settings.
 
     Args:
         what: who does not know them, for the message.
@@ -131,7 +148,9 @@ def unknown_keywords(what: str, function: str, unknown: Iterable[str], settings:
     import tilepipe.ops
 
     names, known = list(unknown), list(settings)
-    parameters = [p for p in inspect.signature(getattr(tilepipe.ops, function)).parameters if p != "settings"]
+    parameters = [
+        p for p in inspect.signature(getattr(tilepipe.ops, function)).parameters if p != "settings"
+    ]
     meant = [other for name in names for other in did_you_mean(name, [*parameters, *known])]
     question = f" Did you mean {' or '.join(f'{name}=' for name in meant)}?" if meant else ""
     return BindError(

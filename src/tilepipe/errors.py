@@ -1,6 +1,7 @@
 """Every fault tilepipe reports is a subclass of `TilepipeError`.
 
-A message says what happened, where (file:line of the user's kernel), the arithmetic, and what to change.
+A message says what happened, where (file:line of the user's kernel), the arithmetic, and what to
+change.
 """
 
 from __future__ import annotations
@@ -24,15 +25,21 @@ class TilepipeError(Exception):
 
 
 class BindError(TilepipeError):
-    """Arguments of a kernel, or a tensor map, that no kernel can be built for (shape, dtype, stride, alignment)."""
+    """Arguments of a kernel, or a tensor map, that no kernel can be built for (shape, dtype,
+    stride, alignment).
+    """
 
 
 class TraceError(TilepipeError):
-    """The kernel function does something that cannot be traced, or that would silently mean something else."""
+    """The kernel function does something that cannot be traced, or that would silently mean
+    something else.
+    """
 
 
 class HandleError(TraceError):
-    """A linear handle is leaked, released twice, used after release, or released on some paths only."""
+    """A linear handle is leaked, released twice, used after release, or released on some paths
+    only.
+    """
 
 
 class CountError(TraceError):
@@ -40,12 +47,14 @@ class CountError(TraceError):
 
 
 class LimitError(TilepipeError):
-    """The kernel needs more of something than the chip has (shared memory, threads, registers, named barriers)."""
+    """The kernel needs more of something than the chip has (shared memory, threads, registers,
+    named barriers).
+    """
 
 
 class CompileError(TilepipeError):
-    """NVRTC refused the printed source, or its log shows a silent loss (spills, ignored setmaxnreg, serialised
-    wgmma).
+    """NVRTC refused the printed source, or its log shows a silent loss (spills, ignored setmaxnreg,
+    serialised wgmma).
     """
 
 
@@ -58,7 +67,9 @@ class LaunchError(TilepipeError):
 
 
 class HangError(TilepipeError):
-    """A wait of a debug build's launch did not end on the GPU: which role waits where, for what, and who else was waiting."""
+    """A wait of a debug build's launch did not end on the GPU: which role waits where, for what,
+    and who else was waiting.
+    """
 
 
 class SimFault(TilepipeError):
@@ -70,8 +81,8 @@ class DeadlockError(SimFault):
 
 
 class NotModelledError(SimFault):
-    """Lanes of one warp would have to proceed apart for the kernel to go on, which the simulated machine does not do: whether it hangs on
-    a GPU is not decided. A check says undecided.
+    """Lanes of one warp would have to proceed apart for the kernel to go on, which the simulated
+    machine does not do: whether it hangs on a GPU is not decided. A check says undecided.
     """
 
 
@@ -80,8 +91,8 @@ class RaceError(SimFault):
 
 
 class BarrierError(SimFault):
-    """An mbarrier, named barrier or cluster barrier used against its rules (counts, transactions, phases, life
-    cycle).
+    """An mbarrier, named barrier or cluster barrier used against its rules (counts, transactions,
+    phases, life cycle).
     """
 
 
@@ -90,7 +101,9 @@ class PoisonError(SimFault):
 
 
 class ExitError(SimFault):
-    """A CTA exits while a peer, or one of its own asynchronous copies, can still touch its shared memory."""
+    """A CTA exits while a peer, or one of its own asynchronous copies, can still touch its shared
+    memory.
+    """
 
 
 class KernelAssertError(SimFault):

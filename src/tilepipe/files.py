@@ -7,7 +7,8 @@ import os
 import stat
 from pathlib import Path
 
-# Opening a FIFO would wait for a writer without O_NONBLOCK. Windows has no such flag, and translates line ends without O_BINARY.
+# Opening a FIFO would wait for a writer without O_NONBLOCK. Windows has no such flag, and
+# translates line ends without O_BINARY.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 

@@ -1,4 +1,6 @@
-"""Kernels and programs: a function marked as a kernel, bound to arguments, and given to the readers."""
+"""Kernels and programs: a function marked as a kernel, bound to arguments, and given to the
+readers.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,19 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A traced kernel with its arguments. `print(program)` shows the ops, their source lines and the thread layout."""
+    """A traced kernel with its arguments. `print(program)` shows the ops, their source lines and
+    the thread layout.
+    """
 
     kernel: Kernel
     launch_args: Launch
-    _moved: dict[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = field(default_factory=dict, init=False, repr=False)
-    _bounds: dict[tuple[bool, bool], BoundLaunch] = field(default_factory=dict, init=False, repr=False)  # each copy has its own
+    _moved: dict[str, tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    # each copy has its own
+    _bounds: dict[tuple[bool, bool], BoundLaunch] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def run(
         self,
@@ -59,11 +68,13 @@ class Program:
         """Runs it on the simulated GPU, in place on its NumPy arguments.
 
         Args:
-            seed: 0 is one deterministic order; any other picks an interleaving. Same seed, same run.
-            rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter: docs/rules.md.
+            seed: 0 is one deterministic order; any other picks an interleaving. Same seed, same
+                run.
+            rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the
+                letter: docs/rules.md.
             progress: called with (CTAs done, CTAs of the grid).
-            on_event: called with (agent, site, start, end) for each asynchronous unit, times in cycles since its CTA
-                started.
+            on_event: called with (agent, site, start, end) for each asynchronous unit, times in
+                cycles since its CTA started.
 
         Raises:
             SimFault: a deadlock, race, wrong count, poison read, ...: the message has the story.
@@ -75,11 +86,17 @@ class Program:
         check_zeros(self.launch_args)
         before = {name: array.copy() for name, array in self._counters().items()}
         try:
-            return sim.run(self.launch_args, seed=seed, rules=rules, progress=progress, on_event=on_event)
+            return sim.run(
+                self.launch_args, seed=seed, rules=rules, progress=progress, on_event=on_event
+            )
         finally:
             for name, array in self._counters().items():
                 known = self._moved.get(name)
-                first = known[0] if known is not None and _same_bytes(before[name], known[1]) else before[name]
+                first = (
+                    known[0]
+                    if known is not None and _same_bytes(before[name], known[1])
+                    else before[name]
+                )
                 self._moved[name] = first, array.copy()
 
     def check(
@@ -92,11 +109,13 @@ class Program:
         instance: str = "",
         progress: Callable[[int, int], None] | None = None,
     ) -> Verdict:
-        """Decides it over all its interleavings, for these arguments: verified, a fault with its counterexample, or undecided.
+        """Decides it over all its interleavings, for these arguments: verified, a fault with its
+        counterexample, or undecided.
 
-        The arrays are left as they are. Those that the kernel reads and writes, such as counters, count as they were before `run` moved
-        them, so that a check after a run is of the same instance; unless something else has changed them since. What "verified" covers, and
-        what it does not, is in docs/verification-gaps.md.
+        The arrays are left as they are. Those that the kernel reads and writes, such as counters,
+        count as they were before `run` moved them, so that a check after a run is of the same
+        instance; unless something else has changed them since. What "verified" covers, and what it
+        does not, is in docs/verification-gaps.md.
 
         Args:
             explore: explore even where the facts of one execution would do.
@@ -118,13 +137,19 @@ class Program:
         )  # fmt: skip
 
     def _counters(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The NumPy arguments that the kernel both reads and writes: a run moves what the next one starts from."""
+        """The NumPy arguments that the kernel both reads and writes: a run moves what the next one
+        starts from.
+        """
         written, read = tensor_uses(self.kernel)
-        args = {name: getattr(self.launch_args.args.get(name), "array", None) for name in written & read}
+        args = {
+            name: getattr(self.launch_args.args.get(name), "array", None) for name in written & read
+        }
         return {name: array for name, array in args.items() if isinstance(array, np.ndarray)}
 
     def _as_bound(self) -> Launch:
-        """The launch with such arrays as they were before `run` moved them, unless they have been changed since."""
+        """The launch with such arrays as they were before `run` moved them, unless they have been
+        changed since.
+        """
         args = dict(self.launch_args.args)
         for name, array in self._counters().items():
             known = self._moved.get(name)
@@ -133,10 +158,12 @@ class Program:
         return replace(self.launch_args, args=args)
 
     def replay(self, fault: Fault | Verdict, *, rules: Rules = "practice") -> SimFault | None:
-        """Executes the schedule of a fault that `check` found, on the simulated GPU: the fault it ends in, or None.
+        """Executes the schedule of a fault that `check` found, on the simulated GPU: the fault it
+        ends in, or None.
 
         Args:
-            fault: it, or the verdict that has it. A file of `tilepipe check --save` is replayed with `tilepipe replay`.
+            fault: it, or the verdict that has it. A file of `tilepipe check --save` is replayed
+                with `tilepipe replay`.
             rules: as it was checked.
 
         Raises:
@@ -148,41 +175,54 @@ class Program:
         return check.replay(self._as_bound(), the_fault(fault).schedule, rules=rules)
 
     def sensitivity(self, **options: Any) -> Sensitivity:
-        """What each fence, wait, syncwarp, arrive and commit of it is for, and how few stages still verify: see
-        `check.sensitivity.report`, which takes the options.
+        """What each fence, wait, syncwarp, arrive and commit of it is for, and how few stages still
+        verify: see `check.sensitivity.report`, which takes the options.
         """
         from tilepipe.check.sensitivity import report
 
         return report(self, **options)
 
-    def launch(self, stream: Any = None, *, debug: bool = False, perturb: int | None = None, timeout_ms: float = TIMEOUT_MS) -> None:
-        """Runs it on the GPU. The first call compiles and loads the kernel; further ones cost a few microseconds.
+    def launch(
+        self,
+        stream: Any = None,
+        *,
+        debug: bool = False,
+        perturb: int | None = None,
+        timeout_ms: float = TIMEOUT_MS,
+    ) -> None:
+        """Runs it on the GPU. The first call compiles and loads the kernel; further ones cost a few
+        microseconds.
 
-        Arguments in GPU memory (PyTorch, CuPy, `__cuda_array_interface__`, DLPack) are used where they lie, and the
-        call returns as soon as the kernel is queued; a CUDA graph can capture it. NumPy arguments are copied to
-        device 0, and what the kernel writes is copied back.
+        Arguments in GPU memory (PyTorch, CuPy, `__cuda_array_interface__`, DLPack) are used where
+        they lie, and the call returns as soon as the kernel is queued; a CUDA graph can capture it.
+        NumPy arguments are copied to device 0, and what the kernel writes is copied back.
 
         Args:
-            stream: an integer (CUstream), or a stream of PyTorch, CuPy or cuda.core; the current stream of the
-                arrays' framework unless given.
-            debug: a build whose waits are bounded, and wait for the kernel: a hang becomes a `HangError`.
-            perturb: a build that waits a while at random at every synchronisation point; the number is the seed.
+            stream: an integer (CUstream), or a stream of PyTorch, CuPy or cuda.core; the current
+                stream of the arrays' framework unless given.
+            debug: a build whose waits are bounded, and wait for the kernel: a hang becomes a
+                `HangError`.
+            perturb: a build that waits a while at random at every synchronisation point; the number
+                is the seed.
             timeout_ms: how long a wait of a debug build may take.
 
         Raises:
-            UnavailableError: no driver, no GPU, or one that no code is printed for. BindError: arrays on different
-            devices. CompileError, LaunchError: compiling, loading or launching failed. HangError: see `debug`.
+            UnavailableError: no driver, no GPU, or one that no code is printed for. BindError:
+            arrays on different devices. CompileError, LaunchError: compiling, loading or launching
+            failed. HangError: see `debug`.
         """
         if debug is not False or perturb is not None or timeout_ms is not TIMEOUT_MS:
             debug = require_bool(debug, "debug=")
             _check_debugging(perturb, timeout_ms)
         if self.kernel.requirements:
             check_zeros(self.launch_args)
-        self._bound(bool(debug), perturb is not None)(stream, seed=perturb or 0, timeout_ms=timeout_ms)
+        self._bound(bool(debug), perturb is not None)(
+            stream, seed=perturb or 0, timeout_ms=timeout_ms
+        )
 
     def launcher(self) -> Launcher:
-        """The compiled kernel on its arrays' device, to be called with other addresses for the same shapes and
-        strides. Raises what `launch` does.
+        """The compiled kernel on its arrays' device, to be called with other addresses for the same
+        shapes and strides. Raises what `launch` does.
         """
         return self._bound(False, False).launcher
 
@@ -191,19 +231,23 @@ class Program:
         if bound is None:
             from tilepipe.cuda.loading import BoundLaunch
 
-            bound = self._bounds[debug, perturbed] = BoundLaunch(self.launch_args, debug=debug, perturbed=perturbed)
+            bound = self._bounds[debug, perturbed] = BoundLaunch(
+                self.launch_args, debug=debug, perturbed=perturbed
+            )
         return bound
 
     def source(self, arch: str | None = None) -> str:
-        """The kernel as CUDA C++, for sm_90a, or sm_100a, sm_100f, sm_103a or sm_103f: sm_90a or sm_100a, whichever has its ops, unless
-        given.
+        """The kernel as CUDA C++, for sm_90a, or sm_100a, sm_100f, sm_103a or sm_103f: sm_90a or
+        sm_100a, whichever has its ops, unless given.
         """
         from tilepipe import cuda
 
         return cuda.source(self.kernel, arch)
 
     def compile(self, arch: str | None = None, emit: str = "cubin") -> Compiled:
-        """Compiles it with NVRTC; needs no GPU. `arch`: as for `source`. `emit`: "cuda", "ptx" or "cubin"."""
+        """Compiles it with NVRTC; needs no GPU. `arch`: as for `source`. `emit`: "cuda", "ptx" or
+        "cubin".
+        """
         from tilepipe import cuda
 
         return cuda.compile(self.kernel, arch=arch, emit=emit)
@@ -217,7 +261,9 @@ class KernelFunction:
 
     def __init__(self, function: Callable[..., object], grid: Any, cluster: Any) -> None:
         if not inspect.isfunction(function):
-            raise BindError(f"@tp.kernel(...) marks a function, `def name(ctx, ...)`; got {shown(function)}")
+            raise BindError(
+                f"@tp.kernel(...) marks a function, `def name(ctx, ...)`; got {shown(function)}"
+            )
         functools.update_wrapper(self, function)
         self.function = function
         self.name = function.__name__
@@ -226,51 +272,79 @@ class KernelFunction:
         self._traces: dict[object, Kernel] = {}
         self._lock = threading.Lock()
         first, *parameters = inspect.signature(function).parameters.values() or (None,)
-        if first is None or any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in (first, *parameters)):
-            raise BindError(f"kernel '{self.name}' takes ctx first, then its arguments by name; *args and **kwargs are not bound")
+        if first is None or any(
+            p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in (first, *parameters)
+        ):
+            raise BindError(
+                f"kernel '{self.name}' takes ctx first, then its arguments by name; *args and"
+                " **kwargs are not bound"
+            )
         self._positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
         self._static = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     def bind(self, *args: Any, chip: Chip | None = None, **static: Any) -> Program:
-        """Traces the kernel for these arguments, once for each static part, and returns it with them.
+        """Traces the kernel for these arguments, once for each static part, and returns it with
+        them.
 
         Args:
-            args: for each positional parameter a `tp.tensor_map(...)`, an array (for ordinary loads and stores), a
-                number, or None: the kernel sees None, and decides by it while it is traced.
+            args: for each positional parameter a `tp.tensor_map(...)`, an array (for ordinary loads
+                and stores), a number, or None: the kernel sees None, and decides by it while it is
+                traced.
             static: the keyword-only parameters.
-            chip: whose limits to hold it to; unless given, the GPU that the arrays are on; of NumPy arrays an H200, or a B200 for a
-                kernel with ops of Blackwell.
+            chip: whose limits to hold it to; unless given, the GPU that the arrays are on; of NumPy
+                arrays an H200, or a B200 for a kernel with ops of Blackwell.
 
         Raises:
-            BindError: missing, superfluous or unusable arguments. TraceError, LimitError: from tracing.
+            BindError: missing, superfluous or unusable arguments. TraceError, LimitError: from
+                tracing.
         """
         if chip is not None and not isinstance(chip, Chip):
             raise BindError(f"chip= takes a tp.Chip, such as tp.H200; got {shown(chip)}")
-        named = {name: _argument(name, arg) for name, arg in zip(self._positional, args, strict=False)}
+        named = {
+            name: _argument(name, arg) for name, arg in zip(self._positional, args, strict=False)
+        }
         if len(args) != len(self._positional):
             raise BindError(
-                f"kernel '{self.name}' takes {len(self._positional)} arguments ({', '.join(self._positional)}), got {len(args)}"
+                f"kernel '{self.name}' takes {len(self._positional)} arguments"
+                f" ({', '.join(self._positional)}), got {len(args)}"
             )
         unknown = [name for name in static if name not in self._static]
         near = [close for name in unknown for close in did_you_mean(name, self._static)]
-        missing = [n for n, default in self._static.items() if default is inspect.Parameter.empty and n not in static]
+        missing = [
+            n
+            for n, default in self._static.items()
+            if default is inspect.Parameter.empty and n not in static
+        ]
         if unknown or missing:
-            problem = f"does not know {', '.join(unknown)}" if unknown else f"needs {', '.join(missing)}"
+            problem = (
+                f"does not know {', '.join(unknown)}" if unknown else f"needs {', '.join(missing)}"
+            )
             raise BindError(
-                f"kernel '{self.name}' {problem}; its static parameters are {', '.join(self._static) or 'none'}"
+                f"kernel '{self.name}' {problem}; its static parameters are"
+                f" {', '.join(self._static) or 'none'}"
                 + (f". Did you mean {', '.join(f'{name}=' for name in near)}?" if near else "")
             )
-        everything = {n: d for n, d in self._static.items() if d is not inspect.Parameter.empty} | static
+        everything = {
+            n: d for n, d in self._static.items() if d is not inspect.Parameter.empty
+        } | static
         known = _chip_of(named) if chip is None else chip
         chip, cluster = self._cluster_for(everything, known or H200)
         kernel = self._trace(named, everything, cluster, chip)
-        if known is None and kernel.arch != chip.arch:  # which has the same limits, so that the trace will do
+        # which has the same limits, so that the trace will do
+        if known is None and kernel.arch != chip.arch:
             chip, other = self._cluster_for(everything, CHIPS[kernel.arch])
             kernel = kernel if other == cluster else self._trace(named, everything, other, chip)
         _refuse_shared_memory(kernel, named)
         grid = self._grid_size(named, everything, kernel, chip)
-        check_conditions(kernel, grid, {n: a.shape if isinstance(a, TensorMap) else a for n, a in named.items()})
-        return Program(kernel, Launch(kernel, grid, {n: _launch_arg(a) for n, a in named.items() if a is not None}, chip))
+        check_conditions(
+            kernel, grid, {n: a.shape if isinstance(a, TensorMap) else a for n, a in named.items()}
+        )
+        return Program(
+            kernel,
+            Launch(
+                kernel, grid, {n: _launch_arg(a) for n, a in named.items() if a is not None}, chip
+            ),
+        )
 
     def forget(self) -> None:
         """Drops every trace: the next `bind` traces again."""
@@ -280,7 +354,13 @@ class KernelFunction:
     def _cluster_for(self, static: dict[str, Any], chip: Chip) -> tuple[Chip, tuple[int, int, int]]:
         return chip, _cluster(_resolve(self._cluster, "cluster", static | {"chip": chip}), chip)
 
-    def _trace(self, named: dict[str, Argument], static: dict[str, Any], cluster: tuple[int, int, int], chip: Chip) -> Kernel:
+    def _trace(
+        self,
+        named: dict[str, Argument],
+        static: dict[str, Any],
+        cluster: tuple[int, int, int],
+        chip: Chip,
+    ) -> Kernel:
         facts = tuple(a.static if isinstance(a, TensorMap) else type(a) for a in named.values())
         try:
             key = (facts, _by_type((*static.items(), cluster, chip)))
@@ -294,33 +374,54 @@ class KernelFunction:
                 kernel = self._traces.setdefault(key, kernel)
         return kernel
 
-    def _grid_size(self, named: dict[str, Argument], static: dict[str, Any], kernel: Kernel, chip: Chip) -> int:
-        occupancy = max(1, chip.smem_per_cta // max(kernel.smem_bytes, 1)) if kernel.smem_bytes else 8
+    def _grid_size(
+        self, named: dict[str, Argument], static: dict[str, Any], kernel: Kernel, chip: Chip
+    ) -> int:
+        occupancy = (
+            max(1, chip.smem_per_cta // max(kernel.smem_bytes, 1)) if kernel.smem_bytes else 8
+        )
         occupancy = min(occupancy, 2048 // kernel.threads)
         known = static | named | {"chip": chip, "occupancy": occupancy}
         found = _resolve(self._grid, "grid", known)
-        extents = [plain_int(extent) for extent in (found if isinstance(found, tuple) and found else (found,))]
+        extents = [
+            plain_int(extent)
+            for extent in (found if isinstance(found, tuple) and found else (found,))
+        ]
         grid = math.prod(0 if extent is None else extent for extent in extents)
-        if not 1 <= grid <= MAX_GRID or any(extent is not None and extent < 1 for extent in extents):
-            raise BindError(f"the grid of kernel '{self.name}' must be 1..{MAX_GRID} CTAs, got {shown(found)}")
+        if not 1 <= grid <= MAX_GRID or any(
+            extent is not None and extent < 1 for extent in extents
+        ):
+            raise BindError(
+                f"the grid of kernel '{self.name}' must be 1..{MAX_GRID} CTAs, got {shown(found)}"
+            )
         if grid % kernel.cluster_size:
-            raise BindError(f"a grid of {grid} CTAs is not a whole number of clusters of {kernel.cluster_size}")
+            raise BindError(
+                f"a grid of {grid} CTAs is not a whole number of clusters of {kernel.cluster_size}"
+            )
         return grid
 
     def __call__(self, *args: Any, **static: Any) -> None:
-        raise BindError(f"kernel '{self.name}' is not called: `{self.name}.bind(...)` gives a program, which can `.run()` or `.compile()`")
+        raise BindError(
+            f"kernel '{self.name}' is not called: `{self.name}.bind(...)` gives a program, which"
+            " can `.run()` or `.compile()`"
+        )
 
 
 def kernel(grid: Any = 1, cluster: Any = 1) -> Callable[[Callable[..., object]], KernelFunction]:
     """Marks a function `f(ctx, *arguments, *, static)` as a kernel.
 
     Args:
-        grid: CTAs, as an int, a tuple, or a function of any of the kernel's parameters, `chip` and `occupancy`, by
+        grid: CTAs, as an int, a tuple, or a function of any of the kernel's parameters, `chip` and
+            `occupancy`, by
             name: `grid=lambda c, cfg, chip: min(tiles(c.shape, cfg), chip.sms)`.
-        cluster: CTAs of a cluster, an int, a tuple (x, y, z), or a function of static parameters and `chip`, by name.
+        cluster: CTAs of a cluster, an int, a tuple (x, y, z), or a function of static parameters
+            and `chip`, by name.
     """
     if inspect.isfunction(grid) and next(iter(inspect.signature(grid).parameters), "") == "ctx":
-        raise BindError(f"the decorator of kernel '{grid.__name__}' has parentheses: @tp.kernel(), or @tp.kernel(grid=...)")
+        raise BindError(
+            f"the decorator of kernel '{grid.__name__}' has parentheses: @tp.kernel(), or"
+            " @tp.kernel(grid=...)"
+        )
     return lambda function: KernelFunction(function, grid, cluster)
 
 
@@ -331,12 +432,20 @@ def _same_bytes(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 def _check_debugging(perturb: object, timeout_ms: object) -> None:
     if perturb is not None and plain_int(perturb) is None:
         raise BindError(f"perturb= is a seed, an integer; got {shown(perturb)}")
-    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int | float | np.integer | np.floating) or not 0 < timeout_ms < math.inf:
-        raise BindError(f"timeout_ms is how long a wait may block, in milliseconds above 0; got {shown(timeout_ms)}")
+    if (
+        isinstance(timeout_ms, bool)
+        or not isinstance(timeout_ms, int | float | np.integer | np.floating)
+        or not 0 < timeout_ms < math.inf
+    ):
+        raise BindError(
+            "timeout_ms is how long a wait may block, in milliseconds above 0; got"
+            f" {shown(timeout_ms)}"
+        )
 
 
 def _by_type(x: Any) -> object:
-    """A key that is equal for values of equal types only, all the way down: not 1, 1.0 and True, nor 0.0 and -0.0.
+    """A key that is equal for values of equal types only, all the way down: not 1, 1.0 and True,
+    nor 0.0 and -0.0.
 
     Raises:
         TypeError: `x` has no hash.
@@ -360,9 +469,13 @@ def _resolve(what: Any, name: str, known: Mapping[str, Any]) -> Any:
     try:
         parameters = inspect.signature(what).parameters.values()
     except (TypeError, ValueError):  # a class, or a function of C, does not say
-        raise BindError(f"{name}= is {may}; the parameters of {shown(what)} are not known") from None
+        raise BindError(
+            f"{name}= is {may}; the parameters of {shown(what)} are not known"
+        ) from None
     if any(p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
-        raise BindError(f"{name}= is {may}, not of *args, **kwargs or what stands before a slash: {shown(what)}")
+        raise BindError(
+            f"{name}= is {may}, not of *args, **kwargs or what stands before a slash: {shown(what)}"
+        )
     unknown = [p.name for p in parameters if p.name not in known and p.default is p.empty]
     if unknown:
         raise BindError(f"{name}= asks for {', '.join(unknown)}; it may use {', '.join(known)}")
@@ -375,10 +488,15 @@ def _cluster(value: Any, chip: Chip) -> tuple[int, int, int]:
     shape = tuple(value) if isinstance(value, tuple | list) else (value,)
     extents = [n for n in map(plain_int, shape[:4]) if n is not None and n >= 1]
     if not 1 <= len(shape) <= 3 or len(extents) != len(shape):
-        raise BindError(f"a cluster is (x,), (x, y) or (x, y, z) of positive integers, got {shown(value)}")
+        raise BindError(
+            f"a cluster is (x,), (x, y) or (x, y, z) of positive integers, got {shown(value)}"
+        )
     x, y, z = (*extents, 1, 1)[:3]
     if x * y * z > chip.max_cluster:
-        raise BindError(f"a cluster of {x}×{y}×{z} = {x * y * z} CTAs; {chip.name} takes at most {chip.max_cluster}")
+        raise BindError(
+            f"a cluster of {x}×{y}×{z} = {x * y * z} CTAs; {chip.name} takes at most"
+            f" {chip.max_cluster}"
+        )
     return x, y, z
 
 
@@ -392,14 +510,19 @@ def _argument(name: str, arg: Any) -> Argument:
     if isinstance(arg, np.integer | np.floating):
         arg = arg.item()
     if isinstance(arg, bool | np.bool_ | str):
-        raise BindError(f"argument '{name}': expected a tensor map, an array or a number, got {shown(arg)}")
+        raise BindError(
+            f"argument '{name}': expected a tensor map, an array or a number, got {shown(arg)}"
+        )
     if isinstance(arg, int):
         if not -(2**31) <= arg < 2**31:
             raise BindError(f"argument '{name}': {arg} does not fit in int32")
         return arg
     if isinstance(arg, float):
         if math.isfinite(arg) and abs(arg) > FLOAT32_MAX:
-            raise BindError(f"argument '{name}': {arg} does not fit in float32, which holds up to {FLOAT32_MAX:.4g} (or inf)")
+            raise BindError(
+                f"argument '{name}': {arg} does not fit in float32, which holds up to"
+                f" {FLOAT32_MAX:.4g} (or inf)"
+            )
         return arg
     try:
         return tensor_map(arg)
@@ -408,20 +531,32 @@ def _argument(name: str, arg: Any) -> Argument:
 
 
 def _refuse_shared_memory(kernel: Kernel, named: Mapping[str, Argument]) -> None:
-    """Raises BindError when an argument that the kernel writes overlaps another one: each is taken for memory of its own."""
-    arrays = {n: a.array for n, a in named.items() if isinstance(a, TensorMap) and isinstance(a.array, np.ndarray)}
+    """Raises BindError when an argument that the kernel writes overlaps another one: each is taken
+    for memory of its own.
+    """
+    arrays = {
+        n: a.array
+        for n, a in named.items()
+        if isinstance(a, TensorMap) and isinstance(a.array, np.ndarray)
+    }
     for written in sorted(tensor_uses(kernel)[0] & arrays.keys()):
         for other, array in arrays.items():
             if other != written and np.shares_memory(arrays[written], array):
                 raise BindError(
-                    f"arguments '{written}', which kernel '{kernel.name}' writes, and '{other}' share memory: accesses through the two"
-                    " would not be ordered against each other. Pass one argument for both, or a copy."
+                    f"arguments '{written}', which kernel '{kernel.name}' writes, and '{other}'"
+                    " share memory: accesses through the two"
+                    " would not be ordered against each other. Pass one argument for both, or a"
+                    " copy."
                 )
 
 
 def _chip_of(named: Mapping[str, Argument]) -> Chip | None:
     """The GPU whose memory the arguments are in; None where they are NumPy arrays."""
-    arrays = [a.array for a in named.values() if isinstance(a, TensorMap) and not isinstance(a.array, np.ndarray)]
+    arrays = [
+        a.array
+        for a in named.values()
+        if isinstance(a, TensorMap) and not isinstance(a.array, np.ndarray)
+    ]
     if not arrays:
         return None
     from tilepipe.cuda import driver, interop

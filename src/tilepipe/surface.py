@@ -5,7 +5,18 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-from tilepipe.lang import arguments, control, fragments, handles, memory, named, tensor_map, tracer, values, variables
+from tilepipe.lang import (
+    arguments,
+    control,
+    fragments,
+    handles,
+    memory,
+    named,
+    tensor_map,
+    tracer,
+    values,
+    variables,
+)
 
 # Classes whose objects a kernel is given and never names.
 _GIVEN: tuple[type, ...] = (
@@ -24,17 +35,24 @@ _TRACED = ("tilepipe.lang", "tilepipe.pipelines")
 
 
 def check_arguments(public: dict[str, Any]) -> None:
-    """Has all classes and functions of a namespace that are about tracing check their arguments, in place."""
+    """Has all classes and functions of a namespace that are about tracing check their arguments, in
+    place.
+    """
     arguments.note_class(tracer.Tracer)
     arguments.note_class(handles.Handle)
     found = [x for name, x in public.items() if not name.startswith("_") and isinstance(x, type)]
     for cls in (*_GIVEN, *found):
-        if cls.__module__.startswith(_TRACED) and cls is not tensor_map.TensorMap:  # made by each bind; `tp.tensor_map` checks
+        # made by each bind; `tp.tensor_map` checks
+        if cls.__module__.startswith(_TRACED) and cls is not tensor_map.TensorMap:
             arguments.note_class(cls, _WORDS.get(cls.__name__, ""))
             for base in reversed(cls.__mro__):
                 if base.__module__.startswith(_TRACED):
                     arguments.note_class(base, _WORDS.get(base.__name__, ""))
                     arguments.check_class(base)
     for name, x in list(public.items()):
-        if isinstance(x, FunctionType) and not name.startswith("_") and x.__module__.startswith("tilepipe.pipelines"):
+        if (
+            isinstance(x, FunctionType)
+            and not name.startswith("_")
+            and x.__module__.startswith("tilepipe.pipelines")
+        ):
             public[name] = arguments.check_function(x, f"tp.{name}")

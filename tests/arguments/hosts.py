@@ -1,4 +1,6 @@
-"""What a program calls on the host, with a valid call of each, and which of the bad values are good for which parameter."""
+"""What a program calls on the host, with a valid call of each, and which of the bad values are good
+for which parameter.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,16 @@ from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
 from tilepipe.kernels.grouped_gemm_config import GroupedGemmConfig
 
 NUMBERS = {"-1", "0", "3", "2**31", "2**34", "2**70", "1.5", "2.0", "np.int64(3)", "np.float32(2)"}
-TOLERANCES = NUMBERS | {"True", "np.True_", "()", "[]", "array", "huge tuple", "floats", "nan"}  # arrays, too
+# arrays, too
+TOLERANCES = NUMBERS | {"True", "np.True_", "()", "[]", "array", "huge tuple", "floats", "nan"}
 WHOLE = {"-1", "0", "3", "2**31", "2**34", "2**70", "np.int64(3)"}
 FUNCTION = {"None", "function", "class"}
 
 
 @dataclass(frozen=True)
 class Call:
-    """A valid call: `make()` gives the function and its arguments by name; `good`: parameter -> the values that may be taken.
+    """A valid call: `make()` gives the function and its arguments by name; `good`: parameter -> the
+    values that may be taken.
 
     A parameter that is not in `good` takes none of the list.
     """
@@ -78,17 +82,36 @@ def _gemm() -> Any:
 
 def _gemm_arrays() -> Any:
     a, b, c = matrices((64, 32), (64, 32), (64, 64))
-    return functools.partial(gemm.bind, cfg=gemm.GemmConfig(bm=64, bn=64, bk=32, consumers=1)), {"a": a, "b": b, "c": c}
+    return functools.partial(gemm.bind, cfg=gemm.GemmConfig(bm=64, bn=64, bk=32, consumers=1)), {
+        "a": a,
+        "b": b,
+        "c": c,
+    }
 
 
 def _attention() -> Any:
     q, k, v, out = matrices((1, 64, 1, 64), (1, 64, 1, 64), (1, 64, 1, 64), (1, 64, 1, 64))
-    return attention.bind, {"q": q, "k": k, "v": v, "out": out, "lse": None, "cfg": AttentionConfig(), "causal": False, "scale": None}
+    return attention.bind, {
+        "q": q,
+        "k": k,
+        "v": v,
+        "out": out,
+        "lse": None,
+        "cfg": AttentionConfig(),
+        "causal": False,
+        "scale": None,
+    }
 
 
 def _grouped() -> Any:
     a, b, c = matrices((64, 32), (2, 64, 32), (64, 64))
-    return grouped_gemm.bind, {"a": a, "b": b, "c": c, "offsets": np.array([32, 64], np.int32), "cfg": GroupedGemmConfig()}
+    return grouped_gemm.bind, {
+        "a": a,
+        "b": b,
+        "c": c,
+        "offsets": np.array([32, 64], np.int32),
+        "cfg": GroupedGemmConfig(),
+    }
 
 
 def _matmul() -> Any:
@@ -110,7 +133,15 @@ def _ops_attention() -> Any:
 def _ops_grouped() -> Any:
     a, b = matrices((8, 16), (1, 16, 8))
     offsets = np.array([8], np.int32)
-    return tp.ops.grouped_matmul, {"a": a, "b": b, "offsets": offsets, "out": None, "out_dtype": None, "seed": 0, "progress": None}
+    return tp.ops.grouped_matmul, {
+        "a": a,
+        "b": b,
+        "offsets": offsets,
+        "out": None,
+        "out_dtype": None,
+        "seed": 0,
+        "progress": None,
+    }
 
 
 def _ops_scaled() -> Any:

@@ -1,4 +1,6 @@
-"""Puts itself between kernels and the public members they call: says what is called, and replaces one argument of one call."""
+"""Puts itself between kernels and the public members they call: says what is called, and replaces
+one argument of one call.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +22,41 @@ from tilepipe.lang.memory import SmemTile, SmemTileArray
 from tilepipe.lang.values import Value
 
 # Classes whose objects a kernel gets from members and never names.
-GIVEN = (Value, variables.Var, Fragment, FragmentValue, named.NamedBarrier, SmemTile, SmemTileArray, control.Range, control.WhileLoop)
+GIVEN = (
+    Value,
+    variables.Var,
+    Fragment,
+    FragmentValue,
+    named.NamedBarrier,
+    SmemTile,
+    SmemTileArray,
+    control.Range,
+    control.WhileLoop,
+)
 DUNDERS = ("__init__", "__getitem__", "__setitem__")
-# A frame of the library, so that messages name the kernel's line, and a `for` statement is seen through it.
+# A frame of the library, so that messages name the kernel's line, and a `for` statement is seen
+# through it.
 _LIBRARY_FILE = str(Path(operators.__file__).parent / "interposed.py")
 _WRAPPER = "def wrapper(*args, **named):\n    return between(inner, args, named)\n"
 
 
 def traced_classes() -> list[type]:
     """The classes whose members kernels call."""
-    named_here = [x for name, x in vars(tp).items() if not name.startswith("_") and isinstance(x, type)]
-    found = [x for x in (*named_here, *GIVEN) if x.__module__.startswith(("tilepipe.lang", "tilepipe.pipelines"))]
+    named_here = [
+        x for name, x in vars(tp).items() if not name.startswith("_") and isinstance(x, type)
+    ]
+    found = [
+        x
+        for x in (*named_here, *GIVEN)
+        if x.__module__.startswith(("tilepipe.lang", "tilepipe.pipelines"))
+    ]
     return list(dict.fromkeys(found))
 
 
 def members() -> dict[str, tuple[type | None, str, Any]]:
-    """`Class.member` (of the class that defines it) or the function's name -> (class, attribute, what is there)."""
+    """`Class.member` (of the class that defines it) or the function's name -> (class, attribute,
+    what is there).
+    """
     found: dict[str, tuple[type | None, str, Any]] = {}
     for cls in traced_classes():
         for base in cls.__mro__:
@@ -43,17 +64,23 @@ def members() -> dict[str, tuple[type | None, str, Any]]:
                 continue
             for name, raw in vars(base).items():
                 plain = raw.__func__ if isinstance(raw, staticmethod | classmethod) else raw
-                if isinstance(plain, FunctionType) and (not name.startswith("_") or name in DUNDERS):
+                if isinstance(plain, FunctionType) and (
+                    not name.startswith("_") or name in DUNDERS
+                ):
                     found.setdefault(f"{base.__name__}.{name}", (base, name, raw))
     for name, x in vars(tp).items():
-        if isinstance(x, FunctionType) and x.__module__.startswith(("tilepipe.lang", "tilepipe.pipelines")):
+        if isinstance(x, FunctionType) and x.__module__.startswith(
+            ("tilepipe.lang", "tilepipe.pipelines")
+        ):
             found[name] = (None, name, x)
     return found
 
 
 @dataclass
 class Replace:
-    """Replaces `parameter` in the first call of `member`; `make` gives the value when that call is made."""
+    """Replaces `parameter` in the first call of `member`; `make` gives the value when that call is
+    made.
+    """
 
     member: str
     parameter: str
@@ -63,7 +90,9 @@ class Replace:
 
 @dataclass
 class Seen:
-    """What was called: member -> parameter -> the first argument that was given for it (its default otherwise)."""
+    """What was called: member -> parameter -> the first argument that was given for it (its default
+    otherwise).
+    """
 
     calls: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -77,7 +106,9 @@ class Refused(Exception):  # not an error of tilepipe: nothing on the way may ca
 
 @contextmanager
 def interposed(seen: Seen | None = None, replace: Replace | None = None) -> Iterator[None]:
-    """While it is open, members report to `seen`, or the call that `replace` means is made with another argument."""
+    """While it is open, members report to `seen`, or the call that `replace` means is made with
+    another argument.
+    """
     wanted = members()
     if replace is not None:
         wanted = {replace.member: wanted[replace.member]}
@@ -131,7 +162,13 @@ def _wrapper(label: str, inner: Any, seen: Seen | None, replace: Replace | None)
     return functools.update_wrapper(space["wrapper"], inner)
 
 
-def _note(known: dict[str, Any], signature: inspect.Signature, args: tuple[Any, ...], given: dict[str, Any], bound_first: bool) -> None:
+def _note(
+    known: dict[str, Any],
+    signature: inspect.Signature,
+    args: tuple[Any, ...],
+    given: dict[str, Any],
+    bound_first: bool,
+) -> None:
     bound = signature.bind(*args, **given)
     bound.apply_defaults()
     for i, (name, value) in enumerate(bound.arguments.items()):

@@ -1,4 +1,6 @@
-"""The kernels whose calls are tried: each public member of a context, a pipeline, a payload, ... is called by one of them."""
+"""The kernels whose calls are tried: each public member of a context, a pipeline, a payload, ... is
+called by one of them.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,30 @@ from typing import Any
 import numpy as np
 
 import tilepipe as tp
-from tests import block_scale_cases, copy_cases, fragment_cases, grid_cases, mma_cases, scalar_cases, sync_cases, tmem_cases
+from tests import (
+    block_scale_cases,
+    copy_cases,
+    fragment_cases,
+    grid_cases,
+    mma_cases,
+    scalar_cases,
+    sync_cases,
+    tmem_cases,
+)
 from tests.conformance import cases as pages
 from tests.fragment_cases import Case, Made, Rng
 
 
 @tp.kernel(grid=2)
 def scheduled(ctx: tp.Context, out: Any) -> None:
-    """Tiles of a static schedule, by two warpgroups in turn, which a ring and an order keep in step."""
+    """Tiles of a static schedule, by two warpgroups in turn, which a ring and an order keep in
+    step.
+    """
     work = tp.StaticScheduler(ctx, (2, 2), cluster=(1, 1), raster="grouped", group=1)
     order = tp.OrderedBarrier(ctx, 2, depth=1, name="order")
-    ring = tp.ProducerConsumerPipeline.allocate(ctx, 2, producer_arrivals=128, consumer_arrivals=128)
+    ring = tp.ProducerConsumerPipeline.allocate(
+        ctx, 2, producer_arrivals=128, consumer_arrivals=128
+    )
     tiles = ctx.smem((8, 32), "float32", count=2, swizzle=0)
     assert tp.TileLayout.of(tiles) == tp.TileLayout(tp.float32, 8, 32, "row", 0)
     assert tp.ProducerConsumerPipeline.smem_bytes_for(2) == ring.smem_bytes()
@@ -42,7 +57,14 @@ def scheduled(ctx: tp.Context, out: Any) -> None:
 def grouped(ctx: tp.Context, offsets: Any, out: Any) -> None:
     """Tiles of groups of rows."""
     work = tp.GroupedScheduler(
-        ctx, offsets, rows=out.shape[0], tile_rows=8, columns=ctx.ceil_div(out.shape[1], 8), cluster=(1, 1), raster="rows", group=2
+        ctx,
+        offsets,
+        rows=out.shape[0],
+        tile_rows=8,
+        columns=ctx.ceil_div(out.shape[1], 8),
+        cluster=(1, 1),
+        raster="rows",
+        group=2,
     )
 
     @ctx.role("one", warps=1)
@@ -79,19 +101,38 @@ def flat(ctx: tp.Context, out: Any) -> None:
     """What the other kernels leave out of the rings."""
     roles = tp.ProducerPipeline.allocate(ctx, 2, producer_arrivals=32, consumer_arrivals=32)
     parts = tp.StagedPipeline.allocate(ctx, 2, producer_arrivals=32, consumer_arrivals=32)
-    payload = tp.StandardTilePayload(a_type="float32", b_type="float32", a_shape=(8, 8), b_shape=(8, 8))
-    inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=2, producer_arrivals=32, consumer_arrivals=32)
-    scales = tp.SMemTileArrayWithLayout(ctx, "float8_e8m0", tp.ScaleFactorLayout(128, 4), 2, name="scales")
+    payload = tp.StandardTilePayload(
+        a_type="float32", b_type="float32", a_shape=(8, 8), b_shape=(8, 8)
+    )
+    inputs = tp.InputTilePipeline.allocate(
+        ctx, payload, num_group_stages=2, producer_arrivals=32, consumer_arrivals=32
+    )
+    scales = tp.SMemTileArrayWithLayout(
+        ctx, "float8_e8m0", tp.ScaleFactorLayout(128, 4), 2, name="scales"
+    )
 
     place = tp.PipelineState(ctx, 2)
     blockwise: Any = tp.BlockwiseFP8TilePayload(
-        a_type="float8_e4m3", b_type="float8_e4m3", a_shape=(32, 16), b_shape=(8, 16), a_scales_type="float32", a_scales_shape=(1, 32)
+        a_type="float8_e4m3",
+        b_type="float8_e4m3",
+        a_shape=(32, 16),
+        b_shape=(8, 16),
+        a_scales_type="float32",
+        a_scales_shape=(1, 32),
     ).allocate(ctx, 2, "blockwise")
     scaled: Any = tp.BlockScaledTilePayload(
         a_type="float8_e4m3", b_type="float8_e4m3", a_shape=(128, 128), b_shape=(64, 128), sfa_type="float8_e8m0", sfb_type="float8_e8m0",
         sfa_shape=(128, 4), sfb_shape=(64, 4),
     ).allocate(ctx, 2, "scaled")  # fmt: skip
-    keys = tp.FA4Config(qkv_dtype=tp.bfloat16, depth=64, BM=64, BN=16, num_kv_stages=2, num_qk_stages=1, chip=tp.H200)
+    keys = tp.FA4Config(
+        qkv_dtype=tp.bfloat16,
+        depth=64,
+        BM=64,
+        BN=16,
+        num_kv_stages=2,
+        num_qk_stages=1,
+        chip=tp.H200,
+    )
     assert keys.BN == 16
 
     @ctx.role("one", warps=1)
@@ -118,7 +159,9 @@ def flat(ctx: tp.Context, out: Any) -> None:
 @tp.kernel()
 def addressed(ctx: tp.Context, out: Any) -> None:
     """Tensor memory by its address alone, and in halves."""
-    outputs = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(2, 16), producer_arrivals=1, consumer_arrivals=128)
+    outputs = tp.OutputTilePipeline.allocate(
+        ctx, tp.OutputPipelineConfig(2, 16), producer_arrivals=1, consumer_arrivals=128
+    )
 
     @ctx.role("mma", warps=1)
     def mma() -> None:
@@ -133,7 +176,10 @@ def addressed(ctx: tp.Context, out: Any) -> None:
             ctx.tmem_wait_load()
             place.store_upper(upper)
             place.store_lower(lower)
-            assert place.tensor((128, 16)).shape == tp.TmemStage.from_offset(stage.tmem.offset(), 0).tensor((128, 16)).shape
+            assert (
+                place.tensor((128, 16)).shape
+                == tp.TmemStage.from_offset(stage.tmem.offset(), 0).tensor((128, 16)).shape
+            )
             both = tp.TmemFragments.load(stage.tmem, 128, 16)
             ctx.tmem_wait_load()
             ctx.store_global(out, (0, 0), both.upper)
@@ -142,11 +188,22 @@ def addressed(ctx: tp.Context, out: Any) -> None:
 @tp.kernel()
 def shared(ctx: tp.Context, out: Any) -> None:
     """A ring that K and V share."""
-    cfg = tp.FA4Config(qkv_dtype=tp.bfloat16, depth=128, BM=64, BN=32, num_kv_stages=3, num_qk_stages=1, use_fused_kv=True, chip=tp.H200)
+    cfg = tp.FA4Config(
+        qkv_dtype=tp.bfloat16,
+        depth=128,
+        BM=64,
+        BN=32,
+        num_kv_stages=3,
+        num_qk_stages=1,
+        use_fused_kv=True,
+        chip=tp.H200,
+    )
     ring = tp.KVPipeline.allocate(ctx, 3, producer_arrivals=1, consumer_arrivals=1)
     slots = tp.KVTiles.allocate(ctx, cfg, name="slots")
     values = tp.TMAConsumerPipeline(ring, slots, cfg, is_k=False)
-    assert len(ctx.smem((8, 64), "float32", count=2, name="words").view((8, 32), name="narrow")) == 2
+    assert (
+        len(ctx.smem((8, 64), "float32", count=2, name="words").view((8, 32), name="narrow")) == 2
+    )
 
     @ctx.role("use", warpgroups=1)
     def use() -> None:
@@ -203,11 +260,17 @@ OWN = [
 _WANTED = set(
     """bfloat16 m=64 n=8|integers_int8|copy_int8|polled|bfloat16 n=8|reborn|passed_round_1|move_float32|column_filled|tickets_1|causal_64
     |converted_boolean|rounded_float16|meetings|everybody_1|collatz|dealt|kept|gelu|clamp|push_float32_64×8|turned_float32_64_0
-    |pair bfloat16 n=32|stored float32 m=128 n=8 half=0|copied bfloat16 rows=128|mxfp8 n=8""".replace("\n    ", "").split("|")
+    |pair bfloat16 n=32|stored float32 m=128 n=8 half=0|copied bfloat16 rows=128|mxfp8 n=8""".replace(
+        "\n    ", ""
+    ).split("|")
 )
 _OTHERS: list[Any] = [
     *scalar_cases.CASES, *copy_cases.CASES, *sync_cases.CASES, *grid_cases.CASES, *fragment_cases.CASES, *mma_cases.CASES,
     *tmem_cases.CASES, *block_scale_cases.CASES,
 ]  # fmt: skip
 # Where several call a member, the first is the one that is tried.
-CASES: list[Any] = [*OWN, *(case for case in _OTHERS if case.name in _WANTED or case.name.startswith("push_")), *pages.CASES]
+CASES: list[Any] = [
+    *OWN,
+    *(case for case in _OTHERS if case.name in _WANTED or case.name.startswith("push_")),
+    *pages.CASES,
+]

@@ -46,7 +46,11 @@ def test_each_bad_value_is_refused_and_each_good_one_taken(name: str) -> None:
         for value, outcome in found.items():
             if outcome.kind == "wrong" or (outcome.kind == "accepted" and value not in good):
                 wrong.append(f"{parameter}={value}: {outcome.kind} {outcome.message}")
-        wrong += [f"{parameter}={a}: {found[a]}, but {b}: {found[b]}" for a, b in AS_GOOD_AS.items() if found[a].kind != found[b].kind]
+        wrong += [
+            f"{parameter}={a}: {found[a]}, but {b}: {found[b]}"
+            for a, b in AS_GOOD_AS.items()
+            if found[a].kind != found[b].kind
+        ]
     assert wrong == []
 
 
@@ -62,14 +66,33 @@ def test_the_valid_calls_are_valid() -> None:
 def test_every_public_function_is_called() -> None:
     """A new one, or a new parameter of one, wants an entry in `tests.arguments.hosts`."""
     names = {"ops": tp.ops, "testing": testing, "check": check}
-    public = {f"{home}.{name}": getattr(module, name) for home, module in names.items() for name in getattr(module, "__all__", dir(module))}
-    functions = {name for name, x in public.items() if inspect.isfunction(x) and x.__module__.startswith("tilepipe")}
-    functions |= {f"Program.{name}" for name, x in vars(tp.Program).items() if inspect.isfunction(x) and not name.startswith("_")}
-    same_elsewhere = {"check.check", "check.replay", "check.retold"}  # of a launch: `Program` has them, with the same checks
+    public = {
+        f"{home}.{name}": getattr(module, name)
+        for home, module in names.items()
+        for name in getattr(module, "__all__", dir(module))
+    }
+    functions = {
+        name
+        for name, x in public.items()
+        if inspect.isfunction(x) and x.__module__.startswith("tilepipe")
+    }
+    functions |= {
+        f"Program.{name}"
+        for name, x in vars(tp.Program).items()
+        if inspect.isfunction(x) and not name.startswith("_")
+    }
+    # of a launch: `Program` has them, with the same checks
+    same_elsewhere = {"check.check", "check.replay", "check.retold"}
     on_a_gpu = {"testing.perturb", "Program.launcher"}
     computed = {"testing.compare_matmul"}  # `testing.compare`, with a tolerance that it works out
-    assert functions - set(CALLS) - same_elsewhere - on_a_gpu - computed - {"check.together"} == set()
+    assert (
+        functions - set(CALLS) - same_elsewhere - on_a_gpu - computed - {"check.together"} == set()
+    )
     for name in ("run", "check", "compile", "launch", "source", "replay"):
-        assert set(inspect.signature(getattr(tp.Program, name)).parameters) - {"self"} == set(CALLS[f"Program.{name}"].make()[1])
+        assert set(inspect.signature(getattr(tp.Program, name)).parameters) - {"self"} == set(
+            CALLS[f"Program.{name}"].make()[1]
+        )
     for name in ("matmul", "attention", "grouped_matmul", "scaled_matmul"):
-        assert set(inspect.signature(getattr(tp.ops, name)).parameters) - {"settings"} <= set(CALLS[f"ops.{name}"].make()[1])
+        assert set(inspect.signature(getattr(tp.ops, name)).parameters) - {"settings"} <= set(
+            CALLS[f"ops.{name}"].make()[1]
+        )

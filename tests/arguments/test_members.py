@@ -1,4 +1,6 @@
-"""Every public member that kernels call × each of its parameters × a list of bad values: no traceback, no hang, no silent acceptance."""
+"""Every public member that kernels call × each of its parameters × a list of bad values: no
+traceback, no hang, no silent acceptance.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from tests.arguments.trying import attempt, calls
 from tests.arguments.values import AS_GOOD_AS, VALUES
 from tests.arguments.wanted import good
 
-# Public by their names, but called by the library alone: constructors of what members give (stages, views, handles), what these ask of each
-# other, and members of bases, which are tried in the classes derived from them.
+# Public by their names, but called by the library alone: constructors of what members give (stages,
+# views, handles), what these ask of each other, and members of bases, which are tried in the
+# classes derived from them.
 OF_THE_LIBRARY = {
     "AccumulatorStage.__init__",
     "BlockScaledTilePayload.allocate",
@@ -83,11 +86,17 @@ OF_THE_LIBRARY = {
 def parameters(member: str) -> list[str]:
     """The names of what a member takes, without self or cls."""
     _, _, raw = members()[member]
-    names = list(inspect.signature(raw.__func__ if isinstance(raw, staticmethod | classmethod) else raw).parameters)
+    names = list(
+        inspect.signature(
+            raw.__func__ if isinstance(raw, staticmethod | classmethod) else raw
+        ).parameters
+    )
     return names[1:] if names[:1] in (["self"], ["cls"]) else names
 
 
-TRIED = sorted(member for member in members() if parameters(member) and member not in OF_THE_LIBRARY)
+TRIED = sorted(
+    member for member in members() if parameters(member) and member not in OF_THE_LIBRARY
+)
 
 
 @pytest.mark.parametrize("member", TRIED)
@@ -107,7 +116,9 @@ def test_each_bad_value_is_refused_and_each_good_one_taken(member: str) -> None:
 
 
 def test_every_public_member_is_tried() -> None:
-    """A new member wants a call, in a case of another test or in `tests.arguments.kernels`, before it can be tried."""
+    """A new member wants a call, in a case of another test or in `tests.arguments.kernels`, before
+    it can be tried.
+    """
     assert [member for member in TRIED if member not in calls()] == []
     assert sorted(OF_THE_LIBRARY - set(members())) == []
     assert sum(len(parameters(member)) * len(VALUES) for member in TRIED) >= 10_000
@@ -117,8 +128,20 @@ def test_every_public_member_is_tried() -> None:
     ("member", "parameter", "value", "kind", "words"),
     [
         ("SMemArray.__init__", "ctx", "None", "refused", "takes the kernel's ctx, got None"),
-        ("TransferMembers.tma_load", "tensor", "None", "refused", "takes a tensor argument of the kernel, got None"),
-        ("SharedMemBarrier.on", "cta", "1.5", "refused", "takes an integer 0..15, which may be traced, got 1.5"),
+        (
+            "TransferMembers.tma_load",
+            "tensor",
+            "None",
+            "refused",
+            "takes a tensor argument of the kernel, got None",
+        ),
+        (
+            "SharedMemBarrier.on",
+            "cta",
+            "1.5",
+            "refused",
+            "takes an integer 0..15, which may be traced, got 1.5",
+        ),
         ("TransferMembers.smem", "count", "2**34", "refused", "got 17179869184"),
         ("Context.role", "name", "two lines", "refused", "a name is a text of one line"),
         ("Context.range", "bounds", "2**34", "refused", "a loop counts in 32 bits"),

@@ -1,4 +1,6 @@
-"""Tries a bad value for a parameter of a member, in a kernel that calls it, and says what came of it."""
+"""Tries a bad value for a parameter of a member, in a kernel that calls it, and says what came of
+it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class Outcome:
     """What came of it.
 
     Attributes:
-        kind: "refused" by an error of tilepipe in the call, "late" by one afterwards, "accepted", "wrong" for anything else.
+        kind: "refused" by an error of tilepipe in the call, "late" by one afterwards, "accepted",
+            "wrong" for anything else.
         message: of the error; where it was raised, too, if it is none of tilepipe.
     """
 
@@ -54,7 +57,9 @@ def calls() -> dict[str, tuple[Any, dict[str, Any]]]:
 
 
 def attempt(member: str, parameter: str, value: str) -> Outcome:
-    """Calls `member` with a bad value for one parameter, goes on with the kernel, and prints it for both readers."""
+    """Calls `member` with a bad value for one parameter, goes on with the kernel, and prints it for
+    both readers.
+    """
     replace = Replace(member, parameter, VALUES[value])
     try:
         with _limited():
@@ -70,8 +75,11 @@ def attempt(member: str, parameter: str, value: str) -> Outcome:
     except _Hangs:
         return Outcome("wrong", f"more than {SECONDS} s")
     except Exception as error:
-        if not is_library_file(traceback.extract_tb(error.__traceback__)[-1].filename) and "src/tilepipe" not in _where(error):
-            return Outcome("accepted", "the kernel itself has another opinion")  # which is an argument of the test's own
+        if not is_library_file(
+            traceback.extract_tb(error.__traceback__)[-1].filename
+        ) and "src/tilepipe" not in _where(error):
+            # which is an argument of the test's own
+            return Outcome("accepted", "the kernel itself has another opinion")
         return _of(error, "late")
     return Outcome("accepted")
 

@@ -21,8 +21,17 @@ def others() -> dict[str, Any]:
 
     @tp.kernel()
     def other(ctx: tp.Context, t: Any) -> None:
-        kept.update(tensor=t, tiles=ctx.smem((64, 64), "bfloat16"), barrier=tp.SharedMemBarrier.allocate(ctx), ctx=ctx)
-        kept.update(tile=kept["tiles"][0], value=t.shape[0], pipeline=tp.ProducerConsumerPipeline.allocate(ctx, 2))
+        kept.update(
+            tensor=t,
+            tiles=ctx.smem((64, 64), "bfloat16"),
+            barrier=tp.SharedMemBarrier.allocate(ctx),
+            ctx=ctx,
+        )
+        kept.update(
+            tile=kept["tiles"][0],
+            value=t.shape[0],
+            pipeline=tp.ProducerConsumerPipeline.allocate(ctx, 2),
+        )
 
         @ctx.role("one", warps=1)
         def one() -> None:

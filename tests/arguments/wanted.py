@@ -1,4 +1,6 @@
-"""Which of the bad values are good for which parameters: what a parameter takes, by its annotation and its name."""
+"""Which of the bad values are good for which parameters: what a parameter takes, by its annotation
+and its name.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,19 @@ import inspect
 
 from tests.arguments.interpose import members
 
-SCALARS = {"-1", "0", "3", "2**31", "2**34", "1.5", "2.0", "True", "np.int64(3)", "np.float32(2)", "np.True_"}
+SCALARS = {
+    "-1",
+    "0",
+    "3",
+    "2**31",
+    "2**34",
+    "1.5",
+    "2.0",
+    "True",
+    "np.int64(3)",
+    "np.float32(2)",
+    "np.True_",
+}
 INTEGERS = {"0", "3", "np.int64(3)"}
 CONDITIONS = {"True", "np.True_"}
 NAMES = {"text", "markup"}

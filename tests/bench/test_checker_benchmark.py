@@ -12,14 +12,24 @@ PATH = ROOT / "benchmarks" / "checker.py"
 
 
 def table(*options: str) -> list[list[str]]:
-    done = subprocess.run([sys.executable, str(PATH), *options], capture_output=True, text=True, check=True)
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines() if line.startswith("| ")]
+    done = subprocess.run(
+        [sys.executable, str(PATH), *options], capture_output=True, text=True, check=True
+    )
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in done.stdout.splitlines()
+        if line.startswith("| ")
+    ]
 
 
 def test_the_smallest_rows() -> None:
     heads, greedy, explored = table("--tables", "targets", "--rows", "2", "--runs", "1")
     assert heads == ["shape", "method", "verdict", "executions", "states", "seconds", "MiB"]
-    assert greedy[:3] == ["stages 3, accumulators 2, tiles 2, k steps 4, cluster 1, consumers 1", "greedy", "verified"]
+    assert greedy[:3] == [
+        "stages 3, accumulators 2, tiles 2, k steps 4, cluster 1, consumers 1",
+        "greedy",
+        "verified",
+    ]
     assert explored[1:3] == ["explored", "verified"]
     for row in (greedy, explored):
         executions, states = (int(figure.replace(",", "")) for figure in row[3:5])
@@ -35,5 +45,17 @@ def test_reductions_are_turned_off() -> None:
 
 def test_a_row_that_was_given_up() -> None:
     measurement = runpy.run_path(str(PATH))["Measurement"]
-    assert measurement("undecided", 1234, 56789, [10.02], 3 << 20).row() == ("undecided", "> 1,234", "> 56,789", "> 10", "3")
-    assert measurement("verified", 1, 100, [0.2, 0.1, 0.4], 0).row() == ("verified", "1", "100", "0.2 (0.1..0.4)", "0")
+    assert measurement("undecided", 1234, 56789, [10.02], 3 << 20).row() == (
+        "undecided",
+        "> 1,234",
+        "> 56,789",
+        "> 10",
+        "3",
+    )
+    assert measurement("verified", 1, 100, [0.2, 0.1, 0.4], 0).row() == (
+        "verified",
+        "1",
+        "100",
+        "0.2 (0.1..0.4)",
+        "0",
+    )

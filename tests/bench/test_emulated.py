@@ -1,4 +1,6 @@
-"""The benchmark and the search with PyTorch's CPU in place of the GPU: what is verified, picked and said."""
+"""The benchmark and the search with PyTorch's CPU in place of the GPU: what is verified, picked and
+said.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,10 @@ class Launcher:
         return self
 
     def __call__(self, addresses: tuple[int, ...], stream: int) -> None:
-        x = {name: at(place, self.bound[name]) for name, place in zip(self.tensors, addresses, strict=True)}
+        x = {
+            name: at(place, self.bound[name])
+            for name, place in zip(self.tensors, addresses, strict=True)
+        }
         a, b = (x[n].astype(np.float32) for n in "ab")
         if "a_scale" in x:
             a, b = a * x["a_scale"][:, None], b * x["b_scale"][:, None]
@@ -82,7 +87,10 @@ class Simulated(Launcher):
     """The blockwise kernel, in the simulator."""
 
     def __call__(self, addresses: tuple[int, ...], stream: int) -> None:
-        x = {name: at(place, self.bound[name]) for name, place in zip(self.tensors, addresses, strict=True)}
+        x = {
+            name: at(place, self.bound[name])
+            for name, place in zip(self.tensors, addresses, strict=True)
+        }
         simulated_bind(x["a"], x["b"], x["a_scales"], x["b_scales"], x["c"], self.config).run()  # type: ignore[arg-type]
         self.machine.broken(self.config, x["c"])
 
@@ -110,11 +118,18 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Machine:
         return call
 
     monkeypatch.setattr(operands.Operands, "launches", known)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: type("Stream", (), {"cuda_stream": 7}))
+    monkeypatch.setattr(
+        torch.cuda, "current_stream", lambda: type("Stream", (), {"cuda_stream": 7})
+    )
     return made
 
 
-def measured(machine: Machine, problem: Problem, choice: Choice = CHOSEN, regimes: tuple[str, ...] = ("burst", "steady")) -> Any:
+def measured(
+    machine: Machine,
+    problem: Problem,
+    choice: Choice = CHOSEN,
+    regimes: tuple[str, ...] = ("burst", "steady"),
+) -> Any:
     suite = Suite("one", (problem,), Target())
     machine.steps.clear()
     (lines,) = gemm.run([suite], choice, regimes, 3, 0, tp.H200, machine.steps.append)
@@ -151,14 +166,20 @@ def test_fp8_with_row_scales(machine: Machine, monkeypatch: pytest.MonkeyPatch) 
         self.peer_c[i].copy_(a @ b.t())
 
     monkeypatch.setattr(operands.Operands, "peer", peer)
-    (line,) = measured(machine, Problem(64, 72, 96, dtype=tp.float8_e4m3, scales="row"), regimes=("burst",))
+    (line,) = measured(
+        machine, Problem(64, 72, 96, dtype=tp.float8_e4m3, scales="row"), regimes=("burst",)
+    )
     assert line.right
     assert 1e-4 < line.ours_check.rel_error < 3e-3
 
 
 @pytest.mark.parametrize(("k", "right"), [(8192, True), (4096, True), (128, False)])
-def test_fp8_sums_are_judged_by_how_many_products_they_have(k: int, right: bool, machine: Machine) -> None:
-    """Both results had these errors at K = 8192 on an H200 (docs/performance.md): the largest is right there, and not of 128 products."""
+def test_fp8_sums_are_judged_by_how_many_products_they_have(
+    k: int, right: bool, machine: Machine
+) -> None:
+    """Both results had these errors at K = 8192 on an H200 (docs/performance.md): the largest is
+    right there, and not of 128 products.
+    """
     made = operands.operands(Problem(64, 64, k, dtype=tp.float8_e4m3, scales="row"))
     want = made.want(0)
     rms = float(want.square().mean().sqrt())
@@ -172,7 +193,11 @@ def test_fp8_sums_are_judged_by_how_many_products_they_have(k: int, right: bool,
     assert made.a_scale is not None
     assert made.b_scale is not None
     for factor, terms in ((1.02, k), (1.0, k - k // 8)):
-        less = made.a[0].float()[:, :terms] * made.a_scale[:, None] @ (made.b[0].float()[:, :terms] * made.b_scale[:, None]).t()
+        less = (
+            made.a[0].float()[:, :terms]
+            * made.a_scale[:, None]
+            @ (made.b[0].float()[:, :terms] * made.b_scale[:, None]).t()
+        )
         assert not made.check([factor * less]).right
 
 
@@ -193,23 +218,31 @@ def test_fp8_with_block_scales(machine: Machine, monkeypatch: pytest.MonkeyPatch
         self.peer_c[i].copy_(self.want(i))
 
     def simulated(a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, config: Any) -> Any:
-        return Simulated(machine, {"a": a, "b": b, "c": c, "a_scales": a_scales, "b_scales": b_scales}, config)
+        return Simulated(
+            machine, {"a": a, "b": b, "c": c, "a_scales": a_scales, "b_scales": b_scales}, config
+        )
 
     monkeypatch.setattr(blockwise.BlockwiseOperands, "peer", peer)
     monkeypatch.setattr(blockwise_fp8_gemm, "bind", simulated)
     lines = measured(machine, problem)
-    assert [(line.right, line.config) for line in lines] == [(True, blockwise_fp8_choice.best(problem))] * 2
+    assert [(line.right, line.config) for line in lines] == [
+        (True, blockwise_fp8_choice.best(problem))
+    ] * 2
     assert 1e-4 < lines[0].ours_check.rel_error < 3e-3
     assert gemm.peer(problem) == "scaled_mm"
     machine.broken = half
     assert not measured(machine, problem, regimes=("burst",))[0].right
 
 
-def test_scales_of_blocks_are_as_scaled_mm_asks(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scales_of_blocks_are_as_scaled_mm_asks(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """M contiguous; those of B in lines of a multiple of four blocks, whatever K is."""
     given: list[Any] = []
 
-    def scaled_mm(a: Any, b: Any, scale_a: Any, kind_a: Any, scale_b: Any, kind_b: Any, **options: Any) -> Any:
+    def scaled_mm(
+        a: Any, b: Any, scale_a: Any, kind_a: Any, scale_b: Any, kind_b: Any, **options: Any
+    ) -> Any:
         given.extend([scale_a, scale_b])
         return torch.zeros(a.shape[0], b.shape[1], dtype=options["output_dtype"])
 
@@ -247,15 +280,22 @@ def test_a_tuned_configuration_is_used_only_where_asked(machine: Machine) -> Non
     assert [line.origin for line in measured(machine, PROBLEM)] == ["chosen"] * 2
     lines = measured(machine, PROBLEM, Choice("tuned"))
     assert [(line.origin, line.config.bn) for line in lines] == [("tuned", 64)] * 2
-    assert [line.origin for line in measured(machine, Problem(8, 8, 8), Choice("tuned"))] == ["chosen"] * 2
+    assert [line.origin for line in measured(machine, Problem(8, 8, 8), Choice("tuned"))] == [
+        "chosen"
+    ] * 2
 
 
 def test_best_of_measures_and_a_given_configuration_stands(machine: Machine) -> None:
     third = gemm_choice.candidates(PROBLEM, tp.H200, 3)[2]
     machine.us = lambda config: 5.0 if config == third else 10.0
-    assert [(line.config, line.origin) for line in measured(machine, PROBLEM, Choice("best", 3))] == [(third, "best")] * 2
+    assert [
+        (line.config, line.origin) for line in measured(machine, PROBLEM, Choice("best", 3))
+    ] == [(third, "best")] * 2
     given = GemmConfig(stages=3)
-    assert [(line.config, line.origin) for line in measured(machine, PROBLEM, Choice("given", config=given))] == [(given, "given")] * 2
+    assert [
+        (line.config, line.origin)
+        for line in measured(machine, PROBLEM, Choice("given", config=given))
+    ] == [(given, "given")] * 2
 
 
 def test_a_configuration_that_does_not_compile_ends_the_benchmark(machine: Machine) -> None:
@@ -285,7 +325,13 @@ def test_a_search_ranks_refuses_and_finds_the_wrong(machine: Machine) -> None:
     assert table.rows[0][1] == "8."
     assert table.rows[0][-1] == "3.000"
     notes = "\n".join(table.notes)
-    for word in ("10 candidates measured", "cuBLAS: 12.0 µs burst", "1 could not be built", "too large", "WRONG result"):
+    for word in (
+        "10 candidates measured",
+        "cuBLAS: 12.0 µs burst",
+        "1 could not be built",
+        "too large",
+        "WRONG result",
+    ):
         assert word in notes
 
 
@@ -299,7 +345,10 @@ def test_the_heuristics_choice_is_always_among_the_finalists(machine: Machine) -
 
 def test_nothing_that_runs_is_an_error(machine: Machine) -> None:
     machine.refuses = lambda config: True
-    with pytest.raises(tp.LaunchError, match="none of the 4 candidates for 72×136×264 can be used; the first: too large"):
+    with pytest.raises(
+        tp.LaunchError,
+        match="none of the 4 candidates for 72×136×264 can be used; the first: too large",
+    ):
         tune.search(PROBLEM, tp.H200, 4, ("burst",), 0, machine.steps.append)
 
 

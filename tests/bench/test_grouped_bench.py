@@ -1,4 +1,6 @@
-"""What `tilepipe bench grouped_gemm` measures: shapes from texts and settings. No GPU: nothing is opened."""
+"""What `tilepipe bench grouped_gemm` measures: shapes from texts and settings. No GPU: nothing is
+opened.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,14 @@ def test_shapes_from_texts() -> None:
     assert grouped.parse("512,256,128,4,one") == (512, 256, 128, 4, "one")
 
 
-@pytest.mark.parametrize("text", ["512,256,128", "512,256,128,0", "512,256,128,4,odd", "a,b,c,d", "1,2,3,4,even,5", ""])
+@pytest.mark.parametrize(
+    "text", ["512,256,128", "512,256,128,0", "512,256,128,4,odd", "a,b,c,d", "1,2,3,4,even,5", ""]
+)
 def test_texts_that_are_no_shape(text: str) -> None:
-    with pytest.raises(tp.BindError, match=r"--shapes of grouped_gemm takes M,N,K,GROUPS\[,random\|even\|skewed\|one\], or standard"):
+    with pytest.raises(
+        tp.BindError,
+        match=r"--shapes of grouped_gemm takes M,N,K,GROUPS\[,random\|even\|skewed\|one\], or standard",
+    ):
         grouped.parse(text)
 
 

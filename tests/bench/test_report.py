@@ -34,11 +34,34 @@ BIG, SMALL = Problem(4096, 4096, 4096), Problem(128, 256, 64)
 GOOD, BAD = Check(1.7e-3, 0.01, True), Check(0.3, 9.0, False)
 
 
-def line(problem: Problem, peer: float, ours: float, regime: str = "burst", check: Check = GOOD, origin: str = "chosen") -> Line:
-    return Line(problem, GemmConfig(bn=256, cluster=2), origin, regime, peer, ours, 0.004, 0.012, GOOD, check)
+def line(
+    problem: Problem,
+    peer: float,
+    ours: float,
+    regime: str = "burst",
+    check: Check = GOOD,
+    origin: str = "chosen",
+) -> Line:
+    return Line(
+        problem,
+        GemmConfig(bn=256, cluster=2),
+        origin,
+        regime,
+        peer,
+        ours,
+        0.004,
+        0.012,
+        GOOD,
+        check,
+    )
 
 
-LINES = [line(BIG, 180.0, 175.0), line(BIG, 210.0, 200.0, "steady"), line(SMALL, 4.0, 5.0), line(SMALL, 4.0, 4.0, "steady")]
+LINES = [
+    line(BIG, 180.0, 175.0),
+    line(BIG, 210.0, 200.0, "steady"),
+    line(SMALL, 4.0, 5.0),
+    line(SMALL, 4.0, 4.0, "steady"),
+]
 SUITE = Suite("two shapes", (BIG, SMALL), Target(0.9, 0.9))
 
 
@@ -47,7 +70,16 @@ def test_the_table_of_a_regime() -> None:
     assert table.title == "two shapes, burst"
     assert table.columns[:4] == ("M×N×K", "config", "cuBLAS µs", "TFLOP/s")
     assert table.rows == (
-        ("4096×4096×4096", "128×256×64 s4 c2×1", "180.0", "764", "175.0", "785", "1.029", "1.7e-03"),
+        (
+            "4096×4096×4096",
+            "128×256×64 s4 c2×1",
+            "180.0",
+            "764",
+            "175.0",
+            "785",
+            "1.029",
+            "1.7e-03",
+        ),
         ("128×256×64", "128×256×64 s4 c2×1", "4.0", "1", "5.0", "1", "0.800", "1.7e-03"),
     )
     assert "geometric mean of the ratios 0.907 (at least 0.90: met)" in table.notes[0]
@@ -97,7 +129,10 @@ def test_configurations_in_few_letters(config: GemmConfig | BlockwiseFP8Config, 
 
 
 def test_shapes_say_what_is_unusual() -> None:
-    assert shape_text(Problem(1, 2, 3, batch=4, a_order="col", dtype=tp.float16)) == "1×2×3 batch=4 a_order=col"
+    assert (
+        shape_text(Problem(1, 2, 3, batch=4, a_order="col", dtype=tp.float16))
+        == "1×2×3 batch=4 a_order=col"
+    )
 
 
 def test_figures() -> None:
@@ -130,7 +165,9 @@ def test_json_can_be_read_back() -> None:
 
 
 def test_host_tables_say_what_is_met() -> None:
-    table = host.overhead_table({"program.launch()": 4.2, "ops.matmul(a, b)": 31.0, "torch.matmul(a, b)": 9.0})
+    table = host.overhead_table(
+        {"program.launch()": 4.2, "ops.matmul(a, b)": 31.0, "torch.matmul(a, b)": 9.0}
+    )
     assert table.rows == (
         ("program.launch()", "4.2", "below 10: met"),
         ("ops.matmul(a, b)", "31.0", "below 25: MISSED"),

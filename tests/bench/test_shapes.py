@@ -23,7 +23,9 @@ def test_fp8_has_row_scales_whatever_is_given() -> None:
     (suite,) = suites(["fp8"], BASE, 0)
     assert suite.target == Target(worst=0.97)
     assert [(p.m, p.n, p.k) for p in suite.problems] == list(FP8)
-    assert {(p.dtype, p.out_dtype, p.b_order, p.scales) for p in suite.problems} == {(tp.float8_e4m3, tp.bfloat16, "row", "row")}
+    assert {(p.dtype, p.out_dtype, p.b_order, p.scales) for p in suite.problems} == {
+        (tp.float8_e4m3, tp.bfloat16, "row", "row")
+    }
 
 
 def test_fp8_has_block_scales_where_the_kernel_has() -> None:
@@ -54,13 +56,17 @@ def test_given_shapes_make_one_suite_and_a_name_counts_once() -> None:
     assert found[0].target == Target()
 
 
-@pytest.mark.parametrize("text", ["", "64", "64,64", "64,64,64,64", "a,b,c", "64;64;64", "64,-1,64"])
+@pytest.mark.parametrize(
+    "text", ["", "64", "64,64", "64,64,64,64", "a,b,c", "64;64;64", "64,-1,64"]
+)
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(tp.BindError, match="--shapes"):
         suites([text], BASE, 0)
 
 
-@pytest.mark.parametrize(("text", "count"), [("best-of-8", 8), ("best-of 3", 3), ("best-of:12", 12)])
+@pytest.mark.parametrize(
+    ("text", "count"), [("best-of-8", 8), ("best-of 3", 3), ("best-of:12", 12)]
+)
 def test_best_of(text: str, count: int) -> None:
     assert Choice.parse(text) == Choice("best", count)
 

@@ -1,4 +1,6 @@
-"""Small programs as plain data: printed, they can be pasted into a test; they become a launch, or the input of the oracle."""
+"""Small programs as plain data: printed, they can be pasted into a test; they become a launch, or
+the input of the oracle.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,16 @@ SLOT_BYTES = 128
 class Act:
     """One op of a role.
 
-    `kind`, with what `at` and `n` are: wait, parity, try (barrier, phase; `then` or `other` follows a try); arrive (barrier,
-    count); expect, announce (expect_tx alone), credit (barrier, bytes); copy (barrier, slot: a TMA load); put, get (slot); meet,
-    leave (named barrier); store (slot: a TMA store); commit; drain (`n` groups may be pending); syncwarp; fence; init (barrier, count),
-    inval (barrier); come, gather (the cluster barrier); both (a copy to both CTAs, as `copy`); first (`then` in the first CTA of the
-    cluster, else `other`); ticket (from a counter of the grid; `then` follows one below `n`, else `other`, both by the lane that took it).
+    `kind`, with what `at` and `n` are: wait, parity, try (barrier, phase; `then` or `other` follows
+    a try); arrive (barrier, count); expect, announce (expect_tx alone), credit (barrier, bytes);
+    copy (barrier, slot: a TMA load); put, get (slot); meet, leave (named barrier); store (slot: a
+    TMA store); commit; drain (`n` groups may be pending); syncwarp; fence; init (barrier, count),
+    inval (barrier); come, gather (the cluster barrier); both (a copy to both CTAs, as `copy`);
+    first (`then` in the first CTA of the cluster, else `other`); ticket (from a counter of the
+    grid; `then` follows one below `n`, else `other`, both by the lane that took it).
 
-    `every`: by all lanes, else by an elected one (waits, meetings, syncwarp and fence are always by all). `peer`: on the other CTA.
+    `every`: by all lanes, else by an elected one (waits, meetings, syncwarp and fence are always by
+    all). `peer`: on the other CTA.
     """
 
     kind: str
@@ -52,8 +57,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Program:
-    """Mbarriers b0, b1, ... with these counts, named barriers for these numbers of threads, and the roles r0, r1, ...; so many
-    `clusters` of `cluster` CTAs.
+    """Mbarriers b0, b1, ... with these counts, named barriers for these numbers of threads, and the
+    roles r0, r1, ...; so many `clusters` of `cluster` CTAs.
     """
 
     counts: tuple[int, ...]
@@ -68,7 +73,9 @@ class Program:
 
     @property
     def size(self) -> int:
-        """About as many as the points between which agents and units can be picked: two for the end of set-up, one for each act."""
+        """About as many as the points between which agents and units can be picked: two for the end
+        of set-up, one for each act.
+        """
         points = 1
         for part in self.parts:
             acts = list(flat(part.acts))
@@ -135,7 +142,9 @@ class _Writer:
         b.setup_done()
         for i, part in enumerate(program.parts):
             b.line = 100 * i
-            with b.role(f"r{i}", warps=0 if part.group else part.warps, warpgroups=1 if part.group else 0):
+            with b.role(
+                f"r{i}", warps=0 if part.group else part.warps, warpgroups=1 if part.group else 0
+            ):
                 self.part = part
                 self.write(part.acts)
 
@@ -209,7 +218,13 @@ class _Writer:
                 b.do(ops.MbarCompleteTx, self.ref(act), const(act.n))
             case "copy" | "both":
                 mask = 3 if act.kind == "both" else None
-                b.load_tile(self.tensors["src"], (act.n, 0), b.tile(self.slots, act.n), self.ref(act), multicast=mask)
+                b.load_tile(
+                    self.tensors["src"],
+                    (act.n, 0),
+                    b.tile(self.slots, act.n),
+                    self.ref(act),
+                    multicast=mask,
+                )
             case "init":
                 b.do(ops.MbarInit, self.ref(act), const(act.n))
             case "inval":
@@ -219,7 +234,11 @@ class _Writer:
             case "get":
                 b.load(self.word(act))
             case "store":
-                b.store_tile(self.tensors["dst"], (binary("add", binary("mul", BLOCK, SLOTS), act.at), 0), b.tile(self.slots, act.at))
+                b.store_tile(
+                    self.tensors["dst"],
+                    (binary("add", binary("mul", BLOCK, SLOTS), act.at), 0),
+                    b.tile(self.slots, act.at),
+                )
             case "commit":
                 b.do(ops.TmaStoreCommit)
             case "drain":
@@ -229,7 +248,12 @@ class _Writer:
 
 
 def launch(program: Program) -> Launch:
-    """The program as a launch. The act number i of role r, from 1, depth first, is at `program:{100 * r + i}`."""
+    """The program as a launch. The act number i of role r, from 1, depth first, is at `program:{100
+    * r + i}`.
+    """
     writer = _Writer(program)
-    args = {name: TensorArg(np.zeros((2 * SLOTS, 32), np.int32), (2 * SLOTS, 32)) for name in writer.tensors}
+    args = {
+        name: TensorArg(np.zeros((2 * SLOTS, 32), np.int32), (2 * SLOTS, 32))
+        for name in writer.tensors
+    }
     return Launch(writer.b.finished(), program.cluster * program.clusters, dict(args))

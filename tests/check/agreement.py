@@ -9,7 +9,8 @@ from tilepipe import check, sim
 from tilepipe.check import Reductions, Verdict
 from tilepipe.errors import SimFault
 
-EVERYTHING = Reductions(partial_order=False, hashing=True, symmetry=False)  # all orders of all steps
+# all orders of all steps
+EVERYTHING = Reductions(partial_order=False, hashing=True, symmetry=False)
 
 
 def three_ways(program: Program) -> tuple[Verdict, Verdict, Verdict]:
@@ -26,7 +27,9 @@ def disagreement(program: Program) -> str:
     """What the three ways differ in; empty where they agree and each counterexample replays."""
     verdicts = three_ways(program)
     words = [
-        f"{v.method}{f', undecided: {v.bound}' if v.bound else ''}: {v.verdict} {[(f.kind, f.loc) for f in v.faults]}" for v in verdicts
+        f"{v.method}{f', undecided: {v.bound}' if v.bound else ''}: {v.verdict}"
+        f" {[(f.kind, f.loc) for f in v.faults]}"
+        for v in verdicts
     ]
     if len({v.verdict for v in verdicts}) > 1 or "undecided" in {v.verdict for v in verdicts}:
         return "; ".join(words)
@@ -36,7 +39,10 @@ def disagreement(program: Program) -> str:
             return f"a verdict of {word}"
         for fault in verdict.faults:
             error = check.replay(made, fault.schedule)
-            got = (type(error).__name__, error.loc.short if error is not None and error.loc is not None else "")
+            got = (
+                type(error).__name__,
+                error.loc.short if error is not None and error.loc is not None else "",
+            )
             if got != (fault.kind, fault.loc):
                 return f"{word}, but its replay ends in {got}"
     return ""

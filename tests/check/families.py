@@ -1,5 +1,5 @@
-"""Families of programs, most of them right as they stand: rings, relays, meetings, polls, polls in polls, copies, stores, pairs,
-tickets, soups.
+"""Families of programs, most of them right as they stand: rings, relays, meetings, polls, polls in
+polls, copies, stores, pairs, tickets, soups.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ def ring(r: Random) -> Program:
     stages, by_parity, every = r.randint(1, 2), r.random() < 0.4, r.random() < 0.3
     items = r.randint(1, stages + 1 + (stages == 1))
     payload = r.choice(("none", "word", "copy", "blind copy"))
-    producers, consumers = (1, r.randint(1, 2)) if "copy" in payload else r.choice(((1, 1), (1, 2), (2, 1)))
+    producers, consumers = (
+        (1, r.randint(1, 2)) if "copy" in payload else r.choice(((1, 1), (1, 2), (2, 1)))
+    )
     paired = consumers == 2 and r.random() < 0.5  # two warps of one role
     lanes = 32 if every else 1
     polls = r.random() < 0.2
@@ -33,7 +35,10 @@ def ring(r: Random) -> Program:
             if turn:
                 acts.append(_wait(r, stages + s, turn - 1, by_parity))
             if "copy" in payload:
-                acts += [Act("expect", s, SLOT_BYTES), Act("copy", s, s if payload == "copy" else i)]
+                acts += [
+                    Act("expect", s, SLOT_BYTES),
+                    Act("copy", s, s if payload == "copy" else i),
+                ]
                 continue
             if payload == "word":
                 acts.append(Act("put", 2 * s + p, i, every))
@@ -44,7 +49,10 @@ def ring(r: Random) -> Program:
         s, turn = i % stages, i // stages
         use: tuple[Act, ...] = (Act("arrive", stages + s, 1, every),)
         if payload in ("word", "copy"):
-            reads = [Act("get", 2 * s + p if payload == "word" else s, 0, every) for p in range(producers)]
+            reads = [
+                Act("get", 2 * s + p if payload == "word" else s, 0, every)
+                for p in range(producers)
+            ]
             use = (*reads, *use)
         if polls and not by_parity:
             body.append(Act("try", s, turn, then=use, other=(Act("wait", s, turn), *use)))
@@ -57,8 +65,15 @@ def ring(r: Random) -> Program:
 
 
 def relay(r: Random) -> Program:
-    """A token goes round: each agent waits for its barrier, touches the common slot, and arrives on the next one's."""
-    agents, rounds, by_parity, words = r.randint(2, 3), r.randint(1, 2), r.random() < 0.3, r.random() < 0.7
+    """A token goes round: each agent waits for its barrier, touches the common slot, and arrives on
+    the next one's.
+    """
+    agents, rounds, by_parity, words = (
+        r.randint(2, 3),
+        r.randint(1, 2),
+        r.random() < 0.3,
+        r.random() < 0.7,
+    )
     parts = []
     for i in range(agents):
         acts: list[Act] = []
@@ -66,7 +81,11 @@ def relay(r: Random) -> Program:
             if i or turn:
                 acts.append(_wait(r, i, turn if i else turn - 1, by_parity))
             if words:
-                acts.append(Act("put", 0, 10 * turn + i) if r.random() < 0.7 or not (i or turn) else Act("get", 0))
+                acts.append(
+                    Act("put", 0, 10 * turn + i)
+                    if r.random() < 0.7 or not (i or turn)
+                    else Act("get", 0)
+                )
             acts.append(Act("arrive", (i + 1) % agents, 1))
         parts.append(Part(tuple(acts)))
     order = list(range(agents))
@@ -75,14 +94,20 @@ def relay(r: Random) -> Program:
 
 
 def meeting(r: Random) -> Program:
-    """Warps that write their slots, meet at a named barrier, and read each other's; or one that arrives and another that syncs."""
+    """Warps that write their slots, meet at a named barrier, and read each other's; or one that
+    arrives and another that syncs.
+    """
     if r.random() < 0.5:
         agents, rounds = r.randint(2, 3), r.randint(1, 2) if r.random() < 0.5 else 1
         bodies = []
         for i in range(agents):
             acts: list[Act] = []
             for turn in range(rounds):
-                acts += [Act("put", i, turn, True), Act("meet"), Act("get", (i + 1) % agents, 0, True)]
+                acts += [
+                    Act("put", i, turn, True),
+                    Act("meet"),
+                    Act("get", (i + 1) % agents, 0, True),
+                ]
                 acts += [Act("meet")] if turn + 1 < rounds else []
             bodies.append(Part(tuple(acts)))
         return Program((), tuple(bodies), (32 * agents,))
@@ -90,7 +115,9 @@ def meeting(r: Random) -> Program:
     writer, reader = [], []
     for turn in range(turns):
         writer += ([Act("meet", 1)] if turn else []) + [Act("put", 0, turn, True), Act("leave", 0)]
-        reader += [Act("meet", 0), Act("get", 0, 0, True)] + ([Act("leave", 1)] if turn + 1 < turns else [])
+        reader += [Act("meet", 0), Act("get", 0, 0, True)] + (
+            [Act("leave", 1)] if turn + 1 < turns else []
+        )
     return Program((), (Part(tuple(writer)), Part(tuple(reader))), (64, 64))
 
 
@@ -108,7 +135,9 @@ def polling(r: Random) -> Program:
 
 
 def polling_in_branches(r: Random) -> Program:
-    """An agent that tests in the branches of tests, and where several answers meet may do what is wrong."""
+    """An agent that tests in the branches of tests, and where several answers meet may do what is
+    wrong.
+    """
     counts = r.choice(((1, 1), (1, 1), (1, 2), (2, 1)))
 
     def body(depth: int) -> tuple[Act, ...]:
@@ -116,7 +145,15 @@ def polling_in_branches(r: Random) -> Program:
         for _ in range(r.choice((1, 1, 2))):
             kind, at = r.random(), r.randrange(len(counts))
             if depth < 3 and (kind < 0.5 or not depth):
-                out.append(Act("try", at, 0, then=body(depth + 1), other=body(depth + 1) if r.random() < 0.6 else ()))
+                out.append(
+                    Act(
+                        "try",
+                        at,
+                        0,
+                        then=body(depth + 1),
+                        other=body(depth + 1) if r.random() < 0.6 else (),
+                    )
+                )
             elif depth >= 2 and kind < 0.6:
                 out.append(Act("arrive", len(counts), 9))
             else:
@@ -124,14 +161,23 @@ def polling_in_branches(r: Random) -> Program:
         return tuple(out)
 
     while True:
-        parts = [Part(body(0)), *(Part((Act("arrive", at, 1),)) for at, count in enumerate(counts) for _ in range(count))]
+        parts = [
+            Part(body(0)),
+            *(
+                Part((Act("arrive", at, 1),))
+                for at, count in enumerate(counts)
+                for _ in range(count)
+            ),
+        ]
         made = Program((*counts, 1), tuple(parts))
         if made.size <= 500:
             return made
 
 
 def transactions(r: Random) -> Program:
-    """Copies on one or two barriers, announced together or one by one, before or after the arrival, some credited by hand."""
+    """Copies on one or two barriers, announced together or one by one, before or after the arrival,
+    some credited by hand.
+    """
     copies, bars = r.randint(1, 2), r.randint(1, 2)
     style = r.choice(("expect", "announce", "credit"))
     acts: list[Act] = []
@@ -159,21 +205,35 @@ def transactions(r: Random) -> Program:
 
 
 def storing(r: Random) -> Program:
-    """A slot is written, stored by TMA, waited for, and perhaps written again; by one role, or handed to another."""
+    """A slot is written, stored by TMA, waited for, and perhaps written again; by one role, or
+    handed to another.
+    """
     write = (Act("put", 0, 1, True), Act("fence"))
     out = (Act("store", 0), Act("commit"), Act("drain", 0))
     if r.random() < 0.5:
         again = r.random() < 0.5
-        acts = (*write, Act("syncwarp"), *out, Act("syncwarp"), *((*write, Act("syncwarp"), *out) if again else ()))
+        acts = (
+            *write,
+            Act("syncwarp"),
+            *out,
+            Act("syncwarp"),
+            *((*write, Act("syncwarp"), *out) if again else ()),
+        )
         return Program((), (Part(acts),))
     back = r.random() < 0.5
-    writer = (*write, Act("arrive", 0, 1, True), *((Act("wait", 1, 0), Act("put", 0, 2, True)) if back else ()))
+    writer = (
+        *write,
+        Act("arrive", 0, 1, True),
+        *((Act("wait", 1, 0), Act("put", 0, 2, True)) if back else ()),
+    )
     reader = (Act("wait", 0, 0), *out, *((Act("arrive", 1, 1),) if back else ()))
     return Program((32, 1), (Part(writer, group=False), Part(reader)))
 
 
 def pair(r: Random) -> Program:
-    """Two CTAs of a cluster arrive on each other's barriers, round after round, on two barriers in turn."""
+    """Two CTAs of a cluster arrive on each other's barriers, round after round, on two barriers in
+    turn.
+    """
     rounds, bars = r.randint(1, 3), r.choice((1, 2, 2))
     acts: list[Act] = []
     for turn in range(rounds):
@@ -184,21 +244,38 @@ def pair(r: Random) -> Program:
 
 
 def shared(r: Random) -> Program:
-    """Two CTAs: each writes into the other, or the first copies to both; each waits before it reads."""
+    """Two CTAs: each writes into the other, or the first copies to both; each waits before it
+    reads.
+    """
     if r.random() < 0.5:
-        body = (Act("put", 0, 1, peer=True), Act("arrive", 0, 1, peer=True), Act("wait", 0, 0), Act("get", 0))
+        body = (
+            Act("put", 0, 1, peer=True),
+            Act("arrive", 0, 1, peer=True),
+            Act("wait", 0, 0),
+            Act("get", 0),
+        )
         ends = (Act("come"), Act("gather")) if r.random() < 0.5 else ()
         return Program((1,), (Part((*body, *ends)),), cluster=2)
     armed = (Act("come"), Act("gather")) if r.random() < 0.6 else ()
     copies = Act("first", then=(Act("both", 0, 2),))
     arms = Act("expect", 0, SLOT_BYTES, peer=r.random() < 0.2)
-    return Program((1,), (Part((arms, *armed, copies, Act("wait", 0, 0), Act("get", 2))),), cluster=2)
+    return Program(
+        (1,), (Part((arms, *armed, copies, Act("wait", 0, 0), Act("get", 2))),), cluster=2
+    )
 
 
 def reborn(r: Random) -> Program:
-    """A barrier ends its life and begins another, with another count; others hear of it by a second barrier."""
+    """A barrier ends its life and begins another, with another count; others hear of it by a second
+    barrier.
+    """
     count = r.randint(1, 2)
-    keeper = (Act("arrive", 0, 1), Act("wait", 0, 0), Act("inval", 0), Act("init", 0, count), Act("arrive", 1, 1))
+    keeper = (
+        Act("arrive", 0, 1),
+        Act("wait", 0, 0),
+        Act("inval", 0),
+        Act("init", 0, count),
+        Act("arrive", 1, 1),
+    )
     user = (Act("wait", 1, 0), *(Act("arrive", 0, 1) for _ in range(count)), Act("wait", 0, 0))
     parts = [Part(keeper), Part(user)]
     r.shuffle(parts)
@@ -207,18 +284,35 @@ def reborn(r: Random) -> Program:
 
 def group(r: Random) -> Program:
     """A warpgroup that arrives as one lane or as 128, and a warp that waits for it and answers."""
-    every, rounds, word, copies = r.random() < 0.5, r.randint(1, 2), r.random() < 0.4, r.random() < 0.3
+    every, rounds, word, copies = (
+        r.random() < 0.5,
+        r.randint(1, 2),
+        r.random() < 0.4,
+        r.random() < 0.3,
+    )
     mine: list[Act] = []
     yours: list[Act] = []
     for turn in range(rounds):
-        mine += [*([Act("put", 0, turn)] if word else []), Act("arrive", 0, 1, every), Act("wait", 1, turn)]
+        mine += [
+            *([Act("put", 0, turn)] if word else []),
+            Act("arrive", 0, 1, every),
+            Act("wait", 1, turn),
+        ]
         yours += [Act("wait", 0, turn), *([Act("get", 0)] if word else [])]
-        yours += [Act("expect", 1, SLOT_BYTES), Act("copy", 1, 2 + turn)] if copies else [Act("arrive", 1, 1)]
-    return Program((128 if every else 1, 1), (Part(tuple(mine), warps=1, group=True), Part(tuple(yours))))
+        yours += (
+            [Act("expect", 1, SLOT_BYTES), Act("copy", 1, 2 + turn)]
+            if copies
+            else [Act("arrive", 1, 1)]
+        )
+    return Program(
+        (128 if every else 1, 1), (Part(tuple(mine), warps=1, group=True), Part(tuple(yours)))
+    )
 
 
 def ahead(r: Random) -> Program:
-    """Agents that arrive on one barrier, some of them without knowing that the phase before is over, and one that counts on who did."""
+    """Agents that arrive on one barrier, some of them without knowing that the phase before is
+    over, and one that counts on who did.
+    """
     agents, rounds = 2, 2
     parts = []
     for i in range(agents):
@@ -239,16 +333,26 @@ def ahead(r: Random) -> Program:
 
 
 def siblings(r: Random) -> Program:
-    """Two warps wait for a stage, and one of them frees it for both; whether it meets the other first is left to chance."""
+    """Two warps wait for a stage, and one of them frees it for both; whether it meets the other
+    first is left to chance.
+    """
     items, word = r.randint(1, 2), r.random() < 0.5
     meets = r.random() < 0.5
     fill: list[Act] = []
     for i in range(items):
-        fill += ([Act("wait", 1, i - 1)] if i else []) + ([Act("put", 0, i)] if word else []) + [Act("arrive", 0, 1)]
+        fill += (
+            ([Act("wait", 1, i - 1)] if i else [])
+            + ([Act("put", 0, i)] if word else [])
+            + [Act("arrive", 0, 1)]
+        )
     bodies: list[list[Act]] = [[], []]
     for i in range(items):
         for leader, body in enumerate(bodies):
-            body += [Act("wait", 0, i), *([Act("get", 0)] if word else []), *([Act("meet")] if meets else [])]
+            body += [
+                Act("wait", 0, i),
+                *([Act("get", 0)] if word else []),
+                *([Act("meet")] if meets else []),
+            ]
             body += [Act("arrive", 1, 1)] if leader else []
     parts = [Part(tuple(fill)), *(Part(tuple(b)) for b in bodies)]
     r.shuffle(parts)
@@ -256,12 +360,19 @@ def siblings(r: Random) -> Program:
 
 
 def tickets(r: Random) -> Program:
-    """Agents of one or two CTAs take tickets from one counter, and who gets which decides what they do."""
+    """Agents of one or two CTAs take tickets from one counter, and who gets which decides what they
+    do.
+    """
     clusters, agents = r.choice(((1, 2), (1, 2), (2, 1)))
     limit, second = r.randint(1, 2), r.random() < 0.5
     mine = (Act("put", 0, 1), Act("arrive", 0, 1)) if r.random() < 0.5 else (Act("arrive", 0, 1),)
     yours = (Act("arrive", 0, 1),) if r.random() < 0.7 else (Act("wait", 0, 0),)
-    worker = Part((Act("ticket", 0, limit, then=mine, other=yours), *((Act("ticket", 0, limit + 1, other=yours),) if second else ())))
+    worker = Part(
+        (
+            Act("ticket", 0, limit, then=mine, other=yours),
+            *((Act("ticket", 0, limit + 1, other=yours),) if second else ()),
+        )
+    )
     waiter = Part((Act("wait", 0, 0),))
     parts = [worker] * agents + [waiter]
     r.shuffle(parts)
@@ -269,7 +380,9 @@ def tickets(r: Random) -> Program:
 
 
 def soup(r: Random) -> Program:
-    """Any ops in any order; counts that fit the arrivals of one phase, or of two, more often than not."""
+    """Any ops in any order; counts that fit the arrivals of one phase, or of two, more often than
+    not.
+    """
     bars = r.randint(1, 3)
     parts = []
     arrivals = [0] * bars
@@ -278,16 +391,42 @@ def soup(r: Random) -> Program:
         acts: list[Act] = []
         for _ in range(r.randint(1, 4)):
             at = r.randrange(bars)
-            kind = r.choice(("arrive", "arrive", "arrive", "wait", "wait", "wait", "try", "copy", "put", "get", "credit"))
+            kind = r.choice(
+                (
+                    "arrive",
+                    "arrive",
+                    "arrive",
+                    "wait",
+                    "wait",
+                    "wait",
+                    "try",
+                    "copy",
+                    "put",
+                    "get",
+                    "credit",
+                )
+            )
             if kind == "arrive":
                 n = r.choice((1, 1, 2))
                 arrivals[at] += n
                 acts.append(Act("arrive", at, n))
             elif kind == "wait":
-                acts.append(Act("wait", at, r.choice((0, 0, 0, 1))) if r.random() < 0.8 else Act("parity", at, r.randint(0, 1)))
+                acts.append(
+                    Act("wait", at, r.choice((0, 0, 0, 1)))
+                    if r.random() < 0.8
+                    else Act("parity", at, r.randint(0, 1))
+                )
             elif kind == "try":
                 arrivals[at] += 1
-                acts.append(Act("try", at, 0, then=(Act("arrive", (at + 1) % bars, 1),), other=(Act("arrive", at, 1),)))
+                acts.append(
+                    Act(
+                        "try",
+                        at,
+                        0,
+                        then=(Act("arrive", (at + 1) % bars, 1),),
+                        other=(Act("arrive", at, 1),),
+                    )
+                )
             elif kind == "copy" and copies < 2:
                 acts += [Act("expect", at, SLOT_BYTES), Act("copy", at, copies)]
                 arrivals[at] += 1
@@ -297,7 +436,10 @@ def soup(r: Random) -> Program:
             elif kind in ("put", "get"):
                 acts.append(Act(kind, 7 if r.random() < 0.3 else r.randrange(4), 1))
         parts.append(Part(tuple(acts)))
-    counts = [r.randint(1, 3) if r.random() < 0.2 or not n else n if n % 2 or r.random() < 0.5 else n // 2 for n in arrivals]
+    counts = [
+        r.randint(1, 3) if r.random() < 0.2 or not n else n if n % 2 or r.random() < 0.5 else n // 2
+        for n in arrivals
+    ]
     return Program(tuple(max(1, n) for n in counts), tuple(parts))
 
 
@@ -318,4 +460,5 @@ FAMILIES: tuple[Family, ...] = (
     tickets,
     soup,
 )
-OFTEN: tuple[Family, ...] = (*FAMILIES, ring, ring, ahead, siblings, tickets, soup)  # where orders matter most
+# where orders matter most
+OFTEN: tuple[Family, ...] = (*FAMILIES, ring, ring, ahead, siblings, tickets, soup)

@@ -14,14 +14,18 @@ from tests.check.families import OFTEN, group
 LIMIT = 520  # of `Program.size`
 
 
-# -- one thing wrong -------------------------------------------------------------------------------------------------------
+# -- one thing wrong -------------------------------------------------------------------
 
 
 def mutated(r: Random, p: Program) -> Program:
-    """The program with one act dropped, doubled, swapped with the next, or changed by one; or with another count."""
+    """The program with one act dropped, doubled, swapped with the next, or changed by one; or with
+    another count.
+    """
     if p.counts and r.random() < 0.15:
         i = r.randrange(len(p.counts))
-        return replace(p, counts=(*p.counts[:i], max(1, p.counts[i] + r.choice((-1, 1))), *p.counts[i + 1 :]))
+        return replace(
+            p, counts=(*p.counts[:i], max(1, p.counts[i] + r.choice((-1, 1))), *p.counts[i + 1 :])
+        )
     which = r.choice([i for i, part in enumerate(p.parts) if part.acts])
     part = p.parts[which]
     acts = list(part.acts)
@@ -36,15 +40,33 @@ def mutated(r: Random, p: Program) -> Program:
         acts[i : i + 2] = reversed(acts[i : i + 2])
     elif how == "number":
         step = 16 if act.kind in ("expect", "announce", "credit") else 1
-        acts[i] = replace(act, n=max(0 if act.kind != "arrive" else 1, act.n + r.choice((-step, step)) * (act.kind != "copy")))
+        acts[i] = replace(
+            act,
+            n=max(
+                0 if act.kind != "arrive" else 1,
+                act.n + r.choice((-step, step)) * (act.kind != "copy"),
+            ),
+        )
     elif how == "place":
-        limit = len(p.named) if act.kind in ("meet", "leave") else SLOTS if act.kind in ("put", "get", "store") else len(p.counts)
+        limit = (
+            len(p.named)
+            if act.kind in ("meet", "leave")
+            else SLOTS
+            if act.kind in ("put", "get", "store")
+            else len(p.counts)
+        )
         acts[i] = replace(act, at=(act.at + 1) % max(limit, 1))
     elif how == "lanes":
         acts[i] = replace(act, every=not act.every and act.kind in ("arrive", "put", "get"))
     elif act.kind == "try":
-        acts[i] = replace(act, other=act.other[1:]) if r.random() < 0.5 else replace(act, then=act.other, other=act.then)
-    return replace(p, parts=(*p.parts[:which], replace(part, acts=tuple(acts)), *p.parts[which + 1 :]))
+        acts[i] = (
+            replace(act, other=act.other[1:])
+            if r.random() < 0.5
+            else replace(act, then=act.other, other=act.then)
+        )
+    return replace(
+        p, parts=(*p.parts[:which], replace(part, acts=tuple(acts)), *p.parts[which + 1 :])
+    )
 
 
 def generate(r: Random) -> Program:

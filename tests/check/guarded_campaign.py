@@ -73,7 +73,9 @@ def main(given: list[str] | None = None) -> int:
             counts["left out"] += 1
             continue
         left -= 1
-        counts[f"{quick.verdict} in {'one execution' if quick.facts else 'several executions'}"] += 1
+        counts[
+            f"{quick.verdict} in {'one execution' if quick.facts else 'several executions'}"
+        ] += 1
         executions[0] += quick.traces
         executions[1] += full.traces
         if quick.verdict != full.verdict:

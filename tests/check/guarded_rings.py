@@ -1,5 +1,6 @@
-"""Small rings whose roles test barriers before they wait, most of them with something wrong: tests moved early, dropped, doubled,
-carried on, of another phase or barrier, by one lane, and answers that decide more than a wait.
+"""Small rings whose roles test barriers before they wait, most of them with something wrong: tests
+moved early, dropped, doubled, carried on, of another phase or barrier, by one lane, and answers
+that decide more than a wait.
 
 They are plain data: printed, they can be pasted into a test.
 """
@@ -23,7 +24,8 @@ SLOT_BYTES = 128
 
 @dataclass(frozen=True)
 class Do:
-    """One step of a role. `stage`, `phase`: of the barrier of the role's side that it waits on, or of the slot.
+    """One step of a role. `stage`, `phase`: of the barrier of the role's side that it waits on, or
+    of the slot.
 
     `kind`: ask (its answer goes into `name`), wait, guarded (the wait, unless the answer in `name`
     is yes), put, get, copy, arrive, decide (reads the slot where the answer in `name` is yes), say
@@ -42,7 +44,9 @@ class Do:
 
 @dataclass(frozen=True)
 class Ring:
-    """A producer and consumers of a ring. `payload`: "none", "word" (by one lane), "row" (by all), "copy" (by TMA)."""
+    """A producer and consumers of a ring. `payload`: "none", "word" (by one lane), "row" (by all),
+    "copy" (by TMA).
+    """
 
     stages: int
     payload: str
@@ -53,10 +57,13 @@ class Ring:
 
 @dataclass(frozen=True)
 class Loop:
-    """The same with loops and cursors: each side asks about its next stage `ahead` of the end of the step before.
+    """The same with loops and cursors: each side asks about its next stage `ahead` of the end of
+    the step before.
 
-    `asks`: "fill", "use" or "both". `ahead`: 0, before the wait; 1, after the step of the cursor; 2, before the stage is given back.
-    `first`: what the first step goes by: "test", "yes" or "no". `skew`: stages by which the test is off.
+    `asks`: "fill", "use" or "both". `ahead`: 0, before the wait; 1, after the step of the cursor;
+    2, before the stage is given back.
+    `first`: what the first step goes by: "test", "yes" or "no". `skew`: stages by which the test is
+    off.
     """
 
     stages: int
@@ -70,7 +77,7 @@ class Loop:
     doubled: bool = False
 
 
-# -- making them -----------------------------------------------------------------------------------------------------------
+# -- making them -----------------------------------------------------------------------
 
 
 def ring(r: Random) -> Ring:
@@ -80,7 +87,10 @@ def ring(r: Random) -> Ring:
     consumers = 2 if r.random() < 0.15 and payload != "copy" else 1
     items = r.randint(1, 2 if consumers > 1 else 3)
     asks = r.choice(("fill", "use", "use") if consumers > 1 else ("fill", "use", "both", "use"))
-    fill, use = _side(r, "fill", stages, items, payload, asks), _side(r, "use", stages, items, payload, asks)
+    fill, use = (
+        _side(r, "fill", stages, items, payload, asks),
+        _side(r, "use", stages, items, payload, asks),
+    )
     for _ in range(r.choice((0, 1, 1, 2, 3))):
         if r.random() < 0.7:
             use = _changed(r, use, stages)
@@ -149,7 +159,9 @@ def _changed(r: Random, side: list[Do], stages: int) -> list[Do]:
         case "decide":
             out.insert(r.randint(i + 1, len(out)), Do("decide", out[i].stage, name=out[i].name))
         case "constant":
-            out.insert(r.randint(i, len(out)), Do("say", phase=r.randint(0, 1), name=r.choice(names)))
+            out.insert(
+                r.randint(i, len(out)), Do("say", phase=r.randint(0, 1), name=r.choice(names))
+            )
         case "pass on":
             out.insert(r.randint(i + 1, len(out)), Do("pass on", out[i].name, name=r.choice(names)))
         case "plain":
@@ -177,7 +189,7 @@ def generate(seed: int) -> Ring | Loop:
     return loop(r) if r.random() < 0.3 else ring(r)
 
 
-# -- writing them as kernels ---------------------------------------------------------------------------------------------------
+# -- writing them as kernels -----------------------------------------------------------
 
 
 def launch(made: Ring | Loop) -> Launch:
@@ -195,7 +207,9 @@ class _Straight:
         self.slots = b.smem("slots", 1, 32, made.stages, dtypes.float32)
         lanes = 32 if made.payload == "row" else 1
         self.full = [b.barriers(f"full{s}", count=lanes) for s in range(made.stages)]
-        self.empty = [b.barriers(f"empty{s}", count=lanes * made.consumers) for s in range(made.stages)]
+        self.empty = [
+            b.barriers(f"empty{s}", count=lanes * made.consumers) for s in range(made.stages)
+        ]
         b.setup_done()
         self.names: dict[int, Variable] = {}
         for number, side in enumerate(("fill", *["use"] * made.consumers)):
@@ -204,7 +218,9 @@ class _Straight:
             self.signals = self.full if side == "fill" else self.empty
             with b.role(f"{side}{number}", warps=1):
                 flat = [d for step in steps for d in (step, *step.more)]
-                names = sorted({d.name for d in flat} | {d.stage for d in flat if d.kind == "pass on"})
+                names = sorted(
+                    {d.name for d in flat} | {d.stage for d in flat if d.kind == "pass on"}
+                )
                 self.names = {name: b.var(const(False)) for name in names}
                 for step in steps:
                     self.write(step)
@@ -272,7 +288,10 @@ class _Looped:
         lanes = 32 if made.payload == "row" else 1
         full, empty = (b.barriers(name, made.stages, lanes) for name in ("full", "empty"))
         b.setup_done()
-        for side, self.waits, self.signals, start in (("fill", empty, full, -1), ("use", full, empty, 0)):
+        for side, self.waits, self.signals, start in (
+            ("fill", empty, full, -1),
+            ("use", full, empty, 0),
+        ):
             with b.role(side, warps=1):
                 self.fills = side == "fill"
                 self.here, self.asked = b.cursor(made.stages, start), b.cursor(made.stages, start)
@@ -319,7 +338,9 @@ class _Looped:
         """Fills or uses the slot, and says so."""
         b = self.b
         with contextlib.nullcontext() if self.made.payload == "row" else b.elect():
-            cell = b.element(b.tile(self.slots, stage), 0, LANE if self.made.payload == "row" else 0)
+            cell = b.element(
+                b.tile(self.slots, stage), 0, LANE if self.made.payload == "row" else 0
+            )
             if self.made.payload != "none":
                 b.store(cell, 1.0) if self.fills else b.load(cell)
             b.arrive(b.bar(self.signals, stage))

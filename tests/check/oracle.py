@@ -1,7 +1,9 @@
-"""The simplest model that could be right: mbarriers as three numbers, and a search over every order of every step.
+"""The simplest model that could be right: mbarriers as three numbers, and a search over every order
+of every step.
 
-It knows waits, tries, arrives, expected and credited bytes and copies, in one CTA, and nothing of the simulator. An agent is a warp,
-those of a warpgroup each for itself: a list of ops and a position in it. A copy is in flight or has landed; nothing else moves.
+It knows waits, tries, arrives, expected and credited bytes and copies, in one CTA, and nothing of
+the simulator. An agent is a warp, those of a warpgroup each for itself: a list of ops and a
+position in it. A copy is in flight or has landed; nothing else moves.
 """
 
 from __future__ import annotations
@@ -15,16 +17,25 @@ CLEAN = "clean"
 
 
 def knows(program: Program) -> bool:
-    """Whether the model covers a program: barriers of one CTA only, and no slot that two copies fill.
+    """Whether the model covers a program: barriers of one CTA only, and no slot that two copies
+    fill.
 
-    The checker is stricter with the warps of a warpgroup: arrivals of all lanes that straddle two phases are a fault for it also where
-    nobody waits for them.
+    The checker is stricter with the warps of a warpgroup: arrivals of all lanes that straddle two
+    phases are a fault for it also where nobody waits for them.
     """
     waited = {a.at for a in program.acts() if a.kind in ("wait", "parity")}
-    if any(a.kind == "arrive" and a.every and a.at not in waited for p in program.parts if p.group for a in p.acts):
+    if any(
+        a.kind == "arrive" and a.every and a.at not in waited
+        for p in program.parts
+        if p.group
+        for a in p.acts
+    ):
         return False
-    slots = [a.n for p in program.parts for a in flat(p.acts) if a.kind == "copy" for _ in range(p.warps)]
-    apart = any(a.kind == "try" for p in program.parts if p.group for a in p.acts)  # its warps may see different answers
+    slots = [
+        a.n for p in program.parts for a in flat(p.acts) if a.kind == "copy" for _ in range(p.warps)
+    ]
+    # its warps may see different answers
+    apart = any(a.kind == "try" for p in program.parts if p.group for a in p.acts)
     return (
         not apart
         and program.cluster * program.clusters == 1
@@ -39,7 +50,9 @@ class Fault(Exception):
 
 @dataclass
 class Bar:
-    """One mbarrier. `landed`, `known`: the copies (as a mask) that the phase in progress, and those before it, brought."""
+    """One mbarrier. `landed`, `known`: the copies (as a mask) that the phase in progress, and those
+    before it, brought.
+    """
 
     count: int
     pending: int
@@ -51,7 +64,9 @@ class Bar:
 
 @dataclass
 class State:
-    """Where everybody is. `passed`: (agent, barrier) -> the last phase it waited for. `learnt`: copies that somebody has waited for."""
+    """Where everybody is. `passed`: (agent, barrier) -> the last phase it waited for. `learnt`:
+    copies that somebody has waited for.
+    """
 
     at: list[int]
     bars: list[Bar]
@@ -62,11 +77,20 @@ class State:
 
     def key(self) -> tuple[object, ...]:
         bars = tuple((b.pending, b.tx, b.phase, b.landed, b.known) for b in self.bars)
-        return tuple(self.at), bars, tuple(sorted(self.flying)), tuple(sorted(self.passed.items())), self.issued, self.learnt
+        return (
+            tuple(self.at),
+            bars,
+            tuple(sorted(self.flying)),
+            tuple(sorted(self.passed.items())),
+            self.issued,
+            self.learnt,
+        )
 
     def copy(self) -> State:
         bars = [Bar(b.count, b.pending, b.tx, b.phase, b.landed, b.known) for b in self.bars]
-        return State(list(self.at), bars, list(self.flying), dict(self.passed), self.issued, self.learnt)
+        return State(
+            list(self.at), bars, list(self.flying), dict(self.passed), self.issued, self.learnt
+        )
 
 
 def _of_warp(acts: tuple[Act, ...], warp: int) -> tuple[Act, ...]:

@@ -1,4 +1,6 @@
-"""Several warps that all do the same: each asks whether a stage is filled, waits for it unless it is, reads it and frees it."""
+"""Several warps that all do the same: each asks whether a stage is filled, waits for it unless it
+is, reads it and frees it.
+"""
 
 from __future__ import annotations
 

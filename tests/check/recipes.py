@@ -62,7 +62,9 @@ def sleeps(folder: str, seconds: float = 60.0) -> tp.Program:
 
 @tp.kernel()
 def _asks(ctx: tp.Context, *, count: int, wrong: int) -> None:
-    """One warp asks which of `count` barriers the other has arrived on; which of them, as bits, must not be `wrong`."""
+    """One warp asks which of `count` barriers the other has arrived on; which of them, as bits,
+    must not be `wrong`.
+    """
     bars = [tp.SharedMemBarrier.allocate(ctx, 1, f"bar{i}") for i in range(count)]
 
     @ctx.role("arrive", warps=1)
@@ -73,7 +75,10 @@ def _asks(ctx: tp.Context, *, count: int, wrong: int) -> None:
 
     @ctx.role("ask", warps=1)
     def ask() -> None:
-        seen = [ctx.let(ctx.select(bar.try_wait(0), 1 << i, 0), f"seen{i}") for i, bar in enumerate(bars)]
+        seen = [
+            ctx.let(ctx.select(bar.try_wait(0), 1 << i, 0), f"seen{i}")
+            for i, bar in enumerate(bars)
+        ]
         for bar in bars:
             bar.wait(0)
         ctx.assert_(sum(seen[1:], seen[0]) != wrong, "not this answer")  # noqa: PT009

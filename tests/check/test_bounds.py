@@ -1,5 +1,5 @@
-"""A check ends when its time is over: in the first execution, in code that performs no op, in the middle of a spin, while it shortens
-the story of a fault.
+"""A check ends when its time is over: in the first execution, in code that performs no op, in the
+middle of a spin, while it shortens the story of a fault.
 
 To put the holes back, patch `tilepipe.sim.support._timed` to yield from its numbers, or
 `tilepipe.check.explorer.Explorer.in_time` to return.
@@ -19,7 +19,9 @@ from tilepipe.ir.launch import Launch
 from tilepipe.sim.codegen import source
 
 SECONDS = 1.0
-MORE = 2.0  # a second, one op, and telling a fault; in seconds of this process, which other work on the machine does not add to
+# a second, one op, and telling a fault; in seconds of this process, which other work on the machine
+# does not add to
+MORE = 2.0
 
 
 @tp.kernel()
@@ -57,7 +59,9 @@ def whiles(ctx: tp.Context, out: Any, *, rounds: int) -> None:
 
 @tp.kernel(grid=lambda ctas: ctas)
 def draws(ctx: tp.Context, counter: Any, out: Any, *, ctas: int, n: int) -> None:
-    """CTAs that draw numbers, each from a counter of another's choosing, so that nearly every order differs."""
+    """CTAs that draw numbers, each from a counter of another's choosing, so that nearly every order
+    differs.
+    """
 
     @ctx.role("draw", warps=1)
     def draw() -> None:
@@ -91,16 +95,26 @@ def test_a_check_ends_with_its_time(name: str) -> None:
 
 
 def test_only_loops_without_an_op_look_at_the_clock() -> None:
-    """A run has no deadline and pays one call for each such loop; loops with ops are as they were."""
+    """A run has no deadline and pays one call for each such loop; loops with ops are as they
+    were.
+    """
     with_op = source(arithmetic.bind(out(), rounds=10, nested=False, loads=True).launch_args.kernel)
-    without = source(arithmetic.bind(out(), rounds=10, nested=False, loads=False).launch_args.kernel)
+    without = source(
+        arithmetic.bind(out(), rounds=10, nested=False, loads=False).launch_args.kernel
+    )
     assert "trips(" not in with_op
     assert "in trips(m, range(0, 10, 1)):" in without
-    assert arithmetic.bind(out(), rounds=10, nested=False, loads=False).check(bounds=Bounds(seconds=60)).ok
+    assert (
+        arithmetic.bind(out(), rounds=10, nested=False, loads=False)
+        .check(bounds=Bounds(seconds=60))
+        .ok
+    )
 
 
 def test_a_fault_is_told_within_the_time() -> None:
-    """The story of a fault at the end of a long execution takes executions of that length: there is no time for it."""
+    """The story of a fault at the end of a long execution takes executions of that length: there is
+    no time for it.
+    """
 
     @tp.kernel()
     def late(ctx: tp.Context, a: Any, *, rounds: int) -> None:
@@ -115,7 +129,9 @@ def test_a_fault_is_told_within_the_time() -> None:
             ctx.load(a[0])
 
     verdict = check(late.bind(out(), rounds=1).launch_args)
-    once = check(late.bind(out(), rounds=4000).launch_args, bounds=Bounds(seconds=60), shorten=False).seconds
+    once = check(
+        late.bind(out(), rounds=4000).launch_args, bounds=Bounds(seconds=60), shorten=False
+    ).seconds
     started = time.process_time()
     short = check(late.bind(out(), rounds=4000).launch_args, bounds=Bounds(seconds=1.5 * once))
     assert time.process_time() - started < 1.5 * once + MORE

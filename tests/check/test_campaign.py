@@ -1,4 +1,6 @@
-"""Many instances: in one process, in several, on a local Dask cluster; and what happens to the others when one goes wrong."""
+"""Many instances: in one process, in several, on a local Dask cluster; and what happens to the
+others when one goes wrong.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,10 @@ def test_an_instance_that_raises_costs_no_other(how: dict[str, Any]) -> None:
     with pytest.raises(CampaignError, match="2 of 4 instances could not be checked") as caught:
         check_all([first, MISBOUND, DIVIDES, second], **how)
     text = str(caught.value)
-    assert "instance 'misbound': BindError: argument 'out': expected a tensor map, an array or a number, got 'out'" in text
+    assert (
+        "instance 'misbound': BindError: argument 'out': expected a tensor map, an array or a"
+        " number, got 'out'" in text
+    )
     assert "instance 'divides': ZeroDivisionError" in text
     assert [v and v.verdict for v in caught.value.verdicts] == ["verified", None, None, "verified"]
     (note,) = caught.value.__notes__  # of the error that is not tilepipe's own
@@ -69,17 +74,27 @@ def test_an_instance_that_raises_costs_no_other(how: dict[str, Any]) -> None:
     assert "return three_roles(1 // by)" in note
 
 
-@pytest.mark.parametrize(("how", "said"), [("exit", "ended with exit code 7"), ("kill", "was killed by SIGKILL (out of memory?)")])
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [("exit", "ended with exit code 7"), ("kill", "was killed by SIGKILL (out of memory?)")],
+)
 def test_a_process_that_dies_names_its_instance(how: str, said: str) -> None:
     first, second, third = recipes.good(3)
     with pytest.raises(CampaignError, match="1 of 4 instances could not be checked") as caught:
         check_all([first, ("dies", functools.partial(recipes.ends, how)), second, third], jobs=2)
     assert f"instance 'dies': the process that checked it {said}" in str(caught.value)
-    assert [v and v.verdict for v in caught.value.verdicts] == ["verified", None, "verified", "verified"]
+    assert [v and v.verdict for v in caught.value.verdicts] == [
+        "verified",
+        None,
+        "verified",
+        "verified",
+    ]
 
 
 def test_one_instance() -> None:
-    with pytest.raises(CampaignError, match=r"^it could not be checked\n  instance 'misbound': BindError: "):
+    with pytest.raises(
+        CampaignError, match=r"^it could not be checked\n  instance 'misbound': BindError: "
+    ):
         check_all([MISBOUND])
     assert check_all([]) == []
     assert check_all([], jobs=4) == []
@@ -103,7 +118,9 @@ def test_a_recipe_that_cannot_travel() -> None:
     made = recipes.three_roles(1)
     instances: list[Instance] = [*recipes.good(1), ("here", lambda: made)]
     assert [v.verdict for v in check_all(instances)] == ["verified", "verified"]
-    with pytest.raises(tp.BindError, match="the recipe of instance 'here' cannot go to another process") as caught:
+    with pytest.raises(
+        tp.BindError, match="the recipe of instance 'here' cannot go to another process"
+    ) as caught:
         check_all(instances, jobs=2)
     assert "functools.partial" in str(caught.value)
 
@@ -126,7 +143,8 @@ def script(folder: Path, guard: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, str(path), str(noted)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which is ignored where the tests run in the background
+        # which is ignored where the tests run in the background
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
 
 
@@ -136,7 +154,8 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     status = Path(f"/proc/{pid}/stat")
-    return not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] != "Z"  # a zombie has ended
+    # a zombie has ended
+    return not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
 def eventually(what: Any, seconds: float = 20.0) -> bool:
@@ -160,7 +179,8 @@ def test_no_process_is_left_behind(how: signal.Signals, tmp_path: Path) -> None:
     if how is signal.SIGINT:
         assert err.count("KeyboardInterrupt") == 1
         assert (
-            "interrupted: 1 of 6 instances have been checked, not yet 'sleeper 0', 'sleeper 1', 'sleeper 2', 'sleeper 3' and 1 more" in err
+            "interrupted: 1 of 6 instances have been checked, not yet 'sleeper 0', 'sleeper 1',"
+            " 'sleeper 2', 'sleeper 3' and 1 more" in err
         )
 
 
@@ -178,14 +198,22 @@ def test_the_script_of_the_page(tmp_path: Path) -> None:
     (many,) = (block for block in blocks(page, "py") if "check_all" in block)
     (tmp_path / "many.py").write_text(many, encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run([sys.executable, "many.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "many.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.splitlines() == [f"{rows} rows verified" for rows in (10, 20, 40)]
 
 
-# -- Dask --------------------------------------------------------------------------------------------------------------
+# -- Dask ------------------------------------------------------------------------------
 
 needs_dask = pytest.mark.skipif(
-    importlib.util.find_spec("distributed") is None, reason="distributed is not installed: pip install 'tilepipe[dask]'"
+    importlib.util.find_spec("distributed") is None,
+    reason="distributed is not installed: pip install 'tilepipe[dask]'",
 )
 
 
@@ -194,7 +222,13 @@ def cluster() -> Iterator[Any]:
     dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        distributed.LocalCluster(n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None, silence_logs=50) as local,
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=2,
+            processes=True,
+            dashboard_address=None,
+            silence_logs=50,
+        ) as local,
         distributed.Client(local) as client,
     ):
         yield client
@@ -204,7 +238,9 @@ def cluster() -> Iterator[Any]:
 def test_on_a_cluster(cluster: Any) -> None:
     instances = [*recipes.good(5), FAULTY]
     told: list[int] = []
-    verdicts = check_all(instances, client=cluster, on_verdict=lambda number, v: told.append(number))
+    verdicts = check_all(
+        instances, client=cluster, on_verdict=lambda number, v: told.append(number)
+    )
     assert timeless(verdicts) == timeless(check_all(instances))
     assert sorted(told) == list(range(6))
 
@@ -220,11 +256,21 @@ def test_on_a_cluster_others_are_not_lost(cluster: Any) -> None:
     assert "instance 'dies': its worker died, alone with it and more than once" in text
     assert "instance 'misbound': BindError: argument 'out'" in text
     assert "instance 'divides': ZeroDivisionError" in text
-    assert [v and v.verdict for v in caught.value.verdicts] == ["verified", None, None, None, "verified"]
+    assert [v and v.verdict for v in caught.value.verdicts] == [
+        "verified",
+        None,
+        None,
+        None,
+        "verified",
+    ]
 
 
 def test_what_is_no_client() -> None:
-    said = "client= is a distributed.Client" if importlib.util.find_spec("distributed") else "pip install 'tilepipe"
+    said = (
+        "client= is a distributed.Client"
+        if importlib.util.find_spec("distributed")
+        else "pip install 'tilepipe"
+    )
     with pytest.raises(tp.TilepipeError) as caught:
         check_all(recipes.good(1), client="tcp://127.0.0.1:8786")
     assert said in str(caught.value)

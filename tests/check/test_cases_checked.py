@@ -1,4 +1,6 @@
-"""No false alarm: the kernels that try every op, and the examples, are proved, or their exploration is given up at a bound."""
+"""No false alarm: the kernels that try every op, and the examples, are proved, or their exploration
+is given up at a bound.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +9,42 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests import block_scale_cases, copy_cases, fragment_cases, grid_cases, mma_cases, scalar_cases, sync_cases, tmem_cases
+from tests import (
+    block_scale_cases,
+    copy_cases,
+    fragment_cases,
+    grid_cases,
+    mma_cases,
+    scalar_cases,
+    sync_cases,
+    tmem_cases,
+)
 from tests.examples.ladder import EXAMPLES, NAMES, load
 from tilepipe.check import Bounds
 from tilepipe.ir import ops
 from tilepipe.ir.program import Kernel, walk
 
-MODULES = (block_scale_cases, copy_cases, fragment_cases, grid_cases, mma_cases, scalar_cases, sync_cases, tmem_cases)
+MODULES = (
+    block_scale_cases,
+    copy_cases,
+    fragment_cases,
+    grid_cases,
+    mma_cases,
+    scalar_cases,
+    sync_cases,
+    tmem_cases,
+)
 CASES = [case for module in MODULES for case in module.CASES]
 BOUNDS = Bounds(traces=60)
 
 
 def asks(kernel: Kernel) -> bool:
     """Whether it asks who came first: the orders that differ are many then."""
-    return any(isinstance(op, ops.AtomicAdd | ops.ClcTryCancel | ops.MbarTryWait) for role in kernel.roles for op in walk(role.body))
+    return any(
+        isinstance(op, ops.AtomicAdd | ops.ClcTryCancel | ops.MbarTryWait)
+        for role in kernel.roles
+        for op in walk(role.body)
+    )
 
 
 @pytest.mark.sampled(4)

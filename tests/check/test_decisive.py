@@ -1,8 +1,9 @@
 # ruff: noqa: PT009 (ctx.assert_ is an op of the kernel)
 """Data that decides something later is part of a state's key, wherever it lies in between.
 
-To put the holes back on purpose: `monkeypatch.setattr(Decisive, "slot", ...)`, `"tensor"`, `"fragment"` to return no contents, or
-`"leaves_out"` to name locals, of `tilepipe.check.decisive`; `monkeypatch.setattr(encoding, "digest", ...)` for keys that collide.
+To put the holes back on purpose: `monkeypatch.setattr(Decisive, "slot", ...)`, `"tensor"`,
+`"fragment"` to return no contents, or `"leaves_out"` to name locals, of `tilepipe.check.decisive`;
+`monkeypatch.setattr(encoding, "digest", ...)` for keys that collide.
 """
 
 from __future__ import annotations
@@ -42,8 +43,12 @@ EVERY = Reductions(hashing=False)
 
 
 @tp.kernel()
-def answers(ctx: tp.Context, kept: Any, copied: Any, factors: Any, uneven: Any, *, by: str, refused: int) -> None:
-    """The answers of two tests, 0 to 3 as one number, are taken round by way of `by` and asserted not to be `refused`."""
+def answers(
+    ctx: tp.Context, kept: Any, copied: Any, factors: Any, uneven: Any, *, by: str, refused: int
+) -> None:
+    """The answers of two tests, 0 to 3 as one number, are taken round by way of `by` and asserted
+    not to be `refused`.
+    """
     a = tp.SharedMemBarrier.allocate(ctx, 1, "a")
     b = tp.SharedMemBarrier.allocate(ctx, 1, "b")
     asked = tp.SharedMemBarrier.allocate(ctx, 1, "asked")
@@ -86,7 +91,8 @@ def answers(ctx: tp.Context, kept: Any, copied: Any, factors: Any, uneven: Any, 
                 with ctx.elect_one():
                     ctx.mma(acc, *tiles, accumulate=False)
                     ctx.mma_commit(before)
-                    ctx.mma(acc, *tiles, accumulate=number == refused)  # waits in the queue behind the commit
+                    # waits in the queue behind the commit
+                    ctx.mma(acc, *tiles, accumulate=number == refused)
                     ctx.mma_commit(h.done)
                     ctx.store(told[0, 0], 0)
                 done.wait(0)
@@ -229,7 +235,8 @@ def answers(ctx: tp.Context, kept: Any, copied: Any, factors: Any, uneven: Any, 
                 again = ctx.fragment(shape=(64, 8), dtype="float32")
                 again.load(back_again)
                 held(again)
-            case "scale factor":  # those of the groups of 32 lanes differ where the answers are the refused ones
+            # those of the groups of 32 lanes differ where the answers are the refused ones
+            case "scale factor":
                 h.find()
                 rows_of = ctx.load_global(uneven, (0, 0), (128, 8), layout="tmem")
                 h.tmem.tensor((128, 8), col=64).store(rows_of * (number == refused).to("float32"))
@@ -267,7 +274,9 @@ def told(by: str, refused: int) -> tp.Program:
     kept, copied = np.zeros((64, 8), np.float32), np.zeros((64, 8), np.float32)
     factors = tp.tensor_map(np.ones((128, 128), tp.float8_e4m3.numpy), box=(128, 128))
     uneven = np.repeat(np.arange(128, dtype=np.float32)[:, None], 8, 1)
-    return answers.bind(kept, tp.tensor_map(copied, box=(64, 8), swizzle=0), factors, uneven, by=by, refused=refused)
+    return answers.bind(
+        kept, tp.tensor_map(copied, box=(64, 8), swizzle=0), factors, uneven, by=by, refused=refused
+    )
 
 
 @pytest.mark.parametrize("by", PATHS)
@@ -283,14 +292,18 @@ def test_answers_are_found_again_whatever_way_they_took(by: str, refused: int) -
 
 
 def test_a_key_says_whether_a_queued_mma_accumulates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That was decided when it was issued; behind a commit it waits, and nothing else of the state says it any more."""
+    """That was decided when it was issued; behind a commit it waits, and nothing else of the state
+    says it any more.
+    """
     found: dict[bytes, set[tuple[bool, ...]]] = {}
     plain = Fingerprints.of
 
     def of(self: Fingerprints, execution: Execution, tensors: bool = True) -> bytes:
         key = plain(self, execution, tensors)
         queues = [f.unit.waiting for f in execution.flights if isinstance(f.unit, UnitQueue)]
-        found.setdefault(key, set()).add(tuple(u.adds for queue in queues for u in queue if isinstance(u, MmaUnit)))
+        found.setdefault(key, set()).add(
+            tuple(u.adds for queue in queues for u in queue if isinstance(u, MmaUnit))
+        )
         return key
 
     monkeypatch.setattr(Fingerprints, "of", of)
@@ -300,10 +313,16 @@ def test_a_key_says_whether_a_queued_mma_accumulates(monkeypatch: pytest.MonkeyP
 
 
 def test_values_that_only_come_to_be_stored_are_no_part_of_a_key() -> None:
-    """The accumulator of a product, and the tiles it is made of, decide nothing; what a branch takes does."""
+    """The accumulator of a product, and the tiles it is made of, decide nothing; what a branch
+    takes does.
+    """
     b = Builder()
     out = b.tensor("out", dtypes.float32)
-    bar, flags, tile = b.barriers("full"), b.smem("flags", 1, 32, 1, dtypes.int32), b.smem("tile", 1, 32, 1, dtypes.float32)
+    bar, flags, tile = (
+        b.barriers("full"),
+        b.smem("flags", 1, 32, 1, dtypes.int32),
+        b.smem("tile", 1, 32, 1, dtypes.float32),
+    )
     b.setup_done()
     with b.role("asks", warps=1):
         more = b.local("answer", dtypes.boolean)
@@ -332,10 +351,19 @@ def test_a_counter_of_rounds_decides_nothing_and_one_that_can_overflow_does() ->
 
 @pytest.mark.parametrize(
     ("work", "decides"),
-    [("nothing", True), ("arithmetic", True), ("fence", False), ("branch", True), ("both branches", False), ("inner loop", True)],
+    [
+        ("nothing", True),
+        ("arithmetic", True),
+        ("fence", False),
+        ("branch", True),
+        ("both branches", False),
+        ("inner loop", True),
+    ],
 )
 def test_a_counter_in_a_loop_without_steps_decides(work: str, decides: bool) -> None:
-    """Rounds of pure arithmetic are no steps: in 2^13 times 2^13 of them a counter of 64 leaves int32."""
+    """Rounds of pure arithmetic are no steps: in 2^13 times 2^13 of them a counter of 64 leaves
+    int32.
+    """
     b = Builder()
     out, flag = b.tensor("out", dtypes.int32), b.scalar("flag")
     b.setup_done()
@@ -361,8 +389,9 @@ def test_a_counter_in_a_loop_without_steps_decides(work: str, decides: bool) -> 
     assert (rounds in Flow(b.finished()).reached()) == decides
 
 
-# Every op: those that move data, which the analysis must follow from where they come to where they go; those that fault on data that they
-# read from memory or registers, which must be roots; and the rest, which decide with all that they name, or name nothing.
+# Every op: those that move data, which the analysis must follow from where they come to where they
+# go; those that fault on data that they read from memory or registers, which must be roots; and the
+# rest, which decide with all that they name, or name nothing.
 MOVES_DATA = {
     "Assign", "AtomicAdd", "ClcQuery", "CursorRead", "CursorStep", "Define", "FragmentAny", "FragmentLoad", "FragmentLoadGlobal",
     "FragmentReduce", "FragmentSet", "FragmentStore", "FragmentStoreGlobal", "Let", "Load", "Read", "Store", "Tcgen05Mma", "TmaLoad",
@@ -384,8 +413,14 @@ MOVES_NOTHING = {
 
 
 def test_the_analysis_knows_every_op_that_moves_data() -> None:
-    """A new op belongs into one of the tables, and into the analysis: an op that it does not know only decides with what it names."""
-    every = {name for name, c in vars(ops).items() if isinstance(c, type) and issubclass(c, ops.Op) and c is not ops.Op}
+    """A new op belongs into one of the tables, and into the analysis: an op that it does not know
+    only decides with what it names.
+    """
+    every = {
+        name
+        for name, c in vars(ops).items()
+        if isinstance(c, type) and issubclass(c, ops.Op) and c is not ops.Op
+    }
     assert MOVES_DATA.isdisjoint(MOVES_NOTHING)
     assert every == MOVES_DATA | MOVES_NOTHING
     assert every >= FAULTS_ON_DATA
@@ -394,7 +429,9 @@ def test_the_analysis_knows_every_op_that_moves_data() -> None:
 
 
 def _moved(op: str) -> tuple[Flow, Any, Any]:
-    """A kernel with one op that moves data: the flow, where the data come from and where they go to."""
+    """A kernel with one op that moves data: the flow, where the data come from and where they go
+    to.
+    """
     b = Builder()
     source, target = (b.smem(name, 1, 64, 64, dtypes.bfloat16) for name in ("source", "target"))
     tensor = b.tensor("tensor", dtypes.bfloat16)
@@ -412,9 +449,15 @@ def _moved(op: str) -> tuple[Flow, Any, Any]:
             case "AtomicAdd":
                 ends, made = (tensor, one), ops.AtomicAdd(loc, one, b.element(tensor, 0, 0), z)
             case "ClcQuery":
-                ends, made = (source, one), ops.ClcQuery(loc, x, b.local("valid", dtypes.boolean), one)
+                ends, made = (
+                    (source, one),
+                    ops.ClcQuery(loc, x, b.local("valid", dtypes.boolean), one),
+                )
             case "CursorRead":
-                ends, made = (cursor, one), ops.CursorRead(loc, cursor, one, b.local("phase", dtypes.phase))
+                ends, made = (
+                    (cursor, one),
+                    ops.CursorRead(loc, cursor, one, b.local("phase", dtypes.phase)),
+                )
             case "CursorStep":
                 ends, made = (one, cursor), ops.CursorStep(loc, cursor, one)
             case "Define":
@@ -424,17 +467,26 @@ def _moved(op: str) -> tuple[Flow, Any, Any]:
             case "FragmentLoad":
                 ends, made = (source, fragment), ops.FragmentLoad(loc, fragment, x)
             case "FragmentLoadGlobal":
-                ends, made = (tensor, fragment), ops.FragmentLoadGlobal(loc, fragment, tensor, (zero, zero))
+                ends, made = (
+                    (tensor, fragment),
+                    ops.FragmentLoadGlobal(loc, fragment, tensor, (zero, zero)),
+                )
             case "FragmentReduce":
                 sums = b.fragment("sums", 64, 1)
-                ends, made = (fragment, sums), ops.FragmentReduce(loc, sums, b.value(fragment), "add")
+                ends, made = (
+                    (fragment, sums),
+                    ops.FragmentReduce(loc, sums, b.value(fragment), "add"),
+                )
             case "FragmentSet":
                 other = b.fragment("other", 64, 64)
                 ends, made = (fragment, other), ops.FragmentSet(loc, other, b.value(fragment), 0)
             case "FragmentStore":
                 ends, made = (fragment, target), ops.FragmentStore(loc, y, b.value(fragment))
             case "FragmentStoreGlobal":
-                ends, made = (fragment, tensor), ops.FragmentStoreGlobal(loc, tensor, (zero, zero), b.value(fragment))
+                ends, made = (
+                    (fragment, tensor),
+                    ops.FragmentStoreGlobal(loc, tensor, (zero, zero), b.value(fragment)),
+                )
             case "Let":
                 two = b.local("two")
                 ends, made = (one, two), ops.Let(loc, two, one)
@@ -445,17 +497,29 @@ def _moved(op: str) -> tuple[Flow, Any, Any]:
             case "Store":
                 ends, made = (one, target), ops.Store(loc, b.element(y, 0, 0), one)
             case "Tcgen05Mma":
-                ends, made = (source, TENSOR_MEMORY), ops.Tcgen05Mma(loc, Tmem(zero, 128, 64, dtypes.float32), x, x, const(True), 1)
+                ends, made = (
+                    (source, TENSOR_MEMORY),
+                    ops.Tcgen05Mma(loc, Tmem(zero, 128, 64, dtypes.float32), x, x, const(True), 1),
+                )
             case "TmaLoad":
                 ends, made = (tensor, target), ops.TmaLoad(loc, tensor, (zero, zero), y, b.bar(bar))
             case "TmaStore":
                 ends, made = (source, tensor), ops.TmaStore(loc, tensor, (zero, zero), x)
             case "TmemCopy":
-                ends, made = (source, TENSOR_MEMORY), ops.TmemCopy(loc, Tmem(zero, 128, 64, dtypes.float32), x, 1)
+                ends, made = (
+                    (source, TENSOR_MEMORY),
+                    ops.TmemCopy(loc, Tmem(zero, 128, 64, dtypes.float32), x, 1),
+                )
             case "TmemLoad":
-                ends, made = (TENSOR_MEMORY, fragment), ops.TmemLoad(loc, fragment, Tmem(zero, 128, 64, dtypes.float32))
+                ends, made = (
+                    (TENSOR_MEMORY, fragment),
+                    ops.TmemLoad(loc, fragment, Tmem(zero, 128, 64, dtypes.float32)),
+                )
             case "TmemStore":
-                ends, made = (fragment, TENSOR_MEMORY), ops.TmemStore(loc, Tmem(zero, 128, 64, dtypes.float32), b.value(fragment))
+                ends, made = (
+                    (fragment, TENSOR_MEMORY),
+                    ops.TmemStore(loc, Tmem(zero, 128, 64, dtypes.float32), b.value(fragment)),
+                )
             case "Wgmma":
                 ends, made = (source, fragment), ops.Wgmma(loc, fragment, x, x)
             case _:
@@ -477,12 +541,22 @@ def test_data_that_an_op_faults_on_are_roots(op: str) -> None:
     tile, word = b.smem("tile", 1, 64, 64, dtypes.bfloat16), b.smem("word", 1, 1, 32, dtypes.int32)
     b.setup_done()
     with b.role("r", warps=1):
-        loc, x, zero, data = b.kernel.loc, b.tile(tile), const(0), b.local("data", dtypes.boolean, Vary.LANE)
+        loc, x, zero, data = (
+            b.kernel.loc,
+            b.tile(tile),
+            const(0),
+            b.local("data", dtypes.boolean, Vary.LANE),
+        )
         scales = [TmemScales(zero, rows, 4, dtypes.float8_e8m0, 4, zero) for rows in (128, 64)]
         made: dict[str, tuple[Any, ops.Op]] = {
             "Assert": (data, ops.Assert(loc, data, "no")),
             "Store": (data, ops.Store(loc, b.element(b.tile(word), 0, 0), data)),
-            "Tcgen05Mma": (TENSOR_MEMORY, ops.Tcgen05Mma(loc, Tmem(zero, 128, 64, dtypes.float32), x, x, const(True), 1, *scales)),
+            "Tcgen05Mma": (
+                TENSOR_MEMORY,
+                ops.Tcgen05Mma(
+                    loc, Tmem(zero, 128, 64, dtypes.float32), x, x, const(True), 1, *scales
+                ),
+            ),
         }
         thing, one = made[op]
         b.add(one)
@@ -490,10 +564,18 @@ def test_data_that_an_op_faults_on_are_roots(op: str) -> None:
 
 
 def test_an_op_is_a_step_where_the_machine_performs_it() -> None:
-    """What `_slow_counters` takes for a step is a `yield` of the generated code, which is what an execution counts."""
+    """What `_slow_counters` takes for a step is a `yield` of the generated code, which is what an
+    execution counts.
+    """
     yielded: set[type[ops.Op]] = set()
     written: set[type[ops.Op]] = set()
-    cases: list[Any] = [*copy_cases.CASES, *sync_cases.CASES, *scalar_cases.CASES, *fragment_cases.CASES, *tmem_cases.CASES]
+    cases: list[Any] = [
+        *copy_cases.CASES,
+        *sync_cases.CASES,
+        *scalar_cases.CASES,
+        *fragment_cases.CASES,
+        *tmem_cases.CASES,
+    ]
     for case in cases:
         compiled = compile_kernel(case.make(np.random.default_rng(0))[0].kernel)
         for line in compiled.source.splitlines():
@@ -501,7 +583,9 @@ def test_an_op_is_a_step_where_the_machine_performs_it() -> None:
                 (yielded if "yield" in line else written).add(type(compiled.sites[int(number)].op))
     assert len(yielded) > 20
     assert not [op for op in yielded if issubclass(op, _STEPLESS)]
-    assert not [op for op in written - yielded if not issubclass(op, (*_STEPLESS, ops.If, ops.PerWarp))]
+    assert not [
+        op for op in written - yielded if not issubclass(op, (*_STEPLESS, ops.If, ops.PerWarp))
+    ]
 
 
 def test_an_op_that_the_analysis_does_not_know_decides_with_all_that_it_names() -> None:
@@ -540,7 +624,10 @@ class _Strange(ops.Op):
 def test_what_arithmetic_can_fault_on_decides(x: Callable[[Any, Any], Any], faults: bool) -> None:
     """`ir.numbers` defines shifts and conversions from floating point for every operand."""
     b = Builder()
-    ints, floats = b.smem("ints", 1, 32, 1, dtypes.int32), b.smem("floats", 1, 32, 1, dtypes.float32)
+    ints, floats = (
+        b.smem("ints", 1, 32, 1, dtypes.int32),
+        b.smem("floats", 1, 32, 1, dtypes.float32),
+    )
     b.setup_done()
     with b.role("r", warps=1):
         a, f = (b.load(b.element(b.tile(t), 0, 0)) for t in (ints, floats))
@@ -549,16 +636,28 @@ def test_what_arithmetic_can_fault_on_decides(x: Callable[[Any, Any], Any], faul
 
 
 def test_encodings_tell_values_apart_that_python_hashes_alike() -> None:
-    for a, b in (((-1,), (-2,)), (((0, -1), 5), ((0, -2), 5)), (1, True), (0, False), ("1", 1), (b"", ""), ((1, (2,)), ((1, 2),))):
+    for a, b in (
+        ((-1,), (-2,)),
+        (((0, -1), 5), ((0, -2), 5)),
+        (1, True),
+        (0, False),
+        ("1", 1),
+        (b"", ""),
+        ((1, (2,)), ((1, 2),)),
+    ):
         assert encoded(a) != encoded(b)
         assert digest(a) != digest(b)
     big = 1 << 500
-    assert encoded((big, "x" * 40)) == encoded((1 << 500, "".join(["x"] * 40))), "an encoding depends on which objects they are"
+    assert encoded((big, "x" * 40)) == encoded((1 << 500, "".join(["x"] * 40))), (
+        "an encoding depends on which objects they are"
+    )
 
 
 @pytest.mark.parametrize("part", ["slot", "tensor", "fragment"])
 def test_a_key_without_contents_is_noticed(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests above fail where contents are left out: each hole, put back on purpose, loses a fault."""
+    """The tests above fail where contents are left out: each hole, put back on purpose, loses a
+    fault.
+    """
     nothing: Any = {"slot": b"", "tensor": b"", "fragment": False}[part]
     monkeypatch.setattr(Decisive, part, lambda self, thing: nothing)
     by = {"slot": "tile by fragment", "tensor": "global by fragment", "fragment": "fragment"}[part]
@@ -568,7 +667,9 @@ def test_a_key_without_contents_is_noticed(part: str, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("by", ["global by element", "tile by copy", "vote", "accumulate"])
 def test_keys_hold_plain_values_only(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`encoded` does not look: NumPy's values would become their bytes, without type and shape, and equal to those of others."""
+    """`encoded` does not look: NumPy's values would become their bytes, without type and shape, and
+    equal to those of others.
+    """
 
     def plain(x: Any) -> None:
         if type(x) is tuple:

@@ -1,4 +1,6 @@
-"""The explorer: which executions it looks at, what it says of them, and that it leaves things as they were."""
+"""The explorer: which executions it looks at, what it says of them, and that it leaves things as
+they were.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def launch(b: Builder, grid: int = 1, **args: Any) -> Launch:
 
 
 def straddling(first_waits: bool) -> Launch:
-    """Two producers, count 2; each arrives twice. Unless the first waits in between, its second arrival may complete a phase alone."""
+    """Two producers, count 2; each arrives twice. Unless the first waits in between, its second
+    arrival may complete a phase alone.
+    """
     b = Builder()
     bar, back = b.barriers("full", count=2), b.barriers("empty", count=1)
     b.setup_done()
@@ -63,7 +67,10 @@ def test_two_arrivals_of_one_producer_in_one_phase() -> None:
 def test_the_facts_that_one_execution_establishes() -> None:
     verdict = check(straddling(first_waits=True))
     assert (verdict.method, verdict.traces) == ("greedy", 1)
-    assert verdict.facts[0] == "nothing in the kernel asks who came first: no try_wait, atomic add or request for work"
+    assert (
+        verdict.facts[0]
+        == "nothing in the kernel asks who came first: no try_wait, atomic add or request for work"
+    )
     assert "each of 8 arrivals" in verdict.facts[1]
     assert "knows the phase before to be complete" in verdict.facts[1]
     assert "each of 1 waits" in verdict.facts[2]
@@ -137,7 +144,12 @@ def test_states_are_merged_where_a_kernel_tests() -> None:
     verdict = check(items_tested(14), explore=True)
     assert verdict.ok
     assert verdict.traces < 100, "2^14 combinations of outcomes are followed one by one"
-    alone = check(items_tested(14), explore=True, reductions=Reductions(hashing=False), bounds=Bounds(traces=500))
+    alone = check(
+        items_tested(14),
+        explore=True,
+        reductions=Reductions(hashing=False),
+        bounds=Bounds(traces=500),
+    )
     assert (alone.verdict, alone.bound) == ("undecided", "500 executions")
 
 
@@ -201,7 +213,10 @@ def alike(agents: int, reads_warp: bool) -> Launch:
 
 def test_states_that_differ_by_the_names_of_warps_are_one() -> None:
     every = Reductions(partial_order=False)
-    with_, without = check(alike(2, False), reductions=every), check(alike(2, False), reductions=replace(every, symmetry=False))
+    with_, without = (
+        check(alike(2, False), reductions=every),
+        check(alike(2, False), reductions=replace(every, symmetry=False)),
+    )
     assert with_.ok
     assert without.ok
     assert with_.states < 0.95 * without.states
@@ -229,8 +244,13 @@ def timeless(verdict: Verdict) -> Verdict:
     return replace(verdict, seconds=0.0)
 
 
-@pytest.mark.parametrize("make", [lambda: straddling(False), racing_late, lambda: spinning(False), lambda: items_tested(5)])
-def test_the_same_input_gives_the_same_verdict_and_counterexample(make: Callable[[], Launch]) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [lambda: straddling(False), racing_late, lambda: spinning(False), lambda: items_tested(5)],
+)
+def test_the_same_input_gives_the_same_verdict_and_counterexample(
+    make: Callable[[], Launch],
+) -> None:
     made = make()
     first, again = check(made), check(made)
     assert timeless(first) == timeless(again)
@@ -256,7 +276,9 @@ def test_arrays_are_left_as_they_were(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def siblings(meet: bool) -> tp.Program:
-    """One warp of a warpgroup frees the slot for all four, each of which waits for it to be filled."""
+    """One warp of a warpgroup frees the slot for all four, each of which waits for it to be
+    filled.
+    """
 
     @tp.kernel()
     def ring(ctx: tp.Context, n: Any) -> None:
@@ -310,4 +332,6 @@ def test_a_completion_that_nobody_observed_is_advice(phase: int, advised: bool) 
         b.wait(b.bar(tick), phase)
     verdict = check(launch(b))
     assert verdict.ok
-    assert [a.split(" completed")[0] for a in verdict.advice] == (["phase 0 of tick"] if advised else [])
+    assert [a.split(" completed")[0] for a in verdict.advice] == (
+        ["phase 0 of tick"] if advised else []
+    )

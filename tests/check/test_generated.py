@@ -1,4 +1,6 @@
-"""Greedy, explored and explored without reductions say the same of generated programs, and so does a model with nothing in common."""
+"""Greedy, explored and explored without reductions say the same of generated programs, and so does
+a model with nothing in common.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from hypothesis import given, settings
 
 from tests.check import oracle
 from tests.check.acts import Act, Part, Program, launch
-from tests.check.agreement import EVERYTHING, disagreement, seeds_that_fail, three_ways, timeless, word_of
+from tests.check.agreement import (
+    EVERYTHING,
+    disagreement,
+    seeds_that_fail,
+    three_ways,
+    timeless,
+    word_of,
+)
 from tests.check.families import FAMILIES
 from tests.check.generated import generate, generate_group, generate_plain, mutated, programs
 from tilepipe import check, sim
@@ -26,7 +35,11 @@ def block(number: int) -> range:
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("number", range(48))
 def test_the_three_ways_agree(number: int) -> None:
-    differing = [f"seed {seed}: {why}: {p}" for seed in block(number) if (why := disagreement(p := generate(Random(seed))))]
+    differing = [
+        f"seed {seed}: {why}: {p}"
+        for seed in block(number)
+        if (why := disagreement(p := generate(Random(seed))))
+    ]
     assert not differing, "\n".join(differing)
 
 
@@ -45,19 +58,25 @@ def test_an_exploration_finds_what_the_model_finds(number: int) -> None:
         verdict = check.check(launch(program), explore=True, reductions=EVERYTHING)
         got = {word_of(f.kind, f.message) for f in verdict.faults} or {oracle.CLEAN}
         assert got <= want, f"seed {seed}: {got} is not among {want}: {program}"
-        assert verdict.ok == (want == {oracle.CLEAN}), f"seed {seed}: {verdict.verdict}, but {want}: {program}"
+        assert verdict.ok == (want == {oracle.CLEAN}), (
+            f"seed {seed}: {verdict.verdict}, but {want}: {program}"
+        )
 
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("number", range(24))
 def test_the_warps_of_a_warpgroup_are_looked_at_apart(number: int) -> None:
-    """The simulator performs a warpgroup as one; the model lets each of its warps go on by itself."""
+    """The simulator performs a warpgroup as one; the model lets each of its warps go on by
+    itself.
+    """
     for seed in block(number):
         program = generate_group(Random(seed))
         want = oracle.outcomes(program)
         for explore in (False, True):
             verdict = check.check(launch(program), explore=explore)
-            assert verdict.ok == (want == {oracle.CLEAN}), f"seed {seed}: {verdict.verdict}, but {want}: {program}"
+            assert verdict.ok == (want == {oracle.CLEAN}), (
+                f"seed {seed}: {verdict.verdict}, but {want}: {program}"
+            )
 
 
 @pytest.mark.parametrize("number", range(2))
@@ -71,7 +90,9 @@ def test_what_a_simulated_run_ends_in_is_among_what_the_model_finds(number: int)
                 got = oracle.CLEAN
             except SimFault as error:
                 got = word_of(type(error).__name__, str(error))
-            assert got in want, f"seed {seed}, schedule {schedule}: {got} is not among {want}: {program}"
+            assert got in want, (
+                f"seed {seed}, schedule {schedule}: {got} is not among {want}: {program}"
+            )
 
 
 @pytest.mark.sampled(6)
@@ -94,15 +115,24 @@ def test_the_same_program_has_the_same_verdict_and_counterexample() -> None:
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
 def test_each_family_has_right_programs_and_wrong_ones(family: object) -> None:
     assert callable(family)
-    verdicts = Counter(check.check(launch(p)).verdict for p in (family(Random(seed)) for seed in range(30)) if p.size < 2000)
+    verdicts = Counter(
+        check.check(launch(p)).verdict
+        for p in (family(Random(seed)) for seed in range(30))
+        if p.size < 2000
+    )
     assert verdicts["verified"], verdicts
-    wrong = Counter(check.check(launch(p)).verdict for p in (mutated(r, family(r)) for r in map(Random, range(40))) if p.size < 2000)
+    wrong = Counter(
+        check.check(launch(p)).verdict
+        for p in (mutated(r, family(r)) for r in map(Random, range(40)))
+        if p.size < 2000
+    )
     assert wrong["fault"] > 3, wrong
 
 
-# -- where one run is not enough -------------------------------------------------------------------------------------------
+# -- where one run is not enough -------------------------------------------------------
 
-# A wait that can pass, until the next phase completes as well: the second arrive waits for r1, not for the waiter.
+# A wait that can pass, until the next phase completes as well: the second arrive waits for r1, not
+# for the waiter.
 DISABLED_AGAIN = Program(
     (1, 1),
     (
@@ -111,7 +141,8 @@ DISABLED_AGAIN = Program(
         Part((Act("arrive", 0, 1), Act("wait", 1, 0), Act("arrive", 0, 1))),
     ),
 )
-# Two arrivals complete a phase: one of each, or both of r1, which runs ahead; then r2 reads what r0 has not written.
+# Two arrivals complete a phase: one of each, or both of r1, which runs ahead; then r2 reads what r0
+# has not written.
 RUNNING_AHEAD = Program(
     (2, 1),
     (
@@ -125,32 +156,51 @@ RUNNING_AHEAD = Program(
 @pytest.mark.parametrize(
     ("program", "kinds", "line", "words"),
     [
-        (DISABLED_AGAIN, {"BarrierError"}, "program:1", ("role 'r0'", "phase 0 of b0", "lapped", "count of 1")),
+        (
+            DISABLED_AGAIN,
+            {"BarrierError"},
+            "program:1",
+            ("role 'r0'", "phase 0 of b0", "lapped", "count of 1"),
+        ),
         (RUNNING_AHEAD, {"PoisonError", "RaceError"}, "program:202", ("role 'r2'", "slots[0]")),
     ],
     ids=["a wait is disabled again", "ABAB and AABB"],
 )
-def test_one_clean_run_proves_nothing(program: Program, kinds: set[str], line: str, words: tuple[str, ...]) -> None:
-    assert sim.run(launch(program)).completions["b0"] == [[2]], "in the order of seed 0 nothing goes wrong"
+def test_one_clean_run_proves_nothing(
+    program: Program, kinds: set[str], line: str, words: tuple[str, ...]
+) -> None:
+    assert sim.run(launch(program)).completions["b0"] == [[2]], (
+        "in the order of seed 0 nothing goes wrong"
+    )
     assert not disagreement(program)
     for verdict in three_ways(program):
         assert verdict.verdict == "fault"
-        told = [f for f in verdict.faults if f.kind in kinds and f.loc == line and all(word in f.message for word in words)]
+        told = [
+            f
+            for f in verdict.faults
+            if f.kind in kinds and f.loc == line and all(word in f.message for word in words)
+        ]
         assert told, [f.message for f in verdict.faults]
 
 
-# The same two, with what was missing: each arrival of a phase is made by who knows that the phase before is over and was observed.
+# The same two, with what was missing: each arrival of a phase is made by who knows that the phase
+# before is over and was observed.
 @pytest.mark.parametrize(
     "program",
     [
         Program(
             (1, 1),
-            (Part((Act("wait", 0, 0), Act("arrive", 1, 1))), Part((Act("arrive", 0, 1), Act("wait", 1, 0), Act("arrive", 0, 1)))),
+            (
+                Part((Act("wait", 0, 0), Act("arrive", 1, 1))),
+                Part((Act("arrive", 0, 1), Act("wait", 1, 0), Act("arrive", 0, 1))),
+            ),
         ),
         Program(
             (2, 2),
             (
-                Part((Act("put", 0, 7), Act("arrive", 0, 1), Act("wait", 1, 0), Act("arrive", 0, 1))),
+                Part(
+                    (Act("put", 0, 7), Act("arrive", 0, 1), Act("wait", 1, 0), Act("arrive", 0, 1))
+                ),
                 Part((Act("wait", 0, 0), Act("get", 0), Act("arrive", 1, 2), Act("wait", 0, 1))),
                 Part((Act("arrive", 0, 1), Act("wait", 1, 0), Act("arrive", 0, 1))),
             ),
@@ -161,6 +211,8 @@ def test_one_clean_run_proves_nothing(program: Program, kinds: set[str], line: s
 def test_one_run_is_enough(program: Program) -> None:
     greedy, *explored = three_ways(program)
     assert greedy.ok
-    assert (greedy.method, greedy.traces) == ("greedy", 1), "its facts show that one run stands for all"
+    assert (greedy.method, greedy.traces) == ("greedy", 1), (
+        "its facts show that one run stands for all"
+    )
     assert greedy.facts
     assert all(v.ok and v.method == "explored" for v in explored)

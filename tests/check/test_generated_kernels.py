@@ -1,4 +1,6 @@
-"""The campaign of generated kernels, a sample of it: no verdict is wrong. `python -m tests.check.campaign` is all of it."""
+"""The campaign of generated kernels, a sample of it: no verdict is wrong. `python -m
+tests.check.campaign` is all of it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from tests.check.campaign.report import pairs
 from tests.check.campaign.skeletons import skeleton
 from tilepipe.check import Verdict
 
-pytestmark = pytest.mark.slow  # campaigns; other files of this folder have a quick test for each of their rules
+# campaigns; other files of this folder have a quick test for each of their rules
+pytestmark = pytest.mark.slow
 
 SEEDS = 40  # of `run`; the campaign has 300
 SIGNS = {  # what the text of a kernel with a feature has
@@ -29,7 +32,10 @@ SIGNS = {  # what the text of a kernel with a feature has
 }  # fmt: skip
 
 
-SETS = [frozenset(s.split()) for s in ("peek poll counter tma", "cluster tma elected", "atomic global", "again global tma")]
+SETS = [
+    frozenset(s.split())
+    for s in ("peek poll counter tma", "cluster tma elected", "atomic global", "again global tma")
+]
 
 
 @pytest.mark.sampled(12)
@@ -90,9 +96,13 @@ def test_a_wrong_verdict_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None
     """The judge beside a check that says the opposite of what is true."""
     right, clean, verified = decided("", "verified")
     wrong, faulty, fault = decided("a meeting left out", "fault")
-    monkeypatch.setattr(tp.Program, "check", lambda self, **options: verified if self is faulty else fault)
+    monkeypatch.setattr(
+        tp.Program, "check", lambda self, **options: verified if self is faulty else fault
+    )
     assert judge(wrong, range(SEEDS), faulty).violation.startswith("verified, and seed")
-    assert judge(right, range(2), clean).violation.startswith(f"the replay of {fault.faults[0].kind} ends in no fault")
+    assert judge(right, range(2), clean).violation.startswith(
+        f"the replay of {fault.faults[0].kind} ends in no fault"
+    )
     error = faulty.replay(fault)
     monkeypatch.setattr(tp.Program, "replay", lambda self, fault: error)
     assert judge(right, range(2), clean).violation.startswith("a right kernel is called faulty")
@@ -100,7 +110,18 @@ def test_a_wrong_verdict_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "log.jsonl"
-    options = ["--seeds", "2", "--compare", "0", "--require", "elected", "--mistake", "", "--log", str(log)]
+    options = [
+        "--seeds",
+        "2",
+        "--compare",
+        "0",
+        "--require",
+        "elected",
+        "--mistake",
+        "",
+        "--log",
+        str(log),
+    ]
     assert command.main(["--kernels", "1", *options]) == 0
     first = log.read_text(encoding="utf-8")
     assert json.loads(first)["verdict"] == "verified"

@@ -1,4 +1,6 @@
-"""Tests that count as the waits that they guard: which do, what is decided so, and what each condition is needed for."""
+"""Tests that count as the waits that they guard: which do, what is decided so, and what each
+condition is needed for.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +20,22 @@ from tilepipe.ir.exprs import Cast, Expr, Local, Select, Unary, Vary, const
 from tilepipe.ir.launch import Launch
 
 
-@pytest.mark.parametrize("cfg", [Shape(tries=True), Shape(tries=True, cluster=2), Shape(tries=True, tiles=8)], ids=str)
+@pytest.mark.parametrize(
+    "cfg", [Shape(tries=True), Shape(tries=True, cluster=2), Shape(tries=True, tiles=8)], ids=str
+)
 def test_the_idiom_of_the_pages_takes_one_execution(cfg: Shape) -> None:
     verdict = check(program(cfg).launch_args)
     assert (verdict.verdict, verdict.method, verdict.traces) == ("verified", "greedy", 1)
     tests = cfg.cluster * cfg.tiles * cfg.k_steps
     assert verdict.facts[0] == (
         "nothing in the kernel asks who came first: no atomic add or request for work, and each of"
-        f" {tests} tests (try_wait) only decides whether the wait for the phase that it asks about is"
+        f" {tests} tests (try_wait) only decides whether the wait for the phase that it asks"
+        " about is"
         " performed, and knows the phase before to be complete"
     )
 
 
-# -- (b): what depends on an answer ----------------------------------------------------------------------------------------
+# -- (b): what depends on an answer ----------------------------------------------------
 
 
 def no(x: Expr) -> Expr:
@@ -43,7 +48,10 @@ class Asking:
     def __init__(self, use: Callable[[Asking, Local], None]) -> None:
         b = self.b = Builder()
         self.cell = b.element(b.tile(b.smem("cell", 1, 32, 1, dtypes.int32)), 0, LANE)
-        self.full, self.other = b.bar(b.barriers("full", count=1)), b.bar(b.barriers("other", count=1))
+        self.full, self.other = (
+            b.bar(b.barriers("full", count=1)),
+            b.bar(b.barriers("other", count=1)),
+        )
         b.setup_done()
         with b.role("use", warps=1):
             use(self, self.ask())
@@ -230,12 +238,14 @@ def test_answers_that_meet_in_a_variable_count_together() -> None:
 
 
 def test_a_test_and_a_wait_have_the_same_attributes() -> None:
-    """Where a wait gets a scope or semantics of its own, `guards` has to compare them with the test's."""
+    """Where a wait gets a scope or semantics of its own, `guards` has to compare them with the
+    test's.
+    """
     assert {f.name for f in fields(ops.MbarWait)} == {"loc", "bar", "phase"}
     assert {f.name for f in fields(ops.MbarTryWait)} == {"loc", "bar", "phase", "result"}
 
 
-# -- the other conditions --------------------------------------------------------------------------------------------------
+# -- the other conditions --------------------------------------------------------------
 
 
 def ring(*use: Do, fills: int = 2) -> Ring:
@@ -252,13 +262,24 @@ STALE = ring(
     Do("ask", 0, -1, parity=True), Do("wait", 0, 0, parity=True), *TAKE, Do("guarded", 0, 1, parity=True), LAST
 )  # fmt: skip
 OLD = ring(Do("ask", 0, 0), Do("wait", 0, 0), *TAKE, Do("guarded", 0, 1), LAST)
-ONE_LANE = Ring(1, "row", (Do("put"), Do("arrive")), (Do("ask", 0, 0, elected=True), Do("guarded", 0, 0), Do("get")))
-MORE = ring(Do("ask", 0, 0), Do("guarded", 0, 0, more=(Do("get", elected=True), Do("arrive", elected=True))), Do("wait", 0, 1))
+ONE_LANE = Ring(
+    1,
+    "row",
+    (Do("put"), Do("arrive")),
+    (Do("ask", 0, 0, elected=True), Do("guarded", 0, 0), Do("get")),
+)
+MORE = ring(
+    Do("ask", 0, 0),
+    Do("guarded", 0, 0, more=(Do("get", elected=True), Do("arrive", elected=True))),
+    Do("wait", 0, 1),
+)
 EARLY = ring(Do("ask", 0, 1), Do("wait", 0, 0), *TAKE, Do("guarded", 0, 1), LAST)
 
 
 def test_a_stale_yes_to_a_test_by_parity_is_found() -> None:
-    """Before phase 0 completes, a test of parity 1 says yes: it means the phase before the first."""
+    """Before phase 0 completes, a test of parity 1 says yes: it means the phase before the
+    first.
+    """
     quick, full = both_ways(STALE)
     assert quick.verdict == full.verdict == "fault"
     (fault,) = quick.faults
@@ -268,7 +289,12 @@ def test_a_stale_yes_to_a_test_by_parity_is_found() -> None:
 
 @pytest.mark.parametrize(
     ("made", "condition", "kind"),
-    [(OLD, "phases", "RaceError"), (MORE, "flow", "DeadlockError"), (ONE_LANE, "threads", "RaceError"), (EARLY, "before", "BarrierError")],
+    [
+        (OLD, "phases", "RaceError"),
+        (MORE, "flow", "DeadlockError"),
+        (ONE_LANE, "threads", "RaceError"),
+        (EARLY, "before", "BarrierError"),
+    ],
     ids=["another phase", "more than a wait", "one lane", "before the phase before"],
 )
 def test_each_condition_is_needed(made: Ring, condition: str, kind: str) -> None:
@@ -281,10 +307,27 @@ def test_each_condition_is_needed(made: Ring, condition: str, kind: str) -> None
 @pytest.mark.parametrize(
     "made",
     [
-        ring(Do("ask", 0, 0), Do("guarded", 0, 0), *TAKE, Do("ask", 0, 1), Do("guarded", 0, 1), LAST),
+        ring(
+            Do("ask", 0, 0), Do("guarded", 0, 0), *TAKE, Do("ask", 0, 1), Do("guarded", 0, 1), LAST
+        ),
         ring(Do("ask", 0, 0), Do("ask", 0, 0), Do("guarded", 0, 0), *TAKE, Do("wait", 0, 1), LAST),
-        ring(Do("ask", 0, 0), Do("guarded", 0, 0), Do("ask", 0, 1, 1), *TAKE, Do("guarded", 0, 1, 1), LAST),
-        ring(Do("wait", 0, 0), Do("ask", 0, 0), Do("guarded", 0, 0), *TAKE, Do("say"), Do("guarded", 0, 1), LAST),
+        ring(
+            Do("ask", 0, 0),
+            Do("guarded", 0, 0),
+            Do("ask", 0, 1, 1),
+            *TAKE,
+            Do("guarded", 0, 1, 1),
+            LAST,
+        ),
+        ring(
+            Do("wait", 0, 0),
+            Do("ask", 0, 0),
+            Do("guarded", 0, 0),
+            *TAKE,
+            Do("say"),
+            Do("guarded", 0, 1),
+            LAST,
+        ),
     ],
     ids=["in place", "doubled", "asked ahead", "known to be yes, then a constant"],
 )
@@ -296,20 +339,36 @@ def test_right_rings_take_one_execution(made: Ring) -> None:
 
 
 def test_a_test_that_nobody_waits_after_can_be_lapped() -> None:
-    """The last answer is not used, and the phase after the one it asks about may be complete by then."""
-    late = ring(Do("ask", 0, 0), Do("guarded", 0, 0), *TAKE, Do("wait", 0, 1), Do("arrive", elected=True), Do("ask", 0, 1), fills=3)
+    """The last answer is not used, and the phase after the one it asks about may be complete by
+    then.
+    """
+    late = ring(
+        Do("ask", 0, 0),
+        Do("guarded", 0, 0),
+        *TAKE,
+        Do("wait", 0, 1),
+        Do("arrive", elected=True),
+        Do("ask", 0, 1),
+        fills=3,
+    )
     quick, full = both_ways(late)
     assert quick.verdict == full.verdict == "fault"
     assert "lapped" in quick.faults[0].message
 
 
-# -- beside tests that decide something --------------------------------------------------------------------------------------
+# -- beside tests that decide something ------------------------------------------------
 
 
 def mixed(items: int) -> Launch:
-    """A ring whose consumer tests before it waits, and once does something else where a test says no."""
+    """A ring whose consumer tests before it waits, and once does something else where a test says
+    no.
+    """
     b = Builder()
-    full, empty, out = b.bar(b.barriers("full")), b.bar(b.barriers("empty")), b.bar(b.barriers("out", count=1))
+    full, empty, out = (
+        b.bar(b.barriers("full")),
+        b.bar(b.barriers("empty")),
+        b.bar(b.barriers("out", count=1)),
+    )
     b.setup_done()
     with b.role("producer", warps=1), b.elect():
         for i in range(items):
@@ -343,7 +402,7 @@ def test_bounds_are_those_of_the_whole_check() -> None:
     assert check(launch(EARLY), bounds=Bounds(traces=1)).bound == "1 execution"
 
 
-# -- beside full exploration -------------------------------------------------------------------------------------------------
+# -- beside full exploration -----------------------------------------------------------
 
 
 @pytest.mark.sampled(8)

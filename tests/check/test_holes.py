@@ -1,7 +1,9 @@
-"""Each hole through which a faulty kernel was once verified is put back, and the campaign of generated kernels finds it.
+"""Each hole through which a faulty kernel was once verified is put back, and the campaign of
+generated kernels finds it.
 
-Three have tests of their own only: registers that do not fit, which no verdict depends on (tests/lang/test_limits.py); bounds that are
-not kept (test_bounds.py); and what tcgen05.commit releases, which the strict rules ask for, on a chip that no generated kernel is for
+Three have tests of their own only: registers that do not fit, which no verdict depends on
+(tests/lang/test_limits.py); bounds that are not kept (test_bounds.py); and what tcgen05.commit
+releases, which the strict rules ask for, on a chip that no generated kernel is for
 (tests/sim/test_rules.py).
 """
 
@@ -25,7 +27,8 @@ from tilepipe.sim import election, meetings
 from tilepipe.sim.global_order import GlobalOrder
 from tilepipe.sim.mbarriers import Mbarrier
 
-pytestmark = pytest.mark.slow  # campaigns; other files of this folder have a quick test for each of their rules
+# campaigns; other files of this folder have a quick test for each of their rules
+pytestmark = pytest.mark.slow
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -62,10 +65,12 @@ def _lane_zero(patch: pytest.MonkeyPatch) -> None:
 
 @dataclass(frozen=True)
 class Hole:
-    """One hole: how it is put back, which generated kernel reaches it, and what the judge then says.
+    """One hole: how it is put back, which generated kernel reaches it, and what the judge then
+    says.
 
     Attributes:
-        required, mistake, number: of the kernel, see `drawn`. seeds: of `run`, where one of them shows that the verdict is wrong.
+        required, mistake, number: of the kernel, see `drawn`. seeds: of `run`, where one of them
+            shows that the verdict is wrong.
     """
 
     patch: Patch
@@ -76,29 +81,55 @@ class Hole:
     seeds: int = 1
 
     def outcome(self) -> Judged:
-        kernel, made = drawn(0, self.number, frozenset(filter(None, self.required.split(","))), self.mistake)
+        kernel, made = drawn(
+            0, self.number, frozenset(filter(None, self.required.split(","))), self.mistake
+        )
         return judge(kernel, range(self.seeds), made)
 
 
 HOLES = {
     "a ctx kept from another kernel": Hole(
-        lambda patch: patch.setattr(Tracer, "refuse", lambda self: None), "", "a ctx of another kernel", 3, "not refused, but verified"
+        lambda patch: patch.setattr(Tracer, "refuse", lambda self: None),
+        "",
+        "a ctx of another kernel",
+        3,
+        "not refused, but verified",
     ),
-    "data that decide later are no part of a state": Hole(_no_contents, "peek", "an answer thought impossible", 4, "and seed", 60),
-    "-1 and -2 have one hash": Hole(_hashes, "peek", "an answer thought impossible", 60, "and seed", 60),
-    "a poll that gives up by a counter in memory": Hole(_locals_alone, "counter", "a poll taken for a wait", 2, "and seed", 60),
-    "no proxies of global memory": Hole(_no_rule_for_tensors, "global,tma", "a fence left out", 6, "wrong in every order"),
-    "a fence that covers a peer": Hole(_every_space, "cluster,tma", "a fence of another space", 1, "wrong in every order"),
+    "data that decide later are no part of a state": Hole(
+        _no_contents, "peek", "an answer thought impossible", 4, "and seed", 60
+    ),
+    "-1 and -2 have one hash": Hole(
+        _hashes, "peek", "an answer thought impossible", 60, "and seed", 60
+    ),
+    "a poll that gives up by a counter in memory": Hole(
+        _locals_alone, "counter", "a poll taken for a wait", 2, "and seed", 60
+    ),
+    "no proxies of global memory": Hole(
+        _no_rule_for_tensors, "global,tma", "a fence left out", 6, "wrong in every order"
+    ),
+    "a fence that covers a peer": Hole(
+        _every_space, "cluster,tma", "a fence of another space", 1, "wrong in every order"
+    ),
     "a test by half of the lanes": Hole(
-        lambda patch: patch.setattr(answers, "refuse_lanes", lambda tracer: None), "peek", "half of the lanes test", 2, "not refused"
+        lambda patch: patch.setattr(answers, "refuse_lanes", lambda tracer: None),
+        "peek",
+        "half of the lanes test",
+        2,
+        "not refused",
     ),
-    "a barrier initialised again": Hole(_never_in_role, "again", "a fence left out", 1, "wrong in every order"),
-    "the elected lane is lane 0": Hole(_lane_zero, "elected", "elected lane taken for lane 0", 1, "wrong in every order"),
+    "a barrier initialised again": Hole(
+        _never_in_role, "again", "a fence left out", 1, "wrong in every order"
+    ),
+    "the elected lane is lane 0": Hole(
+        _lane_zero, "elected", "elected lane taken for lane 0", 1, "wrong in every order"
+    ),
 }
 
 
 @pytest.mark.parametrize("hole", HOLES.values(), ids=HOLES)
-def test_the_campaign_finds_a_hole_that_is_put_back(hole: Hole, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_campaign_finds_a_hole_that_is_put_back(
+    hole: Hole, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         hole.patch(patch)
         found = hole.outcome()

@@ -1,4 +1,6 @@
-"""Every op that tells the journal is one at which an exploration can stop, and every kind that is named does."""
+"""Every op that tells the journal is one at which an exploration can stop, and every kind that is
+named does.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from tilepipe.sim.run import quiet_numbers
 
 
 class Listening(Causality):
-    """Keeps of which kind the ops were whose execution told something. What an agent's return completes is of none."""
+    """Keeps of which kind the ops were whose execution told something. What an agent's return
+    completes is of none.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +41,8 @@ class Listening(Causality):
         before = set(self.told)
         super().completed(barrier, phase)
         if self._track(barrier).meets:
-            self.told = before  # by the last to come, which has told that it did, or by one that returns
+            # by the last to come, which has told that it did, or by one that returns
+            self.told = before
 
     def _at(self, mask: int) -> Node:
         assert self._site is not None
@@ -61,7 +66,15 @@ def kinds_that_tell(made: Launch) -> set[str]:
 BY_HAND = Program(
     (1, 1),
     (
-        Part((Act("announce", 0, 16), Act("credit", 0, 16), Act("arrive", 0, 1), Act("wait", 0, 0), Act("arrive", 1, 1))),
+        Part(
+            (
+                Act("announce", 0, 16),
+                Act("credit", 0, 16),
+                Act("arrive", 0, 1),
+                Act("wait", 0, 0),
+                Act("arrive", 1, 1),
+            )
+        ),
         Part((Act("wait", 1, 0), Act("inval", 0), Act("init", 0, 1), Act("try", 0, 0))),
     ),
 )
@@ -70,14 +83,18 @@ BY_HAND = Program(
 @pytest.fixture(scope="module")
 def told() -> set[str]:
     """All kinds of ops that tell something, over the cases of every op."""
-    found = kinds_that_tell(launch(BY_HAND)) | kinds_that_tell(dynamic.bind("", 2, 1, 1)[0].launch_args)
+    found = kinds_that_tell(launch(BY_HAND)) | kinds_that_tell(
+        dynamic.bind("", 2, 1, 1)[0].launch_args
+    )
     for case in CASES:
         found |= kinds_that_tell(case.make(np.random.default_rng(0))[0].launch_args)
     return found
 
 
 def test_what_tells_the_journal_is_noticed(told: set[str]) -> None:
-    assert not [kind for kind in sorted(told) if not others_notice(kind)], "others_notice (check/execution.py) names them not"
+    assert not [kind for kind in sorted(told) if not others_notice(kind)], (
+        "others_notice (check/execution.py) names them not"
+    )
 
 
 def test_what_is_named_tells_the_journal(told: set[str]) -> None:

@@ -1,7 +1,8 @@
-"""Loops that poll: which rounds are followed, which are waits, and what is said of those that nobody ends.
+"""Loops that poll: which rounds are followed, which are waits, and what is said of those that
+nobody ends.
 
-To put the hole of counters in memory back on purpose, patch `tilepipe.check.polls.Watch.state` to leave
-the memory out: `lambda self, world, ctas, ag: digest(place(ag, self.decisive))`.
+To put the hole of counters in memory back on purpose, patch `tilepipe.check.polls.Watch.state` to
+leave the memory out: `lambda self, world, ctas, ag: digest(place(ag, self.decisive))`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ CELLS = ("local", "shared", "global", "nested")
 
 @tp.kernel()
 def gives_up(ctx: tp.Context, counter: Any, *, cell: str, after: int, waits: bool) -> None:
-    """A role that tests until a slot is filled, or `after` tests, which it counts in `cell`; then it reads the slot."""
+    """A role that tests until a slot is filled, or `after` tests, which it counts in `cell`; then
+    it reads the slot.
+    """
     full = tp.SharedMemBarrier.allocate(ctx, 1, "full")
     slot = ctx.smem((1, 32), tp.int32, swizzle=0, name="slot")[0]
     tests = ctx.smem((1, 32), tp.int32, swizzle=0, name="tests")[0]
@@ -107,12 +110,16 @@ def test_a_loop_that_counts_for_long_is_not_decided(cell: str) -> None:
 
 
 @pytest.mark.parametrize("cell", ["shared", "global"])
-def test_without_memory_in_a_round_the_exit_is_lost(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Watch, "state", lambda self, world, ctas, ag: digest(place(ag, self.decisive)))
+def test_without_memory_in_a_round_the_exit_is_lost(
+    cell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        Watch, "state", lambda self, world, ctas, ag: digest(place(ag, self.decisive))
+    )
     assert check(polls(cell)).ok
 
 
-# -- counters of the grid ----------------------------------------------------------------------------------------------
+# -- counters of the grid --------------------------------------------------------------
 
 
 @tp.kernel(grid=lambda ctas: ctas)
@@ -136,7 +143,9 @@ def meeting(ctx: tp.Context, counter: Any, out: Any, *, ctas: int, short: int = 
 
 
 def meets(ctas: int, sms: int = 0, short: int = 0) -> Launch:
-    program = meeting.bind(np.zeros(1, np.int32), np.zeros((ctas, 32), np.int32), ctas=ctas, short=short)
+    program = meeting.bind(
+        np.zeros(1, np.int32), np.zeros((ctas, 32), np.int32), ctas=ctas, short=short
+    )
     made = program.launch_args
     return replace(made, chip=replace(H200, sms=sms)) if sms else made
 
@@ -151,23 +160,34 @@ def test_a_barrier_of_the_grid_with_too_few_places_is_a_deadlock() -> None:
     assert verdict.traces == 1
     (fault,) = verdict.faults
     assert fault.kind == "DeadlockError"
-    for words in ("until others change counter[0]", "only 2 of 6 CTAs can be resident", "launch at most 2"):
+    for words in (
+        "until others change counter[0]",
+        "only 2 of 6 CTAs can be resident",
+        "launch at most 2",
+    ):
         assert words in fault.message
 
 
 def test_a_barrier_of_the_grid_at_which_one_does_not_arrive() -> None:
     (fault,) = check(meets(2, short=1)).faults
     assert fault.kind == "DeadlockError"
-    for words in ("role 'meet' of CTA", "counter[0]", "holds 1", "until it holds something else than 1"):
+    for words in (
+        "role 'meet' of CTA",
+        "counter[0]",
+        "holds 1",
+        "until it holds something else than 1",
+    ):
         assert words in fault.message
 
 
-# -- loops that look at nothing that changes ---------------------------------------------------------------------------
+# -- loops that look at nothing that changes -------------------------------------------
 
 
 @tp.kernel()
 def flagged(ctx: tp.Context, flags: Any, *, where: str, sets: bool) -> None:
-    """A role that loads a flag until it is set, by a role that nothing orders with it, or by nobody."""
+    """A role that loads a flag until it is set, by a role that nothing orders with it, or by
+    nobody.
+    """
     flag = ctx.smem((1, 32), tp.int32, swizzle=0, name="flag")[0]
     start = tp.SharedMemBarrier.allocate(ctx, 1, "start")
 

@@ -1,4 +1,6 @@
-"""Kernels whose mistake shows only where two answers meet, or in a second life of a barrier: every way to check them says the same."""
+"""Kernels whose mistake shows only where two answers meet, or in a second life of a barrier: every
+way to check them says the same.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +33,30 @@ def every_way(made: Launch) -> list[Verdict]:
     return [check(made, explore=explore, reductions=reductions) for explore, reductions in WAYS]
 
 
-# -- of acts ---------------------------------------------------------------------------------------------------------------
+# -- of acts ---------------------------------------------------------------------------
 
 
 def nested(both: bool) -> Program:
-    """The last of three arrivals comes when both tests were answered; `both`: and if both said yes, something arrives too often."""
+    """The last of three arrivals comes when both tests were answered; `both`: and if both said yes,
+    something arrives too often.
+    """
     inner = Act("try", 1, 0, then=(Act("arrive", 2, 5 if both else 1),))
     asks = Part((Act("try", 0, 0, then=(inner,), other=(Act("wait", 0, 0),)), Act("wait", 1, 0)))
-    return Program((1, 2, 1), (asks, Part((Act("arrive", 0, 1),)), Part((Act("arrive", 1, 1),)), Part((Act("arrive", 1, 1),))))
+    return Program(
+        (1, 2, 1),
+        (
+            asks,
+            Part((Act("arrive", 0, 1),)),
+            Part((Act("arrive", 1, 1),)),
+            Part((Act("arrive", 1, 1),)),
+        ),
+    )
 
 
 def again(act: Act) -> Program:
-    """One role ends a barrier's life and begins another; the other looks at the phase before the first, which is complete in both."""
+    """One role ends a barrier's life and begins another; the other looks at the phase before the
+    first, which is complete in both.
+    """
     return Program((1,), (Part((Act("inval", 0), Act("init", 0, 1))), Part((act,))))
 
 
@@ -54,7 +68,9 @@ def ended(waits: bool) -> Program:
 
 
 def credited(nbytes: int) -> Program:
-    """r2 brings `nbytes` to b0 after r0 has passed phase 0 of it. With none nothing holds its second phase back, which laps r3."""
+    """r2 brings `nbytes` to b0 after r0 has passed phase 0 of it. With none nothing holds its
+    second phase back, which laps r3.
+    """
     return Program(
         (1, 1, 1),
         (
@@ -66,11 +82,13 @@ def credited(nbytes: int) -> Program:
     )
 
 
-# -- by hand ---------------------------------------------------------------------------------------------------------------
+# -- by hand ---------------------------------------------------------------------------
 
 
 def fenced(by: str) -> Launch:
-    """A barrier that `a` initialises after set-up, of two CTAs, each of which arrives on the other's; `by` fences the initialisation."""
+    """A barrier that `a` initialises after set-up, of two CTAs, each of which arrives on the
+    other's; `by` fences the initialisation.
+    """
     b = Builder(cluster=2)
     array = b.barriers("b", count=1, init=False)
     b.setup_done()
@@ -116,7 +134,9 @@ def relinquished(waits: bool) -> Launch:
 
 @tp.kernel()
 def polled(ctx: tp.Context, out: Any, *, hangs: bool) -> None:
-    """A test inside the branch of another: what it does there, it does only if both were already complete."""
+    """A test inside the branch of another: what it does there, it does only if both were already
+    complete.
+    """
     a, b = tp.SharedMemBarrier.allocate(ctx, 1, "a"), tp.SharedMemBarrier.allocate(ctx, 2, "b")
     done = tp.SharedMemBarrier.allocate(ctx, 1, "done")
 
@@ -150,7 +170,9 @@ def polled(ctx: tp.Context, out: Any, *, hangs: bool) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """What is wrong, and the same kernel put right (None: there is no such). `kind`, `words`: of the fault."""
+    """What is wrong, and the same kernel put right (None: there is no such). `kind`, `words`: of
+    the fault.
+    """
 
     name: str
     wrong: Callable[[], Launch]
@@ -209,5 +231,8 @@ RIGHT = [case for case in CASES if case.right is not None]
 def test_no_way_finds_fault_with_what_is_right(case: Case) -> None:
     assert case.right is not None
     made = case.right()
-    ways = WAYS[:3] if made.kernel.cluster_size > 1 else WAYS  # all orders of two CTAs take too long
-    assert [check(made, explore=explore, reductions=reductions).verdict for explore, reductions in ways] == ["verified"] * len(ways)
+    # all orders of two CTAs take too long
+    ways = WAYS[:3] if made.kernel.cluster_size > 1 else WAYS
+    assert [
+        check(made, explore=explore, reductions=reductions).verdict for explore, reductions in ways
+    ] == ["verified"] * len(ways)

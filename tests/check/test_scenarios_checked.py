@@ -1,4 +1,6 @@
-"""Faults that need an order which seeds rarely take, found by the checker; and what is right in every order, proved."""
+"""Faults that need an order which seeds rarely take, found by the checker; and what is right in
+every order, proved.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def no_run_shows(program: tp.Program, seeds: Iterable[int]) -> None:
         program.run(seed=seed)
 
 
-# -- a leader and its siblings -------------------------------------------------------------------------------------------
+# -- a leader and its siblings ---------------------------------------------------------
 
 
 @tp.kernel()
@@ -48,21 +50,33 @@ def led(ctx: tp.Context, n: int, *, meet: bool) -> None:
 
 def test_a_leader_signals_before_its_sibling_has_left_its_wait() -> None:
     no_run_shows(led.bind(6, meet=False), range(8))
-    words = ("role 'consumer' warp 1 waits for phase", "of ring.full", "it was lapped", "32 by role 'producer'", "must first know")
-    refuted(led.bind(6, meet=False), tp.BarrierError, *words, where("both wait"), where("fills again"))
+    words = (
+        "role 'consumer' warp 1 waits for phase",
+        "of ring.full",
+        "it was lapped",
+        "32 by role 'producer'",
+        "must first know",
+    )
+    refuted(
+        led.bind(6, meet=False), tp.BarrierError, *words, where("both wait"), where("fills again")
+    )
 
 
 def test_a_leader_signals_after_all_have_met() -> None:
     assert verified(led.bind(6, meet=True)).completions == {"ring.full": [[6]], "ring.empty": [[6]]}
 
 
-# -- tests of barriers -----------------------------------------------------------------------------------------------------
+# -- tests of barriers -----------------------------------------------------------------
 
 
 @tp.kernel()
 def woken(ctx: tp.Context, *, asks: bool) -> None:
-    """A sleeper looks whether the work is there, and else asks to be woken; the worker looks whether anybody has asked, once."""
-    done, asked, wake = (tp.SharedMemBarrier.allocate(ctx, 1, name) for name in ("done", "asked", "wake"))
+    """A sleeper looks whether the work is there, and else asks to be woken; the worker looks
+    whether anybody has asked, once.
+    """
+    done, asked, wake = (
+        tp.SharedMemBarrier.allocate(ctx, 1, name) for name in ("done", "asked", "wake")
+    )
 
     @ctx.role("sleeper", warps=1)
     def sleeper() -> None:
@@ -87,7 +101,14 @@ def woken(ctx: tp.Context, *, asks: bool) -> None:
 
 def test_a_wake_up_is_lost() -> None:
     """The worker looks after the sleeper has looked, and before it has asked."""
-    words = ("deadlock: 1 of 2 agents", "role 'sleeper'", "wake", "1 of 1 arrivals", "role 'worker' has returned", "was never executed")
+    words = (
+        "deadlock: 1 of 2 agents",
+        "role 'sleeper'",
+        "wake",
+        "1 of 1 arrivals",
+        "role 'worker' has returned",
+        "was never executed",
+    )
     refuted(woken.bind(asks=True), tp.DeadlockError, *words, where("sleeps"), where("wakes"))
 
 
@@ -97,8 +118,12 @@ def test_a_sleeper_that_waits_for_the_work_itself() -> None:
 
 @tp.kernel()
 def polled(ctx: tp.Context, out: Any, n: int, *, how: str) -> None:
-    """A ring whose consumer tests before it takes: it waits, spins, or skips the item, where the test says no."""
-    ring = tp.ProducerConsumerPipeline.allocate(ctx, 2, producer_arrivals=32, consumer_arrivals=32, name="ring")
+    """A ring whose consumer tests before it takes: it waits, spins, or skips the item, where the
+    test says no.
+    """
+    ring = tp.ProducerConsumerPipeline.allocate(
+        ctx, 2, producer_arrivals=32, consumer_arrivals=32, name="ring"
+    )
     words = ctx.smem((1, 32), "int32", count=2, swizzle=0, name="words")
 
     @ctx.role("producer", warps=1)
@@ -135,20 +160,34 @@ def test_a_consumer_that_tests_first(how: str) -> None:
 
 
 def test_a_consumer_that_frees_what_it_has_not_waited_for() -> None:
-    words = ("role 'consumer'", "Released out of turn", "ring.empty[0]", "filled 0 times", "a release without its wait")
-    refuted(polled.bind(np.zeros((3, 32), np.int32), 3, how="skips"), tp.BarrierError, *words, where("frees"))
+    words = (
+        "role 'consumer'",
+        "Released out of turn",
+        "ring.empty[0]",
+        "filled 0 times",
+        "a release without its wait",
+    )
+    refuted(
+        polled.bind(np.zeros((3, 32), np.int32), 3, how="skips"),
+        tp.BarrierError,
+        *words,
+        where("frees"),
+    )
 
 
-# -- phases that straddle ---------------------------------------------------------------------------------------------------
+# -- phases that straddle --------------------------------------------------------------
 
 
 @tp.kernel()
 def straddling(ctx: tp.Context, out: Any, *, told: bool) -> None:
-    """Two warps write a word each and arrive on one barrier of count 2; the second arrival of the quick one waits for a third role,
-    which (`told`) has heard of both words, or of nothing.
+    """Two warps write a word each and arrive on one barrier of count 2; the second arrival of the
+    quick one waits for a third role, which (`told`) has heard of both words, or of nothing.
     """
     words = ctx.smem((1, 32), "int32", swizzle=0, name="words")
-    both, go = tp.SharedMemBarrier.allocate(ctx, 2, "both"), tp.SharedMemBarrier.allocate(ctx, 1, "go")
+    both, go = (
+        tp.SharedMemBarrier.allocate(ctx, 2, "both"),
+        tp.SharedMemBarrier.allocate(ctx, 1, "go"),
+    )
 
     @ctx.role("slow", warps=1)
     def slow() -> None:
@@ -181,19 +220,27 @@ def straddling(ctx: tp.Context, out: Any, *, told: bool) -> None:
 
 def test_a_phase_completes_with_two_arrivals_of_one_agent() -> None:
     no_run_shows(straddling.bind(np.zeros(1, np.int32), told=False), [0])
-    refuted(straddling.bind(np.zeros(1, np.int32), told=False), tp.SimFault, "role 'reader'", "words", where("reads both"))
+    refuted(
+        straddling.bind(np.zeros(1, np.int32), told=False),
+        tp.SimFault,
+        "role 'reader'",
+        "words",
+        where("reads both"),
+    )
 
 
 def test_an_arrival_of_the_next_phase_by_who_knows_that_this_one_is_over() -> None:
     verified(straddling.bind(np.zeros(1, np.int32), told=True))
 
 
-# -- work that is shared out ------------------------------------------------------------------------------------------------
+# -- work that is shared out -----------------------------------------------------------
 
 
 @tp.kernel(grid=lambda ctas: ctas)
 def ticketed(ctx: tp.Context, counter: Any, out: Any, n: int, *, ctas: int, apart: bool) -> None:
-    """The tiles below `n` go to whoever draws them from a counter; `apart`: both roles of a CTA draw for themselves."""
+    """The tiles below `n` go to whoever draws them from a counter; `apart`: both roles of a CTA
+    draw for themselves.
+    """
     ring = tp.ProducerConsumerPipeline.allocate(ctx, 1, name="ring")
     drawn = ctx.smem((1, 32), "int32", swizzle=0, name="drawn")
     told = tp.ProducerConsumerPipeline.allocate(ctx, 1, name="told")
@@ -243,7 +290,14 @@ def bind_ticketed(ctas: int, apart: bool, n: int = 3) -> tp.Program:
 
 def test_two_roles_that_draw_tiles_for_themselves() -> None:
     """Of three tiles one role gets more than the other."""
-    words = ("deadlock", "role 'mma'", "ring.full", "32 of 32 arrivals", "role 'load' has returned", "trip counts of the roles differ")
+    words = (
+        "deadlock",
+        "role 'mma'",
+        "ring.full",
+        "32 of 32 arrivals",
+        "role 'load' has returned",
+        "trip counts of the roles differ",
+    )
     refuted(bind_ticketed(1, apart=True), tp.DeadlockError, *words, where("multiplies"))
 
 
@@ -252,12 +306,14 @@ def test_one_role_draws_and_tells_the_other(ctas: int) -> None:
     verified(bind_ticketed(ctas, apart=False, n=2))
 
 
-# -- columns of tensor memory ---------------------------------------------------------------------------------------------------
+# -- columns of tensor memory ----------------------------------------------------------
 
 
 @tp.kernel()
 def contended(ctx: tp.Context, *, holder_first: bool, frees: bool) -> None:
-    """Two roles of which each takes all columns; the holder keeps its own (unless `frees`) until the other has had some."""
+    """Two roles of which each takes all columns; the holder keeps its own (unless `frees`) until
+    the other has had some.
+    """
     left, right = tp.TmemAllocation(ctx, 512), tp.TmemAllocation(ctx, 512)
     go = tp.SharedMemBarrier.allocate(ctx, 1, "go")
 
@@ -285,8 +341,20 @@ def test_columns_are_taken_in_an_order_that_locks(holder_first: bool) -> None:
     """Only where the holder comes first."""
     program = contended.bind(holder_first=holder_first, frees=False)
     no_run_shows(program, [0, 1] if holder_first else [2, 3])
-    words = ("deadlock: 2 of 2 agents", "role 'holder' holds 512 columns", "before it frees them", "allocate once for both")
-    refuted(program, tp.DeadlockError, *words, where("holds"), where("waits while it holds"), where("wants columns"))
+    words = (
+        "deadlock: 2 of 2 agents",
+        "role 'holder' holds 512 columns",
+        "before it frees them",
+        "allocate once for both",
+    )
+    refuted(
+        program,
+        tp.DeadlockError,
+        *words,
+        where("holds"),
+        where("waits while it holds"),
+        where("wants columns"),
+    )
 
 
 @pytest.mark.parametrize("holder_first", [True, False])
@@ -294,7 +362,7 @@ def test_columns_are_freed_before_the_wait(holder_first: bool) -> None:
     verified(contended.bind(holder_first=holder_first, frees=True))
 
 
-# -- named barriers ----------------------------------------------------------------------------------------------------------
+# -- named barriers --------------------------------------------------------------------
 
 
 @tp.kernel()
@@ -325,12 +393,23 @@ def met(ctx: tp.Context, out: Any, *, how: str) -> None:
 def test_a_named_barrier_is_arrived_at_again_before_it_was_reset() -> None:
     program = met.bind(np.zeros((2, 32), np.int32), how="writer arrives")
     no_run_shows(program, range(1, 8))
-    words = ("role 'writer' arrives at named barrier 'handed' again before it was reset", "32 of 64 threads", "Sync instead")
+    words = (
+        "role 'writer' arrives at named barrier 'handed' again before it was reset",
+        "32 of 64 threads",
+        "Sync instead",
+    )
     refuted(program, tp.BarrierError, *words, where("arrives"))
 
 
 def test_an_arrive_where_a_sync_was_meant() -> None:
-    words = ("words[0]", "role 'reader'", "does not wait", "Use .sync()", where("does not wait"), where("reads"))
+    words = (
+        "words[0]",
+        "role 'reader'",
+        "does not wait",
+        "Use .sync()",
+        where("does not wait"),
+        where("reads"),
+    )
     refuted(met.bind(np.zeros((2, 32), np.int32), how="reader arrives"), tp.SimFault, *words)
 
 

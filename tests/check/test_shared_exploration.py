@@ -1,4 +1,6 @@
-"""One exploration in several processes: the same verdict as in one, and the same way to it every time."""
+"""One exploration in several processes: the same verdict as in one, and the same way to it every
+time.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,11 @@ def test_every_answer_is_found_in_any_number_of_processes(hashing: bool) -> None
     assert alone.ok
     assert alone.traces >= 64
     for shared in (two, three):
-        assert (shared.verdict, shared.method, shared.completions) == (alone.verdict, alone.method, alone.completions)
+        assert (shared.verdict, shared.method, shared.completions) == (
+            alone.verdict,
+            alone.method,
+            alone.completions,
+        )
         assert alone.traces <= shared.traces <= alone.traces * 2
     assert verdict_of(recipe, 2, reductions=reductions) == two
 
@@ -47,7 +53,9 @@ def test_a_fault_is_the_same_every_time(wrong: int) -> None:
 
 
 def test_bounds_count_all_processes() -> None:
-    verdict = verdict_of(functools.partial(recipes.asks, 7), 2, bounds=Bounds(traces=40), reductions=APART)
+    verdict = verdict_of(
+        functools.partial(recipes.asks, 7), 2, bounds=Bounds(traces=40), reductions=APART
+    )
     assert (verdict.verdict, verdict.bound, verdict.traces) == ("undecided", "40 executions", 40)
 
 
@@ -67,12 +75,22 @@ def test_progress_is_told() -> None:
 @pytest.mark.parametrize(
     ("recipe", "said"),
     [
-        (recipes.ends_elsewhere, "instance 'asks': WorkerError: the process that explored it with others ended with exit code 7"),
-        (recipes.raises_elsewhere, "WorkerError: a process cannot make the instance that it is to explore: BindError: not here"),
+        (
+            recipes.ends_elsewhere,
+            "instance 'asks': WorkerError: the process that explored it with others ended with exit code 7",
+        ),
+        (
+            recipes.raises_elsewhere,
+            "WorkerError: a process cannot make the instance that it is to explore: BindError: not here",
+        ),
     ],
 )
 def test_a_process_that_is_lost(recipe: Callable[[int], tp.Program], said: str) -> None:
     with pytest.raises(CampaignError) as caught:
-        check_all([("asks", functools.partial(recipe, 6)), ("few", functools.partial(recipes.asks, 2))], jobs=3, reductions=APART)
+        check_all(
+            [("asks", functools.partial(recipe, 6)), ("few", functools.partial(recipes.asks, 2))],
+            jobs=3,
+            reductions=APART,
+        )
     assert said.removeprefix("instance 'asks': ") in str(caught.value)
     assert [v and v.verdict for v in caught.value.verdicts] == [None, "verified"]

@@ -1,4 +1,6 @@
-"""What the story of a counterexample shows of a kernel that draws: who got what, and both accesses of a race on a tensor."""
+"""What the story of a counterexample shows of a kernel that draws: who got what, and both accesses
+of a race on a tensor.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from tilepipe.check.counterexamples.recording import _DRAWS
 
 @tp.kernel(grid=3)
 def numbered(ctx: tp.Context, counter: Any, out: Any, *, shared: bool, draws: int) -> None:
-    """Each CTA draws a number, and notes in `out` who had the last; `shared`: two of them in one place, if the numbers fall so."""
+    """Each CTA draws a number, and notes in `out` who had the last; `shared`: two of them in one
+    place, if the numbers fall so.
+    """
 
     @ctx.role("r", warps=1)
     def r() -> None:
@@ -36,9 +40,16 @@ def test_who_drew_what_and_both_accesses() -> None:
     (fault,) = bound(shared=True).check().faults
     assert fault.kind == "RaceError"
     drawn = {step.agent: step.effect for step in fault.steps if step.op == "atomic_add counter[0]"}
-    assert drawn == {"role 'r' of CTA 2": "draws 0", "role 'r' of CTA 1": "draws 1", "role 'r' of CTA 0": "draws 2"}
+    assert drawn == {
+        "role 'r' of CTA 2": "draws 0",
+        "role 'r' of CTA 1": "draws 1",
+        "role 'r' of CTA 0": "draws 2",
+    }
     stores = {(step.agent, step.loc) for step in fault.steps if step.op == "store out[1]"}
-    assert stores == {("role 'r' of CTA 0", at(__file__, "the third")), ("role 'r' of CTA 2", at(__file__, "the first"))}
+    assert stores == {
+        ("role 'r' of CTA 0", at(__file__, "the third")),
+        ("role 'r' of CTA 2", at(__file__, "the first")),
+    }
     assert bound(shared=False).check().ok
 
 
@@ -53,8 +64,16 @@ def test_the_last_draws_are_shown() -> None:
 def test_which_requests_were_granted_and_which_refused() -> None:
     (fault,) = dynamic.bind("asks again", clusters=5, size=1)[0].check().faults
     assert "although it has seen a request" in fault.message
-    asked = [step.effect for step in fault.steps if step.op.startswith("clc_try_cancel") and "will bring" in step.effect]
-    assert ["granted cluster 4" in asked[0], "is refused" in asked[1], len(asked)] == [True, True, 2], fault.steps
+    asked = [
+        step.effect
+        for step in fault.steps
+        if step.op.startswith("clc_try_cancel") and "will bring" in step.effect
+    ]
+    assert ["granted cluster 4" in asked[0], "is refused" in asked[1], len(asked)] == [
+        True,
+        True,
+        2,
+    ], fault.steps
 
 
 def test_what_the_erring_role_was_told_by_its_test() -> None:

@@ -1,4 +1,6 @@
-"""The kernel that the checker is measured on is right, and has the barriers that its figures speak of."""
+"""The kernel that the checker is measured on is right, and has the barriers that its figures speak
+of.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ def test_it_multiplies(cfg: Shape, seed: int) -> None:
     bind(cfg, a, b, c).run(seed=seed)
     product = a.astype(np.float32) @ b.astype(np.float32).T
     assert product.min() < 0
-    assert (c.astype(np.float32) == np.maximum(product, 0)).all()  # sums up to 256 are exact in bfloat16
+    # sums up to 256 are exact in bfloat16
+    assert (c.astype(np.float32) == np.maximum(product, 0)).all()
     assert np.abs(product).max() <= 256
 
 

@@ -1,8 +1,9 @@
 # ruff: noqa: PT009 (ctx.assert_ is an op of the kernel)
-"""Clusters that draw their work from a counter, decided one at a time, beside the exploration of all orders.
+"""Clusters that draw their work from a counter, decided one at a time, beside the exploration of
+all orders.
 
-To put holes in on purpose, patch `tilepipe.check.tickets._Alone.apart` to return True, `_forget` to clear without poison, or
-`tilepipe.check.tickets.counter_of` for kernels that are of another kind.
+To put holes in on purpose, patch `tilepipe.check.tickets._Alone.apart` to return True, `_forget` to
+clear without poison, or `tilepipe.check.tickets.counter_of` for kernels that are of another kind.
 """
 
 from __future__ import annotations
@@ -17,15 +18,26 @@ from tilepipe.check import Bounds, Verdict, check, replay, tickets
 from tilepipe.check.causality import Causality
 from tilepipe.sim.journal import Journal
 
-pytestmark = pytest.mark.slow  # campaigns; other files of this folder have a quick test for each of their rules
+# campaigns; other files of this folder have a quick test for each of their rules
+pytestmark = pytest.mark.slow
 
 KINDS = ("right", "shares a row", "first two", "three of one", "skips one", "block first", "reads back", "remembers", "late store",
          "each ends", "own row", "two in a row of mine", "stuck after two")  # fmt: skip
-FAULTS = {"shares a row", "three of one", "skips one", "reads back", "two in a row of mine", "stuck after two", "first two"}
+FAULTS = {
+    "shares a row",
+    "three of one",
+    "skips one",
+    "reads back",
+    "two in a row of mine",
+    "stuck after two",
+    "first two",
+}
 
 
 @tp.kernel(grid=lambda ctas: ctas)
-def drawn(ctx: tp.Context, counter: Any, out: Any, ends: Any, *, ctas: int, n: int, kind: str) -> None:
+def drawn(
+    ctx: tp.Context, counter: Any, out: Any, ends: Any, *, ctas: int, n: int, kind: str
+) -> None:
     """Rows of `out` go to whoever draws their numbers; `kind` says what is special about it."""
     told = tp.ProducerConsumerPipeline.allocate(ctx, 1, name="told")
     word = ctx.smem((1, 32), tp.int32, swizzle=0, name="word")[0]
@@ -68,7 +80,10 @@ def drawn(ctx: tp.Context, counter: Any, out: Any, ends: Any, *, ctas: int, n: i
                         before.set(number)
                         ctx.store(out[number, ctx.lane], number)
                     case "two in a row of mine":
-                        ctx.assert_((number - before.get() != 1) | (before.get() != 1), "one after the other")
+                        ctx.assert_(
+                            (number - before.get() != 1) | (before.get() != 1),
+                            "one after the other",
+                        )
                         before.set(number)
                         ctx.store(out[number, ctx.lane], number)
                     case "reads back":  # what another may write
@@ -122,7 +137,9 @@ def in_all_orders(kind: str, ctas: int, n: int, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("ctas", "n"), [(2, 2), (2, 4), (3, 3)])
-def test_one_at_a_time_and_in_all_orders_agree(kind: str, ctas: int, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_at_a_time_and_in_all_orders_agree(
+    kind: str, ctas: int, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told = one_at_a_time(monkeypatch)
     made = program(kind, ctas, n).launch_args
     verdict = check(made)
@@ -142,7 +159,9 @@ def test_what_is_wrong_is_found(kind: str) -> None:
 
 
 def test_eight_clusters_and_sixteen_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There are more than 8**16 orders; states of one cluster are the pairs of numbers drawn by all and by it."""
+    """There are more than 8**16 orders; states of one cluster are the pairs of numbers drawn by all
+    and by it.
+    """
     told = one_at_a_time(monkeypatch)
     verdict = program("right", 8, 16).check()
     assert verdict.ok
@@ -150,7 +169,9 @@ def test_eight_clusters_and_sixteen_numbers(monkeypatch: pytest.MonkeyPatch) -> 
     assert verdict.traces < 600
 
 
-def test_rows_of_two_clusters_that_meet_are_noticed_by_their_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_two_clusters_that_meet_are_noticed_by_their_segments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Without the comparison of who touches what, clusters that write one row would be verified."""
     monkeypatch.setattr(tickets._Alone, "apart", lambda self: True)
     assert program("shares a row", 3, 4).check().verdict == "verified"
@@ -183,12 +204,24 @@ def test_a_draw_compares_itself_with_the_last_ones_only() -> None:
     assert len(causality.races) == draws - 1
 
 
-# -- the library's scheduler -------------------------------------------------------------------------------------------
+# -- the library's scheduler -----------------------------------------------------------
 
 
 @tp.kernel(grid=lambda clusters, size: clusters * size, cluster=lambda size: size)
-def scheduled(ctx: tp.Context, counter: Any, out: Any, m: Any, n: Any, *, clusters: int, size: int, overlap: int) -> None:
-    """Tiles by an `AtomicScheduler`, which puts its counter back; `overlap`: two tiles write one row."""
+def scheduled(
+    ctx: tp.Context,
+    counter: Any,
+    out: Any,
+    m: Any,
+    n: Any,
+    *,
+    clusters: int,
+    size: int,
+    overlap: int,
+) -> None:
+    """Tiles by an `AtomicScheduler`, which puts its counter back; `overlap`: two tiles write one
+    row.
+    """
     work = tp.AtomicScheduler(ctx, counter, (1, m, n), cluster=(size, 1))
     full = tp.ProducerConsumerPipeline.allocate(ctx, 2, name="full")
 
@@ -213,11 +246,15 @@ def scheduled(ctx: tp.Context, counter: Any, out: Any, m: Any, n: Any, *, cluste
 
 def by_scheduler(clusters: int, tiles: int, size: int = 1, overlap: int = -1) -> tp.Program:
     out = np.zeros((tiles * size, 32), np.int32)
-    return scheduled.bind(np.zeros(1, np.int32), out, size, tiles, clusters=clusters, size=size, overlap=overlap)
+    return scheduled.bind(
+        np.zeros(1, np.int32), out, size, tiles, clusters=clusters, size=size, overlap=overlap
+    )
 
 
 @pytest.mark.parametrize(("clusters", "tiles", "size"), [(2, 4, 1), (2, 3, 2), (8, 16, 1)])
-def test_the_scheduler_of_the_library(clusters: int, tiles: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_scheduler_of_the_library(
+    clusters: int, tiles: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told = one_at_a_time(monkeypatch)
     verdict = by_scheduler(clusters, tiles, size).check()
     assert verdict.ok

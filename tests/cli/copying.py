@@ -1,4 +1,6 @@
-"""A file with a kernel and what makes programs of it, as somebody has it who types `tilepipe check copying.py:small`."""
+"""A file with a kernel and what makes programs of it, as somebody has it who types `tilepipe check
+copying.py:small`.
+"""
 
 from __future__ import annotations
 

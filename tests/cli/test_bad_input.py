@@ -1,4 +1,6 @@
-"""What a command is given that is no file, writes where nobody reads, and prints that looks like markup."""
+"""What a command is given that is no file, writes where nobody reads, and prints that looks like
+markup.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,23 @@ from tilepipe.kernels import tuned
 COMMAND = [sys.executable, "-m", "tilepipe"]
 
 
-@pytest.mark.parametrize("args", [["kernels"], ["kernels", "--json"], ["compile", "gemm", "--emit", "cuda"], ["check", "--help"]])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["kernels"],
+        ["kernels", "--json"],
+        ["compile", "gemm", "--emit", "cuda"],
+        ["check", "--help"],
+    ],
+)
 @pytest.mark.sampled(2)
 def test_a_reader_that_has_gone_is_no_fault(args: list[str]) -> None:
     """Exit 141, as of a program that SIGPIPE ends, and not 1: that says that a kernel is wrong."""
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([*COMMAND, *args], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [*COMMAND, *args], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
     os.close(write)
     assert (done.returncode, done.stderr) == (141, "")
 
@@ -31,7 +43,9 @@ def test_a_reader_that_has_gone_is_no_fault(args: list[str]) -> None:
 def test_a_reader_of_errors_that_has_gone() -> None:
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([*COMMAND, "nosuch"], stdout=subprocess.PIPE, stderr=write, timeout=60, check=False)
+    done = subprocess.run(
+        [*COMMAND, "nosuch"], stdout=subprocess.PIPE, stderr=write, timeout=60, check=False
+    )
     os.close(write)
     assert (done.returncode, done.stdout) == (141, b"")
 
@@ -53,7 +67,9 @@ def endless(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
-def test_what_never_ends_is_not_read(endless: Path, tilepipe: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_never_ends_is_not_read(
+    endless: Path, tilepipe: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for args in (["check", f"{endless}:k"], ["replay", endless]):
         code, out, err = tilepipe(*args)
         assert (code, out) == (2, "")
@@ -69,12 +85,17 @@ def test_what_never_ends_is_not_read(endless: Path, tilepipe: Call, monkeypatch:
     ("text", "words"),
     [
         ("raise SystemExit(0)", ":1: importing it raised SystemExit: 0"),
-        ("class Stop(KeyboardInterrupt): pass\nraise Stop('now')", ":2: importing it raised Stop: now"),
+        (
+            "class Stop(KeyboardInterrupt): pass\nraise Stop('now')",
+            ":2: importing it raised Stop: now",
+        ),
         ("class Stop(BaseException): pass\nraise Stop('now')", ":2: importing it raised Stop: now"),
         ("def k():\n    raise GeneratorExit", ":2: k() raised GeneratorExit: "),
     ],
 )
-def test_a_file_that_ends_the_process_is_bad_usage(text: str, words: str, tilepipe: Call, tmp_path: Path) -> None:
+def test_a_file_that_ends_the_process_is_bad_usage(
+    text: str, words: str, tilepipe: Call, tmp_path: Path
+) -> None:
     file = tmp_path / "ends.py"
     file.write_text(text)
     code, out, err = tilepipe("check", f"{file}:k")
@@ -85,7 +106,10 @@ def test_a_file_that_ends_the_process_is_bad_usage(text: str, words: str, tilepi
 def test_save_takes_no_dash(tilepipe: Call, file: Path) -> None:
     code, _, err = tilepipe("check", f"{file}:small", "--save", "-")
     assert code == 2
-    assert "--save takes the name of a file, and - is none; --json has the counterexample on stdout" in err
+    assert (
+        "--save takes the name of a file, and - is none; --json has the counterexample on stdout"
+        in err
+    )
     assert not Path("-").exists()
 
 
@@ -106,12 +130,20 @@ p = k.bind(np.zeros((8, 8), np.int32))
 """
 
 
-def test_nothing_printed_is_markup(tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_printed_is_markup(
+    tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a[b]:b:.py").write_text(FAULTY)
     code, out, err = tilepipe("check", "a[b]:b:.py:p", "--small", "--save", "[x]:b:.json")
     assert code == 1, err
-    for words in ("a[b]:b:.py:p", "[red]a:b:", "names[0:b:2]", "# :b: and [/] are text", "Saved in [x]:b:.json"):
+    for words in (
+        "a[b]:b:.py:p",
+        "[red]a:b:",
+        "names[0:b:2]",
+        "# :b: and [/] are text",
+        "Saved in [x]:b:.json",
+    ):
         assert words in out
     code, out, err = tilepipe("compile", "gemm", "--emit", "cuda", "-o", "out[b]:b:.cu")
     assert (code, out) == (0, "")
@@ -119,14 +151,20 @@ def test_nothing_printed_is_markup(tilepipe: Call, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.skipif(not missing_gpu(), reason="this machine has a GPU, whose entries are meant")
-def test_forgetting_without_a_gpu_names_the_chip(tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgetting_without_a_gpu_names_the_chip(
+    tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "tuned.json"
     monkeypatch.setenv("TILEPIPE_TUNED", str(path))
     text = '{"B200: m=8": {"config": {}}, "H200: m=8": {"config": {}}}'
     path.write_text(text)
     code, _, err = tilepipe("tune", "--forget")
     assert (code, path.read_text()) == (2, text)
-    for words in ("about the chip of this machine", "Name one with --chip NAME", "has entries of: B200, H200"):
+    for words in (
+        "about the chip of this machine",
+        "Name one with --chip NAME",
+        "has entries of: B200, H200",
+    ):
         assert words in err
     code, _, err = tilepipe("tune", "--forget", "--chip", "A100")
     assert (code, path.read_text()) == (2, text)

@@ -24,7 +24,13 @@ def nothing_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tilepipe(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "tilepipe", *args], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "tilepipe", *args],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 def run_json(*args: str) -> dict[str, Any]:
@@ -39,7 +45,21 @@ def run_json(*args: str) -> dict[str, Any]:
 def test_kernels_lists_every_setting() -> None:
     report = json.loads(tilepipe("kernels", "--json").stdout)
     gemm = next(k for k in report["kernels"] if k["name"] == "gemm")
-    wanted = {"m", "n", "k", "bm", "bn", "bk", "stages", "k_group_size", "consumers", "cluster", "raster", "dtype", "out_dtype"}
+    wanted = {
+        "m",
+        "n",
+        "k",
+        "bm",
+        "bn",
+        "bk",
+        "stages",
+        "k_group_size",
+        "consumers",
+        "cluster",
+        "raster",
+        "dtype",
+        "out_dtype",
+    }
     assert wanted <= set(gemm["settings"])
     assert gemm["archs"] == ["sm_90a"]
     assert gemm["summary"]
@@ -55,7 +75,17 @@ def test_kernels_fits_a_terminal_and_names_every_setting() -> None:
 
 def test_run_reports_a_ragged_gemm() -> None:
     report = run_json("gemm", "-s", "m=1000", "-s", "n=328", "-s", "k=776")
-    assert set(report) == {"kernel", "config", "device", "ok", "rel_error", "wall_s", "simulated_us", "tiles", "seed"}
+    assert set(report) == {
+        "kernel",
+        "config",
+        "device",
+        "ok",
+        "rel_error",
+        "wall_s",
+        "simulated_us",
+        "tiles",
+        "seed",
+    }
     assert report["ok"] is True
     assert report["tiles"] == 8 * 3
     assert 0 < report["rel_error"] < 4e-3
@@ -97,7 +127,16 @@ def test_run_says_what_it_did() -> None:
 )
 @pytest.mark.sampled(3)
 def test_run_verifies_dtypes_and_activations(settings: list[str], bk: int) -> None:
-    report = run_json("gemm", "-s", "m=72", "-s", "n=136", "-s", "k=272", *(x for s in settings for x in ("-s", s)))
+    report = run_json(
+        "gemm",
+        "-s",
+        "m=72",
+        "-s",
+        "n=136",
+        "-s",
+        "k=272",
+        *(x for s in settings for x in ("-s", s)),
+    )
     assert report["ok"]
     assert report["config"]["bk"] == bk
 
@@ -119,7 +158,9 @@ def test_run_verifies_attention(settings: list[str], tiles: int) -> None:
 
 
 def test_settings_of_the_other_form_are_not_printed() -> None:
-    done = tilepipe("run", "attention_forward", "-s", "form=blackwell", "-s", "s_q=64", "-s", "s_kv=64")
+    done = tilepipe(
+        "run", "attention_forward", "-s", "form=blackwell", "-s", "s_q=64", "-s", "s_kv=64"
+    )
     assert done.returncode == 0, done.stderr
     assert "rescale_above=8" in done.stdout
     assert "consumers=" not in done.stdout
@@ -128,7 +169,9 @@ def test_settings_of_the_other_form_are_not_printed() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
 def test_attention_compiles_for_both_architectures(arch: str, tmp_path: Path) -> None:
-    done = tilepipe("compile", "attention_forward", "--arch", arch, "-o", str(tmp_path / "attention.cubin"))
+    done = tilepipe(
+        "compile", "attention_forward", "--arch", arch, "-o", str(tmp_path / "attention.cubin")
+    )
     assert done.returncode == 0, done.stderr
     assert "no spills" in done.stderr
 
@@ -146,7 +189,10 @@ def test_demo_shows_what_each_role_did() -> None:
         (["run", "gem"], ["no kernel 'gem'", "gemm"]),
         (["run", "gemm", "-s", "m"], ["name=value", "'m'"]),
         (["run", "gemm", "-s", "m="], ["name=value"]),
-        (["run", "gemm", "-s", "m=64", "-s", "m=128"], ["setting m is given twice: m=64 and m=128"]),
+        (
+            ["run", "gemm", "-s", "m=64", "-s", "m=128"],
+            ["setting m is given twice: m=64 and m=128"],
+        ),
         (["run", "gemm", "-s", "depth=3"], ["no setting 'depth'", "stages"]),
         (["run", "gemm", "-s", "m=ten"], ["setting m", "'ten'", "not an integer"]),
         (["run", "gemm", "-s", "m=0"], ["m must be at least 1", "got 0"]),
@@ -166,17 +212,38 @@ def test_demo_shows_what_each_role_did() -> None:
         (["run", "gemm", "--seed", "-1"], ["--seed", "greater than or equal to 0"]),
         (["compile", "gemm"], ["-o FILE"]),
         (["compile", "gemm", "--arch", "sm_100a", "--emit", "cuda"], ["sm_90a", "not sm_100a"]),
-        (["compile", "blockwise_fp8_gemm", "-s", "form=hopper", "--arch", "sm_100a"], ["form=hopper", "is for sm_90a, not sm_100a"]),
-        (["compile", "blockwise_fp8_gemm", "-s", "form=x", "--emit", "cuda"], ["form must be hopper or blackwell"]),
-        (["run", "attention_forward", "-s", "causal=perhaps"], ["setting causal: 'perhaps' is neither true nor false"]),
-        (["run", "attention_forward", "-s", "heads=3", "-s", "kv_heads=2"], ["heads=3 must be a multiple of kv_heads=2"]),
+        (
+            ["compile", "blockwise_fp8_gemm", "-s", "form=hopper", "--arch", "sm_100a"],
+            ["form=hopper", "is for sm_90a, not sm_100a"],
+        ),
+        (
+            ["compile", "blockwise_fp8_gemm", "-s", "form=x", "--emit", "cuda"],
+            ["form must be hopper or blackwell"],
+        ),
+        (
+            ["run", "attention_forward", "-s", "causal=perhaps"],
+            ["setting causal: 'perhaps' is neither true nor false"],
+        ),
+        (
+            ["run", "attention_forward", "-s", "heads=3", "-s", "kv_heads=2"],
+            ["heads=3 must be a multiple of kv_heads=2"],
+        ),
         (["run", "attention_forward", "-s", "d=96"], ["d must be 64 or 128, got 96"]),
         (["run", "attention_forward", "-s", "s_q=0"], ["s_q must be at least 1, got 0"]),
-        (["run", "attention_forward", "-s", "dtype=float32"], ["dtype must be bfloat16 or float16, got float32"]),
+        (
+            ["run", "attention_forward", "-s", "dtype=float32"],
+            ["dtype must be bfloat16 or float16, got float32"],
+        ),
         (["run", "attention_forward", "-s", "batch=9999999"], ["more than a run takes"]),
-        (["run", "attention_forward", "-s", "rescale_above=3"], ["form=hopper has no setting rescale_above; it has bn"]),
+        (
+            ["run", "attention_forward", "-s", "rescale_above=3"],
+            ["form=hopper has no setting rescale_above; it has bn"],
+        ),
         (["compile", "gemm", "--arch", "sm_75"], ["sm_75"]),
-        (["compile", "gemm", "--emit", "ptx", "-o", "/no/such/folder/x.ptx"], ["cannot write", "/no/such/folder/x.ptx"]),
+        (
+            ["compile", "gemm", "--emit", "ptx", "-o", "/no/such/folder/x.ptx"],
+            ["cannot write", "/no/such/folder/x.ptx"],
+        ),
         (["dance"], ["dance"]),
     ],
 )
@@ -197,7 +264,14 @@ def test_compile_prints_the_source() -> None:
     assert "setmaxnreg_" in done.stdout
 
 
-@pytest.mark.parametrize("args", [["-s", "form=blackwell"], ["--arch", "sm_100a"], ["--arch", "sm_100a", "-s", "form=blackwell"]])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["-s", "form=blackwell"],
+        ["--arch", "sm_100a"],
+        ["--arch", "sm_100a", "-s", "form=blackwell"],
+    ],
+)
 @pytest.mark.slow
 def test_a_form_says_what_it_is_compiled_for(args: list[str]) -> None:
     done = tilepipe("compile", "blockwise_fp8_gemm", "--emit", "cuda", *args)
@@ -208,13 +282,27 @@ def test_a_form_says_what_it_is_compiled_for(args: list[str]) -> None:
 @pytest.mark.slow
 def test_what_is_compiled_is_what_is_chosen_for_the_shape_or_tuned(tmp_path: Path) -> None:
     def source(*args: str) -> str:
-        done = tilepipe("compile", "gemm", "--emit", "cuda", "-s", "m=8192", "-s", "n=8192", "-s", "k=512", *args)
+        done = tilepipe(
+            "compile",
+            "gemm",
+            "--emit",
+            "cuda",
+            "-s",
+            "m=8192",
+            "-s",
+            "n=8192",
+            "-s",
+            "k=512",
+            *args,
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     problem = Problem(8192, 8192, 512)
     chosen = gemm_choice.best(problem)
-    assert source() == source(*(x for name, value in asdict(chosen).items() for x in ("-s", f"{name}={value}")))
+    assert source() == source(
+        *(x for name, value in asdict(chosen).items() for x in ("-s", f"{name}={value}"))
+    )
     tuned.remember(problem, tp.H200, GemmConfig(bn=64, stages=3), {})
     assert source() == source("-s", "bn=64", "-s", "stages=3")
 
@@ -236,12 +324,19 @@ def test_compile_writes_to_stdout(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("args", [["kernels"], ["kernels", "--json"], ["compile", "gemm", "--emit", "cuda"]])
+@pytest.mark.parametrize(
+    "args", [["kernels"], ["kernels", "--json"], ["compile", "gemm", "--emit", "cuda"]]
+)
 @pytest.mark.slow
 def test_a_full_disk_is_one_message(args: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "tilepipe", *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+            [sys.executable, "-m", "tilepipe", *args],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
         )
     assert done.returncode == 2
     assert "cannot write the output: No space left on device" in done.stderr
@@ -250,7 +345,21 @@ def test_a_full_disk_is_one_message(args: list[str]) -> None:
 
 def test_a_terminal_without_the_letters() -> None:
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
-    command = [sys.executable, "-m", "tilepipe", "run", "gemm", "-s", "m=64", "-s", "n=64", "-s", "k=64"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    command = [
+        sys.executable,
+        "-m",
+        "tilepipe",
+        "run",
+        "gemm",
+        "-s",
+        "m=64",
+        "-s",
+        "n=64",
+        "-s",
+        "k=64",
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, env=environment
+    )
     assert done.returncode == 0
     assert "right" in done.stdout

@@ -1,4 +1,6 @@
-"""bench, tune and run --device cuda: wrong arguments, a machine without a GPU, and what is remembered."""
+"""bench, tune and run --device cuda: wrong arguments, a machine without a GPU, and what is
+remembered.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,13 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tilepipe(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "tilepipe", *args], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "tilepipe", *args],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,15 +47,27 @@ def tilepipe(*args: str) -> subprocess.CompletedProcess[str]:
         (["bench", "gemm", "--shapes", "64,0,64"], ["at least 1"]),
         (["bench", "gemm", "--config", "worst"], ["chosen, tuned or best-of-N", "'worst'"]),
         (["bench", "gemm", "--config", "best-of-0"], ["best-of-8"]),
-        (["bench", "gemm", "--config", "tuned", "-s", "bm=128"], ["--config tuned and bm=128 contradict"]),
+        (
+            ["bench", "gemm", "--config", "tuned", "-s", "bm=128"],
+            ["--config tuned and bm=128 contradict"],
+        ),
         (["bench", "blockwise_fp8_gemm", "-s", "splits=0"], ["splits must be at least 1"]),
-        (["bench", "blackwell_gemm"], ["no benchmark for 'blackwell_gemm'; there is one for: gemm, blockwise_fp8_gemm"]),
+        (
+            ["bench", "blackwell_gemm"],
+            ["no benchmark for 'blackwell_gemm'; there is one for: gemm, blockwise_fp8_gemm"],
+        ),
         (
             ["bench", "attention_forward", "--config", "tuned"],
             ["--config tuned is for GEMMs; for 'attention_forward' give its tile settings"],
         ),
-        (["tune", "attention_forward"], ["no search of configurations for 'attention_forward'; there is one for: gemm"]),
-        (["tune", "blockwise_fp8_gemm", *SHAPE], ["no search of configurations for 'blockwise_fp8_gemm'", "gemm"]),
+        (
+            ["tune", "attention_forward"],
+            ["no search of configurations for 'attention_forward'; there is one for: gemm"],
+        ),
+        (
+            ["tune", "blockwise_fp8_gemm", *SHAPE],
+            ["no search of configurations for 'blockwise_fp8_gemm'", "gemm"],
+        ),
         (["bench", "gemm", "-s", "stages=1"], ["stages must be at least 2"]),
         (["bench", "gemm", "-s", "activation=relu"], ["activation is not measured"]),
         (["bench", "gemm", "-s", "m=0"], ["m must be at least 1, got 0"]),
@@ -58,7 +78,10 @@ def tilepipe(*args: str) -> subprocess.CompletedProcess[str]:
         (["tune", "gemm", "-s", "m=8", "-s", "n=8"], ["tune needs the shape"]),
         (["tune", "gemm", *SHAPE, "-s", "bm=64"], ["tune searches bm"]),
         (["tune", "gemm", *SHAPE, "--limit", "0"], ["--limit"]),
-        (["tune", "--forget", "-s", "m=512"], ["forgets one shape", "-s m=M -s n=N -s k=K", "all of this chip"]),
+        (
+            ["tune", "--forget", "-s", "m=512"],
+            ["forgets one shape", "-s m=M -s n=N -s k=K", "all of this chip"],
+        ),
         (["tune", "--list", "--forget"], ["--list or --forget, not both"]),
         (["tune", "--forget", "-s", "dtype=float16"], ["forgets one shape"]),
         (["tune", "gemm", *SHAPE, "-s", "dtype=bf17"], ["unknown dtype 'bf17'"]),
@@ -98,12 +121,27 @@ def test_without_a_gpu_it_is_one_sentence(args: list[str]) -> None:
 @pytest.mark.slow
 def test_list_and_forget(file: Path) -> None:
     assert "nothing is remembered" in tilepipe("tune", "--list").stdout
-    assert "nothing is remembered of a chip 'H200'" in tilepipe("tune", "--forget", "--chip", "H200").stderr
+    assert (
+        "nothing is remembered of a chip 'H200'"
+        in tilepipe("tune", "--forget", "--chip", "H200").stderr
+    )
     assert not file.exists()
     for k in (64, 128):
-        tuned.remember(Problem(512, 256, k), tp.H200, GemmConfig(bn=64, cluster=2), {"us": {"burst": 3.25}, "date": "2026-11-21"})
+        tuned.remember(
+            Problem(512, 256, k),
+            tp.H200,
+            GemmConfig(bn=64, cluster=2),
+            {"us": {"burst": 3.25}, "date": "2026-11-21"},
+        )
     listed = tilepipe("tune", "--list").stdout
-    for word in ("H200: m=512 n=256 k=64", "m=512 n=256 k=128", "128×64×64 s4 c2×1", "burst: 3.25", "2026-11-21", str(file)):
+    for word in (
+        "H200: m=512 n=256 k=64",
+        "m=512 n=256 k=128",
+        "128×64×64 s4 c2×1",
+        "burst: 3.25",
+        "2026-11-21",
+        str(file),
+    ):
         assert word in listed
     entries = json.loads(tilepipe("tune", "--list", "--json").stdout)["entries"]
     assert entries["H200: m=512 n=256 k=64"]["config"]["bn"] == 64

@@ -1,4 +1,6 @@
-"""Counterexamples: `tilepipe check --save` writes them, and over nothing else; `tilepipe replay` shows them on the kernel as it is."""
+"""Counterexamples: `tilepipe check --save` writes them, and over nothing else; `tilepipe replay`
+shows them on the kernel as it is.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,13 @@ def kept(file: Path, tilepipe: Call) -> Path:
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("copying.py", ["copying.py is there already, and no counterexample: it is not overwritten", "Name another file"]),
+        (
+            "copying.py",
+            [
+                "copying.py is there already, and no counterexample: it is not overwritten",
+                "Name another file",
+            ],
+        ),
         ("other.json", ["other.json is there already, and no counterexample"]),
         ("", ["it is a folder; name a file"]),
         (".", ["cannot write .: it is a folder"]),
@@ -45,7 +53,9 @@ def test_where_a_counterexample_cannot_go_is_said_before_anything_is_checked(
     path: str, words: list[str], file: Path, tilepipe: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     checked: list[object] = []
-    monkeypatch.setattr("tilepipe.check.campaign.check_all", lambda *args, **_: checked.append(args))
+    monkeypatch.setattr(
+        "tilepipe.check.campaign.check_all", lambda *args, **_: checked.append(args)
+    )
     Path("other.json").write_text('{"format": "another"}')
     Path("circle.json").symlink_to("circle.json")
     before = sorted(x.name for x in Path().iterdir())
@@ -57,7 +67,11 @@ def test_where_a_counterexample_cannot_go_is_said_before_anything_is_checked(
     assert sorted(x.name for x in Path().iterdir()) == before
 
 
-@pytest.mark.parametrize("text", [None, "", '{"format": "tilepipe counterexample", "versi'], ids=["new", "empty", "damaged"])
+@pytest.mark.parametrize(
+    "text",
+    [None, "", '{"format": "tilepipe counterexample", "versi'],
+    ids=["new", "empty", "damaged"],
+)
 def test_where_a_counterexample_can_go(text: str | None, file: Path, tilepipe: Call) -> None:
     path = Path("race.json")
     if text is not None:
@@ -68,7 +82,9 @@ def test_where_a_counterexample_can_go(text: str | None, file: Path, tilepipe: C
     assert saved.read(path).fault.loc == LOAD
 
 
-def test_a_fault_is_told_where_it_cannot_be_saved_after_all(file: Path, tilepipe: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_told_where_it_cannot_be_saved_after_all(
+    file: Path, tilepipe: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -85,7 +101,12 @@ def test_a_fault_is_told_where_it_cannot_be_saved_after_all(file: Path, tilepipe
 
 def test_settings_that_are_no_text_are_kept(file: Path, tilepipe: Call) -> None:
     """A byte that is no UTF-8 reaches Python as half of a surrogate pair."""
-    assert tilepipe("check", f"{file}:small", "-s", "early=true", "-s", "note=\udcff", "--save", "race.json")[0] == 1
+    assert (
+        tilepipe(
+            "check", f"{file}:small", "-s", "early=true", "-s", "note=\udcff", "--save", "race.json"
+        )[0]
+        == 1
+    )
     assert saved.read(Path("race.json")).settings == ("early=true", "note=\udcff")
     assert tilepipe("replay", "race.json")[0] == 1
 
@@ -101,7 +122,9 @@ def test_a_counterexample_is_replayed(kept: Path, tilepipe: Call) -> None:
     assert found["instance"] == "2: a (32, 80), out (32, 80), 2 CTAs"
 
 
-def test_it_is_replayed_from_any_folder(kept: Path, tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_replayed_from_any_folder(
+    kept: Path, tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir("/")
     assert tilepipe("replay", tmp_path / kept)[0] == 1
 
@@ -114,54 +137,93 @@ def test_the_same_counterexample_is_found_again(kept: Path, file: Path, tilepipe
 
 def test_what_is_kept_is_what_was_found(kept: Path) -> None:
     found = saved.read(kept)
-    assert (found.what, found.settings, found.number, found.rules) == ("copying.py:both", ("early=true",), 1, "practice")
+    assert (found.what, found.settings, found.number, found.rules) == (
+        "copying.py:both",
+        ("early=true",),
+        1,
+        "practice",
+    )
     assert (found.fault.kind, found.fault.loc) == ("RaceError", LOAD)
     assert found.fault.schedule
     saved.write(Path("again.json"), found)
     assert saved.read(Path("again.json")) == found
 
 
-def test_a_fault_of_another_order_is_replayed(tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel of docs/checker.md asks whether a slot is filled, and goes on: right in the simulator's own order."""
+def test_a_fault_of_another_order_is_replayed(
+    tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel of docs/checker.md asks whether a slot is filled, and goes on: right in the
+    simulator's own order.
+    """
     monkeypatch.chdir(tmp_path)
     Path("ring.py").write_text(blocks(ROOT / "docs" / "checker.md", "python")[0], encoding="utf-8")
     found = report(tilepipe("check", "ring.py:program", "--save", "ring.json", "--json"), 1)
-    assert (found["method"], found["saved"], found["faults"][0]["kind"]) == ("explored", "ring.json", "RaceError")
+    assert (found["method"], found["saved"], found["faults"][0]["kind"]) == (
+        "explored",
+        "ring.json",
+        "RaceError",
+    )
     assert len(saved.read(Path("ring.json")).fault.schedule) >= 1
     again = report(tilepipe("replay", "ring.json", "--json"), 1)
     assert again["fault"]["message"] == found["faults"][0]["message"]
-    assert report(tilepipe("check", "ring.py:program", "-s", "waits=true", "--json"))["verdict"] == "verified"
+    assert (
+        report(tilepipe("check", "ring.py:program", "-s", "waits=true", "--json"))["verdict"]
+        == "verified"
+    )
 
 
 def test_a_kernel_that_has_been_mended(kept: Path, file: Path, tilepipe: Call) -> None:
     file.write_text(KERNEL.replace("if not early:", "if True:"))
     code, out, _ = tilepipe("replay", kept)
     assert code == 2
-    for said in ("no fault", f"saved: RaceError at {LOAD}", "ends without a fault", "The kernel has changed since"):
+    for said in (
+        "no fault",
+        f"saved: RaceError at {LOAD}",
+        "ends without a fault",
+        "The kernel has changed since",
+    ):
         assert said in out
     found = report(tilepipe("replay", kept, "--json"), 2)
     assert (found["replayed"], found["changed"], found["fault"]) == ("none", True, None)
 
 
 def test_a_kernel_that_fails_in_another_way(kept: Path, file: Path, tilepipe: Call) -> None:
-    file.write_text(KERNEL.replace("expect_bytes(tiles.tile_bytes)", "expect_bytes(tiles.tile_bytes + 16)"))
+    file.write_text(
+        KERNEL.replace("expect_bytes(tiles.tile_bytes)", "expect_bytes(tiles.tile_bytes + 16)")
+    )
     code, out, _ = tilepipe("replay", kept)
     assert code == 2
-    for said in ("another fault", "kind saved: RaceError", "kind now: DeadlockError", "has changed since"):
+    for said in (
+        "another fault",
+        "kind saved: RaceError",
+        "kind now: DeadlockError",
+        "has changed since",
+    ):
         assert said in out
     assert report(tilepipe("replay", kept, "--json"), 2)["replayed"] == "other"
 
 
-def test_a_kernel_whose_lines_have_moved_is_the_same(kept: Path, file: Path, tilepipe: Call) -> None:
+def test_a_kernel_whose_lines_have_moved_is_the_same(
+    kept: Path, file: Path, tilepipe: Call
+) -> None:
     file.write_text("# copies\n\n" + KERNEL)
     code, out, _ = tilepipe("replay", kept)
     moved = at("ctx.tma_load(", 2)
     assert code == 1
     assert "the same fault." in out
-    assert f"{LOAD} is {moved} now" in next(line for line in out.splitlines() if line.startswith("lines have moved: "))
-    assert f"at {moved}: " in out.replace(str(Path.cwd()) + "/", ""), "the story is of the file as it is"
+    assert f"{LOAD} is {moved} now" in next(
+        line for line in out.splitlines() if line.startswith("lines have moved: ")
+    )
+    assert f"at {moved}: " in out.replace(str(Path.cwd()) + "/", ""), (
+        "the story is of the file as it is"
+    )
     found = report(tilepipe("replay", kept, "--json"), 1)
-    assert (found["replayed"], found["changed"], found["differs"], found["moved"][LOAD]) == ("same", True, [], moved)
+    assert (found["replayed"], found["changed"], found["differs"], found["moved"][LOAD]) == (
+        "same",
+        True,
+        [],
+        moved,
+    )
 
 
 def test_a_comment_on_its_line_makes_no_other_fault(kept: Path, file: Path, tilepipe: Call) -> None:
@@ -209,16 +271,31 @@ def test_a_shipped_kernel_is_replayed(tmp_path: Path, tilepipe: Call) -> None:
     """There is no fault of one to keep: one is made up, and does not come."""
     fault = check.Fault("RaceError", "made up", "gemm.py:1")
     path = tmp_path / "gemm.json"
-    saved.write(path, saved.Saved("gemm", ("stages=2",), 0, "2 tiles per CTA", "practice", "", fault))
+    saved.write(
+        path, saved.Saved("gemm", ("stages=2",), 0, "2 tiles per CTA", "practice", "", fault)
+    )
     found = report(tilepipe("replay", path, "--json"), 2)
     assert (found["kernel"], found["config"]["stages"], found["replayed"]) == ("gemm", 2, "none")
-    saved.write(path, saved.Saved("gemm", ("stages=2",), 5, "2 tiles per CTA", "practice", "", fault))
+    saved.write(
+        path, saved.Saved("gemm", ("stages=2",), 5, "2 tiles per CTA", "practice", "", fault)
+    )
     code, _, err = tilepipe("replay", path)
     assert code == 2
     assert "is of instance 6 of gemm, which makes 2 now" in err
 
 
-KEYS = ("what", "settings", "number", "instance", "rules", "program", "fault", "lines", "picks", "schedule")
+KEYS = (
+    "what",
+    "settings",
+    "number",
+    "instance",
+    "rules",
+    "program",
+    "fault",
+    "lines",
+    "picks",
+    "schedule",
+)
 
 
 def damaged(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
@@ -240,23 +317,53 @@ def without(name: str) -> Callable[[str], str]:
         (lambda text: text[: len(text) // 2], ["is no saved counterexample, or cut short"]),
         (lambda text: "", ["is no saved counterexample, or cut short"]),
         (lambda text: "[" * 100_000, ["is no saved counterexample, or cut short"]),
-        (lambda text: '{"kernel": "gemm"}', ["is no saved counterexample: `tilepipe check KERNEL --save FILE.json` writes them"]),
+        (
+            lambda text: '{"kernel": "gemm"}',
+            ["is no saved counterexample: `tilepipe check KERNEL --save FILE.json` writes them"],
+        ),
         (lambda text: "[1, 2]", ["is no saved counterexample"]),
-        (damaged(lambda x: x.update(version=0)), ["is of version 0; this tilepipe reads version 1", "tilepipe check copying.py:both"]),
+        (
+            damaged(lambda x: x.update(version=0)),
+            ["is of version 0; this tilepipe reads version 1", "tilepipe check copying.py:both"],
+        ),
         (damaged(lambda x: x.pop("version")), ["damaged: 'version' is missing"]),
         (damaged(lambda x: x.update(version="1")), ["damaged: 'version' is a str, not an int"]),
-        (damaged(lambda x: x.update(picks=["agent"])), ["damaged: 'picks' is ['agent'], not ['cluster', 'agent', 'until',"]),
-        *((without(name), [f"race.json is damaged: '{name}' is missing. Have it found again"]) for name in KEYS),
-        (damaged(lambda x: x.update(rules="lax")), ['damaged: rules= is "practice"', 'or "strict"', "got 'lax'"]),
+        (
+            damaged(lambda x: x.update(picks=["agent"])),
+            ["damaged: 'picks' is ['agent'], not ['cluster', 'agent', 'until',"],
+        ),
+        *(
+            (without(name), [f"race.json is damaged: '{name}' is missing. Have it found again"])
+            for name in KEYS
+        ),
+        (
+            damaged(lambda x: x.update(rules="lax")),
+            ['damaged: rules= is "practice"', 'or "strict"', "got 'lax'"],
+        ),
         (damaged(lambda x: x.update(number=-1)), ["damaged: 'number' is -1, which is negative"]),
-        (damaged(lambda x: x["fault"].update(left_out=-3)), ["damaged: 'left_out' is -3, which is negative"]),
+        (
+            damaged(lambda x: x["fault"].update(left_out=-3)),
+            ["damaged: 'left_out' is -3, which is negative"],
+        ),
         (damaged(lambda x: x["fault"].update(left_out=1.5)), ["'left_out' is a float, not an int"]),
         (damaged(lambda x: x["fault"].update(steps={})), ["'steps' is a dict, not a list"]),
-        (damaged(lambda x: x["fault"]["steps"][0].update(effect=None)), ["'effect' is a NoneType, not a str"]),
+        (
+            damaged(lambda x: x["fault"]["steps"][0].update(effect=None)),
+            ["'effect' is a NoneType, not a str"],
+        ),
         (damaged(lambda x: x["fault"]["steps"][0].pop("agent")), ["'agent' is missing"]),
-        (damaged(lambda x: x.update(lines={"copying.py:1": 3})), ["line copying.py:1 is an int, not a str"]),
-        (damaged(lambda x: x["schedule"].append([1, 2])), ["an entry of the schedule has 5 numbers, not 2"]),
-        (damaged(lambda x: x["schedule"].append(["0"] * 5)), ["an entry of the schedule is a str, not an int"]),
+        (
+            damaged(lambda x: x.update(lines={"copying.py:1": 3})),
+            ["line copying.py:1 is an int, not a str"],
+        ),
+        (
+            damaged(lambda x: x["schedule"].append([1, 2])),
+            ["an entry of the schedule has 5 numbers, not 2"],
+        ),
+        (
+            damaged(lambda x: x["schedule"].append(["0"] * 5)),
+            ["an entry of the schedule is a str, not an int"],
+        ),
         (damaged(lambda x: x.update(number="1")), ["'number' is a str, not an int"]),
         (damaged(lambda x: x.update(number=True)), ["'number' is a bool, not an int"]),
         (damaged(lambda x: x["fault"].pop("kind")), ["'kind' is missing"]),
@@ -264,7 +371,10 @@ def without(name: str) -> Callable[[str], str]:
         (damaged(lambda x: x.update(settings=[1])), ["a setting is an int, not a str"]),
         (damaged(lambda x: x.update(what="gone.py:both")), ["cannot read gone.py"]),
         (damaged(lambda x: x.update(what="gem")), ["there is no kernel 'gem'"]),
-        (damaged(lambda x: x.update(number=2)), ["is of instance 3 of copying.py:both, which makes 2 now"]),
+        (
+            damaged(lambda x: x.update(number=2)),
+            ["is of instance 3 of copying.py:both, which makes 2 now"],
+        ),
     ],
 )
 def test_a_file_that_cannot_be_replayed_is_one_message(

@@ -1,8 +1,23 @@
-"""The kernels of the table: for the simulator, for NVRTC, and, where Hopper has their ops, for a GPU."""
+"""The kernels of the table: for the simulator, for NVRTC, and, where Hopper has their ops, for a
+GPU.
+"""
 
 from __future__ import annotations
 
-from tests.conformance import kernels_block_scaled, kernels_inputs, kernels_outputs, kernels_rings, kernels_staged
+from tests.conformance import (
+    kernels_block_scaled,
+    kernels_inputs,
+    kernels_outputs,
+    kernels_rings,
+    kernels_staged,
+)
 
-SHORT = kernels_rings.SHORT | kernels_inputs.SHORT  # the same kernels with fewer items: name -> how they are made
-CASES = [*kernels_rings.CASES, *kernels_inputs.CASES, *kernels_outputs.CASES, *kernels_staged.CASES, *kernels_block_scaled.CASES]
+# the same kernels with fewer items: name -> how they are made
+SHORT = kernels_rings.SHORT | kernels_inputs.SHORT
+CASES = [
+    *kernels_rings.CASES,
+    *kernels_inputs.CASES,
+    *kernels_outputs.CASES,
+    *kernels_staged.CASES,
+    *kernels_block_scaled.CASES,
+]

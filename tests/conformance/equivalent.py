@@ -1,4 +1,6 @@
-"""Small changes of members that nobody can notice, each with the reason; and further tests of members whose row names one."""
+"""Small changes of members that nobody can notice, each with the reason; and further tests of
+members whose row names one.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,19 @@ PEER = f"{BASE}test_a_barrier_of_a_peer"
 
 # Our name and the change -> why it changes nothing.
 EQUIVALENT: dict[tuple[str, str], str] = {
-    ("SharedMemBarrier.arrive_and_expect_bytes", "the opposite: 'True'"): "pred=True is then a branch on a condition that always holds",
+    (
+        "SharedMemBarrier.arrive_and_expect_bytes",
+        "the opposite: 'True'",
+    ): "pred=True is then a branch on a condition that always holds",
     ("SharedMemBarrier.complete_transaction", "the opposite: 'True'"): "the same",
     ("TmemDeallocBarrier.signal_complete", "number +1: '0'"): (
-        "the thread's two arrivals, on the peer's barrier and its own, change places; it makes both before it goes on"
+        "the thread's two arrivals, on the peer's barrier and its own, change places; it makes"
+        " both before it goes on"
     ),
-    ("TmemDeallocBarrier.signal_complete", "number +1: '0' (5)"): "the counts of the two arrivals, which are added, are the same",
+    (
+        "TmemDeallocBarrier.signal_complete",
+        "number +1: '0' (5)",
+    ): "the counts of the two arrivals, which are added, are the same",
     ("TmemDeallocBarrier.signal_complete", "number -1: '1' (4)"): "the same",
 }
 # Our name -> tests below tests/ that also run for its small changes.

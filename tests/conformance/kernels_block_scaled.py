@@ -1,4 +1,6 @@
-"""A small kernel that uses every member of the block-scaled tiles and their tensor memory, with what NumPy says of it."""
+"""A small kernel that uses every member of the block-scaled tiles and their tensor memory, with
+what NumPy says of it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ def block_scaled(ctx: tp.Context, a: Any, b: Any, sfa: Any, sfb: Any, out: Any) 
     """One tile of C = (A · sfa) · (B · sfb)ᵀ."""
     inputs = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=2)
     held: Any = inputs.payload
-    assert (held.sfa_type, held.sfb_type, held.sfa_tiles.layout.blocks) == ("float8_e8m0", "float8_e8m0", held.sfa_shape[1])
+    assert (held.sfa_type, held.sfb_type, held.sfa_tiles.layout.blocks) == (
+        "float8_e8m0",
+        "float8_e8m0",
+        held.sfa_shape[1],
+    )
     assert isinstance(held.sfb_tiles, tp.SMemTileArrayWithLayout)
     assert held.sfb_tiles.layout.rows == held.sfb_shape[0]
     shape = tp.OutputPipelineConfig(1, N)
@@ -51,7 +57,14 @@ def block_scaled(ctx: tp.Context, a: Any, b: Any, sfa: Any, sfb: Any, out: Any) 
                     a_tile, b_tile, sfa_tile, sfb_tile = stage.tile()
                     ctx.tmem_copy(tmem.sfa(), sfa_tile)
                     ctx.tmem_copy(tmem.sfb(), sfb_tile)
-                    tp.MmaOp(ctx).mma(a_tile, b_tile, acc, init_c=step == 0, sfa=tmem.sfa(), sfb=tmem.sfb().rows(0, N))
+                    tp.MmaOp(ctx).mma(
+                        a_tile,
+                        b_tile,
+                        acc,
+                        init_c=step == 0,
+                        sfa=tmem.sfa(),
+                        sfb=tmem.sfb().rows(0, N),
+                    )
                     ctx.mma_commit(stage.mbar())
 
     @ctx.role("epilogue", warpgroups=1)
@@ -65,14 +78,30 @@ def block_scaled(ctx: tp.Context, a: Any, b: Any, sfa: Any, sfb: Any, out: Any) 
 def made(rng: Rng) -> Made:
     """Small integers and scales that are powers of two: every sum is exact."""
     a, b = (rng.integers(-3, 4, (rows, STEPS * K)).astype(tp.float8_e4m3.numpy) for rows in (M, N))
-    sfa, sfb = (np.exp2(rng.integers(-2, 3, (rows, STEPS * K // BLOCK))).astype(tp.float8_e8m0.numpy) for rows in (M, N))
-    left, right = (x.astype(np.float32) * s.astype(np.float32).repeat(BLOCK, 1) for x, s in ((a, sfa), (b, sfb)))
+    sfa, sfb = (
+        np.exp2(rng.integers(-2, 3, (rows, STEPS * K // BLOCK))).astype(tp.float8_e8m0.numpy)
+        for rows in (M, N)
+    )
+    left, right = (
+        x.astype(np.float32) * s.astype(np.float32).repeat(BLOCK, 1)
+        for x, s in ((a, sfa), (b, sfb))
+    )
     scales = (
-        tp.tensor_map(to_blocked(x).reshape(1, 2 * STEPS, 256), box=layout.box, swizzle=0, order="row")
-        for x, layout in ((sfa, tp.scale_factor_k_major(M, K // BLOCK)), (sfb, tp.scale_factor_k_major(N, K // BLOCK)))
+        tp.tensor_map(
+            to_blocked(x).reshape(1, 2 * STEPS, 256), box=layout.box, swizzle=0, order="row"
+        )
+        for x, layout in (
+            (sfa, tp.scale_factor_k_major(M, K // BLOCK)),
+            (sfb, tp.scale_factor_k_major(N, K // BLOCK)),
+        )
     )
     out = np.zeros((M, N), np.float32)
-    return block_scaled.bind(tp.tensor_map(a, box=(M, K)), tp.tensor_map(b, box=(N, K)), *scales, out), out, left @ right.T, 0
+    return (
+        block_scaled.bind(tp.tensor_map(a, box=(M, K)), tp.tensor_map(b, box=(N, K)), *scales, out),
+        out,
+        left @ right.T,
+        0,
+    )
 
 
 CASES = [Case("block_scaled", made)]

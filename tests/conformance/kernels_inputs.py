@@ -1,4 +1,6 @@
-"""Small kernels that use every member of InputTilePipeline, its views and its payloads, with what NumPy says of them."""
+"""Small kernels that use every member of InputTilePipeline, its views and its payloads, with what
+NumPy says of them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ from tests.fragment_cases import Case, Made, Rng
 
 PAYLOAD = tp.StandardTilePayload(a_type="float32", b_type="float32", a_shape=(8, 8), b_shape=(8, 8))
 SCALED = tp.BlockwiseFP8TilePayload(
-    a_type="float8_e4m3", b_type="float8_e4m3", a_shape=(32, 16), b_shape=(8, 16), a_scales_type="float32", a_scales_shape=(1, 32)
+    a_type="float8_e4m3",
+    b_type="float8_e4m3",
+    a_shape=(32, 16),
+    b_shape=(8, 16),
+    a_scales_type="float32",
+    a_scales_shape=(1, 32),
 )
 GROUP = 2  # tiles of a stage
 
@@ -55,7 +62,10 @@ def flat_inputs(ctx: tp.Context, a: Any, b: Any, out: Any) -> None:
             held = inputs.acquire_producer()
             with ctx.elect_one():
                 held.expect_bytes(inputs.stage_bytes)
-                group_tiles = [held.payload().get_tile(held.stage(), j, k_group_size=GROUP) for j in range(GROUP)]
+                group_tiles = [
+                    held.payload().get_tile(held.stage(), j, k_group_size=GROUP)
+                    for j in range(GROUP)
+                ]
                 load_group(ctx, a, b, group_tiles, group + 1, held.barrier())
             held.release()
         inputs.drain_producer()
@@ -70,7 +80,15 @@ def flat_inputs(ctx: tp.Context, a: Any, b: Any, out: Any) -> None:
             ours.consumer_mbar(stage).arrive()
             ours.pipeline.consumer_step()
             held = ours.acquire_consumer()
-            read_group(ctx, out, [held.payload().get_tile(held.stage(), j, k_group_size=GROUP) for j in range(GROUP)], group + 1)
+            read_group(
+                ctx,
+                out,
+                [
+                    held.payload().get_tile(held.stage(), j, k_group_size=GROUP)
+                    for j in range(GROUP)
+                ],
+                group + 1,
+            )
             held.mbar().arrive()
             held.release()
 
@@ -86,7 +104,10 @@ def viewed_inputs(ctx: tp.Context, a: Any, b: Any, out: Any) -> None:
         def fill(stage: Any, group: Any) -> None:
             with ctx.elect_one():
                 stage.expect_bytes(inputs.stage_bytes)
-                tiles = [stage.payload().get_tile(stage.stage(), j, k_group_size=GROUP) for j in range(GROUP)]
+                tiles = [
+                    stage.payload().get_tile(stage.stage(), j, k_group_size=GROUP)
+                    for j in range(GROUP)
+                ]
                 load_group(ctx, a, b, tiles, group, stage.barrier())
 
         with inputs.producer() as producer:
@@ -104,7 +125,9 @@ def viewed_inputs(ctx: tp.Context, a: Any, b: Any, out: Any) -> None:
     @ctx.role("use", warps=1)
     def use() -> None:
         def take(stage: Any, group: Any) -> None:
-            tiles = [stage.payload().get_tile(stage.stage(), j, k_group_size=GROUP) for j in range(GROUP)]
+            tiles = [
+                stage.payload().get_tile(stage.stage(), j, k_group_size=GROUP) for j in range(GROUP)
+            ]
             read_group(ctx, out, tiles, group)
             stage.mbar().arrive()
 
@@ -133,7 +156,9 @@ def summed(kernel: tp.KernelFunction, groups: int) -> Any:
 
 @tp.kernel()
 def scaled_inputs(ctx: tp.Context, a: Any, b: Any, scales: Any, out: Any) -> None:
-    """A column of each A tile times its scales, plus B: every operand of the payload arrives by TMA."""
+    """A column of each A tile times its scales, plus B: every operand of the payload arrives by
+    TMA.
+    """
     inputs = tp.InputTilePipeline.allocate(ctx, SCALED, num_group_stages=2)
 
     @ctx.role("load", warps=1)
@@ -159,8 +184,14 @@ def made_scaled(rng: Rng) -> Made:
     e4m3 = tp.float8_e4m3.numpy
     a, b = (rng.integers(1, 9, (rows, 16 * 7)).astype(e4m3) for rows in (32, 8))
     scales, out = rng.integers(1, 9, (7, 32)).astype(np.float32), np.zeros((7, 32), np.float32)
-    want = a.astype(np.float32)[:, 3::16].T * scales + b.astype(np.float32)[np.arange(32) % 8, 5::16].T
-    maps = tp.tensor_map(a, box=(32, 16)), tp.tensor_map(b, box=(8, 16)), tp.tensor_map(scales, box=(1, 32))
+    want = (
+        a.astype(np.float32)[:, 3::16].T * scales + b.astype(np.float32)[np.arange(32) % 8, 5::16].T
+    )
+    maps = (
+        tp.tensor_map(a, box=(32, 16)),
+        tp.tensor_map(b, box=(8, 16)),
+        tp.tensor_map(scales, box=(1, 32)),
+    )
     return scaled_inputs.bind(*maps, out), out, want, 0
 
 

@@ -1,4 +1,6 @@
-"""Small kernels around OutputTilePipeline that use every member of its page: for the simulator and for NVRTC. Blackwell only."""
+"""Small kernels around OutputTilePipeline that use every member of its page: for the simulator and
+for NVRTC. Blackwell only.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ STEPS = 3  # of K in a tile
 CONFIG = tp.OutputPipelineConfig(num_stages=2, stage_stride_cols=N)
 TILES = tp.StandardTilePayload(a_type="bfloat16", b_type="bfloat16", a_shape=(M, K), b_shape=(N, K))
 SCALED = tp.BlockwiseFP8TilePayload(
-    a_type="float8_e4m3", b_type="float8_e4m3", a_shape=(M, 32), b_shape=(N, 32), a_scales_type="float32", a_scales_shape=(1, M)
+    a_type="float8_e4m3",
+    b_type="float8_e4m3",
+    a_shape=(M, 32),
+    b_shape=(N, 32),
+    a_scales_type="float32",
+    a_scales_shape=(1, M),
 )
 
 
@@ -51,7 +58,9 @@ def multiply(ctx: tp.Context, inputs: tp.InputTilePipeline, acc: tp.TmemTensor) 
 
 @tp.kernel()
 def flat_outputs(ctx: tp.Context, a: Any, b: Any, out: Any) -> None:
-    """Tiles of A · Bᵀ, the even ones through the flat form, the odd ones by handles; all the parts are made by hand."""
+    """Tiles of A · Bᵀ, the even ones through the flat form, the odd ones by handles; all the parts
+    are made by hand.
+    """
     config = tp.OutputPipelineConfig(num_stages=2, stage_stride_cols=N)
     inputs = tp.InputTilePipeline.allocate(ctx, TILES, num_group_stages=2)
     storage = tp.SMemArray(ctx, tp.SharedMemBarrier, 2 * config.num_stages, "outputs")
@@ -144,7 +153,11 @@ def per_k_outputs(ctx: tp.Context, a: Any, b: Any, out: Any) -> None:
     def mma() -> None:
         with outputs.mma_warp():
             for _ in ctx.range(tiles * STEPS):
-                with outputs.per_k().produce() as step, inputs.consumer().acquire() as stage, ctx.elect_one():
+                with (
+                    outputs.per_k().produce() as step,
+                    inputs.consumer().acquire() as stage,
+                    ctx.elect_one(),
+                ):
                     a_tile, b_tile = stage.tile()
                     ctx.mma(step.tmem.tensor((M, N)), a_tile, b_tile, accumulate=False)
                     ctx.mma_commit(stage.mbar())
@@ -177,7 +190,9 @@ def scaled_outputs(ctx: tp.Context, a: Any, b: Any, scales: Any, out: Any) -> No
                 with inputs.producer().acquire() as stage, ctx.elect_one():
                     stage.expect_bytes(inputs.stage_bytes)
                     coordinates = (tile * M, k * 32), (0, k * 32), (k, tile * M)
-                    for tensor, at, part in zip((a, b, scales), coordinates, stage.tile(), strict=True):
+                    for tensor, at, part in zip(
+                        (a, b, scales), coordinates, stage.tile(), strict=True
+                    ):
                         ctx.tma_load(tensor, at, part, stage.barrier())
 
     @ctx.role("mma", warps=1)
@@ -201,15 +216,23 @@ def scaled_outputs(ctx: tp.Context, a: Any, b: Any, scales: Any, out: Any) -> No
                     with outputs.per_k_epilogue(inputs) as step:
                         assert step.input_pipeline is inputs.pipeline
                         assert isinstance(step.output_stage, tp.OutputStage)
-                        accum.promote(step, inputs.payload.get_tile(step.input_stage_index, k_group_size=1)[2], 0.5)
+                        accum.promote(
+                            step,
+                            inputs.payload.get_tile(step.input_stage_index, k_group_size=1)[2],
+                            0.5,
+                        )
                 ctx.store_global(out, (tile * M, 0), accum.total)
 
 
 @tp.kernel(grid=2, cluster=2)
 def paired_outputs(ctx: tp.Context, a: Any, b: Any, out: Any) -> None:
-    """Tiles of A · Bᵀ by a pair of CTAs: each loads its rows of A and of B, and stores its rows of the product."""
+    """Tiles of A · Bᵀ by a pair of CTAs: each loads its rows of A and of B, and stores its rows of
+    the product.
+    """
     inputs = tp.InputTilePipeline.allocate(ctx, TILES, num_group_stages=2, producer_arrivals=1)
-    outputs = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(num_stages=2, stage_stride_cols=2 * N, cta_group=2))
+    outputs = tp.OutputTilePipeline.allocate(
+        ctx, tp.OutputPipelineConfig(num_stages=2, stage_stride_cols=2 * N, cta_group=2)
+    )
     tiles = out.shape[0] // (2 * M)
 
     @ctx.role("load", warps=1)
@@ -220,7 +243,9 @@ def paired_outputs(ctx: tp.Context, a: Any, b: Any, out: Any) -> None:
                     with ctx.when(tp.elect_one_cta(ctx)):
                         stage.expect_bytes(2 * inputs.stage_bytes)
                     a_tile, b_tile = stage.tile()
-                    ctx.tma_load(a, ((2 * tile + ctx.cta_rank) * M, k * K), a_tile, stage.barrier().on(0))
+                    ctx.tma_load(
+                        a, ((2 * tile + ctx.cta_rank) * M, k * K), a_tile, stage.barrier().on(0)
+                    )
                     ctx.tma_load(b, (ctx.cta_rank * N, k * K), b_tile, stage.barrier().on(0))
         inputs.drain_producer()
 
@@ -258,37 +283,62 @@ def rows_of_halves() -> Array:
 
 def product(kernel: tp.KernelFunction, tiles: int = 6) -> Callable[[Rng], Made]:
     def make(rng: Rng) -> Made:
-        a, b = (rng.integers(-3, 4, (rows, STEPS * K)).astype(tp.bfloat16.numpy) for rows in (tiles * M, N))
+        a, b = (
+            rng.integers(-3, 4, (rows, STEPS * K)).astype(tp.bfloat16.numpy)
+            for rows in (tiles * M, N)
+        )
         out = np.zeros((tiles * M, N), np.float32)
         want = a.astype(np.float32) @ b.astype(np.float32).T
         if kernel is flat_outputs:
             for tile in range(0, tiles, 2):
                 want[tile * M : (tile + 1) * M] = want[tile * M + rows_of_halves()]
-        return kernel.bind(tp.tensor_map(a, box=(M, K)), tp.tensor_map(b, box=(N, K)), out), out, want, 0
+        return (
+            kernel.bind(tp.tensor_map(a, box=(M, K)), tp.tensor_map(b, box=(N, K)), out),
+            out,
+            want,
+            0,
+        )
 
     return make
 
 
 def paired_product(rng: Rng, tiles: int = 3) -> Made:
-    a, b = (rng.integers(-3, 4, (rows, STEPS * K)).astype(tp.bfloat16.numpy) for rows in (tiles * 2 * M, 2 * N))
+    a, b = (
+        rng.integers(-3, 4, (rows, STEPS * K)).astype(tp.bfloat16.numpy)
+        for rows in (tiles * 2 * M, 2 * N)
+    )
     out = np.zeros((tiles * 2 * M, 2 * N), np.float32)
     maps = tp.tensor_map(a, box=(M, K)), tp.tensor_map(b, box=(N, K))
     return paired_outputs.bind(*maps, out), out, a.astype(np.float32) @ b.astype(np.float32).T, 0
 
 
 def scaled_product(rng: Rng, tiles: int = 4) -> Made:
-    a, b = (rng.integers(-3, 4, (rows, STEPS * 32)).astype(tp.float8_e4m3.numpy) for rows in (tiles * M, N))
+    a, b = (
+        rng.integers(-3, 4, (rows, STEPS * 32)).astype(tp.float8_e4m3.numpy)
+        for rows in (tiles * M, N)
+    )
     scales = 2.0 ** rng.integers(-2, 3, (STEPS, tiles * M)).astype(np.float32)
     out, want = np.zeros((tiles * M, N), np.float32), np.zeros((tiles * M, N), np.float32)
     for k in range(STEPS):
         part = slice(32 * k, 32 * k + 32)
-        want += 0.5 * scales[k][:, None] * (a[:, part].astype(np.float32) @ b[:, part].astype(np.float32).T)
-    maps = tp.tensor_map(a, box=(M, 32)), tp.tensor_map(b, box=(N, 32)), tp.tensor_map(scales, box=(1, M))
+        want += (
+            0.5
+            * scales[k][:, None]
+            * (a[:, part].astype(np.float32) @ b[:, part].astype(np.float32).T)
+        )
+    maps = (
+        tp.tensor_map(a, box=(M, 32)),
+        tp.tensor_map(b, box=(N, 32)),
+        tp.tensor_map(scales, box=(1, M)),
+    )
     return scaled_outputs.bind(*maps, out), out, want, 0
 
 
 CASES = [
-    *(Case(kernel.name, product(kernel)) for kernel in (flat_outputs, viewed_outputs, per_k_outputs)),
+    *(
+        Case(kernel.name, product(kernel))
+        for kernel in (flat_outputs, viewed_outputs, per_k_outputs)
+    ),
     Case("scaled_outputs", scaled_product),
     Case("paired_outputs", paired_product),
 ]

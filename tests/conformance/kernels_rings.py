@@ -1,4 +1,6 @@
-"""Small kernels that use every member of the barriers and of ProducerConsumerPipeline, with what NumPy says of them."""
+"""Small kernels that use every member of the barriers and of ProducerConsumerPipeline, with what
+NumPy says of them.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,17 @@ import numpy as np
 import tilepipe as tp
 from tests.fragment_cases import Case, Made, Rng
 
-# -- barriers, arrays in shared memory, places in a ring -------------------------------------------------------------------
+# -- barriers, arrays in shared memory, places in a ring -------------------------------
 
 
 @tp.kernel(grid=2, cluster=2)
 def barriers(ctx: tp.Context, out: Any) -> None:
-    """Two CTAs exchange numbers by way of every method of a barrier; each wait is followed by what only it makes right."""
-    near, far = (tp.SMemArray.stack_allocation(ctx, tp.SharedMemBarrier, 2, name) for name in ("near", "far"))
+    """Two CTAs exchange numbers by way of every method of a barrier; each wait is followed by what
+    only it makes right.
+    """
+    near, far = (
+        tp.SMemArray.stack_allocation(ctx, tp.SharedMemBarrier, 2, name) for name in ("near", "far")
+    )
     for array in (near, far):
         assert array.storage_size == 8 * len(array)
         for i in range(2):
@@ -58,11 +64,17 @@ def barriers(ctx: tp.Context, out: Any) -> None:
         ctx.store(tiles.tile(1)[2, ctx.lane], ctx.load(box[1, 31 - ctx.lane]))
         ctx.store(out[4 * ctx.block_id + 1, ctx.lane], ctx.load(tiles.tile(1)[2, ctx.lane]))
         passed, running = near[0].try_wait(2), near[0].try_wait(3)
-        ctx.store(out[4 * ctx.block_id + 2, ctx.lane], ctx.select(passed, 1, 0) + ctx.select(running, 10, 0))
+        ctx.store(
+            out[4 * ctx.block_id + 2, ctx.lane],
+            ctx.select(passed, 1, 0) + ctx.select(running, 10, 0),
+        )
         for _ in ctx.range(4):
             place.step()
         before = place.index() * 10 + place.phase()
-        ctx.store(out[4 * ctx.block_id + 3, ctx.lane], before * 100 + place.next().index() * 10 + place.phase())
+        ctx.store(
+            out[4 * ctx.block_id + 3, ctx.lane],
+            before * 100 + place.next().index() * 10 + place.phase(),
+        )
         ctx.cluster_arrive()
         ctx.cluster_wait()
 
@@ -77,7 +89,7 @@ def made_barriers(rng: Rng) -> Made:
     return barriers.bind(out), out, want, 0
 
 
-# -- ProducerConsumerPipeline ----------------------------------------------------------------------------------------------
+# -- ProducerConsumerPipeline ----------------------------------------------------------
 
 
 @tp.kernel()
@@ -114,7 +126,11 @@ def flat_ring(ctx: tp.Context, a: Any, out: Any) -> None:
                 stage = ring.consumer_stage()
                 ctx.store(out[i + j, ctx.lane], 2 * ctx.load(words[stage, 31 - ctx.lane]))
                 ring.consumer_step()
-                (ring.empty[other.consumer_stage()] if j else ring.consumer_mbar(other.consumer_stage())).arrive()
+                (
+                    ring.empty[other.consumer_stage()]
+                    if j
+                    else ring.consumer_mbar(other.consumer_stage())
+                ).arrive()
                 other.consumer_step()
 
 
@@ -159,8 +175,12 @@ def stages(ctx: tp.Context, a: Any, out: Any) -> None:
 
 @tp.kernel()
 def signals(ctx: tp.Context, a: Any, out: Any) -> None:
-    """out[i] = 2 a[i]: rows of their own in shared memory, and a ring that says how many there are."""
-    ring = tp.ProducerConsumerPipeline.allocate(ctx, 3, producer_arrivals=32, consumer_arrivals=32, name="ring")
+    """out[i] = 2 a[i]: rows of their own in shared memory, and a ring that says how many there
+    are.
+    """
+    ring = tp.ProducerConsumerPipeline.allocate(
+        ctx, 3, producer_arrivals=32, consumer_arrivals=32, name="ring"
+    )
     words = ctx.smem((64, 32), a.dtype, swizzle=0, name="words")[0]
 
     @ctx.role("fill", warps=1)
@@ -185,5 +205,9 @@ def doubled(kernel: tp.KernelFunction, rows: int = 44) -> Any:
     return make
 
 
-SHORT = {"flat_ring": doubled(flat_ring, 4)}  # for the checker, since each test doubles what there is to look at
-CASES = [Case("barriers", made_barriers), *(Case(kernel.name, doubled(kernel)) for kernel in (flat_ring, stages, signals))]
+# for the checker, since each test doubles what there is to look at
+SHORT = {"flat_ring": doubled(flat_ring, 4)}
+CASES = [
+    Case("barriers", made_barriers),
+    *(Case(kernel.name, doubled(kernel)) for kernel in (flat_ring, stages, signals)),
+]

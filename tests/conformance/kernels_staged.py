@@ -1,4 +1,6 @@
-"""Small kernels that use every member of the staged rings of K and V, and of role pipelines, with what NumPy says of them. Hopper's."""
+"""Small kernels that use every member of the staged rings of K and V, and of role pipelines, with
+what NumPy says of them. Hopper's.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,33 @@ import tilepipe as tp
 from tests.fragment_cases import Case, Made, Rng
 from tests.pipelines.staged_kernels import bind, operands
 
-CFG = tp.FA4Config(qkv_dtype=tp.bfloat16, depth=128, ov_depth=64, BM=64, BN=16, num_kv_stages=2, num_qk_stages=2, chip=tp.H200)
+CFG = tp.FA4Config(
+    qkv_dtype=tp.bfloat16,
+    depth=128,
+    ov_depth=64,
+    BM=64,
+    BN=16,
+    num_kv_stages=2,
+    num_qk_stages=2,
+    chip=tp.H200,
+)
 PARTS = range(2)
 
 
 @tp.kernel()
 def staged_tiles(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any) -> None:
-    """O = (Q · Kᵀ) · V, every other tile by the members that are named after K and V, the rest by the others."""
+    """O = (Q · Kᵀ) · V, every other tile by the members that are named after K and V, the rest by
+    the others.
+    """
     cfg = tp.FA4Config(
-        qkv_dtype=CFG.qkv_dtype, depth=CFG.depth, ov_depth=CFG.ov_depth, BM=64, BN=16, num_kv_stages=2, num_qk_stages=2, chip=tp.H200
+        qkv_dtype=CFG.qkv_dtype,
+        depth=CFG.depth,
+        ov_depth=CFG.ov_depth,
+        BM=64,
+        BN=16,
+        num_kv_stages=2,
+        num_qk_stages=2,
+        chip=tp.H200,
     )
     assert cfg == CFG
     assert cfg.supported()
@@ -29,12 +49,22 @@ def staged_tiles(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any) -> None:
     assert ring.mbar is storage
     assert len(storage) == ring.num_mbars() == 2 * ring.num_stages
     values = tp.VPipeline.allocate(ctx, CFG.num_kv_stages, name="v")
-    k_tiles = tp.tile_layout_k_major(CFG.qkv_dtype, CFG.k_rows_per_cta(), CFG.BK0, CFG.swizzle_mode).allocate(ctx, 4, "k_tiles")
-    v_tiles = tp.tile_layout_mn_major(CFG.qkv_dtype, CFG.v_cols_per_cta(), CFG.BK1, CFG.swizzle_mode).allocate(ctx, 2, "v_tiles")
+    k_tiles = tp.tile_layout_k_major(
+        CFG.qkv_dtype, CFG.k_rows_per_cta(), CFG.BK0, CFG.swizzle_mode
+    ).allocate(ctx, 4, "k_tiles")
+    v_tiles = tp.tile_layout_mn_major(
+        CFG.qkv_dtype, CFG.v_cols_per_cta(), CFG.BK1, CFG.swizzle_mode
+    ).allocate(ctx, 2, "v_tiles")
     keys = tp.TMAProducerPipeline(storage, k_tiles[0][0, 0], CFG, is_k=True, dtype=CFG.qkv_dtype)
     columns = tp.TMAProducerPipeline(values, v_tiles, CFG, is_k=False)
-    assert (keys.tile_layout.size(), keys.elements_full) == (keys.elements, keys.elements * keys.num_qk_stages_effective)
-    kc, vc = tp.TMAConsumerPipeline(ring, k_tiles, CFG), tp.TMAConsumerPipeline(values, v_tiles, CFG, is_k=False)
+    assert (keys.tile_layout.size(), keys.elements_full) == (
+        keys.elements,
+        keys.elements * keys.num_qk_stages_effective,
+    )
+    kc, vc = (
+        tp.TMAConsumerPipeline(ring, k_tiles, CFG),
+        tp.TMAConsumerPipeline(values, v_tiles, CFG, is_k=False),
+    )
     assert keys.smem.buffer is k_tiles.buffer
     assert keys.pipeline.mbar is storage
     q_tiles = ctx.smem((CFG.BM, CFG.BK0), q.dtype, count=2, name="q")
@@ -101,9 +131,14 @@ def made_tiles(rng: Rng) -> Made:
 
 @tp.kernel()
 def staged_roles(ctx: tp.Context, a: Any, b: Any, out: Any) -> None:
-    """Blocks of A · Bᵀ: loads to MMAs by a StagedPipeline of one part, MMAs to loads and to stores by RolePipelines."""
+    """Blocks of A · Bᵀ: loads to MMAs by a StagedPipeline of one part, MMAs to loads and to stores
+    by RolePipelines.
+    """
     ring = tp.StagedPipeline.allocate(ctx, 2, name="a")
-    a_tiles, b_tile = ctx.smem((64, 16), a.dtype, count=2, name="a_tiles"), ctx.smem((32, 16), b.dtype, name="b_tile")[0]
+    a_tiles, b_tile = (
+        ctx.smem((64, 16), a.dtype, count=2, name="a_tiles"),
+        ctx.smem((32, 16), b.dtype, name="b_tile")[0],
+    )
     sums = ctx.smem((64, 32), out.dtype, count=2, name="sums")
     b_full = tp.SharedMemBarrier.allocate(ctx, 1, "b_full")
     read, done = (tp.ProducerPipeline.allocate(ctx, 2, name=name) for name in ("read", "done"))

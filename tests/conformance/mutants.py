@@ -1,8 +1,11 @@
-"""A pytest plugin: instead of its tests, runs each mutant's test with the mutant's member taken out. `tests.conformance.mutate` starts it.
+"""A pytest plugin: instead of its tests, runs each mutant's test with the mutant's member taken
+out. `tests.conformance.mutate` starts it.
 
-`TILEPIPE_MUTANTS` names a file: a JSON list of [name, our name, tests, change]; the change is one of `tests.conformance.subtle`, or
+`TILEPIPE_MUTANTS` names a file: a JSON list of [name, our name, tests, change]; the change is one
+of `tests.conformance.subtle`, or
 empty: the member does nothing. For each, a line of JSON is appended to `<file>.results`: the
-name, whether the test passes as things are, whether it passes without the member, and what it says then.
+name, whether the test passes as things are, whether it passes without the member, and what it says
+then.
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ def complaint(items: list[pytest.Item]) -> str:
         for report in reports:
             if not report.passed:
                 crash = getattr(report.longrepr, "reprcrash", None)
-                return (crash.message if crash else str(report.longrepr)).strip().splitlines()[0] or "failed"
+                return (crash.message if crash else str(report.longrepr)).strip().splitlines()[
+                    0
+                ] or "failed"
     return ""
 
 
@@ -56,7 +61,11 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
         items = []
         for test in tests:
             node = f"tests/{test}"
-            own = [item for item in session.items if item.nodeid == node or item.nodeid.startswith(f"{node}[")]
+            own = [
+                item
+                for item in session.items
+                if item.nodeid == node or item.nodeid.startswith(f"{node}[")
+            ]
             if test not in healthy:
                 forget_traces()
                 healthy[test] = complaint(own) if own else "pytest finds no such test"

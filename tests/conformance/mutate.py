@@ -1,11 +1,13 @@
-"""The mutation job: takes the body of each member of the table out, and sees that its own test fails; then changes each member a
-little (`tests.conformance.subtle`), and sees that a test of its rows fails.
+"""The mutation job: takes the body of each member of the table out, and sees that its own test
+fails; then changes each member a little (`tests.conformance.subtle`), and sees that a test of its
+rows fails.
 
-    python -m tests.conformance.mutate [--all] [--only bodies|subtle] [NAME ...]     (make conformance-mutants)
+    python -m tests.conformance.mutate [--all] [--only bodies|subtle] [NAME ...]     (make
+    conformance-mutants)
 
-A NAME is a page, a member, or `page.member`. `--all` also lists what noticed each mutant. Exits with 1 when a test passes without its
-member or with the change, or fails with the member as it is. Changes that nobody can notice are in `tests.conformance.equivalent`, each
-with the reason.
+A NAME is a page, a member, or `page.member`. `--all` also lists what noticed each mutant. Exits
+with 1 when a test passes without its member or with the change, or fails with the member as it is.
+Changes that nobody can notice are in `tests.conformance.equivalent`, each with the reason.
 """
 
 from __future__ import annotations
@@ -33,12 +35,15 @@ from tests.conformance.mutants import FILE
 from tests.conformance.table import resolve, rows
 
 ROOT = Path(__file__).parents[2]
-BODIES = ("method", "property", "attribute", "alias", "function")  # kinds of targets that can be taken out
+# kinds of targets that can be taken out
+BODIES = ("method", "property", "attribute", "alias", "function")
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A member to take out, or to change, and the tests to run then. `name`: `page.member`, and the change."""
+    """A member to take out, or to change, and the tests to run then. `name`: `page.member`, and the
+    change.
+    """
 
     name: str
     ours: str
@@ -49,7 +54,9 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`broken`: what the test says as things are; `without`: what it says without the member. Nothing said: it passed."""
+    """`broken`: what the test says as things are; `without`: what it says without the member.
+    Nothing said: it passed.
+    """
 
     mutant: Mutant
     broken: str
@@ -78,8 +85,9 @@ def mutants(names: Sequence[str] = ()) -> list[Mutant]:
 
 
 def subtle_mutants(names: Sequence[str] = ()) -> list[Mutant]:
-    """Every small change of every member, or of those named. A function that several rows name is changed once; the tests of all its rows
-    run, each in all its cases, since a small change of a member shows in another case than its absence.
+    """Every small change of every member, or of those named. A function that several rows name is
+    changed once; the tests of all its rows run, each in all its cases, since a small change of a
+    member shows in another case than its absence.
     """
     found: dict[tuple[object, str], Mutant] = {}
     for page, row in rows():
@@ -90,14 +98,23 @@ def subtle_mutants(names: Sequence[str] = ()) -> list[Mutant]:
         for mutant in subtle.mutants(target):
             key = inspect.unwrap(target.value), mutant.operator
             wanted = row.test.partition("[")[0], *ALSO.get(ours, ())
-            present = found.setdefault(key, Mutant(f"{page.name}.{row.name}: {mutant.operator}", ours, wanted[0], mutant.operator))
+            present = found.setdefault(
+                key,
+                Mutant(
+                    f"{page.name}.{row.name}: {mutant.operator}", ours, wanted[0], mutant.operator
+                ),
+            )
             more = dict.fromkeys((*present.more, *wanted))
             found[key] = replace(present, more=tuple(test for test in more if test != present.test))
     return [m for m in found.values() if (m.ours, m.change) not in EQUIVALENT]
 
 
-def outcomes(todo: Sequence[Mutant], workers: int = 0, seen: Callable[[int], None] = lambda n: None) -> list[Outcome]:
-    """Runs the mutants in `workers` processes (one for each core); `seen(n)` is told now and then how many are done."""
+def outcomes(
+    todo: Sequence[Mutant], workers: int = 0, seen: Callable[[int], None] = lambda n: None
+) -> list[Outcome]:
+    """Runs the mutants in `workers` processes (one for each core); `seen(n)` is told now and then
+    how many are done.
+    """
     count = min(workers or os.cpu_count() or 1, len(todo))
     with tempfile.TemporaryDirectory() as folder:
         batches = [(Path(folder) / f"{i}.json", todo[i::count]) for i in range(count)]
@@ -108,48 +125,95 @@ def outcomes(todo: Sequence[Mutant], workers: int = 0, seen: Callable[[int], Non
         found = {r["name"]: r for file, _ in batches for r in _results(file)}
         for process in processes:
             process.communicate()
-        said = " ".join(file.with_suffix(".log").read_text(encoding="utf-8")[-400:] for file, _ in batches if len(found) < len(todo))
+        said = " ".join(
+            file.with_suffix(".log").read_text(encoding="utf-8")[-400:]
+            for file, _ in batches
+            if len(found) < len(todo)
+        )
     seen(len(found))
     lost = {"broken": f"no result; pytest said: {said}", "without": ""}
-    return [Outcome(m, **{key: found.get(m.name, lost)[key] for key in ("broken", "without")}) for m in todo]
+    return [
+        Outcome(m, **{key: found.get(m.name, lost)[key] for key in ("broken", "without")})
+        for m in todo
+    ]
 
 
 def _start(file: Path, batch: Sequence[Mutant]) -> subprocess.Popen[bytes]:
-    file.write_text(json.dumps([(m.name, m.ours, [m.test, *m.more], m.change) for m in batch]), encoding="utf-8")
+    file.write_text(
+        json.dumps([(m.name, m.ours, [m.test, *m.more], m.change) for m in batch]), encoding="utf-8"
+    )
     tests = sorted({f"tests/{test}" for m in batch for test in (m.test, *m.more)})
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conformance.mutants", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "tests.conformance.mutants",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        *tests,
+    ]
     with file.with_suffix(".log").open("wb") as log:
-        return subprocess.Popen(command, cwd=ROOT, env=os.environ | {FILE: str(file)}, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        return subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=os.environ | {FILE: str(file)},
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+        )
 
 
 def _results(file: Path) -> list[dict[str, str]]:
     results = file.with_suffix(".results")
-    lines = results.read_text(encoding="utf-8").splitlines(keepends=True) if results.exists() else []
+    lines = (
+        results.read_text(encoding="utf-8").splitlines(keepends=True) if results.exists() else []
+    )
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def report(found: Sequence[Outcome], everything: bool) -> Table:
-    """The mutants that no test noticed, the tests that fail anyway; with `everything`, what noticed the others."""
+    """The mutants that no test noticed, the tests that fail anyway; with `everything`, what noticed
+    the others.
+    """
     table = Table("member", "test", "without the member")
     for outcome in found:
         if everything or not outcome.noticed:
-            said = f"[red]fails anyway:[/] {escape(outcome.broken)}" if outcome.broken else escape(outcome.without) or "[red]passes[/]"
+            said = (
+                f"[red]fails anyway:[/] {escape(outcome.broken)}"
+                if outcome.broken
+                else escape(outcome.without) or "[red]passes[/]"
+            )
             table.add_row(outcome.mutant.name, escape(outcome.mutant.test), said)
     return table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the job; 0 when every mutant was noticed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.conformance.mutate", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.conformance.mutate", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--all", action="store_true", help="also list what noticed each mutant")
-    parser.add_argument("--only", choices=("bodies", "subtle"), help="only take bodies out, or only make small changes")
+    parser.add_argument(
+        "--only",
+        choices=("bodies", "subtle"),
+        help="only take bodies out, or only make small changes",
+    )
     options = parser.parse_args(arguments)
     todo = [] if options.only == "subtle" else mutants(options.names)
     bodies, begun = len(todo), time.monotonic()
     todo += [] if options.only == "bodies" else subtle_mutants(options.names)
     console = Console(width=None if sys.stdout.isatty() else 200)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("members taken out or changed", total=len(todo))
         found = outcomes(todo, seen=lambda n: progress.update(task, completed=n))

@@ -1,7 +1,8 @@
-"""Every name that the five API pages define or mention, page by page: what the table must have a row for.
+"""Every name that the five API pages define or mention, page by page: what the table must have a
+row for.
 
-A type that a page only names stands here with its members. `Base` is what all five are built on. The lists are kept apart from the
-rows, so that a row that is forgotten is missing somewhere.
+A type that a page only names stands here with its members. `Base` is what all five are built on.
+The lists are kept apart from the rows, so that a row that is forgotten is missing somewhere.
 """
 
 from __future__ import annotations

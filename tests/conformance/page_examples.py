@@ -1,8 +1,10 @@
-"""The sixteen examples of the five API pages, line by line, each inside a kernel that computes something.
+"""The sixteen examples of the five API pages, line by line, each inside a kernel that computes
+something.
 
-Every function between the two rulers is an example: its body is the page's, but for what Python has no word for. `var x =` and
-`x^.release()` are `x =` and `x.release()`; `if lane_id() < n:` is `with ctx.when(ctx.lane < n):`; what one thread does stands under
-`ctx.elect_one()`. Where the page has a slip, the right call stands here and a comment says what the page has.
+Every function between the two rulers is an example: its body is the page's, but for what Python has
+no word for. `var x =` and `x^.release()` are `x =` and `x.release()`; `if lane_id() < n:` is `with
+ctx.when(ctx.lane < n):`; what one thread does stands under `ctx.elect_one()`. Where the page has a
+slip, the right call stands here and a comment says what the page has.
 """
 
 from __future__ import annotations
@@ -20,15 +22,24 @@ ROWS, WIDTH = 5, 32  # rows that a ring passes on
 CLUSTER_SIZE = 2  # arrivals of the lane-guarded examples
 PAYLOAD = tp.StandardTilePayload(a_type="float32", b_type="float32", a_shape=(8, 8), b_shape=(8, 8))
 M, N, K, STEPS = 128, 16, 16, 3
-MMA_TILES = tp.StandardTilePayload(a_type="bfloat16", b_type="bfloat16", a_shape=(M, K), b_shape=(N, K))
+MMA_TILES = tp.StandardTilePayload(
+    a_type="bfloat16", b_type="bfloat16", a_shape=(M, K), b_shape=(N, K)
+)
 SCALED = tp.BlockwiseFP8TilePayload(
-    a_type="float8_e4m3", b_type="float8_e4m3", a_shape=(M, 32), b_shape=(N, 32), a_scales_type="float32", a_scales_shape=(1, M)
+    a_type="float8_e4m3",
+    b_type="float8_e4m3",
+    a_shape=(M, 32),
+    b_shape=(N, 32),
+    a_scales_type="float32",
+    a_scales_shape=(1, M),
 )
 
 
 @dataclass(frozen=True)
 class Work:
-    """What an example is given: `put` fills a stage of a ring with a row, `take` copies one out of it."""
+    """What an example is given: `put` fills a stage of a ring with a row, `take` copies one out of
+    it.
+    """
 
     ctx: tp.Context
     pipeline: Any
@@ -37,7 +48,8 @@ class Work:
     other_work: Callable[[], None] = lambda: None
 
 
-# == ProducerConsumerPipeline =============================================================================================
+# == ProducerConsumerPipeline
+# =============================================================================================
 
 
 def try_wait_producer(w: Work) -> None:
@@ -100,7 +112,12 @@ def acquire_consumer_explicit(w: Work) -> None:
     stage.release_without_signal()
 
 
-def consume_explicit_leader(ctx: tp.Context, pipeline: tp.ProducerConsumerPipeline, cta_group: int, do_work: Callable[[Any], None]) -> None:
+def consume_explicit_leader(
+    ctx: tp.Context,
+    pipeline: tp.ProducerConsumerPipeline,
+    cta_group: int,
+    do_work: Callable[[Any], None],
+) -> None:
     """Usage of consume_explicit, for specialized signaling."""
     with pipeline.consume_explicit() as stage:
         do_work(stage.index())
@@ -110,7 +127,8 @@ def consume_explicit_leader(ctx: tp.Context, pipeline: tp.ProducerConsumerPipeli
             tp.umma_arrive_leader_cta(stage.mbar())
 
 
-# == InputTilePipeline and ProducerTiles ==================================================================================
+# == InputTilePipeline and ProducerTiles
+# ==================================================================================
 
 
 @dataclass(frozen=True)
@@ -128,7 +146,8 @@ def try_acquire_producer(w: Tiles) -> None:
     """Example (TMA Load warp) of try_acquire_producer."""
     ready = w.pipeline.try_acquire_producer()
     w.other_work()  # ... do other work while potentially waiting ...
-    w.pipeline.wait_consumer_if_needed(ready)  # the page has wait_producer_if_needed, with which the producer waits for itself
+    # the page has wait_producer_if_needed, with which the producer waits for itself
+    w.pipeline.wait_consumer_if_needed(ready)
     stage = w.pipeline.producer_stage()
     with w.ctx.elect_one():  # ... load tiles ...
         w.pipeline.producer_mbar(stage).expect_bytes(w.pipeline.stage_bytes)
@@ -172,19 +191,29 @@ def producer_tiles(w: Tiles) -> None:
         # release called automatically
 
 
-# == OutputTilePipeline ===================================================================================================
+# == OutputTilePipeline
+# ===================================================================================================
 
 
-def acquire_mma_linear(ctx: tp.Context, output_pipeline: tp.OutputTilePipeline, mma_op: tp.MmaOp, a_tile: Any, b_tile: Any) -> None:
+def acquire_mma_linear(
+    ctx: tp.Context,
+    output_pipeline: tp.OutputTilePipeline,
+    mma_op: tp.MmaOp,
+    a_tile: Any,
+    b_tile: Any,
+) -> None:
     """Usage of acquire_mma_linear."""
     stage = output_pipeline.acquire_mma_linear()
     with ctx.elect_one():
         mma_op.mma(a_tile, b_tile, stage.tmem_offset())
         mma_op.commit(stage.mbar())
-    stage.release()  # Signals mma_arrive and advances; here only the latter, since the line above has signalled
+    # Signals mma_arrive and advances; here only the latter, since the line above has signalled
+    stage.release()
 
 
-def acquire_epilogue_linear(output_pipeline: tp.OutputTilePipeline, process_tmem: Callable[[tp.TmemStage], None]) -> None:
+def acquire_epilogue_linear(
+    output_pipeline: tp.OutputTilePipeline, process_tmem: Callable[[tp.TmemStage], None]
+) -> None:
     """Usage of acquire_epilogue_linear."""
     stage = output_pipeline.acquire_epilogue_linear()
     process_tmem(stage.tmem())
@@ -202,12 +231,14 @@ def per_k_epilogue(
         # Both pipelines signaled automatically
 
 
-# == the kernels around them ==============================================================================================
+# == the kernels around them
+# ==============================================================================================
 
 
 def ring(producer: Callable[[Work], None], consumer: Callable[[Work], None]) -> tp.KernelFunction:
     """out[i] = a[i] + 1 through a ring of two rows."""
-    counts = {"consumer_arrivals": 32} if consumer is try_wait_producer else {}  # who arrives without a handle says how often
+    # who arrives without a handle says how often
+    counts = {"consumer_arrivals": 32} if consumer is try_wait_producer else {}
 
     @tp.kernel()
     def passing(ctx: tp.Context, a: Any, out: Any) -> None:
@@ -235,7 +266,9 @@ def ring(producer: Callable[[Work], None], consumer: Callable[[Work], None]) -> 
     return passing
 
 
-def made_ring(producer: Callable[[Work], None], consumer: Callable[[Work], None]) -> Callable[[Rng], Made]:
+def made_ring(
+    producer: Callable[[Work], None], consumer: Callable[[Work], None]
+) -> Callable[[Rng], Made]:
     def made(rng: Rng) -> Made:
         a = rng.integers(0, 99, (ROWS, WIDTH)).astype(np.float32)
         out = np.zeros_like(a)
@@ -244,7 +277,9 @@ def made_ring(producer: Callable[[Work], None], consumer: Callable[[Work], None]
     return made
 
 
-def tiles(producer: Callable[[Tiles], None], consumer: Callable[[Tiles], None]) -> tp.KernelFunction:
+def tiles(
+    producer: Callable[[Tiles], None], consumer: Callable[[Tiles], None]
+) -> tp.KernelFunction:
     """Half of A + 10 B of each of ROWS tiles."""
     counts: dict[str, Any] = {"producer_arrivals": 1} if producer is try_acquire_producer else {}
     counts |= {"consumer_arrivals": 32} if consumer is try_acquire_consumer else {}
@@ -277,12 +312,21 @@ def tiles(producer: Callable[[Tiles], None], consumer: Callable[[Tiles], None]) 
     return passing
 
 
-def made_tiles(producer: Callable[[Tiles], None], consumer: Callable[[Tiles], None]) -> Callable[[Rng], Made]:
+def made_tiles(
+    producer: Callable[[Tiles], None], consumer: Callable[[Tiles], None]
+) -> Callable[[Rng], Made]:
     def made(rng: Rng) -> Made:
         a, b = (rng.integers(1, 9, (8, 8 * ROWS)).astype(np.float32) for _ in range(2))
         out = np.zeros((ROWS, 32), np.float32)
         want = np.stack([(a + 10 * b)[:4, 8 * t : 8 * t + 8].reshape(32) for t in range(ROWS)])
-        return tiles(producer, consumer).bind(tp.tensor_map(a, box=(8, 8)), tp.tensor_map(b, box=(8, 8)), out), out, want, 0
+        return (
+            tiles(producer, consumer).bind(
+                tp.tensor_map(a, box=(8, 8)), tp.tensor_map(b, box=(8, 8)), out
+            ),
+            out,
+            want,
+            0,
+        )
 
     return made
 
@@ -291,7 +335,9 @@ def made_tiles(producer: Callable[[Tiles], None], consumer: Callable[[Tiles], No
 def linear_outputs(ctx: tp.Context, a: Any, b: Any, out: Any) -> None:
     """Tiles of A · Bᵀ, one MMA each, by acquire_mma_linear and acquire_epilogue_linear."""
     pipeline = tp.InputTilePipeline.allocate(ctx, MMA_TILES, num_group_stages=2)
-    output_pipeline = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(num_stages=2, stage_stride_cols=N))
+    output_pipeline = tp.OutputTilePipeline.allocate(
+        ctx, tp.OutputPipelineConfig(num_stages=2, stage_stride_cols=N)
+    )
     mma_op = tp.MmaOp(ctx)
     count = out.shape[0] // M
 
@@ -335,14 +381,18 @@ def made_outputs(rng: Rng) -> Made:
 def scaled_steps(ctx: tp.Context, a: Any, b: Any, scales: Any, out: Any) -> None:
     """A tile of A · Bᵀ whose steps of K have a scale for each row of A, by per_k_epilogue."""
     inputs = tp.InputTilePipeline.allocate(ctx, SCALED, num_group_stages=2)
-    output_pipeline = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(num_stages=2, stage_stride_cols=N))
+    output_pipeline = tp.OutputTilePipeline.allocate(
+        ctx, tp.OutputPipelineConfig(num_stages=2, stage_stride_cols=N)
+    )
 
     @ctx.role("load", warps=1)
     def load() -> None:
         for k in ctx.range(STEPS):
             with inputs.producer().acquire() as stage, ctx.elect_one():
                 stage.expect_bytes(inputs.stage_bytes)
-                for tensor, at, part in zip((a, b, scales), ((0, k * 32), (0, k * 32), (k, 0)), stage.tile(), strict=True):
+                for tensor, at, part in zip(
+                    (a, b, scales), ((0, k * 32), (0, k * 32), (k, 0)), stage.tile(), strict=True
+                ):
                     ctx.tma_load(tensor, at, part, stage.barrier())
 
     @ctx.role("mma", warps=1)
@@ -372,13 +422,23 @@ def made_steps(rng: Rng) -> Made:
     out, want = np.zeros((M, N), np.float32), np.zeros((M, N), np.float32)
     for k in range(STEPS):
         part = slice(32 * k, 32 * k + 32)
-        want += 0.5 * scales[k][:, None] * (a[:, part].astype(np.float32) @ b[:, part].astype(np.float32).T)
-    maps = tp.tensor_map(a, box=(M, 32)), tp.tensor_map(b, box=(N, 32)), tp.tensor_map(scales, box=(1, M))
+        want += (
+            0.5
+            * scales[k][:, None]
+            * (a[:, part].astype(np.float32) @ b[:, part].astype(np.float32).T)
+        )
+    maps = (
+        tp.tensor_map(a, box=(M, 32)),
+        tp.tensor_map(b, box=(N, 32)),
+        tp.tensor_map(scales, box=(1, M)),
+    )
     return scaled_steps.bind(*maps, out), out, want, 0
 
 
 def explicit_outputs(group: int) -> tp.KernelFunction:
-    """Tiles of A · Bᵀ whose accumulators the epilogue frees by the specialized form of consume_explicit."""
+    """Tiles of A · Bᵀ whose accumulators the epilogue frees by the specialized form of
+    consume_explicit.
+    """
 
     @tp.kernel(grid=group, cluster=group)
     def explicit(ctx: tp.Context, a: Any, b: Any, out: Any) -> None:
@@ -400,7 +460,11 @@ def explicit_outputs(group: int) -> tp.KernelFunction:
         def mma() -> None:
             with outputs.mma_warp(), ctx.when(tp.elect_one_cta(ctx)):
                 for _ in ctx.range(count):
-                    with outputs.producer() as acc, inputs.consumer().acquire() as stage, ctx.elect_one():
+                    with (
+                        outputs.producer() as acc,
+                        inputs.consumer().acquire() as stage,
+                        ctx.elect_one(),
+                    ):
                         ctx.mma(acc.tmem.offset(), *stage.tile(), accumulate=False)
                         if group == 2:
                             tp.MmaOp(ctx).commit(stage.mbar(), outputs.mma_complete_mask)
@@ -412,7 +476,11 @@ def explicit_outputs(group: int) -> tp.KernelFunction:
 
                     def do_work(index: Any, tile: Any = tile) -> None:
                         ctx.tcgen05_fence_after()
-                        x = tp.TmemStage(outputs.tmem, index, group * N).tensor((M, group * N)).load()
+                        x = (
+                            tp.TmemStage(outputs.tmem, index, group * N)
+                            .tensor((M, group * N))
+                            .load()
+                        )
                         ctx.tmem_wait_load()
                         ctx.tcgen05_fence_before()
                         ctx.store_global(out, ((group * tile + ctx.cta_rank) * M, 0), x)
@@ -424,10 +492,18 @@ def explicit_outputs(group: int) -> tp.KernelFunction:
 
 def made_explicit(group: int) -> Callable[[Rng], Made]:
     def made(rng: Rng) -> Made:
-        a, b = (rng.integers(-3, 4, (rows, K)).astype(tp.bfloat16.numpy) for rows in (3 * group * M, group * N))
+        a, b = (
+            rng.integers(-3, 4, (rows, K)).astype(tp.bfloat16.numpy)
+            for rows in (3 * group * M, group * N)
+        )
         out = np.zeros((3 * group * M, group * N), np.float32)
         maps = tp.tensor_map(a, box=(M, K)), tp.tensor_map(b, box=(N, K))
-        return explicit_outputs(group).bind(*maps, out), out, a.astype(np.float32) @ b.astype(np.float32).T, 0
+        return (
+            explicit_outputs(group).bind(*maps, out),
+            out,
+            a.astype(np.float32) @ b.astype(np.float32).T,
+            0,
+        )
 
     return made
 
@@ -439,10 +515,18 @@ HOPPER_EXAMPLES: dict[str, Callable[[Rng], Made]] = {
     "ProducerConsumerPipeline.consume_explicit": made_ring(produce, consume_explicit),
     "ProducerConsumerPipeline.acquire_producer": made_ring(acquire_producer, acquire_consumer),
     "ProducerConsumerPipeline.acquire_consumer": made_ring(produce, acquire_consumer),
-    "ProducerConsumerPipeline.acquire_consumer, explicit": made_ring(acquire_producer, acquire_consumer_explicit),
-    "InputTilePipeline.try_acquire_producer": made_tiles(try_acquire_producer, acquire_consumer_tiles),
-    "InputTilePipeline.try_acquire_consumer": made_tiles(acquire_producer_tiles, try_acquire_consumer),
-    "InputTilePipeline.acquire_producer": made_tiles(acquire_producer_tiles, acquire_consumer_tiles),
+    "ProducerConsumerPipeline.acquire_consumer, explicit": made_ring(
+        acquire_producer, acquire_consumer_explicit
+    ),
+    "InputTilePipeline.try_acquire_producer": made_tiles(
+        try_acquire_producer, acquire_consumer_tiles
+    ),
+    "InputTilePipeline.try_acquire_consumer": made_tiles(
+        acquire_producer_tiles, try_acquire_consumer
+    ),
+    "InputTilePipeline.acquire_producer": made_tiles(
+        acquire_producer_tiles, acquire_consumer_tiles
+    ),
     "InputTilePipeline.acquire_consumer": made_tiles(producer_tiles, acquire_consumer_tiles),
     "ProducerTiles": made_tiles(producer_tiles, acquire_consumer_tiles),
 }

@@ -1,4 +1,6 @@
-"""Members taken out, and members watched: what the mutation job and the tests of the table do to the library."""
+"""Members taken out, and members watched: what the mutation job and the tests of the table do to
+the library.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tests.conformance.table import Target
 
 
 class Nothing:
-    """What stands where a member gave an object: whatever is asked of it gives itself, and has no effect."""
+    """What stands where a member gave an object: whatever is asked of it gives itself, and has no
+    effect.
+    """
 
     def __getattr__(self, name: str) -> Self:
         if name.startswith("__"):
@@ -43,7 +47,9 @@ class Nothing:
 
 
 def result(target: Target, me: object) -> Any:
-    """What a body that does nothing gives, by what the member says it returns: None, 0, False, itself, or `Nothing`."""
+    """What a body that does nothing gives, by what the member says it returns: None, 0, False,
+    itself, or `Nothing`.
+    """
     kind = str(getattr(inspect.unwrap(target.value), "__annotations__", {}).get("return", ""))
     if kind in ("None", "") or target.attr in ("__enter__", "__exit__"):
         return None
@@ -57,14 +63,20 @@ def result(target: Target, me: object) -> Any:
 def body(target: Target) -> Any:
     """What takes a member's place."""
     if target.kind in ("attribute", "alias"):
-        return property(lambda self: None, lambda self, value: None) if target.kind == "attribute" else None
+        return (
+            property(lambda self: None, lambda self, value: None)
+            if target.kind == "attribute"
+            else None
+        )
     if target.kind == "property":
         return property(lambda self: result(target, self))
 
     def nothing(*args: object, **options: object) -> Any:
         return result(target, args[0] if args else None)
 
-    static = isinstance(inspect.getattr_static(target.owner, target.attr), (staticmethod, classmethod))
+    static = isinstance(
+        inspect.getattr_static(target.owner, target.attr), (staticmethod, classmethod)
+    )
     return staticmethod(nothing) if static else nothing
 
 
@@ -85,8 +97,8 @@ def put(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def replaced(target: Target, change: str = "") -> Iterator[None]:
-    """The member does nothing; with `change`, the name of a variant of `tests.conformance.subtle`, it does that. A function of the
-    library does so wherever a module has imported it.
+    """The member does nothing; with `change`, the name of a variant of `tests.conformance.subtle`,
+    it does that. A function of the library does so wherever a module has imported it.
     """
     instead = body(target)
     if change:
@@ -96,7 +108,8 @@ def replaced(target: Target, change: str = "") -> Iterator[None]:
         with put(subtle.home(target) if change else target.owner, target.attr, instead):
             yield
         return
-    same = {id(target.value), id(inspect.unwrap(target.value))}  # `tp` has the one that checks its arguments
+    # `tp` has the one that checks its arguments
+    same = {id(target.value), id(inspect.unwrap(target.value))}
     modules = [m for m in list(sys.modules.values()) if isinstance(m, ModuleType)]
     homes = [(m, vars(m)[target.attr]) for m in modules if id(vars(m).get(target.attr)) in same]
     for home, _ in homes:
@@ -116,11 +129,24 @@ def forget_traces() -> None:
 
 
 def _codes(target: Target) -> set[CodeType]:
-    """The code that runs when a member is used: for a type, that of its `__init__`, or of those of its subclasses."""
+    """The code that runs when a member is used: for a type, that of its `__init__`, or of those of
+    its subclasses.
+    """
     if target.kind != "type":
         return {inspect.unwrap(target.value).__code__}
-    code = getattr(inspect.unwrap(inspect.getattr_static(target.value, "__init__")), "__code__", None)  # behind the check of its arguments
-    return {code} if code else {code for sub in target.value.__subclasses__() for code in _codes(Target("type", tp, sub.__name__, sub))}
+    # behind the check of its arguments
+    code = getattr(
+        inspect.unwrap(inspect.getattr_static(target.value, "__init__")), "__code__", None
+    )
+    return (
+        {code}
+        if code
+        else {
+            code
+            for sub in target.value.__subclasses__()
+            for code in _codes(Target("type", tp, sub.__name__, sub))
+        }
+    )
 
 
 @contextmanager
@@ -154,7 +180,9 @@ def _of(target: Target, frame: FrameType) -> bool:
     """Whether a call is of the target's class, not of another that inherits the same code."""
     owner = target.value if target.kind == "type" else target.owner
     name = getattr(target.value, "__name__", "")
-    if not inspect.isclass(owner) or isinstance(inspect.getattr_static(owner, name, None), staticmethod):
+    if not inspect.isclass(owner) or isinstance(
+        inspect.getattr_static(owner, name, None), staticmethod
+    ):
         return True
     me = frame.f_locals.get(frame.f_code.co_varnames[0])
     return issubclass(me if inspect.isclass(me) else type(me), owner)

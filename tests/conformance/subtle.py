@@ -1,6 +1,8 @@
-"""Members that are slightly wrong: one barrier further, one trip fewer, a step too many, an argument that is ignored.
+"""Members that are slightly wrong: one barrier further, one trip fewer, a step too many, an
+argument that is ignored.
 
-`mutants(target)` gives the variants of a member's function, each with one small change of its source, made by rules and not by hand.
+`mutants(target)` gives the variants of a member's function, each with one small change of its
+source, made by rules and not by hand.
 """
 
 from __future__ import annotations
@@ -16,11 +18,16 @@ from typing import Any
 
 from tests.conformance.table import Target
 
-STEPS = {"step", "advance", "producer_step", "consumer_step", "_finish"}  # calls that move a place in a ring
+# calls that move a place in a ring
+STEPS = {"step", "advance", "producer_step", "consumer_step", "_finish"}
 OTHER = {"_full": "_empty", "_empty": "_full", "_producer": "_consumer", "_consumer": "_producer", "_wait_full": "_wait_empty",
          "_wait_empty": "_wait_full", "producer_mbars": "consumer_mbars", "consumer_mbars": "producer_mbars"}  # fmt: skip
 SIDES = {"producer": "consumer", "consumer": "producer"}
-SIGNS: dict[type[ast.operator], type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add}
+SIGNS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+}
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,9 @@ def _tree(function: Any) -> ast.FunctionDef | None:
         return None
     if not isinstance(found, ast.FunctionDef):
         return None
-    found.decorator_list = [d for d in found.decorator_list if isinstance(d, ast.Name) and d.id == "contextmanager"]
+    found.decorator_list = [
+        d for d in found.decorator_list if isinstance(d, ast.Name) and d.id == "contextmanager"
+    ]
     return found
 
 
@@ -121,14 +130,21 @@ def _without_steps(tree: ast.FunctionDef) -> Iterator[tuple[str, ast.FunctionDef
             changed = copy.deepcopy(tree)
             seen = -1
             for block in [
-                getattr(n, name) for n in ast.walk(changed) for name in ("body", "orelse") if isinstance(getattr(n, name, None), list)
+                getattr(n, name)
+                for n in ast.walk(changed)
+                for name in ("body", "orelse")
+                if isinstance(getattr(n, name, None), list)
             ]:
                 for at, statement in enumerate(list(block)):
                     if _moves(statement):
                         seen += 1
                         if seen == number:
                             text = ast.unparse(statement)
-                            block[at : at + 1] = [ast.Pass()] if what == "not stepped" else [statement, copy.deepcopy(statement)]
+                            block[at : at + 1] = (
+                                [ast.Pass()]
+                                if what == "not stepped"
+                                else [statement, copy.deepcopy(statement)]
+                            )
                             yield f"{what}: {text!r}", changed
                             break
 
@@ -136,13 +152,27 @@ def _without_steps(tree: ast.FunctionDef) -> Iterator[tuple[str, ast.FunctionDef
 def _ignored(tree: ast.FunctionDef) -> Iterator[tuple[str, ast.FunctionDef]]:
     """An argument that has its default whatever is given; without one, that is 0."""
     a = tree.args
-    given: list[tuple[ast.arg, ast.expr | None]] = [(x, None) for x in (*a.posonlyargs, *a.args)[1:]]
+    given: list[tuple[ast.arg, ast.expr | None]] = [
+        (x, None) for x in (*a.posonlyargs, *a.args)[1:]
+    ]
     for at, last in enumerate(reversed(a.defaults)):
         if at < len(given):
             given[-1 - at] = given[-1 - at][0], last
     given += list(zip(a.kwonlyargs, a.kw_defaults, strict=True))
     for arg, default in given:
-        if arg.arg in ("name", "owner", "kind", "error", "trace", "ticks", "scope", "ctx", "config", "payload", "dtype"):
+        if arg.arg in (
+            "name",
+            "owner",
+            "kind",
+            "error",
+            "trace",
+            "ticks",
+            "scope",
+            "ctx",
+            "config",
+            "payload",
+            "dtype",
+        ):
             continue
         changed = copy.deepcopy(tree)
         value: ast.expr = ast.Constant(0) if default is None else copy.deepcopy(default)
@@ -156,7 +186,9 @@ def _compiled(original: Any, tree: ast.FunctionDef, target: Target) -> Any:
     factory = ast.parse("def factory(__class__):\n    pass").body[0]
     assert isinstance(factory, ast.FunctionDef)
     factory.body = [tree, ast.Return(ast.Name(tree.name, ast.Load()))]
-    module = ast.fix_missing_locations(ast.Module([ast.ImportFrom("__future__", [ast.alias("annotations")], 0), factory], []))
+    module = ast.fix_missing_locations(
+        ast.Module([ast.ImportFrom("__future__", [ast.alias("annotations")], 0), factory], [])
+    )
     space: dict[str, Any] = {}
     exec(compile(module, f"<{target.attr}>", "exec"), original.__globals__, space)
     made = space["factory"](home(target))
@@ -166,18 +198,28 @@ def _compiled(original: Any, tree: ast.FunctionDef, target: Target) -> Any:
 
 
 def home(target: Target) -> Any:
-    """The class that defines a member, which `super()` starts from and a change is made in; the module of a function."""
+    """The class that defines a member, which `super()` starts from and a change is made in; the
+    module of a function.
+    """
     owner, original = target.owner, inspect.unwrap(target.value)
     for base in inspect.getmro(owner) if inspect.isclass(owner) else ():
         own = vars(base).get(target.attr)
-        if own is not None and inspect.unwrap(getattr(own, "fget", None) or getattr(own, "__func__", own)) is original:
+        if (
+            own is not None
+            and inspect.unwrap(getattr(own, "fget", None) or getattr(own, "__func__", own))
+            is original
+        ):
             return base
     return owner
 
 
 def body(target: Target, function: Any) -> Any:
-    """What is put in a member's place: the function as a property, static or class method where the member is one."""
+    """What is put in a member's place: the function as a property, static or class method where the
+    member is one.
+    """
     if target.kind == "property":
         return property(function)
-    raw = inspect.getattr_static(target.owner, target.attr) if inspect.isclass(target.owner) else None
+    raw = (
+        inspect.getattr_static(target.owner, target.attr) if inspect.isclass(target.owner) else None
+    )
     return type(raw)(function) if isinstance(raw, (staticmethod, classmethod)) else function

@@ -1,5 +1,5 @@
-"""The conformance table: for each name of the API pages, what it is called here, the test that fails without it, and the small kernel
-that uses it in the simulator, through NVRTC and on a GPU.
+"""The conformance table: for each name of the API pages, what it is called here, the test that
+fails without it, and the small kernel that uses it in the simulator, through NVRTC and on a GPU.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ class Row:
     """One name of a page.
 
     Attributes:
-        name: as the page has it; a member of another type than the page's with that type: `ProducerStage.mbar`.
+        name: as the page has it; a member of another type than the page's with that type:
+            `ProducerStage.mbar`.
         test: node id below tests/.
         case: the kernel of `tests.conformance.cases` that uses it.
-        ours: where it differs, its name below `tilepipe`: `Type.member`; `Type.member(argument=)` for what became an argument;
-            `Type.member()` for an attribute of what a call gives.
+        ours: where it differs, its name below `tilepipe`: `Type.member`; `Type.member(argument=)`
+            for what became an argument; `Type.member()` for an attribute of what a call gives.
         kept: why the mutation job leaves its body alone; empty: it replaces it.
     """
 
@@ -41,7 +42,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Page:
-    """A page: its rows, and the architectures that its kernels compile for; what compiles for Blackwell only has never run on a GPU."""
+    """A page: its rows, and the architectures that its kernels compile for; what compiles for
+    Blackwell only has never run on a GPU.
+    """
 
     name: str
     rows: tuple[Row, ...]
@@ -59,9 +62,11 @@ class Page:
 
 @dataclass(frozen=True)
 class Target:
-    """What a name of ours is. `kind`: type, function, method, property, attribute, alias (of a type), or argument.
+    """What a name of ours is. `kind`: type, function, method, property, attribute, alias (of a
+    type), or argument.
 
-    `owner`: the class or module that has it, `attr` the name there, `value` the function or class, None for attributes.
+    `owner`: the class or module that has it, `attr` the name there, `value` the function or class,
+    None for attributes.
     """
 
     kind: str
@@ -111,12 +116,22 @@ def _target(path: str) -> Target:
 
 def _attributes(owner: type) -> set[str]:
     """Fields, and what `__init__` assigns."""
-    found = {f.name for f in dataclasses.fields(owner)} if dataclasses.is_dataclass(owner) else set()
+    found = (
+        {f.name for f in dataclasses.fields(owner)} if dataclasses.is_dataclass(owner) else set()
+    )
     for base in owner.__mro__[:-1]:
         if "__init__" in vars(base) and not dataclasses.is_dataclass(base):
             tree = ast.parse(textwrap.dedent(inspect.getsource(vars(base)["__init__"])))
-            stored = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
-            found |= {node.attr for node in stored if isinstance(node.value, ast.Name) and node.value.id == "self"}
+            stored = (
+                node
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+            )
+            found |= {
+                node.attr
+                for node in stored
+                if isinstance(node.value, ast.Name) and node.value.id == "self"
+            }
     return found
 
 

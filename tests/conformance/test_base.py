@@ -16,12 +16,23 @@ from tilepipe.ir.program import walk
 from tilepipe.pipelines.barriers import BARRIER_BYTES
 
 ONE = "with ctx.elect_one():\n    "
-PHASES: dict[str, tuple[str, int, int]] = {  # what a role does with `bar`, the barrier's count, phases that it completes
+# what a role does with `bar`, the barrier's count, phases that it completes
+PHASES: dict[str, tuple[str, int, int]] = {
     "arrive": ("for i in ctx.range(3):\n    bar.arrive()\n    bar.wait(i)", 32, 3),
     "arrive_cluster": (f"{ONE}bar.arrive_cluster(ctx.cta_rank, 5)", 5, 1),
     "expect_bytes": (f"{ONE}bar.expect_bytes(32)\n    bar.complete_transaction(None, 32)", 1, 1),
-    "expect_bytes_relaxed": (f"{ONE}bar.expect_bytes_relaxed(32)\n    bar.complete_transaction(None, 32)", 1, 1),
-    "arrive_and_expect_bytes": ("bar.arrive_and_expect_bytes(32, 0, ctx.lane == 7)\n" + ONE + "bar.complete_transaction(0, 32)", 1, 1),
+    "expect_bytes_relaxed": (
+        f"{ONE}bar.expect_bytes_relaxed(32)\n    bar.complete_transaction(None, 32)",
+        1,
+        1,
+    ),
+    "arrive_and_expect_bytes": (
+        "bar.arrive_and_expect_bytes(32, 0, ctx.lane == 7)\n"
+        + ONE
+        + "bar.complete_transaction(0, 32)",
+        1,
+        1,
+    ),
     "complete_transaction": (
         f"{ONE}bar.expect_bytes(48)\n    bar.complete_transaction(None, 40)\n    bar.complete_transaction(0, 8)",
         1,
@@ -32,15 +43,29 @@ PHASES: dict[str, tuple[str, int, int]] = {  # what a role does with `bar`, the 
         1,
         1,
     ),
-    "expect_bytes, too few": (f"{ONE}bar.expect_bytes(32)\n    bar.complete_transaction(None, 16)", 1, 0),
-    "expect_bytes_relaxed, too few": (f"{ONE}bar.expect_bytes_relaxed(32)\n    bar.complete_transaction(None, 16)", 1, 0),
-    "arrive_and_expect_bytes, too few": (f"{ONE}bar.arrive_and_expect_bytes(32, 0)\n    bar.complete_transaction(0, 16)", 1, 0),
+    "expect_bytes, too few": (
+        f"{ONE}bar.expect_bytes(32)\n    bar.complete_transaction(None, 16)",
+        1,
+        0,
+    ),
+    "expect_bytes_relaxed, too few": (
+        f"{ONE}bar.expect_bytes_relaxed(32)\n    bar.complete_transaction(None, 16)",
+        1,
+        0,
+    ),
+    "arrive_and_expect_bytes, too few": (
+        f"{ONE}bar.arrive_and_expect_bytes(32, 0)\n    bar.complete_transaction(0, 16)",
+        1,
+        0,
+    ),
     "unsafe_ptr": (f"{ONE}bar.unsafe_ptr().arrive()", 1, 1),
 }
 
 
 def barrier(text: str, count: int = 1) -> tp.Program:
-    return role_from_text(text, before=f"bar = tp.SharedMemBarrier.allocate(ctx, {count}, name='bar')")
+    return role_from_text(
+        text, before=f"bar = tp.SharedMemBarrier.allocate(ctx, {count}, name='bar')"
+    )
 
 
 @pytest.mark.parametrize("member", PHASES)
@@ -49,7 +74,8 @@ def test_phases_of_a_barrier(member: str) -> None:
     assert barrier(text, count).run().completions == {"bar": [[completed]]}
 
 
-REMOTE: dict[str, str] = {  # what CTA 0 of a pair does with the barrier of CTA 1, which nobody else touches
+# what CTA 0 of a pair does with the barrier of CTA 1, which nobody else touches
+REMOTE: dict[str, str] = {
     "arrive_cluster": f"{ONE}bar.arrive_cluster(1)",
     "arrive_and_expect_bytes": f"{ONE}bar.arrive_and_expect_bytes(32, 1)\n    bar.complete_transaction(1, 32)",
     "arrive_and_expect_bytes, where a lane says so": (
@@ -94,14 +120,20 @@ def test_one_barrier_is_eight_bytes() -> None:
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_init_sets_the_count(count: int) -> None:
     """Two arrivals complete two phases, one, or none."""
-    text = "bars = tp.SMemArray(ctx, tp.SharedMemBarrier, 1, 'bars')\nbars[0].init({})\nbar = bars[0]"
+    text = (
+        "bars = tp.SMemArray(ctx, tp.SharedMemBarrier, 1, 'bars')\nbars[0].init({})\nbar = bars[0]"
+    )
     arrivals = "for i in ctx.range(2):\n    with ctx.elect_one():\n        bar.arrive()"
-    assert role_from_text(arrivals, before=text.format(count)).run().completions == {"bars": [[2 // count]]}
+    assert role_from_text(arrivals, before=text.format(count)).run().completions == {
+        "bars": [[2 // count]]
+    }
 
 
 @pytest.mark.parametrize("member", ["wait", "wait_acquire", "wait_relaxed"])
 def test_a_wait_blocks_until_the_phase_is_complete(member: str) -> None:
-    """Who waits reads what was written before the arrival; parity 1 of a fresh barrier passes, parity 0 of a lonely one never does."""
+    """Who waits reads what was written before the arrival; parity 1 of a fresh barrier passes,
+    parity 0 of a lonely one never does.
+    """
     out = np.zeros(32, np.int32)
     text = f"""
     bar = tp.SharedMemBarrier.allocate(ctx, 32, name='bar')
@@ -121,7 +153,13 @@ def test_a_wait_blocks_until_the_phase_is_complete(member: str) -> None:
         run = from_text(text).bind(out).run(seed=seed)
         assert out.tolist() == list(range(32, 0, -1))
         assert [role.waits for role in run.roles] == [1, 1]
-    with refused(tp.DeadlockError, "role 'one'", f"bar.{member}(0)", "1 of 1 arrivals", "nothing in the kernel arrives on it"):
+    with refused(
+        tp.DeadlockError,
+        "role 'one'",
+        f"bar.{member}(0)",
+        "1 of 1 arrivals",
+        "nothing in the kernel arrives on it",
+    ):
         barrier(f"bar.{member}(0)").run()
 
 
@@ -165,14 +203,23 @@ def test_arrays_lie_one_after_the_other() -> None:
     found: list[int] = []
     arrays = role_from_text("pass", before=text, found=found).kernel.barriers
     assert found == [24, 16, 32]
-    assert [(later.offset or 0) - (first.offset or 0) for first, later in pairwise(arrays)] == [24, 16]
-    words = role_from_text("pass", before="tp.SMemArray(ctx, 'int32', 32, name='words')").kernel.buffers
+    assert [(later.offset or 0) - (first.offset or 0) for first, later in pairwise(arrays)] == [
+        24,
+        16,
+    ]
+    words = role_from_text(
+        "pass", before="tp.SMemArray(ctx, 'int32', 32, name='words')"
+    ).kernel.buffers
     assert [(w.rows, w.cols, w.nbytes) for w in words] == [(1, 32, 128)]
 
 
-@pytest.mark.parametrize(("order", "swizzle", "at"), [("row", 0, 8 * 2 + 3), ("col", 0, 8 * 3 + 2), ("row", 32, None)])
+@pytest.mark.parametrize(
+    ("order", "swizzle", "at"), [("row", 0, 8 * 2 + 3), ("col", 0, 8 * 3 + 2), ("row", 32, None)]
+)
 def test_tiles_with_a_layout(order: str, swizzle: int, at: int | None) -> None:
-    """`order` and `swizzle` say where an element lies; what is stored is read back whatever they are."""
+    """`order` and `swizzle` say where an element lies; what is stored is read back whatever they
+    are.
+    """
     text = f"""
     tiles = tp.SMemTileArray2D(ctx, 'int32', 8, 8, 2, order={order!r}, swizzle={swizzle})
     found.extend([tiles.buffer.order, tiles.buffer.swizzle, tiles.tile_bytes])
@@ -231,14 +278,21 @@ def test_a_payload_of_ones_own() -> None:
                 ctx.store(out[i, ctx.lane], ctx.load(stage.tile()[0][0, 31 - ctx.lane]))
     """
     program = from_text(text, Vectors=Vectors).bind(out)
-    assert program.run(seed=1).completions == {"inputs.full": [laps(5, 2)], "inputs.empty": [laps(5, 2)]}
+    assert program.run(seed=1).completions == {
+        "inputs.full": [laps(5, 2)],
+        "inputs.empty": [laps(5, 2)],
+    }
     assert counts_of(program) == {"inputs.full": 32, "inputs.empty": 32}
     assert np.array_equal(out, 100 * np.arange(5)[:, None] + 31 - np.arange(32))
 
 
 def test_a_standard_payload() -> None:
-    """Its types, shapes and number of tiles are those of its arrays; tile k of stage s is number s * k_group_size + k."""
-    payload = tp.StandardTilePayload(a_type="bfloat16", b_type="float16", a_shape=(64, 32), b_shape=(16, 32))
+    """Its types, shapes and number of tiles are those of its arrays; tile k of stage s is number s
+    * k_group_size + k.
+    """
+    payload = tp.StandardTilePayload(
+        a_type="bfloat16", b_type="float16", a_shape=(64, 32), b_shape=(16, 32)
+    )
     found: list[Any] = []
     text = """
     held = payload.allocate(ctx, 6, 'inputs')
@@ -256,15 +310,25 @@ def test_a_standard_payload() -> None:
     program = from_text(text, payload=payload, found=found).bind(np.zeros(4, np.int32))
     assert found[:7] == ["bfloat16", "float16", (64, 32), (16, 32), 6, 6, 2 * 32 * (64 + 16)]
     assert found[7:] == [((64, 32), "bfloat16"), ((16, 32), "float16")]
-    assert [(b.count, b.rows, b.cols, str(b.dtype)) for b in program.kernel.buffers] == [(6, 64, 32, "bfloat16"), (6, 16, 32, "float16")]
+    assert [(b.count, b.rows, b.cols, str(b.dtype)) for b in program.kernel.buffers] == [
+        (6, 64, 32, "bfloat16"),
+        (6, 16, 32, "float16"),
+    ]
     assert "inputs_a[5](1, 2)" in str(program)
     assert "inputs_b[5](3, 4)" in str(program)
 
 
 def test_a_payload_with_scales() -> None:
-    """The third tile holds the scales of A's rows, unswizzled; the bytes of a stage include them."""
+    """The third tile holds the scales of A's rows, unswizzled; the bytes of a stage include
+    them.
+    """
     payload = tp.BlockwiseFP8TilePayload(
-        a_type="float8_e4m3", b_type="float8_e4m3", a_shape=(64, 128), b_shape=(32, 128), a_scales_type="float32", a_scales_shape=(1, 64)
+        a_type="float8_e4m3",
+        b_type="float8_e4m3",
+        a_shape=(64, 128),
+        b_shape=(32, 128),
+        a_scales_type="float32",
+        a_scales_shape=(1, 64),
     )
     found: list[Any] = []
     text = """

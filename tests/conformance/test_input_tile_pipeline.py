@@ -1,4 +1,6 @@
-"""InputTilePipeline and ProducerTiles: the members that the tests of their traffic cannot tell from their absence."""
+"""InputTilePipeline and ProducerTiles: the members that the tests of their traffic cannot tell from
+their absence.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,10 @@ def test_cursors(side: str) -> None:
     other = "consumer" if side == "producer" else "producer"
     out = np.full(8, -1, np.int32)
     text = (
-        f"for i in ctx.range(6):\n    with ctx.elect_one():\n        ctx.store(out[i], inputs.{side}_stage())\n"
-        f"    inputs.pipeline.{side}_step()\nwith ctx.elect_one():\n    ctx.store(out[6], inputs.{other}_stage())"
+        "for i in ctx.range(6):\n    with ctx.elect_one():\n        ctx.store(out[i],"
+        f" inputs.{side}_stage())\n"
+        f"    inputs.pipeline.{side}_step()\nwith ctx.elect_one():\n    ctx.store(out[6],"
+        f" inputs.{other}_stage())"
     )
     one_role(text, out).run()
     assert out.tolist() == [0, 1, 2, 0, 1, 2, 0, -1]
@@ -45,7 +49,10 @@ def test_cursors(side: str) -> None:
 def test_barriers_of_a_stage(side: str) -> None:
     """The barrier of the stage asked for, on the side asked for, completes, and no other."""
     run = one_role(f"with ctx.elect_one():\n    inputs.{side}_mbar(2).arrive()").run()
-    assert run.completions == {"inputs.full": [[0, 0, int(side == "producer")]], "inputs.empty": [[0, 0, int(side == "consumer")]]}
+    assert run.completions == {
+        "inputs.full": [[0, 0, int(side == "producer")]],
+        "inputs.empty": [[0, 0, int(side == "consumer")]],
+    }
 
 
 def test_a_copy_has_cursors_of_its_own() -> None:
@@ -73,7 +80,9 @@ HANDLES = {  # how each is acquired, and the side it signals
 
 @pytest.mark.parametrize("handle", HANDLES)
 def test_members_of_a_stage(handle: str) -> None:
-    """Stage, barrier, payload and pipeline of the second of three stages; its barrier alone completes; then the cursor has stepped."""
+    """Stage, barrier, payload and pipeline of the second of three stages; its barrier alone
+    completes; then the cursor has stepped.
+    """
     acquire, side = HANDLES[handle]
     out, found = np.full(4, -1, np.int32), list[Any]()
     text = f"""
@@ -112,14 +121,25 @@ def test_tiles_by_the_constructor_of_the_page() -> None:
     for barrier in ("inputs.producer_mbar(stage)", "inputs.pipeline.full[stage]", "None"):
         run = one_role(BY_CONSTRUCTOR.format(barrier=barrier)).run()
         assert run.completions == {"inputs.full": [[0, 1, 0]], "inputs.empty": [[0, 0, 0]]}
-    for barrier in ("inputs.consumer_mbar(stage)", "inputs.producer_mbar(0)", "inputs.pipeline.full", "7"):
-        with refused(tp.TraceError, "the barrier of a producer stage is full[stage] of 'inputs'", "inputs.producer_mbar(stage)"):
+    for barrier in (
+        "inputs.consumer_mbar(stage)",
+        "inputs.producer_mbar(0)",
+        "inputs.pipeline.full",
+        "7",
+    ):
+        with refused(
+            tp.TraceError,
+            "the barrier of a producer stage is full[stage] of 'inputs'",
+            "inputs.producer_mbar(stage)",
+        ):
             one_role(BY_CONSTRUCTOR.format(barrier=barrier))
 
 
 @pytest.mark.parametrize("handle", ["InputProducerStage", "ProducerTiles"])
 def test_expect_bytes_is_the_one_arrival(handle: str) -> None:
-    """The phase needs the bytes, and no other arrival than this: it completes once they have come."""
+    """The phase needs the bytes, and no other arrival than this: it completes once they have
+    come.
+    """
     acquire, _ = HANDLES[handle]
     fill = "    stage.expect_bytes(48)\n    stage.barrier().complete_transaction(None, {})"
     text = f"stage = {acquire}\nwith ctx.elect_one():\n{fill}\nstage.release()"
@@ -165,9 +185,13 @@ def test_entering_gives_the_thing_itself(entered: str, signal: str) -> None:
     assert found == [True]
 
 
-@pytest.mark.parametrize("how", ["acquire()", "acquire_stage()", "acquire_if_needed(view.try_acquire())"])
+@pytest.mark.parametrize(
+    "how", ["acquire()", "acquire_stage()", "acquire_if_needed(view.try_acquire())"]
+)
 def test_every_way_to_acquire_has_the_lag(how: str) -> None:
-    """With a lag of two the release waits for all groups but two, and the stages that are freed are counted right."""
+    """With a lag of two the release waits for all groups but two, and the stages that are freed are
+    counted right.
+    """
 
     def multiply(ctx: tp.Context, inputs: Any, acc: Any, n: Any) -> None:
         with inputs.consumer(lag=2) as view:
@@ -177,14 +201,18 @@ def test_every_way_to_acquire_has_the_lag(how: str) -> None:
                 stage.release()
 
     program, out, want = product(multiply, n=5, stages=3, producer_arrivals=1, consumer_arrivals=1)
-    pending = [op.pending for op in walk(program.kernel.roles[1].body) if isinstance(op, ops.WgmmaWait)]
+    pending = [
+        op.pending for op in walk(program.kernel.roles[1].body) if isinstance(op, ops.WgmmaWait)
+    ]
     assert pending == [2, 0]
     assert program.run(seed=1).completions["inputs.empty"] == [[2, 2, 1]]
     assert np.array_equal(out, want)
 
 
 @pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("how", ["acquire()", "acquire_stage()", "acquire_if_needed(view.try_acquire())"])
+@pytest.mark.parametrize(
+    "how", ["acquire()", "acquire_stage()", "acquire_if_needed(view.try_acquire())"]
+)
 def test_every_way_to_acquire_counts_who_takes_a_stage(how: str, shared: bool) -> None:
     """Two warpgroups: both take every stage, two arrivals, or they take turns, one."""
     text = f"""
@@ -222,8 +250,13 @@ def test_whose_barrier_gets_the_bytes(group: int) -> None:
     """
     kernel = from_text(text, "def k(ctx, a, b):", PAYLOAD=PAYLOAD)
     kernel._grid = kernel._cluster = 2
-    a, b = (tp.tensor_map(np.zeros(shape, tp.bfloat16.numpy), box=shape) for shape in ((64, 16), (8, 16)))
-    assert kernel.bind(a, b).run().completions["inputs.full"] == ([[1, 0], [0, 0]] if group == 2 else [[1, 0], [1, 0]])
+    a, b = (
+        tp.tensor_map(np.zeros(shape, tp.bfloat16.numpy), box=shape)
+        for shape in ((64, 16), (8, 16))
+    )
+    assert kernel.bind(a, b).run().completions["inputs.full"] == (
+        [[1, 0], [0, 0]] if group == 2 else [[1, 0], [1, 0]]
+    )
 
 
 def test_the_group_size_of_the_constructor() -> None:
@@ -240,7 +273,9 @@ def test_the_group_size_of_the_constructor() -> None:
     assert found == [3, 3 * 2 * (64 + 8) * 16, 2]
     for wrong in (0, -1):
         with refused(tp.TraceError, f"k_group_size is at least 1, got {wrong}"):
-            from_text(text.replace("2, 3, name", f"2, {wrong}, name"), PAYLOAD=PAYLOAD, found=found).bind(np.zeros(4, np.int32))
+            from_text(
+                text.replace("2, 3, name", f"2, {wrong}, name"), PAYLOAD=PAYLOAD, found=found
+            ).bind(np.zeros(4, np.int32))
 
 
 @pytest.mark.parametrize("group", [1, 2])
@@ -259,8 +294,14 @@ def test_whom_a_release_of_tiles_that_mmas_have_read_tells(group: int) -> None:
             stage.release()
         tmem.deallocate()
     """
-    rows = tp.StandardTilePayload(a_type="bfloat16", b_type="bfloat16", a_shape=(128, 16), b_shape=(16, 16))
+    rows = tp.StandardTilePayload(
+        a_type="bfloat16", b_type="bfloat16", a_shape=(128, 16), b_shape=(16, 16)
+    )
     kernel = from_text(text, ROWS=rows)
     kernel._grid = kernel._cluster = 2
-    (commit,) = (op for op in walk(kernel.bind(np.zeros(4, np.int32)).kernel.roles[0].body) if isinstance(op, ops.Tcgen05Commit))
+    (commit,) = (
+        op
+        for op in walk(kernel.bind(np.zeros(4, np.int32)).kernel.roles[0].body)
+        if isinstance(op, ops.Tcgen05Commit)
+    )
     assert (commit.mask is None) == (group == 1)

@@ -1,4 +1,6 @@
-"""The kernels of the table: right in the simulator, compiled for each architecture, and each uses the members that name it."""
+"""The kernels of the table: right in the simulator, compiled for each architecture, and each uses
+the members that name it.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,17 @@ def test_gives_what_numpy_gives(case: Case, seed: int) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_is_verified(case: Case) -> None:
-    """Over all interleavings: the flat forms, the tries and the copies that no shipped kernel uses, too."""
+    """Over all interleavings: the flat forms, the tries and the copies that no shipped kernel uses,
+    too.
+    """
     make = SHORT.get(case.name, case.make)
     verdict = make(np.random.default_rng(0))[0].check(bounds=Bounds(seconds=60))
     assert verdict.ok, str(verdict)
 
 
-@pytest.mark.parametrize(("case", "arch"), BUILDS, ids=[f"{case.name}-{arch}" for case, arch in BUILDS])
+@pytest.mark.parametrize(
+    ("case", "arch"), BUILDS, ids=[f"{case.name}-{arch}" for case, arch in BUILDS]
+)
 @pytest.mark.sampled(3)
 def test_compiles(case: Case, arch: str) -> None:
     compiled = cuda.compile(case.make(np.random.default_rng(0))[0].kernel, arch=arch)
@@ -45,7 +51,11 @@ def test_compiles(case: Case, arch: str) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_uses_the_members_that_name_it(case: Case) -> None:
-    named = {f"{page.name}: {row.name}": resolve(page.ours(row)) for page, row in rows() if row.case == case.name}
+    named = {
+        f"{page.name}: {row.name}": resolve(page.ours(row))
+        for page, row in rows()
+        if row.case == case.name
+    }
     forget_traces()
     with watched(named.values()) as seen:
         case.make(np.random.default_rng(0))

@@ -1,4 +1,6 @@
-"""The mutation job on a few members, so that it does not rot; `make conformance-mutants` runs it on all."""
+"""The mutation job on a few members, so that it does not rot; `make conformance-mutants` runs it on
+all.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,27 @@ from tests.conformance.mutate import BODIES, Mutant, outcomes
 from tests.conformance.replacing import replaced
 from tests.conformance.table import Target, resolve, rows
 
-REAL = ["ProducerConsumerPipeline.wait_producer", "InputTilePipeline.payload", "ProducerTiles.__exit__"]
-UNNOTICED = Mutant("unnoticed", "ProducerConsumerPipeline.drain_producer", "pipelines/test_barriers.py::test_expect_bytes_range")
-MISPLACED = Mutant("misplaced", "ProducerConsumerPipeline.copy", "pipelines/test_barriers.py::test_no_such_thing")
+REAL = [
+    "ProducerConsumerPipeline.wait_producer",
+    "InputTilePipeline.payload",
+    "ProducerTiles.__exit__",
+]
+UNNOTICED = Mutant(
+    "unnoticed",
+    "ProducerConsumerPipeline.drain_producer",
+    "pipelines/test_barriers.py::test_expect_bytes_range",
+)
+MISPLACED = Mutant(
+    "misplaced", "ProducerConsumerPipeline.copy", "pipelines/test_barriers.py::test_no_such_thing"
+)
 
 
-def test_a_member_that_is_gone_is_noticed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Three members whose tests fail without them, and one that is given a test which has nothing to do with it."""
+def test_a_member_that_is_gone_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three members whose tests fail without them, and one that is given a test which has nothing
+    to do with it.
+    """
     todo = [*mutate.mutants(REAL), UNNOTICED]
     found = outcomes(todo, workers=1)
     assert [o.noticed for o in found] == [True, True, True, False]
@@ -34,7 +50,9 @@ def test_a_member_that_is_gone_is_noticed(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 @pytest.mark.slow
-def test_a_test_that_is_not_there_is_not_a_success(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_test_that_is_not_there_is_not_a_success(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (found,) = outcomes([MISPLACED])
     assert not found.noticed
     assert "test_no_such_thing" in found.broken
@@ -71,20 +89,32 @@ def test_a_member_is_put_back() -> None:
 SMALL = ["ProducerConsumerPipeline.producer_step", "ProducerConsumerPipeline.consumer_mbar"]
 
 
-def test_small_changes_are_noticed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_small_changes_are_noticed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """All of two members'; and one whose test has nothing to do with it is reported."""
     todo = mutate.subtle_mutants(SMALL)
     assert [m.change for m in todo] == [
         "the other side: 'self._empty'", "stage ignored", "the other side: 'self._producer'", "not stepped: 'self._producer.step()'",
         "stepped twice: 'self._producer.step()'",
     ]  # fmt: skip
-    todo.append(replace(todo[-1], name="unrelated", test="pipelines/test_barriers.py::test_expect_bytes_range", more=()))
+    todo.append(
+        replace(
+            todo[-1],
+            name="unrelated",
+            test="pipelines/test_barriers.py::test_expect_bytes_range",
+            more=(),
+        )
+    )
     found = outcomes(todo, workers=1)
     assert [o.noticed for o in found] == [True] * 5 + [False]
     monkeypatch.setattr(mutate, "subtle_mutants", lambda names: todo)
     monkeypatch.setattr(mutate, "outcomes", lambda todo, seen: found)
     assert mutate.main(["--only", "subtle"]) == 1
-    assert "0 members taken out, 6 small changes: 5 noticed by their tests, 1 not" in capsys.readouterr().out
+    assert (
+        "0 members taken out, 6 small changes: 5 noticed by their tests, 1 not"
+        in capsys.readouterr().out
+    )
 
 
 def test_the_rules_of_small_changes() -> None:
@@ -94,7 +124,9 @@ def test_the_rules_of_small_changes() -> None:
         """Says 3."""
         return [i + 1 for i in range(n) if flag]
 
-    found = {m.operator: m.function for m in subtle.mutants(Target("function", None, "member", member))}
+    found = {
+        m.operator: m.function for m in subtle.mutants(Target("function", None, "member", member))
+    }
     assert {name: function(3) for name, function in found.items()} == {
         "number +1: '1'": [2, 3, 4], "number -1: '1'": [0, 1, 2], "another operation: 'i + 1'": [-1, 0, 1],
         "one trip fewer: 'range(n)'": [1, 2], "flag ignored": [1, 2, 3],
@@ -103,7 +135,9 @@ def test_the_rules_of_small_changes() -> None:
 
 
 def test_what_is_said_of_small_changes_is_of_some() -> None:
-    """Every change that is called equivalent is one, of a member that has a row; and so are the members with further tests."""
+    """Every change that is called equivalent is one, of a member that has a row; and so are the
+    members with further tests.
+    """
     ours = {page.ours(row) for page, row in rows()}
     for name, change in EQUIVALENT:
         assert name in ours
@@ -112,7 +146,12 @@ def test_what_is_said_of_small_changes_is_of_some() -> None:
 
 
 def test_a_changed_member_is_put_back() -> None:
-    for name in ("ProducerStage.mbar", "StandardTilePayload.get_tile", "InputTilePipeline.init_barriers", "TmemAllocation.addr"):
+    for name in (
+        "ProducerStage.mbar",
+        "StandardTilePayload.get_tile",
+        "InputTilePipeline.init_barriers",
+        "TmemAllocation.addr",
+    ):
         target = resolve(name)
         where = vars(subtle.home(target))
         before = dict(where)

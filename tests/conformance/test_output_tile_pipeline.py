@@ -1,6 +1,6 @@
-"""OutputTilePipeline: the exact traffic of its members, its views and handles, for one CTA and for a pair; what the handles name."""
-
-# ruff: noqa: E501  (tables of one-line kernels)
+"""OutputTilePipeline: the exact traffic of its members, its views and handles, for one CTA and for
+a pair; what the handles name.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ inputs = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=3, produce
 @ctx.role('one', {size})
 def one():
 """
-PAYLOAD = tp.StandardTilePayload(a_type="bfloat16", b_type="bfloat16", a_shape=(128, 16), b_shape=(16, 16))
+PAYLOAD = tp.StandardTilePayload(
+    a_type="bfloat16", b_type="bfloat16", a_shape=(128, 16), b_shape=(16, 16)
+)
 VERBS: dict[type[ops.Op], str] = {
     ops.MbarWait: "wait", ops.MbarArrive: "arrive", ops.Tcgen05Commit: "commit", ops.TmemAlloc: "alloc", ops.TmemDealloc: "dealloc",
     ops.TmemWaitLoad: "wait for loads", ops.Tcgen05FenceBefore: "fence before", ops.Tcgen05FenceAfter: "fence after",
@@ -33,10 +35,14 @@ VERBS: dict[type[ops.Op], str] = {
 
 
 def role(text: str, group: int = 1, size: str = "warps=1", **names: Any) -> tp.Program:
-    """A kernel whose only role does `text` with `outputs`: two accumulators of 16 columns; and `inputs`."""
+    """A kernel whose only role does `text` with `outputs`: two accumulators of 16 columns; and
+    `inputs`.
+    """
     threads = 128 if "warpgroups" in size else 32
     body = "\n".join(f"    {line}" for line in text.strip().splitlines())
-    k = from_text(HEAD.format(group=group, size=size, threads=threads) + body, PAYLOAD=PAYLOAD, **names)
+    k = from_text(
+        HEAD.format(group=group, size=size, threads=threads) + body, PAYLOAD=PAYLOAD, **names
+    )
     k._grid = k._cluster = group
     return k.bind(np.zeros(64, np.int32))
 
@@ -52,7 +58,11 @@ def traffic(program: tp.Program) -> list[str]:
         named = "" if bar is None else f" {bar.array.name}"
         where = " of another CTA" if getattr(bar, "cta", None) is not None else ""
         mask = " of both" if getattr(op, "mask", None) is not None else ""
-        cursor = f" {op.cursor.name.split('_')[-1]} of {op.cursor.name.split('_')[0]}" if isinstance(op, ops.CursorStep) else ""
+        cursor = (
+            f" {op.cursor.name.split('_')[-1]} of {op.cursor.name.split('_')[0]}"
+            if isinstance(op, ops.CursorStep)
+            else ""
+        )
         found.append(f"{verb}{named}{where}{mask}{cursor}{more}")
     return found
 
@@ -118,8 +128,13 @@ def epilogue():
 
 def both_roles(out: Any, mma: str = "pass", epilogue: str = "pass", **names: Any) -> tp.Program:
     """A kernel whose MMA warp and epilogue do these texts inside their contexts."""
-    bodies = ["\n".join(f"        {line}" for line in text.strip().splitlines()) for text in (mma, epilogue)]
-    return from_text(ALLOCATED.format(mma=bodies[0], epilogue=bodies[1]), PAYLOAD=PAYLOAD, **names).bind(out)
+    bodies = [
+        "\n".join(f"        {line}" for line in text.strip().splitlines())
+        for text in (mma, epilogue)
+    ]
+    return from_text(
+        ALLOCATED.format(mma=bodies[0], epilogue=bodies[1]), PAYLOAD=PAYLOAD, **names
+    ).bind(out)
 
 
 @pytest.mark.parametrize("member", TRAFFIC)
@@ -128,11 +143,20 @@ def test_traffic(member: str) -> None:
     assert traffic(role(text, **settings)) == want
 
 
-MEMBERS = {  # how the second accumulator is held, and by whom; how it is ended; the barrier that it signals
+# how the second accumulator is held, and by whom; how it is ended; the barrier that it signals
+MEMBERS = {
     "MmaStage": ("mma", "outputs.acquire_mma_linear()", "stage.release()"),
     "EpilogueStage": ("epilogue", "outputs.acquire_epilogue_linear()", "stage.release()"),
-    "OutputStage of the MMA": ("mma", "outputs.acquire_for_mma()", "outputs.release_from_mma(stage)"),
-    "OutputStage of the epilogue": ("epilogue", "outputs.acquire_for_epilogue()", "outputs.release_from_epilogue()"),
+    "OutputStage of the MMA": (
+        "mma",
+        "outputs.acquire_for_mma()",
+        "outputs.release_from_mma(stage)",
+    ),
+    "OutputStage of the epilogue": (
+        "epilogue",
+        "outputs.acquire_for_epilogue()",
+        "outputs.release_from_epilogue()",
+    ),
 }
 
 
@@ -142,7 +166,11 @@ def test_members_of_an_accumulator(member: str) -> None:
     side, acquire, release = MEMBERS[member]
     linear = "OutputStage" not in member
     out, found = np.full(64, -1, np.int32), list[Any]()
-    index, offset = ("stage.index()", "stage.tmem_offset()") if linear else ("stage.index", "stage.tmem.offset()")
+    index, offset = (
+        ("stage.index()", "stage.tmem_offset()")
+        if linear
+        else ("stage.index", "stage.tmem.offset()")
+    )
     tmem = "stage.tmem()" if linear else "stage.tmem"
     text = f"""
 outputs.pipeline.{"producer" if side == "mma" else "consumer"}_step()
@@ -234,14 +262,23 @@ ctx.role('one', warps=1)(lambda: None)
 
 def test_columns_that_the_stages_do_not_fit() -> None:
     """3 stages of 16 columns in 32: the product is too large, not the sum."""
-    head = HEAD.format(group=1, size="warps=1", threads=32).replace("OutputPipelineConfig(2, 16, 1)", "OutputPipelineConfig(3, 16, 1)")
+    head = HEAD.format(group=1, size="warps=1", threads=32).replace(
+        "OutputPipelineConfig(2, 16, 1)", "OutputPipelineConfig(3, 16, 1)"
+    )
     with refused(tp.TraceError, "3 stages × 16 columns do not fit the 32 of 'tmem'"):
-        from_text(head.replace("SharedMemBarrier, 4", "SharedMemBarrier, 6") + "    pass", PAYLOAD=PAYLOAD).bind(np.zeros(64, np.int32))
+        from_text(
+            head.replace("SharedMemBarrier, 4", "SharedMemBarrier, 6") + "    pass", PAYLOAD=PAYLOAD
+        ).bind(np.zeros(64, np.int32))
 
 
 def test_clusters_without_pairs_tell_their_own_cta() -> None:
-    """Each CTA of a cluster of two releases an accumulator, or only the first does: nobody asks for both."""
-    for text in ("outputs.acquire_mma_linear().release()", "with ctx.when(ctx.cta_rank == 0):\n    outputs.acquire_mma_linear().release()"):
+    """Each CTA of a cluster of two releases an accumulator, or only the first does: nobody asks for
+    both.
+    """
+    for text in (
+        "outputs.acquire_mma_linear().release()",
+        "with ctx.when(ctx.cta_rank == 0):\n    outputs.acquire_mma_linear().release()",
+    ):
         body = "\n".join(f"    {line}" for line in text.splitlines())
         kernel = from_text(HEAD.format(group=1, size="warps=1", threads=32) + body, PAYLOAD=PAYLOAD)
         kernel._grid = kernel._cluster = 2
@@ -258,13 +295,20 @@ def test_a_commit_by_hand_to_one_cta_of_a_pair() -> None:
 
 def test_lane_id() -> None:
     out = np.full(32, -1, np.int32)
-    from_text("@ctx.role('one', warps=1)\ndef one():\n    ctx.store(out[ctx.lane], 31 - ctx.lane)").bind(out).run()
+    from_text(
+        "@ctx.role('one', warps=1)\ndef one():\n    ctx.store(out[ctx.lane], 31 - ctx.lane)"
+    ).bind(out).run()
     assert out.tolist() == list(range(31, -1, -1))
 
 
 def test_a_copy_has_cursors_of_its_own() -> None:
     text = "other = outputs.copy()\nother.acquire_for_mma()._handle.release()\noutputs.acquire_for_mma()._handle.release()"
     program = role(text)
-    assert [what for what in traffic(program) if not what.startswith("step")] == [*WAIT_EMPTY, *COMMIT] * 2
-    steps = [op.cursor for op in walk(program.kernel.roles[0].body) if isinstance(op, ops.CursorStep)]
+    assert [what for what in traffic(program) if not what.startswith("step")] == [
+        *WAIT_EMPTY,
+        *COMMIT,
+    ] * 2
+    steps = [
+        op.cursor for op in walk(program.kernel.roles[0].body) if isinstance(op, ops.CursorStep)
+    ]
     assert steps[0] is not steps[1]

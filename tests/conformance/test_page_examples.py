@@ -1,4 +1,6 @@
-"""The examples of the pages: each gives NumPy's numbers, is verified by the checker, and compiles."""
+"""The examples of the pages: each gives NumPy's numbers, is verified by the checker, and
+compiles.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,11 @@ from tests.fragment_cases import Case
 from tests.scalar_cases import check
 from tilepipe import cuda
 
-BUILDS = [(case, arch) for case in EXAMPLES for arch in (("sm_90a",) if case.name in HOPPER_EXAMPLES else ("sm_100a",))]
+BUILDS = [
+    (case, arch)
+    for case in EXAMPLES
+    for arch in (("sm_90a",) if case.name in HOPPER_EXAMPLES else ("sm_100a",))
+]
 
 
 def test_there_are_sixteen() -> None:
@@ -34,7 +40,9 @@ def test_is_verified(case: Case) -> None:
     assert verdict.ok, str(verdict)
 
 
-@pytest.mark.parametrize(("case", "arch"), BUILDS, ids=[f"{case.name}-{arch}" for case, arch in BUILDS])
+@pytest.mark.parametrize(
+    ("case", "arch"), BUILDS, ids=[f"{case.name}-{arch}" for case, arch in BUILDS]
+)
 @pytest.mark.sampled(3)
 def test_compiles(case: Case, arch: str) -> None:
     compiled = cuda.compile(case.make(np.random.default_rng(0))[0].kernel, arch=arch)

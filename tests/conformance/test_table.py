@@ -1,4 +1,6 @@
-"""The table has a row for every name, every row is true, and docs/conformance.md is what the table says."""
+"""The table has a row for every name, every row is true, and docs/conformance.md is what the table
+says.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,12 @@ IDS = [f"{page.name}-{row.name}" for page, row in ROWS]
 def test_every_name_has_a_row(page: str) -> None:
     wanted = [name for name in names(page) if not to_come(page, name)]
     present = [row.name for p in pages() for row in p.rows if p.name == page]
-    assert sorted(set(wanted) - set(present)) == [], "names of the page without a row, and not in names.TO_COME"
-    assert sorted(set(present) - set(wanted)) == [], "rows for what the page does not name, or what names.TO_COME says is missing"
+    assert sorted(set(wanted) - set(present)) == [], (
+        "names of the page without a row, and not in names.TO_COME"
+    )
+    assert sorted(set(present) - set(wanted)) == [], (
+        "rows for what the page does not name, or what names.TO_COME says is missing"
+    )
     assert sorted(x for x in set(present) if present.count(x) > 1) == []
 
 
@@ -52,9 +58,22 @@ def test_every_kernel_is_named() -> None:
 
 def test_every_test_exists() -> None:
     """pytest finds each id of the table, those for a GPU as well."""
-    wanted = {row.test for _, row in ROWS} | {page.on_gpu(row) for page, row in ROWS if "sm_90a" in page.archs}
+    wanted = {row.test for _, row in ROWS} | {
+        page.on_gpu(row) for page, row in ROWS if "sm_90a" in page.archs
+    }
     files = sorted({f"tests/{test.split('::')[0]}" for test in wanted})
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *files]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        *files,
+    ]
     done = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True)
     found = {line.removeprefix("tests/") for line in done.stdout.splitlines()}
     assert sorted(wanted - found - {test.split("[")[0] for test in found}) == [], done.stderr
@@ -76,4 +95,6 @@ def test_a_name_that_does_not_exist(ours: str, words: str) -> None:
 
 
 def test_the_page_is_what_the_table_says() -> None:
-    assert write.PAGE.read_text(encoding="utf-8") == write.text(), f"docs/conformance.md is stale: {write.COMMAND}"
+    assert write.PAGE.read_text(encoding="utf-8") == write.text(), (
+        f"docs/conformance.md is stale: {write.COMMAND}"
+    )

@@ -33,17 +33,32 @@ def text() -> str:
     total = sum(len(page.rows) for page in done)
     later = sum(to_come(page, name) for page in ORDER for name in names(page))
     launched = sum(len(page.rows) for page in done if "sm_90a" in page.archs)
-    counts = f"{total} names: {launched} that an H200 has run, {total - launched} for Blackwell only"
+    counts = (
+        f"{total} names: {launched} that an H200 has run, {total - launched} for Blackwell only"
+    )
     counts += f"; {later} [to come](#to-come)." if later else "."
-    tables = [_page([page for page in done if page.name == name]) for name in dict.fromkeys(page.name for page in done)]
-    parts = [HEAD.format(command=COMMAND, counts=counts), *tables, *([_to_come()] if TO_COME else []), _equivalent()]
+    tables = [
+        _page([page for page in done if page.name == name])
+        for name in dict.fromkeys(page.name for page in done)
+    ]
+    parts = [
+        HEAD.format(command=COMMAND, counts=counts),
+        *tables,
+        *([_to_come()] if TO_COME else []),
+        _equivalent(),
+    ]
     return "\n".join(parts)
 
 
 def _page(parts: list[Page]) -> str:
     """The table of a page, which has a part for each set of architectures."""
     title = "What the pages are built on" if parts[0].name == "Base" else parts[0].name
-    lines = [f"## {title}", "", "| name | here | test | simulated | compiled | run on H200 |", "|---|---|---|---|---|---|"]
+    lines = [
+        f"## {title}",
+        "",
+        "| name | here | test | simulated | compiled | run on H200 |",
+        "|---|---|---|---|---|---|",
+    ]
     return "\n".join([*lines, *(_row(page, row) for page in parts for row in page.rows), ""])
 
 
@@ -52,12 +67,27 @@ def _row(page: Page, row: Row) -> str:
     ours = "the same" if page.ours(row) == row.name else f"`{page.ours(row)}`"
     link = f"[`{test}`](../tests/{file})"
     gpu = "yes" if "sm_90a" in page.archs else "– (Blackwell only)"
-    return "| " + " | ".join([f"`{row.name}`", ours, link, f"yes: `{row.case}`", ", ".join(page.archs), gpu]) + " |"
+    return (
+        "| "
+        + " | ".join(
+            [f"`{row.name}`", ours, link, f"yes: `{row.case}`", ", ".join(page.archs), gpu]
+        )
+        + " |"
+    )
 
 
 def _equivalent() -> str:
     rows = [f"| `{name}` | {change} | {reason} |" for (name, change), reason in EQUIVALENT.items()]
-    return "\n".join(["## Changes that change nothing", "", "| member | change | why |", "|---|---|---|", *rows, ""])
+    return "\n".join(
+        [
+            "## Changes that change nothing",
+            "",
+            "| member | change | why |",
+            "|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
 
 
 def _to_come() -> str:
@@ -65,11 +95,22 @@ def _to_come() -> str:
     for entry, reason in TO_COME.items():
         page, _, name = entry.partition(": ")
         missing = [name] if name else names(page)
-        lines += [f"- {name or page} ({reason}): " + ", ".join(f"`{x}`" for x in missing) if not name else f"- `{name}` ({reason})"]
+        lines += [
+            f"- {name or page} ({reason}): " + ", ".join(f"`{x}`" for x in missing)
+            if not name
+            else f"- `{name}` ({reason})"
+        ]
     return "\n".join([*lines, ""])
 
 
-ORDER = ["Base", "ProducerConsumerPipeline", "InputTilePipeline", "ProducerTiles", "OutputTilePipeline", "TMAProducerPipeline"]
+ORDER = [
+    "Base",
+    "ProducerConsumerPipeline",
+    "InputTilePipeline",
+    "ProducerTiles",
+    "OutputTilePipeline",
+    "TMAProducerPipeline",
+]
 
 if __name__ == "__main__":
     PAGE.write_text(text(), encoding="utf-8")

@@ -1,4 +1,6 @@
-"""Reads the inline assembly of printed wrappers: which instruction, with which operand where, and what the compiler is told of it."""
+"""Reads the inline assembly of printed wrappers: which instruction, with which operand where, and
+what the compiler is told of it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand of an asm statement: `"+f"(d[0])` has constraint `f`, direction `+`, and is `d[0]`. `cast`: the type it is cast to."""
+    """One operand of an asm statement: `"+f"(d[0])` has constraint `f`, direction `+`, and is
+    `d[0]`. `cast`: the type it is cast to.
+    """
 
     direction: str
     constraint: str
@@ -22,8 +26,10 @@ class Asm:
     """One asm statement.
 
     Attributes:
-        volatile: the compiler neither drops it nor moves it past another one. memory: it clobbers memory.
-        instructions: `[@p] opcode operand, ...`, with the C++ operands in the place of their numbers. Predicates stand for what they
+        volatile: the compiler neither drops it nor moves it past another one. memory: it clobbers
+            memory.
+        instructions: `[@p] opcode operand, ...`, with the C++ operands in the place of their
+            numbers. Predicates stand for what they
         are: of `setp.ne.b32 p, x, 0` it is x, of `selp.u32 y, 1, 0, p` it is y.
         operands: outputs, then inputs. clobbers: all.
     """
@@ -37,7 +43,9 @@ class Asm:
 
 @dataclass(frozen=True)
 class Wrapper:
-    """A device function: parameters as (C++ type, name) in order, its type, its asm statements, and the text of its body."""
+    """A device function: parameters as (C++ type, name) in order, its type, its asm statements, and
+    the text of its body.
+    """
 
     name: str
     result: str
@@ -75,7 +83,11 @@ def _operand(text: str) -> Operand:
     assert found is not None, f"no operand: {text}"
     value = found[3].strip().removeprefix("&")
     cast = re.fullmatch(r"static_cast<(\w+)>\((\w+)\)", value)
-    return Operand(found[1], found[2], cast[2], cast[1]) if cast else Operand(found[1], found[2], value)
+    return (
+        Operand(found[1], found[2], cast[2], cast[1])
+        if cast
+        else Operand(found[1], found[2], value)
+    )
 
 
 def _instructions(template: str, operands: list[Operand]) -> Iterator[str]:
@@ -83,7 +95,9 @@ def _instructions(template: str, operands: list[Operand]) -> Iterator[str]:
     whole = template.strip()
     if whole.startswith("{ .reg") and whole.endswith("}"):
         whole = whole[1:-1]
-    named = re.sub(r"%(\d+)", lambda m: operands[int(m[1])].value, whole.replace("%%", "\0")).replace("\0", "%")
+    named = re.sub(
+        r"%(\d+)", lambda m: operands[int(m[1])].value, whole.replace("%%", "\0")
+    ).replace("\0", "%")
     means: dict[str, str] = {}
     kept = []
     for statement in (s for s in split(named, ";") if s and not s.startswith(".reg")):
@@ -105,19 +119,31 @@ def _asm(text: str) -> Iterator[Asm]:
     for found in re.finditer(r"\basm( volatile)?\(", text):
         inside = text[found.end() : _closing(text, found.end())]
         template, *sections = split(inside, ":")
-        outputs, inputs, clobbers = ([x for x in split(part, ",") if x] for part in [*sections, "", "", ""][:3])
+        outputs, inputs, clobbers = (
+            [x for x in split(part, ",") if x] for part in [*sections, "", "", ""][:3]
+        )
         operands = [_operand(x) for x in (*outputs, *inputs)]
         assert all(o.direction for o in operands[: len(outputs)]), "an output is = or +"
         assert not any(o.direction for o in operands[len(outputs) :]), "an input is neither = nor +"
         told = tuple(x.strip('"') for x in clobbers)
         strings = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', template))
-        yield Asm(found[1] is not None, "memory" in told, tuple(_instructions(strings, operands)), tuple(operands), told)
+        yield Asm(
+            found[1] is not None,
+            "memory" in told,
+            tuple(_instructions(strings, operands)),
+            tuple(operands),
+            told,
+        )
 
 
 def functions(code: str) -> list[Wrapper]:
     """The device functions of a text."""
     found = []
-    heads = list(re.finditer(r"__device__ __forceinline__ (?:constexpr )?([\w&* ]+?) (\w+)\((.*)\) \{\n", code))
+    heads = list(
+        re.finditer(
+            r"__device__ __forceinline__ (?:constexpr )?([\w&* ]+?) (\w+)\((.*)\) \{\n", code
+        )
+    )
     for i, head in enumerate(heads):
         end = heads[i + 1].start() if i + 1 < len(heads) else len(code)
         body = code[head.end() : end]

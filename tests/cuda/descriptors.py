@@ -1,4 +1,6 @@
-"""Matrix descriptors as the PTX ISA defines them, to check printed ones against the one definition of layouts in `ir.layout`."""
+"""Matrix descriptors as the PTX ISA defines them, to check printed ones against the one definition
+of layouts in `ir.layout`.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,22 @@ class Descriptor:
 
     @classmethod
     def of_wgmma(cls, bits: int) -> Descriptor:
-        assert bits & ~(0x3FFF | 0x3FFF << 16 | 0x3FFF << 32 | 3 << 62) == 0, "reserved bits and base offset are zero"
+        assert bits & ~(0x3FFF | 0x3FFF << 16 | 0x3FFF << 32 | 3 << 62) == 0, (
+            "reserved bits and base offset are zero"
+        )
         return cls(*_offsets(bits), {0: 0, 1: 128, 2: 64, 3: 32}[bits >> 62])
 
     @classmethod
     def of_tcgen05(cls, bits: int) -> Descriptor:
-        assert bits & ~(0x3FFF | 0x3FFF << 16 | 0x3FFF << 32 | 7 << 61) == 1 << 46, "bits 46-48 are 0b001, the other fields zero"
+        assert bits & ~(0x3FFF | 0x3FFF << 16 | 0x3FFF << 32 | 7 << 61) == 1 << 46, (
+            "bits 46-48 are 0b001, the other fields zero"
+        )
         return cls(*_offsets(bits), {0: 0, 2: 128, 4: 64, 6: 32}[bits >> 61])
 
     def addresses(self, mn: Offsets, k: Offsets, transposed: bool, nbytes: int = 2) -> Offsets:
-        """Byte addresses of elements (mn, k) of one instruction: the canonical layouts of the PTX ISA."""
+        """Byte addresses of elements (mn, k) of one instruction: the canonical layouts of the PTX
+        ISA.
+        """
         line = self.swizzle
         if transposed:
             assert nbytes == 2, "only 16-bit elements are transposed"
@@ -52,7 +60,9 @@ def _offsets(bits: int) -> tuple[int, int, int]:
 
 
 def constants(code: str) -> dict[str, int]:
-    return {m[1]: int(m[2], 16) for m in re.finditer(r"constexpr u64 (\w+_format) = (0x\w+)ull;", code)}
+    return {
+        m[1]: int(m[2], 16) for m in re.finditer(r"constexpr u64 (\w+_format) = (0x\w+)ull;", code)
+    }
 
 
 def evaluate(code: str, names: dict[str, object]) -> int:

@@ -23,9 +23,12 @@ class FakeDriver:
     """Stands for `tilepipe.cuda.driver` in its users.
 
     Attributes:
-        launches: (grid, threads, shared memory, stream, kernelParams as an array of pointers) of each launch.
-        maps: the address of each tensor map that was encoded. status: what launches return; ends: how they end.
-        memory: blocks of cuMemAlloc by address. device: whose context is current; devices: at each launch.
+        launches: (grid, threads, shared memory, stream, kernelParams as an array of pointers) of
+            each launch.
+        maps: the address of each tensor map that was encoded. status: what launches return; ends:
+            how they end.
+        memory: blocks of cuMemAlloc by address. device: whose context is current; devices: at each
+            launch.
         calls: names of other driver functions, in order.
     """
 
@@ -59,7 +62,15 @@ class FakeDriver:
 
     def _launch(self, config: Any, _handle: Any, parameters: int, _extra: int) -> tuple[Status]:
         self.devices.append(self.device)
-        self.launches.append((config.gridDimX, config.blockDimX, config.sharedMemBytes, int(config.hStream), parameters))
+        self.launches.append(
+            (
+                config.gridDimX,
+                config.blockDimX,
+                config.sharedMemBytes,
+                int(config.hStream),
+                parameters,
+            )
+        )
         return (Status(self.status),)
 
     def call(self, name: str, *args: Any) -> Any:
@@ -84,7 +95,9 @@ class FakeDriver:
         """Nothing runs."""
 
     def cuTensorMapEncodeTiled(self, _kind: str, _rank: int, address: int, *_: Any) -> Any:
-        """The 128 bytes of a map: the address, and nothing else; at an odd multiple of 16, as the binding may place it."""
+        """The 128 bytes of a map: the address, and nothing else; at an odd multiple of 16, as the
+        binding may place it.
+        """
         self.maps.append(address)
         block = ctypes.create_string_buffer(512)
         at = (ctypes.addressof(block) + 127) // 128 * 128 + 16

@@ -1,4 +1,6 @@
-"""A warp-specialised, persistent GEMM in hand-built IR: C[m, n] = A[m, k] · B[n, k]ᵀ, as the library would trace it."""
+"""A warp-specialised, persistent GEMM in hand-built IR: C[m, n] = A[m, k] · B[n, k]ᵀ, as the
+library would trace it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ def gemm(
     bm: int = 128, bn: int = 256, bk: int = 64, groups: int = 2, cluster: int = 1, a_order: str = "row", b_order: str = "row",
     dtype: DType = dtypes.bfloat16, out: DType = dtypes.bfloat16, out_cols: int = 64, stages: int = STAGES,
 ) -> Kernel:  # fmt: skip
-    """`out_cols`: columns of one store of the epilogue. With a cluster, its CTAs share B: each loads a part."""
+    """`out_cols`: columns of one store of the epilogue. With a cluster, its CTAs share B: each
+    loads a part.
+    """
     b = Builder(cluster, "gemm")
     rows, share = bm // groups, bn // cluster
     at = b.tensor("a", dtype, box=(bm, bk), order=a_order, swizzle=128)
@@ -26,7 +30,10 @@ def gemm(
     a_tiles = b.smem("a_tiles", bm, bk, stages, dtype, 128, a_order)
     b_tiles = b.smem("b_tiles", bn, bk, stages, dtype, 128, b_order)
     c_tiles = b.smem("c_tiles", 16, out_cols, 4 * groups, out, swizzle)
-    full, empty = b.barriers("inputs.full", stages, 1), b.barriers("inputs.empty", stages, groups * cluster)
+    full, empty = (
+        b.barriers("inputs.full", stages, 1),
+        b.barriers("inputs.empty", stages, groups * cluster),
+    )
     b.setup_done()
     start, stride = special("cluster_id"), special("num_clusters")
     per_row = binary("floordiv", binary("add", b.shape(ct, 1), bn - 1), bn)
@@ -37,7 +44,13 @@ def gemm(
     with b.role("load", warps=1, registers=40):
         cursor = b.cursor(stages, -1)
         with b.loop(tiles, start, stride) as tile:
-            m0 = b.let(binary("mul", binary("add", binary("mul", binary("floordiv", tile, per_row), cluster), RANK), bm))
+            m0 = b.let(
+                binary(
+                    "mul",
+                    binary("add", binary("mul", binary("floordiv", tile, per_row), cluster), RANK),
+                    bm,
+                )
+            )
             n0 = b.let(binary("mul", binary("mod", tile, per_row), bn))
             with b.loop(steps) as k:
                 stage, phase = b.at(cursor)
@@ -68,7 +81,13 @@ def gemm(
         acc = b.fragment("acc", rows, bn)
         row0 = binary("mul", GROUP, rows)
         with b.loop(tiles, start, stride) as tile:
-            m0 = b.let(binary("mul", binary("add", binary("mul", binary("floordiv", tile, per_row), cluster), RANK), bm))
+            m0 = b.let(
+                binary(
+                    "mul",
+                    binary("add", binary("mul", binary("floordiv", tile, per_row), cluster), RANK),
+                    bm,
+                )
+            )
             n0 = b.let(binary("mul", binary("mod", tile, per_row), bn))
             b.do(ops.FragmentSet, acc, const(0.0))
             held, has = b.var(0), b.var(0)
@@ -76,7 +95,12 @@ def gemm(
                 stage, phase = b.at(cursor)
                 b.wait(b.bar(full, stage), phase)
                 b.do(ops.WgmmaFence)
-                b.do(ops.Wgmma, acc, b.tile(a_tiles, stage, row0, 0, rows, bk), b.tile(b_tiles, stage))
+                b.do(
+                    ops.Wgmma,
+                    acc,
+                    b.tile(a_tiles, stage, row0, 0, rows, bk),
+                    b.tile(b_tiles, stage),
+                )
                 b.do(ops.WgmmaCommit)
                 b.do(ops.WgmmaWait, 1)
                 ready = b.read(has)
@@ -109,6 +133,10 @@ def _epilogue(
                 b.do(ops.FenceProxyAsync)
                 b.do(ops.SyncWarp)
                 with b.elect("warp"):
-                    row = binary("add", binary("mul", GROUP, rows), binary("add", binary("mul", w, 16), 64 * block))
+                    row = binary(
+                        "add",
+                        binary("mul", GROUP, rows),
+                        binary("add", binary("mul", w, 16), 64 * block),
+                    )
                     b.store_tile(ct, (binary("add", m0, row), binary("add", n0, col)), mine)
                     b.do(ops.TmaStoreCommit)

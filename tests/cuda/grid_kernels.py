@@ -24,7 +24,12 @@ def grid() -> Kernel:
         with b.into(body):
             b.do(ops.Assign, more, binary("lt", b.read(last), 9))
         with b.elect():
-            b.do(ops.AtomicAdd, b.local("unused", dtypes.uint32), b.element(unsigned, b.read(last), 1), exprs.const(2, dtypes.uint32))
+            b.do(
+                ops.AtomicAdd,
+                b.local("unused", dtypes.uint32),
+                b.element(unsigned, b.read(last), 1),
+                exprs.const(2, dtypes.uint32),
+            )
     return b.finished()
 
 

@@ -1,8 +1,11 @@
-"""What the PTX ISA says of each instruction that a wrapper prints: its modifiers, the order of its operands, and their types.
+"""What the PTX ISA says of each instruction that a wrapper prints: its modifiers, the order of its
+operands, and their types.
 
-A row has the wrapper's parameters in the order in which the printer passes them, each with the ISA's name of the operand that it is; the
-syntax, in the ISA's names; and the section that defines it. What the compiler must be told follows from what the instruction does: it
-clobbers memory if it reads or writes memory that C++ code touches, or orders such accesses; it is volatile unless it only computes.
+A row has the wrapper's parameters in the order in which the printer passes them, each with the
+ISA's name of the operand that it is; the syntax, in the ISA's names; and the section that defines
+it. What the compiler must be told follows from what the instruction does: it clobbers memory if it
+reads or writes memory that C++ code touches, or orders such accesses; it is volatile unless it only
+computes.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from dataclasses import dataclass
 
 # The ISA's name of an operand -> its C++ type.
 TYPES = {
-    # tcgen05: addresses of tensor memory, 64-bit shared-memory descriptors, a 32-bit instruction descriptor
+    # tcgen05: addresses of tensor memory, 64-bit shared-memory descriptors, a 32-bit instruction
+    # descriptor
     "d-tmem": "u32", "a-tmem": "u32", "a-desc": "u64", "b-desc": "u64", "idesc": "u32", "enable-input-d": "u32",
     "scale-A-tmem": "u32", "scale-B-tmem": "u32", "taddr": "u32", "nCols": "u32", "s-desc": "u64", "scale-d": "i32",
     # mbarriers, copies, barriers
@@ -34,8 +38,10 @@ class Signature:
     """What a wrapper prints.
 
     Attributes:
-        parameters: `name:operand` of each parameter, in order; `name:operand:type` where the operand has no type of its own.
-        locals: the same of variables of the function that are operands, `=` before those that are written.
+        parameters: `name:operand` of each parameter, in order; `name:operand:type` where the
+            operand has no type of its own.
+        locals: the same of variables of the function that are operands, `=` before those that are
+            written.
         syntax: the instructions of its asm statements. section: of the PTX ISA.
         memory, volatile: what the compiler must be told.
     """
@@ -49,9 +55,21 @@ class Signature:
 
 
 def _row(
-    parameters: str, syntax: str | tuple[str, ...], section: str, locals: str = "", memory: bool = True, volatile: bool = True
+    parameters: str,
+    syntax: str | tuple[str, ...],
+    section: str,
+    locals: str = "",
+    memory: bool = True,
+    volatile: bool = True,
 ) -> Signature:
-    return Signature(parameters, locals, (syntax,) if isinstance(syntax, str) else syntax, section, memory, volatile)
+    return Signature(
+        parameters,
+        locals,
+        (syntax,) if isinstance(syntax, str) else syntax,
+        section,
+        memory,
+        volatile,
+    )
 
 
 def _pure(parameters: str, syntax: str, section: str, locals: str) -> Signature:
@@ -67,24 +85,42 @@ def _of_both_groups() -> dict[str, Signature]:
         arrive = f"tcgen05.commit.{group}.mbarrier::arrive::one.shared::cluster"
         rows = {
             "tmem_alloc": _row(
-                "dst:dst columns:nCols", f"tcgen05.alloc.{group}.sync.aligned.shared::cta.b32 [dst], nCols", "tcgen05.alloc"
+                "dst:dst columns:nCols",
+                f"tcgen05.alloc.{group}.sync.aligned.shared::cta.b32 [dst], nCols",
+                "tcgen05.alloc",
             ),
             "tmem_dealloc": _row(
-                "address:taddr columns:nCols", f"tcgen05.dealloc.{group}.sync.aligned.b32 taddr, nCols", "tcgen05.dealloc"
+                "address:taddr columns:nCols",
+                f"tcgen05.dealloc.{group}.sync.aligned.b32 taddr, nCols",
+                "tcgen05.dealloc",
             ),
-            "tmem_relinquish": _row("", f"tcgen05.relinquish_alloc_permit.{group}.sync.aligned", "tcgen05.relinquish_alloc_permit"),
-            "tmem_copy_128x128b": _row("dst:taddr src:s-desc", f"tcgen05.cp.{group}.128x128b [taddr], s-desc", "tcgen05.cp"),
-            "tmem_copy_32x128b_warpx4": _row("dst:taddr src:s-desc", f"tcgen05.cp.{group}.32x128b.warpx4 [taddr], s-desc", "tcgen05.cp"),
+            "tmem_relinquish": _row(
+                "",
+                f"tcgen05.relinquish_alloc_permit.{group}.sync.aligned",
+                "tcgen05.relinquish_alloc_permit",
+            ),
+            "tmem_copy_128x128b": _row(
+                "dst:taddr src:s-desc", f"tcgen05.cp.{group}.128x128b [taddr], s-desc", "tcgen05.cp"
+            ),
+            "tmem_copy_32x128b_warpx4": _row(
+                "dst:taddr src:s-desc",
+                f"tcgen05.cp.{group}.32x128b.warpx4 [taddr], s-desc",
+                "tcgen05.cp",
+            ),
             "tcgen05_commit": _row("bar:mbar", f"{arrive}.b64 [mbar]", "tcgen05.commit"),
             "tcgen05_commit_multicast": _row(
-                "bar:mbar ctas:ctaMask", f"{arrive}.multicast::cluster.b64 [mbar], ctaMask", "tcgen05.commit, .multicast::cluster"
+                "bar:mbar ctas:ctaMask",
+                f"{arrive}.multicast::cluster.b64 [mbar], ctaMask",
+                "tcgen05.commit, .multicast::cluster",
             ),
         }
         mma = f"tcgen05.mma.{group}.kind"
         plain = "a:a-desc b:b-desc shape:idesc accumulate:enable-input-d"
         for kind in ("f16", "tf32", "f8f6f4"):
             rows[f"tcgen05_mma_{kind}"] = _row(
-                f"d:d-tmem {plain}", f"{mma}::{kind} [d-tmem], a-desc, b-desc, idesc, enable-input-d", "tcgen05.mma, without block scaling"
+                f"d:d-tmem {plain}",
+                f"{mma}::{kind} [d-tmem], a-desc, b-desc, idesc, enable-input-d",
+                "tcgen05.mma, without block scaling",
             )
         rows["tcgen05_mma_f16_tmem_a"] = _row(
             f"d:d-tmem {plain.replace('a-desc', 'a-tmem')}",
@@ -105,12 +141,19 @@ def _copies() -> dict[str, Signature]:
     """TMA: coordinates innermost first, which the wrappers number."""
     found = {}
     for rank in range(1, 6):
-        given, coords = " ".join(f"c{i}:c{i}" for i in range(rank)), "{" + ", ".join(f"c{i}" for i in range(rank)) + "}"
+        given, coords = (
+            " ".join(f"c{i}:c{i}" for i in range(rank)),
+            "{" + ", ".join(f"c{i}" for i in range(rank)) + "}",
+        )
         load = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
         for suffix, group in (("", ""), ("_pair", ".cta_group::2")):
-            section = "cp.async.bulk.tensor, .mbarrier::complete_tx::bytes" + (", .cta_group" if group else "")
+            section = "cp.async.bulk.tensor, .mbarrier::complete_tx::bytes" + (
+                ", .cta_group" if group else ""
+            )
             found[f"tma_load{suffix}_{rank}d"] = _row(
-                f"dst:dstMem map:tensorMap bar:mbar {given}", f"{load}{group} [dstMem], [tensorMap, {coords}], [mbar]", section
+                f"dst:dstMem map:tensorMap bar:mbar {given}",
+                f"{load}{group} [dstMem], [tensorMap, {coords}], [mbar]",
+                section,
             )
             found[f"tma_load_multicast{suffix}_{rank}d"] = _row(
                 f"dst:dstMem map:tensorMap bar:mbar ctas:ctaMask {given}",
@@ -241,8 +284,15 @@ def _others() -> dict[str, Signature]:
         "debug_leave_cluster": _row("warps:threads", ("barrier.cluster.arrive.release", "barrier.cluster.wait.acquire"), "barrier.cluster"),
     }  # fmt: skip
     cancel = "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes"
-    for name, multicast in (("clc_try_cancel", ""), ("clc_try_cancel_multicast", ".multicast::cluster::all")):
-        found[name] = _row("response:addr bar:mbar", f"{cancel}{multicast}.b128 [addr], [mbar]", "clusterlaunchcontrol.try_cancel")
+    for name, multicast in (
+        ("clc_try_cancel", ""),
+        ("clc_try_cancel_multicast", ".multicast::cluster::all"),
+    ):
+        found[name] = _row(
+            "response:addr bar:mbar",
+            f"{cancel}{multicast}.b128 [addr], [mbar]",
+            "clusterlaunchcontrol.try_cancel",
+        )
     return found
 
 
@@ -256,15 +306,25 @@ def _accesses() -> dict[str, Signature]:
     }  # fmt: skip
     for space, suffix in (("shared::cta", ""), ("shared::cluster", "_remote")):
         for name, (load, store, register) in kinds.items():
-            found[f"load_{name}{suffix}"] = _row("address:addr", f"ld.{space}.{load} d, [addr]", "ld", f"=x:d:{register}")
-            found[f"store_{name}{suffix}"] = _row(f"address:addr x:d:{register}", f"st.{space}.{store} [addr], d", "st")
-        found[f"load_float2{suffix}"] = _row("address:addr x:ref-f y:ref-g", f"ld.{space}.v2.f32 {{ref-f, ref-g}}, [addr]", "ld")
-        found[f"store_float2{suffix}"] = _row("address:addr x:f y:g", f"st.{space}.v2.f32 [addr], {{f, g}}", "st")
+            found[f"load_{name}{suffix}"] = _row(
+                "address:addr", f"ld.{space}.{load} d, [addr]", "ld", f"=x:d:{register}"
+            )
+            found[f"store_{name}{suffix}"] = _row(
+                f"address:addr x:d:{register}", f"st.{space}.{store} [addr], d", "st"
+            )
+        found[f"load_float2{suffix}"] = _row(
+            "address:addr x:ref-f y:ref-g", f"ld.{space}.v2.f32 {{ref-f, ref-g}}, [addr]", "ld"
+        )
+        found[f"store_float2{suffix}"] = _row(
+            "address:addr x:f y:g", f"st.{space}.v2.f32 [addr], {{f, g}}", "st"
+        )
     return found
 
 
 def _numbers() -> dict[str, Signature]:
-    """Conversions and functions. Of a packed result the first source is the upper half (cvt, "f16x2 and bf16x2")."""
+    """Conversions and functions. Of a packed result the first source is the upper half (cvt, "f16x2
+    and bf16x2").
+    """
     found = {
         "bf16_from": _pure("x:f", "cvt.rn.bf16.f32 h, f", "cvt", "=bits:h"),
         "f16_from": _pure("x:f", "cvt.rn.f16.f32 h, f", "cvt", "=bits:h"),
@@ -273,14 +333,27 @@ def _numbers() -> dict[str, Signature]:
         "fast_log2": _pure("x:f", "lg2.approx.ftz.f32 out-f, f", "lg2", "=y:out-f"),
     }
     for source, c_type in (("f32", "float"), ("f64", "double")):
-        for integer, register in (("i8", "i32"), ("u8", "i32"), ("i32", "i32"), ("u32", "i32"), ("i64", "i64"), ("u64", "i64")):
+        for integer, register in (
+            ("i8", "i32"),
+            ("u8", "i32"),
+            ("i32", "i32"),
+            ("u32", "i32"),
+            ("i64", "i64"),
+            ("u64", "i64"),
+        ):
             syntax = f"cvt.rzi.{integer.replace('i', 's')}.{source} d, a"
-            found[f"{integer}_from_{source}"] = _pure(f"x:a:{c_type}", syntax, "cvt", f"=bits:d:{register}")
+            found[f"{integer}_from_{source}"] = _pure(
+                f"x:a:{c_type}", syntax, "cvt", f"=bits:d:{register}"
+            )
     for kind in ("bf16", "f16"):
         found[f"pack_{kind}"] = _pure("lo:f hi:g", f"cvt.rn.{kind}x2.f32 x, g, f", "cvt", "=pair:x")
     for kind in ("e4m3", "e5m2"):
-        found[f"{kind}_from"] = _pure("x:f", f"cvt.rn.satfinite.{kind}x2.f32 h, 0.0f, f", "cvt", "=pair:h")
-        found[f"from_{kind}"] = _pure("bits:byte", f"cvt.rn.f16x2.{kind}x2 x, byte", "cvt", "=pair:x")
+        found[f"{kind}_from"] = _pure(
+            "x:f", f"cvt.rn.satfinite.{kind}x2.f32 h, 0.0f, f", "cvt", "=pair:h"
+        )
+        found[f"from_{kind}"] = _pure(
+            "bits:byte", f"cvt.rn.f16x2.{kind}x2 x, byte", "cvt", "=pair:x"
+        )
     return found
 
 

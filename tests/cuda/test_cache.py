@@ -1,4 +1,6 @@
-"""The cache of cubins on disk: never a wrong result, whatever has happened to the files; and compiling through it."""
+"""The cache of cubins on disk: never a wrong result, whatever has happened to the files; and
+compiling through it.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ def entry(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("log", "cubin"), [(LOG, CUBIN), ("", b""), ("", CUBIN), (LOG, b""), ("x" * 70_000, bytes(range(256)) * 4000)])
+@pytest.mark.parametrize(
+    ("log", "cubin"),
+    [(LOG, CUBIN), ("", b""), ("", CUBIN), (LOG, b""), ("x" * 70_000, bytes(range(256)) * 4000)],
+)
 def test_what_is_written_is_read(folder: Path, log: str, cubin: bytes) -> None:
     assert cache.read(NAME) is None
     cache.write(NAME, log, cubin)
@@ -53,7 +58,10 @@ def test_what_is_written_is_read(folder: Path, log: str, cubin: bytes) -> None:
 
 
 def test_the_name_is_all_that_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [cache.key(*parts) for parts in (("ab", "c"), ("a", "bc"), ("abc",), ("abc", ""), ("", "abc"), ("c", "ab"))]
+    names = [
+        cache.key(*parts)
+        for parts in (("ab", "c"), ("a", "bc"), ("abc",), ("abc", ""), ("", "abc"), ("c", "ab"))
+    ]
     assert len({*names}) == 6
     assert cache.key("ab", "c") == names[0]
     monkeypatch.setattr(tilepipe, "__version__", "0.0.0")
@@ -79,7 +87,15 @@ def test_one_byte_changed_anywhere(entry: Path) -> None:
 
 @pytest.mark.parametrize(
     "contents",
-    [b"", b"\0", cache.MAGIC, cache.MAGIC + bytes(40), b"\x7fELF" + bytes(200), b"x" * 1000, cache.MAGIC[:-2] + b"2\n" + bytes(100)],
+    [
+        b"",
+        b"\0",
+        cache.MAGIC,
+        cache.MAGIC + bytes(40),
+        b"\x7fELF" + bytes(200),
+        b"x" * 1000,
+        cache.MAGIC[:-2] + b"2\n" + bytes(100),
+    ],
     ids=["empty", "one byte", "head only", "zeros", "bare cubin", "foreign", "other version"],
 )
 def test_files_that_are_none_of_ours(entry: Path, contents: bytes) -> None:
@@ -215,7 +231,12 @@ print(found)
 @pytest.mark.slow
 def test_eight_processes_write_read_and_evict_at_once(folder: Path) -> None:
     workers = [
-        subprocess.Popen([sys.executable, "-c", WORKER, str(i)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(i)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for i in range(8)
     ]
     said = [worker.communicate(timeout=120) for worker in workers]
@@ -225,7 +246,7 @@ def test_eight_processes_write_read_and_evict_at_once(folder: Path) -> None:
     assert {path.suffix for path in folder.iterdir()} == {".cubin"}
 
 
-# -- compiling ------------------------------------------------------------------------------------------------------------
+# -- compiling -------------------------------------------------------------------------
 
 
 def small() -> Kernel:
@@ -258,9 +279,13 @@ def test_a_second_compile_does_not_call_nvrtc(folder: Path, calls: Counter[str])
     assert len(list(folder.iterdir())) == 1
 
 
-def test_what_changes_the_machine_code_is_compiled_anew(folder: Path, calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_changes_the_machine_code_is_compiled_anew(
+    folder: Path, calls: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     cuda.compile(small())
-    for n, options in enumerate(({"lineinfo": True}, {"arch": "sm_100a"}, {"debug": True}, {"perturb": 1}), 2):
+    for n, options in enumerate(
+        ({"lineinfo": True}, {"arch": "sm_100a"}, {"debug": True}, {"perturb": 1}), 2
+    ):
         for _ in range(2):
             cuda.compile(small(), **options)  # type: ignore[arg-type]
             assert calls["cubin"] == n
@@ -283,7 +308,9 @@ def test_a_damaged_entry_is_compiled_again_and_repaired(folder: Path, calls: Cou
     assert calls["cubin"] == 2
 
 
-def test_losses_are_reported_from_a_cached_log(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_are_reported_from_a_cached_log(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = "\n".join(
         [
             "ptxas         .     8 bytes stack frame, 24 bytes spill stores, 40 bytes spill loads",

@@ -1,4 +1,6 @@
-"""Calls of wrappers in printed roles: each operand in its place. What a wrapper does with it is `test_wrappers`' to check."""
+"""Calls of wrappers in printed roles: each operand in its place. What a wrapper does with it is
+`test_wrappers`' to check.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ def calls(b: Builder, arch: str = "sm_100a") -> list[str]:
     """The calls of a kernel's role 'one', each without spaces."""
     code = cuda.source(b.finished(), arch)
     body = re.sub(r" *//.*", "", code[code.index("void one(") : code.index('extern "C"')])
-    return [line.strip().replace(" ", "") for line in body.splitlines() if re.match(r" +[\w<>]+\(.*\);", line)]
+    return [
+        line.strip().replace(" ", "")
+        for line in body.splitlines()
+        if re.match(r" +[\w<>]+\(.*\);", line)
+    ]
 
 
 def test_barriers() -> None:
@@ -54,20 +60,30 @@ def test_barriers() -> None:
 def test_copies(multicast: int | None, suffix: str, mask: str) -> None:
     """Coordinates innermost first."""
     b = Builder(cluster=2)
-    a, tile = b.tensor("a", rank=3, box=(1, 64, 64), swizzle=128), b.smem("tile", 64, 64, 3, swizzle=128)
+    a, tile = (
+        b.tensor("a", rank=3, box=(1, 64, 64), swizzle=128),
+        b.smem("tile", 64, 64, 3, swizzle=128),
+    )
     x, y, z, bars = b.scalar("x"), b.scalar("y"), b.scalar("z"), b.barriers("bars", 2)
     b.setup_done()
     with b.role("one", warps=1), b.elect():
         b.load_tile(a, (x, y, z), b.tile(tile, 2), b.bar(bars, 1), multicast)
         b.store_tile(a, (z, x, y), b.tile(tile, 1))
-    assert calls(b) == [f"tma_load{suffix}_3d(tile(2),a,bars(1),{mask}z,y,x);", "tma_store_3d(a,tile(1),y,x,z);"]
+    assert calls(b) == [
+        f"tma_load{suffix}_3d(tile(2),a,bars(1),{mask}z,y,x);",
+        "tma_store_3d(a,tile(1),y,x,z);",
+    ]
 
 
 @pytest.mark.parametrize(("group", "suffix"), [(1, ""), (2, "_pair")])
 def test_tensor_memory(group: int, suffix: str) -> None:
     b = Builder(cluster=2)
     b.kernel.cta_group = group
-    word, scales, bars = b.smem("word", 1, 1, 2, dtypes.uint32), b.smem("scales", 128, 16, 2, dtypes.uint8), b.barriers("bars", 2)
+    word, scales, bars = (
+        b.smem("word", 1, 1, 2, dtypes.uint32),
+        b.smem("scales", 128, 16, 2, dtypes.uint8),
+        b.barriers("bars", 2),
+    )
     x = b.scalar("x", dtypes.uint32)
     b.setup_done()
     with b.role("one", warps=1):
@@ -112,11 +128,16 @@ def test_wgmma_of_two_types(left: str, right: str) -> None:
     """A's type first, in the name and in the instruction."""
     types = {"e4m3": dtypes.float8_e4m3, "e5m2": dtypes.float8_e5m2}
     b = Builder()
-    one, other = b.smem("a", 64, 128, 1, types[left], 128), b.smem("b", 32, 128, 1, types[right], 128)
+    one, other = (
+        b.smem("a", 64, 128, 1, types[left], 128),
+        b.smem("b", 32, 128, 1, types[right], 128),
+    )
     b.setup_done()
     with b.role("one", warpgroups=1):
         acc = b.fragment("acc", 64, 32)
         b.do(ops.Wgmma, acc, b.tile(one), b.tile(other), const(True))
     code = cuda.source(b.finished(), "sm_90a")
-    assert re.search(rf"wgmma_m64n32k32_{left}_{right}\(acc\[0\], a_format \| .*, b_format \| .*\);", code)
+    assert re.search(
+        rf"wgmma_m64n32k32_{left}_{right}\(acc\[0\], a_format \| .*, b_format \| .*\);", code
+    )
     assert f"wgmma.mma_async.sync.aligned.m64n32k32.f32.{left}.{right} " in code

@@ -39,21 +39,30 @@ def test_emits() -> None:
 
 def test_bad_arguments() -> None:
     kernel = small().finished()
-    with pytest.raises(BindError, match="unknown architecture 'sm_80'; known: sm_90a, sm_100a, sm_100f, sm_103a, sm_103f"):
+    with pytest.raises(
+        BindError,
+        match="unknown architecture 'sm_80'; known: sm_90a, sm_100a, sm_100f, sm_103a, sm_103f",
+    ):
         cuda.compile(kernel, arch="sm_80")
     with pytest.raises(BindError, match="cannot emit 'exe'; known: cubin, ptx, cuda"):
         cuda.compile(kernel, emit="exe")
 
 
 def test_wgmma_is_refused_for_blackwell() -> None:
-    with pytest.raises(CompileError, match="role 'mma' of 'gemm' uses wgmma, which sm_100a does not have"):
+    with pytest.raises(
+        CompileError, match="role 'mma' of 'gemm' uses wgmma, which sm_100a does not have"
+    ):
         cuda.compile(gemm(), arch="sm_100a")
 
 
 def test_an_error_shows_the_printed_line() -> None:
     given = compiler.options("sm_90a", "cubin")
-    with pytest.raises(CompileError, match=r"NVRTC refused.*\n.*k\.cu\(2\): error.*\n    nonsense here;"):
-        compiler.nvrtc('extern "C" __global__ void k() {\n    nonsense here;\n}\n', "k.cu", "cubin", given)
+    with pytest.raises(
+        CompileError, match=r"NVRTC refused.*\n.*k\.cu\(2\): error.*\n    nonsense here;"
+    ):
+        compiler.nvrtc(
+            'extern "C" __global__ void k() {\n    nonsense here;\n}\n', "k.cu", "cubin", given
+        )
 
 
 LOG = """ptxas info    : Compiling entry function 'gemm' for 'sm_90a'
@@ -67,12 +76,24 @@ C7510 = "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async ins
 @pytest.mark.parametrize(
     ("loss", "spills", "extra", "message"),
     [
-        ("C7508", 0, C7508, r"'kernel' compiles, but ptxas ignored setmaxnreg:\n  .*\(C7508\).*\n.*allow=\['C7508'\] accepts it"),
+        (
+            "C7508",
+            0,
+            C7508,
+            r"'kernel' compiles, but ptxas ignored setmaxnreg:\n  .*\(C7508\).*\n.*allow=\['C7508'\] accepts it",
+        ),
         ("C7510", 0, C7510, r"ptxas serialised wgmma"),
-        ("spills", 96, "", r"registers spilled to local memory:\n.*96 bytes spill stores.*\n.*Use smaller tiles or raise registers="),
+        (
+            "spills",
+            96,
+            "",
+            r"registers spilled to local memory:\n.*96 bytes spill stores.*\n.*Use smaller tiles or raise registers=",
+        ),
     ],
 )
-def test_losses_are_errors_unless_allowed(monkeypatch: pytest.MonkeyPatch, loss: str, spills: int, extra: str, message: str) -> None:
+def test_losses_are_errors_unless_allowed(
+    monkeypatch: pytest.MonkeyPatch, loss: str, spills: int, extra: str, message: str
+) -> None:
     log = LOG.format(spills=spills, extra=extra)
     monkeypatch.setattr(compiler, "nvrtc", lambda *_: (log, b"cubin"))
     kernel = small().finished()
@@ -92,15 +113,28 @@ def asking(*registers: int) -> Kernel:
     return b.finished()
 
 
-@pytest.mark.parametrize("registers", [(24, 240, 240), (128, 128, 128, 128), (24, 168, 160, 160), (96,) * 5, (24, 240), (256,)])
-def test_ptxas_launches_with_the_registers_that_were_reckoned_with(registers: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    "registers",
+    [(24, 240, 240), (128, 128, 128, 128), (24, 168, 160, 160), (96,) * 5, (24, 240), (256,)],
+)
+def test_ptxas_launches_with_the_registers_that_were_reckoned_with(
+    registers: tuple[int, ...],
+) -> None:
     compiled = cuda.compile(asking(*registers))
     assert compiled.registers == min(launch_registers(128 * len(registers)), 255)
 
 
-def test_a_launch_with_fewer_registers_than_the_roles_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hole comes back with `monkeypatch.setattr(compiler, "broken_pool_rule", lambda *_: None)`."""
-    monkeypatch.setattr(compiler, "nvrtc", lambda *_: (LOG.format(spills=0, extra="").replace("168", "160"), b"cubin"))
+def test_a_launch_with_fewer_registers_than_the_roles_ask_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The hole comes back with `monkeypatch.setattr(compiler, "broken_pool_rule", lambda *_:
+    None)`.
+    """
+    monkeypatch.setattr(
+        compiler,
+        "nvrtc",
+        lambda *_: (LOG.format(spills=0, extra="").replace("168", "160"), b"cubin"),
+    )
     arithmetic = r"160 registers a thread.*128 × \(24 \+ 240 \+ 240\) = 64,512.*384 × 160 = 61,440.*the other 3,072 for ever.*sum of 480"
     with pytest.raises(CompileError, match=arithmetic):
         cuda.compile(asking(24, 240, 240))
@@ -109,7 +143,10 @@ def test_a_launch_with_fewer_registers_than_the_roles_ask_for(monkeypatch: pytes
 
 def test_ptxas_really_reports_spills() -> None:
     b = Builder()
-    tile, out = b.smem("tile", 64, 256, 1, dtypes.float32), b.smem("out", 64, 256, 1, dtypes.float32)
+    tile, out = (
+        b.smem("tile", 64, 256, 1, dtypes.float32),
+        b.smem("out", 64, 256, 1, dtypes.float32),
+    )
     n = b.scalar("n")
     b.setup_done()
     with b.role("math", warpgroups=4):  # 512 threads: 128 registers each
@@ -117,7 +154,9 @@ def test_ptxas_really_reports_spills() -> None:
         b.do(ops.FragmentLoad, x, b.tile(tile))
         b.do(ops.FragmentSet, y, const(0.0))
         with b.loop(n):
-            b.do(ops.FragmentSet, y, binary("add", b.value(x), binary("mul", b.value(y), b.value(y))))
+            b.do(
+                ops.FragmentSet, y, binary("add", b.value(x), binary("mul", b.value(y), b.value(y)))
+            )
         b.do(ops.FragmentStore, b.tile(out), b.value(y))
     kernel = b.finished()
     with pytest.raises(CompileError, match="registers spilled to local memory"):
@@ -129,7 +168,10 @@ def test_without_the_packages_it_says_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     kernel = small().finished()
     assert cuda.source(kernel)
-    with pytest.raises(UnavailableError, match=r"^compiling needs NVRTC, which is not installed: pip install tilepipe\[cuda\]$"):
+    with pytest.raises(
+        UnavailableError,
+        match=r"^compiling needs NVRTC, which is not installed: pip install tilepipe\[cuda\]$",
+    ):
         cuda.compile(kernel)
 
 

@@ -15,7 +15,11 @@ import tilepipe as tp
 from tests.build import LANE, Builder, binary
 from tests.examples.ladder import EXAMPLES, NAMES, arch, load
 from tests.gpu import hangs
-from tests.scenarios.test_pipelines_under_load import bind_rows_and_columns, three_warpgroups, two_producer_warps
+from tests.scenarios.test_pipelines_under_load import (
+    bind_rows_and_columns,
+    three_warpgroups,
+    two_producer_warps,
+)
 from tilepipe import cuda
 from tilepipe.cuda import debug
 from tilepipe.cuda.instrument import STATE_BYTES
@@ -33,8 +37,14 @@ def gemm(**settings: Any) -> Kernel:
 
 
 def three() -> Kernel:
-    a, b, out = np.zeros((64, 64), ml_dtypes.bfloat16), np.zeros((8, 64), ml_dtypes.bfloat16), np.zeros((64, 8), np.float32)
-    return three_warpgroups.bind(tp.tensor_map(a, box=(64, 16)), tp.tensor_map(b, box=(8, 16)), out, 4, stages=3).kernel
+    a, b, out = (
+        np.zeros((64, 64), ml_dtypes.bfloat16),
+        np.zeros((8, 64), ml_dtypes.bfloat16),
+        np.zeros((64, 8), np.float32),
+    )
+    return three_warpgroups.bind(
+        tp.tensor_map(a, box=(64, 16)), tp.tensor_map(b, box=(8, 16)), out, 4, stages=3
+    ).kernel
 
 
 @tp.kernel()
@@ -55,8 +65,14 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "gemm in clusters": lambda: gemm(bn=256, cluster=2),
     "gemm, K split": lambda: gemm(bn=128, split_k=2),
     "gemm, ping-pong": lambda: gemm(bn=128, bm=64, schedule="pingpong"),
-    "global fragments": lambda: shifted.bind(*(np.zeros((64, 32), np.float32) for _ in range(2)), np.zeros(8, np.int32)).kernel,
-    "C1": lambda: two_producer_warps.bind(np.zeros((4, 9), np.int32), 9, stages=3, cluster=(2, 2)).kernel,
+    "global fragments": lambda: (
+        shifted.bind(
+            *(np.zeros((64, 32), np.float32) for _ in range(2)), np.zeros(8, np.int32)
+        ).kernel
+    ),
+    "C1": lambda: (
+        two_producer_warps.bind(np.zeros((4, 9), np.int32), 9, stages=3, cluster=(2, 2)).kernel
+    ),
     "C2": lambda: bind_rows_and_columns((2, 1), 2, 6)[0].kernel,
     "C3": three,
     "rounds": lambda: hangs.rounds.bind(np.zeros(256, np.int32)).kernel,
@@ -64,9 +80,13 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
 
 
 def plain(code: str) -> str:
-    """The roles of a printed file without comments, and without what debug and perturbed builds add."""
+    """The roles of a printed file without comments, and without what debug and perturbed builds
+    add.
+    """
     text = code[code.index("// ---- roles") : code.index("__global__")]
-    lines = [line.split("  //")[0].rstrip() for line in text.splitlines() if not line.startswith("//")]
+    lines = [
+        line.split("  //")[0].rstrip() for line in text.splitlines() if not line.startswith("//")
+    ]
     kept: list[str] = []
     guards: list[int] = []  # indents of the tests that are taken away
     for line in lines:
@@ -113,10 +133,16 @@ def test_they_compile(name: str, build: dict[str, Any]) -> None:
     warnings = [set(re.findall("warning.*", c.log)) for c in (compiled, cuda.compile(kernel))]
     assert warnings[0] <= warnings[1]
     assert "C7510" not in compiled.log
-    found = re.search(rf"{compiled.name}\((.*?)\) {{", compiled.source[compiled.source.index("__global__") :], re.DOTALL)
+    found = re.search(
+        rf"{compiled.name}\((.*?)\) {{",
+        compiled.source[compiled.source.index("__global__") :],
+        re.DOTALL,
+    )
     assert found is not None
     last = [p.strip() for p in found[1].split(",") if "debug" in p or "perturb" in p]
-    assert last == ["DebugRecord* debug"] * compiled.debug + ["u32 perturb_seed"] * compiled.perturbed
+    assert (
+        last == ["DebugRecord* debug"] * compiled.debug + ["u32 perturb_seed"] * compiled.perturbed
+    )
     assert found[1].replace("\n", " ").endswith(last[-1])
 
 
@@ -150,18 +176,25 @@ def test_no_room_in_shared_memory() -> None:
     with b.role("one", warps=1):
         b.do(ops.SyncWarp)
     kernel = b.finished()
-    with pytest.raises(LimitError, match=r"needs 232,320 \+ 352 = 232,672 bytes of shared memory; .* at most 232,448.* or 224 bytes, away"):
+    with pytest.raises(
+        LimitError,
+        match=r"needs 232,320 \+ 352 = 232,672 bytes of shared memory; .* at most 232,448.* or 224 bytes, away",
+    ):
         cuda.source(kernel, debug=True)
     with pytest.raises(LimitError, match="Take a stage"):
         cuda.compile(kernel, perturb=1)
 
 
-# -- waits ------------------------------------------------------------------------------------------------------------
+# -- waits -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("example", [*NAMES, "rounds", "C2"])
-def test_every_wait_has_a_number_its_role_and_its_line(example: str, capsys: pytest.CaptureFixture[str]) -> None:
-    kernel = KERNELS[example]() if example in KERNELS else load(EXAMPLES / f"{example}.py")(0).kernel
+def test_every_wait_has_a_number_its_role_and_its_line(
+    example: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel = (
+        KERNELS[example]() if example in KERNELS else load(EXAMPLES / f"{example}.py")(0).kernel
+    )
     table = debug.sites(kernel)
     wanted = Counter(
         (role.name, op.loc)
@@ -178,9 +211,9 @@ def test_every_wait_has_a_number_its_role_and_its_line(example: str, capsys: pyt
         function = started[1] if started else function
         at = re.search(r"  // (\S+:\d+)$", line)
         loc = at[1] if at else loc
-        found = re.match(r" *debug_(?:wait|wait_cluster|named_sync)\(.*, (\d+), [^,]*\);", line) or re.match(
-            r" *debug_cluster_wait\((\d+)\);", line
-        )
+        found = re.match(
+            r" *debug_(?:wait|wait_cluster|named_sync)\(.*, (\d+), [^,]*\);", line
+        ) or re.match(r" *debug_cluster_wait\((\d+)\);", line)
         if found:
             printed.append((function, int(found[1]), loc))
     assert [number for _, number, _ in printed] == list(range(len(table)))
@@ -203,7 +236,9 @@ def test_only_what_was_loaded_makes_a_load_unsafe() -> None:
         b.load(b.element(table, b.let(b.read(by_way))))
     code = cuda.source(b.finished(), debug=True)
     loads = [
-        line.split("//")[0].split("=", 1)[1].strip() for line in code[code.index("---- roles") :].splitlines() if "const i32 x" in line
+        line.split("//")[0].split("=", 1)[1].strip()
+        for line in code[code.index("---- roles") :].splitlines()
+        if "const i32 x" in line
     ]
     assert loads == [
         "table_data[lane];",

@@ -32,7 +32,9 @@ def machine(monkeypatch: pytest.MonkeyPatch, **functions: Any) -> None:
     from cuda.bindings import driver as api
 
     for name, values in functions.items():
-        monkeypatch.setattr(api, name, values if callable(values) else lambda *_, values=values: values)
+        monkeypatch.setattr(
+            api, name, values if callable(values) else lambda *_, values=values: values
+        )
 
 
 @pytest.mark.usefixtures("forgetful")
@@ -44,7 +46,8 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     program = doubled.bind(np.zeros((2, 2), np.float32), np.zeros((2, 2), np.float32))
     for launch in (program.launch, program.launcher, lambda: program.launch(debug=True)):
         with pytest.raises(
-            tp.UnavailableError, match=r"^launching needs an NVIDIA driver \(libcuda.so.1\), which this machine does not have$"
+            tp.UnavailableError,
+            match=r"^launching needs an NVIDIA driver \(libcuda.so.1\), which this machine does not have$",
         ):
             launch()
 
@@ -54,14 +57,20 @@ def test_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, cuInit=(SimpleNamespace(name="CUDA_ERROR_NO_DEVICE", __int__=int),))
     status = type("S", (int,), {"name": "CUDA_ERROR_NO_DEVICE"})(100)
     machine(monkeypatch, cuInit=(status,))
-    with pytest.raises(tp.UnavailableError, match=r"the NVIDIA driver finds no GPU that it can use \(CUDA_ERROR_NO_DEVICE\)"):
+    with pytest.raises(
+        tp.UnavailableError,
+        match=r"the NVIDIA driver finds no GPU that it can use \(CUDA_ERROR_NO_DEVICE\)",
+    ):
         driver.chip()
 
 
 @pytest.mark.usefixtures("forgetful")
 def test_no_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    with pytest.raises(tp.UnavailableError, match=r"launching needs cuda-bindings, which is not installed: pip install tilepipe\[cuda\]"):
+    with pytest.raises(
+        tp.UnavailableError,
+        match=r"launching needs cuda-bindings, which is not installed: pip install tilepipe\[cuda\]",
+    ):
         driver.api()
 
 
@@ -74,10 +83,17 @@ def test_a_device_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("forgetful")
 def test_a_gpu_that_no_code_is_printed_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(monkeypatch, cuInit=(0,), cuDeviceGetCount=(0, 1), cuDeviceGet=(0, 0), cuDevicePrimaryCtxRetain=(0, 1))
+    machine(
+        monkeypatch,
+        cuInit=(0,),
+        cuDeviceGetCount=(0, 1),
+        cuDeviceGet=(0, 0),
+        cuDevicePrimaryCtxRetain=(0, 1),
+    )
     machine(monkeypatch, cuDeviceGetAttribute=(0, 8), cuDeviceGetName=(0, b"NVIDIA A100\0\0\0"))
     with pytest.raises(
-        tp.UnavailableError, match=r"device 0 is a NVIDIA A100 of compute capability 8.8; kernels are printed for 9.0 \(sm_90a\), "
+        tp.UnavailableError,
+        match=r"device 0 is a NVIDIA A100 of compute capability 8.8; kernels are printed for 9.0 \(sm_90a\), ",
     ):
         driver.chip()
 
@@ -104,12 +120,21 @@ def test_clusters_that_a_part_of_a_gpu_has_no_room_for(monkeypatch: pytest.Monke
     clusters = driver._resident_clusters(0)
     assert clusters == ((2, 8), (4, 0), (8, 0))
     slice_ = tp.Chip(name="slice", sms=16, clusters=clusters)
-    assert {cfg.cluster_size for cfg in gemm_choice.candidates(gemm_choice.Problem(4096, 4096, 4096), slice_)} == {1, 2}
-    with pytest.raises(tp.LimitError, match="no configuration of the GEMM fits tiny, whose CTAs have 16,384 bytes"):
-        gemm_choice.best(gemm_choice.Problem(64, 64, 64), tp.Chip(name="tiny", smem_per_cta=16 * 1024))
+    assert {
+        cfg.cluster_size
+        for cfg in gemm_choice.candidates(gemm_choice.Problem(4096, 4096, 4096), slice_)
+    } == {1, 2}
+    with pytest.raises(
+        tp.LimitError, match="no configuration of the GEMM fits tiny, whose CTAs have 16,384 bytes"
+    ):
+        gemm_choice.best(
+            gemm_choice.Problem(64, 64, 64), tp.Chip(name="tiny", smem_per_cta=16 * 1024)
+        )
 
 
-def test_a_copy_of_a_program_with_other_arguments_launches_those(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_of_a_program_with_other_arguments_launches_those(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     launched: list[int] = []
 
     def bound(launch: Any, **_: Any) -> Any:
@@ -140,5 +165,10 @@ def test_a_kernel_is_loaded_once_for_each_device_and_build(monkeypatch: pytest.M
         assert loading.load(kernel, 1)[1].ordinal == 1
         loading.load(kernel, 0, debug=True)
         loading.load(kernel, 0, debug=True, perturbed=True)
-    assert built == [("sm_90a", {}), ("sm_90a", {}), ("sm_90a", {"debug": True}), ("sm_90a", {"debug": True, "perturb": True})]
+    assert built == [
+        ("sm_90a", {}),
+        ("sm_90a", {}),
+        ("sm_90a", {"debug": True}),
+        ("sm_90a", {"debug": True, "perturb": True}),
+    ]
     doubled.forget()

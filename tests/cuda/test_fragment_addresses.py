@@ -1,4 +1,6 @@
-"""The addresses printed for fragments, computed for every lane, against the one definition of layouts in `ir.layout`."""
+"""The addresses printed for fragments, computed for every lane, against the one definition of
+layouts in `ir.layout`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from tilepipe.ir import dtypes, layout, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.memory import SmemBuffer
 
-# order, swizzle, buffer rows, buffer cols, first row and column of the rectangle, columns of the fragment
+# order, swizzle, buffer rows, buffer cols, first row and column of the rectangle, columns of the
+# fragment
 MATRICES = [
     ("row", 128, 64, 64, 0, 0, 64),
     ("row", 128, 128, 256, 64, 128, 128),
@@ -42,7 +45,9 @@ def offset(buffer: SmemBuffer, row: int, col: int) -> int:
     return int(layout.byte_offsets(buffer, np.array(row), np.array(col)))
 
 
-def printed(buffer: SmemBuffer, row: int, col: int, cols: int, per_warp: bool, blocks: int, held: str) -> str:
+def printed(
+    buffer: SmemBuffer, row: int, col: int, cols: int, per_warp: bool, blocks: int, held: str
+) -> str:
     """The function of a role that stores a fragment to a rectangle of the buffer."""
     b = Builder()
     b.kernel.buffers.append(buffer)
@@ -51,7 +56,9 @@ def printed(buffer: SmemBuffer, row: int, col: int, cols: int, per_warp: bool, b
         acc = b.fragment("acc", 64 * blocks, cols, layout=held)
         if per_warp:
             with b.per_warp():
-                b.do(ops.FragmentStore, b.tile(buffer, 0, row, col, 16 * blocks, cols), b.value(acc))
+                b.do(
+                    ops.FragmentStore, b.tile(buffer, 0, row, col, 16 * blocks, cols), b.value(acc)
+                )
         else:
             b.do(ops.FragmentStore, b.tile(buffer, 0, row, col, 64 * blocks, cols), b.value(acc))
     text = cuda.source(b.finished())
@@ -63,7 +70,10 @@ def calls(code: str, function: str) -> Iterator[tuple[str, list[str]]]:
     at = re.search(r"const u32 at = (.*?);", code)
     for m in re.finditer(rf"{function}\(((?:[^;]|\n)*?)\);", code):
         address, rest = re.split(r",\s*(?=pack_|acc)", m[1], maxsplit=1)
-        yield re.sub(r"\bat\b", f"({at[1]})" if at else "at", address), re.findall(r"acc\[[^]]*\]\[([^]]*)\]", rest)
+        yield (
+            re.sub(r"\bat\b", f"({at[1]})" if at else "at", address),
+            re.findall(r"acc\[[^]]*\]\[([^]]*)\]", rest),
+        )
 
 
 def evaluate(code: str, **values: int) -> int:
@@ -85,7 +95,17 @@ def buffer_of(order: str, bits: int, rows: int, cols: int, dtype: DType) -> Smem
 @pytest.mark.parametrize(("order", "bits", "rows", "cols", "row", "col", "width"), MATRICES)
 @pytest.mark.parametrize("per_warp", [False, True])
 @pytest.mark.parametrize("held", ["wgmma", "tmem"])
-def test_stmatrix(order: str, bits: int, rows: int, cols: int, row: int, col: int, width: int, per_warp: bool, held: str) -> None:
+def test_stmatrix(
+    order: str,
+    bits: int,
+    rows: int,
+    cols: int,
+    row: int,
+    col: int,
+    width: int,
+    per_warp: bool,
+    held: str,
+) -> None:
     rows, row = (rows, row) if held == "wgmma" else (128, 0)
     buffer = buffer_of(order, bits, rows, cols, dtypes.bfloat16)
     blocks = 2 if held == "tmem" else (rows - row) // 64
@@ -98,14 +118,18 @@ def test_stmatrix(order: str, bits: int, rows: int, cols: int, row: int, col: in
             for i in range(blocks):
                 for j in range(trips):
                     first = 16 * j if n == 4 else width // 16 * 16
-                    assert [evaluate(r, j=j) for r in registers] == list(range(first // 2, first // 2 + 2 * n))
+                    assert [evaluate(r, j=j) for r in registers] == list(
+                        range(first // 2, first // 2 + 2 * n)
+                    )
                     for w in range(4):
                         for lane in range(8 * n):
                             matrix, line = divmod(lane, 8)
                             r = row + first_row(i, w, per_warp, held) + 8 * (matrix % 2)
                             c = col + first + 8 * (matrix // 2)
                             r, c = (r + line, c) if order == "row" else (r, c + line)
-                            assert evaluate(address, i=i, j=j, lane=lane, warp_in_group=w) == offset(buffer, r, c)
+                            assert evaluate(
+                                address, i=i, j=j, lane=lane, warp_in_group=w
+                            ) == offset(buffer, r, c)
                     seen += n
     assert seen == blocks * width // 4  # 8×8 matrices of a warp: two row halves for each 8 columns
 
@@ -125,7 +149,17 @@ SINGLES = [
 @pytest.mark.parametrize("per_warp", [False, True])
 @pytest.mark.parametrize("held", ["wgmma", "tmem"])
 @pytest.mark.sampled(4)
-def test_element_stores(order: str, bits: int, rows: int, cols: int, row: int, col: int, width: int, per_warp: bool, held: str) -> None:
+def test_element_stores(
+    order: str,
+    bits: int,
+    rows: int,
+    cols: int,
+    row: int,
+    col: int,
+    width: int,
+    per_warp: bool,
+    held: str,
+) -> None:
     rows, row = (rows, row) if held == "wgmma" else (128, 0)
     buffer = buffer_of(order, bits, rows, cols, dtypes.float32)
     blocks = 2 if held == "tmem" else (rows - row) // 64
@@ -142,7 +176,18 @@ def test_element_stores(order: str, bits: int, rows: int, cols: int, row: int, c
                             c = col + 8 * j + 2 * (lane % 4) + low if width > 1 else col
                             register = 4 * j + 2 * h + low if width > 1 else h
                             wanted.add((i, register, lane, w, offset(buffer, r, c)))
-                        for address, registers in (*calls(code, "store_float2"), *calls(code, "store_float")):
+                        for address, registers in (
+                            *calls(code, "store_float2"),
+                            *calls(code, "store_float"),
+                        ):
                             for low, index in enumerate(registers):
-                                got.add((i, evaluate(index, **at), lane, w, evaluate(address, **at) + 4 * low))
+                                got.add(
+                                    (
+                                        i,
+                                        evaluate(index, **at),
+                                        lane,
+                                        w,
+                                        evaluate(address, **at) + 4 * low,
+                                    )
+                                )
     assert got == wanted

@@ -1,4 +1,6 @@
-"""The fragment kernels of `tests.fragment_cases` compile, without spills; what single lines of them print as."""
+"""The fragment kernels of `tests.fragment_cases` compile, without spills; what single lines of them
+print as.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ def test_compiles_without_spills(case: Case) -> None:
     assert compiled.spill_bytes == 0
 
 
-@pytest.mark.parametrize("name", ["odd_pairs_bfloat16", "columns_apart", "push_float32_swizzled", "fetch_bfloat16", "gelu"])
+@pytest.mark.parametrize(
+    "name",
+    ["odd_pairs_bfloat16", "columns_apart", "push_float32_swizzled", "fetch_bfloat16", "gelu"],
+)
 def test_compiles_for_blackwell(name: str) -> None:
     assert BY_NAME[name].make(np.random.default_rng(0))[0].compile("sm_100a").spill_bytes == 0
 
@@ -36,9 +41,23 @@ def printed(name: str) -> str:
 @pytest.mark.parametrize(
     ("case", "words", "absent"),
     [
-        ("pairs_float32", ("load_whole_pair_float(", "load_pair_float(", "store_whole_pair_float(", "store_pair_float("), ()),
-        ("pairs_bfloat16", ("load_whole_pair_u16(", "load_pair_u16(", "store_pair_u16("), ("from_bf16(line",)),
-        ("move_bfloat16", ("join(inside(",), ("load_pair",)),  # no tensor map: the alignment is not known
+        (
+            "pairs_float32",
+            (
+                "load_whole_pair_float(",
+                "load_pair_float(",
+                "store_whole_pair_float(",
+                "store_pair_float(",
+            ),
+            (),
+        ),
+        (
+            "pairs_bfloat16",
+            ("load_whole_pair_u16(", "load_pair_u16(", "store_pair_u16("),
+            ("from_bf16(line",),
+        ),
+        # no tensor map: the alignment is not known
+        ("move_bfloat16", ("join(inside(",), ("load_pair",)),
         ("columns_first_float16", ("join(inside(",), ("load_pair",)),
         ("push_float32", ("store_float2_remote(", "load_float2("), ("store_float_remote(",)),
         ("push_bfloat16", ("store_u32_remote(", "load_u32("), ("stmatrix",)),
@@ -63,5 +82,8 @@ def test_pairs_are_aligned_where_a_launch_says_they_are(monkeypatch: pytest.Monk
     function: Any = SimpleNamespace(ordinal=0, max_clusters=132, handle="handle")
     launcher = launching.Launcher(program.launch_args, program.compile(), function, strides)
     launcher((0x2000, 0x4000))
-    with pytest.raises(tp.BindError, match="tensor 'out' starts at 0x4008; one with a box starts at a multiple of 16 bytes"):
+    with pytest.raises(
+        tp.BindError,
+        match="tensor 'out' starts at 0x4008; one with a box starts at a multiple of 16 bytes",
+    ):
         launcher((0x2000, 0x4008))

@@ -26,7 +26,9 @@ VARIANTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("settings", VARIANTS, ids=lambda s: " ".join(f"{k}={v}" for k, v in s.items()) or "default")
+@pytest.mark.parametrize(
+    "settings", VARIANTS, ids=lambda s: " ".join(f"{k}={v}" for k, v in s.items()) or "default"
+)
 @pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_machine_code(settings: dict[str, Any]) -> None:
@@ -58,12 +60,31 @@ def test_it_reads_like_a_kernel() -> None:
     assert 'extern "C" __global__ void __launch_bounds__(384, 1) gemm(' in text
     assert "#include" not in text
     roles = text[text.index("// ---- roles") :]
-    assert re.search(r"void mma\(i32 warp, i32 a_shape_1, const TensorMap& c, i32 c_shape_0, i32 c_shape_1\) \{", roles)
+    assert re.search(
+        r"void mma\(i32 warp, i32 a_shape_1, const TensorMap& c, i32 c_shape_0, i32 c_shape_1\) \{",
+        roles,
+    )
     assert "wait(inputs_full(cursor11_stage), cursor11_phase);  " in roles
-    assert re.search(r"if \(\+\+cursor11_stage == 4\) \{ +// gemm.py:\d+\n +cursor11_stage = 0;\n +cursor11_phase \^= 1;", roles)
+    assert re.search(
+        r"if \(\+\+cursor11_stage == 4\) \{ +// gemm.py:\d+\n +cursor11_stage = 0;\n +cursor11_phase \^= 1;",
+        roles,
+    )
     launch = text[text.index('extern "C"') :]
-    order = ["prefetch_tensor_map(a)", "mbarrier_init(inputs_full(i), 1)", "mbarrier_init(inputs_empty(i), 2)", "__syncthreads()"]
-    order += ["if (warp < 8) {", "setmaxnreg_inc<232>();", "mma(", "} else {", "setmaxnreg_dec<40>();", "if (warp == 8) {", "load("]
+    order = [
+        "prefetch_tensor_map(a)",
+        "mbarrier_init(inputs_full(i), 1)",
+        "mbarrier_init(inputs_empty(i), 2)",
+        "__syncthreads()",
+    ]
+    order += [
+        "if (warp < 8) {",
+        "setmaxnreg_inc<232>();",
+        "mma(",
+        "} else {",
+        "setmaxnreg_dec<40>();",
+        "if (warp == 8) {",
+        "load(",
+    ]
     places = [launch.index(x) for x in order]
     assert places == sorted(places)
 
@@ -84,7 +105,11 @@ def test_cluster() -> None:
     assert "arrive_remote_relaxed(on_cta(inputs_empty(" in text
     assert "release.cluster.shared::cluster" not in text
     launch = text[text.index('extern "C"') :]
-    assert launch.index("fence_mbarrier_init();") < launch.index("cluster_arrive();") < launch.index("cluster_wait();")
+    assert (
+        launch.index("fence_mbarrier_init();")
+        < launch.index("cluster_arrive();")
+        < launch.index("cluster_wait();")
+    )
     assert "__syncthreads" not in text
 
 

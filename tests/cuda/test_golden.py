@@ -1,6 +1,8 @@
-"""What is printed for Blackwell against the tables that CuTe computed (tests/golden): every value of them.
+"""What is printed for Blackwell against the tables that CuTe computed (tests/golden): every value
+of them.
 
-The printed text is evaluated as it stands: constants, the arguments of each call, the bodies of the helpers that compute bits.
+The printed text is evaluated as it stands: constants, the arguments of each call, the bodies of the
+helpers that compute bits.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ ORDERS = {"K": "row", "MN": "col"}
 
 
 def helpers(code: str) -> dict[str, Callable[..., int]]:
-    """The printed functions that are one `return` of an expression, by name, as Python functions of integers."""
+    """The printed functions that are one `return` of an expression, by name, as Python functions of
+    integers.
+    """
     found = re.findall(r"u32 (\w+)\(u32 (\w+)\) \{\n +return (.*);\n\}", code)
     return {name: eval(f"lambda {parameter}: {body}") for name, parameter, body in found}
 
@@ -48,7 +52,13 @@ def mma_code(a: DType, b: DType, m: int, n: int, orders: tuple[str, str], group:
     builder.setup_done()
     with builder.role("one", warps=1), builder.elect():
         tiles = builder.tile(left), builder.tile(right)
-        builder.do(ops.Tcgen05Mma, Tmem(const(0), m // group, n, dtypes.float32), *tiles, const(False), group)
+        builder.do(
+            ops.Tcgen05Mma,
+            Tmem(const(0), m // group, n, dtypes.float32),
+            *tiles,
+            const(False),
+            group,
+        )
     return cuda.source(builder.finished(), "sm_100a")
 
 
@@ -83,7 +93,10 @@ def test_instruction_descriptors_with_scale_factors(kind: str) -> None:
         steps = 4 // scaling.vector  # whose factors share a column
         builder, _ = built(a, b, scale, row["n"], steps * scaling.k, row["m"] // 128)
         code = cuda.source(builder.finished(), "sm_100a")
-        call = re.search(rf"tcgen05_mma_{kind}(?:_pair)?\(.*, mma_\w+((?: \| scale_ids\(.*?\))?), \w+, \w+, (?:k > 0|0)\);", code)
+        call = re.search(
+            rf"tcgen05_mma_{kind}(?:_pair)?\(.*, mma_\w+((?: \| scale_ids\(.*?\))?), \w+, \w+, (?:k > 0|0)\);",
+            code,
+        )
         assert call is not None
         names = {**helpers(code), "k": row["sfa_id"] // scaling.vector}
         added = evaluate(call[1].removeprefix(" | ") or "0", names)
@@ -102,7 +115,10 @@ def operand_code(dtype: DType, order: str, swizzle: int, rows_of_b: int, k: int)
     acc = Tmem(const(0), 128, rows_of_b, dtypes.float32)
     with builder.role("one", warps=1), builder.elect():
         tiles = builder.tile(left), builder.tile(right)
-        scales = [scale_factors(const(256 + 64 * i), n, k // 32, dtypes.float8_e8m0) for i, n in enumerate((128, rows_of_b))]
+        scales = [
+            scale_factors(const(256 + 64 * i), n, k // 32, dtypes.float8_e8m0)
+            for i, n in enumerate((128, rows_of_b))
+        ]
         builder.do(ops.Tcgen05Mma, acc, *tiles, const(False), 1, *(scales if scaled else []))
     return cuda.source(builder.finished(), "sm_100a")
 
@@ -114,19 +130,31 @@ def test_shared_memory_descriptors(dtype: str) -> None:
     printed: dict[tuple[object, ...], str] = {}
     for row in cases:
         key = ORDERS[row["major"]], row["swizzle"], row["mn"], row["k"]
-        code = printed[key] if key in printed else printed.setdefault(key, operand_code(DTYPES[dtype], *key))
+        code = (
+            printed[key]
+            if key in printed
+            else printed.setdefault(key, operand_code(DTYPES[dtype], *key))
+        )
         roles = code[code.index("// ---- shared memory") :]
         call = re.search(r"tcgen05_mma_\w+\(.*?, \w+_format \| .*?, (b_format \| .*?), mma_", roles)
         start = re.search(r"const u32 b_start = (.*?);", roles)
         assert call is not None
         assert start is not None
-        names: dict[str, Any] = {**helpers(code), **constants(code), "b": lambda at=row["start"]: at}
+        names: dict[str, Any] = {
+            **helpers(code),
+            **constants(code),
+            "b": lambda at=row["start"]: at,
+        }
         names["b_start"] = evaluate(start[1], names)
         assert len(row["descriptors"]) == row["k"] // row["k_step"]
         for step, wanted in enumerate(row["descriptors"]):
             got = evaluate(call[1], {**names, "k": step})
             ignored = row["lbo_ignored"]
-            assert significant(got, ignored) == significant(int(wanted, 16), ignored), (row, step, hex(got))
+            assert significant(got, ignored) == significant(int(wanted, 16), ignored), (
+                row,
+                step,
+                hex(got),
+            )
 
 
 def test_copies_of_scale_factors() -> None:
@@ -140,16 +168,31 @@ def test_copies_of_scale_factors() -> None:
         address = builder.scalar("address", dtypes.uint32)
         builder.setup_done()
         with builder.role("one", warps=1), builder.elect():
-            builder.do(ops.TmemCopy, scale_factors(address, row["mn"], row["blocks"], scale), builder.tile(tile), 1)
+            builder.do(
+                ops.TmemCopy,
+                scale_factors(address, row["mn"], row["blocks"], scale),
+                builder.tile(tile),
+                1,
+            )
         code = cuda.source(builder.finished(), "sm_100a")
-        names: dict[str, Any] = {**helpers(code), **constants(code), "tile": lambda at=row["start"]: at, "address": 0}
+        names: dict[str, Any] = {
+            **helpers(code),
+            **constants(code),
+            "tile": lambda at=row["start"]: at,
+            "address": 0,
+        }
         start = re.search(r"const u32 start = (.*?);", code)
         assert start is not None
         names["start"] = evaluate(start[1], names)
         calls = re.findall(r"    tmem_copy_32x128b_warpx4\((.*?), (scale_format \| .*)\);", code)
-        got = {evaluate(at, names): significant(evaluate(text, names), row["lbo_ignored"]) for at, text in calls}
+        got = {
+            evaluate(at, names): significant(evaluate(text, names), row["lbo_ignored"])
+            for at, text in calls
+        }
         assert len(calls) == len(copies)
-        assert got == {column: significant(int(bits, 16), row["lbo_ignored"]) for bits, column in copies}, row
+        assert got == {
+            column: significant(int(bits, 16), row["lbo_ignored"]) for bits, column in copies
+        }, row
 
 
 def test_each_step_reads_the_scale_factors_of_its_blocks() -> None:
@@ -161,16 +204,32 @@ def test_each_step_reads_the_scale_factors_of_its_blocks() -> None:
         a = dtypes.float4_e2m1 if e2m1 else dtypes.float8_e4m3
         scaling = scaling_of(a, a, DTYPES[row["scale"]])
         assert scaling is not None
-        assert (scaling.kind, scaling.block, scaling.vector) == (row["kind"], row["block"], row["per_step"])
-        code = cuda.source(built(a, a, DTYPES[row["scale"]], row["rows"], row["steps"] * scaling.k)[0].finished(), "sm_100a")
-        call = re.search(rf"tcgen05_mma_{row['kind']}\(.*, mma_\w+(?: \| scale_ids\((.*?)\))?, (\w+.*?), (\w+.*?), (?:k > 0|0)\);", code)
+        assert (scaling.kind, scaling.block, scaling.vector) == (
+            row["kind"],
+            row["block"],
+            row["per_step"],
+        )
+        code = cuda.source(
+            built(a, a, DTYPES[row["scale"]], row["rows"], row["steps"] * scaling.k)[0].finished(),
+            "sm_100a",
+        )
+        call = re.search(
+            rf"tcgen05_mma_{row['kind']}\(.*, mma_\w+(?: \| scale_ids\((.*?)\))?, (\w+.*?), (\w+.*?), (?:k > 0|0)\);",
+            code,
+        )
         assert call is not None
         names: dict[str, Any] = {"x": 0, "y": 0}
-        names |= {name: evaluate(text, names) for name, text in re.findall(r"const u32 (sf[ab]\w*) = (.*?);", code)}
+        names |= {
+            name: evaluate(text, names)
+            for name, text in re.findall(r"const u32 (sf[ab]\w*) = (.*?);", code)
+        }
         for step in range(row["steps"]):
             column, byte = row["blocks"][step * row["per_step"]]
             assert evaluate(call[3], {**names, "k": step}) == column, (row, step)
-            assert (0 if call[1] is None else evaluate(call[1], {**names, "k": step})) == byte, (row, step)
+            assert (0 if call[1] is None else evaluate(call[1], {**names, "k": step})) == byte, (
+                row,
+                step,
+            )
 
 
 class _Names:
@@ -182,7 +241,9 @@ class _Names:
 
 @cache
 def element_of(layout: str, block: int, register: int, warp: int, lane: int) -> tuple[int, int]:
-    """(row, column) of a register of a fragment, by the expressions that the printer numbers elements with."""
+    """(row, column) of a register of a fragment, by the expressions that the printer numbers
+    elements with.
+    """
     at = At(str(block), Index(register), str(register // 2 % 2))
     names: dict[str, object] = {"warp_in_group": warp, "lane": lane}
     ctx: Any = _Names()
@@ -196,7 +257,10 @@ def access_code(verb: str, m: int, n: int, dtype: DType) -> str:
     address = builder.scalar("address", dtypes.uint32)
     builder.setup_done()
     with builder.role("group", warpgroups=1):
-        part, there = builder.fragment("part", m, n, dtype, "tmem" if m == 128 else "wgmma"), Tmem(address, m, n, dtype)
+        part, there = (
+            builder.fragment("part", m, n, dtype, "tmem" if m == 128 else "wgmma"),
+            Tmem(address, m, n, dtype),
+        )
         if verb == "load":
             builder.do(ops.TmemLoad, part, there)
         else:
@@ -205,9 +269,17 @@ def access_code(verb: str, m: int, n: int, dtype: DType) -> str:
     return code[code.index("// ---- roles") :]
 
 
-def check_places(verb: str, m: int, n: int, dtype: DType, lanes: list[int], columns: list[int], first_lane: int = 0) -> None:
-    """The registers of each thread, by CuTe's table of tcgen05.ld and .st at the printed address, are the elements of a matrix whose
-    element (y, x) is in lane lanes[y], column columns[x].
+def check_places(
+    verb: str,
+    m: int,
+    n: int,
+    dtype: DType,
+    lanes: list[int],
+    columns: list[int],
+    first_lane: int = 0,
+) -> None:
+    """The registers of each thread, by CuTe's table of tcgen05.ld and .st at the printed address,
+    are the elements of a matrix whose element (y, x) is in lane lanes[y], column columns[x].
     """
     shapes = {(row["shape"], row["num"]): row for row in rows("tmem_load_store_registers")}
     layout, per_register, seen = "tmem" if m == 128 else "wgmma", 4 // dtype.nbytes, set()
@@ -223,27 +295,49 @@ def check_places(verb: str, m: int, n: int, dtype: DType, lanes: list[int], colu
             base = evaluate(at[1], {"address": first_lane << 16, "warp_in_group": warp})
             start = evaluate(where, {"at": base, "i": i})
             for thread in range(32):
-                for r, (lane, column) in enumerate(zip(table["lanes"][thread], table["columns"][thread], strict=True)):
+                for r, (lane, column) in enumerate(
+                    zip(table["lanes"][thread], table["columns"][thread], strict=True)
+                ):
                     for low in range(per_register):
                         y, x = element_of(layout, i, (first + r) * per_register + low, warp, thread)
-                        assert (lanes[y], columns[x]) == ((start >> 16) + lane, (start & 0xFFFF) + column), (warp, i, thread, r)
+                        assert (lanes[y], columns[x]) == (
+                            (start >> 16) + lane,
+                            (start & 0xFFFF) + column,
+                        ), (warp, i, thread, r)
                         assert x % per_register == low, "the even column is in the low half"
                         seen.add((y, x))
     assert len(seen) == m * n
 
 
 @pytest.mark.parametrize("verb", ["load", "store"])
-@pytest.mark.parametrize("row", rows("accumulator_layouts", "cases"), ids=lambda r: f"{r['what']} {r['rows']}x{r['cols']}")
+@pytest.mark.parametrize(
+    "row",
+    rows("accumulator_layouts", "cases"),
+    ids=lambda r: f"{r['what']} {r['rows']}x{r['cols']}",
+)
 @pytest.mark.sampled(3)
 def test_accesses_reach_each_element_of_a_matrix(verb: str, row: dict[str, Any]) -> None:
-    check_places(verb, row["rows"], row["cols"], DTYPES[row["dtype"]], row["lanes"], row["columns"], row["first_lane"])
+    check_places(
+        verb,
+        row["rows"],
+        row["cols"],
+        DTYPES[row["dtype"]],
+        row["lanes"],
+        row["columns"],
+        row["first_lane"],
+    )
 
 
 @pytest.mark.parametrize("verb", ["load", "store"])
-@pytest.mark.parametrize("row", rows("tmem_load_store_registers"), ids=lambda r: f"{r['shape']} x{r['num']}")
+@pytest.mark.parametrize(
+    "row", rows("tmem_load_store_registers"), ids=lambda r: f"{r['shape']} x{r['num']}"
+)
 @pytest.mark.sampled(4)
 def test_accesses_of_every_width(verb: str, row: dict[str, Any]) -> None:
     dtype = dtypes.float32 if row["shape"] == "16x256b" else dtypes.bfloat16
-    n, whole = 8 * row["num"], next(c for c in rows("accumulator_layouts", "cases") if c["rows"] == 64)
+    n, whole = (
+        8 * row["num"],
+        next(c for c in rows("accumulator_layouts", "cases") if c["rows"] == 64),
+    )
     assert f"_{row['shape']}_x{row['num']}(" in access_code(verb, 64, n, dtype)
     check_places(verb, 64, n, dtype, whole["lanes"], [x * dtype.nbytes // 4 for x in range(n)])

@@ -24,7 +24,9 @@ def problem(kind: str, size: int = 2) -> tp.Program:
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=str)
-@pytest.mark.parametrize(("kind", "arch"), [("clc", "sm_100a"), ("atomic", "sm_90a"), ("atomic", "sm_100a")])
+@pytest.mark.parametrize(
+    ("kind", "arch"), [("clc", "sm_100a"), ("atomic", "sm_90a"), ("atomic", "sm_100a")]
+)
 @pytest.mark.parametrize("size", [1, 2, 4])
 @pytest.mark.sampled(6)
 def test_schedulers_compile(kind: str, arch: str, size: int, build: dict[str, Any]) -> None:
@@ -34,19 +36,29 @@ def test_schedulers_compile(kind: str, arch: str, size: int, build: dict[str, An
 
 
 def test_cluster_launch_control_is_refused_for_hopper() -> None:
-    words = ("uses cluster launch control, which sm_90a does not have", "compile for sm_100a, or take an AtomicScheduler", "dealing.py")
+    words = (
+        "uses cluster launch control, which sm_90a does not have",
+        "compile for sm_100a, or take an AtomicScheduler",
+        "dealing.py",
+    )
     refuses(lambda: problem("clc").source("sm_90a"), tp.CompileError, *words)
 
 
 def test_instructions_of_cluster_launch_control() -> None:
     ptx = cuda.compile(launch_control(), "sm_100a", "ptx").data.decode()
     one = "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes"
-    for text in (f"{one}.b128", f"{one}.multicast::cluster::all.b128", "query_cancel.is_canceled.pred.b128"):
+    for text in (
+        f"{one}.b128",
+        f"{one}.multicast::cluster::all.b128",
+        "query_cancel.is_canceled.pred.b128",
+    ):
         assert ptx.count(text) == 1, text
     assert "query_cancel.get_first_ctaid::x.b32.b128" in ptx
     text = cuda.source(launch_control(), "sm_100a")
     assert re.search(r"const bool valid\d = first_cta != ~0u;", text)
-    assert re.search(r"const i32 cluster\d = first_cta / 2;", text), "the first CTA of a cluster of 2 -> the cluster"
+    assert re.search(r"const i32 cluster\d = first_cta / 2;", text), (
+        "the first CTA of a cluster of 2 -> the cluster"
+    )
 
 
 def test_atomic_adds_are_one_instruction_each() -> None:
@@ -65,7 +77,9 @@ def test_the_loop_of_a_role() -> None:
     debug = cuda.source(problem("atomic").kernel, debug=True)
     assert "while (more_work && !debug_aborted()) {" in debug
     assert "debug_aborted() ? 0 : atomic_add_i32(" in debug
-    assert "debug_aborted() ? ~0u : clc_first_cta(" in cuda.source(problem("clc").kernel, "sm_100a", debug=True)
+    assert "debug_aborted() ? ~0u : clc_first_cta(" in cuda.source(
+        problem("clc").kernel, "sm_100a", debug=True
+    )
 
 
 def test_answers_from_another_cta_are_acquired_at_cluster_scope() -> None:
@@ -77,11 +91,17 @@ def test_answers_from_another_cta_are_acquired_at_cluster_scope() -> None:
 
 @pytest.mark.parametrize("build", BUILDS, ids=str)
 def test_a_kernel_that_waits_itself_gets_no_other_wait(build: dict[str, Any]) -> None:
-    arrays = [np.zeros((2, 32), np.float32), np.zeros(32, np.float32), np.zeros((2, 32), np.float32)]
+    arrays = [
+        np.zeros((2, 32), np.float32),
+        np.zeros(32, np.float32),
+        np.zeros((2, 32), np.float32),
+    ]
     text = cuda.source(early.bind(*arrays).kernel, **build)
     assert text.count("grid_dependency_wait();") == 1
     role = text[text.index("void one(") : text.index('extern "C"')]
-    assert role.index("weights_data[") < role.index("grid_dependency_wait();") < role.index("x_data[")
+    assert (
+        role.index("weights_data[") < role.index("grid_dependency_wait();") < role.index("x_data[")
+    )
 
 
 def test_requests_are_issued_by_one_lane_without_a_loop_over_lanes() -> None:

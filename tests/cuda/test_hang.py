@@ -1,4 +1,6 @@
-"""A debug build's record: its layout, what it becomes, and what a launch does with it. Nothing is launched."""
+"""A debug build's record: its layout, what it becomes, and what a launch does with it. Nothing is
+launched.
+"""
 
 from __future__ import annotations
 
@@ -27,24 +29,40 @@ HEAD, WAIT = struct.Struct("<IIIIQQ"), struct.Struct("<IIIIIIQ")
 
 def test_the_device_lays_the_record_out_as_the_host_reads_it() -> None:
     fields = {
-        "DebugRecord": {"abort": 0, "cluster": 4, "waits": 8, "limit_ns": 16, "first": HEAD.size, "others": HEAD.size + WAIT.size},
+        "DebugRecord": {
+            "abort": 0,
+            "cluster": 4,
+            "waits": 8,
+            "limit_ns": 16,
+            "first": HEAD.size,
+            "others": HEAD.size + WAIT.size,
+        },
         "DebugWait": {"site": 0, "block": 4, "warp": 8, "index": 12, "parity": 16, "state": 24},
     }
     wanted = [(t, f, n) for t, each in fields.items() for f, n in each.items()]
-    stores = [f"x[{i}] = static_cast<u32>(reinterpret_cast<u64>(&static_cast<{t}*>(nullptr)->{f}));" for i, (t, f, _) in enumerate(wanted)]
+    stores = [
+        f"x[{i}] = static_cast<u32>(reinterpret_cast<u64>(&static_cast<{t}*>(nullptr)->{f}));"
+        for i, (t, f, _) in enumerate(wanted)
+    ]
     types = "using u32 = unsigned int;\nusing u64 = unsigned long long;\n"
     code = f"{types}{SHARED}\nconstexpr u32 debug_offset = 0, debug_bytes = {STATE_BYTES}, debug_cluster = 1;\n"
-    code += "\n".join([SNIPPETS["debug_state"].code, 'extern "C" __global__ void k(u32* x) {', *stores, "}\n"])
+    code += "\n".join(
+        [SNIPPETS["debug_state"].code, 'extern "C" __global__ void k(u32* x) {', *stores, "}\n"]
+    )
     text = compiler.nvrtc(code, "k.cu", "ptx", compiler.options("sm_90a", "ptx"))[1].decode()
     constants = dict(re.findall(r"mov\.[bus]32\s+(%r\d+), (\d+);", text))
     stored = re.findall(r"st\.global\.[bus]32\s+\[%rd\d+(?:\+(\d+))?\], (%?\w+);", text)
-    assert {int(at or 0) // 4: int(constants.get(x, x)) for at, x in stored} == {i: n for i, (_, _, n) in enumerate(wanted)}
+    assert {int(at or 0) // 4: int(constants.get(x, x)) for at, x in stored} == {
+        i: n for i, (_, _, n) in enumerate(wanted)
+    }
 
 
 def record(*waits: tuple[int, ...], limit_ns: int = 200_000_000) -> bytes:
     """A record of waits (site, block, warp, index, parity, state)."""
     entries = b"".join(WAIT.pack(*w[:5], 0, w[5]) for w in waits)
-    return (HEAD.pack(1, 1, len(waits) - 1, 0, limit_ns, 0) + entries).ljust(debug.RECORD_BYTES, b"\0")
+    return (HEAD.pack(1, 1, len(waits) - 1, 0, limit_ns, 0) + entries).ljust(
+        debug.RECORD_BYTES, b"\0"
+    )
 
 
 def message(kernel: Kernel, *waits: tuple[int, ...]) -> str:
@@ -58,7 +76,11 @@ def message(kernel: Kernel, *waits: tuple[int, ...]) -> str:
 
 def number(kernel: Kernel, role: str, name: str) -> int:
     """The first wait of a role on a barrier."""
-    return next(n for n, s in enumerate(debug.sites(kernel)) if s.role is not None and s.role.name == role and s.name(0).startswith(name))
+    return next(
+        n
+        for n, s in enumerate(debug.sites(kernel))
+        if s.role is not None and s.role.name == role and s.name(0).startswith(name)
+    )
 
 
 def test_a_launch_that_ended_has_no_report() -> None:
@@ -77,7 +99,9 @@ def test_the_limit_is_in_the_record_in_nanoseconds() -> None:
 def test_a_record_of_something_else() -> None:
     with pytest.raises(BindError, match="a debug record has 2048 bytes, got 3"):
         debug.decode(b"abc", gemm())
-    with pytest.raises(BindError, match=r"names wait 99; kernel 'gemm' has \d+: it is another kernel's"):
+    with pytest.raises(
+        BindError, match=r"names wait 99; kernel 'gemm' has \d+: it is another kernel's"
+    ):
         debug.decode(record((99, 0, 0, 0, 0, 0)), gemm())
 
 
@@ -85,10 +109,17 @@ def test_an_mbarrier() -> None:
     kernel = KERNELS["gemm in clusters"]()
     full, empty = number(kernel, "mma", "inputs.full"), number(kernel, "load", "inputs.empty")
     text = message(
-        kernel, (full, 5, 3, 2, 1, 77), (full, 5, 2, 2, 1, 77), (empty, 4, 8, 0, 0, 1), (full, 5, 3, 2, 1, 77), (full, 5, 0, 2, 1, 7)
+        kernel,
+        (full, 5, 3, 2, 1, 77),
+        (full, 5, 2, 2, 1, 77),
+        (empty, 4, 8, 0, 0, 1),
+        (full, 5, 3, 2, 1, 77),
+        (full, 5, 0, 2, 1, 7),
     )
     line = debug.sites(kernel)[full].loc.short
-    loads = [op.loc.short for r in kernel.roles for op in walk(r.body) if isinstance(op, ops.TmaLoad)]
+    loads = [
+        op.loc.short for r in kernel.roles for op in walk(r.body) if isinstance(op, ops.TmaLoad)
+    ]
     for part in (
         "kernel 'gemm' hung on the GPU: a wait blocked for 200 ms, and the launch was given up.",
         f"role 'mma', warps 0, 2, 3, of CTA 5 (rank 1 of cluster 2) waits for phase parity 1 of inputs.full[2], at {line}",
@@ -114,14 +145,18 @@ def test_the_message_that_the_page_shows() -> None:
 def test_a_named_barrier_and_the_cluster_barrier_say_who_has_come() -> None:
     kernel = KERNELS["rounds"]()
     written, cluster = number(kernel, "sum", "written"), number(kernel, "talk", "the cluster")
-    text = message(kernel, (written, 3, 1, 0, 1, 9 << 16 | 1), (cluster, 2, 0, 0, 0, 5 << 20 | 1 << 10 | 2))
+    text = message(
+        kernel, (written, 3, 1, 0, 1, 9 << 16 | 1), (cluster, 2, 0, 0, 0, 5 << 20 | 1 << 10 | 2)
+    )
     assert (
-        "role 'sum', warp 0, of CTA 3 (rank 1 of cluster 1) waits for named barrier written, at which 32 of 64 threads have arrived" in text
+        "role 'sum', warp 0, of CTA 3 (rank 1 of cluster 1) waits for named barrier written, at"
+        " which 32 of 64 threads have arrived" in text
     )
     assert "named_arrive, role 'talk' at hangs.py:" in text
     assert "named_sync, role 'sum' at hangs.py:" in text
     assert (
-        "role 'talk', warp 0, of CTA 2 (rank 0 of cluster 1): the cluster barrier, at which 2 of 4 warps have arrived, 1 have left" in text
+        "role 'talk', warp 0, of CTA 2 (rank 0 of cluster 1): the cluster barrier, at which 2 of"
+        " 4 warps have arrived, 1 have left" in text
     )
     report = debug.decode(record((cluster, 0, 0, 0, 0, 1)), kernel)
     assert report is not None
@@ -138,7 +173,10 @@ def test_set_up_and_a_copy_for_each_warpgroup() -> None:
     kernel = b.finished()
     text = message(kernel, (0, 0, 6, 0, 0, 0), (1, 0, 5, 1, 0, 3))
     assert "set-up, warp 6, of CTA 0 waits for phase parity 0 of go" in text
-    assert "role 'pair', warp 5, of CTA 0: named barrier meet[1], at which 96 of 128 threads have arrived" in text
+    assert (
+        "role 'pair', warp 5, of CTA 0: named barrier meet[1], at which 96 of 128 threads have"
+        " arrived" in text
+    )
     assert "also waiting in this CTA:" in text
 
 
@@ -152,11 +190,13 @@ def test_more_waits_than_a_record_holds() -> None:
     assert report.first.warps == tuple(range(8))
 
 
-# -- launching --------------------------------------------------------------------------------------------------------
+# -- launching -------------------------------------------------------------------------
 
 
 class Device:
-    """Stands for the driver and a launcher: memory is a dict, and a launch may leave something in the record."""
+    """Stands for the driver and a launcher: memory is a dict, and a launch may leave something in
+    the record.
+    """
 
     ordinal = 0
 
@@ -207,7 +247,9 @@ class Device:
 @pytest.mark.parametrize("build", BUILDS, ids=str)
 def test_a_launch(build: dict[str, Any], hung: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = KERNELS["C3"]()
-    device = Device(kernel, build, record((0, 0, 0, 0, 0, 0)) if hung and "debug" in build else None)
+    device = Device(
+        kernel, build, record((0, 0, 0, 0, 0, 0)) if hung and "debug" in build else None
+    )
     monkeypatch.setattr(driver, "call", device.call)
     monkeypatch.setattr(driver, "primary_context", lambda _: 1)
     monkeypatch.setattr(driver, "api", device.api)
@@ -223,11 +265,22 @@ def test_a_launch(build: dict[str, Any], hung: bool, monkeypatch: pytest.MonkeyP
     work = [name for name in device.log if not name.startswith("cuCtx")]
     launched = ["launch(1, 2) on 9"]
     assert work == (
-        ["cuMemAlloc", "cuMemcpyHtoDAsync", *launched, "cuStreamSynchronize", "cuMemcpyDtoH", "cuMemFree"] if "debug" in build else launched
+        [
+            "cuMemAlloc",
+            "cuMemcpyHtoDAsync",
+            *launched,
+            "cuStreamSynchronize",
+            "cuMemcpyDtoH",
+            "cuMemFree",
+        ]
+        if "debug" in build
+        else launched
     )
 
 
-def test_a_debug_launch_that_fails_otherwise_names_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_debug_launch_that_fails_otherwise_names_the_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Not what freeing the record then says, which fails as well."""
     kernel = KERNELS["C3"]()
     device = Device(kernel, {"debug": True}, None)
@@ -237,6 +290,9 @@ def test_a_debug_launch_that_fails_otherwise_names_the_kernel(monkeypatch: pytes
     monkeypatch.setattr(driver, "describe", lambda status: status.name)
     monkeypatch.setattr(driver, "primary_context", lambda _: 1)
     launcher: Any = device
-    with pytest.raises(LaunchError, match=f"kernel '{kernel.name}' failed on the GPU: CUDA_ERROR_ILLEGAL_ADDRESS. The CUDA context"):
+    with pytest.raises(
+        LaunchError,
+        match=f"kernel '{kernel.name}' failed on the GPU: CUDA_ERROR_ILLEGAL_ADDRESS. The CUDA context",
+    ):
         debug.launch(launcher, kernel, (1, 2), 9)
     assert device.memory == {}

@@ -1,7 +1,9 @@
-"""Printed helpers without assembly, run as Python: what their text computes, for every case that counts.
+"""Printed helpers without assembly, run as Python: what their text computes, for every case that
+counts.
 
-Their bodies are one or two expressions that C++ and Python write almost alike; `python` turns one into the other. Addresses are tested
-elsewhere with the simulator's swizzles in their place, so that nothing else looks inside `swizzle_128`.
+Their bodies are one or two expressions that C++ and Python write almost alike; `python` turns one
+into the other. Addresses are tested elsewhere with the simulator's swizzles in their place, so that
+nothing else looks inside `swizzle_128`.
 """
 
 from __future__ import annotations
@@ -40,8 +42,16 @@ def _choice(text: str) -> str:
     if "?" not in text:
         return text
     at = text.index("?")
-    first = next(i for i in reversed(range(at)) if text[i] == "(" and text[i:at].count("(") > text[i:at].count(")"))
-    last = next(i for i in range(at, len(text)) if text[i] == ")" and text[at : i + 1].count(")") > text[at : i + 1].count("("))
+    first = next(
+        i
+        for i in reversed(range(at))
+        if text[i] == "(" and text[i:at].count("(") > text[i:at].count(")")
+    )
+    last = next(
+        i
+        for i in range(at, len(text))
+        if text[i] == ")" and text[at : i + 1].count(")") > text[at : i + 1].count("(")
+    )
     condition, one, other = re.split(r" [?:] ", text[first + 1 : last])
     return f"{text[:first]}(({one}) if ({condition}) else ({other})){text[last + 1 :]}"
 
@@ -111,7 +121,9 @@ def reduces(reduce: Any) -> Callable[[Callable[..., Any]], None]:
 
     def check(helper: Callable[..., Any]) -> None:
         x = np.random.default_rng(0).integers(-99, 99, 32).astype(np.float64)
-        np.testing.assert_array_equal(helper(x.copy()), np.repeat(reduce(x.reshape(8, 4), axis=1), 4))
+        np.testing.assert_array_equal(
+            helper(x.copy()), np.repeat(reduce(x.reshape(8, 4), axis=1), 4)
+        )
 
     return check
 

@@ -1,4 +1,6 @@
-"""Launching, as far as it goes without a GPU: where arrays lie, streams, arguments, staging, and what each failure says."""
+"""Launching, as far as it goes without a GPU: where arrays lie, streams, arguments, staging, and
+what each failure says.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,20 @@ from tilepipe.cuda.parameters import arguments
 class OnGpu:
     """An array that says where it is through `__cuda_array_interface__`."""
 
-    def __init__(self, address: int = 4096, shape: tuple[int, ...] = (8, 16), dtype: str = "<f4", strides: tuple[int, ...] | None = None):
-        self.__cuda_array_interface__ = {"data": (address, False), "shape": shape, "typestr": dtype, "version": 3, "strides": strides}
+    def __init__(
+        self,
+        address: int = 4096,
+        shape: tuple[int, ...] = (8, 16),
+        dtype: str = "<f4",
+        strides: tuple[int, ...] | None = None,
+    ):
+        self.__cuda_array_interface__ = {
+            "data": (address, False),
+            "shape": shape,
+            "typestr": dtype,
+            "version": 3,
+            "strides": strides,
+        }
         self.dtype, self.shape, self.strides = np.dtype(dtype), shape, strides
 
 
@@ -60,7 +74,10 @@ def test_where_an_array_lies() -> None:
     assert interop.view(OnGpu(0x1234)) == interop.DeviceView(0x1234, (64, 4), 0)
     assert interop.view(OnGpu(0x11234, strides=(4, 32))) == interop.DeviceView(0x11234, (4, 32), 1)
     for x in (np.zeros(2), [1, 2], Capsule((1, 0))):
-        with pytest.raises(tp.BindError, match=f"takes arrays in GPU memory, got {type(x).__name__}; move it to the GPU"):
+        with pytest.raises(
+            tp.BindError,
+            match=f"takes arrays in GPU memory, got {type(x).__name__}; move it to the GPU",
+        ):
             interop.view(x)
 
 
@@ -71,15 +88,22 @@ def test_the_device_of_several_arrays() -> None:
     assert interop.device_of([host, host]) is None
     assert interop.device_of([here, here]) == 0
     assert interop.device_of([there]) == 1
-    with pytest.raises(tp.BindError, match="the arrays are on devices 0, 1; a launch is on one: move them"):
+    with pytest.raises(
+        tp.BindError, match="the arrays are on devices 0, 1; a launch is on one: move them"
+    ):
         interop.device_of([here, there, host])
-    with pytest.raises(tp.BindError, match="some arrays are in GPU memory and some in the host's: move them to the GPU"):
+    with pytest.raises(
+        tp.BindError,
+        match="some arrays are in GPU memory and some in the host's: move them to the GPU",
+    ):
         interop.device_of([here, host])
 
 
 def test_dlpack_without_cuda_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.core.utils", None)
-    with pytest.raises(tp.UnavailableError, match=r"only speak DLPack need cuda-core: pip install tilepipe\[cuda\]"):
+    with pytest.raises(
+        tp.UnavailableError, match=r"only speak DLPack need cuda-core: pip install tilepipe\[cuda\]"
+    ):
         interop.view(Capsule((2, 0)))
 
 
@@ -92,11 +116,14 @@ def test_streams() -> None:
     for stream, handle in given:
         assert interop.stream_handle(stream, [OnGpu()], 0) == handle
     for wrong in (True, "a", 1.5, SimpleNamespace(), SimpleNamespace(ptr=None)):
-        with pytest.raises(tp.BindError, match=r"stream= takes an integer, or a stream of PyTorch, CuPy or cuda.core; got "):
+        with pytest.raises(
+            tp.BindError,
+            match=r"stream= takes an integer, or a stream of PyTorch, CuPy or cuda.core; got ",
+        ):
             interop.stream_handle(wrong, [], 0)
 
 
-# -- arguments ------------------------------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------
 
 
 @tp.kernel(grid=3)
@@ -112,7 +139,9 @@ def many_arguments(ctx: tp.Context, a: Any, n: Any, out: Any, x: Any) -> None:
             ctx.tma_load(a, (0, a.shape[1] - 16), tile[0], full)
         full.wait(0)
         with ctx.elect_one():
-            ctx.store(out[n, ctx.block_id], ctx.load(tile[0][1, 2]).to("float32") * x + out.shape[0])
+            ctx.store(
+                out[n, ctx.block_id], ctx.load(tile[0][1, 2]).to("float32") * x + out.shape[0]
+            )
 
 
 def bound(address: int = 0x2000) -> tp.Program:
@@ -131,12 +160,20 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
 def launcher(program: tp.Program) -> launching.Launcher:
     compiled = Compiled("many_arguments", "sm_90a", "cubin", "", "", b"", 4096, 32, 1)
     function: Any = SimpleNamespace(ordinal=2, max_clusters=132, handle="handle")
-    return launching.Launcher(program.launch_args, compiled, function, {"a": (64, 2), "out": (400, 4)})
+    return launching.Launcher(
+        program.launch_args, compiled, function, {"a": (64, 2), "out": (400, 4)}
+    )
 
 
 def passed(fake: FakeDriver, program: tp.Program, launch: int = -1) -> dict[str, Any]:
-    """The arguments of a launch, by name; a tensor map by its first word, which the fake driver fills."""
-    types: dict[str, Any] = {"data": ctypes.c_uint64, "stride": ctypes.c_int64, "shape": ctypes.c_int32}
+    """The arguments of a launch, by name; a tensor map by its first word, which the fake driver
+    fills.
+    """
+    types: dict[str, Any] = {
+        "data": ctypes.c_uint64,
+        "stride": ctypes.c_int64,
+        "shape": ctypes.c_int32,
+    }
     wanted = arguments(program.kernel)
     places = (ctypes.c_void_p * len(wanted)).from_address(fake.launches[launch][4])
     found = {}
@@ -163,7 +200,9 @@ def test_the_arguments_are_the_printed_ones(fake: FakeDriver) -> None:
         "a": 1_000_000 + 0x2000, "a_shape_1": 32, "n": 3, "out_data": 0x7004, "out_stride_0": 100, "out_shape_0": 5, "x": 0.5,
     }  # fmt: skip
     signature = program.source().split("many_arguments(")[-1].split(") {")[0]
-    assert [declared.split()[-1] for declared in signature.split(",")] == list(passed(fake, program))
+    assert [declared.split()[-1] for declared in signature.split(",")] == list(
+        passed(fake, program)
+    )
 
 
 def test_arguments_are_packed_once_for_each_set_of_addresses(fake: FakeDriver) -> None:
@@ -200,7 +239,9 @@ def test_extra_arguments_come_last(fake: FakeDriver) -> None:
 
 
 def test_an_address_that_tma_cannot_take(fake: FakeDriver) -> None:
-    with pytest.raises(tp.BindError, match="tensor 'a' starts at 0x2008; TMA needs a multiple of 16 bytes"):
+    with pytest.raises(
+        tp.BindError, match="tensor 'a' starts at 0x2008; TMA needs a multiple of 16 bytes"
+    ):
         launcher(bound())((0x2008, 0x7004))
     assert fake.launches == []
     with pytest.raises(tp.BindError, match="'many_arguments' takes the addresses of a, out; got 1"):
@@ -221,7 +262,10 @@ def test_a_refused_launch(fake: FakeDriver) -> None:
     call = launcher(bound())
     call((0x2000, 0x7004), 3)
     fake.status = 1
-    with pytest.raises(tp.LaunchError, match=r"launching 'many_arguments' on device 2 failed: CUDA_ERROR_TOO_SAD \(too sad\)"):
+    with pytest.raises(
+        tp.LaunchError,
+        match=r"launching 'many_arguments' on device 2 failed: CUDA_ERROR_TOO_SAD \(too sad\)",
+    ):
         call((0x2000, 0x7004))
     fake.status = 0
     for stream in (3, 4, 3):
@@ -232,13 +276,17 @@ def test_a_refused_launch(fake: FakeDriver) -> None:
 @pytest.mark.usefixtures("ordinals")
 def test_mixed_arguments_are_refused() -> None:
     program = many_arguments.bind(
-        tp.tensor_map(OnGpu(0x2000, (8, 32), "<f2"), box=(8, 16)), 3, np.zeros((5, 40), np.float32), 0.5, chip=tp.H200
+        tp.tensor_map(OnGpu(0x2000, (8, 32), "<f2"), box=(8, 16)),
+        3,
+        np.zeros((5, 40), np.float32),
+        0.5,
+        chip=tp.H200,
     )
     with pytest.raises(tp.BindError, match="some arrays are in GPU memory and some in the host's"):
         program.launch()
 
 
-# -- NumPy arguments ------------------------------------------------------------------------------------------------------
+# -- NumPy arguments -------------------------------------------------------------------
 
 
 @tp.kernel()
@@ -257,9 +305,14 @@ VIEWS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_staged_and_copied_back(fake: FakeDriver, name: str) -> None:
-    base, other = np.arange(120, dtype=np.float32).reshape(8, 15), np.arange(120, dtype=np.float32).reshape(8, 15)
+    base, other = (
+        np.arange(120, dtype=np.float32).reshape(8, 15),
+        np.arange(120, dtype=np.float32).reshape(8, 15),
+    )
     out, a = VIEWS[name](base), VIEWS[name](other)
-    launch = doubled.bind(tp.TensorMap(tp.float32, 2, array=a), tp.TensorMap(tp.float32, 2, array=out)).launch_args
+    launch = doubled.bind(
+        tp.TensorMap(tp.float32, 2, array=a), tp.TensorMap(tp.float32, 2, array=out)
+    ).launch_args
     before = base.copy()
     with staging.staged(launch, 0) as places:
         on_gpu = {n: strided(places[n], x) for n, x in (("a", a), ("out", out))}
@@ -270,20 +323,26 @@ def test_staged_and_copied_back(fake: FakeDriver, name: str) -> None:
     np.testing.assert_array_equal(a, VIEWS[name](before))
     np.testing.assert_array_equal(out, VIEWS[name](before) * 2 + 1)
     VIEWS[name](before)[...] = out
-    np.testing.assert_array_equal(base, before, err_msg="what lies between the elements is untouched")
+    np.testing.assert_array_equal(
+        base, before, err_msg="what lies between the elements is untouched"
+    )
     assert fake.memory == {}
 
 
 def strided(address: int, like: Any) -> Any:
     """The array at an address, with the strides of another."""
     low = address + sum(min((n - 1) * s, 0) for n, s in zip(like.shape, like.strides, strict=True))
-    size = sum(abs((n - 1) * s) for n, s in zip(like.shape, like.strides, strict=True)) + like.itemsize
+    size = (
+        sum(abs((n - 1) * s) for n, s in zip(like.shape, like.strides, strict=True)) + like.itemsize
+    )
     raw = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(low))
     return np.ndarray(like.shape, like.dtype, raw, address - low, like.strides)
 
 
 def test_a_kernel_starts_when_its_arguments_have_arrived(fake: FakeDriver) -> None:
-    """cuMemcpyHtoD of pageable memory returns early, and only the default stream waits for it by itself."""
+    """cuMemcpyHtoD of pageable memory returns early, and only the default stream waits for it by
+    itself.
+    """
     a, out = np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32)
     with staging.staged(doubled.bind(a, out).launch_args, 0):
         assert fake.calls == ["cuMemAlloc", "cuMemcpyHtoD"] * 2 + ["cuStreamSynchronize"]
@@ -305,7 +364,9 @@ def test_the_current_stream_of_cupy_is_that_of_the_device(monkeypatch: pytest.Mo
     class Array(OnGpu):
         pass
 
-    cuda = SimpleNamespace(Device=Device, get_current_stream=lambda: SimpleNamespace(ptr=100 + now[-1]))
+    cuda = SimpleNamespace(
+        Device=Device, get_current_stream=lambda: SimpleNamespace(ptr=100 + now[-1])
+    )
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(ndarray=Array, cuda=cuda))
     assert interop.stream_handle(None, [Array()], 1) == 101
     assert now == [0]
@@ -354,5 +415,7 @@ def test_bounds_of_any_view(shape: list[int], data: st.DataObject) -> None:
 
 
 def test_an_argument_that_is_no_array() -> None:
-    with pytest.raises(tp.BindError, match="argument 'a': expected a NumPy array beside the others, got OnGpu"):
+    with pytest.raises(
+        tp.BindError, match="argument 'a': expected a NumPy array beside the others, got OnGpu"
+    ):
         staging._bounds("a", OnGpu())

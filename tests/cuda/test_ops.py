@@ -29,7 +29,11 @@ def values() -> Kernel:
             stage, phase = b.at(ring)
             b.step(ring)
             x = b.let(binary("add", binary("mul", stage, 3), Cast(dtypes.int32, a=phase)))
-            b.do(ops.Assign, v, binary("add", b.read(v), binary("sub", x, binary("floordiv", i, const(-3)))))
+            b.do(
+                ops.Assign,
+                v,
+                binary("add", b.read(v), binary("sub", x, binary("floordiv", i, const(-3)))),
+            )
             b.step(big, n)
         s, _ = b.at(big)
         with b.when(binary("lt", LANE, 4)) as branch:
@@ -38,7 +42,11 @@ def values() -> Kernel:
         with b.into(branch.orelse), b.elect():
             b.store(b.element(out, s, 7), ex(7))
         with b.elect("role"):
-            b.do(ops.Print, "n is {}, half of it {}", (n, binary("div", Cast(dtypes.float32, a=n), const(2.0))))
+            b.do(
+                ops.Print,
+                "n is {}, half of it {}",
+                (n, binary("div", Cast(dtypes.float32, a=n), const(2.0))),
+            )
         b.do(ops.Print, "once a warp", ())
         b.do(ops.Assert, binary("ge", n, 1), 'n must be "positive" (100%)')
     return b.finished()
@@ -88,11 +96,15 @@ def barriers() -> Kernel:
 
 
 def transfers() -> Kernel:
-    """Ordinary accesses of every dtype, swizzled and not, and TMA copies of several ranks and panels."""
+    """Ordinary accesses of every dtype, swizzled and not, and TMA copies of several ranks and
+    panels.
+    """
     b = Builder(cluster=2)
     kinds = [t for t in dtypes.ALL if t.in_registers and t is not dtypes.phase]
     tensors = [b.tensor(f"t_{t.name}", t) for t in kinds]
-    tiles = [b.smem(f"s_{t.name}", 8, 128 // t.nbytes, 2, t, 128 if t.bits < 64 else 0) for t in kinds]
+    tiles = [
+        b.smem(f"s_{t.name}", 8, 128 // t.nbytes, 2, t, 128 if t.bits < 64 else 0) for t in kinds
+    ]
     tall = b.smem("tall", 128, 16, 2, dtypes.float16, 128, order="col")
     wide = b.smem("wide", 16, 256, 1, dtypes.bfloat16, 128)
     line = b.tensor("line", dtypes.float32, rank=1, box=(32,))
@@ -109,7 +121,12 @@ def transfers() -> Kernel:
             b.store(b.element(b.tile(buffer, 0, cta=1), 1, LANE), y)
         b.store(b.element(b.tile(tall), LANE, 3), b.load(b.element(columns, LANE, 4)))
         with b.elect():
-            b.load_tile(line, (RANK,), b.tile(tiles[kinds.index(dtypes.float32)], 0, 0, 0, 1, 32), b.bar(bar))
+            b.load_tile(
+                line,
+                (RANK,),
+                b.tile(tiles[kinds.index(dtypes.float32)], 0, 0, 0, 1, 32),
+                b.bar(bar),
+            )
             b.load_tile(cube, (1, 2, 3), b.tile(wide), b.bar(bar), multicast=3)
             b.load_tile(columns, (RANK, 5), b.tile(tall, RANK), b.bar(bar))
             b.store_tile(columns, (RANK, 5), b.tile(tall, 1))
@@ -121,14 +138,22 @@ def transfers() -> Kernel:
 
 
 def fragments() -> Kernel:
-    """Elementwise expressions, reductions, every store and load of a fragment, wgmma from shared memory and from registers."""
+    """Elementwise expressions, reductions, every store and load of a fragment, wgmma from shared
+    memory and from registers.
+    """
     b = Builder()
     orders = ("row", "col")
     half = {o: b.smem(f"half_{o}", 128, 128, 1, dtypes.bfloat16, 128, o) for o in orders}
     single = {o: b.smem(f"single_{o}", 64, 24, 1, dtypes.float32, 0, o) for o in orders}
     small = {o: b.smem(f"small_{o}", 16, 24, 4, dtypes.float16, 0, o) for o in orders}
-    column, line = b.smem("column", 64, 1, 1, dtypes.float32), b.smem("line", 1, 24, 1, dtypes.float16)
-    cube, mapped = b.tensor("cube", dtypes.float16, 3, order="col"), b.tensor("mapped", dtypes.float32, box=(8, 8))
+    column, line = (
+        b.smem("column", 64, 1, 1, dtypes.float32),
+        b.smem("line", 1, 24, 1, dtypes.float16),
+    )
+    cube, mapped = (
+        b.tensor("cube", dtypes.float16, 3, order="col"),
+        b.tensor("mapped", dtypes.float32, box=(8, 8)),
+    )
     b.setup_done()
     with b.role("math", warpgroups=1, registers=240):
         acc, other = b.fragment("acc", 64, 128), b.fragment("other", 64, 128)
@@ -138,12 +163,18 @@ def fragments() -> Kernel:
         b.do(ops.FragmentSet, other, const(1.0))
         x = b.value(acc)
         b.do(ops.FragmentReduce, row, x, "max")
-        shifted = Unary(dtypes.float32, shape=(64, 128), op="exp2", a=binary("sub", x, b.value(row)))
+        shifted = Unary(
+            dtypes.float32, shape=(64, 128), op="exp2", a=binary("sub", x, b.value(row))
+        )
         b.do(ops.FragmentSet, p, Cast(dtypes.bfloat16, shape=(64, 128), a=shifted))
         b.do(ops.FragmentReduce, row, b.value(p), "add")
         b.do(ops.FragmentReduce, row, b.value(row), "add")
         mask = binary("gt", b.value(acc), const(0.5))
-        b.do(ops.FragmentSet, acc, Select(dtypes.float32, shape=(64, 128), cond=mask, a=b.value(other), b=b.value(p)))
+        b.do(
+            ops.FragmentSet,
+            acc,
+            Select(dtypes.float32, shape=(64, 128), cond=mask, a=b.value(other), b=b.value(p)),
+        )
         b.do(ops.FragmentSet, narrow, b.value(acc, 8, 24))
         b.do(ops.FragmentSet, acc, b.value(narrow), 32)
         b.do(ops.FragmentSet, p, Cast(dtypes.bfloat16, shape=(64, 24), a=b.value(narrow)), 16)
@@ -160,9 +191,17 @@ def fragments() -> Kernel:
             b.do(ops.FragmentStore, b.tile(single[o]), b.value(narrow))
             b.do(ops.FragmentLoad, narrow, b.tile(single[o]))
             with b.per_warp() as w:
-                b.do(ops.FragmentStore, b.tile(small[o], w), Cast(dtypes.float16, shape=(64, 24), a=b.value(narrow)))
+                b.do(
+                    ops.FragmentStore,
+                    b.tile(small[o], w),
+                    Cast(dtypes.float16, shape=(64, 24), a=b.value(narrow)),
+                )
                 b.do(ops.FragmentLoad, narrow, b.tile(small[o], w))
-                b.do(ops.FragmentAny, b.local("any", dtypes.boolean), binary("gt", b.value(narrow), const(0.5)))
+                b.do(
+                    ops.FragmentAny,
+                    b.local("any", dtypes.boolean),
+                    binary("gt", b.value(narrow), const(0.5)),
+                )
         b.do(ops.FragmentStore, b.tile(column), b.value(row))
         b.do(ops.FragmentLoad, row, b.tile(column))
         col = b.fragment("col", 1, 24, dtypes.float16)
@@ -170,7 +209,12 @@ def fragments() -> Kernel:
         b.do(ops.FragmentStore, b.tile(line), b.value(col))
         b.do(ops.FragmentLoad, col, b.tile(line))
         b.do(ops.FragmentLoadGlobal, narrow, mapped, (RANK, const(-8)))
-        b.do(ops.FragmentStoreGlobal, cube, (RANK, const(0), const(0)), binary("mul", b.value(narrow), b.value(row)))
+        b.do(
+            ops.FragmentStoreGlobal,
+            cube,
+            (RANK, const(0), const(0)),
+            binary("mul", b.value(narrow), b.value(row)),
+        )
         scaled = binary("mul", b.value(narrow), Cast(dtypes.float32, shape=(1, 24), a=b.value(col)))
         b.do(ops.FragmentStoreGlobal, mapped, (RANK, const(8)), scaled)
     return b.finished()
@@ -192,20 +236,49 @@ def functions() -> Kernel:
             for op in (*arithmetic, *bits, *whole, "eq", "ne", "lt", "le", "gt", "ge"):
                 r = binary(op, c, c)
                 b.store(b.element(out, 0, LANE), Cast(dtypes.float64, Vary.LANE, a=r))
-            for op in ("neg", "abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sin", "cos", "floor"):
+            for op in (
+                "neg",
+                "abs",
+                "exp",
+                "exp2",
+                "log",
+                "log2",
+                "sqrt",
+                "rsqrt",
+                "tanh",
+                "sin",
+                "cos",
+                "floor",
+            ):
                 if t.is_float:
-                    b.store(b.element(out, 1, LANE), Cast(dtypes.float64, Vary.LANE, a=Unary(t, Vary.LANE, op=op, a=c)))
+                    b.store(
+                        b.element(out, 1, LANE),
+                        Cast(dtypes.float64, Vary.LANE, a=Unary(t, Vary.LANE, op=op, a=c)),
+                    )
             if t.is_float:
-                b.store(b.element(out, 2, LANE), Cast(dtypes.float64, Vary.LANE, a=binary("div", c, c)))
+                b.store(
+                    b.element(out, 2, LANE), Cast(dtypes.float64, Vary.LANE, a=binary("div", c, c))
+                )
             else:
-                b.store(b.element(out, 2, LANE), Cast(dtypes.float64, Vary.LANE, a=Unary(t, Vary.LANE, op="not", a=c)))
+                b.store(
+                    b.element(out, 2, LANE),
+                    Cast(dtypes.float64, Vary.LANE, a=Unary(t, Vary.LANE, op="not", a=c)),
+                )
         for name in exprs.SPECIALS:
             b.store(b.element(out, 3, LANE), Cast(dtypes.float64, Vary.LANE, a=special(name)))
     return b.finished()
 
 
 BLACKWELL: list[Callable[[], Kernel]] = [tensor_memory, tensor_memory_of_a_pair, launch_control]
-KERNELS: list[Callable[[], Kernel]] = [values, barriers, transfers, fragments, functions, grid, *BLACKWELL]
+KERNELS: list[Callable[[], Kernel]] = [
+    values,
+    barriers,
+    transfers,
+    fragments,
+    functions,
+    grid,
+    *BLACKWELL,
+]
 
 
 @pytest.mark.parametrize("make", KERNELS, ids=lambda f: f.__name__)
@@ -217,14 +290,25 @@ def test_compiles(make: Callable[[], Kernel], lineinfo: bool) -> None:
     assert "warning" not in compiled.log
 
 
-@pytest.mark.parametrize("make", [values, barriers, transfers, functions, grid], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "make", [values, barriers, transfers, functions, grid], ids=lambda f: f.__name__
+)
 def test_what_has_no_wgmma_compiles_for_blackwell(make: Callable[[], Kernel]) -> None:
     assert cuda.compile(make(), arch="sm_100a", allow=["spills"]).data
 
 
 def test_every_op_is_printed_here() -> None:
-    classes = {c for c in vars(ops).values() if isinstance(c, type) and issubclass(c, ops.Op) and c is not ops.Op}
+    classes = {
+        c
+        for c in vars(ops).values()
+        if isinstance(c, type) and issubclass(c, ops.Op) and c is not ops.Op
+    }
     kernels = [make() for make in KERNELS]
-    here = {type(op) for k in kernels for block in (k.setup, *(r.body for r in k.roles)) for op in walk(block)}
+    here = {
+        type(op)
+        for k in kernels
+        for block in (k.setup, *(r.body for r in k.roles))
+        for op in walk(block)
+    }
     assert classes == here
     assert classes <= set(emit.registry)

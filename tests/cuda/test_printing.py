@@ -38,7 +38,10 @@ PARITY = binary("and", N, 1)
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (binary("add", binary("mul", N, 3), binary("sub", N, binary("sub", N, 1))), "n * 3 + (n - (n - 1))"),
+        (
+            binary("add", binary("mul", N, 3), binary("sub", N, binary("sub", N, 1))),
+            "n * 3 + (n - (n - 1))",
+        ),
         (binary("mul", binary("add", N, 1), N), "(n + 1) * n"),
         (binary("floordiv", N, 64), "n / 64"),
         (binary("mod", binary("sub", N, 5), 3), "floor_mod<i32>(n - 5, 3)"),
@@ -48,7 +51,10 @@ PARITY = binary("and", N, 1)
         (Unary(dtypes.boolean, op="not", a=binary("lt", N, 3)), "!(n < 3)"),
         (Select(dtypes.int32, cond=binary("lt", N, 3), a=N, b=const(7)), "n < 3 ? n : 7"),
         (binary("max", X, const(0.5)), "fmaxf(x, 0.5f)"),
-        (Unary(dtypes.float32, op="exp2", a=binary("sub", X, const(float("-inf")))), "fast_exp2(x - __uint_as_float(0xff800000u))"),
+        (
+            Unary(dtypes.float32, op="exp2", a=binary("sub", X, const(float("-inf")))),
+            "fast_exp2(x - __uint_as_float(0xff800000u))",
+        ),
         (Cast(dtypes.int64, a=N), "static_cast<i64>(n)"),
         (Cast(dtypes.float32, a=const(3)), "3.0f"),
         (Const(dtypes.uint32, value=7), "7u"),
@@ -65,7 +71,10 @@ def test_narrow_floats_are_rounded_after_each_operation() -> None:
     b = Builder()
     h = Cast(dtypes.bfloat16, a=b.scalar("x", dtypes.float32))
     total = binary("add", h, binary("mul", h, h))
-    assert stored(total, b) == "bf16_from(round_bf16(round_bf16(x) + round_bf16(round_bf16(x) * round_bf16(x))))"
+    assert (
+        stored(total, b)
+        == "bf16_from(round_bf16(round_bf16(x) + round_bf16(round_bf16(x) * round_bf16(x))))"
+    )
 
 
 def body(b: Builder) -> str:
@@ -78,7 +87,15 @@ def body(b: Builder) -> str:
 def test_names_are_unique_and_legal() -> None:
     names = Names(reserved=frozenset({"wait"}))
     wanted = ["inputs.full", "inputs_full", "wait", "for", "2d", "a b", "smem"]
-    assert [names.of(object(), w) for w in wanted] == ["inputs_full", "inputs_full_1", "wait_1", "for_1", "_2d", "a_b", "smem_1"]
+    assert [names.of(object(), w) for w in wanted] == [
+        "inputs_full",
+        "inputs_full_1",
+        "wait_1",
+        "for_1",
+        "_2d",
+        "a_b",
+        "smem_1",
+    ]
     inner = Names(names)
     assert inner.of(object(), "a_b") == "a_b_1"
 
@@ -138,7 +155,11 @@ def test_a_value_of_a_cursor_is_not_moved_past_its_step() -> None:
         b.step(ring)
         b.store(b.element(out, 0), later)
     text = body(b)
-    assert text.index("const i32 v4 = cursor1_stage * 2;") < text.index("if (++cursor1_stage == 3) {") < text.index("= v4;")
+    assert (
+        text.index("const i32 v4 = cursor1_stage * 2;")
+        < text.index("if (++cursor1_stage == 3) {")
+        < text.index("= v4;")
+    )
 
 
 def test_a_variable_is_read_in_place_until_it_is_set() -> None:
@@ -205,12 +226,18 @@ def test_arguments_are_only_what_the_kernel_uses() -> None:
 def test_roles_that_share_a_warpgroup_share_its_registers_and_padding_warps_leave() -> None:
     b = Builder()
     b.setup_done()
-    for name, warps, groups, registers in (("mma", 0, 1, 200), ("load", 1, 0, 24), ("store", 2, 0, 24)):
+    for name, warps, groups, registers in (
+        ("mma", 0, 1, 200),
+        ("load", 1, 0, 24),
+        ("store", 2, 0, 24),
+    ):
         with b.role(name, warps=warps, warpgroups=groups, registers=registers):
             b.do(ops.SyncWarp)
     text = body(b)
     text = text[text.index("__syncthreads();") :]
-    assert text[text.index("grid_dependency_wait();") :].split("\n", 1)[1].replace("\n", " ").strip() == (
+    assert text[text.index("grid_dependency_wait();") :].split("\n", 1)[1].replace(
+        "\n", " "
+    ).strip() == (
         "if (warp < 4) { setmaxnreg_dec<200>(); mma(); } else { setmaxnreg_dec<24>();"
         " if (warp == 4) { load(); } else if (warp < 7) { store(); } } }"
     )
@@ -231,9 +258,15 @@ def early_load(ctx: tp.Context, x: Any, y: Any, *, early: bool) -> None:
 
 
 @pytest.mark.parametrize("early", [False, True])
-@pytest.mark.parametrize("build", [{}, {"debug": True}, {"perturb": 1}, {"debug": True, "perturb": 1}], ids=str)
-def test_global_memory_is_touched_after_the_kernel_before(early: bool, build: dict[str, Any]) -> None:
-    """Launches overlap, so all that stands before the wait must be the CTA's own; that is all of set-up, if it loads nothing."""
+@pytest.mark.parametrize(
+    "build", [{}, {"debug": True}, {"perturb": 1}, {"debug": True, "perturb": 1}], ids=str
+)
+def test_global_memory_is_touched_after_the_kernel_before(
+    early: bool, build: dict[str, Any]
+) -> None:
+    """Launches overlap, so all that stands before the wait must be the CTA's own; that is all of
+    set-up, if it loads nothing.
+    """
     program = early_load.bind(np.zeros(4, np.float32), np.zeros(32, np.float32), early=early)
     text = cuda.source(program.kernel, **build)
     entry = text[text.index('extern "C" __global__') :]
@@ -251,7 +284,9 @@ def test_a_swizzled_tile_that_is_not_aligned_is_refused() -> None:
     b.setup_done()
     with b.role("one", warps=1):
         b.store(b.element(b.tile(odd), 0, LANE), const(0.0, dtypes.bfloat16))
-    with pytest.raises(CompileError, match=r"tiles of 'odd' lie at 0 \+ 512 · i bytes.*multiple of 1024"):
+    with pytest.raises(
+        CompileError, match=r"tiles of 'odd' lie at 0 \+ 512 · i bytes.*multiple of 1024"
+    ):
         cuda.source(b.finished())
 
 

@@ -29,7 +29,9 @@ LISTING = """
 def test_parsing_and_loops() -> None:
     code = sass.parse(LISTING)
     assert [i.base for i in code] == ["LDC", "IMAD", "HGMMA", "BRA", "BRA", "EXIT", "BRA", "NOP"]
-    assert code[2] == sass.Instruction(0x20, "@!P0", "HGMMA.64x256x16.F32.BF16", "R24, gdesc[UR8], R24")
+    assert code[2] == sass.Instruction(
+        0x20, "@!P0", "HGMMA.64x256x16.F32.BF16", "R24, gdesc[UR8], R24"
+    )
     inner, outer = sass.loops(code)
     assert (inner.start, inner.end, dict(inner.count())) == (0x20, 0x30, {"HGMMA": 1, "BRA": 1})
     assert (outer.start, outer.end) == (0x10, 0x40)

@@ -1,4 +1,6 @@
-"""What the order of a shipped kernel costs on a Blackwell GPU: no fence of the whole GPU in a loop, and each acquire where it is needed."""
+"""What the order of a shipped kernel costs on a Blackwell GPU: no fence of the whole GPU in a loop,
+and each acquire where it is needed.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,20 @@ def gemm() -> tp.Program:
 
 def blockwise(cta_group: int = 2) -> tp.Program:
     a, b = (np.zeros((512, 256), ml_dtypes.float8_e4m3fn) for _ in range(2))
-    cfg = blockwise_fp8_blackwell.BlackwellBlockwiseConfig(cta_group=cta_group, cluster=2, bn=128, scheduler="clc")
+    cfg = blockwise_fp8_blackwell.BlackwellBlockwiseConfig(
+        cta_group=cta_group, cluster=2, bn=128, scheduler="clc"
+    )
     scales = np.zeros((2, 512), np.float32), np.zeros((4, 2), np.float32)
-    return blockwise_fp8_blackwell.bind(a, b, *scales, np.zeros((512, 512), ml_dtypes.bfloat16), cfg)
+    return blockwise_fp8_blackwell.bind(
+        a, b, *scales, np.zeros((512, 512), ml_dtypes.bfloat16), cfg
+    )
 
 
 @pytest.mark.parametrize("make", [gemm, blockwise])
 def test_no_loop_fences_the_whole_gpu(make: Callable[[], tp.Program]) -> None:
-    """Two such fences are left, outside all loops: the cluster barrier at the end of set-up, and the epilogue's last arrival, which lets a
-    peer free tensor memory. Each answer of the scheduler and each step of K had one while their arrivals released at cluster scope.
+    """Two such fences are left, outside all loops: the cluster barrier at the end of set-up, and
+    the epilogue's last arrival, which lets a peer free tensor memory. Each answer of the scheduler
+    and each step of K had one while their arrivals released at cluster scope.
     """
     compiled = cuda.compile(make().kernel)
     code = sass.disassemble(compiled.data)
@@ -51,13 +58,16 @@ def role(text: str, name: str) -> str:
 
 @pytest.mark.parametrize("cta_group", [1, 2])
 def test_scales_that_came_over_the_leaders_barrier(cta_group: int) -> None:
-    """In a pair the odd CTA's copies signal the even one's barrier; its MMA warp acquires them at cluster scope, and its commit tells the
-    epilogue, which reads the scales. Without pairs each CTA's copies of them signal its own barrier.
+    """In a pair the odd CTA's copies signal the even one's barrier; its MMA warp acquires them at
+    cluster scope, and its commit tells the epilogue, which reads the scales. Without pairs each
+    CTA's copies of them signal its own barrier.
     """
     text = cuda.source(blockwise(cta_group).kernel, "sm_100a")
     waits = set(re.findall(r"(wait\w*)\(inputs_full\(", role(text, "mma")))
     assert waits == ({"wait_cluster"} if cta_group == 2 else {"wait"})
-    assert set(re.findall(r"(wait\w*)\(outputs_full\(", role(text, "epilogue"))) == ({"wait_cluster"} if cta_group == 2 else {"wait"})
+    assert set(re.findall(r"(wait\w*)\(outputs_full\(", role(text, "epilogue"))) == (
+        {"wait_cluster"} if cta_group == 2 else {"wait"}
+    )
 
 
 def test_a_response_is_acquired_at_cluster_scope() -> None:

@@ -26,7 +26,9 @@ CASES: list[tuple[dict[str, Any], str, str, Any, Any]] = [
 
 @pytest.mark.parametrize(("settings", "a_order", "b_order", "dtype", "out"), CASES)
 @pytest.mark.sampled(3)
-def test_machine_code(settings: dict[str, Any], a_order: str, b_order: str, dtype: Any, out: Any) -> None:
+def test_machine_code(
+    settings: dict[str, Any], a_order: str, b_order: str, dtype: Any, out: Any
+) -> None:
     cfg = GemmConfig(**settings)
     a, b = np.zeros((512, 512), dtype, order=a_order), np.zeros((512, 512), dtype, order=b_order)  # type: ignore[call-overload]
     program = bind(a, b, np.zeros((512, 512), out), cfg)

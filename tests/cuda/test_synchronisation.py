@@ -1,4 +1,6 @@
-"""Scopes of what is published between CTAs, and which lanes take part in what a warp does together."""
+"""Scopes of what is published between CTAs, and which lanes take part in what a warp does
+together.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def code_of(kernel: Kernel, role: str = "one") -> str:
 
 
 def published(kind: str, where: str) -> str:
-    """The wait for a barrier of CTA 0 that an op of another CTA, in set-up or in a role, arrives on."""
+    """The wait for a barrier of CTA 0 that an op of another CTA, in set-up or in a role, arrives
+    on.
+    """
     b = Builder(cluster=2)
     bar = b.barriers("full")
 
@@ -48,16 +52,21 @@ def published(kind: str, where: str) -> str:
 
 @pytest.mark.parametrize("where", ["set-up", "role"])
 @pytest.mark.parametrize(
-    ("kind", "cluster_scope"), [("arrive", True), ("arriving expect", True), ("arrive relaxed", False), ("expect", False)]
+    ("kind", "cluster_scope"),
+    [("arrive", True), ("arriving expect", True), ("arrive relaxed", False), ("expect", False)],
 )
-def test_a_wait_acquires_at_the_scope_of_the_release(kind: str, cluster_scope: bool, where: str) -> None:
+def test_a_wait_acquires_at_the_scope_of_the_release(
+    kind: str, cluster_scope: bool, where: str
+) -> None:
     code = published(kind, where)
     assert ("    wait_cluster(full(), 0);" in code) == cluster_scope
     assert ("    wait(full(), 0);" in code) != cluster_scope
 
 
 def test_a_remote_arrive_with_bytes_releases_at_cluster_scope() -> None:
-    assert "mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64" in published("arriving expect", "role")
+    assert "mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64" in published(
+        "arriving expect", "role"
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +77,9 @@ def test_a_remote_arrive_with_bytes_releases_at_cluster_scope() -> None:
     ],
 )  # fmt: skip
 def test_a_proxy_fence_names_the_memory_it_orders(space: str, printed: list[str]) -> None:
-    """Beside the form for all memory stands that for global memory: ptxas 13 makes FENCE.VIEW.ASYNC.S of the former alone."""
+    """Beside the form for all memory stands that for global memory: ptxas 13 makes
+    FENCE.VIEW.ASYNC.S of the former alone.
+    """
     b = Builder()
     b.setup_done()
     with b.role("one", warps=1):
@@ -111,7 +122,11 @@ def test_lanes_of_a_branch_synchronise_by_name() -> None:
                 b.do(ops.SyncWarp)
     code = code_of(b.finished())
     assert "activemask" not in cuda.source(b.finished())
-    lines = [line.split("//")[0].strip() for line in code.splitlines() if "sync" in line or "lanes" in line]
+    lines = [
+        line.split("//")[0].strip()
+        for line in code.splitlines()
+        if "sync" in line or "lanes" in line
+    ]
     assert lines == [
         "__syncwarp();",
         "const u32 lanes = __ballot_sync(0xffffffff, lane < 16);",
@@ -160,7 +175,9 @@ def test_source_is_for_an_architecture() -> None:
         kernel_with(False).source("sm_75")
 
 
-@pytest.mark.parametrize(("dtype", "registers", "per_column"), [(dtypes.float32, "r", 2), (dtypes.bfloat16, "q", 4)])
+@pytest.mark.parametrize(
+    ("dtype", "registers", "per_column"), [(dtypes.float32, "r", 2), (dtypes.bfloat16, "q", 4)]
+)
 @pytest.mark.parametrize(("col", "rows_only"), [(0, False), (16, False), (48, False), (16, True)])
 def test_a_scalar_or_a_value_a_row_fills_the_columns_from_there_on(
     dtype: dtypes.DType, registers: str, per_column: int, col: int, rows_only: bool
@@ -170,7 +187,12 @@ def test_a_scalar_or_a_value_a_row_fills_the_columns_from_there_on(
     with b.role("one", warpgroups=1):
         acc = b.fragment("acc", 64, 64, dtype)
         value = b.value(b.fragment("row", 64, 1)) if rows_only else 5.0
-        b.do(ops.FragmentSet, acc, binary("add", value, 0.0) if rows_only else binary("add", 5.0, 0.0), col)
+        b.do(
+            ops.FragmentSet,
+            acc,
+            binary("add", value, 0.0) if rows_only else binary("add", 5.0, 0.0),
+            col,
+        )
     code = code_of(b.finished())
     at = f"{registers} + {col // per_column}" if col else registers
     assert f"{registers} < {(64 - col) // per_column};" in code
@@ -190,7 +212,8 @@ def test_columns_outside_a_fragment_are_refused(col: int, cols: int) -> None:
 
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.bfloat16])
 @pytest.mark.parametrize(
-    ("source", "to", "cols", "copied"), [(0, 16, 32, True), (16, 0, 48, True), (0, 32, 32, False), (16, 16, 32, False)]
+    ("source", "to", "cols", "copied"),
+    [(0, 16, 32, True), (16, 0, 48, True), (0, 32, 32, False), (16, 16, 32, False)],
 )
 def test_columns_moved_within_a_fragment_are_read_before_they_are_written(
     dtype: dtypes.DType, source: int, to: int, cols: int, copied: bool
@@ -211,6 +234,8 @@ def test_columns_moved_within_a_fragment_are_read_before_they_are_written(
                 names = {"acc": acc_[None], "old": old[None], index: i}
                 exec(f"{target} = {value}".replace("][", ", "), {}, names)
     wanted = np.arange(64 // registers)
-    wanted[to // registers : (to + cols) // registers] = np.arange(64 // registers)[source // registers : (source + cols) // registers]
+    wanted[to // registers : (to + cols) // registers] = np.arange(64 // registers)[
+        source // registers : (source + cols) // registers
+    ]
     np.testing.assert_array_equal(acc_, wanted)
     assert ("old[" in code_of(b.finished())) == copied

@@ -1,4 +1,6 @@
-"""Targets: what each has, what it is refused, and the shipped Blackwell kernels compiled for all four that can take them."""
+"""Targets: what each has, what it is refused, and the shipped Blackwell kernels compiled for all
+four that can take them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from tilepipe.ir.chip import B200, CHIPS
 from tilepipe.kernels.registry import KERNELS
 
 FAMILY = [arch for arch, home in TARGETS.items() if home == BLACKWELL]
-SHIPPED = [(spec.name, arch) for spec in KERNELS.values() if BLACKWELL in spec.archs for arch in FAMILY]
+SHIPPED = [
+    (spec.name, arch) for spec in KERNELS.values() if BLACKWELL in spec.archs for arch in FAMILY
+]
 
 
 def test_the_list_of_targets_is_one() -> None:
@@ -42,17 +46,25 @@ def test_nvrtc_has_them_all() -> None:
 
 @pytest.mark.parametrize("arch", ["sm_100", "sm_120a", "SM_90A", "", ["sm_90a"]], ids=str)
 def test_what_is_no_target(arch: Any) -> None:
-    with pytest.raises(BindError, match=r"unknown architecture .*; known: sm_90a, sm_100a, sm_100f, sm_103a, sm_103f"):
+    with pytest.raises(
+        BindError,
+        match=r"unknown architecture .*; known: sm_90a, sm_100a, sm_100f, sm_103a, sm_103f",
+    ):
         generation(arch)
 
 
 @pytest.mark.parametrize("arch", FAMILY)
 def test_the_family_has_tensor_memory_and_no_wgmma(arch: str) -> None:
-    with pytest.raises(CompileError, match=f"role 'mma' of 'gemm' uses wgmma, which {arch} does not have; compile for sm_90a"):
+    with pytest.raises(
+        CompileError,
+        match=f"role 'mma' of 'gemm' uses wgmma, which {arch} does not have; compile for sm_90a",
+    ):
         cuda.source(hopper_gemm(), arch)
     text = cuda.source(gemm(), arch)
     assert f"// Printed by tilepipe for {arch};" in text
-    assert text.replace(f"for {arch};", "for sm_100a;") == cuda.source(gemm(), BLACKWELL), "one text for the family"
+    assert text.replace(f"for {arch};", "for sm_100a;") == cuda.source(gemm(), BLACKWELL), (
+        "one text for the family"
+    )
     ptx = cuda.compile(gemm(), arch, emit="ptx").data.decode()
     assert f".target {arch}" in ptx
 
@@ -62,7 +74,9 @@ def test_the_family_has_tensor_memory_and_no_wgmma(arch: str) -> None:
 @pytest.mark.sampled(5)
 def test_scale_factors_compile_for_the_family(kind: str, arch: str) -> None:
     """A family target refuses `.scale_vec`, which `.block32` and `.block16` spell for all."""
-    kernel = next(c for c in CASES if c.name.startswith(kind)).make(np.random.default_rng(0))[0].kernel
+    kernel = (
+        next(c for c in CASES if c.name.startswith(kind)).make(np.random.default_rng(0))[0].kernel
+    )
     code = cuda.compile(kernel, arch)
     found = {i.opcode for i in sass.disassemble(code.data) if i.base in ("UTCQMMA", "UTCOMMA")}
     vector = ".4X" if arch.startswith("sm_100") else ".BLOCK16"
@@ -78,7 +92,9 @@ def test_every_op_on_tensor_memory_compiles_for_the_family(arch: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "arch"), [case for case in SHIPPED if case[1] != BLACKWELL], ids=str)
+@pytest.mark.parametrize(
+    ("name", "arch"), [case for case in SHIPPED if case[1] != BLACKWELL], ids=str
+)
 def test_shipped_kernels_compile_for_the_family(name: str, arch: str) -> None:
     spec = KERNELS[name]
     assert spec.target({}, arch) == arch
@@ -103,11 +119,13 @@ def test_a_kernel_of_hopper_is_for_none_of_the_family() -> None:
             KERNELS["blockwise_fp8_gemm"].target({"form": "hopper"}, arch)
 
 
-# -- checks of tensor-memory accesses ----------------------------------------------------------------------------------
+# -- checks of tensor-memory accesses --------------------------------------------------
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_debug_builds_check_accesses_to_tensor_memory(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debug_builds_check_accesses_to_tensor_memory(
+    arch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given: list[tuple[str, ...]] = []
     keys: list[tuple[str, ...]] = []
     log = "ptxas . 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\nptxas info : Used 168 registers"
@@ -129,7 +147,9 @@ def test_debug_builds_check_accesses_to_tensor_memory(arch: str, monkeypatch: py
         cuda.compile(kernel, arch, debug=debug)
     wanted = [False, arch != HOPPER]
     assert ["--ptxas-options=-g-tmem-access-check" in options for options in given] == wanted
-    assert [compiler.TMEM_CHECK in parts for parts in keys] == wanted, "an entry of the cache is found by its options"
+    assert [compiler.TMEM_CHECK in parts for parts in keys] == wanted, (
+        "an entry of the cache is found by its options"
+    )
     assert all(f"--gpu-architecture={arch}" in options for options in given)
 
 
@@ -144,6 +164,9 @@ def test_a_kernel_without_tensor_memory_is_not_checked() -> None:
 
 def test_nvrtc_takes_the_check_and_it_is_in_the_code() -> None:
     """Each tcgen05 instruction calls routines that trap (BPT)."""
-    plain, checked = (sass.count(sass.disassemble(cuda.compile(gemm(), BLACKWELL, debug=debug).data)) for debug in (False, True))
+    plain, checked = (
+        sass.count(sass.disassemble(cuda.compile(gemm(), BLACKWELL, debug=debug).data))
+        for debug in (False, True)
+    )
     assert checked["BPT"] > plain["BPT"]
     assert checked["CALL"] >= plain["CALL"] + plain["LDTM"] + plain["UTCHMMA"]

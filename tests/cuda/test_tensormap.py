@@ -30,7 +30,9 @@ def test_a_box_wider_than_a_panel_is_one_panel() -> None:
 
 def test_without_swizzle_and_with_extent_one() -> None:
     param = TensorParam("x", dtypes.uint8, 2, box=(1, 32))
-    assert tiled_map(param, (1, 40), (3, 1)) == TiledMap("UINT8", "NONE", (40, 1), (48,), (32, 1), (1, 1))
+    assert tiled_map(param, (1, 40), (3, 1)) == TiledMap(
+        "UINT8", "NONE", (40, 1), (48,), (32, 1), (1, 1)
+    )
     line = TensorParam("x", dtypes.float32, 1, box=(64,))
     assert tiled_map(line, (1000,), (1,)) == TiledMap("FLOAT32", "NONE", (1000,), (), (64,), (1,))
 
@@ -38,10 +40,26 @@ def test_without_swizzle_and_with_extent_one() -> None:
 def test_ragged_rows_are_two_dimensions() -> None:
     """Of a box of 64 rows: any last row, and the row of the box counted from the end."""
     param = TensorParam("c", dtypes.bfloat16, 2, box=(64, 64), swizzle=128, ragged=True)
-    wanted = TiledMap("BFLOAT16", "128B", (776, 64, 1001), (784 * 2, 784 * 2), (64, 64, 1), (1, 1, 1), before=64 * 784 * 2)
+    wanted = TiledMap(
+        "BFLOAT16",
+        "128B",
+        (776, 64, 1001),
+        (784 * 2, 784 * 2),
+        (64, 64, 1),
+        (1, 1, 1),
+        before=64 * 784 * 2,
+    )
     assert tiled_map(param, (1000, 776), (784, 1)) == wanted
     batched = TensorParam("c", dtypes.float32, 3, box=(1, 16, 32), swizzle=128, ragged=True)
-    wanted = TiledMap("FLOAT32", "128B", (32, 16, 2, 3), (128, 128, 4096), (32, 16, 1, 1), (1,) * 4, before=16 * 128)
+    wanted = TiledMap(
+        "FLOAT32",
+        "128B",
+        (32, 16, 2, 3),
+        (128, 128, 4096),
+        (32, 16, 1, 1),
+        (1,) * 4,
+        before=16 * 128,
+    )
     assert tiled_map(batched, (3, 1, 32), (1024, 9, 1)) == wanted
 
 
@@ -56,24 +74,46 @@ def test_ragged_rows_are_two_dimensions() -> None:
             "positive multiples of 16 .*dimension 0 has a stride of 200 bytes.* 8 elements",
         ),
         ((100, 104), (104, 1), 8, (64, 64), "it starts at 0x8"),
-        ((104, 104), (1, 104), 0, (64, 64), "order 'row' needs dimension 1 contiguous, but its stride is 208 bytes"),
+        (
+            (104, 104),
+            (1, 104),
+            0,
+            (64, 64),
+            "order 'row' needs dimension 1 contiguous, but its stride is 208 bytes",
+        ),
         ((100, 104), (-104, 1), 0, (64, 64), "stride of -208 bytes"),
         ((0, 104), (104, 1), 0, (64, 64), "has 0 elements"),
-        ((100, 104), (104, 1), 0, (257, 64), "box .*257, 64.* of tensor 'a': each extent must be an integer in 1..256, got 257"),
+        (
+            (100, 104),
+            (104, 1),
+            0,
+            (257, 64),
+            "box .*257, 64.* of tensor 'a': each extent must be an integer in 1..256, got 257",
+        ),
         ((100, 104), (104, 1), 0, (64, 4), "4 × 2 = 8 bytes, not a multiple of 16"),
         ((100,), (1,), 0, (64, 64), "is 2-d"),
         ((100, 104), (104, 1), 0, None, "has no box"),
     ],
 )
-def test_rules(shape: tuple[int, ...], strides: tuple[int, ...], address: int, box: tuple[int, ...] | None, message: str) -> None:
+def test_rules(
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    address: int,
+    box: tuple[int, ...] | None,
+    message: str,
+) -> None:
     with pytest.raises(BindError, match=message):
         tiled_map(TensorParam("a", dtypes.bfloat16, 2, box=box), shape, strides, address)
 
 
 def test_elements_of_four_bits_are_encoded_as_bytes() -> None:
     param = TensorParam("a", dtypes.float4_e2m1, 2, box=(128, 256), swizzle=128)
-    assert tiled_map(param, (1000, 768), (800, 2)) == TiledMap("UINT8", "128B", (384, 1000), (400,), (128, 128), (1, 1))
+    assert tiled_map(param, (1000, 768), (800, 2)) == TiledMap(
+        "UINT8", "128B", (384, 1000), (400,), (128, 128), (1, 1)
+    )
     narrow = TensorParam("a", dtypes.float4_e2m1, 3, box=(1, 64, 32))
-    assert tiled_map(narrow, (3, 64, 96), (6144, 96, 2)) == TiledMap("UINT8", "NONE", (48, 64, 3), (48, 3072), (16, 64, 1), (1, 1, 1))
+    assert tiled_map(narrow, (3, 64, 96), (6144, 96, 2)) == TiledMap(
+        "UINT8", "NONE", (48, 64, 3), (48, 3072), (16, 64, 1), (1, 1, 1)
+    )
     with pytest.raises(BindError, match="dimension 0 has a stride of 40 bytes"):
         tiled_map(param, (1000, 80), (80, 2))

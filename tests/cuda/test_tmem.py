@@ -1,4 +1,6 @@
-"""Tensor memory as printed: which lanes and columns each access names, what may be used when, debug builds."""
+"""Tensor memory as printed: which lanes and columns each access names, what may be used when, debug
+builds.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,15 @@ def test_pieces_cover_each_group_once(groups: int, most: int) -> None:
     assert len(found) <= groups // most + most.bit_length()
 
 
-@pytest.mark.parametrize(("rows", "cols", "dtype"), [(128, 256, F32), (128, 24, F32), (64, 104, F32), (128, 208, BF16), (64, 8, BF16)])
+@pytest.mark.parametrize(
+    ("rows", "cols", "dtype"),
+    [(128, 256, F32), (128, 24, F32), (64, 104, F32), (128, 208, BF16), (64, 8, BF16)],
+)
 @pytest.mark.parametrize("verb", ["load", "store"])
 def test_accesses_reach_the_elements(rows: int, cols: int, dtype: DType, verb: str) -> None:
-    """Each register of each lane, by the figures of the PTX ISA for .16x256b and .16x128b, against what fragments and tensor memory say."""
+    """Each register of each lane, by the figures of the PTX ISA for .16x256b and .16x128b, against
+    what fragments and tensor memory say.
+    """
     b = Builder()
     base = b.scalar("base", dtypes.uint32)
     b.setup_done()
@@ -69,13 +76,20 @@ def test_accesses_reach_the_elements(rows: int, cols: int, dtype: DType, verb: s
                 for lane in range(32):
                     for r in range(int(count) * 4 // wide):
                         group, half = divmod(r, 4 // wide)
-                        row, column = 8 * (half // (2 // wide)) + lane // 4, lane % 4 * (2 // wide) + half % (2 // wide)
+                        row, column = (
+                            8 * (half // (2 // wide)) + lane // 4,
+                            lane % 4 * (2 // wide) + half % (2 // wide),
+                        )
                         column += group * 8 // wide
-                        got[warp, lane, i, first + r] = ((start >> 16) + row, (start & 0xFFFF) + column)
+                        got[warp, lane, i, first + r] = (
+                            (start >> 16) + row,
+                            (start & 0xFFFF) + column,
+                        )
     want = {}
     for warp, lane, i, r in np.ndindex(4, 32, rows // 64, cols // 2 // wide):
         half = r * wide // 2 % 2
-        row = (32 * warp + 16 * i if rows == 128 else 16 * warp) + 8 * half + lane // 4  # of the fragment
+        # of the fragment
+        row = (32 * warp + 16 * i if rows == 128 else 16 * warp) + 8 * half + lane // 4
         col = 8 * (r * wide // 4) + 2 * (lane % 4) + r * wide % 2
         tmem_lane = row if rows == 128 else row // 16 * 32 + row % 16
         want[warp, lane, i, r] = (tmem_lane, col // wide)
@@ -100,7 +114,9 @@ def test_uses_stay_behind_the_wait_for_their_loads() -> None:
     base, n = b.scalar("base", dtypes.uint32), b.scalar("n")
     b.setup_done()
     with b.role("group", warpgroups=1):
-        first, second, third = (b.fragment(name, 128, 8, layout="tmem") for name in ("first", "second", "third"))
+        first, second, third = (
+            b.fragment(name, 128, 8, layout="tmem") for name in ("first", "second", "third")
+        )
         b.do(ops.TmemLoad, first, Tmem(base, 128, 8, F32))
         b.do(ops.TmemWaitLoad)
         b.do(ops.TmemLoad, second, Tmem(base, 128, 8, F32))
@@ -111,8 +127,15 @@ def test_uses_stay_behind_the_wait_for_their_loads() -> None:
             b.do(ops.TmemLoad, third, Tmem(base, 128, 8, F32))
         b.do(ops.TmemWaitLoad)
     code = cuda.source(b.finished(), "sm_100a")
-    waits = re.findall(r"tmem_wait_load\(\); *(?:// \S+)?\n((?: *keep\(\w+\);\n)*)", code[code.index("void group(") :])
-    assert [re.findall(r"keep\((\w+)\)", w) for w in waits] == [["first"], ["second", "third", "inner"], ["second", "third"]]
+    waits = re.findall(
+        r"tmem_wait_load\(\); *(?:// \S+)?\n((?: *keep\(\w+\);\n)*)",
+        code[code.index("void group(") :],
+    )
+    assert [re.findall(r"keep\((\w+)\)", w) for w in waits] == [
+        ["first"],
+        ["second", "third", "inner"],
+        ["second", "third"],
+    ]
 
 
 def test_a_wait_inside_a_block_is_for_loads_before_it() -> None:
@@ -139,9 +162,15 @@ def test_debug_builds(make: Callable[[], Kernel]) -> None:
     for name, guard in guards.items():
         at = [i for i, line in enumerate(lines) if line.startswith(f"{name}(")]
         assert at, name
-        assert all((lines[i - 1] == guard) if guard else not lines[i - 1].startswith("if") for i in at), name
-    assert roles.count("if (!__any_sync(0xffffffff, debug_aborted())) {") == roles.count("(warp_in_group << 21)")
-    assert re.search(r"= load_u32\(word\(\)\);", roles), "what tcgen05.alloc wrote is given back as it is"
+        assert all(
+            (lines[i - 1] == guard) if guard else not lines[i - 1].startswith("if") for i in at
+        ), name
+    assert roles.count("if (!__any_sync(0xffffffff, debug_aborted())) {") == roles.count(
+        "(warp_in_group << 21)"
+    )
+    assert re.search(r"= load_u32\(word\(\)\);", roles), (
+        "what tcgen05.alloc wrote is given back as it is"
+    )
     compiled = cuda.compile(kernel, "sm_100a", debug=True, perturb=1)
     assert compiled.debug
     assert compiled.perturbed
@@ -160,10 +189,22 @@ def _refused(act: Callable[[Builder], None]) -> str:
 @pytest.mark.parametrize(
     ("fragment", "tmem", "words"),
     [
-        ((128, 16), Tmem(const(0), 128, 16, F32), 'fragment of 128 rows must have layout "tmem", not "wgmma"'),
+        (
+            (128, 16),
+            Tmem(const(0), 128, 16, F32),
+            'fragment of 128 rows must have layout "tmem", not "wgmma"',
+        ),
         ((64, 16), Tmem(const(0), 64, 24, F32), "a fragment 64×16 meets 64×24 of tensor memory"),
-        ((64, 16), Tmem(const(0), 64, 16, BF16), "fragment 'part' is float32, the tensor memory that it loads bfloat16"),
-        ((64, 16), Tmem(const(0), 64, 16, dtypes.float8_e4m3), "move float32, float16 and bfloat16 here, not float8_e4m3"),
+        (
+            (64, 16),
+            Tmem(const(0), 64, 16, BF16),
+            "fragment 'part' is float32, the tensor memory that it loads bfloat16",
+        ),
+        (
+            (64, 16),
+            Tmem(const(0), 64, 16, dtypes.float8_e4m3),
+            "move float32, float16 and bfloat16 here, not float8_e4m3",
+        ),
     ],
 )
 def test_loads_that_do_not_fit(fragment: tuple[int, int], tmem: Tmem, words: str) -> None:
@@ -184,7 +225,11 @@ def test_fragments_of_different_layouts_do_not_meet() -> None:
 
     def add(b: Builder) -> None:
         here, there = pair(b)
-        b.do(ops.FragmentStore, b.tile(b.smem("out", 128, 8, 1, F32)), binary("add", b.value(here), b.value(there)))
+        b.do(
+            ops.FragmentStore,
+            b.tile(b.smem("out", 128, 8, 1, F32)),
+            binary("add", b.value(here), b.value(there)),
+        )
 
     def assign(b: Builder) -> None:
         here, there = pair(b)
@@ -194,7 +239,10 @@ def test_fragments_of_different_layouts_do_not_meet() -> None:
         here, _ = pair(b)
         b.do(ops.FragmentReduce, b.fragment("row", 128, 1), b.value(here), "add")
 
-    assert "layouts meet, whose registers hold different rows: 'here' has tmem, 'there' has wgmma" in _refused(add)
+    assert (
+        "layouts meet, whose registers hold different rows: 'here' has tmem, 'there' has wgmma"
+        in _refused(add)
+    )
     assert "a value of layout wgmma goes to 'here' of layout tmem" in _refused(assign)
     assert "a value of layout tmem goes to 'row' of layout wgmma" in _refused(reduce)
 
@@ -206,7 +254,12 @@ def test_global_accesses_follow_the_layout() -> None:
     with b.role("group", warpgroups=1):
         f = b.fragment("part", 128, 8, layout="tmem")
         b.do(ops.FragmentLoadGlobal, f, tensor, (const(0), const(0)))
-        b.do(ops.FragmentStoreGlobal, tensor, (const(0), const(0)), FragmentRead(F32, shape=(128, 8), fragment=f))
+        b.do(
+            ops.FragmentStoreGlobal,
+            tensor,
+            (const(0), const(0)),
+            FragmentRead(F32, shape=(128, 8), fragment=f),
+        )
     code = cuda.source(b.finished())
     assert code.count("const i32 row = warp_in_group * 32 + lane / 4;") == 2
     assert code.count("x_data + ") == 2
@@ -223,7 +276,10 @@ def test_shared_loads_follow_the_layout() -> None:
         b.do(ops.FragmentLoad, f, b.tile(tile))
         b.do(ops.FragmentStore, b.tile(tile), b.value(f))
     code = cuda.source(b.finished())
-    assert code.count("const u32 at = tile() + (warp_in_group * 32 + lane / 4) * 32 + lane % 4 * 8;") == 2
+    assert (
+        code.count("const u32 at = tile() + (warp_in_group * 32 + lane / 4) * 32 + lane % 4 * 8;")
+        == 2
+    )
     assert code.count("_float2(at + i * 512 + h * 256, ") == 2
 
 
@@ -232,7 +288,10 @@ def test_parts_of_fragments_are_stored_from_their_registers() -> None:
     base = b.scalar("base", dtypes.uint32)
     b.setup_done()
     with b.role("group", warpgroups=1):
-        wide, half = b.fragment("wide", 128, 32, layout="tmem"), b.fragment("half", 128, 32, BF16, layout="tmem")
+        wide, half = (
+            b.fragment("wide", 128, 32, layout="tmem"),
+            b.fragment("half", 128, 32, BF16, layout="tmem"),
+        )
         for f in (wide, half):
             b.do(ops.TmemStore, Tmem(base, 128, 8, f.dtype), b.value(f, 24, 8))
     code = cuda.source(b.finished())
@@ -253,7 +312,9 @@ def pair_of_ctas() -> tuple[Launch, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-2, 3, (256, 128)).astype(dtypes.bfloat16.numpy) for _ in range(2))
     c = np.zeros((256, 256), np.float32)
-    args: dict[str, TensorArg | int | float] = {name: TensorArg(x, x.shape) for name, x in (("a", a), ("b", b), ("c", c))}
+    args: dict[str, TensorArg | int | float] = {
+        name: TensorArg(x, x.shape) for name, x in (("a", a), ("b", b), ("c", c))
+    }
     args["steps"] = 2
     return Launch(gemm(2), 2, args), c, a.astype(np.float32) @ b.astype(np.float32).T
 

@@ -1,4 +1,6 @@
-"""The kernels of `tests.tmem_cases`, which the simulator runs, compile for sm_100a: what the machine code of each holds."""
+"""The kernels of `tests.tmem_cases`, which the simulator runs, compile for sm_100a: what the
+machine code of each holds.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,17 @@ def test_compiles(case: Case) -> None:
     assert "C75" not in compiled.log
     counts = sass.count(sass.disassemble(compiled.data))
     mmas = found(kernel, ops.Tcgen05Mma)
-    assert counts["UTCHMMA"] + counts["UTCQMMA"] == sum(op.b.cols // mma_k(op.b.buffer.dtype) for op in mmas)
+    assert counts["UTCHMMA"] + counts["UTCQMMA"] == sum(
+        op.b.cols // mma_k(op.b.buffer.dtype) for op in mmas
+    )
     assert counts["UTCQMMA"] == 0 or all(op.b.buffer.dtype.nbytes == 1 for op in mmas)
     assert counts["UTCCP"] == len(found(kernel, ops.TmemCopy))
     assert counts["UTCBAR"] == len(found(kernel, ops.Tcgen05Commit))
     # An access for each power of two of 8 columns, and for each 16 of the 32 lanes of a warp.
-    accesses = {"LDTM": [op.src for op in found(kernel, ops.TmemLoad)], "STTM": [op.dst for op in found(kernel, ops.TmemStore)]}
+    accesses = {
+        "LDTM": [op.src for op in found(kernel, ops.TmemLoad)],
+        "STTM": [op.dst for op in found(kernel, ops.TmemStore)],
+    }
     for opcode, matrices in accesses.items():
         assert counts[opcode] == sum(t.rows // 64 * (t.cols // 8).bit_count() for t in matrices)
 
@@ -43,5 +50,7 @@ def test_compiles(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES[::8], ids=lambda case: case.name)
 @pytest.mark.sampled(4)
 def test_instrumented_builds_compile(case: Case) -> None:
-    compiled = cuda.compile(case.make(np.random.default_rng(0))[0].kernel, "sm_100a", debug=True, perturb=1)
+    compiled = cuda.compile(
+        case.make(np.random.default_rng(0))[0].kernel, "sm_100a", debug=True, perturb=1
+    )
     assert "warning" not in compiled.log

@@ -1,7 +1,9 @@
-"""Every wrapper of a PTX instruction, operand by operand, against the signatures of the PTX ISA (`tests.cuda.signatures`).
+"""Every wrapper of a PTX instruction, operand by operand, against the signatures of the PTX ISA
+(`tests.cuda.signatures`).
 
-`problems` compares one printed function with its row. That it sees what is wrong is tested by planting: each of `PLANTED` is one edit of a
-right wrapper, and a wrapper with it must have problems.
+`problems` compares one printed function with its row. That it sees what is wrong is tested by
+planting: each of `PLANTED` is one edit of a right wrapper, and a wrapper with it must have
+problems.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ def _given(text: str) -> dict[str, tuple[str, str]]:
 def _renamed(instruction: str, named: dict[str, tuple[str, str]]) -> str:
     """An instruction with the ISA's names of its operands; its guard and opcode as they stand."""
     guard, opcode, operands = re.fullmatch(r"(@\w+ )?(\S+)(.*)", instruction).groups()  # type: ignore[union-attr]
-    words = re.sub(r"(?<![%\w.])[A-Za-z_]\w*", lambda m: named[m[0]][0] if m[0] in named else m[0], operands)
+    words = re.sub(
+        r"(?<![%\w.])[A-Za-z_]\w*", lambda m: named[m[0]][0] if m[0] in named else m[0], operands
+    )
     return f"{guard or ''}{opcode}{words}"
 
 
@@ -58,7 +62,9 @@ def problems(code: str, name: str, signature: Signature) -> list[str]:
     parameters, others = _given(signature.parameters), _given(signature.locals)
     written = {part.split(":")[0][1:] for part in signature.locals.split() if part.startswith("=")}
     named, found = parameters | others, []
-    if list(wrapper.parameters) != (wanted := [(kind, parameter) for parameter, (_, kind) in parameters.items()]):
+    if list(wrapper.parameters) != (
+        wanted := [(kind, parameter) for parameter, (_, kind) in parameters.items()]
+    ):
         found.append(f"takes {wrapper.parameters}, not {wanted}")
     printed = tuple(_renamed(i, named) for statement in wrapper.asm for i in statement.instructions)
     if printed != signature.syntax:
@@ -66,13 +72,19 @@ def problems(code: str, name: str, signature: Signature) -> list[str]:
     for statement in wrapper.asm:
         found += _told(statement, signature)
         for operand in statement.operands:
-            kind = (operand.cast and {"u16": "u16"}[operand.cast]) or named.get(operand.value, ("", "float"))[1]
+            kind = (operand.cast and {"u16": "u16"}[operand.cast]) or named.get(
+                operand.value, ("", "float")
+            )[1]
             if CONSTRAINTS[kind] != operand.constraint:
                 found.append(f'"{operand.constraint}" for {operand.value}, which is {kind}')
             writes = operand.value in written or (kind.endswith("&") and kind.startswith("float"))
             if writes != (operand.direction == "="):
                 found.append(f"{operand.value} is {'no ' if not writes else ''}output")
-            if operand.value in written and wrapper.result != "void" and not re.search(rf"return\b[^;]*\b{operand.value}\b", wrapper.body):
+            if (
+                operand.value in written
+                and wrapper.result != "void"
+                and not re.search(rf"return\b[^;]*\b{operand.value}\b", wrapper.body)
+            ):
                 found.append(f"{operand.value} is not returned")
     return found
 
@@ -101,14 +113,19 @@ def test_keeping_registers_is_no_instruction() -> None:
         assert statement.instructions == ()
         assert (statement.volatile, statement.memory) == (True, True)
         (operand,) = statement.operands
-        assert (operand.direction, operand.constraint) == ("+", {"float&": "f", "u32&": "r"}[wrapper.parameters[0][0]])
+        assert (operand.direction, operand.constraint) == (
+            "+",
+            {"float&": "f", "u32&": "r"}[wrapper.parameters[0][0]],
+        )
 
 
-# -- families ----------------------------------------------------------------------------------------------------------
+# -- families --------------------------------------------------------------------------
 
 
 def access_problems(access: TmemAccess, code: str) -> list[str]:
-    """tcgen05.ld r, [taddr]; tcgen05.st [taddr], r: r has a register for each 32 bits that a thread moves."""
+    """tcgen05.ld r, [taddr]; tcgen05.st [taddr], r: r has a register for each 32 bits that a thread
+    moves.
+    """
     (wrapper,) = functions(code)
     (statement,) = wrapper.asm
     count = access.count * (2 if access.register == "u32" else 4)
@@ -117,7 +134,9 @@ def access_problems(access: TmemAccess, code: str) -> list[str]:
     operands = f"{vector}, [address]" if loads else f"[address], {vector}"
     found = [] if access.registers == count else [f"{access.registers} registers"]
     shape = "16x128b" if access.register == "u32" else "16x256b"
-    if statement.instructions != (wanted := f"tcgen05.{access.verb}.sync.aligned.{shape}.x{access.count}.b32 {operands}",):
+    if statement.instructions != (
+        wanted := f"tcgen05.{access.verb}.sync.aligned.{shape}.x{access.count}.b32 {operands}",
+    ):
         found.append(f"{statement.instructions} is not {wanted}")
     letter = {"u32": "r", "float": "f"}[access.register]
     told = [("=" if loads else "", letter, x) for x in registers]
@@ -125,7 +144,9 @@ def access_problems(access: TmemAccess, code: str) -> list[str]:
     if [(o.direction, o.constraint, o.value) for o in statement.operands] != told:
         found.append("operands")
     pointer = f"{access.register}*" if loads else f"const {access.register}*"
-    parameters = [(pointer, "x"), ("u32", "address")] if loads else [("u32", "address"), (pointer, "x")]
+    parameters = (
+        [(pointer, "x"), ("u32", "address")] if loads else [("u32", "address"), (pointer, "x")]
+    )
     if list(wrapper.parameters) != parameters:
         found.append(f"takes {wrapper.parameters}")
     # A load touches tensor memory alone, which no C++ code does: what it writes are its outputs.
@@ -142,12 +163,18 @@ def test_accesses_to_tensor_memory(verb: str, register: str, most: int) -> None:
 
 
 def wgmma_problems(i: Instruction, code: str) -> list[str]:
-    """wgmma.mma_async d, a, b-desc, scale-d, imm-scale-a, imm-scale-b, imm-trans-a, imm-trans-b: the last two of 16 bits alone, and
-    imm-trans-a only where a is a descriptor.
+    """wgmma.mma_async d, a, b-desc, scale-d, imm-scale-a, imm-scale-b, imm-trans-a, imm-trans-b:
+    the last two of 16 bits alone, and imm-trans-a only where a is a descriptor.
     """
     (wrapper,) = functions(code)
     (statement,) = wrapper.asm
-    types = {dtypes.bfloat16: "bf16", dtypes.float16: "f16", dtypes.float32: "tf32", dtypes.float8_e4m3: "e4m3", dtypes.float8_e5m2: "e5m2"}
+    types = {
+        dtypes.bfloat16: "bf16",
+        dtypes.float16: "f16",
+        dtypes.float32: "tf32",
+        dtypes.float8_e4m3: "e4m3",
+        dtypes.float8_e5m2: "e5m2",
+    }
     registers = [f"d[{r}]" for r in range(i.n // 2)]
     a = [f"a{r}" for r in range(4)] if i.a_in_registers else ["a"]
     flags = ["scale_d" if i.scale_d else "true", "1", "1"]
@@ -155,17 +182,30 @@ def wgmma_problems(i: Instruction, code: str) -> list[str]:
         flags += [] if i.a_in_registers else [str(int(i.transposed_a))]
         flags.append(str(int(i.transposed_b)))
     left = "{" + ", ".join(a) + "}" if i.a_in_registers else "a"
-    head = f"wgmma.mma_async.sync.aligned.m64n{i.n}k{32 // i.a.nbytes}.f32.{types[i.a]}.{types[i.b]}"
+    head = (
+        f"wgmma.mma_async.sync.aligned.m64n{i.n}k{32 // i.a.nbytes}.f32.{types[i.a]}.{types[i.b]}"
+    )
     wanted = f"{head} {{{', '.join(registers)}}}, {left}, b, {', '.join(flags)}"
-    found = [] if statement.instructions == (wanted,) else [f"{statement.instructions} is not {wanted}"]
-    told = [("+", "f", d) for d in registers] + [("", "r" if i.a_in_registers else "l", x) for x in a] + [("", "l", "b")]
+    found = (
+        [] if statement.instructions == (wanted,) else [f"{statement.instructions} is not {wanted}"]
+    )
+    told = (
+        [("+", "f", d) for d in registers]
+        + [("", "r" if i.a_in_registers else "l", x) for x in a]
+        + [("", "l", "b")]
+    )
     told += [("", "r", "scale_d")] if i.scale_d else []
     if [(o.direction, o.constraint, o.value) for o in statement.operands] != told:
         found.append("operands")
-    parameters = [("float", "d"), *(("u32" if i.a_in_registers else "u64", x) for x in a), ("u64", "b")]
+    parameters = [
+        ("float", "d"),
+        *(("u32" if i.a_in_registers else "u64", x) for x in a),
+        ("u64", "b"),
+    ]
     if list(wrapper.parameters) != parameters + ([("i32", "scale_d")] if i.scale_d else []):
         found.append(f"takes {wrapper.parameters}")
-    # The fence before it and the wait behind it clobber memory; it does not, or each would be a barrier to the compiler.
+    # The fence before it and the wait behind it clobber memory; it does not, or each would be a
+    # barrier to the compiler.
     return [*found, *_told(statement, Signature("", "", (), "wgmma.mma_async", memory=False))]
 
 
@@ -190,7 +230,7 @@ def test_wgmma() -> None:
         assert wgmma_problems(instruction, instruction.snippet().code) == []
 
 
-# -- what is planted ---------------------------------------------------------------------------------------------------
+# -- what is planted -------------------------------------------------------------------
 
 MMA, MXF4, LOAD = "tcgen05_mma_f16", "tcgen05_mma_mxf4", "tma_load_multicast_2d"
 # Of a wrapper, what is replaced by what.
@@ -301,7 +341,11 @@ def _replaced(name: str, old: str, new: str) -> Callable[[pytest.MonkeyPatch], N
 
 
 def _scale_copies_of_64_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcgen05, "MatrixFormat", lambda swizzle, leading, stride, *rest: MatrixFormat(swizzle, leading, stride // 2, *rest))
+    monkeypatch.setattr(
+        tcgen05,
+        "MatrixFormat",
+        lambda swizzle, leading, stride, *rest: MatrixFormat(swizzle, leading, stride // 2, *rest),
+    )
 
 
 @pytest.mark.parametrize(
@@ -316,7 +360,9 @@ def _scale_copies_of_64_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )  # fmt: skip
 def test_planted_bits_are_seen(
-    plant: Callable[[pytest.MonkeyPatch], None], check: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    plant: Callable[[pytest.MonkeyPatch], None],
+    check: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     check()
     plant(monkeypatch)

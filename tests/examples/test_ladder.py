@@ -1,4 +1,6 @@
-"""Every rung of the ladder runs, verifies itself against NumPy, says so, and compiles for Hopper, two of them for Blackwell."""
+"""Every rung of the ladder runs, verifies itself against NumPy, says so, and compiles for Hopper,
+two of them for Blackwell.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def test_there_are_ten_rungs() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", NAMES)
-def test_runs_and_says_that_it_is_right(name: str, seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_and_says_that_it_is_right(
+    name: str, seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     program = load(EXAMPLES / f"{name}.py")(seed)
     said = capsys.readouterr().out
     assert "right" in said.splitlines()[0]
@@ -29,11 +33,16 @@ def test_runs_and_says_that_it_is_right(name: str, seed: int, capsys: pytest.Cap
 @pytest.mark.parametrize("name", NAMES)
 def test_every_phase_that_is_filled_is_freed(name: str) -> None:
     run = load(EXAMPLES / f"{name}.py")(1).run(seed=7)
-    sides = [run.completions[barriers] for barriers in run.completions if barriers.endswith((".full", ".empty"))]
+    sides = [
+        run.completions[barriers]
+        for barriers in run.completions
+        if barriers.endswith((".full", ".empty"))
+    ]
     if not sides:
         assert set(run.completions) in ({"ready"}, {"full", "free"})
         return
-    paired = name.startswith("09")  # the full barriers of inputs, and the empty ones of outputs, are the even CTA's
+    # the full barriers of inputs, and the empty ones of outputs, are the even CTA's
+    paired = name.startswith("09")
     for full, empty in zip(sides[::2], sides[1::2], strict=True):
         for cta, (filled, freed) in enumerate(zip(full, empty, strict=True)):
             assert filled == freed or (paired and cta % 2 and 0 in (sum(filled), sum(freed)))

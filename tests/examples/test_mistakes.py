@@ -21,21 +21,46 @@ from tilepipe.errors import (
 )
 
 ONE, RING, TMA = "01_two_warps_one_barrier", "02_ring", "03_tma_in_tma_out"
-BY_HAND, PIPELINED, GROUPS, CLUSTER = "04_one_warpgroup_gemm", "05_warp_specialised_gemm", "06_k_groups", "07_cluster_multicast"
+BY_HAND, PIPELINED, GROUPS, CLUSTER = (
+    "04_one_warpgroup_gemm",
+    "05_warp_specialised_gemm",
+    "06_k_groups",
+    "07_cluster_multicast",
+)
 TMEM, PAIR, ASKING = "08_tensor_memory", "09_a_pair_of_ctas", "10_asking_before_waiting"
 
 EXPECT = "stage.expect_bytes(inputs.stage_bytes)"
-NOT_ANNOUNCED = ("producer stage of 'inputs'", "nothing has arrived on its full barrier", "'inputs.full'", "expect_bytes")
-READS_RUNNING = ("race on inputs_", "role 'mma' warpgroup", "role 'load'", "A wgmma reads its tiles until its group has been waited for")
-UNREADY = (RaceError, PoisonError)  # a read too early is the one when the data come in between, the other when they never do
-STORE_READS = ("race on", "The store reads the tile until", "tma_store_wait", "role 'mma' warpgroup")
+NOT_ANNOUNCED = (
+    "producer stage of 'inputs'",
+    "nothing has arrived on its full barrier",
+    "'inputs.full'",
+    "expect_bytes",
+)
+READS_RUNNING = (
+    "race on inputs_",
+    "role 'mma' warpgroup",
+    "role 'load'",
+    "A wgmma reads its tiles until its group has been waited for",
+)
+UNREADY = (
+    RaceError,
+    PoisonError,
+)  # a read too early is the one when the data come in between, the other when they never do
+STORE_READS = (
+    "race on",
+    "The store reads the tile until",
+    "tma_store_wait",
+    "role 'mma' warpgroup",
+)
 SUMS = "sums = output.tmem.tensor((BM, BN)).load()"
 BY_HAND_ARRIVE = 'with ctx.elect_one("warpgroup"):\n                        stage.mbar().arrive()'
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """`old` replaced by `new`; `error` and what its message must contain; `at`: texts whose lines it must name."""
+    """`old` replaced by `new`; `error` and what its message must contain; `at`: texts whose lines
+    it must name.
+    """
 
     name: str
     old: str
@@ -119,7 +144,7 @@ MISTAKES = {
     ),
     "05 no expect_bytes": Mistake(PIPELINED, f"                    {EXPECT}\n", "", HandleError, NOT_ANNOUNCED, ("producer.acquire()",)),
     "05 freed before the MMAs retired": Mistake(
-        PIPELINED, "# leaving the stage commits its MMAs: its empty barrier hears when they have finished", BY_HAND_ARRIVE,
+        PIPELINED, "# leaving the stage commits its MMAs: they arrive on its empty barrier", BY_HAND_ARRIVE,
         RaceError, READS_RUNNING, ("ctx.mma(acc",),
     ),
     "05 no wait for the tiles": Mistake(
@@ -135,7 +160,7 @@ MISTAKES = {
         GROUPS, EXPECT, "stage.expect_bytes(inputs.stage_bytes // GROUP)", TilepipeError, ("inputs_a[",), ("ctx.tma_load(a",),
     ),
     "06 slots of the output reused at once": Mistake(
-        GROUPS, "ctx.tma_store_wait(0, read=True)  # the tile before has been read: its slots may be written", "pass",
+        GROUPS, "ctx.tma_store_wait(0, read=True)", "pass",
         RaceError, STORE_READS, ("ctx.store(out", "ctx.tma_store(c"),
     ),
     "07 no expect_bytes": Mistake(CLUSTER, f"                        {EXPECT}\n", "", HandleError, NOT_ANNOUNCED, ("producer.acquire()",)),
@@ -229,18 +254,31 @@ def test_what_is_left_out_is_named(mistake: Mistake, seed: int, tmp_path: Path) 
 def test_a_stage_that_is_not_committed_by_hand_is_committed_by_its_release(
     seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    implicit = "# leaving the stage commits its MMAs: its empty barrier hears when they have finished"
+    implicit = "# leaving the stage commits its MMAs: they arrive on its empty barrier"
     load(plant(PIPELINED, implicit, "ctx.mma_commit(stage.mbar())", tmp_path))(seed)
     assert "right" in capsys.readouterr().out
 
 
 def test_at_least_one_mistake_for_each_example() -> None:
-    assert {mistake.name for mistake in MISTAKES.values()} == {ONE, RING, TMA, BY_HAND, PIPELINED, GROUPS, CLUSTER, TMEM, PAIR, ASKING}
+    assert {mistake.name for mistake in MISTAKES.values()} == {
+        ONE,
+        RING,
+        TMA,
+        BY_HAND,
+        PIPELINED,
+        GROUPS,
+        CLUSTER,
+        TMEM,
+        PAIR,
+        ASKING,
+    }
 
 
 def test_too_few_bytes_complete_the_phase_early(tmp_path: Path) -> None:
     main = load(plant(GROUPS, EXPECT, "stage.expect_bytes(inputs.stage_bytes // GROUP)", tmp_path))
-    with pytest.raises(BarrierError, match="phase 0 completes while 32,768 bytes of its copies are still to come") as caught:
+    with pytest.raises(
+        BarrierError, match="phase 0 completes while 32,768 bytes of its copies are still to come"
+    ) as caught:
         main(0)
     assert "inputs.full[0]" in str(caught.value)
     assert "Raise the number given to expect_bytes" in str(caught.value)

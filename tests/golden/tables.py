@@ -13,7 +13,9 @@ LEADING = 0x3FFF << 16  # bits of the leading offset in a shared-memory descript
 @cache
 def table(name: str) -> dict[str, Any]:
     """One file, whole."""
-    data: dict[str, Any] = json.loads((Path(__file__).parent / f"{name}.json").read_text(encoding="utf-8"))
+    data: dict[str, Any] = json.loads(
+        (Path(__file__).parent / f"{name}.json").read_text(encoding="utf-8")
+    )
     return data
 
 

@@ -33,7 +33,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "three of three": {"bm": 192, "consumers": 3, "bn": 96, "cluster": 2, "raster": "columns"},
 }
 OUTPUTS = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32}
-# Of the tensor cores' own sums, which keep about 14 bits, over one block of K: relative (Frobenius).
+# Of the tensor cores' own sums, which keep about 14 bits, over one block of K: relative
+# (Frobenius).
 HARDWARE_ERROR = 1e-3
 
 
@@ -52,7 +53,9 @@ class Product:
         return reference.compare(self.c, self.a, self.a_scales, self.b, self.b_scales)
 
     def verify(self, hardware: bool = False) -> None:
-        """C is right: within the bound of float32 sums, or, on a GPU, what the tensor cores' own sums allow as a whole."""
+        """C is right: within the bound of float32 sums, or, on a GPU, what the tensor cores' own
+        sums allow as a whole.
+        """
         found = self.compare()
         rounding = {4: 0.0, 2: 2.0**-9}[self.c.dtype.itemsize]
         assert found.rel_error <= rounding + HARDWARE_ERROR if hardware else found.ok, found
@@ -61,14 +64,31 @@ class Product:
         return self.c.tobytes()
 
 
-def product(shape: tuple[int, int, int] = (400, 424, 656), out: str = "bfloat16", seed: int = 0, **settings: Any) -> Product:
-    """A product whose rows, and blocks of 128 along K, are of very different size: each scale counts."""
+def product(
+    shape: tuple[int, int, int] = (400, 424, 656),
+    out: str = "bfloat16",
+    seed: int = 0,
+    **settings: Any,
+) -> Product:
+    """A product whose rows, and blocks of 128 along K, are of very different size: each scale
+    counts.
+    """
     (m, n, k), rng = shape, np.random.default_rng(seed)
 
     def uneven(rows: int) -> Array:
         sizes = np.exp2(rng.integers(-3, 4, (rows, blocks_of(k)))).repeat(128, 1)[:, :k]
         return (rng.standard_normal((rows, k)) * sizes).astype(np.float32)
 
-    (a, a_scales), (b, b_scales) = reference.quantized_rows(uneven(m)), reference.quantized_blocks(uneven(n))
+    (a, a_scales), (b, b_scales) = (
+        reference.quantized_rows(uneven(m)),
+        reference.quantized_blocks(uneven(n)),
+    )
     c = np.full((m, n), np.nan, OUTPUTS[out])
-    return Product(bind(a, b, a_scales, b_scales, c, BlockwiseFP8Config(**settings)), a, a_scales, b, b_scales, c)
+    return Product(
+        bind(a, b, a_scales, b_scales, c, BlockwiseFP8Config(**settings)),
+        a,
+        a_scales,
+        b,
+        b_scales,
+        c,
+    )

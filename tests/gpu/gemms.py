@@ -65,25 +65,38 @@ class Product:
     c: Array
 
     def verify(self) -> None:
-        """C is right: to the bit where the operands are small integers, else within the bound of its accumulation."""
+        """C is right: to the bit where the operands are small integers, else within the bound of
+        its accumulation.
+        """
         if self.a.dtype.itemsize == 2:
             result = compare_matmul(self.c, self.a, self.b.T)
             assert result.ok, result
             return
-        np.testing.assert_array_equal(self.c, self.a.astype(np.float64) @ self.b.astype(np.float64).T)
+        np.testing.assert_array_equal(
+            self.c, self.a.astype(np.float64) @ self.b.astype(np.float64).T
+        )
 
     def bits(self) -> bytes:
         return self.c.tobytes()
 
 
 def product(
-    shape: tuple[int, int, int] = SHAPE, dtype: str = "bfloat16", out: str = "bfloat16", orders: str = "CC", seed: int = 0, **settings: Any
+    shape: tuple[int, int, int] = SHAPE,
+    dtype: str = "bfloat16",
+    out: str = "bfloat16",
+    orders: str = "CC",
+    seed: int = 0,
+    **settings: Any,
 ) -> Product:
-    """A product of random normal numbers, of small integers where the tensor core would round them (tf32, fp8)."""
+    """A product of random normal numbers, of small integers where the tensor core would round them
+    (tf32, fp8).
+    """
     (m, n, k), rng, kind = shape, np.random.default_rng(seed), np.dtype(OPERANDS[dtype])
 
     def operand(rows: int, order: str) -> Array:
-        values = rng.standard_normal((rows, k)) if kind.itemsize == 2 else rng.integers(-2, 3, (rows, k))
+        values = (
+            rng.standard_normal((rows, k)) if kind.itemsize == 2 else rng.integers(-2, 3, (rows, k))
+        )
         return np.asarray(values.astype(np.float32).astype(kind), order=order)  # type: ignore[call-overload, no-any-return]
 
     a, b, c = operand(m, orders[0]), operand(n, orders[1]), np.full((m, n), np.nan, OPERANDS[out])

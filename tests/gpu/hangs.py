@@ -1,4 +1,6 @@
-"""Kernels that hang, each for one planted reason; the simulator reports a deadlock for every one of them."""
+"""Kernels that hang, each for one planted reason; the simulator reports a deadlock for every one of
+them.
+"""
 
 from __future__ import annotations
 
@@ -203,20 +205,33 @@ HANGS: dict[str, tuple[Callable[[], tp.Program], tuple[str, ...]]] = {
 
 
 def line(name: str) -> str:
-    """`hangs.py:31`, where the wait of a kernel of this file is, or the name of the file of another."""
+    """`hangs.py:31`, where the wait of a kernel of this file is, or the name of the file of
+    another.
+    """
     marked = "unequal trip counts"
-    return "rings.py:" if name == marked else _where({"bytes off by 16": "bytes off"}.get(name, name))
+    return (
+        "rings.py:" if name == marked else _where({"bytes off by 16": "bytes off"}.get(name, name))
+    )
 
 
 def gemm(folder: Path) -> tp.Program:
-    """The GEMM in clusters of the examples, whose MMAs stop one K step early: copies and multicasts are in flight when it hangs."""
+    """The GEMM in clusters of the examples, whose MMAs stop one K step early: copies and multicasts
+    are in flight when it hangs.
+    """
     path = plant(
-        "07_cluster_multicast", "                for _ in ctx.range(k_steps):", "                for _ in ctx.range(k_steps - 1):", folder
+        "07_cluster_multicast",
+        "                for _ in ctx.range(k_steps):",
+        "                for _ in ctx.range(k_steps - 1):",
+        folder,
     )
     a, b = np.ones((1024, 1024), ml_dtypes.bfloat16), np.ones((1024, 1024), ml_dtypes.bfloat16)
     kernel = runpy.run_path(str(path))["gemm"]
     c = np.zeros((1024, 1024), ml_dtypes.bfloat16)
-    program: tp.Program = kernel.bind(tp.tensor_map(a, box=(128, 64)), tp.tensor_map(b, box=(64, 64)), tp.tensor_map(c, box=(64, 64)))
+    program: tp.Program = kernel.bind(
+        tp.tensor_map(a, box=(128, 64)),
+        tp.tensor_map(b, box=(64, 64)),
+        tp.tensor_map(c, box=(64, 64)),
+    )
     return program
 
 
@@ -225,7 +240,9 @@ ROUNDS = 20
 
 @tp.kernel(grid=8, cluster=2)
 def rounds(ctx: tp.Context, out: Any) -> None:
-    """Good: CTAs write to each other, meeting at the cluster barrier; two roles meet at a named one, which takes arrivals too."""
+    """Good: CTAs write to each other, meeting at the cluster barrier; two roles meet at a named
+    one, which takes arrivals too.
+    """
     box = ctx.smem((1, 32), "int32", swizzle=0, name="box")[0]
     words = ctx.smem((1, 32), "int32", swizzle=0, name="words")[0]
     written, read = ctx.named_barrier(64, "written"), ctx.named_barrier(64, "read")

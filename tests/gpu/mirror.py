@@ -1,10 +1,11 @@
-"""A pytest plugin: what a test simulates without fault or advice is launched on the GPU as well, and must write the same there.
+"""A pytest plugin: what a test simulates without fault or advice is launched on the GPU as well,
+and must write the same there.
 
     python -m pytest -p tests.gpu.mirror tests/sim tests/scenarios tests/pipelines tests/kernels
 
-The first `EACH` simulations of a test are mirrored, as debug builds, so that a kernel that hangs is an error and not the end. Kernels whose
-clusters share out work must only end, since what each of them gets may be another. `--mirror` of
-`tests/gpu/run.py` does this to whole folders of tests.
+The first `EACH` simulations of a test are mirrored, as debug builds, so that a kernel that hangs is
+an error and not the end. Kernels whose clusters share out work must only end, since what each of
+them gets may be another. `--mirror` of `tests/gpu/run.py` does this to whole folders of tests.
 """
 
 from __future__ import annotations
@@ -25,19 +26,27 @@ from tilepipe.ir import ops
 from tilepipe.ir.launch import Launch, TensorArg
 
 EACH = 2
-NEAR = 2e-2  # of floats, relative, and of the largest: the GPU adds in another order and rounds to 8 bits here and there
+# of floats, relative, and of the largest: the GPU adds in another order and rounds to 8 bits here
+# and there
+NEAR = 2e-2
 _simulate = sim.run
 _mirrored: Counter[str] = Counter()  # by test
 _outcomes: Counter[str] = Counter()
 
 
 def run(launch: Launch, **options: Any) -> sim.Run:
-    """Simulates; then undoes what that wrote, launches, compares, and leaves the simulator's results."""
+    """Simulates; then undoes what that wrote, launches, compares, and leaves the simulator's
+    results.
+    """
     arrays = {name: x.array for name, x in launch.args.items() if isinstance(x, TensorArg)}
     before = {name: array.copy() for name, array in arrays.items()}
     result = _simulate(launch, **options)
     test = os.environ.get("PYTEST_CURRENT_TEST", "")
-    if result.advice or _mirrored[test] >= EACH or not all(array.flags.writeable for array in arrays.values()):
+    if (
+        result.advice
+        or _mirrored[test] >= EACH
+        or not all(array.flags.writeable for array in arrays.values())
+    ):
         return result
     _mirrored[test] += 1
     simulated = {name: array.copy() for name, array in arrays.items()}
@@ -78,7 +87,9 @@ def same(name: str, got: Array, want: Array) -> None:
         return
     x, y = got.astype(np.float64), want.astype(np.float64)
     largest = float(np.abs(y[np.isfinite(y)]).max(initial=0))
-    np.testing.assert_allclose(x, y, rtol=NEAR, atol=NEAR * largest, err_msg=f"'{name}' on the GPU, and simulated")
+    np.testing.assert_allclose(
+        x, y, rtol=NEAR, atol=NEAR * largest, err_msg=f"'{name}' on the GPU, and simulated"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,10 +1,13 @@
-"""Runs everything in tests/gpu on this machine's GPU, and prints one table last: `python tests/gpu/run.py [pytest options]`.
+"""Runs everything in tests/gpu on this machine's GPU, and prints one table last: `python
+tests/gpu/run.py [pytest options]`.
 
-Each file is a group, run by a pytest of its own, so that a kernel that takes the GPU's context with it takes only its group. Options:
+Each file is a group, run by a pytest of its own, so that a kernel that takes the GPU's context with
+it takes only its group. Options:
     --limit SECONDS   after which what still runs is ended, and counts as failed (480)
     --groups WORD     only files whose name contains one of these words, with commas between them
     --mirror          also what tests of the simulator run, launched beside it (`tests.gpu.mirror`)
-    --jobs N          groups at once (3). --workers N: processes of a group (4), where pytest-xdist is installed
+    --jobs N          groups at once (3). --workers N: processes of a group (4), where pytest-xdist
+    is installed
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ MIRRORED = ("sim", "scenarios", "pipelines", "kernels")  # folders of tests
 
 @dataclass
 class Group:
-    """What became of one file. `skipped`: by reason. `note`: why there is no report, or it is not the whole."""
+    """What became of one file. `skipped`: by reason. `note`: why there is no report, or it is not
+    the whole.
+    """
 
     name: str
     passed: int = 0
@@ -67,7 +72,11 @@ def alone(path: Path) -> bool:
 def run(path: Path, options: argparse.Namespace, rest: list[str], deadline: float) -> Group:
     """Runs one file."""
     mirrored = path.is_dir()
-    group = Group(f"mirror of {path.name}" if mirrored else path.stem.removeprefix("test_").removesuffix("_gpu"))
+    group = Group(
+        f"mirror of {path.name}"
+        if mirrored
+        else path.stem.removeprefix("test_").removesuffix("_gpu")
+    )
     start = time.monotonic()
     left = deadline - start
     if left < 5:
@@ -75,7 +84,18 @@ def run(path: Path, options: argparse.Namespace, rest: list[str], deadline: floa
         return group
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:benchmark", "--tb=short", f"--junitxml={report}", str(path), *rest]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:benchmark",
+            "--tb=short",
+            f"--junitxml={report}",
+            str(path),
+            *rest,
+        ]
         if mirrored:
             command += ["-p", "tests.gpu.mirror"]
         if options.workers > 1 and not alone(path) and importlib.util.find_spec("xdist"):
@@ -108,16 +128,31 @@ def table(groups: list[Group]) -> str:
     width = max(len(g.name) for g in groups)
     lines = [f"{'group':{width}}  passed  failed  skipped  seconds"]
     for g in groups:
-        lines.append(f"{g.name:{width}}  {g.passed:6}  {g.failed:6}  {g.skipped.total():7}  {g.seconds:7.1f}{'  ' * bool(g.note)}{g.note}")
-        lines += [f"{'':{width}}  {count} × skipped: {' '.join(reason.split())}" for reason, count in g.skipped.most_common()]
-    sums = sum(g.passed for g in groups), sum(g.failed for g in groups), sum(g.skipped.total() for g in groups)
-    lines.append(f"{'all':{width}}  {sums[0]:6}  {sums[1]:6}  {sums[2]:7}  {sum(g.seconds for g in groups):7.1f}")
+        lines.append(
+            f"{g.name:{width}}  {g.passed:6}  {g.failed:6}  {g.skipped.total():7} "
+            f" {g.seconds:7.1f}{'  ' * bool(g.note)}{g.note}"
+        )
+        lines += [
+            f"{'':{width}}  {count} × skipped: {' '.join(reason.split())}"
+            for reason, count in g.skipped.most_common()
+        ]
+    sums = (
+        sum(g.passed for g in groups),
+        sum(g.failed for g in groups),
+        sum(g.skipped.total() for g in groups),
+    )
+    lines.append(
+        f"{'all':{width}}  {sums[0]:6}  {sums[1]:6}  {sums[2]:7} "
+        f" {sum(g.seconds for g in groups):7.1f}"
+    )
     return "\n".join(lines)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """0 where something ran, all groups came to their end, and nothing failed."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0], allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").split("\n", 1)[0], allow_abbrev=False
+    )
     parser.add_argument("--limit", type=float, default=480)
     parser.add_argument("--groups", default="")
     parser.add_argument("--mirror", action="store_true")
@@ -125,7 +160,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=4)
     options, rest = parser.parse_known_args(arguments)
     wanted = [word for word in options.groups.split(",") if word]
-    paths = sorted(FOLDER.glob("test_*.py")) + [FOLDER.parent / name for name in MIRRORED if options.mirror]
+    paths = sorted(FOLDER.glob("test_*.py")) + [
+        FOLDER.parent / name for name in MIRRORED if options.mirror
+    ]
     paths = [p for p in paths if not wanted or any(word in p.stem for word in wanted)]
     if not paths:
         parser.error(f"no file of {FOLDER} has {' or '.join(wanted)} in its name")
@@ -133,7 +170,12 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as cache:
         options.cache = os.environ.get("TILEPIPE_CACHE_DIR", cache)  # the groups share many kernels
         with ThreadPoolExecutor(max(options.jobs, 1)) as pool:
-            groups = list(pool.map(lambda path: run(path, options, rest, start + options.limit), [p for p in paths if not alone(p)]))
+            groups = list(
+                pool.map(
+                    lambda path: run(path, options, rest, start + options.limit),
+                    [p for p in paths if not alone(p)],
+                )
+            )
         groups += [run(path, options, rest, start + options.limit) for path in paths if alone(path)]
     for group in groups:
         if not group.good:

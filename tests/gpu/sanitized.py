@@ -1,4 +1,6 @@
-"""One kernel of each family, launched and verified: what compute-sanitizer watches. `python -m tests.gpu.sanitized NAME`."""
+"""One kernel of each family, launched and verified: what compute-sanitizer watches. `python -m
+tests.gpu.sanitized NAME`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ from tests import copy_cases, fragment_cases, mma_cases, scalar_cases, sync_case
 from tests.gpu.gemms import FAMILIES, product
 from tests.pipelines.turns import bind_turns, expected_turns
 
-LISTS = {"scalars": scalar_cases, "copies": copy_cases, "barriers": sync_cases, "fragments": fragment_cases, "mma": mma_cases}
+LISTS = {
+    "scalars": scalar_cases,
+    "copies": copy_cases,
+    "barriers": sync_cases,
+    "fragments": fragment_cases,
+    "mma": mma_cases,
+}
 GEMMS = ("default", "cluster", "cluster along n", "ping-pong", "half of k", "k groups")
 
 

@@ -14,7 +14,9 @@ PRIME = 65521
 
 @tp.kernel(grid=lambda x: -(-x.shape[0] // 128))
 def step(ctx: tp.Context, x: Any, y: Any, *, early: bool = False, variant: int = 0) -> None:
-    """y = (5 x + 1) mod a prime, int32. `early`: the next kernel may start at once. `variant`: makes a kernel of its own."""
+    """y = (5 x + 1) mod a prime, int32. `early`: the next kernel may start at once. `variant`:
+    makes a kernel of its own.
+    """
 
     @ctx.role("one", warps=4)
     def one() -> None:

@@ -1,4 +1,6 @@
-"""ops.attention of CUDA tensors on the GPU: values beside float64, layouts, streams, graphs, threads, torch.compile."""
+"""ops.attention of CUDA tensors on the GPU: values beside float64, layouts, streams, graphs,
+threads, torch.compile.
+"""
 
 from __future__ import annotations
 
@@ -27,21 +29,45 @@ def tensor(*shape: int, dtype: Any = BF16, seed: int = 0) -> Any:
 
 
 def operands(
-    s_q: int, s_kv: int, heads: int = 4, kv_heads: int = 2, d: int = 64, dtype: Any = BF16, batch: int = 2, seed: int = 0
+    s_q: int,
+    s_kv: int,
+    heads: int = 4,
+    kv_heads: int = 2,
+    d: int = 64,
+    dtype: Any = BF16,
+    batch: int = 2,
+    seed: int = 0,
 ) -> list[Any]:
     shapes = (s_q, heads), (s_kv, kv_heads), (s_kv, kv_heads)
-    return [tensor(batch, *shape, d, dtype=dtype, seed=3 * seed + i) for i, shape in enumerate(shapes)]
+    return [
+        tensor(batch, *shape, d, dtype=dtype, seed=3 * seed + i) for i, shape in enumerate(shapes)
+    ]
 
 
 def right(out: Any, q: Any, k: Any, v: Any, lse: Any = None, **options: Any) -> None:
     """Beside float64, every element within its bound."""
     arrays = (x.contiguous().cpu() for x in (out, q, k, v))
-    got, *given = (x.view(torch.uint16).numpy().view(tp.bfloat16.numpy) if x.dtype == BF16 else x.numpy() for x in arrays)
-    found = compare_attention(got, *given, lse=None if lse is None else lse.cpu().numpy(), **options)
+    got, *given = (
+        x.view(torch.uint16).numpy().view(tp.bfloat16.numpy) if x.dtype == BF16 else x.numpy()
+        for x in arrays
+    )
+    found = compare_attention(
+        got, *given, lse=None if lse is None else lse.cpu().numpy(), **options
+    )
     assert found.ok, found
 
 
-LENGTHS = [(128, 128), (200, 200), (1, 1), (1, 777), (777, 1), (300, 1000), (1000, 300), (64, 4096), (513, 511)]
+LENGTHS = [
+    (128, 128),
+    (200, 200),
+    (1, 1),
+    (1, 777),
+    (777, 1),
+    (300, 1000),
+    (1000, 300),
+    (64, 4096),
+    (513, 511),
+]
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
@@ -93,10 +119,14 @@ def test_long(d: int, causal: bool) -> None:
 @pytest.mark.parametrize("d", [64, 128])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 def test_many_tiles_beside_pytorch(d: int, causal: bool) -> None:
-    """More tiles than SMs, several times over: the persistent walk and its rings, compared with PyTorch's own in float32."""
+    """More tiles than SMs, several times over: the persistent walk and its rings, compared with
+    PyTorch's own in float32.
+    """
     q, k, v = operands(2048, 2048, 16, 4, d, batch=4)
     out = attention(q, k, v, causal=causal)
-    wide = [x.transpose(1, 2).float() for x in (q, k.repeat_interleave(4, 2), v.repeat_interleave(4, 2))]
+    wide = [
+        x.transpose(1, 2).float() for x in (q, k.repeat_interleave(4, 2), v.repeat_interleave(4, 2))
+    ]
     want = torch.nn.functional.scaled_dot_product_attention(*wide, is_causal=causal).transpose(1, 2)
     assert float((out.float() - want).norm() / want.norm()) < 4e-3
     assert float((out.float() - want).abs().max()) < 0.05
@@ -126,7 +156,11 @@ def test_layouts_that_tma_does_not_take(layout: str) -> None:
 
 @pytest.mark.parametrize(("batch", "s_q", "s_kv", "heads"), EMPTY)
 def test_nothing_to_attend_to(batch: int, s_q: int, s_kv: int, heads: int) -> None:
-    q, k, v = tensor(batch, s_q, heads, 64), tensor(batch, s_kv, heads, 64), tensor(batch, s_kv, heads, 64)
+    q, k, v = (
+        tensor(batch, s_q, heads, 64),
+        tensor(batch, s_kv, heads, 64),
+        tensor(batch, s_kv, heads, 64),
+    )
     out, lse = attention(q, k, v, return_lse=True)
     assert (tuple(out.shape), tuple(lse.shape)) == ((batch, s_q, heads, 64), (batch, heads, s_q))
     assert bool((out == 0).all())
@@ -171,7 +205,8 @@ def test_the_current_stream_is_used() -> None:
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(500_000_000)  # cycles; other processes share the GPU, so a launch may take a while
+        # cycles; other processes share the GPU, so a launch may take a while
+        torch.cuda._sleep(500_000_000)
         zeros.copy_(v)
         made = attention(late, k, zeros)
     elsewhere = attention(q, k, zeros)  # on the default stream, which does not wait
@@ -224,7 +259,12 @@ def test_opcheck() -> None:
 
     q, k, v = operands(64, 96)
     for options in ({}, {"causal": True, "return_lse": True}):
-        torch.library.opcheck(torch_attention.operator, (q, k, v), options, test_utils=("test_schema", "test_faketensor"))
+        torch.library.opcheck(
+            torch_attention.operator,
+            (q, k, v),
+            options,
+            test_utils=("test_schema", "test_faketensor"),
+        )
 
 
 @pytest.mark.slow
@@ -232,7 +272,12 @@ def test_opcheck() -> None:
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compile(mode: str, dynamic: bool) -> None:
     torch._dynamo.reset()
-    compiled = torch.compile(lambda q, k, v: attention(q, k, v, causal=True) * 2, fullgraph=True, mode=mode, dynamic=dynamic)
+    compiled = torch.compile(
+        lambda q, k, v: attention(q, k, v, causal=True) * 2,
+        fullgraph=True,
+        mode=mode,
+        dynamic=dynamic,
+    )
     for s in (64, 72):
         q, k, v = operands(s, 160)
         for _ in range(3):

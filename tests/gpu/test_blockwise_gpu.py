@@ -1,4 +1,6 @@
-"""The blockwise fp8 GEMM on the GPU: every family and ragged shape; the same bits in every launch, whatever the delays."""
+"""The blockwise fp8 GEMM on the GPU: every family and ragged shape; the same bits in every launch,
+whatever the delays.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ import pytest
 from tests.gpu.blockwise import FAMILIES, OUTPUTS, product
 
 pytestmark = pytest.mark.gpu
-SHAPES = [(4, 8, 16), (1, 8, 128), (129, 136, 144), (128, 128, 128), (1000, 64, 272), (64, 2000, 256), (68, 72, 2000), (1000, 328, 784)]
+SHAPES = [
+    (4, 8, 16),
+    (1, 8, 128),
+    (129, 136, 144),
+    (128, 128, 128),
+    (1000, 64, 272),
+    (64, 2000, 256),
+    (68, 72, 2000),
+    (1000, 328, 784),
+]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,4 +1,6 @@
-"""Every op on the GPU: against NumPy, against the simulator, as a debug build, and under random delays."""
+"""Every op on the GPU: against NumPy, against the simulator, as a debug build, and under random
+delays.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests import copy_cases, fragment_cases, grid_cases, mma_cases, number_cases, scalar_cases, sync_cases
+from tests import (
+    copy_cases,
+    fragment_cases,
+    grid_cases,
+    mma_cases,
+    number_cases,
+    scalar_cases,
+    sync_cases,
+)
 from tests.fragment_cases import Array
 from tests.scalar_cases import check
 
 pytestmark = pytest.mark.gpu
-OWN = [*scalar_cases.CASES, *number_cases.CASES, *copy_cases.CASES, *sync_cases.CASES, *grid_cases.CASES]
+OWN = [
+    *scalar_cases.CASES,
+    *number_cases.CASES,
+    *copy_cases.CASES,
+    *sync_cases.CASES,
+    *grid_cases.CASES,
+]
 ALL: list[Any] = [*OWN, *fragment_cases.CASES, *mma_cases.CASES]
 
 
@@ -37,7 +53,11 @@ def test_the_gpu_gives_what_the_simulator_gives(case: Any) -> None:
     check(out, simulated, 2 * limit)
 
 
-@pytest.mark.parametrize("options", [{"debug": True}, {"perturb": 1}, {"perturb": 2}, {"debug": True, "perturb": 3}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"debug": True}, {"perturb": 1}, {"perturb": 2}, {"debug": True, "perturb": 3}],
+    ids=str,
+)
 @pytest.mark.parametrize("case", [*sync_cases.CASES, *grid_cases.CASES], ids=lambda case: case.name)
 def test_debug_and_perturbed_builds(case: Any, options: dict[str, Any]) -> None:
     check(*launched(case, **options))

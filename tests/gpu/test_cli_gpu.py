@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.gpu
-measured = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+measured = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="PyTorch is not installed"
+)
 SMALL = ["-s", "m=512", "-s", "n=384", "-s", "k=256"]
 
 
@@ -24,7 +26,13 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tilepipe(*args: str, code: int = 0) -> str:
-    done = subprocess.run([sys.executable, "-m", "tilepipe", *args], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "tilepipe", *args],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout
@@ -52,7 +60,17 @@ def as_json(*args: str) -> dict[str, Any]:
 )
 def test_run_on_the_gpu_is_right(settings: list[str]) -> None:
     report = as_json("run", "gemm", "--device", "cuda", "--seed", "3", *settings)
-    assert set(report) == {"kernel", "config", "device", "ok", "rel_error", "wall_s", "simulated_us", "tiles", "seed"}
+    assert set(report) == {
+        "kernel",
+        "config",
+        "device",
+        "ok",
+        "rel_error",
+        "wall_s",
+        "simulated_us",
+        "tiles",
+        "seed",
+    }
     assert report["ok"] is True
     assert report["device"] == "cuda"
     assert report["simulated_us"] is None
@@ -61,7 +79,20 @@ def test_run_on_the_gpu_is_right(settings: list[str]) -> None:
 
 
 def test_the_simulator_and_the_gpu_agree() -> None:
-    settings = ["run", "gemm", "-s", "m=200", "-s", "n=136", "-s", "k=264", "-s", "stages=4", "--seed", "1"]
+    settings = [
+        "run",
+        "gemm",
+        "-s",
+        "m=200",
+        "-s",
+        "n=136",
+        "-s",
+        "k=264",
+        "-s",
+        "stages=4",
+        "--seed",
+        "1",
+    ]
     here, there = as_json(*settings), as_json(*settings, "--device", "cuda")
     assert here["config"] == there["config"]
     assert here["tiles"] == there["tiles"]
@@ -102,7 +133,9 @@ def test_bench_one_shape() -> None:
     ids=" ".join,
 )
 def test_bench_is_right_for_every_kind(settings: list[str]) -> None:
-    report = as_json("bench", "gemm", *SMALL, *settings, "--repeats", "2", "--regime", "burst", "--no-host")
+    report = as_json(
+        "bench", "gemm", *SMALL, *settings, "--repeats", "2", "--regime", "burst", "--no-host"
+    )
     (line,) = report["results"]
     assert line["ours_error"]["right"]
     assert line["peer_error"]["right"]
@@ -110,10 +143,40 @@ def test_bench_is_right_for_every_kind(settings: list[str]) -> None:
 
 @measured
 def test_bench_tables() -> None:
-    text = tilepipe("bench", "gemm", "--shapes", "512,384,256", "--repeats", "2", "--regime", "burst", "--no-host")
-    for word in ("NVIDIA", "driver", "burst: 30 ms idle", "standard normal", "512×384×256", "cuBLAS µs", "geometric mean", "worst"):
+    text = tilepipe(
+        "bench",
+        "gemm",
+        "--shapes",
+        "512,384,256",
+        "--repeats",
+        "2",
+        "--regime",
+        "burst",
+        "--no-host",
+    )
+    for word in (
+        "NVIDIA",
+        "driver",
+        "burst: 30 ms idle",
+        "standard normal",
+        "512×384×256",
+        "cuBLAS µs",
+        "geometric mean",
+        "worst",
+    ):
         assert word in text
-    markdown = tilepipe("bench", "gemm", "--shapes", "512,384,256", "--repeats", "2", "--regime", "burst", "--no-host", "--markdown")
+    markdown = tilepipe(
+        "bench",
+        "gemm",
+        "--shapes",
+        "512,384,256",
+        "--repeats",
+        "2",
+        "--regime",
+        "burst",
+        "--no-host",
+        "--markdown",
+    )
     assert "| 512×384×256 |" in markdown
 
 
@@ -129,7 +192,18 @@ def test_tune_remembers_and_run_and_bench_use_it(file: Path) -> None:
     ran = as_json("run", "gemm", "--device", "cuda", *SMALL)
     assert {k: ran["config"][k] for k in best} == best
     assert "tiles: tuned for the shape" in tilepipe("run", "gemm", "--device", "cuda", *SMALL)
-    (line,) = as_json("bench", "gemm", *SMALL, "--config", "tuned", "--repeats", "2", "--regime", "burst", "--no-host")["results"]
+    (line,) = as_json(
+        "bench",
+        "gemm",
+        *SMALL,
+        "--config",
+        "tuned",
+        "--repeats",
+        "2",
+        "--regime",
+        "burst",
+        "--no-host",
+    )["results"]
     assert (line["config"], line["origin"]) == (best, "tuned")
     assert "forgot 1 entry" in tilepipe("tune", "--forget")
     assert json.loads(file.read_text()) == {}

@@ -1,5 +1,5 @@
-"""The kernels of the conformance table and the pages' examples on the GPU, those that its architecture has: against NumPy, and under
-random delays.
+"""The kernels of the conformance table and the pages' examples on the GPU, those that its
+architecture has: against NumPy, and under random delays.
 """
 
 from __future__ import annotations
@@ -17,14 +17,20 @@ from tests.scalar_cases import check
 from tilepipe.cuda import driver
 
 pytestmark = pytest.mark.gpu
-BUILDS: list[dict[str, Any]] = [{}, *({"perturb": seed} for seed in range(4)), {"debug": True, "perturb": 4}]
+BUILDS: list[dict[str, Any]] = [
+    {},
+    *({"perturb": seed} for seed in range(4)),
+    {"debug": True, "perturb": 4},
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_gpu_gives_what_numpy_gives(case: Case) -> None:
     chip, archs = driver.chip(), kernels()[case.name]
     if chip.arch not in archs:
-        pytest.skip(f"{case.name} is for {', '.join(archs)}; device 0 is a {chip.name} ({chip.arch})")
+        pytest.skip(
+            f"{case.name} is for {', '.join(archs)}; device 0 is a {chip.name} ({chip.arch})"
+        )
     for options in BUILDS:
         program, out, want, limit = case.make(np.random.default_rng(0))
         program.launch(**options)

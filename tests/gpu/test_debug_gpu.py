@@ -1,4 +1,6 @@
-"""On the GPU: planted hangs become errors, the context survives them, and random delays change no result."""
+"""On the GPU: planted hangs become errors, the context survives them, and random delays change no
+result.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from tilepipe.testing import compare_matmul
 
 pytestmark = pytest.mark.gpu
 RNG = np.random.default_rng(0)
-A, B = (RNG.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((1000, 776), (520, 776)))
+A, B = (
+    RNG.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((1000, 776), (520, 776))
+)
 CONFIGS = [
     GemmConfig(bn=128), GemmConfig(bn=256), GemmConfig(bn=256, cluster=2), GemmConfig(bm=64, bn=128, consumers=1, k_group_size=2, stages=2),
     GemmConfig(bm=64, bn=128, schedule="pingpong"), GemmConfig(bn=128, split_k=2),
@@ -52,7 +56,14 @@ def test_a_planted_hang_is_an_error_and_the_context_survives(name: str) -> None:
         took = time.monotonic() - start
         text = str(caught.value)
         for word in (*words, "a wait blocked for 200 ms"):
-            if word in ("missing arrive", "bytes off", "never released", "wrong phase", "silent peer", "short of threads"):
+            if word in (
+                "missing arrive",
+                "bytes off",
+                "never released",
+                "wrong phase",
+                "silent peer",
+                "short of threads",
+            ):
                 word = hangs.line(name)
             assert word in text, f"{name}: the message lacks {word!r}:\n{text}"
         assert took < 10, f"{name}: {took:.1f} s until the error"
@@ -89,9 +100,13 @@ def test_a_good_kernel_outlives_a_short_limit() -> None:
     np.testing.assert_array_equal(gemm(CONFIGS[0], debug=True, timeout_ms=20), want)
 
 
-@pytest.mark.parametrize("options", [{"debug": True}, {"perturb": 1}, {"debug": True, "perturb": 2}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"debug": True}, {"perturb": 1}, {"debug": True, "perturb": 2}], ids=str
+)
 @pytest.mark.parametrize("cfg", CONFIGS, ids=str)
-def test_debug_and_perturbed_builds_compute_the_same_bits(cfg: GemmConfig, options: dict[str, Any]) -> None:
+def test_debug_and_perturbed_builds_compute_the_same_bits(
+    cfg: GemmConfig, options: dict[str, Any]
+) -> None:
     want = gemm(cfg)
     assert compare_matmul(want, A, B.T).ok
     np.testing.assert_array_equal(gemm(cfg, **options).view(np.uint16), want.view(np.uint16))
@@ -99,10 +114,15 @@ def test_debug_and_perturbed_builds_compute_the_same_bits(cfg: GemmConfig, optio
 
 @pytest.mark.parametrize("name", ["02_ring", "05_warp_specialised_gemm", "07_cluster_multicast"])
 def test_examples_run_as_debug_builds(name: str) -> None:
-    program = load(EXAMPLES / f"{name}.py")(0)  # runs on the simulator: the arguments hold its results
-    arrays = [arg.array.copy() for arg in program.launch_args.args.values() if hasattr(arg, "array")]
+    # runs on the simulator: the arguments hold its results
+    program = load(EXAMPLES / f"{name}.py")(0)
+    arrays = [
+        arg.array.copy() for arg in program.launch_args.args.values() if hasattr(arg, "array")
+    ]
     program.launch(debug=True, perturb=3)
-    for before, arg in zip(arrays, (x for x in program.launch_args.args.values() if hasattr(x, "array")), strict=True):
+    for before, arg in zip(
+        arrays, (x for x in program.launch_args.args.values() if hasattr(x, "array")), strict=True
+    ):
         got, want = arg.array.astype(np.float64), before.astype(np.float64)
         np.testing.assert_allclose(got, want, rtol=2e-2, atol=0.3)
 
@@ -115,4 +135,6 @@ def test_seeds_change_the_times_and_not_the_bits() -> None:
     for seed in range(50):
         c[:] = 0
         program.launch(perturb=seed)
-        np.testing.assert_array_equal(c.view(np.uint16), want.view(np.uint16), err_msg=f"seed {seed}")
+        np.testing.assert_array_equal(
+            c.view(np.uint16), want.view(np.uint16), err_msg=f"seed {seed}"
+        )

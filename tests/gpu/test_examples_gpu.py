@@ -1,4 +1,6 @@
-"""The examples, the README and the blocks of the pages on the GPU: each verifies the GPU's results itself."""
+"""The examples, the README and the blocks of the pages on the GPU: each verifies the GPU's results
+itself.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,19 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """`program.run()` simulates, undoes what that wrote, launches, and compares; what it returns is the simulator's. Counts launches by
-    kernel. A kernel with ops of Blackwell is launched on such a GPU.
+    """`program.run()` simulates, undoes what that wrote, launches, and compares; what it returns is
+    the simulator's. Counts launches by kernel. A kernel with ops of Blackwell is launched on such a
+    GPU.
     """
     counted: Counter[str] = Counter()
     simulate = tp.Program.run
 
     def launched(program: tp.Program, *args: Any, **options: Any) -> Any:
-        arrays = {name: x.array for name, x in program.launch_args.args.items() if isinstance(x, TensorArg)}
+        arrays = {
+            name: x.array
+            for name, x in program.launch_args.args.items()
+            if isinstance(x, TensorArg)
+        }
         before = {name: array.copy() for name, array in arrays.items()}
         result = simulate(program, *args, **options)
         if architecture(program.kernel) == "sm_100a" != driver.chip().arch:
@@ -40,7 +47,9 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         program.launch()
         for name, values in simulated.items():
             got, want = arrays[name].astype(np.float64), values.astype(np.float64)
-            np.testing.assert_allclose(got, want, rtol=1e-2, atol=1e-2 * float(np.abs(want).max(initial=0)))
+            np.testing.assert_allclose(
+                got, want, rtol=1e-2, atol=1e-2 * float(np.abs(want).max(initial=0))
+            )
         counted[program.kernel.name] += 1
         return result
 
@@ -50,7 +59,9 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("name", NAMES)
-def test_example(name: str, seed: int, on_gpu: Counter[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_example(
+    name: str, seed: int, on_gpu: Counter[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     if arch(name) != driver.chip().arch:
         pytest.skip(f"rung {name[:2]} is for {arch(name)}, this GPU is {driver.chip().arch}")
     load(EXAMPLES / f"{name}.py")(seed)
@@ -65,8 +76,12 @@ def test_readme(on_gpu: Counter[str], tmp_path: Path, capsys: pytest.CaptureFixt
     assert on_gpu == {"gemm": 1}
 
 
-@pytest.mark.parametrize("page", ["language", "pipelines", "staged-rings", "schedulers", "architecture"])
-def test_page(page: str, on_gpu: Counter[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "page", ["language", "pipelines", "staged-rings", "schedulers", "architecture"]
+)
+def test_page(
+    page: str, on_gpu: Counter[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(ROOT)
     run("\n".join(blocks(ROOT / "docs" / f"{page}.md", "python")), tmp_path / f"{page}_page.py")
     assert on_gpu.total() >= 1

@@ -1,4 +1,6 @@
-"""How exactly the GPU adds products of fp8, beside the bound by which results are judged and the emulation that it was set with."""
+"""How exactly the GPU adds products of fp8, beside the bound by which results are judged and the
+emulation that it was set with.
+"""
 
 from __future__ import annotations
 
@@ -26,4 +28,6 @@ def test_the_error_of_fp8_sums(k: int) -> None:
     assert fp8_sum_error(k) / 20 < error <= fp8_sum_error(k)
     emulated = fast_sums(a[:32], b[:32])
     expected = float(np.linalg.norm(emulated - want[:32, :32]) / np.linalg.norm(want[:32, :32]))
-    assert error == pytest.approx(expected, rel=0.5), "the emulation of tests/testing/test_numerics.py is not what this GPU does"
+    assert error == pytest.approx(expected, rel=0.5), (
+        "the emulation of tests/testing/test_numerics.py is not what this GPU does"
+    )

@@ -1,4 +1,6 @@
-"""The fragment kernels of `tests.fragment_cases` on a GPU, against the same NumPy as in the simulator."""
+"""The fragment kernels of `tests.fragment_cases` on a GPU, against the same NumPy as in the
+simulator.
+"""
 
 from __future__ import annotations
 

@@ -115,7 +115,10 @@ def test_jax() -> None:
 def test_bfloat16_of_numpy_and_torch_are_the_same_kernel() -> None:
     a = torch.randn(128, 64, device="cuda", dtype=torch.bfloat16)
     host = a.cpu().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    on_device, on_host = torch.zeros(128, 128, device="cuda", dtype=torch.bfloat16), np.zeros((128, 128), ml_dtypes.bfloat16)
+    on_device, on_host = (
+        torch.zeros(128, 128, device="cuda", dtype=torch.bfloat16),
+        np.zeros((128, 128), ml_dtypes.bfloat16),
+    )
     gemm.bind(a, a.clone(), on_device, gemm.GemmConfig()).launch()
     gemm.bind(host, host.copy(), on_host, gemm.GemmConfig()).launch()
     assert on_device.cpu().view(torch.int16).numpy().tobytes() == on_host.tobytes()

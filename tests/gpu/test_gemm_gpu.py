@@ -1,4 +1,6 @@
-"""The shipped GEMM on the GPU: every family, dtype, order and ragged shape; the same bits in every launch, whatever the delays."""
+"""The shipped GEMM on the GPU: every family, dtype, order and ragged shape; the same bits in every
+launch, whatever the delays.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,19 @@ import pytest
 from tests.gpu.gemms import FAMILIES, product
 
 pytestmark = pytest.mark.gpu
-MANY = {"default": 1000, "ping-pong in clusters": 1000, "half of k": 1000}  # launches with another seed each
+# launches with another seed each
+MANY = {"default": 1000, "ping-pong in clusters": 1000, "half of k": 1000}
 FEW = 100
-RAGGED = ("default", "short tiles", "cluster", "cluster along n", "ping-pong", "half of k", "two wgmma wide", "narrow transposed")
+RAGGED = (
+    "default",
+    "short tiles",
+    "cluster",
+    "cluster along n",
+    "ping-pong",
+    "half of k",
+    "two wgmma wide",
+    "narrow transposed",
+)
 SHAPES = [
     (1, 8, 8), (8, 8, 8), (129, 136, 8), (128, 128, 64), (2000, 64, 64), (64, 2000, 64), (65, 72, 2000), (1000, 328, 776),
     (257, 3000, 1032), (3000, 200, 4096),
@@ -50,7 +62,9 @@ def test_shapes(family: str) -> None:
         p.verify()
 
 
-@pytest.mark.parametrize("family", ["default", "cluster", "ping-pong", "cluster along n", "a quarter of k"])
+@pytest.mark.parametrize(
+    "family", ["default", "cluster", "ping-pong", "cluster along n", "a quarter of k"]
+)
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 def test_orders(family: str, orders: str) -> None:
     for dtype in ("bfloat16", "float16"):
@@ -69,7 +83,9 @@ def test_dtypes(family: str, out: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "e4m3", "e5m2"])
-@pytest.mark.parametrize("family", ["default", "cluster", "ping-pong", "half of k", "promoted", "transposed"])
+@pytest.mark.parametrize(
+    "family", ["default", "cluster", "ping-pong", "half of k", "promoted", "transposed"]
+)
 def test_tf32_and_fp8(family: str, dtype: str) -> None:
     p = product((300, 264, 528), dtype, "float32", **FAMILIES[family])
     p.program.launch()

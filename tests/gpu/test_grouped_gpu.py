@@ -1,5 +1,5 @@
-"""The grouped GEMM on the GPU: every family, every kind of offsets; the same bits in every launch, whatever the delays; offsets that
-change between replays of one CUDA graph.
+"""The grouped GEMM on the GPU: every family, every kind of offsets; the same bits in every launch,
+whatever the delays; offsets that change between replays of one CUDA graph.
 """
 
 from __future__ import annotations
@@ -45,14 +45,18 @@ def test_delays_change_no_bit(family: str) -> None:
 
 
 @pytest.mark.parametrize("offsets", OFFSETS)
-@pytest.mark.parametrize("family", ["default", "one consumer", "cluster", "cluster along n", "ping-pong", "tall"])
+@pytest.mark.parametrize(
+    "family", ["default", "one consumer", "cluster", "cluster along n", "ping-pong", "tall"]
+)
 def test_offsets(offsets: str, family: str) -> None:
     p = product(offsets, 200, 136, **FAMILIES[family])
     p.program.launch()
     p.verify(hardware=True)
 
 
-@pytest.mark.parametrize("family", ["default", "cluster", "cluster along n", "ping-pong", "ping-pong cluster"])
+@pytest.mark.parametrize(
+    "family", ["default", "cluster", "cluster along n", "ping-pong", "ping-pong cluster"]
+)
 def test_fewer_clusters_than_tiles(family: str) -> None:
     """A few clusters go through many groups, and many times through their rings."""
     p = product("few rows each", 712, 656, **FAMILIES[family])
@@ -81,7 +85,9 @@ def test_scales(dtype: str, scaled: bool) -> None:
 @pytest.mark.parametrize("split", reference.SPLITS)
 def test_splits(groups: int, split: str) -> None:
     rng = np.random.default_rng(groups)
-    p = product(reference.split_rows(rng, 3000, groups, split).tolist(), 264, 320, 3000, seed=groups)
+    p = product(
+        reference.split_rows(rng, 3000, groups, split).tolist(), 264, 320, 3000, seed=groups
+    )
     p.program.launch()
     p.verify(hardware=True)
 
@@ -101,7 +107,10 @@ def test_offsets_change_between_replays_of_one_graph() -> None:
 
     m, n, k, groups = 1000, 264, 320, 12
     a, b = (torch.randn(shape, device="cuda").bfloat16() for shape in ((m, k), (groups, n, k)))
-    c, offsets = torch.empty(m, n, device="cuda", dtype=torch.bfloat16), torch.zeros(groups, device="cuda", dtype=torch.int32)
+    c, offsets = (
+        torch.empty(m, n, device="cuda", dtype=torch.bfloat16),
+        torch.zeros(groups, device="cuda", dtype=torch.int32),
+    )
     program = bind(a, b, c, offsets, GroupedGemmConfig(cluster=2))
     program.launch()
     torch.cuda.synchronize()
@@ -123,7 +132,9 @@ def test_offsets_change_between_replays_of_one_graph() -> None:
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("k", [320, 77])
 def test_the_operation_on_tensors(dtype: str, k: int) -> None:
-    """Any layout; rows of no group keep what out holds; captured, with other offsets at each replay."""
+    """Any layout; rows of no group keep what out holds; captured, with other offsets at each
+    replay.
+    """
     torch = pytest.importorskip("torch")
     m, n, groups = 700, 136, 9
     kind = getattr(torch, dtype)
@@ -140,7 +151,10 @@ def test_the_operation_on_tensors(dtype: str, k: int) -> None:
     offsets.copy_(torch.from_numpy(ends))
     for left in (a, a.t().contiguous().t()):
         for weights in (w.transpose(1, 2), w.transpose(1, 2).contiguous()):
-            for out in (torch.full((m, n), 3.0, device="cuda", dtype=kind), torch.full((n, m), 3.0, device="cuda").t()):
+            for out in (
+                torch.full((m, n), 3.0, device="cuda", dtype=kind),
+                torch.full((n, m), 3.0, device="cuda").t(),
+            ):
                 check(tp.ops.grouped_matmul(left, weights, offsets, out=out), ends, 3)
     out = torch.full((m, n), 3.0, device="cuda")
     graph = torch.cuda.CUDAGraph()
@@ -167,4 +181,6 @@ def test_the_operation_beside_pytorchs() -> None:
         tp.ops.grouped_matmul(a, weights, offsets), torch._grouped_mm(a, weights, offs=offsets), rtol=2e-2, atol=0.1
     )  # fmt: skip
     compiled = torch.compile(tp.ops.grouped_matmul, fullgraph=True)
-    torch.testing.assert_close(compiled(a, weights, offsets), tp.ops.grouped_matmul(a, weights, offsets), rtol=0, atol=0)
+    torch.testing.assert_close(
+        compiled(a, weights, offsets), tp.ops.grouped_matmul(a, weights, offsets), rtol=0, atol=0
+    )

@@ -1,4 +1,6 @@
-"""Launching on the GPU with NumPy arrays; errors, and launches after them; the cache of cubins in fresh processes."""
+"""Launching on the GPU with NumPy arrays; errors, and launches after them; the cache of cubins in
+fresh processes.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,17 @@ def doubled(ctx: tp.Context, a: Any, out: Any) -> None:
 @pytest.mark.parametrize("name", sorted(VIEWS.keys() - NOT_CONTIGUOUS))
 def test_numpy_views(name: str) -> None:
     """Arrays with any strides are read and written where they lie."""
-    base, other = np.arange(120, dtype=np.float32).reshape(8, 15), np.arange(120, dtype=np.float32).reshape(8, 15)
+    base, other = (
+        np.arange(120, dtype=np.float32).reshape(8, 15),
+        np.arange(120, dtype=np.float32).reshape(8, 15),
+    )
     out, a, before = VIEWS[name](base), VIEWS[name](other), base.copy()
     doubled.bind(a, out).launch()
     np.testing.assert_array_equal(out, a * 2 + 1)
     VIEWS[name](before)[...] = out
-    np.testing.assert_array_equal(base, before, err_msg="what lies between the elements is untouched")
+    np.testing.assert_array_equal(
+        base, before, err_msg="what lies between the elements is untouched"
+    )
 
 
 def test_numpy_arguments_are_copied_each_time() -> None:
@@ -84,7 +91,9 @@ for program in (asserting.bind(x, y), step.bind(numbers(100), np.zeros(100, np.i
 
 
 def test_an_assertion_that_does_not_hold() -> None:
-    """It ends the CUDA context, so in a process of its own: the error says so, and so does the next launch's."""
+    """It ends the CUDA context, so in a process of its own: the error says so, and so does the next
+    launch's.
+    """
     assert asserting.name == "asserting"
     said = child(ASSERTING)
     errors = [line for line in said.splitlines() if "CUDA_ERROR_" in line]

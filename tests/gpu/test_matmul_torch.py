@@ -1,4 +1,6 @@
-"""ops.matmul of CUDA tensors on the GPU: values, streams, graphs, threads, autograd, torch.compile."""
+"""ops.matmul of CUDA tensors on the GPU: values, streams, graphs, threads, autograd,
+torch.compile.
+"""
 
 from __future__ import annotations
 
@@ -74,8 +76,16 @@ def test_sizes_in_every_order(shape: tuple[int, int, int], orders: str) -> None:
 @pytest.mark.parametrize("shape", [(70, 40, 90), (1000, 512, 768), (33, 21, 17)], ids=str)
 def test_tf32(shape: tuple[int, int, int], orders: str) -> None:
     m, n, k = shape
-    a = tensor(m, k, dtype=torch.float32) if orders[0] == "N" else tensor(k, m, dtype=torch.float32).T
-    b = tensor(k, n, dtype=torch.float32, seed=1) if orders[1] == "N" else tensor(n, k, dtype=torch.float32, seed=1).T
+    a = (
+        tensor(m, k, dtype=torch.float32)
+        if orders[0] == "N"
+        else tensor(k, m, dtype=torch.float32).T
+    )
+    b = (
+        tensor(k, n, dtype=torch.float32, seed=1)
+        if orders[1] == "N"
+        else tensor(n, k, dtype=torch.float32, seed=1).T
+    )
     check(matmul(a, b, precision="tf32"), a, b, inputs=TF32)
 
 
@@ -107,7 +117,9 @@ def test_epilogue(shape: tuple[int, ...], activation: str | None) -> None:
         {"bias": tensor(n + 1, seed=2)[1:], "source": tensor(*batch, m, n, seed=3), "beta": -2.0},
         {"source": tensor(m, 1, seed=3)},
     ):
-        check(matmul(a, b, activation=activation, **options), a, b, activation=activation, **options)
+        check(
+            matmul(a, b, activation=activation, **options), a, b, activation=activation, **options
+        )
 
 
 @pytest.mark.slow
@@ -123,7 +135,9 @@ OUTS: dict[str, Callable[[int, int], Any]] = {
     "part of wider rows": lambda m, n: torch.zeros(m, n + 64, dtype=BF16, device="cuda")[:, :n],
     "transposed": lambda m, n: torch.empty(n, m, dtype=BF16, device="cuda").T,
     "every second": lambda m, n: torch.zeros(m, 2 * n, dtype=BF16, device="cuda")[:, ::2],
-    "off by one element": lambda m, n: torch.zeros(m * n + 1, dtype=BF16, device="cuda")[1:].view(m, n),
+    "off by one element": lambda m, n: torch.zeros(m * n + 1, dtype=BF16, device="cuda")[1:].view(
+        m, n
+    ),
 }
 
 
@@ -150,7 +164,14 @@ def test_out_may_be_an_operand_and_the_source() -> None:
 
 
 @pytest.mark.parametrize(
-    "config", [{"bn": 256, "cluster": 2}, {"schedule": "pingpong", "bn": 192}, {"split_k": 2}, {"raster": "rows"}], ids=str
+    "config",
+    [
+        {"bn": 256, "cluster": 2},
+        {"schedule": "pingpong", "bn": 192},
+        {"split_k": 2},
+        {"raster": "rows"},
+    ],
+    ids=str,
 )
 def test_settings(config: dict[str, Any]) -> None:
     a, b = tensor(500, 768), tensor(768, 520, seed=1)
@@ -186,12 +207,17 @@ def test_plans_keep_no_memory() -> None:
 
 
 def test_the_current_stream_is_used() -> None:
-    a, b, late = torch.zeros(256, 256, dtype=BF16, device="cuda"), tensor(256, 256, seed=1), tensor(256, 256)
+    a, b, late = (
+        torch.zeros(256, 256, dtype=BF16, device="cuda"),
+        tensor(256, 256, seed=1),
+        tensor(256, 256),
+    )
     matmul(a, b)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(500_000_000)  # cycles; other processes share the GPU, so a launch may take a while
+        # cycles; other processes share the GPU, so a launch may take a while
+        torch.cuda._sleep(500_000_000)
         a.copy_(late)
         c = matmul(a, b)
     elsewhere = matmul(a, b)  # on the default stream, which does not wait
@@ -239,7 +265,10 @@ def test_threads_on_streams_of_their_own() -> None:
     def work(number: int) -> None:
         try:
             with torch.cuda.stream(torch.cuda.Stream()):
-                a, b = tensor(128 + 8 * (number % 3), 256, seed=number), tensor(256, 192, seed=number + 50)
+                a, b = (
+                    tensor(128 + 8 * (number % 3), 256, seed=number),
+                    tensor(256, 192, seed=number + 50),
+                )
                 results = [matmul(a, b) for _ in range(50)]
                 torch.cuda.current_stream().synchronize()
                 check(results[0], a, b)
@@ -263,7 +292,8 @@ def test_tensors_of_another_device_than_the_current() -> None:
     assert torch.cuda.current_device() == 0
     from tilepipe.ops.torch_plan import View
 
-    assert view(View(a)).ordinal == 1  # a kernel of device 0 would do as well, over NVLink, and be slow
+    # a kernel of device 0 would do as well, over NVLink, and be slow
+    assert view(View(a)).ordinal == 1
     check(c, a, b)
     with pytest.raises(tp.BindError, match="a is on cuda:0 and b on cuda:1"):
         matmul(tensor(200, 100), b)
@@ -278,7 +308,14 @@ def test_devices_that_do_not_fit() -> None:
 
 @pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
 @pytest.mark.parametrize(
-    ("left", "right"), [((60, 160), (160, 88)), ((2, 30, 160), (160, 88)), ((2, 30, 160), (2, 160, 88)), ((30, 160), (2, 160, 88))], ids=str
+    ("left", "right"),
+    [
+        ((60, 160), (160, 88)),
+        ((2, 30, 160), (160, 88)),
+        ((2, 30, 160), (2, 160, 88)),
+        ((30, 160), (2, 160, 88)),
+    ],
+    ids=str,
 )
 def test_gradients(left: tuple[int, ...], right: tuple[int, ...], activation: str | None) -> None:
     a, b, bias = leaf(*left), leaf(*right, seed=1), leaf(88, seed=2)
@@ -286,7 +323,9 @@ def test_gradients(left: tuple[int, ...], right: tuple[int, ...], activation: st
     weights = torch.randn_like(c)
     got = torch.autograd.grad((c * weights).sum(), (a, b, bias))
     exact = [x.detach().double().requires_grad_() for x in (a, b, bias)]
-    want = torch.autograd.grad((activated(exact[0] @ exact[1] + exact[2], activation) * weights).sum(), exact)
+    want = torch.autograd.grad(
+        (activated(exact[0] @ exact[1] + exact[2], activation) * weights).sum(), exact
+    )
     for mine, theirs in zip(got, want, strict=True):
         assert mine.dtype == BF16
         assert float((mine.double() - theirs).norm() / theirs.norm()) < 1e-2
@@ -311,15 +350,26 @@ def test_training() -> None:
     assert losses[0] == pytest.approx(losses[1], rel=2e-2)
 
 
-@pytest.mark.parametrize("shapes", [((64, 160), (160, 88)), ((2, 64, 160), (160, 88)), ((2, 64, 160), (2, 160, 88))], ids=str)
+@pytest.mark.parametrize(
+    "shapes",
+    [((64, 160), (160, 88)), ((2, 64, 160), (160, 88)), ((2, 64, 160), (2, 160, 88))],
+    ids=str,
+)
 def test_opcheck(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     a, b = (leaf(*shape, seed=i) for i, shape in enumerate(shapes))
     from tilepipe.ops import torch_op
 
     torch.library.opcheck(torch_op.matmul, (a, b))
-    epilogue = {"bias": tensor(88), "source": torch.ones((a @ b).shape, device="cuda"), "out_dtype": torch.float32, "alpha": 0.5}
+    epilogue = {
+        "bias": tensor(88),
+        "source": torch.ones((a @ b).shape, device="cuda"),
+        "out_dtype": torch.float32,
+        "alpha": 0.5,
+    }
     torch.library.opcheck(torch_op.matmul, (a, b), epilogue)
-    torch.library.opcheck(torch_op.matmul, (a.detach(), b.detach()), epilogue | {"activation": "gelu", "beta": 2.0})
+    torch.library.opcheck(
+        torch_op.matmul, (a.detach(), b.detach()), epilogue | {"activation": "gelu", "beta": 2.0}
+    )
 
 
 @pytest.mark.slow
@@ -328,7 +378,12 @@ def test_opcheck(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
 def test_compile(mode: str, dynamic: bool) -> None:
     torch._dynamo.reset()
     bias = tensor(88, seed=2)
-    compiled = torch.compile(lambda a, b: matmul(a, b, bias=bias, activation="silu") * 2, fullgraph=True, mode=mode, dynamic=dynamic)
+    compiled = torch.compile(
+        lambda a, b: matmul(a, b, bias=bias, activation="silu") * 2,
+        fullgraph=True,
+        mode=mode,
+        dynamic=dynamic,
+    )
     for rows in (64, 72):
         a, b = tensor(2, rows, 160), tensor(160, 88, seed=1)
         for _ in range(3):
@@ -339,7 +394,9 @@ def test_compile(mode: str, dynamic: bool) -> None:
 def test_compiled_training() -> None:
     torch._dynamo.reset()
     a, b = leaf(96, 160), leaf(88, 160, seed=1)
-    step = torch.compile(lambda a, b: (matmul(a, b.T, activation="gelu").float() ** 2).mean(), fullgraph=True)
+    step = torch.compile(
+        lambda a, b: (matmul(a, b.T, activation="gelu").float() ** 2).mean(), fullgraph=True
+    )
     got = torch.autograd.grad(step(a, b), (a, b))
     exact = [x.detach().double().requires_grad_() for x in (a, b)]
     want = torch.autograd.grad((activated(exact[0] @ exact[1].T, "gelu") ** 2).mean(), exact)
@@ -359,7 +416,12 @@ def test_autocast() -> None:
 
 def test_what_the_page_shows_runs_on_the_gpu(tmp_path: Path) -> None:
     page = run("\n".join(blocks(ROOT / "docs" / "ops.md", "python")), tmp_path / "ops_page.py")
-    x, w1, b1, w2 = tensor(64, 96), tensor(256, 96, seed=1), tensor(256, seed=2), tensor(96, 256, seed=3)
+    x, w1, b1, w2 = (
+        tensor(64, 96),
+        tensor(256, 96, seed=1),
+        tensor(256, seed=2),
+        tensor(96, 256, seed=3),
+    )
     got = page["mlp"](x, w1, b1, w2)
     hidden = activated(x.double() @ w1.T.double() + b1.double(), "gelu").to(BF16).double()
     want = hidden @ w2.T.double()

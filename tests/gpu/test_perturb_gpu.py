@@ -1,4 +1,6 @@
-"""`tilepipe.testing.perturb` on the GPU: delays change no bit of what is right, and it says so where they do."""
+"""`tilepipe.testing.perturb` on the GPU: delays change no bit of what is right, and it says so
+where they do.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def test_what_is_read_and_written_is_set_back() -> None:
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_a_gemm(cluster: int) -> None:
     rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((300, 520), (264, 520)))
+    a, b = (
+        rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((300, 520), (264, 520))
+    )
     c = np.zeros((300, 264), ml_dtypes.bfloat16)
     perturb(bind(a, b, c, GemmConfig(bm=128, bn=128, stages=3, cluster=cluster)), seeds=range(1, 4))
     assert compare_matmul(c, a, b.T).ok

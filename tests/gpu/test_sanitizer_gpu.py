@@ -1,5 +1,5 @@
-"""compute-sanitizer over each family of kernels, where it can attach to the device: memcheck and synccheck for all, racecheck for what it
-knows the barriers of.
+"""compute-sanitizer over each family of kernels, where it can attach to the device: memcheck and
+synccheck for all, racecheck for what it knows the barriers of.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ NO_REASON = "it wrote no summary"
 @functools.cache
 def sanitizer() -> str | None:
     """Where it is."""
-    return shutil.which("compute-sanitizer", path=os.pathsep.join([os.environ.get("PATH", ""), *PLACES]))
+    return shutil.which(
+        "compute-sanitizer", path=os.pathsep.join([os.environ.get("PATH", ""), *PLACES])
+    )
 
 
 def watched(tool: str, name: str, timeout: int = 150) -> str:
@@ -34,17 +36,42 @@ def watched(tool: str, name: str, timeout: int = 150) -> str:
     if program is None:
         pytest.skip("not possible: compute-sanitizer is not installed")
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    command = [program, "--tool", tool, "--launch-timeout", "60", sys.executable, "-m", "tests.gpu.sanitized", name]
+    command = [
+        program,
+        "--tool",
+        tool,
+        "--launch-timeout",
+        "60",
+        sys.executable,
+        "-m",
+        "tests.gpu.sanitized",
+        name,
+    ]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=ROOT, env=os.environ | {"PYTHONPATH": path})
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": path},
+        )
     except subprocess.TimeoutExpired:
         pytest.skip(f"not possible: {tool} had not ended after {timeout} s")
     said = done.stdout + done.stderr
     lines = [line.strip("= \n") for line in said.splitlines() if line.startswith("=========")]
     if not any("SUMMARY" in line for line in lines):
         assert "verified" in said or lines, said[-3000:]
-        pytest.skip(f"not possible: {next((x for x in lines if re.search('rror|nable|upport|annot', x)), NO_REASON)}")
-    refused = [x for x in lines if re.search("not supported|insufficient|Unable to|Internal error|before first instrumented", x)]
+        pytest.skip(
+            f"not possible: {next((x for x in lines if re.search('rror|nable|upport|annot', x)), NO_REASON)}"
+        )
+    refused = [
+        x
+        for x in lines
+        if re.search(
+            "not supported|insufficient|Unable to|Internal error|before first instrumented", x
+        )
+    ]
     if refused:
         pytest.skip(f"not possible: {refused[0]}")
     assert "verified" in said, said[-3000:]
@@ -53,7 +80,9 @@ def watched(tool: str, name: str, timeout: int = 150) -> str:
 
 @functools.cache
 def refusal(tool: str) -> str:
-    """Why the tool cannot watch this device at all, found out on the smallest family; empty where it can."""
+    """Why the tool cannot watch this device at all, found out on the smallest family; empty where
+    it can.
+    """
     try:
         watched(tool, "turns", 60)
     except pytest.skip.Exception as reason:
@@ -80,9 +109,17 @@ def test_no_hazards_between_ordinary_accesses() -> None:
 
 def test_the_families_run_by_themselves(tmp_path: Path) -> None:
     """What the tools watch is right without them."""
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "TILEPIPE_CACHE_DIR": str(tmp_path / "cache")}
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+        "TILEPIPE_CACHE_DIR": str(tmp_path / "cache"),
+    }
     for name in KERNELS:
         done = subprocess.run(
-            [sys.executable, "-m", "tests.gpu.sanitized", name], capture_output=True, text=True, timeout=120, cwd=ROOT, env=env
+            [sys.executable, "-m", "tests.gpu.sanitized", name],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=ROOT,
+            env=env,
         )
         assert done.stdout.endswith("verified\n"), f"{name}: {done.stderr[-2000:]}"

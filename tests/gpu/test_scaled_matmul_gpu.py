@@ -1,4 +1,6 @@
-"""ops.scaled_matmul of CUDA tensors: every recipe of Hopper against float64, and beside torch.nn.functional.scaled_mm."""
+"""ops.scaled_matmul of CUDA tensors: every recipe of Hopper against float64, and beside
+torch.nn.functional.scaled_mm.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # PyTorch's compiler warns of its own parts
 ]
 scaled_matmul = tp.ops.scaled_matmul
-# Frobenius: rounding to 16 bits, and sums of which Hopper's tensor cores keep about 14 bits; those of blocks are added in float32.
+# Frobenius: rounding to 16 bits, and sums of which Hopper's tensor cores keep about 14 bits; those
+# of blocks are added in float32.
 ERROR = 6e-3
 
 
@@ -41,7 +44,9 @@ def check(c: Any, x: Operands, bias: Any = None) -> None:
     assert error <= ERROR * float(np.linalg.norm(want)), error / float(np.linalg.norm(want))
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, (1000, 520, 784), (64, 4096, 2048), (2048, 1024, 4096)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [*SHAPES, (1000, 520, 784), (64, 4096, 2048), (2048, 1024, 4096)], ids=str
+)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_any_size(recipe: str, shape: tuple[int, int, int]) -> None:
     x = operands(recipe, shape)
@@ -64,13 +69,18 @@ def test_out_and_its_dtype(recipe: str, out: Any) -> None:
     given = tensors(x)
     first = scaled_matmul(*given, out_dtype=out)
     check(first, x)
-    for place in (torch.zeros(300, 200, dtype=out, device="cuda"), torch.zeros(200, 300, dtype=out, device="cuda").t()):
+    for place in (
+        torch.zeros(300, 200, dtype=out, device="cuda"),
+        torch.zeros(200, 300, dtype=out, device="cuda").t(),
+    ):
         assert scaled_matmul(*given, out=place) is place
         assert torch.equal(place, first)
 
 
 @pytest.mark.parametrize("recipe", ["tensor", "row"])
-@pytest.mark.parametrize("settings", [{}, {"bm": 64, "consumers": 1, "accumulate": "promote"}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"bm": 64, "consumers": 1, "accumulate": "promote"}], ids=str
+)
 def test_bias_and_settings(recipe: str, settings: dict[str, Any]) -> None:
     x = operands(recipe, (300, 200, 1024))
     for dtype in (torch.bfloat16, torch.float32):
@@ -116,7 +126,9 @@ def test_a_scale_that_is_no_number(recipe: str) -> None:
 
 
 def peer(recipe: str, given: tuple[Any, Any, Any, Any]) -> Any:
-    """`scaled_mm` of PyTorch, which wants scales of blocks column-major, lines padded to 16 bytes."""
+    """`scaled_mm` of PyTorch, which wants scales of blocks column-major, lines padded to 16
+    bytes.
+    """
     from torch.nn.functional import ScalingType, SwizzleType, scaled_mm
 
     a, b, scale_a, scale_b = given
@@ -144,7 +156,10 @@ def peer(recipe: str, given: tuple[Any, Any, Any, Any]) -> Any:
     )
 
 
-@pytest.mark.skipif(not hasattr(torch.nn.functional, "scaled_mm"), reason="this PyTorch has no torch.nn.functional.scaled_mm")
+@pytest.mark.skipif(
+    not hasattr(torch.nn.functional, "scaled_mm"),
+    reason="this PyTorch has no torch.nn.functional.scaled_mm",
+)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_beside_scaled_mm(recipe: str) -> None:
     x = operands(recipe, (1024, 512, 2048))

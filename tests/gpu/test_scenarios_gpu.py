@@ -1,4 +1,6 @@
-"""C1, C2, C3 and C5 on the GPU, the same kernels as in the simulator; schedules against their model; all under delays, too."""
+"""C1, C2, C3 and C5 on the GPU, the same kernels as in the simulator; schedules against their
+model; all under delays, too.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from tests.scenarios import test_pipelines_under_load as load
 from tests.scenarios.support import Array, matrix, zeros
 
 pytestmark = pytest.mark.gpu
-BUILDS: list[dict[str, Any]] = [{}, {}, *({"perturb": seed} for seed in range(8)), {"debug": True}, {"debug": True, "perturb": 8}]
+BUILDS: list[dict[str, Any]] = [
+    {},
+    {},
+    *({"perturb": seed} for seed in range(8)),
+    {"debug": True},
+    {"debug": True, "perturb": 8},
+]
 
 
 def launches(program: tp.Program, *outputs: Array, fill: float = 0) -> Iterator[None]:
@@ -40,12 +48,17 @@ def launches(program: tp.Program, *outputs: Array, fill: float = 0) -> Iterator[
 def test_c1_two_producer_warps(stages: int, n: int, cluster: tuple[int, int]) -> None:
     ctas = cluster[0] * cluster[1]
     out = np.zeros((ctas, n), np.int32)
-    program = load.two_producer_warps.bind(out, n, chip=load.SIXTEEN, stages=stages, cluster=cluster)
+    program = load.two_producer_warps.bind(
+        out, n, chip=load.SIXTEEN, stages=stages, cluster=cluster
+    )
     for _ in launches(program, out):
         np.testing.assert_array_equal(out, np.broadcast_to(4 * np.arange(n) + 1, (ctas, n)))
 
 
-@pytest.mark.parametrize(("shape", "stages", "n"), [((1, 1), 2, 9), ((2, 1), 2, 12), ((1, 2), 3, 2), ((2, 2), 3, 10), ((4, 4), 2, 4)])
+@pytest.mark.parametrize(
+    ("shape", "stages", "n"),
+    [((1, 1), 2, 9), ((2, 1), 2, 12), ((1, 2), 3, 2), ((2, 2), 3, 10), ((4, 4), 2, 4)],
+)
 def test_c2_rows_and_columns_of_a_cluster(shape: tuple[int, int], stages: int, n: int) -> None:
     program, out, want = load.bind_rows_and_columns(shape, stages, n)
     for _ in launches(program, out):
@@ -56,7 +69,9 @@ def test_c2_rows_and_columns_of_a_cluster(shape: tuple[int, int], stages: int, n
 @pytest.mark.parametrize("stages", [2, 3, 8])
 def test_c3_beside_an_idle_warpgroup(stages: int, n: int) -> None:
     a, b, out = matrix(64, 16 * n, 5), matrix(8, 16 * n, 6), zeros(64, 8)
-    program = load.three_warpgroups.bind(tp.tensor_map(a, box=(64, 16)), tp.tensor_map(b, box=(8, 16)), out, n, stages=stages)
+    program = load.three_warpgroups.bind(
+        tp.tensor_map(a, box=(64, 16)), tp.tensor_map(b, box=(8, 16)), out, n, stages=stages
+    )
     want = a.astype(np.float32) @ b.astype(np.float32).T
     for _ in launches(program, out):
         np.testing.assert_array_equal(out, want)
@@ -72,7 +87,10 @@ def test_c5_turns(groups: int, kind: str) -> None:
         np.testing.assert_array_equal(sums, want_sums)
 
 
-@pytest.mark.parametrize(("tiles", "length", "stages", "consumers"), [(7, 9, 3, 2), (50, 5, 4, 3), (3, 1, 1, 2), (20, 16, 2, 2)])
+@pytest.mark.parametrize(
+    ("tiles", "length", "stages", "consumers"),
+    [(7, 9, 3, 2), (50, 5, 4, 3), (3, 1, 1, 2), (20, 16, 2, 2)],
+)
 def test_consumers_take_tiles_in_turn(tiles: int, length: int, stages: int, consumers: int) -> None:
     program, out, want = bind_alternating(tiles, length, stages, consumers)
     for _ in launches(program, out, fill=-1):

@@ -1,4 +1,6 @@
-"""The atomic scheduler on the GPU: every tile once under random delays, the counter back at 0, tiles to whoever is free."""
+"""The atomic scheduler on the GPU: every tile once under random delays, the counter back at 0,
+tiles to whoever is free.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def test_launch_after_launch_with_a_counter_that_stays_on_the_gpu(problem: dict[
     torch = pytest.importorskip("torch")
     dealt = Dealt("atomic", **problem)
     host = dealt.visits, dealt.taken, dealt.counter
-    device = dealt.visits, dealt.taken, dealt.counter = tuple(torch.from_numpy(x).cuda() for x in host)
+    device = dealt.visits, dealt.taken, dealt.counter = tuple(
+        torch.from_numpy(x).cuda() for x in host
+    )
     program = dealt.bind()
     for _ in range(20):
         program.launch()

@@ -1,4 +1,6 @@
-"""Tensors of PyTorch on the GPU: in place, streams, threads, CUDA graphs, devices, wrong arguments."""
+"""Tensors of PyTorch on the GPU: in place, streams, threads, CUDA graphs, devices, wrong
+arguments.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,12 @@ def test_the_current_stream_is_used() -> None:
 
 
 def streams() -> dict[str, Callable[[Any], Any]]:
-    return {"torch": lambda s: s, "integer": lambda s: s.cuda_stream, "cupy": cupy_stream, "cuda.core": core_stream}
+    return {
+        "torch": lambda s: s,
+        "integer": lambda s: s.cuda_stream,
+        "cupy": cupy_stream,
+        "cuda.core": core_stream,
+    }
 
 
 def cupy_stream(stream: Any) -> Any:
@@ -113,7 +120,9 @@ def test_numpy_arguments_have_arrived_when_a_stream_of_its_own_starts() -> None:
 
 
 def test_threads_with_streams_of_their_own() -> None:
-    """Eight threads launch the same kernels, which none has launched before; each sees its own results."""
+    """Eight threads launch the same kernels, which none has launched before; each sees its own
+    results.
+    """
     start, failures = threading.Barrier(8), []
 
     def work(number: int) -> None:
@@ -194,7 +203,9 @@ def test_freed_and_allocated_again() -> None:
     assert len(seen) < 60, "the allocator gave an address twice, or this tests nothing"
 
 
-@pytest.mark.parametrize("options", [{"debug": True}, {"perturb": 4}, {"debug": True, "perturb": 5}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"debug": True}, {"perturb": 4}, {"debug": True, "perturb": 5}], ids=str
+)
 def test_builds_on_a_stream(options: dict[str, Any]) -> None:
     x, a, b = pair()
     stream = torch.cuda.Stream()
@@ -209,7 +220,7 @@ def test_builds_on_a_stream(options: dict[str, Any]) -> None:
     np.testing.assert_array_equal(out.cpu().numpy(), stepped(x + 1))
 
 
-# -- CUDA graphs ------------------------------------------------------------------------------------------------------------
+# -- CUDA graphs -----------------------------------------------------------------------
 
 
 def test_a_graph_is_replayed_with_other_inputs() -> None:
@@ -251,7 +262,7 @@ def test_a_gemm_in_a_graph() -> None:
         torch.testing.assert_close(c.float(), a.float() @ b.float().t(), rtol=2e-2, atol=0.3)
 
 
-# -- devices ----------------------------------------------------------------------------------------------------------------
+# -- devices ---------------------------------------------------------------------------
 
 
 def test_two_devices() -> None:
@@ -259,7 +270,10 @@ def test_two_devices() -> None:
         pytest.skip(f"needs 2 GPUs, this machine has {torch.cuda.device_count()}")
     x = numbers(N)
     for device in (1, 0, 1):
-        a, b = torch.from_numpy(x).to(f"cuda:{device}"), torch.zeros(N, dtype=torch.int32, device=f"cuda:{device}")
+        a, b = (
+            torch.from_numpy(x).to(f"cuda:{device}"),
+            torch.zeros(N, dtype=torch.int32, device=f"cuda:{device}"),
+        )
         step.bind(a, b).launch()
         np.testing.assert_array_equal(b.cpu().numpy(), stepped(x))
         assert torch.cuda.current_device() == 0
@@ -267,15 +281,20 @@ def test_two_devices() -> None:
         step.bind(a, torch.zeros(N, dtype=torch.int32, device="cuda:0")).launch()
 
 
-# -- wrong arguments ----------------------------------------------------------------------------------------------------------
+# -- wrong arguments -------------------------------------------------------------------
 
 
 def test_arrays_here_and_there() -> None:
     x, a, _ = pair()
     for other in (np.zeros(N, np.int32), torch.zeros(N, dtype=torch.int32)):
-        with pytest.raises(tp.BindError, match="some arrays are in GPU memory and some in the host's: move them to the GPU"):
+        with pytest.raises(
+            tp.BindError,
+            match="some arrays are in GPU memory and some in the host's: move them to the GPU",
+        ):
             step.bind(a, other).launch()
-    with pytest.raises(tp.BindError, match="takes arrays in GPU memory, got Tensor; move it to the GPU"):
+    with pytest.raises(
+        tp.BindError, match="takes arrays in GPU memory, got Tensor; move it to the GPU"
+    ):
         step.bind(torch.from_numpy(x), torch.zeros(N, dtype=torch.int32)).launch()
     step.bind(*pair()[1:]).launch()
 
@@ -286,6 +305,8 @@ def test_addresses_that_tma_cannot_take() -> None:
     with pytest.raises(tp.BindError, match="multiple of 16 bytes"):
         transposed.bind(tp.tensor_map(base[1:].view(64, 32), box=(64, 32)), out)
     launcher = transposed.bind(tp.tensor_map(base[:-1].view(64, 32), box=(64, 32)), out).launcher()
-    with pytest.raises(tp.BindError, match=r"tensor 'a' starts at 0x[0-9a-f]+; TMA needs a multiple of 16 bytes"):
+    with pytest.raises(
+        tp.BindError, match=r"tensor 'a' starts at 0x[0-9a-f]+; TMA needs a multiple of 16 bytes"
+    ):
         launcher((base.data_ptr() + 4, out.data_ptr()))
     step.bind(*pair()[1:]).launch()

@@ -1,4 +1,6 @@
-"""Kernels in tensor memory on a Blackwell GPU, against the same NumPy references as in the simulator; skipped on any other."""
+"""Kernels in tensor memory on a Blackwell GPU, against the same NumPy references as in the
+simulator; skipped on any other.
+"""
 
 from __future__ import annotations
 

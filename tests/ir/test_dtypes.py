@@ -33,7 +33,11 @@ def test_a_dtype_by_name(spec: object, dtype: tp.DType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"), [("tf32", "tf32 is no dtype in memory: keep the tiles in float32"), ("float7", "unknown dtype 'float7'")]
+    ("spec", "words"),
+    [
+        ("tf32", "tf32 is no dtype in memory: keep the tiles in float32"),
+        ("float7", "unknown dtype 'float7'"),
+    ],
 )
 def test_no_such_dtype(spec: str, words: str) -> None:
     with pytest.raises(tp.BindError, match=words):

@@ -10,12 +10,23 @@ from tilepipe.ir.fragment_layout import BLOCK, blocks, first_row, layout_of, war
 from tilepipe.ir.memory import Fragment
 
 
-@pytest.mark.parametrize(("layout", "rows"), [("wgmma", 64), ("wgmma", 192), ("tmem", 128), ("tmem", 256)])
+@pytest.mark.parametrize(
+    ("layout", "rows"), [("wgmma", 64), ("wgmma", 192), ("tmem", 128), ("tmem", 256)]
+)
 def test_every_row_is_held_once(layout: str, rows: int) -> None:
     by_block = [
-        [row + i for block in range(blocks(rows)) for row in [first_row(layout, block, warp)] for i in range(BLOCK)] for warp in range(4)
+        [
+            row + i
+            for block in range(blocks(rows))
+            for row in [first_row(layout, block, warp)]
+            for i in range(BLOCK)
+        ]
+        for warp in range(4)
     ]
-    by_part = [[row for first, stop in warp_parts(layout, warp, 0, rows) for row in range(first, stop)] for warp in range(4)]
+    by_part = [
+        [row for first, stop in warp_parts(layout, warp, 0, rows) for row in range(first, stop)]
+        for warp in range(4)
+    ]
     assert by_block == by_part
     assert sorted(row for part in by_part for row in part) == list(range(rows))
 
@@ -28,7 +39,10 @@ def test_the_rows_of_the_two_layouts() -> None:
 
 
 def test_the_layout_of_a_value() -> None:
-    f, columns = Fragment("f", dtypes.float32, 128, 8, layout="tmem"), Fragment("v", dtypes.float32, 1, 8)
+    f, columns = (
+        Fragment("f", dtypes.float32, 128, 8, layout="tmem"),
+        Fragment("v", dtypes.float32, 1, 8),
+    )
     read = FragmentRead(dtypes.float32, shape=(128, 8), fragment=f)
     bias = FragmentRead(dtypes.float32, shape=(1, 8), fragment=columns)
     assert layout_of(read) == "tmem"

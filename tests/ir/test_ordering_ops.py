@@ -16,8 +16,20 @@ ORDER_NOTHING = {  # values, control flow, memory and registers: others order wh
 
 
 def test_every_op_is_in_the_table_or_orders_nothing() -> None:
-    table = PAGE.read_text(encoding="utf-8").split("### What each ordering op is printed as")[1].split("###")[0]
-    rows = {name for line in table.splitlines() for name in re.findall(r"`([A-Z]\w+)`", line.split("|")[1] if line[:1] == "|" else "")}
-    every = {name for name, c in vars(ops).items() if isinstance(c, type) and issubclass(c, ops.Op) and c is not ops.Op}
+    table = (
+        PAGE.read_text(encoding="utf-8")
+        .split("### What each ordering op is printed as")[1]
+        .split("###")[0]
+    )
+    rows = {
+        name
+        for line in table.splitlines()
+        for name in re.findall(r"`([A-Z]\w+)`", line.split("|")[1] if line[:1] == "|" else "")
+    }
+    every = {
+        name
+        for name, c in vars(ops).items()
+        if isinstance(c, type) and issubclass(c, ops.Op) and c is not ops.Op
+    }
     assert rows & ORDER_NOTHING == set()
     assert rows | ORDER_NOTHING == every

@@ -14,8 +14,15 @@ from tests.lang.tracing import refused
 Body = Callable[[tp.Context, Any, Any], object]
 
 
-def bound(body: Body, box: tuple[int, int] = (64, 64), swizzle: int | None = None, shape: tuple[int, int] = (64, 128)) -> tp.Program:
-    """A kernel with one warpgroup, whose body is `body(ctx, tensor, tile)`; the tile is of `shape`."""
+def bound(
+    body: Body,
+    box: tuple[int, int] = (64, 64),
+    swizzle: int | None = None,
+    shape: tuple[int, int] = (64, 128),
+) -> tp.Program:
+    """A kernel with one warpgroup, whose body is `body(ctx, tensor, tile)`; the tile is of
+    `shape`.
+    """
 
     @tp.kernel()
     def k(ctx: tp.Context, a: Any) -> None:
@@ -44,9 +51,13 @@ def multiply(ctx: tp.Context, a: Any, b: Any) -> None:
 
 def test_tma() -> None:
     bound(lambda ctx, a, t: store(ctx, a, t.cols(64, 64)))
-    with refused(tp.TraceError, "tma_store", "whole panels", "column 32", "test_places_while_tracing.py"):
+    with refused(
+        tp.TraceError, "tma_store", "whole panels", "column 32", "test_places_while_tracing.py"
+    ):
         bound(lambda ctx, a, t: store(ctx, a, t.cols(32, 64)))
-    with refused(tp.TraceError, "tma_store", "64 × 2 = 128 bytes apart", "128 × 2 = 256 bytes apart"):
+    with refused(
+        tp.TraceError, "tma_store", "64 × 2 = 128 bytes apart", "128 × 2 = 256 bytes apart"
+    ):
         bound(lambda ctx, a, t: store(ctx, a, t.cols(0, 64)), swizzle=0)
     with refused(tp.TraceError, "multiple of 128 bytes, 8 lines of 16", "row 4"):
         bound(lambda ctx, a, t: store(ctx, a, t.rows(4, 8)), (8, 8), 0, (64, 8))
@@ -84,7 +95,9 @@ def test_stmatrix() -> None:
         (lambda ctx, i: i * 8, False),
     ],
 )
-def test_offsets_known_when_the_kernel_runs(offset: Callable[[tp.Context, Any], Any], shown: bool) -> None:
+def test_offsets_known_when_the_kernel_runs(
+    offset: Callable[[tp.Context, Any], Any], shown: bool
+) -> None:
     def body(ctx: tp.Context, a: Any, tile: Any) -> None:
         for i in ctx.range(4):
             start = offset(ctx, i)

@@ -7,13 +7,22 @@ import pytest
 from tests.build import Builder
 from tilepipe.ir import ops, uses
 
-OPS = [x for x in vars(ops).values() if isinstance(x, type) and issubclass(x, ops.Op) and x is not ops.Op]
+OPS = [
+    x
+    for x in vars(ops).values()
+    if isinstance(x, type) and issubclass(x, ops.Op) and x is not ops.Op
+]
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda x: x.__name__)
 def test_every_local_of_an_op_is_one_that_it_binds(op: type[ops.Op]) -> None:
     """What an op reads is an expression; a field that can only be a name is one that it defines."""
-    names = {name for c in op.__mro__ for name, kind in vars(c).get("__annotations__", {}).items() if kind in ("Local", "Local | None")}
+    names = {
+        name
+        for c in op.__mro__
+        for name, kind in vars(c).get("__annotations__", {}).items()
+        if kind in ("Local", "Local | None")
+    }
     assert names == set(uses._BINDS.get(op, ()))
 
 

@@ -1,4 +1,6 @@
-"""blackwell_attention on small problems: operands, programs, the comparison; and copies of the kernel with a mistake in their text."""
+"""blackwell_attention on small problems: operands, programs, the comparison; and copies of the
+kernel with a mistake in their text.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Problem:
         dtype: Any = BF16, lse: bool = True, scale: float | None = None, change: Change | None = None,
         module: ModuleType = blackwell_attention, **settings: int,
     ) -> None:  # fmt: skip
-        """`change(q, k, v)`: changes the operands in place. `settings`: of the configuration, which is the default without any."""
+        """`change(q, k, v)`: changes the operands in place. `settings`: of the configuration, which
+        is the default without any.
+        """
         rng = np.random.default_rng(s_q + s_kv + d)
         shapes = ((batch, s_q, heads, d), *[(batch, s_kv, kv_heads or heads, d)] * 2)
         self.q, self.k, self.v = (rng.standard_normal(shape).astype(dtype) for shape in shapes)
@@ -39,11 +43,22 @@ class Problem:
         self.lse = np.full((batch, heads, s_q), np.nan, np.float32) if lse else None
         self.causal, self.scale = causal, scale
         cfg = module.BlackwellAttentionConfig(**settings) if settings else None
-        self.program: tp.Program = module.bind(self.q, self.k, self.v, self.out, self.lse, cfg, causal=causal, scale=scale)
+        self.program: tp.Program = module.bind(
+            self.q, self.k, self.v, self.out, self.lse, cfg, causal=causal, scale=scale
+        )
 
     def compared(self) -> Comparison:
         """What was computed beside float64."""
-        return compare_attention(self.out, self.q, self.k, self.v, causal=self.causal, scale=self.scale, lse=self.lse, worst=True)
+        return compare_attention(
+            self.out,
+            self.q,
+            self.k,
+            self.v,
+            causal=self.causal,
+            scale=self.scale,
+            lse=self.lse,
+            worst=True,
+        )
 
     def right(self, seed: int = 0) -> Run:
         """Runs it; out and lse must be right, and nothing advised."""
@@ -68,17 +83,23 @@ def blocks(s_q: int, s_kv: int, causal: bool, first: int, bn: int = 128) -> int:
 
 
 def grown(factor: float) -> Change:
-    """Keys of each 128 are larger than those before, so that the maxima of most rows grow from block to block."""
+    """Keys of each 128 are larger than those before, so that the maxima of most rows grow from
+    block to block.
+    """
 
     def change(q: Any, k: Any, v: Any) -> None:
         for block, first in enumerate(range(0, k.shape[1], 128)):
-            k[:, first : first + 128] = (k[:, first : first + 128].astype(np.float32) * factor**block).astype(k.dtype)
+            k[:, first : first + 128] = (
+                k[:, first : first + 128].astype(np.float32) * factor**block
+            ).astype(k.dtype)
 
     return change
 
 
 def planted(folder: Path, old: str, new: str, again: dict[str, str] | None = None) -> ModuleType:
-    """The kernel's module with `old`, which must occur exactly once, replaced by `new`; `again`: more of the same."""
+    """The kernel's module with `old`, which must occur exactly once, replaced by `new`; `again`:
+    more of the same.
+    """
     text = Path(blackwell_attention.__file__).read_text(encoding="utf-8")
     for before, after in {old: new, **(again or {})}.items():
         assert text.count(before) == 1, f"{before!r} occurs {text.count(before)} times"
@@ -94,8 +115,17 @@ def planted(folder: Path, old: str, new: str, again: dict[str, str] | None = Non
 
 
 def counts() -> dict[str, int]:
-    """Arrivals of a phase of every mbarrier. P is told by the softmax, 128 threads; its first half also by the correction."""
-    found = {"k.full": 1, "k.empty": 1, "v.full": 1, "v.empty": 1, "q1_full": 1, "tmem_dealloc": 3 * 128}
+    """Arrivals of a phase of every mbarrier. P is told by the softmax, 128 threads; its first half
+    also by the correction.
+    """
+    found = {
+        "k.full": 1,
+        "k.empty": 1,
+        "v.full": 1,
+        "v.empty": 1,
+        "q1_full": 1,
+        "tmem_dealloc": 3 * 128,
+    }
     for i in range(2):
         found |= {f"s{i}.full": 1, f"s{i}.empty0": 2 * 128, f"s{i}.empty1": 128, f"o{i}.full": 1}
         found |= {f"factors{i}.full": 128, f"factors{i}.empty": 128}

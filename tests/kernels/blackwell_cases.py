@@ -1,4 +1,6 @@
-"""blackwell_gemm on small problems: inputs, the program for as many clusters as a test wants to run at once, references, formulas."""
+"""blackwell_gemm on small problems: inputs, the program for as many clusters as a test wants to run
+at once, references, formulas.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,18 @@ BF16 = ml_dtypes.bfloat16
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 
 # (cluster, cluster_n, cta_group)
-CLUSTERS = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 2, 1), (4, 1, 1), (4, 2, 1), (2, 1, 2), (2, 2, 2), (4, 1, 2), (4, 2, 2)]
+CLUSTERS = [
+    (1, 1, 1),
+    (2, 1, 1),
+    (1, 2, 1),
+    (2, 2, 1),
+    (4, 1, 1),
+    (4, 2, 1),
+    (2, 1, 2),
+    (2, 2, 2),
+    (4, 1, 2),
+    (4, 2, 2),
+]
 
 
 def shape_of(cluster: tuple[int, int, int]) -> dict[str, Any]:
@@ -27,7 +40,9 @@ def shape_of(cluster: tuple[int, int, int]) -> dict[str, Any]:
 
 
 def few(program: tp.Program, clusters: int) -> tp.Program:
-    """The program on a chip that holds so many of its clusters at once, or, of a static schedule, with so many."""
+    """The program on a chip that holds so many of its clusters at once, or, of a static schedule,
+    with so many.
+    """
     size = program.kernel.cluster_size
     chip = replace(program.launch_args.chip, sms=clusters * size, clusters=((size, clusters),))
     dynamic = any(role.name == "schedule" for role in program.kernel.roles)
@@ -42,7 +57,9 @@ class Problem:
         self, m: int, n: int, k: int, *, dtypes: tuple[Any, Any] = (BF16, BF16), out: Any = BF16, orders: str = "CC", clusters: int = 0,
         extras: dict[str, Any] | None = None, **settings: Any,
     ) -> None:  # fmt: skip
-        """`orders`: of A and B, "C" contiguous along k. `clusters`: see `few`; 0: as many as the chip has. `extras`: of `bind`."""
+        """`orders`: of A and B, "C" contiguous along k. `clusters`: see `few`; 0: as many as the
+        chip has. `extras`: of `bind`.
+        """
         rng = np.random.default_rng(m + n + k)
         self.a, self.b = (
             np.asarray(rng.standard_normal((rows, k)).astype(dtype), order=order)  # type: ignore[call-overload]
@@ -72,9 +89,10 @@ def simulate(m: int, n: int, k: int, seed: int = 0, **settings: Any) -> Run:
 def counts(cluster: int, cluster_n: int, cta_group: int, clc: bool) -> dict[str, int]:
     """Arrivals of a phase of every mbarrier, by formula.
 
-    An input stage is freed by the MMAs of every CTA whose slots a copy of this one's load warp may land in: the pairs (or CTAs) at its
-    place along N, and the CTAs at its place along M. A response of the scheduler is read by its own warp and, in each CTA, by the load
-    warp, the MMA warp and the epilogue.
+    An input stage is freed by the MMAs of every CTA whose slots a copy of this one's load warp may
+    land in: the pairs (or CTAs) at its place along N, and the CTAs at its place along M. A response
+    of the scheduler is read by its own warp and, in each CTA, by the load warp, the MMA warp and
+    the epilogue.
     """
     size, epilogue = cluster * cluster_n, 128
     found = {
@@ -84,5 +102,10 @@ def counts(cluster: int, cluster_n: int, cta_group: int, clc: bool) -> dict[str,
         "outputs.empty": epilogue * cta_group,
         "tmem_dealloc": epilogue * cta_group,
     }
-    fetched = {"work.full": 1, "work.empty": 32 + size * (32 + 32 + epilogue), "work_throttle.full": 32, "work_throttle.empty": 32}
+    fetched = {
+        "work.full": 1,
+        "work.empty": 32 + size * (32 + 32 + epilogue),
+        "work_throttle.full": 32,
+        "work_throttle.empty": 32,
+    }
     return found | (fetched if clc else {})

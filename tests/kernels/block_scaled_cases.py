@@ -1,4 +1,6 @@
-"""block_scaled_gemm on small problems: inputs of every kind, the program for so many clusters, references."""
+"""block_scaled_gemm on small problems: inputs of every kind, the program for so many clusters,
+references.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,21 @@ def quantized(x: Any, kind: str, dtype: str | None = None) -> tuple[Any, Any]:
 
 
 class Problem:
-    """Random A and B of a kind, whose blocks are of very different size, a C that nothing has computed, and the program."""
+    """Random A and B of a kind, whose blocks are of very different size, a C that nothing has
+    computed, and the program.
+    """
 
     def __init__(
         self, m: int, n: int, k: int, *, kind: str = "mxfp8", dtypes: tuple[Any, Any] = (None, None), out: Any = BF16, clusters: int = 0,
         extras: dict[str, Any] | None = None, **settings: Any,
     ) -> None:  # fmt: skip
-        """`dtypes`: of A and B, where the kind has several. `clusters`: see `few`; 0: as many as the chip has. `extras`: of `bind`."""
+        """`dtypes`: of A and B, where the kind has several. `clusters`: see `few`; 0: as many as
+        the chip has. `extras`: of `bind`.
+        """
         rng = np.random.default_rng(m + n + k)
         (self.a, self.sfa), (self.b, self.sfb) = (
-            quantized(self._uneven(rng, rows, k), kind, dtype) for rows, dtype in zip((m, n), dtypes, strict=True)
+            quantized(self._uneven(rng, rows, k), kind, dtype)
+            for rows, dtype in zip((m, n), dtypes, strict=True)
         )
         self.c = np.full((m, n), np.nan, out)
         self.cfg = BlockScaledConfig(**{"kind": kind, "bk": 256 if "4" in kind else 128} | settings)
@@ -45,7 +52,15 @@ class Problem:
             self.program = few(self.program, clusters)
 
     def bound(self) -> tp.Program:
-        return bind(padded(self.a), padded(self.b), to_blocked(self.sfa), to_blocked(self.sfb), self.c, self.cfg, **self.extras)
+        return bind(
+            padded(self.a),
+            padded(self.b),
+            to_blocked(self.sfa),
+            to_blocked(self.sfb),
+            self.c,
+            self.cfg,
+            **self.extras,
+        )
 
     @staticmethod
     def _uneven(rng: np.random.Generator, rows: int, k: int) -> Any:

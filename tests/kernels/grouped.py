@@ -1,4 +1,6 @@
-"""The families of the grouped GEMM, and offsets that are easy to get wrong, small enough to be verified at once."""
+"""The families of the grouped GEMM, and offsets that are easy to get wrong, small enough to be
+verified at once.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ class Product:
     scales: tuple[Array, Array] | None
 
     def compare(self) -> Comparison:
-        return reference.compare(self.c, self.before, self.a, self.b, self.offsets, *(self.scales or ()))
+        return reference.compare(
+            self.c, self.before, self.a, self.b, self.offsets, *(self.scales or ())
+        )
 
     def verify(self, hardware: bool = False) -> None:
         """`hardware`: fp8 sums are those of the tensor cores."""
@@ -80,7 +84,9 @@ def product(
     offsets: list[int] | str = "ragged", n: int = 136, k: int = 200, m: int = M, *, dtype: str = "bfloat16", out: str = "bfloat16",
     order: str = "row", scaled: bool = False, seed: int = 0, **settings: Any,
 ) -> Product:  # fmt: skip
-    """A product whose C is full of marks that its rows must overwrite, and those of no group keep."""
+    """A product whose C is full of marks that its rows must overwrite, and those of no group
+    keep.
+    """
     rng, t = np.random.default_rng(seed), tp.dtype(dtype).numpy
     ends = np.array(OFFSETS[offsets] if isinstance(offsets, str) else offsets, np.int32)
     a, b = rng.standard_normal((m, k)).astype(t), rng.standard_normal((len(ends), n, k)).astype(t)
@@ -88,7 +94,11 @@ def product(
         b = np.ascontiguousarray(b.swapaxes(1, 2)).swapaxes(1, 2)
     before = (rng.standard_normal((m, n)) + 100).astype(OUTPUTS[out])
     c = before.copy()
-    a_scale, b_scale = (np.exp2(rng.integers(-4, 5, shape)).astype(np.float32) for shape in ((m,), (len(ends), n)))
+    a_scale, b_scale = (
+        np.exp2(rng.integers(-4, 5, shape)).astype(np.float32) for shape in ((m,), (len(ends), n))
+    )
     scales = (a_scale, b_scale) if scaled else None
     named: dict[str, Any] = {} if scales is None else {"a_scale": scales[0], "b_scale": scales[1]}
-    return Product(bind(a, b, c, ends, GroupedGemmConfig(**settings), **named), a, b, c, before, ends, scales)
+    return Product(
+        bind(a, b, c, ends, GroupedGemmConfig(**settings), **named), a, b, c, before, ends, scales
+    )

@@ -1,4 +1,6 @@
-"""The Hopper attention kernel: right in the simulator for every feature, compiled without spills, wrong variants caught."""
+"""The Hopper attention kernel: right in the simulator for every feature, compiled without spills,
+wrong variants caught.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from tilepipe.kernels.attention_reference import compare_attention
 Array = npt.NDArray[Any]
 
 
-def operands(shape: tuple[int, int, int, int, int, int], dtype: tp.DType = tp.bfloat16, seed: int = 0) -> tuple[Array, Array, Array]:
+def operands(
+    shape: tuple[int, int, int, int, int, int], dtype: tp.DType = tp.bfloat16, seed: int = 0
+) -> tuple[Array, Array, Array]:
     """q, k, v for (batch, s_q, s_kv, heads, kv_heads, d)."""
     batch, s_q, s_kv, heads, kv_heads, d = shape
     rng = np.random.default_rng(seed)
@@ -39,7 +43,11 @@ def verify(
     assert compare_attention(out, q, k, v, causal=causal, scale=scale, lse=lse).ok
 
 
-SMALL = {1: AttentionConfig(bn=64, consumers=1), 2: AttentionConfig(bn=32, stages=3), 3: AttentionConfig(bn=64, consumers=3, order="free")}
+SMALL = {
+    1: AttentionConfig(bn=64, consumers=1),
+    2: AttentionConfig(bn=32, stages=3),
+    3: AttentionConfig(bn=64, consumers=3, order="free"),
+}
 # (batch, s_q, s_kv, heads, kv_heads, d)
 SHAPES = {
     "whole tiles": (1, 256, 256, 2, 2, 128),
@@ -62,10 +70,14 @@ def test_right(shape: tuple[int, int, int, int, int, int], causal: bool) -> None
 @pytest.mark.parametrize("consumers", [1, 2, 3])
 @pytest.mark.parametrize("qk_stages", [1, 2])
 @pytest.mark.parametrize("schedule", ["persistent", "single"])
-def test_right_in_every_configuration(dtype: tp.DType, consumers: int, qk_stages: int, schedule: str) -> None:
+def test_right_in_every_configuration(
+    dtype: tp.DType, consumers: int, qk_stages: int, schedule: str
+) -> None:
     small = SMALL[consumers]
     store = "tile" if consumers == 2 else "registers"
-    cfg = AttentionConfig(small.bn, small.stages, qk_stages, consumers, small.order, schedule, store, group=2)
+    cfg = AttentionConfig(
+        small.bn, small.stages, qk_stages, consumers, small.order, schedule, store, group=2
+    )
     verify((1, 200, 150, 3, 3, 128), True, cfg, dtype, seed=consumers)
 
 
@@ -74,7 +86,9 @@ def test_right_in_every_configuration(dtype: tp.DType, consumers: int, qk_stages
     s_q=st.integers(1, 200), s_kv=st.integers(1, 200), ratio=st.sampled_from([1, 3]), d=st.sampled_from([64, 128]), causal=st.booleans(),
     seed=st.integers(0, 99), consumers=st.integers(1, 3),
 )  # fmt: skip
-def test_right_for_any_lengths(s_q: int, s_kv: int, ratio: int, d: int, causal: bool, seed: int, consumers: int) -> None:
+def test_right_for_any_lengths(
+    s_q: int, s_kv: int, ratio: int, d: int, causal: bool, seed: int, consumers: int
+) -> None:
     verify((1, s_q, s_kv, ratio, 1, d), causal, SMALL[consumers], seed=seed)
 
 
@@ -88,7 +102,9 @@ def test_scales_and_large_scores() -> None:
 
 
 def test_keys_behind_the_last_are_not_read() -> None:
-    """What lies behind s_kv in memory is NaN; a tile's end is filled with zeros instead (hazard of partial V tiles)."""
+    """What lies behind s_kv in memory is NaN; a tile's end is filled with zeros instead (hazard of
+    partial V tiles).
+    """
     q, k, v = operands((1, 64, 200, 1, 1, 64))
     longer = [np.concatenate([x, np.full_like(x, np.nan)], axis=1) for x in (k, v)]
     out = np.zeros_like(q)
@@ -110,7 +126,9 @@ def test_a_row_without_keys_is_zero() -> None:
 @pytest.mark.parametrize("dtype", [tp.bfloat16, tp.float16])
 @pytest.mark.parametrize("s_kv", [256, 16384])
 def test_compiles_as_meant(dtype: tp.DType, d: int, causal: bool, s_kv: int) -> None:
-    """No spills, no wgmma serialised, no setmaxnreg ignored (`compile` raises); nothing but MMAs, softmax and barriers in the loop."""
+    """No spills, no wgmma serialised, no setmaxnreg ignored (`compile` raises); nothing but MMAs,
+    softmax and barriers in the loop.
+    """
     q, k, v = operands((1, 64, s_kv, 1, 1, d), dtype)
     for lse in (None, np.zeros((1, 1, 64), np.float32)):
         compiled = kernel.bind(q, k, v, np.zeros_like(q), lse, causal=causal).compile("sm_90a")

@@ -1,4 +1,6 @@
-"""blackwell_attention in the simulator: right for every shape, setting and mask; refused where it cannot be."""
+"""blackwell_attention in the simulator: right for every shape, setting and mask; refused where it
+cannot be.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from tilepipe.kernels import blackwell_attention
 from tilepipe.kernels.attention_reference import visible
 from tilepipe.kernels.blackwell_attention import BlackwellAttentionConfig, default_config
 
-# (s_q, s_kv): whole blocks, one more and one less than a block, less than one, one query, one key, more queries than keys
+# (s_q, s_kv): whole blocks, one more and one less than a block, less than one, one query, one key,
+# more queries than keys
 SHAPES = [
     (256, 256), (512, 384), (128, 128), (200, 300), (257, 129), (255, 127), (129, 1), (1, 1), (1, 300), (40, 20), (128, 513), (384, 256),
     (300, 100), (500, 40),
@@ -34,14 +37,29 @@ def test_shapes(shape: tuple[int, int], d: int, causal: bool) -> None:
 
 @pytest.mark.parametrize("s_kv", [1, 31, 32, 33, 95, 96, 128, 160, 192, 193, 256, 300])
 def test_trip_counts(s_kv: int) -> None:
-    """Rings of two stages and blocks of 32 keys: fewer blocks than stages, as many, more; every phase that is begun is completed."""
+    """Rings of two stages and blocks of 32 keys: fewer blocks than stages, as many, more; every
+    phase that is begun is completed.
+    """
     for s_q, causal in itertools.product((256, 300), (False, True)):
         run = Problem(s_q, s_kv, 64, causal=causal, bn=32).right(seed=2)
         steps = sum(blocks(s_q, s_kv, causal, first, bn=32) for first in range(0, s_q, 256))
         completed = {name: sum(map(sum, found)) for name, found in run.completions.items()}
         ctas = -(-s_q // 256)
-        of_each_block = ("k.full", "k.empty", "v.full", "v.empty", "s0.full", "s0.empty0", "s0.empty1", "s1.full", "o0.full", "o1.full")
-        assert {name: completed[name] for name in of_each_block} == dict.fromkeys(of_each_block, steps)
+        of_each_block = (
+            "k.full",
+            "k.empty",
+            "v.full",
+            "v.empty",
+            "s0.full",
+            "s0.empty0",
+            "s0.empty1",
+            "s1.full",
+            "o0.full",
+            "o1.full",
+        )
+        assert {name: completed[name] for name in of_each_block} == dict.fromkeys(
+            of_each_block, steps
+        )
         assert (completed["factors0.full"], completed["q1_full"]) == (steps + ctas, ctas)
 
 
@@ -79,7 +97,9 @@ def test_without_the_log_sum_exp() -> None:
 
 @pytest.mark.parametrize("d", [64, 128])
 def test_rows_that_see_no_key(d: int) -> None:
-    """With more queries than keys under a causal mask the first see nothing: 0 and -inf, exactly; whole tiles and CTAs of them too."""
+    """With more queries than keys under a causal mask the first see nothing: 0 and -inf, exactly;
+    whole tiles and CTAs of them too.
+    """
     for s_q, s_kv in ((300, 100), (700, 90), (129, 1)):
         problem = Problem(s_q, s_kv, d, causal=True)
         problem.right(seed=1)
@@ -115,22 +135,31 @@ def test_equal_scores() -> None:
     problem = Problem(256, 300, change=change)
     problem.right()
     np.testing.assert_allclose(
-        problem.out[0, :, 0].astype(float), np.broadcast_to(problem.v[0, :, 0].astype(float).mean(0), (256, 128)), atol=0.01
+        problem.out[0, :, 0].astype(float),
+        np.broadcast_to(problem.v[0, :, 0].astype(float).mean(0), (256, 128)),
+        atol=0.01,
     )
 
 
 @pytest.mark.parametrize("memory", ["heads first", "packed", "padded"])
 def test_strides(memory: str) -> None:
-    """Arrays as frameworks have them: (batch, heads, s, d) in memory; q, k, v in one array; rows with a gap."""
+    """Arrays as frameworks have them: (batch, heads, s, d) in memory; q, k, v in one array; rows
+    with a gap.
+    """
     batch, s, heads, d = 2, 150, 2, 64
     rng = np.random.default_rng(1)
     if memory == "packed":
         x = rng.standard_normal((batch, s, 3, heads, d)).astype(BF16)
         q, k, v = (x[:, :, i] for i in range(3))
     elif memory == "heads first":
-        q, k, v = (rng.standard_normal((batch, heads, s, d)).astype(BF16).transpose(0, 2, 1, 3) for _ in range(3))
+        q, k, v = (
+            rng.standard_normal((batch, heads, s, d)).astype(BF16).transpose(0, 2, 1, 3)
+            for _ in range(3)
+        )
     else:
-        q, k, v = (rng.standard_normal((batch, s, heads, d + 8)).astype(BF16)[..., :d] for _ in range(3))
+        q, k, v = (
+            rng.standard_normal((batch, s, heads, d + 8)).astype(BF16)[..., :d] for _ in range(3)
+        )
     problem = Problem(s, s, d, batch=batch, heads=heads)
     out = np.zeros_like(problem.out) if memory == "packed" else np.zeros_like(q)
     problem.q, problem.k, problem.v, problem.out = q, k, v, out
@@ -165,7 +194,9 @@ def test_derived_counts() -> None:
 
 
 def test_the_order_of_the_mmas() -> None:
-    """S0 = Q0 · Kn; O1 += P1 · V(n-1); S1 = Q1 · Kn; O0 += P0 · Vn: between S and the P made of it the tensor core has other work."""
+    """S0 = Q0 · Kn; O1 += P1 · V(n-1); S1 = Q1 · Kn; O0 += P0 · Vn: between S and the P made of it
+    the tensor core has other work.
+    """
     found: list[str] = []
 
     def note(agent: Any, site: Any, start: float, end: float) -> None:
@@ -178,7 +209,12 @@ def test_the_order_of_the_mmas() -> None:
     names: dict[str, tuple[str, str]] = {}
     for i in range(2):
         names |= {f"S{i}": (f"= q{i}[0]", "k["), f"O{i}": (f"tmem[v_2 + {2 * bn + 64 * i}]", "v[")}
-    order = [name for what in found for name, words in names.items() if all(word in what for word in words)]
+    order = [
+        name
+        for what in found
+        for name, words in names.items()
+        if all(word in what for word in words)
+    ]
     halved = [name for name, _ in itertools.groupby(order)]
     assert halved == ["S0", "S1", "O0", "S0", "O1", "S1", "O0", "S0", "O1", "S1", "O0", "O1"]
     assert len(order) == len(found) == 3 * (2 + 4)
@@ -193,13 +229,15 @@ def test_the_trace_does_not_depend_on_the_shapes() -> None:
 
 
 def test_the_last_queries_come_first() -> None:
-    """With a causal mask they have the most blocks; a grid that ends in short work leaves fewer SMs idle."""
+    """With a causal mask they have the most blocks; a grid that ends in short work leaves fewer SMs
+    idle.
+    """
     problem = Problem(768, 768, 64, causal=True, bn=64)
     run = problem.right()
     assert [sum(found) for found in run.completions["s0.full"]] == [12, 8, 4]
 
 
-# -- refused -----------------------------------------------------------------------------------------------------------
+# -- refused ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -235,7 +273,9 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "words"), BAD_ARGUMENTS, ids=[words for _, words in BAD_ARGUMENTS])
+@pytest.mark.parametrize(
+    ("arguments", "words"), BAD_ARGUMENTS, ids=[words for _, words in BAD_ARGUMENTS]
+)
 def test_arguments_that_do_not_fit(arguments: dict[str, Any], words: str) -> None:
     given = {name: half(1, 64, 2, 64) for name in ("q", "k", "v", "out")} | arguments
     with pytest.raises(tp.BindError, match=re.escape(words)):

@@ -1,4 +1,6 @@
-"""blackwell_attention compiled for sm_100a: no spills, and the machine code has the instructions meant, as often as meant."""
+"""blackwell_attention compiled for sm_100a: no spills, and the machine code has the instructions
+meant, as often as meant.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,13 @@ MORE: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("form", [*FORMS, *(pytest.param(more, marks=pytest.mark.slow) for more in MORE)], ids=str)
+@pytest.mark.parametrize(
+    "form", [*FORMS, *(pytest.param(more, marks=pytest.mark.slow) for more in MORE)], ids=str
+)
 def test_machine_code(form: dict[str, Any]) -> None:
-    """MMAs: both products of scores, and of the output both of the loop and the last. Softmax: of two roles, with and without a mask."""
+    """MMAs: both products of scores, and of the output both of the loop and the last. Softmax: of
+    two roles, with and without a mask.
+    """
     code = cuda.compile(Problem(256, 256, **{"dtype": BF16, **form}).program.kernel, arch="sm_100a")
     assert (code.spill_bytes, code.stack_bytes, code.registers) == (0, 0, 128)
     assert "warning" not in code.log
@@ -36,17 +42,35 @@ def test_machine_code(form: dict[str, Any]) -> None:
     # An exponential for each score and, of each of four rows of a thread, the factor.
     assert opcodes["MUFU.EX2"] == 2 * 2 * (bn + 4)
     assert found["FFMA"] >= 2 * 2 * bn
-    # In columns, by 16 of each 32 lanes: a block of scores in four places; the output in four, both to rescale and to store it.
-    loaded = sum(n * 8 * int(name.rsplit("x", 1)[1]) for name, n in opcodes.items() if name.startswith("LDTM.16dp256bit"))
+    # In columns, by 16 of each 32 lanes: a block of scores in four places; the output in four, both
+    # to rescale and to store it.
+    loaded = sum(
+        n * 8 * int(name.rsplit("x", 1)[1])
+        for name, n in opcodes.items()
+        if name.startswith("LDTM.16dp256bit")
+    )
     assert loaded == 2 * (4 * bn + 4 * d)
-    assert {"UTMALDG", "UTMASTG", "UTCATOMSWS", "STTM", "STSM", "SYNCS", "USETMAXREG", "VOTE"} <= found.keys()
+    assert {
+        "UTMALDG",
+        "UTMASTG",
+        "UTCATOMSWS",
+        "STTM",
+        "STSM",
+        "SYNCS",
+        "USETMAXREG",
+        "VOTE",
+    } <= found.keys()
 
 
 def test_the_softmax_is_fused(tmp_path: Any) -> None:
-    """x · scale - shift is one instruction a score, the maximum less than one, and P is packed by pairs."""
+    """x · scale - shift is one instruction a score, the maximum less than one, and P is packed by
+    pairs.
+    """
     counts = []
     for bn in (64, 128):
-        code = cuda.compile(Problem(256, 256, 128, lse=False, bn=bn, stages=2).program.kernel, arch="sm_100a")
+        code = cuda.compile(
+            Problem(256, 256, 128, lse=False, bn=bn, stages=2).program.kernel, arch="sm_100a"
+        )
         counts.append(Counter(i.base for i in disassemble(code.data)))
     more = counts[1] - counts[0]
     scores = 2 * 2 * 64  # a thread's, of two roles, masked and not

@@ -1,4 +1,6 @@
-"""blackwell_attention with one line of its protocol left out, moved or changed: what the simulator says, whatever the interleaving."""
+"""blackwell_attention with one line of its protocol left out, moved or changed: what the simulator
+says, whatever the interleaving.
+"""
 
 from __future__ import annotations
 
@@ -141,10 +143,16 @@ def test_the_kernel_that_mistakes_are_planted_in_is_right(tmp_path: Path) -> Non
     Problem(500, 500, module=module, change=grown(3.0)).right()
 
 
-@pytest.mark.parametrize(("above", "growth", "rescales"), [(1, 0.5, False), (1, 3, True), (8, 7, False), (8, 9, True), (15, 14, False)])
-def test_output_is_rescaled_where_the_maximum_has_grown(above: int, growth: float, rescales: bool, tmp_path: Path) -> None:
-    """A correction that destroys what it should multiply is not noticed unless it has to, and only in the rows of that warp: here
-    scores of rows 32 to 63 of both tiles grow by a power of 2, those of others stay 0.
+@pytest.mark.parametrize(
+    ("above", "growth", "rescales"),
+    [(1, 0.5, False), (1, 3, True), (8, 7, False), (8, 9, True), (15, 14, False)],
+)
+def test_output_is_rescaled_where_the_maximum_has_grown(
+    above: int, growth: float, rescales: bool, tmp_path: Path
+) -> None:
+    """A correction that destroys what it should multiply is not noticed unless it has to, and only
+    in the rows of that warp: here scores of rows 32 to 63 of both tiles grow by a power of 2, those
+    of others stay 0.
     """
 
     def change(q: Any, k: Any, v: Any) -> None:
@@ -153,11 +161,19 @@ def test_output_is_rescaled_where_the_maximum_has_grown(above: int, growth: floa
         k[:, :128] = 0
         k[:, 128:] = growth * math.log(2) / math.sqrt(64)
 
-    module = planted(tmp_path, "o(i).cols(at, SLICE).store(x * factor)", "o(i).cols(at, SLICE).store(x * 0.0 + 1e4)")
-    problem = Problem(256, 256, 64, module=module, change=change, dtype=np.float16, rescale_above=above)
+    module = planted(
+        tmp_path,
+        "o(i).cols(at, SLICE).store(x * factor)",
+        "o(i).cols(at, SLICE).store(x * 0.0 + 1e4)",
+    )
+    problem = Problem(
+        256, 256, 64, module=module, change=change, dtype=np.float16, rescale_above=above
+    )
     problem.program.run(seed=1)
     wrong = np.abs(problem.out[0, :, 0].astype(float)).max(1) > 10
-    assert np.flatnonzero(wrong).tolist() == ([*range(32, 64), *range(160, 192)] if rescales else [])
+    assert np.flatnonzero(wrong).tolist() == (
+        [*range(32, 64), *range(160, 192)] if rescales else []
+    )
     assert problem.compared().ok is not rescales
 
 

@@ -1,4 +1,6 @@
-"""blackwell_gemm compiled for sm_100a: no spills, and the machine code has the instructions meant, as often as meant."""
+"""blackwell_gemm compiled for sm_100a: no spills, and the machine code has the instructions meant,
+as often as meant.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def compiled(**settings: Any) -> Any:
 
 
 def clean(code: Any) -> None:
-    """Nothing in local memory, and no warning of the assembler about MMAs that it has serialised."""
+    """Nothing in local memory, and no warning of the assembler about MMAs that it has
+    serialised.
+    """
     assert (code.spill_bytes, code.stack_bytes) == (0, 0)
     assert "C75" not in code.log
 
@@ -40,12 +44,18 @@ MORE: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("settings", [*QUICK, *(pytest.param(more, marks=pytest.mark.slow) for more in MORE)], ids=str)
+@pytest.mark.parametrize(
+    "settings", [*QUICK, *(pytest.param(more, marks=pytest.mark.slow) for more in MORE)], ids=str
+)
 def test_machine_code(settings: dict[str, Any]) -> None:
-    """Of a K step: one MMA for each 32 bytes of K and one commit. Of a tile: one more commit, and the loads of the accumulator."""
+    """Of a K step: one MMA for each 32 bytes of K and one commit. Of a tile: one more commit, and
+    the loads of the accumulator.
+    """
     code = compiled(**settings)
     clean(code)
-    cfg = BlackwellGemmConfig(**{k: v for k, v in settings.items() if k not in ("dtypes", "out", "orders")})
+    cfg = BlackwellGemmConfig(
+        **{k: v for k, v in settings.items() if k not in ("dtypes", "out", "orders")}
+    )
     instructions = disassemble(code.data)
     found = Counter(i.base for i in instructions)
     assert not {"LDL", "STL"} & found.keys()
@@ -56,13 +66,20 @@ def test_machine_code(settings: dict[str, Any]) -> None:
     assert (inner[mma], inner["UTCBAR"], inner["MEMBAR"], inner["LDTM"]) == (per_step, 1, 0, 0)
     assert (found[mma], found[other], found["UTCBAR"]) == (per_step, 0, 2)
     assert len(loop_with(instructions, mma).instructions) <= 40 + 8 * per_step
-    width = min(128 // np.dtype(settings.get("out", BF16)).itemsize, cfg.bn)  # columns of a store, and of a load of 16 lanes
+    # columns of a store, and of a load of 16 lanes
+    width = min(128 // np.dtype(settings.get("out", BF16)).itemsize, cfg.bn)
     loads = Counter(i.opcode for i in instructions if i.base == "LDTM")
     assert loads == {f"LDTM.16dp256bit.x{width // 8}": cfg.bn // width * (cfg.bm // 64)}
     group = ".2CTA" if cfg.cta_group == 2 else ""
     assert {i.opcode for i in instructions if i.base == mma} == {mma + group}
     commits = {i.opcode for i in instructions if i.base == "UTCBAR"}
-    assert commits == ({"UTCBAR.2CTA.MULTICAST"} if group else {"UTCBAR", "UTCBAR.MULTICAST"} if cfg.cluster_size > 1 else {"UTCBAR"})
+    assert commits == (
+        {"UTCBAR.2CTA.MULTICAST"}
+        if group
+        else {"UTCBAR", "UTCBAR.MULTICAST"}
+        if cfg.cluster_size > 1
+        else {"UTCBAR"}
+    )
     assert {"UTMALDG", "UTMASTG", "UTCATOMSWS", "SYNCS"} <= found.keys()
     assert ("UGETNEXTWORKID" in found) == (cfg.scheduler == "clc")
 
@@ -74,8 +91,12 @@ def test_every_setting_compiles_without_spills(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("cluster", "scheduler"), list(itertools.product(CLUSTERS, ("clc", "static"))), ids=str)
-def test_every_cluster_compiles_without_spills(cluster: tuple[int, int, int], scheduler: str) -> None:
+@pytest.mark.parametrize(
+    ("cluster", "scheduler"), list(itertools.product(CLUSTERS, ("clc", "static"))), ids=str
+)
+def test_every_cluster_compiles_without_spills(
+    cluster: tuple[int, int, int], scheduler: str
+) -> None:
     clean(compiled(scheduler=scheduler, **shape_of(cluster)))
 
 
@@ -84,6 +105,11 @@ def test_every_cluster_compiles_without_spills(cluster: tuple[int, int, int], sc
 @pytest.mark.parametrize("out", [BF16, np.float32], ids=["bfloat16", "float32"])
 @pytest.mark.parametrize("bn", [64, 128, 256])
 def test_epilogues_compile_without_spills(bn: int, out: Any, activation: str) -> None:
-    extras = {"bias": np.zeros(512, np.float32), "source": np.zeros((512, 512), BF16), "beta": 0.5, "alpha": 2.0}
+    extras = {
+        "bias": np.zeros(512, np.float32),
+        "source": np.zeros((512, 512), BF16),
+        "beta": 0.5,
+        "alpha": 2.0,
+    }
     extras |= {"a_scale": np.ones(512, np.float32), "b_scale": np.ones(512, np.float32)}
     clean(compiled(bn=bn, out=out, activation=activation, extras=extras))

@@ -1,4 +1,6 @@
-"""Who arrives where in blackwell_gemm: derived counts against formulas, arrivals of the simulated machine, masks against brute force."""
+"""Who arrives where in blackwell_gemm: derived counts against formulas, arrivals of the simulated
+machine, masks against brute force.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def test_derived_counts(cluster: tuple[int, int, int], scheduler: str) -> None:
 
 
 def test_the_formulas_written_out() -> None:
-    """Input empty, accumulator empty and scheduler empty of the clusters that everybody looks up."""
+    """Input empty, accumulator empty and scheduler empty of the clusters that everybody looks
+    up.
+    """
     numbers = {c: counts(*c, clc=True) for c in CLUSTERS}
     assert {c: n["inputs.empty"] for c, n in numbers.items()} == {
         (1, 1, 1): 1, (2, 1, 1): 2, (1, 2, 1): 2, (2, 2, 1): 3, (4, 1, 1): 4, (4, 2, 1): 5,
@@ -49,7 +53,9 @@ def at(cluster: int, rank: int) -> tuple[int, int]:
 
 
 def told(x: int, y: int, group: int, rank: int) -> list[int]:
-    """The CTAs whose copies land in the slots that the MMAs of CTA `rank` read: its own, and of a pair also its peer's."""
+    """The CTAs whose copies land in the slots that the MMAs of CTA `rank` read: its own, and of a
+    pair also its peer's.
+    """
     readers = range(rank // group * group, rank // group * group + group)
     found = set()
     for reader, other in itertools.product(readers, range(x * y)):
@@ -64,53 +70,87 @@ def test_arrivals(cluster: tuple[int, int, int]) -> None:
     """Everybody's arrivals in a run, on every barrier of every CTA of the one cluster."""
     x, y, group = cluster
     size = x * y
-    problem = Problem(128 * x * TILES, 128 * y, 64 * STEPS, clusters=1, stages=3, scheduler="static", **shape_of(cluster))
+    problem = Problem(
+        128 * x * TILES,
+        128 * y,
+        64 * STEPS,
+        clusters=1,
+        stages=3,
+        scheduler="static",
+        **shape_of(cluster),
+    )
     found = who_arrives(problem.program, seed=7)
     leaders = range(0, size, group)
     tiles, steps = TILES, TILES * STEPS
     want = {("inputs.full", rank, "load", rank): steps for rank in leaders}
     for issuer in leaders:
         want |= {("inputs.empty", rank, "mma", issuer): steps for rank in told(x, y, group, issuer)}
-        want |= {("outputs.full", rank, "mma", issuer): tiles for rank in range(issuer, issuer + group)}
+        want |= {
+            ("outputs.full", rank, "mma", issuer): tiles for rank in range(issuer, issuer + group)
+        }
         for source in range(issuer, issuer + group):
             want["outputs.empty", issuer, "epilogue", source] = 128 * tiles
-            want |= {("tmem_dealloc", rank, "epilogue", source): 128 for rank in range(issuer, issuer + group)}
+            want |= {
+                ("tmem_dealloc", rank, "epilogue", source): 128
+                for rank in range(issuer, issuer + group)
+            }
     assert found == want
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_arrivals_of_the_schedule(cluster: tuple[int, int, int]) -> None:
-    """One cluster that takes over the work of the others. Only CTA 0 asks, and everybody tells it when a response is read."""
+    """One cluster that takes over the work of the others. Only CTA 0 asks, and everybody tells it
+    when a response is read.
+    """
     x, y, _ = cluster
     size = x * y
-    problem = Problem(128 * x * TILES, 128 * y, 64, clusters=1, stages=3, scheduler="clc", **shape_of(cluster))
+    problem = Problem(
+        128 * x * TILES, 128 * y, 64, clusters=1, stages=3, scheduler="clc", **shape_of(cluster)
+    )
     found = {key: n for key, n in who_arrives(problem.program).items() if key[0].startswith("work")}
     asked = TILES  # each tile's successor; the last response says that there is none
     want = {("work.full", rank, "schedule", 0): asked for rank in range(size)}
-    want |= {("work_throttle.full", 0, "load", 0): 32 * asked, ("work_throttle.empty", 0, "schedule", 0): 32 * asked}
+    want |= {
+        ("work_throttle.full", 0, "load", 0): 32 * asked,
+        ("work_throttle.empty", 0, "schedule", 0): 32 * asked,
+    }
     want["work.empty", 0, "schedule", 0] = 32 * asked
-    for rank, (role, threads) in itertools.product(range(size), (("load", 32), ("mma", 32), ("epilogue", 128))):
+    for rank, (role, threads) in itertools.product(
+        range(size), (("load", 32), ("mma", 32), ("epilogue", 128))
+    ):
         want["work.empty", 0, role, rank] = threads * asked
     assert found == want
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_every_arrival_belongs_to_a_complete_phase(cluster: tuple[int, int, int]) -> None:
-    problem = Problem(128 * cluster[0] * TILES, 128 * cluster[1], 64 * STEPS, clusters=1, stages=4, scheduler="static", **shape_of(cluster))
+    problem = Problem(
+        128 * cluster[0] * TILES,
+        128 * cluster[1],
+        64 * STEPS,
+        clusters=1,
+        stages=4,
+        scheduler="static",
+        **shape_of(cluster),
+    )
     arrived = who_arrives(problem.program, seed=3)
     run = problem.right(seed=3)
     for name, count in counts_of(problem.program).items():
         for rank, completions in enumerate(run.completions[name]):
-            total = sum(n for (array, to, _, _), n in arrived.items() if (array, to) == (name, rank))
+            total = sum(
+                n for (array, to, _, _), n in arrived.items() if (array, to) == (name, rank)
+            )
             assert count is not None
             assert total == count * sum(completions), (name, rank)
 
 
-# -- masks -------------------------------------------------------------------------------------------------------------
+# -- masks -----------------------------------------------------------------------------
 
 
 def shares(x: int, y: int, group: int) -> dict[str, list[int]]:
-    """What ClusterShares gives each CTA: `a`, `b`: multicast masks; `a_part`, `b_part`; `release`: whom a commit tells."""
+    """What ClusterShares gives each CTA: `a`, `b`: multicast masks; `a_part`, `b_part`; `release`:
+    whom a commit tells.
+    """
     size = x * y
     names = ("a", "b", "a_part", "b_part", "release")
     out = np.zeros((size, len(names)), np.int32)
@@ -124,7 +164,11 @@ def shares(x: int, y: int, group: int) -> dict[str, list[int]]:
         def one() -> None:
             with ctx.elect_one():
                 values = [s.mask if s.mask is not None else own for s in (found.a, found.b)]
-                values += [found.a.part, found.b.part, found.release if found.release is not None else own]
+                values += [
+                    found.a.part,
+                    found.b.part,
+                    found.release if found.release is not None else own,
+                ]
                 for i, value in enumerate(values):
                     ctx.store(out[ctx.cta_rank, i], value)
 
@@ -132,13 +176,20 @@ def shares(x: int, y: int, group: int) -> dict[str, list[int]]:
     return {name: out[:, i].tolist() for i, name in enumerate(names)}
 
 
-ALL = [(x, y, g) for x, y, g in itertools.product((1, 2, 4, 8), (1, 2, 4, 8), (1, 2)) if x * y <= 8 and x % g == 0]
+ALL = [
+    (x, y, g)
+    for x, y, g in itertools.product((1, 2, 4, 8), (1, 2, 4, 8), (1, 2))
+    if x * y <= 8 and x % g == 0
+]
 
 
 @pytest.mark.parametrize(("x", "y", "group"), ALL)
 def test_masks_against_brute_force(x: int, y: int, group: int) -> None:
     got, size = shares(x, y, group), x * y
-    bits = {name: [{c for c in range(size) if mask >> c & 1} for mask in got[name]] for name in ("a", "b", "release")}
+    bits = {
+        name: [{c for c in range(size) if mask >> c & 1} for mask in got[name]]
+        for name in ("a", "b", "release")
+    }
     for rank in range(size):
         m, n = at(x, rank)
         same_a = {c for c in range(size) if at(x, c)[0] == m}
@@ -173,11 +224,16 @@ def test_the_page_says_how_pairs_share_b() -> None:
 def test_the_masks_give_the_counts(x: int, y: int, group: int) -> None:
     release = shares(x, y, group)["release"]
     for rank in range(x * y):
-        assert sum(release[issuer] >> rank & 1 for issuer in range(0, x * y, group)) == counts(x, y, group, clc=False)["inputs.empty"]
+        assert (
+            sum(release[issuer] >> rank & 1 for issuer in range(0, x * y, group))
+            == counts(x, y, group, clc=False)["inputs.empty"]
+        )
 
 
 @pytest.fixture
-def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[ClusterShares], Any]], None]]:
+def forgetful(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Callable[[Callable[[ClusterShares], Any]], None]]:
     """`forgetful(release)`: the kernel's commits tell `release(shares)`."""
     whole = ClusterShares.of
 
@@ -194,16 +250,29 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[C
 
 
 def test_a_mask_that_forgets_a_reader(forgetful: Any) -> None:
-    """The MMAs of a CTA do not tell the CTAs that copy A into its slots: their copies come while it still reads."""
+    """The MMAs of a CTA do not tell the CTAs that copy A into its slots: their copies come while it
+    still reads.
+    """
     forgetful(lambda shares: shares.b.mask)
     program = Problem(512, 512, 640, stages=2, cluster=2, cluster_n=2).program
     assert counts_of(program)["inputs.empty"] == 2
     faults(program, tp.SimFault, "inputs", seeds=range(6))
-    words = ("race on inputs_", "is multicast into CTA", "role 'load' of CTA", "every CTA that copies into them", "ctx.mma_commit", "mask=")
+    words = (
+        "race on inputs_",
+        "is multicast into CTA",
+        "role 'load' of CTA",
+        "every CTA that copies into them",
+        "ctx.mma_commit",
+        "mask=",
+    )
     faults(program, tp.RaceError, *words, seeds=[0])
 
 
 def test_a_mask_that_forgets_the_peer(forgetful: Any) -> None:
     forgetful(lambda shares: None)
-    words = ("consumer stage of 'inputs'", "in CTA rank 0 of the cluster and not in rank 1", "mask=outputs.mma_complete_mask")
+    words = (
+        "consumer stage of 'inputs'",
+        "in CTA rank 0 of the cluster and not in rank 1",
+        "mask=outputs.mma_complete_mask",
+    )
     refuses(lambda: Problem(512, 512, 640, cluster=2, cta_group=2), tp.CountError, *words)

@@ -1,4 +1,6 @@
-"""blackwell_gemm in the simulator: right in every configuration, for every shape, dtype and order; refused where it cannot be."""
+"""blackwell_gemm in the simulator: right in every configuration, for every shape, dtype and order;
+refused where it cannot be.
+"""
 
 from __future__ import annotations
 
@@ -59,11 +61,25 @@ def test_clusters(cluster: tuple[int, int, int], scheduler: str) -> None:
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_interleavings(cluster: tuple[int, int, int], scheduler: str, seed: int) -> None:
     for clusters, accumulators, stages in ((1, 2, 2), (2, 1, 3), (0, 2, 5)):
-        settings: dict[str, Any] = {"clusters": clusters, "accumulators": accumulators, "stages": stages, "scheduler": scheduler}
+        settings: dict[str, Any] = {
+            "clusters": clusters,
+            "accumulators": accumulators,
+            "stages": stages,
+            "scheduler": scheduler,
+        }
         simulate(600, 424, 200, seed=seed, **settings, **shape_of(cluster))
 
 
-SHAPES = [(1, 8, 8), (8, 8, 8), (127, 120, 56), (128, 128, 64), (129, 136, 72), (1100, 64, 64), (64, 1100, 64), (65, 72, 1000)]
+SHAPES = [
+    (1, 8, 8),
+    (8, 8, 8),
+    (127, 120, 56),
+    (128, 128, 64),
+    (129, 136, 72),
+    (1100, 64, 64),
+    (64, 1100, 64),
+    (65, 72, 1000),
+]
 
 
 @pytest.mark.parametrize("scheduler", ["clc", "static"])
@@ -72,14 +88,32 @@ SHAPES = [(1, 8, 8), (8, 8, 8), (127, 120, 56), (128, 128, 64), (129, 136, 72), 
 def test_shapes(shape: tuple[int, int, int], group: int, scheduler: str) -> None:
     """Smaller than a tile, one more than a tile, one dimension long."""
     m, n, k = shape
-    simulate(m, -(-n // 8) * 8, k, seed=2, clusters=2, scheduler=scheduler, cta_group=group, cluster=group)
+    simulate(
+        m,
+        -(-n // 8) * 8,
+        k,
+        seed=2,
+        clusters=2,
+        scheduler=scheduler,
+        cta_group=group,
+        cluster=group,
+    )
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 5, 9])
 @pytest.mark.parametrize("group", [1, 2])
 def test_trip_counts(steps: int, group: int) -> None:
     """K shorter and longer than the ring of three; five tiles, so that phases go round."""
-    problem = Problem(5 * 128 * group, 64, steps * 64 - 8, bn=64, stages=3, cta_group=group, cluster=group, clusters=1)
+    problem = Problem(
+        5 * 128 * group,
+        64,
+        steps * 64 - 8,
+        bn=64,
+        stages=3,
+        cta_group=group,
+        cluster=group,
+        clusters=1,
+    )
     run = problem.right(seed=4)
     assert sum(map(sum, run.completions["inputs.full"])) == 5 * steps
     assert sum(map(sum, run.completions["inputs.empty"])) == 5 * steps * group
@@ -118,14 +152,24 @@ def test_dtypes(dtypes: tuple[Any, Any], out: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "settings", [{"cta_group": 2, "cluster": 2}, {"bm": 64, "bk": 128, "stages": 2}, {"cluster": 2, "cluster_n": 2}], ids=str
+    "settings",
+    [
+        {"cta_group": 2, "cluster": 2},
+        {"bm": 64, "bk": 128, "stages": 2},
+        {"cluster": 2, "cluster_n": 2},
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize(("dtypes", "out"), DTYPES)
-def test_dtypes_in_other_shapes(dtypes: tuple[Any, Any], out: Any, settings: dict[str, Any]) -> None:
+def test_dtypes_in_other_shapes(
+    dtypes: tuple[Any, Any], out: Any, settings: dict[str, Any]
+) -> None:
     simulate(264, 144, 208, dtypes=dtypes, out=out, **settings)
 
 
-@pytest.mark.parametrize("cluster", [(1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 1, 2), (2, 2, 2)], ids=str)
+@pytest.mark.parametrize(
+    "cluster", [(1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 1, 2), (2, 2, 2)], ids=str
+)
 @pytest.mark.parametrize("orders", ["CF", "FC", "FF"])
 def test_operands_contiguous_along_m_and_n(orders: str, cluster: tuple[int, int, int]) -> None:
     simulate(264, 200, 136, orders=orders, **shape_of(cluster))
@@ -137,7 +181,14 @@ EXTRAS: dict[str, dict[str, Any]] = {
     "source": {"source": (2, BF16), "beta": 0.75},
     "one scale": {"a_scale": (0, 1), "b_scale": (0, 1)},
     "scales of rows": {"a_scale": (0, 0), "b_scale": (0, 0)},
-    "everything": {"alpha": 1.5, "bias": (1, BF16), "source": (2, np.float32), "beta": -1.0, "a_scale": (0, 0), "b_scale": (0, 0)},
+    "everything": {
+        "alpha": 1.5,
+        "bias": (1, BF16),
+        "source": (2, np.float32),
+        "beta": -1.0,
+        "a_scale": (0, 0),
+        "b_scale": (0, 0),
+    },
 }
 
 
@@ -151,11 +202,17 @@ def made(extras: dict[str, Any], m: int, n: int) -> dict[str, Any]:
         found["source"] = rng.standard_normal((m, n)).astype(extras["source"][1])
     if "a_scale" in extras:
         single = extras["a_scale"][1]
-        found["a_scale"], found["b_scale"] = (rng.uniform(0.2, 0.9, single or rows).astype(np.float32) for rows in (m, n))
+        found["a_scale"], found["b_scale"] = (
+            rng.uniform(0.2, 0.9, single or rows).astype(np.float32) for rows in (m, n)
+        )
     return found
 
 
-@pytest.mark.parametrize("settings", [{}, {"cta_group": 2, "cluster": 2, "activation": "relu"}, {"bm": 64, "activation": "silu"}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"cta_group": 2, "cluster": 2, "activation": "relu"}, {"bm": 64, "activation": "silu"}],
+    ids=str,
+)
 @pytest.mark.parametrize("name", EXTRAS)
 def test_what_is_done_with_the_sums(name: str, settings: dict[str, Any]) -> None:
     m, n = 200, 136
@@ -165,7 +222,11 @@ def test_what_is_done_with_the_sums(name: str, settings: dict[str, Any]) -> None
         z = extras.get("alpha", 1.0) * product
         if "a_scale" in extras:
             z = z * extras["a_scale"][:, None] * extras["b_scale"][None, :]
-        z = z + extras.get("bias", np.zeros(n)).astype(np.float64) + extras.get("beta", 0.0) * np.asarray(extras.get("source", 0.0), float)
+        z = (
+            z
+            + extras.get("bias", np.zeros(n)).astype(np.float64)
+            + extras.get("beta", 0.0) * np.asarray(extras.get("source", 0.0), float)
+        )
         return activated(z, settings.get("activation"))
 
     problem = Problem(m, n, 136, out=np.float32, extras=extras, **settings)
@@ -179,8 +240,12 @@ def test_activations(activation: str) -> None:
     for out in (BF16, np.float32):
         problem = Problem(136, 72, 64, out=out, activation=activation)
         problem.program.run()
-        reference = activated(problem.a.astype(np.float64) @ problem.b.astype(np.float64).T, activation)
-        np.testing.assert_allclose(problem.c.astype(np.float64), reference, rtol=2**-7 if out is BF16 else 2e-5, atol=2e-5)
+        reference = activated(
+            problem.a.astype(np.float64) @ problem.b.astype(np.float64).T, activation
+        )
+        np.testing.assert_allclose(
+            problem.c.astype(np.float64), reference, rtol=2**-7 if out is BF16 else 2e-5, atol=2e-5
+        )
 
 
 def test_the_trace_does_not_depend_on_the_shapes() -> None:
@@ -196,18 +261,24 @@ def test_every_cta_lets_the_next_kernel_in() -> None:
     from tilepipe.ir import ops
 
     for cluster in CLUSTERS:
-        roles = {role.name: role for role in Problem(128, 128, 64, **shape_of(cluster)).program.kernel.roles}
+        roles = {
+            role.name: role
+            for role in Problem(128, 128, 64, **shape_of(cluster)).program.kernel.roles
+        }
         assert [type(op) for op in roles["load"].body.ops].count(ops.LaunchDependents) == 1
 
 
-# -- refused -----------------------------------------------------------------------------------------------------------
+# -- refused ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"bm": 96}, "bm must be 64 or 128, and 128 where cta_group is 2"),
-        ({"bm": 64, "cta_group": 2, "cluster": 2}, "bm must be 64 or 128, and 128 where cta_group is 2"),
+        (
+            {"bm": 64, "cta_group": 2, "cluster": 2},
+            "bm must be 64 or 128, and 128 where cta_group is 2",
+        ),
         ({"bn": 24}, "bn must be a multiple of 16 in 16..256"),
         ({"bn": 48, "cta_group": 2, "cluster": 2}, "bn must be a multiple of 32 in 32..256"),
         ({"bn": 272}, "bn must be a multiple of 16 in 16..256"),
@@ -219,7 +290,10 @@ def test_every_cta_lets_the_next_kernel_in() -> None:
         ({"cluster": 3}, "cluster · cluster_n must be 1, 2, 4 or 8"),
         ({"cluster": 4, "cluster_n": 4}, "cluster · cluster_n must be 1, 2, 4 or 8"),
         ({"bn": 16, "cluster": 4}, "bm / cluster_n must be a multiple of 8, and bn / cluster, too"),
-        ({"accumulators": 3, "bn": 256}, "3 accumulators of 256 columns are 768; tensor memory has 512"),
+        (
+            {"accumulators": 3, "bn": 256},
+            "3 accumulators of 256 columns are 768; tensor memory has 512",
+        ),
         ({"accumulators": 0}, "accumulators must be at least 1"),
         ({"scheduler": "atomic"}, "scheduler must be one of clc, static"),
         ({"raster": "zigzag"}, "raster must be one of grouped, rows, columns"),
@@ -240,27 +314,49 @@ def half(*shape: int) -> Any:
 
 
 BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
-    ({"cfg": BlackwellGemmConfig(k_group_size=100, stages=2)}, "k_group_size=100 makes a stage of 100 tiles"),
+    (
+        {"cfg": BlackwellGemmConfig(k_group_size=100, stages=2)},
+        "k_group_size=100 makes a stage of 100 tiles",
+    ),
     ({"cfg": None}, "blackwell_gemm: cfg is a BlackwellGemmConfig, got None"),
     ({"a": None}, "a must be an array, got None"),
-    ({"a": half(2, 128, 64), "c": half(2, 128, 128)}, "blackwell_gemm multiplies matrices, without a batch dimension"),
+    (
+        {"a": half(2, 128, 64), "c": half(2, 128, 128)},
+        "blackwell_gemm multiplies matrices, without a batch dimension",
+    ),
     ({"a": half(128, 72)}, "both k equal"),
     ({"c": half(128, 120)}, "C is 128×120"),
     ({"a": np.zeros((128, 64), BF16)}, "the same for A and B, or fp8; got bfloat16 and float16"),
-    ({"c": np.zeros((128, 128), E4M3)}, "blackwell_gemm writes bfloat16, float16, float32; C is float8_e4m3"),
+    (
+        {"c": np.zeros((128, 128), E4M3)},
+        "blackwell_gemm writes bfloat16, float16, float32; C is float8_e4m3",
+    ),
     ({"bias": half(64)}, "bias must have shape (128,), it has (64,)"),
     ({"beta": 1.0}, "beta=1.0 scales source, which is not given"),
     ({"source": half(64, 128), "beta": 1.0}, "source has shape (64, 128), C (128, 128)"),
     ({"a_scale": np.ones(1, np.float32)}, "a_scale and b_scale have shapes (1,) and None"),
-    ({"a": np.zeros((64, 128), E4M3).T, "b": np.zeros((128, 64), E4M3)}, "A is contiguous along m; tensor cores transpose 16-bit elements"),
-    ({"b": half(64, 128).T, "cfg": BlackwellGemmConfig(cluster=8)}, "tiles of 128 along n are loaded in parts of 16"),
+    (
+        {"a": np.zeros((64, 128), E4M3).T, "b": np.zeros((128, 64), E4M3)},
+        "A is contiguous along m; tensor cores transpose 16-bit elements",
+    ),
+    (
+        {"b": half(64, 128).T, "cfg": BlackwellGemmConfig(cluster=8)},
+        "tiles of 128 along n are loaded in parts of 16",
+    ),
     ({"c": half(128, 256)[:, ::2]}, "128"),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "words"), BAD_ARGUMENTS, ids=[words for _, words in BAD_ARGUMENTS])
+@pytest.mark.parametrize(
+    ("arguments", "words"), BAD_ARGUMENTS, ids=[words for _, words in BAD_ARGUMENTS]
+)
 def test_arguments_that_do_not_fit(arguments: dict[str, Any], words: str) -> None:
-    given = {"a": half(128, 64), "b": half(128, 64), "c": half(128, 128), "cfg": BlackwellGemmConfig()} | arguments
+    given = {
+        "a": half(128, 64),
+        "b": half(128, 64),
+        "c": half(128, 128),
+        "cfg": BlackwellGemmConfig(),
+    } | arguments
     with pytest.raises(tp.BindError, match=re.escape(words)):
         blackwell_gemm.bind(**given)
 

@@ -1,4 +1,6 @@
-"""block_scaled_gemm compiled for sm_100a: no spills, and the machine code has the block-scaled instructions, as often as meant."""
+"""block_scaled_gemm compiled for sm_100a: no spills, and the machine code has the block-scaled
+instructions, as often as meant.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ from tilepipe.cuda.sass import disassemble, loop_with
 from tilepipe.kernels.block_scaled_layout import KINDS
 
 MMA = {"mxfp8": "UTCQMMA", "mxfp4": "UTCOMMA", "nvfp4": "UTCOMMA"}
-QUICK: list[dict[str, Any]] = [{"kind": "mxfp8"}, {"kind": "nvfp4", "cta_group": 2, "cluster": 2, "bn": 64}]
+QUICK: list[dict[str, Any]] = [
+    {"kind": "mxfp8"},
+    {"kind": "nvfp4", "cta_group": 2, "cluster": 2, "bn": 64},
+]
 MORE: list[dict[str, Any]] = [
     {"kind": "mxfp4"},
     {"kind": "mxfp4", "cluster": 2, "cluster_n": 2, "scheduler": "static", "out": np.float32},
@@ -31,9 +36,13 @@ def compiled(**settings: Any) -> Any:
     return cuda.compile(Problem(512, 512, 512, **settings).program.kernel, arch="sm_100a")
 
 
-@pytest.mark.parametrize("settings", [*QUICK, *(pytest.param(more, marks=pytest.mark.slow) for more in MORE)], ids=str)
+@pytest.mark.parametrize(
+    "settings", [*QUICK, *(pytest.param(more, marks=pytest.mark.slow) for more in MORE)], ids=str
+)
 def test_machine_code(settings: dict[str, Any]) -> None:
-    """Of a K step: one copy for each piece of scales, one MMA for each 32 bytes of K, one commit; no loop over lanes."""
+    """Of a K step: one copy for each piece of scales, one MMA for each 32 bytes of K, one commit;
+    no loop over lanes.
+    """
     problem = Problem(512, 512, 512, **settings)
     code = cuda.compile(problem.program.kernel, arch="sm_100a")
     clean(code)
@@ -43,7 +52,12 @@ def test_machine_code(settings: dict[str, Any]) -> None:
     fp4 = kind.name != "mxfp8"
     mmas = cfg.bk // (64 if fp4 else 32) * cfg.k_group_size
     copies = cfg.scale_columns // 4 * cfg.k_group_size
-    assert (inner[MMA[kind.name]], inner["UTCCP"], inner["UTCBAR"], inner["MEMBAR"]) == (mmas, copies, 1, 0)
+    assert (inner[MMA[kind.name]], inner["UTCCP"], inner["UTCBAR"], inner["MEMBAR"]) == (
+        mmas,
+        copies,
+        1,
+        0,
+    )
     found = Counter(i.opcode for i in instructions)
     pair = ".2CTA" if cfg.cta_group == 2 else ""
     vector = {"mxfp8": "", "mxfp4": "", "nvfp4": ".4X"}[kind.name]
@@ -68,6 +82,11 @@ def test_every_cluster_compiles_without_spills(cluster: tuple[int, int, int]) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("out", [BF16, np.float32], ids=["bfloat16", "float32"])
 def test_epilogues_compile_without_spills(out: Any) -> None:
-    extras = {"bias": np.zeros(512, np.float32), "source": np.zeros((512, 512), BF16), "beta": 0.5, "alpha": 2.0}
+    extras = {
+        "bias": np.zeros(512, np.float32),
+        "source": np.zeros((512, 512), BF16),
+        "beta": 0.5,
+        "alpha": 2.0,
+    }
     extras |= {"a_scale": np.ones(512, np.float32), "b_scale": np.ones(512, np.float32)}
     clean(compiled(out=out, activation="gelu", extras=extras))

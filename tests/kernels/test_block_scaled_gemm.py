@@ -1,4 +1,6 @@
-"""block_scaled_gemm in the simulator: right for every kind, configuration and shape; refused where it cannot be."""
+"""block_scaled_gemm in the simulator: right for every kind, configuration and shape; refused where
+it cannot be.
+"""
 
 from __future__ import annotations
 
@@ -50,31 +52,63 @@ def test_nvfp4_with_a_tile_of_one_instruction() -> None:
 @pytest.mark.parametrize("scheduler", ["clc", "static"])
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_clusters(cluster: tuple[int, int, int], scheduler: str) -> None:
-    """Ragged at every edge, several tiles a cluster, scales multicast to all that need them, tiles that begin inside a piece."""
+    """Ragged at every edge, several tiles a cluster, scales multicast to all that need them, tiles
+    that begin inside a piece.
+    """
     for kind, bn in (("mxfp8", 128), ("nvfp4", 64)):
-        simulate(392, 296, 544, kind=kind, bn=bn, seed=3, clusters=1, stages=3, scheduler=scheduler, **shape_of(cluster))
+        simulate(
+            392,
+            296,
+            544,
+            kind=kind,
+            bn=bn,
+            seed=3,
+            clusters=1,
+            stages=3,
+            scheduler=scheduler,
+            **shape_of(cluster),
+        )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
 def test_interleavings(cluster: tuple[int, int, int], seed: int) -> None:
-    for kind, bn, accumulators, stages in (("mxfp8", 192, 2, 2), ("mxfp4", 128, 1, 3), ("nvfp4", 64, 2, 3)):
+    for kind, bn, accumulators, stages in (
+        ("mxfp8", 192, 2, 2),
+        ("mxfp4", 128, 1, 3),
+        ("nvfp4", 64, 2, 3),
+    ):
         settings: dict[str, Any] = {"accumulators": accumulators, "stages": stages, "bn": bn}
         if bn % (8 * cluster[0]) == 0:
-            simulate(600, 424, 352, kind=kind, seed=seed, clusters=2, **settings, **shape_of(cluster))
+            simulate(
+                600, 424, 352, kind=kind, seed=seed, clusters=2, **settings, **shape_of(cluster)
+            )
 
 
-SHAPES = [(1, 8, 32), (8, 1, 64), (127, 120, 96), (128, 128, 128), (129, 136, 160), (1100, 64, 64), (64, 1100, 32), (65, 72, 1056)]
+SHAPES = [
+    (1, 8, 32),
+    (8, 1, 64),
+    (127, 120, 96),
+    (128, 128, 128),
+    (129, 136, 160),
+    (1100, 64, 64),
+    (64, 1100, 32),
+    (65, 72, 1056),
+]
 
 
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_shapes(shape: tuple[int, int, int], group: int) -> None:
-    """Smaller than a tile, one more than a tile, one dimension long, k that ends inside a piece of scales."""
+    """Smaller than a tile, one more than a tile, one dimension long, k that ends inside a piece of
+    scales.
+    """
     m, n, k = shape
     for kind in KINDS:
-        problem = Problem(m, -(-n // 8) * 8, k, kind=kind, clusters=2, cta_group=group, cluster=group)
+        problem = Problem(
+            m, -(-n // 8) * 8, k, kind=kind, clusters=2, cta_group=group, cluster=group
+        )
         problem.right(seed=2)
 
 
@@ -82,14 +116,30 @@ def test_shapes(shape: tuple[int, int, int], group: int) -> None:
 @pytest.mark.parametrize("group", [1, 2])
 def test_trip_counts(steps: int, group: int) -> None:
     """K shorter and longer than the ring of three; five tiles, so that phases go round."""
-    problem = Problem(5 * 128 * group, 64, steps * 128 - 32, bn=64, stages=3, cta_group=group, cluster=group, clusters=1)
+    problem = Problem(
+        5 * 128 * group,
+        64,
+        steps * 128 - 32,
+        bn=64,
+        stages=3,
+        cta_group=group,
+        cluster=group,
+        clusters=1,
+    )
     run = problem.right(seed=4)
     assert sum(map(sum, run.completions["inputs.full"])) == 5 * steps
     assert sum(map(sum, run.completions["inputs.empty"])) == 5 * steps * group
 
 
 @pytest.mark.parametrize("out", [BF16, np.float16, np.float32], ids=str)
-@pytest.mark.parametrize("dtypes", [("float8_e4m3", "float8_e5m2"), ("float8_e5m2", "float8_e5m2"), ("float8_e5m2", "float8_e4m3")])
+@pytest.mark.parametrize(
+    "dtypes",
+    [
+        ("float8_e4m3", "float8_e5m2"),
+        ("float8_e5m2", "float8_e5m2"),
+        ("float8_e5m2", "float8_e4m3"),
+    ],
+)
 def test_dtypes(dtypes: tuple[str, str], out: Any) -> None:
     simulate(136, 136, 224, dtypes=dtypes, out=out)
 
@@ -103,7 +153,9 @@ def test_arrivals_are_those_of_blackwell_gemm(cluster: tuple[int, int, int]) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_wrong_scale_is_seen(kind: str) -> None:
-    """Each scale counts: changed after the reference was made, the result is wrong in that row only."""
+    """Each scale counts: changed after the reference was made, the result is wrong in that row
+    only.
+    """
     problem = Problem(136, 136, 352, kind=kind, out=np.float32)
     problem.sfa[130, 3] = 2 * problem.sfa[130, 3].astype(np.float32)
     problem.program = problem.bound()
@@ -117,7 +169,9 @@ def test_one_wrong_scale_is_seen(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("side", ["sfa", "sfb"])
 def test_a_scale_that_is_no_number(kind: str, side: str) -> None:
-    """Makes its row, or column, NaN; the block after the last of K, which is in the next row's piece, does not."""
+    """Makes its row, or column, NaN; the block after the last of K, which is in the next row's
+    piece, does not.
+    """
     problem = Problem(264, 264, 160, kind=kind, out=np.float32)
     scales = getattr(problem, side)
     scales.view(np.uint8)[130, 1] = 0xFF if kind.startswith("mx") else 0x7F
@@ -134,7 +188,9 @@ def test_nvfp4_with_a_scale_of_the_whole() -> None:
     (a, sfa, a_scale), (b, sfb, b_scale) = quantize_nvfp4(x), quantize_nvfp4(y)
     c = np.zeros((100, 72), np.float32)
     wholes: dict[str, Any] = {"a_scale": np.array([a_scale]), "b_scale": np.array([b_scale])}
-    bind(a, b, to_blocked(sfa), to_blocked(sfb), c, BlockScaledConfig(kind="nvfp4", bk=256), **wholes).run()
+    bind(
+        a, b, to_blocked(sfa), to_blocked(sfb), c, BlockScaledConfig(kind="nvfp4", bk=256), **wholes
+    ).run()
     assert compare_matmul(c, dequantize(a, sfa, a_scale), dequantize(b, sfb, b_scale).T).ok
     exact = x.astype(np.float64) @ y.astype(np.float64).T
     assert np.linalg.norm(c - exact) < 0.2 * np.linalg.norm(exact)
@@ -142,9 +198,14 @@ def test_nvfp4_with_a_scale_of_the_whole() -> None:
 
 def test_what_is_done_with_the_sums() -> None:
     m, n, rng = 200, 136, np.random.default_rng(3)
-    bias, source = rng.standard_normal(n).astype(np.float32), rng.standard_normal((m, n)).astype(BF16)
+    bias, source = (
+        rng.standard_normal(n).astype(np.float32),
+        rng.standard_normal((m, n)).astype(BF16),
+    )
     extras = {"alpha": -0.5, "bias": bias, "source": source, "beta": 0.75}
-    problem = Problem(m, n, 160, out=np.float32, extras=extras, activation="relu", cta_group=2, cluster=2)
+    problem = Problem(
+        m, n, 160, out=np.float32, extras=extras, activation="relu", cta_group=2, cluster=2
+    )
     problem.program.run(seed=2)
     product = dequantize(problem.a, problem.sfa) @ dequantize(problem.b, problem.sfb).T
     want = activated(-0.5 * product + bias + 0.75 * source.astype(np.float64), "relu")
@@ -154,12 +215,15 @@ def test_what_is_done_with_the_sums() -> None:
 def test_scales_in_any_shape() -> None:
     """As PyTorch has them: a vector, or a matrix of as many; or their bytes."""
     problem = Problem(136, 136, 160)
-    sfa, sfb = to_blocked(problem.sfa).reshape(-1), to_blocked(problem.sfb).view(np.uint8).reshape(256, -1)
+    sfa, sfb = (
+        to_blocked(problem.sfa).reshape(-1),
+        to_blocked(problem.sfb).view(np.uint8).reshape(256, -1),
+    )
     bind(problem.a, problem.b, sfa, sfb, problem.c, problem.cfg).run()
     assert problem.compare().ok
 
 
-# -- refused -----------------------------------------------------------------------------------------------------------
+# -- refused ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -169,12 +233,25 @@ def test_scales_in_any_shape() -> None:
         ({"bm": 64}, "bm must be 128: a block-scaled MMA has 128 rows in each CTA"),
         ({"bn": 96}, "bn must be a multiple of 64 in 64..256"),
         ({"bn": 320}, "bn must be a multiple of 64 in 64..256"),
-        ({"bk": 64}, "bk must be a multiple of 128 in 128..256 of mxfp8: scales come for 4 blocks of K at once"),
+        (
+            {"bk": 64},
+            "bk must be a multiple of 128 in 128..256 of mxfp8: scales come for 4 blocks of K at once",
+        ),
         ({"kind": "nvfp4", "bk": 96}, "bk must be a multiple of 64 in 64..256 of nvfp4"),
         ({"bk": 512}, "bk must be a multiple of 128 in 128..256"),
-        ({"bn": 256}, "2 accumulators of 256 columns and 12 columns of scales are 524; tensor memory has 512"),
         (
-            {"kind": "nvfp4", "bk": 256, "bn": 192, "accumulators": 2, "stages": 2, "k_group_size": 100},
+            {"bn": 256},
+            "2 accumulators of 256 columns and 12 columns of scales are 524; tensor memory has 512",
+        ),
+        (
+            {
+                "kind": "nvfp4",
+                "bk": 256,
+                "bn": 192,
+                "accumulators": 2,
+                "stages": 2,
+                "k_group_size": 100,
+            },
             "its mbarrier counts up to 1,048,575",
         ),
         ({"accumulators": 5}, "5 accumulators of 128 columns are 640; tensor memory has 512"),
@@ -227,13 +304,21 @@ NVFP4 = BlockScaledConfig(kind="nvfp4", bk=256)
     ids=lambda x: x[:40] if isinstance(x, str) else "",
 )  # fmt: skip
 def test_arguments_that_do_not_fit(arguments: dict[str, Any], words: str) -> None:
-    fitting = {"a": e4m3(128, 256), "b": e4m3(64, 256), "sfa": e8m0(*PIECES), "sfb": e8m0(*PIECES), "c": np.zeros((128, 64), np.float32)}
+    fitting = {
+        "a": e4m3(128, 256),
+        "b": e4m3(64, 256),
+        "sfa": e8m0(*PIECES),
+        "sfb": e8m0(*PIECES),
+        "c": np.zeros((128, 64), np.float32),
+    }
     with pytest.raises(tp.BindError, match=re.escape(words)):
         bind(**({"cfg": BlockScaledConfig()} | fitting | arguments))
 
 
 def test_columns_that_do_not_fit() -> None:
-    """The payload's and the allocation's own checks, for kernels that have no such configuration."""
+    """The payload's and the allocation's own checks, for kernels that have no such
+    configuration.
+    """
 
     def kernel(ctx: tp.Context) -> None:
         payload = tp.BlockScaledTilePayload(
@@ -242,9 +327,17 @@ def test_columns_that_do_not_fit() -> None:
         )  # fmt: skip
         tp.BlockScaledTmem(ctx, tp.OutputPipelineConfig(2, 256), payload)
 
-    with pytest.raises(tp.TraceError, match=r"2 accumulators × 256 columns \+ 4 of SFA \+ 8 of SFB = 524, but tensor memory has 512"):
+    with pytest.raises(
+        tp.TraceError,
+        match=r"2 accumulators × 256 columns \+ 4 of SFA \+ 8 of SFB = 524, but tensor memory has 512",
+    ):
         tp.kernel()(kernel).bind()
     with pytest.raises(tp.TraceError, match="at least 1 row and 1 block of K, got 128 and 0"):
         tp.scale_factor_k_major(128, 0)
     layout = tp.scale_factor_k_major(200, 9)
-    assert (layout.row_pieces, layout.k_pieces, layout.shape, layout.box) == (2, 3, (12, 256), (1, 6, 256))
+    assert (layout.row_pieces, layout.k_pieces, layout.shape, layout.box) == (
+        2,
+        3,
+        (12, 256),
+        (1, 6, 256),
+    )

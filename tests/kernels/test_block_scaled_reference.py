@@ -1,4 +1,6 @@
-"""Block-scaled numbers: quantised as the formats say, packed, and laid out as the tensor cores read their scales."""
+"""Block-scaled numbers: quantised as the formats say, packed, and laid out as the tensor cores read
+their scales.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,8 @@ def test_mx_is_near_and_its_scales_are_the_spec_s(dtype: str) -> None:
     _, exponent, largest = MX_ELEMENTS[dtype]
     blocks = np.abs(x.astype(np.float64).reshape(37, 3, 32)).max(-1)
     assert (scales.astype(np.float64) == np.exp2(np.floor(np.log2(blocks)) - exponent)).all()
-    step = {"float8_e4m3": 0.125, "float8_e5m2": 0.125, "float4_e2m1": 0.25}[dtype]  # 512 saturates to 448, 65536 to 57344, 8 to 6
+    # 512 saturates to 448, 65536 to 57344, 8 to 6
+    step = {"float8_e4m3": 0.125, "float8_e5m2": 0.125, "float4_e2m1": 0.25}[dtype]
     wide = np.repeat(scales.astype(np.float64), 32, 1)
     smallest = {"float8_e4m3": 2.0**-10, "float8_e5m2": 2.0**-17, "float4_e2m1": 0.25}[dtype] * wide
     assert (np.abs(dequantize(values, scales) - x) <= np.maximum(np.abs(x) * step, smallest)).all()
@@ -76,7 +79,10 @@ def test_mx_of_what_is_no_number(dtype: str, bad: float) -> None:
     x = np.ones((2, 64), np.float32)
     x[1, 40] = bad
     values, scales = quantize_mx(x, dtype)
-    assert scales.view(np.uint8).tolist() == [[int(scales.view(np.uint8)[0, 0])] * 2, [int(scales.view(np.uint8)[0, 0]), 255]]
+    assert scales.view(np.uint8).tolist() == [
+        [int(scales.view(np.uint8)[0, 0])] * 2,
+        [int(scales.view(np.uint8)[0, 0]), 255],
+    ]
     got = dequantize(values, scales)
     assert np.isnan(got[1, 32:]).all()
     assert (got[0] == 1).all()
@@ -94,7 +100,8 @@ def test_nvfp4_uses_the_whole_range() -> None:
     assert whole == pytest.approx(np.abs(x).max() / (6 * 448))
     got = dequantize(packed, scales, whole)
     blocks = np.repeat(np.abs(x.reshape(40, 4, 16)).max(-1), 16, 1)
-    assert (np.abs(got - x) <= np.maximum(np.abs(x) * 0.25, blocks / 6 * 0.25) * 1.07).all()  # half a step, and 1/16 of the scale
+    # half a step, and 1/16 of the scale
+    assert (np.abs(got - x) <= np.maximum(np.abs(x) * 0.25, blocks / 6 * 0.25) * 1.07).all()
     assert not got[3, 16:32].any()
 
 
@@ -123,7 +130,9 @@ def test_packing() -> None:
         pack_fp4(every[:, :3])
 
 
-@pytest.mark.parametrize(("rows", "cols"), [(1, 1), (32, 4), (128, 4), (129, 5), (300, 9), (256, 8)])
+@pytest.mark.parametrize(
+    ("rows", "cols"), [(1, 1), (32, 4), (128, 4), (129, 5), (300, 9), (256, 8)]
+)
 def test_layout(rows: int, cols: int) -> None:
     """Each scale is where the formula says, and all other bytes are 0."""
     scales = np.random.default_rng(rows).integers(1, 255, (rows, cols)).astype(np.uint8)
@@ -164,9 +173,18 @@ def test_compare_sees_a_wrong_scale() -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: quantize_mx(np.zeros((2, 40), np.float32)), "k is a multiple of 32, the shape is (2, 40)"),
-        (lambda: quantize_nvfp4(np.zeros((2, 40), np.float32)), "k is a multiple of 16, the shape is (2, 40)"),
-        (lambda: quantize_mx(np.zeros((2, 32), np.float32), "bfloat16"), "makes float8_e4m3, float8_e5m2, float4_e2m1; got 'bfloat16'"),
+        (
+            lambda: quantize_mx(np.zeros((2, 40), np.float32)),
+            "k is a multiple of 32, the shape is (2, 40)",
+        ),
+        (
+            lambda: quantize_nvfp4(np.zeros((2, 40), np.float32)),
+            "k is a multiple of 16, the shape is (2, 40)",
+        ),
+        (
+            lambda: quantize_mx(np.zeros((2, 32), np.float32), "bfloat16"),
+            "makes float8_e4m3, float8_e5m2, float4_e2m1; got 'bfloat16'",
+        ),
     ],
 )
 def test_what_cannot_be_quantised(call: Any, words: str) -> None:

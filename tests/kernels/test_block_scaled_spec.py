@@ -16,7 +16,9 @@ SPEC = find("block_scaled_gemm")
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_case(kind: str) -> None:
-    config, _ = SPEC.configure({"m": 200, "n": 136, "k": 352, "kind": kind, "out_dtype": "float32"}, None)
+    config, _ = SPEC.configure(
+        {"m": 200, "n": 136, "k": 352, "kind": kind, "out_dtype": "float32"}, None
+    )
     assert config["bk"] == (128 if kind == "mxfp8" else 256)
     case = SPEC.make(config, 3)
     case.program.run(seed=3)
@@ -37,11 +39,17 @@ def test_a_case_with_an_activation() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"k": 48}, "setting k must be a multiple of 32, the elements of mxfp8 that share a scale, got 48"),
+        (
+            {"k": 48},
+            "setting k must be a multiple of 32, the elements of mxfp8 that share a scale, got 48",
+        ),
         ({"kind": "nvfp4", "k": 40}, "setting k must be a multiple of 16, the elements of nvfp4"),
         ({"kind": "mxfp6"}, "kind must be one of mxfp8, mxfp4, nvfp4"),
         ({"m": 0}, "setting m must be at least 1, got 0"),
-        ({"out_dtype": "int32"}, "setting out_dtype must be one of bfloat16, float16, float32, got int32"),
+        (
+            {"out_dtype": "int32"},
+            "setting out_dtype must be one of bfloat16, float16, float32, got int32",
+        ),
     ],
     ids=str,
 )

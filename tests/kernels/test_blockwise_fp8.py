@@ -1,4 +1,6 @@
-"""The blockwise fp8 GEMM: right in the simulator in every configuration, and compiled to what a hand-written one has."""
+"""The blockwise fp8 GEMM: right in the simulator in every configuration, and compiled to what a
+hand-written one has.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ from tilepipe.kernels.gemm_choice import Problem
 from tilepipe.kernels.registry import GemmSpec, find
 
 E4M3 = ml_dtypes.float8_e4m3fn
-SHAPES = [(4, 8, 16), (1, 8, 128), (129, 136, 144), (128, 128, 128), (260, 64, 272), (64, 600, 256), (68, 72, 1040)]
+SHAPES = [
+    (4, 8, 16),
+    (1, 8, 128),
+    (129, 136, 144),
+    (128, 128, 128),
+    (260, 64, 272),
+    (64, 600, 256),
+    (68, 72, 1040),
+]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -43,7 +53,9 @@ def test_shapes(shape: tuple[int, int, int], family: str) -> None:
     p.verify()
 
 
-@pytest.mark.parametrize("family", ["default", "cluster", "cluster along n", "tall", "tall halves", "three of three"])
+@pytest.mark.parametrize(
+    "family", ["default", "cluster", "cluster along n", "tall", "tall halves", "three of three"]
+)
 @pytest.mark.parametrize("seed", range(1, 4))
 @pytest.mark.sampled(4)
 def test_interleavings_of_several_tiles_a_cta(family: str, seed: int) -> None:
@@ -73,7 +85,10 @@ def test_scales_of_a_in_column_order() -> None:
 def test_quantising_keeps_three_bits_and_zero_blocks() -> None:
     x = np.random.default_rng(0).standard_normal((200, 300)).astype(np.float32)
     x[:, 128:256] = 0
-    for quantize, widen in ((reference.quantized_rows, reference.scaled_rows), (reference.quantized_blocks, reference.scaled_blocks)):
+    for quantize, widen in (
+        (reference.quantized_rows, reference.scaled_rows),
+        (reference.quantized_blocks, reference.scaled_blocks),
+    ):
         values, scales = quantize(x)
         assert np.abs(values.astype(np.float32)).max() == 448
         assert np.allclose(widen(values, scales), x, rtol=2.0**-4, atol=2.0**-9 * scales.max())
@@ -96,9 +111,15 @@ def f32(*shape: int) -> Any:
         ({"b": np.zeros((64, 256), np.float16)}, "b is float16; it may be float8_e4m3"),
         ({"a_scales": np.zeros((2, 128), np.float16)}, "a_scales is float16; it may be float32"),
         ({"c": np.zeros((128, 64), np.int32)}, "c is int32; it may be bfloat16, float16, float32"),
-        ({"b": fp8(64, 272)}, "A is 128×256 and B 64×272 (n, k); C must be 128×64 and both k equal, C is 128×64"),
+        (
+            {"b": fp8(64, 272)},
+            "A is 128×256 and B 64×272 (n, k); C must be 128×64 and both k equal, C is 128×64",
+        ),
         ({"c": f32(64, 128)}, "C must be 128×64"),
-        ({"b_scales": f32(2, 2)}, "b_scales has shape (2, 2); B is 64×256, in blocks of 128×128 (1, 2)"),
+        (
+            {"b_scales": f32(2, 2)},
+            "b_scales has shape (2, 2); B is 64×256, in blocks of 128×128 (1, 2)",
+        ),
         (
             {"a_scales": f32(128, 2)},
             "a_scales has shape (128, 2), its last dimension contiguous. It must be (2, 128) in row order or (128, 2)",
@@ -112,14 +133,22 @@ def f32(*shape: int) -> Any:
     ids=lambda x: x if isinstance(x, str) else "",
 )
 def test_arguments_that_do_not_fit(arguments: dict[str, Any], words: str) -> None:
-    fitting = {"a": fp8(128, 256), "b": fp8(64, 256), "a_scales": f32(2, 128), "b_scales": f32(1, 2), "c": f32(128, 64)}
+    fitting = {
+        "a": fp8(128, 256),
+        "b": fp8(64, 256),
+        "a_scales": f32(2, 128),
+        "b_scales": f32(1, 2),
+        "c": f32(128, 64),
+    }
     with pytest.raises(tp.BindError, match=re.escape(words)):
         bind(**({"cfg": BlockwiseFP8Config()} | fitting | arguments))
 
 
 def test_rows_that_tma_cannot_take() -> None:
     with pytest.raises(tp.BindError, match=r"a_scales: .*dimension 0 has a stride of 520 bytes"):
-        bind(fp8(130, 256), fp8(64, 256), f32(2, 130), f32(1, 2), f32(130, 64), BlockwiseFP8Config())
+        bind(
+            fp8(130, 256), fp8(64, 256), f32(2, 130), f32(1, 2), f32(130, 64), BlockwiseFP8Config()
+        )
 
 
 @pytest.mark.parametrize(
@@ -130,7 +159,10 @@ def test_rows_that_tma_cannot_take() -> None:
         ({"bn": 272}, "bn must be a multiple of 16"),
         ({"bn": 320}, "bn must be a multiple of 16 up to 256"),
         ({"bn": 96, "splits": 4}, "bn / splits must be a multiple of 16"),
-        ({"bn": 224}, "totals of 64×224 and partial sums of 64×224 take 224 registers of each thread; at most 200"),
+        (
+            {"bn": 224},
+            "totals of 64×224 and partial sums of 64×224 take 224 registers of each thread; at most 200",
+        ),
         ({"bm": 192, "consumers": 3, "bn": 144}, "take 144 registers of each thread; at most 128"),
         ({"cluster": 2, "cluster_n": 2}, "only one of cluster and cluster_n may be above 1"),
         ({"bm": 100}, "bm must be 64 or 128 rows"),
@@ -155,9 +187,13 @@ def test_settings_that_no_kernel_can_have(settings: dict[str, Any], words: str) 
     ],
     ids=str,
 )
-def test_a_broken_rule_ends_in_the_settings_that_were_given(settings: dict[str, Any], rule: str) -> None:
+def test_a_broken_rule_ends_in_the_settings_that_were_given(
+    settings: dict[str, Any], rule: str
+) -> None:
     """Those that the GEMM has in common are checked by its configuration, which nobody wrote."""
-    given = ", ".join(f"{name}={value!r}" for name, value in (vars(BlockwiseFP8Config()) | settings).items())
+    given = ", ".join(
+        f"{name}={value!r}" for name, value in (vars(BlockwiseFP8Config()) | settings).items()
+    )
     with pytest.raises(tp.BindError) as caught:
         BlockwiseFP8Config(**settings)
     assert str(caught.value) == f"{rule} (BlockwiseFP8Config({given}))"
@@ -166,7 +202,9 @@ def test_a_broken_rule_ends_in_the_settings_that_were_given(settings: dict[str, 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.sampled(5)
 def test_machine_code(family: str) -> None:
-    """No spills, wgmma not serialised; a product's scaling is one FFMA an element, and one FMUL a row and scale of B."""
+    """No spills, wgmma not serialised; a product's scaling is one FFMA an element, and one FMUL a
+    row and scale of B.
+    """
     cfg = BlockwiseFP8Config(**FAMILIES[family])
     compiled = cuda.compile(product((512, 512, 512), **FAMILIES[family]).program.kernel)
     assert compiled.spill_bytes == compiled.stack_bytes == 0
@@ -189,7 +227,9 @@ def test_machine_code(family: str) -> None:
     ],
     ids=str,
 )
-def test_what_has_been_measured_to_be_fast_is_chosen(shape: tuple[int, int, int], tile: dict[str, int]) -> None:
+def test_what_has_been_measured_to_be_fast_is_chosen(
+    shape: tuple[int, int, int], tile: dict[str, int]
+) -> None:
     chosen = choice.best(Problem(*shape, dtype=tp.float8_e4m3, scales="block"))
     assert {name: getattr(chosen, name) for name in tile} == tile
 

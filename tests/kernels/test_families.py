@@ -1,4 +1,6 @@
-"""The families of the GEMM that tests/gpu launches: right in the simulator, and compiled without spills."""
+"""The families of the GEMM that tests/gpu launches: right in the simulator, and compiled without
+spills.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""No false alarm: every family of the shipped kernels that the tests run is verified, by one execution of each of its instances where
-nothing in them depends on who comes first. The two CTAs of a pair may allocate tensor memory in either order.
+"""No false alarm: every family of the shipped kernels that the tests run is verified, by one
+execution of each of its instances where nothing in them depends on who comes first. The two CTAs of
+a pair may allocate tensor memory in either order.
 """
 
 from __future__ import annotations
@@ -39,11 +40,18 @@ CASES: list[Case] = [
     *(("grouped_gemm", family) for family in GROUPED.values()),
     *(("blackwell_gemm", pair | {"bn": 64 if pair["cluster"] < 4 else 128}) for pair in PAIRS),
     *(("block_scaled_gemm", pair) for pair in PAIRS),
-    *(("block_scaled_gemm", {"kind": kind, "scheduler": "static", "bn": 192, "accumulators": 1}) for kind in ("mxfp4", "nvfp4")),
+    *(
+        ("block_scaled_gemm", {"kind": kind, "scheduler": "static", "bn": 192, "accumulators": 1})
+        for kind in ("mxfp4", "nvfp4")
+    ),
     *(("blockwise_fp8_gemm", settings) for settings in BLOCKWISE),
     *(("blockwise_fp8_gemm", pair | {"form": "blackwell"}) for pair in PAIRS),
     *(("attention_forward", settings) for settings in ATTENTION),
-    *(("attention_forward", {"form": "blackwell", "d": d, "causal": causal}) for d in (64, 128) for causal in (False, True)),
+    *(
+        ("attention_forward", {"form": "blackwell", "d": d, "causal": causal})
+        for d in (64, 128)
+        for causal in (False, True)
+    ),
 ]
 
 
@@ -52,8 +60,14 @@ def name(case: Case) -> str:
 
 
 def marked(case: Case) -> Any:
-    """The case; with four pairs in a cluster, whose allocs have many orders, it is one for `make test-all`."""
-    pairs = case[1].get("cluster", 1) * case[1].get("cluster_n", 1) // 2 if case[1].get("cta_group") == 2 else 0
+    """The case; with four pairs in a cluster, whose allocs have many orders, it is one for `make
+    test-all`.
+    """
+    pairs = (
+        case[1].get("cluster", 1) * case[1].get("cluster_n", 1) // 2
+        if case[1].get("cta_group") == 2
+        else 0
+    )
     return pytest.param(case, id=name(case), marks=[pytest.mark.thorough] if pairs > 2 else [])
 
 
@@ -64,5 +78,7 @@ def test_a_family_is_verified(case: Case) -> None:
     _, instances = find(kernel).instances(settings)
     verdicts = [check.check(x.make().launch_args, instance=x.name) for x in instances]
     method = "explored" if settings.get("cta_group") == 2 else "greedy"
-    assert [(v.verdict, v.method, [f.message for f in v.faults]) for v in verdicts] == [("verified", method, [])] * 2
+    assert [(v.verdict, v.method, [f.message for f in v.faults]) for v in verdicts] == [
+        ("verified", method, [])
+    ] * 2
     assert too_small(verdicts) == ""

@@ -1,4 +1,6 @@
-"""The shipped GEMM: right in the simulator in every configuration, and compiled to the instructions a hand-written one has."""
+"""The shipped GEMM: right in the simulator in every configuration, and compiled to the instructions
+a hand-written one has.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,16 @@ from tilepipe.testing import compare_matmul
 BF16 = ml_dtypes.bfloat16
 
 
-def simulate(m: int, n: int, k: int, seed: int = 0, dtype: Any = BF16, out: Any = BF16, orders: str = "CC", **settings: Any) -> Any:
+def simulate(
+    m: int,
+    n: int,
+    k: int,
+    seed: int = 0,
+    dtype: Any = BF16,
+    out: Any = BF16,
+    orders: str = "CC",
+    **settings: Any,
+) -> Any:
     rng = np.random.default_rng(m + n + k)
     a = np.asarray(rng.standard_normal((m, k)).astype(dtype), order=orders[0])  # type: ignore[call-overload]
     b = np.asarray(rng.standard_normal((n, k)).astype(dtype), order=orders[1])  # type: ignore[call-overload]
@@ -59,12 +70,25 @@ def test_both_orders_of_both_operands(orders: str, cluster: int) -> None:
     simulate(264, 200, 136, orders=orders, cluster=cluster)
 
 
-@pytest.mark.parametrize(("dtype", "out"), list(itertools.product([BF16, np.float16], [BF16, np.float16, np.float32])))
+@pytest.mark.parametrize(
+    ("dtype", "out"), list(itertools.product([BF16, np.float16], [BF16, np.float16, np.float32]))
+)
 def test_dtypes(dtype: Any, out: Any) -> None:
     simulate(136, 72, 200, dtype=dtype, out=out)
 
 
-@pytest.mark.parametrize("shape", [(1, 8, 8), (8, 8, 8), (129, 136, 8), (128, 128, 64), (2000, 64, 64), (64, 2000, 64), (65, 72, 2000)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (1, 8, 8),
+        (8, 8, 8),
+        (129, 136, 8),
+        (128, 128, 64),
+        (2000, 64, 64),
+        (64, 2000, 64),
+        (65, 72, 2000),
+    ],
+)
 def test_shapes(shape: tuple[int, int, int]) -> None:
     simulate(*shape)
 
@@ -81,7 +105,10 @@ def on_two_ctas(program: tp.Program) -> tp.Program:
 
 def test_several_tiles_a_cta_and_trip_counts_that_do_not_fit_the_ring() -> None:
     rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((512, 200)).astype(BF16), rng.standard_normal((384, 200)).astype(BF16)
+    a, b = (
+        rng.standard_normal((512, 200)).astype(BF16),
+        rng.standard_normal((384, 200)).astype(BF16),
+    )
     c = np.zeros((512, 384), BF16)
     config = gemm.GemmConfig(stages=3)
     run = on_two_ctas(gemm.bind(a, b, c, config)).run(seed=3)
@@ -93,12 +120,19 @@ def test_several_tiles_a_cta_and_trip_counts_that_do_not_fit_the_ring() -> None:
 
 
 @pytest.mark.parametrize("bn", [64, 128, 192, 256])
-@pytest.mark.parametrize("out", [BF16, np.float16, np.float32], ids=["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize(
+    "out", [BF16, np.float16, np.float32], ids=["bfloat16", "float16", "float32"]
+)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_output_slots_of_consecutive_tiles(bn: int, out: Any, seed: int) -> None:
-    """A CTA with several tiles writes a slot again only after its last store has read it, whatever the number of slices."""
+    """A CTA with several tiles writes a slot again only after its last store has read it, whatever
+    the number of slices.
+    """
     rng = np.random.default_rng(bn)
-    a, b = rng.standard_normal((512, 64)).astype(BF16), rng.standard_normal((2 * bn, 64)).astype(BF16)
+    a, b = (
+        rng.standard_normal((512, 64)).astype(BF16),
+        rng.standard_normal((2 * bn, 64)).astype(BF16),
+    )
     c = np.zeros((512, 2 * bn), out)
     config = gemm.GemmConfig(bn=bn)
     on_two_ctas(gemm.bind(a, b, c, config)).run(seed=seed)
@@ -116,13 +150,33 @@ def test_the_trace_does_not_depend_on_the_shapes() -> None:
 
 def test_operands_that_do_not_fit_together() -> None:
     with pytest.raises(tp.BindError, match="A is 64×64 and B 64×72"):
-        gemm.bind(np.zeros((64, 64), BF16), np.zeros((64, 72), BF16), np.zeros((64, 64), BF16), gemm.GemmConfig())
+        gemm.bind(
+            np.zeros((64, 64), BF16),
+            np.zeros((64, 72), BF16),
+            np.zeros((64, 64), BF16),
+            gemm.GemmConfig(),
+        )
     with pytest.raises(tp.BindError, match="C is 64×72"):
-        gemm.bind(np.zeros((64, 64), BF16), np.zeros((64, 64), BF16), np.zeros((64, 72), BF16), gemm.GemmConfig())
+        gemm.bind(
+            np.zeros((64, 64), BF16),
+            np.zeros((64, 64), BF16),
+            np.zeros((64, 72), BF16),
+            gemm.GemmConfig(),
+        )
     with pytest.raises(tp.BindError, match="the same for A and B"):
-        gemm.bind(np.zeros((64, 64), BF16), np.zeros((64, 64), np.float16), np.zeros((64, 64), BF16), gemm.GemmConfig())
+        gemm.bind(
+            np.zeros((64, 64), BF16),
+            np.zeros((64, 64), np.float16),
+            np.zeros((64, 64), BF16),
+            gemm.GemmConfig(),
+        )
     with pytest.raises(tp.BindError, match="matrices"):
-        gemm.bind(np.zeros(64, BF16), np.zeros((64, 64), BF16), np.zeros((64, 64), BF16), gemm.GemmConfig())
+        gemm.bind(
+            np.zeros(64, BF16),
+            np.zeros((64, 64), BF16),
+            np.zeros((64, 64), BF16),
+            gemm.GemmConfig(),
+        )
 
 
 @pytest.mark.parametrize(
@@ -137,7 +191,10 @@ def test_operands_that_do_not_fit_together() -> None:
         ({"k_group_size": "x"}, "k_group_size must be an integer, got 'x'"),
         ({"cluster": 0}, "cluster must be at least 1"),
         ({"consumers": 0}, "consumers must be at least 1"),
-        ({"bm": 256, "bn": 256}, r"accumulator of 128×256 float32 takes? 128 \* 256 / 128 = 256 registers of each thread; at most \d+"),
+        (
+            {"bm": 256, "bn": 256},
+            r"accumulator of 128×256 float32 takes? 128 \* 256 / 128 = 256 registers of each thread; at most \d+",
+        ),
         ({"bm": 128, "bn": 256, "consumers": 1}, "128×256 float32"),
     ],
     ids=str,
@@ -164,13 +221,18 @@ def test_one_rule_that_is_broken_is_said_alone(settings: dict[str, Any], rule: s
 
 def test_a_stage_of_more_bytes_than_its_barrier_counts() -> None:
     words = "100 * (128 + 128) * 64 * 2 bytes = 3,276,800 bytes, and the stage's mbarrier counts up to 1,048,575"
-    with pytest.raises(tp.BindError, match=rf"k_group_size=100 makes .*{re.escape(words)}.* k_group_size may be 31 at most"):
+    with pytest.raises(
+        tp.BindError,
+        match=rf"k_group_size=100 makes .*{re.escape(words)}.* k_group_size may be 31 at most",
+    ):
         program(k_group_size=100)
     with pytest.raises(tp.LimitError, match="shared memory"):
         program(k_group_size=31)
     check_stage_bytes(128, 128, 64, 31, tp.bfloat16)
     for a_and_b in ((128, 64, 64, 22, tp.bfloat16, 2), (256, 256, 128, 16, tp.float8_e4m3)):
-        with pytest.raises(tp.BindError, match=r"1,\d{3},\d{3} bytes, and .* may be (21|15) at most"):
+        with pytest.raises(
+            tp.BindError, match=r"1,\d{3},\d{3} bytes, and .* may be (21|15) at most"
+        ):
             check_stage_bytes(*a_and_b)
 
 
@@ -179,7 +241,9 @@ def program(orders: str = "CC", **settings: Any) -> tp.Program:
     return gemm.bind(a, b, np.zeros((512, 512), BF16), gemm.GemmConfig(**settings))
 
 
-@pytest.mark.parametrize("config", [*CONFIGS, {"orders": "FF"}, {"orders": "FC", "cluster": 2}], ids=str)
+@pytest.mark.parametrize(
+    "config", [*CONFIGS, {"orders": "FF"}, {"orders": "FC", "cluster": 2}], ids=str
+)
 @pytest.mark.sampled(4)
 def test_compiles_without_spills_or_silent_losses(config: dict[str, Any]) -> None:
     compiled = cuda.compile(program(**config).kernel)
@@ -199,20 +263,28 @@ def legal(**settings: Any) -> bool:
 
 TILES = [
     {"bm": rows * consumers, "bn": bn, "consumers": consumers, "cluster": cluster, "stages": 2}
-    for rows, bn, consumers, cluster in itertools.product((64, 128), (64, 128, 192, 256), (1, 2), (1, 2))
+    for rows, bn, consumers, cluster in itertools.product(
+        (64, 128), (64, 128, 192, 256), (1, 2), (1, 2)
+    )
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("out", [BF16, np.float32], ids=["bfloat16", "float32"])
 @pytest.mark.parametrize("config", [c for c in TILES if legal(**c)], ids=str)
-def test_every_tile_that_the_rules_allow_compiles_without_spills(config: dict[str, Any], out: Any) -> None:
+def test_every_tile_that_the_rules_allow_compiles_without_spills(
+    config: dict[str, Any], out: Any
+) -> None:
     a = np.zeros((512, 512), BF16)
-    compiled = cuda.compile(gemm.bind(a, a.copy(), np.zeros((512, 512), out), gemm.GemmConfig(**config)).kernel)
+    compiled = cuda.compile(
+        gemm.bind(a, a.copy(), np.zeros((512, 512), out), gemm.GemmConfig(**config)).kernel
+    )
     assert (compiled.spill_bytes, compiled.stack_bytes) == (0, 0)
 
 
-@pytest.mark.parametrize("config", [{}, {"bn": 256, "cluster": 2}, {"k_group_size": 2, "stages": 2}], ids=str)
+@pytest.mark.parametrize(
+    "config", [{}, {"bn": 256, "cluster": 2}, {"k_group_size": 2, "stages": 2}], ids=str
+)
 @pytest.mark.slow
 def test_the_k_loop_has_the_instructions_of_a_hand_written_one(config: dict[str, Any]) -> None:
     cfg = gemm.GemmConfig(**config)
@@ -220,7 +292,10 @@ def test_the_k_loop_has_the_instructions_of_a_hand_written_one(config: dict[str,
     opcodes = {i.base for i in instructions}
     assert {"HGMMA", "UTMALDG", "SYNCS", "UTMASTG", "USETMAXREG"} <= opcodes
     assert not {"LDL", "STL"} & opcodes
-    inner = min((loop for loop in loops(instructions) if loop.count()["HGMMA"]), key=lambda loop: len(loop.instructions))
+    inner = min(
+        (loop for loop in loops(instructions) if loop.count()["HGMMA"]),
+        key=lambda loop: len(loop.instructions),
+    )
     assert inner.count()["HGMMA"] == cfg.rows // 64 * cfg.bk // 16 * cfg.k_group_size
     assert inner.count()["MEMBAR"] == 0
     assert len(inner.instructions) <= 150
@@ -228,7 +303,10 @@ def test_the_k_loop_has_the_instructions_of_a_hand_written_one(config: dict[str,
 
 def test_beta_without_a_source() -> None:
     a, b, c = np.zeros((64, 64), BF16), np.zeros((64, 64), BF16), np.zeros((64, 64), BF16)
-    with pytest.raises(tp.BindError, match=r"beta=2.0 scales source, which is not given; to add to what C holds, pass it as source"):
+    with pytest.raises(
+        tp.BindError,
+        match=r"beta=2.0 scales source, which is not given; to add to what C holds, pass it as source",
+    ):
         gemm.bind(a, b, c, gemm.GemmConfig(), beta=2.0)
 
 
@@ -246,7 +324,10 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"source": 5.0, "beta": 1.0}, "source must be an array, got 5.0"),
     ({"source": np.zeros((128, 128), np.int8), "beta": 1.0}, "source is int8"),
     ({"a_scale": 1.0, "b_scale": 1.0}, "a_scale must be an array, got 1.0"),
-    ({"a_scale": np.zeros(1, np.int32), "b_scale": np.zeros(1, np.int32)}, "a_scale is int32; it may be float32"),
+    (
+        {"a_scale": np.zeros(1, np.int32), "b_scale": np.zeros(1, np.int32)},
+        "a_scale is int32; it may be float32",
+    ),
     ({"bias": half(256)[::2]}, "gemm: bias: an array of shape (128,) with strides (4,)"),
     ({"alpha": "x"}, "alpha must be a number, got 'x'"),
     ({"alpha": None}, "alpha must be a number, got None"),
@@ -257,7 +338,12 @@ BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("options", "words"), BAD_OPTIONS, ids=[words for _, words in BAD_OPTIONS])
 def test_arguments_of_the_wrong_kind(options: dict[str, Any], words: str) -> None:
-    arguments = {"a": half(128, 64), "b": half(128, 64), "c": half(128, 128), "cfg": gemm.GemmConfig()} | options
+    arguments = {
+        "a": half(128, 64),
+        "b": half(128, 64),
+        "c": half(128, 128),
+        "cfg": gemm.GemmConfig(),
+    } | options
     with pytest.raises(tp.BindError, match=re.escape(words)):
         gemm.bind(**arguments)
 
@@ -280,10 +366,16 @@ def test_arguments_of_the_wrong_kind(options: dict[str, Any], words: str) -> Non
             {"swap": "ab", "cluster": 8},
             "loaded in parts of 16, which must be a multiple of 64: change bn and cluster",
         ),
-        ("float16", {"swap": "ab", "bn": 320, "bm": 64, "consumers": 1, "stages": 2}, "tiles of 320 along m are loaded in parts of 160"),
+        (
+            "float16",
+            {"swap": "ab", "bn": 320, "bm": 64, "consumers": 1, "stages": 2},
+            "tiles of 320 along m are loaded in parts of 160",
+        ),
     ],
 )
-def test_operands_that_are_not_contiguous_along_k(dtype: str, settings: dict[str, Any], words: str) -> None:
+def test_operands_that_are_not_contiguous_along_k(
+    dtype: str, settings: dict[str, Any], words: str
+) -> None:
     a, b = np.zeros((64, 128), dtype).T, np.zeros((128, 64), dtype)
     with pytest.raises(tp.BindError, match=re.escape(words)):
         gemm.bind(a, b, half(128, 128), gemm.GemmConfig(**settings))

@@ -1,4 +1,6 @@
-"""The grouped GEMM in the simulator: every family, every kind of offsets, and what it says of arguments that do not fit."""
+"""The grouped GEMM in the simulator: every family, every kind of offsets, and what it says of
+arguments that do not fit.
+"""
 
 from __future__ import annotations
 
@@ -41,25 +43,51 @@ def test_offsets(offsets: str, family: str) -> None:
     assert np.array_equal(p.c, p.before) == (offsets == "all empty")
 
 
-@pytest.mark.parametrize("family", ["default", "cluster", "cluster along n", "ping-pong", "ping-pong cluster", "four along m"])
+@pytest.mark.parametrize(
+    "family",
+    ["default", "cluster", "cluster along n", "ping-pong", "ping-pong cluster", "four along m"],
+)
 @pytest.mark.parametrize("seed", range(1, 4))
 @pytest.mark.sampled(4)
 def test_interleavings_of_several_tiles_a_cluster(family: str, seed: int) -> None:
-    """Few clusters: each goes through many groups, and through its ring by trip counts that do not fit it."""
-    p = product("few rows each" if seed == 2 else "ragged", 200, 72 + 64 * seed, seed=seed, **FAMILIES[family])
+    """Few clusters: each goes through many groups, and through its ring by trip counts that do not
+    fit it.
+    """
+    p = product(
+        "few rows each" if seed == 2 else "ragged",
+        200,
+        72 + 64 * seed,
+        seed=seed,
+        **FAMILIES[family],
+    )
     clusters = 3 if seed == 3 else 1
     size = GroupedGemmConfig(**FAMILIES[family]).cluster_size
-    replace(p.program, launch_args=replace(p.program.launch_args, grid=clusters * size)).run(seed=seed)
+    replace(p.program, launch_args=replace(p.program.launch_args, grid=clusters * size)).run(
+        seed=seed
+    )
     p.verify()
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.integers(0, 150), min_size=1, max_size=9), st.integers(0, 40), st.integers(0, 2**16))
+@given(
+    st.lists(st.integers(0, 150), min_size=1, max_size=9), st.integers(0, 40), st.integers(0, 2**16)
+)
 def test_any_sizes(sizes: list[int], more: int, seed: int) -> None:
     rows = sum(sizes) + more
     if rows == 0:
         return
-    p = product(np.cumsum(sizes).tolist(), 40, 32, rows, bm=64, consumers=1, bn=32, bk=32, cluster=1 + seed % 2, seed=seed)
+    p = product(
+        np.cumsum(sizes).tolist(),
+        40,
+        32,
+        rows,
+        bm=64,
+        consumers=1,
+        bn=32,
+        bk=32,
+        cluster=1 + seed % 2,
+        seed=seed,
+    )
     p.program.run(seed=seed)
     p.verify()
 
@@ -111,7 +139,9 @@ def test_splits_share_all_rows(split: str, groups: int) -> None:
 
 def test_a_split_that_there_is_not() -> None:
     rng = np.random.default_rng(0)
-    with pytest.raises(tp.BindError, match="skewed, one, or the rows of each group as 129,0,255, got 'odd'"):
+    with pytest.raises(
+        tp.BindError, match="skewed, one, or the rows of each group as 129,0,255, got 'odd'"
+    ):
         reference.split_rows(rng, 1, 1, "odd")
     with pytest.raises(tp.BindError, match="split gives the rows of 2 groups; experts=3"):
         reference.split_rows(rng, 9, 3, "4,5")
@@ -147,19 +177,40 @@ def half(*shape: int) -> Any:
         ({"a": None}, "a must be an array, got None"),
         ({"a": half(64)}, "a must have 2 dimensions, it has shape (64,)"),
         ({"b": half(32, 48)}, "b must have 3 dimensions"),
-        ({"b": half(3, 32, 56)}, "A is 100×48 and B 3 times 32×56 (n, k); C must be 100×32 and both k equal, C is 100×32"),
+        (
+            {"b": half(3, 32, 56)},
+            "A is 100×48 and B 3 times 32×56 (n, k); C must be 100×32 and both k equal, C is 100×32",
+        ),
         ({"c": half(100, 40)}, "C must be 100×32"),
         ({"c": np.zeros((100, 32), np.int32)}, "c is int32; it may be bfloat16, float16, float32"),
         ({"offsets": np.zeros(3, np.float32)}, "offsets is float32; it may be int32"),
         ({"offsets": np.zeros(2, np.int32)}, "offsets must have shape (3,), it has (2,)"),
-        ({"offsets": np.zeros((3, 1), np.int32)}, "offsets must have 1 dimension, it has shape (3, 1)"),
-        ({"a": np.zeros((100, 48), np.float32)}, "a is float32; it may be bfloat16, float16, float8_e4m3, float8_e5m2"),
-        ({"b": np.zeros((3, 32, 48), tp.bfloat16.numpy)}, "the same for A and B, or fp8; got float16 and bfloat16"),
-        ({"a": np.asfortranarray(half(104, 48))[:100]}, "A is contiguous along m. TMA copies from multiples of 16 bytes"),
+        (
+            {"offsets": np.zeros((3, 1), np.int32)},
+            "offsets must have 1 dimension, it has shape (3, 1)",
+        ),
+        (
+            {"a": np.zeros((100, 48), np.float32)},
+            "a is float32; it may be bfloat16, float16, float8_e4m3, float8_e5m2",
+        ),
+        (
+            {"b": np.zeros((3, 32, 48), tp.bfloat16.numpy)},
+            "the same for A and B, or fp8; got float16 and bfloat16",
+        ),
+        (
+            {"a": np.asfortranarray(half(104, 48))[:100]},
+            "A is contiguous along m. TMA copies from multiples of 16 bytes",
+        ),
         ({"a": half(100, 52)[:, :48]}, "a: an array of shape (100, 48)"),
         ({"c": np.asfortranarray(half(104, 32))[:100]}, "c: an array of shape (100, 32)"),
-        ({"b_scale": np.zeros((3, 32), np.float32)}, "a_scale and b_scale come together; a_scale is not given"),
-        ({"a_scale": half(100), "b_scale": np.zeros((3, 32), np.float32)}, "a_scale is float16; it may be float32"),
+        (
+            {"b_scale": np.zeros((3, 32), np.float32)},
+            "a_scale and b_scale come together; a_scale is not given",
+        ),
+        (
+            {"a_scale": half(100), "b_scale": np.zeros((3, 32), np.float32)},
+            "a_scale is float16; it may be float32",
+        ),
         (
             {"a_scale": np.zeros(100, np.float32), "b_scale": np.zeros((32, 3), np.float32)},
             "b_scale must have shape (3, 32), it has (32, 3)",
@@ -169,7 +220,12 @@ def half(*shape: int) -> Any:
     ids=lambda x: x if isinstance(x, str) else "",
 )
 def test_arguments_that_do_not_fit(arguments: dict[str, Any], words: str) -> None:
-    fitting = {"a": half(100, 48), "b": half(3, 32, 48), "c": half(100, 32), "offsets": np.zeros(3, np.int32)}
+    fitting = {
+        "a": half(100, 48),
+        "b": half(3, 32, 48),
+        "c": half(100, 32),
+        "offsets": np.zeros(3, np.int32),
+    }
     with pytest.raises(tp.BindError, match=re.escape(words)) as caught:
         bind(**({"cfg": GroupedGemmConfig()} | fitting | arguments))
     assert str(caught.value).startswith("grouped_gemm")
@@ -180,7 +236,10 @@ def test_arguments_that_do_not_fit(arguments: dict[str, Any], words: str) -> Non
     [
         ({"cluster": 0}, "cluster must be at least 1"),
         ({"bm": 100}, "bm must be 64 or 128 rows for each of the 2 warpgroups of a tile"),
-        ({"schedule": "pingpong", "consumers": 3, "bm": 192}, "schedule pingpong takes 2 consumers"),
+        (
+            {"schedule": "pingpong", "consumers": 3, "bm": 192},
+            "schedule pingpong takes 2 consumers",
+        ),
         ({"cluster": 2, "cluster_n": 2}, "only one of cluster and cluster_n may be above 1"),
         ({"raster": "spiral"}, "raster must be one of grouped, rows, columns"),
     ],
@@ -206,7 +265,10 @@ def test_machine_code(family: str) -> None:
 
 
 @pytest.mark.parametrize("out", ["bfloat16", "float32"])
-@pytest.mark.parametrize("shape", [(4096, 4096, 4096, 8), (100, 8192, 512, 64), (8192, 64, 256, 3), (65536, 2048, 7168, 256)])
+@pytest.mark.parametrize(
+    "shape",
+    [(4096, 4096, 4096, 8), (100, 8192, 512, 64), (8192, 64, 256, 3), (65536, 2048, 7168, 256)],
+)
 def test_what_is_chosen_fits(shape: tuple[int, int, int, int], out: str) -> None:
     problem = GroupedProblem(*shape, out_dtype=tp.dtype(out))
     chosen = config.best(problem)
@@ -220,14 +282,21 @@ def test_what_is_chosen_fits(shape: tuple[int, int, int, int], out: str) -> None
 
 def test_a_chip_without_room() -> None:
     tiny = replace(tp.H200, name="a chip", smem_per_cta=16384)
-    with pytest.raises(tp.LimitError, match="no configuration of the grouped GEMM fits a chip: 16,384 bytes"):
+    with pytest.raises(
+        tp.LimitError, match="no configuration of the grouped GEMM fits a chip: 16,384 bytes"
+    ):
         config.best(GroupedProblem(64, 64, 64, 1), tiny)
-    with pytest.raises(tp.LimitError, match=r"two stages of .* do not fit the 16,384 bytes .* of a chip"):
+    with pytest.raises(
+        tp.LimitError, match=r"two stages of .* do not fit the 16,384 bytes .* of a chip"
+    ):
         config.filled(GroupedGemmConfig(), tp.bfloat16, tiny)
 
 
 def test_what_b_in_column_order_allows() -> None:
-    assert all(cfg.bn // cfg.cluster % 64 == 0 for cfg in config.candidates(GroupedProblem(512, 512, 512, 2, b_order="col")))
+    assert all(
+        cfg.bn // cfg.cluster % 64 == 0
+        for cfg in config.candidates(GroupedProblem(512, 512, 512, 2, b_order="col"))
+    )
     with pytest.raises(tp.BindError, match="loaded in parts of 48, which must be a multiple of"):
         product("one", 96, 64, order="col", bn=96, cluster=2)
 
@@ -241,7 +310,9 @@ def test_what_b_in_column_order_allows() -> None:
     ],
     ids=str,
 )
-def test_what_has_been_measured_to_be_fast_is_chosen(shape: tuple[int, int, int, int], tile: dict[str, int]) -> None:
+def test_what_has_been_measured_to_be_fast_is_chosen(
+    shape: tuple[int, int, int, int], tile: dict[str, int]
+) -> None:
     chosen = config.best(GroupedProblem(*shape))
     assert {name: getattr(chosen, name) for name in tile} == tile
 
@@ -249,7 +320,9 @@ def test_what_has_been_measured_to_be_fast_is_chosen(shape: tuple[int, int, int,
 @pytest.mark.parametrize("split", reference.SPLITS)
 def test_the_registered_kernel(split: str) -> None:
     spec = find("grouped_gemm")
-    settings_, origin = spec.configure({"m": 200, "n": 72, "k": 40, "experts": 5, "split": split, "b_order": "col"}, None)
+    settings_, origin = spec.configure(
+        {"m": 200, "n": 72, "k": 40, "experts": 5, "split": split, "b_order": "col"}, None
+    )
     assert "defaults" in origin
     case = spec.make(settings_, 3)
     case.program.run(seed=3)

@@ -1,4 +1,6 @@
-"""What the shipped kernels are checked on: verified, and large enough by the phases that are counted."""
+"""What the shipped kernels are checked on: verified, and large enough by the phases that are
+counted.
+"""
 
 from __future__ import annotations
 
@@ -62,11 +64,15 @@ def test_every_kernel_is_among_the_cases() -> None:
 
 
 @pytest.mark.parametrize("case", [*HOPPER, *BLACKWELL], ids=said)
-def test_an_instance_is_verified_by_one_execution_and_large_enough(case: tuple[str, dict[str, Any]]) -> None:
+def test_an_instance_is_verified_by_one_execution_and_large_enough(
+    case: tuple[str, dict[str, Any]],
+) -> None:
     verdicts = checked(*case)
     pair = case[1].get("cta_group") == 2  # whose CTAs allocate tensor memory in either order
     method = "explored" if pair else "greedy"
-    assert [(v.verdict, v.method, [f.message for f in v.faults]) for v in verdicts] == [("verified", method, [])] * 2
+    assert [(v.verdict, v.method, [f.message for f in v.faults]) for v in verdicts] == [
+        ("verified", method, [])
+    ] * 2
     assert too_small(verdicts) == ""
     assert all(v.grid >= 2 and (v.facts or pair) for v in verdicts)
 
@@ -75,7 +81,9 @@ def test_an_instance_is_verified_by_one_execution_and_large_enough(case: tuple[s
 @pytest.mark.parametrize("case", FETCHED, ids=said)
 def test_an_instance_whose_tiles_are_fetched_is_explored(case: tuple[str, dict[str, Any]]) -> None:
     verdicts = checked(*case)
-    assert [(v.verdict, v.method, [f.message for f in v.faults]) for v in verdicts] == [("verified", "explored", [])] * 2
+    assert [(v.verdict, v.method, [f.message for f in v.faults]) for v in verdicts] == [
+        ("verified", "explored", [])
+    ] * 2
     assert too_small(verdicts) == ""
     assert all(v.traces > 1 for v in verdicts)
 
@@ -91,7 +99,8 @@ def test_two_ctas_that_compete_for_a_tile_are_explored() -> None:
     [
         ("gemm", {}, "inputs.full", [2 * 3, 2 * 9]),
         ("gemm", {"stages": 2, "split_k": 2}, "inputs.empty", [2 * 1, 2 * 5]),
-        ("gemm", {"schedule": "pingpong"}, "order", [2 + 2 * 5, 2 + 2 * 2]),  # the first turns come without one before
+        # the first turns come without one before
+        ("gemm", {"schedule": "pingpong"}, "order", [2 + 2 * 5, 2 + 2 * 2]),
         ("blackwell_gemm", {"scheduler": "static"}, "outputs.full", [5, 2]),
         ("blackwell_gemm", {"scheduler": "static", "accumulators": 1}, "outputs.full", [2, 2]),
         ("blockwise_fp8_gemm", {}, "inputs.full", [2 * 4, 2 * 11]),
@@ -99,7 +108,9 @@ def test_two_ctas_that_compete_for_a_tile_are_explored() -> None:
         ("grouped_gemm", {}, "inputs.full", [3 * 3, 3 * 9]),
     ],
 )
-def test_the_phases_of_a_ring(kernel: str, given: dict[str, Any], ring: str, phases: list[int]) -> None:
+def test_the_phases_of_a_ring(
+    kernel: str, given: dict[str, Any], ring: str, phases: list[int]
+) -> None:
     assert [max(map(sum, v.completions[ring])) for v in checked(kernel, given)] == phases
 
 
@@ -147,7 +158,12 @@ def test_a_problem_that_is_given_runs_on_few_sms() -> None:
 def test_settings_that_a_kernel_cannot_have() -> None:
     with pytest.raises(tp.BindError, match="stages must be at least 2"):
         find("gemm").instances({"stages": 1})
-    with pytest.raises(tp.BindError, match=re.escape("form=blackwell has no setting consumers; it has bn, stages, rescale_above")):
+    with pytest.raises(
+        tp.BindError,
+        match=re.escape(
+            "form=blackwell has no setting consumers; it has bn, stages, rescale_above"
+        ),
+    ):
         find("attention_forward").instances({"form": "blackwell", "consumers": 3})
 
 
@@ -158,7 +174,7 @@ def test_settings_of_another_form_are_left_out() -> None:
     assert "rescale_above" not in find("attention_forward").configure({}, None)[0]
 
 
-# -- what is too small -------------------------------------------------------------------------------------------------
+# -- what is too small -----------------------------------------------------------------
 
 
 def verdict(grid: int = 2, instance: str = "", **rings: list[list[int]]) -> check.Verdict:
@@ -167,15 +183,24 @@ def verdict(grid: int = 2, instance: str = "", **rings: list[list[int]]) -> chec
 
 def test_rings_that_have_gone_round_twice_are_large_enough() -> None:
     assert too_small([verdict(ring=[[2, 2, 2], [3, 2, 2]])]) == ""
-    assert too_small([verdict(ring=[[1, 0, 0], [0, 0, 0]]), verdict(ring=[[3, 2, 2], [0, 0, 0]])]) == ""
+    assert (
+        too_small([verdict(ring=[[1, 0, 0], [0, 0, 0]]), verdict(ring=[[3, 2, 2], [0, 0, 0]])])
+        == ""
+    )
     assert too_small([verdict(single=[[1], [0]])]) == ""  # no ring
 
 
 def test_a_ring_that_has_not_is_named_with_its_arithmetic() -> None:
     found = too_small(
-        [verdict(instance="few", ring=[[1, 0, 0]] * 2, fine=[[3, 3], [0, 0]]), verdict(instance="many", ring=[[2, 2, 2]] * 2)]
+        [
+            verdict(instance="few", ring=[[1, 0, 0]] * 2, fine=[[3, 3], [0, 0]]),
+            verdict(instance="many", ring=[[2, 2, 2]] * 2),
+        ]
     )
-    assert found == "ring 'ring' has 3 stages and completes 6 phases in a CTA (many); twice round and one more are 2 · 3 + 1 = 7"
+    assert (
+        found
+        == "ring 'ring' has 3 stages and completes 6 phases in a CTA (many); twice round and one more are 2 · 3 + 1 = 7"
+    )
 
 
 def test_phases_are_those_of_one_cta() -> None:

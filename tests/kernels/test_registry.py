@@ -1,4 +1,6 @@
-"""The shipped kernels: written in the public API, so that what they need any kernel can have; and their settings."""
+"""The shipped kernels: written in the public API, so that what they need any kernel can have; and
+their settings.
+"""
 
 from __future__ import annotations
 

@@ -110,7 +110,10 @@ def test_the_file_is_read_once_for_each_change(file: Path, monkeypatch: pytest.M
 def test_a_lookup_is_one_stat_and_no_search(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted, not timed: it is part of a launch."""
     config = {"config": {"bn": 256}}
-    written(file, json.dumps({tuned.entry(Problem(8, n, 8), tp.H200): config for n in range(8, 4008, 8)}))
+    written(
+        file,
+        json.dumps({tuned.entry(Problem(8, n, 8), tp.H200): config for n in range(8, 4008, 8)}),
+    )
     assert tuned.lookup(Problem(8, 4000, 8), tp.H200) == GemmConfig(bn=256)
     stats, calls = itertools.count(), itertools.count()
     stat = os.stat
@@ -142,7 +145,9 @@ def test_a_lookup_is_one_stat_and_no_search(file: Path, monkeypatch: pytest.Monk
         ('{"a": ' * 100_000, ["ignored"]),
     ],
 )
-def test_a_malformed_file_is_one_warning_and_left_alone(file: Path, text: str, words: list[str]) -> None:
+def test_a_malformed_file_is_one_warning_and_left_alone(
+    file: Path, text: str, words: list[str]
+) -> None:
     written(file, text)
     found, message = warned(PROBLEM, PROBLEM)
     assert found == [None, None]
@@ -163,16 +168,22 @@ def test_a_malformed_file_is_one_warning_and_left_alone(file: Path, text: str, w
         ({"config": {"stages": 1}}, ["stages must be at least 2"]),
     ],
 )
-def test_a_bad_entry_is_named_with_its_line_and_the_others_hold(file: Path, value: Any, words: list[str]) -> None:
+def test_a_bad_entry_is_named_with_its_line_and_the_others_hold(
+    file: Path, value: Any, words: list[str]
+) -> None:
     good = {"config": {"bn": 256, "cluster": 2}}
-    written(file, json.dumps({tuned.entry(PROBLEM, tp.H200): good, "H200: m=1 n=8 k=8": value}, indent=1))
+    written(
+        file,
+        json.dumps({tuned.entry(PROBLEM, tp.H200): good, "H200: m=1 n=8 k=8": value}, indent=1),
+    )
     line = next(i for i, text in enumerate(file.read_text().splitlines(), 1) if "m=1 n=8" in text)
     found, message = warned(PROBLEM, Problem(1, 8, 8))
     assert found == [CONFIG, None]
     for word in (f"{file}:{line}:", "'H200: m=1 n=8 k=8' is ignored", *words):
         assert word in message
     tuned.remember(Problem(16, 16, 16), tp.H200, CONFIG, {})
-    assert json.loads(file.read_text())["H200: m=1 n=8 k=8"] == value  # what is not understood is kept
+    # what is not understood is kept
+    assert json.loads(file.read_text())["H200: m=1 n=8 k=8"] == value
 
 
 def test_not_utf8_and_unreadable(file: Path) -> None:
@@ -224,7 +235,9 @@ def test_writers_in_many_processes_lose_nothing(file: Path) -> None:
         "for n in range(10):\n"
         "    tuned.remember(Problem(int(sys.argv[1]), 8 * n + 8, 8), tp.H200, GemmConfig(), {})\n"
     )
-    workers = [subprocess.Popen([sys.executable, "-c", code, str(i)], env=os.environ) for i in (1, 2, 3, 4)]
+    workers = [
+        subprocess.Popen([sys.executable, "-c", code, str(i)], env=os.environ) for i in (1, 2, 3, 4)
+    ]
     assert [worker.wait(timeout=120) for worker in workers] == [0, 0, 0, 0]
     assert len(json.loads(file.read_text())) == 40
     assert sorted(p.name for p in file.parent.iterdir()) == [".tuned.json.lock", "tuned.json"]
@@ -238,7 +251,9 @@ def test_writers_in_many_processes_lose_nothing(file: Path) -> None:
         ('{"schedule": "pingpong", "bm": 64, "split_k": 2}', "split_k"),
     ],
 )
-def test_what_cannot_be_a_tuned_configuration_is_ignored(file: Path, config: str, words: str) -> None:
+def test_what_cannot_be_a_tuned_configuration_is_ignored(
+    file: Path, config: str, words: str
+) -> None:
     written(file, f'{{"{tuned.entry(PROBLEM, tp.H200)}": {{"config": {config}}}}}')
     found, warning = warned(PROBLEM, PROBLEM)
     assert found == [None, None]

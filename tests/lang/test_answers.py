@@ -1,7 +1,9 @@
-"""Tests of barriers: asked by whole warps, and of a warpgroup nothing but a wait depends on the answer.
+"""Tests of barriers: asked by whole warps, and of a warpgroup nothing but a wait depends on the
+answer.
 
-The holes come back with `monkeypatch.setattr(answers, "refuse_lanes", lambda tracer: None)` (lanes that test apart),
-`monkeypatch.setattr(answers, "refuse_apart", lambda role: None)` (warps of a warpgroup).
+The holes come back with `monkeypatch.setattr(answers, "refuse_lanes", lambda tracer: None)` (lanes
+that test apart), `monkeypatch.setattr(answers, "refuse_apart", lambda role: None)` (warps of a
+warpgroup).
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ word = ctx.smem((1, 32), "int32", swizzle=0, name="word")[0]
 def role(text: str, size: str = "warps=1", out: int = 128) -> tp.Program:
     lines = textwrap.indent(textwrap.dedent(text).strip(), "    ")
     other = "@ctx.role('other', warps=1)\ndef other():\n    with ctx.elect_one():\n        bars[0].arrive()\n"
-    return from_text(f"{BEFORE}\n{other}@ctx.role('asks', {size})\ndef asks():\n{lines}").bind(np.zeros(out, np.int32))
+    return from_text(f"{BEFORE}\n{other}@ctx.role('asks', {size})\ndef asks():\n{lines}").bind(
+        np.zeros(out, np.int32)
+    )
 
 
 LANES = {
@@ -44,12 +48,25 @@ TESTS = ("bars[0].try_wait(0)", "ring.try_wait_producer()", "ring.try_wait_consu
 @pytest.mark.parametrize("size", ["warps=1", "warps=2", "warpgroups=1"])
 def test_lanes_do_not_test_apart(under: str, test: str, size: str) -> None:
     kind = "elect" if "elect" in under else "branch"
-    words = f"a test of a barrier under the {kind} block at <cell", "one answer", "may hang", "Test outside that block", test
+    words = (
+        f"a test of a barrier under the {kind} block at <cell",
+        "one answer",
+        "may hang",
+        "Test outside that block",
+        test,
+    )
     with refused(tp.TraceError, *words):
         role(f"{under}\n    {test}", size)
 
 
-@pytest.mark.parametrize("test", ["inputs.try_acquire_producer()", "inputs.try_acquire_consumer()", "inputs.producer().try_acquire()"])
+@pytest.mark.parametrize(
+    "test",
+    [
+        "inputs.try_acquire_producer()",
+        "inputs.try_acquire_consumer()",
+        "inputs.producer().try_acquire()",
+    ],
+)
 def test_nor_by_the_views_of_a_pipeline(test: str) -> None:
     text = f"""
     payload = tp.StandardTilePayload(a_type="float32", b_type="float32", a_shape=(8, 8), b_shape=(8, 8))
@@ -73,13 +90,18 @@ def test_an_answer_of_the_warp_may_be_used_by_a_lane() -> None:
     assert role(text).check().ok
 
 
-def test_without_the_refusal_lanes_print_answers_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_refusal_lanes_print_answers_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The hole: no vote is printed under a lane condition."""
     text = "with ctx.when(ctx.lane < 16):\n    with ctx.when(bars[0].try_wait(0)):\n        ctx.store(out[ctx.lane], 1)"
     monkeypatch.setattr(answers, "refuse_lanes", lambda tracer: None)
     assert "__all_sync" not in role(text).source()
     monkeypatch.undo()
-    assert "__all_sync" in role("ctx.store(out[ctx.lane], ctx.select(bars[0].try_wait(0), 1, 0))").source()
+    assert (
+        "__all_sync"
+        in role("ctx.store(out[ctx.lane], ctx.select(bars[0].try_wait(0), 1, 0))").source()
+    )
 
 
 APART = {
@@ -95,7 +117,13 @@ APART = {
 
 @pytest.mark.parametrize("text", APART.values(), ids=APART)
 def test_warps_of_a_warpgroup_do_not_act_apart(text: str) -> None:
-    with refused(tp.TraceError, "answer of a test", "in warpgroup role 'asks'", "has an answer of its own", "wait_producer_if_needed"):
+    with refused(
+        tp.TraceError,
+        "answer of a test",
+        "in warpgroup role 'asks'",
+        "has an answer of its own",
+        "wait_producer_if_needed",
+    ):
         role(f"ready = bars[0].try_wait(0)\n{text}", "warpgroups=1")
     assert "try" in str(role(f"ready = bars[0].try_wait(0)\n{text}"))  # a role of warps may
 
@@ -122,7 +150,10 @@ def test_a_warpgroup_does_nothing_together_behind_an_answer(text: str) -> None:
     "with ctx.when(~ready):\n    again = bars[0].try_wait(0)\n    with ctx.when(~again):\n        bars[0].wait(0)",
 ])  # fmt: skip
 def test_a_warpgroup_may_wait_behind_an_answer(guard: str) -> None:
-    program = role(f"ready = bars[0].try_wait(0)\n{guard}\nctx.sync_warpgroup()\nctx.store(out[ctx.thread], 1)", "warpgroups=1")
+    program = role(
+        f"ready = bars[0].try_wait(0)\n{guard}\nctx.sync_warpgroup()\nctx.store(out[ctx.thread], 1)",
+        "warpgroups=1",
+    )
     assert program.check().ok
     assert "__all_sync" in program.source()
 
@@ -164,11 +195,19 @@ LOOPS = {
 
 @pytest.mark.parametrize("text", LOOPS.values(), ids=LOOPS)
 def test_nor_on_an_answer_of_the_iteration_before(text: str) -> None:
-    with refused(tp.TraceError, "Store", "the answer of a test, in warpgroup role 'asks'", "only waits may depend on an answer", "<cell"):
+    with refused(
+        tp.TraceError,
+        "Store",
+        "the answer of a test, in warpgroup role 'asks'",
+        "only waits may depend on an answer",
+        "<cell",
+    ):
         role(text, "warpgroups=1")
 
 
-def test_without_the_refusal_the_warps_have_one_answer_in_common(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_refusal_the_warps_have_one_answer_in_common(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The hole: out of bounds on a GPU where one warp is told no and the next yes."""
     text = """
     v = ctx.var(ctx.warp * 0)
@@ -192,7 +231,10 @@ def test_only_waits_depend_on_an_answer_of_per_warp() -> None:
     """Its block is simulated for one warp after the other, in the order of their numbers."""
     text = "with ctx.per_warp() as w:\n    ready = bars[0].try_wait(0)\n"
     with refused(tp.TraceError, "Store in the branch", "in warpgroup role 'asks'"):
-        role(f"{text}    with ctx.when(ready):\n        ctx.store(out[ctx.thread], 1)", "warpgroups=1")
+        role(
+            f"{text}    with ctx.when(ready):\n        ctx.store(out[ctx.thread], 1)",
+            "warpgroups=1",
+        )
     waits = f"v = ctx.var(ctx.warp * 0 > 0)\n{text}    v.set(ready)\nwith ctx.when(~v.get()):\n    bars[0].wait(0)\n"
     assert role(f"{waits}ctx.store(out[ctx.thread], 1)", "warpgroups=1").check().ok
     seen = f"""{text}    with ctx.elect_one():
@@ -237,4 +279,6 @@ def test_draws_that_may_be_used() -> None:
     assert role(DRAW, "warpgroups=1").check().ok
     once = 'with ctx.elect_one("warpgroup"):\n    ctx.store(out[1], ctx.atomic_add(out[0], 1))'
     assert role(once, "warpgroups=1").check().ok
-    assert role("with ctx.elect_one():\n    ctx.store(out[1], ctx.atomic_add(out[0], 1))").check().ok
+    assert (
+        role("with ctx.elect_one():\n    ctx.store(out[1], ctx.atomic_add(out[0], 1))").check().ok
+    )

@@ -10,13 +10,24 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import refused
-from tilepipe.arguments import plain_bool, plain_int, require_bool, require_choice, require_function, require_int, require_number
+from tilepipe.arguments import (
+    plain_bool,
+    plain_int,
+    require_bool,
+    require_choice,
+    require_function,
+    require_int,
+    require_number,
+)
 
 ordered: Any = tp.OrderedBarrier
 X = np.zeros((64, 64), np.float32)
 
 
-def traced(set_up: Callable[[tp.Context, Any], object], role: Callable[[tp.Context, Any, Any], object] = lambda *_: None) -> tp.Program:
+def traced(
+    set_up: Callable[[tp.Context, Any], object],
+    role: Callable[[tp.Context, Any, Any], object] = lambda *_: None,
+) -> tp.Program:
     @tp.kernel()
     def k(ctx: tp.Context, x: Any) -> None:
         made = set_up(ctx, x)
@@ -31,7 +42,9 @@ def traced(set_up: Callable[[tp.Context, Any], object], role: Callable[[tp.Conte
 
 def tiles(ctx: tp.Context, x: Any) -> Any:
     del x
-    return ctx.smem((8, 32), "float32", count=2, swizzle=0), tp.SMemArray(ctx, tp.SharedMemBarrier, 2, "bars")
+    return ctx.smem((8, 32), "float32", count=2, swizzle=0), tp.SMemArray(
+        ctx, tp.SharedMemBarrier, 2, "bars"
+    )
 
 
 def nothing(*_: object) -> None:
@@ -71,7 +84,12 @@ def test_scalars_of_numpy_are_as_good_as_pythons() -> None:
 
     def set_up(ctx: tp.Context, x: Any) -> Any:
         made = ctx.smem((i(8), i(32)), np.float32, count=i(2), swizzle=i(0))  # type: ignore[arg-type]
-        ring = tp.ProducerConsumerPipeline.allocate(ctx, i(2), producer_arrivals=i(1), consumer_arrivals=i(1))  # type: ignore[arg-type]
+        ring = tp.ProducerConsumerPipeline.allocate(
+            ctx,
+            i(2),  # type: ignore[arg-type]
+            producer_arrivals=i(1),  # type: ignore[arg-type]
+            consumer_arrivals=i(1),  # type: ignore[arg-type]
+        )
         assert type(ring.num_stages) is int
         return made, tp.SMemArray(ctx, tp.SharedMemBarrier, i(2), "bars")  # type: ignore[call-overload]
 
@@ -81,12 +99,25 @@ def test_scalars_of_numpy_are_as_good_as_pythons() -> None:
     program = traced(set_up, role)
     assert type(program.kernel.buffers[0].count) is int
     assert type(program.kernel.buffers[0].rows) is int
-    assert "TmaStoreWait" in {type(op).__name__ for op in program.kernel.roles[0].body.ops[0].body.ops}  # type: ignore[attr-defined]
+    assert "TmaStoreWait" in {
+        type(op).__name__
+        for op in program.kernel.roles[0].body.ops[0].body.ops  # type: ignore[attr-defined]
+    }
 
 
 def test_plain_scalars() -> None:
-    assert [plain_int(x) for x in (3, np.uint8(3), True, np.True_, 3.0, "3", np.ones(1, int))] == [3, 3, *[None] * 5]
-    assert [plain_bool(x) for x in (False, np.True_, 0, 1.0, None)] == [False, True, None, None, None]
+    assert [plain_int(x) for x in (3, np.uint8(3), True, np.True_, 3.0, "3", np.ones(1, int))] == [
+        3,
+        3,
+        *[None] * 5,
+    ]
+    assert [plain_bool(x) for x in (False, np.True_, 0, 1.0, None)] == [
+        False,
+        True,
+        None,
+        None,
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +140,12 @@ def test_required(call: Callable[[], object], words: str) -> None:
 
 
 def test_what_is_as_wanted_comes_back_plain() -> None:
-    found = require_int(np.int8(3), "n"), require_bool(np.False_, "b"), require_number(np.float32(2), "x"), require_choice("a", "c", ["a"])
+    found = (
+        require_int(np.int8(3), "n"),
+        require_bool(np.False_, "b"),
+        require_number(np.float32(2), "x"),
+        require_choice("a", "c", ["a"]),
+    )
     assert found == (3, False, 2.0, "a")
     assert [type(x) for x in found] == [int, bool, float, str]
     assert require_function(None, "f") is None

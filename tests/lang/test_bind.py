@@ -1,7 +1,5 @@
 """Binding: arguments, grids, clusters; each mistake one sentence."""
 
-# ruff: noqa: E501  (tables of one-line kernels)
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -45,7 +43,9 @@ X = np.zeros((8, 16), np.float32)
         ((tp.TensorMap(tp.float32, 2), 1), {"cfg": 1}, ("argument 'x'", "no array")),
     ],
 )
-def test_wrong_arguments(args: tuple[Any, ...], static: dict[str, Any], words: tuple[str, ...]) -> None:
+def test_wrong_arguments(
+    args: tuple[Any, ...], static: dict[str, Any], words: tuple[str, ...]
+) -> None:
     with refused(tp.BindError, *words):
         kernel().bind(*args, **static)
 
@@ -99,7 +99,10 @@ def test_wrong_grids(grid: Any, cluster: Any, words: tuple[str, ...]) -> None:
         kernel(grid, cluster).bind(X, 7, cfg=2)
 
 
-@pytest.mark.parametrize(("cluster", "size"), [(2, 2), ((2, 1), 2), ((1, 2, 2), 4), (lambda cfg: cfg, 2), (lambda chip: 1, 1)])
+@pytest.mark.parametrize(
+    ("cluster", "size"),
+    [(2, 2), ((2, 1), 2), ((1, 2, 2), 4), (lambda cfg: cfg, 2), (lambda chip: 1, 1)],
+)
 def test_clusters(cluster: Any, size: int) -> None:
     assert kernel(4, cluster).bind(X, 7, cfg=2).kernel.cluster_size == size
 
@@ -176,18 +179,28 @@ def test_run_names_its_options() -> None:
     program, seen = kernel(grid=2).bind(X, 7, cfg=1), []
     with pytest.raises(TypeError, match=r"Program.run\(\).*'sede'"):
         program.run(sede=3)  # type: ignore[call-arg]
-    program.run(3, rules="strict", progress=lambda done, total: seen.append((done, total)), on_event=lambda *event: None)
+    program.run(
+        3,
+        rules="strict",
+        progress=lambda done, total: seen.append((done, total)),
+        on_event=lambda *event: None,
+    )
     assert seen == [(1, 2), (2, 2)]
 
 
 @pytest.mark.parametrize("text", ["for x in a: pass", "list(a)"])
 def test_a_tensor_is_not_iterated(text: str) -> None:
     with refused(tp.TraceError, "not iterated", "ctx.range(a.shape[0])"):
-        from_text(f"@ctx.role('r', warps=1)\ndef r():\n    {text}", "def k(ctx, a):").bind(np.zeros((4, 4), np.float32))
+        from_text(f"@ctx.role('r', warps=1)\ndef r():\n    {text}", "def k(ctx, a):").bind(
+            np.zeros((4, 4), np.float32)
+        )
 
 
 def test_written_arguments_do_not_overlap_others() -> None:
-    k = from_text("@ctx.role('r', warps=1)\ndef r():\n    ctx.store(b[0, 0], ctx.load(a[0, 0]))", "def k(ctx, a, b):")
+    k = from_text(
+        "@ctx.role('r', warps=1)\ndef r():\n    ctx.store(b[0, 0], ctx.load(a[0, 0]))",
+        "def k(ctx, a, b):",
+    )
     whole = np.zeros((8, 8), np.float32)
     for a, b in ((whole, whole), (whole[:4], whole[2:6])):
         with refused(tp.BindError, "'b'", "'a'", "share memory"):
@@ -236,7 +249,10 @@ def test_a_decorator_without_parentheses() -> None:
         tp.kernel(nothing)
 
 
-@pytest.mark.parametrize("function", [lambda: None, lambda *args: None, lambda ctx, *args: None, lambda ctx, **static: None])
+@pytest.mark.parametrize(
+    "function",
+    [lambda: None, lambda *args: None, lambda ctx, *args: None, lambda ctx, **static: None],
+)
 def test_a_kernel_names_its_arguments(function: Any) -> None:
     with refused(tp.BindError, "takes ctx first", "*args and **kwargs are not bound"):
         tp.kernel()(function)
@@ -284,7 +300,10 @@ def test_a_number_beyond_float32(value: float) -> None:
         def one() -> None:
             ctx.print("{}", factor)
 
-    with pytest.raises(tp.BindError, match=r"argument 'factor': .* does not fit in float32, which holds up to 3\.403e\+38"):
+    with pytest.raises(
+        tp.BindError,
+        match=r"argument 'factor': .* does not fit in float32, which holds up to 3\.403e\+38",
+    ):
         scaled.bind(value)
     scaled.bind(float("inf"))
 
@@ -293,7 +312,14 @@ i64 = np.int64
 
 
 @pytest.mark.parametrize(
-    ("grid", "want"), [(i64(2), 2), ((i64(2), 3), 6), (lambda x: i64(x.shape[0]), 8), (lambda n=4: n, 7), (lambda m=4: m, 4)]
+    ("grid", "want"),
+    [
+        (i64(2), 2),
+        ((i64(2), 3), 6),
+        (lambda x: i64(x.shape[0]), 8),
+        (lambda n=4: n, 7),
+        (lambda m=4: m, 4),
+    ],
 )
 def test_grids_of_numpy_and_with_defaults(grid: Any, want: int) -> None:
     assert kernel(grid).bind(X, i64(7), cfg=2).launch_args.grid == want
@@ -302,7 +328,13 @@ def test_grids_of_numpy_and_with_defaults(grid: Any, want: int) -> None:
 @pytest.mark.parametrize(
     ("grid", "words"),
     [
-        (lambda *args: 1, ("grid= is a function of any of mode, cfg, x, n, chip, occupancy, by name", "not of *args, **kwargs")),
+        (
+            lambda *args: 1,
+            (
+                "grid= is a function of any of mode, cfg, x, n, chip, occupancy, by name",
+                "not of *args, **kwargs",
+            ),
+        ),
         (lambda x, /: 1, ("what stands before a slash",)),
         (int, ("grid= is a function of any of",)),
         (lambda x, y: 1, ("grid= asks for y",)),
@@ -331,7 +363,13 @@ def test_an_argument_that_is_none_and_used_is_named() -> None:
         def one() -> None:
             ctx.print("{}", a.shape[0])
 
-    with refused(tp.BindError, "argument 'a' is None, which kernel 'k' uses", "'shape'", "test_bind.py", 'ctx.print("{}", a.shape[0])'):
+    with refused(
+        tp.BindError,
+        "argument 'a' is None, which kernel 'k' uses",
+        "'shape'",
+        "test_bind.py",
+        'ctx.print("{}", a.shape[0])',
+    ):
         k.bind(None, X)
     with refused(tp.BindError, "argument 'x' is None, which grid= uses"):
         kernel(lambda x: x.shape[0]).bind(None, 1, cfg=2)
@@ -410,5 +448,8 @@ def test_tensors_of_a_framework_are_not_simulated() -> None:
 
     program = k.bind(OfAFramework(), OfAFramework(), chip=tp.H200)
     for simulated in (program.run, program.check):
-        with refused(tp.BindError, "tensor 'a': the simulator needs a NumPy bfloat16 array of rank 2, got OfAFramework"):
+        with refused(
+            tp.BindError,
+            "tensor 'a': the simulator needs a NumPy bfloat16 array of rank 2, got OfAFramework",
+        ):
             simulated()

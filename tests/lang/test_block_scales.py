@@ -1,4 +1,6 @@
-"""Scale factors in tensor memory while a kernel is traced: what a wrong shape, type or place is told as."""
+"""Scale factors in tensor memory while a kernel is traced: what a wrong shape, type or place is
+told as.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,42 @@ class Parts:
     def __init__(self, ctx: tp.Context, group: int) -> None:
         self.ctx = ctx
         self.tmem = tp.TmemAllocation(ctx, 512, cta_group=group)
-        shapes = {"fp8": ("float8_e4m3", 128), "e5m2": ("float8_e5m2", 128), "fp4": ("float4_e2m1", 256), "bf16": ("bfloat16", 64)}
-        self.a = {name: ctx.smem((128, k), dtype, name=f"a_{name}")[0] for name, (dtype, k) in shapes.items()}
-        self.b = {name: ctx.smem((64 // group, k), dtype, name=f"b_{name}")[0] for name, (dtype, k) in shapes.items()}
-        self.tile = {dtype: ctx.smem((64, 16), dtype, swizzle=0, name=f"t_{dtype}")[0] for dtype in ("float8_e8m0", "float8_e4m3", "uint8")}
+        shapes = {
+            "fp8": ("float8_e4m3", 128),
+            "e5m2": ("float8_e5m2", 128),
+            "fp4": ("float4_e2m1", 256),
+            "bf16": ("bfloat16", 64),
+        }
+        self.a = {
+            name: ctx.smem((128, k), dtype, name=f"a_{name}")[0]
+            for name, (dtype, k) in shapes.items()
+        }
+        self.b = {
+            name: ctx.smem((64 // group, k), dtype, name=f"b_{name}")[0]
+            for name, (dtype, k) in shapes.items()
+        }
+        self.tile = {
+            dtype: ctx.smem((64, 16), dtype, swizzle=0, name=f"t_{dtype}")[0]
+            for dtype in ("float8_e8m0", "float8_e4m3", "uint8")
+        }
         self.wide = ctx.smem((8, 128), "float8_e8m0", swizzle=128, name="swizzled")[0]
 
-    def mma(self, a: str = "fp8", b: str = "fp8", sfa: Any = None, sfb: Any = None, n: int = 64, rows: int = 128) -> None:
-        self.ctx.mma(self.tmem.tensor((rows, n)), self.a[a].rows(0, rows), self.b[b], sfa=sfa, sfb=sfb)
+    def mma(
+        self,
+        a: str = "fp8",
+        b: str = "fp8",
+        sfa: Any = None,
+        sfb: Any = None,
+        n: int = 64,
+        rows: int = 128,
+    ) -> None:
+        self.ctx.mma(
+            self.tmem.tensor((rows, n)), self.a[a].rows(0, rows), self.b[b], sfa=sfa, sfb=sfb
+        )
 
-    def scales(self, rows: int = 128, blocks: int = 4, dtype: object = "float8_e8m0", col: object = 256) -> tp.TmemScales:
+    def scales(
+        self, rows: int = 128, blocks: int = 4, dtype: object = "float8_e8m0", col: object = 256
+    ) -> tp.TmemScales:
         return self.tmem.scales((rows, blocks), dtype, col)
 
 
@@ -61,13 +89,21 @@ def traced(body: Body, group: int = 1) -> tp.Program:
         (lambda p: p.mma(sfa=p.scales(), sfb=p.scales(64)), 1),
         (lambda p: p.mma("e5m2", sfa=p.scales(), sfb=p.scales(64)), 1),
         (lambda p: p.mma("fp4", "fp4", sfa=p.scales(128, 8), sfb=p.scales(64, 8)), 1),
-        (lambda p: p.mma("fp4", "fp4", sfa=p.scales(128, 16, "e4m3"), sfb=p.scales(64, 16, "e4m3")), 1),
+        (
+            lambda p: p.mma(
+                "fp4", "fp4", sfa=p.scales(128, 16, "e4m3"), sfb=p.scales(64, 16, "e4m3")
+            ),
+            1,
+        ),
         (lambda p: p.mma(sfa=p.scales(), sfb=p.scales(64)), 2),
         (lambda p: p.mma(sfa=p.scales(), sfb=p.scales(128).rows(64, 64)), 1),
         (lambda p: p.mma(sfa=p.scales(), sfb=p.scales(256).rows(p.ctx.block_id * 64, 64)), 1),
         (lambda p: p.ctx.tmem_copy(p.scales(256), p.tile["float8_e8m0"]), 1),
         (lambda p: p.ctx.tmem_copy(p.scales(40, 7), p.tile["float8_e8m0"]), 1),
-        (lambda p: p.ctx.tmem_copy(p.scales(128, 4, "e4m3"), p.tile["float8_e4m3"].rows(32, 32)), 1),
+        (
+            lambda p: p.ctx.tmem_copy(p.scales(128, 4, "e4m3"), p.tile["float8_e4m3"].rows(32, 32)),
+            1,
+        ),
     ],
 )
 def test_what_is_taken(body: Body, group: int) -> None:
@@ -75,9 +111,18 @@ def test_what_is_taken(body: Body, group: int) -> None:
 
 
 REFUSED: dict[str, tuple[Body, tuple[str, ...]]] = {
-    "one of the two": (lambda p: p.mma(sfa=p.scales()), ("sfa and sfb are both scale factors in tensor memory", "None")),
-    "a tile": (lambda p: p.mma(sfa=p.tile["uint8"], sfb=p.tile["uint8"]), ("sfa and sfb are both", "<tile of 't_uint8'")),
-    "fp4 without": (lambda p: p.mma("fp4", "fp4"), ("got float4_e2m1 and float4_e2m1, which takes scale factors: sfa=, sfb=",)),
+    "one of the two": (
+        lambda p: p.mma(sfa=p.scales()),
+        ("sfa and sfb are both scale factors in tensor memory", "None"),
+    ),
+    "a tile": (
+        lambda p: p.mma(sfa=p.tile["uint8"], sfb=p.tile["uint8"]),
+        ("sfa and sfb are both", "<tile of 't_uint8'"),
+    ),
+    "fp4 without": (
+        lambda p: p.mma("fp4", "fp4"),
+        ("got float4_e2m1 and float4_e2m1, which takes scale factors: sfa=, sfb=",),
+    ),
     "bf16": (
         lambda p: p.mma("bf16", "bf16", sfa=p.scales(128, 2), sfb=p.scales(64, 2)),
         ("block-scaled are float8_e4m3 and float8_e5m2", "got bfloat16 with float8_e8m0"),
@@ -86,29 +131,68 @@ REFUSED: dict[str, tuple[Body, tuple[str, ...]]] = {
         lambda p: p.mma(sfa=p.scales(dtype="e4m3"), sfb=p.scales(64, dtype="e4m3")),
         ("got float8_e4m3 with float8_e4m3",),
     ),
-    "two kinds of scales": (lambda p: p.mma(sfa=p.scales(), sfb=p.scales(64, dtype="e4m3")), ("float8_e4m3 with float8_e4m3",)),
+    "two kinds of scales": (
+        lambda p: p.mma(sfa=p.scales(), sfb=p.scales(64, dtype="e4m3")),
+        ("float8_e4m3 with float8_e4m3",),
+    ),
     "fewer blocks": (
         lambda p: p.mma(sfa=p.scales(128, 3), sfb=p.scales(64)),
         ("sfa has 128 rows × 3 blocks", "k = 128 in blocks of 32 is 4"),
     ),
-    "rows of B": (lambda p: p.mma(sfa=p.scales(), sfb=p.scales(128)), ("sfb has 128 rows × 4 blocks; B has 64 rows",)),
-    "64 rows of A": (lambda p: p.mma(sfa=p.scales(64), sfb=p.scales(64), rows=64), ("m = 64: a block-scaled accumulator has 128 rows",)),
-    "shapes": (lambda p: p.mma(sfa=p.scales(), sfb=p.scales(64), n=72), ("need A 128×k and B 72×k",)),
-    "scales of bf16": (lambda p: p.scales(dtype="bfloat16"), ("scale factors are float8_e8m0", "not bfloat16")),
-    "no shape": (lambda p: p.tmem.scales(128), ("scale factors are (rows, blocks of K)", "got (128, None)")),  # type: ignore[arg-type]
+    "rows of B": (
+        lambda p: p.mma(sfa=p.scales(), sfb=p.scales(128)),
+        ("sfb has 128 rows × 4 blocks; B has 64 rows",),
+    ),
+    "64 rows of A": (
+        lambda p: p.mma(sfa=p.scales(64), sfb=p.scales(64), rows=64),
+        ("m = 64: a block-scaled accumulator has 128 rows",),
+    ),
+    "shapes": (
+        lambda p: p.mma(sfa=p.scales(), sfb=p.scales(64), n=72),
+        ("need A 128×k and B 72×k",),
+    ),
+    "scales of bf16": (
+        lambda p: p.scales(dtype="bfloat16"),
+        ("scale factors are float8_e8m0", "not bfloat16"),
+    ),
+    "no shape": (
+        lambda p: p.tmem.scales(128),  # type: ignore[arg-type]
+        ("scale factors are (rows, blocks of K)", "got (128, None)"),
+    ),
     "many rows": (lambda p: p.scales(257), ("1 to 256 rows", "got (257, 4)")),
-    "outside": (lambda p: p.scales(256, 8, col=500), ("columns [500, 516) of 'tmem', which has 512 columns",)),
-    "too wide": (lambda p: p.scales(256, 1000), ("take 2000 columns of tensor memory, which has 512",)),
-    "part of rows": (lambda p: p.scales().rows(32, 64), ("rows [32, 32 + 64) of scale factors of 128 rows", "multiple of 64")),
+    "outside": (
+        lambda p: p.scales(256, 8, col=500),
+        ("columns [500, 516) of 'tmem', which has 512 columns",),
+    ),
+    "too wide": (
+        lambda p: p.scales(256, 1000),
+        ("take 2000 columns of tensor memory, which has 512",),
+    ),
+    "part of rows": (
+        lambda p: p.scales().rows(32, 64),
+        ("rows [32, 32 + 64) of scale factors of 128 rows", "multiple of 64"),
+    ),
     "part beyond": (lambda p: p.scales().rows(64, 65), ("rows [64, 64 + 65)",)),
     "traced part": (lambda p: p.scales().rows(p.ctx.block_id, 64), ("such as `i * 64`",)),
-    "copy to a part": (lambda p: p.ctx.tmem_copy(p.scales(256).rows(64, 128), p.tile["float8_e8m0"]), ("copy to the whole matrix",)),
-    "copy of bytes": (lambda p: p.ctx.tmem_copy(p.scales(256), p.tile["uint8"]), ("float8_e8m0 are copied from a tile of uint8",)),
+    "copy to a part": (
+        lambda p: p.ctx.tmem_copy(p.scales(256).rows(64, 128), p.tile["float8_e8m0"]),
+        ("copy to the whole matrix",),
+    ),
+    "copy of bytes": (
+        lambda p: p.ctx.tmem_copy(p.scales(256), p.tile["uint8"]),
+        ("float8_e8m0 are copied from a tile of uint8",),
+    ),
     "copy of too little": (
         lambda p: p.ctx.tmem_copy(p.scales(256, 5), p.tile["float8_e8m0"]),
-        ("256 rows × 5 blocks are 4 pieces (128 rows × 4 blocks) of 512 bytes", "64×16 of 't_float8_e8m0' has 1024"),
+        (
+            "256 rows × 5 blocks are 4 pieces (128 rows × 4 blocks) of 512 bytes",
+            "64×16 of 't_float8_e8m0' has 1024",
+        ),
     ),
-    "copy of a swizzled tile": (lambda p: p.ctx.tmem_copy(p.scales(256), p.wide), ("unswizzled row-major", "swizzle 128")),
+    "copy of a swizzled tile": (
+        lambda p: p.ctx.tmem_copy(p.scales(256), p.wide),
+        ("unswizzled row-major", "swizzle 128"),
+    ),
     "copy to nothing": (
         lambda p: p.ctx.tmem_copy(cast(Any, p.tile["uint8"]), p.tile["uint8"]),
         ("tmem_copy copies a shared tile to tensor memory",),
@@ -127,7 +211,10 @@ def test_what_is_refused(name: str) -> None:
 
 
 def test_a_pair_needs_the_scale_factors_of_all_of_b() -> None:
-    with pytest.raises(TraceError, match="sfb has 32 rows × 4 blocks; B has 64 rows, all of them in either CTA of a pair"):
+    with pytest.raises(
+        TraceError,
+        match="sfb has 32 rows × 4 blocks; B has 64 rows, all of them in either CTA of a pair",
+    ):
         traced(lambda p: p.mma(sfa=p.scales(), sfb=p.scales(32)), 2)
 
 

@@ -1,4 +1,6 @@
-"""What whole warps and warpgroups execute may not stand where their threads are split; what is elected is one definition."""
+"""What whole warps and warpgroups execute may not stand where their threads are split; what is
+elected is one definition.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ TILE = "s = ctx.smem((64, 64), 'bfloat16')"
 ACC = "acc = ctx.accumulator((64, 64))\n"
 
 
-@pytest.mark.parametrize("block", ["ctx.elect_one()", "ctx.when(ctx.lane == 0)", "ctx.when(ctx.warp == 0)", "ctx.per_warp()"])
+@pytest.mark.parametrize(
+    "block",
+    ["ctx.elect_one()", "ctx.when(ctx.lane == 0)", "ctx.when(ctx.warp == 0)", "ctx.per_warp()"],
+)
 @pytest.mark.parametrize(
     "op",
     [
@@ -26,7 +31,9 @@ def test_ops_of_a_warpgroup_need_all_of_it(block: str, op: str) -> None:
         role_from_text(f"{ACC}with {block}:\n    {op}", warps=GROUP, before=TILE)
 
 
-@pytest.mark.parametrize("block", ["ctx.elect_one()", "ctx.when(ctx.lane == 0)", "ctx.when(ctx.warp == 0)"])
+@pytest.mark.parametrize(
+    "block", ["ctx.elect_one()", "ctx.when(ctx.lane == 0)", "ctx.when(ctx.warp == 0)"]
+)
 @pytest.mark.parametrize("op", ["acc.fill(2)", "acc.sum()", "ctx.store(s[0], acc)"])
 def test_fragments_need_their_warpgroup(block: str, op: str) -> None:
     with refused(tp.TraceError, "together", "block at"):
@@ -34,12 +41,19 @@ def test_fragments_need_their_warpgroup(block: str, op: str) -> None:
 
 
 def test_a_branch_that_all_threads_share_splits_nothing() -> None:
-    text = f"{ACC}with ctx.when(ctx.warpgroup_rank == 0):\n    acc.fill(1)\n    ctx.sync_warpgroup()"
+    text = (
+        f"{ACC}with ctx.when(ctx.warpgroup_rank == 0):\n    acc.fill(1)\n    ctx.sync_warpgroup()"
+    )
     assert "named_sync" in str(role_from_text(text, warps=GROUP, before=TILE))
 
 
 @pytest.mark.parametrize(
-    ("block", "by"), [("ctx.elect_one()", "lane"), ("ctx.when(ctx.lane < 3)", "lane"), ("ctx.when(ctx.warp == 1)", "warp")]
+    ("block", "by"),
+    [
+        ("ctx.elect_one()", "lane"),
+        ("ctx.when(ctx.lane < 3)", "lane"),
+        ("ctx.when(ctx.warp == 1)", "warp"),
+    ],
 )
 def test_a_variable_of_all_threads_is_not_set_by_some(block: str, by: str) -> None:
     with refused(tp.TraceError, "variable 'v'", "only some of them", f"varies by {by}"):
@@ -47,7 +61,9 @@ def test_a_variable_of_all_threads_is_not_set_by_some(block: str, by: str) -> No
 
 
 def test_a_variable_of_the_block_is() -> None:
-    assert "v := 5" in str(role_from_text("with ctx.elect_one():\n    v = ctx.var(0)\n    v.set(5)", warps=GROUP))
+    assert "v := 5" in str(
+        role_from_text("with ctx.elect_one():\n    v = ctx.var(0)\n    v.set(5)", warps=GROUP)
+    )
 
 
 def test_a_variable_that_varies_is_set_lane_by_lane() -> None:
@@ -76,7 +92,9 @@ def test_warps_of_a_warpgroup_wait_and_step_together(op: str, block: str) -> Non
 def test_warps_of_a_role_of_warps_wait_apart() -> None:
     before = "b = tp.SharedMemBarrier.allocate(ctx, 32)"
     program = role_from_text(
-        "with ctx.when(ctx.warp == 0):\n    b.wait(0)\nwith ctx.when(ctx.warp == 1):\n    b.arrive()", warps="warps=2", before=before
+        "with ctx.when(ctx.warp == 0):\n    b.wait(0)\nwith ctx.when(ctx.warp == 1):\n    b.arrive()",
+        warps="warps=2",
+        before=before,
     )
     assert program.run().completions["barrier"] == [[1]]
 
@@ -84,7 +102,9 @@ def test_warps_of_a_role_of_warps_wait_apart() -> None:
 def test_a_step_under_a_condition_on_data_by_lane() -> None:
     before = "state = tp.PipelineState(ctx, 2)\nt = ctx.smem((8, 64), 'int32')"
     with refused(tp.TraceError, "stepped under a lane condition"):
-        role_from_text("with ctx.when(ctx.load(t[0][0, ctx.lane]) > 0):\n    state.step()", before=before)
+        role_from_text(
+            "with ctx.when(ctx.load(t[0][0, ctx.lane]) > 0):\n    state.step()", before=before
+        )
 
 
 def test_elect_takes_the_lowest_active_lane() -> None:
@@ -96,12 +116,18 @@ def test_elect_takes_the_lowest_active_lane() -> None:
 @pytest.mark.parametrize("scope", ["warpgroup", "role"])
 def test_nobody_is_elected_where_the_first_warp_is_kept_out(scope: str) -> None:
     with refused(tp.TraceError, "first warp", "nobody would be elected"):
-        role_from_text(f"with ctx.when(ctx.warp == 1), ctx.elect_one('{scope}'):\n    ctx.print('x')", warps=GROUP)
+        role_from_text(
+            f"with ctx.when(ctx.warp == 1), ctx.elect_one('{scope}'):\n    ctx.print('x')",
+            warps=GROUP,
+        )
 
 
 def test_syncwarp_of_lanes_that_data_choose() -> None:
     with refused(tp.TraceError, "syncwarp", "depends on data"):
-        role_from_text("with ctx.when(ctx.load(t[0][0, ctx.lane]) > 0):\n    ctx.syncwarp()", before="t = ctx.smem((8, 64), 'int32')")
+        role_from_text(
+            "with ctx.when(ctx.load(t[0][0, ctx.lane]) > 0):\n    ctx.syncwarp()",
+            before="t = ctx.smem((8, 64), 'int32')",
+        )
 
 
 def test_a_warp_of_its_own_may_loop_by_its_number() -> None:

@@ -22,7 +22,9 @@ def test_sizes() -> None:
     assert (FP4.per_byte, tp.float8_e8m0.per_byte, tp.bfloat16.bytes_of(3)) == (2, 1, 6)
     with pytest.raises(BindError, match="float4_e2m1 has 4 bits: one element has no address"):
         _ = FP4.nbytes
-    with pytest.raises(BindError, match="3 elements of float4_e2m1, of 4 bits, are no whole number of bytes"):
+    with pytest.raises(
+        BindError, match="3 elements of float4_e2m1, of 4 bits, are no whole number of bytes"
+    ):
         FP4.bytes_of(3)
 
 
@@ -47,9 +49,20 @@ def test_memory_of_tiles() -> None:
         (32, 0, (4, 0, 60, 32), "multiple of 128 bytes, 8 lines of 16"),
     ],
 )
-def test_rules_of_tma_in_shared_memory(cols: int, swizzle: int, part: tuple[int, int, int, int], words: str | None) -> None:
+def test_rules_of_tma_in_shared_memory(
+    cols: int, swizzle: int, part: tuple[int, int, int, int], words: str | None
+) -> None:
     row, col, rows, width = part
-    found = broken_tma_rule(Tile(SmemBuffer("b", FP4, 1, 64, cols, swizzle=swizzle), const(0), const(row), const(col), rows, width))
+    found = broken_tma_rule(
+        Tile(
+            SmemBuffer("b", FP4, 1, 64, cols, swizzle=swizzle),
+            const(0),
+            const(row),
+            const(col),
+            rows,
+            width,
+        )
+    )
     assert found is None if words is None else words in str(found)
 
 
@@ -63,13 +76,17 @@ def test_rules_of_tma_in_shared_memory(cols: int, swizzle: int, part: tuple[int,
         (256, 128, "col", 0, "reads float4_e2m1 only where K is contiguous"),
     ],
 )
-def test_rules_of_descriptors(cols: int, swizzle: int, order: str, col: int, words: str | None) -> None:
+def test_rules_of_descriptors(
+    cols: int, swizzle: int, order: str, col: int, words: str | None
+) -> None:
     b = SmemBuffer("b", FP4, 1, 256, cols, order, swizzle)
-    found = broken_descriptor_rule(Tile(b, const(0), const(0), const(col), 64, 64 if cols > 64 else cols), "tcgen05.mma")
+    found = broken_descriptor_rule(
+        Tile(b, const(0), const(0), const(col), 64, 64 if cols > 64 else cols), "tcgen05.mma"
+    )
     assert found is None if words is None else words in str(found)
 
 
-# -- tensor maps -------------------------------------------------------------------------------------------------------
+# -- tensor maps -----------------------------------------------------------------------
 
 
 def bytes_of(*shape: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -87,31 +104,65 @@ def test_a_map_of_bytes() -> None:
 
 def test_a_packed_tensor_of_pytorch() -> None:
     torch = pytest.importorskip("torch", reason="needs PyTorch")
-    m = tp.tensor_map(torch.zeros((64, 128), dtype=torch.uint8).view(torch.float4_e2m1fn_x2), box=(64, 256))
+    m = tp.tensor_map(
+        torch.zeros((64, 128), dtype=torch.uint8).view(torch.float4_e2m1fn_x2), box=(64, 256)
+    )
     assert (m.dtype, m.shape, m.box) == (FP4, (64, 256), (64, 256))
-    m = tp.tensor_map(torch.zeros((64, 128), dtype=torch.uint8).view(torch.float8_e8m0fnu), box=(64, 16))
+    m = tp.tensor_map(
+        torch.zeros((64, 128), dtype=torch.uint8).view(torch.float8_e8m0fnu), box=(64, 16)
+    )
     assert (m.dtype, m.shape) == (tp.float8_e8m0, (64, 128))
 
 
 @pytest.mark.parametrize(
     ("array", "arguments", "words"),
     [
-        (np.zeros((64, 64), FP4.numpy), {"box": (64, 64)}, ("a byte for each element", "Pack each two neighbours", "dtype='float4_e2m1'")),
-        (np.zeros((64, 64), np.float16), {"dtype": "e8m0"}, ("got float8_e8m0 for an array of float16",)),
-        (bytes_of(64, 64), {"dtype": "bfloat16"}, ("floats of 8 or 4 bits", "got bfloat16 for an array of uint8")),
-        (bytes_of(64, 64).T, {"dtype": FP4, "box": (64, 64)}, ("packed along the last dimension", "got order 'col'")),
-        (bytes_of(64, 64), {"dtype": FP4, "box": (64, 33)}, ("33 contiguous elements of 4 bits are no whole number of bytes",)),
-        (bytes_of(64, 64), {"dtype": FP4, "box": (64, 16)}, ("16 contiguous elements are 16 × 1/2 = 8 bytes, not a multiple of 16",)),
-        (bytes_of(64, 40), {"dtype": FP4, "box": (64, 32)}, ("strides that are positive multiples of 16 bytes", "a stride of 40 bytes")),
+        (
+            np.zeros((64, 64), FP4.numpy),
+            {"box": (64, 64)},
+            ("a byte for each element", "Pack each two neighbours", "dtype='float4_e2m1'"),
+        ),
+        (
+            np.zeros((64, 64), np.float16),
+            {"dtype": "e8m0"},
+            ("got float8_e8m0 for an array of float16",),
+        ),
+        (
+            bytes_of(64, 64),
+            {"dtype": "bfloat16"},
+            ("floats of 8 or 4 bits", "got bfloat16 for an array of uint8"),
+        ),
+        (
+            bytes_of(64, 64).T,
+            {"dtype": FP4, "box": (64, 64)},
+            ("packed along the last dimension", "got order 'col'"),
+        ),
+        (
+            bytes_of(64, 64),
+            {"dtype": FP4, "box": (64, 33)},
+            ("33 contiguous elements of 4 bits are no whole number of bytes",),
+        ),
+        (
+            bytes_of(64, 64),
+            {"dtype": FP4, "box": (64, 16)},
+            ("16 contiguous elements are 16 × 1/2 = 8 bytes, not a multiple of 16",),
+        ),
+        (
+            bytes_of(64, 40),
+            {"dtype": FP4, "box": (64, 32)},
+            ("strides that are positive multiples of 16 bytes", "a stride of 40 bytes"),
+        ),
     ],
 )
-def test_maps_that_are_refused(array: Any, arguments: dict[str, Any], words: tuple[str, ...]) -> None:
+def test_maps_that_are_refused(
+    array: Any, arguments: dict[str, Any], words: tuple[str, ...]
+) -> None:
     with pytest.raises(BindError) as caught:
         tp.tensor_map(array, **arguments)
     assert [word for word in words if word not in str(caught.value)] == []
 
 
-# -- kernels -----------------------------------------------------------------------------------------------------------
+# -- kernels ---------------------------------------------------------------------------
 
 
 def trace(body: Any) -> None:
@@ -127,7 +178,10 @@ def trace(body: Any) -> None:
             for step in made:
                 step()
 
-    k.bind(tp.tensor_map(bytes_of(64, 128), box=(64, 256), dtype=FP4), tp.tensor_map(bytes_of(64, 16), dtype="e8m0", box=(64, 16)))
+    k.bind(
+        tp.tensor_map(bytes_of(64, 128), box=(64, 256), dtype=FP4),
+        tp.tensor_map(bytes_of(64, 16), dtype="e8m0", box=(64, 16)),
+    )
 
 
 def in_role(step: Any) -> Any:
@@ -145,18 +199,51 @@ def bar(ctx: tp.Context) -> Any:
 
 
 MISTAKES: dict[str, tuple[Any, str]] = {
-    "an odd tile": (lambda ctx, x, y, made: ctx.smem((64, 33), FP4), "the contiguous extent of a tile is even, got 64×33"),
-    "an odd tile, col": (lambda ctx, x, y, made: ctx.smem((33, 64), FP4, order="col"), "is even, got 33×64, col order"),
-    "a swizzle": (lambda ctx, x, y, made: ctx.smem((64, 96), FP4, swizzle=128), "divide a row of 48 bytes"),
-    "an odd column": (in_role(lambda ctx, tile, x, y: tile.cols(3, 64)), "starts at an even column.* got 64 from 3"),
+    "an odd tile": (
+        lambda ctx, x, y, made: ctx.smem((64, 33), FP4),
+        "the contiguous extent of a tile is even, got 64×33",
+    ),
+    "an odd tile, col": (
+        lambda ctx, x, y, made: ctx.smem((33, 64), FP4, order="col"),
+        "is even, got 33×64, col order",
+    ),
+    "a swizzle": (
+        lambda ctx, x, y, made: ctx.smem((64, 96), FP4, swizzle=128),
+        "divide a row of 48 bytes",
+    ),
+    "an odd column": (
+        in_role(lambda ctx, tile, x, y: tile.cols(3, 64)),
+        "starts at an even column.* got 64 from 3",
+    ),
     "an odd width": (in_role(lambda ctx, tile, x, y: tile.cols(2, 63)), "got 63 from 2"),
-    "a traced column": (in_role(lambda ctx, tile, x, y: tile.cols(ctx.block_id, 64)), "got 64 from block_id"),
-    "an element": (in_role(lambda ctx, tile, x, y: ctx.load(tile[0, 0])), "threads do not compute with float4_e2m1"),
-    "an element of a tensor": (in_role(lambda ctx, tile, x, y: ctx.load(x[0, 0])), "pass the array a second time as uint8"),
-    "a scale factor": (in_role(lambda ctx, tile, x, y: ctx.load(y[0, 0])), "threads do not compute with float8_e8m0"),
-    "a store": (in_role(lambda ctx, tile, x, y: ctx.store(tile[0, 0], 1.0)), "threads do not compute with float4_e2m1"),
-    "a fragment": (in_role(lambda ctx, tile, x, y: ctx.fragment(shape=(64, 64), dtype=FP4)), "threads do not compute with float4_e2m1"),
-    "a conversion": (in_role(lambda ctx, tile, x, y: ctx.block_id.to("e8m0")), "threads do not compute with float8_e8m0"),
+    "a traced column": (
+        in_role(lambda ctx, tile, x, y: tile.cols(ctx.block_id, 64)),
+        "got 64 from block_id",
+    ),
+    "an element": (
+        in_role(lambda ctx, tile, x, y: ctx.load(tile[0, 0])),
+        "threads do not compute with float4_e2m1",
+    ),
+    "an element of a tensor": (
+        in_role(lambda ctx, tile, x, y: ctx.load(x[0, 0])),
+        "pass the array a second time as uint8",
+    ),
+    "a scale factor": (
+        in_role(lambda ctx, tile, x, y: ctx.load(y[0, 0])),
+        "threads do not compute with float8_e8m0",
+    ),
+    "a store": (
+        in_role(lambda ctx, tile, x, y: ctx.store(tile[0, 0], 1.0)),
+        "threads do not compute with float4_e2m1",
+    ),
+    "a fragment": (
+        in_role(lambda ctx, tile, x, y: ctx.fragment(shape=(64, 64), dtype=FP4)),
+        "threads do not compute with float4_e2m1",
+    ),
+    "a conversion": (
+        in_role(lambda ctx, tile, x, y: ctx.block_id.to("e8m0")),
+        "threads do not compute with float8_e8m0",
+    ),
     "a fragment's": (
         in_role(lambda ctx, tile, x, y: ctx.fragment(shape=(64, 64)).to(FP4)),
         "threads do not compute with float4_e2m1",
@@ -165,7 +252,10 @@ MISTAKES: dict[str, tuple[Any, str]] = {
         in_role(lambda ctx, tile, x, y: ctx.store(tile, ctx.fragment(shape=(64, 256)))),
         "store: threads do not compute with float4_e2m1",
     ),
-    "global memory": (in_role(lambda ctx, tile, x, y: ctx.load_global(x, (0, 0), (64, 64))), "'x' is float4_e2m1; fragments move"),
+    "global memory": (
+        in_role(lambda ctx, tile, x, y: ctx.load_global(x, (0, 0), (64, 64))),
+        "'x' is float4_e2m1; fragments move",
+    ),
 }
 
 

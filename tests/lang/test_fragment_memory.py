@@ -1,4 +1,6 @@
-"""Fragments to and from memory, and of one value a column: what is refused, and with which words."""
+"""Fragments to and from memory, and of one value a column: what is refused, and with which
+words.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,13 @@ line = ctx.smem((1, 32), 'float32', name='line')[0]
 def bind(text: str, warps: str = "warpgroups=1") -> tp.Program:
     """A kernel of a matrix a, a vector b and integers n, with one role of this text."""
     lines = "\n".join(f"    {x}" for x in text.strip().splitlines())
-    kernel = from_text(f"{HEAD.strip()}\n@ctx.role('one', {warps})\ndef one():\n{lines}", header="def k(ctx, a, b, n):")
-    return kernel.bind(np.zeros((64, 32), np.float32), np.zeros(64, np.float32), np.zeros((4, 4), np.int32))
+    kernel = from_text(
+        f"{HEAD.strip()}\n@ctx.role('one', {warps})\ndef one():\n{lines}",
+        header="def k(ctx, a, b, n):",
+    )
+    return kernel.bind(
+        np.zeros((64, 32), np.float32), np.zeros(64, np.float32), np.zeros((4, 4), np.int32)
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,13 +87,21 @@ def test_a_role_of_warps_has_no_fragments() -> None:
 
 
 def test_what_a_kernel_says_of_them() -> None:
-    program = bind("x = ctx.load_global(a, (0, 8), (64, 16))\nctx.store_global(b, (3,), ctx.fragment(x.sum()))")
+    program = bind(
+        "x = ctx.load_global(a, (0, 8), (64, 16))\nctx.store_global(b, (3,), ctx.fragment(x.sum()))"
+    )
     assert "fragment_load_global dst=a_part tensor=a coords=(0, 8)" in str(program)
     assert "fragment_store_global tensor=b coords=(3) value=frag" in str(program)
 
 
 @pytest.mark.parametrize(
-    ("kind", "wanted"), [("float16", tp.float16), ("bfloat16", tp.bfloat16), ("float8_e4m3", tp.float32), ("float32", tp.float32)]
+    ("kind", "wanted"),
+    [
+        ("float16", tp.float16),
+        ("bfloat16", tp.bfloat16),
+        ("float8_e4m3", tp.float32),
+        ("float32", tp.float32),
+    ],
 )
 def test_the_dtype_of_what_is_loaded(kind: str, wanted: tp.DType) -> None:
     seen = []

@@ -24,14 +24,20 @@ def stored(body: Any) -> Any:
         @ctx.role("one", warpgroups=1)
         def one() -> None:
             for i in ctx.range(16):
-                ctx.store(tiles[0][ctx.thread // 2, ctx.thread % 2 * 16 + i], ctx.load(source[ctx.thread // 2, ctx.thread % 2 * 16 + i]))
+                ctx.store(
+                    tiles[0][ctx.thread // 2, ctx.thread % 2 * 16 + i],
+                    ctx.load(source[ctx.thread // 2, ctx.thread % 2 * 16 + i]),
+                )
             ctx.sync_warpgroup()
             f = ctx.fragment(shape=(64, 32))
             f.load(tiles[0])
             ctx.store(tiles[1], body(ctx, f))
             ctx.sync_warpgroup()
             for i in ctx.range(16):
-                ctx.store(out[ctx.thread // 2, ctx.thread % 2 * 16 + i], ctx.load(tiles[1][ctx.thread // 2, ctx.thread % 2 * 16 + i]))
+                ctx.store(
+                    out[ctx.thread // 2, ctx.thread % 2 * 16 + i],
+                    ctx.load(tiles[1][ctx.thread // 2, ctx.thread % 2 * 16 + i]),
+                )
 
     k.bind(SOURCE, out).run()
     return out
@@ -76,12 +82,37 @@ def narrow(ctx: tp.Context, f: Any) -> Any:
         (lambda ctx, f: -f, -SOURCE),
         (lambda ctx, f: f.maximum(10).minimum(20), SOURCE.clip(10, 20)),
         (lambda ctx, f: f - f.max(), SOURCE - SOURCE.max(axis=1, keepdims=True)),
-        (lambda ctx, f: f * 0 + f.sum(), np.broadcast_to(SOURCE.sum(axis=1, keepdims=True), SOURCE.shape)),
+        (
+            lambda ctx, f: f * 0 + f.sum(),
+            np.broadcast_to(SOURCE.sum(axis=1, keepdims=True), SOURCE.shape),
+        ),
         (in_place, ((SOURCE + 1) * 2 - 3) / 4),
-        (partly, np.concatenate([SOURCE[:, :16], np.broadcast_to(SOURCE[:, :24].max(1, keepdims=True).clip(2.5), (64, 16))], axis=1)),
+        (
+            partly,
+            np.concatenate(
+                [
+                    SOURCE[:, :16],
+                    np.broadcast_to(SOURCE[:, :24].max(1, keepdims=True).clip(2.5), (64, 16)),
+                ],
+                axis=1,
+            ),
+        ),
         (every_row, np.broadcast_to(SOURCE.max(1, keepdims=True), (64, 32))),
-        (narrow, np.concatenate([SOURCE[:, :8].astype(np.float16), np.ones((64, 16)), SOURCE[:, :8].astype(np.float16)], axis=1)),
-        (lambda ctx, f: f.to("bfloat16").to("float32"), SOURCE.astype(tp.bfloat16.numpy).astype(np.float32)),
+        (
+            narrow,
+            np.concatenate(
+                [
+                    SOURCE[:, :8].astype(np.float16),
+                    np.ones((64, 16)),
+                    SOURCE[:, :8].astype(np.float16),
+                ],
+                axis=1,
+            ),
+        ),
+        (
+            lambda ctx, f: f.to("bfloat16").to("float32"),
+            SOURCE.astype(tp.bfloat16.numpy).astype(np.float32),
+        ),
         (lambda ctx, f: ctx.fragment(f + 1) - 1, SOURCE),
     ],
 )
@@ -116,8 +147,16 @@ def test_a_stale_expression_is_refused(change: str) -> None:
     a = ctx.smem((64, 64), 'bfloat16', name='a')
     b = ctx.smem((32, 64), 'bfloat16', name='b')
     """
-    with refused(tp.TraceError, "reads 'acc'", "written after the expression was made", "ctx.fragment(expression)", "ctx.fragment(x)"):
-        role_from_text(f"{ACC}x = f * 2\n{change}\nctx.fragment(x)", warps="warpgroups=1", before=before)
+    with refused(
+        tp.TraceError,
+        "reads 'acc'",
+        "written after the expression was made",
+        "ctx.fragment(expression)",
+        "ctx.fragment(x)",
+    ):
+        role_from_text(
+            f"{ACC}x = f * 2\n{change}\nctx.fragment(x)", warps="warpgroups=1", before=before
+        )
 
 
 def test_a_kept_copy_is_not_stale() -> None:
@@ -157,15 +196,33 @@ def test_a_kept_copy_is_not_stale() -> None:
         ("f[0] = 1", ("f[...] = x",)),
         ("if f: pass", ("truth of a fragment",)),
         ("f.load(tile[0])", ("cannot load", "64×32 float32")),
-        ("ctx.fragment(shape=(128, 1)).load(tile[0].rows(0, 1))", ("cannot load", "tile of 'tile' 1×64", "fragment of 128×1")),
+        (
+            "ctx.fragment(shape=(128, 1)).load(tile[0].rows(0, 1))",
+            ("cannot load", "tile of 'tile' 1×64", "fragment of 128×1"),
+        ),
         ("ctx.store(tile[0], f)", ("64×32 here", "64×64")),
         ("ctx.store(tile[0], 1)", ("stored from a fragment", "tile[r, c]")),
-        ("ctx.mma(f, a[0], tile[0])", ("acc 64×32 += A 64×64 · (B 64×64)", "need A 64×k and B 32×k")),
+        (
+            "ctx.mma(f, a[0], tile[0])",
+            ("acc 64×32 += A 64×64 · (B 64×64)", "need A 64×k and B 32×k"),
+        ),
         ("ctx.mma(f, a[0], b32[0])", ("the same for A and B", "bfloat16 and float32")),
-        ("ctx.mma(ctx.fragment(shape=(64, 32), dtype='bfloat16'), a[0], b[0])", ("accumulator must be float32", "bfloat16")),
-        ("ctx.mma(f, a[0].cols(0, 8), b[0].cols(0, 8))", ("k = 8 must be a multiple of 16", "32 bytes of bfloat16")),
-        ("with ctx.elect_one():\n    ctx.mma(f, a[0], b[0])", ("all 128 threads", "elect block at")),
-        ("with ctx.per_warp():\n    ctx.mma(f, a[0], b[0])", ("all 128 threads", "per_warp block at")),
+        (
+            "ctx.mma(ctx.fragment(shape=(64, 32), dtype='bfloat16'), a[0], b[0])",
+            ("accumulator must be float32", "bfloat16"),
+        ),
+        (
+            "ctx.mma(f, a[0].cols(0, 8), b[0].cols(0, 8))",
+            ("k = 8 must be a multiple of 16", "32 bytes of bfloat16"),
+        ),
+        (
+            "with ctx.elect_one():\n    ctx.mma(f, a[0], b[0])",
+            ("all 128 threads", "elect block at"),
+        ),
+        (
+            "with ctx.per_warp():\n    ctx.mma(f, a[0], b[0])",
+            ("all 128 threads", "per_warp block at"),
+        ),
         ("ctx.wgmma_wait(8)", ("0..7, got 8",)),
         ("ctx.tma_store_wait(-1)", ("one lane",)),
         ("a[0].rows(60, 8)", ("rows [60, 68) leave a tile of 64×64",)),
@@ -192,7 +249,11 @@ def test_refused_fragments_and_tiles(text: str, words: tuple[str, ...]) -> None:
 def test_wide_mma_is_refused() -> None:
     before = "a = ctx.smem((64, 64), 'bfloat16')\nb = ctx.smem((264, 64), 'bfloat16')"
     with refused(tp.TraceError, "n = 264", "at most 256", "two accumulators"):
-        role_from_text("f = ctx.accumulator((64, 264))\nctx.mma(f, a[0], b[0])", warps="warpgroups=1", before=before)
+        role_from_text(
+            "f = ctx.accumulator((64, 264))\nctx.mma(f, a[0], b[0])",
+            warps="warpgroups=1",
+            before=before,
+        )
 
 
 def test_undefined_accumulators_are_poison() -> None:
@@ -223,7 +284,15 @@ def test_any_is_of_a_condition_in_one_warp() -> None:
     with refused(tp.TraceError, "any() is of a condition", "float32"):
         role_from_text(ACC + "with ctx.per_warp():\n    f.any()", warps="warpgroups=1")
     with refused(tp.TraceError, "any() is executed by all threads", "of the warp, under per_warp"):
-        role_from_text(ACC + "with ctx.per_warp(), ctx.when(ctx.lane < 3):\n    (f > 0).any()", warps="warpgroups=1")
-    text = str(role_from_text(ACC + "with ctx.per_warp():\n    with ctx.when((f > 0).any()):\n        f *= 2", warps="warpgroups=1"))
+        role_from_text(
+            ACC + "with ctx.per_warp(), ctx.when(ctx.lane < 3):\n    (f > 0).any()",
+            warps="warpgroups=1",
+        )
+    text = str(
+        role_from_text(
+            ACC + "with ctx.per_warp():\n    with ctx.when((f > 0).any()):\n        f *= 2",
+            warps="warpgroups=1",
+        )
+    )
     assert "any = fragment_any acc > 0" in text
     assert "when any:" in text

@@ -1,4 +1,6 @@
-"""Loops of unknown length, atomic adds and cluster launch control: what they mean, and what tracing refuses."""
+"""Loops of unknown length, atomic adds and cluster launch control: what they mean, and what tracing
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,26 @@ def unguarded(ctx: tp.Context, x: Any, n: Any, *, dtype: str) -> None:
 
 def test_what_is_no_atomic_add() -> None:
     x = np.zeros(4, np.int32)
-    refuses(lambda: unguarded.bind(x, 0, dtype="lanes"), tp.TraceError, "atomic_add must be executed by one lane")
-    refuses(lambda: unguarded.bind(x, 0, dtype="tile"), tp.TraceError, "adds to one element of a tensor in global memory")
-    refuses(lambda: unguarded.bind(x.astype(np.float32), 0, dtype=""), tp.TraceError, "adds to int32 and uint32; 'x' is float32")
-    faults(unguarded.bind(x, 9, dtype="data"), tp.SimFault, "accesses element (9,) of tensor 'x' of shape (4,)")
+    refuses(
+        lambda: unguarded.bind(x, 0, dtype="lanes"),
+        tp.TraceError,
+        "atomic_add must be executed by one lane",
+    )
+    refuses(
+        lambda: unguarded.bind(x, 0, dtype="tile"),
+        tp.TraceError,
+        "adds to one element of a tensor in global memory",
+    )
+    refuses(
+        lambda: unguarded.bind(x.astype(np.float32), 0, dtype=""),
+        tp.TraceError,
+        "adds to int32 and uint32; 'x' is float32",
+    )
+    faults(
+        unguarded.bind(x, 9, dtype="data"),
+        tp.SimFault,
+        "accesses element (9,) of tensor 'x' of shape (4,)",
+    )
 
 
 @pytest.mark.parametrize(

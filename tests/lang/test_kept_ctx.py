@@ -1,4 +1,5 @@
-"""A ctx, and whatever was made from one, is good for one trace: every public member refuses outside it, or does nothing at all.
+"""A ctx, and whatever was made from one, is good for one trace: every public member refuses outside
+it, or does nothing at all.
 
 The hole comes back with `monkeypatch.setattr(Tracer, "refuse", lambda self: None)`.
 """
@@ -32,13 +33,31 @@ BEYOND_THE_TABLE = (
     values.Value, variables.Var, fragments.Fragment, fragments.FragmentValue, memory.SmemTile, memory.SmemTileArray, memory.ElementRef,
     named.NamedBarrier, control.Range, control.WhileLoop, control.Entered,
 )  # fmt: skip
-OPERATORS = ("add", "sub", "mul", "and", "or", "eq", "lt", "getitem", "setitem", "iadd", "isub", "iter", "enter", "invert", "neg")
+OPERATORS = (
+    "add",
+    "sub",
+    "mul",
+    "and",
+    "or",
+    "eq",
+    "lt",
+    "getitem",
+    "setitem",
+    "iadd",
+    "isub",
+    "iter",
+    "enter",
+    "invert",
+    "neg",
+)
 
 
 def classes() -> list[type]:
     """What a kernel can hold."""
     public = {x for x in vars(tp).values() if inspect.isclass(x) and not issubclass(x, Exception)}
-    return sorted({*public, *BEYOND_THE_TABLE} - OF_THE_HOST - OF_PARTS, key=lambda c: c.__qualname__)
+    return sorted(
+        {*public, *BEYOND_THE_TABLE} - OF_THE_HOST - OF_PARTS, key=lambda c: c.__qualname__
+    )
 
 
 @tp.kernel()
@@ -96,7 +115,9 @@ def kept() -> dict[type, Any]:
 
 def object_of(cls: type, kept: dict[type, Any]) -> Any:
     """An object of a class, or of one above or below it with the same members."""
-    family = [c for c in kept if (issubclass(c, cls) or issubclass(cls, c)) and members(c) >= members(cls)]
+    family = [
+        c for c in kept if (issubclass(c, cls) or issubclass(cls, c)) and members(c) >= members(cls)
+    ]
     return kept[cls] if cls in kept else kept[family[0]] if family else None
 
 
@@ -124,7 +145,9 @@ def in_another_kernel(use: Callable[[], object]) -> tuple[list[BaseException], s
 SPECIAL: dict[str, Callable[[Any, dict[type, Any]], Any]] = {
     "Context.print": lambda f, kept: f("x"),
     "Context.role": lambda f, kept: f("again", warps=1)(lambda: None),
-    "TransferMembers.store_global": lambda f, kept: f(kept[tp.GlobalTensor], (0, 0), kept[fragments.Fragment]),
+    "TransferMembers.store_global": lambda f, kept: f(
+        kept[tp.GlobalTensor], (0, 0), kept[fragments.Fragment]
+    ),
     "Context.fragment": lambda f, kept: f(shape=(64, 8)),
     "Context.min": lambda f, kept: f(1, 2),
     "Context.max": lambda f, kept: f(1, 2),
@@ -177,11 +200,17 @@ def is_data(x: object) -> bool:
     """Facts that no kernel can be changed by."""
     if isinstance(x, tuple | list):
         return all(map(is_data, x))
-    return x is None or isinstance(x, bool | int | float | str | type | tp.DType) or x is NotImplemented
+    return (
+        x is None
+        or isinstance(x, bool | int | float | str | type | tp.DType)
+        or x is NotImplemented
+    )
 
 
 def problem(thing: object, name: str, kept: dict[type, Any]) -> str:
-    """What is wrong with a member outside its trace: "" where it refuses, gives facts, or gives an object that is looked at itself."""
+    """What is wrong with a member outside its trace: "" where it refuses, gives facts, or gives an
+    object that is looked at itself.
+    """
     used: list[object] = []
     raw = inspect.getattr_static(type(thing), name)
     is_method = inspect.isfunction(raw)
@@ -200,7 +229,9 @@ def problem(thing: object, name: str, kept: dict[type, Any]) -> str:
         return f"changes the kernel that is being traced: {text}"
     if errors:
         foreign = "or something made from it, while" in str(errors[0])
-        good = isinstance(errors[0], tp.TraceError) and (foreign or not isinstance(thing, tp.Context))
+        good = isinstance(errors[0], tp.TraceError) and (
+            foreign or not isinstance(thing, tp.Context)
+        )
         return "" if good else f"{type(errors[0]).__name__}: {errors[0]}"
     if isinstance(thing, tp.Context) or (is_method and used[0] is None):
         return "passes without a word"
@@ -237,7 +268,11 @@ def test_a_store_on_another_kernels_ctx_says_whose_it_is() -> None:
     def second(ctx: tp.Context, out: Any) -> None:
         ctx.role("two", warps=1)(lambda: stored(*box[0]))
 
-    words = "uses the ctx of kernel 'first' (test_kept_ctx.py:", "while kernel 'second' (test_kept_ctx.py:", "with ctx.elect_one():"
+    words = (
+        "uses the ctx of kernel 'first' (test_kept_ctx.py:",
+        "while kernel 'second' (test_kept_ctx.py:",
+        "with ctx.elect_one():",
+    )
     with refused(tp.TraceError, *words):
         second.bind(np.zeros(1, np.int32))
 
@@ -251,7 +286,11 @@ def test_the_kernel_that_was_bound_before_is_another() -> None:
         ctx.role("one", warps=1)(lambda: stored(box[0], out))
 
     again.bind(np.zeros(1, np.int32), size=1)
-    with refused(tp.TraceError, "kernel 'again' (test_kept_ctx.py:", "while another bind of the same kernel is being traced"):
+    with refused(
+        tp.TraceError,
+        "kernel 'again' (test_kept_ctx.py:",
+        "while another bind of the same kernel is being traced",
+    ):
         again.bind(np.zeros(1, np.int32), size=2)
 
 

@@ -1,7 +1,5 @@
 """The chip's limits: the message has the arithmetic."""
 
-# ruff: noqa: E501  (tables of one-line kernels)
-
 from __future__ import annotations
 
 import itertools
@@ -55,7 +53,9 @@ def test_limits(text: str, words: tuple[str, ...]) -> None:
     roles(a="warpgroups=4, registers=128"), roles(a="warpgroups=5, registers=96"), roles(a="warpgroups=8, registers=64"),
 ])  # fmt: skip
 def test_exactly_the_registers_of_a_launch(text: str) -> None:
-    """The hole comes back with `monkeypatch.setattr(finish, "broken_pool_rule", lambda *_: None)`."""
+    """The hole comes back with `monkeypatch.setattr(finish, "broken_pool_rule", lambda *_:
+    None)`.
+    """
     kernel = bound(text)
     asked = sum(r.registers or 0 for r in kernel.roles for _ in range(-(-r.warps // 4)))
     assert asked * 128 == kernel.threads * finish.launch_registers(kernel.threads)
@@ -67,9 +67,17 @@ def test_exactly_all_shared_memory() -> None:
 
 
 def test_named_barriers_run_out() -> None:
-    body = "\n".join(f"@ctx.role('r{i}', warpgroups=2)\ndef r{i}():\n    ctx.sync_warpgroup()\n    ctx.sync_role()" for i in range(4))
+    body = "\n".join(
+        f"@ctx.role('r{i}', warpgroups=2)\ndef r{i}():\n    ctx.sync_warpgroup()\n   "
+        " ctx.sync_role()"
+        for i in range(4)
+    )
     assert [b.id for b in bound(body).named_barriers] == [1, 3, 4, 6, 7, 9, 10, 12]
-    wide = "\n".join(f"@ctx.role('r{i}', warpgroups=1)\ndef r{i}():\n    ctx.sync_warpgroup()\n    ctx.sync_role()" for i in range(8))
+    wide = "\n".join(
+        f"@ctx.role('r{i}', warpgroups=1)\ndef r{i}():\n    ctx.sync_warpgroup()\n   "
+        " ctx.sync_role()"
+        for i in range(8)
+    )
     with refused(tp.LimitError, "named barriers: 16 used and one reserved", "has 16"):
         bound(wide)
 
@@ -80,7 +88,11 @@ def test_named_barriers_run_out() -> None:
         (roles(load="warps=1", mma="warpgroups=2"), {"load": 8, "mma": 0}, 12),
         (roles(load="warps=1", store="warps=2"), {"load": 0, "store": 1}, 3),
         (roles(load="warps=1, registers=40"), {"load": 0}, 4),
-        (roles(a="warps=1", b="warpgroups=1", c="warps=3", d="warpgroups=1"), {"a": 8, "b": 0, "c": 9, "d": 4}, 12),
+        (
+            roles(a="warps=1", b="warpgroups=1", c="warps=3", d="warpgroups=1"),
+            {"a": 8, "b": 0, "c": 9, "d": 4},
+            12,
+        ),
         (roles(a="warps=3, registers=24", b="warps=2, registers=24"), {"a": 0, "b": 3}, 8),
     ],
 )

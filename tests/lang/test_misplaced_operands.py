@@ -44,7 +44,11 @@ def test_names_are_strings() -> None:
     def barrier(ctx: tp.Context) -> None:
         tp.SharedMemBarrier.allocate(ctx, 1, 5)  # type: ignore[arg-type]
 
-    for body, words in ((role, "the name of a role is a string, got 5"), (tile, "got None"), (barrier, "a name is a string, got 5")):
+    for body, words in (
+        (role, "the name of a role is a string, got 5"),
+        (tile, "got None"),
+        (barrier, "a name is a string, got 5"),
+    ):
         with refused(tp.TraceError, words):
             tp.kernel()(body).bind()
 

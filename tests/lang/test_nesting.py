@@ -1,4 +1,6 @@
-"""How deep loops and branches nest: what is traced is also run and printed, and the rest is refused."""
+"""How deep loops and branches nest: what is traced is also run and printed, and the rest is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,13 @@ def nested(kind: str, depth: int, *, group: bool = False) -> tuple[tp.Program, A
 
 @pytest.mark.parametrize("group", [False, True])
 @pytest.mark.parametrize(
-    ("kind", "depth"), [("range", MAX_LOOPS), ("while", MAX_LOOPS), ("uniform", MAX_BLOCKS - 3), ("lanes", MAX_BLOCKS - 3)]
+    ("kind", "depth"),
+    [
+        ("range", MAX_LOOPS),
+        ("while", MAX_LOOPS),
+        ("uniform", MAX_BLOCKS - 3),
+        ("lanes", MAX_BLOCKS - 3),
+    ],
 )
 def test_the_deepest_runs_and_is_printed(kind: str, depth: int, group: bool) -> None:
     program, out = nested(kind, depth, group=group)
@@ -57,7 +65,11 @@ def test_the_deepest_runs_and_is_printed(kind: str, depth: int, group: bool) -> 
     [
         ("range", MAX_LOOPS + 1, f"{MAX_LOOPS + 1} loops inside each other; at most {MAX_LOOPS}"),
         ("while", 21, f"{MAX_LOOPS + 1} loops inside each other"),
-        ("uniform", 200, f"{MAX_BLOCKS + 1} blocks (loops, branches, elected lanes) inside each other; at most {MAX_BLOCKS}"),
+        (
+            "uniform",
+            200,
+            f"{MAX_BLOCKS + 1} blocks (loops, branches, elected lanes) inside each other; at most {MAX_BLOCKS}",
+        ),
     ],
 )
 def test_deeper_is_refused_where_it_is_written(kind: str, depth: int, words: str) -> None:

@@ -25,25 +25,46 @@ state = tp.PipelineState(ctx, 4)
 
 def role(text: str, size: str = "warpgroups=1") -> tp.Program:
     lines = textwrap.indent(textwrap.dedent(text).strip(), "    ")
-    return from_text(f"{BEFORE}\n@ctx.role('all', {size})\ndef everyone():\n{lines}").bind(np.zeros(128, np.int32))
+    return from_text(f"{BEFORE}\n@ctx.role('all', {size})\ndef everyone():\n{lines}").bind(
+        np.zeros(128, np.int32)
+    )
 
 
 BY_WARP = {
-    "a tile": ("ctx.store(tiles[ctx.warp][0, ctx.lane], 1)", "the index of a tile of 'tiles', warp,"),
+    "a tile": (
+        "ctx.store(tiles[ctx.warp][0, ctx.lane], 1)",
+        "the index of a tile of 'tiles', warp,",
+    ),
     "a load": ("ctx.load(tiles[ctx.warp][0, ctx.lane])", "the index of a tile of 'tiles'"),
-    "a part": ("ctx.store(tiles[0].rows(ctx.warp, 1)[0, ctx.lane], 1)", "the first row of a part of 'tiles'"),
-    "a column": ("ctx.store(tiles[0].cols(ctx.warp * 8, 8)[0, 0], 1)", "the first column of a part of 'tiles'"),
+    "a part": (
+        "ctx.store(tiles[0].rows(ctx.warp, 1)[0, ctx.lane], 1)",
+        "the first row of a part of 'tiles'",
+    ),
+    "a column": (
+        "ctx.store(tiles[0].cols(ctx.warp * 8, 8)[0, 0], 1)",
+        "the first column of a part of 'tiles'",
+    ),
     "a barrier": ("bars[ctx.warp].arrive()", "the index of a barrier of 'bars'"),
     "a barrier waited for": ("bars[ctx.warp].wait(0)", "the index of a barrier of 'bars'"),
     "a phase": ("bars[0].wait(ctx.warp % 2)", "the phase of a wait"),
     "a step": ("state.advance(ctx.warp)", "a number of steps"),
-    "data": ("ctx.store(tiles[ctx.load(out[ctx.warp])][0, ctx.lane], 1)", "the index of a tile of 'tiles'"),
+    "data": (
+        "ctx.store(tiles[ctx.load(out[ctx.warp])][0, ctx.lane], 1)",
+        "the index of a tile of 'tiles'",
+    ),
 }
 
 
 @pytest.mark.parametrize(("text", "what"), BY_WARP.values(), ids=BY_WARP)
 def test_warps_of_a_warpgroup_name_one_thing(text: str, what: str) -> None:
-    with refused(tp.TraceError, what, "varies by warp", "warpgroup role 'all'", "with ctx.per_warp() as w:", text.split("(")[0]):
+    with refused(
+        tp.TraceError,
+        what,
+        "varies by warp",
+        "warpgroup role 'all'",
+        "with ctx.per_warp() as w:",
+        text.split("(")[0],
+    ):
         role(text)
 
 
@@ -59,7 +80,8 @@ def test_each_warp_of_per_warp_names_its_own(text: str) -> None:
 
 def test_each_warp_of_a_role_of_warps_names_its_own() -> None:
     program = role(
-        "ctx.store(tiles[ctx.warp][0, ctx.lane], ctx.warp)\nctx.store(out[ctx.thread], ctx.load(tiles[ctx.warp][0, ctx.lane]))", "warps=4"
+        "ctx.store(tiles[ctx.warp][0, ctx.lane], ctx.warp)\nctx.store(out[ctx.thread], ctx.load(tiles[ctx.warp][0, ctx.lane]))",
+        "warps=4",
     )
     assert program.check().ok
     program.run()
@@ -67,7 +89,10 @@ def test_each_warp_of_a_role_of_warps_names_its_own() -> None:
 
 
 BY_LANE = {
-    "a part": ("ctx.store(tiles[0].rows(ctx.lane % 8, 1)[0, 0], 1)", "the first row of a part of 'tiles'"),
+    "a part": (
+        "ctx.store(tiles[0].rows(ctx.lane % 8, 1)[0, 0], 1)",
+        "the first row of a part of 'tiles'",
+    ),
     "a peer": ("ctx.store(tiles[0].on(ctx.lane)[0, 0], 1)", "the rank of a CTA"),
     "bytes": ("bars[0].complete_transaction(None, ctx.lane)", "a number of bytes"),
     "a count": ("bars[0].arrive_cluster(0, ctx.lane)", "the count of an arrive"),

@@ -1,6 +1,6 @@
-"""Python state that a traced loop would carry from one iteration to the next: found wherever it is kept; and no alarm where nothing is carried."""
-
-# ruff: noqa: E501  (tables of one-line kernels)
+"""Python state that a traced loop would carry from one iteration to the next: found wherever it is
+kept; and no alarm where nothing is carried.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +95,11 @@ def test_carried_state_in_a_global() -> None:
 
 @pytest.mark.parametrize("kind", ["nonlocal", "attribute", "list"])
 def test_carried_state_around_the_role(kind: str) -> None:
-    before = {"nonlocal": "n = 0", "attribute": "class C: pass\nn = C()\nn.n = 0", "list": "n = [0]"}[kind]
+    before = {
+        "nonlocal": "n = 0",
+        "attribute": "class C: pass\nn = C()\nn.n = 0",
+        "list": "n = [0]",
+    }[kind]
     change = {"nonlocal": "n += 1", "attribute": "n.n += 1", "list": "n[0] += 1"}[kind]
     scope = "nonlocal n\n" if kind == "nonlocal" else ""
     with refused(tp.TraceError, *ADVICE):
@@ -116,13 +120,28 @@ BRANCHES = {
 
 @pytest.mark.parametrize("where", BRANCHES)
 def test_state_that_leaves_a_branch_is_found(where: str) -> None:
-    with refused(tp.TraceError, "x", "rebound in a branch", "both sides are traced", "ctx.select", "ctx.var(start)"):
+    with refused(
+        tp.TraceError,
+        "x",
+        "rebound in a branch",
+        "both sides are traced",
+        "ctx.select",
+        "ctx.var(start)",
+    ):
         role_from_text(BRANCHES[where])
 
 
 def test_a_traced_value_that_leaves_a_branch_is_found_where_it_is_used() -> None:
-    with refused(tp.TraceError, "made in the branch block", "which has closed", "ctx.var", "ctx.print('{}', x)"):
-        role_from_text("x = ctx.block_id\nwith ctx.when(ctx.block_id == 0):\n    x = x + 1\nctx.print('{}', x)")
+    with refused(
+        tp.TraceError,
+        "made in the branch block",
+        "which has closed",
+        "ctx.var",
+        "ctx.print('{}', x)",
+    ):
+        role_from_text(
+            "x = ctx.block_id\nwith ctx.when(ctx.block_id == 0):\n    x = x + 1\nctx.print('{}', x)"
+        )
 
 
 SOUND = {
@@ -168,7 +187,9 @@ def test_no_false_alarm(what: str) -> None:
 
 
 def test_names_of_stages_are_reused() -> None:
-    """`stage`, `a_tile` and `b_tile` are bound again in each loop, and in each unrolled part of one."""
+    """`stage`, `a_tile` and `b_tile` are bound again in each loop, and in each unrolled part of
+    one.
+    """
     body = """
     with inputs.producer() as producer:
         for part in range(2):
@@ -202,10 +223,12 @@ def test_names_of_stages_are_reused() -> None:
 def test_the_discarded_second_pass_leaves_no_trace() -> None:
     """A body that is traced twice gives the text of one that is traced once."""
     once = role_from_text(
-        "for i in ctx.range(4):\n    x = i + 1\n    ctx.print('{}', ctx.let(x * 2))\nctx.print('{}', ctx.let(ctx.block_id + 1))"
+        "for i in ctx.range(4):\n    x = i + 1\n    ctx.print('{}', ctx.let(x *"
+        " 2))\nctx.print('{}', ctx.let(ctx.block_id + 1))"
     )
     twice = role_from_text(
-        "x = 0\nfor i in ctx.range(4):\n    x = i + 1\n    ctx.print('{}', ctx.let(x * 2))\nctx.print('{}', ctx.let(ctx.block_id + 1))"
+        "x = 0\nfor i in ctx.range(4):\n    x = i + 1\n    ctx.print('{}', ctx.let(x *"
+        " 2))\nctx.print('{}', ctx.let(ctx.block_id + 1))"
     )
     strip = [[line.split("#")[0].strip() for line in str(p).splitlines()] for p in (once, twice)]
     assert strip[0] == strip[1]

@@ -1,4 +1,6 @@
-"""Which block, role and kernel a value belongs to; who executes what: lanes, elected lanes, warps, one-lane ops; branches in pairs."""
+"""Which block, role and kernel a value belongs to; who executes what: lanes, elected lanes, warps,
+one-lane ops; branches in pairs.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,19 @@ CLOSED = ("which has closed", "no meaning", "ctx.var")
         ("loop", "for i in ctx.range(3):\n    v = ctx.var(0)\nv.set(1)"),
         ("loop", "for i in ctx.range(3):\n    v = ctx.var(0)\nv.get()"),
         ("loop", "for i in ctx.range(3):\n    v = ctx.var(0)\nctx.print('{}', v + 1)"),
-        ("loop", "for i in ctx.range(3):\n    x = ctx.select(i > 1, 1, 2)\nctx.when(x == 1).__enter__()"),
+        (
+            "loop",
+            "for i in ctx.range(3):\n    x = ctx.select(i > 1, 1, 2)\nctx.when(x == 1).__enter__()",
+        ),
         ("loop", "for t in tp.StaticScheduler(ctx, (2, 2)):\n    pass\nctx.print('{}', t.m)"),
-        ("branch", "with ctx.when(ctx.block_id == 0):\n    x = ctx.let(ctx.block_id * 2)\nctx.print('{}', x)"),
-        ("branch", "with ctx.when(ctx.block_id == 0):\n    x = ctx.block_id * 2\nwith ctx.otherwise():\n    ctx.print('{}', x)"),
+        (
+            "branch",
+            "with ctx.when(ctx.block_id == 0):\n    x = ctx.let(ctx.block_id * 2)\nctx.print('{}', x)",
+        ),
+        (
+            "branch",
+            "with ctx.when(ctx.block_id == 0):\n    x = ctx.block_id * 2\nwith ctx.otherwise():\n    ctx.print('{}', x)",
+        ),
         ("elect", "with ctx.elect_one():\n    x = ctx.block_id + 1\nctx.print('{}', x)"),
         ("per_warp", "with ctx.per_warp() as w:\n    pass\nctx.print('{}', w)"),
         ("loop", "for i in ctx.range(3):\n    f = ctx.accumulator((64, 8))\nf.fill(0)"),
@@ -59,13 +70,17 @@ def second():
 )
 def test_use_in_another_role(made: str, used: str) -> None:
     with refused(tp.TraceError, "made in role 'first', which has ended", used):
-        from_text(TWO_ROLES.format(size="warpgroups=1", made=made, used=used)).bind(np.zeros(4, np.int32))
+        from_text(TWO_ROLES.format(size="warpgroups=1", made=made, used=used)).bind(
+            np.zeros(4, np.int32)
+        )
 
 
 def test_use_in_another_kernel() -> None:
     kept: dict[str, Any] = {}
     role_from_text("kept['x'] = ctx.lane", kept=kept)
-    with refused(tp.TraceError, "uses the ctx of kernel 'k'", "kernel 'k' (<cell", "is being traced"):
+    with refused(
+        tp.TraceError, "uses the ctx of kernel 'k'", "kernel 'k' (<cell", "is being traced"
+    ):
         role_from_text("ctx.print('{}', kept['x'])", kept=kept)
 
 
@@ -87,7 +102,7 @@ def test_values_of_set_up_code_and_shapes_hold_everywhere() -> None:
     assert out[:2].tolist() == [32, 32]
 
 
-# -- lanes ------------------------------------------------------------------------------------------------------------
+# -- lanes -----------------------------------------------------------------------------
 
 PIPE = "pipe = tp.ProducerConsumerPipeline.allocate(ctx, 2, producer_arrivals=1, consumer_arrivals=1)\nstate = tp.PipelineState(ctx, 2)"
 
@@ -95,9 +110,15 @@ PIPE = "pipe = tp.ProducerConsumerPipeline.allocate(ctx, 2, producer_arrivals=1,
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("with ctx.when(ctx.lane == 0):\n    state.step()", ("'state'", "lane condition", "stay behind")),
+        (
+            "with ctx.when(ctx.lane == 0):\n    state.step()",
+            ("'state'", "lane condition", "stay behind"),
+        ),
         ("with ctx.elect_one():\n    state.step()", ("'state'", "lane condition")),
-        ("with ctx.elect_one():\n    pipe.consumer_step()", ("'pipeline_consumer'", "lane condition")),
+        (
+            "with ctx.elect_one():\n    pipe.consumer_step()",
+            ("'pipeline_consumer'", "lane condition"),
+        ),
         ("with ctx.elect_one():\n    with pipe.consume():\n        pass", ("lane condition",)),
         ("state.advance(ctx.lane)", ("number of steps", "varies by lane")),
         ("state.advance(-1)", ("steps forward", "advance(-1)")),
@@ -105,16 +126,31 @@ PIPE = "pipe = tp.ProducerConsumerPipeline.allocate(ctx, 2, producer_arrivals=1,
         ("pipe.producer_mbar(2)", ("stage 2 of 'pipeline', which has 2",)),
         ("pipe.consumer_mbar(-1)", ("stage -1 of 'pipeline'",)),
         ("pipe.producer_mbar(0).wait(ctx.lane)", ("phase of a wait", "varies by lane")),
-        ("pipe.producer_mbar(0).expect_bytes(16)", ("expect_bytes must be executed by one lane", "role 'one'", "ctx.elect_one()")),
-        ("ctx.tma_store_commit()", ("tma_store_commit must be executed by one lane", "ctx.elect_one()")),
+        (
+            "pipe.producer_mbar(0).expect_bytes(16)",
+            ("expect_bytes must be executed by one lane", "role 'one'", "ctx.elect_one()"),
+        ),
+        (
+            "ctx.tma_store_commit()",
+            ("tma_store_commit must be executed by one lane", "ctx.elect_one()"),
+        ),
         ("ctx.tma_store_wait(0)", ("tma_store_wait must be executed by one lane",)),
-        ("with ctx.when(ctx.lane < 2):\n    ctx.tma_store_commit()", ("tma_store_commit must be executed by one lane",)),
+        (
+            "with ctx.when(ctx.lane < 2):\n    ctx.tma_store_commit()",
+            ("tma_store_commit must be executed by one lane",),
+        ),
         ("with ctx.elect_one(), ctx.elect_one():\n    pass", ("elected already",)),
         ("with ctx.elect_one('block'):\n    pass", ('"warp", "warpgroup" or "role"', "'block'")),
-        ("with ctx.elect_one('warpgroup'):\n    pass", ("needs a role of warpgroups", "'one' is one of warps")),
+        (
+            "with ctx.elect_one('warpgroup'):\n    pass",
+            ("needs a role of warpgroups", "'one' is one of warps"),
+        ),
         ("with ctx.per_warp():\n    pass", ("needs a role of warpgroups", "'one'")),
         ("ctx.sync_warpgroup()", ("needs a role of warpgroups", "'one'")),
-        ("with ctx.elect_one():\n    ctx.sync_role()", ("all threads of the role", "elect block at")),
+        (
+            "with ctx.elect_one():\n    ctx.sync_role()",
+            ("all threads of the role", "elect block at"),
+        ),
         ("ctx.accumulator((64, 8))", ("registers of a warpgroup", "role 'one' needs warpgroups=")),
     ],
 )
@@ -128,8 +164,14 @@ def test_lane_rules_of_a_warp(text: str, words: tuple[str, ...]) -> None:
     [
         ("with ctx.per_warp(), ctx.per_warp():\n    pass", ("per_warp inside",)),
         ("with ctx.elect_one(), ctx.per_warp():\n    pass", ("per_warp inside",)),
-        ("with ctx.per_warp():\n    ctx.sync_warpgroup()", ("all 128 threads of a warpgroup", "per_warp block at")),
-        ("with ctx.elect_one():\n    ctx.tma_store_commit()", ("one lane", 'ctx.elect_one("role")', '"warpgroup"')),
+        (
+            "with ctx.per_warp():\n    ctx.sync_warpgroup()",
+            ("all 128 threads of a warpgroup", "per_warp block at"),
+        ),
+        (
+            "with ctx.elect_one():\n    ctx.tma_store_commit()",
+            ("one lane", 'ctx.elect_one("role")', '"warpgroup"'),
+        ),
         ("with ctx.per_warp():\n    ctx.tma_store_commit()", ("one lane",)),
         ("with ctx.elect_one('warpgroup'):\n    ctx.wgmma_wait(9)", ("0..7, got 9",)),
         ("with ctx.elect_one():\n    state.step()", ("lane condition",)),
@@ -195,7 +237,7 @@ def test_per_warp_numbers_the_warps_of_a_warpgroup() -> None:
     assert out.tolist() == [t // 32 % 4 * 100 + t // 128 * 1000 + t % 32 for t in range(256)]
 
 
-# -- branches ---------------------------------------------------------------------------------------------------------
+# -- branches --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("limit", [0, 5, 32])
@@ -244,7 +286,9 @@ def test_nested_branches() -> None:
 
 
 def test_assert_and_print() -> None:
-    program = role_from_text("ctx.assert_(ctx.num_clusters == 1)\nctx.print('n = {}', ctx.num_clusters)")
+    program = role_from_text(
+        "ctx.assert_(ctx.num_clusters == 1)\nctx.print('n = {}', ctx.num_clusters)"
+    )
     assert set(program.run().printed) == {"n = 1"}
     with refused(tp.KernelAssertError, "two clusters", "role 'one'"):
         role_from_text("ctx.assert_(ctx.num_clusters == 2, 'two clusters')").run()

@@ -35,7 +35,13 @@ def zeros(*shape: int, dtype: Any = BF16) -> Any:
 )
 def test_what_is_found(array: Any, box: tuple[int, ...], order: str, swizzle: int) -> None:
     m = tp.tensor_map(array, box=box)
-    assert (m.rank, m.order, m.box, m.swizzle, m.shape) == (array.ndim, order, box, swizzle, array.shape)
+    assert (m.rank, m.order, m.box, m.swizzle, m.shape) == (
+        array.ndim,
+        order,
+        box,
+        swizzle,
+        array.shape,
+    )
     assert m.array is array
 
 
@@ -103,7 +109,10 @@ def test_an_array_of_one_dimension_has_one_order() -> None:
         tp.tensor_map(zeros(64), order="col")
 
 
-@pytest.mark.parametrize(("shape", "order"), [((100, 1), "col"), ((1, 100), "row"), ((1, 1), "row"), ((3, 100, 1), "row")])
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [((100, 1), "col"), ((1, 100), "row"), ((1, 1), "row"), ((3, 100, 1), "row")],
+)
 def test_the_order_that_tma_takes_where_both_would_do(shape: tuple[int, ...], order: str) -> None:
     assert tp.tensor_map(zeros(*shape)).order == order
 
@@ -118,7 +127,9 @@ def test_the_order_that_tma_takes_where_both_would_do(shape: tuple[int, ...], or
     ],
 )
 def test_maps_that_cannot_be_ragged(array: Any, box: tuple[int, ...] | None, words: str) -> None:
-    with refused(tp.BindError, "a ragged map is of an array of rank 2..4 in row order, and has a box", words):
+    with refused(
+        tp.BindError, "a ragged map is of an array of rank 2..4 in row order, and has a box", words
+    ):
         tp.tensor_map(array, box=box, ragged=True)
 
 
@@ -137,14 +148,27 @@ def load():
     ("shape", "dtype", "order", "swizzle", "words"),
     [
         ((32, 64), "bfloat16", "row", 128, ("box of 'x' is 64×64", "tile is 32×64")),
-        ((64, 64), "float16", "row", 128, ("dtype of 'x' is bfloat16", "'tile' is float16", "must agree")),
+        (
+            (64, 64),
+            "float16",
+            "row",
+            128,
+            ("dtype of 'x' is bfloat16", "'tile' is float16", "must agree"),
+        ),
         ((64, 64), "bfloat16", "col", 128, ("order of 'x' is row", "'tile' is col")),
         ((64, 64), "bfloat16", "row", 64, ("swizzle of 'x' is 128", "'tile' is 64")),
     ],
 )
-@pytest.mark.parametrize("op", ["ctx.tma_load(x, (0, 0), tile[0], full)", "ctx.tma_store(x, (0, 0), tile[0])"])
-def test_a_copy_needs_the_tile_of_its_map(shape: Any, dtype: str, order: str, swizzle: int, words: tuple[str, ...], op: str) -> None:
-    k = from_text(LOAD.format(shape=shape, dtype=dtype, order=order, swizzle=swizzle, op=op), header="def k(ctx, x):")
+@pytest.mark.parametrize(
+    "op", ["ctx.tma_load(x, (0, 0), tile[0], full)", "ctx.tma_store(x, (0, 0), tile[0])"]
+)
+def test_a_copy_needs_the_tile_of_its_map(
+    shape: Any, dtype: str, order: str, swizzle: int, words: tuple[str, ...], op: str
+) -> None:
+    k = from_text(
+        LOAD.format(shape=shape, dtype=dtype, order=order, swizzle=swizzle, op=op),
+        header="def k(ctx, x):",
+    )
     with refused(tp.TraceError, *words, op):
         k.bind(tp.tensor_map(zeros(128, 128), box=(64, 64)))
 
@@ -153,21 +177,49 @@ def test_a_copy_needs_the_tile_of_its_map(shape: Any, dtype: str, order: str, sw
     ("op", "words"),
     [
         ("ctx.tma_load(x, (0,), tile[0], full)", ("takes 2 coordinates", "got 1")),
-        ("ctx.tma_load(x, (0, 0.5), tile[0], full)", ("TMA coordinate must be an integer", "float32 0.5")),
+        (
+            "ctx.tma_load(x, (0, 0.5), tile[0], full)",
+            ("TMA coordinate must be an integer", "float32 0.5"),
+        ),
         ("full.expect_bytes(1.5)", ("number of bytes must be an integer", "1.5")),
-        ("ctx.tma_load(x, (0, 0), tile[0], full, multicast=2)", ("mask 0b10", "outside the cluster of 1")),
+        (
+            "ctx.tma_load(x, (0, 0), tile[0], full, multicast=2)",
+            ("mask 0b10", "outside the cluster of 1"),
+        ),
         ("ctx.tma_load(x, (0, 0), tile[0], full, multicast=0)", ("names at least one", "mask 0b0")),
-        ("ctx.tma_load(x, (0, 0), tile[0], full, multicast=1 << ctx.lane)", ("multicast mask", "varies by lane")),
-        ("ctx.tma_load(bare, (0, 0), tile[0], full)", ("needs a tensor map with a box", "bare array")),
-        ("ctx.tma_store(x, (0, 0), tile[0], rows=3)", ("rows= needs a ragged map of 'x'", "ragged=True")),
-        ("ctx.tma_store(ragged, (0, 0), tile[0], rows=0.5)", ("rows= of tma_store must be an integer", "float32 0.5")),
-        ("ctx.tma_load(ragged, (0, 0), tile[0], full)", ("map of 'ragged' is ragged, which only stores take",)),
+        (
+            "ctx.tma_load(x, (0, 0), tile[0], full, multicast=1 << ctx.lane)",
+            ("multicast mask", "varies by lane"),
+        ),
+        (
+            "ctx.tma_load(bare, (0, 0), tile[0], full)",
+            ("needs a tensor map with a box", "bare array"),
+        ),
+        (
+            "ctx.tma_store(x, (0, 0), tile[0], rows=3)",
+            ("rows= needs a ragged map of 'x'", "ragged=True"),
+        ),
+        (
+            "ctx.tma_store(ragged, (0, 0), tile[0], rows=0.5)",
+            ("rows= of tma_store must be an integer", "float32 0.5"),
+        ),
+        (
+            "ctx.tma_load(ragged, (0, 0), tile[0], full)",
+            ("map of 'ragged' is ragged, which only stores take",),
+        ),
     ],
 )
 def test_refused_copies(op: str, words: tuple[str, ...]) -> None:
-    k = from_text(LOAD.format(shape=(64, 64), dtype="bfloat16", order="row", swizzle=128, op=op), header="def k(ctx, x, bare, ragged):")
+    k = from_text(
+        LOAD.format(shape=(64, 64), dtype="bfloat16", order="row", swizzle=128, op=op),
+        header="def k(ctx, x, bare, ragged):",
+    )
     with refused(tp.TraceError, *words):
-        k.bind(tp.tensor_map(zeros(128, 128), box=(64, 64)), zeros(64, 64), tp.tensor_map(zeros(128, 128), box=(64, 64), ragged=True))
+        k.bind(
+            tp.tensor_map(zeros(128, 128), box=(64, 64)),
+            zeros(64, 64),
+            tp.tensor_map(zeros(128, 128), box=(64, 64), ragged=True),
+        )
 
 
 @pytest.mark.parametrize(

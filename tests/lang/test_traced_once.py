@@ -1,6 +1,6 @@
-"""One execution stands for all: what runs how often, what is the same twice, and where errors point."""
-
-# ruff: noqa: E501  (tables of one-line kernels)
+"""One execution stands for all: what runs how often, what is the same twice, and where errors
+point.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from tilepipe.kernels.gemm import GemmConfig
 
 
 def gemm_program(m: int = 256, n: int = 256, k: int = 256, **settings: Any) -> tp.Program:
-    a, b, c = np.zeros((m, k), tp.bfloat16.numpy), np.zeros((n, k), tp.bfloat16.numpy), np.zeros((m, n), np.float32)
+    a, b, c = (
+        np.zeros((m, k), tp.bfloat16.numpy),
+        np.zeros((n, k), tp.bfloat16.numpy),
+        np.zeros((m, n), np.float32),
+    )
     return gemm.bind(a, b, c, GemmConfig(**settings))
 
 
@@ -47,7 +51,9 @@ def test_a_python_loop_unrolls_and_a_traced_one_does_not() -> None:
     program = in_role(body)
     assert len(of_kind(program, ops.Print)) == 4
     assert len(of_kind(program, ops.For)) == 1
-    assert set(program.run().printed) == {f"{how} {i}" for how in ("unrolled", "traced") for i in range(3)}
+    assert set(program.run().printed) == {
+        f"{how} {i}" for how in ("unrolled", "traced") for i in range(3)
+    }
 
 
 def test_one_trace_for_one_static_part() -> None:
@@ -79,7 +85,10 @@ def test_unhashable_static_arguments_are_traced_each_time() -> None:
     assert k.bind(order=[1]).kernel.roles[0].warps == 1
 
 
-@pytest.mark.parametrize("settings", [{}, {"cluster": 2, "bn": 256, "bm": 128}, {"consumers": 1, "bm": 64, "k_group_size": 2}])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"cluster": 2, "bn": 256, "bm": 128}, {"consumers": 1, "bm": 64, "k_group_size": 2}],
+)
 def test_the_same_text_twice(settings: dict[str, Any]) -> None:
     first = gemm_program(**settings)
     gemm.gemm._traces.clear()
@@ -171,15 +180,27 @@ def test_a_kernel_needs_a_role_and_returns_nothing() -> None:
         ("ctx.role('a')(lambda: None)", ("role 'a'", "either warps= or warpgroups=")),
         ("ctx.role('a', warps=1, warpgroups=1)(lambda: None)", ("role 'a'", "either")),
         ("ctx.role('a', warps=0)(lambda: None)", ("role 'a'", "at least one warp, got 0")),
-        ("ctx.role('a', warps=1)(lambda: ctx.role('b', warps=1))", ("'b' is declared inside role 'a'", "beside")),
-        ("ctx.role('a', warps=1)(lambda: None)\nctx.role('a', warps=1)(lambda: None)", ("two roles named 'a'",)),
+        (
+            "ctx.role('a', warps=1)(lambda: ctx.role('b', warps=1))",
+            ("'b' is declared inside role 'a'", "beside"),
+        ),
+        (
+            "ctx.role('a', warps=1)(lambda: None)\nctx.role('a', warps=1)(lambda: None)",
+            ("two roles named 'a'",),
+        ),
         ("ctx.role('a', warps=True)(lambda: None)", ("role 'a'", "at least one warp, got True")),
         ("ctx.lane", ("belongs in a role",)),
         ("for i in ctx.range(2): pass", ("belongs in a role",)),
         ("ctx.var(0)", ("belongs in a role",)),
         ("tp.PipelineState(ctx, 2).step()", ("set-up code", "belongs to a role")),
-        ("ctx.role('a', warps=1)(lambda: ctx.smem((8, 64), 'float32'))", ("allocated in set-up code",)),
-        ("ctx.role('a', warps=1)(lambda: tp.SMemArray(ctx, 'int32', 4))", ("allocated in set-up code",)),
+        (
+            "ctx.role('a', warps=1)(lambda: ctx.smem((8, 64), 'float32'))",
+            ("allocated in set-up code",),
+        ),
+        (
+            "ctx.role('a', warps=1)(lambda: tp.SMemArray(ctx, 'int32', 4))",
+            ("allocated in set-up code",),
+        ),
     ],
 )
 def test_set_up_and_roles(text: str, words: tuple[str, ...]) -> None:

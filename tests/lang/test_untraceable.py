@@ -1,6 +1,6 @@
-"""Python that needs a number now, and ways out of a traced block: each an error that says what to write."""
-
-# ruff: noqa: E501  (tables of one-line kernels)
+"""Python that needs a number now, and ways out of a traced block: each an error that says what to
+write.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def test_leaving_a_traced_loop(text: str) -> None:
     with pytest.raises(tp.TraceError) as caught:
         role_from_text(text)
     message = str(caught.value)
-    assert "leaves a `with ctx.elect_one" in message or all(word in message for word in LOOP), message
+    assert "leaves a `with ctx.elect_one" in message or all(word in message for word in LOOP), (
+        message
+    )
 
 
 def test_the_error_names_the_loop_that_was_left() -> None:
@@ -93,9 +95,15 @@ def test_the_error_names_the_loop_that_was_left() -> None:
         ("break", "for i in range(3):\n    with {}:\n        break"),
         ("return", "with {}:\n    return"),
         ("return", "def f():\n    with {}:\n        return 1\nf()"),
-        ("continue", "for i in ctx.range(3):\n    with {}:\n        if True:\n            continue"),
+        (
+            "continue",
+            "for i in ctx.range(3):\n    with {}:\n        if True:\n            continue",
+        ),
         ("return", "with {}:\n    for i in range(3):\n        return"),
-        ("continue", "for i in ctx.range(3):\n    with contextlib.nullcontext(), {}:\n        continue"),
+        (
+            "continue",
+            "for i in ctx.range(3):\n    with contextlib.nullcontext(), {}:\n        continue",
+        ),
         ("return", "with {}:\n    try:\n        return\n    finally:\n        pass"),
         ("return", "with {}:\n    with contextlib.nullcontext():\n        return"),
         ("return", "with {}:\n    try:\n        pass\n    except KeyError:\n        return"),
@@ -103,7 +111,9 @@ def test_the_error_names_the_loop_that_was_left() -> None:
     ],
 )
 def test_leaving_a_branch(block: str, jump: str, text: str) -> None:
-    with refused(tp.TraceError, f"`{jump}` at line", block.split("(")[0], "dropped without a trace"):
+    with refused(
+        tp.TraceError, f"`{jump}` at line", block.split("(")[0], "dropped without a trace"
+    ):
         role_from_text(text.format(block))
 
 
@@ -114,7 +124,9 @@ def test_leaving_per_warp() -> None:
 
 def test_leaving_the_other_side() -> None:
     with refused(tp.TraceError, "`return` at line"):
-        role_from_text("with ctx.when(ctx.block_id == 0):\n    pass\nwith ctx.otherwise():\n    return")
+        role_from_text(
+            "with ctx.when(ctx.block_id == 0):\n    pass\nwith ctx.otherwise():\n    return"
+        )
 
 
 @pytest.mark.parametrize(
@@ -150,7 +162,14 @@ def test_jumps_of_python_loops_inside_are_python(text: str) -> None:
     ],
 )
 def test_a_traced_loop_is_driven_by_a_for_statement_only(text: str, what: str) -> None:
-    with refused(tp.TraceError, "a traced loop", "`for` statement", "enumerate, zip", "traced once", "at <cell "):
+    with refused(
+        tp.TraceError,
+        "a traced loop",
+        "`for` statement",
+        "enumerate, zip",
+        "traced once",
+        "at <cell ",
+    ):
         role_from_text(text.format(what), before="work = tp.StaticScheduler(ctx, (2, 2))")
 
 
@@ -175,7 +194,10 @@ def test_for_statements_may_be_apart_from_their_loop(text: str) -> None:
         ("ctx.elect_one()", "with ctx.elect_one(...):"),
         ("with ctx.when(ctx.block_id == 0):\n    ctx.elect_one()", "with ctx.elect_one(...):"),
         ("ctx.per_warp()", "with ctx.per_warp(...):"),
-        ("with ctx.when(ctx.block_id == 0):\n    ctx.print('a')\nctx.otherwise()", "with ctx.otherwise(...):"),
+        (
+            "with ctx.when(ctx.block_id == 0):\n    ctx.print('a')\nctx.otherwise()",
+            "with ctx.otherwise(...):",
+        ),
         ("r = ctx.range(5)", "for i in ctx.range(...):"),
         ("for i in ctx.range(3):\n    ctx.range(5)", "for i in ctx.range(...):"),
     ],
@@ -201,5 +223,10 @@ def test_a_role_takes_no_arguments() -> None:
         @ctx.role("one", warps=1)  # type: ignore[arg-type]
         def one(x: object) -> None: ...
 
-    with refused(tp.TraceError, "body of role 'one' takes no arguments", "asks for x", '@ctx.role("one", warps=1)'):
+    with refused(
+        tp.TraceError,
+        "body of role 'one' takes no arguments",
+        "asks for x",
+        '@ctx.role("one", warps=1)',
+    ):
         tp.kernel()(k).bind()

@@ -1,7 +1,5 @@
 """Traced scalars: arithmetic as Python has it, int32, folding, select, variables."""
 
-# ruff: noqa: E501  (tables of one-line kernels)
-
 from __future__ import annotations
 
 import itertools
@@ -59,7 +57,8 @@ def test_integer_arithmetic_is_pythons(a: int, b: int) -> None:
 def test_scalar_expressions(text: str, want: int) -> None:
     out = np.zeros(1, np.int32)
     k = from_text(
-        f"@ctx.role('one', warps=1)\ndef one():\n    x = ctx.block_id + 5\n    with ctx.elect_one():\n        ctx.store(out[0], {text})"
+        "@ctx.role('one', warps=1)\ndef one():\n    x = ctx.block_id + 5\n    with"
+        f" ctx.elect_one():\n        ctx.store(out[0], {text})"
     )
     k.bind(out).run()
     assert out[0] == want
@@ -79,7 +78,10 @@ def test_constants_fold(text: str) -> None:
 
 def test_neutral_elements_are_dropped() -> None:
     found: list[Any] = []
-    role_from_text("x = ctx.block_id\nfound.extend([x, x + 0, x - 0, x * 1, x // 1, 0 + x, 1 * x])", found=found)
+    role_from_text(
+        "x = ctx.block_id\nfound.extend([x, x + 0, x - 0, x * 1, x // 1, 0 + x, 1 * x])",
+        found=found,
+    )
     assert all(v._expr is found[0]._expr for v in found)
 
 
@@ -89,7 +91,16 @@ def test_integers_are_int32_and_literals_follow() -> None:
         "x = ctx.block_id\nfound.extend([x, x + 1, x / 2, x + 1.5, x > 1, x.to('int64') + x, x.to('int64') + 2**40, ctx.let(True)])",
         found=found,
     )
-    assert [v.dtype for v in found] == [tp.int32, tp.int32, tp.float32, tp.float32, tp.boolean, tp.int64, tp.int64, tp.boolean]
+    assert [v.dtype for v in found] == [
+        tp.int32,
+        tp.int32,
+        tp.float32,
+        tp.float32,
+        tp.boolean,
+        tp.int64,
+        tp.int64,
+        tp.boolean,
+    ]
 
 
 @pytest.mark.parametrize("bound", [True, False])
@@ -156,7 +167,7 @@ def test_a_large_expression_stays_linear() -> None:
     assert len(of_kind(program, ops.Let)) < 60
 
 
-# -- variables --------------------------------------------------------------------------------------------------------
+# -- variables -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -257,7 +268,11 @@ def test_a_variable_that_varies_by_lane() -> None:
 
 def test_unbound_variable_names() -> None:
     """Two variables of one name stay apart."""
-    text = str(role_from_text("v = ctx.var(0)\nw = v\nv = ctx.var(1)\nctx.print('{} {}', w.get(), v.get())"))
+    text = str(
+        role_from_text(
+            "v = ctx.var(0)\nw = v\nv = ctx.var(1)\nctx.print('{} {}', w.get(), v.get())"
+        )
+    )
     assert "var v: int32 = 0" in text
     assert "var v_1: int32 = 1" in text
 

@@ -1,6 +1,6 @@
-"""Kernels for the tests of the language: from a function, or from text, as a notebook cell would give it."""
-
-# ruff: noqa: E501  (tables of one-line kernels)
+"""Kernels for the tests of the language: from a function, or from text, as a notebook cell would
+give it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +22,15 @@ Body = Callable[[tp.Context, Any], object]
 _cells = itertools.count(1)
 
 
-def in_role(body: Body, out: Any = None, *, warps: int = 1, warpgroups: int = 0, cluster: int = 1, grid: int = 1) -> tp.Program:
+def in_role(
+    body: Body,
+    out: Any = None,
+    *,
+    warps: int = 1,
+    warpgroups: int = 0,
+    cluster: int = 1,
+    grid: int = 1,
+) -> tp.Program:
     """A kernel with one role, whose body is `body(ctx, out)`; `out`: int32[64] unless given."""
 
     @tp.kernel(grid=grid, cluster=cluster)
@@ -54,12 +62,19 @@ def from_text(text: str, header: str = "def k(ctx, out):", **names: Any) -> tp.K
     source = f"{header}\n{textwrap.indent(textwrap.dedent(text).strip(), '    ')}\n"
     filename = f"<cell {next(_cells)}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
-    scope: dict[str, Any] = {"__name__": "cell", "tp": tp, "contextlib": __import__("contextlib"), **names}
+    scope: dict[str, Any] = {
+        "__name__": "cell",
+        "tp": tp,
+        "contextlib": __import__("contextlib"),
+        **names,
+    }
     exec(compile(source, filename, "exec"), scope)
     return tp.kernel()(scope["k"])
 
 
-def role_from_text(text: str, warps: str = "warps=1", before: str = "pass", **names: Any) -> tp.Program:
+def role_from_text(
+    text: str, warps: str = "warps=1", before: str = "pass", **names: Any
+) -> tp.Program:
     """A kernel with one role of this text."""
     body = f"{textwrap.dedent(before).strip()}\n@ctx.role('one', {warps})\ndef one():\n{textwrap.indent(textwrap.dedent(text).strip(), '    ')}"
     return from_text(body, **names).bind(np.zeros(64, np.int32))

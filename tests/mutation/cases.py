@@ -1,4 +1,6 @@
-"""What the campaign mutates: every shipped kernel in its families, and every example, on instances as small as `tilepipe check`'s."""
+"""What the campaign mutates: every shipped kernel in its families, and every example, on instances
+as small as `tilepipe check`'s.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tilepipe.kernels.registry import KERNELS
 
 @dataclass(frozen=True)
 class Case:
-    """A kernel in one configuration. `launches()`: its instances; a mutant is caught where one of them catches it."""
+    """A kernel in one configuration. `launches()`: its instances; a mutant is caught where one of
+    them catches it.
+    """
 
     kernel: str
     name: str
@@ -71,22 +75,39 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
     },
 }  # fmt: skip
 
-MORE: dict[tuple[str, str], list[dict[str, Setting]]] = {  # extents of further instances, which reach what the others do not
+# extents of further instances, which reach what the others do not
+MORE: dict[tuple[str, str], list[dict[str, Setting]]] = {
     ("attention_forward", "blackwell"): [{"s_q": 512, "s_kv": 150}],
-    ("attention_forward", "blackwell, causal"): [{"s_q": 300, "s_kv": 300}, {"s_q": 512, "s_kv": 86}],
+    ("attention_forward", "blackwell, causal"): [
+        {"s_q": 300, "s_kv": 300},
+        {"s_q": 512, "s_kv": 86},
+    ],
 }
 
-STEEP = {("attention_forward", "blackwell"), ("attention_forward", "blackwell, causal")}  # rows whose maximum grows much, to be rescaled
+# rows whose maximum grows much, to be rescaled
+STEEP = {("attention_forward", "blackwell"), ("attention_forward", "blackwell, causal")}
 
 
-# Rung 10 is rung 05 with tests in place of waits. A mutant of it whose tests no longer count as waits explores all their answers.
+# Rung 10 is rung 05 with tests in place of waits. A mutant of it whose tests no longer count as
+# waits explores all their answers.
 LEFT_OUT = ("10_asking_before_waiting",)
 
 
 def cases() -> list[Case]:
     """All of them, in a fixed order."""
-    shipped = [Case(kernel, name, functools.partial(_shipped, kernel, name)) for kernel, families in FAMILIES.items() for name in families]
-    return [*shipped, *(Case("examples", name, functools.partial(_example, name)) for name in NAMES if name not in LEFT_OUT)]
+    shipped = [
+        Case(kernel, name, functools.partial(_shipped, kernel, name))
+        for kernel, families in FAMILIES.items()
+        for name in families
+    ]
+    return [
+        *shipped,
+        *(
+            Case("examples", name, functools.partial(_example, name))
+            for name in NAMES
+            if name not in LEFT_OUT
+        ),
+    ]
 
 
 def _shipped(kernel: str, name: str) -> list[Launch]:
@@ -98,13 +119,20 @@ def _shipped(kernel: str, name: str) -> list[Launch]:
         assert isinstance(q, TensorArg)
         q.array[...] = q.array * 16
     first = launches[0].kernel
-    assert {printer.text(launch.kernel) for launch in launches} == {printer.text(first)}, (kernel, name)
+    assert {printer.text(launch.kernel) for launch in launches} == {printer.text(first)}, (
+        kernel,
+        name,
+    )
     launches = [replace(launch, kernel=first) for launch in launches]  # a mutant is one of all
     if launches[0].grid <= SMS or len(launches) > 2:
         return launches
-    few, many = launches  # clusters that fetch their work: one at a time, where they go round the ring of answers
+    # clusters that fetch their work: one at a time, where they go round the ring of answers
+    few, many = launches
     size = first.cluster_size
-    return [few, replace(many, grid=size * (many.grid // size // 2 + 1), chip=replace(many.chip, sms=size))]
+    return [
+        few,
+        replace(many, grid=size * (many.grid // size // 2 + 1), chip=replace(many.chip, sms=size)),
+    ]
 
 
 def _example(name: str) -> list[Launch]:

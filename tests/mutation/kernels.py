@@ -1,4 +1,6 @@
-"""A small kernel that has something of everything: a ring, a fence that is needed and one that is not, a store through shared memory."""
+"""A small kernel that has something of everything: a ring, a fence that is needed and one that is
+not, a store through shared memory.
+"""
 
 from __future__ import annotations
 
@@ -56,4 +58,6 @@ def program(tiles: int = 5, **static: Any) -> tp.Program:
 
 def arguments(a: Any, out: Any) -> tuple[Any, Any]:
     """What the kernel is bound to."""
-    return tp.tensor_map(a, box=(ROWS, COLS), swizzle=0), tp.tensor_map(out, box=(ROWS, COLS), swizzle=0)
+    return tp.tensor_map(a, box=(ROWS, COLS), swizzle=0), tp.tensor_map(
+        out, box=(ROWS, COLS), swizzle=0
+    )

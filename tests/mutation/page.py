@@ -38,11 +38,22 @@ def page(results: Sequence[Result]) -> str:
     redundant = [r for r in results if r.fate == "redundant"]
     families = {(r.kernel, r.family) for r in results}
     counts = (
-        f"{len(results):,} mutants of {len(families)} configurations of {len({r.kernel for r in results})} kernels and the examples: "
-        f"{caught:,} caught, {len(redundant):,} redundant, {sum(not r.reason for r in redundant)} of them without an explanation, "
+        f"{len(results):,} mutants of {len(families)} configurations of"
+        f" {len({r.kernel for r in results})} kernels and the examples: "
+        f"{caught:,} caught, {len(redundant):,} redundant, {sum(not r.reason for r in redundant)}"
+        " of them without an explanation, "
         f"{sum(r.fate == 'undecided' for r in results)} undecided."
     )
-    parts = [HEAD.format(counts=counts), "## By operator", "", *_operators(results), "", "## By configuration", "", *_families(results)]
+    parts = [
+        HEAD.format(counts=counts),
+        "## By operator",
+        "",
+        *_operators(results),
+        "",
+        "## By configuration",
+        "",
+        *_families(results),
+    ]
     for kernel in dict.fromkeys(r.kernel for r in results):
         mine = [r for r in results if r.kernel == kernel]
         parts += ["", f"## {kernel}", "", *_operators(mine)]
@@ -50,29 +61,46 @@ def page(results: Sequence[Result]) -> str:
 
 
 def _operators(results: Sequence[Result]) -> list[str]:
-    rows = [(name, [r for r in results if r.operator == name]) for name in dict.fromkeys(sorted(r.operator for r in results))]
+    rows = [
+        (name, [r for r in results if r.operator == name])
+        for name in dict.fromkeys(sorted(r.operator for r in results))
+    ]
     return _table("operator", [*rows, ("all", list(results))])
 
 
 def _families(results: Sequence[Result]) -> list[str]:
     names = dict.fromkeys((r.kernel, r.family) for r in results)
-    return _table("kernel", [(f"{k}: {f}", [r for r in results if (r.kernel, r.family) == (k, f)]) for k, f in names])
+    return _table(
+        "kernel",
+        [(f"{k}: {f}", [r for r in results if (r.kernel, r.family) == (k, f)]) for k, f in names],
+    )
 
 
 def _table(what: str, rows: Iterable[tuple[str, Sequence[Result]]]) -> list[str]:
     short = [kind.removesuffix("Error").lower() for kind in KINDS]
-    lines = [f"| {what} | mutants | {' | '.join(short)} | other | numbers | redundant |", "|---|" + "---:|" * (len(KINDS) + 4)]
+    lines = [
+        f"| {what} | mutants | {' | '.join(short)} | other | numbers | redundant |",
+        "|---|" + "---:|" * (len(KINDS) + 4),
+    ]
     for name, found in rows:
         kinds = Counter(r.kind for r in found if r.fate in ("fault", "refused"))
         other = sum(kinds.values()) - sum(kinds[kind] for kind in KINDS)
         fates = Counter(r.fate for r in found)
-        figures = [len(found), *(kinds[kind] for kind in KINDS), other, fates["numbers"], fates["redundant"]]
+        figures = [
+            len(found),
+            *(kinds[kind] for kind in KINDS),
+            other,
+            fates["numbers"],
+            fates["redundant"],
+        ]
         lines.append(f"| {name} | " + " | ".join(f"{n:,}" if n else "" for n in figures) + " |")
     return lines
 
 
 def _reasons(redundant: Sequence[Result]) -> list[str]:
-    """All of them, by reason; one line for what is the same in several configurations of a kernel."""
+    """All of them, by reason; one line for what is the same in several configurations of a
+    kernel.
+    """
     lines: list[str] = []
     for reason, _ in Counter(r.reason for r in redundant).most_common():
         mine = [r for r in redundant if r.reason == reason]

@@ -10,7 +10,8 @@ class Result:
     """One mutant.
 
     Attributes:
-        kernel, family: the case. operator, what, loc: the mutant. fate, kind, message: `Outcome`'s. reason: why it is redundant.
+        kernel, family: the case. operator, what, loc: the mutant. fate, kind, message: `Outcome`'s.
+            reason: why it is redundant.
         states, traces: of its exploration. seconds: all it took.
     """
 

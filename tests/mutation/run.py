@@ -1,6 +1,8 @@
-"""The mutation campaign: every mutant of every shipped kernel and example, in its families, and docs/mutants.md.
+"""The mutation campaign: every mutant of every shipped kernel and example, in its families, and
+docs/mutants.md.
 
-    python -m tests.mutation.run [--kernels gemm examples] [--jobs 2] [--out docs/mutants.md]     (make mutants)
+    python -m tests.mutation.run [--kernels gemm examples] [--jobs 2] [--out docs/mutants.md]
+    (make mutants)
 
 Exits with 1 when a mutant survives without an explanation, or is undecided.
 """
@@ -59,7 +61,9 @@ def perform(task: Task) -> list[Result]:
 
 @dataclass(frozen=True)
 class Subject:
-    """A case ready to be mutated: its instances with what they write, and the facts of their runs."""
+    """A case ready to be mutated: its instances with what they write, and the facts of their
+    runs.
+    """
 
     case: Case
     launches: list[tuple[Launch, dict[str, bytes]]]
@@ -76,7 +80,9 @@ class Subject:
 
 
 def result_of(subject: Subject, mutant: Mutant) -> Result:
-    """What becomes of a mutant on the instances of a case: caught where one of them catches it, redundant where all are explored."""
+    """What becomes of a mutant on the instances of a case: caught where one of them catches it,
+    redundant where all are explored.
+    """
     outcomes: list[Outcome] = []
     begun = time.monotonic()
     try:
@@ -86,10 +92,19 @@ def result_of(subject: Subject, mutant: Mutant) -> Result:
                 if outcomes[-1].caught:
                     break
     except Exception as error:  # of the checker: the campaign goes on, and ends with 1
-        outcomes.append(Outcome("undecided", type(error).__name__, message=f"{type(error).__name__}: {error}"))
-    outcome = next((o for o in outcomes if o.caught), next((o for o in outcomes if o.fate == "undecided"), outcomes[0]))
+        outcomes.append(
+            Outcome("undecided", type(error).__name__, message=f"{type(error).__name__}: {error}")
+        )
+    outcome = next(
+        (o for o in outcomes if o.caught),
+        next((o for o in outcomes if o.fate == "undecided"), outcomes[0]),
+    )
     advised = any(o.advice for o in outcomes)
-    reason = explain(mutant, subject.kernel, subject.facts, advised) if outcome.fate == "redundant" else ""
+    reason = (
+        explain(mutant, subject.kernel, subject.facts, advised)
+        if outcome.fate == "redundant"
+        else ""
+    )
     case = subject.case
     return Result(
         case.kernel, case.name, mutant.operator, mutant.what, mutant.loc.short, outcome.fate, outcome.kind, outcome.headline, reason,
@@ -116,10 +131,19 @@ def _limit(seconds: int) -> Iterator[None]:
 
 
 def campaign(
-    kernels: Sequence[str] = (), jobs: int = 1, sample: int = 1, seen: Callable[[int, int], None] = lambda done, of: None
+    kernels: Sequence[str] = (),
+    jobs: int = 1,
+    sample: int = 1,
+    seen: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Result]:
-    """Runs it; `seen(tasks done, of how many)`. `kernels`: names of kernels or of families. `sample`: every so many-th mutant only."""
-    chosen = [i for i, case in enumerate(cases()) if not kernels or case.kernel in kernels or case.name in kernels]
+    """Runs it; `seen(tasks done, of how many)`. `kernels`: names of kernels or of families.
+    `sample`: every so many-th mutant only.
+    """
+    chosen = [
+        i
+        for i, case in enumerate(cases())
+        if not kernels or case.kernel in kernels or case.name in kernels
+    ]
     tasks = [Task(i, part, sample) for i in chosen for part in range(PARTS)]
     results: dict[Task, list[Result]] = {}
     if jobs == 1:
@@ -137,13 +161,28 @@ def campaign(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the campaign, writes the page; 0 where every survivor is explained."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutation.run", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--kernels", nargs="+", default=[], metavar="NAME", help="kernels, or families of them; all unless given")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutation.run", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument(
+        "--kernels",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="kernels, or families of them; all unless given",
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--sample", type=int, default=1, metavar="N", help="every N-th mutant only")
     parser.add_argument("--out", type=Path, help="the page to write")
     parser.add_argument("--save", type=Path, help="all results, as JSON lines (gzip)")
-    parser.add_argument("--load", type=Path, nargs="+", default=[], metavar="FILE", help="what --save wrote, instead of running")
+    parser.add_argument(
+        "--load",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="what --save wrote, instead of running",
+    )
     options = parser.parse_args(arguments)
     console, begun = Console(width=None if sys.stdout.isatty() else 160), time.monotonic()
     found = loaded(options.load) if options.load else _shown(console, options)
@@ -152,9 +191,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file.writelines(json.dumps(asdict(result)) + "\n" for result in found)
     if options.out is not None:
         options.out.write_text(page(found), encoding="utf-8")
-    wanting = [r for r in found if r.fate == "undecided" or (r.fate == "redundant" and not r.reason)]
+    wanting = [
+        r for r in found if r.fate == "undecided" or (r.fate == "redundant" and not r.reason)
+    ]
     for r in wanting[:40]:
-        console.print(f"{r.kernel}, {r.family}: {r.fate}: {r.operator}: {r.what} at {r.loc} {r.message}", markup=False)
+        console.print(
+            f"{r.kernel}, {r.family}: {r.fate}: {r.operator}: {r.what} at {r.loc} {r.message}",
+            markup=False,
+        )
     survivors = sum(r.fate == "redundant" for r in found)
     console.print(f"{len(found):,} mutants: {len(found) - survivors:,} caught, {survivors:,} redundant, {len(wanting)} of them unexplained"
                   f" or undecided ({time.monotonic() - begun:.0f} s)")  # fmt: skip
@@ -162,13 +206,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def loaded(files: Sequence[Path]) -> list[Result]:
-    """What `--save` wrote, in the order of the cases; of a case that is in several files the last."""
+    """What `--save` wrote, in the order of the cases; of a case that is in several files the
+    last.
+    """
     of: dict[tuple[str, str], list[Result]] = {}
     for path in files:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             found = [Result(**json.loads(line)) for line in file]
-        of |= {case: [r for r in found if (r.kernel, r.family) == case] for case in {(r.kernel, r.family) for r in found}}
-    return [result for case in cases() for result in _explained(case, of.get((case.kernel, case.name), []))]
+        of |= {
+            case: [r for r in found if (r.kernel, r.family) == case]
+            for case in {(r.kernel, r.family) for r in found}
+        }
+    return [
+        result
+        for case in cases()
+        for result in _explained(case, of.get((case.kernel, case.name), []))
+    ]
 
 
 def _explained(case: Case, results: Sequence[Result]) -> list[Result]:
@@ -184,7 +237,10 @@ def _explained(case: Case, results: Sequence[Result]) -> list[Result]:
         if r.fate != "redundant":
             return ""
         advised = r.reason == ADVISED
-        reasons = (explain(m, subject.kernel, subject.facts, advised) for m in of[r.operator, r.what, r.loc])
+        reasons = (
+            explain(m, subject.kernel, subject.facts, advised)
+            for m in of[r.operator, r.what, r.loc]
+        )
         return next((text for text in reasons if text), "")
 
     return [replace(r, reason=reason(r)) for r in results]
@@ -192,10 +248,20 @@ def _explained(case: Case, results: Sequence[Result]) -> list[Result]:
 
 def _shown(console: Console, options: argparse.Namespace) -> list[Result]:
     """The campaign, with a bar."""
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("quarters of kernels", total=None)
-        return campaign(options.kernels, options.jobs, options.sample, lambda done, of: progress.update(bar, completed=done, total=of))
+        return campaign(
+            options.kernels,
+            options.jobs,
+            options.sample,
+            lambda done, of: progress.update(bar, completed=done, total=of),
+        )
 
 
 if __name__ == "__main__":

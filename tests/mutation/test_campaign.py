@@ -25,28 +25,54 @@ def test_every_kernel_and_example_has_a_case() -> None:
 def test_every_survivor_is_explained(family: str) -> None:
     found = campaign([family], sample=5)
     assert len(found) > 10
-    assert [r for r in found if r.fate == "undecided" or (r.fate == "redundant" and not r.reason)] == []
+    assert [
+        r for r in found if r.fate == "undecided" or (r.fate == "redundant" and not r.reason)
+    ] == []
     assert sum(r.fate == "fault" for r in found) > len(found) / 2
 
 
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, kept = tmp_path / "page.md", tmp_path / "results.gz"
-    assert main(["--kernels", "01_two_warps_one_barrier", "--jobs", "1", "--out", str(out), "--save", str(kept)]) == 0
-    assert re.search(r"\d+ mutants: \d+ caught, \d+ redundant, 0 of them unexplained", capsys.readouterr().out)
+    assert (
+        main(
+            [
+                "--kernels",
+                "01_two_warps_one_barrier",
+                "--jobs",
+                "1",
+                "--out",
+                str(out),
+                "--save",
+                str(kept),
+            ]
+        )
+        == 0
+    )
+    assert re.search(
+        r"\d+ mutants: \d+ caught, \d+ redundant, 0 of them unexplained", capsys.readouterr().out
+    )
     assert "| drop wait |" in out.read_text(encoding="utf-8")
     assert page(loaded([kept])) == out.read_text(encoding="utf-8")
 
 
 def test_the_page_shows_what_is_unexplained() -> None:
-    lost = Result("gemm", "one", "drop wait", "dropped: it", "gemm.py:1", "redundant", "", "", "", 1, 1, 0.1)
+    lost = Result(
+        "gemm", "one", "drop wait", "dropped: it", "gemm.py:1", "redundant", "", "", "", 1, 1, 0.1
+    )
     text = page([lost, lost])
-    assert "### Unexplained\n\n```text\ngemm, gemm.py:1: drop wait: dropped: it, in 2 configurations\n```" in text
+    assert (
+        "### Unexplained\n\n```text\ngemm, gemm.py:1: drop wait: dropped: it, in 2"
+        " configurations\n```" in text
+    )
     assert "2 of them without an explanation" in text
 
 
 def test_nothing_on_the_page_is_unexplained() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert "unexplained" not in text.lower()
-    assert re.search(r"[\d,]+ mutants of \d+ configurations .* 0 of them without an explanation, 0 undecided", text)
+    assert re.search(
+        r"[\d,]+ mutants of \d+ configurations .* 0 of them without an explanation, 0 undecided",
+        text,
+    )
     for case in cases():
         assert f"| {case.kernel}: {case.name} |" in text

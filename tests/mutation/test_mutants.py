@@ -1,4 +1,6 @@
-"""The mutants of a kernel: which there are, that each differs by what it says, and what becomes of them."""
+"""The mutants of a kernel: which there are, that each differs by what it says, and what becomes of
+them.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ def test_every_mutant_is_another_kernel_and_the_kernel_stays_as_it_is() -> None:
 
 
 def test_the_order_of_mutants_is_fixed() -> None:
-    first, again = ([(m.operator, str(m), printer.text(m.kernel)) for m in mutants(PROGRAM.kernel)] for _ in range(2))
+    first, again = (
+        [(m.operator, str(m), printer.text(m.kernel)) for m in mutants(PROGRAM.kernel)]
+        for _ in range(2)
+    )
     assert first == again
 
 
@@ -55,22 +60,38 @@ def test_a_mutant_shares_what_it_does_not_change() -> None:
 
 
 def test_operators_are_chosen_by_name() -> None:
-    kinds = {name: {m.operator.split(" ")[0] for m in mutants(PROGRAM.kernel, [name])} for name in ALL}
+    kinds = {
+        name: {m.operator.split(" ")[0] for m in mutants(PROGRAM.kernel, [name])} for name in ALL
+    }
     assert kinds["drop"] == {"drop"}
     assert kinds["move"] == {"move"}
     assert kinds["counts"] == {"barrier", "arrive"}
-    assert set().union(*kinds.values()) == {m.operator.split(" ")[0] for m in mutants(PROGRAM.kernel)}
+    assert set().union(*kinds.values()) == {
+        m.operator.split(" ")[0] for m in mutants(PROGRAM.kernel)
+    }
 
 
 WORDS = [
     ("drop wait", "dropped: mbar_wait bar=ring.full[stage] phase=phase of role 'store'"),
     ("duplicate arrive", "twice: mbar_arrive bar=ring.empty[stage]"),
-    ("drop release", "never released: the stage of step ring_consumer by 1 of role 'store', and mbar_arrive bar=ring.empty[stage]"),
-    ("drop drain", "the drain of role 'store', the waits at its end: tma_store_wait pending=0 read=False"),
-    ("expect bytes", "bytes -16: mbar_expect bar=ring.full[stage] nbytes=1024 arrive=True of role 'load'"),
+    (
+        "drop release",
+        "never released: the stage of step ring_consumer by 1 of role 'store', and mbar_arrive bar=ring.empty[stage]",
+    ),
+    (
+        "drop drain",
+        "the drain of role 'store', the waits at its end: tma_store_wait pending=0 read=False",
+    ),
+    (
+        "expect bytes",
+        "bytes -16: mbar_expect bar=ring.full[stage] nbytes=1024 arrive=True of role 'load'",
+    ),
     ("barrier count", "count +1: mbar_init bar=ring.full[0] n=2 of set-up"),
     ("cursor stages", "stages -1: cursor ring_consumer: 2 stages, from phase 0 of role 'store'"),
-    ("move expect", "behind tma_load tensor=a coords=(i * 8, 0) dst=tiles[stage] bar=ring.full[stage] (kernels.py:26): mbar_expect"),
+    (
+        "move expect",
+        "behind tma_load tensor=a coords=(i * 8, 0) dst=tiles[stage] bar=ring.full[stage] (kernels.py:26): mbar_expect",
+    ),
     ("wait kind", "waits until read, not until written: tma_store_wait pending=0 read=False"),
 ]
 
@@ -84,7 +105,12 @@ def test_a_mutant_says_what_it_changes_and_where(operator: str, words: str) -> N
 
 FATES = [
     ("drop wait", "mbar_wait bar=ring.full", "PoisonError", "never written"),
-    ("drop fence", "fence_proxy_async", "RaceError", "no fence.proxy.async of that memory stands between"),
+    (
+        "drop fence",
+        "fence_proxy_async",
+        "RaceError",
+        "no fence.proxy.async of that memory stands between",
+    ),
     ("drop fence", "setup_barrier", "BarrierError", "before it was initialised"),
     ("drop arrive", "mbar_arrive", "DeadlockError", "agents of CTA 0 wait"),
     ("duplicate arrive", "mbar_arrive", "BarrierError", "phases up to 1 are complete"),
@@ -92,11 +118,18 @@ FATES = [
     ("expect bytes", "bytes -16", "BarrierError", "1,008"),
     ("expect bytes", "bytes +16", "DeadlockError", "16 bytes"),
     ("cursor stages", "stages +1: cursor ring_producer", "SimFault", "out of range"),
-    ("cursor first phase", "first phase +1: cursor ring_producer", "DeadlockError", "2 of 2 agents of CTA 0 wait"),
+    (
+        "cursor first phase",
+        "first phase +1: cursor ring_producer",
+        "DeadlockError",
+        "2 of 2 agents of CTA 0 wait",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("operator", "words", "kind", "said"), FATES, ids=[f"{o} {w}" for o, w, _, _ in FATES])
+@pytest.mark.parametrize(
+    ("operator", "words", "kind", "said"), FATES, ids=[f"{o} {w}" for o, w, _, _ in FATES]
+)
 def test_a_mistake_is_a_fault(operator: str, words: str, kind: str, said: str) -> None:
     outcome = judge(the(operator, words), LAUNCH, REFERENCE)
     assert (outcome.fate, outcome.kind, outcome.caught) == ("fault", kind, True)
@@ -115,7 +148,11 @@ def test_what_computes_something_else_is_caught_by_its_numbers() -> None:
 EXPLAINED = [
     ("duplicate wait", "twice: mbar_wait bar=ring.full", "the second of two waits for one phase"),
     ("move expect", "behind tma_load", "bytes may come first"),
-    ("wait kind", "until read, not until written", "what a grid wrote is visible when it has ended"),
+    (
+        "wait kind",
+        "until read, not until written",
+        "what a grid wrote is visible when it has ended",
+    ),
     ("wait kind", "until written, not only read", "it waits for more than it must"),
 ]
 
@@ -140,11 +177,20 @@ def test_an_endless_loop_is_a_fault() -> None:
     """An execution that takes many times the kernel's steps."""
     mutant = the("duplicate wait", "twice: mbar_wait bar=ring.full")
     outcome = judge(mutant, LAUNCH, REFERENCE, bounds=Bounds(steps=10))
-    assert (outcome.fate, outcome.kind, outcome.message) == ("fault", "Endless", "still running after 10 steps")
+    assert (outcome.fate, outcome.kind, outcome.message) == (
+        "fault",
+        "Endless",
+        "still running after 10 steps",
+    )
 
 
 def test_a_bound_that_is_hit_is_undecided() -> None:
-    outcome = judge(the("duplicate wait", "twice: mbar_wait bar=ring.full"), LAUNCH, REFERENCE, bounds=Bounds(seconds=0.0))
+    outcome = judge(
+        the("duplicate wait", "twice: mbar_wait bar=ring.full"),
+        LAUNCH,
+        REFERENCE,
+        bounds=Bounds(seconds=0.0),
+    )
     assert (outcome.fate, outcome.caught) == ("undecided", False)
     assert "seconds" in outcome.message
 
@@ -156,7 +202,12 @@ def test_facts_are_those_of_the_run() -> None:
     assert by_kind[ops.FenceProxyAsync].effects == 5
     assert by_kind[ops.CursorStep].runs == 0
     waits = [p.op for p in surgery.places(PROGRAM.kernel) if isinstance(p.op, ops.MbarWait)]
-    assert Counter(phase for op in waits for *_, phase in facts.of(op).phases) == {-1: 2, 0: 4, 1: 3, 2: 1}
+    assert Counter(phase for op in waits for *_, phase in facts.of(op).phases) == {
+        -1: 2,
+        0: 4,
+        1: 3,
+        2: 1,
+    }
     arrive = next(p.op for p in surgery.places(PROGRAM.kernel) if isinstance(p.op, ops.MbarArrive))
     assert facts.awaited(arrive)
     assert sim.run(LAUNCH).steps > 0

@@ -33,7 +33,9 @@ def line(report: Sensitivity, what: str) -> Line:
     ("tma_store_wait pending=0 read=True", "wait", "RaceError at kernels.py:36: race on result"),
     ("setup_barrier", "fence", "BarrierError at kernels.py:34: mbar_wait ring.full[stage]"),
 ])  # fmt: skip
-def test_load_bearing_lines_say_what_goes_wrong_without_them(what: str, kind: str, said: str) -> None:
+def test_load_bearing_lines_say_what_goes_wrong_without_them(
+    what: str, kind: str, said: str
+) -> None:
     row = line(REPORT, what)
     assert (row.answer, row.kind, row.count) == ("load-bearing", kind, 1)
     assert row.says.startswith(said)
@@ -41,7 +43,11 @@ def test_load_bearing_lines_say_what_goes_wrong_without_them(what: str, kind: st
 
 def test_the_lines_are_those_of_the_user() -> None:
     row = line(REPORT, "fence_proxy_async")
-    assert (row.loc.short, row.source, row.roles) == ("kernels.py:41", "ctx.fence_proxy_async()", ("store",))
+    assert (row.loc.short, row.source, row.roles) == (
+        "kernels.py:41",
+        "ctx.fence_proxy_async()",
+        ("store",),
+    )
 
 
 def test_ops_of_one_line_are_taken_out_together() -> None:
@@ -51,7 +57,9 @@ def test_ops_of_one_line_are_taken_out_together() -> None:
 
 
 def test_a_syncwarp_behind_a_fence_is_for_strict_proxies() -> None:
-    """Without it the elected lane may issue its store before the other lanes have fenced; its own fence is accepted, with advice."""
+    """Without it the elected lane may issue its store before the other lanes have fenced; its own
+    fence is accepted, with advice.
+    """
     lax = [x for x in REPORT.redundant if x.kind == "syncwarp"]
     assert [x.loc.short for x in lax] == ["kernels.py:42"]
     assert "a fence on the reader's side instead, which is accepted with advice" in lax[0].says
@@ -102,7 +110,9 @@ def test_stages_that_are_refused_or_wrong_below_a_number() -> None:
 
     found = sensitivity.report(program(), rebind=rebind, stages={"num_stages": 2}).stages[0]
     assert (found.fewest, found.below) == (2, "1 is refused: too few")
-    found = sensitivity.report(program(), rebind=lambda name, n: program(fences=n - 1), stages={"depth": 3}).stages[0]
+    found = sensitivity.report(
+        program(), rebind=lambda name, n: program(fences=n - 1), stages={"depth": 3}
+    ).stages[0]
     assert found.fewest == 2
     assert found.below.startswith("1: RaceError at kernels.py:44: race between proxies on result")
 
@@ -115,12 +125,17 @@ class _Config:
 
 
 def test_settings_of_stages() -> None:
-    assert stage_settings({"num_stages": 2, "rows": 3, "stages_too": True, "cfg": _Config()}) == {"num_stages": 2, "cfg.kv_stages": 4}
+    assert stage_settings({"num_stages": 2, "rows": 3, "stages_too": True, "cfg": _Config()}) == {
+        "num_stages": 2,
+        "cfg.kv_stages": 4,
+    }
 
 
 def test_a_setting_that_there_is_not() -> None:
     tiles = np.zeros((8, 32), np.float32)
-    with pytest.raises(tp.BindError, match="kernel 'copies' has no setting 'depth'; it has num_stages"):
+    with pytest.raises(
+        tp.BindError, match="kernel 'copies' has no setting 'depth'; it has num_stages"
+    ):
         Rebinding(copies, arguments(tiles, tiles.copy()), {})("depth", 2)
 
 
@@ -141,6 +156,11 @@ def test_as_json_and_as_a_table() -> None:
 
 def test_progress_counts_rows_and_settings() -> None:
     seen: list[tuple[int, int]] = []
-    report = sensitivity.report(program(), rebind=lambda name, n: program(), stages={"n": 1}, progress=lambda *x: seen.append(x))
+    report = sensitivity.report(
+        program(),
+        rebind=lambda name, n: program(),
+        stages={"n": 1},
+        progress=lambda *x: seen.append(x),
+    )
     total = len(report.lines) + 1
     assert seen == [(i, total) for i in range(total + 1)]

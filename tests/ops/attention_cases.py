@@ -9,7 +9,9 @@ EMPTY = [(0, 4, 4, 2), (2, 0, 4, 2), (2, 4, 0, 2), (2, 4, 4, 0)]  # batch, s_q, 
 
 
 def _fused(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
-    """Parts of one tensor (batch, s, heads of q, k and v, d), as a projection gives them; s_q is s_kv."""
+    """Parts of one tensor (batch, s, heads of q, k and v, d), as a projection gives them; s_q is
+    s_kv.
+    """
     whole = q.new_zeros((*q.shape[:2], q.shape[2] + 2 * k.shape[2], q.shape[3]))
     parts: tuple[Any, Any, Any] = whole.split([q.shape[2], k.shape[2], k.shape[2]], dim=2)
     for part, x in zip(parts, (q, k, v), strict=True):

@@ -1,5 +1,5 @@
-"""matmul of CPU tensors as if they were on a GPU: all of `tilepipe.ops`, with a launcher that multiplies the memory at
-the addresses it is given. What TMA would refuse is refused here.
+"""matmul of CPU tensors as if they were on a GPU: all of `tilepipe.ops`, with a launcher that
+multiplies the memory at the addresses it is given. What TMA would refuse is refused here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,12 @@ def at(address: int, view: Any) -> Array:
 def tma_takes(view: Any, order: str | None = None) -> None:
     shape = tuple(view.shape)
     inner = len(shape) - (1 if (order or array_order(view)) == "row" else 2)
-    assert broken_array_rule(shape, byte_strides(view), inner, array_dtype(view).nbytes, view.data_ptr()) is None
+    assert (
+        broken_array_rule(
+            shape, byte_strides(view), inner, array_dtype(view).nbytes, view.data_ptr()
+        )
+        is None
+    )
 
 
 @dataclass
@@ -50,7 +55,16 @@ class Emulator:
     stream: int = 0
 
     def bind(
-        self, a: Any, b: Any, c: Any, cfg: Any, *, bias: Any = None, source: Any = None, alpha: float = 1.0, beta: float = 0.0
+        self,
+        a: Any,
+        b: Any,
+        c: Any,
+        cfg: Any,
+        *,
+        bias: Any = None,
+        source: Any = None,
+        alpha: float = 1.0,
+        beta: float = 0.0,
     ) -> Emulator:
         tma_takes(a)
         tma_takes(b)
@@ -61,7 +75,9 @@ class Emulator:
         assert tuple(c.shape) == (*batches, a.shape[-2], b.shape[-2])
         if array_dtype(a).nbytes == 4:
             assert array_order(a) == array_order(b) == "row"
-        tensors = {"a": a, "b": b, "c": c} | {n: x for n, x in (("bias", bias), ("source", source)) if x is not None}
+        tensors = {"a": a, "b": b, "c": c} | {
+            n: x for n, x in (("bias", bias), ("source", source)) if x is not None
+        }
         self.bound.append(tensors | {"cfg": cfg, "alpha": alpha, "beta": beta})
         return self
 
@@ -81,7 +97,10 @@ class Launcher:
         assert all(place % 16 == 0 for place in addresses)
         self.emulator.launches += 1
         self.emulator.stream = stream
-        x: dict[str, Array] = {name: at(place, self.bound[name]) for name, place in zip(self.tensors, addresses, strict=True)}
+        x: dict[str, Array] = {
+            name: at(place, self.bound[name])
+            for name, place in zip(self.tensors, addresses, strict=True)
+        }
         wide = np.float64 if self.bound["c"].dtype == torch.float64 else np.float32
         a, b = (np.asarray(x[n].astype(wide), dtype=wide) for n in "ab")
         z: Array = self.bound["alpha"] * np.matmul(a, b.swapaxes(-1, -2))
@@ -91,7 +110,9 @@ class Launcher:
             z = z + x["bias"].astype(wide)
         cfg = self.bound["cfg"]
         activation = getattr(cfg, "activation", "none")
-        x["c"][...] = activated(z, None if activation == "none" else activation).astype(x["c"].dtype)
+        x["c"][...] = activated(z, None if activation == "none" else activation).astype(
+            x["c"].dtype
+        )
 
 
 def choose(

@@ -1,5 +1,6 @@
-"""attention of CPU tensors as if they were on a GPU: all of `tilepipe.ops`, with a launcher that attends to the memory at the addresses
-it is given. What TMA would refuse is refused here, by the kernel's own `bind`.
+"""attention of CPU tensors as if they were on a GPU: all of `tilepipe.ops`, with a launcher that
+attends to the memory at the addresses it is given. What TMA would refuse is refused here, by the
+kernel's own `bind`.
 """
 
 from __future__ import annotations
@@ -28,9 +29,22 @@ class Emulator:
     launches: int = 0
     stream: int = 0
 
-    def bind(self, q: Any, k: Any, v: Any, out: Any, lse: Any, cfg: Any, *, causal: bool, scale: Any) -> Emulator:
+    def bind(
+        self, q: Any, k: Any, v: Any, out: Any, lse: Any, cfg: Any, *, causal: bool, scale: Any
+    ) -> Emulator:
         bind(q, k, v, out, lse, cfg, causal=causal, scale=scale)
-        self.bound.append({"q": q, "k": k, "v": v, "out": out, "lse": lse, "cfg": cfg, "causal": causal, "scale": scale})
+        self.bound.append(
+            {
+                "q": q,
+                "k": k,
+                "v": v,
+                "out": out,
+                "lse": lse,
+                "cfg": cfg,
+                "causal": causal,
+                "scale": scale,
+            }
+        )
         return self
 
     def launcher(self) -> Launcher:
@@ -43,14 +57,21 @@ class Launcher:
     def __init__(self, emulator: Emulator, bound: dict[str, Any]) -> None:
         self.emulator = emulator
         self.bound = bound
-        self.tensors = tuple(name for name in ("lse", "out", "v", "q", "k") if bound[name] is not None)
+        self.tensors = tuple(
+            name for name in ("lse", "out", "v", "q", "k") if bound[name] is not None
+        )
 
     def __call__(self, addresses: tuple[int, ...], stream: int = 0) -> None:
         assert all(place % 16 == 0 for place in addresses)
         self.emulator.launches += 1
         self.emulator.stream = stream
-        x = {name: at(place, self.bound[name]) for name, place in zip(self.tensors, addresses, strict=True)}
-        out, lse = attention_reference.attention(x["q"], x["k"], x["v"], causal=self.bound["causal"], scale=self.bound["scale"])
+        x = {
+            name: at(place, self.bound[name])
+            for name, place in zip(self.tensors, addresses, strict=True)
+        }
+        out, lse = attention_reference.attention(
+            x["q"], x["k"], x["v"], causal=self.bound["causal"], scale=self.bound["scale"]
+        )
         x["out"][...] = out.astype(x["out"].dtype)
         if "lse" in x:
             x["lse"][...] = lse.astype(np.float32)
@@ -64,7 +85,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
     """CPU tensors are taken for a GPU's."""
     emulator = Emulator()
     monkeypatch.setattr(kernel, "bind", emulator.bind)
-    monkeypatch.setattr("tilepipe.program._chip_of", lambda named: tp.H200)  # of what is bound, whose memory is no GPU's
+    # of what is bound, whose memory is no GPU's
+    monkeypatch.setattr("tilepipe.program._chip_of", lambda named: tp.H200)
     monkeypatch.setattr(torch_checks, "DEVICES", ["cuda", "cpu", "meta"])
     monkeypatch.setattr(torch_attention, "hopper", lambda ordinal, who: tp.H200)
     monkeypatch.setattr(torch_attention, "current", nullcontext)

@@ -18,22 +18,40 @@ Array = npt.NDArray[Any]
 BF16 = ml_dtypes.bfloat16
 
 
-def operands(s_q: int, s_kv: int, d: int = 64, heads: int = 2, kv_heads: int = 1, dtype: Any = BF16, batch: int = 2) -> list[Array]:
+def operands(
+    s_q: int,
+    s_kv: int,
+    d: int = 64,
+    heads: int = 2,
+    kv_heads: int = 1,
+    dtype: Any = BF16,
+    batch: int = 2,
+) -> list[Array]:
     rng = np.random.default_rng(0)
     shapes = (batch, s_q, heads, d), (batch, s_kv, kv_heads, d), (batch, s_kv, kv_heads, d)
     return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
 
 
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
-@pytest.mark.parametrize(("s_q", "s_kv", "causal"), [(100, 200, True), (130, 70, True), (40, 300, False)])
+@pytest.mark.parametrize(
+    ("s_q", "s_kv", "causal"), [(100, 200, True), (130, 70, True), (40, 300, False)]
+)
 @pytest.mark.parametrize(("d", "dtype"), [(64, BF16), (128, np.float16)])
-def test_what_it_gives_is_attention(s_q: int, s_kv: int, causal: bool, d: int, dtype: Any, layout: str) -> None:
+def test_what_it_gives_is_attention(
+    s_q: int, s_kv: int, causal: bool, d: int, dtype: Any, layout: str
+) -> None:
     q, k, v = operands(s_q, s_kv, d, dtype=dtype)
-    given = (q, k, v) if layout == "bshd" else tuple(np.ascontiguousarray(x.swapaxes(1, 2)) for x in (q, k, v))
+    given = (
+        (q, k, v)
+        if layout == "bshd"
+        else tuple(np.ascontiguousarray(x.swapaxes(1, 2)) for x in (q, k, v))
+    )
     out, lse = attention(*given, causal=causal, return_lse=True, layout=layout)
     assert out.shape == given[0].shape
     assert out.flags.c_contiguous
-    found = compare_attention(out if layout == "bshd" else out.swapaxes(1, 2), q, k, v, causal=causal, lse=lse)
+    found = compare_attention(
+        out if layout == "bshd" else out.swapaxes(1, 2), q, k, v, causal=causal, lse=lse
+    )
     assert found.ok, found
     alone = attention(*given, causal=causal, layout=layout)
     assert np.array_equal(alone.view(np.uint16), out.view(np.uint16))
@@ -67,9 +85,17 @@ def test_transposed_operands_give_a_result_laid_out_as_q() -> None:
 
 
 @pytest.mark.parametrize("return_lse", [False, True])
-@pytest.mark.parametrize(("batch", "s_q", "s_kv", "heads"), [(0, 4, 4, 2), (2, 0, 4, 2), (2, 4, 0, 2), (2, 4, 4, 0), (0, 0, 0, 0)])
-def test_nothing_to_attend_to(batch: int, s_q: int, s_kv: int, heads: int, return_lse: bool) -> None:
-    q, k, v = np.zeros((batch, s_q, heads, 64), BF16), *(np.zeros((batch, s_kv, heads, 64), BF16) for _ in range(2))
+@pytest.mark.parametrize(
+    ("batch", "s_q", "s_kv", "heads"),
+    [(0, 4, 4, 2), (2, 0, 4, 2), (2, 4, 0, 2), (2, 4, 4, 0), (0, 0, 0, 0)],
+)
+def test_nothing_to_attend_to(
+    batch: int, s_q: int, s_kv: int, heads: int, return_lse: bool
+) -> None:
+    q, k, v = (
+        np.zeros((batch, s_q, heads, 64), BF16),
+        *(np.zeros((batch, s_kv, heads, 64), BF16) for _ in range(2)),
+    )
     out = np.full(q.shape, 7, BF16)
     got = attention(q, k, v, out=out, return_lse=return_lse)
     if return_lse:
@@ -146,7 +172,10 @@ def test_advice_on_other_heads_is_possible() -> None:
         assert ("Pad" in str(caught.value)) == (d < 128)
 
 
-@pytest.mark.parametrize(("name", "meant"), [("is_causal", "causal="), ("casual", "causal="), ("softmax_scale", "scale=")])
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("is_causal", "causal="), ("casual", "causal="), ("softmax_scale", "scale=")],
+)
 def test_a_keyword_of_another_library_names_the_one_here(name: str, meant: str) -> None:
     q = np.zeros((1, 8, 1, 64), np.float16)
     with pytest.raises(tp.BindError) as caught:
@@ -157,5 +186,7 @@ def test_a_keyword_of_another_library_names_the_one_here(name: str, meant: str) 
 
 def test_booleans_of_numpy() -> None:
     q = np.random.default_rng(0).standard_normal((1, 8, 1, 64)).astype(np.float16)
-    one, other = (attend(q, q, q, causal=x, return_lse=y) for x, y in ((True, True), (np.True_, np.True_)))
+    one, other = (
+        attend(q, q, q, causal=x, return_lse=y) for x, y in ((True, True), (np.True_, np.True_))
+    )
     assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))

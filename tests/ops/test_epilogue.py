@@ -1,4 +1,6 @@
-"""ops.matmul of NumPy arrays with batches, bias, activation, source, tf32: the simulated kernel against float64."""
+"""ops.matmul of NumPy arrays with batches, bias, activation, source, tf32: the simulated kernel
+against float64.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ BF16 = ml_dtypes.bfloat16
 
 
 def array(*shape: int, dtype: Any = BF16, seed: int = 0) -> Array:
-    values: Array = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32).astype(dtype)
+    values: Array = (
+        np.random.default_rng(seed).standard_normal(shape, dtype=np.float32).astype(dtype)
+    )
     return values
 
 
@@ -25,7 +29,10 @@ def check(a: Array, b: Array, **options: Any) -> Array:
     """Asserts ops.matmul(a, b, **options) elementwise."""
     got: Array = tp.ops.matmul(a, b, **options)
     x, y = a.astype(np.float64), b.astype(np.float64)
-    z, spread = options.get("alpha", 1.0) * (x @ y), abs(options.get("alpha", 1.0)) * (abs(x) @ abs(y))
+    z, spread = (
+        options.get("alpha", 1.0) * (x @ y),
+        abs(options.get("alpha", 1.0)) * (abs(x) @ abs(y)),
+    )
     if options.get("source") is not None and options.get("beta") != 0:
         z = z + options.get("beta", 1.0) * options["source"].astype(np.float64)
     if options.get("bias") is not None:
@@ -34,7 +41,11 @@ def check(a: Array, b: Array, **options: Any) -> Array:
     assert got.shape == want.shape
     inputs = 2.0**-10 if options.get("precision") else 0.0  # tf32 cuts an operand to 10 bits
     eps = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}[got.dtype.name]
-    bound = (4 * 2.0**-23 * np.sqrt(a.shape[-1]) + 2 * inputs) * 1.13 * (spread + abs(z)) + 1.01 * eps * abs(want) + 2.0**-20 * abs(z)
+    bound = (
+        (4 * 2.0**-23 * np.sqrt(a.shape[-1]) + 2 * inputs) * 1.13 * (spread + abs(z))
+        + 1.01 * eps * abs(want)
+        + 2.0**-20 * abs(z)
+    )
     worst = (abs(got.astype(np.float64) - want) / bound).max()
     assert worst <= 1.0, f"{worst:.3g} times the allowed error"
     return got
@@ -48,7 +59,11 @@ def check(a: Array, b: Array, **options: Any) -> Array:
 @pytest.mark.parametrize("columns", ["", "a", "b", "ab"])
 def test_batches(left: tuple[int, ...], right: tuple[int, ...], columns: str) -> None:
     a, b = array(*left), array(*right, seed=1)
-    a = np.ascontiguousarray(a.swapaxes(-1, -2)).swapaxes(-1, -2) if "a" in columns and a.ndim > 1 else a
+    a = (
+        np.ascontiguousarray(a.swapaxes(-1, -2)).swapaxes(-1, -2)
+        if "a" in columns and a.ndim > 1
+        else a
+    )
     b = np.ascontiguousarray(b.swapaxes(-1, -2)).swapaxes(-1, -2) if "b" in columns else b
     check(a, b)
 
@@ -57,13 +72,22 @@ def test_batches(left: tuple[int, ...], right: tuple[int, ...], columns: str) ->
 def test_bias_activation_and_source(activation: str | None) -> None:
     a, b = array(70, 40), array(40, 90, seed=1)
     check(a, b, activation=activation, bias=array(90, seed=2))
-    check(a, b, activation=activation, bias=array(90, dtype=np.float32, seed=2), alpha=0.5, out_dtype="float32")
+    check(
+        a,
+        b,
+        activation=activation,
+        bias=array(90, dtype=np.float32, seed=2),
+        alpha=0.5,
+        out_dtype="float32",
+    )
     check(a, b, activation=activation, source=array(70, 90, seed=3), beta=-2.0, alpha=3)
 
 
 def test_a_batch_with_everything() -> None:
     a, b = array(2, 3, 20, 40), array(2, 3, 40, 24, seed=1)
-    check(a, b, bias=array(24, seed=2), source=array(3, 20, 24, seed=3), alpha=0.5, activation="gelu")
+    check(
+        a, b, bias=array(24, seed=2), source=array(3, 20, 24, seed=3), alpha=0.5, activation="gelu"
+    )
     check(a, b, source=array(20, 1, seed=3))
 
 
@@ -76,11 +100,20 @@ def test_accumulation_in_place() -> None:
 
 def test_a_source_scaled_by_zero_is_not_read() -> None:
     a, b = array(20, 40), array(40, 24, seed=1)
-    assert np.array_equal(tp.ops.matmul(a, b, source=np.full((20, 24), np.nan, BF16), beta=0), tp.ops.matmul(a, b))
+    assert np.array_equal(
+        tp.ops.matmul(a, b, source=np.full((20, 24), np.nan, BF16), beta=0), tp.ops.matmul(a, b)
+    )
 
 
 def test_without_products_the_epilogue_remains() -> None:
-    check(array(20, 0), array(0, 24), bias=array(24, seed=2), source=array(20, 24, seed=3), beta=2.0, activation="silu")
+    check(
+        array(20, 0),
+        array(0, 24),
+        bias=array(24, seed=2),
+        source=array(20, 24, seed=3),
+        beta=2.0,
+        activation="silu",
+    )
 
 
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])

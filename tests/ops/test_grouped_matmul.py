@@ -1,5 +1,5 @@
-"""ops.grouped_matmul: NumPy arrays in the simulator; and of tensors what is bound, copied, written and remembered, with launches emulated
-on the CPU.
+"""ops.grouped_matmul: NumPy arrays in the simulator; and of tensors what is bound, copied, written
+and remembered, with launches emulated on the CPU.
 """
 
 from __future__ import annotations
@@ -22,10 +22,16 @@ grouped_matmul = tp.ops.grouped_matmul
 ENDS = [5, 5, 40, 90]
 
 
-def operands(m: int = 100, k: int = 40, n: int = 24, ends: list[int] | None = None, seed: int = 0) -> tuple[Any, Any, Any]:
+def operands(
+    m: int = 100, k: int = 40, n: int = 24, ends: list[int] | None = None, seed: int = 0
+) -> tuple[Any, Any, Any]:
     rng = np.random.default_rng(seed)
     offsets = np.array(ENDS if ends is None else ends, np.int32)
-    return rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((len(offsets), k, n)).astype(np.float16), offsets
+    return (
+        rng.standard_normal((m, k)).astype(np.float16),
+        rng.standard_normal((len(offsets), k, n)).astype(np.float16),
+        offsets,
+    )
 
 
 def right(c: Any, before: Any, a: Any, b: Any, offsets: Any) -> bool:
@@ -33,7 +39,11 @@ def right(c: Any, before: Any, a: Any, b: Any, offsets: Any) -> bool:
 
 
 @pytest.mark.parametrize("out_dtype", [None, "bfloat16", "float32"])
-@pytest.mark.parametrize("settings", [{}, {"bm": 64, "consumers": 1, "bn": 32}, {"schedule": "pingpong", "cluster": 2}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"bm": 64, "consumers": 1, "bn": 32}, {"schedule": "pingpong", "cluster": 2}],
+    ids=str,
+)
 def test_numpy(out_dtype: str | None, settings: dict[str, Any]) -> None:
     a, b, offsets = operands()
     c = grouped_matmul(a, b, offsets, out_dtype=out_dtype, seed=3, **settings)
@@ -68,14 +78,26 @@ def test_numpy_without_anything(shape: tuple[int, int, int]) -> None:
     [
         ({"a": np.zeros(3, np.float16)}, "a must be (m, k), it has shape (3,)"),
         ({"b": np.zeros((40, 24), np.float16)}, "b must be (groups, k, n), it has shape (40, 24)"),
-        ({"b": np.zeros((4, 32, 24), np.float16)}, "a is 100×40 and b 4 times 32×24; 40 columns against 32 rows"),
+        (
+            {"b": np.zeros((4, 32, 24), np.float16)},
+            "a is 100×40 and b 4 times 32×24; 40 columns against 32 rows",
+        ),
         ({"offsets": np.zeros(3, np.int32)}, "b has 4 groups and offsets 3 elements"),
         ({"offsets": np.zeros((4, 1), np.int32)}, "offsets must be (groups,), it has shape (4, 1)"),
         ({"offsets": np.zeros(4, np.int64)}, "offsets must be int32, got int64"),
         ({"offsets": [1, 2, 3, 4]}, "offsets must be a NumPy array as a and b are, got list"),
-        ({"a": np.zeros((100, 40), np.float32)}, "takes bfloat16 or float16, the same for a and b; got float32 and float16"),
-        ({"out": np.zeros((100, 25), np.float16)}, "out must have shape (100, 24), it has (100, 25)"),
-        ({"out": np.zeros((100, 24), np.float16), "out_dtype": "float32"}, "out is float16 and out_dtype float32"),
+        (
+            {"a": np.zeros((100, 40), np.float32)},
+            "takes bfloat16 or float16, the same for a and b; got float32 and float16",
+        ),
+        (
+            {"out": np.zeros((100, 25), np.float16)},
+            "out must have shape (100, 24), it has (100, 25)",
+        ),
+        (
+            {"out": np.zeros((100, 24), np.float16), "out_dtype": "float32"},
+            "out is float16 and out_dtype float32",
+        ),
         ({"out_dtype": "int32"}, "grouped_matmul returns bfloat16, float16, float32, not int32"),
         ({"split_k": 2}, "does not know the setting split_k; it has bm, bn"),
         ({"bm": 100}, "bm must be 64 or 128 rows"),
@@ -118,7 +140,10 @@ class Emulator:
         def launch(addresses: tuple[int, ...], stream: int) -> None:
             assert stream == 7
             self.launches += 1
-            x = {name: at(place, views[name]) for name, place in zip(self.tensors, addresses, strict=True)}
+            x = {
+                name: at(place, views[name])
+                for name, place in zip(self.tensors, addresses, strict=True)
+            }
             for group, (start, end) in enumerate(reference.bounds(x["offsets"], len(x["a"]))):
                 z = x["a"][start:end].astype(np.float32) @ x["b"][group].astype(np.float32).T
                 x["c"][start:end] = z.astype(x["c"].dtype)
@@ -190,7 +215,11 @@ def test_plans_are_remembered_and_settings_bound(gpu: Emulator) -> None:
 def test_out_that_the_kernel_cannot_write_keeps_its_rows(gpu: Emulator) -> None:
     a, b, offsets = tensors(k=24)
     for before in (torch.full((24, 100), 7.0).t(), torch.full((100, 25), 7.0)[:, 1:], a.clone()):
-        out = before if before.dtype is torch.float16 else before.clone(memory_format=torch.preserve_format)
+        out = (
+            before
+            if before.dtype is torch.float16
+            else before.clone(memory_format=torch.preserve_format)
+        )
         left = out if out.dtype is torch.float16 else a
         want = expected(left.clone(), b, offsets, before)
         assert grouped_matmul(left, b, offsets, out=out) is out
@@ -213,8 +242,12 @@ def test_meta_and_compiled(gpu: Emulator) -> None:
     a, b, offsets = tensors()
     c = grouped_matmul(a.to("meta"), b.to("meta"), offsets.to("meta"), out_dtype="float32")
     assert (c.shape, c.dtype, c.device.type) == ((100, 24), torch.float32, "meta")
-    assert torch.library.opcheck(torch_grouped.operator, (a, b, offsets), test_utils=("test_schema", "test_faketensor"))
-    traced = torch.fx.experimental.proxy_tensor.make_fx(lambda *x: grouped_matmul(*x))(a, b, offsets)
+    assert torch.library.opcheck(
+        torch_grouped.operator, (a, b, offsets), test_utils=("test_schema", "test_faketensor")
+    )
+    traced = torch.fx.experimental.proxy_tensor.make_fx(lambda *x: grouped_matmul(*x))(
+        a, b, offsets
+    )
     assert torch_grouped.operator in {node.target for node in traced.graph.nodes}
     with torch.overrides.BaseTorchFunctionMode():
         before = torch.full((100, 24), 7.0)
@@ -226,11 +259,17 @@ def test_meta_and_compiled(gpu: Emulator) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"offsets": np.zeros(4, np.int32)}, "offsets must be a CUDA tensor of PyTorch as the others, got ndarray"),
+        (
+            {"offsets": np.zeros(4, np.int32)},
+            "offsets must be a CUDA tensor of PyTorch as the others, got ndarray",
+        ),
         ({"b": None}, "b must be a CUDA tensor of PyTorch"),
         ({"offsets": torch.zeros(4)}, "offsets must be int32, got float32"),
         ({"out": torch.zeros(3, 3)}, "out must have shape (100, 24), it has (3, 3)"),
-        ({"out": torch.zeros(100, 24), "out_dtype": torch.float16}, "out is torch.float32 and out_dtype torch.float16"),
+        (
+            {"out": torch.zeros(100, 24), "out_dtype": torch.float16},
+            "out is torch.float32 and out_dtype torch.float16",
+        ),
         (
             {"a": torch.zeros(100, 40, dtype=torch.float16, requires_grad=True)},
             "grouped_matmul has no gradient, and an operand requires one",
@@ -246,5 +285,7 @@ def test_tensors_that_do_not_fit(gpu: Emulator, change: dict[str, Any], words: s
 
 
 def test_tensors_on_the_cpu_are_refused() -> None:
-    with pytest.raises(tp.BindError, match="grouped_matmul runs tensors on CUDA devices; a is on cpu"):
+    with pytest.raises(
+        tp.BindError, match="grouped_matmul runs tensors on CUDA devices; a is on cpu"
+    ):
         grouped_matmul(*tensors())

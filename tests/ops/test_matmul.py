@@ -18,7 +18,9 @@ BF16 = ml_dtypes.bfloat16
 
 
 def matrix(shape: tuple[int, ...], dtype: Any = BF16, seed: int = 0) -> Array:
-    result: Array = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32).astype(dtype)
+    result: Array = (
+        np.random.default_rng(seed).standard_normal(shape, dtype=np.float32).astype(dtype)
+    )
     return result
 
 
@@ -31,17 +33,31 @@ def check(a: Array, b: Array, **options: Any) -> Array:
 
 
 @pytest.mark.parametrize(
-    "shape", [(1, 1, 1), (1, 8, 3), (7, 5, 9), (128, 128, 64), (129, 65, 63), (200, 1, 300), (1, 300, 200), (300, 130, 250)]
+    "shape",
+    [
+        (1, 1, 1),
+        (1, 8, 3),
+        (7, 5, 9),
+        (128, 128, 64),
+        (129, 65, 63),
+        (200, 1, 300),
+        (1, 300, 200),
+        (300, 130, 250),
+    ],
 )
 def test_any_size(shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     assert check(matrix((m, k)), matrix((k, n), seed=1)).dtype == BF16
 
 
-@pytest.mark.parametrize("shape", [(100, 60, 1), (100, 1, 60), (1, 100, 60), (100, 1, 1), (1, 1, 100), (1, 100, 1)])
+@pytest.mark.parametrize(
+    "shape", [(100, 60, 1), (100, 1, 60), (1, 100, 60), (100, 1, 1), (1, 1, 100), (1, 100, 1)]
+)
 @pytest.mark.parametrize("orders", ["CC", "FF"])
 def test_extents_of_one(shape: tuple[int, int, int], orders: str) -> None:
-    """An extent of 1 has a stride of no meaning: either order describes the array, but TMA may take only one."""
+    """An extent of 1 has a stride of no meaning: either order describes the array, but TMA may take
+    only one.
+    """
     m, n, k = shape
     a, b = matrix((m, k)), matrix((k, n), seed=1)
     check(np.asarray(a, order=orders[0]), np.asarray(b, order=orders[1]))  # type: ignore[call-overload]
@@ -52,7 +68,11 @@ def test_extents_of_one(shape: tuple[int, int, int], orders: str) -> None:
 @pytest.mark.parametrize("out", [None, "float32", "bfloat16", "float16"])
 def test_dtypes(dtype: Any, out: str | None) -> None:
     c = check(matrix((70, 90), dtype), matrix((90, 50), dtype, 1), out_dtype=out)
-    assert c.dtype == (np.dtype(dtype) if out is None else tp.ops.matmul(matrix((1, 1)), matrix((1, 1)), out_dtype=out).dtype)
+    assert c.dtype == (
+        np.dtype(dtype)
+        if out is None
+        else tp.ops.matmul(matrix((1, 1)), matrix((1, 1)), out_dtype=out).dtype
+    )
 
 
 LAYOUTS: dict[str, Callable[[Array], Array]] = {
@@ -90,7 +110,15 @@ def test_any_layout(layout: str, side: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "right"), [((7,), (7,)), ((40,), (40, 9)), ((9, 40), (40,)), ((2, 3, 40), (40, 9)), ((1, 3, 8), (1, 1, 8, 5))], ids=str
+    ("left", "right"),
+    [
+        ((7,), (7,)),
+        ((40,), (40, 9)),
+        ((9, 40), (40,)),
+        ((2, 3, 40), (40, 9)),
+        ((1, 3, 8), (1, 1, 8, 5)),
+    ],
+    ids=str,
 )
 def test_shapes_are_those_of_numpy(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     a, b = matrix(left), matrix(right, seed=1)
@@ -104,9 +132,11 @@ def test_shapes_are_those_of_numpy(left: tuple[int, ...], right: tuple[int, ...]
 def test_out(kind: str) -> None:
     a, b = matrix((24, 24)), matrix((24, 24), seed=1)
     want = tp.ops.matmul(a, b)
-    out = {"new": np.empty((24, 24), BF16), "every second": np.empty((24, 48), BF16)[:, ::2], "transposed": np.empty((24, 24), BF16).T}.get(
-        kind, a
-    )
+    out = {
+        "new": np.empty((24, 24), BF16),
+        "every second": np.empty((24, 48), BF16)[:, ::2],
+        "transposed": np.empty((24, 24), BF16).T,
+    }.get(kind, a)
     assert tp.ops.matmul(a, b, out=out) is out
     assert np.array_equal(out, want)
 
@@ -183,7 +213,9 @@ def test_every_interleaving_gives_the_same_numbers(seed: int) -> None:
         (matrix((2, 2)), matrix((2, 2)), {"bm": "big"}, ["bm"]),
     ],
 )  # fmt: skip
-def test_bad_input_is_one_clear_error(a: Any, b: Any, options: dict[str, Any], words: list[str]) -> None:
+def test_bad_input_is_one_clear_error(
+    a: Any, b: Any, options: dict[str, Any], words: list[str]
+) -> None:
     with pytest.raises(tp.BindError) as caught:
         tp.ops.matmul(a, b, **options)
     for word in words:
@@ -191,7 +223,9 @@ def test_bad_input_is_one_clear_error(a: Any, b: Any, options: dict[str, Any], w
 
 
 def test_too_much_shared_memory_shows_the_arithmetic() -> None:
-    with pytest.raises(tp.LimitError, match=r"shared memory: [\d,]+ bytes needed, 232,448 available"):
+    with pytest.raises(
+        tp.LimitError, match=r"shared memory: [\d,]+ bytes needed, 232,448 available"
+    ):
         tp.ops.matmul(matrix((64, 64)), matrix((64, 64)), bn=128, bm=256, stages=6)
 
 
@@ -199,7 +233,9 @@ def test_scalars_of_numpy_are_numbers() -> None:
     a, b = np.ones((8, 16), np.float16), np.ones((16, 8), np.float16)
     twos: list[Any] = [np.float32(2), np.float64(2), np.int64(2)]
     for two in twos:
-        assert (tp.ops.matmul(a, b, alpha=two, source=np.ones((8, 8), np.float16), beta=two) == 34).all()
+        assert (
+            tp.ops.matmul(a, b, alpha=two, source=np.ones((8, 8), np.float16), beta=two) == 34
+        ).all()
     with pytest.raises(tp.BindError, match="alpha must be a number"):
         tp.ops.matmul(a, b, alpha=np.True_)  # type: ignore[arg-type]
 
@@ -212,7 +248,13 @@ def test_scalars_are_float32(big: float) -> None:
     assert np.isinf(tp.ops.matmul(a, b, alpha=float("inf"))).all()
 
 
-@pytest.mark.parametrize("out", [np.broadcast_to(np.zeros(8, np.float16), (8, 8)), np.frombuffer(bytes(128), np.float16).reshape(8, 8)])
+@pytest.mark.parametrize(
+    "out",
+    [
+        np.broadcast_to(np.zeros(8, np.float16), (8, 8)),
+        np.frombuffer(bytes(128), np.float16).reshape(8, 8),
+    ],
+)
 def test_out_that_cannot_be_written(out: np.ndarray[Any, Any]) -> None:
     with pytest.raises(tp.BindError, match="out is read-only"):
         tp.ops.matmul(np.ones((8, 16), np.float16), np.ones((16, 8), np.float16), out=out)

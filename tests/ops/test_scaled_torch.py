@@ -1,4 +1,6 @@
-"""ops.scaled_matmul of tensors: what is bound, copied, written and remembered, with launches emulated on the CPU."""
+"""ops.scaled_matmul of tensors: what is bound, copied, written and remembered, with launches
+emulated on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +34,36 @@ class Emulator:
     bound: list[dict[str, Any]] = field(default_factory=list)
     launches: int = 0
 
-    def gemm(self, a: Any, b: Any, c: Any, cfg: Any, *, bias: Any = None, a_scale: Any = None, b_scale: Any = None) -> Bound:
-        check_kinds({"a": a, "b": b, "c": c}, {"bias": bias, "a_scale": a_scale, "b_scale": b_scale}, 1.0, 0.0)
+    def gemm(
+        self,
+        a: Any,
+        b: Any,
+        c: Any,
+        cfg: Any,
+        *,
+        bias: Any = None,
+        a_scale: Any = None,
+        b_scale: Any = None,
+    ) -> Bound:
+        check_kinds(
+            {"a": a, "b": b, "c": c},
+            {"bias": bias, "a_scale": a_scale, "b_scale": b_scale},
+            1.0,
+            0.0,
+        )
         scales = scale_extents(a_scale, b_scale, *matrix_extents(a, b, c))
-        tensors = {"a": a, "b": b, "c": c, "a_scale": a_scale, "b_scale": b_scale} | ({} if bias is None else {"bias": bias})
+        tensors = {"a": a, "b": b, "c": c, "a_scale": a_scale, "b_scale": b_scale} | (
+            {} if bias is None else {"bias": bias}
+        )
         return self._bound(tensors, cfg, scales)
 
     def blockwise(self, a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, cfg: Any) -> Bound:
         m, _, k = check_arguments(a, b, a_scales, b_scales, c)
         assert scales_by_rows(a_scales, m, k) is a_scales
         tma_takes(a_scales, "row")
-        return self._bound({"a": a, "b": b, "a_scales": a_scales, "b_scales": b_scales, "c": c}, cfg, "block")
+        return self._bound(
+            {"a": a, "b": b, "a_scales": a_scales, "b_scales": b_scales, "c": c}, cfg, "block"
+        )
 
     def _bound(self, tensors: dict[str, Any], cfg: Any, scales: str) -> Bound:
         for name in "abc":
@@ -70,15 +91,25 @@ class Bound:
         assert all(place % 16 == 0 for place in addresses)
         assert stream == 7
         self.emulator.launches += 1
-        x = {name: at(place, self.views[name]) for name, place in zip(self.tensors, addresses, strict=True)}
+        x = {
+            name: at(place, self.views[name])
+            for name, place in zip(self.tensors, addresses, strict=True)
+        }
         if self.scales == "block":
-            z = blockwise.scaled_rows(x["a"], x["a_scales"]) @ blockwise.scaled_blocks(x["b"], x["b_scales"]).T
+            z = (
+                blockwise.scaled_rows(x["a"], x["a_scales"])
+                @ blockwise.scaled_blocks(x["b"], x["b_scales"]).T
+            )
         else:
-            z = (x["a"].astype(np.float64) * x["a_scale"][:, None]) @ (x["b"].astype(np.float64) * x["b_scale"][:, None]).T
+            z = (x["a"].astype(np.float64) * x["a_scale"][:, None]) @ (
+                x["b"].astype(np.float64) * x["b_scale"][:, None]
+            ).T
         x["c"][...] = (z + x["bias"].astype(np.float64) if "bias" in x else z).astype(x["c"].dtype)
 
 
-def choose(m: int, n: int, k: int, dtype: Any, out_dtype: Any, *, scales: str, extras: bool, chip: tp.Chip) -> Any:
+def choose(
+    m: int, n: int, k: int, dtype: Any, out_dtype: Any, *, scales: str, extras: bool, chip: tp.Chip
+) -> Any:
     assert (chip, scales in ("tensor", "row"), dtype.nbytes) == (tp.H200, True, 1)
     return gemm.GemmConfig(bk=128, bn=64 if extras else 128)
 
@@ -107,7 +138,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
 def tensor(x: Any) -> Any:
     """A NumPy array as a tensor of the same layout."""
     if x.dtype.itemsize == 1:
-        name = {"float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}[x.dtype.name]
+        name = {"float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}[
+            x.dtype.name
+        ]
         return torch.from_numpy(np.asarray(x).view(np.uint8)).view(name)
     return torch.from_numpy(np.asarray(x))
 
@@ -124,7 +157,11 @@ def product(x: Operands, **options: Any) -> Any:
 def check(c: Any, x: Operands, bias: Any = None) -> None:
     import ml_dtypes
 
-    values = c.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16) if c.dtype == BF16 else c.numpy()
+    values = (
+        c.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        if c.dtype == BF16
+        else c.numpy()
+    )
     assert x.compare(values, bias).ok
 
 
@@ -146,7 +183,9 @@ def test_what_the_kernel_takes_is_read_where_it_lies(gpu: Emulator, recipe: str)
     c = scaled_matmul(a, b.T, scale_a, scale_b)
     bound = gpu.bound[0]
     names = ("a_scales", "b_scales") if recipe == "block" else ("a_scale", "b_scale")
-    assert [bound[name].data_ptr() for name in ("a", "b", *names)] == [y.data_ptr() for y in (a, b, scale_a, scale_b)]
+    assert [bound[name].data_ptr() for name in ("a", "b", *names)] == [
+        y.data_ptr() for y in (a, b, scale_a, scale_b)
+    ]
     check(c, x)
 
 
@@ -176,7 +215,11 @@ def test_layouts(gpu: Emulator, recipe: str, layout: str) -> None:
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_out(gpu: Emulator, recipe: str) -> None:
     x = operands(recipe, (64, 48, 150))
-    outs = [torch.zeros(64, 48), torch.zeros(48, 64, dtype=torch.float16).T, torch.zeros(64, 96, dtype=BF16)[:, ::2]]
+    outs = [
+        torch.zeros(64, 48),
+        torch.zeros(48, 64, dtype=torch.float16).T,
+        torch.zeros(64, 96, dtype=BF16)[:, ::2],
+    ]
     for out in outs:
         assert product(x, out=out) is out
         check(out.contiguous(), x)
@@ -189,16 +232,28 @@ def test_out_may_share_memory_with_an_operand(gpu: Emulator) -> None:
     memory = torch.zeros(64 * 64 * 2, dtype=torch.uint8)
     memory[: 64 * 64] = a.view(torch.uint8).reshape(-1)
     out = memory.view(BF16).view(64, 64)
-    assert scaled_matmul(memory[: 64 * 64].view(64, 64).view(torch.float8_e4m3fn), b.T, scale_a, scale_b, out=out) is out
+    assert (
+        scaled_matmul(
+            memory[: 64 * 64].view(64, 64).view(torch.float8_e4m3fn), b.T, scale_a, scale_b, out=out
+        )
+        is out
+    )
     check(out, x)
 
 
 def test_bias_and_dtypes(gpu: Emulator) -> None:
-    x, bias = operands("row", (64, 48, 96)), np.random.default_rng(2).standard_normal(50).astype(np.float32)
+    x, bias = (
+        operands("row", (64, 48, 96)),
+        np.random.default_rng(2).standard_normal(50).astype(np.float32),
+    )
     for out_dtype in ("float32", torch.float16, tp.bfloat16):
         c = product(x, bias=torch.from_numpy(bias)[1:49], out_dtype=out_dtype)
         check(c, x, bias[1:49])
-    assert {str(bound["c"].dtype) for bound in gpu.bound} == {"torch.float32", "torch.float16", "torch.bfloat16"}
+    assert {str(bound["c"].dtype) for bound in gpu.bound} == {
+        "torch.float32",
+        "torch.float16",
+        "torch.bfloat16",
+    }
     assert {bound["cfg"].bn for bound in gpu.bound} == {64}
 
 
@@ -242,10 +297,14 @@ def test_it_is_an_operator(gpu: Emulator, recipe: str) -> None:
 
     x = operands(recipe, (64, 48, 150))
     a, b, scale_a, scale_b = tensors(x)
-    compiled = torch.compile(lambda *args: 2 * scaled_matmul(*args, out_dtype="float32"), backend="eager", fullgraph=True)
+    compiled = torch.compile(
+        lambda *args: 2 * scaled_matmul(*args, out_dtype="float32"), backend="eager", fullgraph=True
+    )
     check(compiled(a, b.T, scale_a, scale_b) / 2, x)
     out = torch.zeros(64, 48)
-    compiled = torch.compile(lambda *args, out: scaled_matmul(*args, out=out), backend="eager", fullgraph=True)
+    compiled = torch.compile(
+        lambda *args, out: scaled_matmul(*args, out=out), backend="eager", fullgraph=True
+    )
     compiled(a, b.T, scale_a, scale_b, out=out)
     check(out, x)
     mode = FakeTensorMode()
@@ -253,15 +312,22 @@ def test_it_is_an_operator(gpu: Emulator, recipe: str) -> None:
     with mode:
         fake = scaled_matmul(*fakes)
     assert (fake.shape, fake.dtype) == ((64, 48), BF16)
-    meta = scaled_matmul(*(y.to("meta") for y in (a, b.T, scale_a, scale_b)), out_dtype=torch.float16)
+    meta = scaled_matmul(
+        *(y.to("meta") for y in (a, b.T, scale_a, scale_b)), out_dtype=torch.float16
+    )
     assert (meta.shape, meta.dtype) == ((64, 48), torch.float16)
-    torch.library.opcheck(torch_scaled.operator, (a, b.T, scale_a, scale_b), test_utils="test_faketensor")
+    torch.library.opcheck(
+        torch_scaled.operator, (a, b.T, scale_a, scale_b), test_utils="test_faketensor"
+    )
 
 
 def test_there_is_no_gradient(gpu: Emulator) -> None:
     a, b, scale_a, scale_b = tensors(operands("row", (64, 48, 96)))
     scale_a.requires_grad_()
-    with pytest.raises(tp.BindError, match=r"has no gradient, and an operand requires one; detach it, or call it under torch\.no_grad"):
+    with pytest.raises(
+        tp.BindError,
+        match=r"has no gradient, and an operand requires one; detach it, or call it under torch\.no_grad",
+    ):
         scaled_matmul(a, b.T, scale_a, scale_b)
     with torch.no_grad():
         scaled_matmul(a, b.T, scale_a, scale_b)
@@ -270,7 +336,9 @@ def test_there_is_no_gradient(gpu: Emulator) -> None:
 def test_other_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (10, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "B200")
-    with pytest.raises(tp.UnavailableError, match=r"scaled_matmul needs a Hopper GPU.*cuda:0 is B200 of 10\.0"):
+    with pytest.raises(
+        tp.UnavailableError, match=r"scaled_matmul needs a Hopper GPU.*cuda:0 is B200 of 10\.0"
+    ):
         torch_checks.hopper(0, "scaled_matmul")
 
 
@@ -280,7 +348,10 @@ def test_scales_for_blackwell_are_refused(gpu: Emulator) -> None:
     fp4 = torch.zeros(64, 64, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
     e4m3 = [torch.ones(*shape).to(torch.float8_e4m3fn) for shape in ((64, 8), (8, 64))]
     for given in ((a, b.T, *e8m0), (fp4, fp4.T, *e4m3), (fp4, fp4.T, (e4m3[0], scale_a), e4m3[1])):
-        with pytest.raises(tp.UnavailableError, match=r"of mxfp8, mxfp4, nvfp4 needs the tensor cores of Blackwell .* takes NumPy arrays"):
+        with pytest.raises(
+            tp.UnavailableError,
+            match=r"of mxfp8, mxfp4, nvfp4 needs the tensor cores of Blackwell .* takes NumPy arrays",
+        ):
             scaled_matmul(*given)
     assert gpu.launches == 0
 
@@ -288,12 +359,24 @@ def test_scales_for_blackwell_are_refused(gpu: Emulator) -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"scale_a": np.ones((64, 1), np.float32)}, "scaled_matmul: scale_a must be a CUDA tensor of PyTorch as the others, got ndarray"),
+        (
+            {"scale_a": np.ones((64, 1), np.float32)},
+            "scaled_matmul: scale_a must be a CUDA tensor of PyTorch as the others, got ndarray",
+        ),
         ({"scale_a": torch.ones(64, 2)}, "which is no recipe. One number for each tensor"),
-        ({"scale_b": torch.ones(1, 48, dtype=BF16)}, "scale_b is 1×48 bfloat16; scales of float8_e4m3fn are float32 or float8_e8m0fnu"),
-        ({"a": torch.ones(64, 96, dtype=BF16)}, "takes float8_e4m3fn, float8_e5m2 and fp4, packed as uint8; a is 64×96 bfloat16"),
+        (
+            {"scale_b": torch.ones(1, 48, dtype=BF16)},
+            "scale_b is 1×48 bfloat16; scales of float8_e4m3fn are float32 or float8_e8m0fnu",
+        ),
+        (
+            {"a": torch.ones(64, 96, dtype=BF16)},
+            "takes float8_e4m3fn, float8_e5m2 and fp4, packed as uint8; a is 64×96 bfloat16",
+        ),
         ({"out": torch.ones(48, 64)}, "out must have shape (64, 48), it has (48, 64)"),
-        ({"out": torch.ones(64, 48), "out_dtype": "float16"}, "out is torch.float32 and out_dtype torch.float16"),
+        (
+            {"out": torch.ones(64, 48), "out_dtype": "float16"},
+            "out is torch.float32 and out_dtype torch.float16",
+        ),
         ({"out_dtype": "int32"}, "scaled_matmul returns bfloat16, float16, float32, not int32"),
         ({"bias": torch.ones(47)}, "bias must have shape (48,)"),
         ({"seed": 3}, "seed and progress belong to the simulator"),

@@ -1,4 +1,6 @@
-"""ops.attention of PyTorch tensors: plans, layouts, the operator, with launches emulated on the CPU."""
+"""ops.attention of PyTorch tensors: plans, layouts, the operator, with launches emulated on the
+CPU.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,13 @@ def tensor(*shape: int, dtype: Any = BF16, seed: int = 0) -> Any:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def operands(s_q: int = 24, s_kv: int = 40, heads: int = 4, kv_heads: int = 2, d: int = 64, dtype: Any = BF16) -> list[Any]:
-    return [tensor(2, *shape, d, dtype=dtype, seed=i) for i, shape in enumerate(((s_q, heads), (s_kv, kv_heads), (s_kv, kv_heads)))]
+def operands(
+    s_q: int = 24, s_kv: int = 40, heads: int = 4, kv_heads: int = 2, d: int = 64, dtype: Any = BF16
+) -> list[Any]:
+    return [
+        tensor(2, *shape, d, dtype=dtype, seed=i)
+        for i, shape in enumerate(((s_q, heads), (s_kv, kv_heads), (s_kv, kv_heads)))
+    ]
 
 
 def right(out: Any, q: Any, k: Any, v: Any, lse: Any = None, **options: Any) -> None:
@@ -69,8 +76,12 @@ def test_layouts_are_read_and_written_where_they_lie(gpu: Emulator, layout: str)
 
 @pytest.mark.parametrize("name", ["q", "k", "v", "out"])
 @pytest.mark.parametrize("layout", REFUSED)
-def test_layouts_that_tma_does_not_take_are_one_sentence(gpu: Emulator, layout: str, name: str) -> None:
-    given = dict(zip(("q", "k", "v", "out"), (*operands(), torch.zeros_like(operands()[0])), strict=True))
+def test_layouts_that_tma_does_not_take_are_one_sentence(
+    gpu: Emulator, layout: str, name: str
+) -> None:
+    given = dict(
+        zip(("q", "k", "v", "out"), (*operands(), torch.zeros_like(operands()[0])), strict=True)
+    )
     change, words = REFUSED[layout]
     given[name] = change(given[name])
     with pytest.raises(tp.BindError, match=f"attention: {name}: .*{words}"):
@@ -79,7 +90,10 @@ def test_layouts_that_tma_does_not_take_are_one_sentence(gpu: Emulator, layout: 
 
 @pytest.mark.parametrize(("batch", "s_q", "s_kv", "heads"), EMPTY)
 def test_nothing_to_attend_to(gpu: Emulator, batch: int, s_q: int, s_kv: int, heads: int) -> None:
-    q, k, v = torch.zeros(batch, s_q, heads, 64, dtype=BF16), *(torch.zeros(batch, s_kv, heads, 64, dtype=BF16) for _ in range(2))
+    q, k, v = (
+        torch.zeros(batch, s_q, heads, 64, dtype=BF16),
+        *(torch.zeros(batch, s_kv, heads, 64, dtype=BF16) for _ in range(2)),
+    )
     out, lse = attention(q, k, v, return_lse=True, out=torch.full_like(q, 7))
     assert tuple(lse.shape) == (batch, heads, s_q)
     assert bool((out == 0).all())
@@ -136,13 +150,20 @@ def test_plans_keep_no_tensor_alive(gpu: Emulator) -> None:
 
 def test_settings(gpu: Emulator) -> None:
     attention(*operands(), bn=64, stages=3, order="free")
-    assert (gpu.bound[0]["cfg"].bn, gpu.bound[0]["cfg"].stages, gpu.bound[0]["cfg"].order) == (64, 3, "free")
+    assert (gpu.bound[0]["cfg"].bn, gpu.bound[0]["cfg"].stages, gpu.bound[0]["cfg"].order) == (
+        64,
+        3,
+        "free",
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda q, k, v: ((q, [1], v), {}), "k must be a CUDA tensor of PyTorch as the others, got list"),
+        (
+            lambda q, k, v: ((q, [1], v), {}),
+            "k must be a CUDA tensor of PyTorch as the others, got list",
+        ),
         (lambda q, k, v: ((q.float(), k.float(), v.float()), {}), "takes bfloat16 or float16"),
         (lambda q, k, v: ((q, k, v[:, :5]), {}), "k and v must have the same shape"),
         (lambda q, k, v: ((q.to_sparse(), k, v), {}), "must be a dense tensor"),
@@ -151,11 +172,23 @@ def test_settings(gpu: Emulator) -> None:
         (lambda q, k, v: ((q, k, v), {"scale": 0.0}), "positive"),
         (lambda q, k, v: ((q, k, v), {"causal": 1}), "causal is True or False"),
         (lambda q, k, v: ((q, k, v), {"layout": "bhsd"}), "exchanges the middle two"),
-        (lambda q, k, v: ((q, k, v), {"out": torch.zeros(2, 24, 4, 64)}), "the same for q, k, v, out"),
+        (
+            lambda q, k, v: ((q, k, v), {"out": torch.zeros(2, 24, 4, 64)}),
+            "the same for q, k, v, out",
+        ),
         (lambda q, k, v: ((q, k.to("meta"), v), {}), "q is on cpu and k on meta"),
-        (lambda q, k, v: ((q.requires_grad_(), k, v), {}), "has no gradient, and a tensor requires one"),
-        (lambda q, k, v: ((q, k, v), {"out": torch.zeros_like(q).requires_grad_()}), "has no gradient"),
-        (lambda q, k, v: ((q, k, v), {"out": [1]}), "out must be a CUDA tensor of PyTorch as the others, got list"),
+        (
+            lambda q, k, v: ((q.requires_grad_(), k, v), {}),
+            "has no gradient, and a tensor requires one",
+        ),
+        (
+            lambda q, k, v: ((q, k, v), {"out": torch.zeros_like(q).requires_grad_()}),
+            "has no gradient",
+        ),
+        (
+            lambda q, k, v: ((q, k, v), {"out": [1]}),
+            "out must be a CUDA tensor of PyTorch as the others, got list",
+        ),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(gpu: Emulator, change: Any, words: str) -> None:
@@ -178,13 +211,21 @@ def test_gradients_are_refused_by_the_operator_as_well(gpu: Emulator) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"causal": True, "return_lse": True}, {"layout": "bhsd"}, {"scale": 0.5, "settings": "(('bn', 64),)"}]
+    "options",
+    [
+        {},
+        {"causal": True, "return_lse": True},
+        {"layout": "bhsd"},
+        {"scale": 0.5, "settings": "(('bn', 64),)"},
+    ],
 )
 def test_opcheck(gpu: Emulator, options: dict[str, Any]) -> None:
     q, k, v = operands()
     if options.get("layout") == "bhsd":
         q, k, v = (x.transpose(1, 2).contiguous() for x in (q, k, v))
-    torch.library.opcheck(torch_attention.operator, (q, k, v), options, test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(
+        torch_attention.operator, (q, k, v), options, test_utils=("test_schema", "test_faketensor")
+    )
 
 
 @pytest.mark.slow
@@ -210,14 +251,21 @@ def test_compile_with_out(gpu: Emulator) -> None:
     torch._dynamo.reset()
     q, k, v = operands()
     out = torch.zeros_like(q)
-    torch.compile(lambda q, k, v, out: attention(q, k, v, out=out), fullgraph=True, backend="aot_eager")(q, k, v, out)
+    torch.compile(
+        lambda q, k, v, out: attention(q, k, v, out=out), fullgraph=True, backend="aot_eager"
+    )(q, k, v, out)
     right(out, q, k, v)
 
 
 def test_meta_and_fake_tensors_have_shapes(gpu: Emulator) -> None:
     q, k, v = (x.to("meta") for x in operands())
     out, lse = attention(q, k, v, return_lse=True)
-    assert (tuple(out.shape), out.dtype, tuple(lse.shape), lse.dtype) == ((2, 24, 4, 64), BF16, (2, 4, 24), torch.float32)
+    assert (tuple(out.shape), out.dtype, tuple(lse.shape), lse.dtype) == (
+        (2, 24, 4, 64),
+        BF16,
+        (2, 4, 24),
+        torch.float32,
+    )
     with torch._subclasses.FakeTensorMode():
         turned = [torch.empty(2, 4, s, 64, dtype=BF16) for s in (24, 40, 40)]
         out, lse = attention(*turned, return_lse=True, layout="bhsd")

@@ -1,4 +1,6 @@
-"""ops.matmul of tensors: what is bound, copied, written and remembered, with launches emulated on the CPU."""
+"""ops.matmul of tensors: what is bound, copied, written and remembered, with launches emulated on
+the CPU.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def tensor(*shape: int, dtype: Any = BF16, seed: int = 0) -> Any:
 
 
 @pytest.mark.parametrize(("left", "right"), SHAPES, ids=str)
-def test_shapes_are_those_of_torch(gpu: Emulator, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+def test_shapes_are_those_of_torch(
+    gpu: Emulator, left: tuple[int, ...], right: tuple[int, ...]
+) -> None:
     a, b = tensor(*left), tensor(*right, seed=1)
     c = matmul(a, b)
     assert c.shape == torch.matmul(a, b).shape
@@ -39,7 +43,9 @@ def test_shapes_are_those_of_torch(gpu: Emulator, left: tuple[int, ...], right: 
 
 
 @pytest.mark.parametrize(("left", "right"), ZERO, ids=str)
-def test_zero_sizes_are_those_of_torch(gpu: Emulator, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+def test_zero_sizes_are_those_of_torch(
+    gpu: Emulator, left: tuple[int, ...], right: tuple[int, ...]
+) -> None:
     a, b = tensor(*left), tensor(*right)
     c, want = matmul(a, b), torch.matmul(a, b)
     assert c.shape == want.shape
@@ -50,7 +56,15 @@ def test_zero_sizes_are_those_of_torch(gpu: Emulator, left: tuple[int, ...], rig
 def test_without_products_the_epilogue_remains(gpu: Emulator) -> None:
     bias, source = tensor(5, seed=1), tensor(4, 5, seed=2)
     a, b = tensor(4, 0), tensor(0, 5)
-    check(matmul(a, b, bias=bias, activation="silu", source=source, beta=2), a, b, bias=bias, activation="silu", source=source, beta=2)
+    check(
+        matmul(a, b, bias=bias, activation="silu", source=source, beta=2),
+        a,
+        b,
+        bias=bias,
+        activation="silu",
+        source=source,
+        beta=2,
+    )
     assert torch.equal(matmul(a, b, source=source, beta=0), torch.zeros(4, 5, dtype=BF16))
 
 
@@ -121,13 +135,21 @@ def test_epilogue(gpu: Emulator, activation: str | None, batch: tuple[int, ...])
         {"source": tensor(16, 1, seed=3), "bias": tensor(16, seed=2)[::2]},
         {"alpha": 3},
     ):
-        check(matmul(a, b, activation=activation, **options), a, b, activation=activation, **options)
-    assert gpu.bound[0]["cfg"] == (tp.kernels.gemm.GemmConfig(activation=activation) if activation else tp.kernels.gemm.GemmConfig())
+        check(
+            matmul(a, b, activation=activation, **options), a, b, activation=activation, **options
+        )
+    assert gpu.bound[0]["cfg"] == (
+        tp.kernels.gemm.GemmConfig(activation=activation)
+        if activation
+        else tp.kernels.gemm.GemmConfig()
+    )
 
 
 def test_a_source_scaled_by_zero_is_not_read(gpu: Emulator) -> None:
     a, b = tensor(8, 8), tensor(8, 8, seed=1)
-    assert torch.equal(matmul(a, b, source=torch.full((8, 8), torch.nan, dtype=BF16), beta=0.0), matmul(a, b))
+    assert torch.equal(
+        matmul(a, b, source=torch.full((8, 8), torch.nan, dtype=BF16), beta=0.0), matmul(a, b)
+    )
 
 
 OUTS: dict[str, tuple[Callable[[], Any], bool]] = {
@@ -226,7 +248,9 @@ def test_plans_keep_no_tensor_alive(gpu: Emulator) -> None:
 
 
 def test_threads(gpu: Emulator) -> None:
-    operands = [(tensor(8 * (i % 3) + 8, 16, seed=i), tensor(16, 8, seed=i + 50)) for i in range(12)]
+    operands = [
+        (tensor(8 * (i % 3) + 8, 16, seed=i), tensor(16, 8, seed=i + 50)) for i in range(12)
+    ]
     failures: list[BaseException] = []
 
     def work(a: Any, b: Any) -> None:
@@ -298,7 +322,9 @@ A, B = tensor(4, 8), tensor(8, 16)
         (A, B, {"progress": print}, ["seed and progress"]),
     ],
 )  # fmt: skip
-def test_bad_input_is_one_clear_error(gpu: Emulator, a: Any, b: Any, options: dict[str, Any], words: list[str]) -> None:
+def test_bad_input_is_one_clear_error(
+    gpu: Emulator, a: Any, b: Any, options: dict[str, Any], words: list[str]
+) -> None:
     with pytest.raises(tp.BindError) as caught:
         matmul(a, b, **options)
     assert [word for word in words if word not in str(caught.value)] == []
@@ -306,7 +332,9 @@ def test_bad_input_is_one_clear_error(gpu: Emulator, a: Any, b: Any, options: di
 
 
 def test_tensors_on_the_cpu_are_refused() -> None:
-    with pytest.raises(tp.BindError, match=r"runs tensors on CUDA devices; a is on cpu.*\.cuda\(\).*NumPy"):
+    with pytest.raises(
+        tp.BindError, match=r"runs tensors on CUDA devices; a is on cpu.*\.cuda\(\).*NumPy"
+    ):
         matmul(A, B)
 
 

@@ -1,4 +1,6 @@
-"""tilepipe::matmul under autograd, torch.compile, export, transforms and modes, with launches emulated on the CPU."""
+"""tilepipe::matmul under autograd, torch.compile, export, transforms and modes, with launches
+emulated on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,20 @@ matmul = tp.ops.matmul
 
 @pytest.fixture
 def exact(gpu: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
-    """float64 is taken for a dtype of the kernel, so that derivatives can be compared with differences."""
+    """float64 is taken for a dtype of the kernel, so that derivatives can be compared with
+    differences.
+    """
     monkeypatch.setattr(options, "INPUTS", (*options.INPUTS, dtypes.float64))
     monkeypatch.setattr(options, "OUTPUTS", (*options.OUTPUTS, dtypes.float64))
     return gpu
 
 
 def leaf(*shape: int, dtype: Any = torch.float64, seed: int = 0) -> Any:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype).requires_grad_()
+    return (
+        torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        .to(dtype)
+        .requires_grad_()
+    )
 
 
 GRADIENTS = [
@@ -60,8 +68,12 @@ def test_gradients_of_transposed_and_unfolded_batches(exact: Emulator) -> None:
 
 @pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
 def test_training_gives_what_torch_gives(gpu: Emulator, activation: str | None) -> None:
-    x, w, bias = (leaf(*shape, dtype=BF16, seed=i) for i, shape in enumerate([(6, 16), (8, 16), (8,)]))
-    got = torch.autograd.grad(matmul(x, w.T, bias=bias, activation=activation).float().sum(), (x, w, bias))
+    x, w, bias = (
+        leaf(*shape, dtype=BF16, seed=i) for i, shape in enumerate([(6, 16), (8, 16), (8,)])
+    )
+    got = torch.autograd.grad(
+        matmul(x, w.T, bias=bias, activation=activation).float().sum(), (x, w, bias)
+    )
     want = torch.autograd.grad(activated(x @ w.T + bias, activation).float().sum(), (x, w, bias))
     for mine, theirs in zip(got, want, strict=True):
         assert mine.dtype == theirs.dtype
@@ -82,7 +94,9 @@ def test_tf32_is_differentiated_in_tf32(gpu: Emulator) -> None:
     torch.testing.assert_close(x.grad, w.detach().sum(1).expand(6, 16))
 
 
-def test_without_a_gradient_the_dispatcher_is_not_asked(gpu: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gradient_the_dispatcher_is_not_asked(
+    gpu: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x, w = leaf(6, 16, dtype=BF16), leaf(16, 8, dtype=BF16)
     called: list[int] = []
     monkeypatch.setattr("tilepipe.ops.torch_matmul._dispatched", lambda *_: called.append(1))
@@ -100,11 +114,16 @@ def test_without_a_gradient_the_dispatcher_is_not_asked(gpu: Emulator, monkeypat
 
 
 @pytest.mark.parametrize("case", ["recorded", "operator"])
-def test_both_ways_of_a_gradient_are_one_formula(exact: Emulator, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+def test_both_ways_of_a_gradient_are_one_formula(
+    exact: Emulator, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
     if case == "operator":
         monkeypatch.setattr("tilepipe.ops.torch_matmul.watched", lambda *_: True)
     a, b, bias, source = leaf(2, 3, 4), leaf(4, 5, seed=1), leaf(5, seed=2), leaf(3, 1, seed=3)
-    torch.autograd.gradcheck(lambda *x: matmul(x[0], x[1], bias=x[2], source=x[3], alpha=2, activation="silu"), (a, b, bias, source))
+    torch.autograd.gradcheck(
+        lambda *x: matmul(x[0], x[1], bias=x[2], source=x[3], alpha=2, activation="silu"),
+        (a, b, bias, source),
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,7 +137,9 @@ def test_both_ways_of_a_gradient_are_one_formula(exact: Emulator, monkeypatch: p
         ({"beta": 1}, "source=out"),
     ],
 )
-def test_bad_input_with_a_gradient_is_the_same_error(gpu: Emulator, options: dict[str, Any], words: str) -> None:
+def test_bad_input_with_a_gradient_is_the_same_error(
+    gpu: Emulator, options: dict[str, Any], words: str
+) -> None:
     with pytest.raises(tp.BindError, match=words):
         matmul(leaf(6, 16, dtype=BF16), leaf(16, 8, dtype=BF16), **options)
 
@@ -129,7 +150,9 @@ def test_out_with_a_gradient_is_refused(gpu: Emulator) -> None:
 
 
 def test_the_operator_alone_has_no_gradient_of_an_activation(gpu: Emulator) -> None:
-    with pytest.raises(tp.BindError, match=r'activation="gelu" has no gradient; tilepipe\.ops\.matmul has'):
+    with pytest.raises(
+        tp.BindError, match=r'activation="gelu" has no gradient; tilepipe\.ops\.matmul has'
+    ):
         torch_op.matmul(leaf(6, 16, dtype=BF16), leaf(16, 8, dtype=BF16), activation="gelu")
 
 
@@ -145,7 +168,12 @@ def test_compile(gpu: Emulator, case: str, dynamic: bool) -> None:
     torch._dynamo.reset()
     options = dict(COMPILED[case])
     bias = torch.ones(options.pop("bias"), dtype=BF16) if "bias" in options else None
-    compiled = torch.compile(lambda a, b: matmul(a, b, bias=bias, **options) * 2, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    compiled = torch.compile(
+        lambda a, b: matmul(a, b, bias=bias, **options) * 2,
+        fullgraph=True,
+        backend="aot_eager",
+        dynamic=dynamic,
+    )
     for rows in (3, 5):
         a, b = leaf(2, rows, 24, dtype=BF16), leaf(24, 16, dtype=BF16, seed=1)
         got = compiled(a, b)
@@ -160,21 +188,35 @@ def test_compile(gpu: Emulator, case: str, dynamic: bool) -> None:
 def test_compile_with_settings(gpu: Emulator) -> None:
     torch._dynamo.reset()
     a, b = leaf(6, 16, dtype=BF16).detach(), leaf(16, 8, dtype=BF16).detach()
-    check(torch.compile(lambda a, b: matmul(a, b, raster="rows", bn=64), fullgraph=True, backend="aot_eager")(a, b), a, b)
+    check(
+        torch.compile(
+            lambda a, b: matmul(a, b, raster="rows", bn=64), fullgraph=True, backend="aot_eager"
+        )(a, b),
+        a,
+        b,
+    )
     assert (gpu.bound[-1]["cfg"].bn, gpu.bound[-1]["cfg"].raster) == (64, "rows")
 
 
 def test_compile_with_out(gpu: Emulator) -> None:
     torch._dynamo.reset()
-    a, b, out = leaf(6, 16, dtype=BF16).detach(), leaf(16, 8, dtype=BF16).detach(), torch.zeros(6, 8, dtype=BF16)
-    torch.compile(lambda a, b, out: matmul(a, b, out=out), fullgraph=True, backend="aot_eager")(a, b, out)
+    a, b, out = (
+        leaf(6, 16, dtype=BF16).detach(),
+        leaf(16, 8, dtype=BF16).detach(),
+        torch.zeros(6, 8, dtype=BF16),
+    )
+    torch.compile(lambda a, b, out: matmul(a, b, out=out), fullgraph=True, backend="aot_eager")(
+        a, b, out
+    )
     check(out, a, b)
 
 
 def test_a_compiled_error_names_the_shapes(gpu: Emulator) -> None:
     torch._dynamo.reset()
     with pytest.raises(Exception, match="16 columns against 9 rows"):
-        torch.compile(lambda a, b: matmul(a, b), backend="aot_eager")(leaf(6, 16, dtype=BF16), leaf(9, 8, dtype=BF16))
+        torch.compile(lambda a, b: matmul(a, b), backend="aot_eager")(
+            leaf(6, 16, dtype=BF16), leaf(9, 8, dtype=BF16)
+        )
 
 
 def test_export(gpu: Emulator) -> None:
@@ -208,9 +250,15 @@ def test_meta_and_fake_tensors_have_shapes(gpu: Emulator) -> None:
 
 @pytest.mark.parametrize(
     ("left", "right", "words"),
-    [((3, 8), (9, 5), "a has 8 columns and b 9 rows"), ((2, 3, 8), (4, 8, 5), "batches of 2 and 4"), ((3,), (3, 5), "got 1-D and 2-D")],
+    [
+        ((3, 8), (9, 5), "a has 8 columns and b 9 rows"),
+        ((2, 3, 8), (4, 8, 5), "batches of 2 and 4"),
+        ((3,), (3, 5), "got 1-D and 2-D"),
+    ],
 )
-def test_the_operator_checks_shapes(left: tuple[int, ...], right: tuple[int, ...], words: str) -> None:
+def test_the_operator_checks_shapes(
+    left: tuple[int, ...], right: tuple[int, ...], words: str
+) -> None:
     a, b = (torch.empty(shape, dtype=BF16, device="meta") for shape in (left, right))
     with pytest.raises((RuntimeError, tp.BindError), match=words):
         torch_op.matmul(a, b)
@@ -221,14 +269,27 @@ def test_the_operator_checks_shapes(left: tuple[int, ...], right: tuple[int, ...
     [{}, {"alpha": 0.5}, {"out_dtype": torch.float32}, {"settings": "(('bn', 64),)"}],
     ids=str,
 )
-@pytest.mark.parametrize("shapes", [((6, 16), (16, 8)), ((2, 6, 16), (16, 8)), ((2, 6, 16), (2, 16, 8)), ((6, 16), (2, 16, 8))], ids=str)
+@pytest.mark.parametrize(
+    "shapes",
+    [((6, 16), (16, 8)), ((2, 6, 16), (16, 8)), ((2, 6, 16), (2, 16, 8)), ((6, 16), (2, 16, 8))],
+    ids=str,
+)
 @pytest.mark.sampled(4)
-def test_opcheck(gpu: Emulator, options: dict[str, Any], shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+def test_opcheck(
+    gpu: Emulator, options: dict[str, Any], shapes: tuple[tuple[int, ...], tuple[int, ...]]
+) -> None:
     a, b = (leaf(*shape, dtype=BF16, seed=i) for i, shape in enumerate(shapes))
     torch.library.opcheck(torch_op.matmul, (a, b), options)
-    epilogue = {"bias": leaf(8, dtype=BF16).detach(), "source": torch.ones((a @ b).shape, dtype=options.get("out_dtype", BF16))}
+    epilogue = {
+        "bias": leaf(8, dtype=BF16).detach(),
+        "source": torch.ones((a @ b).shape, dtype=options.get("out_dtype", BF16)),
+    }
     torch.library.opcheck(torch_op.matmul, (a, b), options | epilogue)
-    torch.library.opcheck(torch_op.matmul, (a.detach(), b.detach()), options | epilogue | {"activation": "gelu", "beta": 2.0})
+    torch.library.opcheck(
+        torch_op.matmul,
+        (a.detach(), b.detach()),
+        options | epilogue | {"activation": "gelu", "beta": 2.0},
+    )
 
 
 def test_vmap(gpu: Emulator) -> None:
@@ -265,7 +326,9 @@ def test_subclasses_and_modes_see_the_operator(gpu: Emulator) -> None:
     seen: list[str] = []
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             seen.append(str(func))
             return func(*args, **(kwargs or {}))
 

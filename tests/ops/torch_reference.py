@@ -27,8 +27,9 @@ def check(
     got: Any, a: Any, b: Any, *, bias: Any = None, activation: str | None = None, source: Any = None, alpha: float = 1.0,
     beta: float = 1.0, inputs: float = 0.0,
 ) -> None:  # fmt: skip
-    """Asserts that every element of `got` is within its bound: that of `tilepipe.testing.compare_matmul`, and the error
-    of the operands (`inputs`, relative) and of the activation.
+    """Asserts that every element of `got` is within its bound: that of
+    `tilepipe.testing.compare_matmul`, and the error of the operands (`inputs`, relative) and of the
+    activation.
     """
     x, y = a.double(), b.double()
     z = alpha * (x @ y)
@@ -38,14 +39,17 @@ def check(
         z = z + beta * source.double()
         spread = spread + abs(beta) * source.double().abs()
     if bias is not None:
-        bias = bias[0] if b.dim() == 1 else bias  # of the one column, which the result does not have
+        # of the one column, which the result does not have
+        bias = bias[0] if b.dim() == 1 else bias
         z = z + bias.double()
         spread = spread + bias.double().abs()
     want = activated(z, activation)
     assert tuple(got.shape) == tuple(want.shape)
     k = max(a.shape[-1], 1)
     name = str(got.dtype).removeprefix("torch.")
-    bound = (constant * eps * k**0.5 + 2 * inputs) * spread * 1.13 + 1.01 * OUTPUT_EPS[name] * want.abs()
+    bound = (constant * eps * k**0.5 + 2 * inputs) * spread * 1.13 + 1.01 * OUTPUT_EPS[
+        name
+    ] * want.abs()
     if activation in ("gelu", "silu"):
         bound = bound + TANH * z.abs()
     error = (got.double() - want).abs()

@@ -1,4 +1,6 @@
-"""Random views of random memory: any operands, source and out that PyTorch can make, also ones that overlap."""
+"""Random views of random memory: any operands, source and out that PyTorch can make, also ones that
+overlap.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,18 @@ class Operands:
         self.tensors = tensors
 
     def __repr__(self) -> str:
-        return str({n: (x.dtype, tuple(x.shape), x.stride(), x.storage_offset(), x.data_ptr()) for n, x in self.tensors.items()})
+        return str(
+            {
+                n: (x.dtype, tuple(x.shape), x.stride(), x.storage_offset(), x.data_ptr())
+                for n, x in self.tensors.items()
+            }
+        )
 
 
 @st.composite
 def view(draw: st.DrawFn, memory: Any, shape: tuple[int, ...], *, distinct: bool = False) -> Any:
-    """A view of `memory` with this shape: dimensions in any order in memory, gaps between them, and an offset.
+    """A view of `memory` with this shape: dimensions in any order in memory, gaps between them, and
+    an offset.
 
     `distinct`: no two elements share memory; else some dimensions may have a stride of 0.
     """
@@ -59,7 +67,9 @@ def problem(draw: st.DrawFn, device: str) -> Operands:
     if draw(st.booleans()):
         found["source"] = draw(view(memory[2], result[draw(st.integers(0, len(result))) :]))
     if draw(st.booleans()):
-        found["out"] = draw(view(memory[draw(st.sampled_from([3, 3, 2, 1, 0]))], result, distinct=True))
+        found["out"] = draw(
+            view(memory[draw(st.sampled_from([3, 3, 2, 1, 0]))], result, distinct=True)
+        )
     return Operands(found)
 
 
@@ -70,4 +80,10 @@ def check_views(operands: Operands) -> None:
     a, b, out = found.pop("a"), found.pop("b"), found.pop("out", None)
     got = tp.ops.matmul(a, b, out=out, activation="relu", **found)
     assert out is None or got is out
-    check(got, kept.pop("a"), kept.pop("b"), activation="relu", **{n: x for n, x in kept.items() if n != "out"})
+    check(
+        got,
+        kept.pop("a"),
+        kept.pop("b"),
+        activation="relu",
+        **{n: x for n, x in kept.items() if n != "out"},
+    )

@@ -1,4 +1,6 @@
-"""A small GEMM around an OutputTilePipeline, of which tests replace a role: TMA warp, MMA warp, one warpgroup as epilogue."""
+"""A small GEMM around an OutputTilePipeline, of which tests replace a role: TMA warp, MMA warp, one
+warpgroup as epilogue.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ SEEDS = (0, 1, 2)
 
 @dataclass
 class Parts:
-    """What a role of `gemm` works with. `group`: CTAs that share an MMA; `n`: columns of an accumulator."""
+    """What a role of `gemm` works with. `group`: CTAs that share an MMA; `n`: columns of an
+    accumulator.
+    """
 
     ctx: tp.Context
     a: Any
@@ -42,7 +46,9 @@ class Parts:
         """The copies of one step."""
         a_tile, b_tile = stage.tile()
         self.ctx.tma_load(self.a, (self.row(tile), k * K), a_tile, stage.barrier())
-        self.ctx.tma_load(self.b, (self.ctx.cta_rank * (self.n // self.group), k * K), b_tile, stage.barrier())
+        self.ctx.tma_load(
+            self.b, (self.ctx.cta_rank * (self.n // self.group), k * K), b_tile, stage.barrier()
+        )
 
     def release_mask(self) -> Any:
         """Whom a commit of an input stage tells: both CTAs of a pair."""
@@ -98,7 +104,9 @@ def gemm(
     mma: Role = mma,
     epilogue: Role = epilogue,
     setup: Callable[[Parts], Any] | None = None,
-    outputs: Callable[[tp.Context, tp.OutputPipelineConfig], tp.OutputTilePipeline] = tp.OutputTilePipeline.allocate,
+    outputs: Callable[
+        [tp.Context, tp.OutputPipelineConfig], tp.OutputTilePipeline
+    ] = tp.OutputTilePipeline.allocate,
     tiles: int = 5,
     steps: int = 2,
     group: int = 1,
@@ -108,15 +116,23 @@ def gemm(
     warps: int = 1,
     **inputs: Any,
 ) -> tuple[tp.Program, Any, Any]:
-    """(program, what it writes, what it should write): C (tiles · group · M, n) = A · Bᵀ with `stages` accumulators."""
+    """(program, what it writes, what it should write): C (tiles · group · M, n) = A · Bᵀ with
+    `stages` accumulators.
+    """
     a_host, b_host = matrix(tiles * group * M, steps * K), matrix(n, steps * K, seed=1)
     out_host = zeros(tiles * group * M, n)
-    payload = tp.StandardTilePayload(a_type="bfloat16", b_type="bfloat16", a_shape=(M, K), b_shape=(n // group, K))
+    payload = tp.StandardTilePayload(
+        a_type="bfloat16", b_type="bfloat16", a_shape=(M, K), b_shape=(n // group, K)
+    )
 
     @tp.kernel(grid=group, cluster=group)
     def small_gemm(ctx: tp.Context, a: Any, b: Any, out: Any) -> None:
-        fed = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=ring, cta_group=group, **inputs)
-        made = outputs(ctx, tp.OutputPipelineConfig(num_stages=stages, stage_stride_cols=n, cta_group=group))
+        fed = tp.InputTilePipeline.allocate(
+            ctx, payload, num_group_stages=ring, cta_group=group, **inputs
+        )
+        made = outputs(
+            ctx, tp.OutputPipelineConfig(num_stages=stages, stage_stride_cols=n, cta_group=group)
+        )
         p = Parts(ctx, a, b, out, fed, made, tiles, steps, group, n)
         if setup is not None:
             p.extra = setup(p)
@@ -125,7 +141,9 @@ def gemm(
         ctx.role("mma", warps=warps)(lambda: mma(p))
         ctx.role("epilogue", warpgroups=1)(lambda: epilogue(p))
 
-    program = small_gemm.bind(tp.tensor_map(a_host, box=(M, K)), tp.tensor_map(b_host, box=(n // group, K)), out_host)
+    program = small_gemm.bind(
+        tp.tensor_map(a_host, box=(M, K)), tp.tensor_map(b_host, box=(n // group, K)), out_host
+    )
     return program, out_host, a_host.astype(np.float32) @ b_host.astype(np.float32).T
 
 
@@ -152,7 +170,8 @@ def in_epilogue(each: Callable[[Parts, Any], object]) -> Role:
 
 
 def who_arrives(program: tp.Program, seed: int = 0) -> Counter[tuple[str, int, str, int]]:
-    """Arrivals of a run: (barrier array, CTA rank of the barrier, role, CTA rank of whoever arrives) -> threads and commits.
+    """Arrivals of a run: (barrier array, CTA rank of the barrier, role, CTA rank of whoever
+    arrives) -> threads and commits.
 
     It counts in the simulated machine, not in the trace.
     """

@@ -1,4 +1,6 @@
-"""One kernel for every scheduler, which counts who is given what: for the simulator, for NVRTC, and for a GPU."""
+"""One kernel for every scheduler, which counts who is given what: for the simulator, for NVRTC, and
+for a GPU.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,19 @@ Array = npt.NDArray[np.int32]
 Scheduler = tp.StaticScheduler | tp.ClcScheduler | tp.AtomicScheduler
 
 
-def scheduler(kind: str, ctx: tp.Context, counter: Any, tiles: tuple[object, ...], **options: Any) -> Scheduler:
+def scheduler(
+    kind: str, ctx: tp.Context, counter: Any, tiles: tuple[object, ...], **options: Any
+) -> Scheduler:
     """The scheduler of a kind, behind one interface."""
     if kind == "static":
-        return tp.StaticScheduler(ctx, tiles, **{name: x for name, x in options.items() if name != "stages"})
-    return tp.ClcScheduler(ctx, tiles, **options) if kind == "clc" else tp.AtomicScheduler(ctx, counter, tiles, **options)
+        return tp.StaticScheduler(
+            ctx, tiles, **{name: x for name, x in options.items() if name != "stages"}
+        )
+    return (
+        tp.ClcScheduler(ctx, tiles, **options)
+        if kind == "clc"
+        else tp.AtomicScheduler(ctx, counter, tiles, **options)
+    )
 
 
 @tp.kernel(grid=lambda clusters, size: clusters * size, cluster=lambda size: size)
@@ -26,13 +36,23 @@ def dealt(
     ctx: tp.Context, visits: Any, taken: Any, counter: Any, batches: Any, m: Any, n: Any, *, kind: str, clusters: int, size: int,
     shape: tuple[int, int] | None, raster: str, group: int, stages: int, warpgroups: int, room: int,
 ) -> None:  # fmt: skip
-    """visits[batch, m, n, r] += 1 by each agent of role r; taken[cluster] += 1 for each step that a cluster is given.
+    """visits[batch, m, n, r] += 1 by each agent of role r; taken[cluster] += 1 for each step that a
+    cluster is given.
 
     `room`: KB of shared memory that nobody uses, so that fewer CTAs are resident.
     """
     if room:
         ctx.smem((room, 256), "float32", name="room")
-    work = scheduler(kind, ctx, counter, (batches, m, n), cluster=shape, raster=raster, group=group, stages=stages)
+    work = scheduler(
+        kind,
+        ctx,
+        counter,
+        (batches, m, n),
+        cluster=shape,
+        raster=raster,
+        group=group,
+        stages=stages,
+    )
     if work.needs_role:
 
         @ctx.role("schedule", warps=1)
@@ -60,7 +80,8 @@ class Dealt:
     """The kernel for one problem, and what it must leave behind.
 
     Attributes:
-        steps: of the order, each of `shape` tiles. clusters: of the grid; of cluster launch control, one for each step.
+        steps: of the order, each of `shape` tiles. clusters: of the grid; of cluster launch
+            control, one for each step.
     """
 
     kind: str
@@ -87,7 +108,9 @@ class Dealt:
         self.visits = np.zeros((self.batches, max(rows * x, 1), max(cols * y, 1), 2), np.int32)
         self.taken = np.zeros(self.clusters, np.int32)
         self.counter = np.zeros(1, np.int32)
-        each = np.array([1, self.warpgroups], np.int32) * (self.size // (x * y) if self.steps else 0)
+        each = np.array([1, self.warpgroups], np.int32) * (
+            self.size // (x * y) if self.steps else 0
+        )
         self.want = np.broadcast_to(each, self.visits.shape)
 
     def bind(self) -> tp.Program:
@@ -99,7 +122,9 @@ class Dealt:
         )  # fmt: skip
 
     def check(self) -> None:
-        """Every tile exactly once in every role, edges included; all steps taken; the counter back at 0. Clears the arrays."""
+        """Every tile exactly once in every role, edges included; all steps taken; the counter back
+        at 0. Clears the arrays.
+        """
         np.testing.assert_array_equal(self.visits, self.want)
         assert int(self.taken.sum()) == self.steps
         assert self.counter[0] == 0

@@ -1,5 +1,5 @@
-"""Attention without a softmax through one ring that K and V share, K0 V0 K1 V1 ...: in ring order, with V let go late, and with two
-tiles of Q, in the order of a Blackwell kernel.
+"""Attention without a softmax through one ring that K and V share, K0 V0 K1 V1 ...: in ring order,
+with V let go late, and with two tiles of Q, in the order of a Blackwell kernel.
 """
 
 from __future__ import annotations
@@ -9,7 +9,14 @@ from typing import Any
 import tilepipe as tp
 from tests.pipelines.staged_kernels import Rings, load_all, multiply_k, multiply_v
 
-SHARED = {"qkv_dtype": tp.bfloat16, "depth": 128, "BN": 32, "num_kv_stages": 3, "num_qk_stages": 1, "use_fused_kv": True}
+SHARED = {
+    "qkv_dtype": tp.bfloat16,
+    "depth": 128,
+    "BN": 32,
+    "num_kv_stages": 3,
+    "num_qk_stages": 1,
+    "use_fused_kv": True,
+}
 HOPPER = tp.FA4Config(**SHARED, BM=64, chip=tp.H200)  # type: ignore[arg-type]
 BLACKWELL = tp.FA4Config(**SHARED, BM=128)  # type: ignore[arg-type]
 DEFAULT = tp.FA4Config(qkv_dtype=tp.bfloat16, depth=128)  # 5 slots, two tiles of Q
@@ -27,7 +34,9 @@ def in_ring_order(r: Rings, o: Any, q: Any, tiles: Any) -> None:
 
 
 def late_v(r: Rings, o: Any, q: Any, tiles: Any) -> None:
-    """V of a tile is let go behind S of the next, by its number; the place steps when it has been waited for."""
+    """V of a tile is let go behind S of the next, by its number; the place steps when it has been
+    waited for.
+    """
     ctx, cfg = r.ctx, r.cfg
     s = ctx.accumulator((64, cfg.BN))
     before = ctx.var(0)
@@ -49,8 +58,9 @@ def late_v(r: Rings, o: Any, q: Any, tiles: Any) -> None:
 
 @tp.kernel()
 def two_tiles_of_q(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any) -> None:
-    """Blackwell, 256 rows of Q: S0 | S1 | O0 | O1 in tensor memory; P1 · V(n-1) stands between Q0 · Kn and Q1 · Kn, so that V(n-1) is let
-    go after Kn has been waited for. No softmax: P is S in 16 bits.
+    """Blackwell, 256 rows of Q: S0 | S1 | O0 | O1 in tensor memory; P1 · V(n-1) stands between Q0 ·
+    Kn and Q1 · Kn, so that V(n-1) is let go after Kn has been waited for. No softmax: P is S in 16
+    bits.
     """
     cfg = DEFAULT
     r = Rings(ctx, cfg)
@@ -97,7 +107,12 @@ def two_tiles_of_q(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any) -> None:
             scores[i].acquire()
             ctx.tcgen05_fence_after()
             with ctx.elect_one():
-                ctx.mma(o(i), p(i), tile, accumulate=~first if isinstance(first, type(tiles > 0)) else not first)
+                ctx.mma(
+                    o(i),
+                    p(i),
+                    tile,
+                    accumulate=~first if isinstance(first, type(tiles > 0)) else not first,
+                )
 
         q_full.wait(0)
         for n in ctx.range(tiles):

@@ -1,7 +1,9 @@
-"""What a role's traffic on barriers leaves unsaid where it is as usual: the place in the ring, the phase, and how often.
+"""What a role's traffic on barriers leaves unsaid where it is as usual: the place in the ring, the
+phase, and how often.
 
-Summaries of traffic say `wait full` for a wait at the consumer's present stage and phase, `arrive full` for one arrival at the stage that
-the producer has waited for, `step` for one stage. `Places` writes out whatever is not so.
+Summaries of traffic say `wait full` for a wait at the consumer's present stage and phase, `arrive
+full` for one arrival at the stage that the producer has waited for, `step` for one stage. `Places`
+writes out whatever is not so.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ class Places:
         self._waited: dict[memory.Cursor, int] = {}
 
     def unusual(self, op: ops.Op) -> str:
-        """What is to be said of an op beside its kind and the barrier array; notes what it does to the places."""
+        """What is to be said of an op beside its kind and the barrier array; notes what it does to
+        the places.
+        """
         match op:
             case ops.CursorRead(cursor=cursor, stage=stage, phase=phase):
                 self._reads[stage] = self._reads[phase] = cursor, self._steps.get(cursor, 0)
@@ -39,16 +43,31 @@ class Places:
                 self._steps[cursor] = self._steps.get(cursor, 0) + 1
                 return "" if isinstance(n, exprs.Const) and n.value == 1 else f" by {expr(n)}"
             case ops.For(start=start, stop=stop, step=step):
-                plain = isinstance(start, exprs.Const) and start.value == 0 and isinstance(step, exprs.Const) and step.value == 1
-                return f" {expr(stop)}" if plain else f" {expr(start)} to {expr(stop)} by {expr(step)}"
+                plain = (
+                    isinstance(start, exprs.Const)
+                    and start.value == 0
+                    and isinstance(step, exprs.Const)
+                    and step.value == 1
+                )
+                return (
+                    f" {expr(stop)}" if plain else f" {expr(start)} to {expr(stop)} by {expr(step)}"
+                )
             case ops.MbarWait(bar=bar, phase=phase) | ops.MbarTryWait(bar=bar, phase=phase):
                 usual = self._usual(bar, waits=True)
                 if usual is None:
                     return f" [{self._said(bar.index)}] phase {self._said(phase)}"
                 self._waited[usual] = self._steps.get(usual, 0)
-                return "" if self._at(phase, usual, self._steps.get(usual, 0)) else f" phase {self._said(phase)}"
+                return (
+                    ""
+                    if self._at(phase, usual, self._steps.get(usual, 0))
+                    else f" phase {self._said(phase)}"
+                )
             case ops.MbarArrive(bar=bar, count=count):
-                many = "" if isinstance(count, exprs.Const) and count.value == 1 else f" × {expr(count)}"
+                many = (
+                    ""
+                    if isinstance(count, exprs.Const) and count.value == 1
+                    else f" × {expr(count)}"
+                )
                 return self._signalled(bar) + many
             case ops.MbarExpect(bar=bar, nbytes=nbytes, arrive=arrive):
                 return f"{self._signalled(bar)} {expr(nbytes)}{'' if arrive else ' without an arrival'}"
@@ -60,7 +79,9 @@ class Places:
         return "" if self._usual(bar, waits=False) is not None else f" [{self._said(bar.index)}]"
 
     def _usual(self, bar: memory.BarrierRef, waits: bool) -> memory.Cursor | None:
-        """The cursor whose present stage (of a signal: the stage last waited for) a barrier is of, where it is the right side's."""
+        """The cursor whose present stage (of a signal: the stage last waited for) a barrier is of,
+        where it is the right side's.
+        """
         full = re.fullmatch(r"(.*)\.(full|empty)\d*", bar.array.name)
         found = {self._reads[x][0] for x in locals_of(bar.index) if x in self._reads}
         if full is None or len(found) != 1:
@@ -70,7 +91,13 @@ class Places:
         if not re.fullmatch(rf"{re.escape(full[1])}_{side}(_\d+)?", cursor.name):
             return None
         steps = self._steps.get(cursor, 0)
-        usual = {steps} if waits else {self._waited[cursor]} if cursor in self._waited else {steps, steps - 1}
+        usual = (
+            {steps}
+            if waits
+            else {self._waited[cursor]}
+            if cursor in self._waited
+            else {steps, steps - 1}
+        )
         return cursor if any(self._at(bar.index, cursor, n) for n in usual) else None
 
     def _at(self, e: exprs.Expr, cursor: memory.Cursor, steps: int) -> bool:

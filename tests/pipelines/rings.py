@@ -1,4 +1,6 @@
-"""Small kernels around one pipeline: a ring of integers between two roles, and an input pipeline that feeds an accumulator."""
+"""Small kernels around one pipeline: a ring of integers between two roles, and an input pipeline
+that feeds an accumulator.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def ring(
     grid: int = 1,
     **counts: Any,
 ) -> tuple[tp.Program, Any]:
-    """A program with `stages` integers between the roles "producer" and "consumer", and the array the consumer writes."""
+    """A program with `stages` integers between the roles "producer" and "consumer", and the array
+    the consumer writes.
+    """
     out = np.full(64, -1, np.int32)
 
     @tp.kernel(grid=grid)
@@ -71,10 +75,16 @@ def counts_of(program: tp.Program) -> dict[str, int | None]:
 
 
 def summary(program: tp.Program, role: int = 0) -> list[str]:
-    """What a role does to barriers and cursors, in program order; control flow as "if", "for", "elect". Place, phase, count and trips
-    are said where they are not the usual ones (`tests.pipelines.places`).
+    """What a role does to barriers and cursors, in program order; control flow as "if", "for",
+    "elect". Place, phase, count and trips are said where they are not the usual ones
+    (`tests.pipelines.places`).
     """
-    verbs: dict[type[ops.Op], str] = {ops.MbarWait: "wait", ops.MbarTryWait: "try", ops.MbarArrive: "arrive", ops.MbarExpect: "expect"}
+    verbs: dict[type[ops.Op], str] = {
+        ops.MbarWait: "wait",
+        ops.MbarTryWait: "try",
+        ops.MbarArrive: "arrive",
+        ops.MbarExpect: "expect",
+    }
     plain: dict[type[ops.Op], str] = {
         ops.If: "if",
         ops.For: "for",
@@ -94,18 +104,31 @@ def summary(program: tp.Program, role: int = 0) -> list[str]:
     return found
 
 
-def one_role(text: str, *, size: str = "warps=1", p: int | None = 1, c: int | None = 1, stages: int = 3, extra: str = "pass") -> tp.Program:
+def one_role(
+    text: str,
+    *,
+    size: str = "warps=1",
+    p: int | None = 1,
+    c: int | None = 1,
+    stages: int = 3,
+    extra: str = "pass",
+) -> tp.Program:
     """A kernel whose only role does `text` with `pipe`; counts p and c."""
     import textwrap
 
     body = textwrap.indent(textwrap.dedent(text).strip(), "    ")
     before = (
-        f"pipe = tp.ProducerConsumerPipeline.allocate(ctx, {stages}, producer_arrivals={p}, consumer_arrivals={c}, name='pipe')\n{extra}"
+        f"pipe = tp.ProducerConsumerPipeline.allocate(ctx, {stages}, producer_arrivals={p},"
+        f" consumer_arrivals={c}, name='pipe')\n{extra}"
     )
-    return from_text(f"{before}\n@ctx.role('one', {size})\ndef one():\n{body}").bind(np.zeros(64, np.int32))
+    return from_text(f"{before}\n@ctx.role('one', {size})\ndef one():\n{body}").bind(
+        np.zeros(64, np.int32)
+    )
 
 
-PAYLOAD = tp.StandardTilePayload(a_type="bfloat16", b_type="bfloat16", a_shape=(64, 16), b_shape=(8, 16))
+PAYLOAD = tp.StandardTilePayload(
+    a_type="bfloat16", b_type="bfloat16", a_shape=(64, 16), b_shape=(8, 16)
+)
 K = 16
 
 
@@ -153,7 +176,9 @@ def product(
     rounds: int = 1,
     **counts: Any,
 ) -> tuple[tp.Program, Any, Any]:
-    """A program that accumulates rounds × n stages of A (64, k) · B (8, k)ᵀ, its output, and what it should be."""
+    """A program that accumulates rounds × n stages of A (64, k) · B (8, k)ᵀ, its output, and what
+    it should be.
+    """
     rng = np.random.default_rng(0)
     k_extent = max(n, 1) * k_group_size * K
     a, b = (rng.integers(-3, 4, (rows, k_extent)).astype(tp.bfloat16.numpy) for rows in (64, 8))
@@ -161,7 +186,9 @@ def product(
 
     @tp.kernel()
     def k(ctx: tp.Context, a: Any, b: Any, out: Any, n: Any) -> None:
-        inputs = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=stages, k_group_size=k_group_size, **counts)
+        inputs = tp.InputTilePipeline.allocate(
+            ctx, PAYLOAD, num_group_stages=stages, k_group_size=k_group_size, **counts
+        )
         staged = ctx.smem((64, 8), "float32", name="staged")
 
         @ctx.role("load", warps=1)

@@ -1,4 +1,6 @@
-"""A GEMM with scales along K, small: each step of K is an accumulator of its own, which the epilogue scales and adds up in registers."""
+"""A GEMM with scales along K, small: each step of K is an accumulator of its own, which the
+epilogue scales and adds up in registers.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,9 @@ def scaled_gemm(
     """(program, what it writes, what it should write): each CTA of the cluster its own rows of
     C = sum over steps k of (A_k · B_kᵀ) · a_scales[k] · b_scales[k].
 
-    `columns`: B has a scale for each column, otherwise one a step. `input_first`: the MMA warp takes an input stage before an
-    accumulator. `hand_over` False: the MMA warp does not leave the per-K view's stage to its context.
+    `columns`: B has a scale for each column, otherwise one a step. `input_first`: the MMA warp
+    takes an input stage before an accumulator. `hand_over` False: the MMA warp does not leave the
+    per-K view's stage to its context.
     """
     size = group if cluster is None else cluster
     rng = np.random.default_rng(steps * n)
@@ -53,14 +56,20 @@ def scaled_gemm(
         b_scales[:] = b_scales[:, :1]
     out = zeros(rows, n)
     payload = tp.BlockwiseFP8TilePayload(
-        a_type="float8_e4m3", b_type="float8_e4m3", a_shape=(M, K), b_shape=(n // group, K), a_scales_type="float32", a_scales_shape=(1, M)
+        a_type="float8_e4m3",
+        b_type="float8_e4m3",
+        a_shape=(M, K),
+        b_shape=(n // group, K),
+        a_scales_type="float32",
+        a_scales_shape=(1, M),
     )
 
     @tp.kernel(grid=size, cluster=size)
     def scaled(ctx: tp.Context, a: Any, b: Any, a_scales: Any, b_scales: Any, out: Any) -> None:
         inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=ring, cta_group=group)
         outputs = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(stages, n, group))
-        everyone = (1 << size) - 1 if size > 1 else None  # any CTA may copy into another's slots: a release tells all
+        # any CTA may copy into another's slots: a release tells all
+        everyone = (1 << size) - 1 if size > 1 else None
 
         @ctx.role("load", warps=1)
         def load() -> None:
@@ -108,14 +117,24 @@ def scaled_gemm(
                 for tile in ctx.range(tiles):
                     accum.clear()
                     for k in ctx.range(steps):
-                        factor = ctx.load_global(b_scales, (k, 0), (1, n), layout="tmem") if columns else ctx.load(b_scales[k, 0])
+                        factor = (
+                            ctx.load_global(b_scales, (k, 0), (1, n), layout="tmem")
+                            if columns
+                            else ctx.load(b_scales[k, 0])
+                        )
                         with outputs.per_k_epilogue(inputs) as stage:
                             assert stage.input_pipeline is inputs.pipeline
                             step(ctx, accum, stage, stage.tile()[2], factor)
                     ctx.store_global(out, ((tile * size + ctx.cta_rank) * M, 0), accum.total)
 
     program = scaled.bind(
-        tp.tensor_map(a, box=(M, K)), tp.tensor_map(b, box=(n // group, K)), tp.tensor_map(a_scales, box=(1, M), swizzle=0), b_scales, out
+        tp.tensor_map(a, box=(M, K)),
+        tp.tensor_map(b, box=(n // group, K)),
+        tp.tensor_map(a_scales, box=(1, M), swizzle=0),
+        b_scales,
+        out,
     )
-    products = np.einsum("msk,nsk->smn", *(x.astype(np.float32).reshape(-1, steps, K) for x in (a, b)))
+    products = np.einsum(
+        "msk,nsk->smn", *(x.astype(np.float32).reshape(-1, steps, K) for x in (a, b))
+    )
     return program, out, (products * a_scales[:, :, None] * b_scales[:, None, :]).sum(axis=0)

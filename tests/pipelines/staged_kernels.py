@@ -1,4 +1,5 @@
-"""Attention without a softmax, O = (Q · Kᵀ) · V, through rings of K and V tiles: for Hopper, and for Blackwell.
+"""Attention without a softmax, O = (Q · Kᵀ) · V, through rings of K and V tiles: for Hopper, and
+for Blackwell.
 
 The operands are small integers, so that every sum is exact, and the rings are what is tested.
 """
@@ -14,8 +15,18 @@ import numpy.typing as npt
 
 import tilepipe as tp
 
-HOPPER = tp.FA4Config(qkv_dtype=tp.bfloat16, depth=128, BM=128, BN=32, num_kv_stages=2, num_qk_stages=2, chip=tp.H200)
-BLACKWELL = tp.FA4Config(qkv_dtype=tp.bfloat16, depth=128, BM=128, BN=32, num_kv_stages=2, num_qk_stages=2, use_fused_kv=False)
+HOPPER = tp.FA4Config(
+    qkv_dtype=tp.bfloat16, depth=128, BM=128, BN=32, num_kv_stages=2, num_qk_stages=2, chip=tp.H200
+)
+BLACKWELL = tp.FA4Config(
+    qkv_dtype=tp.bfloat16,
+    depth=128,
+    BM=128,
+    BN=32,
+    num_kv_stages=2,
+    num_qk_stages=2,
+    use_fused_kv=False,
+)
 
 Array = npt.NDArray[Any]
 
@@ -27,18 +38,39 @@ class Rings:
         self.ctx, self.cfg = ctx, cfg
         self.parts = range(cfg.num_qk_stages)
         if cfg.use_fused_kv:
-            ring, tiles = tp.KVPipeline.allocate(ctx, cfg.num_kv_stages, name="kv", **counts), tp.KVTiles.allocate(ctx, cfg)
-            self.k, self.v = tp.KProducerPipeline(ring, tiles, cfg), tp.VProducerPipeline(ring, tiles, cfg)
-            self.kc, self.vc = tp.KConsumerPipeline(ring, tiles, cfg), tp.VConsumerPipeline(ring, tiles, cfg)
+            ring, tiles = (
+                tp.KVPipeline.allocate(ctx, cfg.num_kv_stages, name="kv", **counts),
+                tp.KVTiles.allocate(ctx, cfg),
+            )
+            self.k, self.v = (
+                tp.KProducerPipeline(ring, tiles, cfg),
+                tp.VProducerPipeline(ring, tiles, cfg),
+            )
+            self.kc, self.vc = (
+                tp.KConsumerPipeline(ring, tiles, cfg),
+                tp.VConsumerPipeline(ring, tiles, cfg),
+            )
             return
-        k_ring = tp.StagedPipeline.allocate(ctx, cfg.num_kv_stages, cfg.num_qk_stages, name="k", **counts)
+        k_ring = tp.StagedPipeline.allocate(
+            ctx, cfg.num_kv_stages, cfg.num_qk_stages, name="k", **counts
+        )
         v_ring = tp.StagedPipeline.allocate(ctx, cfg.num_kv_stages, name="v", **counts)
-        k_layout = tp.tile_layout_k_major(cfg.qkv_dtype, cfg.k_rows_per_cta(), cfg.BK0, cfg.swizzle_mode)
-        v_layout = tp.tile_layout_mn_major(cfg.qkv_dtype, cfg.v_cols_per_cta(), cfg.BK1, cfg.swizzle_mode)
+        k_layout = tp.tile_layout_k_major(
+            cfg.qkv_dtype, cfg.k_rows_per_cta(), cfg.BK0, cfg.swizzle_mode
+        )
+        v_layout = tp.tile_layout_mn_major(
+            cfg.qkv_dtype, cfg.v_cols_per_cta(), cfg.BK1, cfg.swizzle_mode
+        )
         k_tiles = k_layout.allocate(ctx, cfg.num_kv_stages * cfg.num_qk_stages, "k_tiles")
         v_tiles = v_layout.allocate(ctx, cfg.num_kv_stages, "v_tiles")
-        self.k, self.v = tp.KProducerPipeline(k_ring, k_tiles, cfg), tp.VProducerPipeline(v_ring, v_tiles, cfg)
-        self.kc, self.vc = tp.KConsumerPipeline(k_ring, k_tiles, cfg), tp.VConsumerPipeline(v_ring, v_tiles, cfg)
+        self.k, self.v = (
+            tp.KProducerPipeline(k_ring, k_tiles, cfg),
+            tp.VProducerPipeline(v_ring, v_tiles, cfg),
+        )
+        self.kc, self.vc = (
+            tp.KConsumerPipeline(k_ring, k_tiles, cfg),
+            tp.VConsumerPipeline(v_ring, v_tiles, cfg),
+        )
         self.k_ring, self.v_ring, self.k_tiles, self.v_tiles = k_ring, v_ring, k_tiles, v_tiles
 
 
@@ -101,7 +133,9 @@ Load = Callable[[Rings, Any, Any, Any], None]
 Attend = Callable[[Rings, Any, Any, Any], None]
 
 
-def hopper(cfg: tp.FA4Config = HOPPER, load: Load = load_all, use: Attend = attend, **counts: Any) -> tp.KernelFunction:
+def hopper(
+    cfg: tp.FA4Config = HOPPER, load: Load = load_all, use: Attend = attend, **counts: Any
+) -> tp.KernelFunction:
     """Each warpgroup has 64 rows of Q; all read every tile of K and V."""
 
     @tp.kernel()
@@ -131,8 +165,12 @@ def hopper(cfg: tp.FA4Config = HOPPER, load: Load = load_all, use: Attend = atte
     return attention
 
 
-def issue(r: Rings, o: Any, s: Any, p: Any, q: Any, scores: tp.ProducerPipeline, tiles: Any) -> None:
-    """The MMA warp of Blackwell: S, and behind the softmax's release, which says that P has taken its place, O."""
+def issue(
+    r: Rings, o: Any, s: Any, p: Any, q: Any, scores: tp.ProducerPipeline, tiles: Any
+) -> None:
+    """The MMA warp of Blackwell: S, and behind the softmax's release, which says that P has taken
+    its place, O.
+    """
     ctx = r.ctx
     for n in ctx.range(tiles):
         for part in r.parts:
@@ -150,7 +188,9 @@ def issue(r: Rings, o: Any, s: Any, p: Any, q: Any, scores: tp.ProducerPipeline,
         r.vc.release_v()
 
 
-def blackwell(cfg: tp.FA4Config = BLACKWELL, load: Load = load_all, use: Callable[..., None] = issue) -> tp.KernelFunction:
+def blackwell(
+    cfg: tp.FA4Config = BLACKWELL, load: Load = load_all, use: Callable[..., None] = issue
+) -> tp.KernelFunction:
     """128 rows of Q: a warp issues, S and O are in tensor memory, a warpgroup turns S into P."""
 
     @tp.kernel()
@@ -167,7 +207,11 @@ def blackwell(cfg: tp.FA4Config = BLACKWELL, load: Load = load_all, use: Callabl
         def parts() -> tuple[Any, Any, Any]:
             """O, S, and P in the place of S."""
             bn, at = cfg.BN, cfg.padded_ov_depth
-            return tmem.tensor((128, at)), tmem.tensor((128, bn), col=at), tmem.tensor((128, bn), cfg.qkv_dtype, col=at)
+            return (
+                tmem.tensor((128, at)),
+                tmem.tensor((128, bn), col=at),
+                tmem.tensor((128, bn), cfg.qkv_dtype, col=at),
+            )
 
         @ctx.role("load", warps=1)
         def load_role() -> None:
@@ -212,17 +256,26 @@ def blackwell(cfg: tp.FA4Config = BLACKWELL, load: Load = load_all, use: Callabl
     return attention
 
 
-def operands(cfg: tp.FA4Config, tiles: int, seed: int = 0) -> tuple[Array, Array, Array, Array, Array]:
+def operands(
+    cfg: tp.FA4Config, tiles: int, seed: int = 0
+) -> tuple[Array, Array, Array, Array, Array]:
     """Q, K, V of small integers, an output, and what it must be."""
     rng = np.random.default_rng(seed)
     q = (rng.random((cfg.BM, cfg.depth)) < 0.05).astype(ml_dtypes.bfloat16)
-    k, v = (rng.integers(-1, 2, (tiles * cfg.BN, d)).astype(ml_dtypes.bfloat16) for d in (cfg.depth, cfg.ov_depth))
+    k, v = (
+        rng.integers(-1, 2, (tiles * cfg.BN, d)).astype(ml_dtypes.bfloat16)
+        for d in (cfg.depth, cfg.ov_depth)
+    )
     want = q.astype(np.float32) @ k.astype(np.float32).T @ v.astype(np.float32)
     return q, k, v, np.zeros(want.shape, np.float32), want
 
 
-def bind(kernel: tp.KernelFunction, cfg: tp.FA4Config, q: Array, k: Array, v: Array, out: Array) -> tp.Program:
+def bind(
+    kernel: tp.KernelFunction, cfg: tp.FA4Config, q: Array, k: Array, v: Array, out: Array
+) -> tp.Program:
     """The maps of a kernel of this page."""
     boxes = (cfg.BM, cfg.BK0), (cfg.k_rows_per_cta(), cfg.BK0), (cfg.v_cols_per_cta(), cfg.BK1)
     arrays = q, k, v.swapaxes(0, 1)
-    return kernel.bind(*(tp.tensor_map(x, box=box) for x, box in zip(arrays, boxes, strict=True)), out)
+    return kernel.bind(
+        *(tp.tensor_map(x, box=box) for x, box in zip(arrays, boxes, strict=True)), out
+    )

@@ -1,7 +1,5 @@
 """SharedMemBarrier, SMemArray, tile arrays and PipelineState, member by member."""
 
-# ruff: noqa: E501  (tables of one-line kernels)
-
 from __future__ import annotations
 
 from typing import Any
@@ -27,17 +25,33 @@ def bar(text: str, count: int = 1, warps: str = "warps=1") -> tp.Program:
         ("with ctx.elect_one():\n    bar.arrive()\nbar.wait(0)", 1, 1),
         ("bar.arrive()\nbar.wait()", 32, 1),
         ("with ctx.when(ctx.lane < 5):\n    bar.arrive()\nbar.wait(0)", 5, 1),
-        ("for i in ctx.range(5):\n    with ctx.elect_one():\n        bar.arrive()\n    bar.wait(i & 1)", 1, 5),
-        ("for i in ctx.range(5):\n    with ctx.elect_one():\n        bar.arrive()\n    bar.wait(i)", 1, 5),
+        (
+            "for i in ctx.range(5):\n    with ctx.elect_one():\n        bar.arrive()\n    bar.wait(i & 1)",
+            1,
+            5,
+        ),
+        (
+            "for i in ctx.range(5):\n    with ctx.elect_one():\n        bar.arrive()\n    bar.wait(i)",
+            1,
+            5,
+        ),
         ("with ctx.elect_one():\n    bar.expect_bytes(0)\nbar.wait(0)", 1, 1),
         ("with ctx.elect_one():\n    bar.expect_bytes_relaxed(0)\nbar.wait_relaxed(0)", 1, 1),
-        ("with ctx.elect_one():\n    bar.expect_bytes(32)\n    bar.complete_transaction(None, 32)\nbar.wait_acquire(0)", 1, 1),
+        (
+            "with ctx.elect_one():\n    bar.expect_bytes(32)\n    bar.complete_transaction(None, 32)\nbar.wait_acquire(0)",
+            1,
+            1,
+        ),
         (
             "with ctx.elect_one():\n    bar.expect_bytes_only(32)\n    bar.arrive()\n    bar.complete_transaction(None, 32)\nbar.wait(0, ticks=1000)",
             1,
             1,
         ),
-        ("with ctx.elect_one():\n    bar.expect_bytes(32)\n    bar.complete_transaction(0, 32, ctx.num_clusters == 1)\nbar.wait(0)", 1, 1),
+        (
+            "with ctx.elect_one():\n    bar.expect_bytes(32)\n    bar.complete_transaction(0, 32, ctx.num_clusters == 1)\nbar.wait(0)",
+            1,
+            1,
+        ),
         ("with ctx.elect_one():\n    bar.arrive_cluster(ctx.cta_rank, 3)\nbar.wait(0)", 3, 1),
         ("bar.arrive_and_expect_bytes(0, 0, ctx.lane == 7)\nbar.wait(0)", 1, 1),
         ("with ctx.elect_one():\n    bar.unsafe_ptr().arrive()\nbar.wait(0)", 1, 1),
@@ -73,12 +87,28 @@ def test_try_wait_passes_where_wait_would(parity: int) -> None:
 @pytest.mark.parametrize(
     ("text", "error", "words"),
     [
-        ("bar.wait(0)", tp.DeadlockError, ("role 'one'", "bar", "1 of 1 arrivals", "nothing in the kernel arrives on it")),
+        (
+            "bar.wait(0)",
+            tp.DeadlockError,
+            ("role 'one'", "bar", "1 of 1 arrivals", "nothing in the kernel arrives on it"),
+        ),
         ("bar.arrive()", tp.BarrierError, ("over-arrival on bar", "role 'one'", "phase 0")),
-        ("with ctx.elect_one():\n    bar.expect_bytes(16)\nbar.wait(0)", tp.DeadlockError, ("16 bytes", "0 delivered")),
-        ("with ctx.elect_one():\n    bar.arrive()\n    bar.arrive()\nbar.wait(0)", tp.BarrierError, ("bar", "role 'one'")),
+        (
+            "with ctx.elect_one():\n    bar.expect_bytes(16)\nbar.wait(0)",
+            tp.DeadlockError,
+            ("16 bytes", "0 delivered"),
+        ),
+        (
+            "with ctx.elect_one():\n    bar.arrive()\n    bar.arrive()\nbar.wait(0)",
+            tp.BarrierError,
+            ("bar", "role 'one'"),
+        ),
         ("with ctx.elect_one():\n    bar.init(1)", tp.BarrierError, ("initialised again",)),
-        ("with ctx.elect_one():\n    bar.inval()\nbar.wait(1)", tp.BarrierError, ("after it was invalidated",)),
+        (
+            "with ctx.elect_one():\n    bar.inval()\nbar.wait(1)",
+            tp.BarrierError,
+            ("after it was invalidated",),
+        ),
     ],
 )
 def test_misuse(text: str, error: type[tp.TilepipeError], words: tuple[str, ...]) -> None:
@@ -96,16 +126,28 @@ def test_misuse(text: str, error: type[tp.TilepipeError], words: tuple[str, ...]
         ("bars[4]", ("barrier 4 of an array of 4",)),
         ("bars[-1]", ("barrier -1",)),
         ("tp.SMemArray(ctx, tp.SharedMemBarrier, 0)", ("at least one element", "got 0")),
-        ("tp.ProducerConsumerPipeline(tp.SMemArray(ctx, tp.SharedMemBarrier, 5), 2)", ("2 stages needs 4 barriers", "the array has 5")),
+        (
+            "tp.ProducerConsumerPipeline(tp.SMemArray(ctx, tp.SharedMemBarrier, 5), 2)",
+            ("2 stages needs 4 barriers", "the array has 5"),
+        ),
         ("tp.ProducerConsumerPipeline.allocate(ctx, 0)", ("at least one stage", "got 0")),
-        ("tp.ProducerConsumerPipeline.allocate(ctx, 2, producer_arrivals=0)", ("producer_arrivals", "1..1048575", "got 0")),
-        ("tp.ProducerConsumerPipeline.allocate(ctx, 2, consumer_arrivals=1.5)", ("consumer_arrivals", "1.5")),
+        (
+            "tp.ProducerConsumerPipeline.allocate(ctx, 2, producer_arrivals=0)",
+            ("producer_arrivals", "1..1048575", "got 0"),
+        ),
+        (
+            "tp.ProducerConsumerPipeline.allocate(ctx, 2, consumer_arrivals=1.5)",
+            ("consumer_arrivals", "1.5"),
+        ),
         ("tp.PipelineState(ctx, 0)", ("at least one stage",)),
         ("tp.PipelineState(ctx, 2, phase=2)", ("start phase is 0 or 1",)),
     ],
 )
 def test_refused_in_set_up(text: str, words: tuple[str, ...]) -> None:
-    before = BAR.format(count=1) + "\nbars = tp.SMemArray.stack_allocation(ctx, tp.SharedMemBarrier, 4)\n"
+    before = (
+        BAR.format(count=1)
+        + "\nbars = tp.SMemArray.stack_allocation(ctx, tp.SharedMemBarrier, 4)\n"
+    )
     with refused(tp.TraceError, *words):
         role_from_text("pass", before=before + text)
 
@@ -156,14 +198,16 @@ def test_scalars_in_shared_memory() -> None:
     assert out.tolist() == [2 * (31 - lane) for lane in range(32)]
 
 
-# -- PipelineState ----------------------------------------------------------------------------------------------------
+# -- PipelineState ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 5])
 @pytest.mark.parametrize("start", [0, 1])
 @pytest.mark.parametrize("steps", [0, 1, 4, 11])
 def test_a_state_walks_the_ring(stages: int, start: int, steps: int) -> None:
-    """index and phase after `steps` steps one at a time, and in one go; `next` returns the state."""
+    """index and phase after `steps` steps one at a time, and in one go; `next` returns the
+    state.
+    """
 
     def body(ctx: tp.Context) -> Any:
         one, many, chained = (tp.PipelineState(ctx, stages, start) for _ in range(3))
@@ -236,5 +280,8 @@ def test_a_barrier_used_before_the_array_is_divided() -> None:
         early.init(1)
         tp.ProducerConsumerPipeline(array, 2)
 
-    with pytest.raises(tp.TraceError, match=r"a barrier of this array was used at test_barriers\.py:.*before a pipeline divides"):
+    with pytest.raises(
+        tp.TraceError,
+        match=r"a barrier of this array was used at test_barriers\.py:.*before a pipeline divides",
+    ):
         k.bind()

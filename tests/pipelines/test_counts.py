@@ -1,6 +1,6 @@
-"""Arrival counts: derived for every shape of arrival, contradicted with the terms spelt out, or asked for."""
-
-# ruff: noqa: E501  (tables of one-line kernels)
+"""Arrival counts: derived for every shape of arrival, contradicted with the terms spelt out, or
+asked for.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +26,18 @@ def use():
 """
 
 
-def used(body: str, size: str = "warps=1", counts: str = "", cluster: int = 1, n: int = 4) -> tp.Program:
-    """A ring whose consumer does `body` with each `stage` of `pipe.{how}` (the first word of the body)."""
+def used(
+    body: str, size: str = "warps=1", counts: str = "", cluster: int = 1, n: int = 4
+) -> tp.Program:
+    """A ring whose consumer does `body` with each `stage` of `pipe.{how}` (the first word of the
+    body).
+    """
     how, *rest = body.strip().splitlines()
-    lines = [f"    for i in ctx.range({n}):", f"        with pipe.{how}() as stage:", *(f"            {line}" for line in rest or ["pass"])]
+    lines = [
+        f"    for i in ctx.range({n}):",
+        f"        with pipe.{how}() as stage:",
+        *(f"            {line}" for line in rest or ["pass"]),
+    ]
     k = from_text(RING.format(counts=counts, size=size, body="\n".join(lines), n=n))
     k._cluster = k._grid = cluster
     return k.bind(np.zeros(4, np.int32))
@@ -54,13 +62,37 @@ ELECT = "with ctx.elect_one({}):\n    stage.arrive()"
         ("warps=1", "consume_explicit\nwith ctx.when(ctx.lane < 5):\n    stage.arrive()", 5),
         ("warps=2", "consume_explicit\nwith ctx.when(ctx.lane < 5):\n    stage.arrive()", 10),
         ("warps=2", "consume_explicit\nwith ctx.when(ctx.thread < 40):\n    stage.arrive()", 40),
-        ("warps=1", "consume_explicit\nwith ctx.when((ctx.lane % 2 == 0) & (ctx.lane > 3)):\n    stage.arrive()", 14),
-        ("warps=1", "consume_explicit\nwith ctx.when(ctx.lane < 5):\n    stage.arrive()\nwith ctx.otherwise():\n    stage.arrive()", 32),
-        ("warps=1", "consume_explicit\nwith ctx.when(ctx.lane < 5):\n    pass\nwith ctx.otherwise():\n    stage.arrive()", 27),
-        ("warps=1", "consume_explicit\nwith ctx.elect_one():\n    stage.mbar().arrive_cluster(0, 3)", 3),
+        (
+            "warps=1",
+            "consume_explicit\nwith ctx.when((ctx.lane % 2 == 0) & (ctx.lane > 3)):\n    stage.arrive()",
+            14,
+        ),
+        (
+            "warps=1",
+            "consume_explicit\nwith ctx.when(ctx.lane < 5):\n    stage.arrive()\nwith ctx.otherwise():\n    stage.arrive()",
+            32,
+        ),
+        (
+            "warps=1",
+            "consume_explicit\nwith ctx.when(ctx.lane < 5):\n    pass\nwith ctx.otherwise():\n    stage.arrive()",
+            27,
+        ),
+        (
+            "warps=1",
+            "consume_explicit\nwith ctx.elect_one():\n    stage.mbar().arrive_cluster(0, 3)",
+            3,
+        ),
         ("warps=1", "consume\nwith ctx.elect_one():\n    stage.arrive()", 1),
-        ("warps=1", "consume_explicit\nwith ctx.elect_one():\n    for j in ctx.range(2, 8, 2):\n        stage.arrive()", 3),
-        ("warpgroups=1", "consume_explicit\nwith ctx.per_warp():\n    with ctx.elect_one():\n        stage.arrive()", 4),
+        (
+            "warps=1",
+            "consume_explicit\nwith ctx.elect_one():\n    for j in ctx.range(2, 8, 2):\n        stage.arrive()",
+            3,
+        ),
+        (
+            "warpgroups=1",
+            "consume_explicit\nwith ctx.per_warp():\n    with ctx.elect_one():\n        stage.arrive()",
+            4,
+        ),
         ("warpgroups=1", "consume_explicit\nwith ctx.per_warp():\n    stage.arrive()", 128),
     ],
 )
@@ -72,7 +104,9 @@ def test_derived_counts(size: str, body: str, want: int) -> None:
 
 def test_a_warp_that_does_not_arrive_can_be_lapped() -> None:
     """Only warp 1 frees the stages; nothing keeps warp 0 in step."""
-    program = used("consume_explicit\nwith ctx.when(ctx.warp == 1):\n    stage.arrive()", "warps=2", n=9)
+    program = used(
+        "consume_explicit\nwith ctx.when(ctx.warp == 1):\n    stage.arrive()", "warps=2", n=9
+    )
     assert counts_of(program)["pipe.empty"] == 32
     faults = []
     for seed in range(8):
@@ -88,9 +122,18 @@ def test_a_warp_that_does_not_arrive_can_be_lapped() -> None:
     ("body", "want"),
     [
         ("consume", 32),
-        ("consume_explicit\nwith ctx.when(ctx.lane < ctx.cluster_size):\n    stage.mbar().arrive_cluster(ctx.lane)", 2),
-        ("consume_explicit\nwith ctx.elect_one():\n    stage.mbar().arrive_cluster(1 - ctx.cta_rank)", 1),
-        ("consume_explicit\nwith ctx.elect_one():\n    stage.mbar().arrive_cluster(ctx.cta_rank ^ 1, 4)", 4),
+        (
+            "consume_explicit\nwith ctx.when(ctx.lane < ctx.cluster_size):\n    stage.mbar().arrive_cluster(ctx.lane)",
+            2,
+        ),
+        (
+            "consume_explicit\nwith ctx.elect_one():\n    stage.mbar().arrive_cluster(1 - ctx.cta_rank)",
+            1,
+        ),
+        (
+            "consume_explicit\nwith ctx.elect_one():\n    stage.mbar().arrive_cluster(ctx.cta_rank ^ 1, 4)",
+            4,
+        ),
     ],
 )
 def test_derived_counts_in_a_cluster(body: str, want: int) -> None:
@@ -117,7 +160,13 @@ def mma():
 
 
 def committed(
-    warpgroups: int = 1, lag: int = 0, shared: bool = True, mask: str = "None", cluster: int = 1, counts: str = "", commit: bool = True
+    warpgroups: int = 1,
+    lag: int = 0,
+    shared: bool = True,
+    mask: str = "None",
+    cluster: int = 1,
+    counts: str = "",
+    commit: bool = True,
 ) -> tp.Program:
     text = COMMITS.format(
         warpgroups=warpgroups, lag=lag, shared=shared, counts=counts, commit=f"ctx.mma_commit(stage.mbar(), mask={mask})" if commit else "pass")  # fmt: skip
@@ -178,13 +227,26 @@ def test_typed_counts_that_agree() -> None:
 
 
 def test_roles_add_up() -> None:
-    text = RING + "@ctx.role('peek', warps=2)\ndef peek():\n    for i in ctx.range(4):\n        with pipe.consume():\n            pass"
+    text = (
+        RING
+        + "@ctx.role('peek', warps=2)\ndef peek():\n    for i in ctx.range(4):\n        with pipe.consume():\n            pass"
+    )
     body = "    for i in ctx.range(4):\n        with pipe.consume_explicit() as stage, ctx.elect_one():\n            stage.arrive()"
-    program = from_text(text.format(counts="", size="warps=1", body=body, n=4)).bind(np.zeros(4, np.int32))
+    program = from_text(text.format(counts="", size="warps=1", body=body, n=4)).bind(
+        np.zeros(4, np.int32)
+    )
     assert counts_of(program)["pipe.empty"] == 1 + 64
     assert program.run(seed=1).completions["pipe.empty"] == [[2, 2]]
-    with refused(tp.CountError, "65 arrivals", "1 (role 'use'", "32 × 2 warps = 64 (role 'peek'", "count of 64"):
-        from_text(text.format(counts=", consumer_arrivals=64", size="warps=1", body=body, n=4)).bind(np.zeros(4, np.int32))
+    with refused(
+        tp.CountError,
+        "65 arrivals",
+        "1 (role 'use'",
+        "32 × 2 warps = 64 (role 'peek'",
+        "count of 64",
+    ):
+        from_text(
+            text.format(counts=", consumer_arrivals=64", size="warps=1", body=body, n=4)
+        ).bind(np.zeros(4, np.int32))
 
 
 UNDERIVABLE = {
@@ -201,7 +263,12 @@ UNDERIVABLE = {
 @pytest.mark.parametrize("what", UNDERIVABLE)
 def test_a_count_that_cannot_be_derived(what: str) -> None:
     text = RING.format(counts="{}", size="warps=1", body=UNDERIVABLE[what], n=4)
-    with refused(tp.CountError, "'pipe.empty' cannot be derived", "Give the count yourself", "consumer_arrivals=..."):
+    with refused(
+        tp.CountError,
+        "'pipe.empty' cannot be derived",
+        "Give the count yourself",
+        "consumer_arrivals=...",
+    ):
         from_text(text.format("")).bind(np.zeros(4, np.int32))
     count = 32 if what == "outside a handle" else 1
     program = from_text(text.format(f", consumer_arrivals={count}")).bind(np.zeros(4, np.int32))
@@ -209,14 +276,25 @@ def test_a_count_that_cannot_be_derived(what: str) -> None:
 
 
 def test_nobody_arrives() -> None:
-    with refused(tp.CountError, "no role arrives on 'pipe.empty'", "Its consumer must release what it has waited for"):
+    with refused(
+        tp.CountError,
+        "no role arrives on 'pipe.empty'",
+        "Its consumer must release what it has waited for",
+    ):
         used("consume_explicit")
 
 
 def test_stages_of_a_role_must_agree() -> None:
     body = "    with pipe.consume():\n        pass\n    with pipe.consume_explicit() as stage, ctx.elect_one():\n        stage.arrive()"
-    with refused(tp.CountError, "role 'use' arrives 32 times on 'pipe.empty'", "but 1 times", "every stage must cause the same"):
-        from_text(RING.format(counts="", size="warps=1", body=body, n=2)).bind(np.zeros(4, np.int32))
+    with refused(
+        tp.CountError,
+        "role 'use' arrives 32 times on 'pipe.empty'",
+        "but 1 times",
+        "every stage must cause the same",
+    ):
+        from_text(RING.format(counts="", size="warps=1", body=body, n=2)).bind(
+            np.zeros(4, np.int32)
+        )
 
 
 def test_ctas_of_a_cluster_must_agree() -> None:
@@ -234,6 +312,7 @@ def test_a_ring_that_nobody_uses_yet() -> None:
 def test_a_whole_stage_under_a_condition_of_the_role() -> None:
     """Which stages are taken may depend on data; what one stage causes does not."""
     program = one_role(
-        "for i in ctx.range(4):\n    with ctx.when(i % 2 == 0), pipe.produce() as stage:\n        stage.mbar().arrive()", p=None
+        "for i in ctx.range(4):\n    with ctx.when(i % 2 == 0), pipe.produce() as stage:\n        stage.mbar().arrive()",
+        p=None,
     )
     assert program.kernel.barriers[0].count == 32

@@ -1,4 +1,6 @@
-"""ClcScheduler and AtomicScheduler: every tile exactly once whoever takes it, counts, and what tracing refuses."""
+"""ClcScheduler and AtomicScheduler: every tile exactly once whoever takes it, counts, and what
+tracing refuses.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,20 @@ SMALL = tp.Chip(name="small", sms=8, clusters=((2, 3), (4, 1), (8, 1)))
     clusters=st.integers(1, 6), seed=st.integers(0, 2**32),
 )  # fmt: skip
 @settings(max_examples=60)
-def test_every_tile_exactly_once(data: st.DataObject, kind: str, batches: int, m: int, n: int, clusters: int, seed: int) -> None:
+def test_every_tile_exactly_once(
+    data: st.DataObject, kind: str, batches: int, m: int, n: int, clusters: int, seed: int
+) -> None:
     size = data.draw(st.sampled_from([1, 2, 4]), "cluster size")
     shape = data.draw(st.sampled_from(SHAPES[size]), "scheduler's cluster")
     raster = data.draw(st.sampled_from(["rows", "columns", "grouped"]), "raster")
-    stages, warpgroups = data.draw(st.integers(1, 4), "stages"), data.draw(st.integers(1, 2), "warpgroups")
+    stages, warpgroups = (
+        data.draw(st.integers(1, 4), "stages"),
+        data.draw(st.integers(1, 2), "warpgroups"),
+    )
     room = data.draw(st.sampled_from([0, 200]), "room")
-    problem = Dealt(kind, batches, m, n, clusters, size, shape, raster, 2, stages, warpgroups, room, SMALL)
+    problem = Dealt(
+        kind, batches, m, n, clusters, size, shape, raster, 2, stages, warpgroups, room, SMALL
+    )
     program = problem.bind()
     for s in (seed, 0):
         assert program.run(seed=s).advice == []
@@ -60,7 +69,7 @@ def test_a_grid_larger_than_there_are_tiles(seed: int) -> None:
     problem.check()
 
 
-# -- counts ---------------------------------------------------------------------------------------------------------------
+# -- counts ----------------------------------------------------------------------------
 
 
 def counts(kernel: Kernel) -> dict[str, int | None]:
@@ -71,7 +80,9 @@ def counts(kernel: Kernel) -> dict[str, int | None]:
 @pytest.mark.parametrize(("size", "shape"), [(1, (1, 1)), (2, (2, 1)), (8, (4, 2))])
 @pytest.mark.parametrize("warpgroups", [1, 2])
 def test_counts(kind: str, size: int, shape: tuple[int, int], warpgroups: int) -> None:
-    """The formula of the kernels of this family: the scheduler warp, and in each CTA every thread of each role that handles tiles."""
+    """The formula of the kernels of this family: the scheduler warp, and in each CTA every thread
+    of each role that handles tiles.
+    """
     kernel = Dealt(kind, 1, 8, 8, 2, size, shape, warpgroups=warpgroups).bind().kernel
     assert counts(kernel) == {
         "work.full": 1,
@@ -83,7 +94,9 @@ def test_counts(kind: str, size: int, shape: tuple[int, int], warpgroups: int) -
 
 @tp.kernel(grid=8, cluster=2)
 def pairs(ctx: tp.Context, m: Any, *, both: bool) -> None:
-    """A kernel whose MMAs are issued by the even CTA; the MMA warps of `both` iterate, or the even CTA's only."""
+    """A kernel whose MMAs are issued by the even CTA; the MMA warps of `both` iterate, or the even
+    CTA's only.
+    """
     work = tp.ClcScheduler(ctx, (m, 1), cluster=(2, 1))
 
     @ctx.role("schedule", warps=1)
@@ -118,12 +131,18 @@ def test_counts_and_completions_of_a_pair(both: bool, seed: int) -> None:
     program = pairs.bind(8, both=both)
     assert counts(program.kernel)["work.empty"] == 32 + 2 * (32 + 128) + (64 if both else 32)
     run = program.run(seed=seed)
-    for block, (full, empty) in enumerate(zip(run.completions["work.full"], run.completions["work.empty"], strict=True)):
-        assert empty == (full if block % 2 == 0 else [0] * len(full)), "answers are handed back to CTA 0 of the cluster"
-    assert sum(sum(full) for full in run.completions["work.full"][::2]) == 4, "a request for each step"
+    for block, (full, empty) in enumerate(
+        zip(run.completions["work.full"], run.completions["work.empty"], strict=True)
+    ):
+        assert empty == (full if block % 2 == 0 else [0] * len(full)), (
+            "answers are handed back to CTA 0 of the cluster"
+        )
+    assert sum(sum(full) for full in run.completions["work.full"][::2]) == 4, (
+        "a request for each step"
+    )
 
 
-# -- one interface --------------------------------------------------------------------------------------------------------
+# -- one interface ---------------------------------------------------------------------
 
 
 def test_the_static_scheduler_takes_the_same_calls() -> None:
@@ -147,10 +166,12 @@ def test_one_request_for_each_tile() -> None:
     assert schedule.ops["clc_try_cancel"] == problem.steps
     problem = Dealt("atomic", 1, 5, 5, 4)
     (schedule,) = (role for role in problem.bind().run().roles if role.name == "schedule")
-    assert schedule.ops["atomic_add"] == problem.steps + 1, "one ticket a tile, and the counter is put back"
+    assert schedule.ops["atomic_add"] == problem.steps + 1, (
+        "one ticket a tile, and the counter is put back"
+    )
 
 
-# -- what is refused ------------------------------------------------------------------------------------------------------
+# -- what is refused -------------------------------------------------------------------
 
 
 def bound(body: Callable[[tp.Context, Any], object], *args: Any, grid: int = 4) -> tp.Program:
@@ -182,12 +203,22 @@ def test_a_scheduler_role_of_several_warps() -> None:
         work = tp.ClcScheduler(ctx, (2, 2))
         ctx.role("schedule", warps=2)(work.schedule)
 
-    refuses(lambda: bound(wide), tp.TraceError, "the role that runs schedule() is one warp; 'schedule' has 2")
+    refuses(
+        lambda: bound(wide),
+        tp.TraceError,
+        "the role that runs schedule() is one warp; 'schedule' has 2",
+    )
 
 
-@pytest.mark.parametrize("counter", [np.zeros(1, np.int64), np.zeros((1, 1), np.int32)], ids=["int64", "matrix"])
+@pytest.mark.parametrize(
+    "counter", [np.zeros(1, np.int64), np.zeros((1, 1), np.int32)], ids=["int64", "matrix"]
+)
 def test_what_is_no_counter(counter: Any) -> None:
-    refuses(lambda: bound(lambda ctx, c: tp.AtomicScheduler(ctx, c, (2, 2)), counter), tp.TraceError, "is an int32 tensor of one element")
+    refuses(
+        lambda: bound(lambda ctx, c: tp.AtomicScheduler(ctx, c, (2, 2)), counter),
+        tp.TraceError,
+        "is an int32 tensor of one element",
+    )
 
 
 @pytest.mark.parametrize("left_out", ["schedule", "throttle_signal"])
@@ -204,13 +235,22 @@ def test_a_part_that_is_left_out(left_out: str) -> None:
                     work.throttle_signal()
 
     barrier = "work.full" if left_out == "schedule" else "work_throttle.full"
-    refuses(lambda: bound(part), tp.CountError, f"no role arrives on '{barrier}'", "Its producer must announce")
+    refuses(
+        lambda: bound(part),
+        tp.CountError,
+        f"no role arrives on '{barrier}'",
+        "Its producer must announce",
+    )
 
 
 @pytest.mark.parametrize("kind", ["clc", "atomic"])
 def test_what_a_role_does_not_say(kind: str) -> None:
     def part(ctx: tp.Context, counter: Any, say: Callable[[Any], object]) -> None:
-        work = tp.ClcScheduler(ctx, (2, 2)) if kind == "clc" else tp.AtomicScheduler(ctx, counter, (2, 2))
+        work = (
+            tp.ClcScheduler(ctx, (2, 2))
+            if kind == "clc"
+            else tp.AtomicScheduler(ctx, counter, (2, 2))
+        )
         ctx.role("schedule", warps=1)(work.schedule)
 
         @ctx.role("load", warps=1)
@@ -240,13 +280,22 @@ def test_two_schedules_of_one_counter() -> None:
         for _ in range(2):
             tp.AtomicScheduler(ctx, counter, (2, 2))
 
-    refuses(lambda: bound(two), tp.TraceError, "another AtomicScheduler of this kernel draws from 'counter'")
+    refuses(
+        lambda: bound(two),
+        tp.TraceError,
+        "another AtomicScheduler of this kernel draws from 'counter'",
+    )
 
 
 def test_a_grid_too_small_for_cluster_launch_control() -> None:
     problem = Dealt("clc", 2, 3, 4, 0)
     problem.clusters = 23
-    refuses(problem.bind, tp.BindError, "every cluster of the grid its own tiles first: 23 clusters for 24 steps", "dealing.py")
+    refuses(
+        problem.bind,
+        tp.BindError,
+        "every cluster of the grid its own tiles first: 23 clusters for 24 steps",
+        "dealing.py",
+    )
     problem.clusters, problem.taken = 24, np.zeros(24, np.int32)
     problem.bind().run()
     problem.check()
@@ -257,4 +306,8 @@ def test_a_counter_that_is_not_zero(run: Callable[[tp.Program], object]) -> None
     problem = Dealt("atomic", 1, 3, 3, 4)
     program = problem.bind()
     problem.counter[0] = 3
-    refuses(lambda: run(program), tp.BindError, "the counter 'counter' of an AtomicScheduler holds 3; it must be 0 when the kernel starts")
+    refuses(
+        lambda: run(program),
+        tp.BindError,
+        "the counter 'counter' of an AtomicScheduler holds 3; it must be 0 when the kernel starts",
+    )

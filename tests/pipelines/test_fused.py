@@ -1,4 +1,6 @@
-"""One ring that K and V share: every derived configuration, the traffic, the numbers, and mistakes in it."""
+"""One ring that K and V share: every derived configuration, the traffic, the numbers, and mistakes
+in it.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,24 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import from_text, refused
-from tests.pipelines.fused_kernels import BLACKWELL, DEFAULT, HOPPER, in_ring_order, late_v, two_tiles_of_q
+from tests.pipelines.fused_kernels import (
+    BLACKWELL,
+    DEFAULT,
+    HOPPER,
+    in_ring_order,
+    late_v,
+    two_tiles_of_q,
+)
 from tests.pipelines.rings import counts_of, laps
 from tests.pipelines.staged_kernels import attend, bind, blackwell, hopper, load_all, operands
 from tests.pipelines.test_staged import traffic
 from tilepipe import cuda
 
-DTYPES, DEPTHS, ROWS = ("bfloat16", "float16", "float8_e4m3"), (64, 80, 96, 112, 128, 192, 256), (256, 128, 64, 32)
+DTYPES, DEPTHS, ROWS = (
+    ("bfloat16", "float16", "float8_e4m3"),
+    (64, 80, 96, 112, 128, 192, 256),
+    (256, 128, 64, 32),
+)
 DERIVED = [
     config
     for dtype, depth, bm, pair in itertools.product(DTYPES, DEPTHS, ROWS, (False, True))
@@ -43,17 +56,24 @@ def test_how_many_configurations_there_are() -> None:
     assert (len(DERIVED), sum(bool(c.use_fused_kv) for c in DERIVED)) == (84, 47)
 
 
-@pytest.mark.parametrize("cfg", DERIVED, ids=lambda c: f"{c.qkv_dtype}-{c.depth}-{c.BM}-{'pair' if c.pair_cta else 'one'}")
+@pytest.mark.parametrize(
+    "cfg",
+    DERIVED,
+    ids=lambda c: f"{c.qkv_dtype}-{c.depth}-{c.BM}-{'pair' if c.pair_cta else 'one'}",
+)
 def test_every_derived_configuration_can_be_built(cfg: tp.FA4Config) -> None:
-    """Rings, tiles and both sides of K and V, beside Q, within the chip's shared memory; in one ring the two views of a side step one
-    place, and the tiles lie at the same bytes.
+    """Rings, tiles and both sides of K and V, beside Q, within the chip's shared memory; in one
+    ring the two views of a side step one place, and the tiles lie at the same bytes.
     """
     found: list[Any] = []
     program = from_text(CONSTRUCTED, cfg=cfg, found=found).bind(np.zeros(4, np.int32))
     assert program.kernel.smem_bytes <= cfg.smem_used() <= tp.B200.smem_per_cta
     for k, v in found:
         assert (k.pipeline is v.pipeline) == bool(cfg.use_fused_kv)
-        assert (k.smem.tile_bytes, v.smem.tile_bytes) == (cfg.bytes_per_k // cfg.num_qk_stages, cfg.bytes_per_v)
+        assert (k.smem.tile_bytes, v.smem.tile_bytes) == (
+            cfg.bytes_per_k // cfg.num_qk_stages,
+            cfg.bytes_per_v,
+        )
         assert (k.smem.buffer.offset == v.smem.buffer.offset) == bool(cfg.use_fused_kv)
 
 
@@ -68,7 +88,11 @@ def test_slots_are_as_large_as_the_larger_tile(widths: tuple[int, int]) -> None:
         q, k, v, out, want = operands(cfg, 5)
         program = bind(hopper(cfg, use=use), cfg, q, k, v, out)
         kv, other = (b for b in program.kernel.buffers if b.name.startswith("kv_tiles"))
-        assert (kv.step, other.step, kv.offset) == (2 * 32 * max(widths), 2 * 32 * max(widths), other.offset)
+        assert (kv.step, other.step, kv.offset) == (
+            2 * 32 * max(widths),
+            2 * 32 * max(widths),
+            other.offset,
+        )
         program.run(seed=1)
         assert np.array_equal(out, want)
 
@@ -102,10 +126,15 @@ def bound(tiles: int) -> tuple[tp.Program, Any, Any]:
     """The default configuration: 256 rows of Q and depth 128."""
     rng = np.random.default_rng(0)
     q = (rng.random((256, 128)) < 0.05).astype(tp.bfloat16.numpy)
-    k, v = (rng.integers(-1, 2, (tiles * DEFAULT.BN, 128)).astype(tp.bfloat16.numpy) for _ in range(2))
+    k, v = (
+        rng.integers(-1, 2, (tiles * DEFAULT.BN, 128)).astype(tp.bfloat16.numpy) for _ in range(2)
+    )
     s = (q.astype(np.float32) @ k.astype(np.float32).T).astype(tp.bfloat16.numpy).astype(np.float32)
     want, out = s @ v.astype(np.float32), np.zeros((256, 128), np.float32)
-    maps = (tp.tensor_map(x, box=box) for x, box in ((q, (128, 128)), (k, (128, 128)), (v.swapaxes(0, 1), (128, 128))))
+    maps = (
+        tp.tensor_map(x, box=box)
+        for x, box in ((q, (128, 128)), (k, (128, 128)), (v.swapaxes(0, 1), (128, 128)))
+    )
     return two_tiles_of_q.bind(*maps, out), out, want
 
 
@@ -135,7 +164,13 @@ def test_compiles_for_hopper(use: Any) -> None:
 
 
 def test_compiles_for_blackwell() -> None:
-    assert cuda.compile(bind(blackwell(BLACKWELL), BLACKWELL, *operands(BLACKWELL, 3)[:4]).kernel, arch="sm_100a").spill_bytes == 0
+    assert (
+        cuda.compile(
+            bind(blackwell(BLACKWELL), BLACKWELL, *operands(BLACKWELL, 3)[:4]).kernel,
+            arch="sm_100a",
+        ).spill_bytes
+        == 0
+    )
     assert cuda.compile(bound(3)[0].kernel, arch="sm_100a").spill_bytes == 0
 
 
@@ -147,18 +182,27 @@ def test_on_a_gpu(use: Any) -> None:
     assert np.array_equal(out, want)
 
 
-# -- mistakes -------------------------------------------------------------------------------------------------------------
+# -- mistakes --------------------------------------------------------------------------
 
 
 def test_k_of_the_next_tile_before_v_of_this_one() -> None:
-    """The order of two rings, S of the next tile ahead of O of this one, takes V's slot for K's: the slot holds something else."""
+    """The order of two rings, S of the next tile ahead of O of this one, takes V's slot for K's:
+    the slot holds something else.
+    """
     program = bind(hopper(HOPPER, use=attend), HOPPER, *operands(HOPPER, 4)[:4])
-    with refused(tp.PoisonError, "reads kv_tiles_k[1]", "The slot holds what was written as kv_tiles_v[1]", "place in the ring wrong"):
+    with refused(
+        tp.PoisonError,
+        "reads kv_tiles_k[1]",
+        "The slot holds what was written as kv_tiles_v[1]",
+        "place in the ring wrong",
+    ):
         program.run()
 
 
 def test_a_load_into_a_slot_that_the_other_view_still_has() -> None:
-    """K of the next lap is loaded over V of this one: a race between two views of the same bytes."""
+    """K of the next lap is loaded over V of this one: a race between two views of the same
+    bytes.
+    """
 
     def hasty(r: Any, k: Any, v: Any, tiles: Any) -> None:
         for n in r.ctx.range(tiles):
@@ -173,7 +217,11 @@ def test_a_load_into_a_slot_that_the_other_view_still_has() -> None:
             r.v.commit_step()
 
     program = bind(hopper(HOPPER, load=hasty, use=late_v), HOPPER, *operands(HOPPER, 4)[:4])
-    words = "race on kv_tiles_k[1] and kv_tiles_v[1], which share their bytes", "tma_load v -> kv_tiles_v[1]", "tma_load k -> kv_tiles_k[1]"
+    words = (
+        "race on kv_tiles_k[1] and kv_tiles_v[1], which share their bytes",
+        "tma_load v -> kv_tiles_v[1]",
+        "tma_load k -> kv_tiles_k[1]",
+    )
     with refused(tp.RaceError, *words):
         for seed in range(20):
             program.run(seed=seed)
@@ -184,7 +232,12 @@ def test_a_second_drain() -> None:
         load_all(r, k, v, tiles)
         r.v.drain()
 
-    with refused(tp.TraceError, "'kv' is drained at staged_kernels.py", "K and V share this ring", "Drain one of the two views"):
+    with refused(
+        tp.TraceError,
+        "'kv' is drained at staged_kernels.py",
+        "K and V share this ring",
+        "Drain one of the two views",
+    ):
         bind(hopper(HOPPER, load=twice, use=late_v), HOPPER, *operands(HOPPER, 2)[:4])
 
 

@@ -1,7 +1,5 @@
 """Every member of InputTilePipeline, its views and its stages, ProducerTiles included."""
 
-# ruff: noqa: E501  (tables of one-line kernels)
-
 from __future__ import annotations
 
 from typing import Any
@@ -11,11 +9,27 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import from_text, refused
-from tests.pipelines.rings import PAYLOAD, counts_of, laps, load_stage, multiply_all, product, ring, summary
+from tests.pipelines.rings import (
+    PAYLOAD,
+    counts_of,
+    laps,
+    load_stage,
+    multiply_all,
+    product,
+    ring,
+    summary,
+)
 
 
 def inputs_role(
-    text: str, *, size: str = "warps=1", p: int | None = 1, c: int | None = 1, stages: int = 3, k_group_size: int = 1, **names: Any
+    text: str,
+    *,
+    size: str = "warps=1",
+    p: int | None = 1,
+    c: int | None = 1,
+    stages: int = 3,
+    k_group_size: int = 1,
+    **names: Any,
 ) -> tp.Program:
     """A kernel whose only role does `text` with `inputs`."""
     head = f"inputs = tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages={stages}, k_group_size={k_group_size}, " \
@@ -66,12 +80,17 @@ def test_barrier_traffic(member: str) -> None:
 def test_producer_tiles_waits_when_acquired_not_when_entered() -> None:
     text = "tiles = inputs.producer().acquire()\nctx.print('before entering')\nwith tiles as stage:\n    with ctx.elect_one():\n        stage.expect_bytes(64)"
     lines = str(inputs_role(text)).splitlines()
-    at = {word: next(i for i, line in enumerate(lines) if word in line) for word in ("mbar_wait", "before entering", "mbar_expect")}
+    at = {
+        word: next(i for i, line in enumerate(lines) if word in line)
+        for word in ("mbar_wait", "before entering", "mbar_expect")
+    }
     assert at["mbar_wait"] < at["before entering"] < at["mbar_expect"]
 
 
 def test_members_of_the_stages() -> None:
-    """Types, tiles, stage numbers and barriers: the producer's is full[stage], the consumer's empty[stage]."""
+    """Types, tiles, stage numbers and barriers: the producer's is full[stage], the consumer's
+    empty[stage].
+    """
     found: dict[str, Any] = {}
     text = """
 with inputs.producer().acquire() as p:
@@ -98,7 +117,13 @@ found['mbars'] = [repr(inputs.producer_mbar(2)), repr(inputs.consumer_mbar(2))]
     assert found["consumer"][2].startswith("<mbarrier inputs.empty[stage")
     assert found["flat"] == [tp.InputProducerStage, tp.InputConsumerStage]
     assert found["sizes"] == [3, 2, 2 * (64 * 16 + 8 * 16) * 2, 6, 6]
-    assert found["types"] == [tp.ProducerConsumerPipeline, tp.ProducerConsumerPipeline, tp.SMemArray, tp.InputProducer, tp.InputConsumer]
+    assert found["types"] == [
+        tp.ProducerConsumerPipeline,
+        tp.ProducerConsumerPipeline,
+        tp.SMemArray,
+        tp.InputProducer,
+        tp.InputConsumer,
+    ]
     assert found["mbars"] == ["<mbarrier inputs.full[2]>", "<mbarrier inputs.empty[2]>"]
 
 
@@ -113,12 +138,21 @@ def test_tiles_of_a_group_are_numbered_stage_times_group_plus_k() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("stage = inputs.acquire_consumer()\nstage.tile(2)", ("tile 2 of a stage of 2", "k_group_size")),
-        ("stage = inputs.acquire_consumer()\nstage.tile(ctx.block_id)", ("tile", "of a stage of 2")),
+        (
+            "stage = inputs.acquire_consumer()\nstage.tile(2)",
+            ("tile 2 of a stage of 2", "k_group_size"),
+        ),
+        (
+            "stage = inputs.acquire_consumer()\nstage.tile(ctx.block_id)",
+            ("tile", "of a stage of 2"),
+        ),
         ("inputs.consumer(lag=3)", ("lag=3", "less than the 3 stages of 'inputs'")),
         ("inputs.consumer(lag=-1)", ("lag=-1", "at least 0")),
         ("inputs.consumer(lag=1).acquire()", ("lag", "with inputs.consumer(lag=...) as consumer:")),
-        ("inputs.wait_producer_if_needed(inputs.producer_stage())", ("already_ready is the result of a try_wait",)),
+        (
+            "inputs.wait_producer_if_needed(inputs.producer_stage())",
+            ("already_ready is the result of a try_wait",),
+        ),
         (
             "tp.StandardTilePayload(a_type='bfloat16', b_type='bfloat16', a_shape=(8, 64), b_shape=(8, 64)).tile_bytes",
             ("no shared memory yet",),
@@ -130,18 +164,31 @@ def test_refused(text: str, words: tuple[str, ...]) -> None:
         inputs_role(text, k_group_size=2)
 
 
-@pytest.mark.parametrize("arguments", ["num_group_stages=0", "num_group_stages=2, k_group_size=0", "num_group_stages=2, k_group_size=1.5"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "num_group_stages=0",
+        "num_group_stages=2, k_group_size=0",
+        "num_group_stages=2, k_group_size=1.5",
+    ],
+)
 def test_refused_sizes(arguments: str) -> None:
     with refused(tp.TraceError, "at least 1", "got"):
-        from_text(f"tp.InputTilePipeline.allocate(ctx, PAYLOAD, {arguments})", PAYLOAD=PAYLOAD).bind(np.zeros(4, np.int32))
+        from_text(
+            f"tp.InputTilePipeline.allocate(ctx, PAYLOAD, {arguments})", PAYLOAD=PAYLOAD
+        ).bind(np.zeros(4, np.int32))
 
 
-@pytest.mark.parametrize(("group", "words"), [(3, "cta_group is 1, or 2 for a pair of CTAs; got 3"), (2, "a cluster of 1 has no pairs")])
+@pytest.mark.parametrize(
+    ("group", "words"),
+    [(3, "cta_group is 1, or 2 for a pair of CTAs; got 3"), (2, "a cluster of 1 has no pairs")],
+)
 def test_refused_groups(group: int, words: str) -> None:
     with refused(tp.TraceError, words):
-        from_text(f"tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=2, cta_group={group})", PAYLOAD=PAYLOAD).bind(
-            np.zeros(4, np.int32)
-        )
+        from_text(
+            f"tp.InputTilePipeline.allocate(ctx, PAYLOAD, num_group_stages=2, cta_group={group})",
+            PAYLOAD=PAYLOAD,
+        ).bind(np.zeros(4, np.int32))
 
 
 def test_both_forms_of_construction() -> None:
@@ -177,7 +224,7 @@ def test_groups_of_k_tiles(k_group_size: int, n: int) -> None:
     assert run.roles[0].ops["tma_load"] == 2 * n * k_group_size
 
 
-# -- the try forms: the pages' examples cross the two waits -------------------------------------------------------------
+# -- the try forms: the pages' examples cross the two waits ----------------------------
 
 
 def load_trying(crossed: bool) -> Any:
@@ -219,14 +266,23 @@ def multiply_trying(crossed: bool) -> Any:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_try_forms_as_they_should_be(seed: int) -> None:
-    program, out, want = product(multiply_trying(False), load_trying(False), n=7, stages=2, producer_arrivals=1, consumer_arrivals=1)
+    program, out, want = product(
+        multiply_trying(False),
+        load_trying(False),
+        n=7,
+        stages=2,
+        producer_arrivals=1,
+        consumer_arrivals=1,
+    )
     run = program.run(seed=seed)
     assert np.array_equal(out, want)
     assert run.completions == {"inputs.full": [[4, 3]], "inputs.empty": [[4, 3]]}
 
 
 def crossed_ring(ready: Any) -> Any:
-    """The page's example under try_acquire_producer, over a ring that only signals; `ready(pipe)` is what the try gave."""
+    """The page's example under try_acquire_producer, over a ring that only signals; `ready(pipe)`
+    is what the try gave.
+    """
 
     def producer(ctx: tp.Context, pipe: Any, slots: Any, n: Any) -> None:
         for _ in ctx.range(n):
@@ -271,7 +327,9 @@ def test_a_crossed_producer_that_is_not_ready_waits_for_itself(seed: int) -> Non
 
 def test_a_crossed_load_warp_overwrites_what_is_being_read() -> None:
     program, _, _ = product(multiply_all(), load_trying(True), n=7, stages=2, producer_arrivals=1)
-    with refused(tp.RaceError, "inputs_a[0]", "role 'mma' reads", "role 'load' writes", "wgmma", "tma_load"):
+    with refused(
+        tp.RaceError, "inputs_a[0]", "role 'mma' reads", "role 'load' writes", "wgmma", "tma_load"
+    ):
         program.run()
 
 

@@ -1,4 +1,6 @@
-"""inputs.consumer(lag=n): which groups are waited for, which stages are freed, and that every stage is freed exactly once."""
+"""inputs.consumer(lag=n): which groups are waited for, which stages are freed, and that every stage
+is freed exactly once.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ def test_rounds_whose_length_is_no_multiple_of_the_ring(lag: int, n: int, rounds
     program, out, want = product(multiply_all(lag), n=n, stages=3, rounds=rounds)
     run = program.run(seed=7)
     assert np.array_equal(out, want)
-    assert run.completions == {"inputs.full": [laps(n * rounds, 3)], "inputs.empty": [laps(n * rounds, 3)]}
+    assert run.completions == {
+        "inputs.full": [laps(n * rounds, 3)],
+        "inputs.empty": [laps(n * rounds, 3)],
+    }
 
 
 def test_a_drain_between_rounds_is_a_lap_that_nobody_fills() -> None:
@@ -41,7 +46,9 @@ def test_a_drain_between_rounds_is_a_lap_that_nobody_fills() -> None:
         inputs.drain_producer()
 
     program, _, _ = product(multiply_all(), draining, n=3, stages=3, rounds=2)
-    with refused(tp.DeadlockError, "role 'load'", "role 'mma'", "inputs.empty[0]", "inputs.full[0]", "cycle"):
+    with refused(
+        tp.DeadlockError, "role 'load'", "role 'mma'", "inputs.empty[0]", "inputs.full[0]", "cycle"
+    ):
         program.run()
 
 
@@ -107,7 +114,13 @@ def test_freeing_before_the_mmas_have_read_is_a_race() -> None:
                     ctx.wgmma_wait(0)
 
     program, _, _ = product(consumer, n=6, stages=2)
-    with refused(tp.RaceError, "inputs_", "role 'mma' reads", "role 'load' writes", "until its group has been waited for"):
+    with refused(
+        tp.RaceError,
+        "inputs_",
+        "role 'mma' reads",
+        "role 'load' writes",
+        "until its group has been waited for",
+    ):
         program.run()
 
 

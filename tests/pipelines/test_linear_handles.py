@@ -1,6 +1,6 @@
-"""Linear handles: released exactly once, in the block that acquired them; every view dies with its stage."""
-
-# ruff: noqa: E501  (tables of one-line kernels)
+"""Linear handles: released exactly once, in the block that acquired them; every view dies with its
+stage.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ kept = {}
 
 def trace(text: str) -> Any:
     body = "\n".join(f"    {line}" for line in text.strip().splitlines())
-    return from_text(f"{HEAD}\n@ctx.role('one', warps=1)\ndef one():\n{body}", PAYLOAD=PAYLOAD).bind(np.zeros(64, np.int32))
+    return from_text(
+        f"{HEAD}\n@ctx.role('one', warps=1)\ndef one():\n{body}", PAYLOAD=PAYLOAD
+    ).bind(np.zeros(64, np.int32))
 
 
 ACQUIRES = {
@@ -42,18 +44,42 @@ SIGNAL = "with ctx.elect_one():\n    h.mbar().arrive()\n"
     [
         ("h = {}", ("still held when the role block ends", "Call release() on every path")),
         ("for i in ctx.range(2):\n    h = {}", ("still held when the loop block ends",)),
-        ("with ctx.when(ctx.block_id == 0):\n    h = {}", ("still held when the branch block ends",)),
-        ("h = {}\nSIGNAL\nh.release()\nh.release()", ("released twice", "first at <cell", "One acquire, one release")),
-        ("h = {}\nSIGNAL\nh.release()\nh.mbar()", ("used after its release at <cell", "may already belong to the other side")),
-        ("h = {}\nb = h.mbar()\nSIGNAL\nh.release()\nwith ctx.elect_one():\n    b.arrive()", ("signalled or waited on after its release",)),
-        ("h = {}\nSIGNAL\nwith ctx.when(ctx.block_id == 0):\n    h.release()", ("released in a nested branch block", "never or twice")),
-        ("h = {}\nSIGNAL\nfor i in ctx.range(2):\n    h.release()", ("released in a nested loop block",)),
-        ("h = {}\nSIGNAL\nwith ctx.elect_one():\n    h.release()", ("released in a nested elect block",)),
+        (
+            "with ctx.when(ctx.block_id == 0):\n    h = {}",
+            ("still held when the branch block ends",),
+        ),
+        (
+            "h = {}\nSIGNAL\nh.release()\nh.release()",
+            ("released twice", "first at <cell", "One acquire, one release"),
+        ),
+        (
+            "h = {}\nSIGNAL\nh.release()\nh.mbar()",
+            ("used after its release at <cell", "may already belong to the other side"),
+        ),
+        (
+            "h = {}\nb = h.mbar()\nSIGNAL\nh.release()\nwith ctx.elect_one():\n    b.arrive()",
+            ("signalled or waited on after its release",),
+        ),
+        (
+            "h = {}\nSIGNAL\nwith ctx.when(ctx.block_id == 0):\n    h.release()",
+            ("released in a nested branch block", "never or twice"),
+        ),
+        (
+            "h = {}\nSIGNAL\nfor i in ctx.range(2):\n    h.release()",
+            ("released in a nested loop block",),
+        ),
+        (
+            "h = {}\nSIGNAL\nwith ctx.elect_one():\n    h.release()",
+            ("released in a nested elect block",),
+        ),
         (
             "h = {}\nSIGNAL\nwith ctx.when(ctx.block_id == 0):\n    h.release()\nwith ctx.otherwise():\n    h.release()",
             ("nested branch block",),
         ),
-        ("for i in ctx.range(2):\n    kept['h'] = {}\nkept['h'].release()", ("still held when the loop block ends",)),
+        (
+            "for i in ctx.range(2):\n    kept['h'] = {}\nkept['h'].release()",
+            ("still held when the loop block ends",),
+        ),
     ],
 )
 def test_a_stage_is_released_once(acquire: str, text: str, words: tuple[str, ...]) -> None:
@@ -75,8 +101,14 @@ def test_carried_round_a_loop(side: str) -> None:
         ("pipe.produce()", ("produce() context", "Enter it: `with ... as stage:`")),
         ("pipe.consume()", ("consume() context", "Enter it")),
         ("pipe.consume_explicit()", ("consume_explicit() context", "Enter it")),
-        ("inputs.producer().acquire()", ("producer stage of 'inputs'", "never entered", "with producer.acquire() as tiles:")),
-        ("inputs.consumer().acquire()", ("consumer stage of 'inputs'", "never entered", "with consumer.acquire() as tiles:")),
+        (
+            "inputs.producer().acquire()",
+            ("producer stage of 'inputs'", "never entered", "with producer.acquire() as tiles:"),
+        ),
+        (
+            "inputs.consumer().acquire()",
+            ("consumer stage of 'inputs'", "never entered", "with consumer.acquire() as tiles:"),
+        ),
         ("inputs.producer().acquire_if_needed(inputs.try_acquire_producer())", ("never entered",)),
         ("inputs.consumer().acquire_if_needed(inputs.try_acquire_consumer())", ("never entered",)),
     ],
@@ -87,7 +119,14 @@ def test_never_entered(context: str, words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "context", ["pipe.produce()", "pipe.consume()", "pipe.consume_explicit()", "inputs.producer().acquire()", "inputs.consumer().acquire()"]
+    "context",
+    [
+        "pipe.produce()",
+        "pipe.consume()",
+        "pipe.consume_explicit()",
+        "inputs.producer().acquire()",
+        "inputs.consumer().acquire()",
+    ],
 )
 def test_entered_twice(context: str) -> None:
     body = "with view as h:\n    with ctx.elect_one():\n        h.mbar().arrive()\n"
@@ -102,7 +141,13 @@ def test_entered_twice(context: str) -> None:
 )  # fmt: skip
 def test_use_after_release(use: str) -> None:
     text = f"h = inputs.acquire_producer()\ntile = h.tile()[0]\nmbar = h.mbar()\nwith ctx.elect_one():\n    h.expect_bytes(16)\nh.release()\n{use}"
-    with refused(tp.HandleError, "the producer stage of 'inputs' acquired at <cell", "after its release at <cell", "other side", use):
+    with refused(
+        tp.HandleError,
+        "the producer stage of 'inputs' acquired at <cell",
+        "after its release at <cell",
+        "other side",
+        use,
+    ):
         trace(text)
 
 
@@ -121,7 +166,10 @@ def test_a_stage_of_another_role() -> None:
 
 def test_a_stage_is_acquired_once() -> None:
     with refused(tp.HandleError, "still held", "same stage", "Release the first"):
-        trace("first, second = pipe.acquire_consumer(), pipe.acquire_consumer()\nsecond.release()\nfirst.release()")
+        trace(
+            "first, second = pipe.acquire_consumer(),"
+            " pipe.acquire_consumer()\nsecond.release()\nfirst.release()"
+        )
 
 
 def test_the_leak_is_reported_where_it_was_acquired() -> None:

@@ -1,4 +1,6 @@
-"""OrderedBarrier (C5): groups take turns in order, and never two at once; and consumers that take tiles of a ring in turn."""
+"""OrderedBarrier (C5): groups take turns in order, and never two at once; and consumers that take
+tiles of a ring in turn.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,11 @@ def test_c5_groups_take_turns(groups: int, kind: str, seed: int) -> None:
     want_log, want_sums = expected_turns(groups, 2, 6, kind)
     np.testing.assert_array_equal(log, want_log)
     np.testing.assert_array_equal(sums, want_sums)
-    # group 0 of each thing gets one turn from set-up, and what the last group passes on after the last round
-    assert run.completions["order"] == [[7 if group == 0 else 6 for _ in range(2) for group in range(groups)]]
+    # group 0 of each thing gets one turn from set-up, and what the last group passes on after the
+    # last round
+    assert run.completions["order"] == [
+        [7 if group == 0 else 6 for _ in range(2) for group in range(groups)]
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -54,7 +59,9 @@ def test_a_slow_group_is_waited_for(slow: int) -> None:
     seed=st.integers(0, 2**31),
 )  # fmt: skip
 @settings(max_examples=25)
-def test_any_number_of_groups_things_and_rounds(groups: int, depth: int, rounds: int, kind: str, seed: int) -> None:
+def test_any_number_of_groups_things_and_rounds(
+    groups: int, depth: int, rounds: int, kind: str, seed: int
+) -> None:
     program, log, sums = bind_turns(groups, depth, rounds, kind)
     ran(program, seed)
     want_log, want_sums = expected_turns(groups, depth, rounds, kind)
@@ -69,14 +76,26 @@ def test_a_group_that_does_not_pass_on(kind: str, keeps: int) -> None:
     with pytest.raises(tp.DeadlockError) as caught:
         program.run(seed=1)
     said = str(caught.value)
-    waiting = f"role 'group{keeps + 1}'" if kind == "several roles" else f"role 'group' warpgroup {keeps + 1}"
+    waiting = (
+        f"role 'group{keeps + 1}'"
+        if kind == "several roles"
+        else f"role 'group' warpgroup {keeps + 1}"
+    )
     for words in (waiting, f"order[{keeps + 1}]", "128", at(turns.__file__, "turn")):
         assert words in said, said
-    refuted(bind_turns(3, 1, 2, kind, keeps=keeps)[0], tp.DeadlockError, waiting, f"order[{keeps + 1}]", at(turns.__file__, "turn"))
+    refuted(
+        bind_turns(3, 1, 2, kind, keeps=keeps)[0],
+        tp.DeadlockError,
+        waiting,
+        f"order[{keeps + 1}]",
+        at(turns.__file__, "turn"),
+    )
 
 
 def test_overlap_is_a_race() -> None:
-    """The groups' work without their turns: the accesses of `turns` are not ordered by anything else."""
+    """The groups' work without their turns: the accesses of `turns` are not ordered by anything
+    else.
+    """
 
     @tp.kernel()
     def no_turns(ctx: tp.Context, ticks: Any) -> None:
@@ -131,9 +150,17 @@ def test_misplaced() -> None:
         by_lane.bind()
 
 
-@given(tiles=st.integers(0, 6), length=st.integers(0, 7), stages=st.integers(1, 6), consumers=st.integers(1, 3), seed=st.integers(0, 2**31))
+@given(
+    tiles=st.integers(0, 6),
+    length=st.integers(0, 7),
+    stages=st.integers(1, 6),
+    consumers=st.integers(1, 3),
+    seed=st.integers(0, 2**31),
+)
 @settings(max_examples=40)
-def test_consumers_take_tiles_of_one_ring_in_turn(tiles: int, length: int, stages: int, consumers: int, seed: int) -> None:
+def test_consumers_take_tiles_of_one_ring_in_turn(
+    tiles: int, length: int, stages: int, consumers: int, seed: int
+) -> None:
     program, out, want = bind_alternating(tiles, length, stages, consumers)
     run = ran(program, seed)
     np.testing.assert_array_equal(out, want)
@@ -158,5 +185,8 @@ def test_a_turn_that_is_not_entered() -> None:
         def mma() -> None:
             order.turn(ctx.warpgroup_rank)
 
-    with pytest.raises(tp.TraceError, match=r"epilogue\.turn is not entered: write `with epilogue\.turn\(\.\.\.\):`"):
+    with pytest.raises(
+        tp.TraceError,
+        match=r"epilogue\.turn is not entered: write `with epilogue\.turn\(\.\.\.\):`",
+    ):
         skipped.bind()

@@ -1,4 +1,6 @@
-"""Accumulators of an OutputTilePipeline are released once, by whoever acquired them, in the block that did."""
+"""Accumulators of an OutputTilePipeline are released once, by whoever acquired them, in the block
+that did.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ import tilepipe as tp
 from tests.lang.tracing import refused
 from tests.pipelines.accumulators import Parts, gemm, in_epilogue, in_mma_warp
 
-PRODUCER, CONSUMER = "the producer stage of 'outputs' acquired at test_output_handles.py:", "the consumer stage of 'outputs' acquired at"
+PRODUCER, CONSUMER = (
+    "the producer stage of 'outputs' acquired at test_output_handles.py:",
+    "the consumer stage of 'outputs' acquired at",
+)
 
 
 def acquired_twice(p: Parts) -> None:
@@ -79,19 +84,34 @@ def committed_in_a_loop(p: Parts) -> None:
 
 
 FILL_MISTAKES: list[tuple[Any, tuple[str, ...]]] = [
-    (lambda p: p.outputs.acquire_for_mma(), (PRODUCER, "still held when the loop block ends", "Call release() on every path")),
+    (
+        lambda p: p.outputs.acquire_for_mma(),
+        (PRODUCER, "still held when the loop block ends", "Call release() on every path"),
+    ),
     (lambda p: p.outputs.acquire_mma_linear(), (PRODUCER, "still held when the loop block ends")),
-    (lambda p: p.outputs.producer(), ("producer view of 'outputs'", "still held", "Enter it: `with ... as stage:`")),
+    (
+        lambda p: p.outputs.producer(),
+        ("producer view of 'outputs'", "still held", "Enter it: `with ... as stage:`"),
+    ),
     (acquired_twice, (PRODUCER, "still held", "wait for the same stage", "Release the first")),
     (released_twice, (PRODUCER, "released twice", "One acquire, one release")),
     (flat_released_twice, (PRODUCER, "released twice")),
-    (used_after_release, (PRODUCER, "used after its release at test_output_handles.py:", "other side")),
-    (accumulator_kept, (PRODUCER, "written by an MMA after its release at test_output_handles.py:")),
+    (
+        used_after_release,
+        (PRODUCER, "used after its release at test_output_handles.py:", "other side"),
+    ),
+    (
+        accumulator_kept,
+        (PRODUCER, "written by an MMA after its release at test_output_handles.py:"),
+    ),
     (barrier_kept, (PRODUCER, "signalled or waited on after its release")),
     (released_by_one_lane, (PRODUCER, "released in a nested elect block", "never or twice")),
     (released_in_a_loop, (PRODUCER, "released in a nested loop block")),
     (committed_twice, (PRODUCER, "signalled twice", "One stage is one phase")),
-    (committed_in_a_loop, (PRODUCER, "signalled inside a loop", "once an iteration, not once a stage")),
+    (
+        committed_in_a_loop,
+        (PRODUCER, "signalled inside a loop", "once an iteration, not once a stage"),
+    ),
     (
         lambda p: p.outputs.release_from_mma(p.outputs.acquire_for_epilogue()),
         ("release_from_mma takes the stage that acquire_for_mma gave",),
@@ -99,7 +119,9 @@ FILL_MISTAKES: list[tuple[Any, tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("each", "words"), FILL_MISTAKES, ids=[words[-1] for _, words in FILL_MISTAKES])
+@pytest.mark.parametrize(
+    ("each", "words"), FILL_MISTAKES, ids=[words[-1] for _, words in FILL_MISTAKES]
+)
 def test_an_accumulator_is_filled_and_released_once(each: Any, words: tuple[str, ...]) -> None:
     with refused(tp.HandleError, *words):
         gemm(mma=in_mma_warp(each))
@@ -141,12 +163,24 @@ def freed_on_some_paths(p: Parts, tile: Any) -> None:
 
 
 TAKE_MISTAKES: list[tuple[Any, tuple[str, ...]]] = [
-    (lambda p, tile: p.outputs.acquire_for_epilogue(), (CONSUMER, "still held when the loop block ends")),
-    (lambda p, tile: p.outputs.acquire_epilogue_linear(), (CONSUMER, "still held when the loop block ends")),
-    (lambda p, tile: p.outputs.consumer(), ("consumer view of 'outputs'", "still held", "Enter it")),
+    (
+        lambda p, tile: p.outputs.acquire_for_epilogue(),
+        (CONSUMER, "still held when the loop block ends"),
+    ),
+    (
+        lambda p, tile: p.outputs.acquire_epilogue_linear(),
+        (CONSUMER, "still held when the loop block ends"),
+    ),
+    (
+        lambda p, tile: p.outputs.consumer(),
+        ("consumer view of 'outputs'", "still held", "Enter it"),
+    ),
     (taken_twice, (CONSUMER, "released twice")),
     (flat_taken_twice, ("role 'epilogue' holds no accumulator of 'outputs'",)),
-    (lambda p, tile: p.outputs.release_from_epilogue(), ("role 'epilogue' holds no accumulator of 'outputs'",)),
+    (
+        lambda p, tile: p.outputs.release_from_epilogue(),
+        ("role 'epilogue' holds no accumulator of 'outputs'",),
+    ),
     (read_after_release, (CONSUMER, "loaded after its release")),
     (freed_by_one_lane, (CONSUMER, "released in a nested elect block")),
     (freed_twice, (CONSUMER, "signalled twice: it arrives")),
@@ -155,8 +189,12 @@ TAKE_MISTAKES: list[tuple[Any, tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize("group", [1, 2])
-@pytest.mark.parametrize(("each", "words"), TAKE_MISTAKES, ids=[words[-1] for _, words in TAKE_MISTAKES])
-def test_an_accumulator_is_taken_and_released_once(each: Any, words: tuple[str, ...], group: int) -> None:
+@pytest.mark.parametrize(
+    ("each", "words"), TAKE_MISTAKES, ids=[words[-1] for _, words in TAKE_MISTAKES]
+)
+def test_an_accumulator_is_taken_and_released_once(
+    each: Any, words: tuple[str, ...], group: int
+) -> None:
     with refused(tp.HandleError, *words):
         gemm(epilogue=in_epilogue(each), group=group)
 
@@ -167,5 +205,9 @@ def test_the_arrival_must_be_for_the_whole_kernel_s_group(group: int) -> None:
         with p.outputs.consumer() as stage:
             tp.AccumBarrier(3 - p.group).arrive(stage.pipeline, stage.index)
 
-    with refused(tp.TraceError, f"AccumBarrier({3 - group}) in a kernel of cta_group {group}", f"Make it AccumBarrier({group})"):
+    with refused(
+        tp.TraceError,
+        f"AccumBarrier({3 - group}) in a kernel of cta_group {group}",
+        f"Make it AccumBarrier({group})",
+    ):
         gemm(epilogue=in_epilogue(other), group=group)

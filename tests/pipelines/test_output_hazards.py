@@ -1,4 +1,6 @@
-"""What goes wrong between MMA warps and epilogues: each mistake planted, and rejected with a message that helps."""
+"""What goes wrong between MMA warps and epilogues: each mistake planted, and rejected with a
+message that helps.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,18 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.pipelines.accumulators import K, M, Parts, epilogue, gemm, in_epilogue, in_mma_warp, load, mma, right
+from tests.pipelines.accumulators import (
+    K,
+    M,
+    Parts,
+    epilogue,
+    gemm,
+    in_epilogue,
+    in_mma_warp,
+    load,
+    mma,
+    right,
+)
 from tests.scenarios.support import at, faults, refuses
 
 
@@ -16,12 +29,18 @@ def where(mark: str) -> str:
     return at(__file__, mark)
 
 
-def broken(kind: type[tp.TilepipeError], *words: str, seeds: Any = (0, 1, 2, 3), rules: str = "practice", **settings: Any) -> None:
+def broken(
+    kind: type[tp.TilepipeError],
+    *words: str,
+    seeds: Any = (0, 1, 2, 3),
+    rules: str = "practice",
+    **settings: Any,
+) -> None:
     """Every seed ends in that fault."""
     faults(gemm(**settings)[0], kind, *words, seeds=seeds, rules=rules)
 
 
-# -- the epilogue frees an accumulator too early, or without the fences ------------------------------------------------
+# -- the epilogue frees an accumulator too early, or without the fences ----------------
 
 
 def free(p: Parts, tile: Any, *, wait: bool = True, before: bool = True) -> None:
@@ -42,13 +61,33 @@ def test_freed_by_hand() -> None:
 
 @pytest.mark.parametrize("before", [True, False])
 def test_freed_before_its_loads_are_waited_for(before: bool) -> None:
-    words = ("race on tensor memory", "role 'epilogue' reads", "role 'mma' writes", "ctx.tmem_wait_load()", where("load"))
-    broken(tp.RaceError, *words, epilogue=in_epilogue(lambda p, tile: free(p, tile, wait=False, before=before)))
+    words = (
+        "race on tensor memory",
+        "role 'epilogue' reads",
+        "role 'mma' writes",
+        "ctx.tmem_wait_load()",
+        where("load"),
+    )
+    broken(
+        tp.RaceError,
+        *words,
+        epilogue=in_epilogue(lambda p, tile: free(p, tile, wait=False, before=before)),
+    )
 
 
 def test_freed_without_a_fence() -> None:
-    words = ("no tcgen05.fence::before_thread_sync", "role 'epilogue'", "ctx.tcgen05_fence_before()", where("load"))
-    broken(tp.RaceError, *words, rules="strict", epilogue=in_epilogue(lambda p, tile: free(p, tile, before=False)))
+    words = (
+        "no tcgen05.fence::before_thread_sync",
+        "role 'epilogue'",
+        "ctx.tcgen05_fence_before()",
+        where("load"),
+    )
+    broken(
+        tp.RaceError,
+        *words,
+        rules="strict",
+        epilogue=in_epilogue(lambda p, tile: free(p, tile, before=False)),
+    )
     program = gemm(epilogue=in_epilogue(lambda p, tile: free(p, tile, before=False)))[0]
     assert any(all(word in line for word in words) for line in program.run().advice)
 
@@ -88,7 +127,9 @@ def raw_take(p: Parts, tile: Any, fence: bool) -> None:
 
 
 def typed(ctx: tp.Context, config: tp.OutputPipelineConfig) -> tp.OutputTilePipeline:
-    return tp.OutputTilePipeline.allocate(ctx, config, producer_arrivals=1, consumer_arrivals=128 * config.cta_group)
+    return tp.OutputTilePipeline.allocate(
+        ctx, config, producer_arrivals=1, consumer_arrivals=128 * config.cta_group
+    )
 
 
 @pytest.mark.parametrize("side", ["none", "mma", "epilogue"])
@@ -109,7 +150,7 @@ def test_a_wait_without_a_fence(side: str) -> None:
     broken(tp.RaceError, *words, rules="strict", **settings)
 
 
-# -- MMAs and commits --------------------------------------------------------------------------------------------------
+# -- MMAs and commits ------------------------------------------------------------------
 
 
 def other_lane(p: Parts) -> None:
@@ -133,7 +174,12 @@ def test_committed_by_another_lane(group: int) -> None:
     )
     broken(tp.RaceError, *words, mma=in_mma_warp(other_lane), group=group, seeds=[0])
     broken(
-        tp.RaceError, "race on inputs_", "role 'mma'", mma=in_mma_warp(other_lane), group=group, seeds=[0]
+        tp.RaceError,
+        "race on inputs_",
+        "role 'mma'",
+        mma=in_mma_warp(other_lane),
+        group=group,
+        seeds=[0],
     )  # another seed may elect lane 7
 
 
@@ -145,7 +191,12 @@ def test_the_first_mma_adds() -> None:
                     p.ctx.mma(p.accumulator(stage), *tiles.tile())  # <adds>
                     p.ctx.mma_commit(tiles.mbar())
 
-    words = ("role 'mma' reads tensor memory", "4096 of 4096 elements were never written", "accumulate=False", where("adds"))
+    words = (
+        "role 'mma' reads tensor memory",
+        "4096 of 4096 elements were never written",
+        "accumulate=False",
+        where("adds"),
+    )
     broken(tp.PoisonError, *words, mma=in_mma_warp(adds))
 
 
@@ -163,7 +214,7 @@ def test_a_release_commits_what_the_body_has_not(group: int) -> None:
         assert run.completions["inputs.empty"] == [[4, 3, 3]] * group
 
 
-# -- orders of acquiring -----------------------------------------------------------------------------------------------
+# -- orders of acquiring ---------------------------------------------------------------
 
 
 def one_ahead(p: Parts) -> None:
@@ -193,7 +244,12 @@ def test_two_accumulators_needed() -> None:
         "role 'epilogue'",
         "outputs.full",
     )
-    words = (*words, "role 'load'", "inputs.empty", "cycle: role 'mma' -> role 'epilogue' -> role 'mma'")
+    words = (
+        *words,
+        "role 'load'",
+        "inputs.empty",
+        "cycle: role 'mma' -> role 'epilogue' -> role 'mma'",
+    )
     broken(tp.DeadlockError, *words, mma=one_ahead, stages=1, outputs=typed)
 
 
@@ -226,7 +282,7 @@ def test_crossed_orders_of_the_two_sides() -> None:
     broken(tp.DeadlockError, *words, epilogue=crossed_take, stages=1, outputs=typed)
 
 
-# -- prefetched weights ------------------------------------------------------------------------------------------------
+# -- prefetched weights ----------------------------------------------------------------
 
 
 def prefetching(ahead: int) -> Any:
@@ -239,11 +295,21 @@ def prefetching(ahead: int) -> Any:
             stage = pipe.producer_stage()
             with ctx.elect_one():
                 pipe.producer_mbar(stage).expect_bytes(p.inputs.stage_bytes)
-                ctx.tma_load(p.b, (0, k * K), p.inputs.payload.get_tile(stage, 0, k_group_size=1)[1], pipe.producer_mbar(stage))
+                ctx.tma_load(
+                    p.b,
+                    (0, k * K),
+                    p.inputs.payload.get_tile(stage, 0, k_group_size=1)[1],
+                    pipe.producer_mbar(stage),
+                )
             pipe.producer_step()
         for k in range(ahead):
             with ctx.elect_one():
-                ctx.tma_load(p.a, (0, k * K), p.inputs.payload.get_tile(k % 3, 0, k_group_size=1)[0], pipe.producer_mbar(k % 3))
+                ctx.tma_load(
+                    p.a,
+                    (0, k * K),
+                    p.inputs.payload.get_tile(k % 3, 0, k_group_size=1)[0],
+                    pipe.producer_mbar(k % 3),
+                )
         pipe.drain_producer()
 
     return role
@@ -252,8 +318,18 @@ def prefetching(ahead: int) -> Any:
 def test_prefetching_more_stages_than_the_ring_has() -> None:
     settings: dict[str, Any] = {"tiles": 1, "producer_arrivals": 1, "ring": 3}
     right(load=prefetching(3), steps=3, **settings)
-    words: tuple[str, ...] = ("role 'load'", where("ring is full"), "inputs.empty[0]", "role 'mma'", "inputs.full[0]")
-    words = (*words, "4,096 bytes (5,120 expected, 1,024 delivered)", "cycle: role 'load' -> role 'mma' -> role 'load'")
+    words: tuple[str, ...] = (
+        "role 'load'",
+        where("ring is full"),
+        "inputs.empty[0]",
+        "role 'mma'",
+        "inputs.full[0]",
+    )
+    words = (
+        *words,
+        "4,096 bytes (5,120 expected, 1,024 delivered)",
+        "cycle: role 'load' -> role 'mma' -> role 'load'",
+    )
     broken(tp.DeadlockError, *words, load=prefetching(4), steps=4, **settings)
 
 
@@ -261,16 +337,27 @@ def test_prefetched_stages_held_by_handles() -> None:
     def kept(p: Parts) -> None:
         [p.inputs.acquire_producer() for _ in range(4)]
 
-    refuses(lambda: gemm(load=kept), tp.HandleError, "the producer stage of 'inputs'", "still held", "wait for the same stage")
+    refuses(
+        lambda: gemm(load=kept),
+        tp.HandleError,
+        "the producer stage of 'inputs'",
+        "still held",
+        "wait for the same stage",
+    )
 
 
-# -- set-up and the end ------------------------------------------------------------------------------------------------
+# -- set-up and the end ----------------------------------------------------------------
 
 
 def uninitialised(ctx: tp.Context, config: tp.OutputPipelineConfig) -> tp.OutputTilePipeline:
     storage = tp.SMemArray(ctx, tp.SharedMemBarrier, 2 * config.num_stages, "outputs")
-    made = tp.OutputTilePipeline(storage, tp.TmemAllocation(ctx, config.columns, cta_group=config.cta_group), config=config)
-    made._lifetime = tp.TmemDeallocBarrier(ctx, config.cta_group), ctx.named_barrier(160, "published")
+    made = tp.OutputTilePipeline(
+        storage, tp.TmemAllocation(ctx, config.columns, cta_group=config.cta_group), config=config
+    )
+    made._lifetime = (
+        tp.TmemDeallocBarrier(ctx, config.cta_group),
+        ctx.named_barrier(160, "published"),
+    )
     return made
 
 
@@ -282,10 +369,21 @@ def late(p: Parts) -> None:
 
 
 def test_barriers_initialised_by_a_role() -> None:
-    """In a pair the other CTA may be told of an accumulator before its barriers exist; set-up code cannot do that."""
-    words = ("signals outputs.full[0] of CTA 1 in a peer CTA before that CTA's initialisation", "Initialise in set-up code")
+    """In a pair the other CTA may be told of an accumulator before its barriers exist; set-up code
+    cannot do that.
+    """
+    words = (
+        "signals outputs.full[0] of CTA 1 in a peer CTA before that CTA's initialisation",
+        "Initialise in set-up code",
+    )
     broken(tp.BarrierError, *words, mma=late, outputs=uninitialised, group=2, seeds=[0])
-    broken(tp.BarrierError, "uses outputs.", "before it was initialised", "Initialise it in set-up code", outputs=uninitialised)
+    broken(
+        tp.BarrierError,
+        "uses outputs.",
+        "before it was initialised",
+        "Initialise it in set-up code",
+        outputs=uninitialised,
+    )
 
 
 def ending(role: Any, sync: bool = True) -> Any:
@@ -308,8 +406,9 @@ def test_roles_that_return_do_not_hold_up_a_terminal_barrier(early: str) -> None
 
 
 def test_a_terminal_barrier_before_the_epilogue_is_done() -> None:
-    """The MMA warp meets the cluster while it still has to free tensor memory, which its epilogue waits for nowhere: but the load
-    warp drains behind the barrier, and the MMAs that it waits for come behind it too.
+    """The MMA warp meets the cluster while it still has to free tensor memory, which its epilogue
+    waits for nowhere: but the load warp drains behind the barrier, and the MMAs that it waits for
+    come behind it too.
     """
 
     def meets_first(p: Parts) -> None:
@@ -317,8 +416,22 @@ def test_a_terminal_barrier_before_the_epilogue_is_done() -> None:
         p.ctx.cluster_wait()  # <too early>
         mma(p)
 
-    words = ("role 'mma' of CTA 0", where("too early"), "cluster", "role 'load' of CTA", "inputs.empty[0]", "role 'epilogue' of CTA")
-    broken(tp.DeadlockError, *words, mma=meets_first, load=ending(load), epilogue=ending(epilogue), group=2)
+    words = (
+        "role 'mma' of CTA 0",
+        where("too early"),
+        "cluster",
+        "role 'load' of CTA",
+        "inputs.empty[0]",
+        "role 'epilogue' of CTA",
+    )
+    broken(
+        tp.DeadlockError,
+        *words,
+        mma=meets_first,
+        load=ending(load),
+        epilogue=ending(epilogue),
+        group=2,
+    )
 
 
 def test_the_results_do_not_depend_on_the_number_of_accumulators() -> None:

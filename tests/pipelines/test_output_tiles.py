@@ -1,4 +1,6 @@
-"""OutputTilePipeline: its members, both forms of acquire and release, whose barriers complete, and parts that do not fit."""
+"""OutputTilePipeline: its members, both forms of acquire and release, whose barriers complete, and
+parts that do not fit.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,20 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import refused
-from tests.pipelines.accumulators import M, Parts, epilogue, gemm, in_epilogue, in_mma_warp, mma, right, who_arrives
+from tests.pipelines.accumulators import (
+    M,
+    Parts,
+    epilogue,
+    gemm,
+    in_epilogue,
+    in_mma_warp,
+    mma,
+    right,
+    who_arrives,
+)
 from tests.pipelines.rings import counts_of, laps
 
-# -- the forms ---------------------------------------------------------------------------------------------------------
+# -- the forms -------------------------------------------------------------------------
 
 
 def fill_flat(p: Parts) -> None:
@@ -31,7 +43,9 @@ def fill_linear(p: Parts) -> None:
 
 
 def fill_and_commit(p: Parts) -> None:
-    """As the page's example under `acquire_mma_linear`: a commit by hand, then release, which only steps."""
+    """As the page's example under `acquire_mma_linear`: a commit by hand, then release, which only
+    steps.
+    """
     stage = p.outputs.acquire_mma_linear()
     p.multiply(tp.TmemStage.from_offset(stage.tmem_offset()).tensor((M, p.n)))
     with p.ctx.elect_one():
@@ -51,7 +65,9 @@ def fill_raw(p: Parts) -> None:
     stage = tp.OutputStage.from_raw(p.outputs.pipeline, held.index(), held.tmem_offset())
     p.multiply(p.accumulator(stage))
     with p.ctx.elect_one():
-        p.ctx.mma_commit(stage.pipeline.producer_mbar(stage.index), mask=p.outputs.mma_complete_mask)
+        p.ctx.mma_commit(
+            stage.pipeline.producer_mbar(stage.index), mask=p.outputs.mma_complete_mask
+        )
     held.release()
 
 
@@ -125,12 +141,15 @@ TAKES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("group", [1, 2])
-@pytest.mark.parametrize(("fill", "take"), [*((f, "view") for f in FILLS), *(("view", t) for t in TAKES if t != "view")])
+@pytest.mark.parametrize(
+    ("fill", "take"), [*((f, "view") for f in FILLS), *(("view", t) for t in TAKES if t != "view")]
+)
 def test_every_form_hands_over_one_phase_a_tile(fill: str, take: str, group: int) -> None:
     for run in right([0, 2], mma=FILLS[fill], epilogue=TAKES[take], group=group):
         want = laps(5, 2)
         assert run.completions["outputs.full"] == [want] * group
-        assert run.completions["outputs.empty"] == [want, [0, 0]][:group]  # of a pair, only the even CTA's MMAs wait
+        # of a pair, only the even CTA's MMAs wait
+        assert run.completions["outputs.empty"] == [want, [0, 0]][:group]
         assert run.completions["tmem_dealloc"] == [[1]] * group
 
 
@@ -138,12 +157,18 @@ def test_every_form_hands_over_one_phase_a_tile(fill: str, take: str, group: int
 @pytest.mark.parametrize(("stages", "n"), [(1, 32), (2, 32), (3, 16), (2, 256), (1, 256), (5, 64)])
 def test_rings_of_accumulators(stages: int, n: int, tiles: int) -> None:
     for run in right([7], stages=stages, n=n, tiles=tiles):
-        assert run.completions["outputs.full"] == run.completions["outputs.empty"] == [laps(tiles, stages)]
+        assert (
+            run.completions["outputs.full"]
+            == run.completions["outputs.empty"]
+            == [laps(tiles, stages)]
+        )
 
 
 @pytest.mark.parametrize("group", [1, 2])
 def test_who_arrives(group: int) -> None:
-    """On full: one commit, in a pair in both CTAs; on empty: all epilogue threads, in a pair on the even CTA's."""
+    """On full: one commit, in a pair in both CTAs; on empty: all epilogue threads, in a pair on the
+    even CTA's.
+    """
     tiles = 5
     program, out, want = gemm(group=group, tiles=tiles)
     assert counts_of(program) == {
@@ -161,7 +186,7 @@ def test_who_arrives(group: int) -> None:
     assert found == full | empty
 
 
-# -- members -----------------------------------------------------------------------------------------------------------
+# -- members ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("group", [1, 2])
@@ -187,12 +212,21 @@ def test_a_copy_has_cursors_of_its_own(group: int) -> None:
 
     def copied(p: Parts) -> Parts:
         other = p.outputs.copy()
-        assert (other.tmem, other.config, other.name) == (p.outputs.tmem, p.outputs.config, p.outputs.name)
+        assert (other.tmem, other.config, other.name) == (
+            p.outputs.tmem,
+            p.outputs.config,
+            p.outputs.name,
+        )
         assert other.pipeline is not p.outputs.pipeline
-        assert (other.pipeline.full, other.pipeline.empty) == (p.outputs.pipeline.full, p.outputs.pipeline.empty)
+        assert (other.pipeline.full, other.pipeline.empty) == (
+            p.outputs.pipeline.full,
+            p.outputs.pipeline.empty,
+        )
         return replace(p, outputs=other)
 
-    for run in right([1], mma=lambda p: mma(copied(p)), epilogue=lambda p: epilogue(copied(p)), group=group):
+    for run in right(
+        [1], mma=lambda p: mma(copied(p)), epilogue=lambda p: epilogue(copied(p)), group=group
+    ):
         assert run.completions["outputs.full"] == [laps(5, 2)] * group
 
 
@@ -204,7 +238,9 @@ def test_the_mask_of_a_pair() -> None:
         config = tp.OutputPipelineConfig(1, 32, 2)
         outputs = tp.OutputTilePipeline.allocate(ctx, config)
         storage = tp.SMemArray(ctx, tp.SharedMemBarrier, 2, "other")
-        other = tp.OutputTilePipeline(storage, outputs.tmem, 3 << ctx.cta_rank, config=config, name="other")
+        other = tp.OutputTilePipeline(
+            storage, outputs.tmem, 3 << ctx.cta_rank, config=config, name="other"
+        )
 
         @ctx.role("one", warps=1)
         def one() -> None:
@@ -219,7 +255,9 @@ def test_the_mask_of_a_pair() -> None:
 
 
 def test_a_stage_has_its_number_its_place_and_the_barriers() -> None:
-    """`index` and `tmem.offset()` of the stages of five tiles, on both sides; the ring lies behind 32 columns of somebody else."""
+    """`index` and `tmem.offset()` of the stages of five tiles, on both sides; the ring lies behind
+    32 columns of somebody else.
+    """
 
     @tp.kernel()
     def look(ctx: tp.Context, filled: Any, taken: Any) -> None:
@@ -254,7 +292,10 @@ def test_a_stage_has_its_number_its_place_and_the_barriers() -> None:
     assert np.array_equal(filled, taken)
 
 
-@pytest.mark.parametrize(("shape", "columns"), [((1, 8), 32), ((2, 16), 32), ((2, 24), 64), ((3, 128), 512), ((2, 256), 512)])
+@pytest.mark.parametrize(
+    ("shape", "columns"),
+    [((1, 8), 32), ((2, 16), 32), ((2, 24), 64), ((3, 128), 512), ((2, 256), 512)],
+)
 def test_columns_of_a_config(shape: tuple[int, int], columns: int) -> None:
     assert tp.OutputPipelineConfig(*shape).columns == columns
 
@@ -277,14 +318,18 @@ def test_configs_that_no_kernel_can_have(arguments: tuple[Any, ...], words: str)
         tp.OutputPipelineConfig(*arguments)
 
 
-def by_hand(barriers: int = 4, columns: int = 64, group: int = 1, counts: tuple[int, int] | None = None) -> Callable[..., Any]:
+def by_hand(
+    barriers: int = 4, columns: int = 64, group: int = 1, counts: tuple[int, int] | None = None
+) -> Callable[..., Any]:
     """OutputTilePipeline's constructor, over parts made by hand."""
 
     def make(ctx: tp.Context, config: tp.OutputPipelineConfig) -> tp.OutputTilePipeline:
         storage = tp.SMemArray(ctx, tp.SharedMemBarrier, barriers, "outputs")
         if counts is not None:
             tp.OutputTilePipeline.init_barriers(storage, *counts)
-        made = tp.OutputTilePipeline(storage, tp.TmemAllocation(ctx, columns, cta_group=group), config=config)
+        made = tp.OutputTilePipeline(
+            storage, tp.TmemAllocation(ctx, columns, cta_group=group), config=config
+        )
         made._lifetime = tp.TmemDeallocBarrier(ctx, group), ctx.named_barrier(160, "published")
         return made
 
@@ -309,11 +354,16 @@ def test_parts_that_do_not_fit(parts: dict[str, Any], words: str) -> None:
 def test_tensor_memory_of_another_group() -> None:
     def one_of_two(ctx: tp.Context, config: tp.OutputPipelineConfig) -> tp.OutputTilePipeline:
         storage = tp.SMemArray(ctx, tp.SharedMemBarrier, 4, "outputs")
-        return tp.OutputTilePipeline(storage, tp.TmemAllocation(ctx, 64), config=replace(config, cta_group=2))
+        return tp.OutputTilePipeline(
+            storage, tp.TmemAllocation(ctx, 64), config=replace(config, cta_group=2)
+        )
 
     with refused(tp.TraceError, "the tensor memory has cta_group 1, the pipeline 2"):
         gemm(outputs=one_of_two)
-    with refused(tp.TraceError, "all tcgen05 instructions of a kernel have one cta_group; this is 1, others have 2"):
+    with refused(
+        tp.TraceError,
+        "all tcgen05 instructions of a kernel have one cta_group; this is 1, others have 2",
+    ):
         gemm(outputs=one_of_two, group=2)
     with refused(tp.TraceError, "takes an OutputPipelineConfig, got (2, 16)"):
         gemm(outputs=lambda ctx, config: tp.OutputTilePipeline.allocate(ctx, (2, 16)))  # type: ignore[arg-type]
@@ -329,13 +379,36 @@ def test_init_barriers_with_the_counts_of_the_rule(group: int) -> None:
 @pytest.mark.parametrize(
     ("group", "counts", "words"),
     [
-        (1, (2, 128), ("'outputs.full' is given a count of 2", "gets 1 arrivals", "role 'mma'", "never pass")),
-        (1, (1, 4), ("'outputs.empty' is given a count of 4", "gets 128 arrivals", "role 'epilogue'", "before everybody has arrived")),
-        (2, (1, 128), ("'outputs.empty' is given a count of 128", "gets 256 arrivals", "before everybody has arrived")),
+        (
+            1,
+            (2, 128),
+            ("'outputs.full' is given a count of 2", "gets 1 arrivals", "role 'mma'", "never pass"),
+        ),
+        (
+            1,
+            (1, 4),
+            (
+                "'outputs.empty' is given a count of 4",
+                "gets 128 arrivals",
+                "role 'epilogue'",
+                "before everybody has arrived",
+            ),
+        ),
+        (
+            2,
+            (1, 128),
+            (
+                "'outputs.empty' is given a count of 128",
+                "gets 256 arrivals",
+                "before everybody has arrived",
+            ),
+        ),
         (2, (2, 256), ("'outputs.full' is given a count of 2", "gets 1 arrivals")),
     ],
 )
-def test_typed_counts_that_contradict(group: int, counts: tuple[int, int], words: tuple[str, ...]) -> None:
+def test_typed_counts_that_contradict(
+    group: int, counts: tuple[int, int], words: tuple[str, ...]
+) -> None:
     with refused(tp.CountError, *words):
         gemm(outputs=by_hand(group=group, counts=counts), group=group)
     with refused(tp.CountError, *words):
@@ -348,11 +421,15 @@ def test_typed_counts_that_contradict(group: int, counts: tuple[int, int], words
 
 
 def test_an_epilogue_of_two_warpgroups() -> None:
-    """256 threads free an accumulator: the count follows, and so does the barrier that announces the address."""
+    """256 threads free an accumulator: the count follows, and so does the barrier that announces
+    the address.
+    """
 
     @tp.kernel()
     def two(ctx: tp.Context) -> None:
-        outputs = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(2, 32), epilogue_threads=256)
+        outputs = tp.OutputTilePipeline.allocate(
+            ctx, tp.OutputPipelineConfig(2, 32), epilogue_threads=256
+        )
 
         @ctx.role("mma", warps=1)
         def mma() -> None:

@@ -1,4 +1,6 @@
-"""What goes wrong in pairs of CTAs that share an MMA: each mistake planted, and rejected with a message that helps."""
+"""What goes wrong in pairs of CTAs that share an MMA: each mistake planted, and rejected with a
+message that helps.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ def where(mark: str) -> str:
     return at(__file__, mark)
 
 
-def broken(kind: type[tp.TilepipeError], *words: str, seeds: Any = (0, 1, 2, 3), **settings: Any) -> None:
+def broken(
+    kind: type[tp.TilepipeError], *words: str, seeds: Any = (0, 1, 2, 3), **settings: Any
+) -> None:
     """Every seed ends in that fault."""
     faults(gemm(**settings)[0], kind, *words, seeds=seeds)
 
@@ -28,7 +32,10 @@ def every_cta(p: Parts) -> None:
 
 
 def test_the_odd_cta_issues_mmas() -> None:
-    words = ("mma: of a pair of CTAs (cta_group 2) the even one issues it for both", "tp.elect_one_cta(ctx)")
+    words = (
+        "mma: of a pair of CTAs (cta_group 2) the even one issues it for both",
+        "tp.elect_one_cta(ctx)",
+    )
     refuses(lambda: gemm(mma=every_cta, group=2), tp.TraceError, *words)
     right(mma=every_cta, group=1)
 
@@ -50,11 +57,20 @@ def forgetting_outputs(p: Parts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("each", "stage"), [(forgetting, "consumer stage of 'inputs'"), (forgetting_outputs, "producer stage of 'outputs'")]
+    ("each", "stage"),
+    [
+        (forgetting, "consumer stage of 'inputs'"),
+        (forgetting_outputs, "producer stage of 'outputs'"),
+    ],
 )
 @pytest.mark.parametrize("counted", [False, True])
 def test_a_commit_that_forgets_the_peer(each: Any, stage: str, counted: bool) -> None:
-    words = (stage, "in CTA rank 0 of the cluster and not in rank 1", "arrivals by rank: [1, 0]", "mask=outputs.mma_complete_mask")
+    words = (
+        stage,
+        "in CTA rank 0 of the cluster and not in rank 1",
+        "arrivals by rank: [1, 0]",
+        "mask=outputs.mma_complete_mask",
+    )
     counts: dict[str, Any] = {"consumer_arrivals": 1} if counted else {}
     refuses(lambda: gemm(mma=in_mma_warp(each), group=2, **counts), tp.CountError, *words)
 
@@ -86,8 +102,11 @@ def arming(arm: Any, drain: bool = True, own: bool = False) -> Any:
                         arm(p, stage)
                         if own:
                             a_tile, b_tile = stage.tile()
-                            p.ctx.tma_load(p.a, (p.row(tile), k * K), a_tile, stage.mbar())  # <own barrier>
-                            p.ctx.tma_load(p.b, (p.ctx.cta_rank * (p.n // 2), k * K), b_tile, stage.mbar())
+                            # <own barrier>
+                            p.ctx.tma_load(p.a, (p.row(tile), k * K), a_tile, stage.mbar())
+                            p.ctx.tma_load(
+                                p.b, (p.ctx.cta_rank * (p.n // 2), k * K), b_tile, stage.mbar()
+                            )
                         else:
                             p.copy(stage, tile, k)
             if drain:
@@ -101,7 +120,10 @@ def whole(p: Parts, stage: Any) -> None:
 
 
 def test_drain_left_out() -> None:
-    words = ("CTA 1 (rank 1 in its cluster) exits while role 'mma' of CTA 0 can still arrive on its inputs.empty[", "producer.drain()")
+    words = (
+        "CTA 1 (rank 1 in its cluster) exits while role 'mma' of CTA 0 can still arrive on its inputs.empty[",
+        "producer.drain()",
+    )
     broken(tp.ExitError, *words, load=arming(whole, drain=False), group=2)
     right(load=arming(whole, drain=False), group=1)
 
@@ -122,7 +144,11 @@ def test_both_ctas_arm_their_own_barrier() -> None:
     def both(p: Parts, stage: Any) -> None:
         stage.mbar().expect_bytes(p.inputs.stage_bytes)  # <both arm>
 
-    words = ("over-arrival on inputs.full[0] of CTA 1", "18,432 bytes expected, 0 delivered", where("both arm"))
+    words = (
+        "over-arrival on inputs.full[0] of CTA 1",
+        "18,432 bytes expected, 0 delivered",
+        where("both arm"),
+    )
     broken(tp.BarrierError, *words, load=arming(both), group=2)
 
 
@@ -142,7 +168,12 @@ def test_the_odd_epilogue_returns_early() -> None:
         with p.ctx.when(p.ctx.cta_rank == 0):
             epilogue(p)
 
-    words = ("role 'mma' of CTA 0 frees columns 0..63", "nothing says that the alloc of", "CTA 1", "TmemDeallocBarrier")
+    words = (
+        "role 'mma' of CTA 0 frees columns 0..63",
+        "nothing says that the alloc of",
+        "CTA 1",
+        "TmemDeallocBarrier",
+    )
     broken(tp.SimFault, *words, epilogue=even_only, group=2)
 
 
@@ -153,5 +184,10 @@ def test_the_even_cta_alone_allocates() -> None:
                 with p.outputs.producer() as stage:
                     p.multiply(p.accumulator(stage))
 
-    words = ("role 'mma' of CTA 0", "outputs_tmem_published", "32 of 160 threads", "role 'mma' of CTA 1 has returned")
+    words = (
+        "role 'mma' of CTA 0",
+        "outputs_tmem_published",
+        "32 of 160 threads",
+        "role 'mma' of CTA 1 has returned",
+    )
     broken(tp.DeadlockError, *words, mma=even_only, group=2)

@@ -16,7 +16,9 @@ BM, BN, BK = 128, 32, 64
 
 
 def tiles(rows: int) -> tp.StandardTilePayload:
-    return tp.StandardTilePayload(a_type="bfloat16", b_type="bfloat16", a_shape=(BM, BK), b_shape=(rows, BK))
+    return tp.StandardTilePayload(
+        a_type="bfloat16", b_type="bfloat16", a_shape=(BM, BK), b_shape=(rows, BK)
+    )
 
 
 def maps() -> tuple[tp.TensorMap, tp.TensorMap]:
@@ -28,9 +30,16 @@ def pair(cluster: tuple[int, int]) -> tp.KernelFunction:
     @tp.kernel(grid=2, cluster=2)
     def k(ctx: tp.Context, a: Any, b: Any) -> None:
         inputs = tp.InputTilePipeline.allocate(
-            ctx, tiles(BN // 2), num_group_stages=2, cta_group=2, producer_arrivals=1, consumer_arrivals=1
+            ctx,
+            tiles(BN // 2),
+            num_group_stages=2,
+            cta_group=2,
+            producer_arrivals=1,
+            consumer_arrivals=1,
         )
-        outputs = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(1, BN, cta_group=2), consumer_arrivals=256)
+        outputs = tp.OutputTilePipeline.allocate(
+            ctx, tp.OutputPipelineConfig(1, BN, cta_group=2), consumer_arrivals=256
+        )
         work = tp.StaticScheduler(ctx, tiles=(2, 1), cluster=cluster)
 
         @ctx.role("mma", warps=1)
@@ -49,7 +58,12 @@ def pair(cluster: tuple[int, int]) -> tp.KernelFunction:
 
 
 def test_a_pair_across_columns() -> None:
-    with refused(tp.TraceError, "the scheduler's cluster is 1×2 tiles", "neighbours along M", "first extent must be even"):
+    with refused(
+        tp.TraceError,
+        "the scheduler's cluster is 1×2 tiles",
+        "neighbours along M",
+        "first extent must be even",
+    ):
         pair((1, 2)).bind(*maps())
 
 
@@ -91,8 +105,14 @@ def waits(**settings: Any) -> set[str]:
     k = 256
     a, scales = np.zeros((256, k), ml_dtypes.float8_e4m3fn), np.ones((2, 256), np.float32)
     b, c = np.zeros((128, k), ml_dtypes.float8_e4m3fn), np.zeros((256, 128), np.float32)
-    text = bind(a, b, scales, np.ones((1, 2), np.float32), c, BlackwellBlockwiseConfig(**settings)).source()
-    return {line.split("(")[0].strip() for line in text.splitlines() if "(outputs_full(" in line and "wait" in line}
+    text = bind(
+        a, b, scales, np.ones((1, 2), np.float32), c, BlackwellBlockwiseConfig(**settings)
+    ).source()
+    return {
+        line.split("(")[0].strip()
+        for line in text.splitlines()
+        if "(outputs_full(" in line and "wait" in line
+    }
 
 
 def test_what_a_peers_commit_says_is_acquired_from_the_cluster() -> None:

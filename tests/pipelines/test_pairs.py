@@ -21,13 +21,17 @@ Body = Callable[[tp.Context, Any, tp.OutputTilePipeline], None]
 
 
 def in_cluster(body: Body, cluster: int, group: int, **role: int) -> tuple[tp.Program, Any]:
-    """A kernel of one cluster whose role does `body(ctx, out, outputs)`; out: an integer of each CTA."""
+    """A kernel of one cluster whose role does `body(ctx, out, outputs)`; out: an integer of each
+    CTA.
+    """
     out = np.full(cluster, -1, np.int32)
 
     @tp.kernel(grid=cluster, cluster=cluster)
     def k(ctx: tp.Context, out: Any) -> None:
         config = tp.OutputPipelineConfig(2, 16, group)
-        outputs = tp.OutputTilePipeline.allocate(ctx, config, producer_arrivals=1, consumer_arrivals=128 * group)
+        outputs = tp.OutputTilePipeline.allocate(
+            ctx, config, producer_arrivals=1, consumer_arrivals=128 * group
+        )
 
         @ctx.role("one", **(role or {"warps": 1}))
         def one() -> None:
@@ -91,7 +95,7 @@ def test_elected_cta_is_a_block(group: int) -> None:
     assert out.tolist() == ([7, -1, 7, -1] if group == 2 else [7] * 4)
 
 
-# -- arrivals ----------------------------------------------------------------------------------------------------------
+# -- arrivals --------------------------------------------------------------------------
 
 
 def everybody(act: Callable[[tp.Context, Any], None]) -> Body:
@@ -103,7 +107,9 @@ def everybody(act: Callable[[tp.Context, Any], None]) -> Body:
     return body
 
 
-def arrivals_by_rank(body: Body, cluster: int = 4, group: int = 2, **role: int) -> dict[tuple[str, int], list[int]]:
+def arrivals_by_rank(
+    body: Body, cluster: int = 4, group: int = 2, **role: int
+) -> dict[tuple[str, int], list[int]]:
     """(barrier, its CTA) -> arrivals from each CTA."""
     program, _ = in_cluster(body, cluster, group, **role)
     found: dict[tuple[str, int], list[int]] = {}
@@ -114,7 +120,9 @@ def arrivals_by_rank(body: Body, cluster: int = 4, group: int = 2, **role: int) 
 
 def test_umma_arrive_leader_cta() -> None:
     """Every thread arrives once, on the even CTA's barrier."""
-    body = everybody(lambda ctx, outputs: tp.umma_arrive_leader_cta(outputs.pipeline.consumer_mbar(0)))
+    body = everybody(
+        lambda ctx, outputs: tp.umma_arrive_leader_cta(outputs.pipeline.consumer_mbar(0))
+    )
     assert arrivals_by_rank(body, warpgroups=1) == {
         ("outputs.empty", 0): [128, 128, 0, 0],
         ("outputs.empty", 2): [0, 0, 128, 128],
@@ -124,13 +132,20 @@ def test_umma_arrive_leader_cta() -> None:
 @pytest.mark.parametrize("group", [1, 2])
 def test_accum_barrier(group: int) -> None:
     body = everybody(lambda ctx, outputs: tp.AccumBarrier(group).arrive(outputs.pipeline, 0))
-    alone = {("outputs.empty", rank): [128 * (rank == source) for source in range(2)] for rank in range(2)}
+    alone = {
+        ("outputs.empty", rank): [128 * (rank == source) for source in range(2)]
+        for rank in range(2)
+    }
     both = {("outputs.empty", 0): [128, 128]}
     assert arrivals_by_rank(body, 2, group, warpgroups=1) == (both if group == 2 else alone)
 
 
-def commits(commit: Callable[[tp.Context, tp.MbarPtr], None], count: int, told: int) -> dict[tuple[str, int], list[int]]:
-    """Arrivals in a cluster of two pairs, each of which commits in its even CTA; the CTAs of the mask `told` wait for them."""
+def commits(
+    commit: Callable[[tp.Context, tp.MbarPtr], None], count: int, told: int
+) -> dict[tuple[str, int], list[int]]:
+    """Arrivals in a cluster of two pairs, each of which commits in its even CTA; the CTAs of the
+    mask `told` wait for them.
+    """
 
     @tp.kernel(grid=4, cluster=4)
     def k(ctx: tp.Context) -> None:
@@ -163,11 +178,15 @@ def test_a_commit_with_a_mask(mask: int) -> None:
 
 
 def test_a_commit_with_the_mask_of_the_pair() -> None:
-    found = commits(lambda ctx, done: tp.mma_arrive_multicast(done, pairs.pair_mask(ctx)), 1, 0b1111)
-    assert found == {("done", rank): [int(source == rank & ~1) for source in range(4)] for rank in range(4)}
+    found = commits(
+        lambda ctx, done: tp.mma_arrive_multicast(done, pairs.pair_mask(ctx)), 1, 0b1111
+    )
+    assert found == {
+        ("done", rank): [int(source == rank & ~1) for source in range(4)] for rank in range(4)
+    }
 
 
-# -- input pipelines of pairs ------------------------------------------------------------------------------------------
+# -- input pipelines of pairs ----------------------------------------------------------
 
 
 def test_the_bytes_of_both_ctas_count_on_the_even_one_s_barrier() -> None:
@@ -181,7 +200,9 @@ def test_the_bytes_of_both_ctas_count_on_the_even_one_s_barrier() -> None:
     assert sizes == {"one": (M + 16) * 32, "both": 2 * (M + 16) * 32}
     arrivals = who_arrives(program, seed=3)
     assert np.array_equal(out, want)
-    assert {key: n for key, n in arrivals.items() if key[0] == "inputs.full"} == {("inputs.full", 0, "load", 0): 10}
+    assert {key: n for key, n in arrivals.items() if key[0] == "inputs.full"} == {
+        ("inputs.full", 0, "load", 0): 10
+    }
     assert {key: n for key, n in arrivals.items() if key[0] == "inputs.empty"} == {
         ("inputs.empty", rank, "mma", 0): 10 for rank in range(2)
     }
@@ -207,8 +228,16 @@ def test_the_even_cta_alone_expects_bytes() -> None:
         """Whether each expect stands under a condition on the CTA's rank."""
         program, _, _ = gemm(group=group)
         body = program.kernel.roles[0].body
-        guarded = [op for branch in walk(body) if isinstance(branch, ops.If) for op in walk(branch.then) if isinstance(op, ops.MbarExpect)]
-        return [any(op is g for g in guarded) for op in walk(body) if isinstance(op, ops.MbarExpect)]
+        guarded = [
+            op
+            for branch in walk(body)
+            if isinstance(branch, ops.If)
+            for op in walk(branch.then)
+            if isinstance(op, ops.MbarExpect)
+        ]
+        return [
+            any(op is g for g in guarded) for op in walk(body) if isinstance(op, ops.MbarExpect)
+        ]
 
     assert expects(1) == [False]
     assert expects(2) == [True]
@@ -217,12 +246,16 @@ def test_the_even_cta_alone_expects_bytes() -> None:
 @pytest.mark.parametrize("k_group_size", [1, 2, 3])
 @pytest.mark.parametrize("group", [1, 2])
 def test_stage_bytes(group: int, k_group_size: int) -> None:
-    payload = tp.StandardTilePayload(a_type="bfloat16", b_type="float16", a_shape=(64, 32), b_shape=(16, 32))
+    payload = tp.StandardTilePayload(
+        a_type="bfloat16", b_type="float16", a_shape=(64, 32), b_shape=(16, 32)
+    )
     found = []
 
     @tp.kernel(grid=2, cluster=2)
     def k(ctx: tp.Context) -> None:
-        inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=2, k_group_size=k_group_size, cta_group=group)
+        inputs = tp.InputTilePipeline.allocate(
+            ctx, payload, num_group_stages=2, k_group_size=k_group_size, cta_group=group
+        )
         found.append((inputs.stage_bytes, inputs.cta_group))
 
         @ctx.role("one", warps=1)
@@ -238,12 +271,16 @@ def test_counts(group: int) -> None:
     assert counts_of(gemm(group=group)[0])["inputs.empty"] == 1
 
 
-# -- refused -----------------------------------------------------------------------------------------------------------
+# -- refused ---------------------------------------------------------------------------
 
 
 def test_no_pairs_in_an_odd_cluster() -> None:
     for cluster in (1, 3):
-        with refused(tp.TraceError, "cta_group=2 pairs CTAs 2 i and 2 i + 1", f"a cluster of {cluster} has no pairs"):
+        with refused(
+            tp.TraceError,
+            "cta_group=2 pairs CTAs 2 i and 2 i + 1",
+            f"a cluster of {cluster} has no pairs",
+        ):
             in_cluster(lambda ctx, out, outputs: None, cluster, 2)
 
 
@@ -253,7 +290,10 @@ def test_one_group_in_a_kernel() -> None:
         tp.TmemAllocation(ctx, 32, cta_group=2)
         tp.TmemAllocation(ctx, 32, cta_group=1)
 
-    with refused(tp.TraceError, "all tcgen05 instructions of a kernel have one cta_group; this is 1, others have 2"):
+    with refused(
+        tp.TraceError,
+        "all tcgen05 instructions of a kernel have one cta_group; this is 1, others have 2",
+    ):
         k.bind()
 
 
@@ -271,7 +311,9 @@ def test_the_odd_cta_issues_nothing(what: str) -> None:
                 tmem.allocate()
                 with ctx.when(guard(ctx)), ctx.elect_one():
                     if what == "mma":
-                        ctx.mma(tmem.tensor((128, 32)), a_tile, a_tile.rows(0, 16), accumulate=False)
+                        ctx.mma(
+                            tmem.tensor((128, 32)), a_tile, a_tile.rows(0, 16), accumulate=False
+                        )
                     else:
                         ctx.tmem_copy(tmem.tensor((128, 8), "bfloat16"), scales)
                 tmem.deallocate()
@@ -279,7 +321,11 @@ def test_the_odd_cta_issues_nothing(what: str) -> None:
         return k.bind()
 
     for guard in (lambda ctx: ctx.cta_rank == 1, lambda ctx: ctx.cta_rank >= 0):
-        with refused(tp.TraceError, f"{what}: of a pair of CTAs (cta_group 2) the even one", "tp.elect_one_cta(ctx)"):
+        with refused(
+            tp.TraceError,
+            f"{what}: of a pair of CTAs (cta_group 2) the even one",
+            "tp.elect_one_cta(ctx)",
+        ):
             build(guard)
     if what == "mma":
         assert build(tp.elect_one_cta) is not None

@@ -1,4 +1,6 @@
-"""The per-K views: one accumulator for each step of K, which the epilogue adds up; scales that share the input stage."""
+"""The per-K views: one accumulator for each step of K, which the epilogue adds up; scales that
+share the input stage.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,16 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import refused
-from tests.pipelines.accumulators import M, Parts, gemm, in_epilogue, in_mma_warp, load, right, who_arrives
+from tests.pipelines.accumulators import (
+    M,
+    Parts,
+    gemm,
+    in_epilogue,
+    in_mma_warp,
+    load,
+    right,
+    who_arrives,
+)
 from tests.pipelines.rings import counts_of, laps
 from tests.pipelines.scaled import promoted, scaled_gemm
 from tests.scenarios.support import at, faults
@@ -30,7 +41,7 @@ def scaled(seeds: Any = SEEDS, **settings: Any) -> list[Run]:
     return runs
 
 
-# -- produce and consume -----------------------------------------------------------------------------------------------
+# -- produce and consume ---------------------------------------------------------------
 
 
 def each_step(p: Parts, linear: bool = False) -> None:
@@ -74,19 +85,35 @@ def test_one_phase_a_step(group: int, stages: int, linear: bool) -> None:
 
 def test_consume_frees_the_accumulator() -> None:
     """By every epilogue thread, once a step, on the leader of a pair."""
-    program, out, want = gemm(mma=in_mma_warp(each_step), epilogue=added_up, group=2, tiles=2, steps=3)
+    program, out, want = gemm(
+        mma=in_mma_warp(each_step), epilogue=added_up, group=2, tiles=2, steps=3
+    )
     found = who_arrives(program)
     assert np.array_equal(out, want)
-    assert {k: n for k, n in found.items() if k[0] == "outputs.empty"} == {("outputs.empty", 0, "epilogue", cta): 6 * 128 for cta in (0, 1)}
+    assert {k: n for k, n in found.items() if k[0] == "outputs.empty"} == {
+        ("outputs.empty", 0, "epilogue", cta): 6 * 128 for cta in (0, 1)
+    }
 
 
 @pytest.mark.parametrize(
     ("role", "words"),
     [
-        ({"mma": in_mma_warp(lambda p: p.outputs.per_k().produce())}, ("per-K producer stage of 'outputs'", "Enter it")),
-        ({"epilogue": in_epilogue(lambda p, tile: p.outputs.per_k().consume())}, ("per-K consumer stage of 'outputs'", "Enter it")),
-        ({"epilogue": in_epilogue(lambda p, tile: p.outputs.per_k_epilogue(p.inputs))}, ("per-K epilogue of 'outputs'", "Enter it")),
-        ({"mma": in_mma_warp(lambda p: p.outputs.per_k().acquire_k_stage_linear())}, ("producer stage of 'outputs'", "still held")),
+        (
+            {"mma": in_mma_warp(lambda p: p.outputs.per_k().produce())},
+            ("per-K producer stage of 'outputs'", "Enter it"),
+        ),
+        (
+            {"epilogue": in_epilogue(lambda p, tile: p.outputs.per_k().consume())},
+            ("per-K consumer stage of 'outputs'", "Enter it"),
+        ),
+        (
+            {"epilogue": in_epilogue(lambda p, tile: p.outputs.per_k_epilogue(p.inputs))},
+            ("per-K epilogue of 'outputs'", "Enter it"),
+        ),
+        (
+            {"mma": in_mma_warp(lambda p: p.outputs.per_k().acquire_k_stage_linear())},
+            ("producer stage of 'outputs'", "still held"),
+        ),
     ],
 )
 def test_obtained_and_never_ended(role: Any, words: tuple[str, ...]) -> None:
@@ -105,7 +132,7 @@ def test_entered_twice() -> None:
         gemm(mma=in_mma_warp(twice))
 
 
-# -- the epilogue's step with scales -----------------------------------------------------------------------------------
+# -- the epilogue's step with scales ---------------------------------------------------
 
 
 @pytest.mark.parametrize("columns", [False, True])
@@ -133,7 +160,9 @@ def test_promote_takes_a_scale_for_each_column() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"steps": 1}, {"steps": 4, "tiles": 3}, {"stages": 1}, {"ring": 3, "stages": 4}, {"tiles": 1}], ids=str
+    "settings",
+    [{"steps": 1}, {"steps": 4, "tiles": 3}, {"stages": 1}, {"ring": 3, "stages": 4}, {"tiles": 1}],
+    ids=str,
 )
 def test_rings_and_trip_counts(settings: dict[str, int]) -> None:
     scaled(**settings)
@@ -141,7 +170,9 @@ def test_rings_and_trip_counts(settings: dict[str, int]) -> None:
 
 @pytest.mark.parametrize(("group", "cluster"), [(1, 1), (1, 2), (2, 2), (1, 4), (2, 4)])
 def test_who_frees_an_input_stage(group: int, cluster: int) -> None:
-    """The MMAs of every CTA that issues some, and of every CTA's epilogue four warps with a lane for each CTA of the cluster."""
+    """The MMAs of every CTA that issues some, and of every CTA's epilogue four warps with a lane
+    for each CTA of the cluster.
+    """
     program, out, want = scaled_gemm(group=group, cluster=cluster)
     issuers = cluster // group
     assert counts_of(program)["inputs.empty"] == issuers + 4 * cluster
@@ -149,8 +180,16 @@ def test_who_frees_an_input_stage(group: int, cluster: int) -> None:
     assert np.array_equal(out, want)
     steps = 6
     empty = {k: n for k, n in found.items() if k[0] == "inputs.empty"}
-    mmas = {("inputs.empty", to, "mma", group * i): steps for to in range(cluster) for i in range(issuers)}
-    assert empty == mmas | {("inputs.empty", to, "epilogue", cta): 4 * steps for to in range(cluster) for cta in range(cluster)}
+    mmas = {
+        ("inputs.empty", to, "mma", group * i): steps
+        for to in range(cluster)
+        for i in range(issuers)
+    }
+    assert empty == mmas | {
+        ("inputs.empty", to, "epilogue", cta): 4 * steps
+        for to in range(cluster)
+        for cta in range(cluster)
+    }
     scaled(group=group, cluster=cluster)
 
 
@@ -189,15 +228,28 @@ def exits(program: tp.Program) -> list[str]:
 
 
 def test_the_order_of_leaving_a_step() -> None:
-    """The input arrives (early, or at the end) and steps; then the accumulator is freed; then the output steps."""
+    """The input arrives (early, or at the end) and steps; then the accumulator is freed; then the
+    output steps.
+    """
     names = [x.split("_")[0] for x in exits(scaled_gemm()[0])]
-    assert names[:4] == ["arrive inputs.empty", "step inputs", "arrive outputs.empty", "step outputs"]
+    assert names[:4] == [
+        "arrive inputs.empty",
+        "step inputs",
+        "arrive outputs.empty",
+        "step outputs",
+    ]
 
 
 def test_the_warp_is_together_around_its_arrival() -> None:
-    """Before: all lanes have read the scales; behind: none goes on to wait for a stage that another lane has not yet freed."""
+    """Before: all lanes have read the scales; behind: none goes on to wait for a stage that another
+    lane has not yet freed.
+    """
     body = list(walk(scaled_gemm()[0].kernel.roles[2].body))
-    at_input = [i for i, op in enumerate(body) if isinstance(op, ops.MbarArrive) and op.bar.array.name == "inputs.empty"]
+    at_input = [
+        i
+        for i, op in enumerate(body)
+        if isinstance(op, ops.MbarArrive) and op.bar.array.name == "inputs.empty"
+    ]
     assert len(at_input) == 1
     around = [type(op) for op in body[at_input[0] - 2 : at_input[0] + 2]]
     assert around == [ops.SyncWarp, ops.If, ops.MbarArrive, ops.SyncWarp]
@@ -221,7 +273,12 @@ def test_scales_read_after_they_are_given_back() -> None:
         ctx.tmem_wait_load()
         accum.total.set(accum.total + part * (a * b_scale))
 
-    words = ("race on inputs_", "role 'epilogue' reads", "role 'load' writes", at(__file__, "late scales"))
+    words = (
+        "race on inputs_",
+        "role 'epilogue' reads",
+        "role 'load' writes",
+        at(__file__, "late scales"),
+    )
     faults(scaled_gemm(late, steps=4, tiles=3)[0], tp.RaceError, *words)
 
 
@@ -242,8 +299,12 @@ def test_a_step_dies_with_its_context(use: str) -> None:
 def test_one_tile_of_k_a_step() -> None:
     @tp.kernel()
     def k(ctx: tp.Context) -> None:
-        payload = tp.StandardTilePayload(a_type="bfloat16", b_type="bfloat16", a_shape=(M, 16), b_shape=(16, 16))
-        inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=2, k_group_size=2, name="groups")
+        payload = tp.StandardTilePayload(
+            a_type="bfloat16", b_type="bfloat16", a_shape=(M, 16), b_shape=(16, 16)
+        )
+        inputs = tp.InputTilePipeline.allocate(
+            ctx, payload, num_group_stages=2, k_group_size=2, name="groups"
+        )
         outputs = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(2, 16))
 
         @ctx.role("epilogue", warpgroups=1)
@@ -251,7 +312,11 @@ def test_one_tile_of_k_a_step() -> None:
             with outputs.per_k_epilogue(inputs):
                 pass
 
-    words = ("one tile of K a step", "'groups' has k_group_size=2", "the scales of the others would never be read")
+    words = (
+        "one tile of K a step",
+        "'groups' has k_group_size=2",
+        "the scales of the others would never be read",
+    )
     with refused(tp.TraceError, *words):
         k.bind()
 
@@ -261,7 +326,10 @@ def test_the_barriers_alone_know_no_tiles() -> None:
         with p.outputs.per_k_epilogue(p.inputs.pipeline) as step:
             step.tile()
 
-    words = "given the barriers 'inputs' alone, which know no tiles", "inputs.payload.get_tile(step.input_stage_index, k_group_size=1)"
+    words = (
+        "given the barriers 'inputs' alone, which know no tiles",
+        "inputs.payload.get_tile(step.input_stage_index, k_group_size=1)",
+    )
     with refused(tp.TraceError, *words):
         gemm(epilogue=in_epilogue(raw), load=load)
 
@@ -271,30 +339,40 @@ def test_what_it_does_not_take() -> None:
         with p.outputs.per_k_epilogue(p.outputs):  # type: ignore[arg-type]
             pass
 
-    with refused(tp.TraceError, "per_k_epilogue takes the InputTilePipeline whose stages hold the scales, or its ProducerConsumer"):
+    with refused(
+        tp.TraceError,
+        "per_k_epilogue takes the InputTilePipeline whose stages hold the scales, or its ProducerConsumer",
+    ):
         gemm(epilogue=in_epilogue(wrong), load=load)
 
 
-# -- orders of acquiring -----------------------------------------------------------------------------------------------
+# -- orders of acquiring ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ring", [1, 2])
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("order", [{}, {"input_first": True}, {"hand_over": False}], ids=str)
 def test_either_order_of_the_two_acquires(order: dict[str, bool], stages: int, ring: int) -> None:
-    """Neither holds what the other side needs: the epilogue frees its accumulator without waiting for another input stage."""
+    """Neither holds what the other side needs: the epilogue frees its accumulator without waiting
+    for another input stage.
+    """
     scaled([0, 3], stages=stages, ring=ring, **order)
 
 
 def test_crossed_orders() -> None:
-    """The epilogue gives a step's scales back when it holds the next step's accumulator: with one input stage that never comes."""
+    """The epilogue gives a step's scales back when it holds the next step's accumulator: with one
+    input stage that never comes.
+    """
 
     def crossed(p: Parts) -> None:
         pipe, feed, ctx = p.outputs.pipeline, p.inputs.pipeline, p.ctx
         with p.outputs.epilogue_warp():
             pipe.wait_producer()
             for step in ctx.range(p.tiles * p.steps):
-                held, freed = ctx.let(pipe.consumer_stage(), "held"), ctx.let(feed.consumer_stage(), "freed")
+                held, freed = (
+                    ctx.let(pipe.consumer_stage(), "held"),
+                    ctx.let(feed.consumer_stage(), "freed"),
+                )
                 pipe.consumer_step()
                 feed.consumer_step()
                 with ctx.when(step + 1 < p.tiles * p.steps):
@@ -307,9 +385,17 @@ def test_crossed_orders() -> None:
                 ctx.store_global(p.out, (p.row(step), 0), part)
 
     def typed(ctx: tp.Context, config: tp.OutputPipelineConfig) -> tp.OutputTilePipeline:
-        return tp.OutputTilePipeline.allocate(ctx, config, producer_arrivals=1, consumer_arrivals=128)
+        return tp.OutputTilePipeline.allocate(
+            ctx, config, producer_arrivals=1, consumer_arrivals=128
+        )
 
-    settings: dict[str, Any] = {"mma": in_mma_warp(each_step), "epilogue": crossed, "outputs": typed, "consumer_arrivals": 2, "steps": 1}
+    settings: dict[str, Any] = {
+        "mma": in_mma_warp(each_step),
+        "epilogue": crossed,
+        "outputs": typed,
+        "consumer_arrivals": 2,
+        "steps": 1,
+    }
     right(ring=2, **settings)
     words = (
         "role 'load'",

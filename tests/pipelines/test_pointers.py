@@ -1,6 +1,6 @@
-"""Pointers to barriers, and places that are copied: what the pages write and Python objects must mean."""
-
-# ruff: noqa: E501  (tables of one-line kernels)
+"""Pointers to barriers, and places that are copied: what the pages write and Python objects must
+mean.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +15,28 @@ from tests.pipelines.rings import PAYLOAD, laps, one_role
 from tilepipe import cuda
 
 ELECT = "with ctx.elect_one():\n    "
-BARRIERS: dict[str, tuple[str, dict[str, list[list[int]]]]] = {  # what a role does with a ring of three, which phases it completes
-    "full[1].arrive": (f"{ELECT}pipe.full[1].arrive()", {"pipe.full": [[0, 1, 0]], "pipe.empty": [[0, 0, 0]]}),
-    "empty[2].arrive": (f"{ELECT}pipe.empty[2].arrive()", {"pipe.full": [[0, 0, 0]], "pipe.empty": [[0, 0, 1]]}),
-    "full is a pointer": (f"{ELECT}pipe.full.arrive()", {"pipe.full": [[1, 0, 0]], "pipe.empty": [[0, 0, 0]]}),
-    "a sum": (f"{ELECT}(pipe.full + 2).arrive()", {"pipe.full": [[0, 0, 1]], "pipe.empty": [[0, 0, 0]]}),
-    "an index of an index": (f"{ELECT}pipe.full[1][1].arrive()", {"pipe.full": [[0, 0, 1]], "pipe.empty": [[0, 0, 0]]}),
+# what a role does with a ring of three, which phases it completes
+BARRIERS: dict[str, tuple[str, dict[str, list[list[int]]]]] = {
+    "full[1].arrive": (
+        f"{ELECT}pipe.full[1].arrive()",
+        {"pipe.full": [[0, 1, 0]], "pipe.empty": [[0, 0, 0]]},
+    ),
+    "empty[2].arrive": (
+        f"{ELECT}pipe.empty[2].arrive()",
+        {"pipe.full": [[0, 0, 0]], "pipe.empty": [[0, 0, 1]]},
+    ),
+    "full is a pointer": (
+        f"{ELECT}pipe.full.arrive()",
+        {"pipe.full": [[1, 0, 0]], "pipe.empty": [[0, 0, 0]]},
+    ),
+    "a sum": (
+        f"{ELECT}(pipe.full + 2).arrive()",
+        {"pipe.full": [[0, 0, 1]], "pipe.empty": [[0, 0, 0]]},
+    ),
+    "an index of an index": (
+        f"{ELECT}pipe.full[1][1].arrive()",
+        {"pipe.full": [[0, 0, 1]], "pipe.empty": [[0, 0, 0]]},
+    ),
     "a traced index": (
         f"for i in ctx.range(2):\n    {ELECT}    pipe.full[i + 1].arrive()",
         {"pipe.full": [[0, 1, 1]], "pipe.empty": [[0, 0, 0]]},
@@ -54,8 +70,10 @@ def test_no_such_barrier(text: str, words: str) -> None:
 def test_pointers_compare() -> None:
     found: list[bool] = []
     from_text(
-        "pipe = tp.ProducerConsumerPipeline.allocate(ctx, 3, producer_arrivals=1, consumer_arrivals=1)\n"
-        "full = pipe.full\nfound.extend([full[1] == pipe.producer_mbar(1), full == pipe.empty, full[0] == full, full[1] == full])\n"
+        "pipe = tp.ProducerConsumerPipeline.allocate(ctx, 3, producer_arrivals=1,"
+        " consumer_arrivals=1)\n"
+        "full = pipe.full\nfound.extend([full[1] == pipe.producer_mbar(1), full == pipe.empty,"
+        " full[0] == full, full[1] == full])\n"
         "ctx.role('one', warps=1)(lambda: None)",
         found=found,
     ).bind(np.zeros(4, np.int32))
@@ -85,7 +103,9 @@ def use():
 
 @pytest.mark.parametrize("first", ["storage[0]", "storage.ptr"])
 def test_two_pipelines_in_one_array(first: str) -> None:
-    """A constructor and `init_barriers` take a pointer: the barriers from there on, as many as the stages need, or all that are left."""
+    """A constructor and `init_barriers` take a pointer: the barriers from there on, as many as the
+    stages need, or all that are left.
+    """
     program = from_text(TWO_RINGS.format(first=first), PAYLOAD=PAYLOAD).bind(np.zeros(4, np.int32))
     assert [(a.name, a.size, a.count) for a in program.kernel.barriers] == [
         ("inputs.full", 3, 1), ("inputs.empty", 3, 32), ("ring.full", 2, 32), ("ring.empty", 2, 32),
@@ -94,7 +114,13 @@ def test_two_pipelines_in_one_array(first: str) -> None:
     assert [x - offsets[0] for x in offsets] == [0, 24, 48, 64]
     run = program.run(seed=1)
     assert run.completions == {
-        name: [laps(5, n)] for name, n in (("inputs.full", 3), ("inputs.empty", 3), ("ring.full", 2), ("ring.empty", 2))
+        name: [laps(5, n)]
+        for name, n in (
+            ("inputs.full", 3),
+            ("inputs.empty", 3),
+            ("ring.full", 2),
+            ("ring.empty", 2),
+        )
     }
     assert program.check().ok
 
@@ -116,10 +142,12 @@ def test_two_pipelines_in_one_array(first: str) -> None:
 )  # fmt: skip
 def test_pointers_that_do_not_fit(text: str, words: tuple[str, ...]) -> None:
     with refused(tp.TraceError, *words):
-        from_text(f"storage = tp.SMemArray(ctx, tp.SharedMemBarrier, 4, 'storage')\n{text}").bind(np.zeros(4, np.int32))
+        from_text(f"storage = tp.SMemArray(ctx, tp.SharedMemBarrier, 4, 'storage')\n{text}").bind(
+            np.zeros(4, np.int32)
+        )
 
 
-# -- copies ---------------------------------------------------------------------------------------------------------------
+# -- copies ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("start", [0, 1])
@@ -135,7 +163,12 @@ def test_a_copy_is_at_the_same_place(steps: int, start: int) -> None:
         before = copy.index() * 10 + copy.phase()
         copy.step()
         copy.step()
-        return before * 10000 + (copy.index() * 10 + copy.phase()) * 100 + state.index() * 10 + state.phase()
+        return (
+            before * 10000
+            + (copy.index() * 10 + copy.phase()) * 100
+            + state.index() * 10
+            + state.phase()
+        )
 
     def place(n: int) -> int:
         return n % 3 * 10 + (n // 3 & 1 ^ start)
@@ -148,7 +181,9 @@ def test_a_copy_in_a_loop() -> None:
         one_role("for i in ctx.range(3):\n    pipe.copy()")
 
 
-CFG = tp.FA4Config(qkv_dtype=tp.bfloat16, depth=128, BM=64, BN=32, num_kv_stages=3, num_qk_stages=2, chip=tp.H200)
+CFG = tp.FA4Config(
+    qkv_dtype=tp.bfloat16, depth=128, BM=64, BN=32, num_kv_stages=3, num_qk_stages=2, chip=tp.H200
+)
 COPIED: dict[str, tuple[str, str, str]] = {  # how it is made, its step, its stage
     "ProducerConsumerPipeline": (
         "x = tp.ProducerConsumerPipeline.allocate(ctx, 3, producer_arrivals=1, consumer_arrivals=1)", "consumer_step()", "consumer_stage()"),
@@ -157,7 +192,8 @@ COPIED: dict[str, tuple[str, str, str]] = {  # how it is made, its step, its sta
         "pipeline.producer_step()", "producer_stage()"),
     "StagedPipeline": ("x = tp.StagedPipeline.allocate(ctx, 3, producer_arrivals=1, consumer_arrivals=1)", "state.step()", "state.index()"),
     "TMAProducerPipeline": (
-        "x = tp.KProducerPipeline(tp.KPipeline.allocate(ctx, 3, 2, producer_arrivals=1, consumer_arrivals=1),"
+        "x = tp.KProducerPipeline(tp.KPipeline.allocate(ctx, 3, 2, producer_arrivals=1,"
+        " consumer_arrivals=1),"
         " tp.tile_layout_k_major('bfloat16', 32, 64).allocate(ctx, 6, 'k'), CFG)", "commit_step()", "pipeline.state.index()"),
 }  # fmt: skip
 
@@ -204,7 +240,9 @@ def test_a_copy_for_the_other_side_starts_the_ring() -> None:
 
 @tp.kernel()
 def halves(ctx: tp.Context, a: Any, out: Any) -> None:
-    """out[i] = a[i] + 1 through a ring of three; the last two rows by copies of the pipeline, made when it is at its second lap."""
+    """out[i] = a[i] + 1 through a ring of three; the last two rows by copies of the pipeline, made
+    when it is at its second lap.
+    """
     pipe = tp.ProducerConsumerPipeline.allocate(ctx, 3, name="ring")
     slots = ctx.smem((1, 32), tp.float32, count=3, swizzle=0, name="slots")
 
@@ -239,7 +277,10 @@ def test_a_copied_pipeline_goes_on_where_the_original_was() -> None:
     for seed in range(3):
         out = np.zeros_like(a)
         program = halves.bind(a, out)
-        assert program.run(seed=seed).completions == {"ring.full": [[3, 2, 2]], "ring.empty": [[3, 2, 2]]}
+        assert program.run(seed=seed).completions == {
+            "ring.full": [[3, 2, 2]],
+            "ring.empty": [[3, 2, 2]],
+        }
         assert np.array_equal(out, a + 1)
     assert program.check().ok
     assert cuda.compile(program.kernel, arch="sm_90a").spill_bytes == 0

@@ -1,6 +1,6 @@
-"""Every member of ProducerConsumerPipeline: the exact barrier traffic, and what it does in a run."""
-
-# ruff: noqa: E501  (tables of one-line kernels)
+"""Every member of ProducerConsumerPipeline: the exact barrier traffic, and what it does in a
+run.
+"""
 
 from __future__ import annotations
 
@@ -55,12 +55,19 @@ def test_layout_and_bytes() -> None:
     full, empty = program.kernel.barriers
     assert (full.name, full.size, empty.name, empty.size) == ("pipe.full", 5, "pipe.empty", 5)
     assert empty.offset == full.offset + 5 * 8
-    assert tp.ProducerConsumerPipeline.smem_bytes_for(5) == tp.ProducerConsumerPipeline.smem_bytes(5) == 80
+    assert (
+        tp.ProducerConsumerPipeline.smem_bytes_for(5)
+        == tp.ProducerConsumerPipeline.smem_bytes(5)
+        == 80
+    )
     found: list[Any] = []
     text = (
-        "pipe = tp.ProducerConsumerPipeline.allocate(ctx, 5, producer_arrivals=1, consumer_arrivals=1)\nfound.append(pipe.smem_bytes())\n"
+        "pipe = tp.ProducerConsumerPipeline.allocate(ctx, 5, producer_arrivals=1,"
+        " consumer_arrivals=1)\nfound.append(pipe.smem_bytes())\n"
     )
-    from_text(text + "ctx.role('r', warps=1)(lambda: None)", found=found).bind(np.zeros(4, np.int32))
+    from_text(text + "ctx.role('r', warps=1)(lambda: None)", found=found).bind(
+        np.zeros(4, np.int32)
+    )
     assert found == [80]
 
 
@@ -163,7 +170,12 @@ def consume_signalling(ctx: tp.Context, pipe: Any, slots: Any, out: Any, n: Any)
         pipe.consumer_signal_and_step()
 
 
-PRODUCERS = {"produce": (produce, None), "flat": (produce_flat, None), "by hand": (produce_by_hand, 1), "trying": (produce_trying, 1)}
+PRODUCERS = {
+    "produce": (produce, None),
+    "flat": (produce_flat, None),
+    "by hand": (produce_by_hand, 1),
+    "trying": (produce_trying, 1),
+}
 CONSUMERS = {
     "consume": (consume, None, 32), "flat": (consume_flat, None, 32), "explicit": (consume_explicit, None, 1),
     "without signal": (consume_without_signal, None, 1), "trying": (consume_trying, 1, 1), "signal and step": (consume_signalling, None, 32),
@@ -249,9 +261,15 @@ def test_a_copy_shares_the_barriers() -> None:
 
 def test_the_first_lap_of_the_producer_does_not_block() -> None:
     """The producer's phase starts at 1, the consumer's at 0."""
-    program = one_role("for i in ctx.range(3):\n    pipe.wait_consumer()\n    pipe.producer_step()", stages=3)
+    program = one_role(
+        "for i in ctx.range(3):\n    pipe.wait_consumer()\n    pipe.producer_step()", stages=3
+    )
     assert program.run().roles[0].waits_blocked == 0
-    with refused(tp.DeadlockError, "pipe.empty[0]", "role 'one'", "nothing in the kernel arrives on it"):
-        one_role("for i in ctx.range(4):\n    pipe.wait_consumer()\n    pipe.producer_step()", stages=3).run()
+    with refused(
+        tp.DeadlockError, "pipe.empty[0]", "role 'one'", "nothing in the kernel arrives on it"
+    ):
+        one_role(
+            "for i in ctx.range(4):\n    pipe.wait_consumer()\n    pipe.producer_step()", stages=3
+        ).run()
     with refused(tp.DeadlockError, "pipe.full[0]", "phase", "role 'one'"):
         one_role("pipe.wait_producer()").run()

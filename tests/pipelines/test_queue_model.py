@@ -1,6 +1,6 @@
-"""A ring behaves as a queue: any stages, producers, consumers, trip counts, seeds, over several tiles whose trip count is no multiple of the ring."""
-
-# ruff: noqa: E501  (tables of one-line kernels)
+"""A ring behaves as a queue: any stages, producers, consumers, trip counts, seeds, over several
+tiles whose trip count is no multiple of the ring.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ import tilepipe as tp
 LARGEST = 41
 
 
-def program(stages: int, producers: int, consumers: int, tiles: int, n: int) -> tuple[tp.Program, Any]:
-    """`producers` warps fill every stage between them, `consumers` warps each read all of it; `tiles` rounds of `n` stages."""
+def program(
+    stages: int, producers: int, consumers: int, tiles: int, n: int
+) -> tuple[tp.Program, Any]:
+    """`producers` warps fill every stage between them, `consumers` warps each read all of it;
+    `tiles` rounds of `n` stages.
+    """
     out = np.full((2, 3 * LARGEST, 2), -1, np.int32)
 
     @tp.kernel()
@@ -44,14 +48,18 @@ def program(stages: int, producers: int, consumers: int, tiles: int, n: int) -> 
                 for i in ctx.range(n):
                     with pipe.consume_explicit() as stage, ctx.elect_one():
                         for part in range(2):
-                            ctx.store(out[ctx.warp, t * n + i, part], ctx.load(slots[stage.index(), part]))
+                            ctx.store(
+                                out[ctx.warp, t * n + i, part], ctx.load(slots[stage.index(), part])
+                            )
                         stage.arrive()
 
     return k.bind(out, tiles, n), out
 
 
 def model(stages: int, items: int) -> tuple[list[int], list[int]]:
-    """What arrives, and how often each stage's barriers complete, by a queue that holds at most `stages` items."""
+    """What arrives, and how often each stage's barriers complete, by a queue that holds at most
+    `stages` items.
+    """
     queue: deque[int] = deque(maxlen=stages)
     got, completions = [], [0] * stages
     for i in range(items):
@@ -66,7 +74,9 @@ def model(stages: int, items: int) -> tuple[list[int], list[int]]:
     seed=st.integers(0, 2**31),
 )  # fmt: skip
 @settings(max_examples=60)
-def test_a_ring_is_a_queue(stages: int, producers: int, consumers: int, tiles: int, n: int, seed: int) -> None:
+def test_a_ring_is_a_queue(
+    stages: int, producers: int, consumers: int, tiles: int, n: int, seed: int
+) -> None:
     k, out = program(stages, producers, consumers, tiles, n)
     run = k.run(seed=seed)
     got, completions = model(stages, tiles * n)
@@ -76,7 +86,11 @@ def test_a_ring_is_a_queue(stages: int, producers: int, consumers: int, tiles: i
     assert run.completions == {"pipe.full": [completions], "pipe.empty": [completions]}
 
 
-@given(stages=st.integers(1, 8), trips=st.lists(st.integers(0, 9), min_size=2, max_size=4), seed=st.integers(0, 2**31))
+@given(
+    stages=st.integers(1, 8),
+    trips=st.lists(st.integers(0, 9), min_size=2, max_size=4),
+    seed=st.integers(0, 2**31),
+)
 @settings(max_examples=30)
 def test_persistent_tiles_of_different_lengths(stages: int, trips: list[int], seed: int) -> None:
     """The trip count of each tile comes from memory; the phase must survive every boundary."""

@@ -1,4 +1,6 @@
-"""A release signals what the body has not: committed by hand, arrived by hand, neither, on some paths only, twice, in a loop."""
+"""A release signals what the body has not: committed by hand, arrived by hand, neither, on some
+paths only, twice, in a loop.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ def test_release_without_signal_never_signals() -> None:
 
     program, _, _ = product(consumer, n=2, consumer_arrivals=1)
     assert "arrive empty" not in summary(program, 1)
-    with refused(tp.DeadlockError, "role 'load'", "inputs.empty[0]", "nothing in the kernel arrives on it"):
+    with refused(
+        tp.DeadlockError, "role 'load'", "inputs.empty[0]", "nothing in the kernel arrives on it"
+    ):
         program.run()
 
 
@@ -121,17 +125,30 @@ def committed_in_a_branch(ctx: tp.Context, stage: Any, acc: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (on_some_paths, ("signalled on some paths only", "every path", "ctx.when(ctx.block_id == 0)")),
+        (
+            on_some_paths,
+            ("signalled on some paths only", "every path", "ctx.when(ctx.block_id == 0)"),
+        ),
         (differently, ("signalled on some paths only", "differently")),
         (in_a_loop, ("signalled inside a loop", "once an iteration, not once a stage")),
-        (committed_twice, ("committed twice", "complete twice", "first at test_release_signals.py:")),
-        (committed_in_a_branch, ("committed in a nested branch block", "Commit in the block that acquired it")),
+        (
+            committed_twice,
+            ("committed twice", "complete twice", "first at test_release_signals.py:"),
+        ),
+        (
+            committed_in_a_branch,
+            ("committed in a nested branch block", "Commit in the block that acquired it"),
+        ),
         (arrived_twice, ("signalled twice", "it arrives at test_release_signals.py:")),
     ],
 )
 @pytest.mark.parametrize("lag", [0, 1])
 def test_signals_that_do_not_add_up(body: Any, words: tuple[str, ...], lag: int) -> None:
-    with refused(tp.HandleError, "the consumer stage of 'inputs' acquired at test_release_signals.py:", *words):
+    with refused(
+        tp.HandleError,
+        "the consumer stage of 'inputs' acquired at test_release_signals.py:",
+        *words,
+    ):
         product(stages(body, lag))
 
 
@@ -172,7 +189,13 @@ def test_an_unannounced_producer_stage_is_refused() -> None:
             with inputs.producer().acquire() as stage:
                 stage.tile()
 
-    with refused(tp.HandleError, "the producer stage of 'inputs'", "nothing has arrived on its full barrier", "forever", "expect_bytes(n)"):
+    with refused(
+        tp.HandleError,
+        "the producer stage of 'inputs'",
+        "nothing has arrived on its full barrier",
+        "forever",
+        "expect_bytes(n)",
+    ):
         product(multiply_all(), load)
 
 
@@ -183,7 +206,12 @@ def test_expect_bytes_twice_is_refused() -> None:
                 stage.expect_bytes(0)
                 stage.expect_bytes(0)
 
-    with refused(tp.HandleError, "producer stage of 'inputs'", "signalled twice", "expects bytes at test_release_signals.py:"):
+    with refused(
+        tp.HandleError,
+        "producer stage of 'inputs'",
+        "signalled twice",
+        "expects bytes at test_release_signals.py:",
+    ):
         product(stages(multiply), load, producer_arrivals=1)
 
 
@@ -195,5 +223,10 @@ def test_a_commit_without_a_wait_in_its_block() -> None:
             ctx.mma_commit(inputs.consumer_mbar(inputs.consumer_stage()))
             inputs.pipeline.consumer_step()
 
-    with refused(tp.TraceError, "mma_commit binds inputs.empty[", "no ctx.wgmma_wait in the same block", "inputs.consumer(lag=n)"):
+    with refused(
+        tp.TraceError,
+        "mma_commit binds inputs.empty[",
+        "no ctx.wgmma_wait in the same block",
+        "inputs.consumer(lag=n)",
+    ):
         product(consumer, consumer_arrivals=1)

@@ -1,4 +1,6 @@
-"""RolePipeline: the exact traffic of both sides, its barriers, and wrong uses; whole kernels are in `staged_kernels`."""
+"""RolePipeline: the exact traffic of both sides, its barriers, and wrong uses; whole kernels are in
+`staged_kernels`.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,21 @@ def one():
 """
 
 
-def role(text: str, size: str = "warps=1", tmem: bool = False, group: int = 1, counts: int = 32, **names: Any) -> tp.Program:
-    """A kernel whose only role does `text` with both sides of a ring of 3 stages, with two sub-stages on each side."""
+def role(
+    text: str,
+    size: str = "warps=1",
+    tmem: bool = False,
+    group: int = 1,
+    counts: int = 32,
+    **names: Any,
+) -> tp.Program:
+    """A kernel whose only role does `text` with both sides of a ring of 3 stages, with two
+    sub-stages on each side.
+    """
     head = HEAD.format(size=size, tmem=tmem, group=group, counts=counts)
-    kernel = from_text(head + "\n".join(f"    {line}" for line in text.strip().splitlines()), **names)
+    kernel = from_text(
+        head + "\n".join(f"    {line}" for line in text.strip().splitlines()), **names
+    )
     kernel._grid = kernel._cluster = group
     return kernel.bind(np.zeros(64, np.int32))
 
@@ -36,7 +49,11 @@ TRAFFIC: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "acquire of a sub-stage": ("p.acquire(1)", {}, ["wait s.empty1[stage]"]),
     "commit": ("p.commit()", {}, ["arrive s.full0[stage]", "step s_producer"]),
     "commit of a sub-stage": ("p.commit(1)", {}, ["arrive s.full1[stage]", "step s_producer"]),
-    "commit_mma": ("p.commit_mma()", {"tmem": True, "counts": 1}, ["elect", "commit s.full0[stage]"]),
+    "commit_mma": (
+        "p.commit_mma()",
+        {"tmem": True, "counts": 1},
+        ["elect", "commit s.full0[stage]"],
+    ),
     "commit_mma of wgmma": (
         "p.commit_mma(1)" + WAIT,
         {"size": "warpgroups=1", "counts": 1},
@@ -50,9 +67,21 @@ TRAFFIC: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "release_no_step": ("c.release_no_step(1)", {}, ["arrive s.empty1[stage]"]),
     "step": ("c.step()", {}, ["step s_consumer"]),
     "step of the producer": ("p.step()", {}, ["step s_producer"]),
-    "the other side": ("p.producer().step()\nc.consumer().step()", {}, ["step s_producer", "step s_consumer"]),
-    "producer_mbar": (f"{ELECT}p.producer_mbar(1).arrive()", {"counts": 1}, ["elect", "arrive s.full1[stage]"]),
-    "consumer_mbar": (f"{ELECT}c.consumer_mbar().arrive()", {"counts": 1}, ["elect", "arrive s.empty0[stage]"]),
+    "the other side": (
+        "p.producer().step()\nc.consumer().step()",
+        {},
+        ["step s_producer", "step s_consumer"],
+    ),
+    "producer_mbar": (
+        f"{ELECT}p.producer_mbar(1).arrive()",
+        {"counts": 1},
+        ["elect", "arrive s.full1[stage]"],
+    ),
+    "consumer_mbar": (
+        f"{ELECT}c.consumer_mbar().arrive()",
+        {"counts": 1},
+        ["elect", "arrive s.empty0[stage]"],
+    ),
 }
 
 
@@ -94,18 +123,32 @@ def test_a_count_for_each_sub_stage() -> None:
     ctx.role('second', warps=1)(lambda: use(True))
     """
     program = from_text(text).bind(np.zeros(4, np.int32))
-    assert {a.name: (a.size, a.count) for a in program.kernel.barriers} == {"s.full": (2, 32), "s.empty0": (2, 64), "s.empty1": (2, 1)}
+    assert {a.name: (a.size, a.count) for a in program.kernel.barriers} == {
+        "s.full": (2, 32),
+        "s.empty0": (2, 64),
+        "s.empty1": (2, 1),
+    }
     for seed in range(3):
-        assert program.run(seed=seed).completions == {"s.full": [[2, 1]], "s.empty0": [[2, 1]], "s.empty1": [[2, 1]]}
+        assert program.run(seed=seed).completions == {
+            "s.full": [[2, 1]],
+            "s.empty0": [[2, 1]],
+            "s.empty1": [[2, 1]],
+        }
 
 
 MISTAKES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "acquire": ("c.acquire()", ("acquire is the producer's", "the consumer's side of 's'", "pipe.producer()")),
+    "acquire": (
+        "c.acquire()",
+        ("acquire is the producer's", "the consumer's side of 's'", "pipe.producer()"),
+    ),
     "commit": ("c.commit()", ("commit is the producer's",)),
     "commit_mma": ("c.commit_mma()", ("commit_mma is the producer's",)),
     "wait": ("p.wait()", ("wait is the consumer's", "pipe.consumer()")),
     "release": ("p.release()", ("release is the consumer's",)),
-    "a sub-stage that is not there": ("p.acquire(2)", ("sub-stage 2 of 's', whose stages have 2 on that side",)),
+    "a sub-stage that is not there": (
+        "p.acquire(2)",
+        ("sub-stage 2 of 's', whose stages have 2 on that side",),
+    ),
 }
 
 
@@ -120,10 +163,16 @@ def test_the_wrong_side(member: str) -> None:
     ("text", "words"),
     [
         ("tp.ProducerPipeline.allocate(ctx, 0)", ("num_stages is at least 1, got 0",)),
-        ("tp.ProducerPipeline.allocate(ctx, 2, producer_sub_stages=0)", ("producer_sub_stages is at least 1",)),
+        (
+            "tp.ProducerPipeline.allocate(ctx, 2, producer_sub_stages=0)",
+            ("producer_sub_stages is at least 1",),
+        ),
         ("tp.RolePipeline([one], [], name='s')", ("an array of barriers for each", "[2] and []")),
         ("tp.RolePipeline([one], [three], name='s')", ("all as long as the ring", "[2] and [3]")),
-        ("tp.ConsumerPipeline([one], [one], is_producer=True)", ("ConsumerPipeline is given is_producer=True",)),
+        (
+            "tp.ConsumerPipeline([one], [one], is_producer=True)",
+            ("ConsumerPipeline is given is_producer=True",),
+        ),
     ],
 )
 def test_refused_in_set_up(text: str, words: tuple[str, ...]) -> None:
@@ -151,4 +200,7 @@ def test_over_arrays_of_ones_own() -> None:
             c.wait()
             c.release()
     """
-    assert from_text(text).bind(np.zeros(4, np.int32)).run().completions == {"full": [[3, 2]], "empty": [[3, 2]]}
+    assert from_text(text).bind(np.zeros(4, np.int32)).run().completions == {
+        "full": [[3, 2]],
+        "empty": [[3, 2]],
+    }

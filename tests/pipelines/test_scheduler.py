@@ -1,4 +1,6 @@
-"""StaticScheduler: batches, clusters, shares and CTAs that split a tile, against a few lines of Python."""
+"""StaticScheduler: batches, clusters, shares and CTAs that split a tile, against a few lines of
+Python.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,19 @@ def visits(
     ctx: tp.Context, seen: Any, batches: Any, m: Any, n: Any, *, ctas: int, size: int, shape: tuple[int, int] | None, raster: str,
     group: int, of: int, batched: bool, early: bool | None = None,
 ) -> None:  # fmt: skip
-    """seen[CTA, warp, i] = (batch, m, n) of the i-th tile that the warp is given. `early`: by `ahead`, with or without asking for
-    the following tile in the body.
+    """seen[CTA, warp, i] = (batch, m, n) of the i-th tile that the warp is given. `early`: by
+    `ahead`, with or without asking for the following tile in the body.
     """
-    work = tp.StaticScheduler(ctx, (batches, m, n) if batched else (m, n), cluster=shape, raster=raster, group=group)
+    work = tp.StaticScheduler(
+        ctx, (batches, m, n) if batched else (m, n), cluster=shape, raster=raster, group=group
+    )
 
     @ctx.role("walk", warps=of)
     def walk() -> None:
         count = ctx.var(0)
-        tiles: Any = work.ahead() if early is not None else work.share(ctx.warp, of) if of > 1 else work
+        tiles: Any = (
+            work.ahead() if early is not None else work.share(ctx.warp, of) if of > 1 else work
+        )
         for tile in tiles:
             assert (tile.batch is not None) == batched
             if early:
@@ -42,7 +48,15 @@ def visits(
 
 
 def model(
-    batches: int, m: int, n: int, ctas: int, size: int, shape: tuple[int, int] | None, raster: str, group: int, of: int
+    batches: int,
+    m: int,
+    n: int,
+    ctas: int,
+    size: int,
+    shape: tuple[int, int] | None,
+    raster: str,
+    group: int,
+    of: int,
 ) -> list[list[list[Visit]]]:
     """What each warp of each CTA is given."""
     x, y = shape or (size, 1)
@@ -52,12 +66,20 @@ def model(
     elif raster == "columns":
         plane = [(i, j) for j in range(cols) for i in range(rows)]
     else:
-        plane = [(i, j) for band in range(0, rows, group) for j in range(cols) for i in range(band, min(band + group, rows))]
+        plane = [
+            (i, j)
+            for band in range(0, rows, group)
+            for j in range(cols)
+            for i in range(band, min(band + group, rows))
+        ]
     order = [(b, i, j) for b in range(batches) for i, j in plane]
     given = []
     for cta in range(ctas):
         cluster, rank = divmod(cta, size)
-        mine = [(b, i * x + rank % x, j * y + rank // x % y) for b, i, j in order[cluster :: ctas // size]]
+        mine = [
+            (b, i * x + rank % x, j * y + rank // x % y)
+            for b, i, j in order[cluster :: ctas // size]
+        ]
         given.append([mine[warp::of] for warp in range(of)])
     return given
 
@@ -88,9 +110,17 @@ SHAPES: dict[int, list[tuple[int, int] | None]] = {
 }
 
 
-@given(data=st.data(), batches=st.integers(0, 3), m=st.integers(1, 9), n=st.integers(1, 9), clusters=st.integers(1, 5))
+@given(
+    data=st.data(),
+    batches=st.integers(0, 3),
+    m=st.integers(1, 9),
+    n=st.integers(1, 9),
+    clusters=st.integers(1, 5),
+)
 @settings(max_examples=60)
-def test_every_tile_exactly_once(data: st.DataObject, batches: int, m: int, n: int, clusters: int) -> None:
+def test_every_tile_exactly_once(
+    data: st.DataObject, batches: int, m: int, n: int, clusters: int
+) -> None:
     size = data.draw(st.sampled_from(sorted(SHAPES)), "cluster size")
     shape = data.draw(st.sampled_from(SHAPES[size]), "scheduler's cluster")
     raster = data.draw(st.sampled_from(["rows", "columns", "grouped"]), "raster")
@@ -106,13 +136,32 @@ def test_every_tile_exactly_once(data: st.DataObject, batches: int, m: int, n: i
     assert all(i < -(-m // x) * x and j < -(-n // y) * y for _, i, j in counted)
 
 
-@given(data=st.data(), batches=st.integers(0, 2), m=st.integers(1, 7), n=st.integers(1, 7), clusters=st.integers(1, 4), early=st.booleans())
+@given(
+    data=st.data(),
+    batches=st.integers(0, 2),
+    m=st.integers(1, 7),
+    n=st.integers(1, 7),
+    clusters=st.integers(1, 4),
+    early=st.booleans(),
+)
 @settings(max_examples=30)
-def test_tiles_computed_ahead_are_the_same(data: st.DataObject, batches: int, m: int, n: int, clusters: int, early: bool) -> None:
+def test_tiles_computed_ahead_are_the_same(
+    data: st.DataObject, batches: int, m: int, n: int, clusters: int, early: bool
+) -> None:
     size = data.draw(st.sampled_from([1, 2]), "cluster size")
     shape = data.draw(st.sampled_from(SHAPES[size]), "scheduler's cluster")
     raster = data.draw(st.sampled_from(["rows", "columns", "grouped"]), "raster")
-    settings = (batches, m, n, clusters * size, size, shape, raster, data.draw(st.integers(1, 4), "group"), 1)
+    settings = (
+        batches,
+        m,
+        n,
+        clusters * size,
+        size,
+        shape,
+        raster,
+        data.draw(st.integers(1, 4), "group"),
+        1,
+    )
     assert walked(*settings, early=early) == model(max(batches, 1), *settings[1:])
 
 

@@ -1,6 +1,6 @@
-"""Rings of K and V tiles: the exact traffic of every member, the arithmetic of tiles, and whole kernels for both architectures."""
-
-# ruff: noqa: E501  (tables of one-line kernels)
+"""Rings of K and V tiles: the exact traffic of every member, the arithmetic of tiles, and whole
+kernels for both architectures.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ import pytest
 import tilepipe as tp
 from tests.lang.tracing import from_text, refused
 from tests.pipelines.places import Places
-from tests.pipelines.staged_kernels import BLACKWELL, HOPPER, Rings, bind, blackwell, hopper, multiply_k, operands
+from tests.pipelines.staged_kernels import (
+    BLACKWELL,
+    HOPPER,
+    Rings,
+    bind,
+    blackwell,
+    hopper,
+    multiply_k,
+    operands,
+)
 from tilepipe import cuda
 from tilepipe.ir import ops
 from tilepipe.ir.printer import barrier, expr
@@ -33,7 +42,9 @@ def one():
 """
 
 
-def role(text: str, size: str = "warps=1", tmem: int = 0, cluster: int = 1, **names: Any) -> tp.Program:
+def role(
+    text: str, size: str = "warps=1", tmem: int = 0, cluster: int = 1, **names: Any
+) -> tp.Program:
     """A kernel whose only role does `text` with rings of 2 stages, K in 2 parts."""
     head = HEAD.format(cfg="HOPPER", size=size, tmem=tmem)
     body = "\n".join(f"    {line}" for line in text.strip().splitlines())
@@ -54,7 +65,10 @@ def traffic(program: tp.Program) -> list[str]:
             index = re.sub(r"stage_?\d*", "stage", barrier(bar))
             if "[stage" in index and "[" in more:
                 index += more  # a stage that is not where it should be
-            found.append(f"{verb} {index}" + (f" {op.nbytes.value}" if isinstance(op, ops.MbarExpect) else ""))  # type: ignore[attr-defined]
+            found.append(
+                f"{verb} {index}"
+                + (f" {op.nbytes.value}" if isinstance(op, ops.MbarExpect) else "")  # type: ignore[attr-defined]
+            )
         elif verb:
             found.append(verb + more)
     return found
@@ -124,7 +138,11 @@ def test_traffic(member: str) -> None:
 
 
 def test_a_release_tells_both_ctas_of_a_pair() -> None:
-    program = role("with ctx.when(tp.elect_one_cta(ctx)):\n    k_ring.consumer_release_at(0)", tmem=2, cluster=2)
+    program = role(
+        "with ctx.when(tp.elect_one_cta(ctx)):\n    k_ring.consumer_release_at(0)",
+        tmem=2,
+        cluster=2,
+    )
     (op,) = (op for op in walk(program.kernel.roles[0].body) if isinstance(op, ops.Tcgen05Commit))
     assert op.mask is not None
 
@@ -146,7 +164,10 @@ def test_a_release_tells_both_ctas_of_a_pair() -> None:
 def test_which_tile(tile: str, want: list[Any]) -> None:
     """Tile stage · parts + part."""
     found: list[Any] = []
-    role(f"tile = {tile}\nfound.extend([tile.ir('read').buffer.name, tile.shape, tile.order, tile.ir('read').index])", found=found)
+    role(
+        f"tile = {tile}\nfound.extend([tile.ir('read').buffer.name, tile.shape, tile.order, tile.ir('read').index])",
+        found=found,
+    )
     name, shape, order, index = found
     assert [name, shape, order] == want[:3]
     wanted = {"v_tiles": "stage", "k_tiles": "(stage * 2) + 1" if want[3] else "stage * 2"}
@@ -161,7 +182,13 @@ def test_the_barriers_and_the_shape() -> None:
     assert (full.name, full.size, empty.name, empty.size) == ("k.full", 4, "k.empty", 4)
     assert empty.offset == full.offset + 4 * 8
     ring = found[0]
-    assert (ring.num_kv_stages, ring.num_qk_stages, ring.num_stages, ring.num_mbars(), len(ring.mbar)) == (2, 2, 4, 8, 8)
+    assert (
+        ring.num_kv_stages,
+        ring.num_qk_stages,
+        ring.num_stages,
+        ring.num_mbars(),
+        len(ring.mbar),
+    ) == (2, 2, 4, 8, 8)
     assert ring.state.num_stages == 2
     assert tp.KPipeline is tp.VPipeline is tp.KVPipeline is tp.StagedPipeline
 
@@ -170,13 +197,32 @@ def test_the_barriers_and_the_shape() -> None:
 def test_the_arithmetic_of_a_tile(dtype: str | None) -> None:
     """elements_full and tile_bytes with the parentheses that the page lost."""
     found: list[Any] = []
-    role("found.extend([k, v, tp.TMAProducerPipeline(k_ring, r.k_tiles, HOPPER, True, dtype), kc])", found=found, dtype=dtype)
+    role(
+        "found.extend([k, v, tp.TMAProducerPipeline(k_ring, r.k_tiles, HOPPER, True, dtype), kc])",
+        found=found,
+        dtype=dtype,
+    )
     k, v, same, kc = found
     for x in (k, same):
-        assert (x.elements, x.elements_full, x.tile_bytes, x.bytes) == (32 * 64, 2 * 32 * 64, 2 * 32 * 64, 2 * 32 * 64)
-        assert (x.num_qk_stages_effective, x.is_k, x.dtype, x.config) == (2, True, tp.bfloat16, HOPPER)
+        assert (x.elements, x.elements_full, x.tile_bytes, x.bytes) == (
+            32 * 64,
+            2 * 32 * 64,
+            2 * 32 * 64,
+            2 * 32 * 64,
+        )
+        assert (x.num_qk_stages_effective, x.is_k, x.dtype, x.config) == (
+            2,
+            True,
+            tp.bfloat16,
+            HOPPER,
+        )
         assert x.tile_layout == tp.tile_layout_k_major("bfloat16", 32, 64)
-    assert (v.elements, v.elements_full, v.tile_bytes, v.bytes) == (128 * 32, 128 * 32, 2 * 128 * 32, 2 * 128 * 32)
+    assert (v.elements, v.elements_full, v.tile_bytes, v.bytes) == (
+        128 * 32,
+        128 * 32,
+        2 * 128 * 32,
+        2 * 128 * 32,
+    )
     assert (v.num_qk_stages_effective, v.is_k) == (1, False)
     assert v.tile_layout == tp.tile_layout_mn_major("bfloat16", 128, 32)
     assert kc.full_kv_bytes == 2 * 2 * 32 * 64
@@ -184,10 +230,19 @@ def test_the_arithmetic_of_a_tile(dtype: str | None) -> None:
     assert tp.TMAProducerPipeline.SMemType.__name__ == "SmemTile"
 
 
-@pytest.mark.parametrize(("layout", "order"), [("tile_layout_k_major", "row"), ("tile_layout_mn_major", "col")])
+@pytest.mark.parametrize(
+    ("layout", "order"), [("tile_layout_k_major", "row"), ("tile_layout_mn_major", "col")]
+)
 def test_layouts(layout: str, order: str) -> None:
     made = getattr(tp, layout)("float8_e4m3", 128, 256, 64)
-    assert (made.rows, made.cols, made.order, made.swizzle, made.size(), made.nbytes) == (128, 256, order, 64, 32768, 32768)
+    assert (made.rows, made.cols, made.order, made.swizzle, made.size(), made.nbytes) == (
+        128,
+        256,
+        order,
+        64,
+        32768,
+        32768,
+    )
     with refused(tp.TraceError, "swizzle 128", "24 × 2 = 48 bytes"):
         getattr(tp, layout)("bfloat16", 24, 24, 128)
 
@@ -202,12 +257,16 @@ def constructed(text: str) -> list[Any]:
 
 
 def test_what_a_copy_gets() -> None:
-    """`async_copy` and `tma_load` of a destination are the same copy: to the part's tile, its bytes on the part's full barrier."""
+    """`async_copy` and `tma_load` of a destination are the same copy: to the part's tile, its bytes
+    on the part's full barrier.
+    """
     program = bind(hopper(load=load_with_q), HOPPER, *operands(HOPPER, 3)[:4])
     (loads,) = (x for x in program.kernel.roles if x.name == "load")
     copies = [op for op in walk(loads.body) if isinstance(op, ops.TmaLoad)]
     assert len(copies) == 2 + 3  # of Q; of K in two parts and of V
-    for op, tiles, full in zip(copies[2:], ("k_tiles", "k_tiles", "v_tiles"), ("k.full", "k.full", "v.full"), strict=True):
+    for op, tiles, full in zip(
+        copies[2:], ("k_tiles", "k_tiles", "v_tiles"), ("k.full", "k.full", "v.full"), strict=True
+    ):
         assert (op.dst.buffer.name, op.bar.array.name) == (tiles, full)
         assert re.sub(r"_\d+", "", expr(op.dst.index)) == re.sub(r"_\d+", "", expr(op.bar.index))
 
@@ -216,7 +275,8 @@ def test_a_copy_to_several_ctas() -> None:
     """`async_copy` passes its mask on."""
     for mask in (None, 3):
         kernel = from_text(
-            "r = Rings(ctx, HOPPER, producer_arrivals=1, consumer_arrivals=1)\n@ctx.role('one', warps=1)\ndef one():\n"
+            "r = Rings(ctx, HOPPER, producer_arrivals=1, consumer_arrivals=1)\n@ctx.role('one',"
+            " warps=1)\ndef one():\n"
             f"    with ctx.elect_one():\n        x.async_copy(r.k.get_tile(1), (0, 0), {mask})",
             header="def k(ctx, x):", Rings=Rings, HOPPER=HOPPER,
         )  # fmt: skip
@@ -229,15 +289,22 @@ def test_a_copy_to_several_ctas() -> None:
 @pytest.mark.parametrize("smem", ["tiles", "tiles[0][0, 0]"])
 @pytest.mark.parametrize("source", ["storage", "ring", "ring.copy(phase=1)"])
 def test_both_constructors(source: str, smem: str) -> None:
-    """Over barriers or over a pipeline, over tiles or a pointer to them: the same barriers and tiles, a state that starts at phase 1."""
-    pipe, ring, tiles = constructed(f"found.extend([tp.KProducerPipeline({source}, {smem}, HOPPER), ring, tiles])")
+    """Over barriers or over a pipeline, over tiles or a pointer to them: the same barriers and
+    tiles, a state that starts at phase 1.
+    """
+    pipe, ring, tiles = constructed(
+        f"found.extend([tp.KProducerPipeline({source}, {smem}, HOPPER), ring, tiles])"
+    )
     assert (pipe.pipeline._full, pipe.pipeline._empty) == (ring._full, ring._empty)
     assert pipe.smem.buffer is tiles.buffer
     assert (pipe.pipeline._phase, ring._phase) == (1, 0)
 
 
 def test_two_views_of_one_side_share_its_place() -> None:
-    (first, second) = constructed("p = ring.copy(phase=1)\nfound.extend([tp.KProducerPipeline(p, tiles, HOPPER) for _ in range(2)])")
+    (first, second) = constructed(
+        "p = ring.copy(phase=1)\nfound.extend([tp.KProducerPipeline(p, tiles, HOPPER) for _ in"
+        " range(2)])"
+    )
     assert first.pipeline is second.pipeline
 
 
@@ -254,7 +321,11 @@ def test_on_hopper(tiles: int) -> None:
         run = program.run(seed=seed)
         assert np.array_equal(out, want)
         assert not run.advice
-        assert run.completions["k.full"] == run.completions["k.empty"] == [[n for n in laps for _ in range(2)]]
+        assert (
+            run.completions["k.full"]
+            == run.completions["k.empty"]
+            == [[n for n in laps for _ in range(2)]]
+        )
         assert run.completions["v.full"] == run.completions["v.empty"] == [laps]
 
 
@@ -263,7 +334,13 @@ def test_on_blackwell(tiles: int) -> None:
     q, k, v, out, want = operands(BLACKWELL, tiles)
     program = bind(blackwell(), BLACKWELL, q, k, v, out)
     counts = {a.name: a.count for a in program.kernel.barriers}
-    assert [counts[name] for name in ("k.full", "k.empty", "v.empty", "s.full", "s.empty")] == [1, 1, 1, 1, 128]
+    assert [counts[name] for name in ("k.full", "k.empty", "v.empty", "s.full", "s.empty")] == [
+        1,
+        1,
+        1,
+        1,
+        128,
+    ]
     for seed in range(3):
         out[:] = 0
         run = program.run(seed=seed)
@@ -272,12 +349,16 @@ def test_on_blackwell(tiles: int) -> None:
 
 
 def test_a_fragment_of_a_loop_behind_the_loop_compiles() -> None:
-    """An operand of wgmma that a loop's body defines has no name behind the loop, where the last group is waited for."""
+    """An operand of wgmma that a loop's body defines has no name behind the loop, where the last
+    group is waited for.
+    """
     program = bind(hopper(use=late_v), HOPPER, *operands(HOPPER, 3)[:4])
     assert cuda.compile(program.kernel, arch="sm_90a").spill_bytes == 0
 
 
-@pytest.mark.parametrize(("kernel", "cfg", "arch"), [(hopper, HOPPER, "sm_90a"), (blackwell, BLACKWELL, "sm_100a")])
+@pytest.mark.parametrize(
+    ("kernel", "cfg", "arch"), [(hopper, HOPPER, "sm_90a"), (blackwell, BLACKWELL, "sm_100a")]
+)
 def test_compiles(kernel: Any, cfg: tp.FA4Config, arch: str) -> None:
     program = bind(kernel(), cfg, *operands(cfg, 3)[:4])
     assert cuda.compile(program.kernel, arch=arch).spill_bytes == 0
@@ -292,7 +373,9 @@ def test_on_a_gpu(options: dict[str, Any]) -> None:
 
 
 def late_v(r: Rings, o: Any, q: Any, tiles: Any) -> None:
-    """Each V is let go one tile later than it was waited for, by `release_at`; the state steps by itself."""
+    """Each V is let go one tile later than it was waited for, by `release_at`; the state steps by
+    itself.
+    """
     ctx, cfg = r.ctx, r.cfg
     s = ctx.accumulator((64, cfg.BN))
     before = ctx.var(0)
@@ -324,7 +407,9 @@ def test_a_deferred_release_of_v(tiles: int) -> None:
 
 
 def load_with_q(r: Rings, k: Any, v: Any, tiles: Any) -> None:
-    """One announcement for both parts' bytes, on the barrier of `get_tile` without e: what a combined Q and K load does."""
+    """One announcement for both parts' bytes, on the barrier of `get_tile` without e: what a
+    combined Q and K load does.
+    """
     ctx = r.ctx
     for n in ctx.range(tiles):
         for part in r.parts:

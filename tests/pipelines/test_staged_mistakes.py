@@ -1,7 +1,5 @@
 """Wrong uses of the rings of K and V: what the tracer refuses, and what a run says of the rest."""
 
-# ruff: noqa: E501  (tables of one-line kernels)
-
 from __future__ import annotations
 
 from typing import Any
@@ -11,7 +9,18 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import from_text, refused
-from tests.pipelines.staged_kernels import BLACKWELL, HOPPER, Rings, bind, blackwell, hopper, load_tile, multiply_k, multiply_v, operands
+from tests.pipelines.staged_kernels import (
+    BLACKWELL,
+    HOPPER,
+    Rings,
+    bind,
+    blackwell,
+    hopper,
+    load_tile,
+    multiply_k,
+    multiply_v,
+    operands,
+)
 from tests.pipelines.test_staged import ELECT, TCGEN05, WG, role
 from tests.scenarios.support import faults
 from tilepipe.pipelines.fa4_config import FA4Config
@@ -79,9 +88,27 @@ MADE: dict[str, tuple[str, tuple[str, ...]]] = {
     "a view that does not fit": ("tiles.view((64, 64))", ("a view of 'own_tiles': a tile 64×64 bfloat16 has 8,192 bytes", "the slots have 4,096")),
 }  # fmt: skip
 CONFIGS: dict[str, Any] = {
-    "UNEVEN": FA4Config(qkv_dtype=tp.bfloat16, depth=128, BM=128, BN=32, num_kv_stages=2, num_qk_stages=3, chip=tp.H200),
-    "SINGLE": FA4Config(qkv_dtype=tp.bfloat16, depth=128, BM=128, BN=32, num_kv_stages=1, num_qk_stages=2, chip=tp.H200),
-    "FUSED": FA4Config(qkv_dtype=tp.bfloat16, depth=128, BM=128, BN=64, num_kv_stages=4, use_fused_kv=True),
+    "UNEVEN": FA4Config(
+        qkv_dtype=tp.bfloat16,
+        depth=128,
+        BM=128,
+        BN=32,
+        num_kv_stages=2,
+        num_qk_stages=3,
+        chip=tp.H200,
+    ),
+    "SINGLE": FA4Config(
+        qkv_dtype=tp.bfloat16,
+        depth=128,
+        BM=128,
+        BN=32,
+        num_kv_stages=1,
+        num_qk_stages=2,
+        chip=tp.H200,
+    ),
+    "FUSED": FA4Config(
+        qkv_dtype=tp.bfloat16, depth=128, BM=128, BN=64, num_kv_stages=4, use_fused_kv=True
+    ),
 }
 SET_UP = """
 storage = tp.SMemArray(ctx, tp.SharedMemBarrier, 8, 'own')
@@ -142,7 +169,9 @@ def attend_without_release(r: Rings, o: Any, q: Any, tiles: Any) -> None:
 
 
 def attend_on_the_first_part(r: Rings, o: Any, q: Any, tiles: Any) -> None:
-    """Waits for the last part of K before it multiplies the first, which is right, and reads the last without, which is not."""
+    """Waits for the last part of K before it multiplies the first, which is right, and reads the
+    last without, which is not.
+    """
     s = r.ctx.accumulator((64, r.cfg.BN))
     for _ in r.ctx.range(tiles):
         r.kc.wait(qk_stage=0)
@@ -159,17 +188,25 @@ def program(**changes: Any) -> tp.Program:
 
 
 def test_the_consumer_side_never_signals() -> None:
-    with refused(tp.CountError, "no role arrives on 'v.empty'", "Its consumer must release what it has waited for"):
+    with refused(
+        tp.CountError,
+        "no role arrives on 'v.empty'",
+        "Its consumer must release what it has waited for",
+    ):
         program(use=attend_without_release)
 
 
 def test_the_producer_side_never_signals() -> None:
-    with refused(tp.CountError, "no role arrives on 'k.full'", "announce what it loads", "get_tile(e=1)"):
+    with refused(
+        tp.CountError, "no role arrives on 'k.full'", "announce what it loads", "get_tile(e=1)"
+    ):
         program(load=load_without_bytes)
 
 
 def test_a_release_that_a_typed_count_expects_and_nobody_makes() -> None:
-    made = bind(hopper(use=attend_without_release, consumer_arrivals=2), HOPPER, *operands(HOPPER, 5)[:4])
+    made = bind(
+        hopper(use=attend_without_release, consumer_arrivals=2), HOPPER, *operands(HOPPER, 5)[:4]
+    )
     faults(made, tp.DeadlockError, "role 'load'", "v.empty", "2 of 2 arrivals")
 
 

@@ -1,4 +1,6 @@
-"""Tensor memory in pipelines: its life in the roles that share it, and the barrier before it is freed."""
+"""Tensor memory in pipelines: its life in the roles that share it, and the barrier before it is
+freed.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def take_all(p: Parts) -> None:
         p.ctx.store_global(p.out, (p.row(tile), 0), part)
 
 
-# -- life --------------------------------------------------------------------------------------------------------------
+# -- life ------------------------------------------------------------------------------
 
 
 def by_hand(p: Parts) -> None:
@@ -121,7 +123,9 @@ LIFE: list[tuple[Any, type[tp.TilepipeError], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("role", "kind", "words"), LIFE, ids=[words[-1] for *_, words in LIFE])
-def test_allocated_used_and_freed_once(role: Any, kind: type[tp.TilepipeError], words: tuple[str, ...]) -> None:
+def test_allocated_used_and_freed_once(
+    role: Any, kind: type[tp.TilepipeError], words: tuple[str, ...]
+) -> None:
     with refused(kind, *words):
         gemm(mma=role)
 
@@ -132,7 +136,10 @@ def test_each_role_reads_the_address_itself() -> None:
 
 
 @pytest.mark.parametrize("act", ["allocate", "release_lock", "deallocate"])
-@pytest.mark.parametrize(("size", "guard"), [({"warps": 2}, None), ({"warpgroups": 1}, None), ({"warps": 1}, 5), ({"warps": 2}, 33)])
+@pytest.mark.parametrize(
+    ("size", "guard"),
+    [({"warps": 2}, None), ({"warpgroups": 1}, None), ({"warps": 1}, 5), ({"warps": 2}, 33)],
+)
 def test_one_whole_warp(act: str, size: dict[str, int], guard: int | None) -> None:
     @tp.kernel()
     def k(ctx: tp.Context) -> None:
@@ -146,7 +153,12 @@ def test_one_whole_warp(act: str, size: dict[str, int], guard: int | None) -> No
                 with ctx.when(ctx.thread < guard):
                     getattr(tmem, act)()
 
-    with refused(tp.TraceError, f"{act} of 'columns' is executed by one whole warp", "role 'one'", "ctx.when(ctx.warp == 0)"):
+    with refused(
+        tp.TraceError,
+        f"{act} of 'columns' is executed by one whole warp",
+        "role 'one'",
+        "ctx.when(ctx.warp == 0)",
+    ):
         k.bind()
 
 
@@ -190,7 +202,7 @@ def test_made_in_set_up_code() -> None:
         in_role(lambda ctx, out: tp.TmemDeallocBarrier(ctx))
 
 
-# -- order between the roles -------------------------------------------------------------------------------------------
+# -- order between the roles -----------------------------------------------------------
 
 
 def test_the_address_read_without_a_barrier() -> None:
@@ -206,7 +218,15 @@ def test_the_address_read_without_a_barrier() -> None:
         fill_all(p)
         parts_of(p)[0].complete_dealloc(p.outputs.tmem)
 
-    broken(tp.RaceError, "race on tmem_address", "role 'epilogue'", "role 'mma'", where("address"), mma=silent, epilogue=hasty)
+    broken(
+        tp.RaceError,
+        "race on tmem_address",
+        "role 'epilogue'",
+        "role 'mma'",
+        where("address"),
+        mma=silent,
+        epilogue=hasty,
+    )
 
 
 def test_freed_while_the_epilogue_reads() -> None:
@@ -217,8 +237,18 @@ def test_freed_while_the_epilogue_reads() -> None:
         p.outputs.tmem.release_lock()
         p.outputs.tmem.deallocate()  # <freed>
 
-    cure = ("arrive on a barrier that role 'mma'", "tp.TmemDeallocBarrier does that: signal_complete() behind the reads, complete_dealloc(")
-    broken(tp.RaceError, "race on tensor memory", "tmem_dealloc 64 columns", where("freed"), *cure, mma=unasked)
+    cure = (
+        "arrive on a barrier that role 'mma'",
+        "tp.TmemDeallocBarrier does that: signal_complete() behind the reads, complete_dealloc(",
+    )
+    broken(
+        tp.RaceError,
+        "race on tensor memory",
+        "tmem_dealloc 64 columns",
+        where("freed"),
+        *cure,
+        mma=unasked,
+    )
 
 
 @pytest.mark.parametrize("group", [1, 2])
@@ -231,9 +261,22 @@ def test_done_is_said_too_early(group: int) -> None:
         take_all(p)
 
     if group == 1:
-        broken(tp.RaceError, "race on tensor memory", "tmem_dealloc 64 columns", "role 'mma'", epilogue=early)
+        broken(
+            tp.RaceError,
+            "race on tensor memory",
+            "tmem_dealloc 64 columns",
+            "role 'mma'",
+            epilogue=early,
+        )
     else:  # the odd CTA frees by itself, under an MMA of the even one, or before it
-        broken(tp.SimFault, "tensor memory", "role 'mma' of CTA 0", "accumulators.py:", epilogue=early, group=group)
+        broken(
+            tp.SimFault,
+            "tensor memory",
+            "role 'mma' of CTA 0",
+            "accumulators.py:",
+            epilogue=early,
+            group=group,
+        )
 
 
 def test_nobody_says_that_it_is_done() -> None:
@@ -251,10 +294,16 @@ def test_allocated_after_the_right_was_given_up() -> None:
         p.outputs.tmem.release_lock()  # <given up>
         mma(p)
 
-    broken(tp.SimFault, "role 'mma' allocates 64 columns", "gave up the right", where("given up"), mma=late)
+    broken(
+        tp.SimFault,
+        "role 'mma' allocates 64 columns",
+        "gave up the right",
+        where("given up"),
+        mma=late,
+    )
 
 
-# -- the barrier before it is freed ------------------------------------------------------------------------------------
+# -- the barrier before it is freed ----------------------------------------------------
 
 
 @pytest.mark.parametrize("group", [1, 2])
@@ -264,7 +313,11 @@ def test_every_epilogue_thread_of_the_pair_signals(group: int) -> None:
     arrivals = who_arrives(program, seed=1)
     assert np.array_equal(out, want)
     signals = {key: n for key, n in arrivals.items() if key[0] == "tmem_dealloc"}
-    assert signals == {("tmem_dealloc", to, "epilogue", source): 128 for to in range(group) for source in range(group)}
+    assert signals == {
+        ("tmem_dealloc", to, "epilogue", source): 128
+        for to in range(group)
+        for source in range(group)
+    }
 
 
 def test_it_is_waited_for_before_the_columns_go() -> None:

@@ -1,7 +1,5 @@
 """Accumulators by address: `ctx.mma` and `MmaOp` into one, halves that are loaded and stored."""
 
-# ruff: noqa: E501  (tables of one-line kernels)
-
 from __future__ import annotations
 
 from typing import Any
@@ -18,7 +16,9 @@ TILES = tp.StandardTilePayload(a_type="bfloat16", b_type="bfloat16", a_shape=(M,
 
 
 def product(how: str) -> tp.KernelFunction:
-    """A · Bᵀ in the second 16 columns of tensor memory; the epilogue exchanges the two halves in place, and stores what is there."""
+    """A · Bᵀ in the second 16 columns of tensor memory; the epilogue exchanges the two halves in
+    place, and stores what is there.
+    """
 
     @tp.kernel()
     def addressed(ctx: tp.Context, a: Any, b: Any, out: Any) -> None:
@@ -46,7 +46,12 @@ def product(how: str) -> tp.KernelFunction:
                             mma_op.mma(a_tile, b_tile, at, init_c=k == 0)
                             mma_op.commit(tiles.mbar())
                         else:
-                            ctx.mma(at if how == "address" else at.addr, a_tile, b_tile, accumulate=k > 0)
+                            ctx.mma(
+                                at if how == "address" else at.addr,
+                                a_tile,
+                                b_tile,
+                                accumulate=k > 0,
+                            )
                             ctx.mma_commit(tiles.mbar())
 
         @ctx.role("epilogue", warpgroups=1)
@@ -72,7 +77,9 @@ def test_against_numpy(how: str) -> None:
     out = np.zeros((M, N), np.float32)
     program = product(how).bind(tp.tensor_map(a, box=(M, K)), tp.tensor_map(b, box=(N, K)), out)
     program.run(seed=1)
-    want = (a.astype(np.float32) @ b.astype(np.float32).T).reshape(4, 2, 16, N)[:, ::-1].reshape(M, N)
+    want = (
+        (a.astype(np.float32) @ b.astype(np.float32).T).reshape(4, 2, 16, N)[:, ::-1].reshape(M, N)
+    )
     assert np.array_equal(out, want)
     assert program.check().ok
     assert cuda.compile(program.kernel, arch="sm_100a").spill_bytes == 0

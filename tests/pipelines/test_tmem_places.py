@@ -14,13 +14,22 @@ from tests.pipelines.accumulators import M, Parts, epilogue, gemm, in_epilogue, 
 from tests.scenarios.support import faults
 
 
-def addresses(note: Callable[[tp.Context, tp.TmemAllocation, tp.TmemAllocation, Callable[[int, Any], None]], None]) -> list[int]:
-    """Eight addresses that `note(ctx, first, second, store)` stores; `first` has 64 columns, `second` 32 behind them."""
+def addresses(
+    note: Callable[
+        [tp.Context, tp.TmemAllocation, tp.TmemAllocation, Callable[[int, Any], None]], None
+    ],
+) -> list[int]:
+    """Eight addresses that `note(ctx, first, second, store)` stores; `first` has 64 columns,
+    `second` 32 behind them.
+    """
     out = np.zeros(8, np.uint32)
 
     @tp.kernel()
     def k(ctx: tp.Context, out: Any) -> None:
-        first, second = tp.TmemAllocation(ctx, 64, name="first"), tp.TmemAllocation(ctx, 32, name="second")
+        first, second = (
+            tp.TmemAllocation(ctx, 64, name="first"),
+            tp.TmemAllocation(ctx, 32, name="second"),
+        )
 
         @ctx.role("one", warps=1)
         def one() -> None:
@@ -52,11 +61,23 @@ def test_where_stages_lie() -> None:
 @pytest.mark.parametrize(
     ("take", "said"),
     [
-        (lambda first: first.tensor((128, 32), col=40), ["columns [40, 72)", "'first'", "64 columns"]),
+        (
+            lambda first: first.tensor((128, 32), col=40),
+            ["columns [40, 72)", "'first'", "64 columns"],
+        ),
         (lambda first: first.tensor((128, 8), col=-8), ["columns [-8, 0)"]),
-        (lambda first: tp.TmemStage(first, 0, 24).tensor((128, 32)), ["column 32", "a stage of 24 columns", "stage_stride_cols"]),
-        (lambda first: tp.TmemStage(first, 1, 16).load_lower(16, col=8), ["column 24", "a stage of 16 columns"]),
-        (lambda first: tp.TmemStage(first, 1, 16).load_upper(8, col=-8), ["begins at column -8 of a stage"]),
+        (
+            lambda first: tp.TmemStage(first, 0, 24).tensor((128, 32)),
+            ["column 32", "a stage of 24 columns", "stage_stride_cols"],
+        ),
+        (
+            lambda first: tp.TmemStage(first, 1, 16).load_lower(16, col=8),
+            ["column 24", "a stage of 16 columns"],
+        ),
+        (
+            lambda first: tp.TmemStage(first, 1, 16).load_upper(8, col=-8),
+            ["begins at column -8 of a stage"],
+        ),
     ],
 )
 def test_what_leaves_its_columns_is_refused(take: Callable[[Any], Any], said: list[str]) -> None:
@@ -83,7 +104,9 @@ def test_elements_of_16_bits_take_half_a_column() -> None:
 
 
 def halves_of(rows: int) -> Callable[[Parts, Any], None]:
-    """Stores both halves of an accumulator one below the other: row 16 w + r of the upper one is lane 32 w + r."""
+    """Stores both halves of an accumulator one below the other: row 16 w + r of the upper one is
+    lane 32 w + r.
+    """
 
     def take(p: Parts, tile: Any) -> None:
         with p.outputs.consumer() as stage:
@@ -110,12 +133,16 @@ def fill_64(p: Parts) -> None:
         for k in p.ctx.range(p.steps):
             with consumer.acquire() as tiles, p.ctx.elect_one():
                 a_tile, b_tile = tiles.tile()
-                p.ctx.mma(stage.tmem.tensor((64, p.n)), a_tile.rows(0, 64), b_tile, accumulate=k > 0)
+                p.ctx.mma(
+                    stage.tmem.tensor((64, p.n)), a_tile.rows(0, 64), b_tile, accumulate=k > 0
+                )
                 p.ctx.mma_commit(tiles.mbar())
 
 
 def test_64_rows_have_one_half() -> None:
-    program, out, want = gemm(mma=in_mma_warp(fill_64), epilogue=in_epilogue(halves_of(64)), tiles=3)
+    program, out, want = gemm(
+        mma=in_mma_warp(fill_64), epilogue=in_epilogue(halves_of(64)), tiles=3
+    )
     program.run(seed=2)
     assert np.array_equal(out[: 3 * 64], want.reshape(3, 128, 32)[:, :64].reshape(-1, 32))
 
@@ -133,10 +160,16 @@ def test_halves_die_with_their_stage() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda t: t.tensor((32, 16)), "64 or 128 rows and a multiple of 8 columns, at most 512 columns of 32 bits; got 32×16 float32"),
+        (
+            lambda t: t.tensor((32, 16)),
+            "64 or 128 rows and a multiple of 8 columns, at most 512 columns of 32 bits; got 32×16 float32",
+        ),
         (lambda t: t.tensor((128, 12)), "got 128×12 float32"),
         (lambda t: t.tensor((128, 520)), "got 128×520 float32"),
-        (lambda t: t.tensor((128, 16), "float8_e4m3"), "float32, bfloat16 and float16 here, not of float8_e4m3"),
+        (
+            lambda t: t.tensor((128, 16), "float8_e4m3"),
+            "float32, bfloat16 and float16 here, not of float8_e4m3",
+        ),
         (lambda t: t.tensor([128, 16]), "(rows, cols), two static integers"),
         (lambda t: t.tensor((128, 16)).cols(8, 16), "columns [8, 8 + 16) of a matrix of 16"),
         (lambda t: t.tensor((128, 16)).cols(4, 8), "need multiples of 8 inside it"),
@@ -159,7 +192,12 @@ def test_past_the_end_of_the_allocation() -> None:
         made.tmem.columns = 32
         return made
 
-    faults(gemm(outputs=small)[0], tp.SimFault, "columns 32..63 of tensor memory", "columns 0..31 by role 'mma'")
+    faults(
+        gemm(outputs=small)[0],
+        tp.SimFault,
+        "columns 32..63 of tensor memory",
+        "columns 0..31 by role 'mma'",
+    )
 
 
 def test_the_accumulator_is_as_wide_as_the_product() -> None:

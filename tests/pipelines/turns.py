@@ -18,12 +18,23 @@ KINDS = {"one role": 128, "several roles": 128, "warps": 32}  # threads of a gro
 
 @tp.kernel()
 def turns(
-    ctx: tp.Context, ticks: Any, log: Any, sums: Any, *, groups: int, depth: int, rounds: int, kind: str, keeps: int = -1, slow: int = -1
+    ctx: tp.Context,
+    ticks: Any,
+    log: Any,
+    sums: Any,
+    *,
+    groups: int,
+    depth: int,
+    rounds: int,
+    kind: str,
+    keeps: int = -1,
+    slow: int = -1,
 ) -> None:
     """C5: `groups` groups take `rounds` turns at each of `depth` things.
 
-    In its turn a group notes its number in log[thing], at the place that ticks[thing] counts, and every thread of it folds it into a sum
-    of its own: nothing of this is atomic, and all of it depends on the order. `keeps`: a group that does not pass its last turn on.
+    In its turn a group notes its number in log[thing], at the place that ticks[thing] counts, and
+    every thread of it folds it into a sum of its own: nothing of this is atomic, and all of it
+    depends on the order. `keeps`: a group that does not pass its last turn on.
     `slow`: a group that takes longer.
     """
     threads = KINDS[kind]
@@ -63,14 +74,30 @@ def turns(
             ctx.role(f"group{g}", warpgroups=1)(partial(take, g))
 
 
-def bind_turns(groups: int, depth: int, rounds: int, kind: str = "one role", **static: Any) -> tuple[tp.Program, Array, Array]:
+def bind_turns(
+    groups: int, depth: int, rounds: int, kind: str = "one role", **static: Any
+) -> tuple[tp.Program, Array, Array]:
     """A program, its log and sums."""
-    log, sums = np.full((depth, groups * rounds), -1, np.int32), np.zeros((depth, KINDS[kind]), np.int32)
-    program = turns.bind(np.zeros(depth, np.int32), log, sums, groups=groups, depth=depth, rounds=rounds, kind=kind, **static)
+    log, sums = (
+        np.full((depth, groups * rounds), -1, np.int32),
+        np.zeros((depth, KINDS[kind]), np.int32),
+    )
+    program = turns.bind(
+        np.zeros(depth, np.int32),
+        log,
+        sums,
+        groups=groups,
+        depth=depth,
+        rounds=rounds,
+        kind=kind,
+        **static,
+    )
     return program, log, sums
 
 
-def expected_turns(groups: int, depth: int, rounds: int, kind: str = "one role") -> tuple[Array, Array]:
+def expected_turns(
+    groups: int, depth: int, rounds: int, kind: str = "one role"
+) -> tuple[Array, Array]:
     """What the log and the sums must be: 0 .. groups - 1, again and again, at each thing."""
     order = [group for _ in range(rounds) for group in range(groups)]
     total = 0
@@ -80,11 +107,23 @@ def expected_turns(groups: int, depth: int, rounds: int, kind: str = "one role")
 
 
 @tp.kernel()
-def alternating(ctx: tp.Context, out: Any, tiles: Any, length: Any, *, stages: int, consumers: int, ordered: bool = True) -> None:
-    """Consumers take whole tiles of `length` items of one ring in turn, each skipping the others' (`consumer_advance`): out[i] is the
-    item's value and who took it. `ordered`: in their turn; else one may wait for a phase whose predecessor is still to complete.
+def alternating(
+    ctx: tp.Context,
+    out: Any,
+    tiles: Any,
+    length: Any,
+    *,
+    stages: int,
+    consumers: int,
+    ordered: bool = True,
+) -> None:
+    """Consumers take whole tiles of `length` items of one ring in turn, each skipping the others'
+    (`consumer_advance`): out[i] is the item's value and who took it. `ordered`: in their turn; else
+    one may wait for a phase whose predecessor is still to complete.
     """
-    ring = tp.ProducerConsumerPipeline.allocate(ctx, stages, producer_arrivals=1, consumer_arrivals=1, name="ring")
+    ring = tp.ProducerConsumerPipeline.allocate(
+        ctx, stages, producer_arrivals=1, consumer_arrivals=1, name="ring"
+    )
     slots = tp.SMemArray(ctx, "int32", stages, name="slots")
     order = tp.OrderedBarrier(ctx, consumers, threads=32)
 
@@ -115,10 +154,16 @@ def alternating(ctx: tp.Context, out: Any, tiles: Any, length: Any, *, stages: i
             ring.consumer_advance((consumers - 1) * length)
 
 
-def bind_alternating(tiles: int, length: int, stages: int, consumers: int, ordered: bool = True) -> tuple[tp.Program, Array, Array]:
+def bind_alternating(
+    tiles: int, length: int, stages: int, consumers: int, ordered: bool = True
+) -> tuple[tp.Program, Array, Array]:
     """A program, what it writes, and what that must be."""
     out = np.full((max(tiles * length, 1), 2), -1, np.int32)
     want = out.copy()
     for i in range(tiles * length):
         want[i] = 3 * i + 1, i // length % consumers
-    return alternating.bind(out, tiles, length, stages=stages, consumers=consumers, ordered=ordered), out, want
+    return (
+        alternating.bind(out, tiles, length, stages=stages, consumers=consumers, ordered=ordered),
+        out,
+        want,
+    )

@@ -1,4 +1,6 @@
-"""What the scenario tests share: seeds, where a marked line is, and the assertion of a fault's message."""
+"""What the scenario tests share: seeds, where a marked line is, and the assertion of a fault's
+message.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,25 @@ Array = npt.NDArray[Any]
 
 def at(file: str, mark: str) -> str:
     """`test_x.py:41`, the line of `file` that ends in the comment `# <mark>`."""
-    lines = [n for n, text in enumerate(Path(file).read_text().splitlines(), 1) if text.endswith(f"# <{mark}>")]
+    lines = [
+        n
+        for n, text in enumerate(Path(file).read_text().splitlines(), 1)
+        if text.endswith(f"# <{mark}>")
+    ]
     assert len(lines) == 1, f"{file}: {len(lines)} lines are marked <{mark}>"
     return f"{Path(file).name}:{lines[0]}"
 
 
-def faults(program: tp.Program, kind: type[tp.TilepipeError], *words: str, seeds: Iterable[int] = SEEDS, **options: Any) -> None:
-    """Every seed, and the checker, ends in a fault of that kind whose message contains all the words."""
+def faults(
+    program: tp.Program,
+    kind: type[tp.TilepipeError],
+    *words: str,
+    seeds: Iterable[int] = SEEDS,
+    **options: Any,
+) -> None:
+    """Every seed, and the checker, ends in a fault of that kind whose message contains all the
+    words.
+    """
     for seed in seeds:
         with pytest.raises(kind) as caught:
             program.run(seed=seed, **options)
@@ -35,8 +49,12 @@ def faults(program: tp.Program, kind: type[tp.TilepipeError], *words: str, seeds
     refuted(program, kind, *words, **options)
 
 
-def refuted(program: tp.Program, kind: type[tp.TilepipeError], *words: str, **options: Any) -> Verdict:
-    """The checker finds a fault of that kind whose message contains all the words, and its schedule replays to the same fault."""
+def refuted(
+    program: tp.Program, kind: type[tp.TilepipeError], *words: str, **options: Any
+) -> Verdict:
+    """The checker finds a fault of that kind whose message contains all the words, and its schedule
+    replays to the same fault.
+    """
     verdict = program.check(bounds=BOUNDS, **options)
     assert verdict.verdict == "fault", f"{verdict.verdict} {verdict.bound}"
     (fault,) = verdict.faults
@@ -74,7 +92,9 @@ def total(run: Any, barriers: str, cta: int = 0) -> int:
 
 
 def clean(program: tp.Program, seeds: Iterable[int] = SEEDS) -> Iterator[Any]:
-    """The runs of all seeds, one at a time, none of which gives advice; the checker proves that no other can end otherwise."""
+    """The runs of all seeds, one at a time, none of which gives advice; the checker proves that no
+    other can end otherwise.
+    """
     verified(program)
     for seed in seeds:
         run = program.run(seed=seed)

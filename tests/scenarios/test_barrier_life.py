@@ -42,11 +42,22 @@ def two_waiters(extra_role: bool) -> tp.Program:
     return crossed.bind()
 
 
-@pytest.mark.parametrize(("extra_role", "blocked"), [(False, "2 of 2 agents"), (True, "2 of 3 agents")], ids=["G1", "G3"])
+@pytest.mark.parametrize(
+    ("extra_role", "blocked"), [(False, "2 of 2 agents"), (True, "2 of 3 agents")], ids=["G1", "G3"]
+)
 def test_two_roles_wait_for_each_other(extra_role: bool, blocked: str) -> None:
     cycle = ("cycle: role 'left' -> role 'right' -> role 'left'",)
     lines = [where(m) for m in ("left waits", "right waits", "left arrives", "right arrives")]
-    faults(two_waiters(extra_role), tp.DeadlockError, blocked, "b0", "b1", "1 of 1 arrivals", *cycle, *lines)
+    faults(
+        two_waiters(extra_role),
+        tp.DeadlockError,
+        blocked,
+        "b0",
+        "b1",
+        "1 of 1 arrivals",
+        *cycle,
+        *lines,
+    )
 
 
 def test_nobody_arrives_at_all() -> None:
@@ -64,7 +75,14 @@ def test_nobody_arrives_at_all() -> None:
         def right() -> None:
             bars[1].wait(0)  # <silent right>
 
-    words = ("role 'left'", "role 'right'", "b[0]", "b[1]", "nothing in the kernel arrives on it", "1 of 1 arrivals")
+    words = (
+        "role 'left'",
+        "role 'right'",
+        "b[0]",
+        "b[1]",
+        "nothing in the kernel arrives on it",
+        "1 of 1 arrivals",
+    )
     faults(silent.bind(), tp.DeadlockError, *words, where("silent left"), where("silent right"))
 
 
@@ -80,7 +98,16 @@ def test_g4_two_arrives_on_a_count_of_one() -> None:
                 bar.arrive()
             bar.wait(0)  # <lapped wait>
 
-    faults(twice.bind(), tp.BarrierError, "ver-arrival", "role 'solo'", "ready", "phase 0", "count of 1", where("lapped wait"))
+    faults(
+        twice.bind(),
+        tp.BarrierError,
+        "ver-arrival",
+        "role 'solo'",
+        "ready",
+        "phase 0",
+        "count of 1",
+        where("lapped wait"),
+    )
 
 
 def test_g5_each_side_arrives_once_on_the_others_barrier_of_two() -> None:
@@ -101,8 +128,21 @@ def test_g5_each_side_arrives_once_on_the_others_barrier_of_two() -> None:
                 mine.arrive()  # <G5 right arrives>
             yours.wait(0)  # <G5 right>
 
-    words = ("left_ready", "right_ready", "1 of 2 arrivals", "count is too high", "arrived in this phase: 1 by role 'right'")
-    faults(under.bind(), tp.DeadlockError, *words, where("G5 left"), where("G5 right"), where("G5 right arrives"))
+    words = (
+        "left_ready",
+        "right_ready",
+        "1 of 2 arrivals",
+        "count is too high",
+        "arrived in this phase: 1 by role 'right'",
+    )
+    faults(
+        under.bind(),
+        tp.DeadlockError,
+        *words,
+        where("G5 left"),
+        where("G5 right"),
+        where("G5 right arrives"),
+    )
 
 
 @pytest.mark.parametrize("delay", [0, 1, 5], ids="delay={}".format)
@@ -171,7 +211,13 @@ def test_g8_an_arrive_of_two_on_a_count_of_one() -> None:
                 bar.arrive_cluster(0, 2)  # <arrive two>
             bar.wait(0)
 
-    words = ("over-arrival on ready", "role 'solo'", "arrives 2 time(s)", "only 1 of 1 arrivals", "phase 0")
+    words = (
+        "over-arrival on ready",
+        "role 'solo'",
+        "arrives 2 time(s)",
+        "only 1 of 1 arrivals",
+        "phase 0",
+    )
     faults(heavy.bind(), tp.BarrierError, *words, where("arrive two"))
 
 
@@ -190,7 +236,9 @@ def test_g8_thirty_two_lanes_on_a_count_of_one() -> None:
 
 
 def life(ctx: tp.Context, steps: str) -> None:
-    """A role that performs single-letter steps: i(nit), x (inval), a(rrive), e(xpect), w(ait for phase 0)."""
+    """A role that performs single-letter steps: i(nit), x (inval), a(rrive), e(xpect), w(ait for
+    phase 0).
+    """
     bar = tp.SMemArray(ctx, tp.SharedMemBarrier, 1, "bar")[0]
     assert isinstance(bar, tp.SharedMemBarrier)
 
@@ -234,7 +282,9 @@ def test_g9_g10_life_cycle(steps: str, culprit: str, words: tuple[str, ...]) -> 
     faults(cycle.bind(steps=steps), tp.BarrierError, "bar", *words, where(f"life {culprit}"))
 
 
-@pytest.mark.parametrize(("steps", "completions"), [("iaw", 1), ("iew", 1), ("iawxiaw", 2), ("ixix", 0)])
+@pytest.mark.parametrize(
+    ("steps", "completions"), [("iaw", 1), ("iew", 1), ("iawxiaw", 2), ("ixix", 0)]
+)
 def test_g9_g10_life_cycle_kept(steps: str, completions: int) -> None:
     @tp.kernel()
     def cycle(ctx: tp.Context, *, steps: str) -> None:
@@ -255,7 +305,9 @@ def test_a_count_outside_an_mbarriers_range(count: int) -> None:
 
 @tp.kernel()
 def born_again(ctx: tp.Context, a: Any, out: Any, *, fence: str, first: bool) -> None:
-    """A barrier is initialised in a role and given to TMA: for the first time, or after it was invalidated."""
+    """A barrier is initialised in a role and given to TMA: for the first time, or after it was
+    invalidated.
+    """
     tile = ctx.smem((1, 32), "float32", name="tile")[0]
     bar = tp.SMemArray(ctx, tp.SharedMemBarrier, 1, "bar")[0]
     ready = tp.SharedMemBarrier.allocate(ctx, 1, "ready")
@@ -294,14 +346,29 @@ def born_again(ctx: tp.Context, a: Any, out: Any, *, fence: str, first: bool) ->
 
 def reborn(fence: str, first: bool = False) -> tp.Program:
     a = np.arange(32, dtype=np.float32).reshape(1, 32)
-    return born_again.bind(tp.tensor_map(a, box=(1, 32)), np.zeros(32, np.float32), fence=fence, first=first)
+    return born_again.bind(
+        tp.tensor_map(a, box=(1, 32)), np.zeros(32, np.float32), fence=fence, first=first
+    )
 
 
 @pytest.mark.parametrize("fence", ["", "global"])
 def test_a_barrier_born_again_is_given_to_tma_without_a_fence(fence: str) -> None:
-    """Without the mend (`in_role` of `Mbarrier` always False, as `never_in_role` makes it) it is verified."""
-    words = ("gives bar to tma_load a -> tile[0]", "which was initialised again", "ctx.fence_barrier_init() (or ctx.fence_proxy_async())")
-    faults(reborn(fence), tp.BarrierError, *words, "role 'load'", where("init in a role"), where("copy"))
+    """Without the mend (`in_role` of `Mbarrier` always False, as `never_in_role` makes it) it is
+    verified.
+    """
+    words = (
+        "gives bar to tma_load a -> tile[0]",
+        "which was initialised again",
+        "ctx.fence_barrier_init() (or ctx.fence_proxy_async())",
+    )
+    faults(
+        reborn(fence),
+        tp.BarrierError,
+        *words,
+        "role 'load'",
+        where("init in a role"),
+        where("copy"),
+    )
 
 
 @pytest.mark.parametrize("first", [False, True])
@@ -314,10 +381,18 @@ def test_a_barrier_born_in_a_role_and_fenced(fence: str, first: bool) -> None:
 def test_the_first_initialisation_may_do_without() -> None:
     program = reborn("", first=True)
     (advice,) = program.run().advice
-    for word in ("mbarrier-init fence", "gives bar to tma_load", where("init in a role"), where("copy"), "ctx.fence_barrier_init()"):
+    for word in (
+        "mbarrier-init fence",
+        "gives bar to tma_load",
+        where("init in a role"),
+        where("copy"),
+        "ctx.fence_barrier_init()",
+    ):
         assert word in advice
     assert program.check().ok
-    refuted(program, tp.BarrierError, "strict rules, mbarrier-init fence", where("copy"), rules="strict")
+    refuted(
+        program, tp.BarrierError, "strict rules, mbarrier-init fence", where("copy"), rules="strict"
+    )
 
 
 def never_in_role(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,6 +400,8 @@ def never_in_role(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Mbarrier, "in_role", property(lambda self: False, lambda self, value: None))
 
 
-def test_the_hole_of_a_barrier_born_again_is_seen_by_these_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hole_of_a_barrier_born_again_is_seen_by_these_tests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     never_in_role(monkeypatch)
     assert reborn("").check().ok

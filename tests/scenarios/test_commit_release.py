@@ -1,4 +1,6 @@
-"""What a tcgen05.commit hands on: that MMAs and copies of its thread are done, and, by the letter of the PTX ISA, no ordinary store."""
+"""What a tcgen05.commit hands on: that MMAs and copies of its thread are done, and, by the letter
+of the PTX ISA, no ordinary store.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,19 @@ def where(mark: str) -> str:
 
 @tp.kernel()
 def noted(ctx: tp.Context, a: Any, b: Any, c: Any, log: Any, *, to: str, arrives: bool) -> None:
-    """The lane that issues an MMA also stores a number, to shared or global memory; the epilogue reads it behind the commit's barrier."""
-    a_tile, b_tile = ctx.smem((M, K), a.dtype, name="a_tile")[0], ctx.smem((N, K), b.dtype, name="b_tile")[0]
+    """The lane that issues an MMA also stores a number, to shared or global memory; the epilogue
+    reads it behind the commit's barrier.
+    """
+    a_tile, b_tile = (
+        ctx.smem((M, K), a.dtype, name="a_tile")[0],
+        ctx.smem((N, K), b.dtype, name="b_tile")[0],
+    )
     words = ctx.smem((1, 4), "int32", swizzle=0, name="word")
     word, seen = words[0], words.view((1, 4), name="seen")[0] if to == "a view" else None
-    full, done = tp.SharedMemBarrier.allocate(ctx, 1, "full"), tp.SharedMemBarrier.allocate(ctx, 1, "done")
+    full, done = (
+        tp.SharedMemBarrier.allocate(ctx, 1, "full"),
+        tp.SharedMemBarrier.allocate(ctx, 1, "done"),
+    )
     also = tp.SharedMemBarrier.allocate(ctx, 1, "also")
     placed, over = tp.SharedMemBarrier.allocate(ctx, 32, "placed"), tp.TmemDeallocBarrier(ctx)
     tmem = tp.TmemAllocation(ctx, 32)
@@ -57,7 +67,8 @@ def noted(ctx: tp.Context, a: Any, b: Any, c: Any, log: Any, *, to: str, arrives
         if seen is not None:
             with ctx.elect_one("warpgroup"):
                 ctx.store(seen[0, 0], 8)  # <overwrite>
-        x: Any = 7 if to == "a view" else ctx.load(word[0, 0] if to == "shared" else log[0])  # <read>
+        # <read>
+        x: Any = 7 if to == "a view" else ctx.load(word[0, 0] if to == "shared" else log[0])
         part = tmem.tensor((M, N)).load()
         ctx.tmem_wait_load()
         ctx.store_global(c, (0, 0), part * x)
@@ -66,13 +77,22 @@ def noted(ctx: tp.Context, a: Any, b: Any, c: Any, log: Any, *, to: str, arrives
 
 def bind(to: str = "shared", arrives: bool = False) -> tuple[tp.Program, np.ndarray, np.ndarray]:
     a, b, c = matrix(M, K, 1), matrix(N, K, 2), zeros(M, N)
-    program = noted.bind(tp.tensor_map(a, box=(M, K)), tp.tensor_map(b, box=(N, K)), c, np.zeros(4, np.int32), to=to, arrives=arrives)
+    program = noted.bind(
+        tp.tensor_map(a, box=(M, K)),
+        tp.tensor_map(b, box=(N, K)),
+        c,
+        np.zeros(4, np.int32),
+        to=to,
+        arrives=arrives,
+    )
     return program, c, 7 * (a.astype(np.float32) @ b.astype(np.float32).T)
 
 
 @pytest.mark.parametrize("to", ["shared", "global"])
 def test_a_commit_alone_says_that_a_store_is_over(to: str) -> None:
-    """Practice goes by it, with advice; strict does not. Without the mend (`handed_on_by_no_commit` always 0) nothing is said."""
+    """Practice goes by it, with advice; strict does not. Without the mend (`handed_on_by_no_commit`
+    always 0) nothing is said.
+    """
     program, c, want = bind(to)
     run = program.run()
     assert (c == want).all()
@@ -86,13 +106,25 @@ def test_a_commit_alone_says_that_a_store_is_over(to: str) -> None:
     verdict = program.check()
     assert verdict.ok
     assert verdict.advice == run.advice
-    faults(program, tp.RaceError, "strict rules, commit as a release", where("note"), where("read"), rules="strict")
+    faults(
+        program,
+        tp.RaceError,
+        "strict rules, commit as a release",
+        where("note"),
+        where("read"),
+        rules="strict",
+    )
 
 
 def test_a_commit_alone_before_a_write_through_another_view() -> None:
     program, _, _ = bind("a view")
     (advice,) = program.run().advice
-    words = ("only a tcgen05.commit orders store seen", "after the ordinary write of word by role 'mma'", where("note"), where("overwrite"))
+    words = (
+        "only a tcgen05.commit orders store seen",
+        "after the ordinary write of word by role 'mma'",
+        where("note"),
+        where("overwrite"),
+    )
     assert not [word for word in words if word not in advice], advice
     faults(program, tp.RaceError, "strict rules, commit as a release", *words, rules="strict")
 

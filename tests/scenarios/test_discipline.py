@@ -17,14 +17,19 @@ def where(mark: str) -> str:
 
 @tp.kernel()
 def explicit_ring(ctx: tp.Context, out: Any, n: int, *, slots: int, consumed: bool) -> None:
-    """J1: a ring with explicit produced and consumed barriers; without `consumed`, the producer does not wait for its slot."""
+    """J1: a ring with explicit produced and consumed barriers; without `consumed`, the producer
+    does not wait for its slot.
+    """
     ring = ctx.smem((1, 32), "int32", count=slots, swizzle=0, name="slots")
     produced = tp.SMemArray(ctx, tp.SharedMemBarrier, slots, "produced")
     freed = tp.SMemArray(ctx, tp.SharedMemBarrier, slots, "consumed")
     for i in range(slots):
         produced[i].init(32)
         freed[i].init(32)
-    head, tail = tp.PipelineState(ctx, slots, phase=1, name="head"), tp.PipelineState(ctx, slots, name="tail")
+    head, tail = (
+        tp.PipelineState(ctx, slots, phase=1, name="head"),
+        tp.PipelineState(ctx, slots, name="tail"),
+    )
 
     @ctx.role("producer", warps=1)
     def producer() -> None:
@@ -96,7 +101,14 @@ def test_j2_a_completion_that_nobody_observed() -> None:
             go.wait(0)
             tick.wait(0)  # <too late>
 
-    words = ("tick", "role 'observer'", "waits for phase 0", "phases up to 1 are complete", "observed phase 0", where("too late"))
+    words = (
+        "tick",
+        "role 'observer'",
+        "waits for phase 0",
+        "phases up to 1 are complete",
+        "observed phase 0",
+        where("too late"),
+    )
     faults(unobserved.bind(), tp.BarrierError, *words)
 
 
@@ -115,7 +127,13 @@ def test_j2_a_wait_left_over_at_the_end() -> None:
             tick.wait(0)
             tick.wait(1)  # <one wait more>
 
-    words = ("1 of 2 agents", "role 'observer'", "tick", "1 of 1 arrivals", "role 'ticker' has returned")
+    words = (
+        "1 of 2 agents",
+        "role 'observer'",
+        "tick",
+        "1 of 1 arrivals",
+        "role 'ticker' has returned",
+    )
     faults(leftover.bind(), tp.DeadlockError, *words, where("one wait more"), where("only tick"))
 
 
@@ -176,7 +194,13 @@ def test_j3_generic_write_then_tma_store_by_one_role(fence: bool) -> None:
     c = zeros(8, 16)
     program = one_role_stores.bind(tp.tensor_map(c, box=(8, 16)), fence=fence)
     if not fence:
-        words = ("between proxies on tile", "role 'store'", "fence_proxy_async", where("write alone"), where("store alone"))
+        words = (
+            "between proxies on tile",
+            "role 'store'",
+            "fence_proxy_async",
+            where("write alone"),
+            where("store alone"),
+        )
         faults(program, tp.RaceError, *words)
         return
     for _ in clean(program):
@@ -185,8 +209,12 @@ def test_j3_generic_write_then_tma_store_by_one_role(fence: bool) -> None:
 
 
 @tp.kernel()
-def handed_over(ctx: tp.Context, c: Any, *, before: bool, after: bool, reader: bool, late: bool) -> None:
-    """The write is handed to a second role, which issues the store; a fence at any subset of four places."""
+def handed_over(
+    ctx: tp.Context, c: Any, *, before: bool, after: bool, reader: bool, late: bool
+) -> None:
+    """The write is handed to a second role, which issues the store; a fence at any subset of four
+    places.
+    """
     tile = ctx.smem((8, 16), c.dtype, name="tile")
     ready = tp.SharedMemBarrier.allocate(ctx, 32, "ready")
 
@@ -218,9 +246,17 @@ def handed_over(ctx: tp.Context, c: Any, *, before: bool, after: bool, reader: b
 def test_j3_hand_off_truth_table(places: int) -> None:
     before, after, reader, late = (bool(places >> bit & 1) for bit in range(4))
     c = zeros(8, 16)
-    program = handed_over.bind(tp.tensor_map(c, box=(8, 16)), before=before, after=after, reader=reader, late=late)
+    program = handed_over.bind(
+        tp.tensor_map(c, box=(8, 16)), before=before, after=after, reader=reader, late=late
+    )
     if not (before or reader):
-        words = ("between proxies on tile", "role 'writer'", "role 'store'", where("write"), where("store"))
+        words = (
+            "between proxies on tile",
+            "role 'writer'",
+            "role 'store'",
+            where("write"),
+            where("store"),
+        )
         faults(program, tp.RaceError, *words, seeds=(0, 1))
         return
     for seed in (0, 1):
@@ -233,12 +269,21 @@ def test_j3_hand_off_truth_table(places: int) -> None:
     assert verdict.ok
     assert verdict.advice == run.advice
     if not before:
-        refuted(program, tp.RaceError, "strict rules, reader-side fence", where("write"), where("store"), rules="strict")
+        refuted(
+            program,
+            tp.RaceError,
+            "strict rules, reader-side fence",
+            where("write"),
+            where("store"),
+            rules="strict",
+        )
 
 
 @tp.kernel()
 def two_stores(ctx: tp.Context, c: Any, *, pending: int, reuse: int) -> None:
-    """Two stores outstanding, a wait that leaves `pending`, then the first `reuse` tiles are written again."""
+    """Two stores outstanding, a wait that leaves `pending`, then the first `reuse` tiles are
+    written again.
+    """
     tiles = ctx.smem((8, 16), c.dtype, count=2, name="tiles")
 
     @ctx.role("store", warps=1)
@@ -270,7 +315,13 @@ def test_j3_wait_for_some_of_two_stores_then_reuse(pending: int, reuse: int) -> 
     c = zeros(16, 16)
     program = two_stores.bind(tp.tensor_map(c, box=(8, 16)), pending=pending, reuse=reuse)
     if reuse > 2 - pending:
-        words = (f"tiles[{2 - pending}]", "role 'store'", "tma_store_wait", where("store slot"), where("fill slot"))
+        words = (
+            f"tiles[{2 - pending}]",
+            "role 'store'",
+            "tma_store_wait",
+            where("store slot"),
+            where("fill slot"),
+        )
         faults(program, tp.RaceError, *words)
         return
     for _ in clean(program):
@@ -294,5 +345,10 @@ def test_j3_a_store_that_nobody_waits_for_before_the_kernel_ends() -> None:
                 ctx.tma_store(c, (0, 0), tile[0])  # <abandoned store>
                 ctx.tma_store_commit()
 
-    words = ("exits while a TMA store may still read tile", "role 'store'", "tma_store_wait(0)", where("abandoned store"))
+    words = (
+        "exits while a TMA store may still read tile",
+        "role 'store'",
+        "tma_store_wait(0)",
+        where("abandoned store"),
+    )
     faults(abandoned.bind(tp.tensor_map(zeros(8, 16), box=(8, 16))), tp.ExitError, *words)

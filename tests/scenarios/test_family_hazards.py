@@ -1,19 +1,28 @@
-"""Sixteen hazards met in GEMM and attention kernels of this family, and what catches each, or makes it impossible.
+"""Sixteen hazards met in GEMM and attention kernels of this family, and what catches each, or makes
+it impossible.
 
 | hazard | caught, or made impossible, by |
 |---|---|
-| 1 a row that sees no key: a trip count of `tiles - 1` for none | here; the shipped kernels: `test_a_row_without_keys_is_zero` |
+| 1 a row that sees no key: a trip count of `tiles - 1` for none | here; the shipped kernels:
+`test_a_row_without_keys_is_zero` |
 | 2 a producer that is not given the consumers' part of K | here |
 | 3 a setting that only some roles know: how often P is handed over | here |
-| 4 a ring too small for what is held at once | `FA4Config.broken_rule`; `test_a_ring_too_small_for_what_is_held_at_once` |
-| 5 one stride for the producer and another for the consumer | `test_staged_mistakes`: slots of another size, order, swizzle, type |
+| 4 a ring too small for what is held at once | `FA4Config.broken_rule`;
+`test_a_ring_too_small_for_what_is_held_at_once` |
+| 5 one stride for the producer and another for the consumer | `test_staged_mistakes`: slots of
+another size, order, swizzle, type |
 | 6 a reservation of shared memory that is short | impossible: the layout is derived, here |
-| 7 a remote arrival before the barrier is initialised | `test_a_remote_arrival_before_the_initialisation_is_visible` |
-| 8 warps that return before a barrier of the whole cluster | no hang, here: who has exited is not waited for (PTX ISA, barrier.cluster) |
-| 9 the address of tensor memory read before it is published | `test_tmem.test_the_address_read_without_a_barrier` |
-| 10 a CTA that does not let the next kernel in | no hang: its end does; `test_every_cta_lets_the_next_kernel_in` |
+| 7 a remote arrival before the barrier is initialised |
+`test_a_remote_arrival_before_the_initialisation_is_visible` |
+| 8 warps that return before a barrier of the whole cluster | no hang, here: who has exited is not
+waited for (PTX ISA, barrier.cluster) |
+| 9 the address of tensor memory read before it is published |
+`test_tmem.test_the_address_read_without_a_barrier` |
+| 10 a CTA that does not let the next kernel in | no hang: its end does;
+`test_every_cta_lets_the_next_kernel_in` |
 | 11 0 · NaN from what no copy has written | here: TMA fills with zeros; anything else is poison |
-| 12 asking for the next tile before the throttle is told | `test_fetching_before_the_throttle_is_told` |
+| 12 asking for the next tile before the throttle is told |
+`test_fetching_before_the_throttle_is_told` |
 | 13 more prefetched than the ring holds | here |
 | 14 a copy that is left out, and its bytes | here |
 | 15 warp contexts with several tiles to a stage | here |
@@ -29,7 +38,18 @@ import pytest
 
 import tilepipe as tp
 from tests.pipelines import staged_kernels as staged
-from tests.pipelines.staged_kernels import BLACKWELL, HOPPER, Rings, attend, bind, blackwell, hopper, load_all, multiply_k, multiply_v
+from tests.pipelines.staged_kernels import (
+    BLACKWELL,
+    HOPPER,
+    Rings,
+    attend,
+    bind,
+    blackwell,
+    hopper,
+    load_all,
+    multiply_k,
+    multiply_v,
+)
 from tests.pipelines.test_staged import role
 from tests.scenarios.support import at, clean, faults
 
@@ -55,7 +75,14 @@ def guarded(r: Rings, o: Any, q: Any, tiles: Any) -> None:
 
 def test_1_guarded() -> None:
     q, k, v, out, _ = staged.operands(HOPPER, 3)
-    program = bind(hopper(load=lambda r, k, v, tiles: load_all(r, k, v, tiles * 0), use=guarded), HOPPER, q, k, v, out)
+    program = bind(
+        hopper(load=lambda r, k, v, tiles: load_all(r, k, v, tiles * 0), use=guarded),
+        HOPPER,
+        q,
+        k,
+        v,
+        out,
+    )
     for _ in clean(program):
         assert not out.any()
 
@@ -67,7 +94,9 @@ def test_2_the_producer_loads_more_than_its_consumers_part(tiles: int) -> None:
     faults(program, tp.DeadlockError, "role 'load'", "k.empty", "2 of 2 arrivals")
 
 
-def issue_in_two_parts(r: Rings, o: Any, s: Any, p: Any, q: Any, scores: tp.ProducerPipeline, tiles: Any) -> None:
+def issue_in_two_parts(
+    r: Rings, o: Any, s: Any, p: Any, q: Any, scores: tp.ProducerPipeline, tiles: Any
+) -> None:
     """The MMA warp waits for P twice a tile; the softmax hands it over once."""
     ctx = r.ctx
     for n in ctx.range(tiles):
@@ -89,14 +118,19 @@ def issue_in_two_parts(r: Rings, o: Any, s: Any, p: Any, q: Any, scores: tp.Prod
 
 def test_3_a_setting_that_one_role_has_and_another_has_not() -> None:
     program = bind(blackwell(use=issue_in_two_parts), BLACKWELL, *staged.operands(BLACKWELL, 3)[:4])
-    faults(program, tp.DeadlockError, "role 'mma'", "role 'softmax'", "s.empty", where("handed over"))
+    faults(
+        program, tp.DeadlockError, "role 'mma'", "role 'softmax'", "s.empty", where("handed over")
+    )
 
 
 @pytest.mark.parametrize(("kernel", "cfg"), [(hopper, HOPPER), (blackwell, BLACKWELL)])
 def test_6_what_is_reserved_is_what_is_used(kernel: Any, cfg: tp.FA4Config) -> None:
     """Buffers and barriers lie beside each other, aligned, and none ends behind the reservation."""
     made = bind(kernel(), cfg, *staged.operands(cfg, 2)[:4]).kernel
-    pieces = sorted([(b.offset, b.nbytes) for b in made.buffers] + [(b.offset, 8 * b.size) for b in made.barriers])
+    pieces = sorted(
+        [(b.offset, b.nbytes) for b in made.buffers]
+        + [(b.offset, 8 * b.size) for b in made.barriers]
+    )
     ends = [offset + size for offset, size in pieces]
     assert all(end <= following for end, (following, _) in zip(ends, pieces[1:], strict=False))
     assert max(ends) <= made.smem_bytes
@@ -121,7 +155,9 @@ def leaving(ctx: tp.Context, out: Any, *, early: bool) -> None:
 
 
 @pytest.mark.parametrize(("early", "want"), [(True, [[1, 1], [1, 0]]), (False, [[1, 1], [1, 1]])])
-def test_8_a_warp_that_leaves_before_the_clusters_barrier(early: bool, want: list[list[int]]) -> None:
+def test_8_a_warp_that_leaves_before_the_clusters_barrier(
+    early: bool, want: list[list[int]]
+) -> None:
     out = np.zeros((2, 2), np.int32)
     for _ in clean(leaving.bind(out, early=early)):
         assert out.tolist() == want
@@ -192,8 +228,17 @@ def test_13_as_much_prefetched_as_the_ring_and_the_mma_hold(ahead: int) -> None:
 
 
 def test_13_more_prefetched_than_the_ring_holds() -> None:
-    """The fourth K waits for the MMA of the second to retire, which waits behind that of the first V."""
-    faults(attention(6, load=prefetching(4)), tp.DeadlockError, "role 'load'", "k.empty", "v.full", where("prefetch"))
+    """The fourth K waits for the MMA of the second to retire, which waits behind that of the first
+    V.
+    """
+    faults(
+        attention(6, load=prefetching(4)),
+        tp.DeadlockError,
+        "role 'load'",
+        "k.empty",
+        "v.full",
+        where("prefetch"),
+    )
 
 
 ELIDED = """
@@ -217,7 +262,9 @@ def test_14_a_copy_that_is_left_out() -> None:
 @tp.kernel()
 def grouped(ctx: tp.Context, a: Any, b: Any, out: Any, *, group: int) -> None:
     """One tile of C, whose input stages hold `group` steps of K, by the contexts of both warps."""
-    payload = tp.StandardTilePayload(a_type=a.dtype, b_type=b.dtype, a_shape=(128, 16), b_shape=(16, 16))
+    payload = tp.StandardTilePayload(
+        a_type=a.dtype, b_type=b.dtype, a_shape=(128, 16), b_shape=(16, 16)
+    )
     inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=2, k_group_size=group)
     outputs = tp.OutputTilePipeline.allocate(ctx, tp.OutputPipelineConfig(2, 16))
     groups = a.shape[1] // (16 * group)
@@ -257,7 +304,9 @@ def test_15_warp_contexts_with_several_tiles_to_a_stage(group: int) -> None:
     rng = np.random.default_rng(group)
     a, b = (rng.integers(-3, 4, (rows, 16 * 12)).astype(tp.bfloat16.numpy) for rows in (128, 16))
     out = np.zeros((128, 16), np.float32)
-    program = grouped.bind(tp.tensor_map(a, box=(128, 16)), tp.tensor_map(b, box=(16, 16)), out, group=group)
+    program = grouped.bind(
+        tp.tensor_map(a, box=(128, 16)), tp.tensor_map(b, box=(16, 16)), out, group=group
+    )
     for run in clean(program):
         assert np.array_equal(out, a.astype(np.float32) @ b.astype(np.float32).T)
         assert sum(run.completions["inputs.full"][0]) == 12 // group
@@ -277,7 +326,9 @@ def in_pairs(r: Rings, o: Any, q: Any, tiles: Any) -> None:
 
 @pytest.mark.parametrize("tiles", [1, 3])
 def test_16_a_second_tile_that_is_never_loaded(tiles: int) -> None:
-    faults(attention(tiles, use=in_pairs), tp.DeadlockError, "role 'mma'", "k.full", "1 of 1 arrivals")
+    faults(
+        attention(tiles, use=in_pairs), tp.DeadlockError, "role 'mma'", "k.full", "1 of 1 arrivals"
+    )
 
 
 def test_16_an_even_number_of_tiles() -> None:

@@ -1,4 +1,6 @@
-"""Fragments in the memory of a peer and in global memory: what orders them, and the faults where nothing does."""
+"""Fragments in the memory of a peer and in global memory: what orders them, and the faults where
+nothing does.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ def where(mark: str) -> str:
 
 
 def in_pair(body: Body, wait_last: bool = True) -> tp.Program:
-    """Two CTAs with a tile and a barrier each; rank 0 runs `body(ctx, tile, full, f)`, f a fragment; then both meet,
-    if they do.
+    """Two CTAs with a tile and a barrier each; rank 0 runs `body(ctx, tile, full, f)`, f a
+    fragment; then both meet, if they do.
     """
 
     @tp.kernel(grid=2, cluster=2)
@@ -100,10 +102,23 @@ def fetched_then_overwritten(ctx: Any, tile: Any, full: Any, f: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (not_waited_for, ("race on tile of CTA", "fragment_store -> tile[0] @cta", where("pushes"))),
-        (not_met, ("race on tile of CTA", "fragment_store -> tile[0] @cta", where("pushes without meeting"))),
+        (
+            not_waited_for,
+            ("race on tile of CTA", "fragment_store -> tile[0] @cta", where("pushes")),
+        ),
+        (
+            not_met,
+            (
+                "race on tile of CTA",
+                "fragment_store -> tile[0] @cta",
+                where("pushes without meeting"),
+            ),
+        ),
         (pushed_again, ("race on tile of CTA", "fragment_load tile", where("pushes again"))),
-        (fetched_then_overwritten, ("race on tile of CTA", "fragment_load tile[0] @cta", where("overwrites"))),
+        (
+            fetched_then_overwritten,
+            ("race on tile of CTA", "fragment_load tile[0] @cta", where("overwrites")),
+        ),
     ],
 )
 def test_nothing_orders_them(body: Body, words: tuple[str, ...]) -> None:
@@ -115,7 +130,11 @@ def test_a_peer_leaves_before_a_store_to_it_has_landed() -> None:
         with ctx.when(ctx.cta_rank == 0):
             ctx.store(tile.on(1), f)  # <late push>
 
-    words = ("CTA 1 exits while role 'one' of CTA 0 can still access its tile", "fragment_store", where("late push"))
+    words = (
+        "CTA 1 exits while role 'one' of CTA 0 can still access its tile",
+        "fragment_store",
+        where("late push"),
+    )
     faults(in_pair(body, wait_last=False), tp.ExitError, *words)
 
 
@@ -123,13 +142,17 @@ def test_a_rank_outside_the_cluster() -> None:
     def body(ctx: Any, tile: Any, full: Any, f: Any) -> None:
         ctx.store(tile.on(ctx.cta_rank + 1), f)  # <rank 2>
 
-    faults(in_pair(body), tp.SimFault, "CTA rank 2 of a cluster of 2", where("rank 2"), seeds=[0, 1])
+    faults(
+        in_pair(body), tp.SimFault, "CTA rank 2 of a cluster of 2", where("rank 2"), seeds=[0, 1]
+    )
 
 
-# -- global memory -----------------------------------------------------------------------------------------------------
+# -- global memory ---------------------------------------------------------------------
 
 
-def on_array(body: Callable[[Any, Any, Any], None], warpgroups: int = 1, grid: int = 1) -> tp.Program:
+def on_array(
+    body: Callable[[Any, Any, Any], None], warpgroups: int = 1, grid: int = 1
+) -> tp.Program:
     @tp.kernel(grid=grid)
     def k(ctx: tp.Context, c: Any) -> None:
         staged = ctx.smem((64, 32), "float32", name="staged")[0]
@@ -142,8 +165,8 @@ def on_array(body: Callable[[Any, Any, Any], None], warpgroups: int = 1, grid: i
 
 
 def test_elements_of_ones_own_are_read_and_written_in_place() -> None:
-    """The lane that stores an element is the one that loaded it, in tiles at any multiple of 64 rows and 8
-    columns.
+    """The lane that stores an element is the one that loaded it, in tiles at any multiple of 64
+    rows and 8 columns.
     """
 
     def body(ctx: Any, c: Any, staged: Any) -> None:
@@ -162,7 +185,10 @@ def other_lanes(ctx: Any, c: Any, staged: Any) -> None:
 
 
 def other_warpgroups(ctx: Any, c: Any, staged: Any) -> None:
-    ctx.store_global(c, (32 * ctx.warpgroup_rank, 0), ctx.fragment(ctx.load_global(c, (64, 32), (64, 32)) * 0))  # <overlap>
+    # <overlap>
+    ctx.store_global(
+        c, (32 * ctx.warpgroup_rank, 0), ctx.fragment(ctx.load_global(c, (64, 32), (64, 32)) * 0)
+    )
 
 
 def stored_by_tma(ctx: Any, c: Any, staged: Any) -> None:
@@ -183,12 +209,31 @@ def value_a_column(ctx: Any, c: Any, staged: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "warpgroups", "words"),
     [
-        (other_lanes, 1, ("race on tensor 'c'", "fragment_load_global c -> c_part", "fragment_store_global -> c", where("two columns on"))),
-        (other_warpgroups, 2, ("race on tensor 'c'", "fragment_store_global -> c (written)", where("overlap"))),
-        (value_a_column, 1, ("race on tensor 'c'", "they must meet between the two accesses", where("reads a row"))),
+        (
+            other_lanes,
+            1,
+            (
+                "race on tensor 'c'",
+                "fragment_load_global c -> c_part",
+                "fragment_store_global -> c",
+                where("two columns on"),
+            ),
+        ),
+        (
+            other_warpgroups,
+            2,
+            ("race on tensor 'c'", "fragment_store_global -> c (written)", where("overlap")),
+        ),
+        (
+            value_a_column,
+            1,
+            ("race on tensor 'c'", "they must meet between the two accesses", where("reads a row")),
+        ),
     ],
 )
-def test_nothing_orders_accesses_to_a_tensor(body: Callable[[Any, Any, Any], None], warpgroups: int, words: tuple[str, ...]) -> None:
+def test_nothing_orders_accesses_to_a_tensor(
+    body: Callable[[Any, Any, Any], None], warpgroups: int, words: tuple[str, ...]
+) -> None:
     faults(on_array(body, warpgroups), tp.RaceError, *words)
 
 

@@ -18,8 +18,13 @@ def where(mark: str) -> str:
 
 @tp.kernel()
 def overwritten(ctx: tp.Context, a: Any, b: Any, *, waits: bool) -> None:
-    """A consumer multiplies from a tile and hands it back, with or without waiting for the MMA; the producer loads it again."""
-    a_tile, b_tile = ctx.smem((64, 16), a.dtype, name="a_tile"), ctx.smem((8, 16), b.dtype, name="b_tile")
+    """A consumer multiplies from a tile and hands it back, with or without waiting for the MMA; the
+    producer loads it again.
+    """
+    a_tile, b_tile = (
+        ctx.smem((64, 16), a.dtype, name="a_tile"),
+        ctx.smem((8, 16), b.dtype, name="b_tile"),
+    )
     full = tp.SharedMemBarrier.allocate(ctx, 1, "full")
     empty = tp.SharedMemBarrier.allocate(ctx, 1, "empty")
 
@@ -49,11 +54,22 @@ def overwritten(ctx: tp.Context, a: Any, b: Any, *, waits: bool) -> None:
 
 
 def bind_overwritten(waits: bool) -> tp.Program:
-    return overwritten.bind(tp.tensor_map(matrix(64, 16), box=(64, 16)), tp.tensor_map(matrix(8, 16), box=(8, 16)), waits=waits)
+    return overwritten.bind(
+        tp.tensor_map(matrix(64, 16), box=(64, 16)),
+        tp.tensor_map(matrix(8, 16), box=(8, 16)),
+        waits=waits,
+    )
 
 
 def test_g16_a_slot_is_overwritten_while_wgmma_reads_it() -> None:
-    words = ("race on a_tile", "role 'mma'", "role 'load'", "group has been waited for", where("reading mma"), where("refill"))
+    words = (
+        "race on a_tile",
+        "role 'mma'",
+        "role 'load'",
+        "group has been waited for",
+        where("reading mma"),
+        where("refill"),
+    )
     faults(bind_overwritten(False), tp.RaceError, *words)
 
 
@@ -64,7 +80,9 @@ def test_g16_the_right_wait_group() -> None:
 
 @tp.kernel()
 def reused(ctx: tp.Context, c: Any, *, wait: str) -> None:
-    """Stores a tile, waits for the store to have read it (or not), writes the tile again, stores again."""
+    """Stores a tile, waits for the store to have read it (or not), writes the tile again, stores
+    again.
+    """
     tile = ctx.smem((8, 16), c.dtype, name="tile")
 
     @ctx.role("store", warps=1)
@@ -90,7 +108,13 @@ def reused(ctx: tp.Context, c: Any, *, wait: str) -> None:
 
 @pytest.mark.parametrize("wait", ["none", "one pending"])
 def test_g17_shared_memory_is_reused_before_the_store_has_read_it(wait: str) -> None:
-    words = ("race on tile", "role 'store'", "tma_store_wait", where("tma store"), where("overwrite"))
+    words = (
+        "race on tile",
+        "role 'store'",
+        "tma_store_wait",
+        where("tma store"),
+        where("overwrite"),
+    )
     faults(reused.bind(tp.tensor_map(zeros(16, 16), box=(8, 16)), wait=wait), tp.RaceError, *words)
 
 
@@ -103,7 +127,9 @@ def test_g17_reuse_after_the_store_has_read_it() -> None:
 
 @tp.kernel()
 def passing(ctx: tp.Context, out: Any, n: int, *, forward: bool, back: bool) -> None:
-    """One writes a word of shared memory, the other reads it, n times; `forward`: the reader waits (G18), `back`: the writer does (G19)."""
+    """One writes a word of shared memory, the other reads it, n times; `forward`: the reader waits
+    (G18), `back`: the writer does (G19).
+    """
     word = ctx.smem((1, 4), "int32", name="word")
     written = tp.SharedMemBarrier.allocate(ctx, 1, "written")
     taken = tp.SharedMemBarrier.allocate(ctx, 1, "taken")
@@ -144,7 +170,13 @@ def test_g18_the_readers_wait_is_removed() -> None:
 
 
 def test_g19_the_writers_wait_is_removed() -> None:
-    words = ("race on word", "role 'reader'", "role 'writer'", where("read word"), where("write word"))
+    words = (
+        "race on word",
+        "role 'reader'",
+        "role 'writer'",
+        where("read word"),
+        where("write word"),
+    )
     program = passing.bind(np.zeros(2, np.int32), 2, forward=True, back=False)
     lapped = ("written", "role 'reader'", "phase 0", "lapped")
     for seed in range(12):
@@ -178,7 +210,15 @@ def test_g21_the_consumer_waits_for_slot_0_and_reads_slot_1() -> None:
     words = ("slots[1]", "role 'consumer'", where("read slot 1"))
     program = two_slots.bind(np.zeros(32, np.int32), waited=0)
     faults(program, tp.SimFault, *words, seeds=range(8))
-    faults(program, tp.RaceError, *words, "race on slots[1]", "role 'producer'", where("fill slots"), seeds=[0])
+    faults(
+        program,
+        tp.RaceError,
+        *words,
+        "race on slots[1]",
+        "role 'producer'",
+        where("fill slots"),
+        seeds=[0],
+    )
 
 
 def test_g21_the_consumer_waits_for_the_slot_it_reads() -> None:
@@ -188,8 +228,12 @@ def test_g21_the_consumer_waits_for_the_slot_it_reads() -> None:
         out[:] = 0
 
 
-def sizes_kernel(producers: int, consumers: int, warps: tuple[int, int], stages: int, elected: bool) -> tp.KernelFunction:
-    """`producers` and `consumers` roles on one ring; every role writes, or reads, its own words of a stage."""
+def sizes_kernel(
+    producers: int, consumers: int, warps: tuple[int, int], stages: int, elected: bool
+) -> tp.KernelFunction:
+    """`producers` and `consumers` roles on one ring; every role writes, or reads, its own words of
+    a stage.
+    """
     lanes = 1 if elected else 32
 
     @tp.kernel()
@@ -197,7 +241,11 @@ def sizes_kernel(producers: int, consumers: int, warps: tuple[int, int], stages:
         width = producers * warps[0] * 32
         slots = ctx.smem((1, width), "int32", count=stages, swizzle=0, name="slots")
         pipe = tp.ProducerConsumerPipeline.allocate(
-            ctx, stages, producer_arrivals=producers * warps[0] * lanes, consumer_arrivals=consumers * warps[1] * lanes, name="ring"
+            ctx,
+            stages,
+            producer_arrivals=producers * warps[0] * lanes,
+            consumer_arrivals=consumers * warps[1] * lanes,
+            name="ring",
         )
 
         def producer(rank: int) -> None:
@@ -221,7 +269,9 @@ def sizes_kernel(producers: int, consumers: int, warps: tuple[int, int], stages:
                 for _i in ctx.range(n):
                     with pipe.consume_explicit() as stage:
                         for j in range(width // 32):
-                            sums.set(sums.get() + ctx.load(slots[stage.index()][0, j * 32 + ctx.lane]))
+                            sums.set(
+                                sums.get() + ctx.load(slots[stage.index()][0, j * 32 + ctx.lane])
+                            )
                         if elected:
                             ctx.syncwarp()
                             with ctx.elect_one():
@@ -241,9 +291,18 @@ def sizes_kernel(producers: int, consumers: int, warps: tuple[int, int], stages:
 
 @pytest.mark.parametrize(
     ("producers", "consumers", "warps", "elected"),
-    [(2, 2, (1, 1), True), (2, 2, (1, 1), False), (1, 1, (1, 4), True), (1, 1, (3, 2), False), (1, 3, (2, 1), True), (3, 1, (1, 8), True)],
+    [
+        (2, 2, (1, 1), True),
+        (2, 2, (1, 1), False),
+        (1, 1, (1, 4), True),
+        (1, 1, (3, 2), False),
+        (1, 3, (2, 1), True),
+        (3, 1, (1, 8), True),
+    ],
 )
-def test_g22_g23_several_producers_and_consumers_of_any_size(producers: int, consumers: int, warps: tuple[int, int], elected: bool) -> None:
+def test_g22_g23_several_producers_and_consumers_of_any_size(
+    producers: int, consumers: int, warps: tuple[int, int], elected: bool
+) -> None:
     n, stages = 5, 2
     out = np.zeros((consumers, 32), np.int32)
     width = producers * warps[0] * 32
@@ -256,7 +315,9 @@ def test_g22_g23_several_producers_and_consumers_of_any_size(producers: int, con
 
 @tp.kernel()
 def crossing(ctx: tp.Context, c: Any, *, fence: str) -> None:
-    """A warp writes a tile with ordinary stores; another issues a TMA store of it. `fence`: where the proxy fence stands."""
+    """A warp writes a tile with ordinary stores; another issues a TMA store of it. `fence`: where
+    the proxy fence stands.
+    """
     tile = ctx.smem((8, 16), c.dtype, name="tile")
     ready = tp.SharedMemBarrier.allocate(ctx, 32, "ready")
 
@@ -307,7 +368,12 @@ def test_g24_the_reader_fences_after_its_wait() -> None:
         np.testing.assert_array_equal(c, np.arange(128).reshape(8, 16))
         c[:] = 0
         assert run.advice, "the fence on the reader's side deserves advice"
-        for word in ("reader's side", "every writing thread", where("generic write"), where("async read")):
+        for word in (
+            "reader's side",
+            "every writing thread",
+            where("generic write"),
+            where("async read"),
+        ):
             assert word in run.advice[0]
     verdict = program.check()
     assert verdict.ok
@@ -356,7 +422,8 @@ def test_g28_overlapping_views_without_a_barrier(second: tuple[int, int, int, in
 
 
 @pytest.mark.parametrize(
-    ("second", "barrier"), [((4, 0, 4, 16), False), ((0, 16, 4, 8), False), ((3, 0, 4, 16), True), ((0, 0, 16, 32), True)]
+    ("second", "barrier"),
+    [((4, 0, 4, 16), False), ((0, 16, 4, 8), False), ((3, 0, 4, 16), True), ((0, 0, 16, 32), True)],
 )
 def test_g28_disjoint_views_or_a_barrier(second: tuple[int, int, int, int], barrier: bool) -> None:
     for run in clean(views.bind(second=second, barrier=barrier)):

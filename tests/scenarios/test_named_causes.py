@@ -10,7 +10,15 @@ import pytest
 
 import tilepipe as tp
 from tests.pipelines import staged_kernels as staged
-from tests.pipelines.staged_kernels import HOPPER, Rings, bind, hopper, load_tile, multiply_k, multiply_v
+from tests.pipelines.staged_kernels import (
+    HOPPER,
+    Rings,
+    bind,
+    hopper,
+    load_tile,
+    multiply_k,
+    multiply_v,
+)
 from tests.scenarios.support import at, faults, matrix, refuted, zeros
 
 Ring = tp.ProducerConsumerPipeline
@@ -20,7 +28,7 @@ def where(mark: str) -> str:
     return at(__file__, mark)
 
 
-# -- staged rings ------------------------------------------------------------------------------------------------------------
+# -- staged rings ----------------------------------------------------------------------
 
 
 def attend_twice_released(r: Rings, o: Any, q: Any, tiles: Any) -> None:
@@ -44,19 +52,32 @@ def load_with_two_steps(r: Rings, k: Any, v: Any, tiles: Any) -> None:
 
 
 def test_a_staged_ring_is_released_twice() -> None:
-    """The second release frees the stage after, which nobody has read: told at the load that was let in, or at its lapped wait."""
+    """The second release frees the stage after, which nobody has read: told at the load that was
+    let in, or at its lapped wait.
+    """
     program = bind(hopper(use=attend_twice_released), HOPPER, *staged.operands(HOPPER, 5)[:4])
-    words = ("v.empty[1]", "role 'mma' warpgroup", "One release for each wait that passed on v.full[1]", "a second release")
+    words = (
+        "v.empty[1]",
+        "role 'mma' warpgroup",
+        "One release for each wait that passed on v.full[1]",
+        "a second release",
+    )
     faults(program, tp.SimFault, *words, where("second release"), seeds=range(8))
 
 
 def test_a_staged_ring_is_stepped_twice() -> None:
     program = bind(hopper(load=load_with_two_steps), HOPPER, *staged.operands(HOPPER, 5)[:4])
-    words = ("deadlock", "k.full[0] has completed", "k.full[2] none", "whoever fills them passes some over", "a second step or release")
+    words = (
+        "deadlock",
+        "k.full[0] has completed",
+        "k.full[2] none",
+        "whoever fills them passes some over",
+        "a second step or release",
+    )
     faults(program, tp.DeadlockError, *words)
 
 
-# -- plain rings -------------------------------------------------------------------------------------------------------------
+# -- plain rings -----------------------------------------------------------------------
 
 
 def ring_of(producer: Callable[..., None], consumer: Callable[..., None]) -> tp.Program:
@@ -106,28 +127,46 @@ def taker(steps: int = 1, arrivals: int = 1) -> Callable[..., None]:
 
 def test_the_consumer_steps_twice() -> None:
     program = ring_of(fill, taker(steps=2))
-    faults(program, tp.DeadlockError, "ring.empty[0] has completed 2 phases, ring.empty[1] none", "whoever releases them passes some over")
+    faults(
+        program,
+        tp.DeadlockError,
+        "ring.empty[0] has completed 2 phases, ring.empty[1] none",
+        "whoever releases them passes some over",
+    )
 
 
 def test_the_consumer_frees_a_stage_twice() -> None:
     program = ring_of(fill, taker(arrivals=2))
-    words = ("Released out of turn: the arrival in phase 1 of ring.empty[", "is release number 2 of that stage", "has been filled once")
+    words = (
+        "Released out of turn: the arrival in phase 1 of ring.empty[",
+        "is release number 2 of that stage",
+        "has been filled once",
+    )
     faults(program, tp.BarrierError, *words, where("frees"), seeds=[0, 1, 2])
 
 
 def test_the_producer_fills_without_waiting() -> None:
     program = ring_of(fill_at_once, taker())
-    words = ("Filled out of turn: the arrival in phase", "of ring.full[", "of that stage", "Wait for ring.empty[", where("fills"))
+    words = (
+        "Filled out of turn: the arrival in phase",
+        "of ring.full[",
+        "of that stage",
+        "Wait for ring.empty[",
+        where("fills"),
+    )
     faults(program, tp.SimFault, *words, seeds=[0])
 
 
-# -- MMAs in no group ---------------------------------------------------------------------------------------------------------
+# -- MMAs in no group ------------------------------------------------------------------
 
 
 @tp.kernel()
 def uncommitted(ctx: tp.Context, a: Any, b: Any, out: Any, *, again: bool) -> None:
     """One product, whose group is never closed; `again`: its tiles are loaded a second time."""
-    a_tile, b_tile = ctx.smem((64, 16), a.dtype, name="a_tile")[0], ctx.smem((8, 16), b.dtype, name="b_tile")[0]
+    a_tile, b_tile = (
+        ctx.smem((64, 16), a.dtype, name="a_tile")[0],
+        ctx.smem((8, 16), b.dtype, name="b_tile")[0],
+    )
     full = tp.SharedMemBarrier.allocate(ctx, 1, "full")
 
     @ctx.role("mma", warpgroups=1)
@@ -164,11 +203,17 @@ def test_the_sum_of_an_mma_in_no_group_is_read() -> None:
 
 
 def test_the_tiles_of_an_mma_in_no_group_are_overwritten() -> None:
-    words = ("race on a_tile", "A wgmma reads its tiles", "It is in no committed group: commit it first", where("mma"), where("reloads"))
+    words = (
+        "race on a_tile",
+        "A wgmma reads its tiles",
+        "It is in no committed group: commit it first",
+        where("mma"),
+        where("reloads"),
+    )
     faults(bind_uncommitted(again=True), tp.RaceError, *words)
 
 
-# -- an agent that runs ahead ------------------------------------------------------------------------------------------------
+# -- an agent that runs ahead ----------------------------------------------------------
 
 
 @tp.kernel()
@@ -201,5 +246,13 @@ def test_two_arrivals_of_one_warp_complete_a_phase() -> None:
     for seed in (1, 2, 3):
         with pytest.raises(tp.RaceError) as caught:
             hurried.bind(np.zeros(2, np.int32)).run(seed=seed)
-        assert all(word in str(caught.value) for word in (*words, where("arrives again"))), caught.value
-    refuted(hurried.bind(np.zeros(2, np.int32)), tp.SimFault, "role 'reader'", *words[1:], where("arrives again"))
+        assert all(word in str(caught.value) for word in (*words, where("arrives again"))), (
+            caught.value
+        )
+    refuted(
+        hurried.bind(np.zeros(2, np.int32)),
+        tp.SimFault,
+        "role 'reader'",
+        *words[1:],
+        where("arrives again"),
+    )

@@ -1,4 +1,6 @@
-"""The shape of a program: handles, trip counts, the order in which pipelines are taken (after TileLang's schedule verifier)."""
+"""The shape of a program: handles, trip counts, the order in which pipelines are taken (after
+TileLang's schedule verifier).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def ring_of(
 
     @tp.kernel()
     def shape(ctx: tp.Context) -> None:
-        ring = tp.ProducerConsumerPipeline.allocate(ctx, stages, producer_arrivals=counts[0], consumer_arrivals=counts[1], name="ring")
+        ring = tp.ProducerConsumerPipeline.allocate(
+            ctx, stages, producer_arrivals=counts[0], consumer_arrivals=counts[1], name="ring"
+        )
 
         @ctx.role("producer", warps=1)
         def _() -> None:
@@ -57,7 +61,7 @@ def consume(n: int) -> Callable[[tp.Context, tp.ProducerConsumerPipeline], None]
     return body
 
 
-# -- handles ---------------------------------------------------------------------------------------------------------
+# -- handles ---------------------------------------------------------------------------
 
 
 def no_commit(ctx: tp.Context, ring: tp.ProducerConsumerPipeline) -> None:
@@ -125,29 +129,57 @@ def kept_round_the_loop(ctx: tp.Context, ring: tp.ProducerConsumerPipeline) -> N
     [
         (no_commit, ("nothing has arrived on its full barrier", "ring.full"), ("no commit",)),
         (never_released, ("producer stage of 'ring'", "release"), ("never released",)),
-        (released_twice, ("released twice", "One acquire, one release"), ("acquired once", "first release", "second release")),
+        (
+            released_twice,
+            ("released twice", "One acquire, one release"),
+            ("acquired once", "first release", "second release"),
+        ),
         (used_after_release, ("after its release",), ("release", "use after release")),
-        (released_before_use, ("nothing has arrived on its full barrier",), ("early acquire", "release before use")),
+        (
+            released_before_use,
+            ("nothing has arrived on its full barrier",),
+            ("early acquire", "release before use"),
+        ),
         (released_in_a_branch, ("nested branch block",), ("branch acquire", "branch release")),
         (signalled_in_a_branch, ("on some paths only",), ("branch signal",)),
         (never_entered, ("produce() context", "Enter it"), ("never entered",)),
-        (kept_round_the_loop, ("signalled inside a loop", "once an iteration"), ("outside the loop", "the loop")),
+        (
+            kept_round_the_loop,
+            ("signalled inside a loop", "once an iteration"),
+            ("outside the loop", "the loop"),
+        ),
     ],
     ids=lambda x: x.__name__ if callable(x) else "",
 )
-def test_handles(body: Callable[[tp.Context, tp.ProducerConsumerPipeline], None], words: tuple[str, ...], marks: tuple[str, ...]) -> None:
+def test_handles(
+    body: Callable[[tp.Context, tp.ProducerConsumerPipeline], None],
+    words: tuple[str, ...],
+    marks: tuple[str, ...],
+) -> None:
     refuses(lambda: ring_of(body, consume(1)), tp.HandleError, *words, *map(where, marks))
 
 
 def test_one_stage_is_acquired_twice() -> None:
-    """The cursor steps at a release: both handles would be of one stage, which would then be signalled twice."""
+    """The cursor steps at a release: both handles would be of one stage, which would then be
+    signalled twice.
+    """
     words = ("producer stage of 'ring'", "still held", "same stage", "Release the first")
     refuses(lambda: ring_of(acquired_twice, consume(2)), tp.HandleError, *words)
 
 
 def test_missing_commit_with_a_typed_count() -> None:
-    words = ("role 'consumer'", "ring.full[0]", "32 of 32 arrivals", "nothing in the kernel arrives on it")
-    faults(ring_of(no_commit, consume(1), counts=(32, 32)), tp.DeadlockError, *words, where("consume waits"))
+    words = (
+        "role 'consumer'",
+        "ring.full[0]",
+        "32 of 32 arrivals",
+        "nothing in the kernel arrives on it",
+    )
+    faults(
+        ring_of(no_commit, consume(1), counts=(32, 32)),
+        tp.DeadlockError,
+        *words,
+        where("consume waits"),
+    )
 
 
 def test_missing_release_of_the_consumer() -> None:
@@ -156,12 +188,29 @@ def test_missing_release_of_the_consumer() -> None:
             with ring.consume_explicit():  # <silent consumer>
                 ctx.syncwarp()
 
-    refuses(lambda: ring_of(produce(5), silent), tp.CountError, "no role arrives on 'ring.empty'", "Its consumer must release")
-    words = ("role 'producer'", "ring.empty[0]", "32 of 32 arrivals", "nothing in the kernel arrives on it", "role 'consumer'")
-    faults(ring_of(produce(5), silent, counts=(32, 32)), tp.DeadlockError, *words, where("produce waits"), where("silent consumer"))
+    refuses(
+        lambda: ring_of(produce(5), silent),
+        tp.CountError,
+        "no role arrives on 'ring.empty'",
+        "Its consumer must release",
+    )
+    words = (
+        "role 'producer'",
+        "ring.empty[0]",
+        "32 of 32 arrivals",
+        "nothing in the kernel arrives on it",
+        "role 'consumer'",
+    )
+    faults(
+        ring_of(produce(5), silent, counts=(32, 32)),
+        tp.DeadlockError,
+        *words,
+        where("produce waits"),
+        where("silent consumer"),
+    )
 
 
-# -- trip counts -----------------------------------------------------------------------------------------------------
+# -- trip counts -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("stages", "n"), [(1, 1), (1, 5), (2, 2), (3, 2), (3, 10)])
@@ -173,19 +222,43 @@ def test_balanced_trip_counts(stages: int, n: int) -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7])
 def test_the_consumer_wants_one_stage_more(n: int) -> None:
-    words = ("1 of 2 agents", "role 'consumer'", f"ring.full[{n % 2}]", "32 of 32 arrivals", "role 'producer' has returned", "trip counts")
-    faults(ring_of(produce(n), consume(n + 1)), tp.DeadlockError, *words, where("consume waits"), where("produce arrives"))
+    words = (
+        "1 of 2 agents",
+        "role 'consumer'",
+        f"ring.full[{n % 2}]",
+        "32 of 32 arrivals",
+        "role 'producer' has returned",
+        "trip counts",
+    )
+    faults(
+        ring_of(produce(n), consume(n + 1)),
+        tp.DeadlockError,
+        *words,
+        where("consume waits"),
+        where("produce arrives"),
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_the_producer_makes_more_stages_than_the_ring_can_hold(n: int) -> None:
-    words = ("1 of 2 agents", "role 'producer'", "ring.empty[", "32 of 32 arrivals", "role 'consumer' has returned", "trip counts")
+    words = (
+        "1 of 2 agents",
+        "role 'producer'",
+        "ring.empty[",
+        "32 of 32 arrivals",
+        "role 'consumer' has returned",
+        "trip counts",
+    )
     faults(ring_of(produce(n + 3), consume(n)), tp.DeadlockError, *words, where("produce waits"))
 
 
 @tp.kernel()
-def tiles_of_a_stream(ctx: tp.Context, a: Any, out: Any, tiles: int, steps: int, *, stages: int) -> None:
-    """Persistent tiles, each of `steps` TMA copies whose first column is summed; the ring goes on across tiles."""
+def tiles_of_a_stream(
+    ctx: tp.Context, a: Any, out: Any, tiles: int, steps: int, *, stages: int
+) -> None:
+    """Persistent tiles, each of `steps` TMA copies whose first column is summed; the ring goes on
+    across tiles.
+    """
     slots = ctx.smem((8, 16), a.dtype, count=stages, name="slots")
     ring = tp.ProducerConsumerPipeline.allocate(ctx, stages, name="ring")
 
@@ -204,15 +277,24 @@ def tiles_of_a_stream(ctx: tp.Context, a: Any, out: Any, tiles: int, steps: int,
             acc = ctx.var(ctx.lane.to("float32") * 0.0)
             for _ in ctx.range(steps):
                 with ring.consume() as stage:
-                    acc.set(acc.get() + ctx.load(slots[stage.index()][ctx.lane % 8, 0]).to("float32"))
+                    acc.set(
+                        acc.get() + ctx.load(slots[stage.index()][ctx.lane % 8, 0]).to("float32")
+                    )
             with ctx.when(ctx.lane < 8):
                 ctx.store(out[8 * tile + ctx.lane], acc.get())
 
 
-@pytest.mark.parametrize(("stages", "steps", "tiles"), [(2, 1, 5), (2, 3, 4), (3, 4, 3), (3, 7, 3), (4, 6, 3), (4, 8, 2), (5, 2, 7)])
-def test_trip_counts_that_end_a_tile_in_the_middle_of_the_ring(stages: int, steps: int, tiles: int) -> None:
+@pytest.mark.parametrize(
+    ("stages", "steps", "tiles"),
+    [(2, 1, 5), (2, 3, 4), (3, 4, 3), (3, 7, 3), (4, 6, 3), (4, 8, 2), (5, 2, 7)],
+)
+def test_trip_counts_that_end_a_tile_in_the_middle_of_the_ring(
+    stages: int, steps: int, tiles: int
+) -> None:
     a, out = matrix(8 * tiles, 16 * steps), zeros(8 * tiles)
-    program = tiles_of_a_stream.bind(tp.tensor_map(a, box=(8, 16)), out, tiles, steps, stages=stages)
+    program = tiles_of_a_stream.bind(
+        tp.tensor_map(a, box=(8, 16)), out, tiles, steps, stages=stages
+    )
     per_stage = [len(range(s, steps * tiles, stages)) for s in range(stages)]
     for run in clean(program):
         assert run.completions == {"ring.full": [per_stage], "ring.empty": [per_stage]}
@@ -220,7 +302,7 @@ def test_trip_counts_that_end_a_tile_in_the_middle_of_the_ring(stages: int, step
         out[:] = 0
 
 
-# -- several pipelines -----------------------------------------------------------------------------------------------
+# -- several pipelines -----------------------------------------------------------------
 
 
 def two_rings(crossed: bool) -> tp.Program:
@@ -249,13 +331,28 @@ def two_rings(crossed: bool) -> tp.Program:
 
 
 def test_two_pipelines_taken_in_crossed_order() -> None:
-    words = ("2 of 2 agents", "a.empty", "b.full", "32 of 32 arrivals", "cycle: role 'producer' -> role 'consumer' -> role 'producer'")
-    faults(two_rings(True), tp.DeadlockError, *words, where("until a is free"), where("takes in order"), where("fills b"))
+    words = (
+        "2 of 2 agents",
+        "a.empty",
+        "b.full",
+        "32 of 32 arrivals",
+        "cycle: role 'producer' -> role 'consumer' -> role 'producer'",
+    )
+    faults(
+        two_rings(True),
+        tp.DeadlockError,
+        *words,
+        where("until a is free"),
+        where("takes in order"),
+        where("fills b"),
+    )
 
 
 def test_two_pipelines_taken_in_one_order() -> None:
     for run in clean(two_rings(False)):
-        assert run.completions == {name: [[3]] for name in ("a.full", "a.empty", "b.full", "b.empty")}
+        assert run.completions == {
+            name: [[3]] for name in ("a.full", "a.empty", "b.full", "b.empty")
+        }
 
 
 def both_sides(order: str, stages: int) -> tp.Program:
@@ -279,14 +376,17 @@ def both_sides(order: str, stages: int) -> tp.Program:
     return alone.bind()
 
 
-@pytest.mark.parametrize(("order", "stages"), [("pc", 1), ("pc", 2), ("ppcc", 2), ("ppcc", 3), ("ppcpcc", 2)])
+@pytest.mark.parametrize(
+    ("order", "stages"), [("pc", 1), ("pc", 2), ("ppcc", 2), ("ppcc", 3), ("ppcpcc", 2)]
+)
 def test_one_role_is_producer_and_consumer(order: str, stages: int) -> None:
     for run in clean(both_sides(order, stages)):
         assert sum(run.completions["ring.full"][0]) == 3 * order.count("p")
 
 
 @pytest.mark.parametrize(
-    ("order", "stages", "barrier", "mark"), [("cp", 1, "ring.full", "own full"), ("ppc", 1, "ring.empty", "own empty")]
+    ("order", "stages", "barrier", "mark"),
+    [("cp", 1, "ring.full", "own full"), ("ppc", 1, "ring.empty", "own empty")],
 )
 def test_one_role_waits_for_itself(order: str, stages: int, barrier: str, mark: str) -> None:
     words = ("1 of 1 agents", "role 'both'", barrier, "32 of 32 arrivals")

@@ -1,4 +1,6 @@
-"""Proxy fences order accesses to the memory that their printed form names: this CTA's shared memory, the cluster's, global memory."""
+"""Proxy fences order accesses to the memory that their printed form names: this CTA's shared
+memory, the cluster's, global memory.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +26,26 @@ def everything_covered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def no_rule_for_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Puts back the hole that global memory has no proxies."""
-    monkeypatch.setattr(GlobalOrder, "mixed", property(lambda self: False, lambda self, value: None), raising=True)
+    monkeypatch.setattr(
+        GlobalOrder, "mixed", property(lambda self: False, lambda self, value: None), raising=True
+    )
 
 
-# -- global memory -----------------------------------------------------------------------------------------------------
+# -- global memory ---------------------------------------------------------------------
 
 
 @tp.kernel()
-def written_then_copied(ctx: tp.Context, x: Any, y: Any, *, by: str, fence: str, space: str, then: str) -> None:
-    """Row 0 of x is written by ordinary accesses; the same role, or another, then loads it by TMA, or stores over it."""
+def written_then_copied(
+    ctx: tp.Context, x: Any, y: Any, *, by: str, fence: str, space: str, then: str
+) -> None:
+    """Row 0 of x is written by ordinary accesses; the same role, or another, then loads it by TMA,
+    or stores over it.
+    """
     tile = ctx.smem((8, 32), "int32", swizzle=0, name="tile")[0]
-    full, ready = tp.SharedMemBarrier.allocate(ctx, 1, "full"), tp.SharedMemBarrier.allocate(ctx, 32, "ready")
+    full, ready = (
+        tp.SharedMemBarrier.allocate(ctx, 1, "full"),
+        tp.SharedMemBarrier.allocate(ctx, 32, "ready"),
+    )
 
     @ctx.role("writer", warps=1)
     def writer() -> None:
@@ -70,9 +81,17 @@ def written_then_copied(ctx: tp.Context, x: Any, y: Any, *, by: str, fence: str,
             ctx.store(y[ctx.lane], ctx.load(tile[0, ctx.lane]))
 
 
-def program(by: str = "store", fence: str = "none", space: str = "global", then: str = "load") -> tuple[tp.Program, np.ndarray, np.ndarray]:
+def program(
+    by: str = "store", fence: str = "none", space: str = "global", then: str = "load"
+) -> tuple[tp.Program, np.ndarray, np.ndarray]:
     x, y = np.zeros((8, 32), np.int32), np.zeros(32, np.int32)
-    return written_then_copied.bind(tp.tensor_map(x, box=(8, 32), swizzle=0), y, by=by, fence=fence, space=space, then=then), x, y
+    return (
+        written_then_copied.bind(
+            tp.tensor_map(x, box=(8, 32), swizzle=0), y, by=by, fence=fence, space=space, then=then
+        ),
+        x,
+        y,
+    )
 
 
 @pytest.mark.parametrize("then", ["load", "store"])
@@ -88,7 +107,13 @@ def test_an_ordinary_write_to_a_tensor_before_tma(by: str, then: str) -> None:
 
 @pytest.mark.parametrize("space", ["shared", "cluster"])
 def test_a_fence_of_shared_memory_does_not_order_a_tensor(space: str) -> None:
-    faults(program(fence="writer", space=space)[0], tp.RaceError, "race between proxies on tensor 'x'", where("store"), where("tma load"))
+    faults(
+        program(fence="writer", space=space)[0],
+        tp.RaceError,
+        "race between proxies on tensor 'x'",
+        where("store"),
+        where("tma load"),
+    )
 
 
 @pytest.mark.parametrize("rules", ["practice", "strict"])
@@ -111,12 +136,26 @@ def test_the_thread_that_copies_fences_the_tensor() -> None:
     run = found.run()
     np.testing.assert_array_equal(y, np.arange(1, 33))
     (advice,) = run.advice
-    for word in ("reader-side fence", "tensor 'x'", 'ctx.fence_proxy_async("global")', where("store"), where("tma load")):
+    for word in (
+        "reader-side fence",
+        "tensor 'x'",
+        'ctx.fence_proxy_async("global")',
+        where("store"),
+        where("tma load"),
+    ):
         assert word in advice
     verdict = found.check()
     assert verdict.ok
     assert verdict.advice == run.advice
-    refuted(found, tp.RaceError, "strict rules, reader-side fence", "tensor 'x'", where("store"), where("tma load"), rules="strict")
+    refuted(
+        found,
+        tp.RaceError,
+        "strict rules, reader-side fence",
+        "tensor 'x'",
+        where("store"),
+        where("tma load"),
+        rules="strict",
+    )
 
 
 def test_the_holes_are_seen_by_these_tests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +168,9 @@ def test_the_holes_are_seen_by_these_tests(monkeypatch: pytest.MonkeyPatch) -> N
 
 @tp.kernel()
 def by_one_thread(ctx: tp.Context, x: Any, *, fence: bool, again: bool) -> None:
-    """One lane writes an element, and itself loads the box; `again`: it writes once more behind its fence."""
+    """One lane writes an element, and itself loads the box; `again`: it writes once more behind its
+    fence.
+    """
     tile = ctx.smem((8, 32), "int32", swizzle=0, name="tile")[0]
     full = tp.SharedMemBarrier.allocate(ctx, 1, "full")
 
@@ -149,11 +190,19 @@ def by_one_thread(ctx: tp.Context, x: Any, *, fence: bool, again: bool) -> None:
 @pytest.mark.parametrize(("fence", "again"), [(False, False), (True, False), (True, True)])
 def test_one_thread_writes_and_copies(fence: bool, again: bool) -> None:
     """A fence does not cover what is written behind it, though both writes are made by one line."""
-    found = by_one_thread.bind(tp.tensor_map(np.zeros((8, 32), np.int32), box=(8, 32), swizzle=0), fence=fence, again=again)
+    found = by_one_thread.bind(
+        tp.tensor_map(np.zeros((8, 32), np.int32), box=(8, 32), swizzle=0), fence=fence, again=again
+    )
     if fence and not again:
         verified(found)
     else:
-        faults(found, tp.RaceError, "race between proxies on tensor 'x'", where("own store"), where("own load"))
+        faults(
+            found,
+            tp.RaceError,
+            "race between proxies on tensor 'x'",
+            where("own store"),
+            where("own load"),
+        )
 
 
 @tp.kernel(grid=2, cluster=2)
@@ -181,11 +230,19 @@ def over_a_cluster_barrier(ctx: tp.Context, x: Any, *, fence: bool) -> None:
 
 @pytest.mark.parametrize("fence", [False, True])
 def test_a_peer_copies_what_was_written_before_a_cluster_barrier(fence: bool) -> None:
-    found = over_a_cluster_barrier.bind(tp.tensor_map(zeros(64, 32), box=(64, 32), swizzle=0), fence=fence)
+    found = over_a_cluster_barrier.bind(
+        tp.tensor_map(zeros(64, 32), box=(64, 32), swizzle=0), fence=fence
+    )
     if fence:
         verified(found)
     else:
-        faults(found, tp.RaceError, "race between proxies on tensor 'x'", where("fragment store"), where("peer's load"))
+        faults(
+            found,
+            tp.RaceError,
+            "race between proxies on tensor 'x'",
+            where("fragment store"),
+            where("peer's load"),
+        )
 
 
 @tp.kernel()
@@ -212,7 +269,9 @@ def there_and_back(ctx: tp.Context, x: Any, y: Any, *, wait: str) -> None:
 
 
 def test_completed_tma_stores_need_no_fence() -> None:
-    """PTX ISA, Async Proxy: the completion of a bulk copy is followed by an implicit proxy fence."""
+    """PTX ISA, Async Proxy: the completion of a bulk copy is followed by an implicit proxy
+    fence.
+    """
     x, y = np.zeros((8, 32), np.int32), np.zeros(32, np.int32)
     x_map = tp.tensor_map(x, box=(8, 32), swizzle=0)
     found = there_and_back.bind(x_map, y, wait="all")
@@ -220,11 +279,16 @@ def test_completed_tma_stores_need_no_fence() -> None:
     found.run()
     assert (y == 3).all()
     faults(
-        there_and_back.bind(x_map, y, wait="read"), tp.RaceError, "race on tensor 'x'", where("out"), where("in"), "ctx.tma_store_wait(0)"
+        there_and_back.bind(x_map, y, wait="read"),
+        tp.RaceError,
+        "race on tensor 'x'",
+        where("out"),
+        where("in"),
+        "ctx.tma_store_wait(0)",
     )
 
 
-# -- a peer's shared memory --------------------------------------------------------------------------------------------
+# -- a peer's shared memory ------------------------------------------------------------
 
 
 @tp.kernel(grid=2, cluster=2)
@@ -255,13 +319,22 @@ def into_a_peer(ctx: tp.Context, c: Any, *, writer: str, reader: str) -> None:
 
 def exchanged(writer: str = "", reader: str = "") -> tuple[tp.Program, np.ndarray]:
     c = np.zeros((8, 32), np.int32)
-    return into_a_peer.bind(tp.tensor_map(c, box=(8, 32), swizzle=0), writer=writer, reader=reader), c
+    return into_a_peer.bind(
+        tp.tensor_map(c, box=(8, 32), swizzle=0), writer=writer, reader=reader
+    ), c
 
 
 @pytest.mark.parametrize("writer", ["", "shared", "global"])
 def test_a_fence_of_this_cta_does_not_cover_a_peer(writer: str) -> None:
-    """`.shared::cta` leaves a peer's memory out. Without the mend (see `everything_covered`) "shared" is verified."""
-    words = ("race between proxies on tile of CTA 0", 'ctx.fence_proxy_async("cluster")', where("remote store"), where("peer's store"))
+    """`.shared::cta` leaves a peer's memory out. Without the mend (see `everything_covered`)
+    "shared" is verified.
+    """
+    words = (
+        "race between proxies on tile of CTA 0",
+        'ctx.fence_proxy_async("cluster")',
+        where("remote store"),
+        where("peer's store"),
+    )
     faults(exchanged(writer)[0], tp.RaceError, *words)
 
 
@@ -278,7 +351,13 @@ def test_the_peer_itself_fences() -> None:
     (advice,) = found.run().advice
     assert "the proxy fence stands on the reader's side" in advice
     assert 'ctx.fence_proxy_async("cluster")' in advice
-    refuted(found, tp.RaceError, "strict rules, reader-side fence", where("remote store"), rules="strict")
+    refuted(
+        found,
+        tp.RaceError,
+        "strict rules, reader-side fence",
+        where("remote store"),
+        rules="strict",
+    )
 
 
 def test_the_hole_of_the_peer_is_seen_by_these_tests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +365,7 @@ def test_the_hole_of_the_peer_is_seen_by_these_tests(monkeypatch: pytest.MonkeyP
     assert exchanged("shared")[0].check().ok
 
 
-# -- words -------------------------------------------------------------------------------------------------------------
+# -- words -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("space", ["shared::cta", "", None, 3, "Global"])
@@ -297,11 +376,14 @@ def test_a_space_is_named(space: Any) -> None:
         def one() -> None:
             ctx.fence_proxy_async(space)
 
-    words = ("fence_proxy_async takes the memory whose accesses it orders, one of 'shared', 'cluster', 'global', 'all'", repr(space))
+    words = (
+        "fence_proxy_async takes the memory whose accesses it orders, one of 'shared', 'cluster', 'global', 'all'",
+        repr(space),
+    )
     refuses(bad.bind, tp.TraceError, *words)
 
 
-# -- a relaxed arrive --------------------------------------------------------------------------------------------------
+# -- a relaxed arrive ------------------------------------------------------------------
 
 
 @tp.kernel(grid=2, cluster=2)
@@ -334,6 +416,14 @@ def handed_back(fence: str, relaxed: bool) -> tp.Program:
 @pytest.mark.parametrize("rules", ["practice", "strict"])
 @pytest.mark.parametrize("fence", ["", "shared", "cluster", "all"])
 def test_a_relaxed_arrive_hands_over_no_ordinary_access(fence: str, rules: Any) -> None:
-    """A proxy fence before it changes nothing of that: only a response that was read is handed back so (`ir.ops.MbarArrive`)."""
-    faults(handed_back(fence, relaxed=True), tp.RaceError, "race on tile of CTA 0", where("overwrites"), rules=rules)
+    """A proxy fence before it changes nothing of that: only a response that was read is handed back
+    so (`ir.ops.MbarArrive`).
+    """
+    faults(
+        handed_back(fence, relaxed=True),
+        tp.RaceError,
+        "race on tile of CTA 0",
+        where("overwrites"),
+        rules=rules,
+    )
     verified(handed_back(fence, relaxed=False), rules=rules)

@@ -20,7 +20,9 @@ def where(mark: str) -> str:
 
 @tp.kernel(grid=2, cluster=2)
 def shared_b(ctx: tp.Context, b: Any, *, mask: int | None, twice: bool) -> None:
-    """CTA 0 loads every tile for both CTAs, into a ring of two; both consumers must free a stage in both."""
+    """CTA 0 loads every tile for both CTAs, into a ring of two; both consumers must free a stage in
+    both.
+    """
     steps = 6
     tiles = tp.SMemTileArray2D(ctx, b.dtype, 16, 16, 2, name="tiles")
     full = tp.SMemArray.stack_allocation(ctx, tp.SharedMemBarrier, 2, name="filled")
@@ -38,7 +40,8 @@ def shared_b(ctx: tp.Context, b: Any, *, mask: int | None, twice: bool) -> None:
             with ctx.elect_one():
                 full[stage].expect_bytes(512)  # <announced>
             with ctx.when(ctx.cta_rank == 0), ctx.elect_one():
-                ctx.tma_load(b, (0, 16 * k), tiles[stage], full[stage], multicast=3)  # <copied to both>
+                # <copied to both>
+                ctx.tma_load(b, (0, 16 * k), tiles[stage], full[stage], multicast=3)
             state.step()
         for _ in range(2):
             empty[state.index()].wait(state.phase())
@@ -73,7 +76,9 @@ def test_a_commit_to_both_ctas() -> None:
 
 
 @pytest.mark.parametrize(("mask", "reached", "got"), [(None, 1, 1), (1, 0, 0)])
-def test_a_commit_without_its_peers_is_blamed_and_not_the_bytes(mask: int | None, reached: int, got: int) -> None:
+def test_a_commit_without_its_peers_is_blamed_and_not_the_bytes(
+    mask: int | None, reached: int, got: int
+) -> None:
     faults(
         bind_shared_b(mask),
         tp.DeadlockError,
@@ -84,7 +89,9 @@ def test_a_commit_without_its_peers_is_blamed_and_not_the_bytes(mask: int | None
 
 
 def test_two_arrivals_of_one_cta_in_a_phase_are_blamed() -> None:
-    """Whatever fault the second arrival leads to first: over-arrival, a lapped wait, an exit that is too early."""
+    """Whatever fault the second arrival leads to first: over-arrival, a lapped wait, an exit that
+    is too early.
+    """
     kinds = set()
     for seed in range(8):
         with pytest.raises(tp.SimFault) as caught:
@@ -96,7 +103,9 @@ def test_two_arrivals_of_one_cta_in_a_phase_are_blamed() -> None:
 
 @tp.kernel()
 def ring_by_hand(ctx: tp.Context, src: Any, out: Any, *, flip: bool, commit_full: bool) -> None:
-    """Six tiles through a ring of one, with parities as Python numbers in a loop that is unrolled."""
+    """Six tiles through a ring of one, with parities as Python numbers in a loop that is
+    unrolled.
+    """
     tile = tp.SMemTileArray2D(ctx, src.dtype, 8, 16, 1, name="tile")[0]
     full = tp.SharedMemBarrier.allocate(ctx, name="filled")
     empty = tp.SharedMemBarrier.allocate(ctx, name="freed")
@@ -125,7 +134,9 @@ def ring_by_hand(ctx: tp.Context, src: Any, out: Any, *, flip: bool, commit_full
 def bind_by_hand(flip: bool = True, commit_full: bool = False) -> tp.Program:
     src = np.ones((8, 96), tp.bfloat16.numpy)
     out = np.zeros((6, 16), np.float32)
-    return ring_by_hand.bind(tp.tensor_map(src, box=(8, 16)), out, flip=flip, commit_full=commit_full)
+    return ring_by_hand.bind(
+        tp.tensor_map(src, box=(8, 16)), out, flip=flip, commit_full=commit_full
+    )
 
 
 def test_a_ring_by_hand() -> None:
@@ -133,7 +144,9 @@ def test_a_ring_by_hand() -> None:
 
 
 def test_a_wait_that_passed_on_an_old_phase_is_blamed() -> None:
-    """Its barrier is complete for that parity, so the producer overruns the ring: told as over-arrival, or as lapped."""
+    """Its barrier is complete for that parity, so the producer overruns the ring: told as
+    over-arrival, or as lapped.
+    """
     words = (
         f"role 'load' did not wait at {where('load waits')}: parity 1 is that of the phase before the first of freed",
         "passed at once and role 'load' ran ahead. It should wait for phase 0, parity 0",

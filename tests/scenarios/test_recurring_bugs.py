@@ -15,7 +15,7 @@ def where(mark: str) -> str:
     return at(__file__, mark)
 
 
-# -- arrive count ----------------------------------------------------------------------------------------------------
+# -- arrive count ----------------------------------------------------------------------
 
 
 @tp.kernel()
@@ -42,21 +42,54 @@ def four_warps(ctx: tp.Context, *, typed: int | None, raw: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "consequence"), [(128, "waits would never pass"), (1, "phases would complete before everybody has arrived")]
+    ("typed", "consequence"),
+    [(128, "waits would never pass"), (1, "phases would complete before everybody has arrived")],
 )
 def test_a_typed_count_that_is_not_the_arrivals(typed: int, consequence: str) -> None:
-    words = (f"'ring.empty' is given a count of {typed}", "each phase gets 4 arrivals", "1 × 4 warps = 4", "role 'consumer'", consequence)
-    refuses(lambda: four_warps.bind(typed=typed, raw=4), tp.CountError, *words, where("four elected lanes"))
+    words = (
+        f"'ring.empty' is given a count of {typed}",
+        "each phase gets 4 arrivals",
+        "1 × 4 warps = 4",
+        "role 'consumer'",
+        consequence,
+    )
+    refuses(
+        lambda: four_warps.bind(typed=typed, raw=4),
+        tp.CountError,
+        *words,
+        where("four elected lanes"),
+    )
 
 
 def test_a_raw_count_of_threads_where_warps_arrive() -> None:
-    words = ("role 'producer'", "done", "124 of 128 arrivals", "every role that arrives on done has returned", "count is too high")
-    faults(four_warps.bind(typed=None, raw=128), tp.DeadlockError, *words, where("waits for all warps"), where("each warp's arrival"))
+    words = (
+        "role 'producer'",
+        "done",
+        "124 of 128 arrivals",
+        "every role that arrives on done has returned",
+        "count is too high",
+    )
+    faults(
+        four_warps.bind(typed=None, raw=128),
+        tp.DeadlockError,
+        *words,
+        where("waits for all warps"),
+        where("each warp's arrival"),
+    )
 
 
 def test_a_raw_count_below_the_arrivals() -> None:
     program = four_warps.bind(typed=None, raw=2)
-    faults(program, tp.BarrierError, "done", "count", "role 'producer'", "phase 0", where("waits for all warps"), seeds=[0])
+    faults(
+        program,
+        tp.BarrierError,
+        "done",
+        "count",
+        "role 'producer'",
+        "phase 0",
+        where("waits for all warps"),
+        seeds=[0],
+    )
 
 
 def test_the_derived_count() -> None:
@@ -64,7 +97,7 @@ def test_the_derived_count() -> None:
         assert run.completions == {"ring.full": [[2]], "ring.empty": [[2]], "done": [[1]]}
 
 
-# -- elect -----------------------------------------------------------------------------------------------------------
+# -- elect -----------------------------------------------------------------------------
 
 
 @tp.kernel()
@@ -91,7 +124,13 @@ def elected_signal(ctx: tp.Context, out: Any, *, sync: str) -> None:
 @pytest.mark.parametrize("sync", ["none", "warp"])
 def test_one_elected_lane_signals_for_lanes_it_has_not_met(sync: str) -> None:
     program = elected_signal.bind(np.zeros(32, np.int32), sync=sync)
-    words = ("race on words", "role 'writer'", "role 'reader'", where("reads the last words"), where("every lane writes"))
+    words = (
+        "race on words",
+        "role 'writer'",
+        "role 'reader'",
+        where("reads the last words"),
+        where("every lane writes"),
+    )
     faults(program, tp.RaceError, *words, seeds=range(8))
     faults(program, tp.RaceError, "elected lane", "ctx.syncwarp()", "named barrier", seeds=[0])
 
@@ -103,7 +142,7 @@ def test_one_elected_lane_signals_for_all_that_have_met() -> None:
         out[:] = 0
 
 
-# -- expect_tx, commit -----------------------------------------------------------------------------------------------
+# -- expect_tx, commit -----------------------------------------------------------------
 
 
 @tp.kernel()
@@ -139,21 +178,47 @@ def bind_announced(how: str) -> tuple[tp.Program, Array, Array]:
 
 def test_expect_tx_without_an_arrival() -> None:
     words = ("role 'use'", "full", "1 of 1 arrivals", "256 bytes, landed")
-    faults(bind_announced("no arrive")[0], tp.DeadlockError, *words, where("wait for the tile"), where("no arrival"))
+    faults(
+        bind_announced("no arrive")[0],
+        tp.DeadlockError,
+        *words,
+        where("wait for the tile"),
+        where("no arrival"),
+    )
 
 
 def test_no_expect_at_all() -> None:
     words = ("role 'use'", "full", "1 of 1 arrivals", "nobody calls expect_bytes", "256 bytes")
-    faults(bind_announced("nothing")[0], tp.DeadlockError, *words, where("wait for the tile"), where("load"))
+    faults(
+        bind_announced("nothing")[0],
+        tp.DeadlockError,
+        *words,
+        where("wait for the tile"),
+        where("load"),
+    )
 
 
 def test_an_arrival_before_the_bytes_are_expected() -> None:
-    faults(bind_announced("arrive first")[0], tp.RaceError, "tile", "role 'use'", "role 'load'", where("use"), where("load"))
+    faults(
+        bind_announced("arrive first")[0],
+        tp.RaceError,
+        "tile",
+        "role 'use'",
+        "role 'load'",
+        where("use"),
+        where("load"),
+    )
 
 
 def test_a_commit_while_the_copy_is_in_flight() -> None:
     words = ("full", "phase 0", "256", "expect_bytes")
-    faults(bind_announced("arrive after")[0], tp.BarrierError, *words, where("commit too early"), seeds=[0])
+    faults(
+        bind_announced("arrive after")[0],
+        tp.BarrierError,
+        *words,
+        where("commit too early"),
+        seeds=[0],
+    )
     faults(bind_announced("arrive after")[0], tp.BarrierError, "full", "bytes", seeds=range(8))
 
 
@@ -165,14 +230,20 @@ def test_expect_then_copy() -> None:
         out[:] = 0
 
 
-# -- phases and trip counts ------------------------------------------------------------------------------------------
+# -- phases and trip counts ------------------------------------------------------------
 
 
 @tp.kernel()
-def phases_by_hand(ctx: tp.Context, out: Any, tiles: int, steps: int, *, stages: int, restart: bool) -> None:
-    """A consumer computes its phase from the step within the tile: right only while steps % (2 * stages) == 0."""
+def phases_by_hand(
+    ctx: tp.Context, out: Any, tiles: int, steps: int, *, stages: int, restart: bool
+) -> None:
+    """A consumer computes its phase from the step within the tile: right only while steps % (2 *
+    stages) == 0.
+    """
     slots = ctx.smem((1, 32), "int32", count=stages, swizzle=0, name="slots")
-    ring = tp.ProducerConsumerPipeline.allocate(ctx, stages, producer_arrivals=32, consumer_arrivals=32, name="ring")
+    ring = tp.ProducerConsumerPipeline.allocate(
+        ctx, stages, producer_arrivals=32, consumer_arrivals=32, name="ring"
+    )
 
     @ctx.role("producer", warps=1)
     def producer() -> None:
@@ -187,11 +258,15 @@ def phases_by_hand(ctx: tp.Context, out: Any, tiles: int, steps: int, *, stages:
             for k in ctx.range(steps):
                 i = ctx.let(k if restart else tile * steps + k, "i")
                 ring.producer_mbar(i % stages).wait(i // stages % 2)  # <phase by hand>
-                ctx.store(out[tile * steps + k, ctx.lane], ctx.load(slots[i % stages][0, ctx.lane]))  # <read by hand>
+                # <read by hand>
+                ctx.store(out[tile * steps + k, ctx.lane], ctx.load(slots[i % stages][0, ctx.lane]))
                 ring.consumer_mbar(i % stages).arrive()
 
 
-@pytest.mark.parametrize(("stages", "steps", "restart"), [(2, 4, True), (3, 6, True), (2, 8, True), (2, 3, False), (3, 4, False)])
+@pytest.mark.parametrize(
+    ("stages", "steps", "restart"),
+    [(2, 4, True), (3, 6, True), (2, 8, True), (2, 3, False), (3, 4, False)],
+)
 def test_phase_arithmetic_that_holds(stages: int, steps: int, restart: bool) -> None:
     out = np.zeros((3 * steps, 32), np.int32)
     for _ in clean(phases_by_hand.bind(out, 3, steps, stages=stages, restart=restart)):
@@ -201,14 +276,22 @@ def test_phase_arithmetic_that_holds(stages: int, steps: int, restart: bool) -> 
 
 @pytest.mark.parametrize(("stages", "steps"), [(2, 1), (2, 2), (2, 3), (3, 4), (3, 5)])
 def test_a_phase_lost_across_persistent_tiles(stages: int, steps: int) -> None:
-    program = phases_by_hand.bind(np.zeros((3 * steps, 32), np.int32), 3, steps, stages=stages, restart=True)
+    program = phases_by_hand.bind(
+        np.zeros((3 * steps, 32), np.int32), 3, steps, stages=stages, restart=True
+    )
     consumer = ("role 'consumer'", "phase by hand"), ("role 'consumer'", "read by hand")
-    for seed in range(6):  # the consumer passes a wait that it should not, and reads early or arrives too often
+    # the consumer passes a wait that it should not, and reads early or arrives too often
+    for seed in range(6):
         with pytest.raises(tp.SimFault) as caught:
             program.run(seed=seed)
         message = str(caught.value)
-        lapped = all(word in message for word in ("role 'producer'", "ring.empty[", "lapped", where("producer acquires")))
-        assert lapped or any(role in message and where(mark) in message for role, mark in consumer), message
+        lapped = all(
+            word in message
+            for word in ("role 'producer'", "ring.empty[", "lapped", where("producer acquires"))
+        )
+        assert lapped or any(
+            role in message and where(mark) in message for role, mark in consumer
+        ), message
     refuted(program, tp.SimFault, "role 'consumer'")
 
 
@@ -233,9 +316,18 @@ def disagreement(ctx: tp.Context, n: int, *, load_rounds_up: bool) -> None:
 
 @pytest.mark.parametrize("n", [9, 14, 31])
 def test_roles_disagree_on_the_iterations(n: int) -> None:
-    faults(disagreement.bind(n, load_rounds_up=False), tp.DeadlockError, "role 'mma'", "ring.full[", "role 'load'", where("mma waits"))
+    faults(
+        disagreement.bind(n, load_rounds_up=False),
+        tp.DeadlockError,
+        "role 'mma'",
+        "ring.full[",
+        "role 'load'",
+        where("mma waits"),
+    )
     words = ("role 'load'", "ring.empty[", "role 'mma' has returned", "trip counts")
-    faults(disagreement.bind(n, load_rounds_up=True), tp.DeadlockError, *words, where("load drains"))
+    faults(
+        disagreement.bind(n, load_rounds_up=True), tp.DeadlockError, *words, where("load drains")
+    )
 
 
 @pytest.mark.parametrize("n", [8, 32])
@@ -244,7 +336,7 @@ def test_roles_agree_by_luck(n: int) -> None:
         assert sum(run.completions["ring.full"][0]) == n // 4
 
 
-# -- leaders, named barriers -----------------------------------------------------------------------------------------
+# -- leaders, named barriers -----------------------------------------------------------
 
 
 @tp.kernel()
@@ -298,17 +390,26 @@ def test_a_named_barrier_that_some_warps_skip() -> None:
             with ctx.when(ctx.warp == 0):
                 ctx.sync_role()  # <only warp 0>
 
-    words = ("role 'pair' warp 0", "pair.role", "32 of 64 threads", "not all that must meet here", where("only warp 0"))
+    words = (
+        "role 'pair' warp 0",
+        "pair.role",
+        "32 of 64 threads",
+        "not all that must meet here",
+        where("only warp 0"),
+    )
     faults(skipped.bind(), tp.DeadlockError, *words)
 
 
-# -- proxies and the tensor core -------------------------------------------------------------------------------------
+# -- proxies and the tensor core -------------------------------------------------------
 
 
 @tp.kernel()
 def written_operand(ctx: tp.Context, out: Any, *, fence: str) -> None:
     """A warpgroup writes the operands of its MMA with ordinary stores."""
-    a_tile, b_tile = ctx.smem((64, 16), "bfloat16", name="a_tile"), ctx.smem((8, 16), "bfloat16", name="b_tile")
+    a_tile, b_tile = (
+        ctx.smem((64, 16), "bfloat16", name="a_tile"),
+        ctx.smem((8, 16), "bfloat16", name="b_tile"),
+    )
     c_tile = ctx.smem((64, 8), "float32", swizzle=0, name="c_tile")
 
     @ctx.role("mma", warpgroups=1)
@@ -338,7 +439,13 @@ def written_operand(ctx: tp.Context, out: Any, *, fence: str) -> None:
 
 @pytest.mark.parametrize("fence", ["none", "after"])
 def test_an_mma_reads_ordinary_writes_without_a_proxy_fence(fence: str) -> None:
-    words = ("between proxies on a_tile", "role 'mma'", "fence_proxy_async", where("ordinary write"), where("mma reads"))
+    words = (
+        "between proxies on a_tile",
+        "role 'mma'",
+        "fence_proxy_async",
+        where("ordinary write"),
+        where("mma reads"),
+    )
     faults(written_operand.bind(zeros(64, 8), fence=fence), tp.RaceError, *words, seeds=(0, 1))
 
 
@@ -348,13 +455,15 @@ def test_an_mma_reads_ordinary_writes_after_a_proxy_fence() -> None:
         np.testing.assert_array_equal(out, 16.0 * np.outer(np.arange(64) % 5, np.arange(8)))
 
 
-# -- capacity ----------------------------------------------------------------------------------------------------------
+# -- capacity --------------------------------------------------------------------------
 
 
 @tp.kernel()
 def two_at_once(ctx: tp.Context, n: int, *, stages: int) -> None:
     """The consumer needs two stages before it frees either."""
-    ring = tp.ProducerConsumerPipeline.allocate(ctx, stages, producer_arrivals=1, consumer_arrivals=1, name="ring")
+    ring = tp.ProducerConsumerPipeline.allocate(
+        ctx, stages, producer_arrivals=1, consumer_arrivals=1, name="ring"
+    )
 
     @ctx.role("producer", warps=1)
     def producer() -> None:
@@ -377,8 +486,19 @@ def two_at_once(ctx: tp.Context, n: int, *, stages: int) -> None:
 
 
 def test_a_ring_too_small_for_what_is_held_at_once() -> None:
-    words = ("ring.full", "ring.empty", "1 of 1 arrivals", "cycle: role 'producer' -> role 'consumer' -> role 'producer'")
-    faults(two_at_once.bind(3, stages=1), tp.DeadlockError, *words, where("one at a time"), where("the second stage"))
+    words = (
+        "ring.full",
+        "ring.empty",
+        "1 of 1 arrivals",
+        "cycle: role 'producer' -> role 'consumer' -> role 'producer'",
+    )
+    faults(
+        two_at_once.bind(3, stages=1),
+        tp.DeadlockError,
+        *words,
+        where("one at a time"),
+        where("the second stage"),
+    )
 
 
 @pytest.mark.parametrize("stages", [2, 3, 5])

@@ -15,11 +15,28 @@ def where(mark: str) -> str:
 
 
 @tp.kernel(grid=2, cluster=2)
-def pair_gemm(ctx: tp.Context, a: Any, b: Any, *, steps: int, stages: int, mask: int | None, early: bool, drain: bool, arm: bool) -> None:
+def pair_gemm(
+    ctx: tp.Context,
+    a: Any,
+    b: Any,
+    *,
+    steps: int,
+    stages: int,
+    mask: int | None,
+    early: bool,
+    drain: bool,
+    arm: bool,
+) -> None:
     """Two CTAs: each loads its A tile, and one half of the B tile for both."""
-    payload = tp.StandardTilePayload(a_type=a.dtype, b_type=b.dtype, a_shape=(64, 16), b_shape=(16, 16))
+    payload = tp.StandardTilePayload(
+        a_type=a.dtype, b_type=b.dtype, a_shape=(64, 16), b_shape=(16, 16)
+    )
     inputs = tp.InputTilePipeline.allocate(
-        ctx, payload, num_group_stages=stages, consumer_arrivals=None if not early else 2, producer_arrivals=1 if not arm or early else None
+        ctx,
+        payload,
+        num_group_stages=stages,
+        consumer_arrivals=None if not early else 2,
+        producer_arrivals=1 if not arm or early else None,
     )
 
     @ctx.role("load", warps=1)
@@ -35,7 +52,8 @@ def pair_gemm(ctx: tp.Context, a: Any, b: Any, *, steps: int, stages: int, mask:
                     a_tile, b_tile = stage.tile()
                     ctx.tma_load(a, (64 * ctx.cta_rank, 16 * k), a_tile, stage.barrier())
                     half = b_tile.rows(8 * ctx.cta_rank, 8)
-                    ctx.tma_load(b, (8 * ctx.cta_rank, 16 * k), half, stage.barrier(), multicast=3)  # <multicast>
+                    # <multicast>
+                    ctx.tma_load(b, (8 * ctx.cta_rank, 16 * k), half, stage.barrier(), multicast=3)
             if drain:
                 producer.drain()
 
@@ -58,8 +76,19 @@ def pair_gemm(ctx: tp.Context, a: Any, b: Any, *, steps: int, stages: int, mask:
 
 
 def bind_pair(**settings: Any) -> tp.Program:
-    values: dict[str, Any] = {"steps": 6, "stages": 2, "mask": 3, "early": False, "drain": True, "arm": True} | settings
-    return pair_gemm.bind(tp.tensor_map(matrix(128, 96), box=(64, 16)), tp.tensor_map(matrix(16, 96), box=(8, 16)), **values)
+    values: dict[str, Any] = {
+        "steps": 6,
+        "stages": 2,
+        "mask": 3,
+        "early": False,
+        "drain": True,
+        "arm": True,
+    } | settings
+    return pair_gemm.bind(
+        tp.tensor_map(matrix(128, 96), box=(64, 16)),
+        tp.tensor_map(matrix(16, 96), box=(8, 16)),
+        **values,
+    )
 
 
 def test_a_pair_of_ctas_with_multicast() -> None:
@@ -80,7 +109,12 @@ def test_multicast_peers_left_out_of_the_commit() -> None:
 
 def test_a_receiver_of_a_multicast_has_not_armed_its_barrier() -> None:
     program = bind_pair(arm=False)
-    words = ("role 'mma' of CTA 1", "2,560 bytes signal inputs.full[0] of CTA 1", "nobody calls expect_bytes", where("consumer waits"))
+    words = (
+        "role 'mma' of CTA 1",
+        "2,560 bytes signal inputs.full[0] of CTA 1",
+        "nobody calls expect_bytes",
+        where("consumer waits"),
+    )
     faults(program, tp.DeadlockError, *words)
 
 
@@ -90,11 +124,16 @@ def test_a_multicast_mask_that_names_a_cta_outside_the_cluster() -> None:
 
 
 def test_a_cta_exits_while_its_peer_can_still_signal_it() -> None:
-    words = ("exits while role 'mma' of CTA", "can still arrive on its inputs.empty[", "producer.drain()", where("pair commit"))
+    words = (
+        "exits while role 'mma' of CTA",
+        "can still arrive on its inputs.empty[",
+        "producer.drain()",
+        where("pair commit"),
+    )
     faults(bind_pair(drain=False), tp.ExitError, *words)
 
 
-# -- barrier init -------------------------------------------------------------------------------------------------------
+# -- barrier init ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("published", [False, True])
@@ -119,4 +158,11 @@ def test_a_remote_arrival_before_the_initialisation_is_visible(published: bool) 
         for run in clean(remote.bind()):
             assert run.completions == {"bar": [[1], [1]]}
         return
-    faults(remote.bind(), tp.BarrierError, "role 'solo'", "bar of CTA", "initialis", where("remote arrival"))
+    faults(
+        remote.bind(),
+        tp.BarrierError,
+        "role 'solo'",
+        "bar of CTA",
+        "initialis",
+        where("remote arrival"),
+    )

@@ -1,4 +1,6 @@
-"""Accumulators in tensor memory, handed between the MMA warp and the epilogue: every part of the handover left out in turn."""
+"""Accumulators in tensor memory, handed between the MMA warp and the epilogue: every part of the
+handover left out in turn.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,13 @@ def where(mark: str) -> str:
 @tp.kernel()
 def turns(ctx: tp.Context, a: Any, b: Any, c: Any, *, fault: str) -> None:
     """Two products, one after the other, in the same columns; `fault`: what is wrong."""
-    a_tile, b_tile = ctx.smem((M, K), a.dtype, name="a_tile")[0], ctx.smem((N, K), b.dtype, name="b_tile")[0]
-    full, done, free, placed = (tp.SharedMemBarrier.allocate(ctx, count, name) for name, count in counts(fault).items())
+    a_tile, b_tile = (
+        ctx.smem((M, K), a.dtype, name="a_tile")[0],
+        ctx.smem((N, K), b.dtype, name="b_tile")[0],
+    )
+    full, done, free, placed = (
+        tp.SharedMemBarrier.allocate(ctx, count, name) for name, count in counts(fault).items()
+    )
     tmem = tp.TmemAllocation(ctx, 32)
     over = tp.TmemDeallocBarrier(ctx)
 
@@ -104,8 +111,20 @@ BEFORE, AFTER = "no tcgen05.fence::before_thread_sync", "no tcgen05.fence::after
 MMA, LOAD = "tcgen05_mma tmem[", "tmem_load tmem["
 FAULTS = {
     "mma does not wait": ("race on tensor memory", MMA, LOAD),
-    "no after in mma": (AFTER, LOAD, "role 'mma' must execute ctx.tcgen05_fence_after()", where("load"), where("mma")),
-    "no after in epilogue": (AFTER, MMA, "role 'epilogue' must execute", where("mma"), where("load")),
+    "no after in mma": (
+        AFTER,
+        LOAD,
+        "role 'mma' must execute ctx.tcgen05_fence_after()",
+        where("load"),
+        where("mma"),
+    ),
+    "no after in epilogue": (
+        AFTER,
+        MMA,
+        "role 'epilogue' must execute",
+        where("mma"),
+        where("load"),
+    ),
     "no before": (
         BEFORE,
         LOAD,
@@ -117,15 +136,30 @@ FAULTS = {
     ),
     "fence before the wait": (BEFORE, "after its wait (ctx.tmem_wait_load())", where("mma")),
     "fence by one lane": (BEFORE, "every thread of role 'epilogue' that made the access"),
-    "read before the wait": ("reads fragment", "a load from tensor memory", "ctx.tmem_wait_load()", where("use")),
-    "arrive before the wait": ("race on tensor memory", "is over when its warp has executed ctx.tmem_wait_load()", where("load")),
-    "address not awaited": ("race on tmem_address", "role 'mma'", "role 'epilogue'", where("address")),
+    "read before the wait": (
+        "reads fragment",
+        "a load from tensor memory",
+        "ctx.tmem_wait_load()",
+        where("use"),
+    ),
+    "arrive before the wait": (
+        "race on tensor memory",
+        "is over when its warp has executed ctx.tmem_wait_load()",
+        where("load"),
+    ),
+    "address not awaited": (
+        "race on tmem_address",
+        "role 'mma'",
+        "role 'epilogue'",
+        where("address"),
+    ),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_the_handover_lacks(fault: str) -> None:
-    if fault in ("arrive before the wait", "address not awaited"):  # seeds that run the other role first see other faults
+    # seeds that run the other role first see other faults
+    if fault in ("arrive before the wait", "address not awaited"):
         faults(bind(fault)[0], tp.RaceError, *FAULTS[fault], seeds=(0,))
         faults(bind(fault)[0], tp.SimFault)
         return
@@ -135,18 +169,31 @@ def test_what_the_handover_lacks(fault: str) -> None:
         return
     faults(bind(fault)[0], tp.RaceError, "strict rules, tcgen05 fences", *words, rules="strict")
     program, c, reference = bind(fault)
-    for run in (program.run(seed=seed) for seed in range(4)):  # what compilers print: the barriers acquire and release
+    # what compilers print: the barriers acquire and release
+    for run in (program.run(seed=seed) for seed in range(4)):
         assert any(words[0] in line for line in run.advice)
-        assert all(line.startswith('tcgen05 fences (a fault with rules="strict")') for line in run.advice)
+        assert all(
+            line.startswith('tcgen05 fences (a fault with rules="strict")') for line in run.advice
+        )
         assert (c == reference).all()
     assert program.check().ok
 
 
 def test_a_commit_by_another_lane_covers_nothing() -> None:
-    words = ("was issued by lane 0 of role 'mma'", "committed by lane 1 of role 'mma'", "a commit covers only")
+    words = (
+        "was issued by lane 0 of role 'mma'",
+        "committed by lane 1 of role 'mma'",
+        "a commit covers only",
+    )
     faults(bind("another lane commits")[0], tp.RaceError, *words, where("commit"))
 
 
 def test_the_first_mma_adds_to_what_nothing_has_written() -> None:
-    words = ("role 'mma' reads tensor memory", "4096 of 4096 elements were never written", "accumulate=False", "`k > 0`", where("mma"))
+    words = (
+        "role 'mma' reads tensor memory",
+        "4096 of 4096 elements were never written",
+        "accumulate=False",
+        "`k > 0`",
+        where("mma"),
+    )
     faults(bind("adds to nothing")[0], tp.PoisonError, *words)

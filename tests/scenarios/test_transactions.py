@@ -37,11 +37,19 @@ def one_copy(ctx: tp.Context, a: Any, out: Any, *, expect: int, wait: bool) -> N
 
 
 def bind_one_copy(expect: int = 256, wait: bool = True) -> tp.Program:
-    return one_copy.bind(tp.tensor_map(matrix(8, 16), box=(8, 16)), zeros(8), expect=expect, wait=wait)
+    return one_copy.bind(
+        tp.tensor_map(matrix(8, 16), box=(8, 16)), zeros(8), expect=expect, wait=wait
+    )
 
 
 def test_g11_expecting_16_bytes_too_many_never_completes() -> None:
-    words = ("full", "272 expected, 256 delivered", "16 too large", "role 'use'", "256 bytes, landed")
+    words = (
+        "full",
+        "272 expected, 256 delivered",
+        "16 too large",
+        "role 'use'",
+        "256 bytes, landed",
+    )
     faults(bind_one_copy(272), tp.DeadlockError, *words, where("wait full"), where("copy"))
 
 
@@ -64,10 +72,16 @@ def test_g11_too_few_bytes_for_two_copies_complete_before_the_second_lands() -> 
                     ctx.tma_load(a, (0, 16 * j), tile[j], full)  # <each half>
             full.wait(0)
 
-    words = ("full", "phase 0 completes while 256 bytes", "256 bytes expected, 256 delivered", "still to come")
+    words = (
+        "full",
+        "phase 0 completes while 256 bytes",
+        "256 bytes expected, 256 delivered",
+        "still to come",
+    )
     program = halves.bind(tp.tensor_map(matrix(8, 32), box=(8, 16)))
     faults(program, tp.BarrierError, *words, where("each half"), seeds=[0])
-    # where the first copy lands before the second is issued, the second falls into the next phase, for which nobody waits
+    # where the first copy lands before the second is issued, the second falls into the next phase,
+    # for which nobody waits
     faults(program, tp.SimFault, "tile[1]", where("each half"), seeds=range(8))
 
 
@@ -96,7 +110,10 @@ def test_g12_copies_on_one_barrier_sum_their_bytes(copies: int, announced: str) 
         def use() -> None:
             full.wait(0)
             with ctx.when(ctx.lane < 8):
-                ctx.store(out[ctx.lane], sum(ctx.load(tile[j][ctx.lane, 1]).to("float32") for j in range(copies)))
+                ctx.store(
+                    out[ctx.lane],
+                    sum(ctx.load(tile[j][ctx.lane, 1]).to("float32") for j in range(copies)),
+                )
 
     for run in clean(several.bind(tp.tensor_map(a, box=(8, 16)), out)):
         assert run.completions == {"full": [[1]]}
@@ -130,13 +147,16 @@ def interleaved(ctx: tp.Context, a: Any, out: Any, *, waited: int, read: int) ->
     def use() -> None:
         bars[waited].wait(0)
         with ctx.when(ctx.lane < 8):
-            ctx.store(out[ctx.lane], ctx.load(tile[read][ctx.lane, 0]).to("float32"))  # <interleaved read>
+            # <interleaved read>
+            ctx.store(out[ctx.lane], ctx.load(tile[read][ctx.lane, 0]).to("float32"))
         bars[1 - waited].wait(0)
 
 
 @pytest.mark.parametrize("waited", [0, 1])
 def test_g14_waiting_for_one_copy_and_reading_the_other(waited: int) -> None:
-    program = interleaved.bind(tp.tensor_map(matrix(8, 32), box=(8, 16)), zeros(8), waited=waited, read=1 - waited)
+    program = interleaved.bind(
+        tp.tensor_map(matrix(8, 32), box=(8, 16)), zeros(8), waited=waited, read=1 - waited
+    )
     words = (f"tile[{1 - waited}]", "role 'use'", where("interleaved read"))
     faults(program, tp.SimFault, *words, seeds=range(8))
     racing = ("race on tile", "role 'load'", where("interleaved copy"))
@@ -146,7 +166,9 @@ def test_g14_waiting_for_one_copy_and_reading_the_other(waited: int) -> None:
 @pytest.mark.parametrize("waited", [0, 1])
 def test_g14_waiting_for_the_copy_that_is_read(waited: int) -> None:
     a, out = matrix(8, 32), zeros(8)
-    for run in clean(interleaved.bind(tp.tensor_map(a, box=(8, 16)), out, waited=waited, read=waited)):
+    for run in clean(
+        interleaved.bind(tp.tensor_map(a, box=(8, 16)), out, waited=waited, read=waited)
+    ):
         assert run.completions == {"full": [[1, 1]]}
         np.testing.assert_array_equal(out, a[:, 16 * waited].astype(np.float32))
         out[:] = 0
@@ -154,7 +176,9 @@ def test_g14_waiting_for_the_copy_that_is_read(waited: int) -> None:
 
 @tp.kernel()
 def mmas_in_flight(ctx: tp.Context, a: Any, b: Any, out: Any, *, slots: int, pending: int) -> None:
-    """One warpgroup loads, multiplies, and lets `pending` MMAs run on before it loads into the next slot."""
+    """One warpgroup loads, multiplies, and lets `pending` MMAs run on before it loads into the next
+    slot.
+    """
     a_tiles = ctx.smem((64, 16), a.dtype, count=slots, name="a_tiles")
     b_tiles = ctx.smem((8, 16), b.dtype, count=slots, name="b_tiles")
     c_tile = ctx.smem((64, 8), "float32", swizzle=0, name="c_tile")
@@ -191,14 +215,27 @@ def mmas_in_flight(ctx: tp.Context, a: Any, b: Any, out: Any, *, slots: int, pen
 
 def bind_mmas(slots: int, pending: int) -> tuple[tp.Program, Any, Any]:
     a, b, out = matrix(64, 96, 1), matrix(8, 96, 2), zeros(64, 8)
-    program = mmas_in_flight.bind(tp.tensor_map(a, box=(64, 16)), tp.tensor_map(b, box=(8, 16)), out, slots=slots, pending=pending)
+    program = mmas_in_flight.bind(
+        tp.tensor_map(a, box=(64, 16)),
+        tp.tensor_map(b, box=(8, 16)),
+        out,
+        slots=slots,
+        pending=pending,
+    )
     return program, out, a.astype(np.float32) @ b.astype(np.float32).T
 
 
 @pytest.mark.parametrize(("slots", "pending"), [(2, 2), (1, 1), (3, 3), (3, 4)])
 def test_g15_too_few_buffers_for_the_mmas_in_flight(slots: int, pending: int) -> None:
     program, _, _ = bind_mmas(slots, pending)
-    words = ("race on a_tiles", "role 'mma'", "group has been waited for", "ctx.wgmma_wait", where("load a"), where("mma"))
+    words = (
+        "race on a_tiles",
+        "role 'mma'",
+        "group has been waited for",
+        "ctx.wgmma_wait",
+        where("load a"),
+        where("mma"),
+    )
     faults(program, tp.RaceError, *words, seeds=[0, 1])
 
 
@@ -214,7 +251,9 @@ def test_g15_enough_buffers(slots: int, pending: int) -> None:
 def test_g15_a_lag_that_would_hold_every_stage_is_refused() -> None:
     @tp.kernel()
     def held(ctx: tp.Context, a: Any, b: Any) -> None:
-        payload = tp.StandardTilePayload(a_type=a.dtype, b_type=b.dtype, a_shape=(64, 16), b_shape=(8, 16))
+        payload = tp.StandardTilePayload(
+            a_type=a.dtype, b_type=b.dtype, a_shape=(64, 16), b_shape=(8, 16)
+        )
         inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=2)
 
         @ctx.role("mma", warpgroups=1)
@@ -223,4 +262,11 @@ def test_g15_a_lag_that_would_hold_every_stage_is_refused() -> None:
 
     a, b = matrix(64, 16), matrix(8, 16)
     maps = tp.tensor_map(a, box=(64, 16)), tp.tensor_map(b, box=(8, 16))
-    refuses(lambda: held.bind(*maps), tp.TraceError, "lag=2", "less than the 2 stages", "inputs", where("lag of two"))
+    refuses(
+        lambda: held.bind(*maps),
+        tp.TraceError,
+        "lag=2",
+        "less than the 2 stages",
+        "inputs",
+        where("lag of two"),
+    )

@@ -17,7 +17,10 @@ def gemm(
     at, bt = b.tensor("a", dtype, box=(bm, bk)), b.tensor("b", dtype, box=(bn, bk))
     ct = b.tensor("c", out, box=(16, bn))
     tiles, per_row, steps = b.scalar("tiles"), b.scalar("per_row"), b.scalar("steps")
-    a_tiles, b_tiles = b.smem("a_tiles", bm, bk, stages, dtype, 128), b.smem("b_tiles", bn, bk, stages, dtype, 128)
+    a_tiles, b_tiles = (
+        b.smem("a_tiles", bm, bk, stages, dtype, 128),
+        b.smem("b_tiles", bn, bk, stages, dtype, 128),
+    )
     c_tile = b.smem("c_tile", bm, bn, 1, out)
     full, empty = b.barriers("inputs.full", stages, 1), b.barriers("inputs.empty", stages, groups)
     b.setup_done()
@@ -55,7 +58,12 @@ def gemm(
                 stage, phase = b.at(cursor)
                 b.wait(b.bar(full, stage), phase)
                 b.do(ops.WgmmaFence)
-                b.do(ops.Wgmma, acc, b.tile(a_tiles, stage, row0, 0, rows, bk), b.tile(b_tiles, stage))
+                b.do(
+                    ops.Wgmma,
+                    acc,
+                    b.tile(a_tiles, stage, row0, 0, rows, bk),
+                    b.tile(b_tiles, stage),
+                )
                 b.do(ops.WgmmaCommit)
                 if release_early:
                     with b.elect("warpgroup"):
@@ -92,7 +100,11 @@ def gemm(
                 with b.elect("warp"):
                     for i in range(rows // 64):
                         part = b.tile(c_tile, 0, binary("add", r, 16 * i), 0, 16, bn)
-                        m = binary("add", binary("add", m0, row0), binary("add", binary("mul", w, 16), 64 * i))
+                        m = binary(
+                            "add",
+                            binary("add", m0, row0),
+                            binary("add", binary("mul", w, 16), 64 * i),
+                        )
                         b.store_tile(ct, (m, n0), part)
                     b.do(ops.TmaStoreCommit)
         with b.elect("warp"):

@@ -31,16 +31,26 @@ class Tensor(Builder):
         return address
 
     def free(self, address: object, columns: int) -> None:
-        x = address if isinstance(address, Expr) else Const(dtypes.uint32, nonneg=True, value=address)  # type: ignore[arg-type]
+        x = (
+            address
+            if isinstance(address, Expr)
+            else Const(dtypes.uint32, nonneg=True, value=address)  # type: ignore[arg-type]
+        )
         self.do(ops.TmemDealloc, x, columns, self.group)
 
     def matrix(self, address: object, rows: int, cols: int, offset: int = 0) -> Tmem:
-        x = address if isinstance(address, Expr) else Const(dtypes.uint32, nonneg=True, value=address)  # type: ignore[arg-type]
+        x = (
+            address
+            if isinstance(address, Expr)
+            else Const(dtypes.uint32, nonneg=True, value=address)  # type: ignore[arg-type]
+        )
         at = binary("add", x, Const(dtypes.uint32, nonneg=True, value=offset))
         return Tmem(at, rows, cols, dtypes.float32)
 
     def registers(self, rows: int, cols: int, fill: float | None = None) -> Fragment:
-        f = Fragment(f"f{self.n}", dtypes.float32, rows, cols, layout="tmem" if rows == 128 else "wgmma")
+        f = Fragment(
+            f"f{self.n}", dtypes.float32, rows, cols, layout="tmem" if rows == 128 else "wgmma"
+        )
         self.n += 1
         self.do(ops.FragmentDefine, f)
         if fill is not None:
@@ -49,15 +59,19 @@ class Tensor(Builder):
 
 
 class Core(Builder):
-    """A kernel whose role 'mma', of one warp, holds all of tensor memory, has loaded A (64, 16) and B (8, 16) and issues what `body`
-    appends; `count`: arrivals that end a phase of `done`, `more`: likewise of further barriers.
+    """A kernel whose role 'mma', of one warp, holds all of tensor memory, has loaded A (64, 16) and
+    B (8, 16) and issues what `body` appends; `count`: arrivals that end a phase of `done`, `more`:
+    likewise of further barriers.
     """
 
     def __init__(self, count: int = 1, cluster: int = 1, **more: int) -> None:
         super().__init__(cluster)
         self.kernel.cta_group = 1
         a, b = self.tensor("a", box=(64, 16)), self.tensor("b", box=(8, 16))
-        self.a, self.b = self.smem("a_tile", 64, 16, swizzle=32), self.smem("b_tile", 8, 16, swizzle=32)
+        self.a, self.b = (
+            self.smem("a_tile", 64, 16, swizzle=32),
+            self.smem("b_tile", 8, 16, swizzle=32),
+        )
         self.word = self.smem("address", 1, 1, dtype=dtypes.uint32)
         self.full, self.done = self.barriers("full"), self.barriers("done", 1, count)
         self.more = {name: self.barriers(name, 1, n) for name, n in more.items()}
@@ -77,9 +91,18 @@ class Core(Builder):
 
     def mma(self, address: Expr, col: int = 0, adds: bool = False) -> None:
         at_ = binary("add", address, Const(dtypes.uint32, nonneg=True, value=col))
-        self.do(ops.Tcgen05Mma, Tmem(at_, 64, 8, dtypes.float32), self.tile(self.a), self.tile(self.b), const(adds), 1)
+        self.do(
+            ops.Tcgen05Mma,
+            Tmem(at_, 64, 8, dtypes.float32),
+            self.tile(self.a),
+            self.tile(self.b),
+            const(adds),
+            1,
+        )
 
-    def commit(self, bar: BarrierArray | None = None, mask: object = None, cta: object = None) -> None:
+    def commit(
+        self, bar: BarrierArray | None = None, mask: object = None, cta: object = None
+    ) -> None:
         ref = self.bar(bar or self.done, 0, cta)
         self.do(ops.Tcgen05Commit, ref, 1, None if mask is None else const(mask))  # type: ignore[arg-type]
 

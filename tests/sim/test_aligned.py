@@ -1,4 +1,6 @@
-"""Ops that a whole warp or warpgroup executes together; election; where a fragment's set columns lie; printing."""
+"""Ops that a whole warp or warpgroup executes together; election; where a fragment's set columns
+lie; printing.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,18 @@ WARP = special("warp_in_group")
 Use = Callable[[Builder, Fragment], None]
 USES: dict[str, tuple[Use, str]] = {
     "fragment_set": (lambda b, f: b.do(ops.FragmentSet, f, const(2.0)), "warpgroup"),
-    "fragment_reduce": (lambda b, f: b.do(ops.FragmentReduce, b.fragment("row", 64, 1), b.value(f), "add"), "warpgroup"),
-    "fragment_store": (lambda b, f: b.do(ops.FragmentStore, b.tile(b.kernel.buffers[0]), b.value(f)), "warpgroup"),
-    "fragment_load": (lambda b, f: b.do(ops.FragmentLoad, f, b.tile(b.kernel.buffers[0])), "warpgroup"),
+    "fragment_reduce": (
+        lambda b, f: b.do(ops.FragmentReduce, b.fragment("row", 64, 1), b.value(f), "add"),
+        "warpgroup",
+    ),
+    "fragment_store": (
+        lambda b, f: b.do(ops.FragmentStore, b.tile(b.kernel.buffers[0]), b.value(f)),
+        "warpgroup",
+    ),
+    "fragment_load": (
+        lambda b, f: b.do(ops.FragmentLoad, f, b.tile(b.kernel.buffers[0])),
+        "warpgroup",
+    ),
     "wgmma_fence": (lambda b, f: b.do(ops.WgmmaFence), "warpgroup"),
     "wgmma_commit": (lambda b, f: b.do(ops.WgmmaCommit), "warpgroup"),
     "wgmma_wait": (lambda b, f: b.do(ops.WgmmaWait, 0), "warpgroup"),
@@ -88,7 +99,11 @@ def test_per_warp_leaves_out_warps_without_threads() -> None:
 def test_which_columns_a_set_fills(value: str, col: int, want: list[int]) -> None:
     """A scalar or one value a row fills the columns from `col` on; several columns fill as many."""
     b = Builder()
-    tile, out, meet = b.smem("tile", 64, 16, dtype=dtypes.float32), b.tensor("out", dtypes.float32, box=(64, 16)), b.named("meet", 128)
+    tile, out, meet = (
+        b.smem("tile", 64, 16, dtype=dtypes.float32),
+        b.tensor("out", dtypes.float32, box=(64, 16)),
+        b.named("meet", 128),
+    )
     b.setup_done()
     with b.role("one", warpgroups=1):
         x, row, part = b.fragment("x", 64, 16), b.fragment("row", 64, 1), b.fragment("part", 64, 8)
@@ -132,5 +147,7 @@ def test_a_barrier_that_starts_anew_starts_its_parity_anew() -> None:
         b.arrive(b.bar(bar))
         b.wait(b.bar(bar), const(0))
         b.wait(b.bar(bar), const(1))
-    with pytest.raises(DeadlockError, match=r"role 'one' +test_aligned\.py:\d+ +bar +1 +0 +1 of 1 arrivals"):
+    with pytest.raises(
+        DeadlockError, match=r"role 'one' +test_aligned\.py:\d+ +bar +1 +0 +1 of 1 arrivals"
+    ):
         b.run()

@@ -1,4 +1,6 @@
-"""Integer arithmetic that leaves its dtype, wherever the value is used; unsigned wrapping; NaN in min and max."""
+"""Integer arithmetic that leaves its dtype, wherever the value is used; unsigned wrapping; NaN in
+min and max.
+"""
 
 from __future__ import annotations
 
@@ -57,16 +59,27 @@ def inside(b: Builder, big: Expr) -> None:
     b.let(binary("floordiv", big, 1 << 20))
 
 
-@pytest.mark.parametrize("use", [bound, coordinate, tile_index, expect, step, condition, lanes, inside], ids=lambda f: f.__name__)
-def test_overflow_is_reported_wherever_the_value_is_used(use: Callable[[Builder, Expr], None]) -> None:
+@pytest.mark.parametrize(
+    "use",
+    [bound, coordinate, tile_index, expect, step, condition, lanes, inside],
+    ids=lambda f: f.__name__,
+)
+def test_overflow_is_reported_wherever_the_value_is_used(
+    use: Callable[[Builder, Expr], None],
+) -> None:
     b = Builder()
     n = b.scalar("n")
     b.barriers("full")
     b.setup_done()
     with b.role("one", warps=1):
         use(b, binary("mul", n, n))
-    arrays = {p.name: np.zeros((8, 32), dtypes.bfloat16.numpy) for p in b.kernel.params if p.name == "src"}
-    with pytest.raises(SimFault, match=r"int32 overflow: 4294967296 is outside -2147483648 \.\. 2147483647(.|\n)*test_arithmetic"):
+    arrays = {
+        p.name: np.zeros((8, 32), dtypes.bfloat16.numpy) for p in b.kernel.params if p.name == "src"
+    }
+    with pytest.raises(
+        SimFault,
+        match=r"int32 overflow: 4294967296 is outside -2147483648 \.\. 2147483647(.|\n)*test_arithmetic",
+    ):
         b.run(n=1 << 16, **arrays)
 
 
@@ -108,7 +121,9 @@ def test_a_conversion_to_a_smaller_integer_must_fit(fits: bool) -> None:
             b.run(n=1 << 20, **arrays)
 
 
-@pytest.mark.parametrize(("x", "want"), [(-2.7, -2), (np.nan, 0), (np.inf, 2**31 - 1), (-3e9, -(2**31))])
+@pytest.mark.parametrize(
+    ("x", "want"), [(-2.7, -2), (np.nan, 0), (np.inf, 2**31 - 1), (-3e9, -(2**31))]
+)
 def test_a_fraction_becomes_an_integer_towards_zero(x: float, want: int) -> None:
     b = Builder()
     source, out = b.tensor("source", dtypes.float32, rank=1), b.tensor("out", dtypes.int32, rank=1)
@@ -189,7 +204,9 @@ def test_unsigned_integers_wrap_round() -> None:
             b.store(b.element(out, 1), Unary(dtypes.uint32, op="neg", a=one))
         with b.when(binary("gt", flipped, Const(dtypes.uint32, value=5))), b.elect():
             b.store(b.element(out, 2), 7)
-        lane = Unary(dtypes.uint32, vary=LANE.vary, op="not", a=Cast(dtypes.uint32, vary=LANE.vary, a=LANE))
+        lane = Unary(
+            dtypes.uint32, vary=LANE.vary, op="not", a=Cast(dtypes.uint32, vary=LANE.vary, a=LANE)
+        )
         with b.when(binary("eq", LANE, 4)):
             b.store(b.element(out, 3), lane)
     arrays = {"out": np.zeros(4, np.uint32)}
@@ -216,8 +233,15 @@ def test_a_nan_gives_way_to_a_number(op: str, want: float) -> None:
 
 def test_row_max_passes_over_nan() -> None:
     b = Builder()
-    full, src, tile = b.barriers("full"), b.tensor("src", dtypes.float32, box=(64, 8)), b.smem("tile", 64, 8, dtype=dtypes.float32)
-    out, row_out = b.tensor("out", dtypes.float32, box=(64, 8)), b.smem("rows", 64, 8, dtype=dtypes.float32)
+    full, src, tile = (
+        b.barriers("full"),
+        b.tensor("src", dtypes.float32, box=(64, 8)),
+        b.smem("tile", 64, 8, dtype=dtypes.float32),
+    )
+    out, row_out = (
+        b.tensor("out", dtypes.float32, box=(64, 8)),
+        b.smem("rows", 64, 8, dtype=dtypes.float32),
+    )
     meet = b.named("meet", 128)
     b.setup_done()
     with b.role("one", warpgroups=1):
@@ -240,7 +264,9 @@ def test_row_max_passes_over_nan() -> None:
     values[::3, 2] = np.nan
     arrays = {"src": values, "out": np.zeros((64, 8), np.float32)}
     b.run(**arrays)
-    assert np.array_equal(arrays["out"], np.repeat(np.nanmax(values, axis=1, keepdims=True), 8, axis=1))
+    assert np.array_equal(
+        arrays["out"], np.repeat(np.nanmax(values, axis=1, keepdims=True), 8, axis=1)
+    )
 
 
 @pytest.mark.parametrize("lane", [False, True])
@@ -254,5 +280,7 @@ def test_a_fraction_names_no_place(lane: bool) -> None:
     with b.role("one", warps=1):
         coordinate(b, half)
     assert full.size == 1
-    with pytest.raises(SimFault, match=r"a coordinate is a float32; it must be an integer(.|\n)*test_arithmetic"):
+    with pytest.raises(
+        SimFault, match=r"a coordinate is a float32; it must be an integer(.|\n)*test_arithmetic"
+    ):
         b.run(src=np.zeros((8, 32), dtypes.bfloat16.numpy))

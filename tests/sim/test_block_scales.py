@@ -26,7 +26,9 @@ def test_the_simulator_computes_like_numpy(case: Case) -> None:
 
 
 @tp.kernel()
-def one_product(ctx: tp.Context, a: Any, b: Any, sfa: Any, sfb: Any, c: Any, *, block: int, wrong: str) -> None:
+def one_product(
+    ctx: tp.Context, a: Any, b: Any, sfa: Any, sfb: Any, c: Any, *, block: int, wrong: str
+) -> None:
     """C = (A · sfa) (B · sfb)ᵀ of one tile; `wrong`: what is done badly."""
     n = b.box[0]
     tiles = [
@@ -40,7 +42,10 @@ def one_product(ctx: tp.Context, a: Any, b: Any, sfa: Any, sfb: Any, c: Any, *, 
     @ctx.role("mma", warps=1)
     def mma() -> None:
         h.allocate()
-        scales = [h.tmem.scales((rows, blocks), sfa.dtype, col=col) for rows, col in ((128, 128), (n, 192))]
+        scales = [
+            h.tmem.scales((rows, blocks), sfa.dtype, col=col)
+            for rows, col in ((128, 128), (n, 192))
+        ]
         with ctx.elect_one():
             full.expect_bytes(sum(t.nbytes for t in tiles))
             for x, tile in zip((a, b, sfa, sfb), tiles, strict=True):
@@ -77,11 +82,17 @@ def one_product(ctx: tp.Context, a: Any, b: Any, sfa: Any, sfb: Any, c: Any, *, 
 
 def operands(kind: str = "mxfp8", n: int = 32, seed: int = 0) -> dict[str, Any]:
     """A and B with their scale factors: of 128 bytes of K."""
-    left, scale, block = {"mxfp8": ("float8_e4m3", "float8_e8m0", 32), "nvfp4": ("float4_e2m1", "float8_e4m3", 16)}[kind]
+    left, scale, block = {
+        "mxfp8": ("float8_e4m3", "float8_e8m0", 32),
+        "nvfp4": ("float4_e2m1", "float8_e4m3", 16),
+    }[kind]
     rng, k = np.random.default_rng(seed), 1024 // tp.dtype(left).bits
     found: dict[str, Any] = {"block": block, "dtype": left}
     for name, rows in (("a", 128), ("b", n)):
-        found[name], found[f"sf{name}"] = elements(rng, (rows, k), left), factors(rng, (rows, k // block), scale)
+        found[name], found[f"sf{name}"] = (
+            elements(rng, (rows, k), left),
+            factors(rng, (rows, k // block), scale),
+        )
     return found
 
 
@@ -93,7 +104,10 @@ def program(x: dict[str, Any], wrong: str = "nothing") -> tuple[tp.Program, Arra
         tp.tensor_map(packed(m) if fp4 else m, box=(len(m), k), dtype=x["dtype"] if fp4 else None) for m in (x["a"], x["b"])
     ]  # fmt: skip
     along = -(-x["sfa"].shape[1] // 4)
-    maps += [tp.tensor_map(pieces(s, along), box=(1, 32 * along, 16), swizzle=0) for s in (x["sfa"], x["sfb"])]
+    maps += [
+        tp.tensor_map(pieces(s, along), box=(1, 32 * along, 16), swizzle=0)
+        for s in (x["sfa"], x["sfb"])
+    ]
     c = empty(128, rows)
     return one_product.bind(*maps, c, block=x["block"], wrong=wrong), c
 
@@ -111,9 +125,17 @@ def test_the_order_of_issue_is_the_order(kind: str, wrong: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "fault", "words"),
     [
-        ("sfb is not copied", PoisonError, ("column 192)", "mma", "nothing when they are allocated")),
+        (
+            "sfb is not copied",
+            PoisonError,
+            ("column 192)", "mma", "nothing when they are allocated"),
+        ),
         ("tiles are read before they are there", RaceError, ("sfa", "tmem_copy sfa", "tma_load")),
-        ("another lane multiplies", RaceError, ("race on tensor memory", "columns 128..131", "tmem_copy sfa")),
+        (
+            "another lane multiplies",
+            RaceError,
+            ("race on tensor memory", "columns 128..131", "tmem_copy sfa"),
+        ),
         (
             "tiles are loaded anew before they are read",
             RaceError,
@@ -122,7 +144,8 @@ def test_the_order_of_issue_is_the_order(kind: str, wrong: str) -> None:
     ],
 )
 def test_faults(wrong: str, fault: type[Exception], words: tuple[str, ...]) -> None:
-    for seed in (0, 1, 2) if wrong != "another lane multiplies" else (0,):  # another seed may elect lane 7, and then it is right
+    # another seed may elect lane 7, and then it is right
+    for seed in (0, 1, 2) if wrong != "another lane multiplies" else (0,):
         with pytest.raises(fault) as caught:
             program(operands(), wrong)[0].run(seed=seed)
         missing = [word for word in words if word not in str(caught.value)]
@@ -151,15 +174,23 @@ def test_scale_factors_of_the_largest_exponents_meet_in_the_middle() -> None:
 def test_a_negative_scale_factor() -> None:
     x = operands("nvfp4")
     x["sfb"][3, 5] = -0.5
-    with pytest.raises(SimFault, match=r"scale factor of row 3, block 5 is 0xb0, a negative float8_e4m3; the tensor core reads ue4m3"):
+    with pytest.raises(
+        SimFault,
+        match=r"scale factor of row 3, block 5 is 0xb0, a negative float8_e4m3; the tensor core reads ue4m3",
+    ):
         program(x)[0].run()
 
 
 @tp.kernel()
 def not_copied(ctx: tp.Context, a: Any, c: Any, *, beyond: bool) -> None:
-    """Scale factors that are stored by a warpgroup, each lane its own; `beyond`: they lie outside of what is allocated."""
+    """Scale factors that are stored by a warpgroup, each lane its own; `beyond`: they lie outside
+    of what is allocated.
+    """
     tile = ctx.smem(a.box, a.dtype, swizzle=a.swizzle, name="tile")[0]
-    full, there = (tp.SharedMemBarrier.allocate(ctx, count=n, name=name) for n, name in ((1, "full"), (128, "there")))
+    full, there = (
+        tp.SharedMemBarrier.allocate(ctx, count=n, name=name)
+        for n, name in ((1, "full"), (128, "there"))
+    )
     h = Handover(ctx, 128)
 
     @ctx.role("mma", warps=1)
@@ -174,7 +205,14 @@ def not_copied(ctx: tp.Context, a: Any, c: Any, *, beyond: bool) -> None:
         with ctx.elect_one():
             col: Any = ctx.block_id + 126 if beyond else 64
             scales = h.tmem.scales((128, 4), col=col)
-            ctx.mma(h.tmem.tensor((128, 32)), tile, tile.rows(0, 32), accumulate=False, sfa=scales, sfb=h.tmem.scales((32, 4), col=64))
+            ctx.mma(
+                h.tmem.tensor((128, 32)),
+                tile,
+                tile.rows(0, 32),
+                accumulate=False,
+                sfa=scales,
+                sfb=h.tmem.scales((32, 4), col=64),
+            )
             ctx.mma_commit(h.done)
         h.over.complete_dealloc(h.tmem)
 
@@ -195,7 +233,9 @@ def test_lanes_that_hold_other_scale_factors() -> None:
     c[70, 1] = 2.0
     with pytest.raises(SimFault) as caught:
         not_copied.bind(a, c, beyond=False).run()
-    assert "row 38, block 2 is 0x80 in lanes 0..31 of tensor memory and 0x0 in lanes 64..95" in str(caught.value)
+    assert "row 38, block 2 is 0x80 in lanes 0..31 of tensor memory and 0x0 in lanes 64..95" in str(
+        caught.value
+    )
     assert "all four groups of 32 lanes must hold the same" in str(caught.value)
 
 
@@ -203,5 +243,9 @@ def test_scale_factors_outside_of_the_allocation() -> None:
     a = tp.tensor_map(np.zeros((128, 128), tp.float8_e4m3.numpy), box=(128, 128))
     with pytest.raises(SimFault) as caught:
         not_copied.bind(a, np.ones((128, 32), np.float32), beyond=True).run()
-    for word in ("scale factors of 128 rows × 4 blocks take 4 columns", "columns 0..127 by role 'mma'", "126 + 4 = 130 is 2 too many"):
+    for word in (
+        "scale factors of 128 rows × 4 blocks take 4 columns",
+        "columns 0..127 by role 'mma'",
+        "126 + 4 = 130 is 2 too many",
+    ):
         assert word in str(caught.value)

@@ -1,4 +1,6 @@
-"""Clusters of two: multicast, remote arrives, cluster barriers, distributed shared memory, and when a CTA may exit."""
+"""Clusters of two: multicast, remote arrives, cluster barriers, distributed shared memory, and when
+a CTA may exit.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ SEEDS = range(6)
 
 
 def multicast(
-    steps: int = 5, drain: bool = True, empty_count: int = 2, remote: bool = True, mask: Any = 3, setup: bool = True
+    steps: int = 5,
+    drain: bool = True,
+    empty_count: int = 2,
+    remote: bool = True,
+    mask: Any = 3,
+    setup: bool = True,
 ) -> tuple[Builder, dict[str, Any]]:
     """Each CTA loads half a tile for both; consumers of both release each slot on both CTAs."""
     b = Builder(cluster=2)
@@ -60,7 +67,10 @@ def multicast(
                     b.arrive(b.bar(empty, stage, cta))
             b.step(cursor)
     values = np.arange(8 * steps * 32).reshape(8 * steps, 32) % 251
-    return b, {"src": values.astype(dtypes.bfloat16.numpy), "dst": np.zeros((16 * steps, 32), dtypes.bfloat16.numpy)}
+    return b, {
+        "src": values.astype(dtypes.bfloat16.numpy),
+        "dst": np.zeros((16 * steps, 32), dtypes.bfloat16.numpy),
+    }
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -79,7 +89,10 @@ def test_without_a_drain_a_peer_may_arrive_on_memory_that_is_gone(seed: int) -> 
     text = str(caught.value)
     assert "exits while role 'store' of CTA" in text
     assert "can still arrive on its empty[" in text
-    assert re.search(r"Let a role of this CTA wait for phase \d of empty\[\d\], the last that completes, before it ends", text), text
+    assert re.search(
+        r"Let a role of this CTA wait for phase \d of empty\[\d\], the last that completes, before it ends",
+        text,
+    ), text
     assert "drain()" not in text, "no ring of the pipelines has an array 'empty'"
 
 
@@ -89,26 +102,48 @@ def test_an_arrival_in_a_phase_that_never_completes() -> None:
     b.setup_done()
     with b.role("one", warps=1), b.elect():
         b.arrive(b.bar(flag, 0, binary("xor", RANK, 1)))
-    with pytest.raises(ExitError, match="wait for phase 0 of flag before it ends; that phase has 1 of 2 arrivals: leave this one out"):
+    with pytest.raises(
+        ExitError,
+        match="wait for phase 0 of flag before it ends; that phase has 1 of 2 arrivals: leave this one out",
+    ):
         b.run(grid=2)
 
 
 @pytest.mark.parametrize(
     ("mask", "brought", "told"),
     [
-        (1, "512 bytes in phase 0 and its copies brought 0", "this CTA, which is bit 1: 0b01 of role 'load' of CTA 0 (test_cluster.py:"),
-        (2, "512 bytes in phase 0 and its copies brought 0", "this CTA, which is bit 0: 0b10 of role 'load' of CTA 0 (test_cluster.py:"),
-        (binary("shl", 1, RANK), "brought 256", "this CTA, which is bit 0: 0b10 of role 'load' of CTA 1 (test_cluster.py:"),
+        (
+            1,
+            "512 bytes in phase 0 and its copies brought 0",
+            "this CTA, which is bit 1: 0b01 of role 'load' of CTA 0 (test_cluster.py:",
+        ),
+        (
+            2,
+            "512 bytes in phase 0 and its copies brought 0",
+            "this CTA, which is bit 0: 0b10 of role 'load' of CTA 0 (test_cluster.py:",
+        ),
+        (
+            binary("shl", 1, RANK),
+            "brought 256",
+            "this CTA, which is bit 0: 0b10 of role 'load' of CTA 1 (test_cluster.py:",
+        ),
     ],
     ids=["0b01", "0b10", "its own"],
 )
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_multicast_mask_that_leaves_a_cta_out(mask: Any, brought: str, told: str, seed: int) -> None:
+def test_a_multicast_mask_that_leaves_a_cta_out(
+    mask: Any, brought: str, told: str, seed: int
+) -> None:
     b, arrays = multicast(mask=mask)
     with pytest.raises(DeadlockError) as caught:
         b.run(grid=2, seed=seed, **arrays)
     text = str(caught.value)
-    for words in (brought, "copies that signal full are multicast to masks without", told, "CTA that expects their bytes (0b11)"):
+    for words in (
+        brought,
+        "copies that signal full are multicast to masks without",
+        told,
+        "CTA that expects their bytes (0b11)",
+    ):
         assert words in text, text
     assert "too large" not in text
 
@@ -129,18 +164,25 @@ def test_a_mask_that_names_a_cta_outside(mask: int) -> None:
 
 def test_a_multicast_before_the_peer_is_initialised() -> None:
     b, arrays = multicast(setup=False)
-    with pytest.raises(BarrierError, match=r"before that CTA's initialisation of it has reached the cluster|before it was initialised"):
+    with pytest.raises(
+        BarrierError,
+        match=r"before that CTA's initialisation of it has reached the cluster|before it was initialised",
+    ):
         b.run(grid=2, **arrays)
 
 
 def peers(synced: bool, at_end: bool = True) -> tuple[Builder, dict[str, Any]]:
-    """Each CTA writes a number into its peer's shared memory; the peer reads it after a cluster barrier."""
+    """Each CTA writes a number into its peer's shared memory; the peer reads it after a cluster
+    barrier.
+    """
     b = Builder(cluster=2)
     out, cell = b.tensor("out", dtypes.int32, rank=1), b.smem("cell", 1, 4, dtype=dtypes.int32)
     b.setup_done()
     with b.role("one", warps=1):
         with b.elect():
-            b.store(b.element(b.tile(cell, cta=binary("xor", RANK, 1)), 0, 0), binary("add", RANK, 10))
+            b.store(
+                b.element(b.tile(cell, cta=binary("xor", RANK, 1)), 0, 0), binary("add", RANK, 10)
+            )
         if synced:
             b.do(ops.ClusterArrive)
             b.do(ops.ClusterWait)

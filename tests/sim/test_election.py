@@ -1,7 +1,8 @@
-"""elect.sync elects the same lane every time for the same set of lanes, and nobody knows which: it is not lane 0, nor any other that a
-kernel names.
+"""elect.sync elects the same lane every time for the same set of lanes, and nobody knows which: it
+is not lane 0, nor any other that a kernel names.
 
-The hole comes back with `monkeypatch.setattr(election, "lanes_of", lambda kernel: (0,))`, before the kernel is compiled for the simulator.
+The hole comes back with `monkeypatch.setattr(election, "lanes_of", lambda kernel: (0,))`, before
+the kernel is compiled for the simulator.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ go = tp.SharedMemBarrier.allocate(ctx, 1, "go")
 
 def role(text: str, size: str = "warps=1", other: str = "") -> tp.Program:
     lines = textwrap.indent(textwrap.dedent(text).strip(), "    ")
-    kernel = f"{BEFORE}\n@ctx.role('one', {size})\ndef one():\n{lines}\n{textwrap.dedent(other).strip()}"
+    kernel = (
+        f"{BEFORE}\n@ctx.role('one', {size})\ndef one():\n{lines}\n{textwrap.dedent(other).strip()}"
+    )
     return from_text(kernel, "def k(ctx, a, out):").bind(
         tp.tensor_map(np.zeros((4, 32), np.float32), box=(1, 32), swizzle=0), np.zeros(64, np.int32)
     )
@@ -44,11 +47,16 @@ FAULTS = {
     "a store, and a load by lane 0": STORE + named("0") + "\n" + SHARED,
     "by lane 31": STORE + named("31") + "\n" + SHARED,
     "by a lane of some": STORE + named("7") + "\n" + SHARED,
-    "a load, and a store by lane 0": named("0") + "\n    ctx.store(word[0, 0], 1)\nwith ctx.elect_one():\n" + SHARED,
-    "lanes by their numbers": "ctx.store(word[0, ctx.lane], ctx.lane)\nwith ctx.elect_one():\n" + SHARED,
+    "a load, and a store by lane 0": named("0")
+    + "\n    ctx.store(word[0, 0], 1)\nwith ctx.elect_one():\n"
+    + SHARED,
+    "lanes by their numbers": "ctx.store(word[0, ctx.lane], ctx.lane)\nwith ctx.elect_one():\n"
+    + SHARED,
     "half a warp elects": STORE + "with ctx.when(ctx.lane < 16), ctx.elect_one():\n" + SHARED,
     "the other half": STORE + "with ctx.when(ctx.lane >= 16), ctx.elect_one():\n" + SHARED,
-    "lanes by data": STORE + "with ctx.when(ctx.load(out[ctx.lane]) + ctx.lane == 0):\n" + SHARED.replace("out[0]", "out[40]"),
+    "lanes by data": STORE
+    + "with ctx.when(ctx.load(out[ctx.lane]) + ctx.lane == 0):\n"
+    + SHARED.replace("out[0]", "out[40]"),
 }
 
 
@@ -78,7 +86,11 @@ def test_taken_for_lane_0_it_would_be(text: str, monkeypatch: pytest.MonkeyPatch
     assert role(text).check().ok == ("== 0" in text)
 
 
-@pytest.mark.parametrize("text", [text.replace("\nwith", "\nctx.syncwarp()\nwith") for text in FAULTS.values()], ids=FAULTS)
+@pytest.mark.parametrize(
+    "text",
+    [text.replace("\nwith", "\nctx.syncwarp()\nwith") for text in FAULTS.values()],
+    ids=FAULTS,
+)
 def test_the_warp_meets_in_between(text: str) -> None:
     assert role(text).check().ok
 
@@ -95,20 +107,33 @@ def test_one_set_of_lanes_elects_one_lane() -> None:
 def test_bulk_stores_belong_to_the_lane_that_committed_them() -> None:
     """Lane 0 waits for its own groups, of which it has none unless it was elected."""
     text = "ctx.store(tile[0, ctx.lane], 1.0)\nctx.fence_proxy_async()\nctx.syncwarp()\n" + GROUPS
-    wait, again = "    ctx.tma_store_wait(0, read=True)\n", "ctx.syncwarp()\nctx.store(tile[0, ctx.lane], 2.0)\n"
+    wait, again = (
+        "    ctx.tma_store_wait(0, read=True)\n",
+        "ctx.syncwarp()\nctx.store(tile[0, ctx.lane], 2.0)\n",
+    )
     assert role(text + "with ctx.elect_one():\n" + wait + again).check().ok
     verdict = role(text + named("0") + "\n" + wait + again).check()
     assert verdict.faults[0].kind == "RaceError"
 
 
 def test_a_fault_only_if_the_elected_lane_is_the_named_one() -> None:
-    """Two groups of one thread, of which the wait leaves one: right only if they are of two threads."""
+    """Two groups of one thread, of which the wait leaves one: right only if they are of two
+    threads.
+    """
     start = "ctx.store(tile[0, ctx.lane], 1.0)\nctx.fence_proxy_async()\nctx.syncwarp()\n"
     mine = named("5") + "\n    ctx.tma_store(a, (1, 0), tile)\n    ctx.tma_store_commit()\n"
-    waits = "with ctx.elect_one():\n    ctx.tma_store_wait(1, read=True)\n" + named("5") + "\n    ctx.tma_store_wait(1, read=True)\n"
-    verdict = role(start + GROUPS + mine + waits + "ctx.syncwarp()\nctx.store(tile[0, ctx.lane], 2.0)\n").check()
+    waits = (
+        "with ctx.elect_one():\n    ctx.tma_store_wait(1, read=True)\n"
+        + named("5")
+        + "\n    ctx.tma_store_wait(1, read=True)\n"
+    )
+    verdict = role(
+        start + GROUPS + mine + waits + "ctx.syncwarp()\nctx.store(tile[0, ctx.lane], 2.0)\n"
+    ).check()
     assert verdict.faults[0].kind == "RaceError"
-    deadlock = role("with ctx.elect_one():\n    with ctx.when(ctx.lane == 5):\n        go.arrive()\ngo.wait(0)").check()
+    deadlock = role(
+        "with ctx.elect_one():\n    with ctx.when(ctx.lane == 5):\n        go.arrive()\ngo.wait(0)"
+    ).check()
     assert deadlock.faults[0].kind == "DeadlockError"
     assert deadlock.faults[0].steps[0].op.startswith("elect.sync: lane")
 
@@ -126,13 +151,23 @@ NONE_NAMED = [
     (STORE + "with ctx.when(ctx.lane > 5):\n    ctx.store(word[0, 1 + ctx.lane], 1)", (31, 30)),
     (EACH, (31, 15)),
     (EACH + "with ctx.when(ctx.lane % 4 < 2):\n    pass", (31, 29, 15, 13)),
-    (GROUPS + "for i in range(3):\n    with ctx.when(ctx.lane == i):\n        ctx.tma_store_commit()", (31, 2, 1, 0)),
-    ("with ctx.elect_one():\n    ctx.store(out[ctx.lane], 1)\nwith ctx.when(ctx.lane == 3):\n    go.arrive()", ALL),
+    (
+        GROUPS
+        + "for i in range(3):\n    with ctx.when(ctx.lane == i):\n        ctx.tma_store_commit()",
+        (31, 2, 1, 0),
+    ),
+    (
+        "with ctx.elect_one():\n    ctx.store(out[ctx.lane], 1)\nwith ctx.when(ctx.lane == 3):\n    go.arrive()",
+        ALL,
+    ),
     ("with ctx.elect_one():\n    ctx.store(out[ctx.lane // 8], 1)", (31, 23, 15, 7)),
     ("with ctx.elect_one(), ctx.when(ctx.lane == 3):\n    go.arrive()", (31, 3)),
     (STORE + "with ctx.when(ctx.load(out[ctx.lane]) > 0):\n    go.arrive()", ALL),
     (STORE + "with ctx.when((ctx.lane == 3) & (ctx.load(out[5]) > 0)):\n    go.arrive()", (31, 3)),
-    (STORE + "with ctx.when((ctx.lane == 3) & (ctx.load(out[ctx.lane]) > 0)):\n    go.arrive()", ALL),
+    (
+        STORE + "with ctx.when((ctx.lane == 3) & (ctx.load(out[ctx.lane]) > 0)):\n    go.arrive()",
+        ALL,
+    ),
     ("with ctx.elect_one():\n    ctx.store(out[0], ctx.load(out[5]))", (0,)),
     ("with ctx.elect_one():\n    ctx.store(out[0], ctx.select(ctx.lane < 16, 1, 2))", (31, 15)),
     ("with ctx.elect_one():\n    ctx.print('lane {}', ctx.lane)", (0,)),
@@ -159,8 +194,10 @@ LEAKS = {  # lane 5 elected is the fault, out of bounds
     "by a variable": "v = ctx.var(ctx.lane * 0)\nwith ctx.elect_one():\n    v.set(ctx.lane)\nwith ctx.when(v.get() == 5):\n",
     "by its place": "ctx.store(word[0, ctx.lane], 0)\nctx.syncwarp()\nwith ctx.elect_one():\n    ctx.store(word[0, ctx.lane], 1)\n"
     "ctx.syncwarp()\nwith ctx.when(ctx.load(word[0, 5]) == 1):\n",
-    "by the place of a mark": VAR + "ctx.store(word[0, ctx.lane], v.get())\nctx.syncwarp()\nwith ctx.when(ctx.load(word[0, 5]) == 1):\n",
-    "by whoever is marked": VAR + "ctx.store(word[0, 0], 0)\nctx.syncwarp()\nwith ctx.when(v.get() == 1):\n"
+    "by the place of a mark": VAR
+    + "ctx.store(word[0, ctx.lane], v.get())\nctx.syncwarp()\nwith ctx.when(ctx.load(word[0, 5]) == 1):\n",
+    "by whoever is marked": VAR
+    + "ctx.store(word[0, 0], 0)\nctx.syncwarp()\nwith ctx.when(v.get() == 1):\n"
     "    ctx.store(word[0, 0], ctx.lane)\nctx.syncwarp()\nwith ctx.when(ctx.load(word[0, 0]) == 5):\n",
     "added": "with ctx.elect_one():\n    ctx.store(word[0, 0], 0)\n    ctx.atomic_add(out[0], ctx.lane)\nctx.syncwarp()\n"
     "with ctx.when(ctx.load(out[0]) == 5):\n",
@@ -186,7 +223,11 @@ def test_what_is_said_of_the_lanes_tried_is_true(text: str) -> None:
     program = role(text + THEN_OUT.replace("99", "9"))
     fact = program.check().facts[-1]
     lanes = compile_kernel(program.kernel).lanes
-    tried = "each of the 32" if len(lanes) == 32 else f"lanes {', '.join(map(str, lanes))}, and each other is like one of them"
+    tried = (
+        "each of the 32"
+        if len(lanes) == 32
+        else f"lanes {', '.join(map(str, lanes))}, and each other is like one of them"
+    )
     assert fact == f"which lane elect.sync elects makes no difference: tried were {tried}"
 
 
@@ -205,7 +246,9 @@ def test_the_elected_lane_reaches_an_element_of_one_lane(lane: int) -> None:
 
 @pytest.mark.parametrize(("row", "col"), [(0, 0), (7, 7)])
 def test_the_elected_lane_stores_an_element_of_a_fragment(row: int, col: int) -> None:
-    """Rows 0 to 7 are those of warp 0: lane 0 has the first two elements, lane 31 the last two (PTX ISA, wgmma, layout of D)."""
+    """Rows 0 to 7 are those of warp 0: lane 0 has the first two elements, lane 31 the last two (PTX
+    ISA, wgmma, layout of D).
+    """
     text = "f = ctx.fragment(shape=(64, 8))\nf.fill(1.0)\nctx.store(sheet, f)\n"
     last = f"with ctx.elect_one('role'):\n    ctx.store(sheet[{row}, {col}], 2.0)"
     assert role(text + last, "warpgroups=1").check().faults[0].kind == "RaceError"
@@ -220,7 +263,19 @@ def test_who_is_elected() -> None:
     assert election.elected_of_warps(0xFFFFFFFF << 64 | 0xF0, 5) == 1 << 69 | 1 << 5
 
 
-@pytest.mark.parametrize("name", ["gemm", "blackwell_gemm", "blockwise_fp8_gemm", "block_scaled_gemm", "attention_forward", "grouped_gemm"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gemm",
+        "blackwell_gemm",
+        "blockwise_fp8_gemm",
+        "block_scaled_gemm",
+        "attention_forward",
+        "grouped_gemm",
+    ],
+)
 def test_a_check_of_a_shipped_kernel_elects_one_lane(name: str) -> None:
-    _, instances = find(name).instances({"cluster": 2} if name in ("blackwell_gemm", "block_scaled_gemm") else {})
+    _, instances = find(name).instances(
+        {"cluster": 2} if name in ("blackwell_gemm", "block_scaled_gemm") else {}
+    )
     assert len(compile_kernel(instances[0].make().kernel).lanes) == 1

@@ -1,4 +1,5 @@
-"""Waits that give a parity: which phase they mean where the role has not waited for the ones before.
+"""Waits that give a parity: which phase they mean where the role has not waited for the ones
+before.
 
 The false alarm comes back with `monkeypatch.setattr(mbarriers, "phase_of", by_waits_alone)`.
 """
@@ -20,10 +21,12 @@ from tilepipe.sim.agents import Agent
 
 @tp.kernel()
 def relayed(ctx: tp.Context, out: Any, *, before: int, told: int, wait: int, tests: bool) -> None:
-    """`fill` completes `before` phases of `full`, waiting for each, and says so after `told` of them; `use` waits for phase `wait`, and
-    for none before.
+    """`fill` completes `before` phases of `full`, waiting for each, and says so after `told` of
+    them; `use` waits for phase `wait`, and for none before.
     """
-    full, hint, last = (tp.SharedMemBarrier.allocate(ctx, 1, name) for name in ("full", "hint", "last"))
+    full, hint, last = (
+        tp.SharedMemBarrier.allocate(ctx, 1, name) for name in ("full", "hint", "last")
+    )
     word = ctx.smem((1, 8), "int32", swizzle=0, name="word")[0]
 
     @ctx.role("fill", warps=1)
@@ -61,7 +64,9 @@ def bound(**static: Any) -> tp.Program:
 
 @pytest.mark.parametrize("tests", [False, True])
 @pytest.mark.parametrize(("before", "wait"), [(1, 1), (2, 2), (3, 3), (5, 5)])
-def test_a_first_wait_for_the_phase_after_those_known_to_be_complete(before: int, wait: int, tests: bool) -> None:
+def test_a_first_wait_for_the_phase_after_those_known_to_be_complete(
+    before: int, wait: int, tests: bool
+) -> None:
     program = bound(before=before, told=before, wait=wait, tests=tests)
     assert program.check().ok
     for seed in range(20):
@@ -70,7 +75,9 @@ def test_a_first_wait_for_the_phase_after_those_known_to_be_complete(before: int
 
 
 def test_a_phase_that_is_not_known_to_be_complete_may_be_meant() -> None:
-    """The hint comes before phase 0 completes: a wait for parity 1 then passes on the phase before the first, or waits for phase 1."""
+    """The hint comes before phase 0 completes: a wait for parity 1 then passes on the phase before
+    the first, or waits for phase 1.
+    """
     verdict = bound(before=1, told=0, wait=1, tests=False).check()
     assert not verdict.ok
     assert verdict.faults[0].kind in ("RaceError", "PoisonError", "BarrierError")
@@ -79,7 +86,10 @@ def test_a_phase_that_is_not_known_to_be_complete_may_be_meant() -> None:
 @tp.kernel()
 def lapped(ctx: tp.Context, out: Any) -> None:
     """`use` knows that phase 0 is complete, and waits for it when phase 1 may be, too."""
-    full, hint = tp.SharedMemBarrier.allocate(ctx, 1, "full"), tp.SharedMemBarrier.allocate(ctx, 1, "hint")
+    full, hint = (
+        tp.SharedMemBarrier.allocate(ctx, 1, "full"),
+        tp.SharedMemBarrier.allocate(ctx, 1, "hint"),
+    )
 
     @ctx.role("fill", warps=1)
     def fill() -> None:
@@ -120,7 +130,9 @@ def test_a_test_of_an_old_phase_is_not_called_a_wait() -> None:
     with pytest.raises(tp.BarrierError) as caught:
         outdated.bind(np.zeros((1, 32), np.int32), phase=0).run()
     text = str(caught.value)
-    assert "role 'asks' tests phase 0 of full, but phases up to 1 are complete: it was lapped." in text
+    assert (
+        "role 'asks' tests phase 0 of full, but phases up to 1 are complete: it was lapped." in text
+    )
     assert "On hardware the parity bit has flipped back and the test may say no.\n" in text
     assert "may never end" not in text
 
@@ -141,7 +153,10 @@ def test_a_test_of_a_phase_ahead_is_not_called_a_wait() -> None:
 def test_a_wait_for_a_phase_that_another_has_overtaken_is_lapped() -> None:
     verdict = lapped.bind(np.zeros((1, 32), np.int32)).check()
     assert verdict.faults[0].kind == "BarrierError"
-    assert "waits for phase 0 of full, but phases up to 1 are complete: it was lapped" in verdict.faults[0].message
+    assert (
+        "waits for phase 0 of full, but phases up to 1 are complete: it was lapped"
+        in verdict.faults[0].message
+    )
 
 
 def by_waits_alone(ag: Agent, bar: int, parity: int, mask: int | None = None) -> int:

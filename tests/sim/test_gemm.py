@@ -1,4 +1,6 @@
-"""A whole warp-specialised GEMM: numbers, schedules, statistics, and the faults that one missing line makes."""
+"""A whole warp-specialised GEMM: numbers, schedules, statistics, and the faults that one missing
+line makes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.sim import Run
 
 
-def matrices(m: int, n: int, k: int, dtype: DType = dtypes.bfloat16, out: DType = dtypes.bfloat16) -> dict[str, Any]:
+def matrices(
+    m: int, n: int, k: int, dtype: DType = dtypes.bfloat16, out: DType = dtypes.bfloat16
+) -> dict[str, Any]:
     random = np.random.default_rng(m + n + k)
     return {
         "a": random.standard_normal((m, k)).astype(dtype.numpy),
@@ -31,7 +35,15 @@ def sizes(m: int, n: int, k: int) -> dict[str, int]:
     return {"tiles": down * across, "per_row": across, "steps": -(-k // 64)}
 
 
-def simulate(m: int, n: int, k: int, grid: int = 2, seed: int = 0, arrays: dict[str, Any] | None = None, **settings: Any) -> Run:
+def simulate(
+    m: int,
+    n: int,
+    k: int,
+    grid: int = 2,
+    seed: int = 0,
+    arrays: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Run:
     arrays = arrays if arrays is not None else matrices(m, n, k)
     run = gemm(**settings).run(grid=grid, seed=seed, **arrays, **sizes(m, n, k))
     want = arrays["a"].astype(np.float64) @ arrays["b"].astype(np.float64).T
@@ -76,9 +88,15 @@ def test_one_seed_one_run() -> None:
         b = gemm(groups=2)
         finish(b.kernel)
         arrays = matrices(128, 256, 256)
-        args: dict[str, Any] = {n: TensorArg(x, x.shape) for n, x in arrays.items()} | sizes(128, 256, 256)
+        args: dict[str, Any] = {n: TensorArg(x, x.shape) for n, x in arrays.items()} | sizes(
+            128, 256, 256
+        )
         launch = Launch(b.kernel, 1, args)
-        sim.run(launch, seed=seed, on_event=lambda agent, site, start, end: events.append((str(agent), site.what, end)))
+        sim.run(
+            launch,
+            seed=seed,
+            on_event=lambda agent, site, start, end: events.append((str(agent), site.what, end)),
+        )
         return events
 
     for seed in (0, 7, 8):
@@ -111,13 +129,17 @@ def test_strided_arguments() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_releasing_a_slot_before_its_mma_has_read_it(seed: int) -> None:
     """The numbers are right on the default schedule; the race is found on all."""
-    with pytest.raises(RaceError, match=r"race on [ab]_tiles\[\d\](.|\n)*wgmma acc(.|\n)*role 'load'") as caught:
+    with pytest.raises(
+        RaceError, match=r"race on [ab]_tiles\[\d\](.|\n)*wgmma acc(.|\n)*role 'load'"
+    ) as caught:
         simulate(128, 128, 512, seed=seed, release_early=True, groups=2)
     assert "wgmma_wait" in str(caught.value)
 
 
 def test_a_missing_proxy_fence() -> None:
-    with pytest.raises(RaceError, match=r"race between proxies on c_tile(.|\n)*fragment_store(.|\n)*tma_store"):
+    with pytest.raises(
+        RaceError, match=r"race between proxies on c_tile(.|\n)*fragment_store(.|\n)*tma_store"
+    ):
         simulate(128, 128, 128, fence=False)
 
 
@@ -134,7 +156,10 @@ def test_two_ctas_that_write_one_tile() -> None:
         if isinstance(op, ops.For):
             op.start = const(0)
             break
-    with pytest.raises(RaceError, match=r"race on tensor 'c'(.|\n)*of CTA 0(.|\n)*of CTA 1(.|\n)*different clusters"):
+    with pytest.raises(
+        RaceError,
+        match=r"race on tensor 'c'(.|\n)*of CTA 0(.|\n)*of CTA 1(.|\n)*different clusters",
+    ):
         b.run(grid=2, **arrays, **sizes(128, 128, 64))
 
 
@@ -152,7 +177,11 @@ def test_a_missing_release_is_named() -> None:
     b = gemm(lag=0)
     for op in program.walk(b.kernel.roles[1].body):
         if isinstance(op, ops.For):
-            op.body.ops = [o for o in op.body.ops if not (isinstance(o, ops.Elect) and isinstance(o.body.ops[0], ops.MbarArrive))]
+            op.body.ops = [
+                o
+                for o in op.body.ops
+                if not (isinstance(o, ops.Elect) and isinstance(o.body.ops[0], ops.MbarArrive))
+            ]
     with pytest.raises(DeadlockError) as caught:
         b.run(grid=1, **matrices(128, 128, 512), **sizes(128, 128, 512))
     text = str(caught.value)
@@ -201,7 +230,9 @@ def calls_of(k: int) -> int:
 
 
 def test_calls_grow_with_the_work() -> None:
-    """Counted, not timed: how long it takes depends on the machine (`benchmarks/simulator.py` measures that)."""
+    """Counted, not timed: how long it takes depends on the machine (`benchmarks/simulator.py`
+    measures that).
+    """
     short, long = calls_of(512), calls_of(2048)
     assert long < 4 * short
     assert short < 100_000  # 66,673 when this was written

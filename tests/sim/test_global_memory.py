@@ -1,4 +1,6 @@
-"""Happens-before on tensors that the kernel writes: by element, by lane, however many accesses lie between."""
+"""Happens-before on tensors that the kernel writes: by element, by lane, however many accesses lie
+between.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,15 @@ def ints(n: int) -> np.ndarray:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("stores", [0, 10, 100, 300])
 @pytest.mark.parametrize("ordered", [False, True])
-def test_a_write_is_remembered_until_everybody_knows_of_it(stores: int, ordered: bool, seed: int) -> None:
+def test_a_write_is_remembered_until_everybody_knows_of_it(
+    stores: int, ordered: bool, seed: int
+) -> None:
     b = Builder()
-    g, o, full = b.tensor("g", dtypes.int32, rank=1), b.tensor("o", dtypes.int32, rank=1), b.barriers("full")
+    g, o, full = (
+        b.tensor("g", dtypes.int32, rank=1),
+        b.tensor("o", dtypes.int32, rank=1),
+        b.barriers("full"),
+    )
     side = b.barriers("side", count=1)
     b.setup_done()
     with b.role("writer", warps=1), b.elect():
@@ -42,7 +50,10 @@ def test_a_write_is_remembered_until_everybody_knows_of_it(stores: int, ordered:
         assert b.run(seed=seed, **arrays).advice == []
         assert arrays["o"].tolist() == [7]
     else:
-        with pytest.raises(RaceError, match=r"race on tensor 'g'(.|\n)*role '(reader|writer)'(.|\n)*must arrive on a barrier"):
+        with pytest.raises(
+            RaceError,
+            match=r"race on tensor 'g'(.|\n)*role '(reader|writer)'(.|\n)*must arrive on a barrier",
+        ):
             b.run(seed=seed, **arrays)
 
 
@@ -67,7 +78,11 @@ def test_other_lanes_of_the_warp_need_a_syncwarp(synced: bool) -> None:
 
 def test_one_warp_of_a_group_does_not_speak_for_the_others() -> None:
     b = Builder()
-    g, o, full = b.tensor("g", dtypes.int32, rank=1), b.tensor("o", dtypes.int32, rank=1), b.barriers("full")
+    g, o, full = (
+        b.tensor("g", dtypes.int32, rank=1),
+        b.tensor("o", dtypes.int32, rank=1),
+        b.barriers("full"),
+    )
     b.setup_done()
     with b.role("group", warpgroups=1):
         b.store(b.element(g, THREAD), THREAD)
@@ -79,13 +94,17 @@ def test_one_warp_of_a_group_does_not_speak_for_the_others() -> None:
         b.store(b.element(o, LANE), b.load(b.element(g, LANE)))
         x = b.load(b.element(g, binary("add", LANE, 32)))
         b.store(b.element(o, LANE), x)
-    with pytest.raises(RaceError, match=r"race on tensor 'g'(.|\n)*role 'group'(.|\n)*role 'reader'"):
+    with pytest.raises(
+        RaceError, match=r"race on tensor 'g'(.|\n)*role 'group'(.|\n)*role 'reader'"
+    ):
         b.run(g=ints(128), o=ints(32))
 
 
 @pytest.mark.parametrize("second", ["same lane", "all known", "nobody waits"])
 def test_a_write_comes_after_every_read(second: str) -> None:
-    """Two roles read an element; a third overwrites it and has heard from one of them, or from both."""
+    """Two roles read an element; a third overwrites it and has heard from one of them, or from
+    both.
+    """
     b = Builder()
     g, o = b.tensor("g", dtypes.int32, rank=1), b.tensor("o", dtypes.int32, rank=1)
     done = b.barriers("done", count=1 if second == "nobody waits" else 2)
@@ -102,7 +121,9 @@ def test_a_write_comes_after_every_read(second: str) -> None:
             b.store(b.element(g, 0), 6)
     arrays = {"g": ints(1), "o": ints(2)}
     if second == "nobody waits":
-        with pytest.raises(RaceError, match=r"role 'left': load g\[0\] \(read\)(.|\n)*role 'writer'"):
+        with pytest.raises(
+            RaceError, match=r"role 'left': load g\[0\] \(read\)(.|\n)*role 'writer'"
+        ):
             b.run(**arrays)
     else:
         b.run(**arrays)
@@ -138,7 +159,9 @@ def copies_out(rows_apart: int, wait: bool) -> Builder:
     return b
 
 
-@pytest.mark.parametrize(("row", "wait", "fault"), [(7, False, True), (8, False, False), (7, True, False)])
+@pytest.mark.parametrize(
+    ("row", "wait", "fault"), [(7, False, True), (8, False, False), (7, True, False)]
+)
 def test_a_copy_out_and_ordinary_loads(row: int, wait: bool, fault: bool) -> None:
     b = copies_out(row, wait)
     arrays = {"g": np.zeros((16, 8), np.int32), "o": ints(1)}
@@ -150,7 +173,9 @@ def test_a_copy_out_and_ordinary_loads(row: int, wait: bool, fault: bool) -> Non
         assert arrays["o"].tolist() == [3 if row < 8 else 0]
 
 
-def live_after(monkeypatch: pytest.MonkeyPatch, build: Callable[[Builder], None]) -> tuple[int, list[str]]:
+def live_after(
+    monkeypatch: pytest.MonkeyPatch, build: Callable[[Builder], None]
+) -> tuple[int, list[str]]:
     """The most events that were live at once, and the advice."""
     most = [0]
     record = global_order.GlobalOrder._record
@@ -219,5 +244,8 @@ def test_other_clusters_are_never_ordered() -> None:
     b.setup_done()
     with b.role("one", warps=1), b.elect():
         b.store(b.element(g, binary("floordiv", BLOCK, 2)), 1)
-    with pytest.raises(RaceError, match=r"role 'one' of CTA 0: store(.|\n)*role 'one' of CTA 1: store(.|\n)*CTAs of different clusters"):
+    with pytest.raises(
+        RaceError,
+        match=r"role 'one' of CTA 0: store(.|\n)*role 'one' of CTA 1: store(.|\n)*CTAs of different clusters",
+    ):
         b.run(grid=2, g=ints(2))

@@ -16,12 +16,15 @@ def where(mark: str) -> str:
     return at(__file__, mark)
 
 
-ONE_A_SM = tp.Chip(name="three", sms=3, clusters=((2, 1),))  # of the CTAs here, which take 200 KB each
+# of the CTAs here, which take 200 KB each
+ONE_A_SM = tp.Chip(name="three", sms=3, clusters=((2, 1),))
 SEEDS = range(40)
 
 
 @tp.kernel(grid=lambda clusters: clusters)
-def tickets(ctx: tp.Context, counter: Any, who: Any, spare: Any, *, clusters: int, slow: int, room: int) -> None:
+def tickets(
+    ctx: tp.Context, counter: Any, who: Any, spare: Any, *, clusters: int, slow: int, room: int
+) -> None:
     """who[ticket] = the CTA that drew it; CTA 0 makes `slow` more atomic adds before each draw."""
     if room:
         ctx.smem((room, 256), "float32", name="room")
@@ -47,7 +50,9 @@ def tickets(ctx: tp.Context, counter: Any, who: Any, spare: Any, *, clusters: in
 def drawn(seed: int, n: int = 12, clusters: int = 3, slow: int = 0, room: int = 200) -> list[int]:
     """Who drew each ticket."""
     counter, who, spare = np.zeros(1, np.int32), np.full(n, -1, np.int32), np.zeros(1, np.int32)
-    tickets.bind(counter, who, spare, clusters=clusters, slow=slow, room=room, chip=ONE_A_SM).run(seed=seed)
+    tickets.bind(counter, who, spare, clusters=clusters, slow=slow, room=room, chip=ONE_A_SM).run(
+        seed=seed
+    )
     assert counter[0] == n + clusters
     return who.tolist()
 
@@ -72,7 +77,9 @@ def test_every_distribution_can_occur() -> None:
 
 
 def test_ctas_that_find_no_room_start_when_one_ends() -> None:
-    """Three are resident, and draw until nothing is left; the other two then draw one ticket each that is too high."""
+    """Three are resident, and draw until nothing is left; the other two then draw one ticket each
+    that is too high.
+    """
     assert set(drawn(0, 12, clusters=5)) == {0, 1, 2}
     assert set(drawn(0, 12, clusters=5, room=0)) == {0, 1, 2, 3, 4}
 
@@ -87,7 +94,9 @@ def wrapped(ctx: tp.Context, total: Any, old: Any, *, by: int) -> None:
             ctx.store(old[ctx.block_id], ctx.atomic_add(total[0], by))
 
 
-@pytest.mark.parametrize(("dtype", "by"), [(np.int32, 2**31 - 1), (np.int32, -(2**31) + 1), (np.uint32, 2**32 - 3)])
+@pytest.mark.parametrize(
+    ("dtype", "by"), [(np.int32, 2**31 - 1), (np.int32, -(2**31) + 1), (np.uint32, 2**32 - 3)]
+)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_sums_wrap(dtype: type[np.generic], by: int, seed: int) -> None:
     total, old = np.zeros(1, dtype), np.zeros(3, dtype)
@@ -97,7 +106,7 @@ def test_sums_wrap(dtype: type[np.generic], by: int, seed: int) -> None:
     assert sorted(old.tolist()) == sorted(int(x) for x in steps[:3])
 
 
-# -- order of accesses ----------------------------------------------------------------------------------------------------
+# -- order of accesses -----------------------------------------------------------------
 
 
 @tp.kernel(grid=lambda ctas: ctas)
@@ -148,12 +157,20 @@ def after_all(ctx: tp.Context, x: Any, out: Any) -> None:
 
 
 def test_a_load_after_the_adds_of_several_clusters_is_a_race() -> None:
-    faults(after_all.bind(np.zeros(1, np.int32), np.zeros(3, np.int32)), tp.RaceError, "race on tensor 'x'", "load x[0]", seeds=range(8))
+    faults(
+        after_all.bind(np.zeros(1, np.int32), np.zeros(3, np.int32)),
+        tp.RaceError,
+        "race on tensor 'x'",
+        "load x[0]",
+        seeds=range(8),
+    )
 
 
 @tp.kernel(grid=2)
 def interleaved(ctx: tp.Context, counter: Any, a: Any) -> None:
-    """Between draws a CTA writes to its own row, first one warp and then, told by a barrier, the other."""
+    """Between draws a CTA writes to its own row, first one warp and then, told by a barrier, the
+    other.
+    """
     told = tp.SharedMemBarrier.allocate(ctx, 32, "told")
 
     @ctx.role("first", warps=1)
@@ -181,7 +198,7 @@ def test_clusters_that_run_together_keep_their_own_accesses() -> None:
         assert (a == 31 - np.arange(32)).all()
 
 
-# -- cluster launch control --------------------------------------------------------------------------------------------
+# -- cluster launch control ------------------------------------------------------------
 
 
 @tp.kernel(grid=2)
@@ -198,7 +215,11 @@ def unheard(ctx: tp.Context) -> None:
 
 
 def test_leaving_before_a_response_has_arrived() -> None:
-    words = ("exits while a response can still arrive in response", where("unheard"), "Every CTA of the cluster must read every response")
+    words = (
+        "exits while a response can still arrive in response",
+        where("unheard"),
+        "Every CTA of the cluster must read every response",
+    )
     faults(unheard.bind(), tp.ExitError, *words)
 
 
@@ -250,4 +271,10 @@ def test_a_loop_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     counts.bind(out).run(seed=1)
     assert out.tolist() == [0, 0, 100, 100, 100, 100], "in each loop anew"
     out[0] = 1
-    faults(counts.bind(out), tp.SimFault, "has run 100 times and its variable still holds", "role 'one' of CTA", where("endless"))
+    faults(
+        counts.bind(out),
+        tp.SimFault,
+        "has run 100 times and its variable still holds",
+        "role 'one' of CTA",
+        where("endless"),
+    )

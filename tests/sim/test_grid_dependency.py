@@ -41,11 +41,16 @@ def waits(ctx: tp.Context, weights: Any, x: Any, out: Any, *, plant: str) -> Non
         if plant != "not told":
             told.wait(0)
         if plant in ("", "not told"):
-            ctx.store(out[ctx.lane], ctx.load(tile[0, ctx.lane]) if plant == "" else 1)  # <not told>
+            # <not told>
+            ctx.store(out[ctx.lane], ctx.load(tile[0, ctx.lane]) if plant == "" else 1)
 
 
 def bind_waits(plant: str) -> tuple[tp.Program, Any, Any]:
-    weights, x, out = np.arange(32, dtype=np.float32), np.full(32, 3, np.float32), np.zeros(32, np.float32)
+    weights, x, out = (
+        np.arange(32, dtype=np.float32),
+        np.full(32, 3, np.float32),
+        np.zeros(32, np.float32),
+    )
     return waits.bind(weights, x, out, plant=plant), out, 3 * weights
 
 
@@ -56,7 +61,14 @@ def test_writes_after_the_wait() -> None:
         np.testing.assert_array_equal(out, want)
 
 
-@pytest.mark.parametrize(("plant", "mark"), [("too late", "too late"), ("one lane", "other lanes"), ("not told", "not told")])
+@pytest.mark.parametrize(
+    ("plant", "mark"),
+    [("too late", "too late"), ("one lane", "other lanes"), ("not told", "not told")],
+)
 def test_writes_that_may_come_before_the_kernel_before_has_ended(plant: str, mark: str) -> None:
-    words = ("writes tensor 'out'", "no ctx.grid_dependency_wait() is ordered before this write", where(mark))
+    words = (
+        "writes tensor 'out'",
+        "no ctx.grid_dependency_wait() is ordered before this write",
+        where(mark),
+    )
     faults(bind_waits(plant)[0], tp.RaceError, *words)

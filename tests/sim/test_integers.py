@@ -1,4 +1,6 @@
-"""Conversions and integer operations: what they give over edge values, and which are faults of the lanes that use them."""
+"""Conversions and integer operations: what they give over edge values, and which are faults of the
+lanes that use them.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def test_an_undefined_result_is_a_fault(dtype: DType, uniform: bool) -> None:
     assert tried >= (10 if dtype.kind == "int" else 2)
 
 
-def lanes_of(body: Callable[[tp.Context, Any, Any], Any], x: np.ndarray, out: np.ndarray) -> tp.Program:
+def lanes_of(
+    body: Callable[[tp.Context, Any, Any], Any], x: np.ndarray, out: np.ndarray
+) -> tp.Program:
     """out[lane] = body of (ctx, x[lane], lane)."""
 
     @tp.kernel()
@@ -60,7 +64,9 @@ def lanes_of(body: Callable[[tp.Context, Any, Any], Any], x: np.ndarray, out: np
 def test_the_lane_that_divides_by_zero_is_named() -> None:
     x = np.arange(1, 33, dtype=np.int32)
     x[7] = 0
-    with pytest.raises(SimFault, match=r"integer division by zero in thread 7: 100 // 0(.|\n)*guard it with"):
+    with pytest.raises(
+        SimFault, match=r"integer division by zero in thread 7: 100 // 0(.|\n)*guard it with"
+    ):
         lanes_of(lambda ctx, v, lane: 100 // v, x, np.zeros(32, np.int32)).run()
     with pytest.raises(SimFault, match=r"integer remainder by zero in thread 7: 100 % 0"):
         lanes_of(lambda ctx, v, lane: 100 % v, x, np.zeros(32, np.int32)).run()
@@ -68,8 +74,13 @@ def test_the_lane_that_divides_by_zero_is_named() -> None:
 
 def test_the_least_integer_by_minus_one_is_told_as_overflow() -> None:
     x = np.full(32, -1, np.int32)
-    with pytest.raises(SimFault, match=r"int32 overflow in thread 3: -2147483648 // -1 divides the least integer by -1"):
-        lanes_of(lambda ctx, v, lane: ctx.select(lane == 3, -(2**31), 5) // v, x, np.zeros(32, np.int32)).run()
+    with pytest.raises(
+        SimFault,
+        match=r"int32 overflow in thread 3: -2147483648 // -1 divides the least integer by -1",
+    ):
+        lanes_of(
+            lambda ctx, v, lane: ctx.select(lane == 3, -(2**31), 5) // v, x, np.zeros(32, np.int32)
+        ).run()
 
 
 GUARDS: dict[str, Callable[[tp.Context, Any, Any], Any]] = {
@@ -94,7 +105,9 @@ def test_a_guarded_sum_may_leave_its_dtype() -> None:
     x = np.full(32, 2**31 - 8, np.int32)
     out = np.zeros(32, np.int32)
     lanes_of(lambda ctx, v, lane: ctx.select(lane < 8, v + lane, lane), x, out).run()
-    np.testing.assert_array_equal(out, np.where(np.arange(32) < 8, 2**31 - 8 + np.arange(32), np.arange(32)))
+    np.testing.assert_array_equal(
+        out, np.where(np.arange(32) < 8, 2**31 - 8 + np.arange(32), np.arange(32))
+    )
     with pytest.raises(SimFault, match="int32 overflow: 2147483648 is outside"):
         lanes_of(lambda ctx, v, lane: ctx.select(lane < 9, v + lane, lane), x, out).run()
 
@@ -122,10 +135,16 @@ def test_constants_convert_as_values_do(value: int | float, dtype: str, want: in
     assert set(out.tolist()) == {want}
 
 
-@pytest.mark.parametrize("expression", [lambda ctx: abs(ctx.let(-(2**31))), lambda ctx: -ctx.let(-(2**31))])
-def test_constants_that_leave_their_dtype_are_refused(expression: Callable[[tp.Context], Any]) -> None:
+@pytest.mark.parametrize(
+    "expression", [lambda ctx: abs(ctx.let(-(2**31))), lambda ctx: -ctx.let(-(2**31))]
+)
+def test_constants_that_leave_their_dtype_are_refused(
+    expression: Callable[[tp.Context], Any],
+) -> None:
     with pytest.raises(TraceError, match=r"2147483648 does not fit in int32"):
-        lanes_of(lambda ctx, v, lane: expression(ctx) + v, np.zeros(32, np.int32), np.zeros(32, np.int32))
+        lanes_of(
+            lambda ctx, v, lane: expression(ctx) + v, np.zeros(32, np.int32), np.zeros(32, np.int32)
+        )
 
 
 def test_a_float_fragment_in_an_integer_tile_is_clamped() -> None:
@@ -152,7 +171,11 @@ def test_a_float_fragment_in_an_integer_tile_is_clamped() -> None:
 
 def test_a_wrapped_divisor_of_zero_is_a_fault() -> None:
     with pytest.raises(SimFault, match=r"integer division by zero in thread 4"):
-        lanes_of(lambda ctx, v, lane: 10 // (lane.to("uint32") - 5 + 1), np.zeros(32, np.int32), np.zeros(32, np.int64)).run()
+        lanes_of(
+            lambda ctx, v, lane: 10 // (lane.to("uint32") - 5 + 1),
+            np.zeros(32, np.int32),
+            np.zeros(32, np.int64),
+        ).run()
 
 
 def test_conditions_on_lanes_may_guard_what_is_undefined_elsewhere() -> None:
@@ -162,7 +185,9 @@ def test_conditions_on_lanes_may_guard_what_is_undefined_elsewhere() -> None:
         def one() -> None:
             with ctx.when((ctx.lane != 0) & (10 // ctx.lane > 2)):
                 ctx.store(out[0, ctx.lane], 1)
-            with ctx.when((ctx.lane < 10) & ((ctx.lane * 0 + 1).to("int64") << (ctx.lane * 3) & 7 != 0)):
+            with ctx.when(
+                (ctx.lane < 10) & ((ctx.lane * 0 + 1).to("int64") << (ctx.lane * 3) & 7 != 0)
+            ):
                 ctx.store(out[1, ctx.lane], 1)
 
     out = np.zeros((2, 32), np.int32)

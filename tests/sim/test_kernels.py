@@ -17,7 +17,9 @@ from tilepipe.kernels.gemm import GemmConfig, bind, gemm
 from tilepipe.program import Program
 
 
-def bound(m: int = 256, n: int = 256, k: int = 512, **settings: Any) -> tuple[Program, np.ndarray, np.ndarray]:
+def bound(
+    m: int = 256, n: int = 256, k: int = 512, **settings: Any
+) -> tuple[Program, np.ndarray, np.ndarray]:
     random = np.random.default_rng(0)
     a = random.standard_normal((m, k)).astype(ml_dtypes.bfloat16)
     b = random.standard_normal((n, k)).astype(ml_dtypes.bfloat16)
@@ -27,7 +29,14 @@ def bound(m: int = 256, n: int = 256, k: int = 512, **settings: Any) -> tuple[Pr
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
-    "settings", [{}, {"consumers": 1}, {"cluster": 2}, {"stages": 2, "k_group_size": 2}, {"cluster": 2, "consumers": 1, "stages": 3}]
+    "settings",
+    [
+        {},
+        {"consumers": 1},
+        {"cluster": 2},
+        {"stages": 2, "k_group_size": 2},
+        {"cluster": 2, "consumers": 1, "stages": 3},
+    ],
 )
 def test_numbers_under_every_schedule(settings: dict[str, int], seed: int) -> None:
     built, c, want = bound(**settings)
@@ -67,10 +76,22 @@ def waits_on(name: str) -> Callable[[ops.Op], bool]:
 @pytest.mark.parametrize(
     ("drop", "error", "said"),
     [
-        (lambda op: isinstance(op, ops.MbarExpect), DeadlockError, "nobody calls expect_bytes on it"),
-        (lambda op: isinstance(op, ops.MbarArrive), DeadlockError, "no op of the kernel arrives on inputs.empty"),
+        (
+            lambda op: isinstance(op, ops.MbarExpect),
+            DeadlockError,
+            "nobody calls expect_bytes on it",
+        ),
+        (
+            lambda op: isinstance(op, ops.MbarArrive),
+            DeadlockError,
+            "no op of the kernel arrives on inputs.empty",
+        ),
         (lambda op: isinstance(op, ops.WgmmaWait), RaceError, "inputs_"),
-        (lambda op: isinstance(op, ops.FenceProxyAsync), RaceError, "race between proxies on output"),
+        (
+            lambda op: isinstance(op, ops.FenceProxyAsync),
+            RaceError,
+            "race between proxies on output",
+        ),
         (lambda op: isinstance(op, ops.NamedSync), RaceError, "race on output"),
         (lambda op: isinstance(op, ops.TmaStoreWait), (ExitError, RaceError), "output"),
         (waits_on("inputs.full"), RaceError, "race on inputs_"),
@@ -90,10 +111,15 @@ def test_a_cluster_without_its_drain(seed: int) -> None:
     gemm._traces.clear()
     built, _, _ = bound(cluster=2)
     load = next(role for role in built.kernel.roles if role.name == "load")
-    while not any(isinstance(op, ops.TmaLoad) for op in program.walk(ops.Block([load.body.ops[-1]]))):
+    while not any(
+        isinstance(op, ops.TmaLoad) for op in program.walk(ops.Block([load.body.ops[-1]]))
+    ):
         load.body.ops.pop()
     try:
-        with pytest.raises(ExitError, match=r"can still arrive on its inputs\.empty\[\d\](.|\n)*producer\.drain\(\)"):
+        with pytest.raises(
+            ExitError,
+            match=r"can still arrive on its inputs\.empty\[\d\](.|\n)*producer\.drain\(\)",
+        ):
             built.run(seed=seed)
     finally:
         gemm._traces.clear()

@@ -44,7 +44,10 @@ def test_lanes_that_speak_for_themselves_or_have_met(seed: int, sync: bool, elec
 @pytest.mark.parametrize("seed", SEEDS)
 def test_one_elected_lane_does_not_speak_for_the_warp(seed: int) -> None:
     b, arrays = lanes_write(False)
-    with pytest.raises(RaceError, match=r"race on row(.|\n)*role 'writer'(.|\n)*role 'reader'(.|\n)*ctx.syncwarp\(\)"):
+    with pytest.raises(
+        RaceError,
+        match=r"race on row(.|\n)*role 'writer'(.|\n)*role 'reader'(.|\n)*ctx.syncwarp\(\)",
+    ):
         b.run(seed=seed, **arrays)
 
 
@@ -55,7 +58,8 @@ def test_other_lanes_of_the_same_warp_need_a_syncwarp() -> None:
         b.setup_done()
         with b.role("one", warps=1):
             b.store(b.element(b.tile(row), 0, LANE), LANE)
-            b.store(b.element(b.tile(row), 0, LANE), binary("add", LANE, 1))  # the same lane: program order
+            # the same lane: program order
+            b.store(b.element(b.tile(row), 0, LANE), binary("add", LANE, 1))
             if synced:
                 b.do(ops.SyncWarp)
             x = b.load(b.element(b.tile(row), 0, binary("xor", LANE, 1)))
@@ -167,7 +171,9 @@ def test_a_lane_condition_counts_its_lanes() -> None:
     assert b.run().completions == {"full": [[1]]}
 
 
-@pytest.mark.parametrize(("scope", "groups", "count"), [("warp", 2, 8), ("warpgroup", 2, 2), ("role", 2, 1)])
+@pytest.mark.parametrize(
+    ("scope", "groups", "count"), [("warp", 2, 8), ("warpgroup", 2, 2), ("role", 2, 1)]
+)
 def test_elect_scopes(scope: str, groups: int, count: int) -> None:
     b = Builder()
     full = b.barriers("full", count=count)
@@ -227,7 +233,9 @@ def test_named_barrier_rules() -> None:
 
 
 def test_per_warp_values() -> None:
-    """Warp numbers, thread numbers and lane conditions inside per_warp are those of the warp at hand."""
+    """Warp numbers, thread numbers and lane conditions inside per_warp are those of the warp at
+    hand.
+    """
     b = Builder()
     out = b.tensor("out", dtypes.int32, rank=1)
     b.setup_done()
@@ -241,4 +249,6 @@ def test_per_warp_values() -> None:
         b.store(b.element(out, THREAD), b.read(total))
     arrays = {"out": np.zeros(128, np.int32)}
     b.run(**arrays)
-    assert arrays["out"].tolist() == [2 * t + t // 32 + (1000 if t % 32 < 8 else 0) for t in range(128)]
+    assert arrays["out"].tolist() == [
+        2 * t + t // 32 + (1000 if t % 32 < 8 else 0) for t in range(128)
+    ]

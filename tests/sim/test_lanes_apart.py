@@ -1,4 +1,5 @@
-"""Lanes of a warp that wait for other lanes of it: legal since Volta, and not modelled; never told as a deadlock, nor a deadlock so.
+"""Lanes of a warp that wait for other lanes of it: legal since Volta, and not modelled; never told
+as a deadlock, nor a deadlock so.
 
 Told as a deadlock again with `monkeypatch.setattr(lanes_apart, "undecided", lambda *_: None)`.
 """
@@ -19,9 +20,9 @@ from tilepipe.testing import CheckFailed, check
 def role(text: str, count: int = 16, size: str = "warps=1", other: str = "") -> tp.Program:
     lines = textwrap.indent(textwrap.dedent(text).strip(), "    ")
     head = f'bar = tp.SharedMemBarrier.allocate(ctx, {count}, "bar")\nback = tp.SharedMemBarrier.allocate(ctx, 1, "back")'
-    return from_text(f"{head}\n@ctx.role('one', {size})\ndef one():\n{lines}\n{textwrap.dedent(other).strip()}").bind(
-        np.zeros(128, np.int32)
-    )
+    return from_text(
+        f"{head}\n@ctx.role('one', {size})\ndef one():\n{lines}\n{textwrap.dedent(other).strip()}"
+    ).bind(np.zeros(128, np.int32))
 
 
 LOW, HIGH = "with ctx.when(ctx.lane < 16):\n", "with ctx.when(ctx.lane >= 16):\n"
@@ -31,7 +32,10 @@ APART = {
     "the others behind": (LOW + WAIT + HIGH + ARRIVE, ""),
     "on the other side": (LOW + WAIT + "with ctx.otherwise():\n" + ARRIVE, ""),
     "by way of a role": (LOW + "    back.wait(0)\n" + HIGH + ARRIVE, OTHER),
-    "lanes by data": ("with ctx.when(ctx.load(out[ctx.lane]) + ctx.lane < 16):\n" + WAIT + HIGH + ARRIVE, ""),
+    "lanes by data": (
+        "with ctx.when(ctx.load(out[ctx.lane]) + ctx.lane < 16):\n" + WAIT + HIGH + ARRIVE,
+        "",
+    ),
 }
 
 
@@ -40,7 +44,13 @@ def test_lanes_that_wait_for_lanes_of_their_warp_are_not_decided(text: str, othe
     program = role(text, other=other)
     with pytest.raises(tp.NotModelledError) as caught:
         program.run()
-    words = "not modelled: role 'one'", "16 lanes", "other lanes of the same warp", "on their own until they converge", "use two roles"
+    words = (
+        "not modelled: role 'one'",
+        "16 lanes",
+        "other lanes of the same warp",
+        "on their own until they converge",
+        "use two roles",
+    )
     assert [w for w in words if w not in str(caught.value)] == []
     assert "deadlock" not in str(caught.value)
     verdict = program.check()
@@ -70,7 +80,8 @@ DEADLOCKS = {
     "the elected lane": "with ctx.elect_one():\n" + WAIT + "with ctx.elect_one():\n" + ARRIVE,
     "data": "with ctx.when(ctx.load(out[ctx.lane]) + ctx.lane < 16):\n" + WAIT + ARRIVE,
     "the whole warp": "bar.wait(0)\n" + HIGH + ARRIVE,
-    "they meet in the loop": "for i in ctx.range(2):\n" + textwrap.indent(LOW + WAIT + "ctx.syncwarp()\n" + HIGH + ARRIVE, "    "),
+    "they meet in the loop": "for i in ctx.range(2):\n"
+    + textwrap.indent(LOW + WAIT + "ctx.syncwarp()\n" + HIGH + ARRIVE, "    "),
 }
 
 

@@ -1,4 +1,6 @@
-"""The mbarrier against the simplest model that could be right: a list of what has happened in the phase."""
+"""The mbarrier against the simplest model that could be right: a list of what has happened in the
+phase.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tilepipe.ir.exprs import const
 
 @dataclass
 class Model:
-    """A phase is over when `count` arrivals have been made and as many bytes came as were announced."""
+    """A phase is over when `count` arrivals have been made and as many bytes came as were
+    announced.
+    """
 
     count: int
     arrivals: int = 0
@@ -45,7 +49,11 @@ class Model:
         return True
 
 
-steps = st.lists(st.tuples(st.sampled_from(["arrive", "expect", "announce", "credit"]), st.integers(1, 3)), min_size=1, max_size=24)
+steps = st.lists(
+    st.tuples(st.sampled_from(["arrive", "expect", "announce", "credit"]), st.integers(1, 3)),
+    min_size=1,
+    max_size=24,
+)
 
 
 @given(count=st.integers(1, 4), program=steps)
@@ -96,8 +104,8 @@ def test_transaction_range() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_parity_waits_follow_the_phases(seed: int) -> None:
-    """wait(1) on a fresh barrier passes; then 0, 1, 0 ... wait for each phase in turn, and again for the last one
-    passed.
+    """wait(1) on a fresh barrier passes; then 0, 1, 0 ... wait for each phase in turn, and again
+    for the last one passed.
     """
     b = Builder()
     full, empty = b.barriers("full"), b.barriers("empty")
@@ -121,5 +129,8 @@ def test_skipping_a_phase_is_reported() -> None:
     with b.role("left", warps=1), b.elect():
         b.arrive(b.bar(full))
         b.wait(b.bar(full), 2)
-    with pytest.raises(BarrierError, match="waits for phase 2 of full, but phase 1 is still in progress: it skipped a phase"):
+    with pytest.raises(
+        BarrierError,
+        match="waits for phase 2 of full, but phase 1 is still in progress: it skipped a phase",
+    ):
         b.run()

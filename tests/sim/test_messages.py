@@ -30,14 +30,19 @@ def test_a_lapped_wait_names_who_completed_the_later_phase() -> None:
     with b.role("slow", warps=1):
         b.wait(b.bar(tick), 0)
     text = caught(b, BarrierError)
-    assert re.search(r"Phase 1 was completed by:\n +1 by role 'fast', mbar_arrive tick, at test_messages\.py:\d+\n", text)
+    assert re.search(
+        r"Phase 1 was completed by:\n +1 by role 'fast', mbar_arrive tick, at test_messages\.py:\d+\n",
+        text,
+    )
     assert "must first know that role 'slow' has observed phase 0" in text
     assert "Over-arrival" not in text
     assert "tick[0]" not in text
 
 
 def filled(first: int, arrives: bool = True) -> Builder:
-    """A ring of one stage, filled three times, whose producer begins with a wait for phase `first`."""
+    """A ring of one stage, filled three times, whose producer begins with a wait for phase
+    `first`.
+    """
     b = Builder()
     full, empty = b.barriers("ring.full"), b.barriers("ring.empty")
     b.setup_done()
@@ -54,17 +59,26 @@ def filled(first: int, arrives: bool = True) -> Builder:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_producer_that_starts_one_phase_late(seed: int) -> None:
     text = caught(filled(first=0), DeadlockError, seed=seed)
-    assert "what to look at: role 'fill' waits for phase 0 of ring.empty, the first release, before it has filled anything" in text
+    assert (
+        "what to look at: role 'fill' waits for phase 0 of ring.empty, the first release, before"
+        " it has filled anything" in text
+    )
     assert "its phases start one too late" in text
     assert "parity 1" in text
     assert "the cycle above" not in text
     filled(first=-1).run(seed=seed)
-    assert "one too late" not in caught(filled(first=-1, arrives=False), DeadlockError, seed=seed), "it has passed its first wait"
+    assert "one too late" not in caught(
+        filled(first=-1, arrives=False), DeadlockError, seed=seed
+    ), "it has passed its first wait"
 
 
 def announced(how: str) -> tuple[Builder, dict[str, np.ndarray]]:
     b = Builder()
-    src, tile, out = b.tensor("src", box=(8, 32)), b.smem("tile", 8, 32), b.tensor("out", dtypes.float32, rank=1)
+    src, tile, out = (
+        b.tensor("src", box=(8, 32)),
+        b.smem("tile", 8, 32),
+        b.tensor("out", dtypes.float32, rank=1),
+    )
     full = b.barriers("full")
     b.setup_done()
     with b.role("load", warps=1), b.elect():
@@ -86,7 +100,10 @@ def announced(how: str) -> tuple[Builder, dict[str, np.ndarray]]:
 def test_bytes_announced_without_an_arrival(seed: int) -> None:
     b, arrays = announced("only announced")
     text = caught(b, DeadlockError, seed=seed, **arrays)
-    assert re.search(r"expect_bytes_only \(test_messages\.py:\d+\) announces bytes but does not arrive; use expect_bytes", text)
+    assert re.search(
+        r"expect_bytes_only \(test_messages\.py:\d+\) announces bytes but does not arrive; use expect_bytes",
+        text,
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -101,7 +118,10 @@ def test_an_arrival_without_announced_bytes(seed: int) -> None:
 def test_bytes_announced_after_the_arrive(seed: int) -> None:
     b, arrays = announced("announced late")
     text = caught(b, RaceError, seed=seed, **arrays)
-    assert re.search(r"The arrive by role 'load' at test_messages\.py:\d+ completed phase 0 of full before expect_bytes_only", text)
+    assert re.search(
+        r"The arrive by role 'load' at test_messages\.py:\d+ completed phase 0 of full before expect_bytes_only",
+        text,
+    )
     assert "the bytes count for phase 1, which role 'use' has not waited for" in text
 
 
@@ -113,8 +133,13 @@ def test_a_role_that_waits_for_itself() -> None:
         b.wait(b.bar(done), 0)
         b.arrive(b.bar(done))
     text = caught(b, DeadlockError)
-    assert re.search(r"done: mbar_arrive at .* the same agent would have to arrive after its own wait", text)
-    assert "only role 'alone' arrives on done: the same agent would have to arrive after its own wait." in text
+    assert re.search(
+        r"done: mbar_arrive at .* the same agent would have to arrive after its own wait", text
+    )
+    assert (
+        "only role 'alone' arrives on done: the same agent would have to arrive after its own wait."
+        in text
+    )
 
 
 def test_who_would_bring_it_is_told_for_each_cta() -> None:
@@ -129,7 +154,10 @@ def test_who_would_bring_it_is_told_for_each_cta() -> None:
         b.arrive(b.bar(done))
     text = caught(b, DeadlockError, grid=2)
     for cta in (0, 1):
-        assert re.search(rf"\n    done of CTA {cta}: mbar_arrive at .* role 'arrive' of CTA {cta} has returned", text)
+        assert re.search(
+            rf"\n    done of CTA {cta}: mbar_arrive at .* role 'arrive' of CTA {cta} has returned",
+            text,
+        )
 
 
 def test_poison_is_not_chained_to_what_it_explains() -> None:
@@ -149,7 +177,11 @@ def test_poison_is_not_chained_to_what_it_explains() -> None:
 
 def test_a_tile_is_named_with_numbers() -> None:
     b = Builder()
-    src, ring, full = b.tensor("src", box=(8, 32)), b.smem("ring", 32, 32, count=3), b.barriers("full")
+    src, ring, full = (
+        b.tensor("src", box=(8, 32)),
+        b.smem("ring", 32, 32, count=3),
+        b.barriers("full"),
+    )
     n = b.scalar("n")
     b.setup_done()
     part = b.tile(ring, n, binary("mul", n, 8), 0, 8, 32)
@@ -160,6 +192,9 @@ def test_a_tile_is_named_with_numbers() -> None:
         b.store(b.element(part, 0, 0), const(1.0))
         b.wait(b.bar(full), 0)
     text = caught(b, RaceError, n=2, src=np.ones((8, 32), dtypes.bfloat16.numpy))
-    assert "role 'load' writes rows 16..23, columns 0..31 (async proxy): tma_load src -> ring[2] rows 16..23\n" in text
+    assert (
+        "role 'load' writes rows 16..23, columns 0..31 (async proxy): tma_load src -> ring[2]"
+        " rows 16..23\n" in text
+    )
     assert "store [0, 0] of ring[2] rows n * 8 .. +8" in text
     assert "rows n * 8 .. +8" in printer.text(b.kernel)

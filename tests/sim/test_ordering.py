@@ -21,7 +21,9 @@ class Knower:
 
 
 def test_a_bit_rests_before_it_means_something_else() -> None:
-    """An op that has knowledge in hand while bits are taken back may give it to a holder afterwards."""
+    """An op that has knowledge in hand while bits are taken back may give it to a holder
+    afterwards.
+    """
     holder = Knower()
     order = Order(lambda: [holder])
     old = [order.new_bit() for _ in range(COMPACT_AT)]
@@ -40,9 +42,15 @@ def test_a_bit_rests_before_it_means_something_else() -> None:
 
 
 def test_a_store_that_nobody_waits_for_is_nobodys_knowledge() -> None:
-    """A kernel that goes through enough bits: the epilogue's last wait for its stores is missing."""
+    """A kernel that goes through enough bits: the epilogue's last wait for its stores is
+    missing.
+    """
     launch = load(EXAMPLES / "08_tensor_memory.py")(0).launch_args
-    without = next(m for m in mutants(launch.kernel, ["drop"]) if "tma_store_wait pending=0 read=False" in m.what)
+    without = next(
+        m
+        for m in mutants(launch.kernel, ["drop"])
+        if "tma_store_wait pending=0 read=False" in m.what
+    )
     verdict = check(replace(launch, kernel=without.kernel), shorten=False)
     assert [fault.kind for fault in verdict.faults] == ["ExitError"]
     assert "CTA 0 exits while a TMA store may still read out[0]" in verdict.faults[0].message

@@ -34,7 +34,9 @@ def nothing_and_all(ctx: tp.Context, counts: Any, out: Any) -> None:
 def test_a_store_of_no_rows_meets_no_other(seed: int) -> None:
     for counts in ((0, 4), (4, -1)):
         out = np.full((8, 32), 9, np.int32)
-        nothing_and_all.bind(np.array(counts, np.int32), tp.tensor_map(out, box=(4, 32), swizzle=0, ragged=True)).run(seed=seed)
+        nothing_and_all.bind(
+            np.array(counts, np.int32), tp.tensor_map(out, box=(4, 32), swizzle=0, ragged=True)
+        ).run(seed=seed)
         assert (out[2:6] == int(counts[0] == 0)).all()
         assert (np.delete(out, slice(2, 6), 0) == 9).all()
     result = tp.tensor_map(np.zeros((8, 32), np.int32), box=(4, 32), swizzle=0, ragged=True)

@@ -12,7 +12,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
 
 def rows() -> dict[str, tuple[str, str]]:
     """Rule -> (what strict asks for, what practice does) of the page's table."""
-    found = re.findall(r"^\| ([^|]+) \| ([^|]+) \| (advice|silent) \| [^|]+ \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    found = re.findall(
+        r"^\| ([^|]+) \| ([^|]+) \| (advice|silent) \| [^|]+ \|$",
+        PAGE.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
     return {name: (asks.replace("`", ""), practice) for name, asks, practice in found}
 
 

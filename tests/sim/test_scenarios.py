@@ -1,5 +1,5 @@
-"""The barrier life cycle and hazard scenarios, each as a small kernel in hand-built IR. Negatives assert the
-message.
+"""The barrier life cycle and hazard scenarios, each as a small kernel in hand-built IR. Negatives
+assert the message.
 """
 
 from __future__ import annotations
@@ -82,7 +82,10 @@ def test_g4_arriving_twice_laps_the_waiter() -> None:
     with b.role("right", warps=1):
         b.wait(b.bar(x), 0)
     text = message(b, BarrierError)
-    assert re.search(r"Phase 1 was completed by:\n +1 by role 'left', mbar_arrive ready, at test_scenarios\.py:\d+\n", text)
+    assert re.search(
+        r"Phase 1 was completed by:\n +1 by role 'left', mbar_arrive ready, at test_scenarios\.py:\d+\n",
+        text,
+    )
     assert "over-arrival" in text
     assert "phases up to 1 are complete" in text
     assert "count of 1" in text
@@ -134,7 +137,10 @@ def copy(b: Builder, delta: int = 0, wait: bool = True, copies: int = 1) -> dict
             b.do(ops.TmaStoreWait, 0, False)
     shape = (8, 32 * copies)
     values = np.arange(8 * 32 * copies).reshape(shape)
-    return {"src": values.astype(dtypes.bfloat16.numpy), "dst": np.zeros(shape, dtypes.bfloat16.numpy)}
+    return {
+        "src": values.astype(dtypes.bfloat16.numpy),
+        "dst": np.zeros(shape, dtypes.bfloat16.numpy),
+    }
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -156,7 +162,10 @@ def test_g8_arriving_with_too_high_a_count(seed: int) -> None:
     with b.role("left", warps=1), b.elect():
         b.arrive(b.bar(x), 2)
     text = message(b, BarrierError, seed)
-    assert "over-arrival on ready: role 'left' arrives 2 time(s), but only 1 of 1 arrivals are pending in phase 0" in text
+    assert (
+        "over-arrival on ready: role 'left' arrives 2 time(s), but only 1 of 1 arrivals are"
+        " pending in phase 0" in text
+    )
 
 
 def test_g9_init_twice() -> None:
@@ -197,7 +206,9 @@ def test_g11_too_many_bytes_expected(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("copies", "said"), [(1, "496 bytes expected"), (2, "1,008 bytes expected, 1,024 delivered")])
+@pytest.mark.parametrize(
+    ("copies", "said"), [(1, "496 bytes expected"), (2, "1,008 bytes expected, 1,024 delivered")]
+)
 def test_g11_too_few_bytes_expected(seed: int, copies: int, said: str) -> None:
     b = Builder()
     text = message(b, BarrierError, seed, **copy(b, -16, copies=copies))
@@ -208,7 +219,8 @@ def test_g11_too_few_bytes_expected(seed: int, copies: int, said: str) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_g11_a_phase_that_completes_between_two_copies(seed: int) -> None:
     b = Builder()
-    with pytest.raises((BarrierError, RaceError)) as caught:  # a race where the second copy is issued after the first has landed
+    # a race where the second copy is issued after the first has landed
+    with pytest.raises((BarrierError, RaceError)) as caught:
         b.run(seed=seed, **copy(b, -512, copies=2))
     text = str(caught.value)
     assert "512 bytes of its copies are still to come" in text or "race on tiles[1]" in text
@@ -260,7 +272,9 @@ def test_g14_waiting_for_the_right_copy(seed: int) -> None:
 
 
 def ring_of_mmas(slots: int, in_flight: int) -> tuple[Builder, dict[str, np.ndarray]]:
-    """A warpgroup that fills slots itself and leaves `in_flight` MMA groups running before it refills the next slot."""
+    """A warpgroup that fills slots itself and leaves `in_flight` MMA groups running before it
+    refills the next slot.
+    """
     b = Builder()
     src = b.tensor("src", box=(64, 64))
     tiles, full = b.smem("tiles", 64, 64, slots), b.barriers("full", slots)
@@ -305,7 +319,9 @@ def test_g16_wgmma_reads_a_slot_that_is_overwritten(seed: int, in_flight: int) -
 
 
 def store_then_reuse(pending: int | None, lane: int = 0) -> tuple[Builder, dict[str, np.ndarray]]:
-    """Writes a tile, stores it by TMA, waits (by `lane`) until `pending` groups are left, writes the tile again."""
+    """Writes a tile, stores it by TMA, waits (by `lane`) until `pending` groups are left, writes
+    the tile again.
+    """
     b = Builder()
     dst = b.tensor("dst", dtypes.float32, box=(1, 32))
     tile = b.smem("tile", 1, 32, dtype=dtypes.float32)
@@ -324,7 +340,10 @@ def store_then_reuse(pending: int | None, lane: int = 0) -> tuple[Builder, dict[
     return b, {"dst": np.zeros((2, 32), np.float32)}
 
 
-@pytest.mark.parametrize(("pending", "lane", "seed"), [*((p, 0, seed) for p in (None, 1) for seed in SEEDS), (0, 1, 0), (0, 0, 0)])
+@pytest.mark.parametrize(
+    ("pending", "lane", "seed"),
+    [*((p, 0, seed) for p in (None, 1) for seed in SEEDS), (0, 1, 0), (0, 0, 0)],
+)
 def test_g17_reuse_before_the_store_has_read(seed: int, pending: int | None, lane: int) -> None:
     b, arrays = store_then_reuse(pending, lane)
     text = message(b, RaceError, seed, **arrays)
@@ -334,7 +353,9 @@ def test_g17_reuse_before_the_store_has_read(seed: int, pending: int | None, lan
 
 
 def hand_over(stored: bool = True, read_back: bool = True) -> tuple[Builder, dict[str, np.ndarray]]:
-    """G18, G19: a writer and a reader of one element with a full and an empty barrier; each wait can be left out."""
+    """G18, G19: a writer and a reader of one element with a full and an empty barrier; each wait
+    can be left out.
+    """
     b = Builder()
     out = b.tensor("out", dtypes.int32, rank=1)
     cell = b.smem("cell", 1, 4, dtype=dtypes.int32)

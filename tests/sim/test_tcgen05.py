@@ -35,7 +35,7 @@ def test_the_simulator_computes_like_numpy(case: Case) -> None:
         assert np.abs(reference).max() > 1
 
 
-# -- one CTA -----------------------------------------------------------------------------------------------------------
+# -- one CTA ---------------------------------------------------------------------------
 
 
 def test_several_lanes_issue() -> None:
@@ -76,7 +76,12 @@ def test_two_threads_and_one_accumulator(adds: bool) -> None:
                 b.commit()
         b.wait(b.bar(b.done), 0)
         b.end(address)
-    b.try_(RaceError, "race on tensor memory", "lanes 0..15, columns 0..7", "until a commit by the same thread has arrived")
+    b.try_(
+        RaceError,
+        "race on tensor memory",
+        "lanes 0..15, columns 0..7",
+        "until a commit by the same thread has arrived",
+    )
 
 
 @pytest.mark.parametrize("committed", ["nowhere", "by another lane"])
@@ -96,7 +101,9 @@ def test_the_end_before_the_mma_is_known_to_be_over(committed: str) -> None:
         *(
             other
             if committed != "nowhere"
-            else ("Commit it (ctx.mma_commit) and let a role of this CTA wait for the barrier before it ends.",)
+            else (
+                "Commit it (ctx.mma_commit) and let a role of this CTA wait for the barrier before it ends.",
+            )
         ),
     )
     b.try_(ExitError, *words)
@@ -111,7 +118,11 @@ def test_the_columns_are_freed_under_the_mma() -> None:
             b.commit()
         b.end(address)
     b.try_(
-        RaceError, "race on tensor memory", "tmem_dealloc 512 columns", "tcgen05_mma tmem[", "until a commit by the same thread has arrived"
+        RaceError,
+        "race on tensor memory",
+        "tmem_dealloc 512 columns",
+        "tcgen05_mma tmem[",
+        "until a commit by the same thread has arrived",
     )
 
 
@@ -122,7 +133,12 @@ def test_the_end_before_a_commit_has_arrived() -> None:
         with b.elect():
             b.commit()
         b.end(address)
-    b.try_(ExitError, "can still arrive on its done", "tcgen05_commit done", "wait for phase 0 of done, the last that completes,")
+    b.try_(
+        ExitError,
+        "can still arrive on its done",
+        "tcgen05_commit done",
+        "wait for phase 0 of done, the last that completes,",
+    )
 
 
 def test_knowing_a_later_commit_of_the_thread_is_enough() -> None:
@@ -160,7 +176,9 @@ def test_commits_are_arrivals() -> None:
             b.commit()
         b.wait(b.bar(b.done), 0)
         b.end(address)
-    b.try_(BarrierError, "over-arrival on done", "role 'mma' arrives 1 time(s)", "tcgen05_commit done")
+    b.try_(
+        BarrierError, "over-arrival on done", "role 'mma' arrives 1 time(s)", "tcgen05_commit done"
+    )
 
 
 def test_a_wait_that_no_commit_ends() -> None:
@@ -172,7 +190,13 @@ def test_a_wait_that_no_commit_ends() -> None:
             b.commit()
         b.wait(b.bar(b.done), 0)
         b.end(address)
-    b.try_(tp.DeadlockError, "done", "1 of 2 arrivals", "tcgen05_commit at tensor_builders.py", "its count is too high")
+    b.try_(
+        tp.DeadlockError,
+        "done",
+        "1 of 2 arrivals",
+        "tcgen05_commit at tensor_builders.py",
+        "its count is too high",
+    )
 
 
 def test_a_commit_on_a_barrier_that_is_none() -> None:
@@ -209,14 +233,25 @@ def test_a_tile_is_refilled_under_the_mma() -> None:
             b.commit()
         b.wait(b.bar(b.done), 0)
         b.end(address)
-    b.try_(RaceError, "race on a_tile", "tcgen05_mma", "until a commit by the same thread has arrived (ctx.mma_commit)")
+    b.try_(
+        RaceError,
+        "race on a_tile",
+        "tcgen05_mma",
+        "until a commit by the same thread has arrived (ctx.mma_commit)",
+    )
 
 
-@given(st.lists(st.one_of(st.tuples(st.integers(0, 3), st.booleans()), st.none()), min_size=1, max_size=14), st.integers(0, 50))
+@given(
+    st.lists(
+        st.one_of(st.tuples(st.integers(0, 3), st.booleans()), st.none()), min_size=1, max_size=14
+    ),
+    st.integers(0, 50),
+)
 @settings(max_examples=40, deadline=None)
 def test_a_queue_against_the_simplest_one(steps: list[tuple[int, bool] | None], seed: int) -> None:
-    """MMAs into four accumulators (overwriting, or adding once something is there) and commits (None), by one thread: the values are
-    those of executing them in order, and each commit is one arrival.
+    """MMAs into four accumulators (overwriting, or adding once something is there) and commits
+    (None), by one thread: the values are those of executing them in order, and each commit is one
+    arrival.
     """
     b = Core(1 + sum(step is None for step in steps), placed=32, free=128)
     placed, free = b.more["placed"], b.more["free"]
@@ -249,7 +284,16 @@ def test_a_queue_against_the_simplest_one(steps: list[tuple[int, bool] | None], 
         for i in range(4):
             if written[i]:
                 f = b.fragment(f"part{i}", 64, 8)
-                b.do(ops.TmemLoad, f, Tmem(binary("add", base, Const(dtypes.uint32, nonneg=True, value=8 * i)), 64, 8, dtypes.float32))
+                b.do(
+                    ops.TmemLoad,
+                    f,
+                    Tmem(
+                        binary("add", base, Const(dtypes.uint32, nonneg=True, value=8 * i)),
+                        64,
+                        8,
+                        dtypes.float32,
+                    ),
+                )
                 b.do(ops.TmemWaitLoad)
                 b.do(ops.FragmentStoreGlobal, out, (const(64 * i), const(0)), b.value(f))
         b.arrive(b.bar(free))
@@ -269,15 +313,18 @@ def test_the_figures_of_a_run() -> None:
     assert "3 MMAs, 0.01 GFLOP" in str(mma)
 
 
-# -- what a commit publishes -------------------------------------------------------------------------------------------
+# -- what a commit publishes -----------------------------------------------------------
 
 
 @tp.kernel()
 def scaled(ctx: tp.Context, a: Any, b: Any, scales: Any, c: Any, *, knows: bool) -> None:
-    """C = scales · (A · Bᵀ): the epilogue reads scales that TMA brought, having waited for the MMA only; `knows`: whose issuer
-    had waited for them.
+    """C = scales · (A · Bᵀ): the epilogue reads scales that TMA brought, having waited for the MMA
+    only; `knows`: whose issuer had waited for them.
     """
-    a_tile, b_tile = ctx.smem((128, 16), a.dtype, name="a_tile")[0], ctx.smem((32, 16), b.dtype, name="b_tile")[0]
+    a_tile, b_tile = (
+        ctx.smem((128, 16), a.dtype, name="a_tile")[0],
+        ctx.smem((32, 16), b.dtype, name="b_tile")[0],
+    )
     s_tile = ctx.smem((1, 128), "float32", name="s_tile")[0]
     full, other = (tp.SharedMemBarrier.allocate(ctx, 1, name) for name in ("full", "other"))
     h = Handover(ctx, 32)
@@ -316,8 +363,16 @@ def scaled(ctx: tp.Context, a: Any, b: Any, scales: Any, c: Any, *, knows: bool)
 def bind_scaled(knows: bool) -> tuple[tp.Program, Array, Array]:
     a, b, c = matrix(128, 16, 1), matrix(32, 16, 2), zeros(128, 32)
     scales = np.arange(1, 129, dtype=np.float32).reshape(1, 128)
-    maps = tp.tensor_map(a, box=(128, 16)), tp.tensor_map(b, box=(32, 16)), tp.tensor_map(scales, box=(1, 128))
-    return scaled.bind(*maps, c, knows=knows), c, scales.T * (a.astype(np.float32) @ b.astype(np.float32).T)
+    maps = (
+        tp.tensor_map(a, box=(128, 16)),
+        tp.tensor_map(b, box=(32, 16)),
+        tp.tensor_map(scales, box=(1, 128)),
+    )
+    return (
+        scaled.bind(*maps, c, knows=knows),
+        c,
+        scales.T * (a.astype(np.float32) @ b.astype(np.float32).T),
+    )
 
 
 def test_a_commit_publishes_what_its_thread_knew() -> None:
@@ -328,16 +383,24 @@ def test_a_commit_publishes_what_its_thread_knew() -> None:
 
 def test_a_commit_publishes_nothing_that_its_thread_did_not_know() -> None:
     faults(
-        bind_scaled(False)[0], tp.RaceError, "race on s_tile", where("scales"), where("read"), "in flight until the phase", seeds=(0, 1, 2)
+        bind_scaled(False)[0],
+        tp.RaceError,
+        "race on s_tile",
+        where("scales"),
+        where("read"),
+        "in flight until the phase",
+        seeds=(0, 1, 2),
     )
 
 
-# -- A in tensor memory --------------------------------------------------------------------------------------------------
+# -- A in tensor memory ----------------------------------------------------------------
 
 
 @tp.kernel(grid=1)
 def halves(ctx: tp.Context, b: Any, where: Any, c: Any, *, of_acc: int, of_a: int | None) -> None:
-    """An MMA of 64 rows with its accumulator in half `of_acc` of each 32 lanes, and A in half `of_a`; None: in half `where`."""
+    """An MMA of 64 rows with its accumulator in half `of_acc` of each 32 lanes, and A in half
+    `of_a`; None: in half `where`.
+    """
     b_tile = ctx.smem(b.box, b.dtype, name="b_tile")[0]
     full = tp.SharedMemBarrier.allocate(ctx, count=1, name="full")
     there = tp.SharedMemBarrier.allocate(ctx, count=128, name="there")
@@ -354,7 +417,10 @@ def halves(ctx: tp.Context, b: Any, where: Any, c: Any, *, of_acc: int, of_a: in
         ctx.tcgen05_fence_after()
         with ctx.elect_one():
             col = 128 + (where << 20 if of_a is None else of_a << 20)
-            acc, a = h.tmem.tensor((64, 32), col=of_acc << 20), h.tmem.tensor((64, 16), b.dtype, col=col)
+            acc, a = (
+                h.tmem.tensor((64, 32), col=of_acc << 20),
+                h.tmem.tensor((64, 16), b.dtype, col=col),
+            )
             ctx.mma(acc, a, b_tile, accumulate=False)  # <halves>
             ctx.mma_commit(h.done)
         h.over.complete_dealloc(h.tmem)
@@ -375,7 +441,11 @@ def halves(ctx: tp.Context, b: Any, where: Any, c: Any, *, of_acc: int, of_a: in
 
 def bind_halves(where: int, **static: Any) -> tuple[tp.Program, Array, Array]:
     b, c = matrix(32, 16, 1), zeros(64, 32)
-    return halves.bind(tp.tensor_map(b, box=(32, 16)), where, c, **static), c, np.ones((64, 16)) @ b.astype(np.float64).T
+    return (
+        halves.bind(tp.tensor_map(b, box=(32, 16)), where, c, **static),
+        c,
+        np.ones((64, 16)) @ b.astype(np.float64).T,
+    )
 
 
 @pytest.mark.parametrize("half", [0, 1])
@@ -389,4 +459,11 @@ def test_a_and_the_accumulator_share_a_half_of_the_lanes(half: int) -> None:
     with pytest.raises(tp.TraceError, match=said) as error:
         bind_halves(0, of_acc=half, of_a=1 - half)
     assert ("add 16 << 16 to" if half else "take 16 << 16 off") in str(error.value)
-    faults(bind_halves(1 - half, of_acc=half, of_a=None)[0], SimFault, said, "data path layout F", where("halves"), seeds=(0,))
+    faults(
+        bind_halves(1 - half, of_acc=half, of_a=None)[0],
+        SimFault,
+        said,
+        "data path layout F",
+        where("halves"),
+        seeds=(0,),
+    )

@@ -24,7 +24,7 @@ def where(mark: str) -> str:
     return at(__file__, mark)
 
 
-# -- clusters ----------------------------------------------------------------------------------------------------------
+# -- clusters --------------------------------------------------------------------------
 
 
 def multicasts(waits: bool = True, mask: int = 3) -> Core:
@@ -51,7 +51,9 @@ def test_a_mask_beyond_the_cluster() -> None:
     multicasts(mask=5).try_(BarrierError, "mask 0b101 for a cluster of 2", grid=2)
 
 
-LAST_PHASE = ("Let a role of this CTA wait for phase 0 of done, the last that completes, before it ends",)
+LAST_PHASE = (
+    "Let a role of this CTA wait for phase 0 of done, the last that completes, before it ends",
+)
 
 
 def test_a_cta_exits_while_a_peers_commit_can_arrive() -> None:
@@ -64,7 +66,13 @@ def test_a_cta_exits_while_a_peers_commit_can_arrive() -> None:
             b.commit(b.full)
         b.wait(b.bar(b.full), 1)
         b.end(address)
-    b.try_(ExitError, "exits while role 'mma' of CTA", "can still arrive on its done", *LAST_PHASE, grid=2)
+    b.try_(
+        ExitError,
+        "exits while role 'mma' of CTA",
+        "can still arrive on its done",
+        *LAST_PHASE,
+        grid=2,
+    )
 
 
 def test_a_commit_before_the_peer_has_its_barrier() -> None:
@@ -78,13 +86,13 @@ def test_a_commit_before_the_peer_has_its_barrier() -> None:
     b.try_(BarrierError, "signals late of CTA", "has reached the cluster", grid=2)
 
 
-# -- pairs -------------------------------------------------------------------------------------------------------------
+# -- pairs -----------------------------------------------------------------------------
 
 
 @tp.kernel(grid=4, cluster=4)
 def pairs(ctx: tp.Context, a: Any, b: Any, c: Any, *, n: int, fault: str) -> None:
-    """C (256, 2 n): pair i computes columns [i n, (i + 1) n). A is multicast from the first pair to both: each copy credits the leader
-    of the pair it lands in.
+    """C (256, 2 n): pair i computes columns [i n, (i + 1) n). A is multicast from the first pair to
+    both: each copy credits the leader of the pair it lands in.
     """
     a_tile = ctx.smem((128, 64), a.dtype, swizzle=128, name="a_tile")[0]
     b_tile = ctx.smem((n // 2, 64), b.dtype, swizzle=128, name="b_tile")[0]
@@ -129,7 +137,9 @@ def pairs(ctx: tp.Context, a: Any, b: Any, c: Any, *, n: int, fault: str) -> Non
 
 def bind_pairs(fault: str = "none") -> tuple[tp.Program, Array, Array]:
     a, b, c = matrix(256, 64, 1), matrix(128, 64, 2), zeros(256, 128)
-    program = pairs.bind(tp.tensor_map(a, box=(128, 64)), tp.tensor_map(b, box=(32, 64)), c, n=64, fault=fault)
+    program = pairs.bind(
+        tp.tensor_map(a, box=(128, 64)), tp.tensor_map(b, box=(32, 64)), c, n=64, fault=fault
+    )
     return program, c, a.astype(np.float32) @ b.astype(np.float32).T
 
 
@@ -143,16 +153,32 @@ def test_two_pairs_share_a_multicast() -> None:
 @pytest.mark.parametrize(
     ("fault", "kind", "words"),
     [
-        ("other pair", tp.BarrierError, ("it signals a barrier of CTA rank", "is paired with rank", where("b"))),
+        (
+            "other pair",
+            tp.BarrierError,
+            ("it signals a barrier of CTA rank", "is paired with rank", where("b")),
+        ),
         (
             "commit stays",
             tp.DeadlockError,
-            ("done of CTA", "1 of 1 arrivals", "is of the odd CTA of a pair", "arrives only in the even one", "mask="),
+            (
+                "done of CTA",
+                "1 of 1 arrivals",
+                "is of the odd CTA of a pair",
+                "arrives only in the even one",
+                "mask=",
+            ),
         ),
-        ("not awaited", tp.RaceError, ("race on", "The copy is in flight until the phase", where("pair mma"))),
+        (
+            "not awaited",
+            tp.RaceError,
+            ("race on", "The copy is in flight until the phase", where("pair mma")),
+        ),
     ],
 )
-def test_what_is_wrong_with_a_pair(fault: str, kind: type[tp.TilepipeError], words: tuple[str, ...]) -> None:
+def test_what_is_wrong_with_a_pair(
+    fault: str, kind: type[tp.TilepipeError], words: tuple[str, ...]
+) -> None:
     faults(bind_pairs(fault)[0], kind, *words)
 
 
@@ -162,7 +188,11 @@ def test_the_odd_cta_of_a_pair_issues() -> None:
     with b.role("mma", warps=1), b.when(binary("eq", RANK, 1)), b.elect():
         acc = Tmem(Const(dtypes.uint32, value=0), 128, 32, dtypes.float32)
         b.do(ops.Tcgen05Mma, acc, b.tile(b.a), b.tile(b.b), const(False), 2)
-    words = ("role 'mma' of CTA 1 issues it in CTA rank 1", "the even CTA of a pair, rank 0, issues for both", "ctx.cta_rank % 2 == 0")
+    words = (
+        "role 'mma' of CTA 1 issues it in CTA rank 1",
+        "the even CTA of a pair, rank 0, issues for both",
+        "ctx.cta_rank % 2 == 0",
+    )
     b.try_(SimFault, *words, grid=2)
 
 

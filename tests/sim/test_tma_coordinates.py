@@ -1,4 +1,6 @@
-"""Where a TMA copy may start, as measured on an H200: anywhere else the GPU raises an illegal instruction."""
+"""Where a TMA copy may start, as measured on an H200: anywhere else the GPU raises an illegal
+instruction.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,11 @@ def run(*where: int) -> None:
     moved.bind(tp.tensor_map(a, box=(16, 16)), tp.tensor_map(out, box=(16, 16)), *where).run()
 
 
-@pytest.mark.parametrize("where", [(0, 0, 0, 0), (3, 4, 7, 8), (-8, -4, 30, 16), (38, 28, 39, 28), (100, -40, 8, 0)], ids=str)
+@pytest.mark.parametrize(
+    "where",
+    [(0, 0, 0, 0), (3, 4, 7, 8), (-8, -4, 30, 16), (38, 28, 39, 28), (100, -40, 8, 0)],
+    ids=str,
+)
 def test_legal(where: tuple[int, ...]) -> None:
     run(*where)
 
@@ -40,7 +46,16 @@ def test_legal(where: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("where", "words"),
     [
-        ((0, 5, 0, 0), ("tma_load", "'a'", "element 5, 5 × 4 = 20 bytes", "multiple of 4 elements", "test_tma_coordinates.py:")),
+        (
+            (0, 5, 0, 0),
+            (
+                "tma_load",
+                "'a'",
+                "element 5, 5 × 4 = 20 bytes",
+                "multiple of 4 elements",
+                "test_tma_coordinates.py:",
+            ),
+        ),
         ((0, 0, 0, 9), ("tma_store", "'out'", "element 9, 9 × 4 = 36 bytes")),
         ((0, 0, -8, 0), ("tma_store", "'out'", "not start before it", "(-8, 0)")),
         ((0, 0, 0, -4), ("tma_store", "not start before it", "(0, -4)")),
@@ -54,7 +69,9 @@ def test_refused_by_the_simulator(where: tuple[int, ...], words: tuple[str, ...]
         assert word in str(caught.value)
 
 
-@pytest.mark.parametrize(("at", "words"), [((0, 3), "element 3, 3 × 2 = 6 bytes"), ((-1, 0), "not start before it")])
+@pytest.mark.parametrize(
+    ("at", "words"), [((0, 3), "element 3, 3 × 2 = 6 bytes"), ((-1, 0), "not start before it")]
+)
 def test_constants_are_refused_while_tracing(at: tuple[int, int], words: str) -> None:
     @tp.kernel()
     def stored(ctx: tp.Context, out: Any) -> None:

@@ -1,4 +1,6 @@
-"""Tensor memory in hand-built IR: who holds which columns, addresses, poison, waits, and an allocator against the simplest one."""
+"""Tensor memory in hand-built IR: who holds which columns, addresses, poison, waits, and an
+allocator against the simplest one.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,14 @@ from tilepipe.sim import tmem_alloc
 SEEDS = (0, 1, 2, 3)
 
 
-def faults(b: Builder, kind: type[Exception], *words: str, grid: int = 1, seeds: tuple[int, ...] = SEEDS, **args: Any) -> str:
+def faults(
+    b: Builder,
+    kind: type[Exception],
+    *words: str,
+    grid: int = 1,
+    seeds: tuple[int, ...] = SEEDS,
+    **args: Any,
+) -> str:
     """Every seed ends in that fault; returns the last message."""
     message = ""
     for seed in seeds:
@@ -35,7 +44,7 @@ def faults(b: Builder, kind: type[Exception], *words: str, grid: int = 1, seeds:
     return message
 
 
-# -- who holds which columns -------------------------------------------------------------------------------------------
+# -- who holds which columns -----------------------------------------------------------
 
 
 def test_columns_come_first_fit_and_come_back() -> None:
@@ -49,7 +58,10 @@ def test_columns_come_first_fit_and_come_back() -> None:
         held[4] = b.alloc(word, 32, free=False)
         with b.elect():
             for n, address in held.items():
-                b.store(b.element(out, n), binary("add", address, Const(dtypes.uint32, nonneg=True, value=0)))
+                b.store(
+                    b.element(out, n),
+                    binary("add", address, Const(dtypes.uint32, nonneg=True, value=0)),
+                )
         for n, columns in ((0, 256), (2, 64), (3, 32), (4, 32)):
             b.free(held[n], columns)
     got = np.zeros(5, np.int32)
@@ -134,7 +146,9 @@ def test_one_whole_warp_allocates() -> None:
         (64, 64, ("address 0x40", "where no allocation starts: columns 0..63 by role 'one'")),
     ],
 )
-def test_what_was_not_allocated_is_not_freed(address: int, columns: int, words: tuple[str, ...]) -> None:
+def test_what_was_not_allocated_is_not_freed(
+    address: int, columns: int, words: tuple[str, ...]
+) -> None:
     b = Tensor()
     word = b.word()
     with b.role("one", warps=1):
@@ -148,7 +162,12 @@ def test_freed_twice() -> None:
     word = b.word()
     with b.role("one", warps=1):
         b.free(b.alloc(word, 64), 64)
-    faults(b, SimFault, "a second time: role 'one' freed them at tensor_builders.py", "once, by one warp")
+    faults(
+        b,
+        SimFault,
+        "a second time: role 'one' freed them at tensor_builders.py",
+        "once, by one warp",
+    )
 
 
 def test_a_leak() -> None:
@@ -156,13 +175,21 @@ def test_a_leak() -> None:
     word = b.word()
     with b.role("one", warps=1):
         b.alloc(word, 128, free=False)
-    faults(b, ExitError, "tensor memory leak", "128 columns allocated: columns 0..127 by role 'one'", "tcgen05.dealloc")
+    faults(
+        b,
+        ExitError,
+        "tensor memory leak",
+        "128 columns allocated: columns 0..127 by role 'one'",
+        "tcgen05.dealloc",
+    )
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 4)), max_size=24), st.integers(0, 3))
 @settings(max_examples=60, deadline=None)
 def test_the_allocator_against_the_simplest_one(steps: list[tuple[bool, int]], seed: int) -> None:
-    """Allocates (true; at most as many columns as before) or frees (false; one of those held) and compares the addresses."""
+    """Allocates (true; at most as many columns as before) or frees (false; one of those held) and
+    compares the addresses.
+    """
     b = Tensor()
     out = b.tensor("out", dtypes.int32, rank=1)
     word = b.word()
@@ -196,7 +223,7 @@ def test_the_allocator_against_the_simplest_one(steps: list[tuple[bool, int]], s
     assert got[: len(addresses)].tolist() == [first for first, _ in addresses]
 
 
-# -- pairs -------------------------------------------------------------------------------------------------------------
+# -- pairs -----------------------------------------------------------------------------
 
 
 def through_in_both(b: Tensor, allocated: BarrierArray) -> None:
@@ -232,7 +259,11 @@ def test_the_other_cta_of_a_pair_does_not_allocate() -> None:
     b.setup_done()
     with b.role("one", warps=1), b.when(binary("eq", special("cta_rank"), 0)):
         b.alloc(word, 64, free=False)
-    words = ("CTA 1 ends without an alloc of its own", "role 'one' of CTA 0 has allocated columns 0..63 for both CTAs", "frees")
+    words = (
+        "CTA 1 ends without an alloc of its own",
+        "role 'one' of CTA 0 has allocated columns 0..63 for both CTAs",
+        "frees",
+    )
     faults(b, ExitError, *words, grid=2)
 
 
@@ -242,11 +273,19 @@ def test_the_leader_of_a_pair_does_not_allocate() -> None:
     b.setup_done()
     with b.role("one", warps=1), b.when(binary("eq", special("cta_rank"), 1)):
         b.alloc(word, 64)
-    faults(b, DeadlockError, "role 'one' of CTA 1", "the alloc of CTA 0, the even one of the pair, which allocates for both", grid=2)
+    faults(
+        b,
+        DeadlockError,
+        "role 'one' of CTA 1",
+        "the alloc of CTA 0, the even one of the pair, which allocates for both",
+        grid=2,
+    )
 
 
 def freed_early(waits: bool) -> Tensor:
-    """A pair allocates and frees; `waits`: the leader first learns that its peer's alloc is through."""
+    """A pair allocates and frees; `waits`: the leader first learns that its peer's alloc is
+    through.
+    """
     b = Tensor(cluster=2, group=2)
     word, allocated = b.word(), b.barriers("allocated")
     b.setup_done()
@@ -259,9 +298,22 @@ def freed_early(waits: bool) -> Tensor:
 
 
 def test_the_leader_of_a_pair_frees_before_its_peer_has_allocated() -> None:
-    """In every order, since nothing says otherwise. Without the mend (`waits_for_the_peer` always False) it is verified."""
-    words = ("frees columns 0..63", "nothing says that the alloc of", "the even CTA allocates for both and does not wait", "issue 3435")
-    faults(freed_early(waits=False), SimFault, *words, "must arrive on a barrier that role 'one' of CTA 0 waits on", grid=2)
+    """In every order, since nothing says otherwise. Without the mend (`waits_for_the_peer` always
+    False) it is verified.
+    """
+    words = (
+        "frees columns 0..63",
+        "nothing says that the alloc of",
+        "the even CTA allocates for both and does not wait",
+        "issue 3435",
+    )
+    faults(
+        freed_early(waits=False),
+        SimFault,
+        *words,
+        "must arrive on a barrier that role 'one' of CTA 0 waits on",
+        grid=2,
+    )
     verdict = check(Launch(freed_early(waits=False).finished(), 2, {}))
     assert [fault.kind for fault in verdict.faults] == ["SimFault"]
     assert check(Launch(freed_early(waits=True).finished(), 2, {})).ok
@@ -284,14 +336,26 @@ def test_the_ctas_of_a_pair_ask_for_different_columns() -> None:
             b.alloc(word, 64)
         with b.into(branch.orelse):
             b.alloc(word, 32)
-    faults(b, SimFault, "allocates tensor memory for both", " 64", " 32", "Give the same number", grid=2)
+    faults(
+        b,
+        SimFault,
+        "allocates tensor memory for both",
+        " 64",
+        " 32",
+        "Give the same number",
+        grid=2,
+    )
 
 
-# -- addresses and contents --------------------------------------------------------------------------------------------
+# -- addresses and contents ------------------------------------------------------------
 
 
-def accesses(address: object, rows: int, cols: int, offset: int = 0, columns: int = 64, freed: bool = False) -> Tensor:
-    """One warpgroup allocates by its first warp, meets, and loads a matrix that nothing has written."""
+def accesses(
+    address: object, rows: int, cols: int, offset: int = 0, columns: int = 64, freed: bool = False
+) -> Tensor:
+    """One warpgroup allocates by its first warp, meets, and loads a matrix that nothing has
+    written.
+    """
     b = Tensor()
     word = b.word()
     with b.role("one", warpgroups=1):
@@ -334,7 +398,11 @@ def test_addresses_lie_inside_an_allocation(b: Tensor, words: tuple[str, ...]) -
 
 
 def test_columns_hold_nothing_when_they_are_allocated() -> None:
-    words = ("role 'one' reads tensor memory (lanes 0..15, columns 0..7)", "128 of 128 elements were never written", "hold nothing when")
+    words = (
+        "role 'one' reads tensor memory (lanes 0..15, columns 0..7)",
+        "128 of 128 elements were never written",
+        "hold nothing when",
+    )
     faults(accesses(None, 64, 8), PoisonError, *words)
 
 
@@ -361,7 +429,7 @@ def test_poison_comes_back_with_the_columns() -> None:
     faults(b, PoisonError, "256 of 256 elements were never written")
 
 
-# -- loads, stores and their waits -------------------------------------------------------------------------------------
+# -- loads, stores and their waits -----------------------------------------------------
 
 
 def registers(*body: str) -> Tensor:
@@ -404,11 +472,28 @@ def registers(*body: str) -> Tensor:
         (("load", "read"), ("reads fragment", "in flight", "ctx.tmem_wait_load()")),
         (("load", "write"), ("writes fragment", "in flight", "ctx.tmem_wait_load()")),
         (("load", "load"), ("writes fragment", "in flight")),
-        (("no wait", "load"), ("race on tensor memory", "A store to tensor memory is over when", "ctx.tmem_wait_store()")),
-        (("load", "store"), ("race on tensor memory", "A load from tensor memory is over when", "ctx.tmem_wait_load()")),
+        (
+            ("no wait", "load"),
+            (
+                "race on tensor memory",
+                "A store to tensor memory is over when",
+                "ctx.tmem_wait_store()",
+            ),
+        ),
+        (
+            ("load", "store"),
+            (
+                "race on tensor memory",
+                "A load from tensor memory is over when",
+                "ctx.tmem_wait_load()",
+            ),
+        ),
         (("store", "store"), ("race on tensor memory", "ctx.tmem_wait_store()")),
         (("load",), ("race on tensor memory", "tmem_dealloc 32 columns", "ctx.tmem_wait_load()")),
-        (("load", "wait store"), ("race on tensor memory", "tmem_dealloc 32 columns", "ctx.tmem_wait_load()")),
+        (
+            ("load", "wait store"),
+            ("race on tensor memory", "tmem_dealloc 32 columns", "ctx.tmem_wait_load()"),
+        ),
     ],
 )
 def test_what_has_not_been_waited_for(body: tuple[str, ...], words: tuple[str, ...]) -> None:
@@ -421,16 +506,24 @@ def said(b: Tensor) -> str:
     return " ".join(str(error.value).split())
 
 
-@pytest.mark.parametrize(("body", "wait"), [(("no wait", "load"), "store"), (("load", "store"), "load"), (("store", "store"), "store")])
+@pytest.mark.parametrize(
+    ("body", "wait"),
+    [(("no wait", "load"), "store"), (("load", "store"), "load"), (("store", "store"), "store")],
+)
 def test_within_a_warp_the_hint_names_the_wait_alone(body: tuple[str, ...], wait: str) -> None:
     text = said(registers(*body))
-    assert f"has executed ctx.tmem_wait_{wait}(): put that between the two. Behind it the same warp needs no fence and no barrier." in text
+    assert (
+        f"has executed ctx.tmem_wait_{wait}(): put that between the two. Behind it the same warp"
+        " needs no fence and no barrier." in text
+    )
     assert "tcgen05_fence" not in text
     assert "an arrive" not in text
 
 
 def across(*body: str) -> Tensor:
-    """A warpgroup stores to 32 columns, does what `body` says, and another one, which does not wait for it, loads them."""
+    """A warpgroup stores to 32 columns, does what `body` says, and another one, which does not wait
+    for it, loads them.
+    """
     b = Tensor()
     word, flag = b.word(), b.barriers("flag", count=128)
     b.setup_done()
@@ -486,7 +579,9 @@ TELLS = "an arrive on a barrier that role 'other' waits on before its access"
     ],
     ids=["nothing", "a wait", "a wait and a fence"],
 )
-def test_between_warps_the_hint_names_what_is_missing(body: tuple[str, ...], words: str, silent: str) -> None:
+def test_between_warps_the_hint_names_what_is_missing(
+    body: tuple[str, ...], words: str, silent: str
+) -> None:
     for seed in range(20):  # the load comes second in some order
         with pytest.raises(RaceError) as error:
             across(*body).run(seed=seed)
@@ -495,11 +590,17 @@ def test_between_warps_the_hint_names_what_is_missing(body: tuple[str, ...], wor
             break
     assert words in text
     assert silent not in text
-    assert not [advice for seed in range(3) for advice in across("wait", "fence", "arrive").run(seed=seed).advice]
+    assert not [
+        advice
+        for seed in range(3)
+        for advice in across("wait", "fence", "arrive").run(seed=seed).advice
+    ]
 
 
 def test_a_dealloc_needs_no_fence() -> None:
-    """The warp that frees waits for the others; what is missing is their wait for their own loads."""
+    """The warp that frees waits for the others; what is missing is their wait for their own
+    loads.
+    """
     text = said(registers("load"))
     assert "has executed ctx.tmem_wait_load()" in text
     assert "tcgen05_fence" not in text

@@ -1,4 +1,6 @@
-"""Scalars, fragments, ordinary accesses to global memory, poison, printing, and what generated code looks like."""
+"""Scalars, fragments, ordinary accesses to global memory, poison, printing, and what generated code
+looks like.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,12 @@ def one(b: Builder):  # type: ignore[no-untyped-def]
     swizzle=st.sampled_from(layout.SWIZZLES),
     order=st.sampled_from(["row", "col"]), lines=st.sampled_from([8, 16, 64]), panels=st.integers(1, 3),
 )  # fmt: skip
-def test_elements_and_bytes_are_one_to_one(dtype: dtypes.DType, swizzle: int, order: str, lines: int, panels: int) -> None:
-    """The simulator compares accesses by element; that is exact because a layout maps elements one to one on bytes."""
+def test_elements_and_bytes_are_one_to_one(
+    dtype: dtypes.DType, swizzle: int, order: str, lines: int, panels: int
+) -> None:
+    """The simulator compares accesses by element; that is exact because a layout maps elements one
+    to one on bytes.
+    """
     inner = panels * ((swizzle or 64) // dtype.nbytes)
     rows, cols = (lines, inner) if order == "row" else (inner, lines)
     buffer = SmemBuffer("x", dtype, 1, rows, cols, order, swizzle)
@@ -53,7 +59,9 @@ def test_division_by_zero_has_the_line() -> None:
     n = b.scalar("n")
     with one(b):
         b.let(binary("floordiv", 7, n))
-    with pytest.raises(SimFault, match=r"integer division by zero: 7 // 0(.|\n)*at .*test_values.py"):
+    with pytest.raises(
+        SimFault, match=r"integer division by zero: 7 // 0(.|\n)*at .*test_values.py"
+    ):
         b.run(n=0)
 
 
@@ -102,7 +110,10 @@ def test_out_of_range_accesses_are_named() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_poison_names_the_tile_and_the_line(seed: int) -> None:
     b = Builder()
-    dst, tile = b.tensor("dst", dtypes.float32, box=(1, 32)), b.smem("tile", 1, 32, dtype=dtypes.float32)
+    dst, tile = (
+        b.tensor("dst", dtypes.float32, box=(1, 32)),
+        b.smem("tile", 1, 32, dtype=dtypes.float32),
+    )
     with one(b):
         with b.when(binary("lt", LANE, 30)):
             b.store(b.element(b.tile(tile), 0, LANE), 1.0)
@@ -121,8 +132,15 @@ def test_poison_names_the_tile_and_the_line(seed: int) -> None:
 
 def test_fragments() -> None:
     b = Builder()
-    tile, out = b.smem("tile", 64, 16, dtype=dtypes.float32), b.tensor("out", dtypes.float32, box=(64, 16))
-    src, meet, full = b.tensor("src", dtypes.float32, box=(64, 16)), b.named("meet", 128), b.barriers("full")
+    tile, out = (
+        b.smem("tile", 64, 16, dtype=dtypes.float32),
+        b.tensor("out", dtypes.float32, box=(64, 16)),
+    )
+    src, meet, full = (
+        b.tensor("src", dtypes.float32, box=(64, 16)),
+        b.named("meet", 128),
+        b.barriers("full"),
+    )
     b.setup_done()
     with b.role("one", warpgroups=1):
         x, top = b.fragment("x", 64, 16), b.fragment("top", 64, 1)
@@ -135,7 +153,9 @@ def test_fragments() -> None:
         b.do(
             ops.FragmentSet,
             x,
-            Unary(dtypes.float32, shape=(64, 16), op="exp2", a=binary("sub", b.value(x), b.value(top))),
+            Unary(
+                dtypes.float32, shape=(64, 16), op="exp2", a=binary("sub", b.value(x), b.value(top))
+            ),
         )
         b.do(ops.NamedSync, meet)
         half = Cast(dtypes.bfloat16, shape=(64, 16), a=b.value(x))
@@ -149,7 +169,11 @@ def test_fragments() -> None:
     values = np.random.default_rng(1).standard_normal((64, 16)).astype(np.float32)
     arrays = {"src": values, "out": np.zeros((64, 16), np.float32)}
     b.run(**arrays)
-    want = np.exp2(values - values.max(1, keepdims=True)).astype(dtypes.bfloat16.numpy).astype(np.float32)
+    want = (
+        np.exp2(values - values.max(1, keepdims=True))
+        .astype(dtypes.bfloat16.numpy)
+        .astype(np.float32)
+    )
     assert np.array_equal(arrays["out"], want)
 
 
@@ -177,7 +201,13 @@ def mma(
         b.wait(b.bar(full), 0)
         if fence:
             b.do(ops.WgmmaFence)
-        b.do(ops.Wgmma, acc, a if from_registers else b.tile(tile), b.tile(tile), const(not overwrite))
+        b.do(
+            ops.Wgmma,
+            acc,
+            a if from_registers else b.tile(tile),
+            b.tile(tile),
+            const(not overwrite),
+        )
         b.do(ops.WgmmaCommit)
         if not read_early:
             b.do(ops.WgmmaWait, 0)
@@ -191,7 +221,10 @@ def mma(
             b.do(ops.WgmmaWait, 0)
         if read_early:
             b.do(ops.WgmmaWait, 0)
-    arrays = {"src": np.eye(64).astype(dtypes.bfloat16.numpy), "out": np.zeros((64, 64), np.float32)}
+    arrays = {
+        "src": np.eye(64).astype(dtypes.bfloat16.numpy),
+        "out": np.zeros((64, 64), np.float32),
+    }
     assert out.rank == 2
     return b, arrays
 
@@ -262,7 +295,10 @@ def test_lanes_that_disagree_on_one_element_of_a_tensor() -> None:
         if same:
             k.bind(x, factor=0).run()
         else:
-            with pytest.raises(RaceError, match=r"threads 0 and 1 of role 'one' store different values .* element \(1,\) of tensor 'x'"):
+            with pytest.raises(
+                RaceError,
+                match=r"threads 0 and 1 of role 'one' store different values .* element \(1,\) of tensor 'x'",
+            ):
                 k.bind(x, factor=1).run()
 
 
@@ -289,7 +325,9 @@ def test_arguments_that_do_not_fit() -> None:
     b.scalar("n")
     with one(b):
         pass
-    with pytest.raises(BindError, match="tensor 'x': the simulator needs a NumPy int32 array of rank 1"):
+    with pytest.raises(
+        BindError, match="tensor 'x': the simulator needs a NumPy int32 array of rank 1"
+    ):
         b.run(x=np.zeros((2, 2), np.int32), n=1)
     with pytest.raises(BindError, match="parameter 'x' is a tensor"):
         b.run(x=3, n=1)

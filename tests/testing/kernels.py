@@ -1,4 +1,6 @@
-"""Kernels for the tests of `tilepipe.testing`: one that is right, and ones that are not, or not in every order."""
+"""Kernels for the tests of `tilepipe.testing`: one that is right, and ones that are not, or not in
+every order.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ STAGES = 2
 
 @tp.kernel(grid=1)
 def doubled(ctx: tp.Context, a: Any, out: Any, *, early: bool = False, scale: float = 2.0) -> None:
-    """out = scale · a, rows of 32, through a ring of two slots. `early`: a slot is freed before it is read."""
+    """out = scale · a, rows of 32, through a ring of two slots. `early`: a slot is freed before it
+    is read.
+    """
     full = tp.SMemArray(ctx, tp.SharedMemBarrier, STAGES, "full")
     free = tp.SMemArray(ctx, tp.SharedMemBarrier, STAGES, "free")
     for s in range(STAGES):
@@ -75,7 +79,9 @@ def split(ctx: tp.Context, a: Any, low: Any, high: Any, *, up: int) -> None:
         ctx.store(a[ctx.lane], 0)
 
 
-def bind_doubled(rows: int = 5, **static: Any) -> tuple[tp.Program, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def bind_doubled(
+    rows: int = 5, **static: Any
+) -> tuple[tp.Program, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """(program, a, out)."""
     a = np.random.default_rng(rows).standard_normal((rows, 32)).astype(np.float32)
     out = np.zeros_like(a)

@@ -1,4 +1,6 @@
-"""What the functions of `tilepipe.testing` refuse: the argument is named, with what to give instead."""
+"""What the functions of `tilepipe.testing` refuse: the argument is named, with what to give
+instead.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ def test_seeds(call: Call, seeds: object, words: str) -> None:
 def test_what_is_no_program(given: Any) -> None:
     calls: dict[str, Call] = {"check": tp.testing.check, "run": BOTH[0], "perturb": BOTH[1]}
     for name, call in calls.items():
-        refused(lambda call=call: call(given), f"{name} takes programs, which kernel.bind(...) gives; got {given!r:.80}")  # type: ignore[misc]
+        refused(
+            lambda call=call: call(given),  # type: ignore[misc]
+            f"{name} takes programs, which kernel.bind(...) gives; got {given!r:.80}",
+        )
 
 
 @pytest.mark.parametrize("name", ["rtol", "atol"])
@@ -55,13 +60,18 @@ def test_what_is_no_program(given: Any) -> None:
         (-1, "= says how far an element may be off: finite numbers, 0 or more; got -1"),
         ([0, np.nan, 0], "finite numbers, 0 or more; got [0, nan, 0]"),
         (np.inf, "finite numbers, 0 or more; got inf"),
-        ([[1], [1, 2]], "= is an array of real numbers, or nested lists of equal lengths; got [[1], [1, 2]]"),
+        (
+            [[1], [1, 2]],
+            "= is an array of real numbers, or nested lists of equal lengths; got [[1], [1, 2]]",
+        ),
         ([1, 1], "= is a number, or an array that broadcasts to the output's "),
     ],
 )
 def test_tolerances(name: str, given: object, words: str) -> None:
     options: dict[str, Any] = {name: given}
-    refused(lambda: compare(ONES, ONES, **options), name + words if words.startswith("=") else words)
+    refused(
+        lambda: compare(ONES, ONES, **options), name + words if words.startswith("=") else words
+    )
     program, a, _ = bind_doubled()
     refused(lambda: run(program, expect=2 * a, **options), words)
 
@@ -74,11 +84,23 @@ def test_tolerances(name: str, given: object, words: str) -> None:
         (lambda: compare(ONES, None), "want is an array of real numbers; got None"),  # type: ignore[arg-type]
         (lambda: compare(ONES, 1j * ONES), "want is an array of real numbers; got array("),
         (lambda: compare_matmul(ONES, "a", ONES), "a is an array of real numbers; got 'a'"),  # type: ignore[arg-type]
-        (lambda: compare_matmul(ONES, ONES, ONES), "compare_matmul takes a (m, k) and b (k, n); got (2, 3) and (2, 3)"),
+        (
+            lambda: compare_matmul(ONES, ONES, ONES),
+            "compare_matmul takes a (m, k) and b (k, n); got (2, 3) and (2, 3)",
+        ),
         (lambda: compare_matmul(ONES, ONES[0], ONES), "got (3,) and (2, 3)"),
-        (lambda: compare_matmul(ONES, ONES, ONES.T, "float8"), "no error bound for accumulation in 'float8'; known: float32"),
-        (lambda: run(bind_doubled()[0], expect="x"), "expect= for 'out' is an array of real numbers; got 'x'"),
-        (lambda: run(bind_doubled()[0], expect=lambda a: None), "expect= for 'out' is an array of real numbers; got None"),
+        (
+            lambda: compare_matmul(ONES, ONES, ONES.T, "float8"),
+            "no error bound for accumulation in 'float8'; known: float32",
+        ),
+        (
+            lambda: run(bind_doubled()[0], expect="x"),
+            "expect= for 'out' is an array of real numbers; got 'x'",
+        ),
+        (
+            lambda: run(bind_doubled()[0], expect=lambda a: None),
+            "expect= for 'out' is an array of real numbers; got None",
+        ),
     ],
 )
 def test_what_is_no_array_of_numbers(call: Callable[[], object], words: str) -> None:

@@ -1,4 +1,6 @@
-"""docs/checker.md: the test that it shows passes, its table tells the truth, its example is right in one order and wrong in another."""
+"""docs/checker.md: the test that it shows passes, its table tells the truth, its example is right
+in one order and wrong in another.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def test_the_test_that_it_shows_passes(tmp_path: Path) -> None:
 
 
 def test_its_ring_is_right_in_one_order_and_wrong_in_another(tmp_path: Path) -> None:
-    program = run(shown.files(PAGE.read_text(encoding="utf-8"))["ring.py"], tmp_path / "ring.py")["program"]
+    program = run(shown.files(PAGE.read_text(encoding="utf-8"))["ring.py"], tmp_path / "ring.py")[
+        "program"
+    ]
     wrong = program()
     fine = 0
     for seed in range(30):
@@ -42,7 +46,11 @@ def test_its_ring_is_right_in_one_order_and_wrong_in_another(tmp_path: Path) -> 
 
 
 def test_its_table_names_errors_and_tests_that_there_are() -> None:
-    rows = re.findall(r"^\| .+ \| (`.+) \| .+ \| (\w+/test_\w+\.py) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| .+ \| (`.+) \| .+ \| (\w+/test_\w+\.py) \|$",
+        PAGE.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
     assert len(rows) >= 15
     for errors, file in rows:
         text = (ROOT / "tests" / file).read_text(encoding="utf-8")

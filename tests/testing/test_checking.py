@@ -30,7 +30,9 @@ def test_what_is_right_is_verified(explore: bool) -> None:
 
 def test_several_programs_are_one_verdict() -> None:
     verdict = check(*(bind_doubled(rows)[0] for rows in (1, 3, 7)))
-    assert [text.split(",")[0] for text in verdict.instance.split("; ")] == [f"doubled of a {rows}×32" for rows in (1, 3, 7)]
+    assert [text.split(",")[0] for text in verdict.instance.split("; ")] == [
+        f"doubled of a {rows}×32" for rows in (1, 3, 7)
+    ]
     assert verdict.traces >= 3
 
 
@@ -40,7 +42,14 @@ def test_a_fault_is_an_assertion_with_its_message() -> None:
         check(program)
     assert isinstance(caught.value, tp.TilepipeError)
     text = str(caught.value)
-    for words in ("fault: doubled of a 5×32", "RaceError", "role 'use'", "role 'fill'", at(FILE, "fills"), at(FILE, "uses")):
+    for words in (
+        "fault: doubled of a 5×32",
+        "RaceError",
+        "role 'use'",
+        "role 'fill'",
+        at(FILE, "fills"),
+        at(FILE, "uses"),
+    ):
         assert words in text, text
 
 
@@ -62,12 +71,25 @@ def test_the_first_program_that_fails_is_the_last_that_is_looked_at() -> None:
 
 def test_a_bound_that_was_hit_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
     def gives_up(*_: object, instance: str, bounds: Bounds, **__: object) -> Verdict:
-        return Verdict("undecided", "explored", instance, 7, bounds.traces, 1.0, bound=f"{bounds.traces} executions")
+        return Verdict(
+            "undecided",
+            "explored",
+            instance,
+            7,
+            bounds.traces,
+            1.0,
+            bound=f"{bounds.traces} executions",
+        )
 
     monkeypatch.setattr("tilepipe.check.check", gives_up)
     with pytest.raises(CheckFailed, match="undecided: doubled of a 5×32") as caught:
         check(bind_doubled()[0], bounds=Bounds(traces=3))
-    for words in ("3 executions", "no proof", "smaller instance", "bounds=tilepipe.check.Bounds(...)"):
+    for words in (
+        "3 executions",
+        "no proof",
+        "smaller instance",
+        "bounds=tilepipe.check.Bounds(...)",
+    ):
         assert words in str(caught.value)
 
 
@@ -91,5 +113,8 @@ def test_a_story_is_a_table_of_what_matters() -> None:
         "  2  unit                  gemm.py:9  the copy lands",
         "                                      → full[0]: phase 0 complete",
     ]
-    assert story(Fault("RaceError", "race", "", steps=steps[:1]))[0] == "how it comes about (all its steps):"
+    assert (
+        story(Fault("RaceError", "race", "", steps=steps[:1]))[0]
+        == "how it comes about (all its steps):"
+    )
     assert story(Fault("RaceError", "race", "")) == []

@@ -1,4 +1,6 @@
-"""docs/verification-gaps.md: its kernels are run by tests/test_docs.py; here, that they slip through an exploration, too."""
+"""docs/verification-gaps.md: its kernels are run by tests/test_docs.py; here, that they slip
+through an exploration, too.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ def code() -> str:
 def test_each_gap_has_a_kernel_that_slips_through() -> None:
     gaps = PAGE.read_text(encoding="utf-8").split("\n### ")[1:]
     assert len(gaps) >= 12
-    assert [gap.splitlines()[0] for gap in gaps if "```python" not in gap or ("check(" not in gap and "fault(" not in gap)] == []
+    assert [
+        gap.splitlines()[0]
+        for gap in gaps
+        if "```python" not in gap or ("check(" not in gap and "fault(" not in gap)
+    ] == []
 
 
 def test_they_slip_through_an_exploration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

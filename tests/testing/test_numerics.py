@@ -52,12 +52,13 @@ def test_a_dtype_without_a_bound_is_refused() -> None:
         compare_matmul(WANT.astype(np.int32), A, B)
 
 
-# -- sums of fp8 products in Hopper's tensor cores ----------------------------------------------------------------------
+# -- sums of fp8 products in Hopper's tensor cores -------------------------------------
 
 
 def fast_sums(a: Array, b: Array) -> Array:
-    """A (m, k) · B (n, k)ᵀ as Hopper's tensor cores add fp8: the 32 products of an instruction and the sum so far are aligned with the
-    largest of them, and what lies below 13 bits behind its leading one is cut off.
+    """A (m, k) · B (n, k)ᵀ as Hopper's tensor cores add fp8: the 32 products of an instruction and
+    the sum so far are aligned with the largest of them, and what lies below 13 bits behind its
+    leading one is cut off.
     """
     sums = np.zeros((len(a), len(b)))
     for k in range(0, a.shape[1], 32):
@@ -73,9 +74,13 @@ def fp8(rng: np.random.Generator, rows: int, k: int) -> Array:
     return values.astype(ml_dtypes.float8_e4m3fn).astype(np.float64)
 
 
-@pytest.mark.parametrize(("k", "recorded"), [(128, None), (512, None), (2048, 1.9e-3), (4096, 2.1e-3), (8192, 2.6e-3)])
+@pytest.mark.parametrize(
+    ("k", "recorded"), [(128, None), (512, None), (2048, 1.9e-3), (4096, 2.1e-3), (8192, 2.6e-3)]
+)
 def test_the_error_of_fp8_sums_grows_with_k(k: int, recorded: float | None) -> None:
-    """The bound holds for what the tensor cores do, by emulation and as measured (docs/performance.md), and is not ten times too wide."""
+    """The bound holds for what the tensor cores do, by emulation and as measured
+    (docs/performance.md), and is not ten times too wide.
+    """
     rng = np.random.default_rng(k)
     a, b = fp8(rng, 32, k), fp8(rng, 32, k)
     want, got = a @ b.T, fast_sums(a, b)
@@ -87,10 +92,14 @@ def test_the_error_of_fp8_sums_grows_with_k(k: int, recorded: float | None) -> N
     assert recorded is None or compared.rel_error == pytest.approx(recorded, rel=0.15)
     # A tile of K that is left out, or a scale that is off by a hundredth, is seen.
     for wrong in (a[:, : -(k // 16)] @ b[:, : -(k // 16)].T, want * 1.01):
-        assert not judged_by_the_whole(compare_matmul(wrong.astype(ml_dtypes.bfloat16), a, b.T), k, "bfloat16").ok
+        assert not judged_by_the_whole(
+            compare_matmul(wrong.astype(ml_dtypes.bfloat16), a, b.T), k, "bfloat16"
+        ).ok
 
 
 def test_sums_of_one_instruction_are_exact_where_nothing_is_cut() -> None:
     a, b = np.full((1, 32), 3.0), np.full((1, 32), 5.0)
     assert fast_sums(a, b) == 480
-    assert fast_sums(np.r_[448.0, np.ones(31)][None], np.r_[448.0, np.ones(31)][None]) == 448**2, "the small ones vanish"
+    assert fast_sums(np.r_[448.0, np.ones(31)][None], np.r_[448.0, np.ones(31)][None]) == 448**2, (
+        "the small ones vanish"
+    )

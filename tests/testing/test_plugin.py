@@ -40,13 +40,21 @@ def test_delays(tilepipe_perturb):
 """
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "2"), ("--tilepipe-explore", "--tilepipe-seeds", "6")], ids=["plain", "xdist", "options"])
-def test_a_kernel_author_writes_three_lines(pytester: pytest.Pytester, options: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [(), ("-n", "2"), ("--tilepipe-explore", "--tilepipe-seeds", "6")],
+    ids=["plain", "xdist", "options"],
+)
+def test_a_kernel_author_writes_three_lines(
+    pytester: pytest.Pytester, options: tuple[str, ...]
+) -> None:
     pytester.makepyfile(TESTS)
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", *options)
     result.assert_outcomes(passed=3)
     method = "explored" if "--tilepipe-explore" in options else "greedy"
-    result.stdout.fnmatch_lines([f"tilepipe: 1 verified ({method}); of these instances, not of other shapes"])
+    result.stdout.fnmatch_lines(
+        [f"tilepipe: 1 verified ({method}); of these instances, not of other shapes"]
+    )
 
 
 def test_a_fault_fails_the_test_and_is_counted(pytester: pytest.Pytester) -> None:
@@ -59,7 +67,13 @@ def test_ring(tilepipe_check):
 """)
     result = pytester.runpytest_subprocess()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*CheckFailed: fault: doubled of a 5×32*", "*RaceError: race on slots*", "tilepipe: 1 fault; of these*"])
+    result.stdout.fnmatch_lines(
+        [
+            "*CheckFailed: fault: doubled of a 5×32*",
+            "*RaceError: race on slots*",
+            "tilepipe: 1 fault; of these*",
+        ]
+    )
 
 
 @pytest.mark.skipif(not missing_gpu(), reason="there is a GPU: tests/gpu/test_perturb_gpu.py")
@@ -83,7 +97,8 @@ def test_function():
 
 def test_pytest_starts_without_numpy() -> None:
     code = (
-        "import sys, pytest_tilepipe; print(*sorted({m.split('.')[0] for m in sys.modules} & {'tilepipe', 'numpy', 'ml_dtypes', 'rich'}))"
+        "import sys, pytest_tilepipe; print(*sorted({m.split('.')[0] for m in sys.modules} &"
+        " {'tilepipe', 'numpy', 'ml_dtypes', 'rich'}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

@@ -1,4 +1,6 @@
-"""`tilepipe.testing.run` and `perturb`: outputs set back, compared by name, and told apart by seed."""
+"""`tilepipe.testing.run` and `perturb`: outputs set back, compared by name, and told apart by
+seed.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,10 @@ def test_a_wrong_number_says_where_and_by_how_much() -> None:
     with pytest.raises(AssertionError) as caught:
         run(program, expect=twice)
     text = str(caught.value)
-    assert re.search(r"doubled, seed 0: 'out' is wrong in 160 of 160 elements; the worst is \[\d, \d+\]: \S+, expected \S+, ", text), text
+    assert re.search(
+        r"doubled, seed 0: 'out' is wrong in 160 of 160 elements; the worst is \[\d, \d+\]: \S+, expected \S+, ",
+        text,
+    ), text
     assert "depends on the order" not in text
     assert np.abs(a).min() > 0
 
@@ -66,7 +71,9 @@ def test_a_result_that_depends_on_the_order_says_so() -> None:
 def test_a_fault_names_its_seed() -> None:
     with pytest.raises(tp.DeadlockError) as caught:
         run(kernels.stuck.bind(np.zeros(32, np.int32)), seeds=[5])
-    assert caught.value.__notes__ == ["in the interleaving of seed 5: program.run(seed=5) does it again"]
+    assert caught.value.__notes__ == [
+        "in the interleaving of seed 5: program.run(seed=5) does it again"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -90,12 +97,17 @@ def test_no_seeds_are_no_test(call: Callable[..., object]) -> None:
 
 
 def test_tolerances() -> None:
-    got, want = np.array([1.0, 2.0, np.inf, np.nan], np.float32), np.array([1.0, 2.001, np.inf, np.nan])
+    got, want = (
+        np.array([1.0, 2.0, np.inf, np.nan], np.float32),
+        np.array([1.0, 2.001, np.inf, np.nan]),
+    )
     assert compare(got, want, rtol=1e-3).ok
     assert compare(got, want, atol=[0, 2e-3, 0, 0]).ok
     exact = compare(got, want)
     assert (exact.ok, exact.worst_at, exact.wrong) == (False, (1,), 1)
-    assert compare(np.array([1 / 3], np.float16), [1 / 3]).ok, "the rounding of the output is allowed"
+    assert compare(np.array([1 / 3], np.float16), [1 / 3]).ok, (
+        "the rounding of the output is allowed"
+    )
     assert not compare(np.array([1, 2]), [1, 3]).ok
     assert not compare(got, np.array([1.0, 2.0, -np.inf, np.nan])).ok
     assert not compare(got, np.array([1.0, 2.0, np.inf, 0.0])).ok
@@ -114,9 +126,10 @@ def test_delays_change_bits_of_one_that_depends_on_them() -> None:
     with pytest.raises(WrongResult) as caught:
         perturb(program, device="sim", seeds=range(1, 20))
     text = str(caught.value)
-    assert re.search(r"drawn, run\(seed=\d+\): 'out' has other bits in \d of 4 elements than without delays; the first is \[\d\]", text), (
-        text
-    )
+    assert re.search(
+        r"drawn, run\(seed=\d+\): 'out' has other bits in \d of 4 elements than without delays; the first is \[\d\]",
+        text,
+    ), text
     assert "atomic adds" in text
 
 
@@ -137,7 +150,9 @@ def test_arrays_that_numpy_does_not_have() -> None:
     program = bind_split()
     args = {**program.launch_args.args, "low": TensorArg(memoryview(b""), (32,))}
     elsewhere = tp.Program(program.kernel, replace(program.launch_args, args=args))
-    with pytest.raises(tp.BindError, match="run takes a program on NumPy arrays; argument 'low' is a memoryview"):
+    with pytest.raises(
+        tp.BindError, match="run takes a program on NumPy arrays; argument 'low' is a memoryview"
+    ):
         run(elsewhere)
 
 
@@ -146,12 +161,21 @@ def test_the_launches_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     program, a, out = bind_doubled()
     launched: list[tuple[bool, int | None, float]] = []
 
-    def launch(self: tp.Program, stream: object = None, *, debug: bool, perturb: int | None, timeout_ms: float) -> None:
+    def launch(
+        self: tp.Program,
+        stream: object = None,
+        *,
+        debug: bool,
+        perturb: int | None,
+        timeout_ms: float,
+    ) -> None:
         assert not out.any(), "what the kernel writes is set back"
         launched.append((debug, perturb, timeout_ms))
         out[...] = a if debug else 3 * a
 
     monkeypatch.setattr(tp.Program, "launch", launch)
-    with pytest.raises(WrongResult, match=r"doubled, launch\(\): 'out' has other bits in 160 of 160 elements"):
+    with pytest.raises(
+        WrongResult, match=r"doubled, launch\(\): 'out' has other bits in 160 of 160 elements"
+    ):
         perturb(program, seeds=[4, 7], timeout_ms=50)
     assert launched == [(True, None, 50), (True, 4, 50), (True, 7, 50), (False, None, 50)]

@@ -1,4 +1,6 @@
-"""Attention in GPU memory beside PyTorch's `scaled_dot_product_attention`, by cuDNN and by its FlashAttention 2."""
+"""Attention in GPU memory beside PyTorch's `scaled_dot_product_attention`, by cuDNN and by its
+FlashAttention 2.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,15 @@ DEVICE = "cuda"
 
 
 class Operands:
-    """`sets` sets of standard normal operands (batch, s, heads, d), and results by the name of who writes them."""
+    """`sets` sets of standard normal operands (batch, s, heads, d), and results by the name of who
+    writes them.
+    """
 
     def __init__(self, found: Extents, causal: bool, seed: int, sets: int | None = None) -> None:
-        q_shape, kv_shape = (found.batch, found.s_q, found.heads, found.d), (found.batch, found.s_kv, found.kv_heads, found.d)
+        q_shape, kv_shape = (
+            (found.batch, found.s_q, found.heads, found.d),
+            (found.batch, found.s_kv, found.kv_heads, found.d),
+        )
         self.found, self.causal = found, causal
         nbytes = 2 * (2 * np.prod(q_shape) + 2 * np.prod(kv_shape))
         self.sets = sets or timing.sets_for(float(nbytes))
@@ -41,7 +48,10 @@ class Operands:
         self._dtype = getattr(torch, found.dtype.name)
 
         def drawn(shape: tuple[int, ...]) -> list[Any]:
-            made = (torch.randn(shape, generator=generator, device=DEVICE, dtype=torch.float32) for _ in range(self.sets))
+            made = (
+                torch.randn(shape, generator=generator, device=DEVICE, dtype=torch.float32)
+                for _ in range(self.sets)
+            )
             return [x.to(self._dtype) for x in made]
 
         self.q, self.k, self.v = drawn(q_shape), drawn(kv_shape), drawn(kv_shape)
@@ -59,20 +69,27 @@ class Operands:
         q, k, v, out = (View(x[0]) for x in (self.q, self.k, self.v, self.results[name]))
         launcher = kernel.bind(q, k, v, out, None, cfg, causal=self.causal).launcher()
         places = []
-        for addresses in zip(*((x.data_ptr() for x in xs) for xs in (self.q, self.k, self.v, self.results[name])), strict=True):
+        for addresses in zip(
+            *((x.data_ptr() for x in xs) for xs in (self.q, self.k, self.v, self.results[name])),
+            strict=True,
+        ):
             named = dict(zip(("q", "k", "v", "out"), addresses, strict=True)) | {"lse": 0}
             places.append(tuple(named[x] for x in launcher.tensors))
         return lambda i: launcher(places[i], torch.cuda.current_stream().cuda_stream)
 
     def peer(self, name: str) -> Callable[[int], None]:
-        """One of `PEERS`, which reads the same memory; it allocates its results, which are kept under its name."""
+        """One of `PEERS`, which reads the same memory; it allocates its results, which are kept
+        under its name.
+        """
         results = self.results[name] = [None] * self.sets
         options: dict[str, Any] = {"enable_gqa": True} if self.found.group > 1 else {}
 
         def launch(i: int) -> None:
             q, k, v = (x[i].transpose(1, 2) for x in (self.q, self.k, self.v))
             with sdpa_kernel(PEERS[name]):
-                made = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal, **options)
+                made = torch.nn.functional.scaled_dot_product_attention(
+                    q, k, v, is_causal=self.causal, **options
+                )
             results[i] = made.transpose(1, 2)
 
         return launch
@@ -83,7 +100,9 @@ class Operands:
         missing = {}
         for name in PEERS:
             if self.causal and self.found.diagonal:
-                missing[name] = "PyTorch aligns a causal mask at the first query, and not at the last"
+                missing[name] = (
+                    "PyTorch aligns a causal mask at the first query, and not at the last"
+                )
                 continue
             launch = self.peer(name)
             try:
@@ -102,16 +121,26 @@ class Operands:
                     x.fill_(torch.nan)
 
     def check(self, name: str, i: int) -> Check:
-        """A sample of the rows of a result for set `i` beside float64: some heads, of those the first, the last and random rows."""
+        """A sample of the rows of a result for set `i` beside float64: some heads, of those the
+        first, the last and random rows.
+        """
         error_sum = want_sum = worst = largest = 0.0
         count = 0
         for b, h, rows, want in self._wanted(i):
             got = self.results[name][i][b, rows, h].double().cpu().numpy()
             error = np.abs(got - want.out)
-            error_sum, want_sum, count = error_sum + float((error**2).sum()), want_sum + float((want.out**2).sum()), count + error.size
+            error_sum, want_sum, count = (
+                error_sum + float((error**2).sum()),
+                want_sum + float((want.out**2).sum()),
+                count + error.size,
+            )
             ratio = np.where(np.isfinite(error), error / np.maximum(want.out_bound, 1e-300), np.inf)
             worst, largest = max(worst, float(ratio.max())), max(largest, float(error.max()))
-        return Check(float(np.sqrt(error_sum / want_sum)), largest / float(np.sqrt(want_sum / count)), worst <= 1.0)
+        return Check(
+            float(np.sqrt(error_sum / want_sum)),
+            largest / float(np.sqrt(want_sum / count)),
+            worst <= 1.0,
+        )
 
     def _wanted(self, i: int) -> list[tuple[int, int, Any, reference.Rows]]:
         """(batch, head, rows, float64 results) of set `i`."""
@@ -135,8 +164,8 @@ class Operands:
 
 
 def problems(given: Mapping[str, Any], texts: Sequence[str]) -> list[dict[str, Any]]:
-    """All settings of the problems that texts name: "standard" or "quick", as far as nothing else is given; none: the problem given, if
-    its lengths or its batch are, else the standard ones.
+    """All settings of the problems that texts name: "standard" or "quick", as far as nothing else
+    is given; none: the problem given, if its lengths or its batch are, else the standard ones.
 
     Raises:
         BindError: another text.
@@ -148,13 +177,19 @@ def problems(given: Mapping[str, Any], texts: Sequence[str]) -> list[dict[str, A
     for text in texts or ["standard"]:
         if text not in SUITES:
             raise BindError(
-                f"--shapes of attention_forward takes {' or '.join(SUITES)}, got {text!r}; other shapes: -s s_q=4096 -s s_kv=4096 ..."
+                f"--shapes of attention_forward takes {' or '.join(SUITES)}, got {text!r}; other"
+                " shapes: -s s_q=4096 -s s_kv=4096 ..."
             )
         heads = {"heads": HEADS, "kv_heads": given.get("kv_heads", given.get("heads", HEADS))}
         for d in [given["d"]] if "d" in given else [128, 64]:
             for causal in [given["causal"]] if "causal" in given else [False, True]:
                 for s in SUITES[text]:
-                    made.append(base | heads | {"batch": TOKENS // s, "s_q": s, "s_kv": s, "d": d, "causal": causal} | dict(given))
+                    made.append(
+                        base
+                        | heads
+                        | {"batch": TOKENS // s, "s_q": s, "s_kv": s, "d": d, "causal": causal}
+                        | dict(given)
+                    )
     return made
 
 
@@ -175,12 +210,21 @@ def problem_text(found: Extents, causal: bool) -> str:
 
 def config_text(cfg: AttentionConfig) -> str:
     """A configuration in few words: tile, stages, and what is not the default."""
-    rest = {name: value for name, value in asdict(cfg).items() if name not in ("bm", "bn", "stages")}
+    rest = {
+        name: value for name, value in asdict(cfg).items() if name not in ("bm", "bn", "stages")
+    }
     default = asdict(AttentionConfig())
-    return " ".join([f"{cfg.bm}×{cfg.bn} s{cfg.stages}", *(f"{name}={value}" for name, value in rest.items() if value != default[name])])
+    return " ".join(
+        [
+            f"{cfg.bm}×{cfg.bn} s{cfg.stages}",
+            *(f"{name}={value}" for name, value in rest.items() if value != default[name]),
+        ]
+    )
 
 
-def contests(given: Mapping[str, Any], texts: Sequence[str], chip: tp.Chip, seed: int) -> list[Contest]:
+def contests(
+    given: Mapping[str, Any], texts: Sequence[str], chip: tp.Chip, seed: int
+) -> list[Contest]:
     """What `tilepipe bench attention_forward` measures.
 
     Raises:
@@ -188,22 +232,43 @@ def contests(given: Mapping[str, Any], texts: Sequence[str], chip: tp.Chip, seed
     """
     made = []
     for settings in problems(given, texts):
-        tiles = {name: value for name, value in given.items() if name in attention_spec.ATTENTION_FORWARD.tiles}
+        tiles = {
+            name: value
+            for name, value in given.items()
+            if name in attention_spec.ATTENTION_FORWARD.tiles
+        }
         configured, _ = attention_spec.ATTENTION_FORWARD.configure(
-            {name: value for name, value in settings.items() if name not in attention_spec.ATTENTION_FORWARD.tiles} | tiles, chip
+            {
+                name: value
+                for name, value in settings.items()
+                if name not in attention_spec.ATTENTION_FORWARD.tiles
+            }
+            | tiles,
+            chip,
         )
         made.append(_contest(configured, seed))
     return made
 
 
 def _contest(settings: Mapping[str, Any], seed: int) -> Contest:
-    found, causal, cfg = attention_spec.extents(settings), settings["causal"], attention_spec.config(settings)
+    found, causal, cfg = (
+        attention_spec.extents(settings),
+        settings["causal"],
+        attention_spec.config(settings),
+    )
     assert isinstance(cfg, AttentionConfig)
 
     def opened() -> Sides:
         operands = Operands(found, causal, seed)
         launches = {OURS: operands.ours(cfg)}
         peers, missing = operands.peers()
-        return Sides(config_text(cfg), operands.sets, launches | peers, operands.wipe, operands.check, missing)
+        return Sides(
+            config_text(cfg),
+            operands.sets,
+            launches | peers,
+            operands.wipe,
+            operands.check,
+            missing,
+        )
 
     return Contest(problem_text(found, causal), settings, flop(found, causal), opened)

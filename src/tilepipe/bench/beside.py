@@ -1,4 +1,6 @@
-"""Kernels that are no GEMM beside their peers: contests, each solved by all sides on the same operands, every result verified."""
+"""Kernels that are no GEMM beside their peers: contests, each solved by all sides on the same
+operands, every result verified.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,10 @@ class Sides:
 
     Attributes:
         config: our configuration in few letters. sets: of operands, through which launches rotate.
-        launches: by name, ours as `OURS`; each writes results of its own. missing: peers that cannot solve it, and why.
-        wipe: makes all results NaN. check: (name, set) -> how far that side's result is from a float64 one.
+        launches: by name, ours as `OURS`; each writes results of its own. missing: peers that
+            cannot solve it, and why.
+        wipe: makes all results NaN. check: (name, set) -> how far that side's result is from a
+            float64 one.
     """
 
     config: str
@@ -34,7 +38,9 @@ class Sides:
 
 @dataclass(frozen=True)
 class Contest:
-    """One problem: as text, as settings for JSON, and its multiplications and additions. `open` allocates, compiles and loads."""
+    """One problem: as text, as settings for JSON, and its multiplications and additions. `open`
+    allocates, compiles and loads.
+    """
 
     problem: str
     settings: Mapping[str, Any]
@@ -44,7 +50,9 @@ class Contest:
 
 @dataclass(frozen=True)
 class Line:
-    """One contest in one regime. `us`: medians in microseconds by side, ours first. `spreads`: relative. `missing`: as of `Sides`."""
+    """One contest in one regime. `us`: medians in microseconds by side, ours first. `spreads`:
+    relative. `missing`: as of `Sides`.
+    """
 
     contest: Contest
     config: str
@@ -75,7 +83,9 @@ def seconds(contests: int, sides: int, regimes: Sequence[str], repeats: int) -> 
     return contests * (1.0 + sides * (burst + steady))
 
 
-def run(contests: Sequence[Contest], regimes: Sequence[str], repeats: int, step: Step) -> list[Line]:
+def run(
+    contests: Sequence[Contest], regimes: Sequence[str], repeats: int, step: Step
+) -> list[Line]:
     """Measures every contest, one after another: a line for each and each regime.
 
     Raises:
@@ -85,19 +95,29 @@ def run(contests: Sequence[Contest], regimes: Sequence[str], repeats: int, step:
 
 
 def measure(contest: Contest, regimes: Sequence[str], repeats: int, step: Step) -> list[Line]:
-    """One line for each regime. What the timed launches wrote is what is verified: the first set, and the last that was used."""
+    """One line for each regime. What the timed launches wrote is what is verified: the first set,
+    and the last that was used.
+    """
     sides = contest.open()
     blocks = {name: timing.block(launch, sides.sets) for name, launch in sides.launches.items()}
     sides.wipe()
     lines = []
     for regime in regimes:
         samples = timing.burst(blocks, repeats) if regime == "burst" else timing.steady(blocks)
-        us, spreads = ({name: of(sample) for name, sample in samples.items()} for of in (lambda x: x.us, timing.Sample.spread))
+        us, spreads = (
+            {name: of(sample) for name, sample in samples.items()}
+            for of in (lambda x: x.us, timing.Sample.spread)
+        )
         checks = {name: sides.check(name, 0) for name in blocks}
         lines.append(Line(contest, sides.config, regime, us, spreads, checks, sides.missing))
         step(f"{contest.problem}, {regime}")
-    last = {name: sides.check(name, min(sides.sets, block.count) - 1) for name, block in blocks.items()}
-    return [replace(line, checks={name: _worse(line.checks[name], last[name]) for name in last}) for line in lines]
+    last = {
+        name: sides.check(name, min(sides.sets, block.count) - 1) for name, block in blocks.items()
+    }
+    return [
+        replace(line, checks={name: _worse(line.checks[name], last[name]) for name in last})
+        for line in lines
+    ]
 
 
 def _worse(one: Check, other: Check) -> Check:
@@ -107,15 +127,26 @@ def _worse(one: Check, other: Check) -> Check:
 def table(lines: Sequence[Line], regime: str) -> Table:
     """All lines of one regime."""
     mine = [line for line in lines if line.regime == regime]
-    peers = list(dict.fromkeys(name for line in mine for name in (*line.us, *line.missing) if name != OURS))
+    peers = list(
+        dict.fromkeys(name for line in mine for name in (*line.us, *line.missing) if name != OURS)
+    )
     columns = ["problem", "config", "µs", "TFLOP/s"]
     for peer in peers:
         columns += [f"{peer} µs", "TFLOP/s", f"{peer} / ours"]
     rows = []
     for line in mine:
-        row = [line.contest.problem, line.config, f"{line.us[OURS]:.1f}", f"{line.tflops(OURS):.0f}"]
+        row = [
+            line.contest.problem,
+            line.config,
+            f"{line.us[OURS]:.1f}",
+            f"{line.tflops(OURS):.0f}",
+        ]
         for peer in peers:
-            row += [f"{line.us[peer]:.1f}", f"{line.tflops(peer):.0f}", f"{line.ratio(peer):.3f}"] if peer in line.us else ["", "", ""]
+            row += (
+                [f"{line.us[peer]:.1f}", f"{line.tflops(peer):.0f}", f"{line.ratio(peer):.3f}"]
+                if peer in line.us
+                else ["", "", ""]
+            )
         rows.append((*row, f"{line.checks[OURS].rel_error:.1e}" if line.right else "WRONG"))
     return Table(regime, (*columns, "error"), tuple(rows), tuple(_notes(mine, peers)), texts=2)
 
@@ -126,10 +157,20 @@ def _notes(lines: Sequence[Line], peers: Sequence[str]) -> list[str]:
         met = {line.contest.problem: line.ratio(peer) for line in lines if peer in line.us}
         if met:
             worst = min(met, key=lambda problem: met[problem])
-            notes.append(f"{peer} / ours: geometric mean {geometric_mean(met.values()):.3f}, worst {met[worst]:.3f} at {worst}")
-        notes += [f"no {peer} at {line.contest.problem}: {line.missing[peer]}" for line in lines if peer in line.missing]
+            notes.append(
+                f"{peer} / ours: geometric mean {geometric_mean(met.values()):.3f}, worst"
+                f" {met[worst]:.3f} at {worst}"
+            )
+        notes += [
+            f"no {peer} at {line.contest.problem}: {line.missing[peer]}"
+            for line in lines
+            if peer in line.missing
+        ]
     if lines:
-        notes.append(f"spread (half the interquartile range): at most {max(max(line.spreads.values()) for line in lines):.1%}")
+        notes.append(
+            "spread (half the interquartile range): at most"
+            f" {max(max(line.spreads.values()) for line in lines):.1%}"
+        )
     for line in lines:
         for name, check in line.checks.items():
             if not check.right:

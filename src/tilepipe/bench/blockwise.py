@@ -1,4 +1,6 @@
-"""The operands of a blockwise fp8 product in GPU memory, beside PyTorch's `torch.nn.functional.scaled_mm`."""
+"""The operands of a blockwise fp8 product in GPU memory, beside PyTorch's
+`torch.nn.functional.scaled_mm`.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,16 @@ if TYPE_CHECKING:
 
 
 class BlockwiseOperands(Operands):
-    """Operands whose scales are of blocks: `a_scale` (k blocks, m), M contiguous, and `b_scale` (n blocks, k blocks), the same for all
-    sets. Lines of both are padded to 16 bytes, which is what `scaled_mm` asks for, too.
+    """Operands whose scales are of blocks: `a_scale` (k blocks, m), M contiguous, and `b_scale` (n
+    blocks, k blocks), the same for all sets. Lines of both are padded to 16 bytes, which is what
+    `scaled_mm` asks for, too.
     """
 
     def __init__(self, problem: Problem, seed: int = 0, sets: int | None = None) -> None:
         super().__init__(problem, seed, sets)
-        self.a_scale, self.b_scale = scales(problem, torch.Generator(operands.DEVICE).manual_seed(seed + 1))
+        self.a_scale, self.b_scale = scales(
+            problem, torch.Generator(operands.DEVICE).manual_seed(seed + 1)
+        )
 
     def peer(self, i: int) -> None:
         """The product of set `i` by PyTorch, which allocates the result."""
@@ -57,7 +62,11 @@ class BlockwiseOperands(Operands):
         assert self.a_scale is not None
         assert self.b_scale is not None
         a_scale = self.a_scale.double().t().repeat_interleave(BLOCK, 1)[:, :k]
-        b_scale = self.b_scale.double().repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)[: self.problem.n, :k]
+        b_scale = (
+            self.b_scale.double()
+            .repeat_interleave(BLOCK, 0)
+            .repeat_interleave(BLOCK, 1)[: self.problem.n, :k]
+        )
         return (self.a[i].double() * a_scale) @ (self.b[i].double() * b_scale).t()
 
 
@@ -65,7 +74,9 @@ def scales(problem: Problem, generator: Any) -> tuple[Any, Any]:
     """Scales about 0.01: of A (k blocks, m), of B (n blocks, k blocks)."""
 
     def lines(count: int, width: int) -> Any:
-        padded = torch.rand(count, -(-width // ROW_UNIT) * ROW_UNIT, generator=generator, device=operands.DEVICE)
+        padded = torch.rand(
+            count, -(-width // ROW_UNIT) * ROW_UNIT, generator=generator, device=operands.DEVICE
+        )
         return (0.0075 + 0.005 * padded)[:, :width]
 
     k_blocks = blocks_of(problem.k)
@@ -81,7 +92,13 @@ def build(problem: Problem, config: BlockwiseFP8Config) -> Launcher:
     m, n, k = problem.m, problem.n, problem.k
     a, b, c = (
         operands.allocated(shape, "row", dtype, 1)[0]
-        for shape, dtype in (((m, k), problem.dtype), ((n, k), problem.dtype), ((m, n), problem.out_dtype))
+        for shape, dtype in (
+            ((m, k), problem.dtype),
+            ((n, k), problem.dtype),
+            ((m, n), problem.out_dtype),
+        )
     )
     a_scale, b_scale = scales(problem, None)
-    return blockwise_fp8_gemm.bind(View(a), View(b), View(a_scale), View(b_scale), View(c), config).launcher()
+    return blockwise_fp8_gemm.bind(
+        View(a), View(b), View(a_scale), View(b_scale), View(c), config
+    ).launcher()

@@ -12,8 +12,9 @@ from tilepipe.kernels.gemm_config import GemmConfig
 
 @dataclass(frozen=True)
 class Choice:
-    """How configurations are picked: "chosen", by the heuristic alone; "tuned", what tuning remembers, else the
-    heuristic's; "best", the fastest of the heuristic's first `count`; "given", `config`.
+    """How configurations are picked: "chosen", by the heuristic alone; "tuned", what tuning
+    remembers, else the heuristic's; "best", the fastest of the heuristic's first `count`; "given",
+    `config`.
     """
 
     how: str = "chosen"
@@ -31,5 +32,7 @@ class Choice:
             return cls(text)
         found = re.fullmatch(r"best-of[-: ]?(\d{1,4})", text)
         if found is None or int(found[1]) < 1:
-            raise BindError(f"--config takes chosen, tuned or best-of-N, for example best-of-8; got {text!r}")
+            raise BindError(
+                f"--config takes chosen, tuned or best-of-N, for example best-of-8; got {text!r}"
+            )
         return cls("best", int(found[1]))

@@ -23,12 +23,16 @@ from tilepipe.kernels import blockwise_fp8_choice, gemm_choice, tuned
 from tilepipe.kernels.gemm_choice import Problem
 
 REGIMES_TEXT = (
-    f"burst: {timing.IDLE_S * 1e3:.0f} ms idle, then one CUDA graph of about {timing.BLOCK_S * 1e3:.0f} ms, kernels in random order,"
-    f" median; steady: one kernel alone, {timing.SETTLE_S:.1f} s to settle and {timing.TIMED_S:.1f} s timed, in turns, median of 3"
+    f"burst: {timing.IDLE_S * 1e3:.0f} ms idle, then one CUDA graph of about"
+    f" {timing.BLOCK_S * 1e3:.0f} ms, kernels in random order,"
+    f" median; steady: one kernel alone, {timing.SETTLE_S:.1f} s to settle and"
+    f" {timing.TIMED_S:.1f} s timed, in turns, median of 3"
 )
 DATA_TEXT = (
-    f"standard normal operands, rotated through at least {timing.ROTATE_BYTES / 1e6:.0f} MB; ratio: peer's time / ours; error: ours,"
-    " relative Frobenius, against float32 torch.matmul of the same values; both results of the timed launches are verified"
+    f"standard normal operands, rotated through at least {timing.ROTATE_BYTES / 1e6:.0f} MB;"
+    " ratio: peer's time / ours; error: ours,"
+    " relative Frobenius, against float32 torch.matmul of the same values; both results of the"
+    " timed launches are verified"
 )
 
 
@@ -41,16 +45,27 @@ def environment(chip: tp.Chip) -> str:
     """Card, driver, versions and date, in one line."""
     limit, version = _nvidia_smi()
     return (
-        f"NVIDIA {chip.name} ({chip.sms} SMs{limit}){version}, CUDA {torch.version.cuda}, NVRTC {nvrtc_version()},"
-        f" torch {torch.__version__}, tilepipe {tp.__version__}, {datetime.date.today().isoformat()}"
+        f"NVIDIA {chip.name} ({chip.sms} SMs{limit}){version}, CUDA {torch.version.cuda}, NVRTC"
+        f" {nvrtc_version()},"
+        f" torch {torch.__version__}, tilepipe {tp.__version__},"
+        f" {datetime.date.today().isoformat()}"
     )
 
 
 def _nvidia_smi() -> tuple[str, str]:
     """Power limit and driver version as nvidia-smi has them; empty where it is not there."""
     with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
-        command = ["nvidia-smi", "--id=0", "--query-gpu=power.limit,driver_version", "--format=csv,noheader,nounits"]
-        limit, version = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip().split(", ")
+        command = [
+            "nvidia-smi",
+            "--id=0",
+            "--query-gpu=power.limit,driver_version",
+            "--format=csv,noheader,nounits",
+        ]
+        limit, version = (
+            subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+            .stdout.strip()
+            .split(", ")
+        )
         return f", {float(limit):.0f} W", f", driver {version}"
     return "", ""
 
@@ -77,7 +92,13 @@ def timing_seconds(kernels: int, regimes: Sequence[str], repeats: int) -> float:
 
 
 def run(
-    suites: Sequence[Suite], choice: Choice, regimes: Sequence[str], repeats: int, seed: int, chip: tp.Chip, step: Step
+    suites: Sequence[Suite],
+    choice: Choice,
+    regimes: Sequence[str],
+    repeats: int,
+    seed: int,
+    chip: tp.Chip,
+    step: Step,
 ) -> list[list[Line]]:
     """Measures every problem of every suite; the lines of each suite.
 
@@ -87,7 +108,9 @@ def run(
     problems = [problem for suite in suites for problem in suite.problems]
     configs = [configuration(problem, choice, regimes, chip, seed, step) for problem in problems]
     step("compiling")
-    launchers = build_all([(problem, config) for problem, (config, _) in zip(problems, configs, strict=True)], step)
+    launchers = build_all(
+        [(problem, config) for problem, (config, _) in zip(problems, configs, strict=True)], step
+    )
     lines: dict[Problem, list[Line]] = {}
     for problem, (config, origin), launcher in zip(problems, configs, launchers, strict=True):
         if isinstance(launcher, TilepipeError):
@@ -96,7 +119,9 @@ def run(
     return [[line for problem in suite.problems for line in lines[problem]] for suite in suites]
 
 
-def configuration(problem: Problem, choice: Choice, regimes: Sequence[str], chip: tp.Chip, seed: int, step: Step) -> tuple[Config, str]:
+def configuration(
+    problem: Problem, choice: Choice, regimes: Sequence[str], chip: tp.Chip, seed: int, step: Step
+) -> tuple[Config, str]:
     """The configuration for a problem, and where it comes from."""
     if choice.config is not None:
         return choice.config, "given"
@@ -106,11 +131,22 @@ def configuration(problem: Problem, choice: Choice, regimes: Sequence[str], chip
     if problem.scales == "block":
         return blockwise_fp8_choice.best(problem, chip), "chosen"
     remembered = tuned.lookup(problem, chip) if choice.how == "tuned" else None
-    return (remembered, "tuned") if remembered is not None else (gemm_choice.best(problem, chip), "chosen")
+    return (
+        (remembered, "tuned")
+        if remembered is not None
+        else (gemm_choice.best(problem, chip), "chosen")
+    )
 
 
 def measure(
-    problem: Problem, config: Config, origin: str, launcher: Any, regimes: Sequence[str], repeats: int, seed: int, step: Step
+    problem: Problem,
+    config: Config,
+    origin: str,
+    launcher: Any,
+    regimes: Sequence[str],
+    repeats: int,
+    seed: int,
+    step: Step,
 ) -> list[Line]:
     """One line for each regime. What the timed launches wrote is what is verified."""
     made = operands(problem, seed)
@@ -127,10 +163,29 @@ def measure(
         step(f"{problem.m}×{problem.n}×{problem.k}, {regime}")
         peer, ours = samples["peer"], samples["ours"]
         checks = made.check(made.peer_c), made.check(made.c)
-        lines.append(Line(problem, config, origin, regime, peer.us, ours.us, peer.spread(), ours.spread(), *checks))
+        lines.append(
+            Line(
+                problem,
+                config,
+                origin,
+                regime,
+                peer.us,
+                ours.us,
+                peer.spread(),
+                ours.spread(),
+                *checks,
+            )
+        )
     last = min(made.sets, *(block.count for block in blocks.values())) - 1
     others = made.check(made.peer_c, last), made.check(made.c, last)
-    return [replace(line, peer_check=worse(line.peer_check, others[0]), ours_check=worse(line.ours_check, others[1])) for line in lines]
+    return [
+        replace(
+            line,
+            peer_check=worse(line.peer_check, others[0]),
+            ours_check=worse(line.ours_check, others[1]),
+        )
+        for line in lines
+    ]
 
 
 def worse(one: Any, other: Any) -> Any:

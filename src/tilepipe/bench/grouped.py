@@ -1,4 +1,6 @@
-"""The operands of a grouped product in GPU memory, beside PyTorch's `grouped_mm` and a loop of cuBLAS over the groups."""
+"""The operands of a grouped product in GPU memory, beside PyTorch's `grouped_mm` and a loop of
+cuBLAS over the groups.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     from tilepipe.cuda.launching import Launcher
 
 PEER, LOOP = "grouped_mm", "loop of mm"
-# m, n, k, groups, split: eight large experts; 64 experts up and down, with many rows each, some, and as few as in decoding.
+# m, n, k, groups, split: eight large experts; 64 experts up and down, with many rows each, some,
+# and as few as in decoding.
 STANDARD = (
     (32768, 4096, 4096, 8, "even"), (32768, 4096, 4096, 8, "random"), (65536, 4096, 7168, 64, "random"), (65536, 7168, 2048, 64, "random"),
     (16384, 4096, 7168, 64, "skewed"), (8192, 4096, 7168, 64, "random"), (8192, 28672, 4096, 8, "random"), (1024, 4096, 7168, 64, "random"),
@@ -37,7 +40,8 @@ class GroupedOperands:
     """`sets` sets of operands, standard normal values; the offsets are the same for all.
 
     Attributes:
-        a: (m, k). b: (groups, n, k), in the problem's order. c: (m, n) by side. ends: the offsets on the host; `offsets` on the GPU.
+        a: (m, k). b: (groups, n, k), in the problem's order. c: (m, n) by side. ends: the offsets
+            on the host; `offsets` on the GPU.
     """
 
     def __init__(self, problem: GroupedProblem, split: str, seed: int = 0) -> None:
@@ -48,11 +52,17 @@ class GroupedOperands:
         generator = torch.Generator(DEVICE).manual_seed(seed)
         self.a = allocated((m, k), "row", problem.dtype, self.sets)
         lines, width = (n, k) if problem.b_order == "row" else (k, n)
-        flat = [x.view(groups, lines, width) for x in allocated((groups * lines, width), "row", problem.dtype, self.sets)]
+        flat = [
+            x.view(groups, lines, width)
+            for x in allocated((groups * lines, width), "row", problem.dtype, self.sets)
+        ]
         for x in (*self.a, *flat):
             x.normal_(generator=generator)
         self.b = flat if problem.b_order == "row" else [x.transpose(1, 2) for x in flat]
-        self.c = {side: allocated((m, n), "row", problem.out_dtype, self.sets, math.nan) for side in (OURS, PEER, LOOP)}
+        self.c = {
+            side: allocated((m, n), "row", problem.out_dtype, self.sets, math.nan)
+            for side in (OURS, PEER, LOOP)
+        }
         self.ends = reference.split_rows(np.random.default_rng(seed), m, groups, split)
         self.bounds = [(g, *x) for g, x in enumerate(reference.bounds(self.ends, m)) if x[0] < x[1]]
         self.offsets = torch.from_numpy(self.ends).to(DEVICE)
@@ -61,7 +71,12 @@ class GroupedOperands:
         """The product of a set by our kernel, in the current stream."""
         places = []
         for a, b, c in zip(self.a, self.b, self.c[OURS], strict=True):
-            named = {"a": a.data_ptr(), "b": b.data_ptr(), "c": c.data_ptr(), "offsets": self.offsets.data_ptr()}
+            named = {
+                "a": a.data_ptr(),
+                "b": b.data_ptr(),
+                "c": c.data_ptr(),
+                "offsets": self.offsets.data_ptr(),
+            }
             places.append(tuple(named[name] for name in launcher.tensors))
         return lambda i: launcher(places[i], torch.cuda.current_stream().cuda_stream)
 
@@ -94,7 +109,11 @@ class GroupedOperands:
         rms = math.sqrt(norms / (self.bounds[-1][2] * self.problem.n))
         rel, largest = math.sqrt(errors / norms), largest / rms
         rounding = OUTPUT_EPS[self.problem.out_dtype.name]
-        return Check(rel, largest, rel <= 0.6 * rounding + SUM_ERROR and largest <= 8 * (rounding + SUM_ERROR))
+        return Check(
+            rel,
+            largest,
+            rel <= 0.6 * rounding + SUM_ERROR and largest <= 8 * (rounding + SUM_ERROR),
+        )
 
     def sides(self, launcher: Launcher, config: str) -> Sides:
         """Ours and the peers that can solve it."""
@@ -123,7 +142,11 @@ def build(problem: GroupedProblem, config: GroupedGemmConfig) -> Launcher:
     lines, width = (n, k) if problem.b_order == "row" else (k, n)
     (a,), (b,), (c,) = (
         allocated(shape, "row", dtype, 1)
-        for shape, dtype in (((m, k), problem.dtype), ((groups * lines, width), problem.dtype), ((m, n), problem.out_dtype))
+        for shape, dtype in (
+            ((m, k), problem.dtype),
+            ((groups * lines, width), problem.dtype),
+            ((m, n), problem.out_dtype),
+        )
     )
     b = b.view(groups, lines, width)
     offsets = torch.empty(max(groups, ALIGNMENT // 4), dtype=torch.int32, device=DEVICE)[:groups]
@@ -135,14 +158,25 @@ def build(problem: GroupedProblem, config: GroupedGemmConfig) -> Launcher:
 def parse(text: str) -> tuple[int, int, int, int, str]:
     """A shape from "M,N,K,GROUPS" or "M,N,K,GROUPS,SPLIT"."""
     parts = text.split(",")
-    if len(parts) in (4, 5) and all(x.isdigit() and int(x) for x in parts[:4]) and parts[4:] in ([], *([x] for x in reference.SPLITS)):
+    if (
+        len(parts) in (4, 5)
+        and all(x.isdigit() and int(x) for x in parts[:4])
+        and parts[4:] in ([], *([x] for x in reference.SPLITS))
+    ):
         m, n, k, groups = map(int, parts[:4])
         return m, n, k, groups, (*parts[4:], "random")[0]
-    raise BindError(f"--shapes of grouped_gemm takes M,N,K,GROUPS[,{'|'.join(reference.SPLITS)}], or standard; got {text!r}")
+    raise BindError(
+        f"--shapes of grouped_gemm takes M,N,K,GROUPS[,{'|'.join(reference.SPLITS)}], or"
+        f" standard; got {text!r}"
+    )
 
 
-def contests(given: Mapping[str, Any], shapes: Sequence[str], chip: tp.Chip, seed: int) -> list[Contest]:
-    """What `tilepipe bench grouped_gemm` measures: the shapes, or the one that settings state, or the standard ones."""
+def contests(
+    given: Mapping[str, Any], shapes: Sequence[str], chip: tp.Chip, seed: int
+) -> list[Contest]:
+    """What `tilepipe bench grouped_gemm` measures: the shapes, or the one that settings state, or
+    the standard ones.
+    """
     from tilepipe.kernels import grouped_gemm_spec
 
     spec = grouped_gemm_spec.GROUPED_GEMM
@@ -158,13 +192,19 @@ def contests(given: Mapping[str, Any], shapes: Sequence[str], chip: tp.Chip, see
         product = grouped_gemm_spec.problem(settings)
         config = grouped_gemm_spec.config(settings)
         text = f"{m}×{n}×{k}, {groups} groups, {split}"
-        found.append(Contest(text, here, 2.0 * m * n * k, functools.partial(_open, product, split, config, seed)))
+        found.append(
+            Contest(
+                text, here, 2.0 * m * n * k, functools.partial(_open, product, split, config, seed)
+            )
+        )
     return found
 
 
 def _open(problem: GroupedProblem, split: str, config: GroupedGemmConfig, seed: int) -> Sides:
     torch.cuda.empty_cache()
-    return GroupedOperands(problem, split, seed).sides(build(problem, config), config_text(config.tile))
+    return GroupedOperands(problem, split, seed).sides(
+        build(problem, config), config_text(config.tile)
+    )
 
 
 def candidates(problem: GroupedProblem, count: int) -> list[GroupedGemmConfig]:

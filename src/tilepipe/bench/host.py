@@ -41,7 +41,9 @@ print([y - x for x, y in zip(marks, marks[1:])])
 
 
 def host_us(call: Callable[[], object], wait: Callable[[], object]) -> float:
-    """Microseconds of the host for a call that queues work: the median over batches; `wait` waits for the work."""
+    """Microseconds of the host for a call that queues work: the median over batches; `wait` waits
+    for the work.
+    """
     for _ in range(20):
         call()
     times = []
@@ -56,7 +58,9 @@ def host_us(call: Callable[[], object], wait: Callable[[], object]) -> float:
 
 
 def overhead() -> dict[str, float]:
-    """Microseconds of the host: name -> median. The product is so small that the GPU never holds the host up."""
+    """Microseconds of the host: name -> median. The product is so small that the GPU never holds
+    the host up.
+    """
     import torch
 
     from tilepipe import ops
@@ -84,7 +88,9 @@ def overhead() -> dict[str, float]:
 def overhead_table(us: Mapping[str, float]) -> Table:
     """Beside what is aimed at."""
     limits = {"program.launch()": BOUND_LIMIT_US, "ops.matmul(a, b)": MATMUL_LIMIT_US}
-    rows = tuple((name, f"{value:.1f}", limit_text(value, limits.get(name))) for name, value in us.items())
+    rows = tuple(
+        (name, f"{value:.1f}", limit_text(value, limits.get(name))) for name, value in us.items()
+    )
     note = f"128×128×128 bfloat16; median of {BATCHES} batches of {CALLS} calls"
     return Table("host time of a launch", ("call", "µs", "aim"), rows, (note,))
 
@@ -98,18 +104,33 @@ def cold_start(runs: int = 5) -> dict[str, float]:
     times = []
     for _ in range(runs):
         done = subprocess.run(
-            [sys.executable, "-c", _COLD], env=os.environ | {"TILEPIPE_CACHE_DIR": "off"}, capture_output=True, text=True, check=False
+            [sys.executable, "-c", _COLD],
+            env=os.environ | {"TILEPIPE_CACHE_DIR": "off"},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
-            raise LaunchError(f"the cold start failed: {(done.stderr.strip() or 'no message').splitlines()[-1]}")
+            raise LaunchError(
+                f"the cold start failed: {(done.stderr.strip() or 'no message').splitlines()[-1]}"
+            )
         times.append(json.loads(done.stdout))
-    return {name: statistics.median(column) for name, column in zip(COLD_STEPS, zip(*times, strict=True), strict=True)}
+    return {
+        name: statistics.median(column)
+        for name, column in zip(COLD_STEPS, zip(*times, strict=True), strict=True)
+    }
 
 
 def cold_table(seconds: Mapping[str, float]) -> Table:
     """The steps, and those after the import together, beside what is aimed at."""
     built = sum(value for name, value in seconds.items() if name != "import")
     rows = [(name, f"{value * 1e3:.0f}", "") for name, value in seconds.items()]
-    rows.append(("trace + print + compile", f"{built * 1e3:.0f}", limit_text(built * 1e3, COLD_LIMIT_S * 1e3)))
+    rows.append(
+        (
+            "trace + print + compile",
+            f"{built * 1e3:.0f}",
+            limit_text(built * 1e3, COLD_LIMIT_S * 1e3),
+        )
+    )
     note = "the configuration chosen for 4096×4096×4096, a fresh process on two processors, no disk cache; medians"
     return Table("cold start", ("step", "ms", "aim"), tuple(rows), (note,))

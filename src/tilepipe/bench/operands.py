@@ -1,4 +1,6 @@
-"""The operands of a product in GPU memory, the kernels that multiply them, and whether the results are right."""
+"""The operands of a product in GPU memory, the kernels that multiply them, and whether the results
+are right.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,11 @@ if TYPE_CHECKING:
     from tilepipe.cuda.launching import Launcher
 
 MAX_SETS = 2048  # a block launches about a thousand of the smallest products
-ALIGNMENT = 256  # bytes between the starts of matrices are a multiple of this, as the allocator has it
+# bytes between the starts of matrices are a multiple of this, as the allocator has it
+ALIGNMENT = 256
 SUM_ERROR = 1e-4  # root mean square of the errors of sums in float32, over that of the sums
-# The largest error of a sum over the root mean square of all: of millions of sums the largest is about six times that, and what fp8
-# sums lose by cutting grows with the sum itself.
+# The largest error of a sum over the root mean square of all: of millions of sums the largest is
+# about six times that, and what fp8 sums lose by cutting grows with the sum itself.
 LARGEST, LARGEST_FP8 = 8, 16
 
 DEVICE = "cuda"
@@ -38,11 +41,13 @@ Step = Callable[[str], None]  # called when a step has been done, with what come
 
 
 class Operands:
-    """`sets` sets of operands of a problem: standard normal values (of fp8, 100 times that, with scales about 0.01).
+    """`sets` sets of operands of a problem: standard normal values (of fp8, 100 times that, with
+    scales about 0.01).
 
     Attributes:
-        a, b: of shapes (m, k) and (n, k), in the problem's orders. c, peer_c: (m, n), where we write and where the
-            peer does. a_scale, b_scale: float32 of shapes (m,) and (n,), or None.
+        a, b: of shapes (m, k) and (n, k), in the problem's orders. c, peer_c: (m, n), where we
+            write and where the peer does. a_scale, b_scale: float32 of shapes (m,) and (n,), or
+            None.
     """
 
     def __init__(self, problem: Problem, seed: int = 0, sets: int | None = None) -> None:
@@ -53,10 +58,14 @@ class Operands:
         generator = torch.Generator(DEVICE).manual_seed(seed)
         self.a = self._inputs((m, k), problem.a_order, generator)
         self.b = self._inputs((n, k), problem.b_order, generator)
-        self.c, self.peer_c = (allocated((m, n), "row", problem.out_dtype, self.sets, math.nan) for _ in range(2))
+        self.c, self.peer_c = (
+            allocated((m, n), "row", problem.out_dtype, self.sets, math.nan) for _ in range(2)
+        )
         self.a_scale = self.b_scale = None
         if problem.scales == "row":
-            self.a_scale, self.b_scale = (0.0075 + 0.005 * torch.rand(x, generator=generator, device=DEVICE) for x in (m, n))
+            self.a_scale, self.b_scale = (
+                0.0075 + 0.005 * torch.rand(x, generator=generator, device=DEVICE) for x in (m, n)
+            )
 
     def _inputs(self, shape: tuple[int, int], order: str, generator: Any) -> list[Any]:
         dtype = self.problem.dtype
@@ -70,7 +79,11 @@ class Operands:
         matrices = allocated(shape, order, dtype, self.sets)
         largest = torch.finfo(matrices[0].dtype).max
         for x in matrices:
-            x.copy_((torch.randn(shape, generator=generator, device=DEVICE) * 100).clamp(-largest, largest).to(x.dtype))
+            x.copy_(
+                (torch.randn(shape, generator=generator, device=DEVICE) * 100)
+                .clamp(-largest, largest)
+                .to(x.dtype)
+            )
         return matrices
 
     def peer(self, i: int) -> None:
@@ -93,7 +106,9 @@ class Operands:
         scales = [0 if x is None else x.data_ptr() for x in (self.a_scale, self.b_scale)]
         places = []
         for a, b, c in zip(self.a, self.b, self.c, strict=True):
-            named = dict(zip(names, (a.data_ptr(), b.data_ptr(), c.data_ptr(), *scales), strict=True))
+            named = dict(
+                zip(names, (a.data_ptr(), b.data_ptr(), c.data_ptr(), *scales), strict=True)
+            )
             places.append(tuple(named[name] for name in launcher.tensors))
         return lambda i: launcher(places[i], torch.cuda.current_stream().cuda_stream)
 
@@ -134,7 +149,9 @@ def precise() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def allocated(shape: tuple[int, int], order: str, dtype: tp.DType, sets: int, fill: float | None = None) -> list[Any]:
+def allocated(
+    shape: tuple[int, int], order: str, dtype: tp.DType, sets: int, fill: float | None = None
+) -> list[Any]:
     """`sets` matrices in one allocation."""
     numel = shape[0] * shape[1]
     step = -(-numel * dtype.nbytes // ALIGNMENT) * ALIGNMENT // dtype.nbytes
@@ -182,8 +199,12 @@ def build(problem: Problem, config: Config) -> Launcher:
     return gemm.bind(View(a), View(b), View(c), config, **scales).launcher()
 
 
-def build_all(wanted: Sequence[tuple[Problem, Config]], step: Step) -> list[Launcher | TilepipeError]:
-    """`build` of each, a thread for each processor: NVRTC, which takes the time, runs without the GIL."""
+def build_all(
+    wanted: Sequence[tuple[Problem, Config]], step: Step
+) -> list[Launcher | TilepipeError]:
+    """`build` of each, a thread for each processor: NVRTC, which takes the time, runs without the
+    GIL.
+    """
 
     def one(item: tuple[Problem, Config]) -> Launcher | TilepipeError:
         try:
@@ -193,6 +214,8 @@ def build_all(wanted: Sequence[tuple[Problem, Config]], step: Step) -> list[Laun
         finally:
             step("compiling")
 
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processors = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     with ThreadPoolExecutor(min(len(wanted), processors) or 1) as pool:
         return list(pool.map(one, wanted))

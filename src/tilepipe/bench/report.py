@@ -1,4 +1,6 @@
-"""What a benchmark prints: tables, for a terminal, as Markdown and as JSON. Pure functions of the figures."""
+"""What a benchmark prints: tables, for a terminal, as Markdown and as JSON. Pure functions of the
+figures.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,16 @@ from tilepipe.kernels.gemm_config import GemmConfig
 
 Config = GemmConfig | BlockwiseFP8Config
 CONFIG_LEGEND = (
-    "config: BM×BN×BK s stages; w MMA warpgroups, unless 2; pp ping-pong; T transposed tiles; c cluster M×N; k CTAs that split K;"
+    "config: BM×BN×BK s stages; w MMA warpgroups, unless 2; pp ping-pong; T transposed tiles; c"
+    " cluster M×N; k CTAs that split K;"
     " o output slots, unless 2; g group of the raster; / columns of one wgmma"
 )
 
 
 @dataclass(frozen=True)
 class Check:
-    """How far a result is from the float32 one. `rel_error`: Frobenius. `max_error`: of one element, over the root
-    mean square of all.
+    """How far a result is from the float32 one. `rel_error`: Frobenius. `max_error`: of one
+    element, over the root mean square of all.
     """
 
     rel_error: float
@@ -85,7 +88,8 @@ def shape_text(problem: Problem) -> str:
     rest = [
         f"{f.name}={getattr(problem, f.name)}"
         for f in fields(problem)
-        if f.name not in ("m", "n", "k", "dtype", "out_dtype", "scales") and getattr(problem, f.name) != f.default
+        if f.name not in ("m", "n", "k", "dtype", "out_dtype", "scales")
+        and getattr(problem, f.name) != f.default
     ]
     return " ".join([f"{problem.m}×{problem.n}×{problem.k}", *rest])
 
@@ -116,7 +120,11 @@ def config_text(config: Config) -> str:
     shown = {
         "bm", "bn", "bk", "stages", "consumers", "schedule", "swap", "cluster", "cluster_n", "split_k", "store_slots", "group", "raster",
     }  # fmt: skip
-    rest = [f"{f.name}={getattr(config, f.name)}" for f in fields(config) if f.name not in shown and getattr(config, f.name) != f.default]
+    rest = [
+        f"{f.name}={getattr(config, f.name)}"
+        for f in fields(config)
+        if f.name not in shown and getattr(config, f.name) != f.default
+    ]
     return " ".join([text, *rest])
 
 
@@ -144,7 +152,9 @@ def regime_table(suite: Suite, regime: str, lines: Sequence[Line], peer: str) ->
 
 
 def verdicts(lines: Sequence[Line], target: Target) -> list[str]:
-    """The geometric mean and the worst of the ratios, beside what is aimed at; and how steady the figures were."""
+    """The geometric mean and the worst of the ratios, beside what is aimed at; and how steady the
+    figures were.
+    """
     if not lines:
         return []
     mean = geometric_mean(line.ratio for line in lines)
@@ -166,7 +176,8 @@ def _verdict(value: float, wanted: float | None) -> str:
 def wrong(lines: Sequence[Line], peer: str) -> list[str]:
     """A sentence for each wrong result."""
     return [
-        f"WRONG: {who} at {shape_text(line.problem)}: relative error {check.rel_error:.1e}, worst element {check.max_error:.1e} of the rms"
+        f"WRONG: {who} at {shape_text(line.problem)}: relative error {check.rel_error:.1e}, worst"
+        f" element {check.max_error:.1e} of the rms"
         for line in lines
         for who, check in ((peer, line.peer_check), ("ours", line.ours_check))
         if not check.right
@@ -192,7 +203,9 @@ def to_markdown(table: Table) -> str:
     """As a Markdown table, its title above and its notes below."""
     rule = ["---" if i < table.texts else "---:" for i in range(len(table.columns))]
     lines = [f"**{table.title}**", ""]
-    lines += ["| " + " | ".join(cells).strip() + " |" for cells in (table.columns, rule, *table.rows)]
+    lines += [
+        "| " + " | ".join(cells).strip() + " |" for cells in (table.columns, rule, *table.rows)
+    ]
     if table.notes:
         lines += ["", *(f"{note}  " for note in table.notes[:-1]), table.notes[-1]]
     return "\n".join(lines) + "\n"
@@ -218,4 +231,7 @@ def as_json(line: Line) -> dict[str, Any]:
 def problem_json(problem: Problem) -> dict[str, Any]:
     """A problem for `--json`, dtypes by name."""
     values = {f.name: getattr(problem, f.name) for f in fields(problem)}
-    return {name: value if isinstance(value, int | str) else str(value) for name, value in values.items()}
+    return {
+        name: value if isinstance(value, int | str) else str(value)
+        for name, value in values.items()
+    }

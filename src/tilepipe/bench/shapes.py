@@ -1,4 +1,6 @@
-"""The shapes that `tilepipe bench gemm` measures, in suites, and what is aimed at for each suite."""
+"""The shapes that `tilepipe bench gemm` measures, in suites, and what is aimed at for each
+suite.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ LOWEST, HIGHEST, MULTIPLE = 64, 8192, 8  # of the random extents
 
 @dataclass(frozen=True)
 class Target:
-    """Aims for ratios peer time / our time: their geometric mean, and the worst of them; None: no aim."""
+    """Aims for ratios peer time / our time: their geometric mean, and the worst of them; None: no
+    aim.
+    """
 
     mean: float | None = None
     worst: float | None = None
@@ -47,7 +51,8 @@ class Suite:
 def suites(texts: Sequence[str], base: Problem, seed: int) -> list[Suite]:
     """The suites that texts name: "standard", "random", "fp8", or M,N,K.
 
-    `base`: dtypes and orders of all but fp8, whose problems are e4m3 with a scale for each row, or for each block as `base` has.
+    `base`: dtypes and orders of all but fp8, whose problems are e4m3 with a scale for each row, or
+    for each block as `base` has.
     `seed`: of the random shapes. Shapes given as M,N,K make one suite.
 
     Raises:
@@ -62,12 +67,27 @@ def suites(texts: Sequence[str], base: Problem, seed: int) -> list[Suite]:
             found.append(Suite("standard shapes", _with(base, STANDARD), Target(1.01, 0.96)))
         elif name == "random":
             title = f"{RANDOM_COUNT} random shapes, seed {seed}"
-            found.append(Suite(title, _with(base, random_shapes(seed, RANDOM_COUNT)), Target(0.98, 0.85)))
+            found.append(
+                Suite(title, _with(base, random_shapes(seed, RANDOM_COUNT)), Target(0.98, 0.85))
+            )
         else:
             blocks = base.scales == "block"
-            fp8 = Problem(1, 1, 1, dtype=tp.float8_e4m3, out_dtype=tp.bfloat16, scales="block" if blocks else "row")
-            title = "fp8 e4m3, scales of 1×128 and 128×128 blocks" if blocks else "fp8 e4m3, a scale for each row"
-            found.append(Suite(title, _with(fp8, FP8), Target(1.09, 1.0) if blocks else Target(worst=0.97)))
+            fp8 = Problem(
+                1,
+                1,
+                1,
+                dtype=tp.float8_e4m3,
+                out_dtype=tp.bfloat16,
+                scales="block" if blocks else "row",
+            )
+            title = (
+                "fp8 e4m3, scales of 1×128 and 128×128 blocks"
+                if blocks
+                else "fp8 e4m3, a scale for each row"
+            )
+            found.append(
+                Suite(title, _with(fp8, FP8), Target(1.09, 1.0) if blocks else Target(worst=0.97))
+            )
     return found
 
 

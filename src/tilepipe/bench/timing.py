@@ -1,11 +1,13 @@
-"""Timing kernels on a GPU whose clock gives way to its power limit: which of two kernels is faster depends on how long
-and how hard the chip has worked before, so a figure belongs to a regime.
+"""Timing kernels on a GPU whose clock gives way to its power limit: which of two kernels is faster
+depends on how long and how hard the chip has worked before, so a figure belongs to a regime.
 
-- burst: 30 ms idle, then one block of about 3 ms: what a kernel takes in a program that does other things, too.
-- steady: the kernel alone, again and again; 0.1 s to settle, then 0.3 s timed: what it takes in a loop of its own.
+- burst: 30 ms idle, then one block of about 3 ms: what a kernel takes in a program that does other
+things, too.
+- steady: the kernel alone, again and again; 0.1 s to settle, then 0.3 s timed: what it takes in a
+loop of its own.
 
-In both, candidates take turns, each block is one CUDA graph, inputs rotate through more memory than the caches hold,
-and the figure is a median.
+In both, candidates take turns, each block is one CUDA graph, inputs rotate through more memory than
+the caches hold, and the figure is a median.
 """
 
 from __future__ import annotations
@@ -105,7 +107,9 @@ def steady(blocks: Mapping[str, Block], rounds: int = 3) -> dict[str, Sample]:
 
 
 def _repeat(each: Block, seconds: float) -> float:
-    """Replays for `seconds`, queued ahead so that the GPU never waits; microseconds for each launch."""
+    """Replays for `seconds`, queued ahead so that the GPU never waits; microseconds for each
+    launch.
+    """
     count = max(1, round(seconds / BLOCK_S))
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()

@@ -1,4 +1,6 @@
-"""Searching the fastest configuration for a problem: the heuristic's candidates, each verified and measured."""
+"""Searching the fastest configuration for a problem: the heuristic's candidates, each verified and
+measured.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ SCREENING, FINAL = 3, 15  # blocks of each candidate
 
 @dataclass(frozen=True)
 class Trial:
-    """One configuration: `rank` by the heuristic, from 1; microseconds by regime, of its last measurement."""
+    """One configuration: `rank` by the heuristic, from 1; microseconds by regime, of its last
+    measurement.
+    """
 
     config: Config
     rank: int
@@ -37,8 +41,9 @@ class Trial:
 
 @dataclass(frozen=True)
 class Search:
-    """What a search found. `trials`: finalists, the fastest first. `peer`: cuBLAS in the same run. `screened`: how
-    many ran. `refused`: those that do not compile or load; `wrong`: those whose result is wrong.
+    """What a search found. `trials`: finalists, the fastest first. `peer`: cuBLAS in the same run.
+    `screened`: how many ran. `refused`: those that do not compile or load; `wrong`: those whose
+    result is wrong.
     """
 
     problem: Problem
@@ -58,15 +63,25 @@ def seconds(limit: int, regimes: Sequence[str]) -> float:
     """About how long a search takes."""
     each = timing.IDLE_S + timing.BLOCK_S
     kernels = min(limit, FINALISTS) + 2
-    final = kernels * ((FINAL * each if "burst" in regimes else 0) + (3 * (timing.SETTLE_S + timing.TIMED_S) if "steady" in regimes else 0))
+    final = kernels * (
+        (FINAL * each if "burst" in regimes else 0)
+        + (3 * (timing.SETTLE_S + timing.TIMED_S) if "steady" in regimes else 0)
+    )
     return 1 + limit * (0.15 + SCREENING * each) + final
 
 
-def search(problem: Problem, chip: tp.Chip, limit: int | None, regimes: Sequence[str], seed: int, step: Step) -> Search:
+def search(
+    problem: Problem,
+    chip: tp.Chip,
+    limit: int | None,
+    regimes: Sequence[str],
+    seed: int,
+    step: Step,
+) -> Search:
     """Measures the heuristic's first `limit` candidates.
 
-    Each is compiled, run once and verified, and timed in a few bursts; the fastest are timed again, beside cuBLAS and
-    the heuristic's choice, in `regimes`.
+    Each is compiled, run once and verified, and timed in a few bursts; the fastest are timed again,
+    beside cuBLAS and the heuristic's choice, in `regimes`.
 
     Raises:
         LaunchError: none of them runs.
@@ -93,36 +108,65 @@ def search(problem: Problem, chip: tp.Chip, limit: int | None, regimes: Sequence
         blocks[str(i)] = timing.block(launch, operands.sets)
     if not blocks:
         reason = refused[0][1] if refused else "its result is wrong"
-        raise LaunchError(f"none of the {len(candidates)} candidates for {shape_text(problem)} can be used; the first: {reason}")
+        raise LaunchError(
+            f"none of the {len(candidates)} candidates for {shape_text(problem)} can be used; the"
+            f" first: {reason}"
+        )
     times = {name: sample.us for name, sample in timing.burst(blocks, SCREENING).items()}
     step("the fastest again")
     ranked = sorted(times, key=lambda name: times[name])
-    finalists = {name: blocks[name] for name in dict.fromkeys([*ranked[:FINALISTS], *(["0"] if "0" in blocks else [])])}
+    finalists = {
+        name: blocks[name]
+        for name in dict.fromkeys([*ranked[:FINALISTS], *(["0"] if "0" in blocks else [])])
+    }
     finalists["peer"] = timing.block(operands.peer, operands.sets)
     us: dict[str, dict[str, float]] = {name: {} for name in finalists}
     for regime in regimes:
-        for name, sample in (timing.burst(finalists, FINAL) if regime == "burst" else timing.steady(finalists)).items():
+        for name, sample in (
+            timing.burst(finalists, FINAL) if regime == "burst" else timing.steady(finalists)
+        ).items():
             us[name][regime] = sample.us
         step(f"timed, {regime}")
     peer = Trial(GemmConfig(), 0, us.pop("peer"))
-    trials = sorted((Trial(candidates[int(name)], int(name) + 1, found) for name, found in us.items()), key=lambda trial: trial.score)
+    trials = sorted(
+        (Trial(candidates[int(name)], int(name) + 1, found) for name, found in us.items()),
+        key=lambda trial: trial.score,
+    )
     return Search(problem, tuple(trials), peer, len(blocks), tuple(refused), tuple(wrong))
 
 
 def result_table(found: Search, count: int = 10) -> Table:
     """The best configurations of a search."""
     regimes = tuple(found.trials[0].us)
-    columns = ("config", "choice", *(f"{regime} µs" for regime in regimes), "TFLOP/s", "cuBLAS / ours")
+    columns = (
+        "config",
+        "choice",
+        *(f"{regime} µs" for regime in regimes),
+        "TFLOP/s",
+        "cuBLAS / ours",
+    )
     rows = []
     for trial in found.trials[:count]:
         ratio = found.peer.score / trial.score if found.peer is not None else float("nan")
         figures = [f"{trial.us[regime]:.1f}" for regime in regimes]
-        rows.append((config_text(trial.config), f"{trial.rank}.", *figures, f"{tflops(found.problem, trial.score):.0f}", f"{ratio:.3f}"))
+        rows.append(
+            (
+                config_text(trial.config),
+                f"{trial.rank}.",
+                *figures,
+                f"{tflops(found.problem, trial.score):.0f}",
+                f"{ratio:.3f}",
+            )
+        )
     notes = [f"{found.screened} candidates measured; choice: their order by the heuristic"]
     if found.peer is not None:
-        notes.append("cuBLAS: " + ", ".join(f"{us:.1f} µs {regime}" for regime, us in found.peer.us.items()))
+        notes.append(
+            "cuBLAS: " + ", ".join(f"{us:.1f} µs {regime}" for regime, us in found.peer.us.items())
+        )
     if found.refused:
         config, reason = found.refused[0]
-        notes.append(f"{len(found.refused)} could not be built, for example {config_text(config)}: {reason}")
+        notes.append(
+            f"{len(found.refused)} could not be built, for example {config_text(config)}: {reason}"
+        )
     notes += [f"WRONG result, not timed: {config_text(config)}" for config in found.wrong]
     return Table(shape_text(found.problem), columns, tuple(rows), tuple(notes))

@@ -1,12 +1,15 @@
-"""The causal order of one execution, and the pairs of steps in it that could have come the other way round.
+"""The causal order of one execution, and the pairs of steps in it that could have come the other
+way round.
 
-Two steps depend on each other where their order matters: at one barrier, steps that count in different phases, a wait and what
-completes the phase after the one it is for, a test and what completes the phase it asks about; and any two steps on a thing that
-gives what is left (an atomic counter, columns of tensor memory, requests for work). Arrivals of one phase commute.
+Two steps depend on each other where their order matters: at one barrier, steps that count in
+different phases, a wait and what completes the phase after the one it is for, a test and what
+completes the phase it asks about; and any two steps on a thing that gives what is left (an atomic
+counter, columns of tensor memory, requests for work). Arrivals of one phase commute.
 
-A step *knows* another when it comes after it in every execution: by program order, by a wait for the phase in which it counted, by
-the completion of a copy or an MMA. What a warp knows is kept for each warp apart, because a warp of a warpgroup can be ahead of its
-siblings. Two dependent steps, the later of which does not know the earlier, are a `Race`: somebody must see what happens the other
+A step *knows* another when it comes after it in every execution: by program order, by a wait for
+the phase in which it counted, by the completion of a copy or an MMA. What a warp knows is kept for
+each warp apart, because a warp of a warpgroup can be ahead of its siblings. Two dependent steps,
+the later of which does not know the earlier, are a `Race`: somebody must see what happens the other
 way round. Where there is none, every execution is this one with independent steps in another order.
 
 Knowledge is a Python int with a bit for each (step, warp).
@@ -34,10 +37,13 @@ class Causality:
 
     Attributes:
         nodes: the steps in the order in which they were taken. races: the open pairs.
-        arrivals, waits: how many of each were found to be in their only possible order. asked: tests that count as waits.
+        arrivals, waits: how many of each were found to be in their only possible order. asked:
+            tests that count as waits.
     """
 
-    def __init__(self, recorder: Recorder | None = None, adds: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, recorder: Recorder | None = None, adds: frozenset[int] = frozenset()
+    ) -> None:
         """`adds`: sites of atomic adds that make nothing of what was there."""
         self.recorder = recorder
         self._adds = adds
@@ -55,11 +61,17 @@ class Causality:
         self._node: Node | None = None
         self._carried = (0, 0, 0)
 
-    # -- who acts ------------------------------------------------------------------------------------------------------
+    # -- who acts ----------------------------------------------------------------------
 
     def step(self, who: Who, ordinal: int, site: Site, mask: int) -> None:
         """The threads of `mask` of an agent are about to perform an op."""
-        self._who, self._ordinal, self._site, self._unit, self._node = who, ordinal, site, False, None
+        self._who, self._ordinal, self._site, self._unit, self._node = (
+            who,
+            ordinal,
+            site,
+            False,
+            None,
+        )
         self._mask = mask
 
     def unit(self, who: Who, ordinal: int) -> None:
@@ -70,7 +82,10 @@ class Causality:
     def issued(self, who: Who, ordinal: int) -> None:
         """The step at hand has issued a unit."""
         node = self._at(self._mask)
-        self._units[who, ordinal] = ((self._known(self._mask)[1], node.after | node.mark, node.behind | node.mark), self._site)
+        self._units[who, ordinal] = (
+            (self._known(self._mask)[1], node.after | node.mark, node.behind | node.mark),
+            self._site,
+        )
 
     def _mind(self, who: Who) -> Mind:
         found = self._minds.get(who)
@@ -82,7 +97,9 @@ class Causality:
         """The node of the step at hand, of which the warps of `mask` are part."""
         node = self._node
         if node is None:
-            node = self._node = Node(len(self.nodes), self._who, self._ordinal, self._unit, self._site)
+            node = self._node = Node(
+                len(self.nodes), self._who, self._ordinal, self._unit, self._site
+            )
             self.nodes.append(node)
             if self._unit:
                 node.bits = 1 << (WARPS * node.index)
@@ -119,10 +136,14 @@ class Causality:
             found = self._tracks[barrier] = Track(barrier)
         return found
 
-    # -- races ---------------------------------------------------------------------------------------------------------
+    # -- races -------------------------------------------------------------------------
 
-    def _open(self, first: Node, second: Node, why: Why, track: Track, phase: int, missing: int = 0) -> None:
-        """Adds the pair, unless another dependence puts `second` after `first` anyway. `missing`: bits of `first` that are not known."""
+    def _open(
+        self, first: Node, second: Node, why: Why, track: Track, phase: int, missing: int = 0
+    ) -> None:
+        """Adds the pair, unless another dependence puts `second` after `first` anyway. `missing`:
+        bits of `first` that are not known.
+        """
         if first.mark & second.after:
             warps = tuple(w for w in range(WARPS) if missing >> (WARPS * first.index + w) & 1)
             self.races.append(Race(first, second, why, track.name, phase, warps))
@@ -145,11 +166,13 @@ class Causality:
                 self._open(first, node, why, track, phase - 1, first.bits & ~known)
         return False
 
-    # -- the journal ---------------------------------------------------------------------------------------------------
+    # -- the journal -------------------------------------------------------------------
 
     def born(self, barrier: Hashable, mask: int) -> None:
         old = self._tracks.pop(barrier, None)
-        track = self._tracks[barrier] = Track(barrier, story=[] if old is None else [*old.story, _users(old)])
+        track = self._tracks[barrier] = Track(
+            barrier, story=[] if old is None else [*old.story, _users(old)]
+        )
         node = self._at(mask)
         if old is not None:
             for phase in old.phases.values():
@@ -171,7 +194,9 @@ class Causality:
     def touch(self, kind: Touch, barrier: Hashable, phase: int, mask: int) -> None:
         track, node = self._track(barrier), self._at(mask)
         every, some = self._known(mask)
-        if not (kind is Touch.CREDIT and self._unit) and self._begins(track, phase, node, every, "phase"):
+        if not (kind is Touch.CREDIT and self._unit) and self._begins(
+            track, phase, node, every, "phase"
+        ):
             self.arrivals += 1
         if self.recorder is not None:
             self._tell(kind, barrier, phase)
@@ -191,7 +216,8 @@ class Causality:
     def completed(self, barrier: Hashable, phase: int) -> None:
         track = self._track(barrier)
         now, before = track.phase(phase), track.phases.get(phase - 1)
-        node = self._at(0)  # of the step that was told last, or of one after which an agent has returned
+        # of the step that was told last, or of one after which an agent has returned
+        node = self._at(0)
         for first in now.announced:
             if all(first.bits & ~known for known in now.counted) and first is not node:
                 self._open(first, node, "bytes", track, phase)
@@ -207,7 +233,11 @@ class Causality:
                 else:
                     self.waits += 1
         if self.recorder is not None:
-            self.recorder.tell(barrier, phase, f"{name_of(barrier)}: {'everybody has come' if track.meets else f'phase {phase} complete'}")
+            self.recorder.tell(
+                barrier,
+                phase,
+                f"{name_of(barrier)}: {'everybody has come' if track.meets else f'phase {phase} complete'}",
+            )
         track.known |= now.known
         track.after |= now.after
         track.behind |= now.behind | node.behind
@@ -221,7 +251,13 @@ class Causality:
             track.phase(phase).waits.append(node)
             track.awaited = True
         if self.recorder is not None:
-            what = "everybody has come" if track.meets else f"phase {phase} is complete" if phase >= 0 else "nothing to wait for yet"
+            what = (
+                "everybody has come"
+                if track.meets
+                else f"phase {phase} is complete"
+                if phase >= 0
+                else "nothing to wait for yet"
+            )
             self.recorder.tell(barrier, phase, f"{name_of(barrier)}: passes, {what}", passes=True)
         self._learn(track, node, mask)
 
@@ -242,7 +278,10 @@ class Causality:
         track.story.append((node.who, node.ordinal, phase, outcome))
         if self.recorder is not None:
             self.recorder.tell(
-                barrier, phase, f"{name_of(barrier)}: phase {phase} is {'' if outcome else 'not yet '}complete", passes=outcome
+                barrier,
+                phase,
+                f"{name_of(barrier)}: phase {phase} is {'' if outcome else 'not yet '}complete",
+                passes=outcome,
             )
         if not outcome:
             track.phase(phase).failed.append(node)
@@ -261,7 +300,10 @@ class Causality:
         every, _ = self._known(mask)
         before, now = track.phases.get(max(phase - 1, -1)), track.phases.get(phase)
         self.asked += 1
-        return before is not None and not before.bits & ~every, now is not None and not now.bits & ~every
+        return (
+            before is not None and not before.bits & ~every,
+            now is not None and not now.bits & ~every,
+        )
 
     def refused(self, barrier: Hashable, phase: int, mask: int) -> None:
         """Such a test says "no". Like a wait it can be lapped, whether or not its wait follows."""
@@ -270,9 +312,15 @@ class Causality:
     def in_turn(self, thing: Hashable, mask: int, takes: bool) -> None:
         track, node = self._track(thing), self._at(mask)
         every, some = self._known(mask)
-        # Steps of one kind commute if they only look, or only add and make nothing of what was there. So
-        # a step depends on the last group of another kind, and on those before by way of that group.
-        adds = takes and isinstance(thing, tuple) and self._site is not None and self._site.id in self._adds
+        # Steps of one kind commute if they only look, or only add and make nothing of what was
+        # there. So a step depends on the last group of another kind, and on those before by way of
+        # that group.
+        adds = (
+            takes
+            and isinstance(thing, tuple)
+            and self._site is not None
+            and self._site.id in self._adds
+        )
         kind = "add" if adds else "take" if takes else "look"
         if kind == "take" or kind != track.kind:
             track.story.append((track.kind, _names_of(track.turns)))
@@ -303,7 +351,7 @@ class Causality:
                 mind.known[w] |= known
         del mind.groups[:groups]
 
-    # -- what is left --------------------------------------------------------------------------------------------------
+    # -- what is left ------------------------------------------------------------------
 
     def _tell(self, kind: Touch, barrier: Hashable, phase: int) -> None:
         """Records a step before it takes effect."""
@@ -331,7 +379,8 @@ class Causality:
     def unobserved(self) -> list[str]:
         """Advice: barriers on which somebody waits, but with phases that came and went unseen."""
         return [
-            f"phase {t.unobserved[0]} of {name_of(t.name)} completed, and the one after it, and nobody had waited for it: nothing is"
+            f"phase {t.unobserved[0]} of {name_of(t.name)} completed, and the one after it, and"
+            " nobody had waited for it: nothing is"
             " ordered after it, and a wait for it would be lapped"
             for t in self._tracks.values()
             if t.awaited and t.unobserved
@@ -342,16 +391,22 @@ class Causality:
         stories = []
         for track in self._tracks.values():
             numbered = sorted(track.phases.items(), key=lambda one: one[0])
-            open_phases = [tuple(sorted((n.who, n.ordinal, n.unit) for n in p.members)) for _, p in numbered]
+            open_phases = [
+                tuple(sorted((n.who, n.ordinal, n.unit) for n in p.members)) for _, p in numbered
+            ]
             turns = track.kind, _names_of(track.turns)
-            stories.append(encoded((_name(track.name), tuple(track.story), tuple(open_phases), turns)))
+            stories.append(
+                encoded((_name(track.name), tuple(track.story), tuple(open_phases), turns))
+            )
         chosen = tuple(sorted((n.who, n.ordinal, n.outcome) for n in self.nodes if n.outcome >= 0))
         return digest((tuple(sorted(stories)), chosen))
 
-    # -- what decides the races that are still to come -----------------------------------------------------------------
+    # -- what decides the races that are still to come ---------------------------------
 
     def pending(self, who: Who, warps: int) -> tuple[Hashable, ...]:
-        """Of an agent: for each barrier, whether each warp knows its last phases and the waits for them."""
+        """Of an agent: for each barrier, whether each warp knows its last phases and the waits for
+        them.
+        """
         return self._seen(tuple(self._mind(who).known[:warps]))
 
     def carried(self, who: Who, ordinal: int) -> tuple[Hashable, ...]:
@@ -359,7 +414,9 @@ class Causality:
         return self._seen((self._units[who, ordinal][0][0],))
 
     def settled(self) -> tuple[Hashable, ...]:
-        """Of each barrier: whether what has counted in the phase at hand knows the waits, and the tests in vain, that it must know."""
+        """Of each barrier: whether what has counted in the phase at hand knows the waits, and the
+        tests in vain, that it must know.
+        """
         out: list[Hashable] = []
         for number, (now, before) in self._last():
             seen = tuple(
@@ -383,14 +440,27 @@ class Causality:
         for number, phases in self._last():
             for phase in phases:
                 knows = tuple(not phase.bits & ~k for k in known)
-                waits = tuple(sorted((n.who, tuple(not n.bits & ~k for k in known)) for n in (*phase.waits, *phase.failed)))
+                waits = tuple(
+                    sorted(
+                        (n.who, tuple(not n.bits & ~k for k in known))
+                        for n in (*phase.waits, *phase.failed)
+                    )
+                )
                 out.append((number, knows, waits))
         return tuple(out)
 
 
 def _users(track: Track) -> Hashable:
     """Who used a barrier in the life that ends."""
-    return tuple(sorted({(n.who, n.ordinal) for p in track.phases.values() for n in (*p.members, *p.waits, *p.failed)}))
+    return tuple(
+        sorted(
+            {
+                (n.who, n.ordinal)
+                for p in track.phases.values()
+                for n in (*p.members, *p.waits, *p.failed)
+            }
+        )
+    )
 
 
 def _names_of(nodes: list[Node]) -> Hashable:

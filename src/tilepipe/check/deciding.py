@@ -1,4 +1,6 @@
-"""The two ways to an answer: one execution whose facts say that it stands for all, and exploring all that differ."""
+"""The two ways to an answer: one execution whose facts say that it stands for all, and exploring
+all that differ.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,24 @@ from tilepipe.check.execution import Execution
 from tilepipe.check.explorer import BoundError, Explorer, Progress
 from tilepipe.check.guards import Guards, NotAWaitError
 from tilepipe.check.scene import Scene
-from tilepipe.check.verdict import Answer, Bounds, Fault, Method, Pick, Reductions, Verdict, require_options
+from tilepipe.check.verdict import (
+    Answer,
+    Bounds,
+    Fault,
+    Method,
+    Pick,
+    Reductions,
+    Verdict,
+    require_options,
+)
 from tilepipe.errors import BindError, SimFault
 from tilepipe.ir.launch import Launch
 from tilepipe.ir.program import WARP
 from tilepipe.sim.rules import Rules
 from tilepipe.sim.run import quiet_numbers
 
-MANY = 2000  # executions after which, where a kernel tests barriers, the other way of exploring may take fewer
+# executions after which, where a kernel tests barriers, the other way of exploring may take fewer
+MANY = 2000
 
 
 def check(
@@ -38,22 +50,29 @@ def check(
     Args:
         explore: explore even where one execution would do.
         bounds: when to give up, undecided. reductions: what an exploration may leave out.
-        rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter: docs/rules.md.
+        rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter:
+            docs/rules.md.
         instance: what the verdict calls this launch.
         progress: called with (executions done, executions that are known to be left).
-        shorten: look for the shortest story of a fault, and tell its steps; takes a hundred executions.
+        shorten: look for the shortest story of a fault, and tell its steps; takes a hundred
+            executions.
 
-    The arrays of the arguments are left as they are. A fault of the kernel is in the verdict; nothing is raised for it.
+    The arrays of the arguments are left as they are. A fault of the kernel is in the verdict;
+    nothing is raised for it.
 
     Raises:
-        BindError: no launch; an argument that is not of its type; or those of the launch do not fit the kernel.
+        BindError: no launch; an argument that is not of its type; or those of the launch do not fit
+            the kernel.
     """
     if not isinstance(launch, Launch):
         raise BindError(
-            f"check.check takes a launch, which a program has: program.check(), or check(program.launch_args); got {launch!r:.80}"
+            "check.check takes a launch, which a program has: program.check(), or"
+            f" check(program.launch_args); got {launch!r:.80}"
         )
     require_options(explore, bounds, reductions, rules, instance, progress)
-    return decide(Explorer(Scene(launch, rules), bounds, reductions, progress), explore, instance, shorten)
+    return decide(
+        Explorer(Scene(launch, rules), bounds, reductions, progress), explore, instance, shorten
+    )
 
 
 def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = True) -> Verdict:
@@ -62,7 +81,11 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
     with quiet_numbers():
         looked = _Looked()
         bound = ""
-        scene.guards = Guards() if explore or not explorer.reductions.partial_order else scene.possible_guards()
+        scene.guards = (
+            Guards()
+            if explore or not explorer.reductions.partial_order
+            else scene.possible_guards()
+        )
         try:
             while not _look(explorer, explore, looked):
                 pass
@@ -71,7 +94,9 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
         found = explorer.found
         faults: list[Fault] = []
         if found.fault is not None:
-            faults.append(shortest.tell(scene, found.fault, found.schedule, shorten, explorer.deadline))
+            faults.append(
+                shortest.tell(scene, found.fault, found.schedule, shorten, explorer.deadline)
+            )
         seconds = time.perf_counter() - explorer.started
         answer: Answer = "fault" if faults else "undecided" if bound else "verified"
         return Verdict(
@@ -100,11 +125,12 @@ class _Looked:
 
 
 def _look(explorer: Explorer, explore: bool, looked: _Looked) -> bool:
-    """Looks at one execution for each lane that may be elected, and at all that differ where it does
-    not stand for them. Returns whether that decides the launch.
+    """Looks at one execution for each lane that may be elected, and at all that differ where it
+    does not stand for them. Returns whether that decides the launch.
 
-    It does not where some test that was taken for a wait is none, which then counts as a test; and where the kernel with waits in the place
-    of tests has a fault: the tests may order more than the waits do.
+    It does not where some test that was taken for a wait is none, which then counts as a test; and
+    where the kernel with waits in the place of tests has a fault: the tests may order more than the
+    waits do.
     """
     scene = explorer.scene
     looked.method = "explored" if explore else "greedy"
@@ -127,7 +153,10 @@ def _look(explorer: Explorer, explore: bool, looked: _Looked) -> bool:
             elif not explore:
                 looked.facts = _facts(first)
         if len(scene.lanes) > 1 and looked.facts:
-            looked.facts.append(f"which lane elect.sync elects makes no difference: tried were {_tried(scene.lanes)}")
+            looked.facts.append(
+                "which lane elect.sync elects makes no difference: tried were"
+                f" {_tried(scene.lanes)}"
+            )
     except NotAWaitError as error:
         scene.guards = scene.guards.without(error.site)
     else:
@@ -189,8 +218,12 @@ def _facts(first: Execution) -> list[str]:
     ]
 
 
-def replay(launch: Launch, schedule: Sequence[Pick], *, rules: Rules = "practice") -> SimFault | None:
-    """Executes a schedule on the simulated machine, and whatever is left after it in a fixed order: the fault it ends in, or None."""
+def replay(
+    launch: Launch, schedule: Sequence[Pick], *, rules: Rules = "practice"
+) -> SimFault | None:
+    """Executes a schedule on the simulated machine, and whatever is left after it in a fixed order:
+    the fault it ends in, or None.
+    """
     with quiet_numbers():
         scene = Scene(launch, rules)
         error, _ = shortest.replayed(scene, tuple(schedule))

@@ -1,10 +1,11 @@
 """Which data of a kernel can come to decide what it does: a data-flow analysis over its ops.
 
-A value decides where it picks a branch, a trip count, a place (coordinates, indices, addresses, ranks), a phase, a count of bytes or
-of arrivals, where an assertion tests it, or where arithmetic on it can fault. From all such places the analysis goes backwards
-through every op that moves data: expressions, variables, fragments, shared memory, tensor memory, global tensors. What it does not
-reach (the accumulators of a GEMM that are only stored) can be left out of a state's key, because two states that differ in it alone
-take the same steps and end in the same faults.
+A value decides where it picks a branch, a trip count, a place (coordinates, indices, addresses,
+ranks), a phase, a count of bytes or of arrivals, where an assertion tests it, or where arithmetic
+on it can fault. From all such places the analysis goes backwards through every op that moves data:
+expressions, variables, fragments, shared memory, tensor memory, global tensors. What it does not
+reach (the accumulators of a GEMM that are only stored) can be left out of a state's key, because
+two states that differ in it alone take the same steps and end in the same faults.
 
 Ops that the analysis does not know decide with everything that they name.
 """
@@ -16,7 +17,18 @@ from typing import Final
 
 from tilepipe.ir import exprs, ops, ranges
 from tilepipe.ir.exprs import Expr, FragmentRead, Local, Vary
-from tilepipe.ir.memory import BarrierRef, Cursor, Element, Fragment, SmemBuffer, TensorParam, Tile, Tmem, TmemScales, Variable
+from tilepipe.ir.memory import (
+    BarrierRef,
+    Cursor,
+    Element,
+    Fragment,
+    SmemBuffer,
+    TensorParam,
+    Tile,
+    Tmem,
+    TmemScales,
+    Variable,
+)
 from tilepipe.ir.program import Kernel, Role, bodies, walk
 from tilepipe.ir.uses import nodes, operands
 from tilepipe.sim.codegen import Compiled
@@ -24,10 +36,12 @@ from tilepipe.sim.memory import Slot
 from tilepipe.sim.tensors import GlobalTensor
 from tilepipe.sim.tmem import TensorMemory
 
-SLOW_STEP = 64  # a counter that grows by no more in a step leaves int32 after more steps than an execution has: see `_slow_counters`
+# a counter that grows by no more in a step leaves int32 after more steps than an execution has: see
+# `_slow_counters`
+SLOW_STEP = 64
 SLOW_START = 1 << 30
-# Ops that are no steps: they are not handed to the machine, which counts what it performs. A loop may go round no times, and the agents
-# that are not elected skip an `Elect`.
+# Ops that are no steps: they are not handed to the machine, which counts what it performs. A loop
+# may go round no times, and the agents that are not elected skip an `Elect`.
 _STEPLESS = (
     ops.Let, ops.Define, ops.Assign, ops.Read, ops.CursorDefine, ops.CursorRead, ops.CursorStep, ops.For, ops.While, ops.Elect, ops.Print,
     ops.Assert, ops.FragmentDefine, ops.FragmentSet, ops.FragmentReduce, ops.FragmentAny,
@@ -43,16 +57,23 @@ Thing = Local | Variable | Cursor | Fragment | SmemBuffer | TensorParam | _Tenso
 
 
 class Flow:
-    """How data move in a kernel. `sources`: what a thing's value is made of. `roots`: the things that decide something themselves."""
+    """How data move in a kernel. `sources`: what a thing's value is made of. `roots`: the things
+    that decide something themselves.
+    """
 
-    def __init__(self, kernel: Kernel, aliases: Iterable[tuple[TensorParam, TensorParam]] = ()) -> None:
+    def __init__(
+        self, kernel: Kernel, aliases: Iterable[tuple[TensorParam, TensorParam]] = ()
+    ) -> None:
         """`aliases`: tensors that are one array."""
         self.sources: dict[Thing, set[Thing]] = {}
         self.roots: set[Thing] = set()
         for a, b in aliases:
             self.move(a, {b})
             self.move(b, {a})
-        blocks: list[tuple[Role | None, ops.Block]] = [(None, kernel.setup), *((r, r.body) for r in kernel.roles)]
+        blocks: list[tuple[Role | None, ops.Block]] = [
+            (None, kernel.setup),
+            *((r, r.body) for r in kernel.roles),
+        ]
         every = [(role, op) for role, block in blocks for op in walk(block)]
         self._slow = _slow_counters(block for _, block in blocks)
         for role, op in every:
@@ -91,7 +112,12 @@ class Flow:
             for x in operands(op):
                 if isinstance(x, Expr):
                     self.roots |= _faulting(x)
-        if not (self._value(op) or self._shared(op, role) or self._fragment(op) or self._tensor_memory(op)):
+        if not (
+            self._value(op)
+            or self._shared(op, role)
+            or self._fragment(op)
+            or self._tensor_memory(op)
+        ):
             self._anything(op)
 
     def _value(self, op: ops.Op) -> bool:
@@ -128,7 +154,8 @@ class Flow:
                 self.decide(*index)
                 self.move(self._memory(base), _names(value))
                 if value.vary == Vary.LANE and not any(_own_of_each_lane(i, role) for i in index):
-                    self.decide(value)  # two lanes may store different values to one element, which is a fault
+                    # two lanes may store different values to one element, which is a fault
+                    self.decide(value)
             case ops.AtomicAdd(result=result, dst=Element(base=base, index=index), value=value):
                 self.decide(*index)
                 self.move(result, {self._memory(base)})
@@ -159,7 +186,10 @@ class Flow:
         match op:
             case ops.FragmentDefine():
                 pass
-            case ops.FragmentSet(fragment=dst, value=value) | ops.FragmentReduce(dst=dst, value=value):
+            case (
+                ops.FragmentSet(fragment=dst, value=value)
+                | ops.FragmentReduce(dst=dst, value=value)
+            ):
                 self.move(dst, _names(value))
             case ops.FragmentAny(result=result, value=value):
                 self.move(result, _names(value))
@@ -200,8 +230,11 @@ class Flow:
             case ops.Tcgen05Mma(acc=acc, a=a, b=b, accumulate=accumulate, sfa=sfa, sfb=sfb):
                 self.decide(acc, a, b, accumulate, sfa, sfb)
                 if sfa is not None or sfb is not None:
-                    self.roots.add(TENSOR_MEMORY)  # a negative scale factor is a fault, and so are groups of lanes that differ
-                self.move(TENSOR_MEMORY, {b.buffer} | ({a.buffer} if isinstance(a, Tile) else set()))
+                    # a negative scale factor is a fault, and so are groups of lanes that differ
+                    self.roots.add(TENSOR_MEMORY)
+                self.move(
+                    TENSOR_MEMORY, {b.buffer} | ({a.buffer} if isinstance(a, Tile) else set())
+                )
             case _:
                 return False
         return True
@@ -227,17 +260,28 @@ class Decisive:
         things: locals, variables, fragments, buffers and tensors.
     """
 
-    def __init__(self, kernel: Kernel, compiled: Compiled, aliases: Iterable[tuple[TensorParam, TensorParam]] = ()) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        compiled: Compiled,
+        aliases: Iterable[tuple[TensorParam, TensorParam]] = (),
+    ) -> None:
         """`aliases`: tensors that are one array in the launch at hand."""
         self.things = Flow(kernel, aliases).reached()
         self.source = compiled.source
         self._left_out = {
-            function: frozenset(name for name, thing in names if isinstance(thing, Local | Variable) and thing not in self.things)
+            function: frozenset(
+                name
+                for name, thing in names
+                if isinstance(thing, Local | Variable) and thing not in self.things
+            )
             for function, names in compiled.names.items()
         }
 
     def leaves_out(self, function: str) -> frozenset[str]:
-        """The Python names, in a function of the generated source, of values that decide nothing."""
+        """The Python names, in a function of the generated source, of values that decide
+        nothing.
+        """
         return self._left_out[function]
 
     def fragment(self, fragment: Fragment) -> bool:
@@ -267,8 +311,9 @@ def _names(x: Expr) -> set[Thing]:
 
 
 def _faulting(x: Expr) -> set[Thing]:
-    """Names whose values can make the computation of an expression a fault: signed arithmetic, or a conversion of a signed integer to a
-    narrower one, that leaves its dtype; an integer division or remainder by 0, or of the least integer by -1.
+    """Names whose values can make the computation of an expression a fault: signed arithmetic, or a
+    conversion of a signed integer to a narrower one, that leaves its dtype; an integer division or
+    remainder by 0, or of the least integer by -1.
     """
     found: set[Thing] = set()
     for node in nodes(x):
@@ -278,15 +323,16 @@ def _faulting(x: Expr) -> set[Thing]:
 
 
 def _can_fault(x: Expr) -> bool:
-    """Whether the operands of this node decide that its computation is a fault: `ir.numbers` has the rules, `sim.integers` the faults.
-    Shifts and conversions from floating point are defined for every operand; so is arithmetic in floating point.
+    """Whether the operands of this node decide that its computation is a fault: `ir.numbers` has
+    the rules, `sim.integers` the faults. Shifts and conversions from floating point are defined for
+    every operand; so is arithmetic in floating point.
     """
     return ranges.overflows(x) or ranges.divides(x)
 
 
 def _own_of_each_lane(index: Expr, role: Role | None) -> bool:
-    """Whether an index of a store differs between any two threads of an agent: the lane of a warp, or the thread of a role, plus what
-    is the same for all of them.
+    """Whether an index of a store differs between any two threads of an agent: the lane of a warp,
+    or the thread of a role, plus what is the same for all of them.
     """
     match index:
         case exprs.Special(name="thread"):
@@ -295,16 +341,21 @@ def _own_of_each_lane(index: Expr, role: Role | None) -> bool:
             return role is not None and not role.is_warpgroup
         case exprs.Binary(op="add", a=a, b=b):
             alike = (Vary.UNIFORM,)
-            return (a.vary in alike and _own_of_each_lane(b, role)) or (b.vary in alike and _own_of_each_lane(a, role))
+            return (a.vary in alike and _own_of_each_lane(b, role)) or (
+                b.vary in alike and _own_of_each_lane(a, role)
+            )
     return False
 
 
 def _slow_counters(blocks: Iterable[ops.Block]) -> frozenset[Variable]:
-    """Variables that start small and only ever grow, or shrink, by a small constant, in step with ops that an execution counts.
+    """Variables that start small and only ever grow, or shrink, by a small constant, in step with
+    ops that an execution counts.
 
-    From `SLOW_START` a counter leaves int32 after (2^31 - 2^30) / `SLOW_STEP` = 2^24 assignments. Where each of them comes with a step of
-    its own, an execution has too few steps for that (`Bounds.steps`, 5 million unless the user asks for more), so counting the rounds
-    of a loop for a statistic decides nothing. A loop of pure arithmetic performs no step, however often it goes round.
+    From `SLOW_START` a counter leaves int32 after (2^31 - 2^30) / `SLOW_STEP` = 2^24 assignments.
+    Where each of them comes with a step of its own, an execution has too few steps for that
+    (`Bounds.steps`, 5 million unless the user asks for more), so counting the rounds of a loop for
+    a statistic decides nothing. A loop of pure arithmetic performs no step, however often it goes
+    round.
     """
     read: dict[Local, Variable] = {}
     given: dict[Variable, list[Expr]] = {}
@@ -336,11 +387,17 @@ def _slow_counters(blocks: Iterable[ops.Block]) -> frozenset[Variable]:
                 return read.get(a) is var and abs(value) <= SLOW_STEP
         return False
 
-    return frozenset(v for v, values in given.items() if v not in fast and v.dtype.bits >= 32 and all(slow(v, x) for x in values))
+    return frozenset(
+        v
+        for v, values in given.items()
+        if v not in fast and v.dtype.bits >= 32 and all(slow(v, x) for x in values)
+    )
 
 
 def _steps(block: ops.Block) -> bool:
-    """Whether a block performs a step whatever branches it takes: an op that is handed to the machine, and counted."""
+    """Whether a block performs a step whatever branches it takes: an op that is handed to the
+    machine, and counted.
+    """
     for op in block.ops:
         match op:
             case ops.If(then=then, orelse=orelse):

@@ -1,8 +1,9 @@
 """One execution of a launch on the simulated machine, in an order that is picked.
 
-Who can be picked are the agents, one op or a run of ops at a time, and those asynchronous units whose acting others can notice: copies
-on their way to shared memory, commits, responses. MMAs and stores act at once where they were issued: until somebody has waited for
-them nobody may touch what they use, at whatever moment they act, and that is checked by what threads know (`sim.ordering`).
+Who can be picked are the agents, one op or a run of ops at a time, and those asynchronous units
+whose acting others can notice: copies on their way to shared memory, commits, responses. MMAs and
+stores act at once where they were issued: until somebody has waited for them nobody may touch what
+they use, at whatever moment they act, and that is checked by what threads know (`sim.ordering`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from tilepipe.sim.tma import TmaLoadUnit
 
 ENDLESS = 1 << 60
 _CLOCK = 63  # the clock is looked at when the number of an op has none of these bits
-_TURN = 1 << 14  # ops after which the others have their turn, so that nobody waits for a counter in vain
+# ops after which the others have their turn, so that nobody waits for a counter in vain
+_TURN = 1 << 14
 
 
 class StepsError(Exception):
@@ -58,14 +60,22 @@ class Execution:
 
     Attributes:
         pause: before which ops an agent that is picked to pause does so.
-        causality: the causal order so far. machines: cluster -> its machine, while it runs. performed: ops of each agent so far.
-        steps: ops and units performed. picks: what has been picked, in order. parked: agents that test again and again in vain.
+        causality: the causal order so far. machines: cluster -> its machine, while it runs.
+            performed: ops of each agent so far.
+        steps: ops and units performed. picks: what has been picked, in order. parked: agents that
+            test again and again in vain.
     """
 
     def __init__(
-        self, scene: Scene, clusters: Sequence[int], limit: int = ENDLESS, deadline: float = math.inf, watcher: Recorder | None = None
+        self,
+        scene: Scene,
+        clusters: Sequence[int],
+        limit: int = ENDLESS,
+        deadline: float = math.inf,
+        watcher: Recorder | None = None,
     ) -> None:
-        """`clusters`: those that are executed: all of the grid at once where they share out their work, otherwise one after another.
+        """`clusters`: those that are executed: all of the grid at once where they share out their
+        work, otherwise one after another.
         `limit`: of steps. `deadline`: of `time.perf_counter`.
         """
         self.scene = scene
@@ -100,19 +110,25 @@ class Execution:
         for _ in range(min(scene.resident if scene.shares_work else 1, len(clusters))):
             self._start(self._waiting.popleft())
 
-    # -- clusters ------------------------------------------------------------------------------------------------------
+    # -- clusters ----------------------------------------------------------------------
 
     def _start(self, cluster: int) -> None:
         self._present[cluster] = [Present() for t in self.world.tensors if t.order is not None]
         self._enter(cluster)
         self.machines[cluster] = Machine(self.world, cluster)
-        self._present[cluster] = [t.order.present for t in self.world.tensors if t.order is not None]
+        self._present[cluster] = [
+            t.order.present for t in self.world.tensors if t.order is not None
+        ]
 
     def _enter(self, cluster: int) -> None:
         """Makes the events of a cluster on the tensors the present ones."""
         if self._entered == cluster:
             return
-        for order, kept in zip((t.order for t in self.world.tensors if t.order is not None), self._present[cluster], strict=True):
+        for order, kept in zip(
+            (t.order for t in self.world.tensors if t.order is not None),
+            self._present[cluster],
+            strict=True,
+        ):
             order.present = kept
         self._entered = cluster
 
@@ -125,7 +141,10 @@ class Execution:
         m = self.machines[cluster]
         if m.ready or m.pending or any(f.who[0] == cluster for f in self._flights):
             return
-        if any(who[0] == cluster for watching in self._watchers.values() for who in watching) and self._somebody_acts():
+        if (
+            any(who[0] == cluster for watching in self._watchers.values() for who in watching)
+            and self._somebody_acts()
+        ):
             return  # another cluster may still add to what it looks at
         finish(m)
         for cta in m.ctas:
@@ -142,17 +161,24 @@ class Execution:
         return bool(self._flights) or any(m.ready or m.pending for m in self.machines.values())
 
     def _ended(self, cluster: int) -> None:
-        """Ends a cluster if nothing is left to do in it; and all of them where nothing is left to do in any."""
+        """Ends a cluster if nothing is left to do in it; and all of them where nothing is left to
+        do in any.
+        """
         self._ends(cluster)
         if not self._somebody_acts():
             for one in list(self.machines):
                 self._ends(one)
 
     def phases_completed(self) -> dict[str, list[list[int]]]:
-        """mbarrier array -> for each CTA of the grid, how many phases of each of its barriers completed."""
+        """mbarrier array -> for each CTA of the grid, how many phases of each of its barriers
+        completed.
+        """
         base, grid = self.world.compiled.bar_base, self.scene.launch.grid
         return {
-            a.name: [self.completions.get(cta, [])[base[a.name] : base[a.name] + a.size] for cta in range(grid)]
+            a.name: [
+                self.completions.get(cta, [])[base[a.name] : base[a.name] + a.size]
+                for cta in range(grid)
+            ]
             for a in self.scene.launch.kernel.barriers
         }
 
@@ -161,12 +187,16 @@ class Execution:
         """The requests that were refused because somebody chose so."""
         return [Pick(*who, ordinal, outcome=0) for who, ordinal in sorted(self._refused)]
 
-    # -- picking -------------------------------------------------------------------------------------------------------
+    # -- picking -----------------------------------------------------------------------
 
     def ready(self) -> list[tuple[int, Agent]]:
-        """Agents that can take a step, in a fixed order; those that have gone on for long come last."""
+        """Agents that can take a step, in a fixed order; those that have gone on for long come
+        last.
+        """
         found = [(c, a) for c, m in self.machines.items() for a in m.ready]
-        return sorted(found, key=lambda one: (self._turns.get((one[0], one[1].uid), 0), one[0], one[1].uid))
+        return sorted(
+            found, key=lambda one: (self._turns.get((one[0], one[1].uid), 0), one[0], one[1].uid)
+        )
 
     @property
     def flights(self) -> list[Flight]:
@@ -190,9 +220,12 @@ class Execution:
         """Whether every cluster has ended."""
         return not self.machines
 
-    def run_agent(self, cluster: int, agent: Agent, until: int = ENDLESS, pause: bool = False) -> bool:
-        """Lets an agent go on until it has performed `until` ops in all, or blocks, or returns. `pause`: or until its next op is one
-        that others can notice. Returns whether it did anything.
+    def run_agent(
+        self, cluster: int, agent: Agent, until: int = ENDLESS, pause: bool = False
+    ) -> bool:
+        """Lets an agent go on until it has performed `until` ops in all, or blocks, or returns.
+        `pause`: or until its next op is one that others can notice. Returns whether it did
+        anything.
         """
         self._enter(cluster)
         m = self.machines[cluster]
@@ -207,7 +240,8 @@ class Execution:
             raise
         except OutOfTimeError:
             raise StepsError("") from None
-        self.picks.append(Pick(*who, self.performed.get(who, 0) + agent.blocked))  # the op at which it blocks has begun
+        # the op at which it blocks has begun
+        self.picks.append(Pick(*who, self.performed.get(who, 0) + agent.blocked))
         self._ended(cluster)
         return moved
 
@@ -276,7 +310,9 @@ class Execution:
     def _took(self, steps: int) -> None:
         self.steps += steps
         if self.steps > self.limit:
-            raise StepsError(f"{self.limit:,} step{'' if self.limit == 1 else 's'} of one execution")
+            raise StepsError(
+                f"{self.limit:,} step{'' if self.limit == 1 else 's'} of one execution"
+            )
         if time.perf_counter() > self.deadline:
             raise StepsError("")
 
@@ -285,7 +321,9 @@ class Execution:
         fresh = list(m.pending)
         m.pending.clear()
         for unit in fresh:
-            if isinstance(unit, TmaLoadUnit) or (isinstance(unit, UnitQueue) and isinstance(unit.waiting[-1], CommitUnit)):
+            if isinstance(unit, TmaLoadUnit) or (
+                isinstance(unit, UnitQueue) and isinstance(unit.waiting[-1], CommitUnit)
+            ):
                 self._fly(who, unit)
             elif isinstance(unit, UnitQueue):
                 self._drain(m, unit)
@@ -322,7 +360,7 @@ class Execution:
         self._took(1)
         self._ended(cluster)
 
-    # -- tests that count as waits -------------------------------------------------------------------------------------
+    # -- tests that count as waits -----------------------------------------------------
 
     def _ask(self, m: Machine, who: Who, ag: Agent, args: tuple[Any, ...]) -> bool | Answer:
         """Performs a test that counts as a wait. It says "yes" where all that counts in the phase
@@ -343,7 +381,9 @@ class Execution:
         return Answer(self._read.setdefault(who, []), site.id, number, phase, mask)
 
     def _guarded(self, who: Who, ag: Agent, args: tuple[Any, ...]) -> None:
-        """Raises NotAWaitError unless the wait that begins is the one that its guard has asked for."""
+        """Raises NotAWaitError unless the wait that begins is the one that its guard has asked
+        for.
+        """
         _, mask, number, _ = args
         read = self._read.get(who)
         if not read:
@@ -354,7 +394,7 @@ class Execution:
         if not answer.allows(number, phase, mask):
             raise NotAWaitError(answer[0])
 
-    # -- choices -------------------------------------------------------------------------------------------------------
+    # -- choices -----------------------------------------------------------------------
 
     def _decide(self) -> bool:
         """Whether a request that could be granted is."""
@@ -362,11 +402,14 @@ class Execution:
         self.causality.chosen(granted)
         return granted
 
-    # -- loops that poll -----------------------------------------------------------------------------------------------
+    # -- loops that poll ---------------------------------------------------------------
 
-    def _looks_in_vain(self, m: Machine, who: Who, ag: Agent, kind: Kind, args: tuple[Any, ...], result: object) -> bool:
-        """Whether an agent has looked at something in a loop in which nothing changes until somebody else changes that: then it waits
-        for it. Any other op that others notice begins anew.
+    def _looks_in_vain(
+        self, m: Machine, who: Who, ag: Agent, kind: Kind, args: tuple[Any, ...], result: object
+    ) -> bool:
+        """Whether an agent has looked at something in a loop in which nothing changes until
+        somebody else changes that: then it waits for it. Any other op that others notice begins
+        anew.
         """
         site, mask = args[0], args[1]
         if kind is Kind.TEST and result is False:
@@ -383,8 +426,10 @@ class Execution:
         if not poll.again(self._state(m, ag)):
             if len(poll.seen) > VAIN:
                 raise StepsError(
-                    f"{ag} has tested {VAIN} times in a row at {site.loc.short} without success, and counts its attempts in something"
-                    f" that later decides; the check follows no more of them. Check an instance with a limit below {VAIN}, or wait on"
+                    f"{ag} has tested {VAIN} times in a row at {site.loc.short} without success,"
+                    " and counts its attempts in something"
+                    " that later decides; the check follows no more of them. Check an instance"
+                    f" with a limit below {VAIN}, or wait on"
                     " the barrier"
                 )
             return False
@@ -433,7 +478,7 @@ class Execution:
         while ag in m.ready:
             m.ready.remove(ag)
 
-    # -- whole executions ----------------------------------------------------------------------------------------------
+    # -- whole executions --------------------------------------------------------------
 
     def follow(self, schedule: Iterable[Pick]) -> None:
         """Performs picks in order; one that cannot be performed any more is left out."""
@@ -444,20 +489,28 @@ class Execution:
             if m is None or pick.outcome >= 0:
                 continue
             if pick.unit >= 0:
-                found = [f for f in self.flights if f.who == (pick.cluster, pick.agent) and f.ordinal == pick.unit]
+                found = [
+                    f
+                    for f in self.flights
+                    if f.who == (pick.cluster, pick.agent) and f.ordinal == pick.unit
+                ]
                 if found:
                     self.run_unit(found[0])
                 continue
             agent = next((a for a in m.ready if a.uid == pick.agent), None)
             if agent is not None and pick.until < 0:
                 self.run_agent(pick.cluster, agent, pause=True)
-            elif agent is not None and self.performed.get((pick.cluster, pick.agent), 0) < pick.until:
+            elif (
+                agent is not None and self.performed.get((pick.cluster, pick.agent), 0) < pick.until
+            ):
                 self.run_agent(pick.cluster, agent, pick.until)
 
     def go_on(self, stop: Callable[[], bool] | None = None, backwards: bool = False) -> bool:
-        """Goes on in a fixed order: each agent until it blocks, and a unit when none can. `backwards`: the last agent first.
+        """Goes on in a fixed order: each agent until it blocks, and a unit when none can.
+        `backwards`: the last agent first.
 
-        `stop`: asked before each of these; True stops. Returns whether the execution has come to its end.
+        `stop`: asked before each of these; True stops. Returns whether the execution has come to
+        its end.
         """
         while self.machines:
             ready = self.ready()

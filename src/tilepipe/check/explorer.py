@@ -1,8 +1,9 @@
 """Exploring the executions that differ.
 
-This is dynamic partial-order reduction without a stack of states: every execution is performed from the start, its races
-(`causality`) are found, and for each of them an execution is begun in which the later step comes first. Executions that differ in the
-order of independent steps have one signature and are analysed once.
+This is dynamic partial-order reduction without a stack of states: every execution is performed from
+the start, its races (`causality`) are found, and for each of them an execution is begun in which
+the later step comes first. Executions that differ in the order of independent steps have one
+signature and are analysed once.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from tilepipe.errors import NotModelledError, SimFault
 
 Progress = Callable[[int, int], None]  # (executions done, executions that are known to be left)
 Schedule = tuple[Pick, ...]
-Alternative = tuple[Schedule, int]  # what an execution begins with; how many of its nodes another has had
-ORDERLY = ("test", "turn")  # reasons for a race that every kernel which tests or takes what is left has
+# what an execution begins with; how many of its nodes another has had
+Alternative = tuple[Schedule, int]
+# reasons for a race that every kernel which tests or takes what is left has
+ORDERLY = ("test", "turn")
 
 
 def _s(number: float) -> str:
@@ -51,8 +54,10 @@ class Outcome:
     """What one execution has shown.
 
     Attributes:
-        states: of it, which no execution before it had. signature: equal where only independent steps are ordered differently.
-        alternatives: executions in which one of its races, or requests, goes the other way; none where the signature was known.
+        states: of it, which no execution before it had. signature: equal where only independent
+            steps are ordered differently.
+        alternatives: executions in which one of its races, or requests, goes the other way; none
+            where the signature was known.
         fault: it ended in one.
     """
 
@@ -65,7 +70,9 @@ class Outcome:
 class Explorer:
     """Explores one launch."""
 
-    def __init__(self, scene: Scene, bounds: Bounds, reductions: Reductions, progress: Progress | None) -> None:
+    def __init__(
+        self, scene: Scene, bounds: Bounds, reductions: Reductions, progress: Progress | None
+    ) -> None:
         self.scene = scene
         self.bounds = bounds
         self.reductions = reductions
@@ -74,7 +81,7 @@ class Explorer:
         self.found = Found()
         self.fingerprints: Fingerprints | None = None
 
-    # -- executions ----------------------------------------------------------------------------------------------------
+    # -- executions --------------------------------------------------------------------
 
     def allow(self, left: int) -> None:
         """Counts an execution that is about to begin; raises if the bounds allow no more."""
@@ -105,7 +112,9 @@ class Explorer:
         self.allow(left)
         execution = Execution(self.scene, clusters, self.bounds.steps, self.deadline)
         if self.fingerprints is None:
-            self.fingerprints = Fingerprints(self.scene.launch.kernel, self.scene.decisive, self.reductions.symmetry)
+            self.fingerprints = Fingerprints(
+                self.scene.launch.kernel, self.scene.decisive, self.reductions.symmetry
+            )
         return execution
 
     def perform(self, execution: Execution, work: Callable[[], object]) -> bool:
@@ -130,11 +139,13 @@ class Explorer:
         """Begins anew, with what the bounds still allow."""
         self.found = Found(traces=self.found.traces)
 
-    # -- reversing races -----------------------------------------------------------------------------------------------
+    # -- reversing races ---------------------------------------------------------------
 
-    def reduced(self, clusters: Sequence[int], first: Execution | None = None, at_most: int = sys.maxsize) -> bool:
-        """Explores the executions that differ in more than the order of independent steps, if there are `at_most` so many; returns
-        whether it came to an end.
+    def reduced(
+        self, clusters: Sequence[int], first: Execution | None = None, at_most: int = sys.maxsize
+    ) -> bool:
+        """Explores the executions that differ in more than the order of independent steps, if there
+        are `at_most` so many; returns whether it came to an end.
         """
         work: list[Alternative] = [((), 0)]
         begun: set[Schedule] = {()}
@@ -150,8 +161,12 @@ class Explorer:
                 return False
         return True
 
-    def outcomes(self, clusters: Sequence[int], work: list[Alternative], first: Execution | None) -> Iterator[Outcome]:
-        """Performs what is in `work`, to which the caller adds meanwhile. `first`: the execution of the first of it, if there was one."""
+    def outcomes(
+        self, clusters: Sequence[int], work: list[Alternative], first: Execution | None
+    ) -> Iterator[Outcome]:
+        """Performs what is in `work`, to which the caller adds meanwhile. `first`: the execution of
+        the first of it, if there was one.
+        """
         signatures: set[bytes] = set()
         while work:
             yield self.outcome(clusters, work.pop(), len(work), signatures, first)
@@ -180,26 +195,40 @@ class Explorer:
         return Outcome(states, signature, tuple(self._alternatives(execution)))
 
     def _alternatives(self, execution: Execution) -> list[Alternative]:
-        """Schedules in which a race, or a request, goes the other way; each with how many of its nodes are this execution's."""
+        """Schedules in which a race, or a request, goes the other way; each with how many of its
+        nodes are this execution's.
+        """
         nodes = execution.causality.nodes
         refused = [n for n in nodes if n.outcome == 0]
         out: list[Alternative] = []
         for race in execution.causality.races:
             self.in_time()  # there may be very many, each with a long schedule
-            between = [n for n in nodes[race.first.index : race.second.index] if not _follows(n, race)]
+            between = [
+                n for n in nodes[race.first.index : race.second.index] if not _follows(n, race)
+            ]
             before = nodes[: race.first.index]
             kept = {(n.who, n.ordinal) for n in (*before, *between)}
-            answers = tuple(Pick(*n.who, n.ordinal, outcome=0) for n in refused if (n.who, n.ordinal) in kept)
-            out.append(((*answers, *schedule_of([*before, *between, race.second])), race.first.index))
+            answers = tuple(
+                Pick(*n.who, n.ordinal, outcome=0) for n in refused if (n.who, n.ordinal) in kept
+            )
+            out.append(
+                ((*answers, *schedule_of([*before, *between, race.second])), race.first.index)
+            )
         for node in nodes:
             if node.outcome == 1:
                 self.in_time()
-                answers = tuple(Pick(*n.who, n.ordinal, outcome=0) for n in (*refused, node) if n.index <= node.index)
+                answers = tuple(
+                    Pick(*n.who, n.ordinal, outcome=0)
+                    for n in (*refused, node)
+                    if n.index <= node.index
+                )
                 out.append(((*answers, *schedule_of(nodes[: node.index])), node.index))
         return out
 
     def sibling(self, execution: Execution) -> bool:
-        """Whether warps of one agent can get ahead of each other in a way that is a fault, which is kept."""
+        """Whether warps of one agent can get ahead of each other in a way that is a fault, which is
+        kept.
+        """
         error = siblings.fault(execution)
         if error is not None:
             self.found.fault, self.found.schedule = error, tuple(execution.picks)

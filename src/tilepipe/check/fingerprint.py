@@ -1,8 +1,9 @@
 """The state of an execution as a key: equal keys have the same future.
 
-What a state holds is what decides later steps and later faults: where agents stand, barriers, who knows of which live access, what has
-been written, units on their way. Times, counts of executions, and what only messages use are left out. The bits of `sim.ordering` are
-handed out in the order of execution; a key numbers them by the access that they stand for.
+What a state holds is what decides later steps and later faults: where agents stand, barriers, who
+knows of which live access, what has been written, units on their way. Times, counts of executions,
+and what only messages use are left out. The bits of `sim.ordering` are handed out in the order of
+execution; a key numbers them by the access that they stand for.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     from tilepipe.check.execution import Execution
 
 _WHO_AM_I = {"warp", "thread", "warpgroup"}
-_ASKS_WARP = (ops.PerWarp, ops.NamedSync, ops.NamedArrive, ops.TmemLoad, ops.TmemStore)  # what they do depends on the warp
+# what they do depends on the warp
+_ASKS_WARP = (ops.PerWarp, ops.NamedSync, ops.NamedArrive, ops.TmemLoad, ops.TmemStore)
 
 
 def interchangeable(role: Role, setup: ops.Block) -> bool:
@@ -86,11 +88,21 @@ def _access_key(a: Any, rename: dict[int, int]) -> tuple[Any, ...]:
 
 def _event_key(e: Event, rename: dict[int, int]) -> tuple[Any, ...]:
     kind = e.is_write, e.atomic, e.asynchronous
-    return rename[e.agent_uid], e.site.id, e.mask, kind, e.box or (), tuple(sorted(e.points.items())), e.layout or ()
+    return (
+        rename[e.agent_uid],
+        e.site.id,
+        e.mask,
+        kind,
+        e.box or (),
+        tuple(sorted(e.points.items())),
+        e.layout or (),
+    )
 
 
 class Fingerprints:
-    """Makes keys of the states of one kernel's executions. `decisive`: which data are part of them."""
+    """Makes keys of the states of one kernel's executions. `decisive`: which data are part of
+    them.
+    """
 
     def __init__(self, kernel: Kernel, decisive: Decisive, symmetry: bool) -> None:
         self.kernel = kernel
@@ -98,19 +110,29 @@ class Fingerprints:
         self.same = [r for r in kernel.roles if symmetry and interchangeable(r, kernel.setup)]
 
     def of(self, execution: Execution, tensors: bool = True) -> bytes:
-        """The key of a state; the smallest of those that renaming interchangeable agents gives. `tensors`: with
-        who has touched which of their elements.
+        """The key of a state; the smallest of those that renaming interchangeable agents gives.
+        `tensors`: with who has touched which of their elements.
         """
         parts: list[Hashable] = []
         for cluster, m in sorted(execution.machines.items(), key=lambda one: one[0]):
-            parts.append((cluster, min(encoded(self._machine(execution, cluster, m, names, tensors)) for names in self._renamings(m))))
+            parts.append(
+                (
+                    cluster,
+                    min(
+                        encoded(self._machine(execution, cluster, m, names, tensors))
+                        for names in self._renamings(m)
+                    ),
+                )
+            )
         clusters = execution.world.clusters
         waiting = () if clusters is None else tuple(clusters.waiting)
-        return digest((tuple(parts), waiting, self._tensors(execution, tensors), execution.world.elected))
+        return digest(
+            (tuple(parts), waiting, self._tensors(execution, tensors), execution.world.elected)
+        )
 
     def _renamings(self, m: Machine) -> Iterable[dict[int, int]]:
-        """Names for the agents, of which the smallest key is taken: interchangeable ones in the order of where they stand, and those
-        that stand alike in every order.
+        """Names for the agents, of which the smallest key is taken: interchangeable ones in the
+        order of where they stand, and those that stand alike in every order.
         """
         plain = {a.uid: a.uid for a in m.agents}
         groups: list[tuple[list[int], list[list[int]]]] = []
@@ -120,7 +142,12 @@ class Fingerprints:
                 for a in cta.agents:
                     if a.role is role:
                         alike.setdefault(self._stands(a, a in m.ready), []).append(a.uid)
-                groups.append((sorted(u for uids in alike.values() for u in uids), [alike[key] for key in sorted(alike)]))
+                groups.append(
+                    (
+                        sorted(u for uids in alike.values() for u in uids),
+                        [alike[key] for key in sorted(alike)],
+                    )
+                )
         for orders in product(*(permutations(uids) for _, tied in groups for uids in tied)):
             order, names = iter(orders), dict(plain)
             for new, tied in groups:
@@ -131,13 +158,20 @@ class Fingerprints:
         """What of an agent's state has no agent's name in it."""
         return encoded((place(a, self.decisive), a.blocked, ready, tuple(sorted(a.passed.items()))))
 
-    def _machine(self, execution: Execution, cluster: int, m: Machine, names: dict[int, int], tensors: bool) -> Hashable:
+    def _machine(
+        self, execution: Execution, cluster: int, m: Machine, names: dict[int, int], tensors: bool
+    ) -> Hashable:
         presents = execution.present(cluster) if tensors else []
         bits = self._numbered(m, names, presents)
         agents = sorted((names[a.uid], self._agent(execution, cluster, a, bits)) for a in m.agents)
         bars = tuple(self._barrier(b, bits, names) for cta in m.ctas for b in cta.bars)
         named = tuple(
-            (n.generation, tuple(sorted((names[u], w) for u, w in n.arrived)), bits(n.acc), bits(n.known))
+            (
+                n.generation,
+                tuple(sorted((names[u], w) for u, w in n.arrived)),
+                bits(n.acc),
+                bits(n.known),
+            )
             for cta in m.ctas
             for n in cta.named
         )
@@ -147,12 +181,24 @@ class Fingerprints:
         )
         slots = tuple(self._slot(s, bits, names) for cta in m.ctas for s in cta.slots)
         arrivals = tuple(
-            tuple(sorted((_arriver(who, names), flat, bits(bit)) for (who, flat), (bit, _, _) in cta.arrivals.items())) for cta in m.ctas
+            tuple(
+                sorted(
+                    (_arriver(who, names), flat, bits(bit))
+                    for (who, flat), (bit, _, _) in cta.arrivals.items()
+                )
+            )
+            for cta in m.ctas
         )
-        events = tuple(tuple(sorted((_event_key(e, names), bits(e.bit)) for e in p.live)) for p in presents)
+        events = tuple(
+            tuple(sorted((_event_key(e, names), bits(e.bit)) for e in p.live)) for p in presents
+        )
         flights = tuple(
             sorted(
-                (names[f.who[1]], self._unit(f.unit, bits), execution.causality.carried(f.who, f.ordinal))
+                (
+                    names[f.who[1]],
+                    self._unit(f.unit, bits),
+                    execution.causality.carried(f.who, f.ordinal),
+                )
                 for f in execution.flights
                 if f.who[0] == cluster
             )
@@ -161,7 +207,20 @@ class Fingerprints:
         poisoned = m.poisoned is not None
         settled = execution.causality.settled()
         asked = bits(m.reach.refused), bits(m.reach.waited)
-        return (tuple(agents), bars, named, met, slots, arrivals, events, flights, ready, asked, poisoned, settled)
+        return (
+            tuple(agents),
+            bars,
+            named,
+            met,
+            slots,
+            arrivals,
+            events,
+            flights,
+            ready,
+            asked,
+            poisoned,
+            settled,
+        )
 
     def _numbered(self, m: Machine, names: dict[int, int], presents: list[Present]) -> _Bits:
         bits = _Bits(m, names)
@@ -171,7 +230,9 @@ class Fingerprints:
                     bits.add(a.bit, a.fenced, a.reader_fenced, a.sure)
             for held in cta.tmem.allocations.values() if cta.tmem is not None else ():
                 bits.add(held.twin.through if held.twin is not None else 0)
-            for _, (bit, _, _) in sorted(cta.arrivals.items(), key=lambda kv: (_arriver(kv[0][0], names), kv[0][1])):
+            for _, (bit, _, _) in sorted(
+                cta.arrivals.items(), key=lambda kv: (_arriver(kv[0][0], names), kv[0][1])
+            ):
                 bits.add(bit)
         for present in presents:
             for e in sorted(present.live, key=lambda e: _event_key(e, names)):
@@ -197,8 +258,27 @@ class Fingerprints:
         )  # fmt: skip
 
     def _barrier(self, b: Mbarrier, bits: _Bits, names: dict[int, int]) -> Hashable:
-        life = b.state, b.in_role, b.again, names.get(b.maker[0], -1), b.maker[1], b.born != 0, b.fenced != 0, b.proxied != 0
-        return life, b.phase, b.count, b.pending, b.tx, b.expected, b.inflight, bits(b.acc), bits(b.known)
+        life = (
+            b.state,
+            b.in_role,
+            b.again,
+            names.get(b.maker[0], -1),
+            b.maker[1],
+            b.born != 0,
+            b.fenced != 0,
+            b.proxied != 0,
+        )
+        return (
+            life,
+            b.phase,
+            b.count,
+            b.pending,
+            b.tx,
+            b.expected,
+            b.inflight,
+            bits(b.acc),
+            bits(b.known),
+        )
 
     def _slot(self, s: Slot, bits: _Bits, names: dict[int, int]) -> Hashable:
         filled = b"" if s.filled is None or s.state == 2 else s.filled.tobytes()
@@ -207,7 +287,14 @@ class Fingerprints:
         if isinstance(s, TensorMemory):
             calls = tuple((names[c.agent.uid], c.columns, c.done, c.column) for c in s.calls)
             held = tuple(
-                (a.column, a.columns, a.claimed, a.twin is not None, bits(a.twin.through if a.twin else 0)) for a in s.allocations.values()
+                (
+                    a.column,
+                    a.columns,
+                    a.claimed,
+                    a.twin is not None,
+                    bits(a.twin.through if a.twin else 0),
+                )
+                for a in s.allocations.values()
             )
             more = (held, calls, s.relinquished is None, s.smallest)
         return (s.state, filled, live, self.decisive.slot(s), more)
@@ -230,8 +317,9 @@ class Fingerprints:
         return (1, tuple(self._queued(u, bits) for u in unit.waiting))
 
     def _queued(self, unit: Any, bits: _Bits) -> Hashable:
-        """A unit of a tensor core's queue that has not acted: what was decided when it was issued, which its site alone does not say.
-        (A group of wgmma acts when it is committed, and a TMA store when it is issued: see `Execution._collect`.)
+        """A unit of a tensor core's queue that has not acted: what was decided when it was issued,
+        which its site alone does not say. (A group of wgmma acts when it is committed, and a TMA
+        store when it is issued: see `Execution._collect`.)
         """
         key: Hashable
         match unit:
@@ -246,13 +334,17 @@ class Fingerprints:
                     ),
                 )
             case CopyUnit():
-                key = tuple((_operand(place), _tile(slot), rect) for _, place, slot, rect in unit.parts)
+                key = tuple(
+                    (_operand(place), _tile(slot), rect) for _, place, slot, rect in unit.parts
+                )
             case _:
                 raise AssertionError(f"no key for {type(unit).__name__}")
         return unit.site.id, key, bits(unit.bits)
 
     def _tensors(self, execution: Execution, owned: bool) -> Hashable:
-        """Contents of the tensors that are written; and, where clusters run together, which of them touched which elements."""
+        """Contents of the tensors that are written; and, where clusters run together, which of them
+        touched which elements.
+        """
         out = []
         for t in execution.world.tensors:
             if t.order is not None:
@@ -273,7 +365,9 @@ def _tile(slot: Slot) -> Hashable:
 
 
 def _operand(where: Any) -> Hashable:
-    """An operand of a tensor core's op: a rectangle of a tile, a place in tensor memory, or where scale factors lie."""
+    """An operand of a tensor core's op: a rectangle of a tile, a place in tensor memory, or where
+    scale factors lie.
+    """
     match where:
         case Slot() as slot, rect:
             return _tile(slot), rect
@@ -286,11 +380,22 @@ def _operand(where: Any) -> Hashable:
 def _wgmma(unit: WgmmaUnit, bits: _Bits) -> Hashable:
     """A wgmma that is in no committed group, and has not acted."""
     a = unit.a.ir.name if isinstance(unit.a, Frag) else _tile(unit.a)
-    return unit.site.id, unit.adds, unit.acc.ir.name, a, unit.rect_a or (), _tile(unit.b), unit.rect_b, bits(unit.bits)
+    return (
+        unit.site.id,
+        unit.adds,
+        unit.acc.ir.name,
+        a,
+        unit.rect_a or (),
+        _tile(unit.b),
+        unit.rect_b,
+        bits(unit.bits),
+    )
 
 
 def _arriver(who: int, names: dict[int, int]) -> tuple[int, int]:
-    """Who arrived, of a key of `Cta.arrivals`: an agent's name and -1, or, for a commit, the agent's name and the lane that issued it."""
+    """Who arrived, of a key of `Cta.arrivals`: an agent's name and -1, or, for a commit, the
+    agent's name and the lane that issued it.
+    """
     if who >= 0:
         return names[who], -1
     agent, lane = divmod(-1 - who, 128)
@@ -307,7 +412,15 @@ def _tensor_state(a: Agent, bits: _Bits) -> Hashable:
     if t is None:
         return ()
     queues = tuple(
-        (lane, bits(q.issued), bits(q.done), q.uncommitted) for lane, q in sorted(t.queues.items()) if isinstance(q, TensorQueue)
+        (lane, bits(q.issued), bits(q.done), q.uncommitted)
+        for lane, q in sorted(t.queues.items())
+        if isinstance(q, TensorQueue)
     )
     loads = tuple((w, bits(r.bit)) for _, w, r in t.loads)
-    return queues, loads, tuple(bits(r.bit) for r in t.stores), _knowledge(t.after, bits), bits(t.published)
+    return (
+        queues,
+        loads,
+        tuple(bits(r.bit) for r in t.stores),
+        _knowledge(t.after, bits),
+        bits(t.published),
+    )

@@ -4,18 +4,21 @@
     ...
     pipe.wait_producer_if_needed(ready)
 
-Whatever the test says, the role goes on when the phase is complete. Such a kernel is decided by executions in which the test says "no"
-and the wait follows, so that nothing depends on who came first. That is sound under four conditions, and
-docs/decisions/0011-a-test-that-is-a-wait.md has the proof:
+Whatever the test says, the role goes on when the phase is complete. Such a kernel is decided by
+executions in which the test says "no" and the wait follows, so that nothing depends on who came
+first. That is sound under four conditions, and docs/decisions/0011-a-test-that-is-a-wait.md has the
+proof:
 
 (a) the wait is for the barrier and the full phase number that the test has asked about;
 (b) the answer decides whether the wait is performed, and nothing else;
 (c) the test acquires for every thread for which the wait would;
-(d) where the test is performed, the phase before the one that it asks about is known to be complete.
+(d) where the test is performed, the phase before the one that it asks about is known to be
+complete.
 
-(b) is a matter of the program's text, and is found here by data flow. The others are compared while an execution runs: the `Answer`
-goes wherever the kernel carries it, and says what was asked. A test has neither semantics nor scope of its own (the printer derives
-the scope from the role and the barrier), so (c) is about threads.
+(b) is a matter of the program's text, and is found here by data flow. The others are compared while
+an execution runs: the `Answer` goes wherever the kernel carries it, and says what was asked. A test
+has neither semantics nor scope of its own (the printer derives the scope from the role and the
+barrier), so (c) is about threads.
 """
 
 from __future__ import annotations
@@ -31,12 +34,15 @@ from tilepipe.ir.uses import bound, leaves, operands
 from tilepipe.sim.sites import Site
 
 Name = Local | Variable
-_DEFINITIONS = (ops.Let, ops.Read, ops.CursorRead)  # what may stand before the wait in a branch that it guards
+# what may stand before the wait in a branch that it guards
+_DEFINITIONS = (ops.Let, ops.Read, ops.CursorRead)
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Which of the conditions are asked for: all, but in tests that show what each of them is needed for."""
+    """Which of the conditions are asked for: all, but in tests that show what each of them is
+    needed for.
+    """
 
     phases: bool = True  # (a)
     flow: bool = True  # (b)
@@ -48,7 +54,9 @@ CONDITIONS = Conditions()
 
 
 class NotAWaitError(Exception):
-    """An execution shows that a test does not count as the wait that it guards. `site`: the test's number."""
+    """An execution shows that a test does not count as the wait that it guards. `site`: the test's
+    number.
+    """
 
     def __init__(self, site: int) -> None:
         super().__init__(site)
@@ -56,13 +64,16 @@ class NotAWaitError(Exception):
 
 
 class Answer(tuple[int, int, int, int]):
-    """The "no" of a test that counts as a wait, as a value of the kernel: it is false, and says what was asked.
+    """The "no" of a test that counts as a wait, as a value of the kernel: it is false, and says
+    what was asked.
 
-    As a tuple: the test's site, the flat index of the barrier in the agent's CTA, the full phase number, the threads that would have
-    acquired. Two states of an execution that differ in an answer differ in these.
+    As a tuple: the test's site, the flat index of the barrier in the agent's CTA, the full phase
+    number, the threads that would have acquired. Two states of an execution that differ in an
+    answer differ in these.
 
     Attributes:
-        read: the agent's list of the answers that its branches have read; the last one is that of the branch that it is in.
+        read: the agent's list of the answers that its branches have read; the last one is that of
+            the branch that it is in.
     """
 
     read: list[Answer]
@@ -80,7 +91,9 @@ class Answer(tuple[int, int, int, int]):
     def allows(self, bar: int, phase: int, mask: int) -> bool:
         """Whether a wait, by the threads of `mask`, is the one that the test counts as."""
         _, asked, of, threads = self
-        return (not CONDITIONS.phases or (asked, of) == (bar, phase)) and (not CONDITIONS.threads or not mask & ~threads)
+        return (not CONDITIONS.phases or (asked, of) == (bar, phase)) and (
+            not CONDITIONS.threads or not mask & ~threads
+        )
 
 
 def too_early(known: bool) -> bool:
@@ -93,7 +106,8 @@ class Guards:
     """The tests of a kernel that count as waits, by site.
 
     Attributes:
-        tests: site of a test -> its group. Tests whose answers can meet in one variable count all, or none.
+        tests: site of a test -> its group. Tests whose answers can meet in one variable count all,
+            or none.
         waits: sites of the waits that answers guard.
     """
 
@@ -107,10 +121,14 @@ class Guards:
 
 
 def guards(kernel: Kernel, sites: list[Site]) -> Guards:
-    """The tests that fulfil condition (b), each of which guards some wait. `sites`: those of the compiled kernel."""
+    """The tests that fulfil condition (b), each of which guards some wait. `sites`: those of the
+    compiled kernel.
+    """
     number = {id(site.op): site.id for site in sites}
     found = [a for role in kernel.roles for a in _Flow(list(walk(role.body))).groups()]
-    tests = {number[id(test)]: group for group, answers in enumerate(found) for test in answers.tests}
+    tests = {
+        number[id(test)]: group for group, answers in enumerate(found) for test in answers.tests
+    }
     return Guards(tests, frozenset(number[id(wait)] for answers in found for wait in answers.waits))
 
 
@@ -128,7 +146,9 @@ class _Flow:
 
     def __init__(self, every: list[ops.Op]) -> None:
         self.every = every
-        self._above: dict[Name, Name] = {op.result: op.result for op in every if isinstance(op, ops.MbarTryWait)}
+        self._above: dict[Name, Name] = {
+            op.result: op.result for op in every if isinstance(op, ops.MbarTryWait)
+        }
         self._readers: dict[Name, set[int]] = {}
         for op in every:
             for name in _read(op):
@@ -180,7 +200,9 @@ class _Flow:
         return {name for name in _read(op) - copied if name in self._above}
 
     def _guard(self, op: ops.Op) -> Local | None:
-        """The answer that decides whether a wait is performed, in a branch that does nothing else."""
+        """The answer that decides whether a wait is performed, in a branch that does nothing
+        else.
+        """
         if not isinstance(op, ops.If):
             return None
         name, yes, no = op.cond, op.then, op.orelse
@@ -194,7 +216,9 @@ class _Flow:
         if not block.ops:
             return False
         *before, last = block.ops
-        if not isinstance(last, ops.MbarWait) or not all(isinstance(op, _DEFINITIONS) for op in before):
+        if not isinstance(last, ops.MbarWait) or not all(
+            isinstance(op, _DEFINITIONS) for op in before
+        ):
             return False
         inside = {id(op) for op in block.ops}
         return all(self._readers.get(name, inside) <= inside for op in before for name in bound(op))
@@ -213,7 +237,10 @@ def _copies(op: ops.Op) -> list[tuple[Name, Name]]:
     match op:
         case ops.Let(local=target, expr=Local() as source):
             return [(source, target)]
-        case ops.Define(var=target, init=Local() as source) | ops.Assign(var=target, value=Local() as source):
+        case (
+            ops.Define(var=target, init=Local() as source)
+            | ops.Assign(var=target, value=Local() as source)
+        ):
             return [(source, target)]
         case ops.Read(local=target, var=source):
             return [(source, target)]
@@ -222,4 +249,9 @@ def _copies(op: ops.Op) -> list[tuple[Name, Name]]:
 
 def _waits(op: ops.If) -> list[ops.MbarWait]:
     """The waits of a branch."""
-    return [inner for block in (op.then, op.orelse) for inner in walk(block) if isinstance(inner, ops.MbarWait)]
+    return [
+        inner
+        for block in (op.then, op.orelse)
+        for inner in walk(block)
+        if isinstance(inner, ops.MbarWait)
+    ]

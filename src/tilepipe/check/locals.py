@@ -1,8 +1,10 @@
-"""Where an agent stands in its generated function: the line it is at, and the values that it will still read.
+"""Where an agent stands in its generated function: the line it is at, and the values that it will
+still read.
 
-An agent is a generator, so its state is its frame. Two agents at one line with equal live locals go on alike; a token of a try_wait
-that nobody reads any more must not tell them apart. Liveness is computed from the generated source, which is structured: assignments,
-`for ... in range`, `while`, `if`.
+An agent is a generator, so its state is its frame. Two agents at one line with equal live locals go
+on alike; a token of a try_wait that nobody reads any more must not tell them apart. Liveness is
+computed from the generated source, which is structured: assignments, `for ... in range`, `while`,
+`if`.
 """
 
 from __future__ import annotations
@@ -29,42 +31,74 @@ class _Function:
 
     Attributes:
         live: line of a yield -> the locals that are read at it or after it.
-        clear: whether the frame's state is those: no bound of a running loop has been assigned since.
+        clear: whether the frame's state is those: no bound of a running loop has been assigned
+            since.
     """
 
     def __init__(self, function: ast.FunctionDef) -> None:
         self.live: dict[int, Names] = {}
         self.clear = True
-        stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        stored = {
+            n.id
+            for n in ast.walk(function)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
         self._locals = frozenset(n for n in stored if not n.startswith("turns"))
         self._block(function.body, _NONE)
 
     def _read(self, node: ast.AST | None) -> Names:
         if node is None:
             return _NONE
-        return frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)) & self._locals
+        return (
+            frozenset(
+                n.id
+                for n in ast.walk(node)
+                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+            )
+            & self._locals
+        )
 
     def _block(self, body: Iterable[ast.stmt], out: Names) -> Names:
         for statement in reversed(list(body)):
             out = self._statement(statement, out)
-            if any(isinstance(n, ast.Yield) for n in ast.walk(statement)) and isinstance(statement, ast.Expr | ast.Assign):
+            if any(isinstance(n, ast.Yield) for n in ast.walk(statement)) and isinstance(
+                statement, ast.Expr | ast.Assign
+            ):
                 self.live[statement.lineno] = self.live.get(statement.lineno, _NONE) | out
         return out
 
     def _statement(self, statement: ast.stmt, out: Names) -> Names:
         match statement:
             case ast.Assign(targets=targets, value=value):
-                stored = frozenset(n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-                return (out - stored) | self._read(value) | frozenset().union(*(self._read(t) for t in targets))
+                stored = frozenset(
+                    n.id
+                    for t in targets
+                    for n in ast.walk(t)
+                    if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+                )
+                return (
+                    (out - stored)
+                    | self._read(value)
+                    | frozenset().union(*(self._read(t) for t in targets))
+                )
             case ast.AugAssign(target=target, value=value):
-                name = frozenset({target.id}) & self._locals if isinstance(target, ast.Name) else self._read(target)
+                name = (
+                    frozenset({target.id}) & self._locals
+                    if isinstance(target, ast.Name)
+                    else self._read(target)
+                )
                 return out | name | self._read(value)
             case ast.If(test=test, body=body, orelse=orelse):
                 return self._read(test) | self._block(body, out) | self._block(orelse, out)
             case ast.For(target=target, iter=bounds, body=body):
                 assert isinstance(target, ast.Name)
                 kept = self._read(bounds) | {target.id}
-                assigned = {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+                assigned = {
+                    n.id
+                    for s in body
+                    for n in ast.walk(s)
+                    if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+                }
                 self.clear = self.clear and not assigned & kept
                 return self._read(bounds) | (self._loop(body, out | kept) - {target.id})
             case ast.While(test=test, body=body):
@@ -86,8 +120,8 @@ def _functions(source: str) -> Mapping[str, _Function]:
 
 
 def place(agent: Agent, decisive: Decisive) -> Hashable:
-    """A key that is equal for agents of one role that go on alike: where the agent stands, and the values that it will still read and
-    that can come to decide something.
+    """A key that is equal for agents of one role that go on alike: where the agent stands, and the
+    values that it will still read and that can come to decide something.
     """
     if agent.done:
         return "done"
@@ -105,12 +139,23 @@ def place(agent: Agent, decisive: Decisive) -> Hashable:
 
 
 def value_key(value: Any, decisive: Decisive) -> Hashable:
-    """A key of a local's value. Of a fragment the contents count where they decide; who uses its registers always does."""
+    """A key of a local's value. Of a fragment the contents count where they decide; who uses its
+    registers always does.
+    """
     match value:
         case Frag():
             dirty = -1 if value.dirty is None else value.dirty.id
             contents = value.data.tobytes() if decisive.fragment(value.ir) else b""
-            return value.ir.name, value.defined, bool(value.zero), value.writers, value.readers, value.loading, dirty, contents
+            return (
+                value.ir.name,
+                value.defined,
+                bool(value.zero),
+                value.writers,
+                value.readers,
+                value.loading,
+                dirty,
+                contents,
+            )
         case np.ndarray():
             return value.dtype.str, value.shape, value.tobytes()
         case tuple():

@@ -1,12 +1,13 @@
 """Loops that look for something in vain.
 
-An agent that tests a barrier, or adds 0 to a counter, and is told what it was told before, waits for somebody else as soon as a round of
-its loop changes nothing: neither where it stands, nor a value of its own that can come to decide something (`decisive`), nor the
-memory that it writes. Then it is parked until what it looks at changes. So is one that goes round a `while` loop for long without an op
-that others can notice.
+An agent that tests a barrier, or adds 0 to a counter, and is told what it was told before, waits
+for somebody else as soon as a round of its loop changes nothing: neither where it stands, nor a
+value of its own that can come to decide something (`decisive`), nor the memory that it writes. Then
+it is parked until what it looks at changes. So is one that goes round a `while` loop for long
+without an op that others can notice.
 
-A loop that does change something each time, a count of its attempts in a register, in a fragment or in memory, is followed, for so many
-looks as `VAIN` says; after that nothing is decided.
+A loop that does change something each time, a count of its attempts in a register, in a fragment or
+in memory, is followed, for so many looks as `VAIN` says; after that nothing is decided.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from tilepipe.sim.memory import Cta
 
 VAIN = 32  # looks in vain, one after another with different values, that are followed
-QUIET = 512  # ops in a row that nobody can notice, after which a loop is watched for rounds that change nothing
+# ops in a row that nobody can notice, after which a loop is watched for rounds that change nothing
+QUIET = 512
 _NOTICED = (
     "mbar_", "named_", "cluster_", "setup_", "tma_load", "atomic_", "clc_try", "tmem_alloc", "tmem_dealloc", "tmem_relinquish",
     "tcgen05_commit",
@@ -60,9 +62,9 @@ class Poll:
 
     Attributes:
         seen: digests of the states in which it has looked. bars, cells: what it has looked at.
-        site, mark, left, span, strange: the state to which those of quiet rounds are compared: its op,
-            its digest, for how many rounds it is kept, and was (Brent's algorithm: the span doubles, so
-            that a cycle of any length is found); ops elsewhere since it was met last.
+        site, mark, left, span, strange: the state to which those of quiet rounds are compared: its
+            op, its digest, for how many rounds it is kept, and was (Brent's algorithm: the span
+            doubles, so that a cycle of any length is found); ops elsewhere since it was met last.
     """
 
     seen: set[bytes] = field(default_factory=set)
@@ -102,13 +104,20 @@ class Watch:
     """What of a kernel matters to its loops.
 
     Attributes:
-        kinds: of each site, by id. adds: ids of the atomic adds whose results decide nothing: they commute.
+        kinds: of each site, by id. adds: ids of the atomic adds whose results decide nothing: they
+            commute.
     """
 
     def __init__(self, kernel: Kernel, decisive: Decisive, sites: Iterable[Site]) -> None:
         self.decisive = decisive
         blocks = (kernel.setup, *(r.body for r in kernel.roles))
-        inside = {id(o) for b in blocks for op in walk(b) if isinstance(op, ops.While) for o in walk(op.body)}
+        inside = {
+            id(o)
+            for b in blocks
+            for op in walk(b)
+            if isinstance(op, ops.While)
+            for o in walk(op.body)
+        }
         alone = _alone(kernel)
         self.kinds: list[Kind] = []
         adds: set[int] = set()
@@ -120,7 +129,9 @@ class Watch:
                 kind = Kind.ADD
                 if site.op.result not in decisive.things:
                     adds.add(site.id)
-            elif others_notice(site.kind) and not (isinstance(site.op, ops.NamedSync) and site.op.bar in alone):
+            elif others_notice(site.kind) and not (
+                isinstance(site.op, ops.NamedSync) and site.op.bar in alone
+            ):
                 kind = Kind.NOTICED
             self.kinds.append(kind)
         self.adds = frozenset(adds)
@@ -128,19 +139,26 @@ class Watch:
         self._written = {r.name: setup | (_written(r.body) & decisive.things) for r in kernel.roles}
 
     def state(self, world: World, ctas: Iterable[Cta], ag: Agent) -> bytes:
-        """All that can decide what an agent does next, as long as nobody else does anything: where it stands, with which values, and
-        what the memory holds that its role writes.
+        """All that can decide what an agent does next, as long as nobody else does anything: where
+        it stands, with which values, and what the memory holds that its role writes.
         """
         written = self._written.get(ag.role_name, frozenset())
         memory: list[Hashable] = []
         if written:
-            memory += [self.decisive.slot(s) for cta in ctas for s in cta.slots if s.buffer in written or s is cta.tmem]
+            memory += [
+                self.decisive.slot(s)
+                for cta in ctas
+                for s in cta.slots
+                if s.buffer in written or s is cta.tmem
+            ]
             memory += [self.decisive.tensor(t) for t in world.tensors if t.param in written]
         return digest((place(ag, self.decisive), tuple(memory)))
 
 
 def _alone(kernel: Kernel) -> set[NamedBarrier]:
-    """Named barriers at which the warps of one agent meet, and nobody else: others do not notice that."""
+    """Named barriers at which the warps of one agent meet, and nobody else: others do not notice
+    that.
+    """
     users: dict[NamedBarrier, list[Role | None]] = {}
     for role in (None, *kernel.roles):
         for op in walk(kernel.setup if role is None else role.body):
@@ -161,13 +179,23 @@ def _written(block: ops.Block) -> frozenset[Thing]:
     found: set[Thing] = set()
     for op in walk(block):
         match op:
-            case ops.Store(dst=Element(base=Tile(buffer=SmemBuffer() as thing))) | ops.FragmentStore(dst=Tile(buffer=thing)):
+            case (
+                ops.Store(dst=Element(base=Tile(buffer=SmemBuffer() as thing)))
+                | ops.FragmentStore(dst=Tile(buffer=thing))
+            ):
                 found.add(thing)
-            case ops.Store(dst=Element(base=TensorParam() as tensor)) | ops.AtomicAdd(dst=Element(base=TensorParam() as tensor)):
+            case (
+                ops.Store(dst=Element(base=TensorParam() as tensor))
+                | ops.AtomicAdd(dst=Element(base=TensorParam() as tensor))
+            ):
                 found.add(tensor)
             case ops.FragmentStoreGlobal(tensor=tensor) | ops.TmaStore(tensor=tensor):
                 found.add(tensor)
-            case ops.TmaLoad(dst=Tile(buffer=thing)) | ops.ClcTryCancel(dst=Tile(buffer=thing)) | ops.TmemAlloc(dst=Tile(buffer=thing)):
+            case (
+                ops.TmaLoad(dst=Tile(buffer=thing))
+                | ops.ClcTryCancel(dst=Tile(buffer=thing))
+                | ops.TmemAlloc(dst=Tile(buffer=thing))
+            ):
                 found.add(thing)
             case ops.TmemStore() | ops.TmemCopy() | ops.Tcgen05Mma():
                 found.add(TENSOR_MEMORY)

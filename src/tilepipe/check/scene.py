@@ -29,26 +29,43 @@ class Scene:
     """What every execution of a launch starts from.
 
     Attributes:
-        launch: with copies of the arrays that the kernel writes. clusters: of the grid. resident: how many of them run at once.
-        shares_work: what one cluster gets depends on the others, so that all of them are executed together.
-        lanes: those that are elected in turn (`sim.election`). elected: the one that is, in executions that begin now.
-        guards: the tests that count as the waits that they guard; none, unless who decides the launch says so.
+        launch: with copies of the arrays that the kernel writes. clusters: of the grid. resident:
+            how many of them run at once.
+        shares_work: what one cluster gets depends on the others, so that all of them are executed
+            together.
+        lanes: those that are elected in turn (`sim.election`). elected: the one that is, in
+            executions that begin now.
+        guards: the tests that count as the waits that they guard; none, unless who decides the
+            launch says so.
         sites: of the compiled kernel. decisive: what of its data can come to decide something.
     """
 
     def __init__(self, launch: Launch, rules: Rules) -> None:
         written, _ = tensor_uses(launch.kernel)
-        arrays = {n: a.array for n, a in launch.args.items() if isinstance(a, TensorArg) and isinstance(a.array, np.ndarray)}
+        arrays = {
+            n: a.array
+            for n, a in launch.args.items()
+            if isinstance(a, TensorArg) and isinstance(a.array, np.ndarray)
+        }
         targets = [arrays[n] for n in written if n in arrays]
-        self._given = {n: a for n, a in arrays.items() if any(np.may_share_memory(a, t) for t in targets)}
+        self._given = {
+            n: a for n, a in arrays.items() if any(np.may_share_memory(a, t) for t in targets)
+        }
         copies: dict[int, np.ndarray] = {}
         for name, array in self._given.items():
             for other, kept in self._given.items():
                 if other != name and kept is not array and np.may_share_memory(kept, array):
-                    raise BindError(f"arguments '{name}' and '{other}' share memory, and the kernel writes one of them: pass copies")
+                    raise BindError(
+                        f"arguments '{name}' and '{other}' share memory, and the kernel writes"
+                        " one of them: pass copies"
+                    )
             copies.setdefault(id(array), array.copy(order="K"))
         self._copies = {n: copies[id(a)] for n, a in self._given.items()}
-        copied = {n: TensorArg(self._copies[n], a.shape) for n, a in launch.args.items() if isinstance(a, TensorArg) and n in self._copies}
+        copied = {
+            n: TensorArg(self._copies[n], a.shape)
+            for n, a in launch.args.items()
+            if isinstance(a, TensorArg) and n in self._copies
+        }
         args = dict(launch.args) | copied
         self.launch = replace(launch, args=args)
         self.rules = require_rules(rules)
@@ -76,8 +93,8 @@ class Scene:
 
     @property
     def chooses(self) -> bool:
-        """Whether what a step does can depend on the order of the others although every wait is for a phase number: it tests, or takes
-        what is left.
+        """Whether what a step does can depend on the order of the others although every wait is for
+        a phase number: it tests, or takes what is left.
         """
         return self.shares_work or self.tests
 
@@ -87,7 +104,10 @@ class Scene:
 
     def _looks(self, op: ops.AtomicAdd) -> bool:
         """Whether an atomic add may add 0, and what it finds can decide something."""
-        return not (isinstance(op.value, Const) and op.value.value) and op.result in self.decisive.things
+        return (
+            not (isinstance(op.value, Const) and op.value.value)
+            and op.result in self.decisive.things
+        )
 
     def world(self, journal: Journal | None) -> World:
         """The start of an execution: all memory as it was given."""
@@ -100,7 +120,9 @@ class Scene:
         return world
 
     def given(self, number: int) -> np.ndarray:
-        """What a tensor that is written holds at the start of each execution, by its number among the tensors."""
+        """What a tensor that is written holds at the start of each execution, by its number among
+        the tensors.
+        """
         names = [p.name for p in self.launch.kernel.params if isinstance(p, TensorParam)]
         return self._given[names[number]]
 
@@ -111,6 +133,14 @@ class Scene:
 
 def _aliases(launch: Launch) -> list[tuple[TensorParam, TensorParam]]:
     """Pairs of tensors that are one array."""
-    arrays = {n: a.array for n, a in launch.args.items() if isinstance(a, TensorArg) and isinstance(a.array, np.ndarray)}
-    tensors = [(p, arrays[p.name]) for p in launch.kernel.params if isinstance(p, TensorParam) and p.name in arrays]
+    arrays = {
+        n: a.array
+        for n, a in launch.args.items()
+        if isinstance(a, TensorArg) and isinstance(a.array, np.ndarray)
+    }
+    tensors = [
+        (p, arrays[p.name])
+        for p in launch.kernel.params
+        if isinstance(p, TensorParam) and p.name in arrays
+    ]
     return [(p, q) for (p, a), (q, b) in combinations(tensors, 2) if np.may_share_memory(a, b)]

@@ -1,9 +1,11 @@
-"""What each synchronising line of a kernel is for: what goes wrong without it, or that nothing does; and how few stages verify.
+"""What each synchronising line of a kernel is for: what goes wrong without it, or that nothing
+does; and how few stages verify.
 
     report = sensitivity.report(program)
     rich.print(report.table())
 
-A row is one op of one line, all of its copies together: a pipeline's member makes several, and a Python loop repeats them.
+A row is one op of one line, all of its copies together: a pipeline's member makes several, and a
+Python loop repeats them.
 """
 
 from __future__ import annotations
@@ -46,9 +48,11 @@ class Line:
     """One op of one line of the kernel, and what becomes of the kernel without it.
 
     Attributes:
-        loc, source: the line. what: the op with its operands, the first of them where the line makes several. count: how many it makes.
+        loc, source: the line. what: the op with its operands, the first of them where the line
+            makes several. count: how many it makes.
         kind: "wait", "fence", "arrive", ... roles: whose it is.
-        answer: "load-bearing": without it the kernel is wrong. "redundant": explored without it, verified, the same results.
+        answer: "load-bearing": without it the kernel is wrong. "redundant": explored without it,
+            verified, the same results.
         without: what happens then. why: what makes it redundant, where a rule says so.
     """
 
@@ -79,7 +83,8 @@ class Stages:
     """How few stages a setting can have.
 
     Attributes:
-        now: its value. fewest: the smallest that verifies of those tried, from `now` down; 0 where `now` does not.
+        now: its value. fewest: the smallest that verifies of those tried, from `now` down; 0 where
+            `now` does not.
         below: what is wrong with one fewer than `fewest`; "" where that is 0 stages.
     """
 
@@ -123,7 +128,8 @@ class Sensitivity:
         from rich.table import Table
         from rich.text import Text
 
-        title = Text(f"{self.kernel}: what each line is for ({self.instance})")  # each a Text: no user's word is taken for markup
+        # each a Text: no user's word is taken for markup
+        title = Text(f"{self.kernel}: what each line is for ({self.instance})")
         table = Table(title=title, title_justify="left", show_lines=False)
         for column in ("line", "op", "", "without it"):
             table.add_column(column, overflow="fold")
@@ -131,9 +137,18 @@ class Sensitivity:
         for line in self.lines:
             times = f" ×{line.count}" if line.count > 1 else ""
             answer = Text(line.answer, style=colour[line.answer])
-            table.add_row(Text(line.loc.short), Text(f"{line.what}{times} ({', '.join(line.roles)})"), answer, Text(line.says))
+            table.add_row(
+                Text(line.loc.short),
+                Text(f"{line.what}{times} ({', '.join(line.roles)})"),
+                answer,
+                Text(line.says),
+            )
         for s in self.stages:
-            few = Text.assemble((str(s.fewest), "green"), f" of {s.now} verify") if s.fewest else Text("none verifies", style="red")
+            few = (
+                Text.assemble((str(s.fewest), "green"), f" of {s.now} verify")
+                if s.fewest
+                else Text("none verifies", style="red")
+            )
             table.add_row(Text(s.name), "stages", few, Text(s.below))
         return table
 
@@ -148,28 +163,39 @@ def report(
     progress: Progress | None = None,
     instance: str = "",
 ) -> Sensitivity:
-    """Takes each synchronising line out, all its ops of a kind together, and says what becomes of the kernel.
+    """Takes each synchronising line out, all its ops of a kind together, and says what becomes of
+    the kernel.
 
     Args:
         program: a kernel that verifies, on a small instance; every line is tried on it.
-        rebind: (name, n) -> the program with that setting at n: for the report on stages. It may raise what `bind` raises.
+        rebind: (name, n) -> the program with that setting at n: for the report on stages. It may
+            raise what `bind` raises.
         stages: the settings to lower, and their values; a `Rebinding` knows its own.
         bounds: of each exploration.
         progress: called with (done, of how many).
 
     Raises:
-        SimFault: the kernel as it is ends in a fault. BindError: an argument that is not of its type.
+        SimFault: the kernel as it is ends in a fault. BindError: an argument that is not of its
+            type.
     """
     launch = program if isinstance(program, Launch) else getattr(program, "launch_args", None)
     if launch is None:
-        raise BindError(f"sensitivity.report takes a program, which kernel.bind(...) gives, or a launch; got {program!r:.80}")
+        raise BindError(
+            "sensitivity.report takes a program, which kernel.bind(...) gives, or a launch; got"
+            f" {program!r:.80}"
+        )
     require_options(False, bounds, Reductions(), rules, instance, progress)
     if rebind is not None and not callable(rebind):
         raise BindError(
-            f"rebind= is a function (name, n) that gives the program with that setting at n, as Rebinding(...) is; got {rebind!r}"
+            "rebind= is a function (name, n) that gives the program with that setting at n, as"
+            f" Rebinding(...) is; got {rebind!r}"
         )
     kernel = launch.kernel
-    settings = dict(stages if stages is not None else getattr(rebind, "stages", {})) if rebind is not None else {}
+    settings = (
+        dict(stages if stages is not None else getattr(rebind, "stages", {}))
+        if rebind is not None
+        else {}
+    )
     groups = _groups(kernel)
     total, done = len(groups) + len(settings), 0
     reference, facts = outputs(launch), Facts([launch])
@@ -179,10 +205,17 @@ def report(
             progress(done, total)
         done += 1
         mutant = Mutant(
-            f"drop {SUBJECTS[type(members[0].op)]}", f"dropped: {described(members[0])}", members[0], surgery.without(kernel, members)
+            f"drop {SUBJECTS[type(members[0].op)]}",
+            f"dropped: {described(members[0])}",
+            members[0],
+            surgery.without(kernel, members),
         )
         outcome = judge(mutant, launch, reference, bounds=bounds, rules=rules)
-        why = explain(mutant, kernel, facts, bool(outcome.advice)) if outcome.fate == "redundant" else ""
+        why = (
+            explain(mutant, kernel, facts, bool(outcome.advice))
+            if outcome.fate == "redundant"
+            else ""
+        )
         lines.append(_line(members, outcome, why))
     found: list[Stages] = []
     for name, now in settings.items():
@@ -197,7 +230,9 @@ def report(
 
 
 def _groups(kernel: Kernel) -> dict[tuple[Loc, str], list[Place]]:
-    """The ops to take out together: those of one line that do the same thing to the same barriers."""
+    """The ops to take out together: those of one line that do the same thing to the same
+    barriers.
+    """
     groups: dict[tuple[Loc, str], list[Place]] = {}
     for name, place in subjects(kernel):
         if name in NAMES:
@@ -213,12 +248,30 @@ def _kind(place: Place) -> str:
 
 def _line(members: Sequence[Place], outcome: Outcome, why: str) -> Line:
     first = members[0].op
-    roles = tuple(dict.fromkeys(place.role.name if place.role is not None else "set-up" for place in members))
-    answer: Role = "undecided" if outcome.fate == "undecided" else "load-bearing" if outcome.caught else "redundant"
-    return Line(first.loc, first.loc.source, text(first), len(members), SUBJECTS[type(first)], roles, answer, outcome, why)
+    roles = tuple(
+        dict.fromkeys(place.role.name if place.role is not None else "set-up" for place in members)
+    )
+    answer: Role = (
+        "undecided"
+        if outcome.fate == "undecided"
+        else "load-bearing"
+        if outcome.caught
+        else "redundant"
+    )
+    return Line(
+        first.loc,
+        first.loc.source,
+        text(first),
+        len(members),
+        SUBJECTS[type(first)],
+        roles,
+        answer,
+        outcome,
+        why,
+    )
 
 
-# -- stages ------------------------------------------------------------------------------------------------------------
+# -- stages ----------------------------------------------------------------------------
 
 
 def _fewest(name: str, now: int, rebind: Rebind, bounds: Bounds, rules: Rules) -> Stages:
@@ -238,7 +291,12 @@ def _wrong(name: str, n: int, rebind: Rebind, bounds: Bounds, rules: Rules) -> s
         made = rebind(name, n)
     except TilepipeError as error:
         return f"{n} is refused: {str(error).splitlines()[0]}"
-    verdict = check(made if isinstance(made, Launch) else made.launch_args, bounds=bounds, rules=rules, shorten=False)
+    verdict = check(
+        made if isinstance(made, Launch) else made.launch_args,
+        bounds=bounds,
+        rules=rules,
+        shorten=False,
+    )
     if verdict.ok:
         return ""
     if not verdict.faults:
@@ -248,7 +306,8 @@ def _wrong(name: str, n: int, rebind: Rebind, bounds: Bounds, rules: Rules) -> s
 
 
 def stage_settings(static: Mapping[str, object]) -> dict[str, int]:
-    """The integers among static parameters, and among the fields of those that are frozen dataclasses, whose names contain "stages".
+    """The integers among static parameters, and among the fields of those that are frozen
+    dataclasses, whose names contain "stages".
 
     A field is named `cfg.stages`.
     """
@@ -258,23 +317,39 @@ def stage_settings(static: Mapping[str, object]) -> dict[str, int]:
             found[name] = value
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             own = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-            found |= {f"{name}.{inner}": n for inner, n in stage_settings(own).items() if "." not in inner}
+            found |= {
+                f"{name}.{inner}": n for inner, n in stage_settings(own).items() if "." not in inner
+            }
     return found
 
 
 class Rebinding:
-    """Binds a kernel again with one static setting changed: `report(program, rebind=Rebinding(kernel, arguments, static))`.
+    """Binds a kernel again with one static setting changed: `report(program,
+    rebind=Rebinding(kernel, arguments, static))`.
 
     Attributes:
         stages: the settings that say how many stages there are.
     """
 
-    def __init__(self, function: KernelFunction, arguments: Sequence[Any], static: Mapping[str, Any], *, chip: Any = None) -> None:
+    def __init__(
+        self,
+        function: KernelFunction,
+        arguments: Sequence[Any],
+        static: Mapping[str, Any],
+        *,
+        chip: Any = None,
+    ) -> None:
         """`arguments`, `static`, `chip`: what `bind` was called with."""
         self._function = function
         self._arguments = tuple(arguments)
-        defaults = {p.name: p.default for p in inspect.signature(function.function).parameters.values() if p.kind is p.KEYWORD_ONLY}
-        self._static = {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty} | dict(static)
+        defaults = {
+            p.name: p.default
+            for p in inspect.signature(function.function).parameters.values()
+            if p.kind is p.KEYWORD_ONLY
+        }
+        self._static = {
+            name: value for name, value in defaults.items() if value is not inspect.Parameter.empty
+        } | dict(static)
         self._chip = chip
         self.stages = stage_settings(self._static)
 
@@ -286,6 +361,11 @@ class Rebinding:
         """
         outer, _, inner = name.partition(".")
         if name not in self.stages:
-            raise BindError(f"kernel '{self._function.name}' has no setting '{name}'; it has {', '.join(self.stages) or 'none of stages'}")
+            raise BindError(
+                f"kernel '{self._function.name}' has no setting '{name}'; it has"
+                f" {', '.join(self.stages) or 'none of stages'}"
+            )
         value = dataclasses.replace(self._static[outer], **{inner: n}) if inner else n
-        return self._function.bind(*self._arguments, chip=self._chip, **(self._static | {outer: value}))
+        return self._function.bind(
+            *self._arguments, chip=self._chip, **(self._static | {outer: value})
+        )

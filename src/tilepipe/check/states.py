@@ -1,9 +1,10 @@
 """Exploring states: every order of the steps that matter, equal states followed once.
 
-Without partial-order reduction all steps matter that others can notice. With it, and in a kernel that tests barriers, only those do whose
-order can change what a test says: tests, what completes phases of barriers that are tested, and what takes from a common store. All
-others are taken at once, in a fixed order: in every execution they are in their only possible order, which is found out on the way
-(`causality`), and where they are not, the states found so are worth nothing.
+Without partial-order reduction all steps matter that others can notice. With it, and in a kernel
+that tests barriers, only those do whose order can change what a test says: tests, what completes
+phases of barriers that are tested, and what takes from a common store. All others are taken at
+once, in a fixed order: in every execution they are in their only possible order, which is found out
+on the way (`causality`), and where they are not, the states found so are worth nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +49,11 @@ class StepsOfTests(AllSteps):
     def __init__(self, sites: Iterable[Site], waits: Container[int]) -> None:
         """`waits`: sites of the tests that count as waits, and change nothing."""
         self.waits = waits
-        self.tested = {s.op.bar.array.name for s in sites if isinstance(s.op, ops.MbarTryWait) and s.id not in waits}
+        self.tested = {
+            s.op.bar.array.name
+            for s in sites
+            if isinstance(s.op, ops.MbarTryWait) and s.id not in waits
+        }
 
     def op(self, request: Request) -> bool:
         site = request[1][0]
@@ -60,20 +65,28 @@ class StepsOfTests(AllSteps):
         unit = flight.unit
         if isinstance(unit, UnitQueue):
             first = unit.waiting[0]
-            return isinstance(first, CommitUnit) and any(bar.array in self.tested for bar, _ in first.arrivals)
-        # Of copies that one phase waits for, the last completes it: nobody learns of the others before that.
-        return unit.bar.array in self.tested and not any(f is not flight and _signals(f, unit.bar) for f in others)
+            return isinstance(first, CommitUnit) and any(
+                bar.array in self.tested for bar, _ in first.arrivals
+            )
+        # Of copies that one phase waits for, the last completes it: nobody learns of the others
+        # before that.
+        return unit.bar.array in self.tested and not any(
+            f is not flight and _signals(f, unit.bar) for f in others
+        )
 
 
 def _signals(flight: Flight, bar: Mbarrier) -> bool:
     return not isinstance(flight.unit, UnitQueue) and flight.unit.bar is bar
 
 
-def explore(explorer: Explorer, clusters: Sequence[int], steps: AllSteps, at_most: int = sys.maxsize) -> End:
-    """Explores every order of some steps, if that takes `at_most` so many executions; states are followed once, if `hashing` says so.
+def explore(
+    explorer: Explorer, clusters: Sequence[int], steps: AllSteps, at_most: int = sys.maxsize
+) -> End:
+    """Explores every order of some steps, if that takes `at_most` so many executions; states are
+    followed once, if `hashing` says so.
 
-    Returns "decided"; "many" where it takes more; "disorderly" where the other steps are not in their only possible order, so that it
-    decides nothing.
+    Returns "decided"; "many" where it takes more; "disorderly" where the other steps are not in
+    their only possible order, so that it decides nothing.
     """
     begun = 0
     stack: list[Schedule] = [()]
@@ -103,7 +116,9 @@ def explore(explorer: Explorer, clusters: Sequence[int], steps: AllSteps, at_mos
 
         if explorer.perform(execution, perform) or explorer.sibling(execution):
             return "decided"
-        if type(steps) is not AllSteps and any(r.why not in ORDERLY for r in execution.causality.races):
+        if type(steps) is not AllSteps and any(
+            r.why not in ORDERLY for r in execution.causality.races
+        ):
             return "disorderly"
     return "decided"
 
@@ -111,7 +126,11 @@ def explore(explorer: Explorer, clusters: Sequence[int], steps: AllSteps, at_mos
 def settle(execution: Execution, steps: AllSteps) -> None:
     """Takes all steps that do not matter."""
     while not execution.over:
-        agents = [(c, a) for c, a in execution.ready() if (request := execution.next_of(a)) is None or not steps.op(request)]
+        agents = [
+            (c, a)
+            for c, a in execution.ready()
+            if (request := execution.next_of(a)) is None or not steps.op(request)
+        ]
         if agents and type(steps) is not AllSteps:
             execution.run_agent(*agents[0], pause=True)
             continue
@@ -127,7 +146,9 @@ def _fork(execution: Execution, stack: list[Schedule]) -> None:
     ready, flights = execution.ready(), execution.flights
     answers = tuple(execution.answers)
     here = (*answers, *execution.picks)
-    options = [Pick(c, a.uid, -1) for c, a in ready] + [Pick(*f.who, unit=f.ordinal) for f in flights]
+    options = [Pick(c, a.uid, -1) for c, a in ready] + [
+        Pick(*f.who, unit=f.ordinal) for f in flights
+    ]
     stack.extend((*here, option) for option in reversed(options[1:]))
     asked = len(execution.causality.nodes)
     if ready:
@@ -136,4 +157,11 @@ def _fork(execution: Execution, stack: list[Schedule]) -> None:
         execution.run_unit(flights[0])
     for node in execution.causality.nodes[asked:]:
         if node.outcome == 1:
-            stack.append((*answers, Pick(*node.who, node.ordinal, outcome=0), *here[len(answers) :], options[0]))
+            stack.append(
+                (
+                    *answers,
+                    Pick(*node.who, node.ordinal, outcome=0),
+                    *here[len(answers) :],
+                    options[0],
+                )
+            )

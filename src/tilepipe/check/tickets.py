@@ -1,13 +1,15 @@
 """Clusters that draw their work from one counter, decided one cluster at a time.
 
-Where clusters share nothing but a counter, what one of them does depends on the others only by the numbers that it draws: an increasing
-sequence. So each cluster is explored alone, beside an environment that may draw as well, whenever it likes; states that are equal are
-followed once. There are as many states as pairs (numbers drawn in all, numbers drawn by this cluster), where there are factorially many
-orders of all draws.
+Where clusters share nothing but a counter, what one of them does depends on the others only by the
+numbers that it draws: an increasing sequence. So each cluster is explored alone, beside an
+environment that may draw as well, whenever it likes; states that are equal are followed once. There
+are as many states as pairs (numbers drawn in all, numbers drawn by this cluster), where there are
+factorially many orders of all draws.
 
-That they share nothing is shown on the way: each element of global memory that is written is touched in one segment only, the steps
-that follow the draw of one number (no number is drawn twice), those before the first draw of one cluster, or those after an agent's
-last draw. Where that does not hold, or anything else that this file takes for granted, it says so and decides nothing.
+That they share nothing is shown on the way: each element of global memory that is written is
+touched in one segment only, the steps that follow the draw of one number (no number is drawn
+twice), those before the first draw of one cluster, or those after an agent's last draw. Where that
+does not hold, or anything else that this file takes for granted, it says so and decides nothing.
 docs/decisions/0012-tickets.md has the proof.
 """
 
@@ -56,7 +58,8 @@ class _Counter:
     """The one counter that a kernel draws from.
 
     Attributes:
-        number: of its tensor. at: its element. draws: the ops that add 1 to it; other adds only put it back.
+        number: of its tensor. at: its element. draws: the ops that add 1 to it; other adds only put
+            it back.
         alike: no op asks in which cluster it is.
     """
 
@@ -67,7 +70,9 @@ class _Counter:
 
 
 def counter_of(scene: Scene) -> _Counter | None:
-    """The counter of a kernel whose clusters draw from one, and ask for nothing else; None for other kernels."""
+    """The counter of a kernel whose clusters draw from one, and ask for nothing else; None for
+    other kernels.
+    """
     kernel = scene.launch.kernel
     every = [op for block in (kernel.setup, *(r.body for r in kernel.roles)) for op in walk(block)]
     found: set[tuple[TensorParam, tuple[Any, ...]]] = set()
@@ -90,19 +95,26 @@ def counter_of(scene: Scene) -> _Counter | None:
     if any(not isinstance(op, ops.AtomicAdd) and tensor in set(operands(op)) for op in every):
         return None
     number = [p for p in kernel.params if isinstance(p, TensorParam)].index(tensor)
-    alike = not any(isinstance(leaf, Special) and leaf.name in _WHERE_AM_I for op in every for leaf in leaves(op))
+    alike = not any(
+        isinstance(leaf, Special) and leaf.name in _WHERE_AM_I
+        for op in every
+        for leaf in leaves(op)
+    )
     return _Counter(number, at, frozenset(draws), alike)
 
 
 def explore(explorer: Explorer, first: Execution) -> bool:
-    """Explores a launch cluster by cluster; returns whether that decides it. `first`: an execution of all of it, without a fault.
+    """Explores a launch cluster by cluster; returns whether that decides it. `first`: an execution
+    of all of it, without a fault.
 
     A fault of one cluster is looked for in an execution of all, and kept if it is found there.
     """
     counter = counter_of(explorer.scene)
     if counter is None or explorer.scene.clusters < 2:
         return False
-    drawn = [n.who for n in first.causality.nodes if n.site is not None and n.site.op in counter.draws]
+    drawn = [
+        n.who for n in first.causality.nodes if n.site is not None and n.site.op in counter.draws
+    ]
     for forgets in (True, False):
         alone = _Alone(explorer, counter, drawn, forgets)
         try:
@@ -120,8 +132,8 @@ def explore(explorer: Explorer, first: Execution) -> bool:
 
 @dataclass(eq=False, slots=True)
 class _Run:
-    """One execution of a cluster alone. `exits`: agents that have drawn a number with which they are expected to end. `closed`: all
-    numbers have been drawn, and the counter was put back.
+    """One execution of a cluster alone. `exits`: agents that have drawn a number with which they
+    are expected to end. `closed`: all numbers have been drawn, and the counter was put back.
     """
 
     execution: Execution
@@ -134,14 +146,20 @@ class _Alone:
     """Explores clusters one at a time.
 
     Attributes:
-        drawers, own: agents that draw, of all clusters and of each. last: the first number with which one of them ends.
-        forgets: at each draw, what shared memory holds that can decide something is made poison: where
-            nobody reads it later, two states that differ in it are one.
-        segments: tensor -> for each element, which segment touches it. written: whether it is written.
+        drawers, own: agents that draw, of all clusters and of each. last: the first number with
+            which one of them ends.
+        forgets: at each draw, what shared memory holds that can decide something is made poison:
+            where nobody reads it later, two states that differ in it are one.
+        segments: tensor -> for each element, which segment touches it. written: whether it is
+            written.
     """
 
-    def __init__(self, explorer: Explorer, counter: _Counter, drawn: Sequence[Who], forgets: bool) -> None:
-        """`drawn`: for each number drawn in an execution of all clusters, the agent that drew it."""
+    def __init__(
+        self, explorer: Explorer, counter: _Counter, drawn: Sequence[Who], forgets: bool
+    ) -> None:
+        """`drawn`: for each number drawn in an execution of all clusters, the agent that drew
+        it.
+        """
         self.explorer = explorer
         self.counter = counter
         self.steps = StepsOfTests(explorer.scene.sites, explorer.scene.guards.tests)
@@ -155,13 +173,14 @@ class _Alone:
         self.written: dict[int, npt.NDArray[np.bool_]] = {}
         self._labels: dict[tuple[int, ...], int] = {}
 
-    # -- one cluster ---------------------------------------------------------------------------------------------------
+    # -- one cluster -------------------------------------------------------------------
 
     def explore(self, cluster: int) -> None:
         """Follows every state of a cluster, beside others that draw.
 
         Raises:
-            _UnsuitedError: it is not of this kind; or it has a fault that is not found in an execution of all clusters.
+            _UnsuitedError: it is not of this kind; or it has a fault that is not found in an
+                execution of all clusters.
         """
         seen: set[bytes] = set()
         stack: list[tuple[Pick, ...]] = [()]
@@ -184,7 +203,9 @@ class _Alone:
                 raise _UnsuitedError
 
     def _orderly(self, execution: Execution) -> None:
-        """Raises _UnsuitedError where the steps between draws are not in their only possible order, or are too many to compare."""
+        """Raises _UnsuitedError where the steps between draws are not in their only possible order,
+        or are too many to compare.
+        """
         advice = self.explorer.found.advice
         advice.extend(text for text in execution.world.advice if text not in advice)
         if execution.world.incomplete or siblings.fault(execution) is not None:
@@ -192,7 +213,14 @@ class _Alone:
         if any(race.why not in ORDERLY for race in execution.causality.races):
             raise _UnsuitedError
 
-    def _follow(self, run: _Run, schedule: Sequence[Pick], done: list[Pick], seen: set[bytes], stack: list[tuple[Pick, ...]]) -> None:
+    def _follow(
+        self,
+        run: _Run,
+        schedule: Sequence[Pick],
+        done: list[Pick],
+        seen: set[bytes],
+        stack: list[tuple[Pick, ...]],
+    ) -> None:
         self._segment(run, None, self._label((run.cluster, -1, 0)), not schedule)
         for number, pick in enumerate(schedule, 1):
             self._take(run, pick, done, number == len(schedule))
@@ -200,7 +228,14 @@ class _Alone:
             value = self._value(run)
             exits = tuple(sorted(run.exits))
             assert self.explorer.fingerprints is not None
-            key = digest((self.explorer.fingerprints.of(run.execution, tensors=False), value, exits, run.closed))
+            key = digest(
+                (
+                    self.explorer.fingerprints.of(run.execution, tensors=False),
+                    value,
+                    exits,
+                    run.closed,
+                )
+            )
             if key in seen:
                 return
             seen.add(key)
@@ -208,7 +243,8 @@ class _Alone:
             options = [Pick(run.cluster, a.uid, -1) for _, a in run.execution.ready()]
             if run.execution.flights:
                 raise _UnsuitedError
-            # The others draw any number before the last ones, and of those one for each agent of theirs.
+            # The others draw any number before the last ones, and of those one for each agent of
+            # theirs.
             if not run.closed and value < self.last + self.drawers - self.own + len(exits):
                 options.append(_OTHERS)
             stack.extend((*done, option) for option in options[1:])
@@ -218,7 +254,9 @@ class _Alone:
         return int(run.execution.world.tensors[self.counter.number].array[self.counter.at])
 
     def _take(self, run: _Run, pick: Pick, done: list[Pick], new: bool) -> None:
-        """Takes a step, and all that follows it and is no draw. `new`: it has not been taken in another execution."""
+        """Takes a step, and all that follows it and is no draw. `new`: it has not been taken in
+        another execution.
+        """
         done.append(pick)
         if pick == _OTHERS:
             run.execution.world.tensors[self.counter.number].array[self.counter.at] += 1
@@ -246,8 +284,14 @@ class _Alone:
         return self._labels.setdefault(segment, len(self._labels))
 
     def _segment(self, run: _Run, agent: Agent | None, label: int, new: bool) -> None:
-        """Performs an agent's next op and all that follows it, and notes which elements that touches."""
-        tensors = [(i, t) for i, t in enumerate(run.execution.world.tensors) if t.order is not None and i != self.counter.number]
+        """Performs an agent's next op and all that follows it, and notes which elements that
+        touches.
+        """
+        tensors = [
+            (i, t)
+            for i, t in enumerate(run.execution.world.tensors)
+            if t.order is not None and i != self.counter.number
+        ]
         for _, t in tensors:  # empty maps: they show what is touched from here on
             assert t.order is not None
             t.order.writers[...] = 0
@@ -278,20 +322,31 @@ class _Alone:
         for m in execution.machines.values():
             if m.poisoned is not None:
                 raise _RememberedError
-            for slot in (s for cta in m.ctas for s in cta.slots if s.buffer in decisive and s is not cta.tmem):
+            for slot in (
+                s for cta in m.ctas for s in cta.slots if s.buffer in decisive and s is not cta.tmem
+            ):
                 slot.state, slot.filled = EMPTY, None
                 slot.data[...] = 0
 
     def apart(self) -> bool:
-        """Whether no element that is written is touched in two segments; nor, where one cluster stands for all, in one that each has."""
-        each = [number for segment, number in self._labels.items() if len(segment) > 1] if self.counter.alike else []
+        """Whether no element that is written is touched in two segments; nor, where one cluster
+        stands for all, in one that each has.
+        """
+        each = (
+            [number for segment, number in self._labels.items() if len(segment) > 1]
+            if self.counter.alike
+            else []
+        )
         shared = [_SEVERAL, *each]
-        return not any((self.written[i] & np.isin(self.segments[i], shared)).any() for i in self.segments)
+        return not any(
+            (self.written[i] & np.isin(self.segments[i], shared)).any() for i in self.segments
+        )
 
-    # -- a fault -------------------------------------------------------------------------------------------------------
+    # -- a fault -----------------------------------------------------------------------
 
     def _find(self, cluster: int, done: Sequence[Pick]) -> None:
-        """Looks for the fault of one cluster in an execution of all, in which another draws where the environment did.
+        """Looks for the fault of one cluster in an execution of all, in which another draws where
+        the environment did.
 
         Raises:
             _UnsuitedError: it does not come about so.

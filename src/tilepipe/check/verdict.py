@@ -1,4 +1,6 @@
-"""What a check answers: a verdict on one instance, with the story of the fault where there is one."""
+"""What a check answers: a verdict on one instance, with the story of the fault where there is
+one.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from tilepipe.sim.rules import require_rules
 
 Answer = Literal["verified", "fault", "undecided"]
 Method = Literal["greedy", "explored"]
-NOT_MODELLED = "not modelled: "  # how a bound begins that no more time would lift: of a NotModelledError
+# how a bound begins that no more time would lift: of a NotModelledError
+NOT_MODELLED = "not modelled: "
 _RANK: dict[str, int] = {"verified": 0, "undecided": 1, "fault": 2}
 
 
@@ -22,8 +25,8 @@ class Bounds:
     """When an exploration gives up, undecided.
 
     Attributes:
-        traces: executions begun, at least 1. seconds: of wall time, 0 or more; `math.inf`: no bound. steps: ops and asynchronous units
-            performed in one execution, at least 1.
+        traces: executions begun, at least 1. seconds: of wall time, 0 or more; `math.inf`: no
+            bound. steps: ops and asynchronous units performed in one execution, at least 1.
 
     Raises:
         BindError: a bound that is no such number.
@@ -34,20 +37,30 @@ class Bounds:
     steps: int = 5_000_000
 
     def __post_init__(self) -> None:
-        for name, what in (("traces", "how many executions may begin"), ("steps", "how many steps one execution may take")):
+        for name, what in (
+            ("traces", "how many executions may begin"),
+            ("steps", "how many steps one execution may take"),
+        ):
             given = plain_int(getattr(self, name))
             if given is None or given < 1:
-                raise BindError(f"Bounds({name}=) is {what}, an integer of at least 1; got {shown(getattr(self, name))}")
+                raise BindError(
+                    f"Bounds({name}=) is {what}, an integer of at least 1; got"
+                    f" {shown(getattr(self, name))}"
+                )
             object.__setattr__(self, name, given)
         seconds = plain(self.seconds)
         if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds >= 0:
-            raise BindError(f"Bounds(seconds=) is a number of seconds, 0 or more, or math.inf for no such bound; got {shown(seconds)}")
+            raise BindError(
+                "Bounds(seconds=) is a number of seconds, 0 or more, or math.inf for no such"
+                f" bound; got {shown(seconds)}"
+            )
         object.__setattr__(self, "seconds", seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Reductions:
-    """What an exploration may leave out. Each can be turned off, to see what it is worth and that it changes no verdict.
+    """What an exploration may leave out. Each can be turned off, to see what it is worth and that
+    it changes no verdict.
 
     Attributes:
         partial_order: orders of independent steps count as one.
@@ -61,11 +74,18 @@ class Reductions:
 
     def __post_init__(self) -> None:
         for name in ("partial_order", "hashing", "symmetry"):
-            object.__setattr__(self, name, require_bool(getattr(self, name), f"Reductions({name}=)"))
+            object.__setattr__(
+                self, name, require_bool(getattr(self, name), f"Reductions({name}=)")
+            )
 
 
 def require_options(
-    explore: object, bounds: object, reductions: object, rules: object, instance: object = "", progress: object = None
+    explore: object,
+    bounds: object,
+    reductions: object,
+    rules: object,
+    instance: object = "",
+    progress: object = None,
 ) -> None:
     """The arguments that all ways to check have in common.
 
@@ -75,21 +95,31 @@ def require_options(
     require_bool(explore, "explore=")
     require_function(progress, "progress=")
     if not isinstance(instance, str):
-        raise BindError(f"instance= is a text, what the verdict calls the launch; got {shown(instance)}")
+        raise BindError(
+            f"instance= is a text, what the verdict calls the launch; got {shown(instance)}"
+        )
     require_rules(rules)
     if not isinstance(bounds, Bounds):
-        raise BindError(f"bounds= takes tilepipe.check.Bounds, such as Bounds(traces=1000, seconds=60); got {bounds!r}")
+        raise BindError(
+            "bounds= takes tilepipe.check.Bounds, such as Bounds(traces=1000, seconds=60); got"
+            f" {bounds!r}"
+        )
     if not isinstance(reductions, Reductions):
-        raise BindError(f"reductions= takes tilepipe.check.Reductions, such as Reductions(hashing=False); got {reductions!r}")
+        raise BindError(
+            "reductions= takes tilepipe.check.Reductions, such as Reductions(hashing=False); got"
+            f" {reductions!r}"
+        )
 
 
 class Pick(NamedTuple):
-    """`agent` goes on until it has performed `until` ops; or, `unit` >= 0, its `unit`-th asynchronous unit acts.
+    """`agent` goes on until it has performed `until` ops; or, `unit` >= 0, its `unit`-th
+    asynchronous unit acts.
 
     Attributes:
         cluster: in the grid. agent: its number in the cluster.
-        outcome: of a request that can be refused: 1 granted, 0 refused; -1 where there is no such choice. 2: no step, but a choice for the
-            whole execution: elect.sync elects lane `agent` wherever it is active.
+        outcome: of a request that can be refused: 1 granted, 0 refused; -1 where there is no such
+            choice. 2: no step, but a choice for the whole execution: elect.sync elects lane `agent`
+            wherever it is active.
     """
 
     cluster: int
@@ -109,7 +139,8 @@ class Step:
     """One line of a counterexample: who does what.
 
     Attributes:
-        agent: "role 'load' of CTA 0", or "unit of ..." for an asynchronous one. op: with its operands. loc: "gemm.py:31".
+        agent: "role 'load' of CTA 0", or "unit of ..." for an asynchronous one. op: with its
+            operands. loc: "gemm.py:31".
         effect: what it did to a barrier: "inputs.full[1]: phase 0 complete"; "" where nothing.
     """
 
@@ -124,8 +155,10 @@ class Fault:
     """One fault, and how it comes about.
 
     Attributes:
-        kind: the class of the error (`RaceError`). message: all of it. loc: "gemm.py:31", "" where it has no line.
-        schedule: what a replay does, in order; everything else runs afterwards. steps: the story, only what matters to it.
+        kind: the class of the error (`RaceError`). message: all of it. loc: "gemm.py:31", "" where
+            it has no line.
+        schedule: what a replay does, in order; everything else runs afterwards. steps: the story,
+            only what matters to it.
         left_out: steps of the execution that do not matter to the fault.
     """
 
@@ -137,9 +170,22 @@ class Fault:
     left_out: int = 0
 
     @classmethod
-    def of(cls, error: SimFault, schedule: tuple[Pick, ...] = (), steps: tuple[Step, ...] = (), left_out: int = 0) -> Fault:
+    def of(
+        cls,
+        error: SimFault,
+        schedule: tuple[Pick, ...] = (),
+        steps: tuple[Step, ...] = (),
+        left_out: int = 0,
+    ) -> Fault:
         """The fault of an error."""
-        return cls(type(error).__name__, str(error), error.loc.short if error.loc is not None else "", schedule, steps, left_out)
+        return cls(
+            type(error).__name__,
+            str(error),
+            error.loc.short if error.loc is not None else "",
+            schedule,
+            steps,
+            left_out,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +193,14 @@ class Verdict:
     """The answer for one instance, or for several together.
 
     Attributes:
-        method: "greedy": one execution, whose facts say that it stands for all; "explored": as many as there are.
-        instance: in words. states: distinct points of the executions at which an agent or a unit could be picked. traces: executions.
-        facts: what the greedy method established. bound: which one was hit, where the verdict is "undecided".
-        completions: mbarrier array -> for each CTA of the grid, how many phases of each of its barriers completed.
+        method: "greedy": one execution, whose facts say that it stands for all; "explored": as many
+            as there are.
+        instance: in words. states: distinct points of the executions at which an agent or a unit
+            could be picked. traces: executions.
+        facts: what the greedy method established. bound: which one was hit, where the verdict is
+            "undecided".
+        completions: mbarrier array -> for each CTA of the grid, how many phases of each of its
+            barriers completed.
         grid: CTAs.
     """
 
@@ -196,14 +246,18 @@ def the_fault(given: object) -> Fault:
             raise BindError(f"replay takes a fault, and this verdict has none: it is '{answer}'")
         case Verdict(faults=several):
             raise BindError(
-                f"replay takes one fault, and this verdict has {len(several)}: give that of this program, one of verdict.faults"
+                f"replay takes one fault, and this verdict has {len(several)}: give that of this"
+                " program, one of verdict.faults"
             )
     cure = ""
     if isinstance(given, str | PathLike):
         cure = ". A file that `tilepipe check --save` wrote is replayed with `tilepipe replay FILE.json`"
     elif isinstance(given, Sequence):
         cure = ". A schedule alone is replayed with tilepipe.check.replay(program.launch_args, schedule)"
-    raise BindError(f"replay takes a fault that check found, verdict.faults[0], or the verdict; got {given!r:.80}{cure}")
+    raise BindError(
+        "replay takes a fault that check found, verdict.faults[0], or the verdict; got"
+        f" {given!r:.80}{cure}"
+    )
 
 
 def together(verdicts: Iterable[Verdict]) -> Verdict:

@@ -1,8 +1,8 @@
 """The command line: `tilepipe kernels | run | check | replay | compile | demo | bench | tune`.
 
-Exit codes: 0 fine, 1 a fault or a wrong result, 2 bad usage or something that this machine does not have, 130 interrupted, 141 whoever
-read the output has stopped reading (128 + SIGPIPE, as of a program that the signal ends). With --json one object goes to stdout and nothing
-else there.
+Exit codes: 0 fine, 1 a fault or a wrong result, 2 bad usage or something that this machine does not
+have, 130 interrupted, 141 whoever read the output has stopped reading (128 + SIGPIPE, as of a
+program that the signal ends). With --json one object goes to stdout and nothing else there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def main() -> None:
         try:
             app(standalone_mode=True)
         finally:
-            sys.stdout.flush()  # here, where a full disk is still told; not while the interpreter ends
+            # here, where a full disk is still told; not while the interpreter ends
+            sys.stdout.flush()
     except streams.ReaderGone:
         os._exit(BROKEN_PIPE)  # what is still buffered cannot be written either
     except OSError as error:
@@ -49,5 +50,7 @@ def main() -> None:
 
 
 def _warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-    """Warnings as one line: whoever types a command did not write the line of Python that warned."""
+    """Warnings as one line: whoever types a command did not write the line of Python that
+    warned.
+    """
     err.print(f"warning: {message}", style="yellow")

@@ -18,19 +18,23 @@ KINDS: tuple[type, ...] = (bool, int, float, str)
 
 
 def arguments(what: str, function: Callable[..., Any], texts: dict[str, str]) -> dict[str, Any]:
-    """What the function is called with: the settings, as its annotations or defaults have them, and the other defaults.
+    """What the function is called with: the settings, as its annotations or defaults have them, and
+    the other defaults.
 
     Args:
         what: FILE.py:NAME, for messages. texts: name -> value of each setting that is given.
 
     Raises:
-        BindError: a name that it does not have, one that it needs, a value that is not of the argument's type.
+        BindError: a name that it does not have, one that it needs, a value that is not of the
+            argument's type.
     """
     parameters = inspect.signature(function).parameters
     hints = _hints(function, parameters)
     unknown = [name for name in texts if name not in parameters]
     if unknown:
-        raise BindError(f"{what} has no setting '{unknown[0]}'; it has {', '.join(parameters) or 'none'}")
+        raise BindError(
+            f"{what} has no setting '{unknown[0]}'; it has {', '.join(parameters) or 'none'}"
+        )
     found: dict[str, Any] = {}
     for name, parameter in parameters.items():
         if name in texts:
@@ -42,7 +46,9 @@ def arguments(what: str, function: Callable[..., Any], texts: dict[str, str]) ->
     return found
 
 
-def _hints(function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+def _hints(
+    function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]
+) -> dict[str, Any]:
     """The annotations that can be evaluated, each on its own; of the others the defaults decide."""
     while isinstance(function, functools.partial):
         function = function.func
@@ -57,7 +63,11 @@ def _hints(function: Callable[..., Any], parameters: Mapping[str, inspect.Parame
 
 
 def _typed(what: str, name: str, text: str, hint: Any, default: Any) -> Any:
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union else (hint,)
+    options = (
+        typing.get_args(hint)
+        if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+        else (hint,)
+    )
     if type(None) in options and text.lower() == "none":
         return None
     kind = next((x for x in options if x is not None and x is not type(None)), None)
@@ -70,6 +80,7 @@ def _typed(what: str, name: str, text: str, hint: Any, default: Any) -> Any:
         return text
     if kind not in KINDS:
         raise BindError(
-            f"setting {name} of {what} is {indefinite(getattr(kind, '__name__', str(kind)))}; -s gives int, float, bool and str"
+            f"setting {name} of {what} is {indefinite(getattr(kind, '__name__', str(kind)))}; -s"
+            " gives int, float, bool and str"
         )
     return typed(name, text, kind)

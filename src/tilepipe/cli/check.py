@@ -22,9 +22,16 @@ if TYPE_CHECKING:
     from tilepipe.cli.programs import Target
     from tilepipe.sim.rules import Rules
 
-What = Annotated[str, typer.Argument(metavar="KERNEL|FILE.py:NAME", help="A shipped kernel; or a program, or what makes one, in a file.")]
+What = Annotated[
+    str,
+    typer.Argument(
+        metavar="KERNEL|FILE.py:NAME",
+        help="A shipped kernel; or a program, or what makes one, in a file.",
+    ),
+]
 MEANING = (
-    "Verified means: these instances of this configuration, in every interleaving of the model that docs/verification-gaps.md describes;"
+    "Verified means: these instances of this configuration, in every interleaving of the model"
+    " that docs/verification-gaps.md describes;"
     " never other shapes."
 )
 
@@ -42,7 +49,8 @@ def check(
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE.json", help="Where a counterexample goes.")] = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Proves a kernel on small instances, over every order in which its warps and asynchronous units can act, or shows how it fails.
+    """Proves a kernel on small instances, over every order in which its warps and asynchronous
+    units can act, or shows how it fails.
 
     Exit 0: verified; 1: a fault; 2: undecided, or bad usage.
     """
@@ -58,13 +66,18 @@ def check(
         saved.probe(save)
     with contextlib.redirect_stdout(sys.stderr):  # what a file or a kernel prints
         found = programs.target(what, texts)
-        recipes, bounds = programs.recipes(found, texts, jobs), checker.Bounds(traces=traces, seconds=seconds)
+        recipes, bounds = (
+            programs.recipes(found, texts, jobs),
+            checker.Bounds(traces=traces, seconds=seconds),
+        )
         if explore and not small:
             _refuse_small(_sized(recipes, bounds, by))
         with counting("checking", as_json) as bar:
             told = None if bar is None else lambda name, done, left: bar(done, done + left)
             try:
-                verdicts = check_all(recipes, jobs=jobs, explore=explore, bounds=bounds, rules=by, progress=told)
+                verdicts = check_all(
+                    recipes, jobs=jobs, explore=explore, bounds=bounds, rules=by, progress=told
+                )
             except KeyboardInterrupt as error:
                 notes(error)
                 raise typer.Exit(130) from None
@@ -76,7 +89,8 @@ def check(
         if kept is not None:
             try:
                 _save(kept, found, texts, number, verdicts[number].faults[0], by)
-            except BindError as error:  # a full disk, a folder that has gone: the fault is told in any case
+            # a full disk, a folder that has gone: the fault is told in any case
+            except BindError as error:
                 kept, unsaved = None, str(error)
         lines = _sensitivity(found, by, bounds, as_json) if sensitivity and together.ok else None
     if as_json:
@@ -92,7 +106,9 @@ def check(
 
 
 def _sized(recipes: Sequence[Instance], bounds: Bounds, rules: Rules) -> list[Verdict]:
-    """One execution of each instance, for its size; none where one of them ends in a fault, which matters more."""
+    """One execution of each instance, for its size; none where one of them ends in a fault, which
+    matters more.
+    """
     from dataclasses import replace
 
     from tilepipe.check.campaign import check_all
@@ -108,17 +124,25 @@ def _refuse_small(verdicts: Sequence[Verdict]) -> None:
     if problem:
         raise BindError(
             f"too small to say much of the kernel:\n{problem}\n"
-            "Give it more K steps or tiles, on two CTAs at least; or check it as it is with --small."
+            "Give it more K steps or tiles, on two CTAs at least; or check it as it is with"
+            " --small."
         )
 
 
-def _save(path: Path, found: Target, settings: list[str], number: int, fault: Fault, rules: Rules) -> None:
+def _save(
+    path: Path, found: Target, settings: list[str], number: int, fault: Fault, rules: Rules
+) -> None:
     from tilepipe.check.counterexamples import saved
 
     instance = found.instances[number]
     kernel = instance.make().kernel
     program, lines = saved.digest(kernel), saved.lines(kernel, fault)
-    saved.write(path, saved.Saved(found.what, tuple(settings), number, instance.name, rules, program, fault, lines))
+    saved.write(
+        path,
+        saved.Saved(
+            found.what, tuple(settings), number, instance.name, rules, program, fault, lines
+        ),
+    )
 
 
 def _sensitivity(found: Target, rules: Rules, bounds: Bounds, quiet: bool) -> Sensitivity:
@@ -133,17 +157,23 @@ def _sensitivity(found: Target, rules: Rules, bounds: Bounds, quiet: bool) -> Se
         )  # fmt: skip
 
 
-# -- what is said ------------------------------------------------------------------------------------------------------
+# -- what is said ----------------------------------------------------------------------
 
 
-def _report(found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None, kept: Path | None) -> dict[str, Any]:
+def _report(
+    found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None, kept: Path | None
+) -> dict[str, Any]:
     from tilepipe.check import together
     from tilepipe.check.counterexamples import saved
 
     def of(verdict: Verdict) -> dict[str, Any]:
         return verdict.report() | {"faults": [saved.as_json(fault) for fault in verdict.faults]}
 
-    report = {"kernel": found.what, "config": found.config} | of(together(verdicts)) | {"instances": [of(v) for v in verdicts]}
+    report = (
+        {"kernel": found.what, "config": found.config}
+        | of(together(verdicts))
+        | {"instances": [of(v) for v in verdicts]}
+    )
     if kept is not None:
         report["saved"] = str(kept)
     return report if lines is None else report | {"sensitivity": lines.report()}
@@ -162,7 +192,14 @@ def _show(found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None)
     for v in verdicts:
         colour = {"verified": "green", "fault": "red", "undecided": "yellow"}[v.verdict]
         answer = v.verdict + (f": {v.bound}" if v.bound else "")
-        table.add_row(Text(v.instance), v.method, f"{v.traces:,}", f"{v.states:,}", f"{v.seconds:.3f}", Text(answer, style=colour))
+        table.add_row(
+            Text(v.instance),
+            v.method,
+            f"{v.traces:,}",
+            f"{v.states:,}",
+            f"{v.seconds:.3f}",
+            Text(answer, style=colour),
+        )
     out.print(table, soft_wrap=False)
     all_of_them = together(verdicts)
     for v in verdicts:
@@ -170,12 +207,18 @@ def _show(found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None)
     _list("Advice:", all_of_them.advice)
     if all_of_them.ok:
         out.print(f"\n{MEANING}")
-    if all_of_them.verdict == "undecided" and any(v.bound.startswith(NOT_MODELLED) for v in verdicts):
+    if all_of_them.verdict == "undecided" and any(
+        v.bound.startswith(NOT_MODELLED) for v in verdicts
+    ):
         out.print(
-            "\nUndecided: lanes of a warp would have to proceed apart, which is not modelled. The verdict's text says what to change."
+            "\nUndecided: lanes of a warp would have to proceed apart, which is not modelled. The"
+            " verdict's text says what to change."
         )
     elif all_of_them.verdict == "undecided":
-        out.print("\nUndecided: a bound was hit before all executions were seen. Raise --seconds or --traces, or check a smaller instance.")
+        out.print(
+            "\nUndecided: a bound was hit before all executions were seen. Raise --seconds or"
+            " --traces, or check a smaller instance."
+        )
     if lines is not None:
         out.print()
         out.print(lines.table(), soft_wrap=False)
@@ -203,13 +246,18 @@ def story(fault: Fault) -> None:
     out.print(fault.message)
     if not fault.steps:
         return
-    table = Table("step", "who", "does", "line", "effect", title="How it comes about", title_justify="left")
+    table = Table(
+        "step", "who", "does", "line", "effect", title="How it comes about", title_justify="left"
+    )
     for i, step in enumerate(fault.steps, 1):
         table.add_row(str(i), *map(Text, (step.agent, step.op, step.loc, step.effect)))
     out.print()
     out.print(table, soft_wrap=False)
     if fault.left_out:
-        out.print(f"{fault.left_out:,} more step{'s do' if fault.left_out > 1 else ' does'} not matter to it.")
+        out.print(
+            f"{fault.left_out:,} more step{'s do' if fault.left_out > 1 else ' does'} not matter"
+            " to it."
+        )
 
 
 def _show_where(what: str, settings: list[str], kept: Path | None) -> None:
@@ -217,4 +265,7 @@ def _show_where(what: str, settings: list[str], kept: Path | None) -> None:
         out.print(f"\nSaved in {kept}; `tilepipe replay {kept}` shows it again.")
     else:
         given = "".join(f" -s {text}" for text in settings)
-        err.print(f"\n`tilepipe check {what}{given} --save FILE.json` keeps it, `tilepipe replay FILE.json` shows it again.")
+        err.print(
+            f"\n`tilepipe check {what}{given} --save FILE.json` keeps it, `tilepipe replay"
+            " FILE.json` shows it again."
+        )

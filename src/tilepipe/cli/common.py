@@ -25,14 +25,20 @@ app = typer.Typer(
     help="Tile pipelines for warp-specialised GPU kernels: simulate, compile, launch, measure.",
 )  # fmt: skip
 if not os.environ.get("COLUMNS", "80").strip("0 "):
-    del os.environ["COLUMNS"]  # of a terminal that does not know its width; in 0 columns nothing would be shown
-# What is printed is a user's text as often as ours: paths, source lines, names of roles. None of it is markup, and `s[0:b:2]` no emoji;
-# where words are coloured, they are a `Text` with a style.
+    # of a terminal that does not know its width; in 0 columns nothing would be shown
+    del os.environ["COLUMNS"]
+# What is printed is a user's text as often as ours: paths, source lines, names of roles. None of it
+# is markup, and `s[0:b:2]` no emoji; where words are coloured, they are a `Text` with a style.
 out = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
-Kernel = Annotated[str, typer.Argument(help="Name of a shipped kernel; `tilepipe kernels` lists them.")]
-Settings = Annotated[list[str] | None, typer.Option("-s", "--set", metavar="NAME=VALUE", help="A setting of the kernel; repeatable.")]
+Kernel = Annotated[
+    str, typer.Argument(help="Name of a shipped kernel; `tilepipe kernels` lists them.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("-s", "--set", metavar="NAME=VALUE", help="A setting of the kernel; repeatable."),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 
@@ -60,18 +66,25 @@ def gpu(spec: KernelSpec) -> Chip:
 
     chip = driver.chip(0)
     if generation(chip.arch) not in spec.archs:
-        raise UnavailableError(f"kernel '{spec.name}' exists for {', '.join(spec.archs)}; device 0 is a {chip.name} ({chip.arch})")
+        raise UnavailableError(
+            f"kernel '{spec.name}' exists for {', '.join(spec.archs)}; device 0 is a {chip.name}"
+            f" ({chip.arch})"
+        )
     return chip
 
 
 def notes(error: BaseException) -> None:
-    """Says what an error has been given: what was interrupted, the traceback of what is no error of tilepipe."""
+    """Says what an error has been given: what was interrupted, the traceback of what is no error of
+    tilepipe.
+    """
     for note in getattr(error, "__notes__", []):
         err.print(note)
 
 
 def print_json(report: Mapping[str, Any]) -> None:
-    """One JSON object on stdout. JSON has neither NaN nor infinities: they become the texts "nan", "inf", "-inf"."""
+    """One JSON object on stdout. JSON has neither NaN nor infinities: they become the texts "nan",
+    "inf", "-inf".
+    """
     print(json.dumps(_plain(report), ensure_ascii=False, allow_nan=False))
 
 
@@ -99,7 +112,9 @@ def counting(text: str, quiet: bool) -> Iterator[Callable[[int, int], None] | No
 
 @contextlib.contextmanager
 def stepping(text: str, total: int, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A bar of `total` steps on stderr while that is a terminal: told of each when done, with what comes next."""
+    """A bar of `total` steps on stderr while that is a terminal: told of each when done, with what
+    comes next.
+    """
     if quiet or not err.is_terminal:
         yield lambda text: None
         return
@@ -110,5 +125,10 @@ def stepping(text: str, total: int, quiet: bool) -> Iterator[Callable[[str], Non
 
 def _bar() -> Progress:
     return Progress(
-        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=err, transient=True
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=err,
+        transient=True,
     )

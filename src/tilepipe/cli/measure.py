@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilepipe.cli.common import Json, Kernel, Regime, Settings, app, err, gpu, out, print_json, stepping
+from tilepipe.cli.common import (
+    Json,
+    Kernel,
+    Regime,
+    Settings,
+    app,
+    err,
+    gpu,
+    out,
+    print_json,
+    stepping,
+)
 from tilepipe.errors import BindError, UnavailableError
 
 if TYPE_CHECKING:
@@ -21,11 +32,24 @@ if TYPE_CHECKING:
     from tilepipe.kernels.registry import GemmSpec, KernelSpec, Setting
 
 Shapes = Annotated[
-    list[str] | None, typer.Option("--shapes", metavar="NAME|M,N,K", help="What to measure: a suite or a shape; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--shapes", metavar="NAME|M,N,K", help="What to measure: a suite or a shape; repeatable."
+    ),
 ]
-Config = Annotated[str, typer.Option("--config", metavar="chosen|tuned|best-of-N", help="The heuristic's, or a measured one.")]
+Config = Annotated[
+    str,
+    typer.Option(
+        "--config", metavar="chosen|tuned|best-of-N", help="The heuristic's, or a measured one."
+    ),
+]
 Regimes = Annotated[Regime, typer.Option("--regime", help="After a pause, all the time, or both.")]
-DrawnSeed = Annotated[int | None, typer.Option(help="Of the data and of the random shapes; drawn, and printed, unless given.", min=0)]
+DrawnSeed = Annotated[
+    int | None,
+    typer.Option(
+        help="Of the data and of the random shapes; drawn, and printed, unless given.", min=0
+    ),
+]
 Repeats = Annotated[int, typer.Option(help="Blocks of each kernel in a burst.", min=1)]
 
 
@@ -41,11 +65,26 @@ def bench(
 
     spec = find(kernel)
     if not isinstance(spec, GemmSpec) and spec.contests is None:
-        measured = [name for name, x in KERNELS.items() if isinstance(x, GemmSpec) or x.contests is not None]
-        raise BindError(f"there is no benchmark for '{kernel}'; there is one for: {', '.join(measured)}")
+        measured = [
+            name for name, x in KERNELS.items() if isinstance(x, GemmSpec) or x.contests is not None
+        ]
+        raise BindError(
+            f"there is no benchmark for '{kernel}'; there is one for: {', '.join(measured)}"
+        )
     given = spec.parse(settings or [])
-    wanted = Wanted(list(shapes or []), regime.names, secrets.randbelow(2**32) if seed is None else seed, repeats, markdown, as_json)
-    right = _gemm(spec, given, config, host, wanted) if isinstance(spec, GemmSpec) else _beside(spec, given, config, wanted)
+    wanted = Wanted(
+        list(shapes or []),
+        regime.names,
+        secrets.randbelow(2**32) if seed is None else seed,
+        repeats,
+        markdown,
+        as_json,
+    )
+    right = (
+        _gemm(spec, given, config, host, wanted)
+        if isinstance(spec, GemmSpec)
+        else _beside(spec, given, config, wanted)
+    )
     if not right:
         raise typer.Exit(1)
 
@@ -68,13 +107,17 @@ class Wanted:
                 out.print(line)
 
 
-def _gemm(spec: GemmSpec, given: Mapping[str, Setting], config: str, with_host: bool, wanted: Wanted) -> bool:
+def _gemm(
+    spec: GemmSpec, given: Mapping[str, Setting], config: str, with_host: bool, wanted: Wanted
+) -> bool:
     choice = _choice(spec, given, config)
     base = product(spec, given)
     from tilepipe.bench import report
     from tilepipe.bench import shapes as suites_
 
-    texts = wanted.shapes + ([f"{base.m},{base.n},{base.k}"] if {"m", "n", "k"} & given.keys() else [])
+    texts = wanted.shapes + (
+        [f"{base.m},{base.n},{base.k}"] if {"m", "n", "k"} & given.keys() else []
+    )
     suites = suites_.suites(texts or [spec.shapes], base, wanted.seed)
     chip = measuring(spec)
     from tilepipe.bench import gemm
@@ -86,12 +129,17 @@ def _gemm(spec: GemmSpec, given: Mapping[str, Setting], config: str, with_host: 
     with stepping("choosing", gemm.steps(suites, choice, regimes), wanted.as_json) as step:
         measured = gemm.run(suites, choice, regimes, repeats, wanted.seed, chip, step)
     tables = [
-        report.regime_table(suite, name, lines, gemm.peer(base)) for suite, lines in zip(suites, measured, strict=True) for name in regimes
+        report.regime_table(suite, name, lines, gemm.peer(base))
+        for suite, lines in zip(suites, measured, strict=True)
+        for name in regimes
     ]
     figures = _host() if with_host else {}
     if wanted.as_json:
         found = [report.as_json(line) for lines in measured for line in lines]
-        print_json({"kernel": spec.name, "environment": head, "seed": wanted.seed, "results": found} | figures)
+        print_json(
+            {"kernel": spec.name, "environment": head, "seed": wanted.seed, "results": found}
+            | figures
+        )
     else:
         show([*tables, *_host_tables(figures)], wanted.markdown, head, report.CONFIG_LEGEND)
     return all(line.right for lines in measured for line in lines)
@@ -100,7 +148,9 @@ def _gemm(spec: GemmSpec, given: Mapping[str, Setting], config: str, with_host: 
 def _beside(spec: KernelSpec, given: Mapping[str, Setting], config: str, wanted: Wanted) -> bool:
     """A kernel that is no GEMM."""
     if config != "chosen":
-        raise BindError(f"--config {config} is for GEMMs; for '{spec.name}' give its tile settings with -s")
+        raise BindError(
+            f"--config {config} is for GEMMs; for '{spec.name}' give its tile settings with -s"
+        )
     assert spec.contests is not None
     chip = measuring(spec)
     from tilepipe.bench import beside
@@ -114,18 +164,26 @@ def _beside(spec: KernelSpec, given: Mapping[str, Setting], config: str, wanted:
         lines = beside.run(contests, wanted.regimes, wanted.repeats, step)
     if wanted.as_json:
         found = [beside.as_json(line) for line in lines]
-        print_json({"kernel": spec.name, "environment": head, "seed": wanted.seed, "results": found})
+        print_json(
+            {"kernel": spec.name, "environment": head, "seed": wanted.seed, "results": found}
+        )
     else:
         show([beside.table(lines, regime) for regime in wanted.regimes], wanted.markdown, head)
     return all(line.right for line in lines)
 
 
 def product(spec: GemmSpec, given: Mapping[str, Setting]) -> Problem:
-    """The product that settings state; fp8 has a scale for each row, unless the kernel says otherwise."""
+    """The product that settings state; fp8 has a scale for each row, unless the kernel says
+    otherwise.
+    """
     if "activation" in given:
         raise BindError("activation is not measured: cuBLAS has no such product to stand beside it")
     problem = spec.problem(spec.settings | dict(given))
-    return replace(problem, scales="row") if problem.dtype.bits == 8 and problem.scales == "none" else problem
+    return (
+        replace(problem, scales="row")
+        if problem.dtype.bits == 8 and problem.scales == "none"
+        else problem
+    )
 
 
 def _choice(spec: GemmSpec, given: Mapping[str, Setting], config: str) -> Choice:
@@ -136,16 +194,27 @@ def _choice(spec: GemmSpec, given: Mapping[str, Setting], config: str) -> Choice
     if not tiles:
         return choice
     if config != "chosen":
-        raise BindError(f"--config {config} and {', '.join(f'{n}={v}' for n, v in tiles.items())} contradict each other; give one of them")
+        raise BindError(
+            f"--config {config} and {', '.join(f'{n}={v}' for n, v in tiles.items())} contradict"
+            " each other; give one of them"
+        )
     settings, _ = spec.configure(given, None)
-    return Choice("given", config=spec.config(settings | {name: spec.settings[name] for name in spec.settings if name not in spec.tiles}))
+    return Choice(
+        "given",
+        config=spec.config(
+            settings
+            | {name: spec.settings[name] for name in spec.settings if name not in spec.tiles}
+        ),
+    )
 
 
 def measuring(spec: KernelSpec) -> Chip:
     """The GPU, where there is PyTorch as well."""
     chip = gpu(spec)
     if importlib.util.find_spec("torch") is None:
-        raise UnavailableError("measuring runs beside PyTorch, which is not installed: pip install tilepipe[torch]")
+        raise UnavailableError(
+            "measuring runs beside PyTorch, which is not installed: pip install tilepipe[torch]"
+        )
     import torch
 
     if not torch.cuda.is_available():
@@ -155,7 +224,11 @@ def measuring(spec: KernelSpec) -> Chip:
 
 def announce(seconds: float) -> None:
     """Says on stderr how long it takes."""
-    err.print(f"this takes about {seconds:.0f} s" if seconds < 100 else f"this takes about {seconds / 60:.0f} minutes")
+    err.print(
+        f"this takes about {seconds:.0f} s"
+        if seconds < 100
+        else f"this takes about {seconds / 60:.0f} minutes"
+    )
 
 
 def _host() -> dict[str, dict[str, float]]:
@@ -167,7 +240,11 @@ def _host() -> dict[str, dict[str, float]]:
 def _host_tables(figures: Mapping[str, Mapping[str, float]]) -> list[Table]:
     from tilepipe.bench import host
 
-    return [host.overhead_table(figures["host_us"]), host.cold_table(figures["cold_start_s"])] if figures else []
+    return (
+        [host.overhead_table(figures["host_us"]), host.cold_table(figures["cold_start_s"])]
+        if figures
+        else []
+    )
 
 
 def show(tables: list[Table], markdown: bool, head: list[str], legend: str = "") -> None:
@@ -177,7 +254,10 @@ def show(tables: list[Table], markdown: bool, head: list[str], legend: str = "")
     from tilepipe.bench import report
 
     if markdown:
-        for text in ("  \n".join([*head, *([legend] if legend else [])]) + "\n", *map(report.to_markdown, tables)):
+        for text in (
+            "  \n".join([*head, *([legend] if legend else [])]) + "\n",
+            *map(report.to_markdown, tables),
+        ):
             print(text)
         return
     console = Console(width=max(120, out.width), highlight=False, markup=False, emoji=False)

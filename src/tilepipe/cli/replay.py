@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from tilepipe.check import Fault, Step
     from tilepipe.check.counterexamples.saved import Saved
 
-_PLACE = re.compile(r"[^\s'(]*[\w.-]+\.py:\d+")  # messages name files as seen from the present folder
-File = Annotated[Path, typer.Argument(metavar="FILE.json", help="What `tilepipe check --save` wrote.")]
+# messages name files as seen from the present folder
+_PLACE = re.compile(r"[^\s'(]*[\w.-]+\.py:\d+")
+File = Annotated[
+    Path, typer.Argument(metavar="FILE.json", help="What `tilepipe check --save` wrote.")
+]
 Lines = Mapping[str, str]  # "gemm.py:31" -> the text of that line
 
 
@@ -29,7 +32,8 @@ Lines = Mapping[str, str]  # "gemm.py:31" -> the text of that line
 def replay(file: File, as_json: Json = False) -> None:
     """Replays a saved counterexample on the simulator.
 
-    Exit 1: the same fault, by the same steps, though their lines may have moved; 2: another or none, or bad usage.
+    Exit 1: the same fault, by the same steps, though their lines may have moved; 2: another or
+    none, or bad usage.
     """
     from tilepipe import check as checker
     from tilepipe.check.counterexamples import saved
@@ -39,11 +43,16 @@ def replay(file: File, as_json: Json = False) -> None:
     with contextlib.redirect_stdout(sys.stderr):
         found = programs.target(kept.what, kept.settings)
         if kept.number >= len(found.instances):
-            raise BindError(f"{file} is of instance {kept.number + 1} of {kept.what}, which makes {len(found.instances)} now")
+            raise BindError(
+                f"{file} is of instance {kept.number + 1} of {kept.what}, which makes"
+                f" {len(found.instances)} now"
+            )
         program = found.instances[kept.number].make()
         changed = saved.digest(program.kernel) != kept.program
         now = checker.retold(program.launch_args, kept.fault.schedule, rules=kept.rules)
-    differs = _differences(kept, now, saved.lines(program.kernel, now) if changed and now is not None else {})
+    differs = _differences(
+        kept, now, saved.lines(program.kernel, now) if changed and now is not None else {}
+    )
     moved = {} if now is None or differs else _moved(kept.fault, now)
     if as_json:
         print_json({
@@ -61,7 +70,9 @@ def replay(file: File, as_json: Json = False) -> None:
         else:
             out.print("the same fault.")
         if moved:
-            out.print(f"lines have moved: {', '.join(f'{then} is {at} now' for then, at in moved.items())}")
+            out.print(
+                f"lines have moved: {', '.join(f'{then} is {at} now' for then, at in moved.items())}"
+            )
         if now is not None:
             out.print()
             story(now)
@@ -69,10 +80,11 @@ def replay(file: File, as_json: Json = False) -> None:
 
 
 def _differences(kept: Saved, now: Fault | None, lines: Lines) -> list[str]:
-    """Why it is not the fault that was saved, in a line or two; nothing where it is: of its kind, at its line, by its steps.
+    """Why it is not the fault that was saved, in a line or two; nothing where it is: of its kind,
+    at its line, by its steps.
 
-    A line is compared by its text, wherever it is; by its number where the text is not known. `lines`: those of `now`, where the kernel
-    has changed: otherwise what differs is a comment.
+    A line is compared by its text, wherever it is; by its number where the text is not known.
+    `lines`: those of `now`, where the kernel has changed: otherwise what differs is a comment.
     """
     then = kept.fault
     if now is None:
@@ -80,13 +92,23 @@ def _differences(kept: Saved, now: Fault | None, lines: Lines) -> list[str]:
     if then.kind != now.kind:
         return [f"kind saved: {then.kind}\n  kind now: {now.kind}"]
     if not _same_line(then.loc, now.loc, kept.lines, lines):
-        return [f"line saved: {_quoted(then.loc, kept.lines)}\n  line now: {_quoted(now.loc, lines)}"]
+        return [
+            f"line saved: {_quoted(then.loc, kept.lines)}\n  line now: {_quoted(now.loc, lines)}"
+        ]
     if not then.steps or not now.steps:
         same = _PLACE.sub("", then.message) == _PLACE.sub("", now.message)
         return [] if same else [f"message saved: {then.message}\n  message now: {now.message}"]
     for number, (a, b) in enumerate(zip_longest(then.steps, now.steps), 1):
-        if a is None or b is None or (a.agent, a.op) != (b.agent, b.op) or not _same_line(a.loc, b.loc, kept.lines, lines):
-            return [f"step {number} saved: {_told(a, kept.lines)}\n  step {number} now: {_told(b, lines)}"]
+        if (
+            a is None
+            or b is None
+            or (a.agent, a.op) != (b.agent, b.op)
+            or not _same_line(a.loc, b.loc, kept.lines, lines)
+        ):
+            return [
+                f"step {number} saved: {_told(a, kept.lines)}\n  step {number} now:"
+                f" {_told(b, lines)}"
+            ]
     return []
 
 
@@ -104,7 +126,10 @@ def _told(step: Step | None, lines: Lines) -> str:
 
 def _moved(then: Fault, now: Fault) -> dict[str, str]:
     """Lines of one fault that have another number in the other."""
-    pairs = [(then.loc, now.loc), *((a.loc, b.loc) for a, b in zip(then.steps, now.steps, strict=False))]
+    pairs = [
+        (then.loc, now.loc),
+        *((a.loc, b.loc) for a, b in zip(then.steps, now.steps, strict=False)),
+    ]
     return {a: b for a, b in sorted(pairs) if a != b}
 
 

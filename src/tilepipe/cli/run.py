@@ -49,7 +49,15 @@ def kernels(as_json: Json = False) -> None:
     from tilepipe.kernels.registry import KERNELS
 
     if as_json:
-        rows = [{"name": k.name, "summary": k.summary, "settings": dict(k.settings), "archs": list(k.archs)} for k in KERNELS.values()]
+        rows = [
+            {
+                "name": k.name,
+                "summary": k.summary,
+                "settings": dict(k.settings),
+                "archs": list(k.archs),
+            }
+            for k in KERNELS.values()
+        ]
         print_json({"kernels": rows})
         return
     for k in KERNELS.values():
@@ -60,7 +68,10 @@ def kernels(as_json: Json = False) -> None:
         table.add_row("  problem", " ".join(f"{n}={v}" for n, v in problem.items()))
         table.add_row("  tiles", " ".join(f"{n}={v}" for n, v in tiles.items()))
         out.print(table, soft_wrap=False)
-    out.print("\nDefaults are shown. On a GPU, and compiled, tiles are chosen for the shape unless one of them is set.", soft_wrap=False)
+    out.print(
+        "\nDefaults are shown. On a GPU, and compiled, tiles are chosen for the shape unless one of them is set.",
+        soft_wrap=False,
+    )
 
 
 @app.command()
@@ -133,7 +144,9 @@ def compile_(
         output.write_bytes(data)
     except OSError as error:
         raise BindError(f"cannot write {output}: {error.strerror}") from None
-    err.print(f"{output}: {len(data):,} bytes of {emit.value} for {target} in {seconds:.2f} s{note}")
+    err.print(
+        f"{output}: {len(data):,} bytes of {emit.value} for {target} in {seconds:.2f} s{note}"
+    )
 
 
 @app.command()
@@ -144,23 +157,37 @@ def demo() -> None:
     spec = find("gemm")
     config, _ = spec.configure({"m": 1000, "n": 328, "k": 776}, None)
     case = spec.make(config, 0)
-    out.print(f"GEMM {config['m']}×{config['n']}×{config['k']} {config['dtype']}, tiles of {config['bm']}×{config['bn']}×{config['bk']},")
-    out.print(f"{config['stages']} stages between one TMA warp and {config['consumers']} MMA warpgroups, on a simulated GPU.\n")
+    out.print(
+        f"GEMM {config['m']}×{config['n']}×{config['k']} {config['dtype']}, tiles of"
+        f" {config['bm']}×{config['bn']}×{config['bk']},"
+    )
+    out.print(
+        f"{config['stages']} stages between one TMA warp and {config['consumers']} MMA"
+        " warpgroups, on a simulated GPU.\n"
+    )
     wall, result = _simulate(case, 0, quiet=False)
     table = Table("role", "what it did", title="What each role did")
     for role in result.roles:
         name, _, text = str(role).partition(": ")
         table.add_row(name, text)
     out.print(table)
-    rings = Table("barriers", "phases completed, all CTAs", title="Every phase that was produced was consumed")
+    rings = Table(
+        "barriers", "phases completed, all CTAs", title="Every phase that was produced was consumed"
+    )
     for name, ctas in result.completions.items():
         rings.add_row(name, f"{sum(map(sum, ctas)):,}")
     out.print(rings)
     comparison = case.verify()
-    out.print(f"\n{case.tiles} output tiles in {wall:.2f} s, every access checked for races; against float64: {comparison}")
+    out.print(
+        f"\n{case.tiles} output tiles in {wall:.2f} s, every access checked for races; against"
+        f" float64: {comparison}"
+    )
     if not comparison.ok:
         raise typer.Exit(1)
-    out.print("Next: `tilepipe kernels`, `tilepipe run gemm -s m=512`, `tilepipe compile gemm --emit cuda`, examples/.")
+    out.print(
+        "Next: `tilepipe kernels`, `tilepipe run gemm -s m=512`, `tilepipe compile gemm --emit"
+        " cuda`, examples/."
+    )
 
 
 def _simulate(case: Case, seed: int, quiet: bool) -> tuple[float, Run]:
@@ -171,7 +198,9 @@ def _simulate(case: Case, seed: int, quiet: bool) -> tuple[float, Run]:
 
 
 def launch(case: Case) -> float:
-    """Launches a case on device 0 twice; seconds of the second launch and of waiting for it, without any copies."""
+    """Launches a case on device 0 twice; seconds of the second launch and of waiting for it,
+    without any copies.
+    """
     from tilepipe.cuda.launching import wait_for
     from tilepipe.cuda.staging import staged
 

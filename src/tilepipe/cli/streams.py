@@ -1,4 +1,6 @@
-"""The standard streams of a command: closed ones, those whose reader has gone, and terminals that lack a letter."""
+"""The standard streams of a command: closed ones, those whose reader has gone, and terminals that
+lack a letter.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from typing import Any, TextIO
 
 
 class ReaderGone(BaseException):
-    """Whoever read the output has stopped reading. No `OSError`: for one, typer and rich exit 1, as for a faulty kernel."""
+    """Whoever read the output has stopped reading. No `OSError`: for one, typer and rich exit 1, as
+    for a faulty kernel.
+    """
 
 
 class _Pipe(io.FileIO):
@@ -29,7 +33,8 @@ class _Pipe(io.FileIO):
 def guarded(stream: TextIO | None) -> TextIO:
     """A standard stream as a command writes to it.
 
-    One that the process was started without (`>&-`) leads nowhere. A letter that its encoding lacks becomes "?".
+    One that the process was started without (`>&-`) leads nowhere. A letter that its encoding lacks
+    becomes "?".
     """
     if stream is None:
         return open(os.devnull, "w", encoding="utf-8")

@@ -30,18 +30,26 @@ def tune(
     ] = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Measures configurations for one shape on device 0, and remembers the fastest for later launches."""
+    """Measures configurations for one shape on device 0, and remembers the fastest for later
+    launches.
+    """
     from tilepipe.kernels.registry import KERNELS, GemmSpec, find
 
     spec = find(kernel)
     searched = [name for name, x in KERNELS.items() if isinstance(x, GemmSpec) and x.searched]
     if not isinstance(spec, GemmSpec) or kernel not in searched:
-        raise BindError(f"there is no search of configurations for '{kernel}'; there is one for: {', '.join(searched)}")
+        raise BindError(
+            f"there is no search of configurations for '{kernel}'; there is one for:"
+            f" {', '.join(searched)}"
+        )
     given = spec.parse(settings or [])
     from tilepipe.kernels import tuned
 
     if (listing or forget) and tuned.location() is None:
-        raise BindError("there is no file of tuned configurations: TILEPIPE_TUNED is off, or there is no home directory")
+        raise BindError(
+            "there is no file of tuned configurations: TILEPIPE_TUNED is off, or there is no home"
+            " directory"
+        )
     if listing:
         if forget:
             raise BindError("tune takes --list or --forget, not both")
@@ -54,20 +62,31 @@ def tune(
     stated = {"m", "n", "k"} <= given.keys()
     if forget:
         if given and not stated:
-            raise BindError("tune --forget forgets one shape, -s m=M -s n=N -s k=K, or, without any -s, all of this chip")
+            raise BindError(
+                "tune --forget forgets one shape, -s m=M -s n=N -s k=K, or, without any -s, all"
+                " of this chip"
+            )
         chip = _whose(chip_name)
         count = tuned.forget(problem if stated else None, chip)
-        out.print(f"forgot {count} {'entry' if count == 1 else 'entries'} of {chip.name} in {tuned.location()}")
+        out.print(
+            f"forgot {count} {'entry' if count == 1 else 'entries'} of {chip.name} in"
+            f" {tuned.location()}"
+        )
         return
     if chip_name is not None:
-        raise BindError("--chip says whose entries --forget forgets; tune measures device 0, and --list lists all")
+        raise BindError(
+            "--chip says whose entries --forget forgets; tune measures device 0, and --list lists"
+            " all"
+        )
     if not stated:
         raise BindError("tune needs the shape: -s m=M -s n=N -s k=K")
     chip = measuring(spec)
     _tune(problem, chip, limit, regime, seed, as_json)
 
 
-def _tune(problem: Problem, chip: Chip, limit: int, regime: Regime, seed: int, as_json: bool) -> None:
+def _tune(
+    problem: Problem, chip: Chip, limit: int, regime: Regime, seed: int, as_json: bool
+) -> None:
     import datetime
 
     import tilepipe as tp
@@ -87,9 +106,19 @@ def _tune(problem: Problem, chip: Chip, limit: int, regime: Regime, seed: int, a
     facts = {"us": us, "date": datetime.date.today().isoformat(), "tilepipe": tp.__version__}
     path = tuned.remember(problem, chip, best.config, facts)
     if as_json:
-        trials = [{"config": asdict(t.config), "rank": t.rank, "us": dict(t.us)} for t in found.trials]
+        trials = [
+            {"config": asdict(t.config), "rank": t.rank, "us": dict(t.us)} for t in found.trials
+        ]
         peer = dict(found.peer.us) if found.peer is not None else None
-        print_json({"problem": report.problem_json(problem), "chip": chip.name, "trials": trials, "cublas_us": peer, "file": str(path)})
+        print_json(
+            {
+                "problem": report.problem_json(problem),
+                "chip": chip.name,
+                "trials": trials,
+                "cublas_us": peer,
+                "file": str(path),
+            }
+        )
     else:
         show([tuning.result_table(found)], False, [], report.CONFIG_LEGEND)
         out.print(f"remembered {report.config_text(best.config)} in {path}")
@@ -103,22 +132,36 @@ def _list(as_json: bool) -> None:
 
     entries = tuned.entries()
     if as_json:
-        found = {name: facts | {"config": asdict(config)} for name, (config, facts) in entries.items()}
+        found = {
+            name: facts | {"config": asdict(config)} for name, (config, facts) in entries.items()
+        }
         print_json({"file": str(tuned.location()), "entries": found})
         return
     if not entries:
         out.print(f"nothing is remembered in {tuned.location()}")
         return
     rows = tuple(
-        (name, report.config_text(config), str(facts.get("us", "")).strip("{}").replace("'", ""), str(facts.get("date", "")))
+        (
+            name,
+            report.config_text(config),
+            str(facts.get("us", "")).strip("{}").replace("'", ""),
+            str(facts.get("date", "")),
+        )
         for name, (config, facts) in entries.items()
     )
     out.print(f"in {tuned.location()}:")
-    show([report.Table("", ("problem", "config", "µs", "date"), rows, texts=4)], False, [], report.CONFIG_LEGEND)
+    show(
+        [report.Table("", ("problem", "config", "µs", "date"), rows, texts=4)],
+        False,
+        [],
+        report.CONFIG_LEGEND,
+    )
 
 
 def _whose(name: str | None) -> Chip:
-    """The chip whose entries are to go: the one that is named, or the GPU of this machine. No other is meant by saying nothing."""
+    """The chip whose entries are to go: the one that is named, or the GPU of this machine. No other
+    is meant by saying nothing.
+    """
     from tilepipe.cuda import driver
     from tilepipe.ir.chip import Chip
     from tilepipe.kernels import tuned
@@ -128,7 +171,8 @@ def _whose(name: str | None) -> Chip:
             return driver.chip(0)
         except UnavailableError as error:
             raise UnavailableError(
-                f"tune --forget is about the chip of this machine, and {error}. Name one with --chip NAME: {_known()}"
+                f"tune --forget is about the chip of this machine, and {error}. Name one with"
+                f" --chip NAME: {_known()}"
             ) from None
     if name not in tuned.chips():
         raise BindError(f"nothing is remembered of a chip {name!r}; {_known()}")

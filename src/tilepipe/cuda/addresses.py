@@ -1,5 +1,5 @@
-"""Shared-memory addresses as C++: barriers and tiles by name, elements through panels and swizzle (`ir.layout` says
-the same in NumPy).
+"""Shared-memory addresses as C++: barriers and tiles by name, elements through panels and swizzle
+(`ir.layout` says the same in NumPy).
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ from tilepipe.ir.layout import panel_elements
 from tilepipe.ir.memory import BarrierArray, BarrierRef, SmemBuffer, Tile
 
 
-def _accessor(module: Module, thing: SmemBuffer | BarrierArray, size: int, stride: int, what: str) -> str:
-    """The function that gives the address of one tile or barrier; its lines are added to the file when first used."""
+def _accessor(
+    module: Module, thing: SmemBuffer | BarrierArray, size: int, stride: int, what: str
+) -> str:
+    """The function that gives the address of one tile or barrier; its lines are added to the file
+    when first used.
+    """
     name = module.names.of(thing, thing.name)
     if thing not in module.memory:
         offset = module.names.of((thing, "offset"), f"{name}_offset")
@@ -33,9 +37,13 @@ def _accessor(module: Module, thing: SmemBuffer | BarrierArray, size: int, strid
 
 
 def barrier(ctx: Context, ref: BarrierRef) -> str:
-    """The address of an mbarrier, of another CTA's where the reference says so: `inputs_full(stage)`."""
+    """The address of an mbarrier, of another CTA's where the reference says so:
+    `inputs_full(stage)`.
+    """
     array = ref.array
-    name = _accessor(ctx.module, array, array.size, 8, f"{array.size} mbarrier{'s' if array.size > 1 else ''}")
+    name = _accessor(
+        ctx.module, array, array.size, 8, f"{array.size} mbarrier{'s' if array.size > 1 else ''}"
+    )
     address = f"{name}({text(ctx, ref.index) if array.size > 1 else ''})"
     return address if ref.cta is None else f"{ctx.use('on_cta')}({address}, {text(ctx, ref.cta)})"
 
@@ -55,7 +63,8 @@ def _check_alignment(buffer: SmemBuffer) -> None:
     span = max(8 * buffer.swizzle, 16)
     if buffer.swizzle and (buffer.offset % span or (buffer.count > 1 and buffer.step % span)):
         raise CompileError(
-            f"tiles of '{buffer.name}' lie at {buffer.offset} + {buffer.step} · i bytes, but the {buffer.swizzle}-byte swizzle"
+            f"tiles of '{buffer.name}' lie at {buffer.offset} + {buffer.step} · i bytes, but the"
+            f" {buffer.swizzle}-byte swizzle"
             f" repeats every {span} bytes and each tile must start there; make rows × cols × element size a multiple of {span}",
             buffer.loc,
         )
@@ -67,8 +76,8 @@ class Place:
 
     Attributes:
         panel: elements of the contiguous dimension in a panel; line: bytes of one line of a panel.
-        panel_bytes: from one panel to the next. swizzled: lines are as long as the swizzle, so that the swizzle
-            permutes a line.
+        panel_bytes: from one panel to the next. swizzled: lines are as long as the swizzle, so that
+            the swizzle permutes a line.
     """
 
     buffer: SmemBuffer
@@ -96,7 +105,9 @@ class Place:
 
 
 def in_bytes(elements: Expr, dtype: DType) -> Expr:
-    """How far elements along the contiguous dimension reach; those of 4 bits are a whole number of bytes (`ir.tma`, `ir.geometry`)."""
+    """How far elements along the contiguous dimension reach; those of 4 bits are a whole number of
+    bytes (`ir.tma`, `ir.geometry`).
+    """
     return div(elements, dtype.per_byte) if dtype.per_byte > 1 else mul(elements, dtype.nbytes)
 
 
@@ -104,12 +115,18 @@ def place(buffer: SmemBuffer) -> Place:
     """The geometry of a buffer's tiles."""
     panel = panel_elements(buffer)
     line = buffer.dtype.bytes_of(panel)
-    return Place(buffer, panel, line, line * (buffer.rows if buffer.order == "row" else buffer.cols))
+    return Place(
+        buffer, panel, line, line * (buffer.rows if buffer.order == "row" else buffer.cols)
+    )
 
 
 def swizzled(ctx: Context, buffer: SmemBuffer, linear: Expr) -> str:
     """A byte offset after the swizzle."""
-    return f"{ctx.use(f'swizzle_{buffer.swizzle}')}({text(ctx, linear)})" if buffer.swizzle else operand(ctx, linear, 12)
+    return (
+        f"{ctx.use(f'swizzle_{buffer.swizzle}')}({text(ctx, linear)})"
+        if buffer.swizzle
+        else operand(ctx, linear, 12)
+    )
 
 
 def element(ctx: Context, t: Tile, row: Expr, col: Expr) -> str:
@@ -120,8 +137,8 @@ def element(ctx: Context, t: Tile, row: Expr, col: Expr) -> str:
 
 
 def box(ctx: Context, t: Tile) -> str:
-    """The address where the box of a TMA copy, or a matrix of wgmma, starts: before the swizzle, which TMA and wgmma apply
-    to the addresses they form.
+    """The address where the box of a TMA copy, or a matrix of wgmma, starts: before the swizzle,
+    which TMA and wgmma apply to the addresses they form.
     """
     linear = place(t.buffer).linear(t.row, t.col)
     base = tile(ctx, t.buffer, t.index, t.cta)
@@ -137,13 +154,16 @@ class Step:
     trips: int
 
 
-def walk_tile(ctx: Context, t: Tile, row: Expr, col: Expr, rows: Sequence[Step], cols: Sequence[Step]) -> tuple[str, str | None]:
-    """Addresses of many elements of a tile, as (code of the part that no index is in, code of the address given that
-    part as `at`).
+def walk_tile(
+    ctx: Context, t: Tile, row: Expr, col: Expr, rows: Sequence[Step], cols: Sequence[Step]
+) -> tuple[str, str | None]:
+    """Addresses of many elements of a tile, as (code of the part that no index is in, code of the
+    address given that part as `at`).
 
-    (row, col): each lane's first element, from the rectangle's corner; along the contiguous dimension the lanes of a
-    warp differ by less than a step. Where a step keeps the swizzle's pattern, it is a constant added to, or XORed into,
-    the first address; else (second result None) the first result is the whole address.
+    (row, col): each lane's first element, from the rectangle's corner; along the contiguous
+    dimension the lanes of a warp differ by less than a step. Where a step keeps the swizzle's
+    pattern, it is a constant added to, or XORed into, the first address; else (second result None)
+    the first result is the whole address.
     """
     p = place(t.buffer)
     row, col = add(t.row, row), add(t.col, col)
@@ -162,8 +182,13 @@ def walk_tile(ctx: Context, t: Tile, row: Expr, col: Expr, rows: Sequence[Step],
             added.append(mul(s.index, s.size * size))
         elif s.size % p.panel == 0:
             added.append(mul(s.index, s.size // p.panel * p.panel_bytes))
-        elif p.swizzled and flipped is None and p.panel % s.size == 0 and is_multiple(start, p.panel):
-            flipped = mul(s.index if s.trips * s.size <= p.panel else mod(s.index, p.panel // s.size), s.size * size)
+        elif (
+            p.swizzled and flipped is None and p.panel % s.size == 0 and is_multiple(start, p.panel)
+        ):
+            flipped = mul(
+                s.index if s.trips * s.size <= p.panel else mod(s.index, p.panel // s.size),
+                s.size * size,
+            )
             if s.trips * s.size > p.panel:
                 added.append(mul(div(s.index, p.panel // s.size), p.panel_bytes))
         else:
@@ -177,8 +202,12 @@ def walk_tile(ctx: Context, t: Tile, row: Expr, col: Expr, rows: Sequence[Step],
     return base, " + ".join([code, *(operand(ctx, x) for x in added)])
 
 
-def whole_address(ctx: Context, t: Tile, row: Expr, col: Expr, rows: Sequence[Step], cols: Sequence[Step]) -> str:
-    """The address of the element (row, col) of a tile's buffer, moved by the steps: nothing taken out of the loops."""
+def whole_address(
+    ctx: Context, t: Tile, row: Expr, col: Expr, rows: Sequence[Step], cols: Sequence[Step]
+) -> str:
+    """The address of the element (row, col) of a tile's buffer, moved by the steps: nothing taken
+    out of the loops.
+    """
     for s in rows:
         row = add(row, mul(s.index, s.size) if s.trips > 1 else const(0))
     for s in cols:

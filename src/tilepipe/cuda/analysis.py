@@ -1,4 +1,6 @@
-"""What the printer needs to know about a block before it prints: which names can be printed in place."""
+"""What the printer needs to know about a block before it prints: which names can be printed in
+place.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,14 @@ class _Uses:
 
 
 def inlinable(block: ops.Block) -> set[Local]:
-    """Locals whose `Let` need not be printed: used at most once, no deeper in loops than bound, reading no fragment
-    and no cursor.
+    """Locals whose `Let` need not be printed: used at most once, no deeper in loops than bound,
+    reading no fragment and no cursor.
     """
     uses = _Uses()
     uses.collect(block)
-    reads = {x for op in walk(block) if isinstance(op, ops.CursorRead | ops.Read) for x in bound(op)}
+    reads = {
+        x for op in walk(block) if isinstance(op, ops.CursorRead | ops.Read) for x in bound(op)
+    }
     found: set[Local] = set()
 
     def visit(b: ops.Block, loops: tuple[ops.Op, ...]) -> None:
@@ -54,13 +58,17 @@ def inlinable(block: ops.Block) -> set[Local]:
 def _writes(op: ops.Op, source: Cursor | Variable) -> bool:
     """Whether an op, or an op nested in it, advances the cursor or sets the variable."""
     for x in walk(ops.Block([op])):
-        if (isinstance(x, ops.CursorStep) and x.cursor is source) or (isinstance(x, ops.Assign) and x.var is source):
+        if (isinstance(x, ops.CursorStep) and x.cursor is source) or (
+            isinstance(x, ops.Assign) and x.var is source
+        ):
             return True
     return False
 
 
 def reads_through(block: ops.Block, at: int) -> bool:
-    """Whether what is read at `block.ops[at]` can print as the cursor or variable itself: no use of it follows a write."""
+    """Whether what is read at `block.ops[at]` can print as the cursor or variable itself: no use of
+    it follows a write.
+    """
     read = block.ops[at]
     assert isinstance(read, ops.CursorRead | ops.Read)
     source = read.cursor if isinstance(read, ops.CursorRead) else read.var

@@ -1,5 +1,5 @@
-"""Small int32 expressions built while printing, with constants folded: addresses come out as a person would write
-them.
+"""Small int32 expressions built while printing, with constants folded: addresses come out as a
+person would write them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,12 @@ def div(a: Expr, divisor: int) -> Expr:
         return const(va // divisor)
     if divisor == 1:
         return a
-    if isinstance(a, Binary) and a.op == "mul" and (inner := value(a.b)) is not None and inner % divisor == 0:
+    if (
+        isinstance(a, Binary)
+        and a.op == "mul"
+        and (inner := value(a.b)) is not None
+        and inner % divisor == 0
+    ):
         return mul(a.a, inner // divisor)
     return _binary("floordiv", a, const(divisor))
 
@@ -63,7 +68,12 @@ def mod(a: Expr, divisor: int) -> Expr:
         return const(va % divisor)
     if divisor == 1:
         return const(0)
-    if isinstance(a, Binary) and a.op == "mul" and (inner := value(a.b)) is not None and inner % divisor == 0:
+    if (
+        isinstance(a, Binary)
+        and a.op == "mul"
+        and (inner := value(a.b)) is not None
+        and inner % divisor == 0
+    ):
         return const(0)
     return _binary("mod", a, const(divisor))
 
@@ -79,4 +89,6 @@ def index(name: str) -> Local:
 
 
 def _binary(op: str, a: Expr, b: Expr) -> Expr:
-    return Binary(dtypes.int32, max(a.vary, b.vary), a.nonneg and b.nonneg, (), a.size + b.size + 1, op, a, b)
+    return Binary(
+        dtypes.int32, max(a.vary, b.vary), a.nonneg and b.nonneg, (), a.size + b.size + 1, op, a, b
+    )

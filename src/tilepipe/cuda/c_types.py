@@ -1,4 +1,6 @@
-"""C++ types of dtypes, in registers and in memory, and the element-type names that PTX wrappers carry."""
+"""C++ types of dtypes, in registers and in memory, and the element-type names that PTX wrappers
+carry.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
 """Compiled kernels on disk, so that a process compiles only what no process before it has.
 
-An entry's name is the SHA-256 of all that decides what the compiler gives: source, options, architecture, versions of
-the compiler and of tilepipe. Its contents begin with a SHA-256 over that name and everything that follows, so a file
-that is cut short, altered, or put under another's name is not used. Nothing is unpickled. A directory that others may
-write to is not used at all: whoever can write there could have us launch their code.
+An entry's name is the SHA-256 of all that decides what the compiler gives: source, options,
+architecture, versions of the compiler and of tilepipe. Its contents begin with a SHA-256 over that
+name and everything that follows, so a file that is cut short, altered, or put under another's name
+is not used. Nothing is unpickled. A directory that others may write to is not used at all: whoever
+can write there could have us launch their code.
 
-    TILEPIPE_CACHE_DIR   the directory; `$XDG_CACHE_HOME/tilepipe` or `~/.cache/tilepipe` unless set; "off" for none
+    TILEPIPE_CACHE_DIR   the directory; `$XDG_CACHE_HOME/tilepipe` or `~/.cache/tilepipe` unless
+    set; "off" for none
 """
 
 from __future__ import annotations
@@ -61,14 +63,20 @@ def read(name: str) -> tuple[str, bytes] | None:
         return None
     head = len(MAGIC) + 32
     body = data[head:]
-    if len(body) < 8 or data[: len(MAGIC)] != MAGIC or data[len(MAGIC) : head] != _digest(name, body):
+    if (
+        len(body) < 8
+        or data[: len(MAGIC)] != MAGIC
+        or data[len(MAGIC) : head] != _digest(name, body)
+    ):
         return None
     size = int.from_bytes(body[:8], "little")
     return body[8 : 8 + size].decode(), body[8 + size :]
 
 
 def write(name: str, log: str, cubin: bytes) -> None:
-    """Keeps an entry. Readers and other writers see all of it or nothing; where it cannot be kept, nothing happens."""
+    """Keeps an entry. Readers and other writers see all of it or nothing; where it cannot be kept,
+    nothing happens.
+    """
     where = directory()
     if where is None:
         return

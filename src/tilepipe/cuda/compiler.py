@@ -1,4 +1,6 @@
-"""Compiling the printed source with NVRTC, and reading what ptxas says about it. Needs neither a GPU nor a driver."""
+"""Compiling the printed source with NVRTC, and reading what ptxas says about it. Needs neither a
+GPU nor a driver.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,10 @@ class Compiled:
         name: the entry point. data: the cubin, or the PTX or CUDA text in UTF-8, as `emit` says.
         registers: registers a thread at launch; None unless emit == "cubin", as are the next two.
         spill_bytes: bytes of spill stores and loads. stack_bytes: stack frame.
-        smem_bytes: dynamic shared memory to launch with. threads: of a CTA. cluster: CTAs of a cluster.
-        debug: a launch passes the address of a `debug` record behind the program's arguments. perturbed: it passes a seed
-            (uint32) last.
+        smem_bytes: dynamic shared memory to launch with. threads: of a CTA. cluster: CTAs of a
+            cluster.
+        debug: a launch passes the address of a `debug` record behind the program's arguments.
+            perturbed: it passes a seed (uint32) last.
     """
 
     name: str
@@ -63,29 +66,37 @@ def compile(
 ) -> Compiled:  # fmt: skip
     """Prints and compiles a kernel.
 
-    `arch`: one of `ir.architecture.ARCHITECTURES`; unless given, "sm_90a" or "sm_100a", whichever has the kernel's ops. `emit`:
-    "cubin", "ptx" or "cuda" (the source, not compiled). `allow`: losses of `LOSSES` to accept. `lineinfo`: profilers then show the
-    lines of the Python kernel. `debug`: waits are bounded, and one that does not end gives the launch up; on Blackwell ptxas checks
-    accesses to tensor memory besides (`options`). `perturb`: not None: random delays at synchronisation points, by a seed that each
-    launch passes. Both cost speed, so all `LOSSES` are accepted.
+    `arch`: one of `ir.architecture.ARCHITECTURES`; unless given, "sm_90a" or "sm_100a", whichever
+    has the kernel's ops. `emit`: "cubin", "ptx" or "cuda" (the source, not compiled). `allow`:
+    losses of `LOSSES` to accept. `lineinfo`: profilers then show the lines of the Python kernel.
+    `debug`: waits are bounded, and one that does not end gives the launch up; on Blackwell ptxas
+    checks accesses to tensor memory besides (`options`). `perturb`: not None: random delays at
+    synchronisation points, by a seed that each launch passes. Both cost speed, so all `LOSSES` are
+    accepted.
 
     Raises:
-        BindError: unknown architecture or `emit`. LimitError: no room in shared memory for a debug or perturbed build.
-        CompileError: the kernel has no CUDA form, NVRTC refuses it, ptxas reports a loss that is not allowed, or
-        launches it with fewer registers than its warpgroups ask for.
+        BindError: unknown architecture or `emit`. LimitError: no room in shared memory for a debug
+            or perturbed build.
+        CompileError: the kernel has no CUDA form, NVRTC refuses it, ptxas reports a loss that is
+        not allowed, or launches it with fewer registers than its warpgroups ask for.
         UnavailableError: the CUDA packages are not installed.
     """
     if not isinstance(emit, str) or emit not in EMITS:
         raise BindError(f"cannot emit {shown(emit)}; known: {', '.join(EMITS)}")
     perturbed, arch = perturb is not None, architecture(kernel) if arch is None else arch
     code = print_source(kernel, arch, lineinfo=lineinfo, debug=debug, perturb=perturb)
-    shape: dict[str, Any] = {"smem_bytes": smem_bytes(kernel, debug or perturbed), "threads": kernel.threads}
+    shape: dict[str, Any] = {
+        "smem_bytes": smem_bytes(kernel, debug or perturbed),
+        "threads": kernel.threads,
+    }
     shape |= {"cluster": kernel.cluster_size, "debug": debug, "perturbed": perturbed}
     name = entry_point(code)
     if emit == "cuda":
         return Compiled(name, arch, emit, code, "", code.encode(), **shape)
     checked = debug and bool(kernel.cta_group)
-    log, data = _built(code, f"{name}.cu", emit, options(arch, emit, lineinfo=lineinfo, checks_tmem=checked))
+    log, data = _built(
+        code, f"{name}.cu", emit, options(arch, emit, lineinfo=lineinfo, checks_tmem=checked)
+    )
     if emit == "ptx":
         return Compiled(name, arch, emit, code, log, data, **shape)
     shape |= resources(log)
@@ -101,11 +112,13 @@ def entry_point(code: str) -> str:
     return found[1]
 
 
-def options(arch: str, emit: str, *, lineinfo: bool = False, checks_tmem: bool = False) -> tuple[str, ...]:
+def options(
+    arch: str, emit: str, *, lineinfo: bool = False, checks_tmem: bool = False
+) -> tuple[str, ...]:
     """What NVRTC is called with.
 
-    `checks_tmem`: ptxas lets each tcgen05 instruction check its addresses of tensor memory, and trap
-    where they are not allocated or out of bounds (`--g-tensor-memory-access-check`, which
+    `checks_tmem`: ptxas lets each tcgen05 instruction check its addresses of tensor memory, and
+    trap where they are not allocated or out of bounds (`--g-tensor-memory-access-check`, which
     `--device-debug` implies). Only a Blackwell target takes it; the others do not get it.
     """
     target = arch if emit == "cubin" else arch.replace("sm_", "compute_")
@@ -134,7 +147,9 @@ def _nvrtc_api() -> Any:
     try:
         from cuda.bindings import nvrtc as api
     except ImportError:
-        raise UnavailableError("compiling needs NVRTC, which is not installed: pip install tilepipe[cuda]") from None
+        raise UnavailableError(
+            "compiling needs NVRTC, which is not installed: pip install tilepipe[cuda]"
+        ) from None
     return api
 
 
@@ -149,7 +164,9 @@ def nvrtc_version() -> str:
     try:
         _, major, minor = api.nvrtcVersion()
     except (OSError, RuntimeError) as error:
-        raise UnavailableError(f"NVRTC cannot be loaded ({error}): pip install tilepipe[cuda]") from None
+        raise UnavailableError(
+            f"NVRTC cannot be loaded ({error}): pip install tilepipe[cuda]"
+        ) from None
     return f"{major}.{minor}"
 
 
@@ -163,12 +180,20 @@ def nvrtc(code: str, filename: str, emit: str, given: tuple[str, ...]) -> tuple[
     try:
         program = _checked(api.nvrtcCreateProgram(code.encode(), filename.encode(), 0, [], []))
     except (OSError, RuntimeError) as error:
-        raise UnavailableError(f"NVRTC cannot be loaded ({error}): pip install tilepipe[cuda]") from None
+        raise UnavailableError(
+            f"NVRTC cannot be loaded ({error}): pip install tilepipe[cuda]"
+        ) from None
     try:
         (status,) = api.nvrtcCompileProgram(program, len(given), [o.encode() for o in given])
-        log = _text(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog, program).rstrip(b"\0\n ").decode()
+        log = (
+            _text(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog, program)
+            .rstrip(b"\0\n ")
+            .decode()
+        )
         if status != api.nvrtcResult.NVRTC_SUCCESS:
-            raise CompileError(f"NVRTC refused the printed source ({status.name}):\n{_excerpt(log, code)}")
+            raise CompileError(
+                f"NVRTC refused the printed source ({status.name}):\n{_excerpt(log, code)}"
+            )
         if emit == "cubin":
             return log, _text(api.nvrtcGetCUBINSize, api.nvrtcGetCUBIN, program)
         return log, _text(api.nvrtcGetPTXSize, api.nvrtcGetPTX, program).rstrip(b"\0")
@@ -204,7 +229,9 @@ def _excerpt(log: str, code: str, limit: int = 12) -> str:
 def resources(log: str) -> dict[str, int]:
     """Registers, spill and stack bytes from a `ptxas -v` log."""
     registers = re.search(r"Used (\d+) registers", log)
-    frame = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
+    frame = re.search(
+        r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log
+    )
     if registers is None or frame is None:
         raise CompileError(f"the compile log has no resource usage:\n{log[:2000]}")
     stack, stores, loads = map(int, frame.groups())
@@ -212,20 +239,28 @@ def resources(log: str) -> dict[str, int]:
 
 
 def _check_pool(kernel: Kernel, registers: int) -> None:
-    """Raises CompileError when the registers that ptxas launches the kernel with do not bear what its warpgroups ask setmaxnreg for."""
+    """Raises CompileError when the registers that ptxas launches the kernel with do not bear what
+    its warpgroups ask setmaxnreg for.
+    """
     broken = broken_pool_rule(kernel, registers)
     if broken is not None:
-        raise CompileError(f"'{kernel.name}' compiles to {registers} registers a thread. {broken}", kernel.loc)
+        raise CompileError(
+            f"'{kernel.name}' compiles to {registers} registers a thread. {broken}", kernel.loc
+        )
 
 
 def _check_losses(kernel: Kernel, log: str, spill_bytes: int, allow: Collection[str]) -> None:
-    found = {code: [x for x in log.splitlines() if code in x] for code in LOSSES if code != "spills"}
+    found = {
+        code: [x for x in log.splitlines() if code in x] for code in LOSSES if code != "spills"
+    }
     if spill_bytes:
         found["spills"] = [x for x in log.splitlines() if "spill" in x]
     for code, lines in found.items():
         if lines and code not in allow:
             excerpt = "\n".join(f"  {x.strip()}" for x in lines)
-            advice = {"spills": "Use smaller tiles or raise registers= of the role"}.get(code, "The role's code must let it")
+            advice = {"spills": "Use smaller tiles or raise registers= of the role"}.get(
+                code, "The role's code must let it"
+            )
             raise CompileError(
                 f"'{kernel.name}' compiles, but {LOSSES[code]}:\n{excerpt}\n  {advice}; allow=[{code!r}] accepts it.",
                 kernel.loc,

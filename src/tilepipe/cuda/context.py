@@ -20,7 +20,9 @@ _COMMENT = 92  # column of source-line comments
 
 
 class Lines:
-    """Lines of code at the present indentation, with the user's source line beside the first line of each."""
+    """Lines of code at the present indentation, with the user's source line beside the first line
+    of each.
+    """
 
     def __init__(self, depth: int = 0, lineinfo: bool = False) -> None:
         self.lines: list[str] = []
@@ -55,7 +57,9 @@ class Lines:
 
     @contextmanager
     def loop(self, index: str, trips: int) -> Iterator[None]:
-        """An unrolled loop; nothing round the body when it runs once (`index` is then not declared: print it as 0)."""
+        """An unrolled loop; nothing round the body when it runs once (`index` is then not declared:
+        print it as 0).
+        """
         if trips == 1:
             yield
             return
@@ -72,15 +76,17 @@ class Module:
     lineinfo: bool = False
     names: Names = field(default_factory=lambda: Names(reserved=frozenset(SNIPPETS)))
     snippets: dict[str, Snippet] = field(default_factory=dict)
-    # Constants and accessors by what they are of: a buffer, a barrier, or the matrix format of a buffer.
+    # Constants and accessors by what they are of: a buffer, a barrier, or the matrix format of a
+    # buffer.
     memory: dict[object, list[str]] = field(default_factory=dict)
     arguments: list[Argument] = field(default_factory=list)
     released_remotely: set[BarrierArray] = field(default_factory=set)
     committed_remotely: set[BarrierArray] = field(default_factory=set)
     credited_remotely: set[BarrierArray] = field(default_factory=set)
-    needed: set[Local | Variable] = field(default_factory=set)  # what is worth printing a definition of
-    # Debug and perturbed builds (`instrument`): the number of each wait, the locals and variables read from memory, and the buffers
-    # that tcgen05.alloc writes to.
+    # what is worth printing a definition of
+    needed: set[Local | Variable] = field(default_factory=set)
+    # Debug and perturbed builds (`instrument`): the number of each wait, the locals and variables
+    # read from memory, and the buffers that tcgen05.alloc writes to.
     debug: bool = False
     perturbed: bool = False
     sites: dict[ops.Op, int] = field(default_factory=dict)
@@ -106,7 +112,9 @@ class Module:
 
     def argument(self, kind: str, name: str, axis: int = -1) -> Argument:
         """The kernel argument of that kind for a parameter."""
-        return next(a for a in self.arguments if (a.kind, a.param.name, a.axis) == (kind, name, axis))
+        return next(
+            a for a in self.arguments if (a.kind, a.param.name, a.axis) == (kind, name, axis)
+        )
 
 
 @dataclass
@@ -116,11 +124,13 @@ class Context:
     Attributes:
         role: whose body it is; None for set-up code, which is printed in the kernel itself.
         setup: what set-up code has named; a role gets those as parameters.
-        used: kernel arguments the function reads; outer: set-up values it reads, as (declaration, argument).
+        used: kernel arguments the function reads; outer: set-up values it reads, as (declaration,
+            argument).
         specials: names of special registers it reads, in order.
-        block, position: the block being printed and the place in it. enclosing: the same of the blocks it is in, outermost first.
-        per_warp: inside `PerWarp`. diverged: not all lanes of the warp are known to be here. mask: C++ for the lanes that
-            are, where an op in the block asks for it; None for all.
+        block, position: the block being printed and the place in it. enclosing: the same of the
+            blocks it is in, outermost first.
+        per_warp: inside `PerWarp`. diverged: not all lanes of the warp are known to be here. mask:
+            C++ for the lanes that are, where an op in the block asks for it; None for all.
         inline: locals whose `Let` is printed where they are used; inlined: those met so far.
         bits: phase locals that already are a parity bit. layouts: of the fragment-shaped locals.
     """
@@ -164,18 +174,25 @@ class Context:
         return name
 
     def temporary(self, name: str) -> str:
-        """An identifier for a value of the block being printed; the same name gives the same identifier."""
+        """An identifier for a value of the block being printed; the same name gives the same
+        identifier.
+        """
         return self.names.of(("temporary", name), name)
 
     def name(self, thing: Local | Variable | Cursor, suffix: str = "", c_type: str = "i32") -> str:
-        """The identifier of something bound before; something bound by set-up code becomes a parameter."""
+        """The identifier of something bound before; something bound by set-up code becomes a
+        parameter.
+        """
         key = (thing, suffix) if suffix else thing
         found = self.names.find(key)
         if found is not None:
             return found
         source = self.setup.names.find(key) if self.setup is not None else None
         if source is None:
-            raise CompileError(f"'{thing.name}' of kernel '{self.kernel.name}' is used where it is not bound", self.kernel.loc)
+            raise CompileError(
+                f"'{thing.name}' of kernel '{self.kernel.name}' is used where it is not bound",
+                self.kernel.loc,
+            )
         name = self.names.of(key, thing.name, suffix)
         self.outer[f"{c_type} {name}"] = source
         return name
@@ -185,10 +202,16 @@ class Context:
         return self.names.of((thing, suffix) if suffix else thing, thing.name, suffix)
 
     @contextmanager
-    def lanes(self, diverged: bool = False, mask: str | None = None, per_warp: bool = False) -> Iterator[None]:
+    def lanes(
+        self, diverged: bool = False, mask: str | None = None, per_warp: bool = False
+    ) -> Iterator[None]:
         """Prints a body that fewer lanes execute."""
         before = self.diverged, self.mask, self.per_warp
-        self.diverged, self.mask, self.per_warp = self.diverged or diverged, mask or self.mask, self.per_warp or per_warp
+        self.diverged, self.mask, self.per_warp = (
+            self.diverged or diverged,
+            mask or self.mask,
+            self.per_warp or per_warp,
+        )
         yield
         self.diverged, self.mask, self.per_warp = before
 

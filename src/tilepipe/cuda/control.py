@@ -55,7 +55,8 @@ def _(op: ops.Read, ctx: Context) -> None:
 @emit.register
 def _(op: ops.CursorDefine, ctx: Context) -> None:
     c = op.cursor
-    unused = "[[maybe_unused]] " if c.stages == 1 else ""  # an array of one barrier takes no index; who only signals, no phase
+    # an array of one barrier takes no index; who only signals, no phase
+    unused = "[[maybe_unused]] " if c.stages == 1 else ""
     ctx.out(f"{unused}i32 {ctx.bind(c, '_stage')} = 0;")
     ctx.out(f"{unused}u32 {ctx.bind(c, '_phase')} = {c.start_phase & 1};")
 
@@ -123,7 +124,10 @@ def _(op: ops.If, ctx: Context) -> None:
     if not op.then.ops:
         condition, first = f"!{operand(ctx, op.cond, 14)}", op.orelse
     mask, rest = _masks(ctx, op, condition) if by_lane else (None, None)
-    with ctx.lanes(by_lane, mask), ctx.out.block(f"if ({condition})", "} else {" if all(branches) else "}"):
+    with (
+        ctx.lanes(by_lane, mask),
+        ctx.out.block(f"if ({condition})", "} else {" if all(branches) else "}"),
+    ):
         block(ctx, first)
     if all(branches):
         with ctx.lanes(by_lane, rest):
@@ -139,7 +143,9 @@ def _meets(body: ops.Block) -> bool:
 
 
 def _masks(ctx: Context, op: ops.If, condition: str) -> tuple[str | None, str | None]:
-    """The lanes of the side printed first and of the other; declared where an op inside needs them."""
+    """The lanes of the side printed first and of the other; declared where an op inside needs
+    them.
+    """
     if not _meets(op.then) and not _meets(op.orelse):
         return None, None
     mask, all_here = ctx.names.of((op, "lanes"), "lanes"), ctx.mask or "0xffffffff"
@@ -171,7 +177,9 @@ def _format(ctx: Context, form: str, args: tuple[Expr, ...]) -> str:
     """The arguments of a printf call for a `{}` format."""
     pieces = form.replace("%", "%%").split("{}")
     if len(pieces) != len(args) + 1:
-        raise CompileError(f"format {form!r} has {len(pieces) - 1} '{{}}' for {len(args)} arguments")
+        raise CompileError(
+            f"format {form!r} has {len(pieces) - 1} '{{}}' for {len(args)} arguments"
+        )
     line = pieces[0]
     for a, rest in zip(args, pieces[1:], strict=True):
         line += _FORMATS.get(register_type(a.dtype), "%d") + rest
@@ -196,6 +204,8 @@ def _(op: ops.Print, ctx: Context) -> None:
 @emit.register
 def _(op: ops.Assert, ctx: Context) -> None:
     with ctx.out.block(f"if (!{operand(ctx, op.cond, 14)})"):
-        message = json.dumps(f"{op.loc.short}: {op.message}".replace("%", "%%") + "\n", ensure_ascii=False)
+        message = json.dumps(
+            f"{op.loc.short}: {op.message}".replace("%", "%%") + "\n", ensure_ascii=False
+        )
         ctx.out(f"printf({message});")
         ctx.out("__trap();")

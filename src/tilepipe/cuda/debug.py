@@ -1,8 +1,8 @@
-"""Debug and perturbed builds, the host's side: the waits of a kernel by number, the record that a launch fills when one of them
-does not end, and such launches.
+"""Debug and perturbed builds, the host's side: the waits of a kernel by number, the record that a
+launch fills when one of them does not end, and such launches.
 
-The device's side is `debug.cuh`; `instrument` prints it. A launch passes the address of a record behind the program's
-arguments, and then the seed of a perturbed build.
+The device's side is `debug.cuh`; `instrument` prints it. A launch passes the address of a record
+behind the program's arguments, and then the seed of a perturbed build.
 """
 
 from __future__ import annotations
@@ -70,10 +70,11 @@ def every_op(kernel: Kernel) -> Iterator[tuple[Role | None, ops.Op]]:
 
 
 def sites(kernel: Kernel) -> tuple[WaitSite, ...]:
-    """The waits of a kernel that can block for ever, in program order: site n of a record is element n.
+    """The waits of a kernel that can block for ever, in program order: site n of a record is
+    element n.
 
-    Not among them: the meeting that ends set-up, where every thread arrives; wgmma and bulk-group waits, which end by
-    themselves.
+    Not among them: the meeting that ends set-up, where every thread arrives; wgmma and bulk-group
+    waits, which end by themselves.
     """
     found = []
     for role, op in every_op(kernel):
@@ -92,7 +93,8 @@ class Blocked:
     """Warps that a wait blocked when the launch was given up.
 
     Attributes:
-        site: the wait. index: of the barrier in its array, or of the warpgroup's copy of a named barrier.
+        site: the wait. index: of the barrier in its array, or of the warpgroup's copy of a named
+            barrier.
         parity: the bit of the phase that is waited for (mbarriers).
         block: the CTA's index in the grid; rank: in its cluster. warps: numbers in the CTA.
         state: the barrier's word then: of an mbarrier the opaque 64 bits.
@@ -113,7 +115,9 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class HangReport:
-    """A launch that was given up: the wait that ran out first, and who else in its cluster was waiting then."""
+    """A launch that was given up: the wait that ran out first, and who else in its cluster was
+    waiting then.
+    """
 
     first: Blocked
     others: tuple[Blocked, ...]
@@ -127,7 +131,9 @@ def fresh_record(timeout_ms: float = TIMEOUT_MS) -> bytes:
         BindError: a time that is not above 0.
     """
     if not timeout_ms > 0:
-        raise BindError(f"timeout_ms is how long a wait may block, in milliseconds above 0; got {timeout_ms!r}")
+        raise BindError(
+            f"timeout_ms is how long a wait may block, in milliseconds above 0; got {timeout_ms!r}"
+        )
     return _HEAD.pack(0, 0, 0, 0, max(int(timeout_ms * 1e6), 1), 0).ljust(RECORD_BYTES, b"\0")
 
 
@@ -143,22 +149,38 @@ def decode(record: bytes, kernel: Kernel) -> HangReport | None:
     if not abort:
         return None
     known = sites(kernel)
-    entries = [_WAIT.unpack_from(record, _HEAD.size + i * _WAIT.size) for i in range(1 + min(waits, _OTHERS))]
+    entries = [
+        _WAIT.unpack_from(record, _HEAD.size + i * _WAIT.size)
+        for i in range(1 + min(waits, _OTHERS))
+    ]
     unknown = [e[0] for e in entries if e[0] >= len(known)]
     if unknown:
-        raise BindError(f"the debug record names wait {unknown[0]}; kernel '{kernel.name}' has {len(known)}: it is another kernel's")
+        raise BindError(
+            f"the debug record names wait {unknown[0]}; kernel '{kernel.name}' has {len(known)}:"
+            " it is another kernel's"
+        )
     first, *others = _blocked(kernel, known, entries)
     return HangReport(first, tuple(others), (limit or TIMEOUT_MS * 1_000_000) / 1e6)
 
 
-def _blocked(kernel: Kernel, known: tuple[WaitSite, ...], entries: Iterable[tuple[int, ...]]) -> Iterator[Blocked]:
+def _blocked(
+    kernel: Kernel, known: tuple[WaitSite, ...], entries: Iterable[tuple[int, ...]]
+) -> Iterator[Blocked]:
     """Entries of one wait of one CTA become one, in the order in which they were made."""
     groups: dict[tuple[int, ...], dict[int, int]] = {}
     for site, block, warp, index, parity, _, state in entries:
         groups.setdefault((site, block, index, parity), {}).setdefault(warp, state)
     for (site, block, index, parity), warps in groups.items():
         state = list(warps.values())[-1]
-        yield Blocked(known[site], index, parity, block, block % kernel.cluster_size, tuple(sorted(warps)), state)
+        yield Blocked(
+            known[site],
+            index,
+            parity,
+            block,
+            block % kernel.cluster_size,
+            tuple(sorted(warps)),
+            state,
+        )
 
 
 def cluster_warps(kernel: Kernel) -> int:
@@ -166,19 +188,26 @@ def cluster_warps(kernel: Kernel) -> int:
     return kernel.cluster_size * sum(role.warps for role in kernel.roles)
 
 
-# -- launching --------------------------------------------------------------------------------------------------------
+# -- launching -------------------------------------------------------------------------
 
 
 def launch(
-    launcher: Launcher, kernel: Kernel, addresses: tuple[int, ...], stream: int, *, seed: int = 0, timeout_ms: float = TIMEOUT_MS
+    launcher: Launcher,
+    kernel: Kernel,
+    addresses: tuple[int, ...],
+    stream: int,
+    *,
+    seed: int = 0,
+    timeout_ms: float = TIMEOUT_MS,
 ) -> None:
-    """Launches a debug or perturbed build of `kernel` on a CUstream. A debug build's launch is waited for, and cannot be
-    captured in a graph.
+    """Launches a debug or perturbed build of `kernel` on a CUstream. A debug build's launch is
+    waited for, and cannot be captured in a graph.
 
     `addresses`: of the tensors, as for `launcher`. `seed`: of the delays; its low 32 bits count.
 
     Raises:
-        HangError: a wait of a debug build blocked for longer than `timeout_ms`. LaunchError: the kernel failed in another way.
+        HangError: a wait of a debug build blocked for longer than `timeout_ms`. LaunchError: the
+            kernel failed in another way.
         BindError, LaunchError: see `Launcher`.
     """
     from tilepipe.cuda.hang import hang_error
@@ -193,11 +222,14 @@ def launch(
         memory = driver.call("cuMemAlloc", RECORD_BYTES)
         try:
             driver.call("cuMemcpyHtoDAsync", memory, ctypes.addressof(record), RECORD_BYTES, stream)
-            launcher.launch_packed(launcher.pack(addresses, (ctypes.c_uint64(int(memory)), *last)), stream)
+            launcher.launch_packed(
+                launcher.pack(addresses, (ctypes.c_uint64(int(memory)), *last)), stream
+            )
             wait_for(kernel.name, stream)
             driver.call("cuMemcpyDtoH", ctypes.addressof(record), memory, RECORD_BYTES)
         finally:
-            driver.api().cuMemFree(memory)  # after a failure it fails, too, and that is not what happened
+            # after a failure it fails, too, and that is not what happened
+            driver.api().cuMemFree(memory)
     report = decode(record.raw, kernel)
     if report is not None:
         raise hang_error(report, kernel)

@@ -1,4 +1,5 @@
-"""The CUDA driver through cuda.bindings: devices, contexts, modules. A failed call is one error in the driver's words.
+"""The CUDA driver through cuda.bindings: devices, contexts, modules. A failed call is one error in
+the driver's words.
 
 Contexts are the devices' primary contexts, which PyTorch, CuPy and the CUDA runtime use too.
 """
@@ -26,11 +27,16 @@ def api() -> Any:
     try:
         from cuda.bindings import driver
     except ImportError:
-        raise UnavailableError("launching needs cuda-bindings, which is not installed: pip install tilepipe[cuda]") from None
+        raise UnavailableError(
+            "launching needs cuda-bindings, which is not installed: pip install tilepipe[cuda]"
+        ) from None
     try:
         (status,) = driver.cuInit(0)
-    except Exception:  # each version of the bindings has its own class for a driver that is not there
-        raise UnavailableError("launching needs an NVIDIA driver (libcuda.so.1), which this machine does not have") from None
+    # each version of the bindings has its own class for a driver that is not there
+    except Exception:
+        raise UnavailableError(
+            "launching needs an NVIDIA driver (libcuda.so.1), which this machine does not have"
+        ) from None
     if int(status):
         raise UnavailableError(f"the NVIDIA driver finds no GPU that it can use ({status.name})")
     return driver
@@ -85,7 +91,8 @@ def current(ordinal: int) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(LaunchError):  # where the context is lost it fails, which is not what happened
+        # where the context is lost it fails, which is not what happened
+        with suppress(LaunchError):
             call("cuCtxPopCurrent")
 
 
@@ -98,13 +105,28 @@ def chip(ordinal: int = 0) -> Chip:
     """
     primary_context(ordinal)
     major, minor = (attribute(ordinal, f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
-    name = call("cuDeviceGetName", 100, call("cuDeviceGet", ordinal)).partition(b"\0")[0].decode().strip()
+    name = (
+        call("cuDeviceGetName", 100, call("cuDeviceGet", ordinal))
+        .partition(b"\0")[0]
+        .decode()
+        .strip()
+    )
     arch = ARCHITECTURES.get((major, minor))
     if arch is None:
         known = ", ".join(f"{a}.{b} ({arch})" for (a, b), arch in ARCHITECTURES.items())
-        raise UnavailableError(f"device {ordinal} is a {name} of compute capability {major}.{minor}; kernels are printed for {known}")
+        raise UnavailableError(
+            f"device {ordinal} is a {name} of compute capability {major}.{minor}; kernels are"
+            f" printed for {known}"
+        )
     # A double data rate: two transfers a clock.
-    dram = 2 * attribute(ordinal, "MEMORY_CLOCK_RATE") * 1e3 * attribute(ordinal, "GLOBAL_MEMORY_BUS_WIDTH") / 8 / 1e9
+    dram = (
+        2
+        * attribute(ordinal, "MEMORY_CLOCK_RATE")
+        * 1e3
+        * attribute(ordinal, "GLOBAL_MEMORY_BUS_WIDTH")
+        / 8
+        / 1e9
+    )
     return Chip(
         name=name.removeprefix("NVIDIA "),
         clusters=_resident_clusters(ordinal),
@@ -136,11 +158,13 @@ def _resident_clusters(ordinal: int) -> tuple[tuple[int, int], ...]:
 class Function:
     """A compiled kernel loaded on one device, ready for cuLaunchKernelEx.
 
-    It stays loaded for the life of the process: launches that are queued, and CUDA graphs, hold its handle without our
-    knowing.
+    It stays loaded for the life of the process: launches that are queued, and CUDA graphs, hold its
+    handle without our knowing.
     """
 
-    def __init__(self, ordinal: int, cubin: bytes, name: str, threads: int, smem_bytes: int, cluster: int) -> None:
+    def __init__(
+        self, ordinal: int, cubin: bytes, name: str, threads: int, smem_bytes: int, cluster: int
+    ) -> None:
         """Loads a cubin.
 
         Raises:
@@ -152,13 +176,24 @@ class Function:
         with current(ordinal):
             self.module = call("cuModuleLoadData", cubin)
             self.handle = call("cuModuleGetFunction", self.module, name.encode())
-            call("cuFuncSetAttribute", self.handle, attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, smem_bytes)
+            call(
+                "cuFuncSetAttribute",
+                self.handle,
+                attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                smem_bytes,
+            )
             if cluster > 8:  # CUDA Driver API: portable clusters have at most 8 CTAs
-                call("cuFuncSetAttribute", self.handle, attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
+                call(
+                    "cuFuncSetAttribute",
+                    self.handle,
+                    attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+                    1,
+                )
             self.max_clusters = self._max_clusters(threads, smem_bytes, cluster)
         if self.max_clusters == 0:
             raise LaunchError(
-                f"no cluster of '{name}' fits on device {ordinal}: {cluster} CTAs of {threads} threads and {smem_bytes:,} bytes of shared"
+                f"no cluster of '{name}' fits on device {ordinal}: {cluster} CTAs of {threads}"
+                f" threads and {smem_bytes:,} bytes of shared"
                 " memory each. Use a smaller cluster, or less shared memory."
             )
 

@@ -1,4 +1,6 @@
-"""Printing one op: a function for each class of `ir.ops`, found by type. The modules that define them register here."""
+"""Printing one op: a function for each class of `ir.ops`, found by type. The modules that define
+them register here.
+"""
 
 from __future__ import annotations
 

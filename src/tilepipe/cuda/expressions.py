@@ -90,11 +90,17 @@ def _print(ctx: Context, x: Expr, at: At | None) -> tuple[str, int]:
             return _read(ctx, x, at)
         case e.Iota():
             assert at is not None, "row or column numbers were used as a scalar"
-            return (row_number(ctx, x.layout, at) if x.shape[1] == 1 else column_number(ctx, at)), 12
+            return (
+                row_number(ctx, x.layout, at) if x.shape[1] == 1 else column_number(ctx, at)
+            ), 12
         case e.Cast():
             return _cast(ctx, x, at)
         case e.Select():
-            a, b, c = operand(ctx, x.cond, 4, at), operand(ctx, x.a, 4, at), operand(ctx, x.b, 4, at)
+            a, b, c = (
+                operand(ctx, x.cond, 4, at),
+                operand(ctx, x.a, 4, at),
+                operand(ctx, x.b, 4, at),
+            )
             return f"{a} ? {b} : {c}", 3
         case e.Unary():
             return _rounded(ctx, x.dtype, *_unary(ctx, x, at))
@@ -154,7 +160,10 @@ def _unary(ctx: Context, x: e.Unary, at: At | None) -> tuple[str, int]:
         case "neg":
             return f"-{operand(ctx, x.a, _ATOM, at)}", _UNARY
         case "not":
-            return f"{'!' if x.dtype is dtypes.boolean else '~'}{operand(ctx, x.a, _UNARY, at)}", _UNARY
+            return (
+                f"{'!' if x.dtype is dtypes.boolean else '~'}{operand(ctx, x.a, _UNARY, at)}",
+                _UNARY,
+            )
         case "abs" if x.dtype.kind == "uint":
             return text(ctx, x.a, at), _ATOM
         case "abs" if not x.dtype.is_float:

@@ -1,5 +1,5 @@
-"""Fragments to and from shared memory: stmatrix for 16-bit tiles of this CTA, ordinary accesses for the others and
-for tiles of a peer.
+"""Fragments to and from shared memory: stmatrix for 16-bit tiles of this CTA, ordinary accesses for
+the others and for tiles of a peer.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ _WIDE = 110  # characters after which a call goes on several lines
 
 
 def _rows_of_warp(ctx: Context, layout: str) -> tuple[Expr, int]:
-    """(first row of this warp in the tile, rows of the tile from one row block of the fragment to the next)."""
+    """(first row of this warp in the tile, rows of the tile from one row block of the fragment to
+    the next).
+    """
     rows = ROWS[layout]
-    return (const(0), 16) if ctx.per_warp else (mul(special("warp_in_group"), rows.warp), rows.block)
+    return (
+        (const(0), 16) if ctx.per_warp else (mul(special("warp_in_group"), rows.warp), rows.block)
+    )
 
 
 def _counter(ctx: Context, name: str) -> Local:
@@ -45,7 +49,9 @@ def _check(ctx: Context, t: Tile, shape: Shape, op: ops.Op) -> None:
         )
 
 
-def _address(ctx: Context, t: Tile, row: Expr, col: Expr, rows: list[Step], cols: list[Step]) -> str:
+def _address(
+    ctx: Context, t: Tile, row: Expr, col: Expr, rows: list[Step], cols: list[Step]
+) -> str:
     """Declares what is common to all addresses; returns the address given the loop variables."""
     base, rest = walk_tile(ctx, t, row, col, rows, cols)
     if rest is None:
@@ -78,8 +84,8 @@ def _(op: ops.FragmentStore, ctx: Context) -> None:
 
 
 def _store_matrices(ctx: Context, op: ops.FragmentStore) -> None:
-    """stmatrix: four 8×8 matrices, the warp's 16 rows of 16 columns, an instruction; each lane gives the address of
-    one line.
+    """stmatrix: four 8×8 matrices, the warp's 16 rows of 16 columns, an instruction; each lane
+    gives the address of one line.
     """
     broken = broken_stmatrix_rule(op.dst)
     if broken is not None:
@@ -91,7 +97,10 @@ def _store_matrices(ctx: Context, op: ops.FragmentStore) -> None:
     if by_row:
         row, col = add(first, mod(lane, 16)), mul(div(lane, 16), 8)
     else:
-        row, col = add(first, mul(mod(div(lane, 8), 2), 8)), add(mul(div(lane, 16), 8), mod(lane, 8))
+        row, col = (
+            add(first, mul(mod(div(lane, 8), 2), 8)),
+            add(mul(div(lane, 16), 8), mod(lane, 8)),
+        )
     suffix = "" if by_row else "_trans"
     row_steps = [Step(_counter(ctx, "i"), step, blocks)]
     i = loop_index(ctx, "i", blocks)
@@ -103,15 +112,17 @@ def _store_matrices(ctx: Context, op: ops.FragmentStore) -> None:
             _call(ctx, f"stmatrix_x4{suffix}", [address, *values])
     if rest:  # the last eight columns: lanes 0-15 give the addresses, the others' are ignored
         last = const(16 * pairs) if by_row else add(mod(lane, 8), 16 * pairs)
-        address = whole_address(ctx, op.dst, add(op.dst.row, row), add(op.dst.col, last), row_steps, [])
+        address = whole_address(
+            ctx, op.dst, add(op.dst.row, row), add(op.dst.col, last), row_steps, []
+        )
         with ctx.out.loop(str(i), blocks):
             values = [packed(ctx, dtype, op.value, str(i), Index(4 * pairs + q)) for q in range(2)]
             _call(ctx, f"stmatrix_x2{suffix}", [address, *values])
 
 
 def _walk(ctx: Context, t: Tile, shape: Shape, layout: str) -> tuple[list[str], Loops]:
-    """Addresses of the columns of a lane's pairs in an element-by-element walk, one where an access takes both; the
-    loops.
+    """Addresses of the columns of a lane's pairs in an element-by-element walk, one where an access
+    takes both; the loops.
     """
     first, step = _rows_of_warp(ctx, layout)
     lane, loops = special("lane"), Loops.over(ctx, shape)
@@ -123,16 +134,24 @@ def _walk(ctx: Context, t: Tile, shape: Shape, layout: str) -> tuple[list[str], 
         return [_address(ctx, t, const(0), row, [], rows)], loops
     addresses = [_address(ctx, t, row, col, rows, cols)]
     if shape[1] > 1 and not _pairs_together(t):
-        addresses.append(whole_address(ctx, t, add(t.row, row), add(t.col, add(col, 1)), rows, cols))
+        addresses.append(
+            whole_address(ctx, t, add(t.row, row), add(t.col, add(col, 1)), rows, cols)
+        )
     return addresses, loops
 
 
 def _pairs_together(t: Tile) -> bool:
-    """Whether one access takes columns 2 j and 2 j + 1 of a rectangle: they surely are neighbours at a multiple of
-    two elements, no swizzle comes between them, and two elements are 32 or 64 bits.
+    """Whether one access takes columns 2 j and 2 j + 1 of a rectangle: they surely are neighbours
+    at a multiple of two elements, no swizzle comes between them, and two elements are 32 or 64
+    bits.
     """
     b = t.buffer
-    return b.order == "row" and is_multiple(t.col, 2) and b.cols % 2 == 0 and (b.dtype.bits == 16 or b.dtype is dtypes.float32)
+    return (
+        b.order == "row"
+        and is_multiple(t.col, 2)
+        and b.cols % 2 == 0
+        and (b.dtype.bits == 16 or b.dtype is dtypes.float32)
+    )
 
 
 def _store_elements(ctx: Context, op: ops.FragmentStore) -> None:
@@ -165,10 +184,15 @@ def _(op: ops.FragmentLoad, ctx: Context) -> None:
     with ctx.out.block():
         addresses, loops = _walk(ctx, op.src, shape, f.layout)
         with loops.rows(ctx), loops.columns(ctx):
-            into = [element(name, f.dtype, shape, loops.at(low))[0] for low in range(1 if f.cols == 1 else 2)]
+            into = [
+                element(name, f.dtype, shape, loops.at(low))[0]
+                for low in range(1 if f.cols == 1 else 2)
+            ]
             if len(into) == 2 and len(addresses) == 1:
                 if c_type == "float":
-                    ctx.out(f"{ctx.use(f'load_float2{remote}')}({addresses[0]}, {into[0]}, {into[1]});")
+                    ctx.out(
+                        f"{ctx.use(f'load_float2{remote}')}({addresses[0]}, {into[0]}, {into[1]});"
+                    )
                 else:  # a pair in memory is a pair in a register
                     ctx.out(f"{into[0]} = {ctx.use(f'load_u32{remote}')}({addresses[0]});")
                 return

@@ -9,7 +9,15 @@ from tilepipe.cuda.c_types import is_packed, register_type, small_float
 from tilepipe.cuda.context import Context
 from tilepipe.cuda.emit import emit
 from tilepipe.cuda.expressions import literal, text
-from tilepipe.cuda.registers import At, Index, Loops, element, loop_index, packed_register, registers_of
+from tilepipe.cuda.registers import (
+    At,
+    Index,
+    Loops,
+    element,
+    loop_index,
+    packed_register,
+    registers_of,
+)
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir import exprs as e
@@ -19,7 +27,9 @@ from tilepipe.ir.memory import Fragment
 from tilepipe.ir.uses import nodes
 
 
-def declare_array(ctx: Context, name: str, dtype: DType, rows: int, cols: int, packed: bool = False) -> None:
+def declare_array(
+    ctx: Context, name: str, dtype: DType, rows: int, cols: int, packed: bool = False
+) -> None:
     """Declares the registers of a fragment, or of a fragment-shaped value."""
     blocks, each = registers_of((rows, cols), packed)
     ctx.out(f"{'u32' if packed else register_type(dtype)} {name}[{blocks}][{each}];")
@@ -32,7 +42,9 @@ def assign_array(ctx: Context, name: str, shape: e.Shape, value: Expr, col: int 
         loops = Loops.over(ctx, shape)
         with loops.columns(ctx):
             for at in (loops.at(0), loops.at(1)):
-                ctx.out(f"{element(name, dtypes.float32, shape, at, col)[0]} = {text(ctx, value, at)};")
+                ctx.out(
+                    f"{element(name, dtypes.float32, shape, at, col)[0]} = {text(ctx, value, at)};"
+                )
         return
     i = loop_index(ctx, "i", blocks)
     if cols == 1:
@@ -46,22 +58,28 @@ def assign_array(ctx: Context, name: str, shape: e.Shape, value: Expr, col: int 
 
 
 def packed(ctx: Context, dtype: DType, value: Expr, block: str, pair: Index) -> str:
-    """Registers 2 pair and 2 pair + 1 of a value (of two neighbouring columns), as one register of two 16-bit
-    floats.
+    """Registers 2 pair and 2 pair + 1 of a value (of two neighbouring columns), as one register of
+    two 16-bit floats.
     """
     while isinstance(value, e.Cast) and value.dtype is dtype:
         value = value.a  # packing rounds
-    if isinstance(value, e.FragmentRead) and value.dtype is dtype and is_packed(dtype, value.fragment.cols):
+    if (
+        isinstance(value, e.FragmentRead)
+        and value.dtype is dtype
+        and is_packed(dtype, value.fragment.cols)
+    ):
         f = value.fragment
-        return packed_register(registers(ctx, f), (f.rows, f.cols), At(block, pair * 2, ""), value.col)
+        return packed_register(
+            registers(ctx, f), (f.rows, f.cols), At(block, pair * 2, ""), value.col
+        )
     low, high = (text(ctx, value, At(block, pair * 2 + i, pair.remainder(2))) for i in range(2))
     return f"{ctx.use(f'pack_{small_float(dtype)}')}({low}, {high})"
 
 
 @contextmanager
 def only_first_lanes(ctx: Context, shape: Shape) -> Iterator[None]:
-    """A body that writes what the lanes of the warpgroup hold to memory: where it is one value a column, four lanes
-    have it all.
+    """A body that writes what the lanes of the warpgroup hold to memory: where it is one value a
+    column, four lanes have it all.
     """
     if shape[0] > 1:
         yield
@@ -71,10 +89,12 @@ def only_first_lanes(ctx: Context, shape: Shape) -> Iterator[None]:
 
 
 def layout_of(ctx: Context, x: Expr, op: ops.Op) -> str:
-    """Which rows the registers of a value hold: the layout of the fragments that it reads. Values of 64 rows or one have one layout.
+    """Which rows the registers of a value hold: the layout of the fragments that it reads. Values
+    of 64 rows or one have one layout.
 
     Raises:
-        CompileError: fragments of different layouts meet, so that one register would be of two rows.
+        CompileError: fragments of different layouts meet, so that one register would be of two
+            rows.
     """
     found: dict[str, str] = {}
     for node in nodes(x):
@@ -86,7 +106,10 @@ def layout_of(ctx: Context, x: Expr, op: ops.Op) -> str:
             found.setdefault(ctx.layouts[node], node.name)
     if len(found) > 1:
         named = ", ".join(f"'{name}' has {layout}" for layout, name in found.items())
-        raise CompileError(f"fragments of different layouts meet, whose registers hold different rows: {named}", op.loc)
+        raise CompileError(
+            f"fragments of different layouts meet, whose registers hold different rows: {named}",
+            op.loc,
+        )
     return next(iter(found), "wgmma")
 
 
@@ -95,7 +118,10 @@ def _same_layout(ctx: Context, f: Fragment, value: Expr, op: ops.Op) -> None:
         return
     layout = layout_of(ctx, value, op)
     if layout != f.layout:
-        raise CompileError(f"a value of layout {layout} goes to '{f.name}' of layout {f.layout}, whose registers hold other rows", op.loc)
+        raise CompileError(
+            f"a value of layout {layout} goes to '{f.name}' of layout {f.layout}, whose registers hold other rows",
+            op.loc,
+        )
 
 
 def registers(ctx: Context, f: Fragment) -> str:
@@ -118,8 +144,13 @@ def _(op: ops.FragmentSet, ctx: Context) -> None:
     name = registers(ctx, f)
     # A scalar, or one value a row, fills every column from `col` on.
     cols = value.shape[1] if value.shape and value.shape[1] > 1 else f.cols - col
-    if not (col >= 0 and col + cols <= f.cols and (f.cols == 1 or (col % 8 == 0 and cols % 8 == 0))):
-        raise CompileError(f"columns {col} to {col + cols} of '{f.name}', which has {f.cols}: they go by 8 and inside it", op.loc)
+    if not (
+        col >= 0 and col + cols <= f.cols and (f.cols == 1 or (col % 8 == 0 and cols % 8 == 0))
+    ):
+        raise CompileError(
+            f"columns {col} to {col + cols} of '{f.name}', which has {f.cols}: they go by 8 and inside it",
+            op.loc,
+        )
     _same_layout(ctx, f, value, op)
     if not _shifts(f, value, col, cols):
         assign(ctx, f, name, value, col, cols)
@@ -130,7 +161,9 @@ def _(op: ops.FragmentSet, ctx: Context) -> None:
         ctx.names.put(whole, old)
         declare_array(ctx, old, f.dtype, f.rows, cols, is_packed(f.dtype, cols))
         assign(ctx, whole, old, value, 0, cols)
-        assign(ctx, f, name, e.FragmentRead(f.dtype, shape=(f.rows, cols), fragment=whole), col, cols)
+        assign(
+            ctx, f, name, e.FragmentRead(f.dtype, shape=(f.rows, cols), fragment=whole), col, cols
+        )
 
 
 def assign(ctx: Context, f: Fragment, name: str, value: Expr, col: int, cols: int) -> None:
@@ -141,7 +174,10 @@ def assign(ctx: Context, f: Fragment, name: str, value: Expr, col: int, cols: in
     if f.rows == 1:
         loops = Loops.over(ctx, (1, cols))
         with loops.columns(ctx):
-            ctx.out(f"{packed_register(name, (1, f.cols), loops.at(), col)} = {packed(ctx, f.dtype, value, '0', loops.pair)};")
+            ctx.out(
+                f"{packed_register(name, (1, f.cols), loops.at(), col)} ="
+                f" {packed(ctx, f.dtype, value, '0', loops.pair)};"
+            )
         return
     blocks = f.rows // 64
     i, q = loop_index(ctx, "i", blocks), loop_index(ctx, "q", cols // 4)
@@ -150,9 +186,15 @@ def assign(ctx: Context, f: Fragment, name: str, value: Expr, col: int, cols: in
 
 
 def _shifts(f: Fragment, value: Expr, col: int, cols: int) -> bool:
-    """Whether a value reads, at other columns, what assigning it to columns [col, col + cols) of a fragment overwrites."""
+    """Whether a value reads, at other columns, what assigning it to columns [col, col + cols) of a
+    fragment overwrites.
+    """
     return any(
-        isinstance(x, e.FragmentRead) and x.fragment is f and x.col != col and x.col < col + cols and col < x.col + x.shape[1]
+        isinstance(x, e.FragmentRead)
+        and x.fragment is f
+        and x.col != col
+        and x.col < col + cols
+        and col < x.col + x.shape[1]
         for x in nodes(value)
     )
 
@@ -163,7 +205,11 @@ def _(op: ops.FragmentAny, ctx: Context) -> None:
     layout_of(ctx, op.value, op)
     ctx.out(f"bool {x} = false;")
     with loops.rows(ctx), loops.columns(ctx):
-        places = (loops.at(0), loops.at(1)) if op.value.shape[1] > 1 else (At(str(loops.i), Index(), str(loops.h)),)
+        places = (
+            (loops.at(0), loops.at(1))
+            if op.value.shape[1] > 1
+            else (At(str(loops.i), Index(), str(loops.h)),)
+        )
         for at in places:
             ctx.out(f"{x} |= {text(ctx, op.value, at)};")
     ctx.out(f"{x} = __any_sync(0xffffffff, {x});")
@@ -175,7 +221,9 @@ def _(op: ops.FragmentReduce, ctx: Context) -> None:
     rows, cols = op.value.shape
     _same_layout(ctx, op.dst, op.value, op)
     if register_type(op.value.dtype) != "float" or op.op not in ("add", "max"):
-        raise CompileError(f"a row reduction is add or max of floats, not {op.op} of {op.value.dtype}", op.loc)
+        raise CompileError(
+            f"a row reduction is add or max of floats, not {op.op} of {op.value.dtype}", op.loc
+        )
     if cols == 1:
         assign_array(ctx, name, (rows, 1), op.value)
         return

@@ -1,4 +1,6 @@
-"""The ops that reach beyond the cluster: atomic adds, cluster launch control, the wait for the kernels before."""
+"""The ops that reach beyond the cluster: atomic adds, cluster launch control, the wait for the
+kernels before.
+"""
 
 from __future__ import annotations
 

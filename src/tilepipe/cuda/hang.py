@@ -1,4 +1,5 @@
-"""The message of a launch that was given up: who waits where, for what, what would bring it, and who else was waiting.
+"""The message of a launch that was given up: who waits where, for what, what would bring it, and
+who else was waiting.
 
 kernel 'gemm' hung on the GPU: a wait blocked for 200 ms, and the launch was given up.
 
@@ -16,7 +17,14 @@ from tilepipe.ir import ops
 from tilepipe.ir.memory import BarrierArray, NamedBarrier
 from tilepipe.ir.program import Kernel, barrier_of
 
-_BRINGS = (ops.MbarArrive, ops.MbarExpect, ops.MbarCompleteTx, ops.TmaLoad, ops.Tcgen05Commit, ops.ClcTryCancel)
+_BRINGS = (
+    ops.MbarArrive,
+    ops.MbarExpect,
+    ops.MbarCompleteTx,
+    ops.TmaLoad,
+    ops.Tcgen05Commit,
+    ops.ClcTryCancel,
+)
 
 
 def hang_error(report: HangReport, kernel: Kernel) -> HangError:
@@ -29,11 +37,18 @@ def hang_error(report: HangReport, kernel: Kernel) -> HangError:
     ]
     bringers = list(_bringers(first.site, kernel))
     if bringers:
-        lines += ["", f"  who would bring it{_count(first.site, kernel)}:", *(f"    {line}" for line in bringers)]
+        lines += [
+            "",
+            f"  who would bring it{_count(first.site, kernel)}:",
+            *(f"    {line}" for line in bringers),
+        ]
     if report.others:
         where = "CTA" if kernel.cluster_size == 1 else "cluster"
         lines += ["", f"  also waiting in this {where}:"]
-        lines += [f"    {_who(b, kernel)}: {_what(b, kernel)}, at {b.site.loc.short}" for b in report.others]
+        lines += [
+            f"    {_who(b, kernel)}: {_what(b, kernel)}, at {b.site.loc.short}"
+            for b in report.others
+        ]
     lines += [
         "",
         "  what to look at: program.run() runs the same program on the simulated GPU and names the arrivals or bytes that are missing.",
@@ -51,7 +66,11 @@ def _who(b: Blocked, kernel: Kernel) -> str:
         which = f"warps {warps[0]}-{warps[-1]}"
     else:
         which = f"warps {', '.join(map(str, warps))}"
-    rank = f" (rank {b.rank} of cluster {b.block // kernel.cluster_size})" if kernel.cluster_size > 1 else ""
+    rank = (
+        f" (rank {b.rank} of cluster {b.block // kernel.cluster_size})"
+        if kernel.cluster_size > 1
+        else ""
+    )
     return f"{role_name(b.site.role)}, {which}, of CTA {b.block}{rank}"
 
 
@@ -69,7 +88,10 @@ def _what(b: Blocked, kernel: Kernel) -> str:
 def _count(site: WaitSite, kernel: Kernel) -> str:
     if not isinstance(site.barrier, BarrierArray) or site.barrier.count is None:
         return ""
-    expected = any(isinstance(op, ops.MbarExpect) and op.bar.array is site.barrier for _, op in every_op(kernel))
+    expected = any(
+        isinstance(op, ops.MbarExpect) and op.bar.array is site.barrier
+        for _, op in every_op(kernel)
+    )
     n = site.barrier.count
     return f" ({n} arrival{'s' if n > 1 else ''} a phase{', and the bytes expected' if expected else ''})"
 
@@ -87,7 +109,9 @@ def _bringers(site: WaitSite, kernel: Kernel) -> Iterator[str]:
             case _:
                 brings = isinstance(op, ops.ClusterArrive)
         if brings:
-            name = "".join(f"_{c.lower()}" if c.isupper() else c for c in type(op).__name__).lstrip("_")
+            name = "".join(f"_{c.lower()}" if c.isupper() else c for c in type(op).__name__).lstrip(
+                "_"
+            )
             line = f"{name}, {role_name(role)} at {op.loc.short}"
             if line not in seen:
                 seen.add(line)

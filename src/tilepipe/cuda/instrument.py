@@ -1,9 +1,10 @@
 """What debug and perturbed builds print round the ops of a kernel; `debug.cuh` has the functions.
 
-Debug: waits are bounded, and what the world would see of a launch that has been given up is not done: arrivals, copies,
-stores, accesses to tensor memory. Loads from shared memory then give 0, as do those from global memory at a place that was itself
-loaded, so that neither an address nor a trip count is made of garbage; but the address that tcgen05.alloc has written is given back as
-it is. Everything else runs on as printed, so the warps of a warpgroup stay together.
+Debug: waits are bounded, and what the world would see of a launch that has been given up is not
+done: arrivals, copies, stores, accesses to tensor memory. Loads from shared memory then give 0, as
+do those from global memory at a place that was itself loaded, so that neither an address nor a trip
+count is made of garbage; but the address that tcgen05.alloc has written is given back as it is.
+Everything else runs on as printed, so the warps of a warpgroup stay together.
 
 Perturbed: a random delay stands before each synchronisation op.
 """
@@ -24,7 +25,15 @@ from tilepipe.ir.uses import bound, leaves, nodes
 
 STATE_BYTES = 352  # DebugState of debug.cuh, behind the kernel's own shared memory
 SHARED = "extern __shared__ __align__(1024) unsigned char smem[];"
-_TYPES = ("DebugWait", "DebugRecord", "DebugState", "DebugWatch", "debug_offset", "debug_bytes", "debug_cluster")
+_TYPES = (
+    "DebugWait",
+    "DebugRecord",
+    "DebugState",
+    "DebugWatch",
+    "debug_offset",
+    "debug_bytes",
+    "debug_cluster",
+)
 _SYNCHRONISES = (
     ops.MbarArrive, ops.MbarExpect, ops.MbarCompleteTx, ops.MbarWait, ops.MbarTryWait, ops.NamedSync, ops.NamedArrive, ops.ClusterArrive,
     ops.ClusterWait, ops.AtomicAdd, ops.ClcTryCancel, ops.TmaLoad, ops.TmaStore, ops.TmaStoreCommit, ops.TmaStoreWait, ops.WgmmaCommit,
@@ -52,7 +61,9 @@ def prepare(module: Module) -> None:
     if module.debug:
         module.sites = {site.op: n for n, site in enumerate(sites(module.kernel))}
         module.loaded = _loaded(module.kernel)
-        module.allocated = {op.dst.buffer for _, op in every_op(module.kernel) if isinstance(op, ops.TmemAlloc)}
+        module.allocated = {
+            op.dst.buffer for _, op in every_op(module.kernel) if isinstance(op, ops.TmemAlloc)
+        }
 
 
 def smem_bytes(kernel: Kernel, instrumented: bool) -> int:
@@ -64,7 +75,8 @@ def smem_bytes(kernel: Kernel, instrumented: bool) -> int:
     total = _offset(kernel) + STATE_BYTES if instrumented else kernel.smem_bytes
     if instrumented and total > H200.smem_per_cta:
         raise LimitError(
-            f"a debug or perturbed build of '{kernel.name}' needs {_offset(kernel):,} + {STATE_BYTES} = {total:,} bytes of shared memory;"
+            f"a debug or perturbed build of '{kernel.name}' needs {_offset(kernel):,} +"
+            f" {STATE_BYTES} = {total:,} bytes of shared memory;"
             f" a CTA has at most {H200.smem_per_cta:,}. Take a stage, or {total - H200.smem_per_cta} bytes, away while debugging.",
             kernel.loc,
         )
@@ -103,7 +115,10 @@ def begin(ctx: Context) -> None:
     """Prints what comes before set-up."""
     m = ctx.module
     if m.instrumented:
-        ctx.out(f"{m.use('debug_begin')}({_record(m) if m.debug else 'nullptr'}, {_seed(m) if m.perturbed else '0'});")
+        ctx.out(
+            f"{m.use('debug_begin')}({_record(m) if m.debug else 'nullptr'},"
+            f" {_seed(m) if m.perturbed else '0'});"
+        )
 
 
 def end(ctx: Context) -> None:
@@ -118,7 +133,9 @@ def end(ctx: Context) -> None:
 
 @contextmanager
 def instrumented(op: ops.Op, ctx: Context) -> Iterator[None]:
-    """Prints the delay before an op, and the test round it that keeps it from being done once the launch is given up."""
+    """Prints the delay before an op, and the test round it that keeps it from being done once the
+    launch is given up.
+    """
     if ctx.module.perturbed and isinstance(op, _SYNCHRONISES):
         ctx.out(f"{ctx.use('debug_delay')}();")
     if ctx.module.debug and isinstance(op, _EFFECTS + _WARP_EFFECTS):
@@ -150,7 +167,9 @@ def _loaded(kernel: Kernel) -> set[object]:
     while True:
         before = len(found)
         for op in every:
-            comes = isinstance(op, ops.Load | ops.AtomicAdd | ops.ClcQuery) or any(leaf in found for leaf in leaves(op))
+            comes = isinstance(op, ops.Load | ops.AtomicAdd | ops.ClcQuery) or any(
+                leaf in found for leaf in leaves(op)
+            )
             if comes or (isinstance(op, ops.Read) and op.var in found):
                 found.update(bound(op))
             if comes and isinstance(op, ops.Define | ops.Assign):

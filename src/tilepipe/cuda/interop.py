@@ -51,7 +51,9 @@ def view(x: Any) -> DeviceView:
         BindError: it is not in GPU memory, or does not say where.
     """
     if not is_device_array(x):
-        raise BindError(f"a launch takes arrays in GPU memory, got {type(x).__name__}; move it to the GPU")
+        raise BindError(
+            f"a launch takes arrays in GPU memory, got {type(x).__name__}; move it to the GPU"
+        )
     if is_torch(x):
         return DeviceView(x.data_ptr(), byte_strides(x), x.device.index)
     if hasattr(x, "__cuda_array_interface__"):
@@ -61,7 +63,9 @@ def view(x: Any) -> DeviceView:
 
 
 def _ordinal(x: Any, address: int) -> int:
-    """The device that an array is on: as it says itself (CuPy's `device.id`, PyTorch's `device.index`), or CUDA of its address."""
+    """The device that an array is on: as it says itself (CuPy's `device.id`, PyTorch's
+    `device.index`), or CUDA of its address.
+    """
     device = getattr(x, "device", None)
     for name in ("id", "index"):
         said = getattr(device, name, None)
@@ -71,10 +75,14 @@ def _ordinal(x: Any, address: int) -> int:
         return 0
     from cuda.bindings import runtime
 
-    # The driver's CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL comes back as 0 for every device through cuda-bindings 13.3.
+    # The driver's CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL comes back as 0 for every device through
+    # cuda-bindings 13.3.
     status, found = runtime.cudaPointerGetAttributes(address)
     if int(status):
-        raise BindError(f"{address:#x}, where an array of type {type(x).__name__} says it lies, is no memory of a GPU ({status.name})")
+        raise BindError(
+            f"{address:#x}, where an array of type {type(x).__name__} says it lies, is no memory"
+            f" of a GPU ({status.name})"
+        )
     return int(found.device)
 
 
@@ -82,11 +90,16 @@ def _from_dlpack(x: Any) -> DeviceView:
     try:
         from cuda.core.utils import StridedMemoryView
     except ImportError:
-        raise UnavailableError("arrays that only speak DLPack need cuda-core: pip install tilepipe[cuda]") from None
+        raise UnavailableError(
+            "arrays that only speak DLPack need cuda-core: pip install tilepipe[cuda]"
+        ) from None
     try:
-        # -1: no synchronisation; the launch is on the stream that the caller names (DLPack, `__dlpack__`).
+        # -1: no synchronisation; the launch is on the stream that the caller names (DLPack,
+        # `__dlpack__`).
         found = StridedMemoryView.from_dlpack(x, stream_ptr=-1)
-    except Exception:  # JAX takes it for a stream; 1 is the default stream, before which it then waits for what it has queued
+    # JAX takes it for a stream; 1 is the default stream, before which it then waits for what it has
+    # queued
+    except Exception:
         found = StridedMemoryView.from_dlpack(x, stream_ptr=1)
     strides = tuple(s * item_bytes(x) for s in found.strides) if found.strides else byte_strides(x)
     return DeviceView(int(found.ptr), strides, int(found.device_id))
@@ -101,17 +114,23 @@ def device_of(arrays: Iterable[Any]) -> int | None:
     everything = list(arrays)
     ordinals = {view(x).ordinal for x in everything if is_device_array(x)}
     if len(ordinals) > 1:
-        raise BindError(f"the arrays are on devices {', '.join(map(str, sorted(ordinals)))}; a launch is on one: move them")
+        raise BindError(
+            f"the arrays are on devices {', '.join(map(str, sorted(ordinals)))}; a launch is on"
+            " one: move them"
+        )
     if ordinals and not all(map(is_device_array, everything)):
-        raise BindError("some arrays are in GPU memory and some in the host's: move them to the GPU")
+        raise BindError(
+            "some arrays are in GPU memory and some in the host's: move them to the GPU"
+        )
     return next(iter(ordinals), None)
 
 
 def stream_handle(stream: Any, arrays: Iterable[Any], ordinal: int) -> int:
     """The CUstream to launch on, as an integer.
 
-    `stream`: an integer, an object of PyTorch, CuPy, Numba or cuda.core, or None: the current stream of the framework
-    that the first array is of, on the array's device; the default stream where it has none.
+    `stream`: an integer, an object of PyTorch, CuPy, Numba or cuda.core, or None: the current
+    stream of the framework that the first array is of, on the array's device; the default stream
+    where it has none.
 
     Raises:
         BindError: it is no stream.
@@ -126,7 +145,9 @@ def stream_handle(stream: Any, arrays: Iterable[Any], ordinal: int) -> int:
         handle = getattr(stream, name, None)
         if handle is not None:
             return int(getattr(handle, "value", handle) or 0)
-    raise BindError(f"stream= takes an integer, or a stream of PyTorch, CuPy or cuda.core; got {stream!r}")
+    raise BindError(
+        f"stream= takes an integer, or a stream of PyTorch, CuPy or cuda.core; got {stream!r}"
+    )
 
 
 def _current_stream(array: Any, ordinal: int) -> int:

@@ -1,4 +1,6 @@
-"""Launching: a compiled kernel on one device, its arguments packed once for each set of addresses."""
+"""Launching: a compiled kernel on one device, its arguments packed once for each set of
+addresses.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.tma import ALIGNMENT
 
-_REMEMBERED = 256  # sets of addresses of one launcher; a tensor map takes 128 bytes, an entry about 1 KB
+# sets of addresses of one launcher; a tensor map takes 128 bytes, an entry about 1 KB
+_REMEMBERED = 256
 _MAPS = 4096  # tensor maps of the process
 _C_TYPES: dict[str, Any] = {
     "boolean": ctypes.c_bool, "int8": ctypes.c_int32, "uint8": ctypes.c_int32, "int32": ctypes.c_int32, "uint32": ctypes.c_uint32,
@@ -40,12 +43,14 @@ def encoded(ordinal: int, form: TiledMap, address: int) -> EncodedMap:
             len(form.global_dim),
             address - form.before,
             [word(x) for x in form.global_dim],
-            [word(x) for x in form.global_strides or (ALIGNMENT,)],  # of rank 1 there is none, but the driver wants a place for it
+            # of rank 1 there is none, but the driver wants a place for it
+            [word(x) for x in form.global_strides or (ALIGNMENT,)],
             [dim(x) for x in form.box_dim],
             [dim(x) for x in form.element_strides],
             api.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
             getattr(api.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{form.swizzle}"),
-            # 256 bytes cost a sixth of the speed where rows are not aligned to them, and gain nothing measurable where they are.
+            # 256 bytes cost a sixth of the speed where rows are not aligned to them, and gain
+            # nothing measurable where they are.
             api.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
             api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
@@ -58,17 +63,25 @@ def wait_for(kernel: str, stream: int | None = None) -> None:
     Raises:
         LaunchError: the kernel, which was queued last, failed there.
     """
-    (status,) = driver.api().cuCtxSynchronize() if stream is None else driver.api().cuStreamSynchronize(stream)
+    (status,) = (
+        driver.api().cuCtxSynchronize()
+        if stream is None
+        else driver.api().cuStreamSynchronize(stream)
+    )
     if int(status):
         raise LaunchError(
-            f"kernel '{kernel}' failed on the GPU: {driver.describe(status)}. The CUDA context of this process is lost with it: nothing can"
-            " be launched until the process is started anew. `program.run()` simulates the kernel, and says what is wrong and where."
+            f"kernel '{kernel}' failed on the GPU: {driver.describe(status)}. The CUDA context of"
+            " this process is lost with it: nothing can"
+            " be launched until the process is started anew. `program.run()` simulates the"
+            " kernel, and says what is wrong and where."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The arguments of a launch where cuLaunchKernel reads them: `pointers` is its kernelParams, `storage` what it points to."""
+    """The arguments of a launch where cuLaunchKernel reads them: `pointers` is its kernelParams,
+    `storage` what it points to.
+    """
 
     address: int
     pointers: Any
@@ -78,15 +91,22 @@ class Packed:
 class Launcher:
     """A compiled kernel on one device, for tensors of fixed shapes and strides at any addresses.
 
-    Safe to call from several threads, on any stream of the device, and while a CUDA graph is captured: a launch
-    allocates nothing on the device and waits for nothing. Another device that is current in the thread stays so.
+    Safe to call from several threads, on any stream of the device, and while a CUDA graph is
+    captured: a launch allocates nothing on the device and waits for nothing. Another device that is
+    current in the thread stays so.
 
     Attributes:
         tensors: names of the tensor parameters, in the order in which a call takes their addresses.
         ordinal: the device. max_clusters: clusters that it holds at once.
     """
 
-    def __init__(self, launch: Launch, compiled: Compiled, function: driver.Function, strides: dict[str, tuple[int, ...]]) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        compiled: Compiled,
+        function: driver.Function,
+        strides: dict[str, tuple[int, ...]],
+    ) -> None:
         """`strides`: of each tensor, in bytes, outermost first."""
         self.compiled = compiled
         self.ordinal = function.ordinal
@@ -107,7 +127,8 @@ class Launcher:
         """Launches with the tensors at these addresses, in the order of `tensors`, on a CUstream.
 
         Raises:
-            BindError: too few or too many addresses, or one that TMA cannot take. LaunchError: the driver refuses the launch.
+            BindError: too few or too many addresses, or one that TMA cannot take. LaunchError: the
+                driver refuses the launch.
         """
         self.launch_packed(self._packed.get(addresses) or self._remember(addresses), stream)
 
@@ -126,7 +147,10 @@ class Launcher:
             BindError: as a call.
         """
         if len(addresses) != len(self.tensors):
-            raise BindError(f"'{self.compiled.name}' takes the addresses of {', '.join(self.tensors) or 'nothing'}; got {len(addresses)}")
+            raise BindError(
+                f"'{self.compiled.name}' takes the addresses of"
+                f" {', '.join(self.tensors) or 'nothing'}; got {len(addresses)}"
+            )
         return self._pack(dict(zip(self.tensors, addresses, strict=True)), extra)
 
     def launch_packed(self, packed: Packed, stream: int) -> None:
@@ -137,11 +161,15 @@ class Launcher:
         config = self._configs.get(stream) or self._config(stream)
         (status,) = self._launch(config, self._handle, packed.address, 0)
         if status:
-            raise LaunchError(f"launching '{self.compiled.name}' on device {self.ordinal} failed: {driver.describe(status)}")
+            raise LaunchError(
+                f"launching '{self.compiled.name}' on device {self.ordinal} failed:"
+                f" {driver.describe(status)}"
+            )
 
     def _config(self, stream: int) -> Any:
-        """The launch configuration on a stream. The kernel may set up while the one before it on the stream ends
-        (programmatic stream serialisation): what is printed waits for it before it touches memory.
+        """The launch configuration on a stream. The kernel may set up while the one before it on
+        the stream ends (programmatic stream serialisation): what is printed waits for it before it
+        touches memory.
         """
         api = driver.api()
         config = api.CUlaunchConfig()
@@ -165,7 +193,10 @@ class Launcher:
             if argument.kind == "map":
                 name = argument.param.name
                 if addresses[name] % ALIGNMENT:
-                    raise BindError(f"tensor '{name}' starts at {addresses[name]:#x}; TMA needs a multiple of {ALIGNMENT} bytes")
+                    raise BindError(
+                        f"tensor '{name}' starts at {addresses[name]:#x}; TMA needs a multiple of"
+                        f" {ALIGNMENT} bytes"
+                    )
                 tensor_map = encoded(self.ordinal, self._forms[name], addresses[name])
                 storage.append(tensor_map)
                 places.append(tensor_map.address)
@@ -191,8 +222,15 @@ class Launcher:
         name, dtype = argument.param.name, argument.param.dtype
         arg = self._args[name]
         if argument.kind == "data":
-            if isinstance(argument.param, TensorParam) and argument.param.box is not None and addresses[name] % ALIGNMENT:
-                raise BindError(f"tensor '{name}' starts at {addresses[name]:#x}; one with a box starts at a multiple of {ALIGNMENT} bytes")
+            if (
+                isinstance(argument.param, TensorParam)
+                and argument.param.box is not None
+                and addresses[name] % ALIGNMENT
+            ):
+                raise BindError(
+                    f"tensor '{name}' starts at {addresses[name]:#x}; one with a box starts at a"
+                    f" multiple of {ALIGNMENT} bytes"
+                )
             return ctypes.c_void_p(addresses[name])
         if argument.kind == "stride":
             return ctypes.c_int64(self._strides[name][argument.axis] // dtype.nbytes)

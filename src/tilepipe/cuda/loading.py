@@ -1,4 +1,6 @@
-"""From a program's launch to something callable: compiled and loaded once for each kernel and device."""
+"""From a program's launch to something callable: compiled and loaded once for each kernel and
+device.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,15 @@ from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.program import Kernel
 
 _Build = tuple[int, bool, bool]  # device, debug, perturbed
-_functions: WeakKeyDictionary[Kernel, dict[_Build, tuple[Compiled, driver.Function]]] = WeakKeyDictionary()
+_functions: WeakKeyDictionary[Kernel, dict[_Build, tuple[Compiled, driver.Function]]] = (
+    WeakKeyDictionary()
+)
 _lock = threading.Lock()
 
 
-def load(kernel: Kernel, ordinal: int, *, debug: bool = False, perturbed: bool = False) -> tuple[Compiled, driver.Function]:
+def load(
+    kernel: Kernel, ordinal: int, *, debug: bool = False, perturbed: bool = False
+) -> tuple[Compiled, driver.Function]:
     """A kernel compiled for a device and loaded on it.
 
     Raises:
@@ -36,25 +42,34 @@ def load(kernel: Kernel, ordinal: int, *, debug: bool = False, perturbed: bool =
         found = _functions.setdefault(kernel, {}).get(build)
     if found is not None:
         return found
-    options: Any = {name: True for name, wanted in (("debug", debug), ("perturb", perturbed)) if wanted}
+    options: Any = {
+        name: True for name, wanted in (("debug", debug), ("perturb", perturbed)) if wanted
+    }
     c = compile_kernel(kernel, driver.chip(ordinal).arch, **options)
     made = c, driver.Function(ordinal, c.data, c.name, c.threads, c.smem_bytes, c.cluster)
     with _lock:
         return _functions[kernel].setdefault(build, made)
 
 
-def launcher(launch: Launch, ordinal: int, *, debug: bool = False, perturbed: bool = False) -> Launcher:
+def launcher(
+    launch: Launch, ordinal: int, *, debug: bool = False, perturbed: bool = False
+) -> Launcher:
     """A launch's kernel on a device, for tensors of its shapes and strides at any addresses."""
     strides = {
-        name: tuple(arg.array.strides) if isinstance(arg.array, np.ndarray) else interop.view(arg.array).byte_strides
+        name: tuple(arg.array.strides)
+        if isinstance(arg.array, np.ndarray)
+        else interop.view(arg.array).byte_strides
         for name, arg in launch.args.items()
         if isinstance(arg, TensorArg)
     }
-    return Launcher(launch, *load(launch.kernel, ordinal, debug=debug, perturbed=perturbed), strides)
+    return Launcher(
+        launch, *load(launch.kernel, ordinal, debug=debug, perturbed=perturbed), strides
+    )
 
 
 class BoundLaunch:
-    """A launch with its arguments, NumPy arrays or arrays in GPU memory, ready to be called again and again.
+    """A launch with its arguments, NumPy arrays or arrays in GPU memory, ready to be called again
+    and again.
 
     Attributes:
         launcher: for other addresses. ordinal: the device. on_device: the arrays lie in GPU memory.
@@ -69,16 +84,27 @@ class BoundLaunch:
         self.on_device = found is not None
         self.ordinal = found or 0
         self.launcher = launcher(launch, self.ordinal, debug=debug, perturbed=perturbed)
-        self._addresses: list[Callable[[], int]] = [_address_of(launch, name) for name in self.launcher.tensors] if self.on_device else []
+        self._addresses: list[Callable[[], int]] = (
+            [_address_of(launch, name) for name in self.launcher.tensors] if self.on_device else []
+        )
 
-    def __call__(self, stream: Any = None, *, seed: int = 0, timeout_ms: float = TIMEOUT_MS) -> None:
-        """Launches; waits for the kernel where the arguments are NumPy arrays, and in a debug build.
+    def __call__(
+        self, stream: Any = None, *, seed: int = 0, timeout_ms: float = TIMEOUT_MS
+    ) -> None:
+        """Launches; waits for the kernel where the arguments are NumPy arrays, and in a debug
+        build.
 
-        `seed`: of the delays of a perturbed build. `timeout_ms`: how long a wait of a debug build may take.
+        `seed`: of the delays of a perturbed build. `timeout_ms`: how long a wait of a debug build
+        may take.
         """
         if self.on_device:
             addresses = tuple(address() for address in self._addresses)
-            self._run(addresses, interop.stream_handle(stream, self._arrays, self.ordinal), seed, timeout_ms)
+            self._run(
+                addresses,
+                interop.stream_handle(stream, self._arrays, self.ordinal),
+                seed,
+                timeout_ms,
+            )
             return
         with staged(self._launch, self.ordinal) as places:
             addresses = tuple(places[name] for name in self.launcher.tensors)
@@ -89,7 +115,9 @@ class BoundLaunch:
         if not (self._debug or self._perturbed):
             self.launcher(addresses, stream)
             return
-        launch_instrumented(self.launcher, self._launch.kernel, addresses, stream, seed=seed, timeout_ms=timeout_ms)
+        launch_instrumented(
+            self.launcher, self._launch.kernel, addresses, stream, seed=seed, timeout_ms=timeout_ms
+        )
 
 
 def _address_of(launch: Launch, name: str) -> Callable[[], int]:

@@ -28,7 +28,9 @@ class Names:
         self._names: dict[object, str] = {}
 
     def of(self, thing: object, wanted: str, suffix: str = "") -> str:
-        """The identifier of `thing` (compared by identity or as a key), made from `wanted` when first asked for."""
+        """The identifier of `thing` (compared by identity or as a key), made from `wanted` when
+        first asked for.
+        """
         found = self.find(thing)
         if found is None:
             found = self._names[thing] = self.fresh(wanted + suffix)
@@ -55,4 +57,8 @@ class Names:
         return name
 
     def _is_taken(self, name: str) -> bool:
-        return name in _RESERVED or name in self._taken or (self._outer is not None and self._outer._is_taken(name))
+        return (
+            name in _RESERVED
+            or name in self._taken
+            or (self._outer is not None and self._outer._is_taken(name))
+        )

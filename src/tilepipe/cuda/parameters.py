@@ -1,8 +1,9 @@
-"""The arguments of the printed kernel, in order: what a launch passes for each parameter of the program.
+"""The arguments of the printed kernel, in order: what a launch passes for each parameter of the
+program.
 
-A tensor that TMA touches is passed as a tensor map; one that ordinary loads and stores touch as a pointer and, for
-every dimension that is not contiguous, a stride. Extents are passed where the kernel reads them. What the kernel does not
-use is not passed.
+A tensor that TMA touches is passed as a tensor map; one that ordinary loads and stores touch as a
+pointer and, for every dimension that is not contiguous, a stride. Extents are passed where the
+kernel reads them. What the kernel does not use is not passed.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ class Argument:
     """One argument of the printed `__global__` function.
 
     Attributes:
-        kind: "map" (a 128-byte tensor map by value), "data" (a pointer), "stride" (int64, elements), "shape" (int32)
-            or "scalar".
+        kind: "map" (a 128-byte tensor map by value), "data" (a pointer), "stride" (int64,
+            elements), "shape" (int32) or "scalar".
         param: the parameter of the program it belongs to.
         axis: the dimension, for "stride" and "shape", outermost first.
     """
@@ -46,7 +47,11 @@ class Argument:
         """Its declaration in the kernel's signature, or in that of a device function."""
         match self.kind:
             case "map":
-                return f"const __grid_constant__ TensorMap {name}" if kernel else f"const TensorMap& {name}"
+                return (
+                    f"const __grid_constant__ TensorMap {name}"
+                    if kernel
+                    else f"const TensorMap& {name}"
+                )
             case "data":
                 return f"{memory_type(self.param.dtype)}* {name}"
             case "stride":
@@ -57,7 +62,9 @@ class Argument:
 
 
 def arguments(kernel: Kernel) -> list[Argument]:
-    """The printed kernel's arguments: for each parameter in turn map, data, strides, extents, those that are used."""
+    """The printed kernel's arguments: for each parameter in turn map, data, strides, extents, those
+    that are used.
+    """
     used = set(_uses(kernel))
     result: list[Argument] = []
     for p in kernel.params:
@@ -81,7 +88,11 @@ def _uses(kernel: Kernel) -> Iterator[tuple[str, str, int]]:
                     yield "shape", op.tensor.name, op.tensor.rank - 2
             if isinstance(op, ops.FragmentLoadGlobal | ops.FragmentStoreGlobal):
                 yield "data", op.tensor.name, -1
-                yield from ((kind, op.tensor.name, i) for kind in ("stride", "shape") for i in range(op.tensor.rank))
+                yield from (
+                    (kind, op.tensor.name, i)
+                    for kind in ("stride", "shape")
+                    for i in range(op.tensor.rank)
+                )
             for element in elements(op):
                 if isinstance(element.base, TensorParam):
                     yield "data", element.base.name, -1

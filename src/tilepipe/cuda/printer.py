@@ -1,12 +1,24 @@
-"""A kernel as one CUDA C++ file: types, the PTX wrappers it uses, shared memory by name, a function a role, and the
-kernel.
+"""A kernel as one CUDA C++ file: types, the PTX wrappers it uses, shared memory by name, a function
+a role, and the kernel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tilepipe.cuda import control, fragment_global, fragment_memory, fragments, grid, instrument, sync, tcgen05, tmem, transfers, wgmma
+from tilepipe.cuda import (
+    control,
+    fragment_global,
+    fragment_memory,
+    fragments,
+    grid,
+    instrument,
+    sync,
+    tcgen05,
+    tmem,
+    transfers,
+    wgmma,
+)
 from tilepipe.cuda.analysis import inlinable
 from tilepipe.cuda.context import Context, Lines, Module, smem_things
 from tilepipe.cuda.debug import every_op, role_name
@@ -25,7 +37,20 @@ from tilepipe.ir.program import WARP, Kernel, Role, walk
 from tilepipe.ir.uses import elements, needed
 
 # Importing them registers their ops.
-assert all((control, fragment_global, fragment_memory, fragments, grid, sync, tcgen05, tmem, transfers, wgmma))
+assert all(
+    (
+        control,
+        fragment_global,
+        fragment_memory,
+        fragments,
+        grid,
+        sync,
+        tcgen05,
+        tmem,
+        transfers,
+        wgmma,
+    )
+)
 _TYPES = """using i8 = signed char;
 using u8 = unsigned char;
 using u16 = unsigned short;
@@ -33,17 +58,27 @@ using i32 = int;
 using u32 = unsigned int;
 using i64 = long long;
 using u64 = unsigned long long;"""
-_TENSOR_MAP = "struct alignas(128) TensorMap { u64 opaque[16]; };  // CUtensorMap, as CUDA 13 aligns it"
+_TENSOR_MAP = (
+    "struct alignas(128) TensorMap { u64 opaque[16]; };  // CUtensorMap, as CUDA 13 aligns it"
+)
 _PRINTF = """#ifndef __CUDACC_RTC__
 #include <cstdio>
 #endif"""
 
 
-def source(kernel: Kernel, arch: str | None = None, *, lineinfo: bool = False, debug: bool = False, perturb: int | None = None) -> str:
+def source(
+    kernel: Kernel,
+    arch: str | None = None,
+    *,
+    lineinfo: bool = False,
+    debug: bool = False,
+    perturb: int | None = None,
+) -> str:
     """The kernel as CUDA C++; it includes nothing and compiles alone, with NVRTC or nvcc.
 
-    `arch`: the kernel's `architecture` unless given. `lineinfo`: `#line` directives instead of comments, so that profilers show
-    the lines of the Python kernel. `debug`, `perturb`: see `compile`.
+    `arch`: the kernel's `architecture` unless given. `lineinfo`: `#line` directives instead of
+    comments, so that profilers show the lines of the Python kernel. `debug`, `perturb`: see
+    `compile`.
 
     Raises:
         BindError: unknown architecture.
@@ -57,8 +92,15 @@ def source(kernel: Kernel, arch: str | None = None, *, lineinfo: bool = False, d
     instrument.prepare(module)
     blocks = (kernel.setup, *(role.body for role in kernel.roles))
     module.needed = needed(blocks)
-    module.released_remotely = {bar.array for b in blocks for op in walk(b) if (bar := _remote_release(op)) is not None}
-    commits = [op for b in blocks for op in walk(b) if isinstance(op, ops.Tcgen05Commit) and op.mask is not None]
+    module.released_remotely = {
+        bar.array for b in blocks for op in walk(b) if (bar := _remote_release(op)) is not None
+    }
+    commits = [
+        op
+        for b in blocks
+        for op in walk(b)
+        if isinstance(op, ops.Tcgen05Commit) and op.mask is not None
+    ]
     module.committed_remotely = {op.bar.array for op in commits}
     module.credited_remotely = _credited_remotely([op for b in blocks for op in walk(b)])
     for a in module.arguments:
@@ -66,7 +108,10 @@ def source(kernel: Kernel, arch: str | None = None, *, lineinfo: bool = False, d
     for thing in smem_things(kernel):
         module.names.of(thing, thing.name)
     entry = module.names.of(kernel, kernel.name)
-    functions = {role: module.names.of(role, role.name) for role in sorted(kernel.roles, key=lambda r: r.first_warp)}
+    functions = {
+        role: module.names.of(role, role.name)
+        for role in sorted(kernel.roles, key=lambda r: r.first_warp)
+    }
 
     setup = Context(module, Lines(1, lineinfo), Names(module.names, frozenset(SPECIALS)))
     instrument.begin(setup)
@@ -79,23 +124,40 @@ def source(kernel: Kernel, arch: str | None = None, *, lineinfo: bool = False, d
     if not early and not itself:
         _wait_for_grid(setup)
     roles = [_role(module, role, setup, name) for role, name in functions.items()]
-    launch = _dispatch(setup, {r: f"{name}({call})" for (r, name), (_, call) in zip(functions.items(), roles, strict=True)})
+    launch = _dispatch(
+        setup,
+        {
+            r: f"{name}({call})"
+            for (r, name), (_, call) in zip(functions.items(), roles, strict=True)
+        },
+    )
     body = [*_kernel(setup, entry, launch)]
-    return "\n".join([*_preamble(module, arch), *(line for code, _ in roles for line in [*code, ""]), *body]) + "\n"
+    return (
+        "\n".join(
+            [*_preamble(module, arch), *(line for code, _ in roles for line in [*code, ""]), *body]
+        )
+        + "\n"
+    )
 
 
 def _remote_release(op: ops.Op) -> BarrierRef | None:
-    """The barrier of another CTA to which an op releases ordinary accesses: its wait has to acquire at cluster scope."""
+    """The barrier of another CTA to which an op releases ordinary accesses: its wait has to acquire
+    at cluster scope.
+    """
     match op:
-        case ops.MbarArrive(bar=bar, sem="release") | ops.MbarExpect(bar=bar, arrive=True, sem="release"):
+        case (
+            ops.MbarArrive(bar=bar, sem="release")
+            | ops.MbarExpect(bar=bar, arrive=True, sem="release")
+        ):
             return bar if bar.cta is not None else None
     return None
 
 
 def _credited_remotely(every: Sequence[ops.Op]) -> set[BarrierArray]:
-    """The barriers that another CTA's copies, or the response to its request, signal, where ordinary loads then read what has landed:
-    complete-tx releases at cluster scope (PTX ISA, cp.async.bulk.tensor), so the wait has to acquire there, also where it is the MMA
-    warp's, whose commit then tells the reader.
+    """The barriers that another CTA's copies, or the response to its request, signal, where
+    ordinary loads then read what has landed: complete-tx releases at cluster scope (PTX ISA,
+    cp.async.bulk.tensor), so the wait has to acquire there, also where it is the MMA warp's, whose
+    commit then tells the reader.
     """
     read: set[SmemBuffer] = set()
     for op in every:
@@ -108,7 +170,9 @@ def _credited_remotely(every: Sequence[ops.Op]) -> set[BarrierArray]:
     found: set[BarrierArray] = set()
     for op in every:
         match op:
-            case ops.TmaLoad(dst=tile, bar=bar, multicast=mask) if tile.buffer in read and (mask is not None or bar.cta is not None):
+            case ops.TmaLoad(dst=tile, bar=bar, multicast=mask) if tile.buffer in read and (
+                mask is not None or bar.cta is not None
+            ):
                 found.add(bar.array)
             case ops.ClcTryCancel(bar=bar, multicast=True):
                 found.add(bar.array)
@@ -120,13 +184,18 @@ def _check_arch(kernel: Kernel, arch: str) -> None:
     for role, op in every_op(kernel):
         what, home = only_on(op)
         if home not in ("", has):
-            instead = ", or take an AtomicScheduler" if isinstance(op, ops.ClcTryCancel | ops.ClcQuery) else ""
+            instead = (
+                ", or take an AtomicScheduler"
+                if isinstance(op, ops.ClcTryCancel | ops.ClcQuery)
+                else ""
+            )
             raise CompileError(
-                f"{role_name(role)} of '{kernel.name}' uses {what}, which {arch} does not have; compile for {home}{instead}", op.loc
+                f"{role_name(role)} of '{kernel.name}' uses {what}, which {arch} does not have; compile for {home}{instead}",
+                op.loc,
             )
 
 
-# -- before the functions ---------------------------------------------------------------------------------------------
+# -- before the functions --------------------------------------------------------------
 
 
 def _preamble(module: Module, arch: str) -> Iterator[str]:
@@ -142,7 +211,11 @@ def _preamble(module: Module, arch: str) -> Iterator[str]:
         registers = "" if role.registers is None else f", {role.registers} registers a thread"
         yield f"//   {role.name}: {warps}{registers}"
     yield ""
-    if any(isinstance(op, ops.Print | ops.Assert) for b in (k.setup, *(r.body for r in k.roles)) for op in walk(b)):
+    if any(
+        isinstance(op, ops.Print | ops.Assert)
+        for b in (k.setup, *(r.body for r in k.roles))
+        for op in walk(b)
+    ):
         yield from (_PRINTF, "")
     yield from (_TYPES, _TENSOR_MAP, "")
     yield from instrument.preamble(module)
@@ -162,7 +235,7 @@ def _preamble(module: Module, arch: str) -> Iterator[str]:
     yield from ("// ---- roles", "") if k.roles else ()
 
 
-# -- functions --------------------------------------------------------------------------------------------------------
+# -- functions -------------------------------------------------------------------------
 
 
 def _specials(ctx: Context) -> list[str]:
@@ -189,7 +262,9 @@ def _specials(ctx: Context) -> list[str]:
 
 def _role(module: Module, role: Role, setup: Context, name: str) -> tuple[list[str], str]:
     """(lines of the role's function, arguments it is called with)."""
-    ctx = Context(module, Lines(1, module.lineinfo), Names(module.names, frozenset(SPECIALS)), role, setup)
+    ctx = Context(
+        module, Lines(1, module.lineinfo), Names(module.names, frozenset(SPECIALS)), role, setup
+    )
     ctx.inline = inlinable(role.body)
     block(ctx, role.body)
     instrument.end(ctx)
@@ -225,10 +300,14 @@ def _head(ctx: Context) -> None:
 
 
 def _wait_for_grid(ctx: Context) -> None:
-    """Waits for the kernel before this one, of which set-up needs nothing (PTX ISA, griddepcontrol). A launch without
-    programmatic stream serialisation does not start before it has ended anyway.
+    """Waits for the kernel before this one, of which set-up needs nothing (PTX ISA,
+    griddepcontrol). A launch without programmatic stream serialisation does not start before it has
+    ended anyway.
     """
-    ctx.out("// The set-up may have run beside the end of the kernel before; memory is touched only from here on.")
+    ctx.out(
+        "// The set-up may have run beside the end of the kernel before; memory is touched only"
+        " from here on."
+    )
     ctx.out(f"{ctx.use('grid_dependency_wait')}();")
 
 
@@ -253,13 +332,16 @@ def _kernel(ctx: Context, entry: str, launch: list[str]) -> Iterator[str]:
 
 
 def _dispatch(ctx: Context, calls: dict[Role, str]) -> list[str]:
-    """One if / else chain over the roles; with setmaxnreg over warpgroups, and roles that share one inside it."""
+    """One if / else chain over the roles; with setmaxnreg over warpgroups, and roles that share one
+    inside it.
+    """
     k = ctx.kernel
     out = Lines(1)
     out.lines.append("")
     registers = group_registers(k)
     asks = any(r is not None for r in registers)
-    # ptxas gives each thread what the launch allows; a warpgroup that wants less gives back before another can take.
+    # ptxas gives each thread what the launch allows; a warpgroup that wants less gives back before
+    # another can take.
     cap = min(launch_registers(k.threads), 255)
     for position, roles in enumerate(_groups(k, asks)):
         first, end = roles[0].first_warp, max(r.first_warp + r.warps for r in roles)
@@ -280,7 +362,9 @@ def _dispatch(ctx: Context, calls: dict[Role, str]) -> list[str]:
 
 
 def _groups(k: Kernel, by_warpgroup: bool) -> list[list[Role]]:
-    """Roles in the order of their warps; with `by_warpgroup` those that share a warpgroup together."""
+    """Roles in the order of their warps; with `by_warpgroup` those that share a warpgroup
+    together.
+    """
     result: list[list[Role]] = []
     end = 0
     for role in sorted(k.roles, key=lambda r: r.first_warp):
@@ -295,7 +379,9 @@ def _groups(k: Kernel, by_warpgroup: bool) -> list[list[Role]]:
 
 
 def _calls(out: Lines, roles: list[Role], first: int, end: int, calls: dict[Role, str]) -> None:
-    """The calls of the roles that share warps [first, end); the warps that none of them has fall through and leave."""
+    """The calls of the roles that share warps [first, end); the warps that none of them has fall
+    through and leave.
+    """
     if len(roles) == 1 and roles[0].first_warp + roles[0].warps == end:
         out(f"{calls[roles[0]]};")
         return

@@ -1,7 +1,8 @@
-"""PTX wrappers of the printed code: device functions from the .cuh files of this package, and families of them that differ in a
-number or a type.
+"""PTX wrappers of the printed code: device functions from the .cuh files of this package, and
+families of them that differ in a number or a type.
 
-A printed kernel contains only the wrappers it uses, so it stands alone: it compiles with NVRTC or nvcc, and includes nothing.
+A printed kernel contains only the wrappers it uses, so it stands alone: it compiles with NVRTC or
+nvcc, and includes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ FUNCTION = "__device__ __forceinline__"
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A device function of the printed file: its name, its text with the comment above it, and the snippets it calls."""
+    """A device function of the printed file: its name, its text with the comment above it, and the
+    snippets it calls.
+    """
 
     name: str
     code: str
@@ -37,7 +40,10 @@ def _for_pairs(functions: dict[str, str]) -> Iterator[tuple[str, str]]:
     """The same functions for a pair of CTAs, where they are for one: `tmem_alloc_pair`."""
     for name, code in functions.items():
         if "cta_group::1" in code:
-            yield f"{name}_pair", code.replace("cta_group::1", "cta_group::2").replace(f" {name}(", f" {name}_pair(")
+            yield (
+                f"{name}_pair",
+                code.replace("cta_group::1", "cta_group::2").replace(f" {name}(", f" {name}_pair("),
+            )
 
 
 def wrapped(items: list[str], width: int = 8) -> list[str]:
@@ -49,7 +55,9 @@ def wrapped(items: list[str], width: int = 8) -> list[str]:
 def _to_integer() -> Iterator[tuple[str, str]]:
     """Conversions from floating point: `i32_from_f32` and the like."""
     registers = {8: ("r", "i32"), 32: ("r", "i32"), 64: ("l", "i64")}
-    for (source, c_type, letter), kind, bits in product((("f32", "float", "f"), ("f64", "double", "d")), "iu", registers):
+    for (source, c_type, letter), kind, bits in product(
+        (("f32", "float", "f"), ("f64", "double", "d")), "iu", registers
+    ):
         name, ptx = f"{kind}{bits}_from_{source}", f"{'s' if kind == 'i' else 'u'}{bits}"
         constraint, register = registers[bits]
         # cvt makes NaN 0 unless a side has 64 bits (PTX ISA, cvt: the lowest number, or 2**63).
@@ -72,7 +80,10 @@ def _tma(rank: int) -> Iterator[tuple[str, str]]:
     comment = "// cp.async.bulk.tensor; c0 is the innermost coordinate"
     load = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
     at = "{" + ", ".join(f"%{i + 3}" for i in axes) + "}"
-    for group, suffix, whose in (("", "", ""), (".cta_group::2", "_pair", "; `bar` may be the other CTA's of the pair")):
+    for group, suffix, whose in (
+        ("", "", ""),
+        (".cta_group::2", "_pair", "; `bar` may be the other CTA's of the pair"),
+    ):
         name = f"tma_load{suffix}_{rank}d"
         yield (
             name,
@@ -104,7 +115,8 @@ def _tma(rank: int) -> Iterator[tuple[str, str]]:
     )
 
 
-# C++ type -> (PTX type of a load, of a store, asm constraint, C++ type of the register: PTX has none of 8 bits)
+# C++ type -> (PTX type of a load, of a store, asm constraint, C++ type of the register: PTX has
+# none of 8 bits)
 _ACCESS = {
     "i8": ("s8", "u8", "r", "i32"), "u8": ("u8", "u8", "r", "u32"), "u16": ("u16", "u16", "h", "u16"),
     "i32": ("s32", "u32", "r", "i32"), "u32": ("u32", "u32", "r", "u32"), "i64": ("s64", "u64", "l", "i64"),
@@ -149,7 +161,10 @@ def _all() -> dict[str, Snippet]:
     code.update(_read("grid.cuh"))
     code.update(_read("debug.cuh"))
     calls = {name: dict.fromkeys(re.findall(r"\b(\w+)\(", text)) for name, text in code.items()}
-    return {name: Snippet(name, text, tuple(c for c in calls[name] if c in code and c != name)) for name, text in code.items()}
+    return {
+        name: Snippet(name, text, tuple(c for c in calls[name] if c in code and c != name))
+        for name, text in code.items()
+    }
 
 
 SNIPPETS = _all()  # in the order of printing: each after those it calls

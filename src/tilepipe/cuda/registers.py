@@ -1,11 +1,13 @@
 """Indices into the register arrays that hold fragments.
 
-Register r of row block i of an (m, n) fragment is row 64 i + 16 w + 8 (r / 2 % 2) + l / 4 and column
-8 (r / 4) + 2 (l % 4) + r % 2 for lane l of warp w of the warpgroup (PTX ISA, "Register Fragments and Shared Memory Matrix
-Layouts" of wgmma, matrix D); of layout "tmem", row 32 w + 16 i + 8 (r / 2 % 2) + l / 4: `ROWS`.
+Register r of row block i of an (m, n) fragment is row 64 i + 16 w + 8 (r / 2 % 2) + l / 4 and
+column 8 (r / 4) + 2 (l % 4) + r % 2 for lane l of warp w of the warpgroup (PTX ISA, "Register
+Fragments and Shared Memory Matrix Layouts" of wgmma, matrix D); of layout "tmem", row 32 w + 16 i +
+8 (r / 2 % 2) + l / 4: `ROWS`.
 
-Loops go over these r, whatever the shape of what they read: a fragment (m, 1) keeps the two rows of a block, a fragment (1, n)
-the registers of one row, 2 (r / 4) + r % 2. So the index of each is a constant once the loops are unrolled.
+Loops go over these r, whatever the shape of what they read: a fragment (m, 1) keeps the two rows of
+a block, a fragment (1, n) the registers of one row, 2 (r / 4) + r % 2. So the index of each is a
+constant once the loops are unrolled.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from tilepipe.ir.fragment_layout import SPAN, first_row
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index linear in loop variables: offset + Σ factor · variable, as (variable, factor) terms."""
+    """An index linear in loop variables: offset + Σ factor · variable, as (variable, factor)
+    terms.
+    """
 
     offset: int = 0
     terms: tuple[tuple[str, int], ...] = ()
@@ -67,13 +71,16 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows from one warp's first to the next one's, and from one row block of a warp to the next."""
+    """Rows from one warp's first to the next one's, and from one row block of a warp to the
+    next.
+    """
 
     warp: int
     block: int
 
 
-ROWS = {layout: Rows(first_row(layout, 0, 1), first_row(layout, 1, 0)) for layout in SPAN}  # by the layout of a fragment
+# by the layout of a fragment
+ROWS = {layout: Rows(first_row(layout, 0, 1), first_row(layout, 1, 0)) for layout in SPAN}
 
 
 def loop_index(ctx: Context, name: str, trips: int) -> Index:
@@ -86,8 +93,8 @@ class At:
     """Which element of fragment-shaped values is meant.
 
     Attributes:
-        block: C++ index of the row block: 16 rows of each warp. register: of the element in it. half: C++ index of its upper or
-            lower row.
+        block: C++ index of the row block: 16 rows of each warp. register: of the element in it.
+            half: C++ index of its upper or lower row.
     """
 
     block: str
@@ -96,22 +103,27 @@ class At:
 
 
 def registers_of(shape: Shape, packed: bool) -> tuple[int, int]:
-    """Extents of the array that holds a fragment of that shape: row blocks, registers of a block."""
+    """Extents of the array that holds a fragment of that shape: row blocks, registers of a
+    block.
+    """
     rows, cols = shape
     per_row = cols // (8 if packed else 4)
     return max(rows // 64, 1), 2 if cols == 1 else per_row if rows == 1 else 2 * per_row
 
 
 def element(array: str, dtype: DType, shape: Shape, at: At, col: int = 0) -> tuple[str, str | None]:
-    """The register that holds an element whose column counts from `col`: its C++, and which half of it where two
-    share one.
+    """The register that holds an element whose column counts from `col`: its C++, and which half of
+    it where two share one.
     """
     rows, cols = shape
     if cols == 1:
         return f"{array}[{at.block}][{at.half}]", None
     register = at.register + col // 2
     if not is_packed(dtype, cols):
-        return f"{array}[0][{register.in_row()}]" if rows == 1 else f"{array}[{at.block}][{register}]", None
+        return (
+            f"{array}[0][{register.in_row()}]" if rows == 1 else f"{array}[{at.block}][{register}]",
+            None,
+        )
     return packed_register(array, shape, at, col), register.remainder(2)
 
 
@@ -129,13 +141,17 @@ def column_number(ctx: Context, at: At) -> str:
 def packed_register(array: str, shape: Shape, at: At, col: int = 0) -> str:
     """The register that holds a pair of 16-bit columns."""
     register = at.register + col // 2
-    return f"{array}[0][{register.divided(4)}]" if shape[0] == 1 else f"{array}[{at.block}][{register.divided(2)}]"
+    return (
+        f"{array}[0][{register.divided(4)}]"
+        if shape[0] == 1
+        else f"{array}[{at.block}][{register.divided(2)}]"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Loops:
-    """The loops over what a thread holds of a fragment-shaped value: row blocks, upper and lower rows, pairs of
-    columns.
+    """The loops over what a thread holds of a fragment-shaped value: row blocks, upper and lower
+    rows, pairs of columns.
 
     Attributes:
         blocks, halves, pairs: trips. i, h, j: the loop variables, 0 where a loop runs once.
@@ -151,8 +167,19 @@ class Loops:
     @classmethod
     def over(cls, ctx: Context, shape: Shape) -> Loops:
         """The loops over a shape."""
-        blocks, halves, pairs = max(shape[0] // 64, 1), 1 if shape[0] == 1 else 2, max(shape[1] // 8, 1)
-        return cls(blocks, halves, pairs, loop_index(ctx, "i", blocks), loop_index(ctx, "h", halves), loop_index(ctx, "j", pairs))
+        blocks, halves, pairs = (
+            max(shape[0] // 64, 1),
+            1 if shape[0] == 1 else 2,
+            max(shape[1] // 8, 1),
+        )
+        return cls(
+            blocks,
+            halves,
+            pairs,
+            loop_index(ctx, "i", blocks),
+            loop_index(ctx, "h", halves),
+            loop_index(ctx, "j", pairs),
+        )
 
     @property
     def pair(self) -> Index:

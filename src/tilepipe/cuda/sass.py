@@ -20,7 +20,9 @@ _LABEL = re.compile(r"^\s*(\.L_\w+):")
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction: byte address, predicate (`@!P0` or empty), opcode with modifiers, operands as text."""
+    """One instruction: byte address, predicate (`@!P0` or empty), opcode with modifiers, operands
+    as text.
+    """
 
     address: int
     predicate: str
@@ -55,7 +57,9 @@ def nvdisasm() -> str:
     wheels = sorted(Path(sysconfig.get_path("purelib")).glob("nvidia/*/bin/nvdisasm"))
     found = str(wheels[0]) if wheels else shutil.which("nvdisasm")
     if found is None:
-        raise UnavailableError("disassembling needs nvdisasm, which is not installed: pip install nvidia-cuda-nvdisasm")
+        raise UnavailableError(
+            "disassembling needs nvdisasm, which is not installed: pip install nvidia-cuda-nvdisasm"
+        )
     return found
 
 
@@ -64,7 +68,9 @@ def disassemble(cubin: bytes) -> list[Instruction]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        done = subprocess.run([nvdisasm(), "-c", file.name], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [nvdisasm(), "-c", file.name], capture_output=True, text=True, check=False
+        )
     if done.returncode:
         raise CompileError(f"nvdisasm: {done.stderr.strip()}")
     return parse(done.stdout)
@@ -90,12 +96,16 @@ def _resolved(i: Instruction, labels: dict[str, int]) -> Instruction:
     def address(m: re.Match[str]) -> str:
         return m[0] if m[2] is None or m[2] not in labels else hex(labels[m[2]])
 
-    return Instruction(i.address, i.predicate, i.opcode, _TARGET.sub(address, i.operands)) if "`(" in i.operands else i
+    return (
+        Instruction(i.address, i.predicate, i.opcode, _TARGET.sub(address, i.operands))
+        if "`(" in i.operands
+        else i
+    )
 
 
 def loops(code: list[Instruction]) -> list[Loop]:
-    """Loops by backward branches, the innermost (fewest instructions) first; a branch to itself, the end of a kernel,
-    is none.
+    """Loops by backward branches, the innermost (fewest instructions) first; a branch to itself,
+    the end of a kernel, is none.
     """
     found: dict[int, Loop] = {}
     for i in code:
@@ -104,7 +114,9 @@ def loops(code: list[Instruction]) -> list[Loop]:
             continue
         start = int(target[0], 16)
         if start not in found or found[start].end < i.address:
-            found[start] = Loop(start, i.address, tuple(x for x in code if start <= x.address <= i.address))
+            found[start] = Loop(
+                start, i.address, tuple(x for x in code if start <= x.address <= i.address)
+            )
     return sorted(found.values(), key=lambda x: len(x.instructions))
 
 

@@ -19,10 +19,11 @@ _GUARD = 256  # bytes; cuMemAlloc's alignment, which the copy keeps
 
 @contextmanager
 def staged(launch: Launch, ordinal: int) -> Iterator[dict[str, int]]:
-    """The tensors of a launch in device memory: name -> address of element 0. On leaving without an error, those that
-    the kernel writes are copied back. Waits for the whole device.
+    """The tensors of a launch in device memory: name -> address of element 0. On leaving without an
+    error, those that the kernel writes are copied back. Waits for the whole device.
 
-    An array's memory is copied as it lies, gaps between its rows included, so its strides hold on the GPU too.
+    An array's memory is copied as it lies, gaps between its rows included, so its strides hold on
+    the GPU too.
     """
     arrays = {name: arg.array for name, arg in launch.args.items() if isinstance(arg, TensorArg)}
     written = tensor_uses(launch.kernel)[0]
@@ -34,7 +35,8 @@ def staged(launch: Launch, ordinal: int) -> Iterator[dict[str, int]]:
                 memory = int(driver.call("cuMemAlloc", max(high - low, 1) + _GUARD))
                 places[name] = memory, array.ctypes.data - low
                 driver.call("cuMemcpyHtoD", memory, low, high - low)
-            # cuMemcpyHtoD returns before its last part has arrived, and a kernel on a stream of its own does not wait for the default one.
+            # cuMemcpyHtoD returns before its last part has arrived, and a kernel on a stream of its
+            # own does not wait for the default one.
             driver.call("cuStreamSynchronize", 0)
             yield {name: memory + start for name, (memory, start) in places.items()}
             wait_for(launch.kernel.name)
@@ -42,13 +44,17 @@ def staged(launch: Launch, ordinal: int) -> Iterator[dict[str, int]]:
                 _copy_back(arrays[name], *places[name])
         finally:
             for memory, _ in places.values():
-                driver.api().cuMemFree(memory)  # after a failure it fails, too, and that is not what happened
+                # after a failure it fails, too, and that is not what happened
+                driver.api().cuMemFree(memory)
 
 
 def _bounds(name: str, array: object) -> tuple[int, int]:
     """The addresses between which an array's elements lie."""
     if not isinstance(array, np.ndarray):
-        raise BindError(f"argument '{name}': expected a NumPy array beside the others, got {type(array).__name__}")
+        raise BindError(
+            f"argument '{name}': expected a NumPy array beside the others, got"
+            f" {type(array).__name__}"
+        )
     low = high = array.ctypes.data
     for extent, stride in zip(array.shape, array.strides, strict=True):
         step = (extent - 1) * stride

@@ -46,7 +46,11 @@ def _(op: ops.MbarArrive, ctx: Context) -> None:
 
 def _transaction(ctx: Context, function: str, op: ops.MbarExpect | ops.MbarCompleteTx) -> None:
     if op.bar.cta is not None:
-        function += "_remote_relaxed" if isinstance(op, ops.MbarExpect) and op.arrive and op.sem == "relaxed" else "_remote"
+        function += (
+            "_remote_relaxed"
+            if isinstance(op, ops.MbarExpect) and op.arrive and op.sem == "relaxed"
+            else "_remote"
+        )
     ctx.out(f"{ctx.use(function)}({barrier(ctx, op.bar)}, {text(ctx, op.nbytes)});")
 
 
@@ -62,15 +66,23 @@ def _(op: ops.MbarCompleteTx, ctx: Context) -> None:
 
 def _own(op: ops.MbarWait | ops.MbarTryWait) -> None:
     if op.bar.cta is not None:
-        raise CompileError(f"'{op.bar.array.name}' is waited on in another CTA; a wait is always on one's own barrier", op.loc)
+        raise CompileError(
+            f"'{op.bar.array.name}' is waited on in another CTA; a wait is always on one's own barrier",
+            op.loc,
+        )
 
 
 def _scoped(ctx: Context, function: str, bar: BarrierRef) -> str:
-    """The wait that acquires at cluster scope where another CTA releases ordinary accesses through the barrier; where its copies, or the
-    response to its request, signal it and are read by ordinary loads; or where its commit says that such copies have landed.
+    """The wait that acquires at cluster scope where another CTA releases ordinary accesses through
+    the barrier; where its copies, or the response to its request, signal it and are read by
+    ordinary loads; or where its commit says that such copies have landed.
     """
     module = ctx.module
-    far = bar.array in module.released_remotely or bar.array in module.credited_remotely or _reads_behind_a_commit(ctx, bar)
+    far = (
+        bar.array in module.released_remotely
+        or bar.array in module.credited_remotely
+        or _reads_behind_a_commit(ctx, bar)
+    )
     return f"{function}_cluster" if far else function
 
 
@@ -95,7 +107,8 @@ def _(op: ops.MbarTryWait, ctx: Context) -> None:
     _own(op)
     test = f"{ctx.use(_scoped(ctx, 'try_wait', op.bar))}({barrier(ctx, op.bar)}, {parity(ctx, op.phase)})"
     if not ctx.diverged:
-        test = f"__all_sync(0xffffffff, {test})"  # a lane whose own try_wait fails has acquired nothing
+        # a lane whose own try_wait fails has acquired nothing
+        test = f"__all_sync(0xffffffff, {test})"
     ctx.out(f"const bool {ctx.bind(op.result)} = {test};")
 
 
@@ -103,12 +116,20 @@ def _named(ctx: Context, function: str, op: ops.NamedSync | ops.NamedArrive) -> 
     bar = op.bar
     name = ctx.module.names.of(bar, f"{bar.name}_barrier")
     ids = f" to {bar.id + bar.per_warpgroup - 1}, one a warpgroup" if bar.per_warpgroup > 1 else ""
-    ctx.module.memory.setdefault(bar, [f"constexpr u32 {name} = {bar.id};  // named barrier {bar.id}{ids}"])
-    which = name if op.group is None or value(op.group) == 0 else f"{name} + {operand(ctx, op.group)}"
+    ctx.module.memory.setdefault(
+        bar, [f"constexpr u32 {name} = {bar.id};  // named barrier {bar.id}{ids}"]
+    )
+    which = (
+        name if op.group is None or value(op.group) == 0 else f"{name} + {operand(ctx, op.group)}"
+    )
     if not ctx.module.debug:
         ctx.out(f"{ctx.use(function)}({which}, {bar.threads});")
         return
-    where = f", {ctx.module.sites[op]}, {'0' if op.group is None else text(ctx, op.group)}" if isinstance(op, ops.NamedSync) else ""
+    where = (
+        f", {ctx.module.sites[op]}, {'0' if op.group is None else text(ctx, op.group)}"
+        if isinstance(op, ops.NamedSync)
+        else ""
+    )
     ctx.out(f"{ctx.use(f'debug_{function}')}({which}, {bar.threads}{where});")
 
 
@@ -139,12 +160,20 @@ def _(op: ops.SetupBarrier, ctx: Context) -> None:
 
 @emit.register
 def _(op: ops.ClusterArrive, ctx: Context) -> None:
-    ctx.out(f"{ctx.use('debug_cluster_arrive')}({cluster_warps(ctx.kernel)});" if ctx.module.debug else f"{ctx.use('cluster_arrive')}();")
+    ctx.out(
+        f"{ctx.use('debug_cluster_arrive')}({cluster_warps(ctx.kernel)});"
+        if ctx.module.debug
+        else f"{ctx.use('cluster_arrive')}();"
+    )
 
 
 @emit.register
 def _(op: ops.ClusterWait, ctx: Context) -> None:
-    ctx.out(f"{ctx.use('debug_cluster_wait')}({ctx.module.sites[op]});" if ctx.module.debug else f"{ctx.use('cluster_wait')}();")
+    ctx.out(
+        f"{ctx.use('debug_cluster_wait')}({ctx.module.sites[op]});"
+        if ctx.module.debug
+        else f"{ctx.use('cluster_wait')}();"
+    )
 
 
 _SPACE_NAMES = {".shared::cluster": "cluster", ".global": "global", "": "all"}
@@ -153,7 +182,11 @@ _SPACE_NAMES = {".shared::cluster": "cluster", ".global": "global", "": "all"}
 @emit.register
 def _(op: ops.FenceProxyAsync, ctx: Context) -> None:
     for space in ops.PROXY_SPACES[op.space]:
-        name = f"fence_proxy_async_{_SPACE_NAMES[space]}" if space != ".shared::cta" else "fence_proxy_async"
+        name = (
+            f"fence_proxy_async_{_SPACE_NAMES[space]}"
+            if space != ".shared::cta"
+            else "fence_proxy_async"
+        )
         ctx.out(f"{ctx.use(name)}();")
 
 

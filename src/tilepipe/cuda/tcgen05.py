@@ -1,4 +1,6 @@
-"""tcgen05.mma as a loop of instructions along K, copies to tensor memory, commits and fences. One thread issues them."""
+"""tcgen05.mma as a loop of instructions along K, copies to tensor memory, commits and fences. One
+thread issues them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from tilepipe.cuda.ptx import Snippet
 from tilepipe.cuda.tcgen05_ptx import MmaShape, ScaledShape
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
-from tilepipe.ir.block_scales import PIECE_BYTES, Scaling, broken_scaled_mma_rule, broken_scales_copy_rule, pieces, scaling_of
+from tilepipe.ir.block_scales import (
+    PIECE_BYTES,
+    Scaling,
+    broken_scaled_mma_rule,
+    broken_scales_copy_rule,
+    pieces,
+    scaling_of,
+)
 from tilepipe.ir.exprs import Expr, Local
 from tilepipe.ir.geometry import MATRIX_ROW, MMA_K_BYTES, mma_k
 from tilepipe.ir.memory import SCALE_LANES, SCALES_A_COLUMN, Tile, TmemScales
@@ -47,9 +56,18 @@ def _(op: ops.Tcgen05Mma, ctx: Context) -> None:
     if broken is not None:
         raise CompileError(f"tcgen05.mma: {broken}", op.loc)
     transposed_a = isinstance(a, Tile) and a.buffer.order == "col"
-    shape = MmaShape(acc.rows * op.cta_group, acc.cols, operand_dtype(a), b.buffer.dtype, transposed_a, b.buffer.order == "col")
+    shape = MmaShape(
+        acc.rows * op.cta_group,
+        acc.cols,
+        operand_dtype(a),
+        b.buffer.dtype,
+        transposed_a,
+        b.buffer.order == "col",
+    )
     constant = ctx.module.add_snippet(shape.snippet())
-    function = of_group(ctx, f"tcgen05_mma_{shape.kind}{'' if isinstance(a, Tile) else '_tmem_a'}", op.cta_group)
+    function = of_group(
+        ctx, f"tcgen05_mma_{shape.kind}{'' if isinstance(a, Tile) else '_tmem_a'}", op.cta_group
+    )
     steps = b.cols // mma_k(b.buffer.dtype)
     k_name = ctx.temporary("k") if steps > 1 else "0"
     k = index(k_name)
@@ -60,14 +78,21 @@ def _(op: ops.Tcgen05Mma, ctx: Context) -> None:
         if isinstance(a, Tile):
             left = operand(ctx, a, "a_start", TCGEN05).descriptor(ctx, k, steps)
         else:
-            left = address(ctx, a.address, "a_columns") + (f" + {k_name} * {_TMEM_K}" if steps > 1 else "")
+            left = address(ctx, a.address, "a_columns") + (
+                f" + {k_name} * {_TMEM_K}" if steps > 1 else ""
+            )
         other = operand(ctx, b, "b_start", TCGEN05)
         with ctx.out.loop(k_name, steps):
-            ctx.out(f"{function}({into}, {left}, {other.descriptor(ctx, k, steps)}, {constant}, {adds});")
+            ctx.out(
+                f"{function}({into}, {left}, {other.descriptor(ctx, k, steps)}, {constant},"
+                f" {adds});"
+            )
 
 
 def _scaled_mma(op: ops.Tcgen05Mma, ctx: Context, sfa: TmemScales, sfb: TmemScales) -> None:
-    """An instruction for each 32 bytes of K: its scale factors are `vector` bytes of a column, which the descriptor's IDs choose."""
+    """An instruction for each 32 bytes of K: its scale factors are `vector` bytes of a column,
+    which the descriptor's IDs choose.
+    """
     acc, a, b = op.acc, op.a, op.b
     broken = broken_scaled_mma_rule(acc, a, b, sfa, sfb, op.cta_group)
     if broken is not None:
@@ -75,7 +100,9 @@ def _scaled_mma(op: ops.Tcgen05Mma, ctx: Context, sfa: TmemScales, sfb: TmemScal
     assert isinstance(a, Tile)
     scaling = scaling_of(a.buffer.dtype, b.buffer.dtype, sfa.dtype)
     assert scaling is not None
-    shape = ScaledShape(acc.rows * op.cta_group, acc.cols, a.buffer.dtype, b.buffer.dtype, scaling, sfa.dtype)
+    shape = ScaledShape(
+        acc.rows * op.cta_group, acc.cols, a.buffer.dtype, b.buffer.dtype, scaling, sfa.dtype
+    )
     constant = ctx.module.add_snippet(shape.snippet())
     function = of_group(ctx, f"tcgen05_mma_{scaling.kind}", op.cta_group)
     steps = b.cols // scaling.k
@@ -89,8 +116,14 @@ def _scaled_mma(op: ops.Tcgen05Mma, ctx: Context, sfa: TmemScales, sfb: TmemScal
         at = [_scale_address(ctx, s, name) for s, name in ((sfa, "sfa"), (sfb, "sfb"))]
         with ctx.out.loop(k_name, steps):
             matrices = f"{left.descriptor(ctx, k, steps)}, {right.descriptor(ctx, k, steps)}"
-            scales = ", ".join(_of_step(ctx, s, start, scaling, k, steps) for s, start in zip((sfa, sfb), at, strict=True))
-            ctx.out(f"{function}({into}, {matrices}, {constant}{_scale_ids(ctx, scaling, k, steps)}, {scales}, {adds});")
+            scales = ", ".join(
+                _of_step(ctx, s, start, scaling, k, steps)
+                for s, start in zip((sfa, sfb), at, strict=True)
+            )
+            ctx.out(
+                f"{function}({into}, {matrices}, {constant}{_scale_ids(ctx, scaling, k, steps)},"
+                f" {scales}, {adds});"
+            )
 
 
 def _scale_address(ctx: Context, s: TmemScales, name: str) -> str:
@@ -98,14 +131,22 @@ def _scale_address(ctx: Context, s: TmemScales, name: str) -> str:
     return address(ctx, add(s.address, div(s.first, SCALE_LANES)), name)
 
 
-def _of_step(ctx: Context, s: TmemScales, start: str, scaling: Scaling, k: Local, steps: int) -> str:
+def _of_step(
+    ctx: Context, s: TmemScales, start: str, scaling: Scaling, k: Local, steps: int
+) -> str:
     """The address of the scale factors of step k along K."""
     a_column = SCALES_A_COLUMN // scaling.vector  # steps whose factors share a column
-    return start if steps <= a_column else f"{start} + {bracketed(ctx, mul(div(k, a_column), s.stride), 12)}"
+    return (
+        start
+        if steps <= a_column
+        else f"{start} + {bracketed(ctx, mul(div(k, a_column), s.stride), 12)}"
+    )
 
 
 def _scale_ids(ctx: Context, scaling: Scaling, k: Local, steps: int) -> str:
-    """What step k adds to the instruction descriptor: the first byte of its scale factors in their column."""
+    """What step k adds to the instruction descriptor: the first byte of its scale factors in their
+    column.
+    """
     a_column = SCALES_A_COLUMN // scaling.vector
     if steps == 1 or a_column == 1:
         return ""
@@ -121,7 +162,11 @@ def _(op: ops.TmemCopy, ctx: Context) -> None:
     broken = broken_copy_rule(op.dst, op.src)
     if broken is not None:
         raise CompileError(broken, op.loc)
-    function = of_group(ctx, "tmem_copy_128x128b" if op.src.rows == 128 else "tmem_copy_32x128b_warpx4", op.cta_group)
+    function = of_group(
+        ctx,
+        "tmem_copy_128x128b" if op.src.rows == 128 else "tmem_copy_32x128b_warpx4",
+        op.cta_group,
+    )
     with ctx.out.block():
         source = operand(ctx, op.src, "start", TCGEN05)
         ctx.out(f"{function}({text(ctx, op.dst.address)}, {source.constant} | {source.start});")
@@ -135,11 +180,17 @@ def _copy_scales(op: ops.TmemCopy, ctx: Context, dst: TmemScales) -> None:
     function = of_group(ctx, "tmem_copy_32x128b_warpx4", op.cta_group)
     lines = MatrixFormat(0, 0, 8 * MATRIX_ROW, 0, 0, 0)
     constant = ctx.module.add_snippet(
-        Snippet("scale_format", f"// tcgen05 descriptor of rows of 16 bytes\nconstexpr u64 scale_format = {lines.bits(TCGEN05):#018x}ull;")
+        Snippet(
+            "scale_format",
+            f"// tcgen05 descriptor of rows of 16 bytes\nconstexpr u64 scale_format = {lines.bits(TCGEN05):#018x}ull;",
+        )
     )
     with ctx.out.block():
         into = address(ctx, dst.address, "scales")
-        ctx.out(f"const u32 {(start := ctx.temporary('start'))} = {ctx.use('matrix_start')}({box(ctx, op.src)});")
+        ctx.out(
+            f"const u32 {(start := ctx.temporary('start'))} ="
+            f" {ctx.use('matrix_start')}({box(ctx, op.src)});"
+        )
         for column, piece in pieces(dst):
             to = f" + {column}" if column else ""
             source = f"{start} + {piece * PIECE_BYTES >> 4}" if piece else start
@@ -151,7 +202,10 @@ def _(op: ops.Tcgen05Commit, ctx: Context) -> None:
     if op.mask is None:
         ctx.out(f"{of_group(ctx, 'tcgen05_commit', op.cta_group)}({barrier(ctx, op.bar)});")
         return
-    ctx.out(f"{of_group(ctx, 'tcgen05_commit_multicast', op.cta_group)}({barrier(ctx, op.bar)}, {text(ctx, op.mask)});")
+    ctx.out(
+        f"{of_group(ctx, 'tcgen05_commit_multicast', op.cta_group)}({barrier(ctx, op.bar)},"
+        f" {text(ctx, op.mask)});"
+    )
 
 
 @emit.register

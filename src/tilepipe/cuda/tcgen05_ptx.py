@@ -1,4 +1,6 @@
-"""tcgen05.ld and .st: one device function for each extent that a kernel uses. And instruction descriptors of tcgen05.mma."""
+"""tcgen05.ld and .st: one device function for each extent that a kernel uses. And instruction
+descriptors of tcgen05.mma.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ _SCALED = {dtypes.float8_e4m3: 0, dtypes.float8_e5m2: 1, dtypes.float4_e2m1: 1}
 
 @dataclass(frozen=True, slots=True)
 class MmaShape:
-    """What an instruction descriptor says (PTX ISA, "Instruction descriptor", of the kinds tf32, f16, f8f6f4).
+    """What an instruction descriptor says (PTX ISA, "Instruction descriptor", of the kinds tf32,
+    f16, f8f6f4).
 
     Attributes:
         m, n: of the instruction, both CTAs of a pair together. a, b: dtypes.
@@ -45,7 +48,13 @@ class MmaShape:
     def bits(self) -> int:
         """The descriptor, for a float32 accumulator."""
         types = 1 << 4 | _OPERANDS[self.a][2] << 7 | _OPERANDS[self.b][2] << 10
-        return types | self.transposed_a << 15 | self.transposed_b << 16 | (self.n >> 3) << 17 | (self.m >> 4) << 24
+        return (
+            types
+            | self.transposed_a << 15
+            | self.transposed_b << 16
+            | (self.n >> 3) << 17
+            | (self.m >> 4) << 24
+        )
 
     @property
     def name(self) -> str:
@@ -56,15 +65,20 @@ class MmaShape:
 
     def snippet(self) -> Snippet:
         """The constant."""
-        return Snippet(self.name, f"// tcgen05.mma, Instruction descriptor\nconstexpr u32 {self.name} = {self.bits:#010x};")
+        return Snippet(
+            self.name,
+            f"// tcgen05.mma, Instruction descriptor\nconstexpr u32 {self.name} = {self.bits:#010x};",
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ScaledShape:
-    """What an instruction descriptor says, of the kinds mxf8f6f4, mxf4 and mxf4nvf4; the scale factor IDs are added for each step.
+    """What an instruction descriptor says, of the kinds mxf8f6f4, mxf4 and mxf4nvf4; the scale
+    factor IDs are added for each step.
 
     Attributes:
-        m, n: of the instruction, both CTAs of a pair together. a, b: dtypes. scaling: the kind. scale: dtype of the scale factors.
+        m, n: of the instruction, both CTAs of a pair together. a, b: dtypes. scaling: the kind.
+            scale: dtype of the scale factors.
     """
 
     m: int
@@ -78,7 +92,12 @@ class ScaledShape:
     def bits(self) -> int:
         """The descriptor with both IDs 0."""
         types = _SCALED[self.a] << 7 | _SCALED[self.b] << 10
-        return types | (self.n >> 3) << 17 | (self.scale is dtypes.float8_e8m0) << 23 | (self.m >> 7) << 27
+        return (
+            types
+            | (self.n >> 3) << 17
+            | (self.scale is dtypes.float8_e8m0) << 23
+            | (self.m >> 7) << 27
+        )
 
     @property
     def name(self) -> str:
@@ -88,16 +107,19 @@ class ScaledShape:
 
     def snippet(self) -> Snippet:
         """The constant."""
-        return Snippet(self.name, f"// tcgen05.mma .block_scale, Instruction descriptor\nconstexpr u32 {self.name} = {self.bits:#010x};")
+        return Snippet(
+            self.name,
+            f"// tcgen05.mma .block_scale, Instruction descriptor\nconstexpr u32 {self.name} = {self.bits:#010x};",
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class TmemAccess:
     """One tcgen05.ld or .st of 16 lanes of a warp, `count` times 8 elements wide.
 
-    Elements of 32 bits take shape .16x256b: registers 4 j .. 4 j + 3 hold columns 8 j + 2 (l % 4) + {0, 1} of row l / 4, then of row
-    l / 4 + 8. Pairs of 16 bits take .16x128b: registers 2 j and 2 j + 1 hold those columns of the two rows. Both are the registers
-    of a row block of a fragment.
+    Elements of 32 bits take shape .16x256b: registers 4 j .. 4 j + 3 hold columns 8 j + 2 (l % 4) +
+    {0, 1} of row l / 4, then of row l / 4 + 8. Pairs of 16 bits take .16x128b: registers 2 j and 2
+    j + 1 hold those columns of the two rows. Both are the registers of a row block of a fragment.
     """
 
     verb: str
@@ -123,11 +145,18 @@ class TmemAccess:
         """The device function."""
         loads, n = self.verb == "ld", self.registers
         constraint = "r" if self.register == "u32" else "f"
-        signature = f"{self.register}* x, u32 address" if loads else f"u32 address, const {self.register}* x"
+        signature = (
+            f"{self.register}* x, u32 address"
+            if loads
+            else f"u32 address, const {self.register}* x"
+        )
         vector = wrapped([f"%{i + (not loads)}" for i in range(n)])
         operands = wrapped([f'"{"=" if loads else ""}{constraint}"(x[{i}])' for i in range(n)])
         instruction = f"tcgen05.{self.verb}.sync.aligned.{self.shape}.x{self.count}.b32"
-        lines = [f"// tcgen05.{self.verb}: a whole warp, 16 of its lanes × {8 * self.count} elements; asynchronous"]
+        lines = [
+            f"// tcgen05.{self.verb}: a whole warp, 16 of its lanes × {8 * self.count} elements;"
+            " asynchronous"
+        ]
         lines += [f"{FUNCTION} void {self.name}({signature}) {{", "    asm volatile("]
         lines.append(f'        "{instruction} {"{" if loads else "[%0], {"}"')
         lines += [f'        "{row}"' for row in vector]
@@ -142,7 +171,9 @@ class TmemAccess:
 
 
 def registers_a_group(register: str) -> int:
-    """Registers that hold a thread's part of two rows of 8 columns: floats, or packed pairs of 16 bits (`u32`)."""
+    """Registers that hold a thread's part of two rows of 8 columns: floats, or packed pairs of 16
+    bits (`u32`).
+    """
     return 2 if register == "u32" else 4
 
 
@@ -152,7 +183,9 @@ def most_groups(register: str) -> int:
 
 
 def pieces(groups: int, most: int) -> Iterator[tuple[int, int]]:
-    """(first, count) of accesses that cover `groups` groups of 8 columns; each count is a power of two up to `most`."""
+    """(first, count) of accesses that cover `groups` groups of 8 columns; each count is a power of
+    two up to `most`.
+    """
     first = 0
     while first < groups:
         count = min(most, 1 << ((groups - first).bit_length() - 1))

@@ -1,7 +1,8 @@
 """Tensor memory: allocation, and accesses of warpgroups.
 
-A warp reaches the 32 lanes that have its number in the warpgroup (PTX ISA, "Access restrictions" of tcgen05.ld), 16 at a time: the
-row block 0 of a fragment of 128 rows is lanes 0-15 of each 32, block 1 lanes 16-31. One of 64 rows has 16 of the 32 lanes.
+A warp reaches the 32 lanes that have its number in the warpgroup (PTX ISA, "Access restrictions" of
+tcgen05.ld), 16 at a time: the row block 0 of a fragment of 128 rows is lanes 0-15 of each 32, block
+1 lanes 16-31. One of 64 rows has 16 of the 32 lanes.
 """
 
 from __future__ import annotations
@@ -28,13 +29,19 @@ _HELD = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
 
 def _whole_warp(ctx: Context, op: ops.Op) -> None:
     if ctx.diverged:
-        raise CompileError(f"{type(op).__name__} is executed by all lanes of a warp together, not inside a block of some of them", op.loc)
+        raise CompileError(
+            f"{type(op).__name__} is executed by all lanes of a warp together, not inside a block of some of them",
+            op.loc,
+        )
 
 
 @emit.register
 def _(op: ops.TmemAlloc, ctx: Context) -> None:
     _whole_warp(ctx, op)
-    ctx.out(f"{of_group(ctx, 'tmem_alloc', op.cta_group)}({element(ctx, op.dst, const(0), const(0))}, {op.columns});")
+    ctx.out(
+        f"{of_group(ctx, 'tmem_alloc', op.cta_group)}({element(ctx, op.dst, const(0), const(0))},"
+        f" {op.columns});"
+    )
 
 
 @emit.register
@@ -46,16 +53,21 @@ def _(op: ops.TmemRelinquish, ctx: Context) -> None:
 @emit.register
 def _(op: ops.TmemDealloc, ctx: Context) -> None:
     _whole_warp(ctx, op)
-    ctx.out(f"{of_group(ctx, 'tmem_dealloc', op.cta_group)}({text(ctx, op.address)}, {op.columns});")
+    ctx.out(
+        f"{of_group(ctx, 'tmem_dealloc', op.cta_group)}({text(ctx, op.address)}, {op.columns});"
+    )
 
 
 def _check(ctx: Context, t: Tmem, shape: tuple[int, ...], layout: str, op: ops.Op) -> None:
     _whole_warp(ctx, op)
     if t.dtype not in _HELD:
-        raise CompileError(f"tcgen05.ld and .st move float32, float16 and bfloat16 here, not {t.dtype}", op.loc)
+        raise CompileError(
+            f"tcgen05.ld and .st move float32, float16 and bfloat16 here, not {t.dtype}", op.loc
+        )
     if shape != (t.rows, t.cols) or t.rows not in (64, 128) or t.cols % 8:
         raise CompileError(
-            f"a fragment {'×'.join(map(str, shape))} meets {t.rows}×{t.cols} of tensor memory; both have 64 or 128 rows and the same"
+            f"a fragment {'×'.join(map(str, shape))} meets {t.rows}×{t.cols} of tensor memory;"
+            " both have 64 or 128 rows and the same"
             " columns, a multiple of 8",
             op.loc,
         )
@@ -67,11 +79,15 @@ def _check(ctx: Context, t: Tmem, shape: tuple[int, ...], layout: str, op: ops.O
 
 
 def _accesses(ctx: Context, verb: str, t: Tmem, array: str, first: int = 0) -> None:
-    """Prints the accesses to a matrix from or to an array of registers, of which each row block starts at `first`."""
+    """Prints the accesses to a matrix from or to an array of registers, of which each row block
+    starts at `first`.
+    """
     register = "u32" if is_packed(t.dtype, t.cols) else "float"
     each, most = registers_a_group(register), most_groups(register)
     blocks, at = t.rows // 64, ctx.temporary("at")
-    ctx.out(f"const u32 {at} = {operand(ctx, t.address, 12)} + ({ctx.special('warp_in_group')} << 21);")
+    ctx.out(
+        f"const u32 {at} = {operand(ctx, t.address, 12)} + ({ctx.special('warp_in_group')} << 21);"
+    )
     i = loop_index(ctx, "i", blocks)
     with ctx.out.loop(str(i), blocks):
         for group, count in pieces(t.cols // 8, most):
@@ -81,7 +97,9 @@ def _accesses(ctx: Context, verb: str, t: Tmem, array: str, first: int = 0) -> N
             lanes = f" + ({i} << 20)" if blocks > 1 else ""
             columns = f" + {group * 8 * t.dtype.nbytes // 4}" if group else ""
             held, where = f"{array}[{i}]{place}", f"{at}{lanes}{columns}"
-            ctx.out(f"{function}({held}, {where});" if verb == "ld" else f"{function}({where}, {held});")
+            ctx.out(
+                f"{function}({held}, {where});" if verb == "ld" else f"{function}({where}, {held});"
+            )
 
 
 @emit.register
@@ -89,7 +107,10 @@ def _(op: ops.TmemLoad, ctx: Context) -> None:
     f = op.dst
     _check(ctx, op.src, (f.rows, f.cols), f.layout, op)
     if f.dtype is not op.src.dtype:
-        raise CompileError(f"fragment '{f.name}' is {f.dtype}, the tensor memory that it loads {op.src.dtype}", op.loc)
+        raise CompileError(
+            f"fragment '{f.name}' is {f.dtype}, the tensor memory that it loads {op.src.dtype}",
+            op.loc,
+        )
     with ctx.out.block():
         _accesses(ctx, "ld", op.src, registers(ctx, f))
 
@@ -102,7 +123,9 @@ def _(op: ops.TmemStore, ctx: Context) -> None:
 
 
 def _held(ctx: Context, value: Expr, t: Tmem) -> tuple[str, int]:
-    """(array, first register of a row block) of a value in the dtype of tensor memory; computed where it is not a fragment."""
+    """(array, first register of a row block) of a value in the dtype of tensor memory; computed
+    where it is not a fragment.
+    """
     packed = is_packed(t.dtype, t.cols)
     if isinstance(value, FragmentRead) and value.dtype is t.dtype:
         return registers(ctx, value.fragment), value.col // (4 if packed else 2)
@@ -122,8 +145,8 @@ def _(op: ops.TmemWaitLoad, ctx: Context) -> None:
 
 
 def _loaded(ctx: Context) -> list[Fragment]:
-    """What was loaded since the last wait on the way here, by the iteration before of a loop too, and can be named here: no use of it
-    may be moved before this wait.
+    """What was loaded since the last wait on the way here, by the iteration before of a loop too,
+    and can be named here: no use of it may be moved before this wait.
     """
     found: list[Fragment] = []
     way = [*ctx.enclosing, (ctx.block, ctx.position)]
@@ -134,7 +157,9 @@ def _loaded(ctx: Context) -> list[Fragment]:
         found = _named_loads(block.ops[first:position], block.ops[:position]) + found
         if waits:
             break
-        around = way[depth - 1][0].ops[way[depth - 1][1]] if depth and way[depth - 1][0].ops else None
+        around = (
+            way[depth - 1][0].ops[way[depth - 1][1]] if depth and way[depth - 1][0].ops else None
+        )
         if isinstance(around, ops.For | ops.While):
             found = _named_loads(block.ops[position + 1 :]) + found
     return list(dict.fromkeys(found))

@@ -61,17 +61,25 @@ def _(op: ops.Store, ctx: Context) -> None:
     match op.dst.base:
         case Tile() as t:
             remote = "" if t.cta is None else "_remote"
-            ctx.out(f"{ctx.use(f'store_{memory_type(dtype)}{remote}')}({_shared(ctx, op.dst, t)}, {value});")
+            ctx.out(
+                f"{ctx.use(f'store_{memory_type(dtype)}{remote}')}({_shared(ctx, op.dst, t)},"
+                f" {value});"
+            )
         case TensorParam() as tensor:
             ctx.out(f"{global_element(ctx, tensor, op.dst.index)} = {value};")
 
 
-def _copies(ctx: Context, op: ops.TmaLoad | ops.TmaStore, t: Tile) -> tuple[int, str, str, list[str]]:
-    """(number of copies, loop index, shared address, coordinates innermost first): one copy a panel."""
+def _copies(
+    ctx: Context, op: ops.TmaLoad | ops.TmaStore, t: Tile
+) -> tuple[int, str, str, list[str]]:
+    """(number of copies, loop index, shared address, coordinates innermost first): one copy a
+    panel.
+    """
     tensor = op.tensor
     if tensor.box is None or len(op.coords) != tensor.rank:
         raise CompileError(
-            f"'{tensor.name}' is {tensor.rank}-d with box {tensor.box}: a TMA copy needs a box and {tensor.rank} coordinates,"
+            f"'{tensor.name}' is {tensor.rank}-d with box {tensor.box}: a TMA copy needs a box"
+            f" and {tensor.rank} coordinates,"
             f" got {len(op.coords)}",
             op.loc,
         )
@@ -117,18 +125,23 @@ def _(op: ops.TmaStore, ctx: Context) -> None:
         coords[1:2] = _ragged(ctx, op, coords[1])
     function = ctx.use(f"tma_store_{len(coords)}d")
     with ctx.out.loop(name, copies):
-        ctx.out(f"{function}({', '.join([ctx.argument('map', op.tensor.name), address, *coords])});")
+        ctx.out(
+            f"{function}({', '.join([ctx.argument('map', op.tensor.name), address, *coords])});"
+        )
 
 
 def _ragged(ctx: Context, op: ops.TmaStore, row: str) -> list[str]:
-    """The two coordinates that a ragged map has for `row`, innermost first (`cuda.tensormap`): with them the tile's last rows lie
-    outside of the tensor, and are clipped.
+    """The two coordinates that a ragged map has for `row`, innermost first (`cuda.tensormap`): with
+    them the tile's last rows lie outside of the tensor, and are clipped.
     """
     assert op.tensor.box is not None
     extent = op.tensor.box[-2]
     wanted = str(extent) if op.rows is None else f"min({text(ctx, op.rows)}, {extent})"
     rows, first = ctx.temporary("rows"), row if row.isalnum() else f"({row})"
-    ctx.out(f"const i32 {rows} = max(min({wanted}, {ctx.argument('shape', op.tensor.name, op.tensor.rank - 2)} - {first}), 0);")
+    ctx.out(
+        f"const i32 {rows} = max(min({wanted},"
+        f" {ctx.argument('shape', op.tensor.name, op.tensor.rank - 2)} - {first}), 0);"
+    )
     return [f"{extent} - {rows}", f"{first} + {rows}"]
 
 

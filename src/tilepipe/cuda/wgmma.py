@@ -49,18 +49,29 @@ def _(op: ops.Wgmma, ctx: Context) -> None:
                     left = source.descriptor(ctx, k, steps, _rows_offset(a.buffer, 64 * i))
                 else:
                     block = f"{registers(ctx, a)}[{i}]"
-                    left = ", ".join(f"{block}[{f'4 * {k_name}' if steps > 1 else '0'} + {q}]" for q in range(4))
+                    left = ", ".join(
+                        f"{block}[{f'4 * {k_name}' if steps > 1 else '0'} + {q}]" for q in range(4)
+                    )
                 ctx.out(f"{function}({array}[{i}], {left}, {right}{scale_d});")
 
 
 def _keep(ctx: Context) -> None:
-    """Holds the registers of wgmma's operands in place: it reads and writes them while other code runs. Fragments of blocks that have
-    closed, such as those of a loop's body behind the loop, have no name here, and nobody can use them.
+    """Holds the registers of wgmma's operands in place: it reads and writes them while other code
+    runs. Fragments of blocks that have closed, such as those of a loop's body behind the loop, have
+    no name here, and nobody can use them.
     """
     around = (*(block for block, _ in ctx.enclosing), ctx.block)
-    visible = {op.fragment for block in around for op in block.ops if isinstance(op, ops.FragmentDefine)}
+    visible = {
+        op.fragment for block in around for op in block.ops if isinstance(op, ops.FragmentDefine)
+    }
     body = ctx.role.body if ctx.role is not None else ctx.kernel.setup
-    used = {x: None for op in walk(body) if isinstance(op, ops.Wgmma) for x in (op.acc, op.a) if isinstance(x, Fragment)}
+    used = {
+        x: None
+        for op in walk(body)
+        if isinstance(op, ops.Wgmma)
+        for x in (op.acc, op.a)
+        if isinstance(x, Fragment)
+    }
     for f in used:
         if f in visible and ctx.names.find(f) is not None:
             ctx.out(f"{ctx.use('keep')}({registers(ctx, f)});")
@@ -86,4 +97,12 @@ def _(op: ops.WgmmaWait, ctx: Context) -> None:
 def _instruction(op: ops.Wgmma, scale_d: bool) -> Instruction:
     a, b = op.a, op.b
     transposed_a = isinstance(a, Tile) and a.buffer.order == "col"
-    return Instruction(b.rows, operand_dtype(a), b.buffer.dtype, isinstance(a, Fragment), transposed_a, b.buffer.order == "col", scale_d)
+    return Instruction(
+        b.rows,
+        operand_dtype(a),
+        b.buffer.dtype,
+        isinstance(a, Fragment),
+        transposed_a,
+        b.buffer.order == "col",
+        scale_d,
+    )

@@ -62,7 +62,11 @@ class Instruction:
             flags += [] if self.a_in_registers else [str(int(self.transposed_a))]
             flags.append(str(int(self.transposed_b)))
         shape = f"m64n{self.n}k{mma_k(self.b)}.f32.{_TYPES[self.a]}.{_TYPES[self.b]}"
-        lines = [f"// wgmma.mma_async: {what}", f"{FUNCTION} void {self.name}(float (&d)[{count}], {signature}) {{", "    asm volatile("]
+        lines = [
+            f"// wgmma.mma_async: {what}",
+            f"{FUNCTION} void {self.name}(float (&d)[{count}], {signature}) {{",
+            "    asm volatile(",
+        ]
         lines.append(f'        "{{ .reg .pred p; setp.ne.b32 p, {scale}, 0; "')
         lines.append(f'        "wgmma.mma_async.sync.aligned.{shape} {{"')
         lines += [f'        "{row}"' for row in wrapped([f"%{i}" for i in range(count)])]

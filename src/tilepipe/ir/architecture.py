@@ -10,11 +10,11 @@ from tilepipe.ir.program import Kernel, walk
 
 HOPPER, BLACKWELL = "sm_90a", "sm_100a"
 
-# Target of a compilation -> the generation whose ops it has. What has neither wgmma nor tcgen05 is for
-# all of them. A cubin of sm_100a runs on compute capability 10.0 alone, one of sm_103a on 10.3 alone;
-# one of sm_100f on both, of sm_103f on 10.3 and what follows in its family. All four have every op
-# that is printed here (PTX ISA, "Target ISA Notes" of tcgen05.mma: a family target lacks kind::i8 and
-# the spelling .scale_vec, sm_103a kind::i8). No Blackwell target has been run.
+# Target of a compilation -> the generation whose ops it has. What has neither wgmma nor tcgen05 is
+# for all of them. A cubin of sm_100a runs on compute capability 10.0 alone, one of sm_103a on 10.3
+# alone; one of sm_100f on both, of sm_103f on 10.3 and what follows in its family. All four have
+# every op that is printed here (PTX ISA, "Target ISA Notes" of tcgen05.mma: a family target lacks
+# kind::i8 and the spelling .scale_vec, sm_103a kind::i8). No Blackwell target has been run.
 TARGETS = {HOPPER: HOPPER, **dict.fromkeys((BLACKWELL, "sm_100f", "sm_103a", "sm_103f"), BLACKWELL)}
 ARCHITECTURES = tuple(TARGETS)
 
@@ -36,7 +36,12 @@ def only_on(op: ops.Op) -> tuple[str, str]:
     match op:
         case ops.Wgmma() | ops.WgmmaFence() | ops.WgmmaCommit() | ops.WgmmaWait():
             return "wgmma", HOPPER
-        case ops.Tcgen05Mma() | ops.Tcgen05Commit() | ops.Tcgen05FenceBefore() | ops.Tcgen05FenceAfter():
+        case (
+            ops.Tcgen05Mma()
+            | ops.Tcgen05Commit()
+            | ops.Tcgen05FenceBefore()
+            | ops.Tcgen05FenceAfter()
+        ):
             return "tcgen05", BLACKWELL
         case ops.TmemAlloc() | ops.TmemRelinquish() | ops.TmemDealloc() | ops.TmemCopy():
             return "tensor memory", BLACKWELL

@@ -1,4 +1,6 @@
-"""What a chip offers: the limits a kernel is built against, and the figures the cost model and grids use."""
+"""What a chip offers: the limits a kernel is built against, and the figures the cost model and
+grids use.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,13 @@ class Chip:
     Attributes:
         arch: the architecture kernels are compiled for.
         sms: streaming multiprocessors.
-        smem_per_cta: shared memory a CTA may use, bytes (CUDA C++ Programming Guide, compute capability 9.0: 227 KB).
+        smem_per_cta: shared memory a CTA may use, bytes (CUDA C++ Programming Guide, compute
+            capability 9.0: 227 KB).
         registers: 32-bit registers of an SM.
         max_threads: threads of a CTA.
         max_cluster: CTAs of a portable cluster.
-        clusters: (CTAs, how many clusters of so many are resident at once) with one CTA on an SM. SMs come in groups of
-            16 or 18, and a cluster stays within one.
+        clusters: (CTAs, how many clusters of so many are resident at once) with one CTA on an SM.
+            SMs come in groups of 16 or 18, and a cluster stays within one.
         clock_ghz: sustained SM clock, for the cost model.
         dram_gbps: memory bandwidth, GB/s, for the cost model.
     """
@@ -37,15 +40,19 @@ class Chip:
     dram_gbps: float = 4300.0
 
     def resident_clusters(self, size: int) -> int:
-        """Clusters of `size` CTAs that run at once with one CTA on an SM: what a persistent grid should not exceed."""
+        """Clusters of `size` CTAs that run at once with one CTA on an SM: what a persistent grid
+        should not exceed.
+        """
         size = require_int(size, "size of a cluster", 1)
         return dict(self.clusters).get(size, self.sms // size)
 
 
 H200 = Chip()
-# Blackwell's figures are NVIDIA's own (DGX B200 data sheet, tuning guide): no such GPU has been measured.
+# Blackwell's figures are NVIDIA's own (DGX B200 data sheet, tuning guide): no such GPU has been
+# measured.
 B200 = Chip("B200", "sm_100a", sms=148, clusters=(), clock_ghz=1.85, dram_gbps=7700.0)
 
-# What kernels are built against for a target, where no GPU says. Compute capability 10.3 has the limits of 10.0 (CUDA Programming
-# Guide, "Compute Capabilities"); its other figures are of no consequence to what is compiled.
+# What kernels are built against for a target, where no GPU says. Compute capability 10.3 has the
+# limits of 10.0 (CUDA Programming Guide, "Compute Capabilities"); its other figures are of no
+# consequence to what is compiled.
 CHIPS = {"sm_90a": H200, **dict.fromkeys(("sm_100a", "sm_100f", "sm_103a", "sm_103f"), B200)}

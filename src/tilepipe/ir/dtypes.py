@@ -18,7 +18,8 @@ class DType:
 
     Attributes:
         name: the name used in programs and on the command line.
-        bits: size in memory. Of 4 bits, two neighbours along the contiguous dimension share a byte, the first in its low half.
+        bits: size in memory. Of 4 bits, two neighbours along the contiguous dimension share a byte,
+            the first in its low half.
         numpy: the NumPy dtype that holds it (ml_dtypes for the ones NumPy lacks).
         kind: "float", "int", "uint", "bool" or "phase".
     """
@@ -36,7 +37,10 @@ class DType:
             BindError: it is smaller than a byte; `bytes_of` counts the bytes of several.
         """
         if self.bits < 8:
-            raise BindError(f"{self.name} has {self.bits} bits: one element has no address and no bytes of its own")
+            raise BindError(
+                f"{self.name} has {self.bits} bits: one element has no address and no bytes of"
+                " its own"
+            )
         return self.bits // 8
 
     @property
@@ -53,12 +57,17 @@ class DType:
         if plain_int(elements) is None:
             raise BindError(f"a number of elements is an integer; got {shown(elements)}")
         if elements * self.bits % 8:
-            raise BindError(f"{elements} elements of {self.name}, of {self.bits} bits, are no whole number of bytes; take an even number")
+            raise BindError(
+                f"{elements} elements of {self.name}, of {self.bits} bits, are no whole number of"
+                " bytes; take an even number"
+            )
         return elements * self.bits // 8
 
     @property
     def in_registers(self) -> bool:
-        """Whether threads compute with it. What only TMA moves and tensor cores read, they do not: 4 bits, and scales of e8m0."""
+        """Whether threads compute with it. What only TMA moves and tensor cores read, they do not:
+        4 bits, and scales of e8m0.
+        """
         return self.bits >= 8 and self.name != "float8_e8m0"
 
     @property
@@ -93,12 +102,13 @@ float32 = _make("float32", 32, np.float32, "float")
 float64 = _make("float64", 64, np.float64, "float")
 float8_e4m3 = _make("float8_e4m3", 8, ml_dtypes.float8_e4m3fn, "float")
 float8_e5m2 = _make("float8_e5m2", 8, ml_dtypes.float8_e5m2, "float")
-# Of block-scaled matrices (OCP Microscaling Formats): elements of 4 bits, and scales that are powers of two (.ue8m0 of the PTX ISA; 0xFF
-# is NaN, and no code is zero). NVFP4's scales are float8_e4m3 without their sign (.ue4m3).
+# Of block-scaled matrices (OCP Microscaling Formats): elements of 4 bits, and scales that are
+# powers of two (.ue8m0 of the PTX ISA; 0xFF is NaN, and no code is zero). NVFP4's scales are
+# float8_e4m3 without their sign (.ue4m3).
 float4_e2m1 = _make("float4_e2m1", 4, ml_dtypes.float4_e2m1fn, "float")
 float8_e8m0 = _make("float8_e8m0", 8, ml_dtypes.float8_e8m0fnu, "float")
-# The number of a barrier phase. On hardware it is one parity bit; the simulator keeps the whole number, so that a
-# wait for a phase that has already been lapped is seen.
+# The number of a barrier phase. On hardware it is one parity bit; the simulator keeps the whole
+# number, so that a wait for a phase that has already been lapped is seen.
 phase = _make("phase", 32, np.int32, "phase")
 
 ALL: tuple[DType, ...] = (
@@ -118,13 +128,15 @@ def broken_register_rule(t: DType) -> str | None:
     if t.in_registers:
         return None
     return (
-        f"threads do not compute with {t}, which TMA moves and tensor cores read; to load or store its bytes, pass the array a second"
+        f"threads do not compute with {t}, which TMA moves and tensor cores read; to load or"
+        " store its bytes, pass the array a second"
         " time as uint8"
     )
 
 
 def dtype(spec: object) -> DType:
-    """The `DType` for a name ("bfloat16", "bf16", "e4m3"), a NumPy dtype or scalar type, or a `DType`.
+    """The `DType` for a name ("bfloat16", "bf16", "e4m3"), a NumPy dtype or scalar type, or a
+    `DType`.
 
     Raises:
         BindError: nothing of that name or NumPy type exists here.
@@ -134,10 +146,13 @@ def dtype(spec: object) -> DType:
     if isinstance(spec, str) and spec in _BY_NAME:
         return _BY_NAME[spec]
     if isinstance(spec, str) and spec == "tf32":
-        raise BindError("tf32 is no dtype in memory: keep the tiles in float32, and ctx.mma reads them as tf32")
+        raise BindError(
+            "tf32 is no dtype in memory: keep the tiles in float32, and ctx.mma reads them as tf32"
+        )
     found = None
     if isinstance(spec, str | type | np.dtype):
-        # Not None, which NumPy takes for float64, nor a number or an array, of which it takes the dtype.
+        # Not None, which NumPy takes for float64, nor a number or an array, of which it takes the
+        # dtype.
         try:
             found = _BY_NUMPY.get(np.dtype(spec))
         except (TypeError, ValueError):

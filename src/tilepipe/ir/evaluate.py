@@ -1,4 +1,6 @@
-"""Static evaluation of expressions that depend on nothing but constants, lanes, warps and CTA ranks; on the host, also on arguments."""
+"""Static evaluation of expressions that depend on nothing but constants, lanes, warps and CTA
+ranks; on the host, also on arguments.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ BINARY: dict[str, Any] = {
 
 
 def evaluate(x: Expr, env: Mapping[str, IntArray]) -> IntArray | None:
-    """The value of `x` with special registers, and parameters (`n`, `a.shape[0]`), taken from `env`; None when it depends on
-    anything else.
+    """The value of `x` with special registers, and parameters (`n`, `a.shape[0]`), taken from
+    `env`; None when it depends on anything else.
     """
     match x:
         case e.Const():
@@ -51,7 +53,9 @@ def evaluate(x: Expr, env: Mapping[str, IntArray]) -> IntArray | None:
 
 
 def _binary(x: e.Binary, a: IntArray, b: IntArray) -> IntArray | None:
-    """The value of an operation; None where it wraps round, or is undefined for some thread (which a condition may exclude)."""
+    """The value of an operation; None where it wraps round, or is undefined for some thread (which
+    a condition may exclude).
+    """
     if x.dtype.kind == "uint" or (x.op in ("floordiv", "mod", "div") and not np.all(b)):
         return None
     result: IntArray = BINARY[x.op](a, b)
@@ -62,8 +66,8 @@ def _binary(x: e.Binary, a: IntArray, b: IntArray) -> IntArray | None:
 
 
 def thread_env(role: Role, cluster_size: int) -> dict[str, npt.NDArray[np.int64]]:
-    """Special registers of every thread of a role, shaped to broadcast over [CTA of the cluster, agent, thread of the
-    agent].
+    """Special registers of every thread of a role, shaped to broadcast over [CTA of the cluster,
+    agent, thread of the agent].
     """
     threads = np.arange(role.agent_threads)[None, None, :]
     agent = np.arange(role.agents)[None, :, None]

@@ -1,12 +1,12 @@
 """Pure expressions over immutable atoms.
 
-An expression never reads mutable state: reading a variable or a cursor is an op (`ops.Read`, `ops.CursorRead`) that
-binds `Local`s. So an expression means the same wherever it is evaluated, and a reader may repeat it, inline it or
-hoist it.
+An expression never reads mutable state: reading a variable or a cursor is an op (`ops.Read`,
+`ops.CursorRead`) that binds `Local`s. So an expression means the same wherever it is evaluated, and
+a reader may repeat it, inline it or hoist it.
 
-Expressions are scalars (`shape == ()`), or register fragments of a warpgroup: `shape == (m, n)`, `(m, 1)` for one
-value a row, or `(1, n)` for one value a column. Operators broadcast them as NumPy does: `(m, 1)` with `(1, n)` gives
-`(m, n)`.
+Expressions are scalars (`shape == ()`), or register fragments of a warpgroup: `shape == (m, n)`,
+`(m, 1)` for one value a row, or `(1, n)` for one value a column. Operators broadcast them as NumPy
+does: `(m, 1)` with `(1, n)` gives `(m, n)`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Vary(IntEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Expr:
-    """Base of all expressions. `nonneg`: known to be >= 0, which decides how // and % print in C."""
+    """Base of all expressions. `nonneg`: known to be >= 0, which decides how // and % print in
+    C.
+    """
 
     dtype: DType
     vary: Vary = Vary.UNIFORM
@@ -52,7 +54,9 @@ class Const(Expr):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Param(Expr):
-    """A kernel argument known only at launch: a scalar, or one extent of a tensor's shape (`axis` >= 0)."""
+    """A kernel argument known only at launch: a scalar, or one extent of a tensor's shape (`axis`
+    >= 0).
+    """
 
     name: str = ""
     axis: int = -1
@@ -86,7 +90,8 @@ def special(name: str) -> Special:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Local(Expr):
-    """An immutable name: a loop index, or the result of an op (`Let`, a load, a try_wait). Unique within its role.
+    """An immutable name: a loop index, or the result of an op (`Let`, a load, a try_wait). Unique
+    within its role.
 
     `multiple`: a number known to divide it, 0 if it is known to be 0 (see `geometry.divisor`).
     """
@@ -97,7 +102,9 @@ class Local(Expr):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Unary(Expr):
-    """`op` is one of: neg, not (boolean or bitwise), abs, exp, exp2, log, log2, sqrt, rsqrt, tanh, sin, cos, floor."""
+    """`op` is one of: neg, not (boolean or bitwise), abs, exp, exp2, log, log2, sqrt, rsqrt, tanh,
+    sin, cos, floor.
+    """
 
     op: str = ""
     a: Expr = None  # type: ignore[assignment]
@@ -107,7 +114,8 @@ class Unary(Expr):
 class Binary(Expr):
     """`op` is one of: add sub mul div floordiv mod min max and or xor shl shr eq ne lt le gt ge.
 
-    Integer floordiv and mod are Python's (they floor). `and`/`or` are logical on booleans, bitwise on integers.
+    Integer floordiv and mod are Python's (they floor). `and`/`or` are logical on booleans, bitwise
+    on integers.
     """
 
     op: str = ""
@@ -126,8 +134,8 @@ class Select(Expr):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Cast(Expr):
-    """Conversion, rounding to nearest even; float to integer truncates; float32 to fp8 saturates (as the hardware's
-    cvt).
+    """Conversion, rounding to nearest even; float to integer truncates; float32 to fp8 saturates
+    (as the hardware's cvt).
     """
 
     a: Expr = None  # type: ignore[assignment]
@@ -135,7 +143,9 @@ class Cast(Expr):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FragmentRead(Expr):
-    """The value of columns [col, col + shape[1]) of a fragment when the op that holds this expression executes."""
+    """The value of columns [col, col + shape[1]) of a fragment when the op that holds this
+    expression executes.
+    """
 
     fragment: Fragment = None  # type: ignore[assignment]
     col: int = 0
@@ -164,8 +174,16 @@ def children(e: Expr) -> tuple[Expr, ...]:
 
 
 def const(value: int | float | bool, dtype: DType | None = None) -> Const:
-    """A literal; booleans, ints and floats are boolean, int32 (int64 where it must be) and float32 unless said."""
+    """A literal; booleans, ints and floats are boolean, int32 (int64 where it must be) and float32
+    unless said.
+    """
     if dtype is None:
         whole = dtypes.int32 if -(2**31) <= value < 2**31 else dtypes.int64
-        dtype = dtypes.boolean if isinstance(value, bool) else whole if isinstance(value, int) else dtypes.float32
+        dtype = (
+            dtypes.boolean
+            if isinstance(value, bool)
+            else whole
+            if isinstance(value, int)
+            else dtypes.float32
+        )
     return Const(dtype, nonneg=value >= 0, value=value)

@@ -1,5 +1,5 @@
-"""Last step of building a kernel: say what it is for, place roles on warps and allocations in shared memory, and check the chip's
-limits.
+"""Last step of building a kernel: say what it is for, place roles on warps and allocations in
+shared memory, and check the chip's limits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def finish(kernel: Kernel, chip: Chip = H200) -> None:
 
 
 def _place_roles(kernel: Kernel, chip: Chip) -> None:
-    """Warpgroup roles first, each from a multiple of 4; the others packed behind them, padded to a whole warpgroup.
+    """Warpgroup roles first, each from a multiple of 4; the others packed behind them, padded to a
+    whole warpgroup.
 
     The padding warps execute their warpgroup's setmaxnreg and leave.
     """
@@ -43,7 +44,8 @@ def _place_roles(kernel: Kernel, chip: Chip) -> None:
         terms = " + ".join(f"{r.name} {r.threads}" for r in kernel.roles)
         padded = f", padded to {kernel.threads}" if kernel.warps != warp else ""
         raise LimitError(
-            f"kernel '{kernel.name}' needs {warp * WARP} threads ({terms}){padded}; a CTA has at most {chip.max_threads}."
+            f"kernel '{kernel.name}' needs {warp * WARP} threads ({terms}){padded}; a CTA has at"
+            f" most {chip.max_threads}."
             " Use fewer warps or warpgroups.",
             kernel.loc,
         )
@@ -64,17 +66,19 @@ def _overlaps(role: Role, first: int) -> bool:
 
 
 def launch_registers(threads: int, chip: Chip = H200) -> int:
-    """Registers that each thread of a CTA is launched with, in a kernel that has setmaxnreg and `__launch_bounds__(threads, 1)`: all that
-    the SM has for so many, rounded down to a step. ptxas reports this number, 255 for 256.
+    """Registers that each thread of a CTA is launched with, in a kernel that has setmaxnreg and
+    `__launch_bounds__(threads, 1)`: all that the SM has for so many, rounded down to a step. ptxas
+    reports this number, 255 for 256.
     """
     return min(chip.registers // max(threads, 1) // REGISTER_STEP * REGISTER_STEP, MOST_REGISTERS)
 
 
 def broken_pool_rule(kernel: Kernel, registers: int) -> str | None:
-    """What is wrong with the registers that the warpgroups ask for, when each thread is launched with `registers`; None: nothing.
+    """What is wrong with the registers that the warpgroups ask for, when each thread is launched
+    with `registers`; None: nothing.
 
-    setmaxnreg.inc blocks until the pool of the CTA has enough, and the pool is what the CTA was launched with (PTX ISA, setmaxnreg): not
-    all that the SM has.
+    setmaxnreg.inc blocks until the pool of the CTA has enough, and the pool is what the CTA was
+    launched with (PTX ISA, setmaxnreg): not all that the SM has.
     """
     groups = [g for g in group_registers(kernel) if g is not None]
     allocated = -(-registers // REGISTER_STEP) * REGISTER_STEP
@@ -82,9 +86,12 @@ def broken_pool_rule(kernel: Kernel, registers: int) -> str | None:
     if total <= pool:
         return None
     return (
-        f"registers: the warpgroups ask for 128 × ({' + '.join(map(str, groups))}) = {total:,}, but a CTA of {kernel.threads} threads is"
-        f" launched with {allocated} a thread, {kernel.threads} × {allocated} = {pool:,}: setmaxnreg.inc would wait for the other"
-        f" {total - pool:,} for ever. Lower registers= of the roles to a sum of {pool // WARPGROUP} over the warpgroups."
+        f"registers: the warpgroups ask for 128 × ({' + '.join(map(str, groups))}) = {total:,},"
+        f" but a CTA of {kernel.threads} threads is"
+        f" launched with {allocated} a thread, {kernel.threads} × {allocated} = {pool:,}:"
+        " setmaxnreg.inc would wait for the other"
+        f" {total - pool:,} for ever. Lower registers= of the roles to a sum of"
+        f" {pool // WARPGROUP} over the warpgroups."
     )
 
 
@@ -92,13 +99,19 @@ def _check_registers(kernel: Kernel, chip: Chip) -> None:
     for role in kernel.roles:
         if role.registers is not None and role.registers not in SETMAXNREG:
             raise LimitError(
-                f"role '{role.name}' asks for {role.registers} registers; setmaxnreg takes a multiple of 8 in 24..256", role.loc
+                f"role '{role.name}' asks for {role.registers} registers; setmaxnreg takes a multiple of 8 in 24..256",
+                role.loc,
             )
     for first in range(0, kernel.warps, 4):
-        wanted = {r.name: r.registers for r in kernel.roles if _overlaps(r, first) and r.registers is not None}
+        wanted = {
+            r.name: r.registers
+            for r in kernel.roles
+            if _overlaps(r, first) and r.registers is not None
+        }
         if len(set(wanted.values())) > 1:
             raise LimitError(
-                f"roles {wanted} share the warpgroup of warps {first}..{first + 3} but ask for different register counts;"
+                f"roles {wanted} share the warpgroup of warps {first}..{first + 3} but ask for"
+                " different register counts;"
                 " setmaxnreg is per warpgroup: make them agree",
                 kernel.loc,
             )
@@ -106,9 +119,14 @@ def _check_registers(kernel: Kernel, chip: Chip) -> None:
     if all(g is None for g in groups):
         return
     if any(g is None for g in groups):
-        silent = [r.name for r in kernel.roles if r.registers is None and groups[r.first_warp // 4] is None]
+        silent = [
+            r.name
+            for r in kernel.roles
+            if r.registers is None and groups[r.first_warp // 4] is None
+        ]
         raise LimitError(
-            f"some roles of '{kernel.name}' set registers= and {silent} do not; give each warpgroup a register count", kernel.loc
+            f"some roles of '{kernel.name}' set registers= and {silent} do not; give each warpgroup a register count",
+            kernel.loc,
         )
     broken = broken_pool_rule(kernel, launch_registers(kernel.threads, chip))
     if broken is not None:
@@ -135,7 +153,8 @@ def _place_memory(kernel: Kernel, chip: Chip) -> None:
         rows = [f"  {b.name}: {b.count} × {b.rows}×{b.cols} {b.dtype} = {b.nbytes:,}" for b in own]
         rows.append(f"  barriers: {sum(a.size for a in kernel.barriers)} × 8")
         raise LimitError(
-            f"shared memory: {offset:,} bytes needed, {chip.smem_per_cta:,} available to a CTA ({offset - chip.smem_per_cta:,} too many)\n"
+            f"shared memory: {offset:,} bytes needed, {chip.smem_per_cta:,} available to a CTA"
+            f" ({offset - chip.smem_per_cta:,} too many)\n"
             + "\n".join(rows)
             + "\n  Use fewer stages or smaller tiles.",
             kernel.loc,
@@ -148,4 +167,7 @@ def _number_named_barriers(kernel: Kernel, chip: Chip) -> None:
         bar.id = number
         number += bar.per_warpgroup
     if number > chip.named_barriers:
-        raise LimitError(f"named barriers: {number - 1} used and one reserved, a CTA has {chip.named_barriers}", kernel.loc)
+        raise LimitError(
+            f"named barriers: {number - 1} used and one reserved, a CTA has {chip.named_barriers}",
+            kernel.loc,
+        )

@@ -1,4 +1,6 @@
-"""Which rows of a fragment each warp of its warpgroup holds: the one place that knows (`ir.memory.Fragment` has the lanes)."""
+"""Which rows of a fragment each warp of its warpgroup holds: the one place that knows
+(`ir.memory.Fragment` has the lanes).
+"""
 
 from __future__ import annotations
 
@@ -25,17 +27,21 @@ def first_row(layout: str, block: int, warp: int) -> int:
 
 @cache
 def warp_parts(layout: str, warp: int, start: int, stop: int) -> tuple[tuple[int, int], ...]:
-    """The rows that a warp holds, as (first, one past the last) of consecutive ones, of a fragment whose rows are numbered from
-    `start` to `stop`.
+    """The rows that a warp holds, as (first, one past the last) of consecutive ones, of a fragment
+    whose rows are numbered from `start` to `stop`.
     """
     span = SPAN[layout]
     return tuple((row, row + span // 4) for row in range(start + warp * (span // 4), stop, span))
 
 
 def layout_of(value: Expr) -> str:
-    """The layout of a fragment-shaped value: that of the fragments with rows which it reads, "wgmma" where there are none."""
+    """The layout of a fragment-shaped value: that of the fragments with rows which it reads,
+    "wgmma" where there are none.
+    """
     if isinstance(value, e.Iota):
         return value.layout
     if isinstance(value, e.FragmentRead):
         return value.fragment.layout if value.shape[0] > 1 else "wgmma"
-    return next((found for child in e.children(value) if (found := layout_of(child)) != "wgmma"), "wgmma")
+    return next(
+        (found for child in e.children(value) if (found := layout_of(child)) != "wgmma"), "wgmma"
+    )

@@ -1,4 +1,6 @@
-"""The ops on fragments, which are part of `ir.ops`: the registers of a warpgroup, to and from memory."""
+"""The ops on fragments, which are part of `ir.ops`: the registers of a warpgroup, to and from
+memory.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ class FragmentDefine(Op):
 
 @dataclass(eq=False, slots=True)
 class FragmentSet(Op):
-    """Columns [col, col + n) of the fragment := a value of n columns; a scalar, or one value a row, fills all from
-    `col`.
+    """Columns [col, col + n) of the fragment := a value of n columns; a scalar, or one value a row,
+    fills all from `col`.
 
     A value (1, n) fills every row of a fragment (m, n).
     """
@@ -40,7 +42,9 @@ class FragmentReduce(Op):
 
 @dataclass(eq=False, slots=True)
 class FragmentAny(Op):
-    """Binds `result` to whether a boolean value holds for any element that the warp has of it. Inside `PerWarp`."""
+    """Binds `result` to whether a boolean value holds for any element that the warp has of it.
+    Inside `PerWarp`.
+    """
 
     result: Local
     value: Expr
@@ -48,11 +52,12 @@ class FragmentAny(Op):
 
 @dataclass(eq=False, slots=True)
 class FragmentStore(Op):
-    """Writes a fragment-shaped value to a shared tile of the same extent, in the tile's dtype: stmatrix for 16-bit
-    tiles of this CTA, ordinary stores (st.shared::cta, st.shared::cluster) for the others.
+    """Writes a fragment-shaped value to a shared tile of the same extent, in the tile's dtype:
+    stmatrix for 16-bit tiles of this CTA, ordinary stores (st.shared::cta, st.shared::cluster) for
+    the others.
 
-    Inside `PerWarp` each warp writes its own rows: the tile then has 16 rows for each 64 of the value. A value (1, n)
-    is written by the first four lanes of the warpgroup.
+    Inside `PerWarp` each warp writes its own rows: the tile then has 16 rows for each 64 of the
+    value. A value (1, n) is written by the first four lanes of the warpgroup.
     """
 
     dst: Tile
@@ -61,8 +66,8 @@ class FragmentStore(Op):
 
 @dataclass(eq=False, slots=True)
 class FragmentLoad(Op):
-    """fragment := a shared tile of the same extent, of this CTA or of a peer (ordinary loads). A fragment (m, 1) may also
-    read a tile (1, m): its row i is the tile's column i.
+    """fragment := a shared tile of the same extent, of this CTA or of a peer (ordinary loads). A
+    fragment (m, 1) may also read a tile (1, m): its row i is the tile's column i.
     """
 
     dst: Fragment
@@ -71,11 +76,13 @@ class FragmentLoad(Op):
 
 @dataclass(eq=False, slots=True)
 class FragmentLoadGlobal(Op):
-    """fragment := the part of a tensor that starts at `coords`, by ordinary loads (ld.global) of the whole warpgroup.
+    """fragment := the part of a tensor that starts at `coords`, by ordinary loads (ld.global) of
+    the whole warpgroup.
 
-    `coords`: one for each dimension of the tensor, outermost first. The last two are the first row and column of a
-    fragment (m, n), the last is the first row of one (m, 1) or the first column of one (1, n); the others are
-    indices. What lies outside the tensor is zero, and its memory is not touched.
+    `coords`: one for each dimension of the tensor, outermost first. The last two are the first row
+    and column of a fragment (m, n), the last is the first row of one (m, 1) or the first column of
+    one (1, n); the others are indices. What lies outside the tensor is zero, and its memory is not
+    touched.
     """
 
     dst: Fragment
@@ -85,8 +92,9 @@ class FragmentLoadGlobal(Op):
 
 @dataclass(eq=False, slots=True)
 class FragmentStoreGlobal(Op):
-    """The part of a tensor that starts at `coords` := a fragment-shaped value, in the tensor's dtype, by ordinary
-    stores (st.global). What lies outside the tensor is dropped. `coords`: as in `FragmentLoadGlobal`.
+    """The part of a tensor that starts at `coords` := a fragment-shaped value, in the tensor's
+    dtype, by ordinary stores (st.global). What lies outside the tensor is dropped. `coords`: as in
+    `FragmentLoadGlobal`.
     """
 
     tensor: TensorParam

@@ -1,9 +1,9 @@
-"""What TMA, wgmma and stmatrix ask of where a tile's rectangle lies in shared memory: the one set of rules, for tracing and
-for printing.
+"""What TMA, wgmma and stmatrix ask of where a tile's rectangle lies in shared memory: the one set
+of rules, for tracing and for printing.
 
-Each rule takes a tile and returns None, or the sentence of what it breaks. Offsets known only when the kernel runs obey a rule
-if `divisor` shows it; a rule that cannot be shown counts as broken, because on the GPU it would be a wrong address and not an
-error.
+Each rule takes a tile and returns None, or the sentence of what it breaks. Offsets known only when
+the kernel runs obey a rule if `divisor` shows it; a rule that cannot be shown counts as broken,
+because on the GPU it would be a wrong address and not an error.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from tilepipe.ir.memory import Tile
 from tilepipe.ir.printer import expr as text
 
 TMA_ALIGNMENT = 128  # PTX ISA, cp.async.bulk.tensor: bytes, of the address in shared memory
-MATRIX_ROW = 16  # PTX ISA, stmatrix and core matrices of wgmma: bytes of 8 elements, and their alignment
+# PTX ISA, stmatrix and core matrices of wgmma: bytes of 8 elements, and their alignment
+MATRIX_ROW = 16
 ATOM = 8  # lines after which every swizzle repeats
 MMA_K_BYTES = 32  # PTX ISA, wgmma.mma_async: K of one instruction, bytes of the operand type
 
 
 def mma_k(dtype: DType) -> int:
-    """Elements of K in one wgmma or tcgen05.mma: 8 of float32, 16 of 16 bits, 32 of 8 bits, 64 of 4 bits."""
+    """Elements of K in one wgmma or tcgen05.mma: 8 of float32, 16 of 16 bits, 32 of 8 bits, 64 of 4
+    bits.
+    """
     return MMA_K_BYTES * 8 // dtype.bits
 
 
@@ -56,7 +59,9 @@ def divisor(x: Expr) -> int:
             return max(_low_bit(x.a), _low_bit(x.b)) if _low_bit(x.a) and _low_bit(x.b) else 0
         case e.Binary(op="shl") if isinstance(x.b, e.Const):
             return divisor(x.a) << int(x.b.value)
-        case e.Binary(op="floordiv") if isinstance(x.b, e.Const) and divisor(x.a) % int(x.b.value) == 0:
+        case e.Binary(op="floordiv") if (
+            isinstance(x.b, e.Const) and divisor(x.a) % int(x.b.value) == 0
+        ):
             return divisor(x.a) // abs(int(x.b.value))
     return 1
 
@@ -86,7 +91,8 @@ def _where(x: Expr, unit: int, what: str) -> str:
     if isinstance(x, e.Const):
         return f"it starts at {what} {x.value}, which is no multiple of {unit} ({x.value} mod {unit} = {int(x.value) % unit})"
     return (
-        f"it starts at {what} {text(x)}, which is not known to be a multiple of {unit}; write the offset as `i * {unit}`,"
+        f"it starts at {what} {text(x)}, which is not known to be a multiple of {unit}; write the"
+        f" offset as `i * {unit}`,"
         f" or as `i // {unit} * {unit}`"
     )
 
@@ -105,8 +111,8 @@ def _part(t: Tile) -> str:
 def broken_tma_rule(t: Tile) -> str | None:
     """What keeps TMA from copying a box to or from a rectangle.
 
-    A copy moves whole panels, line after line without a gap, to or from an address that is a multiple of 128 bytes (PTX ISA,
-    cp.async.bulk.tensor; CUDA Driver API, cuTensorMapEncodeTiled).
+    A copy moves whole panels, line after line without a gap, to or from an address that is a
+    multiple of 128 bytes (PTX ISA, cp.async.bulk.tensor; CUDA Driver API, cuTensorMapEncodeTiled).
     """
     b, bits = t.buffer, t.buffer.dtype.bits
     (start, extent), (line, count) = contiguous(t), lines(t)
@@ -114,20 +120,26 @@ def broken_tma_rule(t: Tile) -> str | None:
     line_bytes, panel_text = b.dtype.bytes_of(panel), in_bytes(panel, b.dtype)
     if b.swizzle == 0 and count > 1 and extent != panel:
         return (
-            f"TMA lays the {count} lines of a box one after the other, {in_bytes(extent, b.dtype)} apart; those of"
-            f" {_part(t)} are {panel_text} apart. Take all its {inner}s, or give each part a buffer of its own."
+            f"TMA lays the {count} lines of a box one after the other,"
+            f" {in_bytes(extent, b.dtype)} apart; those of"
+            f" {_part(t)} are {panel_text} apart. Take all its {inner}s, or give each part a"
+            " buffer of its own."
         )
     if b.swizzle and extent % panel:
         return f"TMA copies whole panels of {panel_text}; {_part(t)} has {extent} {inner}s, which is no multiple of {panel}"
     if b.swizzle and not is_multiple(start, panel):
-        return f"TMA copies whole panels of {panel_text} of {_part(t)}: {_where(start, panel, inner)}"
-    at = bits if b.swizzle == 0 else bits * (b.rows if b.order == "row" else b.cols)  # bits an element of `start` is on
+        return (
+            f"TMA copies whole panels of {panel_text} of {_part(t)}: {_where(start, panel, inner)}"
+        )
+    # bits an element of `start` is on
+    at = bits if b.swizzle == 0 else bits * (b.rows if b.order == "row" else b.cols)
     if gcd(divisor(line) * line_bytes * 8, divisor(start) * at) % (TMA_ALIGNMENT * 8) == 0:
         return None
     unit = TMA_ALIGNMENT // gcd(TMA_ALIGNMENT, line_bytes)
     if not is_multiple(line, unit):
         return (
-            f"TMA needs an address that is a multiple of {TMA_ALIGNMENT} bytes, {unit} lines of {line_bytes}, in {_part(t)}:"
+            f"TMA needs an address that is a multiple of {TMA_ALIGNMENT} bytes, {unit} lines of"
+            f" {line_bytes}, in {_part(t)}:"
             f" {_where(line, unit, outer)}"
         )
     unit = TMA_ALIGNMENT * 8 // gcd(TMA_ALIGNMENT * 8, at)
@@ -137,10 +149,11 @@ def broken_tma_rule(t: Tile) -> str | None:
 def broken_descriptor_rule(t: Tile, reader: str = "wgmma") -> str | None:
     """What keeps a matrix descriptor from describing a rectangle, (m, k) or (n, k).
 
-    A descriptor steps through swizzle atoms of 8 lines (PTX ISA, "Matrix Descriptor Format" of wgmma, "Shared memory descriptor" of
-    tcgen05); `reader` is the instruction, for the message. Contiguous along K: each
-    32 bytes of K lie in one line. Contiguous along M or N, which only 16-bit elements may be (PTX ISA, wgmma.mma_async: imm-trans
-    is for .f16 and .bf16): the rectangle starts at a panel.
+    A descriptor steps through swizzle atoms of 8 lines (PTX ISA, "Matrix Descriptor Format" of
+    wgmma, "Shared memory descriptor" of tcgen05); `reader` is the instruction, for the message.
+    Contiguous along K: each 32 bytes of K lie in one line. Contiguous along M or N, which only
+    16-bit elements may be (PTX ISA, wgmma.mma_async: imm-trans is for .f16 and .bf16): the
+    rectangle starts at a panel.
     """
     b = t.buffer
     (start, extent), (line, _) = contiguous(t), lines(t)
@@ -148,13 +161,17 @@ def broken_descriptor_rule(t: Tile, reader: str = "wgmma") -> str | None:
     k, has = mma_k(b.dtype), in_bytes(panel, b.dtype).removesuffix(" bytes")
     if b.order == "col" and b.dtype.bits != 16:
         return (
-            f"{reader} reads {b.dtype} only where K is contiguous (it transposes 16-bit elements, no others); in {_part(t)} rows, which are"
-            ' M or N, are contiguous. Keep K contiguous in global memory and the tile in order="row", or load the operand in 16 bits.'
+            f"{reader} reads {b.dtype} only where K is contiguous (it transposes 16-bit elements,"
+            f" no others); in {_part(t)} rows, which are"
+            " M or N, are contiguous. Keep K contiguous in global memory and the tile in"
+            ' order="row", or load the operand in 16 bits.'
         )
     if b.swizzle == 0 or b.dtype.bytes_of(panel) != b.swizzle:
         line_bytes = b.dtype.bytes_of(b.cols if b.order == "row" else b.rows)
         wide = max((s for s in (32, 64, 128) if line_bytes % s == 0), default=0)
-        remedy = f"Give the buffer swizzle={wide}" if wide else f"Pad its {inner}s to a multiple of {k}"
+        remedy = (
+            f"Give the buffer swizzle={wide}" if wide else f"Pad its {inner}s to a multiple of {k}"
+        )
         return f"{reader} reads lines of 32, 64 or 128 swizzled bytes; those of {_part(t)} have {has}. {remedy}."
     if not is_multiple(line, ATOM):
         return f"{reader} reads {_part(t)} by swizzle atoms of {ATOM} {outer}s: {_where(line, ATOM, outer)}"
@@ -172,8 +189,8 @@ def broken_descriptor_rule(t: Tile, reader: str = "wgmma") -> str | None:
 
 
 def takes_stmatrix(t: Tile, shape: tuple[int, ...]) -> bool:
-    """Whether a fragment-shaped value goes to a tile by stmatrix: a matrix of 16-bit elements, to this CTA's memory
-    (PTX ISA, stmatrix: .shared::cta only).
+    """Whether a fragment-shaped value goes to a tile by stmatrix: a matrix of 16-bit elements, to
+    this CTA's memory (PTX ISA, stmatrix: .shared::cta only).
     """
     return t.buffer.dtype.bits == 16 and t.cta is None and 1 not in shape
 
@@ -189,7 +206,8 @@ def broken_stmatrix_rule(t: Tile) -> str | None:
     unit = MATRIX_ROW // nbytes
     if line_bytes % MATRIX_ROW:
         return (
-            f"stmatrix writes to multiples of {MATRIX_ROW} bytes; the lines of {_part(t)} are {line_bytes} bytes apart."
+            f"stmatrix writes to multiples of {MATRIX_ROW} bytes; the lines of {_part(t)} are"
+            f" {line_bytes} bytes apart."
             f" Pad its {inner}s to a multiple of {unit}."
         )
     if not is_multiple(start, unit):

@@ -11,8 +11,8 @@ from tilepipe.ir.program import Kernel
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TensorArg:
-    """A tensor argument. `array` is a NumPy array for the simulator, any device array for a launch; `shape` is in
-    elements.
+    """A tensor argument. `array` is a NumPy array for the simulator, any device array for a launch;
+    `shape` is in elements.
     """
 
     array: Any
@@ -24,8 +24,8 @@ Arg = TensorArg | int | float
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Launch:
-    """`kernel` over `grid` CTAs (a multiple of the cluster size; CTAs of a cluster are consecutive) with `args` by
-    parameter name.
+    """`kernel` over `grid` CTAs (a multiple of the cluster size; CTAs of a cluster are consecutive)
+    with `args` by parameter name.
     """
 
     kernel: Kernel

@@ -1,4 +1,6 @@
-"""Where the elements of a shared-memory tile lie: panels and swizzles. The one definition that every reader uses."""
+"""Where the elements of a shared-memory tile lie: panels and swizzles. The one definition that
+every reader uses.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,18 @@ SWIZZLES = (0, 32, 64, 128)  # bytes; the CU_TENSOR_MAP_SWIZZLE_* modes
 def panel_elements(buffer: SmemBuffer) -> int:
     """Elements of the contiguous dimension in one panel."""
     contiguous = buffer.cols if buffer.order == "row" else buffer.rows
-    return contiguous if buffer.swizzle == 0 else min(contiguous, buffer.swizzle * 8 // buffer.dtype.bits)
+    return (
+        contiguous
+        if buffer.swizzle == 0
+        else min(contiguous, buffer.swizzle * 8 // buffer.dtype.bits)
+    )
 
 
 def swizzle_offset(offset: npt.NDArray[np.int64], swizzle: int) -> npt.NDArray[np.int64]:
     """Applies a swizzle to byte offsets from a base aligned to 8 lines of `swizzle` bytes.
 
-    128B: bits 4-6 ^= bits 7-9; 64B: bits 4-5 ^= bits 7-8; 32B: bit 4 ^= bit 7 (PTX ISA, tensor swizzling modes).
+    128B: bits 4-6 ^= bits 7-9; 64B: bits 4-5 ^= bits 7-8; 32B: bit 4 ^= bit 7 (PTX ISA, tensor
+    swizzling modes).
     """
     if swizzle == 0:
         return offset
@@ -27,8 +34,12 @@ def swizzle_offset(offset: npt.NDArray[np.int64], swizzle: int) -> npt.NDArray[n
     return offset ^ ((offset & mask) >> 3)
 
 
-def byte_offsets(buffer: SmemBuffer, rows: npt.NDArray[np.int64], cols: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Offset, within one tile of the buffer, of the byte that holds each element (rows, cols); the arguments broadcast."""
+def byte_offsets(
+    buffer: SmemBuffer, rows: npt.NDArray[np.int64], cols: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Offset, within one tile of the buffer, of the byte that holds each element (rows, cols); the
+    arguments broadcast.
+    """
     inner, outer = (cols, rows) if buffer.order == "row" else (rows, cols)
     lines = buffer.rows if buffer.order == "row" else buffer.cols
     width = panel_elements(buffer)

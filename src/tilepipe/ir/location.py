@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-# Frames of these subpackages are the library's; every other frame (kernels/ and ops/ included) is a user's.
+# Frames of these subpackages are the library's; every other frame (kernels/ and ops/ included) is a
+# user's.
 _LIBRARY = tuple(str(_PACKAGE / part) for part in ("lang", "pipelines", "ir"))
 
 
 @dataclass(frozen=True, slots=True)
 class Loc:
-    """A line of source: `file` as Python reports it, `line` from 1, `function` the enclosing def."""
+    """A line of source: `file` as Python reports it, `line` from 1, `function` the enclosing
+    def.
+    """
 
     file: str
     line: int
@@ -50,7 +53,9 @@ def caller() -> Loc:
         filename = frame.f_code.co_filename
         library = _is_library.get(filename)
         if library is None:
-            library = _is_library[filename] = is_library_file(filename) or filename.endswith("contextlib.py")
+            library = _is_library[filename] = is_library_file(filename) or filename.endswith(
+                "contextlib.py"
+            )
         if not library:
             return Loc(filename, frame.f_lineno, frame.f_code.co_name)
         if frame.f_back is None:

@@ -1,4 +1,6 @@
-"""What ops operate on: shared-memory buffers and tiles, tensor maps, barriers, variables, fragments, cursors."""
+"""What ops operate on: shared-memory buffers and tiles, tensor maps, barriers, variables,
+fragments, cursors.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +10,24 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.exprs import Expr, Vary
 from tilepipe.ir.location import Loc
 
-SCALE_LANES, SCALES_A_COLUMN = 32, 4  # scale factors in one 32-bit column of tensor memory: rows, and blocks of K
+# scale factors in one 32-bit column of tensor memory: rows, and blocks of K
+SCALE_LANES, SCALES_A_COLUMN = 32, 4
 
 
 @dataclass(eq=False, slots=True)
 class SmemBuffer:
-    """One allocation in a CTA's shared memory: `count` tiles of (rows, cols) elements, one after the other.
+    """One allocation in a CTA's shared memory: `count` tiles of (rows, cols) elements, one after
+    the other.
 
-    The contiguous dimension is cols (`order == "row"`) or rows (`order == "col"`). A tile is stored in panels of
-    `swizzle` bytes of the contiguous dimension (the whole extent when `swizzle == 0`), each panel holding every index
-    of the other dimension; within a panel the 16-byte chunks of each 128-byte line are XORed with the line number
-    (PTX ISA, "Swizzling modes"). `layout.byte_offsets` is the single definition of this.
+    The contiguous dimension is cols (`order == "row"`) or rows (`order == "col"`). A tile is stored
+    in panels of `swizzle` bytes of the contiguous dimension (the whole extent when `swizzle == 0`),
+    each panel holding every index of the other dimension; within a panel the 16-byte chunks of each
+    128-byte line are XORed with the line number (PTX ISA, "Swizzling modes"). `layout.byte_offsets`
+    is the single definition of this.
 
-    `stride`: bytes from one tile to the next, 0: as many as a tile has. `shares`: another buffer whose tile i begins at the same byte
-    as tile i of this one, a second view of the same slots with its own shape and order; this one then takes no memory.
+    `stride`: bytes from one tile to the next, 0: as many as a tile has. `shares`: another buffer
+    whose tile i begins at the same byte as tile i of this one, a second view of the same slots with
+    its own shape and order; this one then takes no memory.
     """
 
     name: str
@@ -70,10 +76,12 @@ class Tile:
 
 @dataclass(eq=False, slots=True)
 class TensorParam:
-    """A kernel argument in global memory. Static: rank, dtype, order, box, swizzle. Dynamic: pointer, shape, strides.
+    """A kernel argument in global memory. Static: rank, dtype, order, box, swizzle. Dynamic:
+    pointer, shape, strides.
 
-    `order`: which of the last two dimensions is contiguous, "row" (the last) or "col" (the one before). `box` is in
-    logical order (outermost first), None for a tensor that is only read and written by ordinary loads and stores.
+    `order`: which of the last two dimensions is contiguous, "row" (the last) or "col" (the one
+    before). `box` is in logical order (outermost first), None for a tensor that is only read and
+    written by ordinary loads and stores.
     `ragged`: TMA stores may write fewer rows than the box has.
     """
 
@@ -101,7 +109,9 @@ class ScalarParam:
 
 @dataclass(eq=False, slots=True)
 class Element:
-    """One element of a shared tile or of a global tensor, for ordinary loads and stores (generic proxy)."""
+    """One element of a shared tile or of a global tensor, for ordinary loads and stores (generic
+    proxy).
+    """
 
     base: Tile | TensorParam
     index: tuple[Expr, ...]
@@ -111,8 +121,8 @@ class Element:
 class BarrierArray:
     """`size` mbarriers, 8 bytes each, in a CTA's shared memory.
 
-    `count` is the typed or derived expected arrival count, None while the program initialises them itself with other
-    counts.
+    `count` is the typed or derived expected arrival count, None while the program initialises them
+    itself with other counts.
     """
 
     name: str
@@ -155,11 +165,12 @@ class Variable:
 
 @dataclass(eq=False, slots=True)
 class Cursor:
-    """A role's place in a ring: `stage` 0..stages-1, and the number of the phase to wait for, one more at each wrap.
+    """A role's place in a ring: `stage` 0..stages-1, and the number of the phase to wait for, one
+    more at each wrap.
 
-    Phases of a barrier are numbered from 0. A consumer starts at `start_phase` 0; a producer at -1, "the phase before
-    the first", which is complete from the beginning. On hardware only the parity, `phase & 1`, is kept; the simulator
-    keeps the number.
+    Phases of a barrier are numbered from 0. A consumer starts at `start_phase` 0; a producer at -1,
+    "the phase before the first", which is complete from the beginning. On hardware only the parity,
+    `phase & 1`, is kept; the simulator keeps the number.
     """
 
     name: str
@@ -169,18 +180,20 @@ class Cursor:
 
 @dataclass(eq=False, slots=True)
 class Fragment:
-    """A matrix in the registers of one warpgroup, laid out as a wgmma accumulator (PTX ISA, "Register fragments for
-    wgmma").
+    """A matrix in the registers of one warpgroup, laid out as a wgmma accumulator (PTX ISA,
+    "Register fragments for wgmma").
 
-    `rows` is a multiple of 64, `cols` of 8. Row 64 i + 16 w + 8 h + l // 4 of warp w holds, in lane l, columns
-    8 j + 2 (l % 4) + {0, 1}. With a 16-bit dtype, pairs are packed in one register: the layout of wgmma's A operand.
+    `rows` is a multiple of 64, `cols` of 8. Row 64 i + 16 w + 8 h + l // 4 of warp w holds, in lane
+    l, columns 8 j + 2 (l % 4) + {0, 1}. With a 16-bit dtype, pairs are packed in one register: the
+    layout of wgmma's A operand.
 
-    `layout` "tmem", of 128 rows: row 32 w + 16 i + 8 h + l // 4 instead, so that each warp holds 32 consecutive rows: the lanes
-    of tensor memory that tcgen05.ld gives it (PTX ISA, "Access restrictions" of tcgen05.ld, shapes .16x256b and .16x128b).
+    `layout` "tmem", of 128 rows: row 32 w + 16 i + 8 h + l // 4 instead, so that each warp holds 32
+    consecutive rows: the lanes of tensor memory that tcgen05.ld gives it (PTX ISA, "Access
+    restrictions" of tcgen05.ld, shapes .16x256b and .16x128b).
 
-    `cols` is 1 for one value a row, held by the four lanes that share the row. `rows` is 1 for one value a column:
-    lane l of every warp holds columns 8 j + 2 (l % 4) + {0, 1}, so the eight lanes of a column in each warp hold
-    copies.
+    `cols` is 1 for one value a row, held by the four lanes that share the row. `rows` is 1 for one
+    value a column: lane l of every warp holds columns 8 j + 2 (l % 4) + {0, 1}, so the eight lanes
+    of a column in each warp hold copies.
     """
 
     name: str
@@ -195,9 +208,10 @@ class Fragment:
 class Tmem:
     """A matrix in this CTA's tensor memory: (rows, cols) elements of `dtype` from `address`.
 
-    Tensor memory has 128 lanes × 512 columns of 32 bits. An address, a uint32, has the lane in its upper 16 bits and the column
-    in its lower (PTX ISA, "Tensor Memory Addressing"). Row r of 128 is lane r; row 16 w + r of 64 is lane 32 w + r, counted from
-    the address's lane, 0 or 16 (data path layouts D, A and F of tcgen05.mma). Elements of 16 bits share a column two by two.
+    Tensor memory has 128 lanes × 512 columns of 32 bits. An address, a uint32, has the lane in its
+    upper 16 bits and the column in its lower (PTX ISA, "Tensor Memory Addressing"). Row r of 128 is
+    lane r; row 16 w + r of 64 is lane 32 w + r, counted from the address's lane, 0 or 16 (data path
+    layouts D, A and F of tcgen05.mma). Elements of 16 bits share a column two by two.
     """
 
     address: Expr
@@ -213,11 +227,14 @@ class Tmem:
 
 @dataclass(eq=False, slots=True)
 class TmemScales:
-    """Scale factors of a block-scaled MMA in this CTA's tensor memory: (rows, blocks of K), of one byte, from `address`.
+    """Scale factors of a block-scaled MMA in this CTA's tensor memory: (rows, blocks of K), of one
+    byte, from `address`.
 
-    128 rows × 4 blocks are a piece of 4 columns: row 32 c + l of it is lane l of column c, block j its byte j, and all four groups of 32
-    lanes hold the same (PTX ISA, "Scale Factor A ID" and "B ID" of tcgen05.mma). The pieces of further rows follow; `stride` columns on
-    come those of the next 4 blocks. `first`: the row of the piece at `address` at which the matrix starts, a multiple of 64.
+    128 rows × 4 blocks are a piece of 4 columns: row 32 c + l of it is lane l of column c, block j
+    its byte j, and all four groups of 32 lanes hold the same (PTX ISA, "Scale Factor A ID" and "B
+    ID" of tcgen05.mma). The pieces of further rows follow; `stride` columns on come those of the
+    next 4 blocks. `first`: the row of the piece at `address` at which the matrix starts, a multiple
+    of 64.
     """
 
     address: Expr

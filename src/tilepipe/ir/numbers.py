@@ -1,15 +1,15 @@
 """Integer arithmetic and conversions as the device performs them, on Python's exact integers.
 
-The tracer folds constants with these, static evaluation and the simulator compute with them, and the
-printer writes C++ that gives the same, so that a number has one meaning everywhere:
+The tracer folds constants with these, static evaluation and the simulator compute with them, and
+the printer writes C++ that gives the same, so that a number has one meaning everywhere:
 
 - signed arithmetic whose exact result does not fit its dtype is a fault, and so is a division by 0;
 - unsigned arithmetic wraps round;
-- a shift by the width of the operand or more leaves no bit of it: 0, or copies of the sign for `>>` of a
-  signed integer. The amount is read as an unsigned number, so a negative one is such a shift, too
-  (PTX ISA, "Logic and Shift Instructions: shl, shr");
-- a conversion from floating point truncates towards zero and clamps to the range of the integer (PTX
-  ISA, "cvt": .rzi). NaN becomes 0. The instruction alone gives that for 32-bit sources and
+- a shift by the width of the operand or more leaves no bit of it: 0, or copies of the sign for `>>`
+  of a signed integer. The amount is read as an unsigned number, so a negative one is such a shift,
+  too (PTX ISA, "Logic and Shift Instructions: shl, shr");
+- a conversion from floating point truncates towards zero and clamps to the range of the integer
+  (PTX ISA, "cvt": .rzi). NaN becomes 0. The instruction alone gives that for 32-bit sources and
   destinations only; the printer asks for NaN first where either has 64 bits.
 """
 
@@ -43,7 +43,9 @@ def shift_amount(amount: int) -> int:
 
 
 def shl(a: int, amount: int) -> int:
-    """`a << amount`, exact. A reader then wraps it round (unsigned) or checks that it fits (signed)."""
+    """`a << amount`, exact. A reader then wraps it round (unsigned) or checks that it fits
+    (signed).
+    """
     return a << shift_amount(amount)
 
 

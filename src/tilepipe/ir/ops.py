@@ -1,10 +1,12 @@
 """The ops: every statement a program is made of.
 
-A new op is one dataclass here (on fragments in `fragment_ops`, on tensor memory in `tmem_ops`, beyond the cluster in `grid_ops`), one
-definition in `sim`, one in `cuda`, and a test that runs it in both.
+A new op is one dataclass here (on fragments in `fragment_ops`, on tensor memory in `tmem_ops`,
+beyond the cluster in `grid_ops`), one definition in `sim`, one in `cuda`, and a test that runs it
+in both.
 
-Execution scope is structural: an op inside `Elect` or `If(lane condition)` is executed by those lanes only, and an
-arrive counts one for each of them. Every op carries `loc`, the line of the user's kernel that caused it.
+Execution scope is structural: an op inside `Elect` or `If(lane condition)` is executed by those
+lanes only, and an arrive counts one for each of them. Every op carries `loc`, the line of the
+user's kernel that caused it.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ from tilepipe.ir.tmem_ops import TmemStore as TmemStore
 from tilepipe.ir.tmem_ops import TmemWaitLoad as TmemWaitLoad
 from tilepipe.ir.tmem_ops import TmemWaitStore as TmemWaitStore
 
-# -- values -----------------------------------------------------------------------------------------------------------
+# -- values ----------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
@@ -109,7 +111,7 @@ class CursorStep(Op):
     n: Expr
 
 
-# -- control ----------------------------------------------------------------------------------------------------------
+# -- control ---------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
@@ -125,7 +127,9 @@ class For(Op):
 
 @dataclass(eq=False, slots=True)
 class If(Op):
-    """A branch. `cond.vary == LANE`: lanes that do not satisfy it are inactive in `then`, the others in `orelse`."""
+    """A branch. `cond.vary == LANE`: lanes that do not satisfy it are inactive in `then`, the
+    others in `orelse`.
+    """
 
     cond: Expr
     then: Block
@@ -134,8 +138,8 @@ class If(Op):
 
 @dataclass(eq=False, slots=True)
 class Elect(Op):
-    """Body executed by one lane: of each warp ("warp"), of the first warp of each warpgroup ("warpgroup"), of the
-    role ("role").
+    """Body executed by one lane: of each warp ("warp"), of the first warp of each warpgroup
+    ("warpgroup"), of the role ("role").
     """
 
     scope: str
@@ -144,18 +148,22 @@ class Elect(Op):
 
 @dataclass(eq=False, slots=True)
 class PerWarp(Op):
-    """Body executed by each warp of the warpgroup on its own; `index` is the warp's number in it, 0..3."""
+    """Body executed by each warp of the warpgroup on its own; `index` is the warp's number in it,
+    0..3.
+    """
 
     index: Local
     body: Block
 
 
-# -- mbarriers --------------------------------------------------------------------------------------------------------
+# -- mbarriers -------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
 class MbarInit(Op):
-    """mbarrier.init of `n` consecutive barriers from `bar` (one lane). `count` None: the array's derived count."""
+    """mbarrier.init of `n` consecutive barriers from `bar` (one lane). `count` None: the array's
+    derived count.
+    """
 
     bar: BarrierRef
     count: Expr | None
@@ -173,10 +181,11 @@ class MbarInval(Op):
 class MbarArrive(Op):
     """mbarrier.arrive by every active lane, `count` each.
 
-    `sem`: "release" publishes what the lane has done and seen. "relaxed" is printed as the plain form, which releases at the scope of
-    the CTA: on a barrier of another CTA it publishes the retired asynchronous reads of its warpgroup, accesses of tensor memory that
-    `Tcgen05FenceBefore` has covered, and reads of a response (`ClcQuery`) that a `FenceProxyAsync` has, and no other access. A release
-    at cluster scope is a fence of the whole GPU (MEMBAR.ALL.GPU).
+    `sem`: "release" publishes what the lane has done and seen. "relaxed" is printed as the plain
+    form, which releases at the scope of the CTA: on a barrier of another CTA it publishes the
+    retired asynchronous reads of its warpgroup, accesses of tensor memory that `Tcgen05FenceBefore`
+    has covered, and reads of a response (`ClcQuery`) that a `FenceProxyAsync` has, and no other
+    access. A release at cluster scope is a fence of the whole GPU (MEMBAR.ALL.GPU).
     """
 
     bar: BarrierRef
@@ -186,8 +195,8 @@ class MbarArrive(Op):
 
 @dataclass(eq=False, slots=True)
 class MbarExpect(Op):
-    """mbarrier.arrive.expect_tx: adds `nbytes` to the pending transaction and arrives once. `arrive=False`: expect_tx
-    only. `sem`: as of `MbarArrive`.
+    """mbarrier.arrive.expect_tx: adds `nbytes` to the pending transaction and arrives once.
+    `arrive=False`: expect_tx only. `sem`: as of `MbarArrive`.
     """
 
     bar: BarrierRef
@@ -206,8 +215,8 @@ class MbarCompleteTx(Op):
 
 @dataclass(eq=False, slots=True)
 class MbarWait(Op):
-    """Blocks until phase `phase` is complete. dtype `phase`: a full number; an integer: a parity (only bit 0
-    counts).
+    """Blocks until phase `phase` is complete. dtype `phase`: a full number; an integer: a parity
+    (only bit 0 counts).
     """
 
     bar: BarrierRef
@@ -216,8 +225,8 @@ class MbarWait(Op):
 
 @dataclass(eq=False, slots=True)
 class MbarTryWait(Op):
-    """Binds `result` (boolean, warp-uniform: tested by lane 0 and broadcast) to whether phase `phase` is complete;
-    never blocks.
+    """Binds `result` (boolean, warp-uniform: tested by lane 0 and broadcast) to whether phase
+    `phase` is complete; never blocks.
     """
 
     bar: BarrierRef
@@ -225,13 +234,13 @@ class MbarTryWait(Op):
     result: Local
 
 
-# -- other synchronisation --------------------------------------------------------------------------------------------
+# -- other synchronisation -------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
 class NamedSync(Op):
-    """bar.sync: arrives at the named barrier and waits for all its threads. `group`: which of its copies (per
-    warpgroup).
+    """bar.sync: arrives at the named barrier and waits for all its threads. `group`: which of its
+    copies (per warpgroup).
     """
 
     bar: NamedBarrier
@@ -248,12 +257,16 @@ class NamedArrive(Op):
 
 @dataclass(eq=False, slots=True)
 class SyncWarp(Op):
-    """__syncwarp: the active lanes of the warp converge and see each other's shared-memory accesses."""
+    """__syncwarp: the active lanes of the warp converge and see each other's shared-memory
+    accesses.
+    """
 
 
 @dataclass(eq=False, slots=True)
 class SetupBarrier(Op):
-    """End of set-up: mbarrier-init fence, then every thread of the CTA (or cluster) meets. Emitted by the library."""
+    """End of set-up: mbarrier-init fence, then every thread of the CTA (or cluster) meets. Emitted
+    by the library.
+    """
 
 
 @dataclass(eq=False, slots=True)
@@ -268,16 +281,19 @@ class ClusterWait(Op):
 
 @dataclass(eq=False, slots=True)
 class FenceProxyAsync(Op):
-    """fence.proxy.async: orders this thread's ordinary accesses, and those it knows of, before what the async proxy (TMA, wgmma,
-    tcgen05) does behind it. `space`: a key of `PROXY_SPACES`, the memory whose accesses it orders.
+    """fence.proxy.async: orders this thread's ordinary accesses, and those it knows of, before what
+    the async proxy (TMA, wgmma, tcgen05) does behind it. `space`: a key of `PROXY_SPACES`, the
+    memory whose accesses it orders.
     """
 
     space: str = "shared"
 
 
-# Space -> the state spaces of the fences that are printed (PTX ISA, membar/fence: .proxykind). `.shared::cta` leaves out the shared
-# memory of other CTAs. The form without a state space covers them all by the PTX ISA, but ptxas 13 makes FENCE.VIEW.ASYNC.S of it, that
-# of shared memory, and no FENCE.VIEW.ASYNC.G; so the form for global memory stands beside it (tests/cuda/test_synchronisation.py).
+# Space -> the state spaces of the fences that are printed (PTX ISA, membar/fence: .proxykind).
+# `.shared::cta` leaves out the shared memory of other CTAs. The form without a state space covers
+# them all by the PTX ISA, but ptxas 13 makes FENCE.VIEW.ASYNC.S of it, that of shared memory, and
+# no FENCE.VIEW.ASYNC.G; so the form for global memory stands beside it
+# (tests/cuda/test_synchronisation.py).
 PROXY_SPACES: dict[str, tuple[str, ...]] = {
     "shared": (".shared::cta",), "cluster": (".shared::cluster",), "global": (".global",), "all": ("", ".global"),
 }  # fmt: skip
@@ -290,12 +306,13 @@ class FenceBarrierInit(Op):
 
 @dataclass(eq=False, slots=True)
 class LaunchDependents(Op):
-    """griddepcontrol.launch_dependents: the next kernel of the stream may start its set-up where an SM has room, once every
-    CTA of this one has come here or ended. It waits for the end of this kernel before it touches memory.
+    """griddepcontrol.launch_dependents: the next kernel of the stream may start its set-up where an
+    SM has room, once every CTA of this one has come here or ended. It waits for the end of this
+    kernel before it touches memory.
     """
 
 
-# -- memory -----------------------------------------------------------------------------------------------------------
+# -- memory ----------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
@@ -316,12 +333,12 @@ class Store(Op):
 
 @dataclass(eq=False, slots=True)
 class TmaLoad(Op):
-    """cp.async.bulk.tensor global -> shared by one lane; out of bounds reads zero; credits the whole box to `bar`
-    when it lands.
+    """cp.async.bulk.tensor global -> shared by one lane; out of bounds reads zero; credits the
+    whole box to `bar` when it lands.
 
-    `coords`: element coordinates of the box, outermost first, may be negative or beyond the tensor. `multicast`: a
-    mask of CTA ranks; the box lands at the same offset in each, and each one's copy of `bar` is credited. A box wider
-    than a swizzle panel is several copies.
+    `coords`: element coordinates of the box, outermost first, may be negative or beyond the tensor.
+    `multicast`: a mask of CTA ranks; the box lands at the same offset in each, and each one's copy
+    of `bar` is credited. A box wider than a swizzle panel is several copies.
     """
 
     tensor: TensorParam
@@ -333,8 +350,9 @@ class TmaLoad(Op):
 
 @dataclass(eq=False, slots=True)
 class TmaStore(Op):
-    """cp.async.bulk.tensor shared -> global by one lane; out of bounds is clipped. Belongs to the thread's open bulk
-    group. `rows`, of a ragged tensor: only the first so many rows of the tile are written, none below 1.
+    """cp.async.bulk.tensor shared -> global by one lane; out of bounds is clipped. Belongs to the
+    thread's open bulk group. `rows`, of a ragged tensor: only the first so many rows of the tile
+    are written, none below 1.
     """
 
     tensor: TensorParam
@@ -350,31 +368,34 @@ class TmaStoreCommit(Op):
 
 @dataclass(eq=False, slots=True)
 class TmaStoreWait(Op):
-    """cp.async.bulk.wait_group[.read]: until at most `pending` of this thread's groups are still to finish
-    (reading).
+    """cp.async.bulk.wait_group[.read]: until at most `pending` of this thread's groups are still to
+    finish (reading).
     """
 
     pending: int
     read: bool
 
 
-# -- tensor cores -----------------------------------------------------------------------------------------------------
+# -- tensor cores ----------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
 class WgmmaFence(Op):
-    """wgmma.fence: accesses to the registers of accumulators and A fragments are ordered before the wgmma that follow. One stands
-    before the first of a warpgroup, and between any access by its threads and a wgmma that uses the same registers.
+    """wgmma.fence: accesses to the registers of accumulators and A fragments are ordered before the
+    wgmma that follow. One stands before the first of a warpgroup, and between any access by its
+    threads and a wgmma that uses the same registers.
     """
 
 
 @dataclass(eq=False, slots=True)
 class Wgmma(Op):
-    """acc += A · Bᵀ, or acc = A · Bᵀ where `accumulate` is false, asynchronously, by one warpgroup: acc (m, n) float32;
-    A a tile (m, k) or a 16-bit fragment; B a tile (n, k). `ir.mma` has the types.
+    """acc += A · Bᵀ, or acc = A · Bᵀ where `accumulate` is false, asynchronously, by one warpgroup:
+    acc (m, n) float32; A a tile (m, k) or a 16-bit fragment; B a tile (n, k). `ir.mma` has the
+    types.
 
-    `accumulate`: a boolean, the same in all threads of the warpgroup. Printed as m / 64 × k / (32 bytes) instructions, of
-    which the first along K takes it (wgmma's scale-d). Reads of A, B and the accumulator last until the group is waited for.
+    `accumulate`: a boolean, the same in all threads of the warpgroup. Printed as m / 64 × k / (32
+    bytes) instructions, of which the first along K takes it (wgmma's scale-d). Reads of A, B and
+    the accumulator last until the group is waited for.
     """
 
     acc: Fragment
@@ -395,7 +416,7 @@ class WgmmaWait(Op):
     pending: int
 
 
-# -- debugging --------------------------------------------------------------------------------------------------------
+# -- debugging -------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)

@@ -1,4 +1,6 @@
-"""A kernel as text: one op a line, with source lines at the right. Deterministic: same kernel, same text."""
+"""A kernel as text: one op a line, with source lines at the right. Deterministic: same kernel, same
+text.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,17 @@ from collections.abc import Iterator
 from tilepipe.ir import exprs as e
 from tilepipe.ir import ops
 from tilepipe.ir.exprs import Expr
-from tilepipe.ir.memory import BarrierRef, Element, Fragment, NamedBarrier, ScalarParam, TensorParam, Tile, Tmem, TmemScales
+from tilepipe.ir.memory import (
+    BarrierRef,
+    Element,
+    Fragment,
+    NamedBarrier,
+    ScalarParam,
+    TensorParam,
+    Tile,
+    Tmem,
+    TmemScales,
+)
 from tilepipe.ir.program import Kernel
 
 _INFIX = {
@@ -41,12 +53,16 @@ def expr(x: Expr, outer: bool = False) -> str:
             return f"{x.dtype}({expr(x.a)})"
         case e.FragmentRead():
             whole = x.shape[1] == x.fragment.cols
-            return x.fragment.name if whole else f"{x.fragment.name}[:, {x.col}:{x.col + x.shape[1]}]"
+            return (
+                x.fragment.name if whole else f"{x.fragment.name}[:, {x.col}:{x.col + x.shape[1]}]"
+            )
     raise AssertionError(f"no text for {type(x).__name__}")
 
 
 def barrier(ref: BarrierRef) -> str:
-    """`inputs.full[stage]`, or the name alone where there is one barrier, with `@cta` for a peer's."""
+    """`inputs.full[stage]`, or the name alone where there is one barrier, with `@cta` for a
+    peer's.
+    """
     cta = "" if ref.cta is None else f" @cta {expr(ref.cta)}"
     index = f"[{expr(ref.index)}]" if ref.array.size > 1 else ""
     return f"{ref.array.name}{index}{cta}"
@@ -82,7 +98,9 @@ def scales(s: TmemScales) -> str:
 
 
 def mma(op: ops.Wgmma | ops.Tcgen05Mma) -> str:
-    """`acc += a_tiles[0] · b_tiles[0]ᵀ`, with `=` where it overwrites; `acc = ... (+= where k > 0)` where that is traced."""
+    """`acc += a_tiles[0] · b_tiles[0]ᵀ`, with `=` where it overwrites; `acc = ... (+= where k > 0)`
+    where that is traced.
+    """
     always = isinstance(op.accumulate, e.Const)
     sign = "+=" if isinstance(op.accumulate, e.Const) and op.accumulate.value else "="
     where = "" if always else f" (+= where {expr(op.accumulate)})"
@@ -132,7 +150,9 @@ def statement(op: ops.Op) -> str:
         case ops.CursorStep():
             return f"step {op.cursor.name} by {expr(op.n)}"
         case ops.For():
-            return f"for {op.index.name} in range({expr(op.start)}, {expr(op.stop)}, {expr(op.step)}):"
+            return (
+                f"for {op.index.name} in range({expr(op.start)}, {expr(op.stop)}, {expr(op.step)}):"
+            )
         case ops.While():
             return f"while {op.var.name}:"
         case ops.If():
@@ -142,7 +162,11 @@ def statement(op: ops.Op) -> str:
         case ops.PerWarp():
             return f"per warp {op.index.name}:"
         case ops.MbarTryWait() | ops.Load():
-            source = f"{_operand(op.bar)} {expr(op.phase)}" if isinstance(op, ops.MbarTryWait) else _operand(op.src)
+            source = (
+                f"{_operand(op.bar)} {expr(op.phase)}"
+                if isinstance(op, ops.MbarTryWait)
+                else _operand(op.src)
+            )
             return f"{op.result.name} = {_mnemonic(op)} {source}"
         case ops.AtomicAdd():
             return f"{op.result.name} = {_mnemonic(op)} {_operand(op.dst)} += {expr(op.value)}"
@@ -157,8 +181,14 @@ def statement(op: ops.Op) -> str:
         case ops.FragmentDefine():
             f = op.fragment
             return f"fragment {f.name}: {f.rows}×{f.cols} {f.dtype}"
-    usual = {ops.MbarExpect: ("sem", "release"), ops.FenceProxyAsync: ("space", "shared")}.get(type(op), ("", ""))
-    fields = [f for f in op.__dataclass_fields__ if f not in ("loc", "body") and (f, getattr(op, f)) != usual]
+    usual = {ops.MbarExpect: ("sem", "release"), ops.FenceProxyAsync: ("space", "shared")}.get(
+        type(op), ("", "")
+    )
+    fields = [
+        f
+        for f in op.__dataclass_fields__
+        if f not in ("loc", "body") and (f, getattr(op, f)) != usual
+    ]
     values = [(f, getattr(op, f)) for f in fields]
     return " ".join([_mnemonic(op), *(f"{f}={_operand(v)}" for f, v in values if v is not None)])
 
@@ -180,7 +210,12 @@ def _block(block: ops.Block, depth: int) -> Iterator[str]:
                 if orelse.ops:
                     yield "    " * depth + "otherwise:"
                     yield from _block(orelse, depth + 1)
-            case ops.For(body=body) | ops.While(body=body) | ops.Elect(body=body) | ops.PerWarp(body=body):
+            case (
+                ops.For(body=body)
+                | ops.While(body=body)
+                | ops.Elect(body=body)
+                | ops.PerWarp(body=body)
+            ):
                 yield from _block(body, depth + 1)
 
 
@@ -201,7 +236,11 @@ def _lines(k: Kernel) -> Iterator[str]:
         if isinstance(p, ScalarParam):
             yield f"  param {p.name}: {p.dtype}"
         else:
-            box = "" if p.box is None else f", box {'×'.join(map(str, p.box))}, swizzle {p.swizzle}{', ragged' if p.ragged else ''}"
+            box = (
+                ""
+                if p.box is None
+                else f", box {'×'.join(map(str, p.box))}, swizzle {p.swizzle}{', ragged' if p.ragged else ''}"
+            )
             yield f"  param {p.name}: {p.rank}-d {p.dtype}, {p.order} order{box}"
     for b in sorted(k.buffers, key=lambda b: b.offset):
         yield f"  smem {b.offset:>7} {b.name}: {b.count} × {b.rows}×{b.cols} {b.dtype}, {b.order} order, swizzle {b.swizzle}"

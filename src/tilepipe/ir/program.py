@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from tilepipe.ir import ops
 from tilepipe.ir.exprs import Expr
 from tilepipe.ir.location import Loc
-from tilepipe.ir.memory import BarrierArray, BarrierRef, Element, NamedBarrier, ScalarParam, SmemBuffer, TensorParam
+from tilepipe.ir.memory import (
+    BarrierArray,
+    BarrierRef,
+    Element,
+    NamedBarrier,
+    ScalarParam,
+    SmemBuffer,
+    TensorParam,
+)
 
 WARP = 32
 WARPGROUP = 128
@@ -18,8 +26,9 @@ WARPGROUP = 128
 class Role:
     """Warps that run one body.
 
-    `first_warp` is the warp of the CTA where the role starts; a warpgroup role (`is_warpgroup`) starts at a multiple
-    of 4. `registers`: what setmaxnreg asks for, of every warpgroup the role is in.
+    `first_warp` is the warp of the CTA where the role starts; a warpgroup role (`is_warpgroup`)
+    starts at a multiple of 4. `registers`: what setmaxnreg asks for, of every warpgroup the role is
+    in.
     """
 
     name: str
@@ -49,7 +58,8 @@ class Requirement:
     """What must be so at a launch; checked on the host as far as it can tell.
 
     Attributes:
-        holds: a condition on arguments, extents and `num_clusters`; or a tensor that must hold zeros.
+        holds: a condition on arguments, extents and `num_clusters`; or a tensor that must hold
+            zeros.
         message: what is wrong otherwise, with `{}` for each value shown.
         shows: the values; of a tensor its first element that is not 0 is shown.
     """
@@ -76,7 +86,8 @@ class Kernel:
     cluster: tuple[int, int, int] = (1, 1, 1)
     warps: int = 0
     smem_bytes: int = 0
-    cta_group: int = 0  # of its tcgen05 ops: 1, or 2 where pairs of CTAs share an MMA; 0: it has none
+    # of its tcgen05 ops: 1, or 2 where pairs of CTAs share an MMA; 0: it has none
+    cta_group: int = 0
     arch: str = ""  # the architecture that has its ops
 
     @property
@@ -120,9 +131,17 @@ def tensor_uses(kernel: Kernel) -> tuple[set[str], set[str]]:
     for block in (kernel.setup, *(role.body for role in kernel.roles)):
         for op in walk(block):
             match op:
-                case ops.TmaStore(tensor=t) | ops.FragmentStoreGlobal(tensor=t) | ops.Store(dst=Element(base=TensorParam() as t)):
+                case (
+                    ops.TmaStore(tensor=t)
+                    | ops.FragmentStoreGlobal(tensor=t)
+                    | ops.Store(dst=Element(base=TensorParam() as t))
+                ):
                     written.add(t.name)
-                case ops.TmaLoad(tensor=t) | ops.FragmentLoadGlobal(tensor=t) | ops.Load(src=Element(base=TensorParam() as t)):
+                case (
+                    ops.TmaLoad(tensor=t)
+                    | ops.FragmentLoadGlobal(tensor=t)
+                    | ops.Load(src=Element(base=TensorParam() as t))
+                ):
                     read.add(t.name)
                 case ops.AtomicAdd(dst=Element(base=TensorParam() as t)):
                     written.add(t.name)
@@ -131,7 +150,9 @@ def tensor_uses(kernel: Kernel) -> tuple[set[str], set[str]]:
 
 
 def proxies_of(kernel: Kernel) -> tuple[set[str], set[str]]:
-    """Names of the tensor parameters that a kernel reaches by TMA, and of those that it reaches by ordinary accesses."""
+    """Names of the tensor parameters that a kernel reaches by TMA, and of those that it reaches by
+    ordinary accesses.
+    """
     by_tma: set[str] = set()
     ordinary: set[str] = set()
     for block in (kernel.setup, *(role.body for role in kernel.roles)):

@@ -1,4 +1,6 @@
-"""Which integer expressions may leave the range of their dtype: those are checked where they are computed."""
+"""Which integer expressions may leave the range of their dtype: those are checked where they are
+computed.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +10,28 @@ from tilepipe.ir.numbers import limits, shl, shr
 Range = tuple[int, int]
 
 _GROWS = ("add", "sub", "mul", "shl")
-_LARGEST = {"lane": 31, "warp": 31, "warp_in_group": 3, "thread": 1023, "warpgroup": 7, "cta_rank": 15}
+_LARGEST = {
+    "lane": 31,
+    "warp": 31,
+    "warp_in_group": 3,
+    "thread": 1023,
+    "warpgroup": 7,
+    "cta_rank": 15,
+}
 
 
 def grows(x: e.Expr) -> bool:
     """Whether this node is signed arithmetic, whose exact value may not fit its dtype."""
     if x.shape or x.dtype.kind != "int":
         return False
-    return (isinstance(x, e.Binary) and x.op in _GROWS) or (isinstance(x, e.Unary) and x.op in ("neg", "abs"))
+    return (isinstance(x, e.Binary) and x.op in _GROWS) or (
+        isinstance(x, e.Unary) and x.op in ("neg", "abs")
+    )
 
 
 def divides(x: e.Expr) -> bool:
-    """Whether this node is an integer division, or a remainder, that is undefined for some operands:
-    a divisor of 0, or the least integer divided by -1.
+    """Whether this node is an integer division, or a remainder, that is undefined for some
+    operands: a divisor of 0, or the least integer divided by -1.
     """
     if not isinstance(x, e.Binary) or x.op not in ("floordiv", "mod") or x.dtype.is_float:
         return False
@@ -30,20 +41,30 @@ def divides(x: e.Expr) -> bool:
 
 
 def shifts_out(x: e.Expr) -> bool:
-    """Whether this node is a shift whose amount may be negative, or the width of the operand or more."""
+    """Whether this node is a shift whose amount may be negative, or the width of the operand or
+    more.
+    """
     if not isinstance(x, e.Binary) or x.op not in ("shl", "shr"):
         return False
     low, high = _fitting(x.b)
-    return not 0 <= low <= high < max(x.a.dtype.bits, 32)  # narrower operands are shifted in 32 bits
+    # narrower operands are shifted in 32 bits
+    return not 0 <= low <= high < max(x.a.dtype.bits, 32)
 
 
 def narrows(x: e.Expr) -> bool:
     """Whether this node converts a signed integer to a smaller dtype of 32 bits."""
-    return isinstance(x, e.Cast) and not x.shape and x.dtype.name == "int32" and x.a.dtype.name == "int64"
+    return (
+        isinstance(x, e.Cast)
+        and not x.shape
+        and x.dtype.name == "int32"
+        and x.a.dtype.name == "int64"
+    )
 
 
 def overflows(x: e.Expr) -> bool:
-    """Whether the exact value of this node may not fit its dtype, as far as is known before the kernel runs."""
+    """Whether the exact value of this node may not fit its dtype, as far as is known before the
+    kernel runs.
+    """
     if not grows(x) and not narrows(x):
         return False
     low, high = _fitting(x.a) if isinstance(x, e.Cast) else exact(x)
@@ -57,7 +78,9 @@ def checked(x: e.Expr) -> bool:
 
 
 def exact(x: e.Expr) -> Range:
-    """Bounds of the exact integer that a scalar expression stands for; of no use for other expressions."""
+    """Bounds of the exact integer that a scalar expression stands for; of no use for other
+    expressions.
+    """
     match x:
         case e.Const():
             return int(x.value), int(x.value)
@@ -74,13 +97,16 @@ def exact(x: e.Expr) -> Range:
             if least <= low <= high <= most:
                 return low, high
         case e.Binary(op=op, a=a, b=b) if not x.dtype.is_float and not a.dtype.is_float:
-            bounds = exact if grows(x) else _fitting  # operands of what does not grow have been checked
+            # operands of what does not grow have been checked
+            bounds = exact if grows(x) else _fitting
             return _wrapping(x, _binary(op, bounds(a), bounds(b)) or limits(x.dtype))
     return _fitting_leaf(x)
 
 
 def _wrapping(x: e.Expr, bounds: Range) -> Range:
-    """The bounds of a node's value, given those of its exact result: unsigned arithmetic wraps round."""
+    """The bounds of a node's value, given those of its exact result: unsigned arithmetic wraps
+    round.
+    """
     low, high = limits(x.dtype)
     fits = low <= bounds[0] <= bounds[1] <= high
     return bounds if fits or x.dtype.kind != "uint" else (low, high)

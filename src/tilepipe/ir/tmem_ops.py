@@ -1,12 +1,16 @@
-"""The ops of Blackwell's tensor cores, which are part of `ir.ops`: tensor memory, tcgen05.mma and what goes with them.
+"""The ops of Blackwell's tensor cores, which are part of `ir.ops`: tensor memory, tcgen05.mma and
+what goes with them.
 
-Who executes them: alloc, relinquish and dealloc one whole warp; loads, stores and their waits whole warps, which reach the 32
-lanes of tensor memory that have their number in the warpgroup; mma, copies and commits one thread. All but the waits, the fences
-and the allocation are asynchronous (PTX ISA, "TensorCore 5th Generation Instructions"). Of one thread, mma and copies are
-executed in the order of issue (the PTX ISA lists copies before mma, and mma of one accumulator; a copy over scale factors that an
-mma before it reads is not in its list, but kernels in the field rely on it); `Tcgen05Commit` tells when all of them so far are
-done. `TmemWaitLoad` and `TmemWaitStore` tell it of a warp's own loads and stores. Towards other threads, these ops are ordered by a
-barrier that stands between a `Tcgen05FenceBefore` and a `Tcgen05FenceAfter`; a commit's arrival needs no fence before it.
+Who executes them: alloc, relinquish and dealloc one whole warp; loads, stores and their waits whole
+warps, which reach the 32 lanes of tensor memory that have their number in the warpgroup; mma,
+copies and commits one thread. All but the waits, the fences and the allocation are asynchronous
+(PTX ISA, "TensorCore 5th Generation Instructions"). Of one thread, mma and copies are executed in
+the order of issue (the PTX ISA lists copies before mma, and mma of one accumulator; a copy over
+scale factors that an mma before it reads is not in its list, but kernels in the field rely on it);
+`Tcgen05Commit` tells when all of them so far are done. `TmemWaitLoad` and `TmemWaitStore` tell it
+of a warp's own loads and stores. Towards other threads, these ops are ordered by a barrier that
+stands between a `Tcgen05FenceBefore` and a `Tcgen05FenceAfter`; a commit's arrival needs no fence
+before it.
 """
 
 from __future__ import annotations
@@ -20,8 +24,9 @@ from tilepipe.ir.op import Op
 
 @dataclass(eq=False, slots=True)
 class TmemAlloc(Op):
-    """tcgen05.alloc: reserves `columns` columns (a power of two, 32..512) and writes their address to `dst`, one uint32 of
-    shared memory. Blocks while there is no room. `cta_group` 2: in both CTAs of the pair, by a warp of each.
+    """tcgen05.alloc: reserves `columns` columns (a power of two, 32..512) and writes their address
+    to `dst`, one uint32 of shared memory. Blocks while there is no room. `cta_group` 2: in both
+    CTAs of the pair, by a warp of each.
     """
 
     dst: Tile
@@ -47,8 +52,8 @@ class TmemDealloc(Op):
 
 @dataclass(eq=False, slots=True)
 class TmemLoad(Op):
-    """tcgen05.ld: fragment := a matrix of the same extent in tensor memory, whose registers may be read after
-    `TmemWaitLoad`. A fragment of 128 rows has layout "tmem".
+    """tcgen05.ld: fragment := a matrix of the same extent in tensor memory, whose registers may be
+    read after `TmemWaitLoad`. A fragment of 128 rows has layout "tmem".
     """
 
     dst: Fragment
@@ -57,7 +62,9 @@ class TmemLoad(Op):
 
 @dataclass(eq=False, slots=True)
 class TmemStore(Op):
-    """tcgen05.st: a matrix in tensor memory := a fragment-shaped value of its extent, in its dtype."""
+    """tcgen05.st: a matrix in tensor memory := a fragment-shaped value of its extent, in its
+    dtype.
+    """
 
     dst: Tmem
     value: Expr
@@ -75,10 +82,12 @@ class TmemWaitStore(Op):
 
 @dataclass(eq=False, slots=True)
 class TmemCopy(Op):
-    """tcgen05.cp: a matrix in tensor memory := an unswizzled shared tile of as many bytes a row, by one thread.
+    """tcgen05.cp: a matrix in tensor memory := an unswizzled shared tile of as many bytes a row, by
+    one thread.
 
-    A tile of 128 rows goes row r to lane r. One of 32 rows goes to all four groups of 32 lanes (.warpx4). So do the 512-byte pieces of
-    scale factors, 32 rows of 16 bytes each, whatever rows the tile has: `ir.block_scales.pieces` says which goes where.
+    A tile of 128 rows goes row r to lane r. One of 32 rows goes to all four groups of 32 lanes
+    (.warpx4). So do the 512-byte pieces of scale factors, 32 rows of 16 bytes each, whatever rows
+    the tile has: `ir.block_scales.pieces` says which goes where.
     """
 
     dst: Tmem | TmemScales
@@ -88,15 +97,18 @@ class TmemCopy(Op):
 
 @dataclass(eq=False, slots=True)
 class Tcgen05Mma(Op):
-    """acc += A · Bᵀ, or acc = A · Bᵀ where `accumulate` is false, asynchronously, by one thread: acc (m, n) float32 in tensor
-    memory; A a tile (m, k), or (m, k) in tensor memory; B a tile (n, k). `ir.tcgen05` has shapes and types.
+    """acc += A · Bᵀ, or acc = A · Bᵀ where `accumulate` is false, asynchronously, by one thread:
+    acc (m, n) float32 in tensor memory; A a tile (m, k), or (m, k) in tensor memory; B a tile (n,
+    k). `ir.tcgen05` has shapes and types.
 
-    `cta_group` 2: the leader (even CTA) of a pair issues it for both. `acc`, A and B name the same place in either CTA: CTA i
-    of the pair holds rows [i m, (i + 1) m) of A and of the accumulator, and rows [i n / 2, (i + 1) n / 2) of B, so that the tile B
-    has n / 2 rows. Printed as k / (32 bytes) instructions, of which the first along K takes `accumulate`.
+    `cta_group` 2: the leader (even CTA) of a pair issues it for both. `acc`, A and B name the same
+    place in either CTA: CTA i of the pair holds rows [i m, (i + 1) m) of A and of the accumulator,
+    and rows [i n / 2, (i + 1) n / 2) of B, so that the tile B has n / 2 rows. Printed as k / (32
+    bytes) instructions, of which the first along K takes `accumulate`.
 
-    `sfa` and `sfb`, both or neither: .block_scale, acc += (A · sfa) (B · sfb)ᵀ with a scale factor for each row and block of K
-    (`ir.block_scales`). A pair reads those of each CTA's 128 rows of A in its own tensor memory, and those of all n rows of B in both.
+    `sfa` and `sfb`, both or neither: .block_scale, acc += (A · sfa) (B · sfb)ᵀ with a scale factor
+    for each row and block of K (`ir.block_scales`). A pair reads those of each CTA's 128 rows of A
+    in its own tensor memory, and those of all n rows of B in both.
     """
 
     acc: Tmem
@@ -110,8 +122,8 @@ class Tcgen05Mma(Op):
 
 @dataclass(eq=False, slots=True)
 class Tcgen05Commit(Op):
-    """tcgen05.commit: one arrival on `bar`, of each CTA in `mask` where there is one, when all mma and copies issued by this
-    thread have finished; implies `Tcgen05FenceBefore`.
+    """tcgen05.commit: one arrival on `bar`, of each CTA in `mask` where there is one, when all mma
+    and copies issued by this thread have finished; implies `Tcgen05FenceBefore`.
     """
 
     bar: BarrierRef
@@ -121,11 +133,13 @@ class Tcgen05Commit(Op):
 
 @dataclass(eq=False, slots=True)
 class Tcgen05FenceBefore(Op):
-    """tcgen05.fence::before_thread_sync: this thread's tcgen05 ops are ordered before what follows the next synchronisation."""
+    """tcgen05.fence::before_thread_sync: this thread's tcgen05 ops are ordered before what follows
+    the next synchronisation.
+    """
 
 
 @dataclass(eq=False, slots=True)
 class Tcgen05FenceAfter(Op):
-    """tcgen05.fence::after_thread_sync: this thread's later tcgen05 ops are ordered after what preceded the last
-    synchronisation.
+    """tcgen05.fence::after_thread_sync: this thread's later tcgen05 ops are ordered after what
+    preceded the last synchronisation.
     """

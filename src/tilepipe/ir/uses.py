@@ -40,7 +40,9 @@ def _parts(x: object) -> Iterator[object]:
 
 
 def operands(op: ops.Op) -> Iterator[object]:
-    """Everything an op itself reads (not what its body reads): expressions, tiles, barriers, elements."""
+    """Everything an op itself reads (not what its body reads): expressions, tiles, barriers,
+    elements.
+    """
     bound = _BINDS.get(type(op), ())
     for name in op.__dataclass_fields__:
         if name != "loc" and name not in bound:
@@ -74,7 +76,9 @@ def bound(op: ops.Op) -> tuple[Local, ...]:
 
 
 def needed(blocks: Iterable[ops.Block]) -> set[Local | Variable]:
-    """The names and variables whose values something reads that is no mere definition, in these blocks."""
+    """The names and variables whose values something reads that is no mere definition, in these
+    blocks.
+    """
     inside = [op for block in blocks for op in walk(block)]
     sources: dict[Local | Variable, list[ops.Op]] = {}
     waiting: list[Local | Variable] = []

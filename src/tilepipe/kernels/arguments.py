@@ -1,4 +1,6 @@
-"""Arguments of shipped kernels: their tensor maps, with mistakes told by the names that the caller knows."""
+"""Arguments of shipped kernels: their tensor maps, with mistakes told by the names that the caller
+knows.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from typing import Any
 import tilepipe as tp
 
 
-def mapped(kernel: str, name: str, x: Any, box: tuple[int, ...] | None = None, order: str | None = None) -> tp.TensorMap:
+def mapped(
+    kernel: str, name: str, x: Any, box: tuple[int, ...] | None = None, order: str | None = None
+) -> tp.TensorMap:
     """`tp.tensor_map(x, box, order=order)` of the argument `name` of `kernel`.
 
     Raises:

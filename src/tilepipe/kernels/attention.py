@@ -1,8 +1,10 @@
-"""Attention for Hopper, forward: out = softmax(scale · Q · Kᵀ) · V for each head, and the logarithm of what each row is divided by.
+"""Attention for Hopper, forward: out = softmax(scale · Q · Kᵀ) · V for each head, and the logarithm
+of what each row is divided by.
 
-One TMA warp feeds 1 to 3 warpgroups. Each has 64 queries, whose scores stay in registers: S = Q · Kᵀ of one tile of keys and O += P · V
-of the tile before are in flight together, and the softmax of S runs beside O's. Keys are walked from the last to the first, so that tiles
-with a mask come first. K and V go through the rings of `TMAProducerPipeline`.
+One TMA warp feeds 1 to 3 warpgroups. Each has 64 queries, whose scores stay in registers: S = Q ·
+Kᵀ of one tile of keys and O += P · V of the tile before are in flight together, and the softmax of
+S runs beside O's. Keys are walked from the last to the first, so that tiles with a mask come first.
+K and V go through the rings of `TMAProducerPipeline`.
 """
 
 from __future__ import annotations
@@ -27,8 +29,21 @@ def attention_grid(q: tp.TensorMap, cfg: AttentionConfig, chip: tp.Chip) -> int:
 
 
 @tp.kernel(grid=attention_grid)
-def attention(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any, lse: Any, scale: Any, *, cfg: AttentionConfig, causal: bool) -> None:
-    """q, out (batch, heads, s_q, d); k (batch, kv_heads, s_kv, d); v (batch, kv_heads, d, s_kv); `scale` times log2(e)."""
+def attention(
+    ctx: tp.Context,
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    scale: Any,
+    *,
+    cfg: AttentionConfig,
+    causal: bool,
+) -> None:
+    """q, out (batch, heads, s_q, d); k (batch, kv_heads, s_kv, d); v (batch, kv_heads, d, s_kv);
+    `scale` times log2(e).
+    """
     shape = cfg.tiles(q.dtype, q.box[-1])
     heads, s_q, s_kv = q.shape[1], q.shape[2], k.shape[2]
     depth = shape.BK0
@@ -38,12 +53,22 @@ def attention(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any, lse: Any, scale
     if cfg.store == "tile":
         o_tile = tp.SMemTileArray2D(ctx, q.dtype, cfg.bm, shape.depth, 1, name="o_tile")[0]
     keys = tp.StagedPipeline.allocate(ctx, cfg.stages, cfg.qk_stages, name="keys")
-    k_tiles = tp.tile_layout_k_major(k.dtype, cfg.bn, depth).allocate(ctx, cfg.stages * cfg.qk_stages, "k_tiles")
+    k_tiles = tp.tile_layout_k_major(k.dtype, cfg.bn, depth).allocate(
+        ctx, cfg.stages * cfg.qk_stages, "k_tiles"
+    )
     values = tp.StagedPipeline.allocate(ctx, cfg.stages, name="values")
-    v_tiles = tp.tile_layout_mn_major(v.dtype, shape.depth, cfg.bn).allocate(ctx, cfg.stages, "v_tiles")
+    v_tiles = tp.tile_layout_mn_major(v.dtype, shape.depth, cfg.bn).allocate(
+        ctx, cfg.stages, "v_tiles"
+    )
     q_blocks = ctx.ceil_div(s_q, cfg.bm)
-    work = tp.StaticScheduler(ctx, tiles=(q.shape[0] * heads, q_blocks), raster="grouped", group=cfg.group)
-    turns = tp.OrderedBarrier(ctx, cfg.consumers) if cfg.order == "turns" and cfg.consumers > 1 else None
+    work = tp.StaticScheduler(
+        ctx, tiles=(q.shape[0] * heads, q_blocks), raster="grouped", group=cfg.group
+    )
+    turns = (
+        tp.OrderedBarrier(ctx, cfg.consumers)
+        if cfg.order == "turns" and cfg.consumers > 1
+        else None
+    )
 
     def place(tile: Any) -> Place:
         """The last tiles of queries first: under a causal mask they see the most keys."""
@@ -52,11 +77,19 @@ def attention(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any, lse: Any, scale
         if causal:
             seen = ctx.max(first + cfg.bm + s_kv - s_q, 0)
             blocks = ctx.min(blocks, ctx.ceil_div(seen, cfg.bn))
-        return Place(ctx.let(tile.m // heads, "batch"), ctx.let(tile.m % heads, "head"), first, ctx.let(blocks, "blocks"))
+        return Place(
+            ctx.let(tile.m // heads, "batch"),
+            ctx.let(tile.m % heads, "head"),
+            first,
+            ctx.let(blocks, "blocks"),
+        )
 
     @ctx.role("load", warps=1, registers=cfg.registers[0])
     def load() -> None:
-        k_ring, v_ring = tp.KProducerPipeline(keys, k_tiles, shape), tp.VProducerPipeline(values, v_tiles, shape)
+        k_ring, v_ring = (
+            tp.KProducerPipeline(keys, k_tiles, shape),
+            tp.VProducerPipeline(values, v_tiles, shape),
+        )
         group = heads // k.shape[1]
         for tile in work:
             at = place(tile)
@@ -67,9 +100,12 @@ def attention(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any, lse: Any, scale
                     k_ring.acquire_k(qk_stage=part)
                     with ctx.elect_one():
                         there = k_ring.get_k(qk_stage=part, e=1)
-                        ctx.tma_load(k, (at.batch, kv_head, key, part * depth), there.smem, there.mbar)
+                        ctx.tma_load(
+                            k, (at.batch, kv_head, key, part * depth), there.smem, there.mbar
+                        )
                 k_ring.commit_step()
-                # Behind the first keys: their slots are free before the queries of the tile before have been read.
+                # Behind the first keys: their slots are free before the queries of the tile before
+                # have been read.
                 with ctx.when(i == 0), queries.produce() as stage, ctx.elect_one():
                     stage.mbar().expect_bytes(q_tile.nbytes)
                     ctx.tma_load(q, (at.batch, at.head, at.first, 0), q_tile, stage.mbar())
@@ -84,7 +120,10 @@ def attention(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any, lse: Any, scale
 
     @ctx.role("attend", warpgroups=cfg.consumers, registers=cfg.registers[1])
     def attend() -> None:
-        k_ring, v_ring = tp.KConsumerPipeline(keys, k_tiles, shape), tp.VConsumerPipeline(values, v_tiles, shape)
+        k_ring, v_ring = (
+            tp.KConsumerPipeline(keys, k_tiles, shape),
+            tp.VConsumerPipeline(values, v_tiles, shape),
+        )
         scores = ctx.accumulator((ROWS, cfg.bn))
         weights = ctx.fragment(shape=(ROWS, cfg.bn), dtype=q.dtype)
         sums = ctx.accumulator((ROWS, shape.depth))
@@ -96,7 +135,12 @@ def attention(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any, lse: Any, scale
                 k_ring.wait_k(qk_stage=part)
                 if part == 0 and turns is not None:
                     turns.wait(ctx.warpgroup_rank)
-                ctx.mma(scores, mine.cols(part * depth, depth), k_ring.get(qk_stage=part), accumulate=part > 0)
+                ctx.mma(
+                    scores,
+                    mine.cols(part * depth, depth),
+                    k_ring.get(qk_stage=part),
+                    accumulate=part > 0,
+                )
                 k_ring.release_k(qk_stage=part)
 
         def multiply_values() -> None:
@@ -125,7 +169,9 @@ def attention(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any, lse: Any, scale
                 ctx.tma_store_commit()
 
         def mask(at: Place, block: Any) -> None:
-            """Of the keys of a tile: behind the last, and, causal, those that a query does not see."""
+            """Of the keys of a tile: behind the last, and, causal, those that a query does not
+            see.
+            """
             last: Any = s_kv
             if causal:
                 row = at.first + ctx.warpgroup_rank * ROWS + ctx.row_index(ROWS)
@@ -159,7 +205,10 @@ def attention(ctx: tp.Context, q: Any, k: Any, v: Any, out: Any, lse: Any, scale
                 softmax.update()
                 weights.set(scores)
                 # Of a causal mask, only tiles that reach beyond the first query's last key need it.
-                clear = ctx.let(ctx.min(at.blocks, 1 + (cfg.bm + cfg.bn - 2) // cfg.bn if causal else 1), "clear")
+                clear = ctx.let(
+                    ctx.min(at.blocks, 1 + (cfg.bm + cfg.bn - 2) // cfg.bn if causal else 1),
+                    "clear",
+                )
                 if causal:
                     steps(at, 1, clear, masked=True)
                 steps(at, clear, at.blocks, masked=False)
@@ -190,22 +239,28 @@ def bind(
     q: Any, k: Any, v: Any, out: Any, lse: Any = None, cfg: AttentionConfig | None = None, *, causal: bool = False,
     scale: float | None = None, chip: tp.Chip | None = None,
 ) -> tp.Program:  # fmt: skip
-    """The program for q (batch, s_q, heads, d), k and v (batch, s_kv, kv_heads, d), out like q, lse (batch, heads, s_q) float32.
+    """The program for q (batch, s_q, heads, d), k and v (batch, s_kv, kv_heads, d), out like q, lse
+    (batch, heads, s_q) float32.
 
     Args:
-        lse: natural logarithm of Σ exp(scale · score) of each row; -inf, and `out` 0, where a row sees no key.
+        lse: natural logarithm of Σ exp(scale · score) of each row; -inf, and `out` 0, where a row
+            sees no key.
         cfg: chosen for d and the mask unless given.
         causal: query i sees keys j <= i + s_kv - s_q.
         scale: of the scores, positive; 1/sqrt(d) unless given.
-        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for `KernelFunction.bind`.
+        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for
+            `KernelFunction.bind`.
 
     Raises:
-        BindError: shapes or dtypes that do not fit together, an array that TMA cannot take, a configuration that does not fit.
+        BindError: shapes or dtypes that do not fit together, an array that TMA cannot take, a
+            configuration that does not fit.
     """
     if cfg is not None and not isinstance(cfg, AttentionConfig):
         raise tp.BindError(f"{NAME}: cfg is an AttentionConfig, got {cfg!r}")
     if out is None:
-        raise tp.BindError("attention: out is the array that the kernel writes, of q's shape and dtype; got None")
+        raise tp.BindError(
+            "attention: out is the array that the kernel writes, of q's shape and dtype; got None"
+        )
     found = check_attention(q, k, v, out, lse, scale=scale, causal=causal)
     causal = bool(causal)
     cfg = choose(found.d, causal, found.s_kv) if cfg is None else cfg

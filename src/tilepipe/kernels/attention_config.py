@@ -11,9 +11,11 @@ ROWS = 64  # of Q for each consumer warpgroup: of one wgmma
 SCHEDULES = ("persistent", "single")
 STORES = ("registers", "tile")
 ORDERS = ("turns", "free")
-REGISTERS = {1: (24, 240), 2: (24, 240), 3: (32, 160)}  # consumers -> of a thread of the load warp's warpgroup, of a consumer
+# consumers -> of a thread of the load warp's warpgroup, of a consumer
+REGISTERS = {1: (24, 240), 2: (24, 240), 3: (32, 160)}
 SLACK = 1024  # bytes of shared memory: barriers of turns, alignment
-# Registers of scores, probabilities and output that leave room for the rest: one more step of bn spills.
+# Registers of scores, probabilities and output that leave room for the rest: one more step of bn
+# spills.
 ROOM = {1: 200, 2: 200, 3: 128}
 
 
@@ -23,13 +25,16 @@ class AttentionConfig(Settings):
 
     Attributes:
         bn: keys of a tile.
-        stages: tiles of K, and of V, in their rings. qk_stages: parts of a K tile along d, each with barriers of its own.
+        stages: tiles of K, and of V, in their rings. qk_stages: parts of a K tile along d, each
+            with barriers of its own.
         consumers: warpgroups, each with 64 queries; a CTA works on 64 · consumers of one head.
-        order: "turns": the warpgroups issue their MMAs one after the other, so that one multiplies while another takes its softmax;
-            "free": as it comes.
-        schedule: "persistent": a CTA goes on to the next tile, whose loads begin during this one's end; "single": one tile a CTA,
-            the longest first, for causal masks, whose tiles differ in length.
-        store: "tile": the output goes through shared memory by TMA; "registers": from registers, without a tile for it.
+        order: "turns": the warpgroups issue their MMAs one after the other, so that one multiplies
+            while another takes its softmax; "free": as it comes.
+        schedule: "persistent": a CTA goes on to the next tile, whose loads begin during this one's
+            end; "single": one tile a CTA, the longest first, for causal masks, whose tiles differ
+            in length.
+        store: "tile": the output goes through shared memory by TMA; "registers": from registers,
+            without a tile for it.
         group: heads whose tiles are dealt out together; their K and V should stay in L2.
     """
 
@@ -72,8 +77,10 @@ class AttentionConfig(Settings):
         held = self.bn // 2 + self.bn // 4 + d // 2
         if held > ROOM[self.consumers]:
             raise tp.BindError(
-                f"scores, probabilities and output take bn / 2 + bn / 4 + d / 2 = {self.bn // 2} + {self.bn // 4} + {d // 2} = {held}"
-                f" registers of a thread; with {self.consumers} consumers at most {ROOM[self.consumers]} leave room for the rest ({self})"
+                f"scores, probabilities and output take bn / 2 + bn / 4 + d / 2 = {self.bn // 2}"
+                f" + {self.bn // 4} + {d // 2} = {held}"
+                f" registers of a thread; with {self.consumers} consumers at most"
+                f" {ROOM[self.consumers]} leave room for the rest ({self})"
             )
         found = tp.FA4Config(
             qkv_dtype=dtype, depth=d, BM=self.bm, BN=self.bn, num_kv_stages=self.stages, num_qk_stages=self.qk_stages,
@@ -83,7 +90,8 @@ class AttentionConfig(Settings):
         out = self.bm * d * dtype.nbytes if self.store == "tile" else 0
         if broken is None and found.smem_used() + out + SLACK > found.chip.smem_per_cta:
             broken = (
-                f"shared memory: Q, K, V and barriers {found.smem_used():,} + the output's tile {out:,} = {found.smem_used() + out:,}"
+                f"shared memory: Q, K, V and barriers {found.smem_used():,} + the output's tile"
+                f" {out:,} = {found.smem_used() + out:,}"
                 f" bytes, more than {found.chip.smem_per_cta - SLACK:,}"
             )
         if broken is not None:
@@ -92,14 +100,20 @@ class AttentionConfig(Settings):
 
 
 def choose(d: int, causal: bool, s_kv: int) -> AttentionConfig:
-    """The configuration that was fastest on an H200, of those measured (docs/performance.md): for d of 64 or 128.
+    """The configuration that was fastest on an H200, of those measured (docs/performance.md): for d
+    of 64 or 128.
 
-    d = 64: three warpgroups, since a fourth of the time goes into exponentials that the others' MMAs hide. d = 128: two, with as many keys
-    as registers, or shared memory beside an output tile, hold. Causal masks: single tiles, which the hardware deals out as CTAs end; heads
-    in bands, so that long tiles come first and K and V are still shared in L2.
+    d = 64: three warpgroups, since a fourth of the time goes into exponentials that the others'
+    MMAs hide. d = 128: two, with as many keys as registers, or shared memory beside an output tile,
+    hold. Causal masks: single tiles, which the hardware deals out as CTAs end; heads in bands, so
+    that long tiles come first and K and V are still shared in L2.
     """
     if not causal:
-        return AttentionConfig(consumers=3) if d == 64 else AttentionConfig(bn=160, qk_stages=2, store="tile")
+        return (
+            AttentionConfig(consumers=3)
+            if d == 64
+            else AttentionConfig(bn=160, qk_stages=2, store="tile")
+        )
     if d == 64:
         return AttentionConfig(consumers=3, schedule="single", group=8)
     if s_kv <= 8192:

@@ -16,7 +16,12 @@ from tilepipe.kernels import blackwell_attention as blackwell
 from tilepipe.kernels.attention_arguments import HEAD_DIMS, INPUTS, Extents
 from tilepipe.kernels.attention_config import AttentionConfig, choose
 from tilepipe.kernels.attention_reference import compare_attention
-from tilepipe.kernels.blackwell_attention_config import ROWS, TILES, BlackwellAttentionConfig, default_config
+from tilepipe.kernels.blackwell_attention_config import (
+    ROWS,
+    TILES,
+    BlackwellAttentionConfig,
+    default_config,
+)
 from tilepipe.kernels.instances import Setting, Sizes, attention_sizes
 from tilepipe.kernels.spec import MAX_ELEMENTS, Case, Forms, KernelSpec
 
@@ -24,7 +29,14 @@ if TYPE_CHECKING:
     from tilepipe.bench.beside import Contest
 
 _FORMS = Forms({"hopper": AttentionConfig, "blackwell": BlackwellAttentionConfig})
-_EXTENTS: dict[str, Setting] = {"batch": 1, "heads": 2, "kv_heads": 1, "s_q": 512, "s_kv": 512, "d": 128}
+_EXTENTS: dict[str, Setting] = {
+    "batch": 1,
+    "heads": 2,
+    "kv_heads": 1,
+    "s_q": 512,
+    "s_kv": 512,
+    "d": 128,
+}
 _OTHERS: dict[str, Setting] = {"causal": False, "lse": True, "dtype": "bfloat16"}
 
 
@@ -32,7 +44,8 @@ def extents(settings: Mapping[str, Any]) -> Extents:
     """The extents that settings state.
 
     Raises:
-        BindError: an extent, a number of heads or a dtype that no attention has, or more than a run can hold.
+        BindError: an extent, a number of heads or a dtype that no attention has, or more than a run
+            can hold.
     """
     for name in _EXTENTS:
         if settings[name] < 1:
@@ -44,10 +57,15 @@ def extents(settings: Mapping[str, Any]) -> Extents:
     if d not in HEAD_DIMS:
         raise BindError(f"setting d must be {' or '.join(map(str, HEAD_DIMS))}, got {d}")
     if heads % kv_heads:
-        raise BindError(f"setting heads={heads} must be a multiple of kv_heads={kv_heads}: heads share keys and values")
+        raise BindError(
+            f"setting heads={heads} must be a multiple of kv_heads={kv_heads}: heads share keys"
+            " and values"
+        )
     largest = max(batch * s_q * heads * d, batch * s_kv * kv_heads * d)
     if largest > MAX_ELEMENTS:
-        raise BindError(f"an operand of {largest:,} elements is more than a run takes ({MAX_ELEMENTS:,})")
+        raise BindError(
+            f"an operand of {largest:,} elements is more than a run takes ({MAX_ELEMENTS:,})"
+        )
     return Extents(batch, s_q, s_kv, heads, kv_heads, d, dtype, 1 / np.sqrt(d))
 
 
@@ -70,15 +88,29 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
-    found, cfg, causal, rng = extents(settings), config(settings), settings["causal"], np.random.default_rng(seed)
-    q_shape, kv_shape = (found.batch, found.s_q, found.heads, found.d), (found.batch, found.s_kv, found.kv_heads, found.d)
-    q, k, v = (rng.standard_normal(shape, dtype=np.float32).astype(found.dtype.numpy) for shape in (q_shape, kv_shape, kv_shape))
+    found, cfg, causal, rng = (
+        extents(settings),
+        config(settings),
+        settings["causal"],
+        np.random.default_rng(seed),
+    )
+    q_shape, kv_shape = (
+        (found.batch, found.s_q, found.heads, found.d),
+        (found.batch, found.s_kv, found.kv_heads, found.d),
+    )
+    q, k, v = (
+        rng.standard_normal(shape, dtype=np.float32).astype(found.dtype.numpy)
+        for shape in (q_shape, kv_shape, kv_shape)
+    )
     out = np.zeros_like(q)
     lse = np.zeros((found.batch, found.heads, found.s_q), np.float32) if settings["lse"] else None
     if isinstance(cfg, AttentionConfig):
         program, rows = hopper.bind(q, k, v, out, lse, cfg, causal=causal, chip=chip), cfg.bm
     else:
-        program, rows = blackwell.bind(q, k, v, out, lse, cfg, causal=causal, chip=chip), ROWS * TILES
+        program, rows = (
+            blackwell.bind(q, k, v, out, lse, cfg, causal=causal, chip=chip),
+            ROWS * TILES,
+        )
     verify = functools.partial(compare_attention, out, q, k, v, causal=causal, lse=lse)
     return Case(program, out, verify, found.batch * found.heads * -(-found.s_q // rows))
 
@@ -87,10 +119,14 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
     cfg, heads = config(settings), settings["batch"] * settings["heads"]
     persistent = isinstance(cfg, AttentionConfig) and cfg.schedule == "persistent"
     rows = cfg.bm if isinstance(cfg, AttentionConfig) else ROWS * TILES
-    return attention_sizes(rows, cfg.bn, cfg.stages, heads, persistent=persistent, causal=settings["causal"])
+    return attention_sizes(
+        rows, cfg.bn, cfg.stages, heads, persistent=persistent, causal=settings["causal"]
+    )
 
 
-def _contests(given: Mapping[str, Setting], texts: Sequence[str], chip: tp.Chip, seed: int) -> Sequence[Contest]:
+def _contests(
+    given: Mapping[str, Setting], texts: Sequence[str], chip: tp.Chip, seed: int
+) -> Sequence[Contest]:
     from tilepipe.bench import attention
 
     return attention.contests(given, texts, chip, seed)

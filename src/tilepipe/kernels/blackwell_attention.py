@@ -1,15 +1,20 @@
-"""Attention forward for Blackwell: out = softmax(scale · Q · Kᵀ) · V, and the log-sum-exp of its rows.
+"""Attention forward for Blackwell: out = softmax(scale · Q · Kᵀ) · V, and the log-sum-exp of its
+rows.
 
-A CTA computes two tiles of 128 queries of one head. Scores and outputs of both are in tensor memory, S0 | S1 | O0 | O1; P, in 16 bits,
-takes the place of its S, from where the tensor core reads it as operand A. Roles:
+A CTA computes two tiles of 128 queries of one head. Scores and outputs of both are in tensor
+memory, S0 | S1 | O0 | O1; P, in 16 bits, takes the place of its S, from where the tensor core reads
+it as operand A. Roles:
 
     load        one warp: Q0 with the first K, Q1, then V and K in turn, each through a ring
-    mma         one warp, for every block n: S0 = Q0 · Knᵀ; O1 += P1 · V(n-1); S1 = Q1 · Knᵀ; O0 += P0 · Vn. Between S and the
+    mma         one warp, for every block n: S0 = Q0 · Knᵀ; O1 += P1 · V(n-1); S1 = Q1 · Knᵀ; O0 +=
+    P0 · Vn. Between S and the
                 P that is made of it stand MMAs of the other tile
-    softmax0/1  a warpgroup each: S from tensor memory, the exponentials back as P, in two halves, of which the MMA takes the first early
-    correction  a warpgroup: multiplies O where the maximum of a row has grown; in the end by 1 / sum, and stores it
+    softmax0/1  a warpgroup each: S from tensor memory, the exponentials back as P, in two halves,
+    of which the MMA takes the first early correction  a warpgroup: multiplies O where the maximum
+    of a row has grown; in the end by 1 / sum, and stores it
 
-Not persistent: a CTA for each 256 queries of a head. Simulated, checked and compiled; it has not been run on a Blackwell GPU.
+Not persistent: a CTA for each 256 queries of a head. Simulated, checked and compiled; it has not
+been run on a Blackwell GPU.
 """
 
 from __future__ import annotations
@@ -21,11 +26,14 @@ from typing import Any
 import tilepipe as tp
 from tilepipe.kernels.attention_arguments import boxed, check_attention
 from tilepipe.kernels.blackwell_attention_config import PART, ROWS, SLICE, TILES
-from tilepipe.kernels.blackwell_attention_config import BlackwellAttentionConfig as BlackwellAttentionConfig
+from tilepipe.kernels.blackwell_attention_config import (
+    BlackwellAttentionConfig as BlackwellAttentionConfig,
+)
 from tilepipe.kernels.blackwell_attention_config import default_config as default_config
 from tilepipe.kernels.blackwell_attention_rows import LAYOUT, Softmax, Work
 
-REGISTERS = {"softmax": 192, "correction": 88, "others": 40}  # of a thread: 128 · (2 · 192 + 88 + 40) are those of an SM
+# of a thread: 128 · (2 · 192 + 88 + 40) are those of an SM
+REGISTERS = {"softmax": 192, "correction": 88, "others": 40}
 
 
 def grid(q: tp.TensorMap) -> int:
@@ -36,24 +44,46 @@ def grid(q: tp.TensorMap) -> int:
 
 @tp.kernel(grid=grid)
 def blackwell_attention(
-    ctx: tp.Context, q: Any, k: Any, v: Any, out: Any, lse: Any, scale: Any, *, cfg: BlackwellAttentionConfig, causal: bool
+    ctx: tp.Context,
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    scale: Any,
+    *,
+    cfg: BlackwellAttentionConfig,
+    causal: bool,
 ) -> None:
-    """out = softmax(scale · q · kᵀ) · v; lse: the log-sum-exp, or None. `scale` is that of the scores, times log2(e)."""
+    """out = softmax(scale · q · kᵀ) · v; lse: the log-sum-exp, or None. `scale` is that of the
+    scores, times log2(e).
+    """
     d, bn = v.box[-2], cfg.bn
     parts = range(d // PART)
     shape = cfg.fa4(q.dtype, d)
     work = Work(ctx, q, k, cfg, causal)
-    q_tiles = [tp.tile_layout_k_major(q.dtype, ROWS, PART).allocate(ctx, len(parts), f"q{i}") for i in range(TILES)]
+    q_tiles = [
+        tp.tile_layout_k_major(q.dtype, ROWS, PART).allocate(ctx, len(parts), f"q{i}")
+        for i in range(TILES)
+    ]
     k_tiles = tp.tile_layout_k_major(k.dtype, bn, PART).allocate(ctx, cfg.stages * len(parts), "k")
     v_tiles = tp.tile_layout_mn_major(v.dtype, d, bn).allocate(ctx, cfg.stages, "v")
     factors = ctx.smem((ROWS, 1), tp.float32, count=TILES, swizzle=0, name="factors")
-    k_load = tp.KProducerPipeline(tp.KPipeline.allocate(ctx, cfg.stages, len(parts), name="k"), k_tiles, shape)
+    k_load = tp.KProducerPipeline(
+        tp.KPipeline.allocate(ctx, cfg.stages, len(parts), name="k"), k_tiles, shape
+    )
     v_load = tp.VProducerPipeline(tp.VPipeline.allocate(ctx, cfg.stages, name="v"), v_tiles, shape)
-    k_read, v_read = tp.KConsumerPipeline(k_load.pipeline, k_tiles, shape), tp.VConsumerPipeline(v_load.pipeline, v_tiles, shape)
+    k_read, v_read = (
+        tp.KConsumerPipeline(k_load.pipeline, k_tiles, shape),
+        tp.VConsumerPipeline(v_load.pipeline, v_tiles, shape),
+    )
     q1_full = tp.SharedMemBarrier.allocate(ctx, name="q1_full")
-    # S and O of a tile: MMAs announce them on barriers of their own. P that is ready and O that is corrected are told on the same
-    # barrier, the first of the two on which S is given back.
-    scores = [tp.ProducerPipeline.allocate(ctx, 1, consumer_sub_stages=shape.num_pv_stages, name=f"s{i}") for i in range(TILES)]
+    # S and O of a tile: MMAs announce them on barriers of their own. P that is ready and O that is
+    # corrected are told on the same barrier, the first of the two on which S is given back.
+    scores = [
+        tp.ProducerPipeline.allocate(ctx, 1, consumer_sub_stages=shape.num_pv_stages, name=f"s{i}")
+        for i in range(TILES)
+    ]
     outputs = [output_pipeline(ctx, scores[i], f"o{i}") for i in range(TILES)]
     told = [tp.ProducerConsumerPipeline.allocate(ctx, 1, name=f"factors{i}") for i in range(TILES)]
     tmem, dealloc = tp.TmemAllocation(ctx, 512), tp.TmemDeallocBarrier(ctx)
@@ -68,7 +98,10 @@ def blackwell_attention(
     def o(i: int) -> tp.TmemTensor:
         return tmem.tensor((ROWS, d), col=TILES * bn + i * d)
 
-    halves = [(j, j * bn // shape.num_pv_stages, bn // shape.num_pv_stages) for j in range(shape.num_pv_stages)]
+    halves = [
+        (j, j * bn // shape.num_pv_stages, bn // shape.num_pv_stages)
+        for j in range(shape.num_pv_stages)
+    ]
 
     @ctx.role("load", warps=1, registers=REGISTERS["others"])
     def load() -> None:
@@ -79,8 +112,15 @@ def blackwell_attention(
                     to = k_load.get_tile(qk_stage=part)
                     to.mbar.expect_bytes(k_load.bytes + (q_tiles[0].tile_bytes if with_q else 0))
                     if with_q:
-                        ctx.tma_load(q, (work.batch, work.head, work.row(0), part * PART), q_tiles[0][part], to.mbar)
-                    ctx.tma_load(k, (work.batch, work.kv_head, n * bn, part * PART), to.smem, to.mbar)
+                        ctx.tma_load(
+                            q,
+                            (work.batch, work.head, work.row(0), part * PART),
+                            q_tiles[0][part],
+                            to.mbar,
+                        )
+                    ctx.tma_load(
+                        k, (work.batch, work.kv_head, n * bn, part * PART), to.smem, to.mbar
+                    )
             k_load.commit_step()
 
         def load_v(n: Any) -> None:
@@ -94,7 +134,9 @@ def blackwell_attention(
         with ctx.elect_one():
             q1_full.expect_bytes(len(parts) * q_tiles[1].tile_bytes)
             for part in parts:
-                ctx.tma_load(q, (work.batch, work.head, work.row(1), part * PART), q_tiles[1][part], q1_full)
+                ctx.tma_load(
+                    q, (work.batch, work.head, work.row(1), part * PART), q_tiles[1][part], q1_full
+                )
         load_v(0)
         for n in ctx.range(1, work.blocks):
             load_k(n, with_q=False)
@@ -121,7 +163,12 @@ def blackwell_attention(
                 scores[i].acquire(j)
                 ctx.tcgen05_fence_after()
                 with ctx.elect_one():
-                    ctx.mma(o(i), p(i).cols(first, count), v_read.get().cols(first, count), accumulate=True if j else adds)
+                    ctx.mma(
+                        o(i),
+                        p(i).cols(first, count),
+                        v_read.get().cols(first, count),
+                        accumulate=True if j else adds,
+                    )
             outputs[i].commit_mma()
 
         with tp.MmaWarpContext(tmem, dealloc, published):
@@ -190,7 +237,9 @@ def blackwell_attention(
                 factor.load(factors[i])
 
         def rescale(i: int) -> None:
-            done[i].wait()  # does not block as long as S of this block, which the factor is made of, is committed behind that product
+            # does not block as long as S of this block, which the factor is made of, is committed
+            # behind that product
+            done[i].wait()
             done[i].step()
             ctx.tcgen05_fence_after()
             with ctx.per_warp(), ctx.when((factor < 1.0).any()):
@@ -213,7 +262,9 @@ def blackwell_attention(
             ctx.sync_warpgroup()
             with ctx.elect_one("warpgroup"):
                 for part in parts:
-                    ctx.tma_store(out, (work.batch, work.head, work.row(i), part * PART), q_tiles[i][part])
+                    ctx.tma_store(
+                        out, (work.batch, work.head, work.row(i), part * PART), q_tiles[i][part]
+                    )
                 ctx.tma_store_commit()
 
         with tp.EpilogueWarpContext(tmem, dealloc, published):
@@ -231,7 +282,9 @@ def blackwell_attention(
 
 
 def output_pipeline(ctx: tp.Context, scores: tp.ProducerPipeline, name: str) -> tp.ProducerPipeline:
-    """O of a tile between the MMA warp and the correction, which gives it back on the first barrier on which S is given back."""
+    """O of a tile between the MMA warp and the correction, which gives it back on the first barrier
+    on which S is given back.
+    """
     full = tp.SMemArray(ctx, tp.SharedMemBarrier, 1, f"{name}.full")
     full[0].init(1)
     return tp.ProducerPipeline([full], scores.consumer_mbars[:1], name=name)
@@ -249,13 +302,17 @@ def bind(
     scale: Any = None,
     chip: tp.Chip | None = None,
 ) -> tp.Program:
-    """Attention of q (batch, s_q, heads, d), k and v (batch, s_kv, kv_heads, d), into out, like q; see `attention_arguments`.
+    """Attention of q (batch, s_q, heads, d), k and v (batch, s_kv, kv_heads, d), into out, like q;
+    see `attention_arguments`.
 
     Args:
-        lse: float32 (batch, heads, s_q), gets the natural logarithm of the sum of exp(score) of each query.
-        cfg: `default_config(d)` unless given. causal: query i sees keys up to i + s_kv - s_q; without any, out is 0 and lse -inf.
+        lse: float32 (batch, heads, s_q), gets the natural logarithm of the sum of exp(score) of
+            each query.
+        cfg: `default_config(d)` unless given. causal: query i sees keys up to i + s_kv - s_q;
+            without any, out is 0 and lse -inf.
         scale: of the scores; 1/sqrt(d) unless given.
-        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for `KernelFunction.bind`.
+        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for
+            `KernelFunction.bind`.
 
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.

@@ -1,11 +1,14 @@
-"""A persistent, warp-specialised GEMM for Blackwell: one TMA warp feeds one warp that issues tcgen05.mma, which fills accumulators in
-tensor memory; four warps take them from there and store through shared memory. A fourth role fetches tiles.
+"""A persistent, warp-specialised GEMM for Blackwell: one TMA warp feeds one warp that issues
+tcgen05.mma, which fills accumulators in tensor memory; four warps take them from there and store
+through shared memory. A fourth role fetches tiles.
 
-    C[m, n] = activation(alpha · a_scale · b_scale · A[m, k] · B[n, k]ᵀ + bias[n] + beta · source[m, n])
+    C[m, n] = activation(alpha · a_scale · b_scale · A[m, k] · B[n, k]ᵀ + bias[n] + beta · source[m,
+    n])
 
-A and B both bfloat16 or both float16, each row- or column-major, or fp8, row-major; float32 accumulation; C bfloat16, float16 or
-float32, row-major. With cta_group 2, pairs of CTAs share each MMA. CTAs of a cluster load a part of the tiles that they share each, and
-multicast it. Simulated, checked and compiled; it has not been run on a Blackwell GPU.
+A and B both bfloat16 or both float16, each row- or column-major, or fp8, row-major; float32
+accumulation; C bfloat16, float16 or float32, row-major. With cta_group 2, pairs of CTAs share each
+MMA. CTAs of a cluster load a part of the tiles that they share each, and multicast it. Simulated,
+checked and compiled; it has not been run on a Blackwell GPU.
 """
 
 from __future__ import annotations
@@ -33,7 +36,11 @@ def grid(c: tp.TensorMap, cfg: BlackwellGemmConfig, chip: tp.Chip) -> int:
     """A CTA a tile where work is fetched; otherwise as many clusters as the chip holds at once."""
     m, n = c.shape
     tiles = -(-m // (cfg.bm * cfg.cluster)) * -(-n // (cfg.bn * cfg.cluster_n))
-    clusters = tiles if cfg.scheduler == "clc" else min(tiles, max(chip.resident_clusters(cfg.cluster_size), 1))
+    clusters = (
+        tiles
+        if cfg.scheduler == "clc"
+        else min(tiles, max(chip.resident_clusters(cfg.cluster_size), 1))
+    )
     return clusters * cfg.cluster_size
 
 
@@ -55,16 +62,32 @@ def blackwell_gemm(
 ) -> None:
     """C = activation(alpha · a_scale · b_scale · A · Bᵀ + bias + beta · source)"""
     tiles = tp.StandardTilePayload(
-        a_type=a.dtype, b_type=b.dtype, a_shape=(cfg.bm, cfg.bk), b_shape=(cfg.b_rows, cfg.bk), a_order=a.order, b_order=b.order
+        a_type=a.dtype,
+        b_type=b.dtype,
+        a_shape=(cfg.bm, cfg.bk),
+        b_shape=(cfg.b_rows, cfg.bk),
+        a_order=a.order,
+        b_order=b.order,
     )
-    inputs = tp.InputTilePipeline.allocate(ctx, tiles, num_group_stages=cfg.stages, k_group_size=cfg.k_group_size, cta_group=cfg.cta_group)
+    inputs = tp.InputTilePipeline.allocate(
+        ctx,
+        tiles,
+        num_group_stages=cfg.stages,
+        k_group_size=cfg.k_group_size,
+        cta_group=cfg.cta_group,
+    )
     outputs = tp.OutputTilePipeline.allocate(
-        ctx, tp.OutputPipelineConfig(num_stages=cfg.accumulators, stage_stride_cols=cfg.bn, cta_group=cfg.cta_group)
+        ctx,
+        tp.OutputPipelineConfig(
+            num_stages=cfg.accumulators, stage_stride_cols=cfg.bn, cta_group=cfg.cta_group
+        ),
     )
     work = scheduler(ctx, (ctx.ceil_div(c.shape[0], cfg.bm), ctx.ceil_div(c.shape[1], cfg.bn)), cfg)
     k_steps = ctx.ceil_div(a.shape[1], cfg.bk * cfg.k_group_size)
     shares = ClusterShares.of(ctx, cfg.cluster, cfg.cluster_n, cfg.cta_group)
-    finish = epilogue.Epilogue(ctx, c, bias, a_scale, b_scale, source, alpha, beta, cfg=cfg, scales=scales)
+    finish = epilogue.Epilogue(
+        ctx, c, bias, a_scale, b_scale, source, alpha, beta, cfg=cfg, scales=scales
+    )
 
     if work.needs_role:
 
@@ -84,8 +107,12 @@ def blackwell_gemm(
                         for j in range(cfg.k_group_size):
                             a_tile, b_tile = stage.tile(j)
                             k = (step * cfg.k_group_size + j) * cfg.bk
-                            shares.a.load(ctx, a, a_tile, (None, tile.m * cfg.bm, k), stage.barrier())
-                            shares.b.load(ctx, b, b_tile, (None, tile.n * cfg.bn + half, k), stage.barrier())
+                            shares.a.load(
+                                ctx, a, a_tile, (None, tile.m * cfg.bm, k), stage.barrier()
+                            )
+                            shares.b.load(
+                                ctx, b, b_tile, (None, tile.n * cfg.bn + half, k), stage.barrier()
+                            )
             ctx.launch_dependents()
             producer.drain()
 
@@ -120,7 +147,9 @@ def scheduler(ctx: tp.Context, tiles: tuple[Any, Any], cfg: BlackwellGemmConfig)
 
 
 class Accumulator:
-    """A tile's sums in tensor memory as the epilogue takes them, slice after slice; behind the last, the MMAs may have it back."""
+    """A tile's sums in tensor memory as the epilogue takes them, slice after slice; behind the
+    last, the MMAs may have it back.
+    """
 
     def __init__(self, ctx: tp.Context, stage: Any, cfg: BlackwellGemmConfig) -> None:
         self._ctx = ctx
@@ -152,20 +181,28 @@ def bind(
     beta: float = 0.0,
     chip: tp.Chip | None = None,
 ) -> tp.Program:
-    """The GEMM for arrays a (m, k), b (n, k) and c (m, n), which must satisfy TMA's rules (16-byte strides, one contiguous
-    dimension). NumPy arrays are for the simulator: the limits are then those of a B200.
+    """The GEMM for arrays a (m, k), b (n, k) and c (m, n), which must satisfy TMA's rules (16-byte
+    strides, one contiguous dimension). NumPy arrays are for the simulator: the limits are then
+    those of a B200.
 
     Args:
         bias: (n,), added to every row. source: like c, added times beta.
-        a_scale, b_scale: float32, both of one element, for the whole tensor, or (m,) and (n,), for each row.
-        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for `KernelFunction.bind`.
+        a_scale, b_scale: float32, both of one element, for the whole tensor, or (m,) and (n,), for
+            each row.
+        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for
+            `KernelFunction.bind`.
 
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
     if not isinstance(cfg, BlackwellGemmConfig):
         raise tp.BindError(f"blackwell_gemm: cfg is a BlackwellGemmConfig, got {cfg!r}")
-    check_kinds({"a": a, "b": b, "c": c}, {"bias": bias, "a_scale": a_scale, "b_scale": b_scale, "source": source}, alpha, beta)
+    check_kinds(
+        {"a": a, "b": b, "c": c},
+        {"bias": bias, "a_scale": a_scale, "b_scale": b_scale, "source": source},
+        alpha,
+        beta,
+    )
     m, n = matrix_extents(a, b, c)
     if len(c.shape) != 2:
         raise tp.BindError("blackwell_gemm multiplies matrices, without a batch dimension")
@@ -180,7 +217,9 @@ def bind(
     check_order("B", b_map, cfg.b_rows, "bn and cluster")
     dtype = tp.tensor_map(c).dtype
     if dtype not in OUTPUTS:
-        raise tp.BindError(f"blackwell_gemm writes {', '.join(t.name for t in OUTPUTS)}; C is {dtype}")
+        raise tp.BindError(
+            f"blackwell_gemm writes {', '.join(t.name for t in OUTPUTS)}; C is {dtype}"
+        )
     c_map = tp.tensor_map(c, box=(cfg.bm, store_width(dtype, cfg)), order="row")
     return blackwell_gemm.bind(
         a_map, b_map, c_map, bias, a_scale, b_scale, source if beta else None,

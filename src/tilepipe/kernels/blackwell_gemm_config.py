@@ -17,14 +17,19 @@ class BlackwellGemmConfig(Settings):
     """Static settings of the Blackwell GEMM.
 
     Attributes:
-        bm, bn, bk: the tile of one CTA, elements: bm 64 or 128, bn a multiple of 16, of pairs 32, up to 256, bk of 32 up to 256.
-        stages: pairs of barriers, each for k_group_size K tiles. k_group_size: K tiles that share a barrier pair.
-        cta_group: 2: pairs of CTAs along M share an MMA of 2 bm rows: each loads its rows of A and half of B.
-        cluster, cluster_n: CTAs of a cluster along M and N: those beside each other along M share B tiles by multicast, along N A tiles.
+        bm, bn, bk: the tile of one CTA, elements: bm 64 or 128, bn a multiple of 16, of pairs 32,
+            up to 256, bk of 32 up to 256.
+        stages: pairs of barriers, each for k_group_size K tiles. k_group_size: K tiles that share a
+            barrier pair.
+        cta_group: 2: pairs of CTAs along M share an MMA of 2 bm rows: each loads its rows of A and
+            half of B.
+        cluster, cluster_n: CTAs of a cluster along M and N: those beside each other along M share B
+            tiles by multicast, along N A tiles.
         accumulators: tiles in tensor memory: with 2, one is stored while the next is multiplied.
-        scheduler: "clc": clusters that are done take the work of clusters that have not begun (cluster launch control); "static": each
-            cluster has a fixed share.
-        raster: order of the output tiles ("grouped", "rows", "columns"). group: cluster tiles of a "grouped" band.
+        scheduler: "clc": clusters that are done take the work of clusters that have not begun
+            (cluster launch control); "static": each cluster has a fixed share.
+        raster: order of the output tiles ("grouped", "rows", "columns"). group: cluster tiles of a
+            "grouped" band.
         store_slots: buffers of bm rows × 128 bytes for stores.
         activation: of the output: "none", "relu", "gelu" (tanh form) or "silu".
     """
@@ -49,13 +54,18 @@ class BlackwellGemmConfig(Settings):
         columns = self.accumulators * self.bn
         return {
             "cta_group must be 1 or 2": self.cta_group in (1, 2),
-            "bm must be 64 or 128, and 128 where cta_group is 2": self.bm == 128 or (self.bm == 64 and self.cta_group != 2),
-            f"bn must be a multiple of {step} in {step}..256": self.bn % step == 0 and self.bn <= 256,
+            "bm must be 64 or 128, and 128 where cta_group is 2": self.bm == 128
+            or (self.bm == 64 and self.cta_group != 2),
+            f"bn must be a multiple of {step} in {step}..256": self.bn % step == 0
+            and self.bn <= 256,
             "bk must be a multiple of 32 in 32..256": self.bk % 32 == 0 and self.bk <= 256,
             "stages must be at least 2: one is held by the MMAs in flight": self.stages >= 2,
             "cluster · cluster_n must be 1, 2, 4 or 8": self.cluster_size in (1, 2, 4, 8),
-            "cta_group 2 takes an even cluster, cluster=2 at least": self.cta_group == 1 or self.cluster % 2 == 0,
-            "bm / cluster_n must be a multiple of 8, and bn / cluster, too": self.bm % (8 * self.cluster_n) == 0
+            "cta_group 2 takes an even cluster, cluster=2 at least": self.cta_group == 1
+            or self.cluster % 2 == 0,
+            "bm / cluster_n must be a multiple of 8, and bn / cluster, too": self.bm
+            % (8 * self.cluster_n)
+            == 0
             and self.bn % (8 * self.cluster) == 0,
             f"{self.accumulators} accumulators of {self.bn} columns are {columns}; tensor memory has {TMEM_COLUMNS}": columns
             <= TMEM_COLUMNS,
@@ -74,7 +84,8 @@ class BlackwellGemmConfig(Settings):
         """Rows of B that one CTA holds: a pair shares a tile."""
         return self.bn // self.cta_group
 
-    # What the epilogue asks (`gemm_config.OutputTiling`): a tile is one block, which one warpgroup stores.
+    # What the epilogue asks (`gemm_config.OutputTiling`): a tile is one block, which one warpgroup
+    # stores.
 
     @property
     def block_rows(self) -> int:

@@ -1,8 +1,10 @@
-"""Scale factors of blocks along K as the tensor cores of Blackwell take them: the kinds there are, and their layout in memory.
+"""Scale factors of blocks along K as the tensor cores of Blackwell take them: the kinds there are,
+and their layout in memory.
 
-The scale of row r and block k is in a piece of 128 rows × 4 blocks, of 512 bytes, at byte (r % 32) · 16 + (r % 128) // 32 · 4 + k % 4; the
-pieces of the same rows lie one after the other along K. That is what tcgen05.cp spreads over the lanes of tensor memory (PTX ISA, tcgen05
-scale factor layouts), what cuBLAS asks for, and PyTorch's `SwizzleType.SWIZZLE_32_4_4`.
+The scale of row r and block k is in a piece of 128 rows × 4 blocks, of 512 bytes, at byte (r % 32)
+· 16 + (r % 128) // 32 · 4 + k % 4; the pieces of the same rows lie one after the other along K.
+That is what tcgen05.cp spreads over the lanes of tensor memory (PTX ISA, tcgen05 scale factor
+layouts), what cuBLAS asks for, and PyTorch's `SwizzleType.SWIZZLE_32_4_4`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ import tilepipe as tp
 from tilepipe.errors import BindError
 
 Array = npt.NDArray[Any]
-PIECE_ROWS, PIECE_SCALES = tp.ScaleFactorLayout.piece_rows, tp.ScaleFactorLayout.piece_blocks  # of A or B, and blocks of K
+# of A or B, and blocks of K
+PIECE_ROWS, PIECE_SCALES = tp.ScaleFactorLayout.piece_rows, tp.ScaleFactorLayout.piece_blocks
 LINE = 16  # bytes that lie together of a piece in memory: every 32nd row
 LINES = tp.ScaleFactorLayout.piece_bytes // LINE
 
@@ -27,7 +30,8 @@ class Kind:
     """A number format with a scale for each row and `block` elements of K.
 
     Attributes:
-        elements: dtypes that A and B may have, by name. scale: that of the scales. block: elements that share one.
+        elements: dtypes that A and B may have, by name. scale: that of the scales. block: elements
+            that share one.
     """
 
     name: str
@@ -51,35 +55,51 @@ KINDS = {
 
 
 def blocked_shape(rows: int, scales: int) -> tuple[int, int, int, int]:
-    """Shape of the scales of `rows` rows, `scales` a row, in memory: (pieces along the rows, pieces along K, 32, 16)."""
+    """Shape of the scales of `rows` rows, `scales` a row, in memory: (pieces along the rows, pieces
+    along K, 32, 16).
+    """
     return -(-rows // PIECE_ROWS), -(-scales // PIECE_SCALES), LINES, LINE
 
 
 def to_blocked(scales: Array) -> Array:
-    """Scales (rows, blocks of K), of one byte each, as the kernel reads them: an array of `blocked_shape`. Padding is zero bytes, which
-    both dtypes of scales read as a number (no NaN), so that products with rows and blocks outside the matrix add nothing.
+    """Scales (rows, blocks of K), of one byte each, as the kernel reads them: an array of
+    `blocked_shape`. Padding is zero bytes, which both dtypes of scales read as a number (no NaN),
+    so that products with rows and blocks outside the matrix add nothing.
 
     Raises:
         BindError: not a matrix of bytes.
     """
     if scales.ndim != 2 or scales.dtype.itemsize != 1:
-        raise BindError(f"to_blocked takes a matrix of scales of one byte, (rows, blocks of K); got {scales.shape} {scales.dtype}")
+        raise BindError(
+            "to_blocked takes a matrix of scales of one byte, (rows, blocks of K); got"
+            f" {scales.shape} {scales.dtype}"
+        )
     rows, cols = scales.shape
     over, along, *_ = blocked_shape(rows, cols)
     padded = np.zeros((over * PIECE_ROWS, along * PIECE_SCALES), np.uint8)
     padded[:rows, :cols] = np.ascontiguousarray(scales).view(np.uint8)
-    pieces = padded.reshape(over, PIECE_ROWS // LINES, LINES, along, PIECE_SCALES).transpose(0, 3, 2, 1, 4)
+    pieces = padded.reshape(over, PIECE_ROWS // LINES, LINES, along, PIECE_SCALES).transpose(
+        0, 3, 2, 1, 4
+    )
     return np.ascontiguousarray(pieces).reshape(over, along, LINES, LINE).view(scales.dtype)
 
 
 def from_blocked(blocked: Array, rows: int, scales: int) -> Array:
-    """The reverse of `to_blocked`: (rows, scales) of an array of `blocked_shape(rows, scales)`, in any shape of as many elements.
+    """The reverse of `to_blocked`: (rows, scales) of an array of `blocked_shape(rows, scales)`, in
+    any shape of as many elements.
 
     Raises:
         BindError: another number of elements.
     """
     shape = blocked_shape(rows, scales)
     if blocked.size != np.prod(shape):
-        raise BindError(f"blocked scales of {rows} rows and {scales} blocks of K have shape {shape}; got {blocked.shape}")
-    pieces = blocked.reshape(shape[0], shape[1], LINES, PIECE_ROWS // LINES, PIECE_SCALES).transpose(0, 3, 2, 1, 4)
-    return np.ascontiguousarray(pieces).reshape(shape[0] * PIECE_ROWS, shape[1] * PIECE_SCALES)[:rows, :scales]
+        raise BindError(
+            f"blocked scales of {rows} rows and {scales} blocks of K have shape {shape}; got"
+            f" {blocked.shape}"
+        )
+    pieces = blocked.reshape(
+        shape[0], shape[1], LINES, PIECE_ROWS // LINES, PIECE_SCALES
+    ).transpose(0, 3, 2, 1, 4)
+    return np.ascontiguousarray(pieces).reshape(shape[0] * PIECE_ROWS, shape[1] * PIECE_SCALES)[
+        :rows, :scales
+    ]

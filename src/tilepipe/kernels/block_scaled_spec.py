@@ -23,12 +23,14 @@ from tilepipe.testing.numerics import Comparison, compare_matmul
 SPAN = 128  # bytes of K in a tile: a swizzle span
 ROW_BYTES = 16  # TMA's unit of the distance between rows
 _SETTINGS = asdict(BlockScaledConfig())
-_NO_TILES = frozenset({"activation", "kind"})  # fields of the configuration that say what is computed
+# fields of the configuration that say what is computed
+_NO_TILES = frozenset({"activation", "kind"})
 
 
 def tile_settings(kind: str) -> dict[str, Any]:
     """K tiles of a kind whose rows are a swizzle span."""
-    elements = KINDS[kind].elements if kind in KINDS else ("float8_e4m3",)  # the configuration says what is wrong with another kind
+    # the configuration says what is wrong with another kind
+    elements = KINDS[kind].elements if kind in KINDS else ("float8_e4m3",)
     return {"bk": SPAN * 8 // tp.dtype(elements[0]).bits}
 
 
@@ -36,11 +38,19 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
     return tile_settings(settings["kind"]), "the defaults"
 
 
-def _operand(rng: np.random.Generator, rows: int, k: int, kind: Kind) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
+def _operand(
+    rng: np.random.Generator, rows: int, k: int, kind: Kind
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
     """Values with rows padded for TMA, scales, and the scale of the whole, 1 but in NVFP4."""
     x = rng.standard_normal((rows, k), dtype=np.float32)
-    values, scales, whole = reference.quantize_nvfp4(x) if kind.name == "nvfp4" else (*reference.quantize_mx(x, kind.elements[0]), 1.0)
-    padded = np.zeros((rows, -(-values.shape[1] // ROW_BYTES) * ROW_BYTES), values.dtype)[:, : values.shape[1]]
+    values, scales, whole = (
+        reference.quantize_nvfp4(x)
+        if kind.name == "nvfp4"
+        else (*reference.quantize_mx(x, kind.elements[0]), 1.0)
+    )
+    padded = np.zeros((rows, -(-values.shape[1] // ROW_BYTES) * ROW_BYTES), values.dtype)[
+        :, : values.shape[1]
+    ]
     padded[...] = values
     return padded, scales, whole
 
@@ -55,16 +65,24 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
     cfg = config(settings)
     m, n, k = (settings[name] for name in "mnk")
     if k % cfg.format.block:
-        raise BindError(f"setting k must be a multiple of {cfg.format.block}, the elements of {cfg.kind} that share a scale, got {k}")
+        raise BindError(
+            f"setting k must be a multiple of {cfg.format.block}, the elements of {cfg.kind} that"
+            f" share a scale, got {k}"
+        )
     out, rng = tp.dtype(settings["out_dtype"]), np.random.default_rng(seed)
     if out not in OUTPUTS:
-        raise BindError(f"setting out_dtype must be one of {', '.join(t.name for t in OUTPUTS)}, got {out}")
+        raise BindError(
+            f"setting out_dtype must be one of {', '.join(t.name for t in OUTPUTS)}, got {out}"
+        )
     a, sfa, a_scale = _operand(rng, m, k, cfg.format)
     b, sfb, b_scale = _operand(rng, n, k, cfg.format)
     c = np.zeros((m, n), out.numpy)
     wholes: dict[str, Any] = {}
     if cfg.kind == "nvfp4":
-        wholes = {"a_scale": np.array([a_scale], np.float32), "b_scale": np.array([b_scale], np.float32)}
+        wholes = {
+            "a_scale": np.array([a_scale], np.float32),
+            "b_scale": np.array([b_scale], np.float32),
+        }
 
     def verify() -> Comparison:
         left, right = reference.dequantize(a, sfa, a_scale), reference.dequantize(b, sfb, b_scale)
@@ -76,7 +94,9 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
 
 def _sizes(settings: Mapping[str, Any]) -> Sizes:
     cfg = config(settings)
-    return (fetched_sizes if cfg.scheduler == "clc" else product_sizes)(cfg, cfg.bk * cfg.k_group_size, ring=cfg.accumulators)
+    return (fetched_sizes if cfg.scheduler == "clc" else product_sizes)(
+        cfg, cfg.bk * cfg.k_group_size, ring=cfg.accumulators
+    )
 
 
 BLOCK_SCALED_GEMM = KernelSpec(

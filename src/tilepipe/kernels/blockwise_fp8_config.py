@@ -1,4 +1,6 @@
-"""Settings of the blockwise fp8 GEMM, the rules that they obey, and which of them for which product."""
+"""Settings of the blockwise fp8 GEMM, the rules that they obey, and which of them for which
+product.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,26 @@ MAX_BN = 256  # columns of one wgmma
 BARRIER_PAIR = 16  # bytes of a stage's two mbarriers
 ALIGNMENT = 128  # bytes that the scales of B may be padded by
 MAX_STAGES = 8
-MAX_SUMS = {1: 200, 2: 200, 3: 128}  # registers of a thread for totals and partial sums, by MMA warpgroups
+# registers of a thread for totals and partial sums, by MMA warpgroups
+MAX_SUMS = {1: 200, 2: 200, 3: 128}
 
 
 @dataclass(frozen=True)
 class BlockwiseFP8Config(Settings):
-    """Static settings of the blockwise fp8 GEMM. A tile of K is one block of 128: the scales change from one to the next.
+    """Static settings of the blockwise fp8 GEMM. A tile of K is one block of 128: the scales change
+    from one to the next.
 
     Attributes:
-        bm, bn: the tile, elements: 64 or 128 rows for each MMA warpgroup, bn a multiple of 16 up to 256.
+        bm, bn: the tile, elements: 64 or 128 rows for each MMA warpgroup, bn a multiple of 16 up to
+            256.
         stages: K tiles in flight.
         consumers: MMA warpgroups, 1 to 3, which split the rows of a tile.
-        splits: wgmma of bn / splits columns, one after the other, which take fewer registers for partial sums.
-        cluster, cluster_n: CTAs along M that share B tiles by multicast, and along N that share A tiles; one of them 1.
-        raster: order of the output tiles ("grouped", "rows", "columns"). group: cluster tiles of a "grouped" band.
+        splits: wgmma of bn / splits columns, one after the other, which take fewer registers for
+            partial sums.
+        cluster, cluster_n: CTAs along M that share B tiles by multicast, and along N that share A
+            tiles; one of them 1.
+        raster: order of the output tiles ("grouped", "rows", "columns"). group: cluster tiles of a
+            "grouped" band.
         store_slots: buffers of 64 rows × 128 bytes for each consumer's stores.
     """
 
@@ -49,8 +57,10 @@ class BlockwiseFP8Config(Settings):
         registers, limit = self.sums, MAX_SUMS[self.consumers]
         return {
             "bn / splits must be a multiple of 16": self.bn % (16 * self.splits) == 0,
-            f"totals of {self.rows}×{self.bn} and partial sums of {BLOCK_ROWS}×{self.piece_cols} take {registers}"
-            f" registers of each thread; at most {limit} leave room for the rest": registers <= limit,
+            f"totals of {self.rows}×{self.bn} and partial sums of {BLOCK_ROWS}×{self.piece_cols}"
+            f" take {registers}"
+            f" registers of each thread; at most {limit} leave room for the rest": registers
+            <= limit,
         }
 
     @property
@@ -102,12 +112,16 @@ def slices(cfg: BlockwiseFP8Config, out_dtype: tp.DType) -> int:
 
 def smem_bytes(cfg: BlockwiseFP8Config, out_dtype: tp.DType) -> int:
     """Shared memory that a configuration takes, bytes."""
-    stage = (cfg.bm + cfg.bn) * BLOCK + (cfg.bm + cfg.scale_blocks) * tp.float32.nbytes + BARRIER_PAIR
+    stage = (
+        (cfg.bm + cfg.bn) * BLOCK + (cfg.bm + cfg.scale_blocks) * tp.float32.nbytes + BARRIER_PAIR
+    )
     slot = BLOCK_ROWS * store_width(out_dtype, cfg.tile) * out_dtype.nbytes
     return cfg.stages * stage + cfg.store_slots * cfg.consumers * slot + ALIGNMENT
 
 
-def filled(cfg: BlockwiseFP8Config, out_dtype: tp.DType, chip: tp.Chip = tp.H200) -> BlockwiseFP8Config:
+def filled(
+    cfg: BlockwiseFP8Config, out_dtype: tp.DType, chip: tp.Chip = tp.H200
+) -> BlockwiseFP8Config:
     """The configuration with as many stages as fit, up to 8.
 
     Raises:
@@ -117,5 +131,8 @@ def filled(cfg: BlockwiseFP8Config, out_dtype: tp.DType, chip: tp.Chip = tp.H200
     each = smem_bytes(replace(cfg, stages=3), out_dtype) - least
     room = chip.smem_per_cta - least
     if room < 0:
-        raise tp.LimitError(f"two stages take {least:,} bytes of shared memory; a CTA of {chip.name} has {chip.smem_per_cta:,} ({cfg})")
+        raise tp.LimitError(
+            f"two stages take {least:,} bytes of shared memory; a CTA of {chip.name} has"
+            f" {chip.smem_per_cta:,} ({cfg})"
+        )
     return replace(cfg, stages=min(2 + room // each, MAX_STAGES))

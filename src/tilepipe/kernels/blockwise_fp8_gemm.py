@@ -1,10 +1,12 @@
-"""A GEMM of fp8 operands with a scale for each block, for Hopper: persistent and warp-specialised, as `kernels.gemm`.
+"""A GEMM of fp8 operands with a scale for each block, for Hopper: persistent and warp-specialised,
+as `kernels.gemm`.
 
     C[m, n] = Σ_kb a_scales[kb, m] · b_scales[n / 128, kb] · (A_kb[m, :] · B_kb[n, :]ᵀ)
 
-A (m, k) and B (n, k) e4m3, row-major; kb runs over blocks of 128 along K. The tensor cores multiply one block into partial
-sums, which the warpgroup then adds, times their scales, to totals in its float32 registers, while they multiply for the
-other warpgroup. The scales of A come with its tiles, by TMA; those of B, one or a few numbers a block, the load warp puts beside them.
+A (m, k) and B (n, k) e4m3, row-major; kb runs over blocks of 128 along K. The tensor cores multiply
+one block into partial sums, which the warpgroup then adds, times their scales, to totals in its
+float32 registers, while they multiply for the other warpgroup. The scales of A come with its tiles,
+by TMA; those of B, one or a few numbers a block, the load warp puts beside them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,16 @@ from tilepipe.kernels.multicast import Share, load_rows
 
 
 @tp.kernel(grid=persistent_grid, cluster=lambda cfg: cfg.cluster_size)
-def blockwise_fp8_gemm(ctx: tp.Context, a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, *, cfg: BlockwiseFP8Config) -> None:
+def blockwise_fp8_gemm(
+    ctx: tp.Context,
+    a: Any,
+    b: Any,
+    a_scales: Any,
+    b_scales: Any,
+    c: Any,
+    *,
+    cfg: BlockwiseFP8Config,
+) -> None:
     """C = Σ over blocks of K of a_scales · b_scales · (A · Bᵀ)"""
     tile_cfg = cfg.tile
     payload = tp.BlockwiseFP8TilePayload(
@@ -68,13 +79,15 @@ def blockwise_fp8_gemm(ctx: tp.Context, a: Any, b: Any, a_scales: Any, b_scales:
         for tile in work.ahead():
             with inputs.consumer() as consumer:
                 sums.multiply(consumer, k_blocks, tile, first_row)
-            (output.store_at_once if at_once else output.store)([[total] for total in sums.totals], tile, first_row)
+            (output.store_at_once if at_once else output.store)(
+                [[total] for total in sums.totals], tile, first_row
+            )
         output.drain()
 
 
 class BScales:
-    """The scales of B that the columns of a tile have: one or a few numbers a block of K, which the load warp puts beside the
-    stage's tiles.
+    """The scales of B that the columns of a tile have: one or a few numbers a block of K, which the
+    load warp puts beside the stage's tiles.
     """
 
     def __init__(self, ctx: tp.Context, tensor: Any, cfg: BlockwiseFP8Config) -> None:
@@ -82,7 +95,9 @@ class BScales:
         self._ctx = ctx
         self._cfg = cfg
         self._tensor = tensor
-        self._slots = tp.SMemArray(ctx, tp.float32, cfg.stages * cfg.scale_blocks, name="b_scales_slots")
+        self._slots = tp.SMemArray(
+            ctx, tp.float32, cfg.stages * cfg.scale_blocks, name="b_scales_slots"
+        )
         self._anywhere = BLOCK % cfg.bn != 0 and cfg.bn % BLOCK != 0  # tiles begin inside a block
 
     def _slot(self, stage: Any, i: int) -> Any:
@@ -90,7 +105,13 @@ class BScales:
 
     def of_tile(self, n: Any, k_blocks: Any) -> TileScales:
         """Those of the tiles with index `n`, for the load warp."""
-        return TileScales(self._ctx, self._tensor, self._ctx.let(n * self._cfg.bn // BLOCK, "n_block"), k_blocks, self._cfg.scale_blocks)
+        return TileScales(
+            self._ctx,
+            self._tensor,
+            self._ctx.let(n * self._cfg.bn // BLOCK, "n_block"),
+            k_blocks,
+            self._cfg.scale_blocks,
+        )
 
     def put(self, stage: Any, numbers: Sequence[Any]) -> None:
         """Those of one block of K, by one lane of the load warp, before it arms the stage."""
@@ -107,17 +128,25 @@ class BScales:
         block = col // BLOCK
         if not self._anywhere or block + 1 == len(products):
             return products[block]
-        return self._ctx.select(n * self._cfg.bn % BLOCK + col < (block + 1) * BLOCK, products[block], products[block + 1])
+        return self._ctx.select(
+            n * self._cfg.bn % BLOCK + col < (block + 1) * BLOCK,
+            products[block],
+            products[block + 1],
+        )
 
 
 class TileScales:
     """The numbers of a tile's columns, for one block of K after the other, read one block ahead."""
 
-    def __init__(self, ctx: tp.Context, tensor: Any, first_row: Any, k_blocks: Any, count: int) -> None:
+    def __init__(
+        self, ctx: tp.Context, tensor: Any, first_row: Any, k_blocks: Any, count: int
+    ) -> None:
         self._ctx = ctx
         self._tensor = tensor
         self._last = k_blocks - 1
-        self._rows = [ctx.let(ctx.min(first_row + i, tensor.shape[0] - 1), "scale_row") for i in range(count)]
+        self._rows = [
+            ctx.let(ctx.min(first_row + i, tensor.shape[0] - 1), "scale_row") for i in range(count)
+        ]
         self._now = [ctx.var(ctx.load(tensor[row, 0])) for row in self._rows]
 
     def now(self) -> list[Any]:
@@ -136,11 +165,13 @@ class TileScales:
 
 
 class Sums:
-    """The sums of one warpgroup's rows of a tile: `totals`, one (64, bn) a row block, and the partial sums of one piece of them,
-    64 rows and the columns of one wgmma, over one block of K.
+    """The sums of one warpgroup's rows of a tile: `totals`, one (64, bn) a row block, and the
+    partial sums of one piece of them, 64 rows and the columns of one wgmma, over one block of K.
     """
 
-    def __init__(self, ctx: tp.Context, cfg: BlockwiseFP8Config, scales: BScales, everyone: int | None) -> None:
+    def __init__(
+        self, ctx: tp.Context, cfg: BlockwiseFP8Config, scales: BScales, everyone: int | None
+    ) -> None:
         self._ctx = ctx
         self._cfg = cfg
         self._scales = scales
@@ -155,7 +186,8 @@ class Sums:
             self._block(consumer, tile, first_row, first=False)
 
     def _block(self, consumer: Any, tile: Any, first_row: Any, first: bool) -> None:
-        """One block of K. The first takes the totals' place, and the indices of the next tile are computed while its MMAs run.
+        """One block of K. The first takes the totals' place, and the indices of the next tile are
+        computed while its MMAs run.
 
         A slot is left twice: by each warp, which has read its scales, and by the MMAs.
         """
@@ -165,7 +197,10 @@ class Sums:
             self._issue(0, stage, first_row)
             # Behind the MMAs, which need not wait for what is read meanwhile.
             scales_tile = stage.tile()[2]
-            rows = [self._row_scales(scales_tile, first_row + i * BLOCK_ROWS) for i in range(len(self.totals))]
+            rows = [
+                self._row_scales(scales_tile, first_row + i * BLOCK_ROWS)
+                for i in range(len(self.totals))
+            ]
             scales = self._scales.times(rows, stage)
             ctx.syncwarp()
             with ctx.elect_one():
@@ -197,7 +232,9 @@ class Sums:
             ctx.mma_commit(stage.mbar(), mask=self._everyone)
 
     def _promote(self, piece: int, scales: list[list[Any]], tile: Any, first: bool) -> None:
-        """total += partial · scale, or, `first`, total = it, for each group of columns that share a scale of B."""
+        """total += partial · scale, or, `first`, total = it, for each group of columns that share a
+        scale of B.
+        """
         cfg = self._cfg
         i, part = divmod(piece, cfg.splits)
         total = self.totals[i]
@@ -209,15 +246,26 @@ class Sums:
             total.set(scaled if first else total.cols(at, width) + scaled, col=at)
 
 
-def bind(a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, cfg: BlockwiseFP8Config, *, chip: tp.Chip | None = None) -> tp.Program:
-    """The product for arrays a (m, k), b (n, k) of float8_e4m3 and c (m, n) of bfloat16, float16 or float32, all row-major with
-    strides of a multiple of 16 bytes.
+def bind(
+    a: Any,
+    b: Any,
+    a_scales: Any,
+    b_scales: Any,
+    c: Any,
+    cfg: BlockwiseFP8Config,
+    *,
+    chip: tp.Chip | None = None,
+) -> tp.Program:
+    """The product for arrays a (m, k), b (n, k) of float8_e4m3 and c (m, n) of bfloat16, float16 or
+    float32, all row-major with strides of a multiple of 16 bytes.
 
     Args:
-        a_scales: float32, (k blocks, m) in row order with strides of a multiple of 16 bytes, or (m, k blocks) in column order: a
-            scale for each row and each 128 of K.
-        b_scales: float32, (n blocks, k blocks): a scale for each 128×128 of B. The last block of an extent may be shorter.
-        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for `KernelFunction.bind`.
+        a_scales: float32, (k blocks, m) in row order with strides of a multiple of 16 bytes, or (m,
+            k blocks) in column order: a scale for each row and each 128 of K.
+        b_scales: float32, (n blocks, k blocks): a scale for each 128×128 of B. The last block of an
+            extent may be shorter.
+        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for
+            `KernelFunction.bind`.
 
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.

@@ -18,8 +18,8 @@ ROW_UNIT = 4  # float32 of 16 bytes: what TMA asks of the distance between rows
 
 
 def quantized_rows(x: npt.NDArray[np.float32]) -> tuple[Array, Array]:
-    """x (m, k) as e4m3 with a scale for each 1×128 block: values (m, k), and scales (k blocks, m), M contiguous, each line
-    padded to 16 bytes. The largest number of a block becomes 448.
+    """x (m, k) as e4m3 with a scale for each 1×128 block: values (m, k), and scales (k blocks, m),
+    M contiguous, each line padded to 16 bytes. The largest number of a block becomes 448.
     """
     m, k = x.shape
     blocks = blocks_of(k)
@@ -33,13 +33,17 @@ def quantized_rows(x: npt.NDArray[np.float32]) -> tuple[Array, Array]:
 
 
 def quantized_blocks(x: npt.NDArray[np.float32]) -> tuple[Array, Array]:
-    """x (n, k) as e4m3 with a scale for each 128×128 block: values (n, k), and scales (n blocks, k blocks)."""
+    """x (n, k) as e4m3 with a scale for each 128×128 block: values (n, k), and scales (n blocks, k
+    blocks).
+    """
     n, k = x.shape
     padded = np.zeros((blocks_of(n) * BLOCK, blocks_of(k) * BLOCK), np.float32)
     padded[:n, :k] = x
     tiles = padded.reshape(blocks_of(n), BLOCK, blocks_of(k), BLOCK)
     scales = _scales(np.abs(tiles).max((1, 3)))
-    return (tiles / scales[:, None, :, None]).reshape(padded.shape)[:n, :k].astype(tp.float8_e4m3.numpy), scales
+    return (tiles / scales[:, None, :, None]).reshape(padded.shape)[:n, :k].astype(
+        tp.float8_e4m3.numpy
+    ), scales
 
 
 def _scales(largest: Array) -> Array:
@@ -48,15 +52,23 @@ def _scales(largest: Array) -> Array:
 
 def scaled_rows(a: Array, a_scales: Array) -> npt.NDArray[np.float64]:
     """A (m, k) times its scales (k blocks, m)."""
-    return a.astype(np.float64) * np.repeat(a_scales.T.astype(np.float64), BLOCK, axis=1)[:, : a.shape[1]]
+    return (
+        a.astype(np.float64)
+        * np.repeat(a_scales.T.astype(np.float64), BLOCK, axis=1)[:, : a.shape[1]]
+    )
 
 
 def scaled_blocks(b: Array, b_scales: Array) -> npt.NDArray[np.float64]:
     """B (n, k) times its scales (n blocks, k blocks)."""
     n, k = b.shape
-    return b.astype(np.float64) * np.repeat(np.repeat(b_scales.astype(np.float64), BLOCK, 0), BLOCK, 1)[:n, :k]
+    return (
+        b.astype(np.float64)
+        * np.repeat(np.repeat(b_scales.astype(np.float64), BLOCK, 0), BLOCK, 1)[:n, :k]
+    )
 
 
 def compare(c: Array, a: Array, a_scales: Array, b: Array, b_scales: Array) -> Comparison:
-    """C (m, n) beside the float64 product of the operands times their scales: the bound of float32 sums."""
+    """C (m, n) beside the float64 product of the operands times their scales: the bound of float32
+    sums.
+    """
     return compare_matmul(c, scaled_rows(a, a_scales), scaled_blocks(b, b_scales).T)

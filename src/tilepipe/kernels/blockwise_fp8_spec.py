@@ -16,11 +16,22 @@ from tilepipe.kernels import blockwise_fp8_reference as reference
 from tilepipe.kernels.blockwise_fp8_config import BLOCK, BlockwiseFP8Config
 from tilepipe.kernels.gemm_choice import Problem
 from tilepipe.kernels.instances import Setting, Sizes, fetched_sizes, product_sizes
-from tilepipe.kernels.spec import BY_DEFAULT, EXTENTS, MNK, Case, Forms, GemmSpec, check_extents, tiles_of
+from tilepipe.kernels.spec import (
+    BY_DEFAULT,
+    EXTENTS,
+    MNK,
+    Case,
+    Forms,
+    GemmSpec,
+    check_extents,
+    tiles_of,
+)
 from tilepipe.testing.numerics import Comparison, judged_by_the_whole
 
 _FIXED = ("bk", "k_group_size", "activation")  # of the Blackwell form: there is one value
-_FORMS = Forms({"hopper": BlockwiseFP8Config, "blackwell": blackwell.BlackwellBlockwiseConfig}, _FIXED)
+_FORMS = Forms(
+    {"hopper": BlockwiseFP8Config, "blackwell": blackwell.BlackwellBlockwiseConfig}, _FIXED
+)
 config = _FORMS.config
 
 
@@ -32,7 +43,14 @@ def problem(settings: Mapping[str, Any]) -> Problem:
     """
     check_extents(settings)
     out = tp.dtype(settings["out_dtype"])
-    return Problem(settings["m"], settings["n"], settings["k"], dtype=tp.float8_e4m3, out_dtype=out, scales="block")
+    return Problem(
+        settings["m"],
+        settings["n"],
+        settings["k"],
+        dtype=tp.float8_e4m3,
+        out_dtype=out,
+        scales="block",
+    )
 
 
 def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
@@ -46,8 +64,12 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
     product, cfg, rng = problem(settings), config(settings), np.random.default_rng(seed)
-    a, a_scales = reference.quantized_rows(rng.standard_normal((product.m, product.k), dtype=np.float32))
-    b, b_scales = reference.quantized_blocks(rng.standard_normal((product.n, product.k), dtype=np.float32))
+    a, a_scales = reference.quantized_rows(
+        rng.standard_normal((product.m, product.k), dtype=np.float32)
+    )
+    b, b_scales = reference.quantized_blocks(
+        rng.standard_normal((product.n, product.k), dtype=np.float32)
+    )
     c = np.zeros((product.m, product.n), product.out_dtype.numpy)
     if isinstance(cfg, BlockwiseFP8Config):
         program = hopper.bind(a, b, a_scales, b_scales, c, cfg, chip=chip)
@@ -56,7 +78,8 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
 
     def verify() -> Comparison:
         compared = reference.compare(c, a, a_scales, b, b_scales)
-        return judged_by_the_whole(compared, min(product.k, BLOCK), c.dtype.name)  # each block's sum is added in float32
+        # each block's sum is added in float32
+        return judged_by_the_whole(compared, min(product.k, BLOCK), c.dtype.name)
 
     return Case(program, c, verify, tiles_of(product.m, product.n, cfg.bm, cfg.bn))
 
@@ -64,7 +87,9 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
 def _sizes(settings: Mapping[str, Any]) -> Sizes:
     """An accumulator is that of a block of K, so that only fetched work goes on by one a tile."""
     cfg = config(settings)
-    return (fetched_sizes if getattr(cfg, "scheduler", "static") == "clc" else product_sizes)(cfg, BLOCK)
+    return (fetched_sizes if getattr(cfg, "scheduler", "static") == "clc" else product_sizes)(
+        cfg, BLOCK
+    )
 
 
 BLOCKWISE_FP8_GEMM = GemmSpec(

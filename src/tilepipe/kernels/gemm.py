@@ -1,12 +1,13 @@
-"""A persistent, warp-specialised GEMM for Hopper: one TMA warp feeds 1-3 warpgroups of wgmma, which store through
-shared memory.
+"""A persistent, warp-specialised GEMM for Hopper: one TMA warp feeds 1-3 warpgroups of wgmma, which
+store through shared memory.
 
-    C[m, n] = activation(alpha · a_scale · b_scale · A[m, k] · B[n, k]ᵀ + bias[n] + beta · source[m, n])
+    C[m, n] = activation(alpha · a_scale · b_scale · A[m, k] · B[n, k]ᵀ + bias[n] + beta · source[m,
+    n])
 
-A and B both bfloat16, both float16, each row- or column-major, or float32 (multiplied in tf32) or fp8, row-major; float32
-accumulation; C bfloat16, float16 or float32, row-major; all of them with a leading batch dimension if C has one. The CTAs
-of a cluster work on the same columns, or the same rows, and load a part of the B, or A, tile each and multicast it; or on
-parts of K of the same tile.
+A and B both bfloat16, both float16, each row- or column-major, or float32 (multiplied in tf32) or
+fp8, row-major; float32 accumulation; C bfloat16, float16 or float32, row-major; all of them with a
+leading batch dimension if C has one. The CTAs of a cluster work on the same columns, or the same
+rows, and load a part of the B, or A, tile each and multicast it; or on parts of K of the same tile.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ from tilepipe.kernels.multicast import Share, load_rows
 def persistent_grid(c: tp.TensorMap, cfg: GemmConfig, chip: tp.Chip) -> int:
     """As many clusters as the chip holds at once, or fewer when there are fewer tiles."""
     *batches, m, n = c.shape
-    tiles = -(-m // (cfg.bm * cfg.cluster)) * -(-n // (cfg.bn * cfg.cluster_n)) * (batches[0] if batches else 1)
+    tiles = (
+        -(-m // (cfg.bm * cfg.cluster))
+        * -(-n // (cfg.bn * cfg.cluster_n))
+        * (batches[0] if batches else 1)
+    )
     # Where none fits, loading the kernel says so.
     return min(tiles, max(chip.resident_clusters(cfg.cluster_size), 1)) * cfg.cluster_size
 
@@ -63,9 +68,16 @@ def gemm(
     if cfg.swap == "ab":  # C is Cᵀ already
         a, b, a_scale, b_scale = b, a, b_scale, a_scale
     tiles = tp.StandardTilePayload(
-        a_type=a.dtype, b_type=b.dtype, a_shape=(cfg.bm, cfg.bk), b_shape=(cfg.bn, cfg.bk), a_order=a.order, b_order=b.order
+        a_type=a.dtype,
+        b_type=b.dtype,
+        a_shape=(cfg.bm, cfg.bk),
+        b_shape=(cfg.bn, cfg.bk),
+        a_order=a.order,
+        b_order=b.order,
     )
-    inputs = tp.InputTilePipeline.allocate(ctx, tiles, num_group_stages=cfg.stages, k_group_size=cfg.k_group_size)
+    inputs = tp.InputTilePipeline.allocate(
+        ctx, tiles, num_group_stages=cfg.stages, k_group_size=cfg.k_group_size
+    )
     rows, columns = ctx.ceil_div(c.shape[-2], cfg.bm), ctx.ceil_div(c.shape[-1], cfg.bn)
     work = tp.StaticScheduler(
         ctx,
@@ -80,7 +92,9 @@ def gemm(
     a_share, b_share = Share.of_all(ctx, cfg.cluster_n), Share.of_all(ctx, cfg.cluster)
     pingpong = cfg.schedule == "pingpong"
     order = tp.OrderedBarrier(ctx, 2, depth=2) if pingpong else None
-    finish = epilogue.Epilogue(ctx, c, bias, a_scale, b_scale, source, alpha, beta, cfg=cfg, scales=scales)
+    finish = epilogue.Epilogue(
+        ctx, c, bias, a_scale, b_scale, source, alpha, beta, cfg=cfg, scales=scales
+    )
 
     @ctx.role("load", warps=1, registers=cfg.registers[0])
     def load() -> None:
@@ -93,8 +107,12 @@ def gemm(
                         for j in range(cfg.k_group_size):
                             a_tile, b_tile = stage.tile(j)
                             k = ((first + step) * cfg.k_group_size + j) * cfg.bk
-                            a_share.load(ctx, a, a_tile, (tile.batch, tile.m * cfg.bm, k), stage.barrier())
-                            b_share.load(ctx, b, b_tile, (tile.batch, tile.n * cfg.bn, k), stage.barrier())
+                            a_share.load(
+                                ctx, a, a_tile, (tile.batch, tile.m * cfg.bm, k), stage.barrier()
+                            )
+                            b_share.load(
+                                ctx, b, b_tile, (tile.batch, tile.n * cfg.bn, k), stage.barrier()
+                            )
             ctx.launch_dependents()
             producer.drain()
 
@@ -108,7 +126,8 @@ def multiply_tiles(
     ctx: tp.Context, inputs: Any, work: Any, k_steps: Any, order: tp.OrderedBarrier | None, finish: epilogue.Epilogue, cfg: GemmConfig,
     everyone: int | None,
 ) -> None:  # fmt: skip
-    """The MMA role: the product of `k_steps` stages for each tile of a schedule, stored by `finish`.
+    """The MMA role: the product of `k_steps` stages for each tile of a schedule, stored by
+    `finish`.
 
     Args:
         order: of the two warpgroups, where they take whole tiles in turn.
@@ -125,7 +144,10 @@ def multiply_tiles(
     else:
         inputs.consumer_advance(ctx.warpgroup_rank * k_steps)
         for tile in work.share(ctx.warpgroup_rank, 2):
-            with inputs.consumer(lag=sums.lag, shared=False) as consumer, order.turn(ctx.warpgroup_rank):
+            with (
+                inputs.consumer(lag=sums.lag, shared=False) as consumer,
+                order.turn(ctx.warpgroup_rank),
+            ):
                 sums.multiply(consumer, k_steps, 0, everyone)
             inputs.consumer_advance(k_steps)  # those are the other warpgroup's
             with order.turn(ctx.warpgroup_rank):
@@ -143,7 +165,8 @@ def part_of_k(ctx: tp.Context, steps: Any, cfg: GemmConfig) -> tuple[Any, Any]:
 
 
 class Accumulators:
-    """The sums of one warpgroup's rows of a tile, in blocks of 64 rows and the columns of one wgmma: `blocks[row][column]`.
+    """The sums of one warpgroup's rows of a tile, in blocks of 64 rows and the columns of one
+    wgmma: `blocks[row][column]`.
 
     `lag`: stages whose MMAs may still be running when the next is waited for.
     """
@@ -157,7 +180,10 @@ class Accumulators:
 
     def _new(self) -> list[list[Any]]:
         cfg, shape = self._cfg, (BLOCK_ROWS, self._cfg.block_cols)
-        return [[self._ctx.accumulator(shape) for _ in range(cfg.bn // cfg.block_cols)] for _ in range(cfg.rows // BLOCK_ROWS)]
+        return [
+            [self._ctx.accumulator(shape) for _ in range(cfg.bn // cfg.block_cols)]
+            for _ in range(cfg.rows // BLOCK_ROWS)
+        ]
 
     def multiply(self, consumer: Any, k_steps: Any, first_row: Any, everyone: int | None) -> None:
         """The product of `k_steps` stages; rows [first_row, first_row + rows) of their A tiles."""
@@ -169,7 +195,13 @@ class Accumulators:
         for step in ctx.range(k_steps):
             with consumer.acquire() as stage:
                 for j in range(cfg.k_group_size):
-                    adds: Any = True if j or (cfg.split_k > 1 and not promotes) else False if promotes else step > 0
+                    adds: Any = (
+                        True
+                        if j or (cfg.split_k > 1 and not promotes)
+                        else False
+                        if promotes
+                        else step > 0
+                    )
                     a_tile, b_tile = stage.tile(j)
                     self._multiply_tiles(a_tile, b_tile, first_row, adds)
                 ctx.mma_commit(stage.mbar(), mask=everyone)
@@ -199,21 +231,29 @@ def bind(
     beta: float = 0.0,
     chip: tp.Chip | None = None,
 ) -> tp.Program:
-    """The GEMM for arrays a (m, k), b (n, k) and c (m, n), which must satisfy TMA's rules (16-byte strides, one
-    contiguous dimension). With c (batch, m, n), a and b may have a batch dimension each.
+    """The GEMM for arrays a (m, k), b (n, k) and c (m, n), which must satisfy TMA's rules (16-byte
+    strides, one contiguous dimension). With c (batch, m, n), a and b may have a batch dimension
+    each.
 
     Args:
         cfg: with swap "ab", of the product Cᵀ = B · Aᵀ.
         bias: (n,), added to every row. source: like c, added times beta.
-        a_scale, b_scale: float32, both of one element, for the whole tensor, or (m,) and (n,), for each row.
-        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for `KernelFunction.bind`.
+        a_scale, b_scale: float32, both of one element, for the whole tensor, or (m,) and (n,), for
+            each row.
+        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for
+            `KernelFunction.bind`.
 
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
     if not isinstance(cfg, GemmConfig):
         raise tp.BindError(f"gemm: cfg is a GemmConfig, got {cfg!r}")
-    check_kinds({"a": a, "b": b, "c": c}, {"bias": bias, "a_scale": a_scale, "b_scale": b_scale, "source": source}, alpha, beta)
+    check_kinds(
+        {"a": a, "b": b, "c": c},
+        {"bias": bias, "a_scale": a_scale, "b_scale": b_scale, "source": source},
+        alpha,
+        beta,
+    )
     m, n = matrix_extents(a, b, c)
     check_extras(bias, source, beta, tuple(c.shape))
     scales = scale_extents(a_scale, b_scale, m, n)
@@ -231,7 +271,11 @@ def bind(
     dtype = tp.tensor_map(c).dtype
     if dtype not in OUTPUTS:
         raise tp.BindError(f"gemm writes {', '.join(t.name for t in OUTPUTS)}; C is {dtype}")
-    c_map = tp.tensor_map(c, box=_box(c, BLOCK_ROWS, store_width(dtype, cfg)), order="col" if cfg.swap == "ab" else "row")
+    c_map = tp.tensor_map(
+        c,
+        box=_box(c, BLOCK_ROWS, store_width(dtype, cfg)),
+        order="col" if cfg.swap == "ab" else "row",
+    )
     return gemm.bind(
         a_map, b_map, c_map, bias, a_scale, b_scale, source if beta else None,
         None if alpha == 1.0 else float(alpha), float(beta) if beta else None, chip=chip, cfg=cfg, scales=scales,

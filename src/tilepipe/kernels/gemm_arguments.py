@@ -14,7 +14,9 @@ MAX_STAGE_BYTES = 2**20 - 1  # an mbarrier's tx-count (PTX ISA, mbarrier, tx-cou
 
 
 def check_kinds(arrays: dict[str, Any], optional: dict[str, Any], alpha: Any, beta: Any) -> None:
-    """Raises BindError for what is not an array, or of a dtype that the kernel reads, or not a number."""
+    """Raises BindError for what is not an array, or of a dtype that the kernel reads, or not a
+    number.
+    """
     given = {name: x for name, x in optional.items() if x is not None}
     for name, x in (arrays | given).items():
         if not hasattr(x, "shape") or not hasattr(x, "dtype"):
@@ -26,7 +28,9 @@ def check_kinds(arrays: dict[str, Any], optional: dict[str, Any], alpha: Any, be
         except tp.BindError as error:
             raise tp.BindError(f"gemm: {name}: {error}") from None
         if dtype not in takes:
-            raise tp.BindError(f"gemm: {name} is {dtype}; it may be {', '.join(t.name for t in takes)}")
+            raise tp.BindError(
+                f"gemm: {name} is {dtype}; it may be {', '.join(t.name for t in takes)}"
+            )
     for name, value in {"alpha": alpha, "beta": beta}.items():
         if isinstance(value, bool) or not isinstance(value, Real):
             raise tp.BindError(f"gemm: {name} must be a number, got {value!r}")
@@ -36,10 +40,15 @@ def check_inputs(a: tp.DType, b: tp.DType) -> None:
     """Raises BindError unless the tensor cores multiply them."""
     both = {a, b}
     if not both <= set(INPUTS) or (len(both) > 1 and not both <= set(FP8)):
-        raise tp.BindError(f"gemm takes bfloat16, float16 or float32, the same for A and B, or fp8; got {a} and {b}")
+        raise tp.BindError(
+            f"gemm takes bfloat16, float16 or float32, the same for A and B, or fp8; got {a} and"
+            f" {b}"
+        )
 
 
-def check_stage_bytes(bm: int, b_rows: int, bk: int, k_group_size: int, dtype: tp.DType, cta_group: int = 1) -> None:
+def check_stage_bytes(
+    bm: int, b_rows: int, bk: int, k_group_size: int, dtype: tp.DType, cta_group: int = 1
+) -> None:
     """Raises BindError where the tiles of one stage are more bytes than its full barrier counts.
 
     Args:
@@ -52,9 +61,12 @@ def check_stage_bytes(bm: int, b_rows: int, bk: int, k_group_size: int, dtype: t
         return
     pair = f" * {cta_group} CTAs" if cta_group > 1 else ""
     raise tp.BindError(
-        f"k_group_size={k_group_size} makes a stage of {k_group_size} tiles of A, {bm}×{bk}, and of B, {b_rows}×{bk}, of {dtype}:"
-        f" {k_group_size} * ({bm} + {b_rows}) * {bk} * {dtype.nbytes} bytes{pair} = {total:,} bytes, and the stage's mbarrier counts"
-        f" up to {MAX_STAGE_BYTES:,}. With these tiles k_group_size may be {MAX_STAGE_BYTES // each} at most, and as many as all stages"
+        f"k_group_size={k_group_size} makes a stage of {k_group_size} tiles of A, {bm}×{bk}, and"
+        f" of B, {b_rows}×{bk}, of {dtype}:"
+        f" {k_group_size} * ({bm} + {b_rows}) * {bk} * {dtype.nbytes} bytes{pair} = {total:,}"
+        " bytes, and the stage's mbarrier counts"
+        f" up to {MAX_STAGE_BYTES:,}. With these tiles k_group_size may be"
+        f" {MAX_STAGE_BYTES // each} at most, and as many as all stages"
         " find room for in shared memory"
     )
 
@@ -66,14 +78,17 @@ def check_order(name: str, x: tp.TensorMap, tile_rows: int, settings: str) -> No
     axis = {"A": "m", "B": "n"}[name]
     if x.dtype.nbytes != 2:
         raise tp.BindError(
-            f"gemm: {name} is contiguous along {axis}; tensor cores transpose 16-bit elements only, so {x.dtype} must be contiguous"
+            f"gemm: {name} is contiguous along {axis}; tensor cores transpose 16-bit elements"
+            f" only, so {x.dtype} must be contiguous"
             f" along k: pass a copy that is"
         )
     part = x.box[-2]
-    line = max(line for line in (8, 16, 32, 64) if tile_rows % line == 0)  # elements of a swizzle span
+    # elements of a swizzle span
+    line = max(line for line in (8, 16, 32, 64) if tile_rows % line == 0)
     if part % line:
         raise tp.BindError(
-            f"gemm: {name} is contiguous along {axis}, and its tiles of {tile_rows} along {axis} are loaded in parts of {part}, which"
+            f"gemm: {name} is contiguous along {axis}, and its tiles of {tile_rows} along {axis}"
+            f" are loaded in parts of {part}, which"
             f" must be a multiple of {line}: change {settings}, or pass {name} contiguous along k"
         )
 
@@ -84,7 +99,10 @@ def scale_extents(a_scale: Any, b_scale: Any, m: int, n: int) -> str:
         return "none"
     shapes = tuple(None if x is None else tuple(x.shape) for x in (a_scale, b_scale))
     if shapes not in (((1,), (1,)), ((m,), (n,))):
-        raise tp.BindError(f"gemm: a_scale and b_scale have shapes {shapes[0]} and {shapes[1]}; need both (1,), or ({m},) and ({n},)")
+        raise tp.BindError(
+            f"gemm: a_scale and b_scale have shapes {shapes[0]} and {shapes[1]}; need both (1,),"
+            f" or ({m},) and ({n},)"
+        )
     return "tensor" if shapes == ((1,), (1,)) and (m, n) != (1, 1) else "row"
 
 
@@ -95,7 +113,10 @@ def matrix_extents(a: Any, b: Any, c: Any) -> tuple[int, int]:
             raise tp.BindError(f"gemm multiplies matrices; {name} has shape {tuple(array.shape)}")
     (m, k), (n, kb), out = a.shape[-2:], b.shape[-2:], tuple(c.shape[-2:])
     if kb != k or out != (m, n):
-        raise tp.BindError(f"gemm: A is {m}×{k} and B {n}×{kb} (n, k); C must be {m}×{n} and both k equal, C is {'×'.join(map(str, out))}")
+        raise tp.BindError(
+            f"gemm: A is {m}×{k} and B {n}×{kb} (n, k); C must be {m}×{n} and both k equal, C is"
+            f" {'×'.join(map(str, out))}"
+        )
     batches = {name: x.shape[0] for name, x in (("A", a), ("B", b), ("C", c)) if len(x.shape) == 3}
     if batches and ("C" not in batches or len(set(batches.values())) > 1):
         raise tp.BindError(f"gemm: batch dimensions {batches} must be equal, and C must have one")
@@ -103,10 +124,15 @@ def matrix_extents(a: Any, b: Any, c: Any) -> tuple[int, int]:
 
 
 def check_extras(bias: Any, source: Any, beta: float, shape: tuple[int, ...]) -> None:
-    """Raises BindError for a bias or a source that does not fit a C of that shape, or a factor of no source."""
+    """Raises BindError for a bias or a source that does not fit a C of that shape, or a factor of
+    no source.
+    """
     if bias is not None and tuple(bias.shape) != shape[-1:]:
         raise tp.BindError(f"gemm: bias must have shape ({shape[-1]},), it has {tuple(bias.shape)}")
     if source is not None and tuple(source.shape) != shape:
         raise tp.BindError(f"gemm: source has shape {tuple(source.shape)}, C {shape}")
     if beta and source is None:
-        raise tp.BindError(f"gemm: beta={beta} scales source, which is not given; to add to what C holds, pass it as source")
+        raise tp.BindError(
+            f"gemm: beta={beta} scales source, which is not given; to add to what C holds, pass"
+            " it as source"
+        )

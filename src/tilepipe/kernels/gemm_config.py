@@ -8,7 +8,8 @@ from typing import ClassVar, Protocol
 import tilepipe as tp
 from tilepipe.kernels.settings import Settings
 
-MAX_ACCUMULATOR = {1: 192, 2: 192, 3: 96}  # registers of a thread for the accumulator, by MMA warpgroups
+# registers of a thread for the accumulator, by MMA warpgroups
+MAX_ACCUMULATOR = {1: 192, 2: 192, 3: 96}
 BLOCK_ROWS = 64  # rows of an accumulator block: one wgmma
 MAX_BLOCK_COLS = 256  # columns of one wgmma
 LINE = 128  # bytes of a row of a store slot, where the columns allow
@@ -20,7 +21,9 @@ ACCUMULATES = ("fast", "promote")
 
 
 class OutputTiling(Protocol):
-    """How the sums of an output tile come to the epilogue: in blocks of (block_rows, block_cols), as fragments of a layout."""
+    """How the sums of an output tile come to the epilogue: in blocks of (block_rows, block_cols),
+    as fragments of a layout.
+    """
 
     @property
     def bm(self) -> int: ...
@@ -49,21 +52,26 @@ class GemmConfig(Settings):
     """Static settings of the GEMM.
 
     Attributes:
-        bm, bn, bk: the tile, elements: bm of 64 or 128 rows for each warpgroup that works on it, bn a multiple of 16
-            up to 256 (of 32 up to 512), bk of 32 up to 256; 128 bytes' worth fills a swizzle span.
+        bm, bn, bk: the tile, elements: bm of 64 or 128 rows for each warpgroup that works on it, bn
+            a multiple of 16 up to 256 (of 32 up to 512), bk of 32 up to 256; 128 bytes' worth fills
+            a swizzle span.
         stages: pairs of barriers, each for k_group_size K tiles.
         k_group_size: K tiles that share a barrier pair.
         consumers: MMA warpgroups, 1 to 3.
-        schedule: "cooperative": the consumers split the rows of each tile. "pingpong": two consumers take whole tiles
-            in turn, so that the epilogue of one hides behind the MMAs of the other.
-        swap: "ab": computes Cᵀ = B · Aᵀ. bm then runs along N and bn along M, which wants fewer rows of padding where M is small.
-        cluster, cluster_n: CTAs along M that share B tiles by multicast, and along N that share A tiles; one of them 1.
-        split_k: CTAs that each take a part of K of the same tile; they exchange sums through distributed shared memory
-            and add them in one fixed order. Not with ping-pong.
-        raster: order of the output tiles ("grouped", "rows", "columns"). group: cluster tiles of a "grouped" band.
+        schedule: "cooperative": the consumers split the rows of each tile. "pingpong": two
+            consumers take whole tiles in turn, so that the epilogue of one hides behind the MMAs of
+            the other.
+        swap: "ab": computes Cᵀ = B · Aᵀ. bm then runs along N and bn along M, which wants fewer
+            rows of padding where M is small.
+        cluster, cluster_n: CTAs along M that share B tiles by multicast, and along N that share A
+            tiles; one of them 1.
+        split_k: CTAs that each take a part of K of the same tile; they exchange sums through
+            distributed shared memory and add them in one fixed order. Not with ping-pong.
+        raster: order of the output tiles ("grouped", "rows", "columns"). group: cluster tiles of a
+            "grouped" band.
         store_slots: buffers of 64 rows × 128 bytes for each consumer's stores.
-        accumulate: "fast": in the tensor core's registers over all of K. "promote": each stage's sum is added to float32 registers,
-            for fp8, whose tensor-core sums keep about 14 bits.
+        accumulate: "fast": in the tensor core's registers over all of K. "promote": each stage's
+            sum is added to float32 registers, for fp8, whose tensor-core sums keep about 14 bits.
         activation: of the output: "none", "relu", "gelu" (tanh form) or "silu".
     """
 
@@ -83,30 +91,45 @@ class GemmConfig(Settings):
     store_slots: int = 2
     accumulate: str = "fast"
     activation: str = "none"
-    cluster_settings: ClassVar[tuple[str, ...]] = ("cluster", "cluster_n", "split_k")  # which of them a configuration has
+    # which of them a configuration has
+    cluster_settings: ClassVar[tuple[str, ...]] = ("cluster", "cluster_n", "split_k")
 
     def _rules(self) -> dict[str, bool]:
         if self.consumers not in MAX_ACCUMULATOR:  # nothing else can be said of the tile
             return {"consumers must be 1, 2 or 3": False}
         registers = self.rows * self.bn // 128 * (2 if self.accumulate == "promote" else 1)
-        what, take = ("two accumulators", "take") if self.accumulate == "promote" else ("an accumulator", "takes")
+        what, take = (
+            ("two accumulators", "take")
+            if self.accumulate == "promote"
+            else ("an accumulator", "takes")
+        )
         times = " * 2" if self.accumulate == "promote" else ""
         limit = MAX_ACCUMULATOR[self.consumers]
         of = self.cluster_settings
         clusters = [n for n in (self.cluster, self.cluster_n, self.split_k) if n > 1]
         return {
             f"schedule must be one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
-            "schedule pingpong takes 2 consumers": self.schedule != "pingpong" or self.consumers == 2,
-            "split_k above 1 takes schedule cooperative": self.split_k == 1 or self.schedule != "pingpong",
-            f"bm must be 64 or 128 rows for each of the {self.sharers} warpgroups of a tile": self.rows in (64, 128)
+            "schedule pingpong takes 2 consumers": self.schedule != "pingpong"
+            or self.consumers == 2,
+            "split_k above 1 takes schedule cooperative": self.split_k == 1
+            or self.schedule != "pingpong",
+            f"bm must be 64 or 128 rows for each of the {self.sharers} warpgroups of a tile": self.rows
+            in (64, 128)
             and self.bm % self.sharers == 0,
-            "bn must be a multiple of 16 in 16..256, or of 32 in 256..512": self.bn % (16 if self.bn <= 256 else 32) == 0
+            "bn must be a multiple of 16 in 16..256, or of 32 in 256..512": self.bn
+            % (16 if self.bn <= 256 else 32)
+            == 0
             and self.bn <= 512,
             "bk must be a multiple of 32 in 32..256": self.bk % 32 == 0 and self.bk <= 256,
             "stages must be at least 2: one is held by the MMAs in flight": self.stages >= 2,
-            f"only one of {', '.join(of[:-1])} and {of[-1]} may be above 1, and that is 2, 4 or 8": len(clusters) <= 1
+            f"only one of {', '.join(of[:-1])} and {of[-1]} may be above 1, and that is 2, 4 or 8": len(
+                clusters
+            )
+            <= 1
             and max([1, *clusters]) in (1, 2, 4, 8),
-            "bn / cluster must be a multiple of 8, and bm / cluster_n, too": self.bn % (8 * self.cluster) == 0
+            "bn / cluster must be a multiple of 8, and bm / cluster_n, too": self.bn
+            % (8 * self.cluster)
+            == 0
             and self.bm % (8 * self.cluster_n) == 0,
             "bn / split_k must be a multiple of 16, of 32 where bn is above 256": self.split_k == 1
             or self.block_cols % (16 * self.split_k) == 0,
@@ -114,7 +137,8 @@ class GemmConfig(Settings):
             f"swap must be one of {', '.join(SWAPS)}": self.swap in SWAPS,
             f"accumulate must be one of {', '.join(ACCUMULATES)}": self.accumulate in ACCUMULATES,
             f"activation must be one of {', '.join(ACTIVATIONS)}": self.activation in ACTIVATIONS,
-            f"{what} of {self.rows}×{self.bn} float32 {take} {self.rows} * {self.bn} / 128{times} = {registers} registers of each thread;"
+            f"{what} of {self.rows}×{self.bn} float32 {take} {self.rows} * {self.bn} / 128{times}"
+            f" = {registers} registers of each thread;"
             f" at most {limit} leave room for the rest": registers <= limit,
         }
 
@@ -131,7 +155,11 @@ class GemmConfig(Settings):
     @property
     def registers(self) -> tuple[int, int]:
         """What setmaxnreg gives a thread of the load warp's warpgroup, and of an MMA warpgroup."""
-        return {1: (40, 232), 2: (40, 232) if self.schedule == "cooperative" else (24, 240), 3: (24, 160)}[self.consumers]
+        return {
+            1: (40, 232),
+            2: (40, 232) if self.schedule == "cooperative" else (24, 240),
+            3: (24, 160),
+        }[self.consumers]
 
     @property
     def cluster_size(self) -> int:
@@ -156,7 +184,9 @@ class GemmConfig(Settings):
 
 
 class Tile(GemmConfig):
-    """The settings that another configuration has in common with the GEMM's; it is the one that has them checked."""
+    """The settings that another configuration has in common with the GEMM's; it is the one that has
+    them checked.
+    """
 
     cluster_settings = ("cluster", "cluster_n")
 
@@ -165,10 +195,15 @@ class Tile(GemmConfig):
 
 
 def store_width(dtype: tp.DType, cfg: OutputTiling) -> int:
-    """Columns of one TMA store. Where C is row-major: a 128-byte line, or half or a quarter of one where a block's columns need it.
-    Where it is column-major, lines run along the rows, and any multiple of 8 that divides the block's columns will do.
+    """Columns of one TMA store. Where C is row-major: a 128-byte line, or half or a quarter of one
+    where a block's columns need it. Where it is column-major, lines run along the rows, and any
+    multiple of 8 that divides the block's columns will do.
     """
     cols = cfg.block_cols // cfg.split_k
     if cfg.swap == "ab":
         return max(width for width in range(8, LINE // dtype.nbytes + 1, 8) if cols % width == 0)
-    return next(line // dtype.nbytes for line in (LINE, LINE // 2, LINE // 4) if cols % (line // dtype.nbytes) == 0)
+    return next(
+        line // dtype.nbytes
+        for line in (LINE, LINE // 2, LINE // 4)
+        if cols % (line // dtype.nbytes) == 0
+    )

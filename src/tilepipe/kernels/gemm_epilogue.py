@@ -1,4 +1,6 @@
-"""What the GEMM does with a tile's sums: exchanges them between CTAs that split K, scales, adds, activates, stores."""
+"""What the GEMM does with a tile's sums: exchanges them between CTAs that split K, scales, adds,
+activates, stores.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ import numpy.typing as npt
 import tilepipe as tp
 from tilepipe.kernels.gemm_config import OutputTiling, store_width
 
-GELU_SCALE, GELU_CUBE = 0.7978845608028654, 0.044715  # sqrt(2 / pi), and the cubic term of gelu's tanh form
+# sqrt(2 / pi), and the cubic term of gelu's tanh form
+GELU_SCALE, GELU_CUBE = 0.7978845608028654, 0.044715
 
 
 def activate(ctx: tp.Context, name: str, x: Any) -> Any:
@@ -37,7 +40,9 @@ def activated(z: npt.NDArray[Any], name: str | None) -> npt.NDArray[Any]:
 
 
 class Epilogue:
-    """Made in set-up code; `exchange`, `store` and `drain` are called in the role that holds the sums, or loads them."""
+    """Made in set-up code; `exchange`, `store` and `drain` are called in the role that holds the
+    sums, or loads them.
+    """
 
     def __init__(
         self, ctx: tp.Context, c: Any, bias: Any, a_scale: Any, b_scale: Any, source: Any, alpha: Any, beta: Any, *, cfg: OutputTiling,
@@ -52,19 +57,30 @@ class Epilogue:
         self._alpha, self._beta = alpha, beta
         self._width = store_width(c.dtype, cfg)
         self._rows, self._layout = cfg.block_rows, cfg.fragment_layout
-        self._slots = ctx.smem((self._rows, self._width), c.dtype, count=cfg.store_slots * cfg.consumers, order=c.order, name="output")
+        self._slots = ctx.smem(
+            (self._rows, self._width),
+            c.dtype,
+            count=cfg.store_slots * cfg.consumers,
+            order=c.order,
+            name="output",
+        )
         if cfg.split_k > 1:
-            self._share = cfg.block_cols // cfg.split_k  # columns of a block that one CTA adds up and stores
+            # columns of a block that one CTA adds up and stores
+            self._share = cfg.block_cols // cfg.split_k
             blocks = cfg.bm // self._rows * (cfg.bn // cfg.block_cols)
-            self._parts = ctx.smem((self._rows, self._share), tp.float32, count=cfg.split_k * blocks, name="parts")
+            self._parts = ctx.smem(
+                (self._rows, self._share), tp.float32, count=cfg.split_k * blocks, name="parts"
+            )
             peers = (cfg.split_k - 1) * cfg.consumers
-            self._sums = tp.ProducerConsumerPipeline.allocate(ctx, 1, producer_arrivals=peers, consumer_arrivals=peers, name="sums")
+            self._sums = tp.ProducerConsumerPipeline.allocate(
+                ctx, 1, producer_arrivals=peers, consumer_arrivals=peers, name="sums"
+            )
 
-    # -- split K ------------------------------------------------------------------------------------------------------
+    # -- split K -----------------------------------------------------------------------
 
     def exchange(self, blocks: Any) -> None:
-        """Where CTAs split K: sends each peer its columns of this CTA's sums, and adds to this CTA's columns those of its peers, in the
-        order of their ranks.
+        """Where CTAs split K: sends each peer its columns of this CTA's sums, and adds to this
+        CTA's columns those of its peers, in the order of their ranks.
         """
         if self._cfg.split_k == 1:
             return
@@ -74,7 +90,10 @@ class Epilogue:
         for peer in range(cfg.split_k):
             with ctx.when(ctx.cta_rank != peer):
                 for i, acc in enumerate(flat):
-                    ctx.store(self._part(ctx.cta_rank, i, len(flat)).on(peer), acc.cols(peer * self._share, self._share))
+                    ctx.store(
+                        self._part(ctx.cta_rank, i, len(flat)).on(peer),
+                        acc.cols(peer * self._share, self._share),
+                    )
         self._tell_peers(sums.producer_mbar(0))
         sums.producer_step()
         sums.wait_producer()
@@ -83,13 +102,21 @@ class Epilogue:
                 for i, acc in enumerate(flat):
                     total = ctx.fragment(shape=(self._rows, self._share))
                     for rank in range(cfg.split_k):
-                        self._add(total, rank, rank == owner, acc.cols(owner * self._share, self._share), self._part(rank, i, len(flat)))
+                        self._add(
+                            total,
+                            rank,
+                            rank == owner,
+                            acc.cols(owner * self._share, self._share),
+                            self._part(rank, i, len(flat)),
+                        )
                     acc.set(total)  # from column 0, whoever the owner is
         self._tell_peers(sums.consumer_mbar(0))
         sums.consumer_step()
 
     def _tell_peers(self, barrier: Any) -> None:
-        """One arrival on the barrier of every other CTA, for what all threads of the warpgroup have done."""
+        """One arrival on the barrier of every other CTA, for what all threads of the warpgroup have
+        done.
+        """
         ctx = self._ctx
         ctx.sync_warpgroup()
         for peer in range(self._cfg.split_k):
@@ -111,23 +138,33 @@ class Epilogue:
         per_group = self._cfg.split_k * blocks
         return self._parts[self._ctx.warpgroup_rank * per_group + rank * blocks + block]
 
-    # -- store --------------------------------------------------------------------------------------------------------
+    # -- store -------------------------------------------------------------------------
 
     def store(self, blocks: Any, tile: tp.WorkTile, first_row: Any) -> None:
-        """Stores a tile's sums in slices of a 128-byte line, through a ring of slots of shared memory for each warpgroup."""
+        """Stores a tile's sums in slices of a 128-byte line, through a ring of slots of shared
+        memory for each warpgroup.
+        """
         ctx, cfg, width = self._ctx, self._cfg, self._width
         cols = cfg.block_cols // cfg.split_k
-        slices = [(i, n, x) for i, row in enumerate(blocks) for n in range(len(row)) for x in range(0, cols, width)]
+        slices = [
+            (i, n, x)
+            for i, row in enumerate(blocks)
+            for n in range(len(row))
+            for x in range(0, cols, width)
+        ]
         places = [self._place(tile, first_row, *where) for where in slices]
         row_scales = self._row_scales(tile, first_row, len(blocks))
         loaded = self._load(tile, *places[0])
         for number, (i, n, x) in enumerate(slices):
             slot = self._slots[ctx.warpgroup_rank * cfg.store_slots + number % cfg.store_slots]
-            value = self._value(blocks[i][n].cols(x, width), tile, places[number], loaded, row_scales[i])
+            value = self._value(
+                blocks[i][n].cols(x, width), tile, places[number], loaded, row_scales[i]
+            )
             if number + 1 < len(slices):  # on its way while this slice is stored
                 loaded = self._load(tile, *places[number + 1])
-            # The slot's last store was `store_slots` ago, and must have read it. A tile begins with the first slot again: where the tile
-            # before did not end with the last, which store was the first slot's differs.
+            # The slot's last store was `store_slots` ago, and must have read it. A tile begins with
+            # the first slot again: where the tile before did not end with the last, which store was
+            # the first slot's differs.
             unread = 0 if number == 0 and len(slices) % cfg.store_slots else cfg.store_slots - 1
             with ctx.elect_one("warpgroup"):
                 ctx.tma_store_wait(unread, read=True)
@@ -140,10 +177,20 @@ class Epilogue:
                 ctx.tma_store_commit()
 
     def store_at_once(self, blocks: Any, tile: tp.WorkTile, first_row: Any) -> None:
-        """As `store`, of unscaled sums, where the slots hold a whole tile: the warpgroup meets once before and once behind all slices."""
+        """As `store`, of unscaled sums, where the slots hold a whole tile: the warpgroup meets once
+        before and once behind all slices.
+        """
         ctx, cfg, width = self._ctx, self._cfg, self._width
-        places = [(i, n, x) for i, row in enumerate(blocks) for n in range(len(row)) for x in range(0, cfg.block_cols, width)]
-        slots = [self._slots[ctx.warpgroup_rank * cfg.store_slots + number] for number in range(len(places))]
+        places = [
+            (i, n, x)
+            for i, row in enumerate(blocks)
+            for n in range(len(row))
+            for x in range(0, cfg.block_cols, width)
+        ]
+        slots = [
+            self._slots[ctx.warpgroup_rank * cfg.store_slots + number]
+            for number in range(len(places))
+        ]
         with ctx.elect_one("warpgroup"):
             ctx.tma_store_wait(0, read=True)
         ctx.sync_warpgroup()
@@ -177,9 +224,13 @@ class Epilogue:
         ctx, width = self._ctx, self._width
         loaded = {}
         if self._scales == "row":
-            loaded["b_scale"] = ctx.load_global(self._b_scale, (tile.batch, col)[-self._b_scale.rank :], (1, width))
+            loaded["b_scale"] = ctx.load_global(
+                self._b_scale, (tile.batch, col)[-self._b_scale.rank :], (1, width)
+            )
         if self._bias is not None:
-            where, shape = ((row,), (self._rows, 1)) if self._cfg.swap == "ab" else ((col,), (1, width))
+            where, shape = (
+                ((row,), (self._rows, 1)) if self._cfg.swap == "ab" else ((col,), (1, width))
+            )
             loaded["bias"] = ctx.load_global(self._bias, where, shape, layout=self._layout)
         return loaded
 
@@ -188,12 +239,24 @@ class Epilogue:
         ctx = self._ctx
         if self._scales == "row":
             rows = [self._row(tile) + first_row + i * self._rows for i in range(blocks)]
-            return [ctx.load_global(self._a_scale, (row,), (self._rows, 1), layout=self._layout) for row in rows]
+            return [
+                ctx.load_global(self._a_scale, (row,), (self._rows, 1), layout=self._layout)
+                for row in rows
+            ]
         if self._scales == "tensor":
-            return [ctx.let(ctx.load(self._a_scale[0]) * ctx.load(self._b_scale[0]), "scale")] * blocks
+            return [
+                ctx.let(ctx.load(self._a_scale[0]) * ctx.load(self._b_scale[0]), "scale")
+            ] * blocks
         return [None] * blocks
 
-    def _value(self, x: Any, tile: tp.WorkTile, place: tuple[Any, Any], loaded: dict[str, Any], row_scale: Any) -> Any:
+    def _value(
+        self,
+        x: Any,
+        tile: tp.WorkTile,
+        place: tuple[Any, Any],
+        loaded: dict[str, Any],
+        row_scale: Any,
+    ) -> Any:
         """What is stored for a slice of sums that begins at `place` in C."""
         if row_scale is not None:
             x = x * row_scale
@@ -212,7 +275,9 @@ class Epilogue:
         return x
 
     def drain(self) -> None:
-        """After the last tile: its stores have finished, and its peers have read what this CTA sent them."""
+        """After the last tile: its stores have finished, and its peers have read what this CTA sent
+        them.
+        """
         if self._cfg.split_k > 1:
             self._sums.drain_producer()
         with self._ctx.elect_one("warpgroup"):

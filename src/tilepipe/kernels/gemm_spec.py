@@ -32,7 +32,12 @@ from tilepipe.testing.numerics import Comparison, compare_matmul, judged_by_the_
 _HOPPER = asdict(gemm.GemmConfig())
 _BLACKWELL = asdict(blackwell_gemm.BlackwellGemmConfig())
 _NO_TILES = frozenset({"activation"})  # fields of the configurations that say what is computed
-_OPERANDS: dict[str, Setting] = {"dtype": "bfloat16", "out_dtype": "bfloat16", "a_order": "row", "b_order": "row"}
+_OPERANDS: dict[str, Setting] = {
+    "dtype": "bfloat16",
+    "out_dtype": "bfloat16",
+    "a_order": "row",
+    "b_order": "row",
+}
 
 
 def problem(settings: Mapping[str, Any]) -> Problem:
@@ -62,7 +67,9 @@ def blackwell_config(settings: Mapping[str, Any]) -> blackwell_gemm.BlackwellGem
     return blackwell_gemm.BlackwellGemmConfig(**{name: settings[name] for name in _BLACKWELL})
 
 
-def _choose_hopper(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
+def _choose_hopper(
+    settings: Mapping[str, Any], chip: tp.Chip | None
+) -> tuple[dict[str, Setting], str]:
     product = problem(settings)
     if product.dtype not in gemm.INPUTS:
         return {}, ""  # making the case says what is wrong
@@ -74,7 +81,9 @@ def _choose_hopper(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[d
     return tiles, "chosen for the shape" if remembered is None else "tuned for the shape"
 
 
-def _choose_blackwell(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
+def _choose_blackwell(
+    settings: Mapping[str, Any], chip: tp.Chip | None
+) -> tuple[dict[str, Setting], str]:
     product = problem(settings)
     return ({}, "") if product.dtype not in gemm.INPUTS else (_one_line(product), "the defaults")
 
@@ -84,7 +93,9 @@ def _one_line(product: Problem) -> dict[str, Setting]:
     return {"bk": SPAN // product.dtype.nbytes}
 
 
-def _operands(product: Problem, seed: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+def _operands(
+    product: Problem, seed: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
     rng = np.random.default_rng(seed)
     a = random_matrix(rng, (product.m, product.k), product.dtype, product.a_order)
     b = random_matrix(rng, (product.n, product.k), product.dtype, product.b_order)
@@ -97,29 +108,42 @@ def _make_hopper(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = 
     rows, cols = (product.m, product.n) if config.swap == "none" else (product.n, product.m)
     rough = product.dtype.nbytes == 1 and config.accumulate == "fast"
     verify = functools.partial(_verify, c, a, b, config.activation, rough)
-    return Case(gemm.bind(a, b, c, config, chip=chip), c, verify, tiles_of(rows, cols, config.bm, config.bn))
+    return Case(
+        gemm.bind(a, b, c, config, chip=chip), c, verify, tiles_of(rows, cols, config.bm, config.bn)
+    )
 
 
 def _make_blackwell(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
     product, config = problem(settings), blackwell_config(settings)
     a, b, c = _operands(product, seed)
     verify = functools.partial(_verify, c, a, b, config.activation, product.dtype.nbytes == 1)
-    return Case(blackwell_gemm.bind(a, b, c, config, chip=chip), c, verify, tiles_of(product.m, product.n, config.bm, config.bn))
+    return Case(
+        blackwell_gemm.bind(a, b, c, config, chip=chip),
+        c,
+        verify,
+        tiles_of(product.m, product.n, config.bm, config.bn),
+    )
 
 
 def _sizes_hopper(settings: Mapping[str, Any]) -> Sizes:
     """Warpgroups that take turns pass four barriers on, two of them for each tile."""
     cfg = hopper_config(settings)
     step = cfg.bk * cfg.k_group_size * cfg.split_k
-    return product_sizes(cfg, step, ring=2 if cfg.schedule == "pingpong" else 1, swapped=cfg.swap == "ab")
+    return product_sizes(
+        cfg, step, ring=2 if cfg.schedule == "pingpong" else 1, swapped=cfg.swap == "ab"
+    )
 
 
 def _sizes_blackwell(settings: Mapping[str, Any]) -> Sizes:
     cfg = blackwell_config(settings)
-    return (fetched_sizes if cfg.scheduler == "clc" else product_sizes)(cfg, cfg.bk * cfg.k_group_size, ring=cfg.accumulators)
+    return (fetched_sizes if cfg.scheduler == "clc" else product_sizes)(
+        cfg, cfg.bk * cfg.k_group_size, ring=cfg.accumulators
+    )
 
 
-def _verify(c: npt.NDArray[Any], a: npt.NDArray[Any], b: npt.NDArray[Any], activation: str, rough: bool) -> Comparison:
+def _verify(
+    c: npt.NDArray[Any], a: npt.NDArray[Any], b: npt.NDArray[Any], activation: str, rough: bool
+) -> Comparison:
     """`rough`: fp8 that the tensor cores add up in fewer bits than float32 has."""
     comparison = compare_matmul(c, a, b.T, then=functools.partial(activated, name=activation))
     return judged_by_the_whole(comparison, a.shape[1], c.dtype.name) if rough else comparison

@@ -1,12 +1,15 @@
-"""A grouped GEMM for Hopper, as a mixture of experts needs it: persistent and warp-specialised, as `kernels.gemm`.
+"""A grouped GEMM for Hopper, as a mixture of experts needs it: persistent and warp-specialised, as
+`kernels.gemm`.
 
     C[i, n] = a_scale[i] · b_scale[g, n] · A[i, k] · B[g, n, k]ᵀ    for the rows i of group g
 
-The rows of A (m, k) are sorted by group; offsets[g], an int32 in GPU memory, is the row behind the last of group g, and is read by
-the kernel: the host knows the number of groups and no more, so that one launch, or one CUDA graph, serves all distributions.
-B (groups, n, k) row- or column-major, C (m, n) bfloat16, float16 or float32. A tile of C begins at a group's first row, wherever that is.
-TMA loads whatever follows the group's last row, and TMA stores leave those rows out (`tensor_map(..., ragged=True)`), so that
-there is one way through the kernel for whole and for ragged tiles.
+The rows of A (m, k) are sorted by group; offsets[g], an int32 in GPU memory, is the row behind the
+last of group g, and is read by the kernel: the host knows the number of groups and no more, so that
+one launch, or one CUDA graph, serves all distributions. B (groups, n, k) row- or column-major, C
+(m, n) bfloat16, float16 or float32. A tile of C begins at a group's first row, wherever that is.
+TMA loads whatever follows the group's last row, and TMA stores leave those rows out
+(`tensor_map(..., ragged=True)`), so that there is one way through the kernel for whole and for
+ragged tiles.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ from tilepipe.kernels.multicast import Share, load_rows
 
 
 def grouped_grid(b: tp.TensorMap, c: tp.TensorMap, cfg: GroupedGemmConfig, chip: tp.Chip) -> int:
-    """As many clusters as the chip holds at once, or fewer when there cannot be as many tiles: each group has at most one ragged."""
+    """As many clusters as the chip holds at once, or fewer when there cannot be as many tiles: each
+    group has at most one ragged.
+    """
     m, n = c.shape
     steps = (m // (cfg.bm * cfg.cluster) + b.shape[0]) * -(-n // (cfg.bn * cfg.cluster_n))
     # Where none fits, loading the kernel says so.
@@ -37,7 +42,13 @@ def grouped_gemm(
 ) -> None:  # fmt: skip
     """C = a_scale · b_scale · A · Bᵀ, group by group"""
     tile_cfg = cfg.tile
-    tiles = tp.StandardTilePayload(a_type=a.dtype, b_type=b.dtype, a_shape=(cfg.bm, cfg.bk), b_shape=(cfg.bn, cfg.bk), b_order=b.order)
+    tiles = tp.StandardTilePayload(
+        a_type=a.dtype,
+        b_type=b.dtype,
+        a_shape=(cfg.bm, cfg.bk),
+        b_shape=(cfg.bn, cfg.bk),
+        b_order=b.order,
+    )
     inputs = tp.InputTilePipeline.allocate(ctx, tiles, num_group_stages=cfg.stages)
     work = tp.GroupedScheduler(
         ctx, offsets, rows=c.shape[0], tile_rows=cfg.bm, columns=ctx.ceil_div(c.shape[1], cfg.bn), cluster=(cfg.cluster, cfg.cluster_n),
@@ -59,8 +70,16 @@ def grouped_gemm(
                     with producer.acquire() as stage, ctx.elect_one():
                         stage.expect_bytes(inputs.stage_bytes)
                         a_tile, b_tile = stage.tile()
-                        a_share.load(ctx, a, a_tile, (None, tile.row, step * cfg.bk), stage.barrier())
-                        b_share.load(ctx, b, b_tile, (tile.batch, tile.n * cfg.bn, step * cfg.bk), stage.barrier())
+                        a_share.load(
+                            ctx, a, a_tile, (None, tile.row, step * cfg.bk), stage.barrier()
+                        )
+                        b_share.load(
+                            ctx,
+                            b,
+                            b_tile,
+                            (tile.batch, tile.n * cfg.bn, step * cfg.bk),
+                            stage.barrier(),
+                        )
             ctx.launch_dependents()
             producer.drain()
 
@@ -83,17 +102,21 @@ def bind(
     a: Any, b: Any, c: Any, offsets: Any, cfg: GroupedGemmConfig, *, a_scale: Any = None, b_scale: Any = None,
     chip: tp.Chip | None = None,
 ) -> tp.Program:  # fmt: skip
-    """The grouped GEMM for arrays a (m, k), b (groups, n, k), c (m, n) and offsets (groups,), which must satisfy TMA's rules
-    (16-byte strides, one contiguous dimension).
+    """The grouped GEMM for arrays a (m, k), b (groups, n, k), c (m, n) and offsets (groups,), which
+    must satisfy TMA's rules (16-byte strides, one contiguous dimension).
 
-    Group g has rows [start, end) of a and c: end is offsets[g], but at most m and at least start, which is the end of the group before,
-    0 for the first. Rows of c that are in no group are not written.
+    Group g has rows [start, end) of a and c: end is offsets[g], but at most m and at least start,
+    which is the end of the group before, 0 for the first. Rows of c that are in no group are not
+    written.
 
     Args:
-        a, b: both bfloat16, both float16, or fp8. a row-major; each b row- or column-major, of fp8 row-major.
+        a, b: both bfloat16, both float16, or fp8. a row-major; each b row- or column-major, of fp8
+            row-major.
         c: bfloat16, float16 or float32, row-major. offsets: int32.
-        a_scale, b_scale: float32 (m,) and (groups, n), of fp8 or any other a and b; both or neither.
-        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for `KernelFunction.bind`.
+        a_scale, b_scale: float32 (m,) and (groups, n), of fp8 or any other a and b; both or
+            neither.
+        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for
+            `KernelFunction.bind`.
 
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.

@@ -1,4 +1,6 @@
-"""The grouped product in NumPy: what the offsets mean, distributions of rows over groups, and the float64 result."""
+"""The grouped product in NumPy: what the offsets mean, distributions of rows over groups, and the
+float64 result.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ SPLITS = ("random", "even", "skewed", "one")
 
 
 def bounds(offsets: Array, m: int) -> list[tuple[int, int]]:
-    """(first row, row behind the last) of each group: an offset counts as at most `m`, and at least the one before it."""
+    """(first row, row behind the last) of each group: an offset counts as at most `m`, and at least
+    the one before it.
+    """
     found, start = [], 0
     for offset in offsets.tolist():
         end = max(min(offset, m), start)
@@ -28,15 +32,19 @@ def split_rows(rng: np.random.Generator, m: int, groups: int, split: str) -> npt
     """Offsets of `groups` groups that share `m` rows.
 
     Args:
-        split: "random": any rows for each, about as many. "even": as equal as it goes. "skewed": few groups have most of the rows, some
-            none. "one": one group, in the middle, has all. "129,0,255": so many rows each; the rest is of no group.
+        split: "random": any rows for each, about as many. "even": as equal as it goes. "skewed":
+            few groups have most of the rows, some none. "one": one group, in the middle, has all.
+            "129,0,255": so many rows each; the rest is of no group.
 
     Raises:
         BindError: no such split, or not the rows of as many groups, or more than there are.
     """
     rows = split.split(",")
     if split not in SPLITS and not all(x.isdecimal() for x in rows):
-        raise BindError(f"split must be one of {', '.join(SPLITS)}, or the rows of each group as 129,0,255, got {split!r}")
+        raise BindError(
+            f"split must be one of {', '.join(SPLITS)}, or the rows of each group as 129,0,255,"
+            f" got {split!r}"
+        )
     if split not in SPLITS:
         return _ends([int(x) for x in rows], m, groups)
     if split == "even":
@@ -60,7 +68,8 @@ def _ends(rows: list[int], m: int, groups: int) -> npt.NDArray[np.int32]:
 def compare(
     c: Array, before: Array, a: Array, b: Array, offsets: Array, a_scale: Array | None = None, b_scale: Array | None = None
 ) -> Comparison:  # fmt: skip
-    """C (m, n) beside the float64 products of the groups, each held to the bound of float32 sums; rows of no group must be what they were.
+    """C (m, n) beside the float64 products of the groups, each held to the bound of float32 sums;
+    rows of no group must be what they were.
 
     Args:
         before: C before the kernel ran. b: (groups, n, k). a_scale: (m,). b_scale: (groups, n).

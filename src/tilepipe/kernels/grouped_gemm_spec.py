@@ -39,7 +39,10 @@ def problem(settings: Mapping[str, Any]) -> GroupedProblem:
             raise BindError(f"setting {name} must be at least 1, got {settings[name]}")
     m, n, k, experts = (settings[name] for name in ("m", "n", "k", "experts"))
     if max(m * k, n * k * experts, m * n) > MAX_ELEMENTS:
-        raise BindError(f"an operand of {max(m * k, n * k * experts, m * n):,} elements is more than a run takes ({MAX_ELEMENTS:,})")
+        raise BindError(
+            f"an operand of {max(m * k, n * k * experts, m * n):,} elements is more than a run"
+            f" takes ({MAX_ELEMENTS:,})"
+        )
     if settings["b_order"] not in ("row", "col"):
         raise BindError(f"setting b_order must be row or col, got {settings['b_order']!r}")
     dtype, out = tp.dtype(settings["dtype"]), tp.dtype(settings["out_dtype"])
@@ -64,13 +67,21 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
     wanted, cfg, rng = problem(settings), config(settings), np.random.default_rng(seed)
     offsets = reference.split_rows(rng, wanted.m, wanted.groups, settings["split"])
     shape = (wanted.groups, wanted.n, wanted.k)
-    a, b = (rng.standard_normal(x, dtype=np.float32).astype(wanted.dtype.numpy) for x in ((wanted.m, wanted.k), shape))
+    a, b = (
+        rng.standard_normal(x, dtype=np.float32).astype(wanted.dtype.numpy)
+        for x in ((wanted.m, wanted.k), shape)
+    )
     if wanted.b_order == "col":
         b = np.ascontiguousarray(b.swapaxes(1, 2)).swapaxes(1, 2)
     c = np.zeros((wanted.m, wanted.n), wanted.out_dtype.numpy)
     verify = functools.partial(reference.compare, c, c.copy(), a, b, offsets)
     rows = sum(-(-(end - start) // cfg.bm) for start, end in reference.bounds(offsets, wanted.m))
-    return Case(grouped_gemm.bind(a, b, c, offsets, cfg, chip=chip), c, verify, rows * -(-wanted.n // cfg.bn))
+    return Case(
+        grouped_gemm.bind(a, b, c, offsets, cfg, chip=chip),
+        c,
+        verify,
+        rows * -(-wanted.n // cfg.bn),
+    )
 
 
 def _sizes(settings: Mapping[str, Any]) -> Sizes:
@@ -79,7 +90,9 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
     return grouped_sizes(cfg, cfg.bk, ring=2 if cfg.schedule == "pingpong" else 1)
 
 
-def _contests(given: Mapping[str, Setting], shapes: Sequence[str], chip: tp.Chip, seed: int) -> Sequence[Contest]:
+def _contests(
+    given: Mapping[str, Setting], shapes: Sequence[str], chip: tp.Chip, seed: int
+) -> Sequence[Contest]:
     from tilepipe.bench import grouped
 
     return grouped.contests(given, shapes, chip, seed)

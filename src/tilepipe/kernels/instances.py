@@ -1,8 +1,10 @@
-"""The instances of a shipped kernel that are checked: few tiles of the configuration's size, on a GPU of few SMs.
+"""The instances of a shipped kernel that are checked: few tiles of the configuration's size, on a
+GPU of few SMs.
 
-What a kernel's rings and turns do depends on how often they go round and not on the extents of the problem, so one instance has
-fewer K steps than stages, and one goes round the ring of stages more than twice; every CTA has at least two tiles, where it is
-persistent, and more where a ring has one stage a tile.
+What a kernel's rings and turns do depends on how often they go round and not on the extents of the
+problem, so one instance has fewer K steps than stages, and one goes round the ring of stages more
+than twice; every CTA has at least two tiles, where it is persistent, and more where a ring has one
+stage a tile.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ Setting = int | str
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A program to be checked. `name`: in words. `make()` binds it, `make(stages=2)` the same problem with a setting changed."""
+    """A program to be checked. `name`: in words. `make()` binds it, `make(stages=2)` the same
+    problem with a setting changed.
+    """
 
     name: str
     make: Callable[..., tp.Program]
@@ -59,7 +63,9 @@ def small_chip(chip: tp.Chip, sms: int) -> tp.Chip:
 
 
 def alone(program: tp.Program) -> tp.Program:
-    """The program on a chip whose SMs hold one of its CTAs each, so that clusters that fetch their work find some."""
+    """The program on a chip whose SMs hold one of its CTAs each, so that clusters that fetch their
+    work find some.
+    """
     launch = program.launch_args
     chip = replace(launch.chip, smem_per_cta=max(launch.kernel.smem_bytes, 1))
     return replace(program, launch_args=replace(launch, chip=chip))
@@ -107,20 +113,33 @@ def product_sizes(cfg: ProductTiles, step: int, *, ring: int = 1, swapped: bool 
 
 
 def fetched_sizes(cfg: ProductTiles, step: int, *, ring: int = 1) -> Sizes:
-    """m, n and k, where a cluster that is done takes the work of one that has not begun, through a ring of two answers: one cluster that
-    does it all, and, of single CTAs, two that compete for one more.
+    """m, n and k, where a cluster that is done takes the work of one that has not begun, through a
+    ring of two answers: one cluster that does it all, and, of single CTAs, two that compete for one
+    more.
     """
     few, many = steps_of(cfg.stages)
     at_once, found, size = clusters_of(cfg.cluster_size), Sizes(), cfg.cluster_size
-    for clusters, tiles, steps in ((1, tiles_of_ring(max(ring, 2)), few), (at_once, at_once + 1, many)):
-        who = f"{clusters * size} CTA{'s' if clusters * size > 1 else ''}" if size == 1 else f"a cluster of {size}"
+    for clusters, tiles, steps in (
+        (1, tiles_of_ring(max(ring, 2)), few),
+        (at_once, at_once + 1, many),
+    ):
+        who = (
+            f"{clusters * size} CTA{'s' if clusters * size > 1 else ''}"
+            if size == 1
+            else f"a cluster of {size}"
+        )
         name = f"{tiles} tiles, {steps} K step{'s' if steps > 1 else ''}, fetched by {who}"
-        found[name] = Size({"m": tiles * cfg.bm * cfg.cluster, "n": cfg.bn * cfg.cluster_n, "k": steps * step}, clusters)
+        found[name] = Size(
+            {"m": tiles * cfg.bm * cfg.cluster, "n": cfg.bn * cfg.cluster_n, "k": steps * step},
+            clusters,
+        )
     return found
 
 
 def grouped_sizes(cfg: ProductTiles, step: int, *, ring: int = 1) -> Sizes:
-    """m, n, k, and the rows of four groups: several tiles and a part of one, none, less than a tile, one row; of no group: three."""
+    """m, n, k, and the rows of four groups: several tiles and a part of one, none, less than a
+    tile, one row; of no group: three.
+    """
     few, many = steps_of(cfg.stages)
     clusters, height, found = clusters_of(cfg.cluster_size), cfg.bm * cfg.cluster, Sizes()
     for tiles, steps in ((max(tiles_of_ring(ring), 3), few), (3, many)):
@@ -129,12 +148,17 @@ def grouped_sizes(cfg: ProductTiles, step: int, *, ring: int = 1) -> Sizes:
         extents: dict[str, Setting] = {
             "m": sum(rows) + 3, "n": cfg.bn * cfg.cluster_n, "k": steps * step, "experts": len(rows), "split": ",".join(map(str, rows)),
         }  # fmt: skip
-        found[f"{in_words(tiles, 'K step', steps, _ctas(cfg.cluster_size))}, {groups}"] = Size(extents, clusters)
+        found[f"{in_words(tiles, 'K step', steps, _ctas(cfg.cluster_size))}, {groups}"] = Size(
+            extents, clusters
+        )
     return found
 
 
-def attention_sizes(rows: int, keys: int, stages: int, heads: int, *, persistent: bool, causal: bool) -> Sizes:
-    """s_q and s_kv: two tiles a CTA where it is persistent, otherwise one; with a causal mask, some that see fewer keys.
+def attention_sizes(
+    rows: int, keys: int, stages: int, heads: int, *, persistent: bool, causal: bool
+) -> Sizes:
+    """s_q and s_kv: two tiles a CTA where it is persistent, otherwise one; with a causal mask, some
+    that see fewer keys.
 
     Args:
         rows, keys: of a tile of queries, and of keys. heads: of all batches.
@@ -142,6 +166,8 @@ def attention_sizes(rows: int, keys: int, stages: int, heads: int, *, persistent
     blocks = max(-(-SMS * (2 if persistent else 1) // heads), 2 if causal else 1)
     tiles, ctas = (-(-blocks * heads // SMS), SMS) if persistent else (1, blocks * heads)
     return {
-        in_words(tiles, "K and V tile", steps, f"{ctas} CTAs"): Size({"s_q": blocks * rows, "s_kv": steps * keys}, SMS)
+        in_words(tiles, "K and V tile", steps, f"{ctas} CTAs"): Size(
+            {"s_q": blocks * rows, "s_kv": steps * keys}, SMS
+        )
         for steps in steps_of(stages)
     }

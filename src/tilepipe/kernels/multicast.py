@@ -1,8 +1,9 @@
 """Who loads what of the tiles that CTAs of a cluster share, and whom they tell when a slot is free.
 
-CTA r of a cluster of `x` × `y` is at (r % x, r // x) along M and N. CTAs at the same place along M use the same rows of A, CTAs at the
-same place along N the same rows of B; each of them loads a part and multicasts it. Where pairs of CTAs share an MMA, the CTAs 2 i and
-2 i + 1 along M hold a half of the rows of B each, so only CTAs of the same parity share it.
+CTA r of a cluster of `x` × `y` is at (r % x, r // x) along M and N. CTAs at the same place along M
+use the same rows of A, CTAs at the same place along N the same rows of B; each of them loads a part
+and multicasts it. Where pairs of CTAs share an MMA, the CTAs 2 i and 2 i + 1 along M hold a half of
+the rows of B each, so only CTAs of the same parity share it.
 """
 
 from __future__ import annotations
@@ -17,13 +18,17 @@ MAX_BOX_ROWS = 256  # of one TMA copy
 
 
 def load_rows(rows: int) -> int:
-    """Rows of one TMA copy of a tile of `rows`: all of them, or an equal part that a box can have."""
+    """Rows of one TMA copy of a tile of `rows`: all of them, or an equal part that a box can
+    have.
+    """
     return rows // -(-rows // MAX_BOX_ROWS)
 
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """A tile that `parts` CTAs need: this one loads part `part` of its rows, for the CTAs of `mask`."""
+    """A tile that `parts` CTAs need: this one loads part `part` of its rows, for the CTAs of
+    `mask`.
+    """
 
     parts: int
     part: Any = 0
@@ -31,20 +36,33 @@ class Share:
 
     @classmethod
     def of_all(cls, ctx: tp.Context, parts: int) -> Share:
-        """Of a tile that all CTAs of a cluster of `parts` need; where that is 1, there is nobody to share with."""
+        """Of a tile that all CTAs of a cluster of `parts` need; where that is 1, there is nobody to
+        share with.
+        """
         return cls(parts, ctx.cta_rank, (1 << parts) - 1) if parts > 1 else cls(1)
 
-    def load_whole(self, ctx: tp.Context, tensor: Any, tile: Any, at: tuple[Any, Any, Any], barrier: Any) -> None:
-        """Loads all of a `tile` that is too small to be divided, whose first element is at (outer index, line, 0): the first of the
-        CTAs that share it does, for all. What the box has not of the tile follows at the next outer index.
+    def load_whole(
+        self, ctx: tp.Context, tensor: Any, tile: Any, at: tuple[Any, Any, Any], barrier: Any
+    ) -> None:
+        """Loads all of a `tile` that is too small to be divided, whose first element is at (outer
+        index, line, 0): the first of the CTAs that share it does, for all. What the box has not of
+        the tile follows at the next outer index.
         """
         outer, line, column = at
         lines = tensor.box[-2]
         with ctx.when(self.part == 0) if self.parts > 1 else nullcontext():
             for i in range(tile.shape[0] // lines):
-                ctx.tma_load(tensor, (outer + i, line, column), tile.rows(i * lines, lines), barrier, multicast=self.mask)
+                ctx.tma_load(
+                    tensor,
+                    (outer + i, line, column),
+                    tile.rows(i * lines, lines),
+                    barrier,
+                    multicast=self.mask,
+                )
 
-    def load(self, ctx: tp.Context, tensor: Any, tile: Any, at: tuple[Any, Any, Any], barrier: Any) -> None:
+    def load(
+        self, ctx: tp.Context, tensor: Any, tile: Any, at: tuple[Any, Any, Any], barrier: Any
+    ) -> None:
         """Loads this CTA's part of `tile`, whose first element is at (batch, row, k)."""
         share = tile.shape[0] // self.parts
         first = self.part * share if self.parts > 1 else 0
@@ -60,8 +78,10 @@ class ClusterShares:
     """The shares of one CTA in a cluster.
 
     Attributes:
-        a, b: of the tiles of A and B. b_whole: of what belongs to the rows of B and each CTA needs whole, also in a pair.
-        release: the CTAs that copy into this one's slots, or into its peer's: a commit tells all of them; None where there is one.
+        a, b: of the tiles of A and B. b_whole: of what belongs to the rows of B and each CTA needs
+            whole, also in a pair.
+        release: the CTAs that copy into this one's slots, or into its peer's: a commit tells all of
+            them; None where there is one.
     """
 
     a: Share

@@ -1,4 +1,6 @@
-"""The softmax of rows whose scores come in tiles: the largest score so far, and the sum of exponentials below it."""
+"""The softmax of rows whose scores come in tiles: the largest score so far, and the sum of
+exponentials below it.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,17 @@ from typing import Any
 
 import tilepipe as tp
 
-LANES = 8  # columns of the partial sums: two of each thread, so that a row is added up over threads once, at the end
+# columns of the partial sums: two of each thread, so that a row is added up over threads once, at
+# the end
+LANES = 8
 
 
 class OnlineSoftmax:
     """Of one warpgroup's rows; in base 2, the factor log2(e) being in the scale.
 
-    `update` turns the scores of a tile into weights exp2(scale · (score - largest)) and gives the factor for what was computed with the
-    largest score so far; `finish` gives what the sums of weights · V are multiplied with.
+    `update` turns the scores of a tile into weights exp2(scale · (score - largest)) and gives the
+    factor for what was computed with the largest score so far; `finish` gives what the sums of
+    weights · V are multiplied with.
     """
 
     def __init__(self, ctx: tp.Context, scores: Any, scale: Any) -> None:
@@ -51,9 +56,13 @@ class OnlineSoftmax:
         return factor
 
     def finish(self) -> tuple[Any, Any]:
-        """(1 / sum, log(sum)) of each row, the latter with the largest score in it; (0, -inf) of a row without keys."""
+        """(1 / sum, log(sum)) of each row, the latter with the largest score in it; (0, -inf) of a
+        row without keys.
+        """
         ctx, total = self._ctx, self._total.sum()
         nothing = total == 0.0
         inverse = ctx.fragment(ctx.select(nothing, 0.0, 1.0 / total))
-        logarithm = ctx.select(nothing, -math.inf, (self._largest * self._scale + total.apply("log2")) * math.log(2))
+        logarithm = ctx.select(
+            nothing, -math.inf, (self._largest * self._scale + total.apply("log2")) * math.log(2)
+        )
         return inverse, logarithm

@@ -15,7 +15,15 @@ from tilepipe.kernels.spec import GemmSpec as GemmSpec
 from tilepipe.kernels.spec import KernelSpec as KernelSpec
 
 KERNELS: dict[str, KernelSpec] = {
-    spec.name: spec for spec in (GEMM, BLACKWELL_GEMM, BLOCKWISE_FP8_GEMM, BLOCK_SCALED_GEMM, ATTENTION_FORWARD, GROUPED_GEMM)
+    spec.name: spec
+    for spec in (
+        GEMM,
+        BLACKWELL_GEMM,
+        BLOCKWISE_FP8_GEMM,
+        BLOCK_SCALED_GEMM,
+        ATTENTION_FORWARD,
+        GROUPED_GEMM,
+    )
 }
 
 

@@ -1,4 +1,6 @@
-"""What the configurations of all kernels have in common: fields of one kind each, and rules that they obey together."""
+"""What the configurations of all kernels have in common: fields of one kind each, and rules that
+they obey together.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +9,24 @@ from dataclasses import dataclass, fields
 import tilepipe as tp
 from tilepipe.arguments import INT32_MAX, plain_int, shown
 
-MOST = {"stages": 128, "store_slots": 128}  # no chip has shared memory for so many; told before anything is made for them
+# no chip has shared memory for so many; told before anything is made for them
+MOST = {"stages": 128, "store_slots": 128}
 _KINDS = {int: "an integer", str: "a string"}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Base of a configuration, whose fields are integers of at least 1, or strings, each with a default."""
+    """Base of a configuration, whose fields are integers of at least 1, or strings, each with a
+    default.
+    """
 
     def __post_init__(self) -> None:
         self.check(self)
 
     def check(self, given: object) -> None:
-        """Raises BindError for a setting of the wrong kind, and for broken rules, which it says of `given`: what the user wrote."""
+        """Raises BindError for a setting of the wrong kind, and for broken rules, which it says of
+        `given`: what the user wrote.
+        """
         for field in fields(self):
             kind, value = type(field.default), getattr(self, field.name)
             if kind is int and (number := plain_int(value)) is not None:
@@ -29,7 +36,9 @@ class Settings:
         numbers = [field.name for field in fields(self) if isinstance(field.default, int)]
         broken = [f"{name} must be at least 1" for name in numbers if getattr(self, name) < 1]
         most = {name: MOST.get(name, INT32_MAX) for name in numbers}
-        broken = broken or [f"{name} must be at most {n}" for name, n in most.items() if getattr(self, name) > n]
+        broken = broken or [
+            f"{name} must be at most {n}" for name, n in most.items() if getattr(self, name) > n
+        ]
         broken = broken or [rule for rule, holds in self._rules().items() if not holds]
         if broken:
             raise tp.BindError(f"{'; '.join(broken)} ({given})")

@@ -1,12 +1,16 @@
-"""Configurations that `tilepipe tune` has measured to be the fastest, remembered in one file that people can read.
+"""Configurations that `tilepipe tune` has measured to be the fastest, remembered in one file that
+people can read.
 
-    TILEPIPE_TUNED   the file; `$XDG_CONFIG_HOME/tilepipe/tuned.json` or `~/.config/tilepipe/tuned.json` unless set;
+    TILEPIPE_TUNED   the file; `$XDG_CONFIG_HOME/tilepipe/tuned.json` or
+    `~/.config/tilepipe/tuned.json` unless set;
                      "off" for none
 
-JSON, one entry for each problem and chip. An entry's name is the chip and those fields of the problem that are not at
-their defaults; its "config" holds fields of `GemmConfig`, and what stands beside it says how it was measured:
+JSON, one entry for each problem and chip. An entry's name is the chip and those fields of the
+problem that are not at their defaults; its "config" holds fields of `GemmConfig`, and what stands
+beside it says how it was measured:
 
-    "H200: m=4096 n=4096 k=4096": {"config": {"bm": 128, "bn": 256, ...}, "date": "2026-11-21", "us": 172.9}
+    "H200: m=4096 n=4096 k=4096": {"config": {"bm": 128, "bn": 256, ...}, "date": "2026-11-21",
+    "us": 172.9}
 """
 
 from __future__ import annotations
@@ -36,8 +40,9 @@ class TunedFileWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a file holds. `raw`: its entries as they stand there. `configs`: those that can be used. `problems`: what
-    is wrong, each with its line. `broken`: the file as a whole is not what it should be.
+    """What a file holds. `raw`: its entries as they stand there. `configs`: those that can be used.
+    `problems`: what is wrong, each with its line. `broken`: the file as a whole is not what it
+    should be.
     """
 
     raw: dict[str, Any] = field(default_factory=dict)
@@ -67,15 +72,19 @@ def location() -> Path | None:
 
 def entry(problem: Problem, chip: Chip) -> str:
     """The name of an entry."""
-    parts = [f"{f.name}={value}" for f in fields(problem) if (value := getattr(problem, f.name)) != f.default]
+    parts = [
+        f"{f.name}={value}"
+        for f in fields(problem)
+        if (value := getattr(problem, f.name)) != f.default
+    ]
     return f"{chip.name}: {' '.join(parts)}"
 
 
 def lookup(problem: Problem, chip: Chip) -> GemmConfig | None:
     """The configuration remembered for a problem; None if there is none.
 
-    Costs one stat of the file; it is read once after each change. What cannot be used in it is ignored, with one
-    `TunedFileWarning` for each reading.
+    Costs one stat of the file; it is read once after each change. What cannot be used in it is
+    ignored, with one `TunedFileWarning` for each reading.
     """
     found = _current()
     config = found.configs.get(entry(problem, chip)) if found.configs else None
@@ -87,26 +96,37 @@ def lookup(problem: Problem, chip: Chip) -> GemmConfig | None:
     if needed <= chip.smem_per_cta:
         return config
     text = f"it needs {needed:,} bytes of shared memory, {chip.name} has {chip.smem_per_cta:,}"
-    warnings.warn(f"{location()}: '{entry(problem, chip)}' is ignored: {text}", TunedFileWarning, stacklevel=3)
+    warnings.warn(
+        f"{location()}: '{entry(problem, chip)}' is ignored: {text}", TunedFileWarning, stacklevel=3
+    )
     return None
 
 
 def entries() -> dict[str, tuple[GemmConfig, dict[str, Any]]]:
-    """Every entry that can be used: name -> its configuration, and what it says about how it was measured."""
+    """Every entry that can be used: name -> its configuration, and what it says about how it was
+    measured.
+    """
     found = _current()
-    return {name: (config, {k: v for k, v in found.raw[name].items() if k != "config"}) for name, config in found.configs.items()}
+    return {
+        name: (config, {k: v for k, v in found.raw[name].items() if k != "config"})
+        for name, config in found.configs.items()
+    }
 
 
 def chips() -> list[str]:
-    """The names of the chips that the file has entries of, sorted; also of entries that cannot be used."""
+    """The names of the chips that the file has entries of, sorted; also of entries that cannot be
+    used.
+    """
     return sorted({name.partition(": ")[0] for name in _current().raw if ": " in name})
 
 
 def remember(problem: Problem, chip: Chip, config: GemmConfig, facts: Mapping[str, Any]) -> Path:
-    """Writes an entry, in place of one for the same problem and chip; what other processes write meanwhile stays.
+    """Writes an entry, in place of one for the same problem and chip; what other processes write
+    meanwhile stays.
 
     Raises:
-        BindError: there is no such place, it cannot be written, or what is there is not a file of this kind.
+        BindError: there is no such place, it cannot be written, or what is there is not a file of
+            this kind.
     """
     return _edit(lambda raw: raw | {entry(problem, chip): dict(facts) | {"config": asdict(config)}})
 
@@ -121,7 +141,11 @@ def forget(problem: Problem | None, chip: Chip) -> int:
     gone: set[str] = set()
 
     def without(raw: dict[str, Any]) -> dict[str, Any]:
-        gone.update(name for name in raw if (name.startswith(mine) if problem is None else name == entry(problem, chip)))
+        gone.update(
+            name
+            for name in raw
+            if (name.startswith(mine) if problem is None else name == entry(problem, chip))
+        )
         return {name: value for name, value in raw.items() if name not in gone}
 
     path = location()
@@ -166,7 +190,9 @@ def _read(path: Path) -> Tuned:
     except UnicodeDecodeError:
         return Tuned(problems=[f"{path}: ignored, it is not UTF-8"], broken=True)
     except json.JSONDecodeError as error:
-        return Tuned(problems=[f"{path}:{error.lineno}: ignored, it is not JSON: {error.msg}"], broken=True)
+        return Tuned(
+            problems=[f"{path}:{error.lineno}: ignored, it is not JSON: {error.msg}"], broken=True
+        )
     except ValueError as error:  # a number of thousands of digits
         return Tuned(problems=[f"{path}: ignored, {error}"], broken=True)
     except RecursionError:
@@ -179,7 +205,9 @@ def _read(path: Path) -> Tuned:
             configs[name] = _config(value)
         except BindError as error:
             at = text.find(json.dumps(name, ensure_ascii=False))
-            problems.append(f"{path}:{text.count(chr(10), 0, max(at, 0)) + 1}: '{name}' is ignored: {error}")
+            problems.append(
+                f"{path}:{text.count(chr(10), 0, max(at, 0)) + 1}: '{name}' is ignored: {error}"
+            )
     return Tuned(raw, configs, problems)
 
 
@@ -190,7 +218,9 @@ def _config(value: Any) -> GemmConfig:
         raise BindError('it has no object "config"')
     unknown = sorted(settings.keys() - _FIELDS)
     if unknown:
-        raise BindError(f"unknown setting {', '.join(unknown)}; there are {', '.join(sorted(_FIELDS))}")
+        raise BindError(
+            f"unknown setting {', '.join(unknown)}; there are {', '.join(sorted(_FIELDS))}"
+        )
     if settings.get("activation", "none") != "none":
         raise BindError("activation says what is computed, and is not tuned; leave it out")
     return GemmConfig(**settings)
@@ -202,15 +232,23 @@ def _edit(change: Any) -> Path:
 
     path = location()
     if path is None:
-        raise BindError("there is no file of tuned configurations: TILEPIPE_TUNED is off, or there is no home directory")
+        raise BindError(
+            "there is no file of tuned configurations: TILEPIPE_TUNED is off, or there is no home"
+            " directory"
+        )
     path = Path(os.path.realpath(path))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path.with_name(f".{path.name}.lock")):
             found = _read(path) if path.exists() else _NOTHING
             if found.broken:
-                raise BindError(f"{found.problems[0]}. It is left as it is: correct it or move it away.")
-            _replace(path, json.dumps(change(found.raw), indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+                raise BindError(
+                    f"{found.problems[0]}. It is left as it is: correct it or move it away."
+                )
+            _replace(
+                path,
+                json.dumps(change(found.raw), indent=2, sort_keys=True, ensure_ascii=False) + "\n",
+            )
     except OSError as error:
         raise BindError(f"cannot write {path}: {error.strerror}") from None
     return path
@@ -234,7 +272,9 @@ def _replace(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One process at a time; the lock ends with the process that holds it. No locks where Python has none."""
+    """One process at a time; the lock ends with the process that holds it. No locks where Python
+    has none.
+    """
     with open(path, "a") as file:
         try:
             import fcntl

@@ -1,1 +1,3 @@
-"""The language kernels are written in: binding, tracing, roles, values, control flow, memory views, fragments."""
+"""The language kernels are written in: binding, tracing, roles, values, control flow, memory views,
+fragments.
+"""

@@ -1,8 +1,9 @@
 """Arguments of public members, checked by their annotations, in one place.
 
-Each public member refuses, before its own code runs, what cannot be meant: a number for a tile, None for a barrier, a text for a count.
-What is known while tracing is made plain on the way: integers of NumPy become `int`, its booleans `bool`. Ranges, and what is traced
-(`object`), are the member's own matter. `tilepipe.surface` says which classes and functions are public.
+Each public member refuses, before its own code runs, what cannot be meant: a number for a tile,
+None for a barrier, a text for a count. What is known while tracing is made plain on the way:
+integers of NumPy become `int`, its booleans `bool`. Ranges, and what is traced (`object`), are the
+member's own matter. `tilepipe.surface` says which classes and functions are public.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ def _texts(x: Any) -> Any:
 
 def _barriers(x: Any) -> Any:
     arrays = x if isinstance(x, tuple | list) else ()
-    return x if arrays and all(isinstance(array, _classes["SMemArray"]) for array in arrays) else _NO
+    return (
+        x if arrays and all(isinstance(array, _classes["SMemArray"]) for array in arrays) else _NO
+    )
 
 
 def _dtype(x: Any) -> Any:
@@ -93,7 +96,9 @@ _ALIAS = {"MbarPtr": "SharedMemBarrier", "Mbar": "SharedMemBarrier", "SMemPtr": 
 
 
 def _atom(text: str, names: Mapping[str, Any]) -> tuple[_Atom, str] | None:
-    """What one part of an annotation takes, its names being those of a module; None where that is not for here."""
+    """What one part of an annotation takes, its names being those of a module; None where that is
+    not for here.
+    """
     if text in _ATOMS:
         return _ATOMS[text]
     path = re.sub(r"\[.*", "", text).split(".")
@@ -105,7 +110,9 @@ def _atom(text: str, names: Mapping[str, Any]) -> tuple[_Atom, str] | None:
     for_checkers = cls is None and len(path) == 1  # imported for type checkers only
     if known is None or not (path[-1] in _ALIAS or for_checkers or cls is known):
         return None
-    return functools.partial(_instance, known), _WORDS.get(name) or f"{'an' if name[0] in 'AEIO' or name == 'FA4Config' else 'a'} {name}"
+    return functools.partial(_instance, known), _WORDS.get(
+        name
+    ) or f"{'an' if name[0] in 'AEIO' or name == 'FA4Config' else 'a'} {name}"
 
 
 def _instance(cls: type, x: Any) -> Any:
@@ -113,7 +120,9 @@ def _instance(cls: type, x: Any) -> Any:
 
 
 def _kind(annotation: str, names: Mapping[str, Any]) -> _Kind | None:
-    """What an annotation takes, None where anything does. Its classes must have been noted by then."""
+    """What an annotation takes, None where anything does. Its classes must have been noted by
+    then.
+    """
     parts = [part.strip() for part in _split(annotation)]
     if "DType" in parts:
         parts = [part for part in parts if part != "str"]  # the name of a dtype, not any text
@@ -147,7 +156,8 @@ class _Parameter:
         self.name = name
         self.annotation = annotation
         self._kind: _Kind | object | None = _NO
-        self.sure: set[type] = set()  # of which all objects are taken as they are: found out call by call
+        # of which all objects are taken as they are: found out call by call
+        self.sure: set[type] = set()
 
     def __call__(self, value: Any) -> Any:
         """The value, made plain.
@@ -157,7 +167,8 @@ class _Parameter:
         """
         kind = self._kind
         if kind is _NO:
-            kind = _kind(self.annotation, self._names)  # not before: classes that it names may have come later
+            # not before: classes that it names may have come later
+            kind = _kind(self.annotation, self._names)
             kind = self._kind = _narrowed(kind, self.label, self.name, self.annotation)
         if kind is None:
             self.sure.add(type(value))
@@ -174,14 +185,25 @@ class _Parameter:
         self._refuse(value, kind)
 
     def _refuse(self, value: object, kind: _Kind) -> NoReturn:
-        raise TraceError(f"{self.label}: {self.name}= takes {kind.words}, got {shown(value)}{_hint(value, self.annotation)}", caller())
+        raise TraceError(
+            f"{self.label}: {self.name}= takes {kind.words}, got {shown(value)}{_hint(value, self.annotation)}",
+            caller(),
+        )
 
 
 def _hint(value: object, annotation: str) -> str:
     kind = type(value).__name__
-    if "SmemTile" in annotation and "SmemTileArray" not in annotation and isinstance(value, _classes.get("SmemTileArray", ())):
+    if (
+        "SmemTile" in annotation
+        and "SmemTileArray" not in annotation
+        and isinstance(value, _classes.get("SmemTileArray", ()))
+    ):
         return ". Of an array of tiles take one: `tiles[i]`"
-    if ("SharedMemBarrier" in annotation or "Mbar" in annotation) and kind == "SMemArray" and "SMemArray" not in annotation:
+    if (
+        ("SharedMemBarrier" in annotation or "Mbar" in annotation)
+        and kind == "SMemArray"
+        and "SMemArray" not in annotation
+    ):
         return ". Of an array of barriers take one: `barriers[i]`"
     return ""
 
@@ -190,28 +212,38 @@ def require_name(name: object, label: str) -> str:
     """A name as messages, printed code and tables show it.
 
     Raises:
-        TraceError: no text, an empty one, or one with line breaks or other letters that are not printed.
+        TraceError: no text, an empty one, or one with line breaks or other letters that are not
+            printed.
     """
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
-        raise TraceError(f"{label}: a name is a text of one line with something in it, got {shown(name)}", caller())
+        raise TraceError(
+            f"{label}: a name is a text of one line with something in it, got {shown(name)}",
+            caller(),
+        )
     return name
 
 
 def note_class(cls: type, words: str = "") -> None:
-    """Makes a class known to annotations by its name; `words`: what its objects are called in messages."""
+    """Makes a class known to annotations by its name; `words`: what its objects are called in
+    messages.
+    """
     _classes.setdefault(cls.__name__, cls)
     if words:
         _WORDS[cls.__name__] = words
 
 
 def check_class(cls: type) -> None:
-    """Has the public members that a class itself defines, and its constructor, check their arguments."""
+    """Has the public members that a class itself defines, and its constructor, check their
+    arguments.
+    """
     if cls in _done:
         return
     _done.add(cls)
     of = "ctx" if cls.__name__ in _OF_CTX else cls.__name__
     for name, raw in list(vars(cls).items()):
-        if name in _INTERNAL or (name.startswith("_") and (name != "__init__" or _is_made_by_the_library(cls))):
+        if name in _INTERNAL or (
+            name.startswith("_") and (name != "__init__" or _is_made_by_the_library(cls))
+        ):
             continue
         label = cls.__name__ if name == "__init__" else f"{of}.{name}"
         if isinstance(raw, FunctionType):
@@ -239,7 +271,9 @@ _UNCHECKED = {"object", "Any", inspect.Parameter.empty}
 
 @dataclass(frozen=True)
 class _Traced:
-    """A parameter that takes a traced integer, or a constant in low..high; `none`: or None; `truth`: or a condition."""
+    """A parameter that takes a traced integer, or a constant in low..high; `none`: or None;
+    `truth`: or a condition.
+    """
 
     low: int
     high: int
@@ -264,7 +298,8 @@ class _Traced:
 
 _RANK, _MASK = _Traced(0, 15), _Traced(1, 0xFFFF, none=True)
 _COUNT, _PLACE = _Traced(1, 2**20 - 1), _Traced(0, INT32_MAX)
-# What parameters of one name take, wherever they stand; of a member alone where its label is before the name.
+# What parameters of one name take, wherever they stand; of a member alone where its label is before
+# the name.
 _NAMED: dict[str, _Traced] = {
     "cta": _RANK, "cta_id": _RANK, "dst_cta": _Traced(0, 15, none=True),
     "mask": _MASK, "multicast": _MASK, "cta_mask": _Traced(1, 0xFFFF), "mma_complete_mask": _MASK,
@@ -298,11 +333,16 @@ def _narrowed(kind: _Kind | None, label: str, name: str, annotation: str) -> _Ki
         return None
     choices = _CHOICES.get(f"{label}.{name}", _CHOICES.get(name))
     if choices is not None:
-        return _Kind(tuple(functools.partial(_among, atom, choices) for atom in kind.atoms), f"one of {', '.join(map(repr, choices))}")
+        return _Kind(
+            tuple(functools.partial(_among, atom, choices) for atom in kind.atoms),
+            f"one of {', '.join(map(repr, choices))}",
+        )
     if name in _RANGES and annotation in ("int", "int | None"):
         low, high = _RANGES[name]
         words = f"{kind.words}, {low}{f'..{high}' if high < INT32_MAX else ' or more'}"
-        return _Kind(tuple(functools.partial(_between, atom, low, high) for atom in kind.atoms), words)
+        return _Kind(
+            tuple(functools.partial(_between, atom, low, high) for atom in kind.atoms), words
+        )
     return kind
 
 
@@ -316,9 +356,15 @@ def _between(atom: _Atom, low: int, high: int, x: Any) -> Any:
     return _NO if found is _NO or (found is not None and not low <= found <= high) else found
 
 
-def _best(error: TraceError, inner: Any, args: tuple[Any, ...], given: dict[str, Any]) -> TilepipeError:
-    """The error to raise where `error` says that an argument is refused: the member's own, if it has one, knows what to write instead."""
-    if any(isinstance(x, int) and not INT32_MIN <= x <= INT32_MAX for x in (*args, *given.values())):
+def _best(
+    error: TraceError, inner: Any, args: tuple[Any, ...], given: dict[str, Any]
+) -> TilepipeError:
+    """The error to raise where `error` says that an argument is refused: the member's own, if it
+    has one, knows what to write instead.
+    """
+    if any(
+        isinstance(x, int) and not INT32_MIN <= x <= INT32_MAX for x in (*args, *given.values())
+    ):
         return error  # which the member might go on to count to
     try:
         inner(*args, **given)
@@ -333,12 +379,22 @@ def check_function(inner: Any, label: str, first: int = 0) -> Any:
     """`inner`, with its arguments from number `first` on checked."""
     parameters = list(inspect.signature(inner).parameters.values())
     names = inspect.unwrap(inner).__globals__
-    wanted = [p for p in parameters[first:] if p.annotation not in _UNCHECKED or (p.annotation == "object" and p.name in _NAMED)]
+    wanted = [
+        p
+        for p in parameters[first:]
+        if p.annotation not in _UNCHECKED or (p.annotation == "object" and p.name in _NAMED)
+    ]
     wanted = [p for p in wanted if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    by_name = {p.name: _Parameter(label, p.name, str(p.annotation).strip("\"'"), names) for p in wanted}
+    by_name = {
+        p.name: _Parameter(label, p.name, str(p.annotation).strip("\"'"), names) for p in wanted
+    }
     if not by_name:
         return inner
-    places = [(i, by_name[p.name]) for i, p in enumerate(parameters) if p.name in by_name and p.kind is not p.KEYWORD_ONLY]
+    places = [
+        (i, by_name[p.name])
+        for i, p in enumerate(parameters)
+        if p.name in by_name and p.kind is not p.KEYWORD_ONLY
+    ]
 
     @functools.wraps(inner)
     def member(*args: Any, **given: Any) -> Any:

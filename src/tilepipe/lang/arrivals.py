@@ -1,10 +1,11 @@
-"""Counts arrivals on pipeline barriers while a kernel is traced, and derives what mbarrier.init is given.
+"""Counts arrivals on pipeline barriers while a kernel is traced, and derives what mbarrier.init is
+given.
 
-The rule (one place): the count of a full or empty barrier is, summed over the roles that acquire its stages, the
-arrivals that one acquired stage causes on it, by all agents that take the stage, from every CTA that targets it.
-Arrivals are counted per handle, not per
-arrive op: a release in the loop and the flush behind it are two sites of one arrival. All sites of a role must agree.
-Too high a count deadlocks, too low a count lets the other side in early.
+The rule (one place): the count of a full or empty barrier is, summed over the roles that acquire
+its stages, the arrivals that one acquired stage causes on it, by all agents that take the stage,
+from every CTA that targets it. Arrivals are counted per handle, not per arrive op: a release in the
+loop and the flush behind it are two sites of one arrival. All sites of a role must agree. Too high
+a count deadlocks, too low a count lets the other side in early.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ Received = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Arrivals:
-    """Arrivals caused by one stage: `received[c, a]` on CTA c's copy of the barrier, made by agent a of the role.
+    """Arrivals caused by one stage: `received[c, a]` on CTA c's copy of the barrier, made by agent
+    a of the role.
 
     `known` is False where a predicate or a target is not a function of lane, warp and CTA rank.
     """
@@ -55,10 +57,15 @@ class Arrivals:
 
 
 def count_arrivals(
-    role: Role, cluster_size: int, active: npt.NDArray[np.bool_] | None, each: int | None, target: Expr | None, mask: Expr | None = None
+    role: Role,
+    cluster_size: int,
+    active: npt.NDArray[np.bool_] | None,
+    each: int | None,
+    target: Expr | None,
+    mask: Expr | None = None,
 ) -> Arrivals:
-    """What `active` threads, arriving `each` times on the copy in CTA `target` (None: their own), or on those of the CTAs of
-    `mask`, cause on every CTA's copy.
+    """What `active` threads, arriving `each` times on the copy in CTA `target` (None: their own),
+    or on those of the CTAs of `mask`, cause on every CTA's copy.
     """
     shape = (cluster_size, role.agents, role.agent_threads)
     received = np.zeros((cluster_size, role.agents), dtype=np.int64)
@@ -88,8 +95,9 @@ class Site:
 class Account:
     """All that is known of one barrier array's arrivals.
 
-    `typed` is the count the user gave; `loose` the line of an arrival outside any handle, which makes the count
-    underivable. `flat`: of a pipeline without handles, in which every arrival is all that its role causes in a phase.
+    `typed` is the count the user gave; `loose` the line of an arrival outside any handle, which
+    makes the count underivable. `flat`: of a pipeline without handles, in which every arrival is
+    all that its role causes in a phase.
     """
 
     array: BarrierArray
@@ -106,7 +114,9 @@ class Ledger:
     def __init__(self) -> None:
         self.accounts: dict[BarrierArray, Account] = {}
 
-    def open(self, array: BarrierArray, side: str, typed: int | None, *, flat: bool = False) -> None:
+    def open(
+        self, array: BarrierArray, side: str, typed: int | None, *, flat: bool = False
+    ) -> None:
         """Starts counting for an array; `side` is what arrives there, for messages."""
         self.accounts[array] = Account(array, side, typed, flat=flat)
 
@@ -124,7 +134,9 @@ class Ledger:
         elif account.loose is None:
             account.loose = loc
 
-    def record(self, array: BarrierArray, role: Role, loc: Loc, arrivals: Arrivals, shared: bool = True) -> None:
+    def record(
+        self, array: BarrierArray, role: Role, loc: Loc, arrivals: Arrivals, shared: bool = True
+    ) -> None:
         """Notes what one stage, acquired at `loc`, causes.
 
         Raises:
@@ -136,9 +148,11 @@ class Ledger:
         for site in account.sites:
             if site.role is role and not site.arrivals.same(arrivals):
                 raise CountError(
-                    f"role '{role.name}' arrives {site.arrivals.per_stage} times on '{array.name}' for a stage"
+                    f"role '{role.name}' arrives {site.arrivals.per_stage} times on"
+                    f" '{array.name}' for a stage"
                     f" {'signalled' if account.flat else 'taken'} at"
-                    f" {site.loc.short}, but {arrivals.per_stage} times for one {'signalled' if account.flat else 'taken'} here; every"
+                    f" {site.loc.short}, but {arrivals.per_stage} times for one"
+                    f" {'signalled' if account.flat else 'taken'} here; every"
                     " stage must cause the same number of arrivals",
                     loc,
                 )
@@ -152,7 +166,12 @@ class Ledger:
             CountError: a typed count contradicts the derived one, or there is neither.
         """
         for account in self.accounts.values():
-            unused = account.typed is None and not account.sites and account.loose is None and account.array not in waited_on
+            unused = (
+                account.typed is None
+                and not account.sites
+                and account.loose is None
+                and account.array not in waited_on
+            )
             account.array.count = 1 if unused else _settle(account)
 
 
@@ -164,14 +183,20 @@ def _settle(account: Account) -> int:
             return typed
         line = account.loose or next(site.loc for site in account.sites if not site.arrivals.known)
         raise CountError(
-            f"the arrival count of '{array.name}' cannot be derived: {line.short} arrives outside a stage handle, or under a"
+            f"the arrival count of '{array.name}' cannot be derived: {line.short} arrives outside"
+            " a stage handle, or under a"
             " condition that is not a function of lane, warp and CTA rank. Give the count yourself"
             f" ({account.side}_arrivals=...).",
             line,
         )
     totals = [_total(site) for site in account.sites]
     derived = sum(totals)
-    terms = " + ".join(f"{_term(site)} (role '{site.role.name}', {site.loc.short})" for site in account.sites) or "nobody"
+    terms = (
+        " + ".join(
+            f"{_term(site)} (role '{site.role.name}', {site.loc.short})" for site in account.sites
+        )
+        or "nobody"
+    )
     if derived == 0:
         if typed is not None:
             return typed
@@ -180,7 +205,11 @@ def _settle(account: Account) -> int:
             array.loc,
         )
     if typed is not None and typed != derived:
-        consequence = "waits would never pass" if typed > derived else "phases would complete before everybody has arrived"
+        consequence = (
+            "waits would never pass"
+            if typed > derived
+            else "phases would complete before everybody has arrived"
+        )
         raise CountError(
             f"'{array.name}' is given a count of {typed}, but each phase gets {derived} arrivals: {terms}. With {typed}, {consequence}.",
             array.loc,
@@ -201,7 +230,8 @@ def _total(site: Site) -> int:
     distinct = set(per_cta[per_cta > 0].tolist())
     if len(distinct) > 1:
         raise CountError(
-            f"the CTAs of a cluster get different numbers of arrivals from one stage, by rank {per_cta.tolist()};"
+            "the CTAs of a cluster get different numbers of arrivals from one stage, by rank"
+            f" {per_cta.tolist()};"
             " one count cannot be right for all",
             site.loc,
         )

@@ -45,7 +45,10 @@ class Range:
         return loop(self._tracer, *self._bounds, make=lambda index: index)
 
     def __reversed__(self) -> Iterator[Value]:
-        raise TraceError("a traced range runs upwards: take `n - 1 - i` in the body instead of reversed()", caller())
+        raise TraceError(
+            "a traced range runs upwards: take `n - 1 - i` in the body instead of reversed()",
+            caller(),
+        )
 
     def __len__(self) -> int:
         raise TraceError("len() of a traced range is not known while tracing", caller())
@@ -64,7 +67,12 @@ class Entered(AbstractContextManager[T]):
         self._used()
         return self._block.__enter__()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
         return self._block.__exit__(kind, error, trace)
 
 
@@ -72,8 +80,8 @@ def loop(
     tracer: Tracer, start: object, stop: object, step: object, make: Callable[[Value], Any], name: str = "i",
     end: Callable[[], None] | None = None,
 ) -> Iterator[Any]:  # fmt: skip
-    """Traces `for index in range(start, stop, step)`, yielding once what `make(index)` gives; `end` adds to the body what follows
-    the user's part.
+    """Traces `for index in range(start, stop, step)`, yielding once what `make(index)` gives; `end`
+    adds to the body what follows the user's part.
 
     Raises:
         TraceError: something else than a `for` statement iterates it.
@@ -83,13 +91,24 @@ def loop(
 
 
 def _loop(
-    tracer: Tracer, start: object, stop: object, step: object, make: Callable[[Value], Any], name: str, end: Callable[[], None] | None
+    tracer: Tracer,
+    start: object,
+    stop: object,
+    step: object,
+    make: Callable[[Value], Any],
+    name: str,
+    end: Callable[[], None] | None,
 ) -> Iterator[Any]:
     """See `loop`."""
     source.require_driven_by_for(sys._getframe(1))
-    bounds = [require_uniform(_integer(to_expr(tracer, x)), "a loop bound", _at_most(tracer)) for x in (start, stop, step)]
+    bounds = [
+        require_uniform(_integer(to_expr(tracer, x)), "a loop bound", _at_most(tracer))
+        for x in (start, stop, step)
+    ]
     if isinstance(bounds[2], Const) and bounds[2].value <= 0:
-        raise TraceError(f"the step of a traced range must be positive, got {bounds[2].value}", caller())
+        raise TraceError(
+            f"the step of a traced range must be positive, got {bounds[2].value}", caller()
+        )
     multiple = gcd(divisor(bounds[0]), divisor(bounds[2]))
     indices: list[exprs.Local] = []
 
@@ -108,7 +127,9 @@ class WhileLoop:
     def __init__(self, tracer: Tracer, more: Var) -> None:
         self._tracer = tracer
         self._more = more
-        self._used = tracer.unused("ctx.loop_while is not iterated: write `for _ in ctx.loop_while(more):`")
+        self._used = tracer.unused(
+            "ctx.loop_while is not iterated: write `for _ in ctx.loop_while(more):`"
+        )
 
     def __iter__(self) -> Iterator[None]:
         self._tracer.require_running()
@@ -116,26 +137,40 @@ class WhileLoop:
         return while_loop(self._tracer, self._more, lambda: None)
 
 
-def while_loop(tracer: Tracer, more: Var, begin: Callable[[], Any], end: Callable[[], None] | None = None) -> Iterator[Any]:
-    """Traces `while more:`, yielding once what `begin` gives in the body; `end` adds to the body what follows the user's part.
+def while_loop(
+    tracer: Tracer, more: Var, begin: Callable[[], Any], end: Callable[[], None] | None = None
+) -> Iterator[Any]:
+    """Traces `while more:`, yielding once what `begin` gives in the body; `end` adds to the body
+    what follows the user's part.
 
     Raises:
-        TraceError: something else than a `for` statement iterates it; `more` is no boolean variable, or not one for all threads, or
-            is not set in the body.
+        TraceError: something else than a `for` statement iterates it; `more` is no boolean
+            variable, or not one for all threads, or is not set in the body.
     """
     source.require_for_statement(sys._getframe(1))
     return _while(tracer, more, begin, end)
 
 
-def _while(tracer: Tracer, more: Var, begin: Callable[[], Any], end: Callable[[], None] | None) -> Iterator[Any]:
+def _while(
+    tracer: Tracer, more: Var, begin: Callable[[], Any], end: Callable[[], None] | None
+) -> Iterator[Any]:
     source.require_driven_by_for(sys._getframe(1))
     if not isinstance(more, Var) or more.variable.dtype is not dtypes.boolean:
-        raise TraceError(f"a traced while loop runs while a boolean variable holds (`more = ctx.var(True)`), got {more!r}", caller())
+        raise TraceError(
+            f"a traced while loop runs while a boolean variable holds (`more = ctx.var(True)`), got {more!r}",
+            caller(),
+        )
     if more.variable.vary > _at_most(tracer):
-        raise TraceError(f"{more!r} must be the same in every thread that runs the loop: make it from a value that does not vary", caller())
+        raise TraceError(
+            f"{more!r} must be the same in every thread that runs the loop: make it from a value that does not vary",
+            caller(),
+        )
     body, loc = yield from _body(tracer, begin, end, None)
     if not any(isinstance(op, ops.Assign) and op.var is more.variable for op in walk(body)):
-        raise TraceError(f"nothing in this loop sets {more!r}, so it would never end: {more.variable.name}.set(...) in its body", loc)
+        raise TraceError(
+            f"nothing in this loop sets {more!r}, so it would never end: {more.variable.name}.set(...) in its body",
+            loc,
+        )
     tracer.emit(ops.While(loc, more.variable, body))
 
 
@@ -147,11 +182,12 @@ def _at_most(tracer: Tracer) -> Vary:
 def _body(
     tracer: Tracer, begin: Callable[[], Any], end: Callable[[], None] | None, times: int | None
 ) -> Generator[Any, None, tuple[ops.Block, Loc]]:
-    """Traces the body of a loop that runs `times` times, None where that is not known, and gives it with its line.
+    """Traces the body of a loop that runs `times` times, None where that is not known, and gives it
+    with its line.
 
-    The generator is resumed when the Python body has ended; it then closes the block. If the body changed Python
-    state, it is traced once more, and that trace thrown away, to see whether the change is carried from one iteration
-    to the next.
+    The generator is resumed when the Python body has ended; it then closes the block. If the body
+    changed Python state, it is traced once more, and that trace thrown away, to see whether the
+    change is carried from one iteration to the next.
     """
     counter = dict(tracer.counter)
     body = ops.Block()
@@ -166,7 +202,8 @@ def _body(
             except GeneratorExit:
                 if sys.exc_info()[0] is GeneratorExit and not tracer.deferred:
                     tracer.deferred = TraceError(
-                        "a traced loop was left by `break` or `return`: its body is traced once, for all iterations, so there"
+                        "a traced loop was left by `break` or `return`: its body is traced once,"
+                        " for all iterations, so there"
                         " is nothing to leave. Bound the loop, or guard the rest of the body with `ctx.when`.",
                         loc,
                     )
@@ -193,8 +230,15 @@ def _second_pass(
 
     names = {path: rebinding.path_name(path) for path in changed}
     kept, tracer.counter = dict(tracer.counter), counter
-    names = {path: name for path, name in names.items() if path == next(p for p in changed if changed[p] is changed[path])}
-    outer, tracer.carried = tracer.carried, tracer.carried | {id(changed[path]): name for path, name in names.items()}
+    names = {
+        path: name
+        for path, name in names.items()
+        if path == next(p for p in changed if changed[p] is changed[path])
+    }
+    outer, tracer.carried = (
+        tracer.carried,
+        tracer.carried | {id(changed[path]): name for path, name in names.items()},
+    )
     again = ops.Block()
     yield from trace(again)
     tracer.carried = outer
@@ -205,7 +249,10 @@ def _second_pass(
         if isinstance(second.state.get(path), int | float | str | bool) and second.state[path] != first.state.get(path)
     ]  # fmt: skip
     if drifting or block_text(again) != block_text(body):
-        raise TraceError(rebound_message(*(names.get(p) or rebinding.path_name(p) for p in drifting or names)), loc)
+        raise TraceError(
+            rebound_message(*(names.get(p) or rebinding.path_name(p) for p in drifting or names)),
+            loc,
+        )
 
 
 def _trip_count(bounds: list[Expr]) -> int | None:
@@ -226,7 +273,10 @@ def branch(tracer: Tracer, cond: object) -> Iterator[None]:
     """`with ctx.when(cond):` traces the body as a branch."""
     c = to_expr(tracer, cond)
     if c.dtype is not dtypes.boolean:
-        raise TraceError(f"the condition of ctx.when must be boolean, got {c.dtype}; compare with `!= 0`", caller())
+        raise TraceError(
+            f"the condition of ctx.when must be boolean, got {c.dtype}; compare with `!= 0`",
+            caller(),
+        )
     parent = tracer.scope
     tracer.flush_branch()
     op = ops.If(caller(), c, ops.Block(), ops.Block())
@@ -257,7 +307,9 @@ def otherwise(tracer: Tracer) -> Iterator[None]:
 
 
 def _narrow(tracer: Tracer, parent: Scope, cond: Expr) -> tuple[Mask | None, bool]:
-    """The threads for which `cond` holds, None if that is not known; and whether it is all of them or none, by data."""
+    """The threads for which `cond` holds, None if that is not known; and whether it is all of them
+    or none, by data.
+    """
     uniform = cond.vary is Vary.UNIFORM
     if parent.active is None or parent.role is None:
         return None, uniform
@@ -270,10 +322,15 @@ def _narrow(tracer: Tracer, parent: Scope, cond: Expr) -> tuple[Mask | None, boo
 
 @contextmanager
 def _arm(
-    tracer: Tracer, block: ops.Block, active: Mask | None, on_data: bool, splits: Vary, first: rebinding.Snapshot | None = None
+    tracer: Tracer,
+    block: ops.Block,
+    active: Mask | None,
+    on_data: bool,
+    splits: Vary,
+    first: rebinding.Snapshot | None = None,
 ) -> Iterator[Scope]:
-    """One side of a branch: Python state must come out of it as it went in. `first`: the state before the other
-    side.
+    """One side of a branch: Python state must come out of it as it went in. `first`: the state
+    before the other side.
     """
     _refuse_jumps("ctx.when", "the rest of the block would be dropped without a trace of it")
     before = rebinding.take(tracer.entry)
@@ -287,11 +344,14 @@ def _arm(
     for path, new in rebinding.changes(before, after).items():
         if path not in scope.before.state or path in tracer.temporaries:
             continue
-        if rebinding.is_dead(new) or any(source.only_loop_target(f.f_code, str(path[-1])) for f in before.frames):
+        if rebinding.is_dead(new) or any(
+            source.only_loop_target(f.f_code, str(path[-1])) for f in before.frames
+        ):
             continue
         name = rebinding.path_name(path)
         raise TraceError(
-            f"'{name}' is rebound in a branch: both sides are traced, so after it '{name}' would be what the branch made it, taken or not."
+            f"'{name}' is rebound in a branch: both sides are traced, so after it '{name}' would"
+            " be what the branch made it, taken or not."
             f" Keep it in a variable of the kernel (`{name} = ctx.var(start)`, then `{name}.set(...)`), or use `ctx.select`.",
             scope.loc,
         )
@@ -299,7 +359,10 @@ def _arm(
 
 def _refuse_jumps(what: str, consequence: str) -> None:
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (is_library_file(frame.f_code.co_filename) or frame.f_code.co_filename.endswith("contextlib.py")):
+    while frame is not None and (
+        is_library_file(frame.f_code.co_filename)
+        or frame.f_code.co_filename.endswith("contextlib.py")
+    ):
         frame = frame.f_back
     jump = source.leaves_block(frame) if frame is not None else None
     if jump is not None:
@@ -320,7 +383,10 @@ def elect(tracer: Tracer, scope: str) -> Iterator[None]:
         raise TraceError("elect_one inside elect_one: one lane is elected already", caller())
     role = tracer.role.role
     if scope == "warpgroup" and not role.is_warpgroup:
-        raise TraceError(f"elect_one(\"warpgroup\") needs a role of warpgroups; '{role.name}' is one of warps", caller())
+        raise TraceError(
+            f"elect_one(\"warpgroup\") needs a role of warpgroups; '{role.name}' is one of warps",
+            caller(),
+        )
     active = None if parent.active is None else _elected(parent.active, scope, role)
     _refuse_jumps("ctx.elect_one", "the rest of the block would be dropped without a trace of it")
     op = ops.Elect(caller(), scope, ops.Block())
@@ -335,7 +401,8 @@ def _elected(active: Mask, scope: str, role: Role) -> Mask:
     """One lane, the lowest active one, of each warp, or of the first warp of the warpgroup or role.
 
     Raises:
-        TraceError: an enclosing condition keeps that first warp out, so that nobody would be elected.
+        TraceError: an enclosing condition keeps that first warp out, so that nobody would be
+            elected.
     """
     lanes = active.reshape(*active.shape[:2], -1, WARP)
     chosen = lanes & (np.cumsum(lanes, axis=-1) == 1)
@@ -345,7 +412,8 @@ def _elected(active: Mask, scope: str, role: Role) -> Mask:
         chosen[:, 1:] = False
     if active.any() and not chosen.any():
         raise TraceError(
-            f'elect_one("{scope}") elects a lane of the first warp of the {scope}, which an enclosing condition of role'
+            f'elect_one("{scope}") elects a lane of the first warp of the {scope}, which an'
+            " enclosing condition of role"
             f" '{role.name}' keeps out: nobody would be elected",
             caller(),
         )
@@ -355,10 +423,15 @@ def _elected(active: Mask, scope: str, role: Role) -> Mask:
 
 @contextmanager
 def per_warp(tracer: Tracer) -> Iterator[Value]:
-    """`with ctx.per_warp() as w:` traces the body as executed by each warp of the warpgroup on its own."""
+    """`with ctx.per_warp() as w:` traces the body as executed by each warp of the warpgroup on its
+    own.
+    """
     role = tracer.role.role
     if not role.is_warpgroup:
-        raise TraceError(f"per_warp needs a role of warpgroups; each warp of '{role.name}' runs on its own already", caller())
+        raise TraceError(
+            f"per_warp needs a role of warpgroups; each warp of '{role.name}' runs on its own already",
+            caller(),
+        )
     if tracer.scope.inside("per_warp") or tracer.scope.inside("elect"):
         raise TraceError("per_warp inside per_warp or elect_one", caller())
     _refuse_jumps("ctx.per_warp", "the rest of the block would be dropped without a trace of it")

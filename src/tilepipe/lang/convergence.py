@@ -1,8 +1,9 @@
 """Which threads of a role execute the present block together, and what needs them to.
 
-A branch whose condition varies, an elected lane and per-warp code split a role. Ops that hardware defines for whole warps or
-warpgroups (wgmma, stmatrix, fragments in registers, named barriers, cluster barriers) must not stand where their threads are split:
-the GPU would hang or corrupt registers.
+A branch whose condition varies, an elected lane and per-warp code split a role. Ops that hardware
+defines for whole warps or warpgroups (wgmma, stmatrix, fragments in registers, named barriers,
+cluster barriers) must not stand where their threads are split: the GPU would hang or corrupt
+registers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def splitting(tracer: Tracer, up_to: Scope | None = None) -> tuple[Vary, Scope | None]:
-    """Over what the threads that execute this block vary, and the block that splits them, below `up_to` (the role unless given).
+    """Over what the threads that execute this block vary, and the block that splits them, below
+    `up_to` (the role unless given).
 
     In a role of plain warps each warp runs on its own, so what varies by warp splits nothing.
     """
@@ -39,13 +41,23 @@ def require_warpgroup(tracer: Tracer, what: str) -> None:
     """Raises TraceError unless all 128 threads of a warpgroup execute this block together."""
     role = tracer.role.role
     if not role.is_warpgroup:
-        raise TraceError(f"{what} needs a role of warpgroups (warpgroups=); '{role.name}' is one of warps", caller())
+        raise TraceError(
+            f"{what} needs a role of warpgroups (warpgroups=); '{role.name}' is one of warps",
+            caller(),
+        )
     _require(tracer, what, "all 128 threads of a warpgroup", None)
 
 
 def require_fragment(tracer: Tracer, what: str) -> None:
-    """Raises TraceError unless a warpgroup, or under per_warp a warp, executes this block together."""
-    _require(tracer, what, "all threads of the warpgroup (of the warp, under per_warp)", tracer.scope.inside("per_warp"))
+    """Raises TraceError unless a warpgroup, or under per_warp a warp, executes this block
+    together.
+    """
+    _require(
+        tracer,
+        what,
+        "all threads of the warpgroup (of the warp, under per_warp)",
+        tracer.scope.inside("per_warp"),
+    )
 
 
 def require_role(tracer: Tracer, what: str) -> None:
@@ -57,7 +69,8 @@ def _require(tracer: Tracer, what: str, whom: str, up_to: Scope | None) -> None:
     split, cause = splitting(tracer, up_to)
     if split > Vary.UNIFORM and cause is not None:
         raise TraceError(
-            f"{what} is executed by {whom} together, but the {cause.kind} block at {cause.loc.short} lets only some of them come here."
+            f"{what} is executed by {whom} together, but the {cause.kind} block at"
+            f" {cause.loc.short} lets only some of them come here."
             " Move it out of that block.",
             caller(),
         )
@@ -66,15 +79,17 @@ def _require(tracer: Tracer, what: str, whom: str, up_to: Scope | None) -> None:
 def require_whole_warpgroup_waits(tracer: Tracer, what: str) -> None:
     """Raises TraceError where only some warps of a warpgroup would wait or step.
 
-    The warps of a warpgroup role share their place in every ring, and are simulated together; warps that wait apart belong
-    in a role of warps.
+    The warps of a warpgroup role share their place in every ring, and are simulated together; warps
+    that wait apart belong in a role of warps.
     """
     role = tracer.role.role
     scope: Scope | None = tracer.scope
     while scope is not None and role.is_warpgroup:
-        if scope.splits is Vary.WARP and not (scope.on_answer and what == "a wait"):  # a warp that need not wait has acquired
+        # a warp that need not wait has acquired
+        if scope.splits is Vary.WARP and not (scope.on_answer and what == "a wait"):
             raise TraceError(
-                f"{what} under the {scope.kind} block at {scope.loc.short}: the warps of warpgroup role '{role.name}' share their place"
+                f"{what} under the {scope.kind} block at {scope.loc.short}: the warps of"
+                f" warpgroup role '{role.name}' share their place"
                 " in a ring and wait together. Give warps that wait apart a role of their own (`warps=`).",
                 caller(),
             )

@@ -14,32 +14,48 @@ from tilepipe.lang.memory import GlobalTensor, SmemTile, require_place
 from tilepipe.lang.tracer import Tracer
 from tilepipe.lang.values import require_integer, require_uniform, to_expr
 
-_ELEMENTS = (dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2)
+_ELEMENTS = (
+    dtypes.float32,
+    dtypes.float16,
+    dtypes.bfloat16,
+    dtypes.float8_e4m3,
+    dtypes.float8_e5m2,
+)
 
 
 def store(tracer: Tracer, tile: object, value: object) -> None:
     """A fragment-shaped value to a shared tile. See `Context.store`.
 
     Raises:
-        TraceError: not a tile or not a fragment; the shapes differ, some threads of the warpgroup do not come here,
-            stmatrix cannot write there.
+        TraceError: not a tile or not a fragment; the shapes differ, some threads of the warpgroup
+            do not come here, stmatrix cannot write there.
     """
     if not isinstance(tile, SmemTile):
         raise TraceError(
-            f"ctx.store writes one element (`tile[r, c]`, `tensor[i, j]`) or a whole shared tile, not {tile!r}."
+            "ctx.store writes one element (`tile[r, c]`, `tensor[i, j]`) or a whole shared tile,"
+            f" not {tile!r}."
             " A fragment reaches global memory through a shared tile and ctx.tma_store, or by ctx.store_global.",
             caller(),
         )
     if not isinstance(value, FragmentValue):
-        raise TraceError("a whole tile is stored from a fragment; for one element write `ctx.store(tile[r, c], value)`", caller())
+        raise TraceError(
+            "a whole tile is stored from a fragment; for one element write `ctx.store(tile[r, c], value)`",
+            caller(),
+        )
     require_fragment(tracer, "a store of a fragment")
     rows, cols = value.shape
     if tracer.scope.inside("per_warp"):
         if rows == 1:
-            raise TraceError("one value a column is stored by the whole warpgroup: move ctx.store out of per_warp", caller())
+            raise TraceError(
+                "one value a column is stored by the whole warpgroup: move ctx.store out of per_warp",
+                caller(),
+            )
         rows //= 4
     if tile.shape != (rows, cols):
-        raise TraceError(f"the fragment gives {rows}×{cols} here, the tile is {tile.shape[0]}×{tile.shape[1]}", caller())
+        raise TraceError(
+            f"the fragment gives {rows}×{cols} here, the tile is {tile.shape[0]}×{tile.shape[1]}",
+            caller(),
+        )
     broken = dtypes.broken_register_rule(tile.dtype)
     if broken is not None:
         raise TraceError(f"store: {broken}", caller())
@@ -51,31 +67,54 @@ def store(tracer: Tracer, tile: object, value: object) -> None:
     tracer.emit(ops.FragmentStore(caller(), dst, value.ir()))
 
 
-def _place(tracer: Tracer, tensor: object, coords: Sequence[object], shape: object, what: str) -> tuple[GlobalTensor, tuple[Expr, ...]]:
+def _place(
+    tracer: Tracer, tensor: object, coords: Sequence[object], shape: object, what: str
+) -> tuple[GlobalTensor, tuple[Expr, ...]]:
     """The tensor and its coordinates, checked."""
     require_fragment(tracer, what)
     if tracer.scope.inside("per_warp"):
-        raise TraceError(f"{what} is made by the whole warpgroup: move it out of per_warp", caller())
+        raise TraceError(
+            f"{what} is made by the whole warpgroup: move it out of per_warp", caller()
+        )
     if not isinstance(tensor, GlobalTensor):
-        hint = "; a shared tile is read by `f.load(tile)`, written by `ctx.store(tile, f)`" if isinstance(tensor, SmemTile) else ""
-        raise TraceError(f"{what} takes a tensor argument of the kernel, got {tensor!r}{hint}", caller())
+        hint = (
+            "; a shared tile is read by `f.load(tile)`, written by `ctx.store(tile, f)`"
+            if isinstance(tensor, SmemTile)
+            else ""
+        )
+        raise TraceError(
+            f"{what} takes a tensor argument of the kernel, got {tensor!r}{hint}", caller()
+        )
     if tensor.dtype not in _ELEMENTS:
-        raise TraceError(f"{what}: '{tensor.param.name}' is {tensor.dtype}; fragments move {', '.join(map(str, _ELEMENTS))}", caller())
+        raise TraceError(
+            f"{what}: '{tensor.param.name}' is {tensor.dtype}; fragments move {', '.join(map(str, _ELEMENTS))}",
+            caller(),
+        )
     if not isinstance(coords, Sequence) or isinstance(coords, str) or len(coords) != tensor.rank:
         got = f"{len(coords)}" if isinstance(coords, Sequence) else repr(coords)
-        raise TraceError(f"{what}: {tensor!r} takes {tensor.rank} coordinates, outermost first, got {got}", caller())
+        raise TraceError(
+            f"{what}: {tensor!r} takes {tensor.rank} coordinates, outermost first, got {got}",
+            caller(),
+        )
     exprs = tuple(require_integer(to_expr(tracer, c), "a coordinate") for c in coords)
     exprs = tuple(require_uniform(x, f"a coordinate of {what}") for x in exprs)
     if isinstance(shape, tuple) and len(shape) == 2 and 1 not in shape and tensor.rank < 2:
         raise TraceError(
-            f"{what}: a fragment {shape[0]}×{shape[1]} lies in the last two dimensions, but {tensor!r} has one; one value a column is"
+            f"{what}: a fragment {shape[0]}×{shape[1]} lies in the last two dimensions, but"
+            f" {tensor!r} has one; one value a column is"
             " (1, n), one value a row (m, 1)",
             caller(),
         )
     return tensor, exprs
 
 
-def load_global(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], shape: tuple[int, int], layout: str = "wgmma") -> Fragment:
+def load_global(
+    tracer: Tracer,
+    tensor: GlobalTensor,
+    coords: Sequence[object],
+    shape: tuple[int, int],
+    layout: str = "wgmma",
+) -> Fragment:
     """See `Context.load_global`."""
     source, where = _place(tracer, tensor, coords, shape, "load_global")
     dtype = source.dtype if source.dtype.bits >= 16 else dtypes.float32
@@ -85,9 +124,18 @@ def load_global(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], 
     return result
 
 
-def store_global(tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], value: FragmentValue) -> None:
+def store_global(
+    tracer: Tracer, tensor: GlobalTensor, coords: Sequence[object], value: FragmentValue
+) -> None:
     """See `Context.store_global`."""
     if not isinstance(value, FragmentValue):
-        raise TraceError("store_global writes a fragment; for one element write `ctx.store(tensor[i, j], value)`", caller())
+        raise TraceError(
+            "store_global writes a fragment; for one element write `ctx.store(tensor[i, j], value)`",
+            caller(),
+        )
     destination, where = _place(tracer, tensor, coords, value.shape, "store_global")
-    tracer.emit(ops.FragmentStoreGlobal(caller(), destination.param, where, value.to(destination.dtype).ir()))
+    tracer.emit(
+        ops.FragmentStoreGlobal(
+            caller(), destination.param, where, value.to(destination.dtype).ir()
+        )
+    )

@@ -1,5 +1,5 @@
-"""Register fragments: wgmma accumulators, A operands, and vectors of one value a row or a column, with elementwise
-arithmetic.
+"""Register fragments: wgmma accumulators, A operands, and vectors of one value a row or a column,
+with elementwise arithmetic.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ def _scalar(tracer: Tracer, x: object) -> Expr:
     if expr.vary > Vary.UNIFORM:
         by = "lane" if expr.vary is Vary.LANE else "warp"
         raise TraceError(
-            f"a scalar that varies by {by} cannot be combined with a fragment: which elements a thread holds is the fragment's matter."
-            " Values of a row come from a (m, 1) fragment, those of a column from a (1, n) one (`ctx.load_global`); others go through a"
+            f"a scalar that varies by {by} cannot be combined with a fragment: which elements a"
+            " thread holds is the fragment's matter."
+            " Values of a row come from a (m, 1) fragment, those of a column from a (1, n) one"
+            " (`ctx.load_global`); others go through a"
             " shared tile (`fragment.load`).",
             caller(),
         )
@@ -36,8 +38,9 @@ def _scalar(tracer: Tracer, x: object) -> Expr:
 
 
 class FragmentValue(Operators["FragmentValue"]):
-    """A fragment-shaped expression: what arithmetic on fragments gives. Used at once, by a fragment's `set`, a store
-    or a reduction. Shapes broadcast: (m, n) with (m, 1), one value a row, and with (1, n), one value a column.
+    """A fragment-shaped expression: what arithmetic on fragments gives. Used at once, by a
+    fragment's `set`, a store or a reduction. Shapes broadcast: (m, n) with (m, 1), one value a row,
+    and with (1, n), one value a column.
     """
 
     _elementwise = True
@@ -61,7 +64,9 @@ class FragmentValue(Operators["FragmentValue"]):
 
     @property
     def layout(self) -> str:
-        """Which rows a warp holds, see `ir.memory.Fragment`: "tmem" where it holds 32 consecutive ones of 128, else "wgmma"."""
+        """Which rows a warp holds, see `ir.memory.Fragment`: "tmem" where it holds 32 consecutive
+        ones of 128, else "wgmma".
+        """
         return next((f._ir.layout for f in self._dependencies() if f._ir.rows > 1), "wgmma")
 
     def ir(self) -> Expr:
@@ -74,7 +79,8 @@ class FragmentValue(Operators["FragmentValue"]):
         for fragment, version in self._reads.items():
             if fragment.version != version:
                 raise TraceError(
-                    f"this expression reads '{fragment._ir.name}', which was written after the expression was made; keep the value first"
+                    f"this expression reads '{fragment._ir.name}', which was written after the"
+                    " expression was made; keep the value first"
                     " with `ctx.fragment(expression)`",
                     caller(),
                 )
@@ -120,13 +126,16 @@ class FragmentValue(Operators["FragmentValue"]):
         return self._binary("min", other)
 
     def apply(self, function: str) -> FragmentValue:
-        """A unary function of each element: neg, abs, exp, exp2, log, log2, sqrt, rsqrt, tanh, sin, cos, floor.
+        """A unary function of each element: neg, abs, exp, exp2, log, log2, sqrt, rsqrt, tanh, sin,
+        cos, floor.
 
         Raises:
             TraceError: there is no such function.
         """
         if function not in FUNCTIONS:
-            raise TraceError(f"a fragment applies {', '.join(sorted(FUNCTIONS))}; not {function!r}", caller())
+            raise TraceError(
+                f"a fragment applies {', '.join(sorted(FUNCTIONS))}; not {function!r}", caller()
+            )
         return self._unary(function)
 
     def sum(self) -> Fragment:
@@ -138,8 +147,8 @@ class FragmentValue(Operators["FragmentValue"]):
         return self._reduce("max")
 
     def any(self) -> Value:
-        """Whether a condition holds for any element that the warp has of it, under `per_warp`: the same in all its lanes, so that
-        `ctx.when` takes it.
+        """Whether a condition holds for any element that the warp has of it, under `per_warp`: the
+        same in all its lanes, so that `ctx.when` takes it.
 
         Raises:
             TraceError: not under per_warp, or not of comparisons.
@@ -147,9 +156,15 @@ class FragmentValue(Operators["FragmentValue"]):
         require_fragment(self._tracer, "any()")
         x = self.ir()
         if x.dtype is not dtypes.boolean:
-            raise TraceError(f"any() is of a condition, such as `(f > 0).any()`; this value is {x.dtype}", caller())
+            raise TraceError(
+                f"any() is of a condition, such as `(f > 0).any()`; this value is {x.dtype}",
+                caller(),
+            )
         if not self._tracer.scope.inside("per_warp"):
-            raise TraceError("any() asks the lanes of one warp: put it, and what depends on it, under `with ctx.per_warp():`", caller())
+            raise TraceError(
+                "any() asks the lanes of one warp: put it, and what depends on it, under `with ctx.per_warp():`",
+                caller(),
+            )
         result = self._tracer.local("any", dtypes.boolean)
         self._tracer.emit(ops.FragmentAny(caller(), result, x))
         return self._tracer.value(result)
@@ -159,7 +174,8 @@ class FragmentValue(Operators["FragmentValue"]):
         x = self.ir()
         if x.shape[0] == 1:
             raise TraceError(
-                f"a reduction goes along rows, and a value of {x.shape[0]}×{x.shape[1]} holds one value a column: its rows are shared by"
+                f"a reduction goes along rows, and a value of {x.shape[0]}×{x.shape[1]} holds one"
+                " value a column: its rows are shared by"
                 " all. Combine it with a fragment of m rows first.",
                 caller(),
             )
@@ -173,18 +189,23 @@ class FragmentValue(Operators["FragmentValue"]):
 
 
 def _of_one_layout(reads: dict[Fragment, int]) -> dict[Fragment, int]:
-    """Raises TraceError when fragments of 128 rows and of different layouts meet: their registers hold different rows."""
+    """Raises TraceError when fragments of 128 rows and of different layouts meet: their registers
+    hold different rows.
+    """
     by_layout = {f._ir.layout: f._ir for f in reads if f._ir.rows > 1}
     if len(by_layout) > 1:
         named = ", ".join(f"'{f.name}' has layout \"{layout}\"" for layout, f in by_layout.items())
-        raise TraceError(f"these fragments hold different rows in the same registers: {named}. Make them alike: `layout=`.", caller())
+        raise TraceError(
+            f"these fragments hold different rows in the same registers: {named}. Make them alike: `layout=`.",
+            caller(),
+        )
     return reads
 
 
 class Fragment(FragmentValue):
-    """A matrix (m, n) in the registers of one warpgroup, m a multiple of 64 and n of 8; or one value a row, (m, 1);
-    or one value a column, (1, n). Changes in place: `f.set(x)`, `f[...] = x`, `f.fill(0)`, `f += x`, `f -= x`, `f *=
-    x`, `f /= x`.
+    """A matrix (m, n) in the registers of one warpgroup, m a multiple of 64 and n of 8; or one
+    value a row, (m, 1); or one value a column, (1, n). Changes in place: `f.set(x)`, `f[...] = x`,
+    `f.fill(0)`, `f += x`, `f -= x`, `f *= x`, `f /= x`.
     """
 
     __hash__ = object.__hash__  # type: ignore[assignment]  # identity: a fragment is a place, not a value
@@ -196,17 +217,31 @@ class Fragment(FragmentValue):
         super().__init__(tracer, whole, {})
 
     @classmethod
-    def define(cls, tracer: Tracer, shape: tuple[int, int], dtype: DType, name: str, layout: str = "wgmma") -> Fragment:
-        """Creates a fragment with undefined contents in the current role. Of 64 rows, or one, there is one layout.
+    def define(
+        cls, tracer: Tracer, shape: tuple[int, int], dtype: DType, name: str, layout: str = "wgmma"
+    ) -> Fragment:
+        """Creates a fragment with undefined contents in the current role. Of 64 rows, or one, there
+        is one layout.
 
         Raises:
-            TraceError: not in a warpgroup role, or a shape that wgmma's register layout does not have.
+            TraceError: not in a warpgroup role, or a shape that wgmma's register layout does not
+                have.
         """
         role = tracer.role.role
         if not role.is_warpgroup:
-            raise TraceError(f"fragments live in the registers of a warpgroup; role '{role.name}' needs warpgroups=, not warps=", caller())
-        if not isinstance(shape, tuple) or len(shape) != 2 or not all(type(x) is int for x in shape):
-            raise TraceError(f"the shape of a fragment is (rows, cols), two static integers, got {shape!r}", caller())
+            raise TraceError(
+                f"fragments live in the registers of a warpgroup; role '{role.name}' needs warpgroups=, not warps=",
+                caller(),
+            )
+        if (
+            not isinstance(shape, tuple)
+            or len(shape) != 2
+            or not all(type(x) is int for x in shape)
+        ):
+            raise TraceError(
+                f"the shape of a fragment is (rows, cols), two static integers, got {shape!r}",
+                caller(),
+            )
         broken = dtypes.broken_register_rule(dtype)
         if broken is not None:
             raise TraceError(broken, caller())
@@ -214,13 +249,19 @@ class Fragment(FragmentValue):
         high, wide = rows > 0 and rows % 64 == 0, cols > 0 and cols % 8 == 0
         if not ((high and (wide or cols == 1)) or (rows == 1 and wide)):
             raise TraceError(
-                "a fragment has a multiple of 64 rows and of 8 columns; or 1 column, for one value a row; or 1 row, for one value a column;"
+                "a fragment has a multiple of 64 rows and of 8 columns; or 1 column, for one"
+                " value a row; or 1 row, for one value a column;"
                 f" got {rows}×{cols}",
                 caller(),
             )
         if layout not in ("wgmma", "tmem") or (layout == "tmem" and rows > 128):
-            raise TraceError(f'the layout of a fragment is "wgmma", or "tmem" for up to 128 rows; got {layout!r} for {rows} rows', caller())
-        ir = memory.Fragment(tracer.name(name), dtype, rows, cols, caller(), layout if rows == 128 else "wgmma")
+            raise TraceError(
+                f'the layout of a fragment is "wgmma", or "tmem" for up to 128 rows; got {layout!r} for {rows} rows',
+                caller(),
+            )
+        ir = memory.Fragment(
+            tracer.name(name), dtype, rows, cols, caller(), layout if rows == 128 else "wgmma"
+        )
         tracer.emit(ops.FragmentDefine(caller(), ir))
         return cls(tracer, ir)
 
@@ -245,8 +286,9 @@ class Fragment(FragmentValue):
         return self._ir
 
     def set(self, value: object, col: int = 0) -> None:
-        """Replaces columns [col, col + n) by a value (m, n), converted to the fragment's dtype; a value (1, n) goes
-        to every row. A scalar, or one value a row (m, 1), fills the columns from `col` on.
+        """Replaces columns [col, col + n) by a value (m, n), converted to the fragment's dtype; a
+        value (1, n) goes to every row. A scalar, or one value a row (m, 1), fills the columns from
+        `col` on.
 
         Args:
             col: a multiple of 8.
@@ -255,22 +297,35 @@ class Fragment(FragmentValue):
             TraceError: the shapes do not match.
         """
         if not isinstance(col, int) or col % 8 or not 0 <= col < self._ir.cols:
-            raise TraceError(f"columns of a fragment of {self._ir.cols} are set from a multiple of 8 on, got {col!r}", caller())
+            raise TraceError(
+                f"columns of a fragment of {self._ir.cols} are set from a multiple of 8 on, got {col!r}",
+                caller(),
+            )
         if isinstance(value, FragmentValue):
             x = value.to(self.dtype).ir()
             rows, cols = x.shape
-            if rows not in (self._ir.rows, 1) or col + cols > self._ir.cols or (cols not in (self._ir.cols, 1) and cols % 8):
+            if (
+                rows not in (self._ir.rows, 1)
+                or col + cols > self._ir.cols
+                or (cols not in (self._ir.cols, 1) and cols % 8)
+            ):
                 raise TraceError(
-                    f"a value of {rows}×{cols} at column {col} does not fit a fragment of {self._ir.rows}×{self._ir.cols}", caller()
+                    f"a value of {rows}×{cols} at column {col} does not fit a fragment of {self._ir.rows}×{self._ir.cols}",
+                    caller(),
                 )
             if rows > 1:
                 _of_one_layout({self: 0, **value._dependencies()})
         else:
-            x = to_expr(self._tracer, self._tracer.value(_scalar(self._tracer, value)).to(self.dtype))
+            x = to_expr(
+                self._tracer, self._tracer.value(_scalar(self._tracer, value)).to(self.dtype)
+            )
         self.operand()
         require_fragment(self._tracer, "a write to a fragment")
         if self._ir.rows == 1 and self._tracer.scope.inside("per_warp"):
-            raise TraceError("one value a column is the same in all warps: move the write to it out of per_warp", caller())
+            raise TraceError(
+                "one value a column is the same in all warps: move the write to it out of per_warp",
+                caller(),
+            )
         self._tracer.emit(ops.FragmentSet(caller(), self._ir, x, col))
         self.written()
 
@@ -282,20 +337,30 @@ class Fragment(FragmentValue):
         """Columns [start, start + count), both multiples of 8."""
         if start % 8 or count % 8 or count < 8 or start < 0 or start + count > self._ir.cols:
             raise TraceError(
-                f"columns [{start}, {start + count}) of a fragment of {self._ir.cols}: need multiples of 8 inside it", caller()
+                f"columns [{start}, {start + count}) of a fragment of {self._ir.cols}: need multiples of 8 inside it",
+                caller(),
             )
-        return self._new(FragmentRead(self.dtype, shape=(self._ir.rows, count), fragment=self._ir, col=start))
+        return self._new(
+            FragmentRead(self.dtype, shape=(self._ir.rows, count), fragment=self._ir, col=start)
+        )
 
     def load(self, tile: SmemTile) -> None:
-        """Reads a shared tile of the same shape and dtype, of this CTA or (`tile.on(cta)`) of a peer. A fragment (m, 1) also
-        reads a tile (1, m), whose column i is its row i: what TMA brings of a vector along the rows.
+        """Reads a shared tile of the same shape and dtype, of this CTA or (`tile.on(cta)`) of a
+        peer. A fragment (m, 1) also reads a tile (1, m), whose column i is its row i: what TMA
+        brings of a vector along the rows.
         """
         turned = self._ir.cols == 1 and tile.shape == (1, self._ir.rows)
         if (tile.shape != self.shape and not turned) or tile.dtype is not self.dtype:
-            raise TraceError(f"cannot load {tile!r} into a fragment of {self._ir.rows}×{self._ir.cols} {self.dtype}", caller())
+            raise TraceError(
+                f"cannot load {tile!r} into a fragment of {self._ir.rows}×{self._ir.cols} {self.dtype}",
+                caller(),
+            )
         require_fragment(self._tracer, "a load of a fragment")
         if self._tracer.scope.inside("per_warp"):
-            raise TraceError("a fragment is loaded by its whole warpgroup: move f.load(tile) out of per_warp", caller())
+            raise TraceError(
+                "a fragment is loaded by its whole warpgroup: move f.load(tile) out of per_warp",
+                caller(),
+            )
         self._tracer.emit(ops.FragmentLoad(caller(), self._ir, tile.fragment_operand("loaded")))
         self.written()
 
@@ -326,7 +391,10 @@ class Fragment(FragmentValue):
         return self
 
     def _no_such_update(self, other: object) -> NoReturn:
-        raise TraceError("a fragment is updated in place by `+=`, `-=`, `*=` and `/=`; write anything else as `f.set(...)`", caller())
+        raise TraceError(
+            "a fragment is updated in place by `+=`, `-=`, `*=` and `/=`; write anything else as `f.set(...)`",
+            caller(),
+        )
 
     __ifloordiv__ = __imod__ = __ipow__ = __imatmul__ = _no_such_update
     __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = _no_such_update
@@ -335,11 +403,20 @@ class Fragment(FragmentValue):
         return f"<fragment '{self._ir.name}' {self._ir.rows}×{self._ir.cols} {self.dtype}>"
 
 
-def make(tracer: Tracer, value: object, shape: tuple[int, int] | None, dtype: object, layout: str = "wgmma") -> Fragment:
+def make(
+    tracer: Tracer,
+    value: object,
+    shape: tuple[int, int] | None,
+    dtype: object,
+    layout: str = "wgmma",
+) -> Fragment:
     """See `Context.fragment`."""
     if value is not None:
         if not isinstance(value, FragmentValue):
-            raise TraceError(f"ctx.fragment(value) takes a fragment expression, got {value!r}; give a shape as shape=(m, n)", caller())
+            raise TraceError(
+                f"ctx.fragment(value) takes a fragment expression, got {value!r}; give a shape as shape=(m, n)",
+                caller(),
+            )
         result = Fragment.define(tracer, value.shape, value.dtype, "frag", value.layout)
         result.set(value)
         return result
@@ -351,7 +428,11 @@ def make(tracer: Tracer, value: object, shape: tuple[int, int] | None, dtype: ob
 def rows_of(tracer: Tracer, rows: int, layout: str) -> Fragment:
     """See `Context.row_index`."""
     result = Fragment.define(tracer, (rows, 1), dtypes.int32, "rows", layout)
-    result.set(FragmentValue(tracer, Iota(dtypes.int32, shape=(rows, 1), nonneg=True, layout=result.layout), {}))
+    result.set(
+        FragmentValue(
+            tracer, Iota(dtypes.int32, shape=(rows, 1), nonneg=True, layout=result.layout), {}
+        )
+    )
     return result
 
 
@@ -360,16 +441,23 @@ def columns_of(tracer: Tracer, cols: int) -> FragmentValue:
     if type(cols) is not int or cols < 8 or cols % 8:
         raise TraceError(f"ctx.col_index takes a multiple of 8 columns, got {cols!r}", caller())
     if not tracer.role.role.is_warpgroup:
-        raise TraceError(f"fragments live in the registers of a warpgroup; role '{tracer.role.role.name}' needs warpgroups=", caller())
+        raise TraceError(
+            f"fragments live in the registers of a warpgroup; role '{tracer.role.role.name}' needs warpgroups=",
+            caller(),
+        )
     return FragmentValue(tracer, Iota(dtypes.int32, shape=(1, cols), nonneg=True), {})
 
 
 def select(tracer: Tracer, cond: object, x: object, y: object) -> Value | FragmentValue:
-    """`x` where `cond`, else `y`: scalars, or elementwise where one of the three is a fragment expression."""
+    """`x` where `cond`, else `y`: scalars, or elementwise where one of the three is a fragment
+    expression.
+    """
     parts = (cond, x, y)
     shaped = [p for p in parts if isinstance(p, FragmentValue)]
     if not shaped:
         return select_scalar(tracer, cond, x, y)
-    values = [Value(tracer, p.ir() if isinstance(p, FragmentValue) else _scalar(tracer, p)) for p in parts]
+    values = [
+        Value(tracer, p.ir() if isinstance(p, FragmentValue) else _scalar(tracer, p)) for p in parts
+    ]
     reads = {fragment: version for p in shaped for fragment, version in p._dependencies().items()}
     return FragmentValue(tracer, select_scalar(tracer, *values)._expr, _of_one_layout(reads))

@@ -1,4 +1,6 @@
-"""Members of `ctx` that reach beyond the cluster: atomic adds, cluster launch control, the kernels before and after this one."""
+"""Members of `ctx` that reach beyond the cluster: atomic adds, cluster launch control, the kernels
+before and after this one.
+"""
 
 from __future__ import annotations
 
@@ -20,69 +22,101 @@ class GridMembers:
     tracer: Tracer
 
     def loop_while(self, more: Var) -> control.WhileLoop:
-        """`for _ in ctx.loop_while(more):` is one traced loop, repeated while the boolean variable `more` holds; it is tested before
-        each iteration.
+        """`for _ in ctx.loop_while(more):` is one traced loop, repeated while the boolean variable
+        `more` holds; it is tested before each iteration.
         """
         return control.WhileLoop(self.tracer, more)
 
     def atomic_add(self, ref: ElementRef, value: object) -> Value:
-        """Adds to `tensor[i, j]`, an int32 or uint32, atomically among all CTAs; gives what it held before. One lane only.
+        """Adds to `tensor[i, j]`, an int32 or uint32, atomically among all CTAs; gives what it held
+        before. One lane only.
 
-        Relaxed: no other access is ordered by it. In a warpgroup role, what it gives under `per_warp` may not be used: the order in
-        which the four warps add is open.
+        Relaxed: no other access is ordered by it. In a warpgroup role, what it gives under
+        `per_warp` may not be used: the order in which the four warps add is open.
         """
         async_ops.require_one_lane(self.tracer, "atomic_add")
         if not isinstance(ref, ElementRef) or not isinstance(ref.ir.base, TensorParam):
-            raise TraceError(f"atomic_add adds to one element of a tensor in global memory, `tensor[i]`, not to {ref!r}", caller())
+            raise TraceError(
+                f"atomic_add adds to one element of a tensor in global memory, `tensor[i]`, not to {ref!r}",
+                caller(),
+            )
         if ref.dtype not in (dtypes.int32, dtypes.uint32):
-            raise TraceError(f"atomic_add adds to int32 and uint32; '{ref.ir.base.name}' is {ref.dtype}", caller())
-        x = to_expr(self.tracer, self.tracer.value(require_fits(to_expr(self.tracer, value), ref.dtype)).to(ref.dtype))
+            raise TraceError(
+                f"atomic_add adds to int32 and uint32; '{ref.ir.base.name}' is {ref.dtype}",
+                caller(),
+            )
+        x = to_expr(
+            self.tracer,
+            self.tracer.value(require_fits(to_expr(self.tracer, value), ref.dtype)).to(ref.dtype),
+        )
         vary = exprs.Vary.WARP if self.tracer.scope.inside("per_warp") else exprs.Vary.UNIFORM
         result = self.tracer.local("old", ref.dtype, vary)
         self.tracer.emit(ops.AtomicAdd(caller(), result, ref.ir, x))
         return self.tracer.value(result)
 
-    def clc_try_cancel(self, tile: SmemTile, mbar: async_ops.Mbar, *, multicast: bool = False) -> None:
-        """Asks for a cluster of this grid that has not started (Blackwell). The response arrives in `tile`, one row of 16 bytes, and
-        its 16 bytes are credited to `mbar`; `multicast`: in every CTA of the cluster. One lane only; not again after a response
-        that said no.
+    def clc_try_cancel(
+        self, tile: SmemTile, mbar: async_ops.Mbar, *, multicast: bool = False
+    ) -> None:
+        """Asks for a cluster of this grid that has not started (Blackwell). The response arrives in
+        `tile`, one row of 16 bytes, and its 16 bytes are credited to `mbar`; `multicast`: in every
+        CTA of the cluster. One lane only; not again after a response that said no.
         """
         async_ops.require_one_lane(self.tracer, "clc_try_cancel")
         _require_response(tile, "clc_try_cancel")
-        self.tracer.emit(ops.ClcTryCancel(caller(), tile.ir("written by clc_try_cancel"), mbar.ref(), bool(multicast)))
+        self.tracer.emit(
+            ops.ClcTryCancel(
+                caller(), tile.ir("written by clc_try_cancel"), mbar.ref(), bool(multicast)
+            )
+        )
 
     def clc_query(self, tile: SmemTile) -> tuple[Value, Value]:
-        """(whether a cluster was cancelled, its index in the grid if so), from the response in `tile`.
+        """(whether a cluster was cancelled, its index in the grid if so), from the response in
+        `tile`.
 
-        Every thread that calls it reads the response; after that it needs `fence_proxy_async()` before it hands the row back.
+        Every thread that calls it reads the response; after that it needs `fence_proxy_async()`
+        before it hands the row back.
         """
         _ = self.tracer.role
         _require_response(tile, "clc_query")
         src = tile.ir("read by clc_query")
-        valid, cluster = self.tracer.local("valid", dtypes.boolean), self.tracer.local("cluster", dtypes.int32, nonneg=True)
+        valid, cluster = (
+            self.tracer.local("valid", dtypes.boolean),
+            self.tracer.local("cluster", dtypes.int32, nonneg=True),
+        )
         self.tracer.emit(ops.ClcQuery(caller(), src, valid, cluster))
         return self.tracer.value(valid), self.tracer.value(cluster)
 
     def launch_dependents(self) -> None:
-        """Lets the next kernel of the stream set up (barriers, tensor maps) on SMs that this one leaves free: a hint, worth a
-        microsecond of a short kernel. Best said by the load warp when it has issued its last load.
+        """Lets the next kernel of the stream set up (barriers, tensor maps) on SMs that this one
+        leaves free: a hint, worth a microsecond of a short kernel. Best said by the load warp when
+        it has issued its last load.
         """
         _ = self.tracer.role
         self.tracer.emit(ops.LaunchDependents(caller()))
 
     def grid_dependency_wait(self) -> None:
-        """Waits until the kernels before this one have ended and what they wrote is visible. A kernel that says so itself does not wait
-        at the end of set-up, and may before read what no kernel before it writes (weights). What it writes must come after.
+        """Waits until the kernels before this one have ended and what they wrote is visible. A
+        kernel that says so itself does not wait at the end of set-up, and may before read what no
+        kernel before it writes (weights). What it writes must come after.
         """
         self.tracer.emit(ops.GridDependencyWait(caller()))
 
 
 def _require_response(tile: SmemTile, what: str) -> None:
-    """Raises TraceError unless a tile is one row of 16 bytes, aligned to 16 (PTX ISA, clusterlaunchcontrol.try_cancel)."""
+    """Raises TraceError unless a tile is one row of 16 bytes, aligned to 16 (PTX ISA,
+    clusterlaunchcontrol.try_cancel).
+    """
     buffer = tile._tile.buffer
-    if tile.shape[0] != 1 or tile.nbytes != RESPONSE_BYTES or buffer.dtype is not dtypes.int32 or buffer.cols != 4 or buffer.swizzle:
+    if (
+        tile.shape[0] != 1
+        or tile.nbytes != RESPONSE_BYTES
+        or buffer.dtype is not dtypes.int32
+        or buffer.cols != 4
+        or buffer.swizzle
+    ):
         raise TraceError(
-            f"{what}: a response is a row of 4 int32 of a tile that is not swizzled, `ctx.smem((n, 4), tp.int32, swizzle=0)[0].rows(i, 1)`;"
+            f"{what}: a response is a row of 4 int32 of a tile that is not swizzled,"
+            " `ctx.smem((n, 4), tp.int32, swizzle=0)[0].rows(i, 1)`;"
             f" got {tile!r}",
             caller(),
         )

@@ -1,4 +1,5 @@
-"""Linear handles: a stage that was acquired is released exactly once, in the block it was acquired in.
+"""Linear handles: a stage that was acquired is released exactly once, in the block it was acquired
+in.
 
 The tracer sees every path, so this is settled before anything runs.
 """
@@ -22,14 +23,20 @@ class Handle:
     """Base of everything acquired.
 
     Attributes:
-        array, index: the mbarrier this handle is responsible for signalling; arrivals on it while the handle is held
-            are the handle's.
+        array, index: the mbarrier this handle is responsible for signalling; arrivals on it while
+            the handle is held are the handle's.
         how_to_release: what to tell somebody who forgot.
     """
 
     how_to_release = "Call release() on every path, or use it in a with statement."
 
-    def __init__(self, tracer: Tracer, what: str, array: BarrierArray | None = None, index: Expr | None = None) -> None:
+    def __init__(
+        self,
+        tracer: Tracer,
+        what: str,
+        array: BarrierArray | None = None,
+        index: Expr | None = None,
+    ) -> None:
         self._tracer = tracer
         self.what = what
         self.array = array
@@ -51,22 +58,30 @@ class Handle:
         return self.released_at is not None or self.home.closed
 
     def check_held(self, use: str = "used") -> None:
-        """Raises HandleError when the handle has been released, or belongs to another role or a closed block."""
+        """Raises HandleError when the handle has been released, or belongs to another role or a
+        closed block.
+        """
         if self.released_at is not None:
             raise HandleError(
                 f"{self.describe()} is {use} after its release at {self.released_at.short}. Its slot may already belong to the other side.",
                 caller(),
             )
         if self.home.closed:
-            raise HandleError(f"{self.describe()} is {use} outside the block it was acquired in, which has closed", caller())
+            raise HandleError(
+                f"{self.describe()} is {use} outside the block it was acquired in, which has closed",
+                caller(),
+            )
 
     def refuse_twice(self, verb: str) -> None:
-        """Raises HandleError when the threads of this block have signalled the stage in the same way already, on the same path."""
+        """Raises HandleError when the threads of this block have signalled the stage in the same
+        way already, on the same path.
+        """
         scope = self._tracer.scope
         for earlier, where, loc in self._signalled:
             if earlier == verb and _on_the_way(where, scope) and _overlap(where, scope):
                 raise HandleError(
-                    f"{self.describe()} is signalled twice: it {verb} at {loc.short} already. One stage is one phase: a second time would"
+                    f"{self.describe()} is signalled twice: it {verb} at {loc.short} already. One"
+                    " stage is one phase: a second time would"
                     " complete, or count towards, the next.",
                     caller(),
                 )
@@ -76,12 +91,14 @@ class Handle:
         """Raises HandleError when the handle may not be released here."""
         if self.released_at is not None:
             raise HandleError(
-                f"{self.describe()} is released twice: first at {self.released_at.short}. One acquire, one release.", caller()
+                f"{self.describe()} is released twice: first at {self.released_at.short}. One acquire, one release.",
+                caller(),
             )
         self.check_held("released")
         if self._tracer.scope is not self.home:
             raise HandleError(
-                f"{self.describe()} is released in a nested {self._tracer.scope.kind} block: on the other paths, or in other"
+                f"{self.describe()} is released in a nested {self._tracer.scope.kind} block: on"
+                " the other paths, or in other"
                 " iterations, it would be released never or twice. Release it in the block that acquired it.",
                 caller(),
             )
@@ -112,7 +129,9 @@ class Handle:
 
 
 def _on_the_way(earlier: Scope, now: Scope) -> bool:
-    """Whether whoever executes `now` has also executed `earlier`: it is not a side of a branch on data that `now` is not in."""
+    """Whether whoever executes `now` has also executed `earlier`: it is not a side of a branch on
+    data that `now` is not in.
+    """
     ways: list[Scope] = []
     scope: Scope | None = now
     while scope is not None:
@@ -128,7 +147,11 @@ def _on_the_way(earlier: Scope, now: Scope) -> bool:
 
 def _overlap(earlier: Scope, now: Scope) -> bool:
     """Whether some thread executes both blocks; unknown counts as no."""
-    return earlier.active is not None and now.active is not None and bool((earlier.active & now.active).any())
+    return (
+        earlier.active is not None
+        and now.active is not None
+        and bool((earlier.active & now.active).any())
+    )
 
 
 def owner_of(tracer: Tracer, array: BarrierArray, index: Expr) -> Handle | None:
@@ -150,8 +173,8 @@ def note_signal(tracer: Tracer, handle: Handle, arrivals: Arrivals) -> None:
 
 
 def merge_signals(tracer: Tracer, child: Scope, times: int | None = 1) -> None:
-    """Adds what a finished block signalled to the enclosing one; `times`: how often it ran, None if that is not
-    known.
+    """Adds what a finished block signalled to the enclosing one; `times`: how often it ran, None if
+    that is not known.
     """
     for handle, arrivals in child.signals.items():
         if handle.home is child or arrivals.none:
@@ -166,12 +189,15 @@ def merge_signals(tracer: Tracer, child: Scope, times: int | None = 1) -> None:
 
 def merge_branch(tracer: Tracer, op: ops.If, then: Scope, orelse: Scope | None) -> None:
     """Adds what a finished branch signalled to the enclosing block."""
-    if not then.on_data or op.cond.vary is not Vary.UNIFORM:  # a mask of threads: each arrival counts where it is made
+    # a mask of threads: each arrival counts where it is made
+    if not then.on_data or op.cond.vary is not Vary.UNIFORM:
         merge_signals(tracer, then)
         if orelse is not None:
             merge_signals(tracer, orelse)
         return
-    handles = list(then.signals) + ([h for h in orelse.signals if h not in then.signals] if orelse else [])
+    handles = list(then.signals) + (
+        [h for h in orelse.signals if h not in then.signals] if orelse else []
+    )
     for handle in handles:
         if handle.home in (then, orelse):
             continue
@@ -181,7 +207,8 @@ def merge_branch(tracer: Tracer, op: ops.If, then: Scope, orelse: Scope | None) 
             continue
         if a is None or b is None or not a.same(b):
             raise HandleError(
-                f"{handle.describe()} is signalled on some paths only: the branch at {op.loc.short} arrives and the other does not"
+                f"{handle.describe()} is signalled on some paths only: the branch at"
+                f" {op.loc.short} arrives and the other does not"
                 " (or arrives differently). A phase needs its arrivals on every path.",
                 op.loc,
             )

@@ -11,13 +11,18 @@ from tilepipe.lang.tracer import Tracer
 
 
 class NamedBarrier:
-    """A barrier that `threads` threads arrive at, whole warps at a time (PTX ISA, barrier.cta): complete when all have, then reset."""
+    """A barrier that `threads` threads arrive at, whole warps at a time (PTX ISA, barrier.cta):
+    complete when all have, then reset.
+    """
 
     def __init__(self, tracer: Tracer, threads: int, name: str) -> None:
         if tracer.scope.role is not None:
             raise TraceError("a named barrier is created in set-up code, outside roles", caller())
         if not isinstance(threads, int) or threads < WARP or threads % WARP:
-            raise TraceError(f"a named barrier counts whole warps: a multiple of {WARP} threads, got {threads!r}", caller())
+            raise TraceError(
+                f"a named barrier counts whole warps: a multiple of {WARP} threads, got {threads!r}",
+                caller(),
+            )
         self._tracer = tracer
         self._bar = memory.NamedBarrier(tracer.name(name), threads)
         tracer.kernel.named_barriers.append(self._bar)
@@ -41,7 +46,8 @@ class NamedBarrier:
         _, cause = splitting(self._tracer)
         if cause is not None:
             raise TraceError(
-                f"{self._bar.name}.{what}() under the {cause.kind} block at {cause.loc.short}: a named barrier counts whole warps, and in a"
+                f"{self._bar.name}.{what}() under the {cause.kind} block at {cause.loc.short}: a"
+                " named barrier counts whole warps, and in a"
                 " role of warpgroups whole warpgroups. Move it out of that block.",
                 caller(),
             )
@@ -51,7 +57,9 @@ class NamedBarrier:
 
 
 def role_barrier(tracer: Tracer, kind: str, threads: int, copies: int) -> memory.NamedBarrier:
-    """The barrier of the role's own at which its threads, or those of each of its warpgroups, meet."""
+    """The barrier of the role's own at which its threads, or those of each of its warpgroups,
+    meet.
+    """
     name = f"{tracer.role.name}.{kind}"
     for bar in tracer.kernel.named_barriers:
         if bar.name == name:

@@ -1,4 +1,6 @@
-"""The operators of traced things, in one place: each is `_binary(op, other, swap)` or `_unary(op)` of the class that has them."""
+"""The operators of traced things, in one place: each is `_binary(op, other, swap)` or `_unary(op)`
+of the class that has them.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ R = TypeVar("R")
 
 
 class Operators(Generic[R]):
-    """Arithmetic, integer division, bitwise operators and comparisons. `==` builds an expression, so there is no
-    hash.
+    """Arithmetic, integer division, bitwise operators and comparisons. `==` builds an expression,
+    so there is no hash.
     """
 
     __slots__ = ()

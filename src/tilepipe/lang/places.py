@@ -1,7 +1,9 @@
-"""What an op names once for all threads that execute it together: barriers, tiles, boxes of tensors, counts.
+"""What an op names once for all threads that execute it together: barriers, tiles, boxes of
+tensors, counts.
 
-The threads of a warp execute such an op as one, and so do the four warps of a warpgroup outside `per_warp`. Where they would name different
-things the simulator has no answer and a GPU does something else, so that it is refused where the op is traced.
+The threads of a warp execute such an op as one, and so do the four warps of a warpgroup outside
+`per_warp`. Where they would name different things the simulator has no answer and a GPU does
+something else, so that it is refused where the op is traced.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ def _named_once(op: ops.Op) -> Iterator[tuple[Expr, str]]:
 
 
 def require_one(tracer: Tracer, op: ops.Op) -> None:
-    """Raises TraceError where threads that execute an op of a role together would name different things by it."""
+    """Raises TraceError where threads that execute an op of a role together would name different
+    things by it.
+    """
     for x, what in _named_once(op):
         if x.vary is not Vary.UNIFORM:
             _require(tracer, op, x, what)
@@ -60,15 +64,22 @@ def require_one(tracer: Tracer, op: ops.Op) -> None:
 def _require(tracer: Tracer, op: ops.Op, x: Expr, what: str) -> None:
     role = tracer.role.role
     if x.vary is Vary.LANE:
-        element = " Each lane names an element of its own by the index of the element, `tile[i, ctx.lane]`." if _has_elements(op) else ""
+        element = (
+            " Each lane names an element of its own by the index of the element, `tile[i,"
+            " ctx.lane]`."
+            if _has_elements(op)
+            else ""
+        )
         raise TraceError(
-            f"{what}, {text(x)}, varies by lane, but the lanes of a warp execute {type(op).__name__} together: it must be the same in every"
+            f"{what}, {text(x)}, varies by lane, but the lanes of a warp execute"
+            f" {type(op).__name__} together: it must be the same in every"
             f" thread of a warp.{element}",
             op.loc,
         )
     if role.is_warpgroup and tracer.scope.inside("per_warp") is None:
         raise TraceError(
-            f"{what}, {text(x)}, varies by warp, but the four warps of warpgroup role '{role.name}' execute {type(op).__name__} together."
+            f"{what}, {text(x)}, varies by warp, but the four warps of warpgroup role"
+            f" '{role.name}' execute {type(op).__name__} together."
             " Put it under `with ctx.per_warp() as w:`, where each warp runs on its own, w is 0..3, and it may depend on w.",
             op.loc,
         )

@@ -1,10 +1,12 @@
-"""Finds Python state that a traced block changes: the silent wrong answer of tracing, made an error.
+"""Finds Python state that a traced block changes: the silent wrong answer of tracing, made an
+error.
 
-A loop body is traced once. If it rebinds a Python name, or changes a list, dict or attribute, and reads it in the
-next iteration, the kernel would mean something else than the Python text says. So the state reachable from the frames
-of the kernel is recorded before a body and compared after it. In a loop, what changed is tried: the body is traced a
-second time (and discarded); if it comes out different, or the state goes on changing, the change was carried from one
-iteration to the next: `TraceError`. In a branch there is no second iteration; there a surviving change is the error.
+A loop body is traced once. If it rebinds a Python name, or changes a list, dict or attribute, and
+reads it in the next iteration, the kernel would mean something else than the Python text says. So
+the state reachable from the frames of the kernel is recorded before a body and compared after it.
+In a loop, what changed is tried: the body is traced a second time (and discarded); if it comes out
+different, or the state goes on changing, the change was carried from one iteration to the next:
+`TraceError`. In a branch there is no second iteration; there a surviving change is the error.
 """
 
 from __future__ import annotations
@@ -46,13 +48,15 @@ class Snapshot:
 
 
 def take(entry: FrameType | None) -> Snapshot:
-    """Records locals, free variables, used globals and, a few levels deep, containers and attributes of the user's
-    frames.
+    """Records locals, free variables, used globals and, a few levels deep, containers and
+    attributes of the user's frames.
     """
     frames: list[FrameType] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame is not entry:
-        if not is_library_file(frame.f_code.co_filename) and not frame.f_code.co_filename.endswith("contextlib.py"):
+        if not is_library_file(frame.f_code.co_filename) and not frame.f_code.co_filename.endswith(
+            "contextlib.py"
+        ):
             frames.append(frame)
         frame = frame.f_back
     state: State = {}
@@ -75,7 +79,9 @@ def take(entry: FrameType | None) -> Snapshot:
 
 
 def _inside(value: Any) -> list[tuple[Any, Any]]:
-    """What a thing holds, by index, key or name; of what has no parts, a number that changes with its contents."""
+    """What a thing holds, by index, key or name; of what has no parts, a number that changes with
+    its contents.
+    """
     if isinstance(value, tuple):
         return list(enumerate(value[:_ITEMS]))
     if isinstance(value, list | deque):
@@ -88,41 +94,55 @@ def _inside(value: Any) -> list[tuple[Any, Any]]:
 
 def _contents(value: Any) -> int | None:
     if isinstance(value, set):
-        return hash((len(value), frozenset((type(x), x if isinstance(x, _PLAIN) else id(x)) for x in value)))
+        return hash(
+            (len(value), frozenset((type(x), x if isinstance(x, _PLAIN) else id(x)) for x in value))
+        )
     if isinstance(value, np.ndarray):
         return hash((value.shape, value.tobytes())) if value.nbytes <= _ARRAY_BYTES else None
     if isinstance(value, bytearray | array.array):
         return hash(bytes(value))
     if isinstance(value, random.Random):
         return hash(value.getstate())
-    drawn = sys.modules.get("numpy.random")  # loaded only where somebody draws numbers: importing it takes 10 ms
+    # loaded only where somebody draws numbers: importing it takes 10 ms
+    drawn = sys.modules.get("numpy.random")
     if drawn is not None and isinstance(value, drawn.Generator):
         return hash(repr(value.bit_generator.state))
     return None
 
 
 def _parts(value: Any) -> list[tuple[Any, Any]]:
-    """What else can hold state: attributes, closures, default arguments, the object of a bound method, the place of
-    an iterator.
+    """What else can hold state: attributes, closures, default arguments, the object of a bound
+    method, the place of an iterator.
     """
     if isinstance(value, MethodType):
         return [(".__self__", value.__self__)]
     if isinstance(value, FunctionType):
         cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=False)
         hidden = [(f".{name}", cell.cell_contents) for name, cell in cells if _filled(cell)]
-        return [*hidden, *((f".__defaults__[{i}]", x) for i, x in enumerate(value.__defaults__ or ()))]
+        return [
+            *hidden,
+            *((f".__defaults__[{i}]", x) for i, x in enumerate(value.__defaults__ or ())),
+        ]
     if isinstance(value, GeneratorType):
         if is_library_file(value.gi_code.co_filename):
             return []  # of a traced loop, in a comprehension
         return [(".gi_frame", value.gi_frame.f_lasti if value.gi_frame is not None else -1)]
     if isinstance(value, Iterator):
-        return [(".__next__", (length_hint(value, 0), repr(value) if isinstance(value, count) else ""))]
+        return [
+            (".__next__", (length_hint(value, 0), repr(value) if isinstance(value, count) else ""))
+        ]
     if isinstance(value, type):
-        return [(f".{n}", v) for n, v in vars(value).items() if not n.startswith("__") and _is_users_class(value)]
+        return [
+            (f".{n}", v)
+            for n, v in vars(value).items()
+            if not n.startswith("__") and _is_users_class(value)
+        ]
     if _is_users_class(type(value)):
         slots = [n for c in type(value).__mro__ for n in _slots(c) if hasattr(value, n)]
         return (
-            [(f".{n}", v) for n, v in vars(value).items()] if hasattr(value, "__dict__") else [(f".{n}", getattr(value, n)) for n in slots]
+            [(f".{n}", v) for n, v in vars(value).items()]
+            if hasattr(value, "__dict__")
+            else [(f".{n}", getattr(value, n)) for n in slots]
         )
     return []
 

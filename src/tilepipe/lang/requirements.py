@@ -13,8 +13,11 @@ from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.program import Kernel
 
 
-def check_conditions(kernel: Kernel, grid: int, args: Mapping[str, tuple[int, ...] | int | float | None]) -> None:
-    """Checks the conditions on arguments; `args`: numbers, and the shapes of tensors. One that depends on more is not checked.
+def check_conditions(
+    kernel: Kernel, grid: int, args: Mapping[str, tuple[int, ...] | int | float | None]
+) -> None:
+    """Checks the conditions on arguments; `args`: numbers, and the shapes of tensors. One that
+    depends on more is not checked.
 
     Raises:
         BindError: a condition does not hold.
@@ -30,7 +33,10 @@ def check_conditions(kernel: Kernel, grid: int, args: Mapping[str, tuple[int, ..
     for requirement in kernel.requirements:
         holds = evaluate(requirement.holds, env) if isinstance(requirement.holds, Expr) else None
         if holds is not None and not holds:
-            raise BindError(requirement.message.format(*(evaluate(x, env) for x in requirement.shows)), requirement.loc)
+            raise BindError(
+                requirement.message.format(*(evaluate(x, env) for x in requirement.shows)),
+                requirement.loc,
+            )
 
 
 def check_zeros(launch: Launch) -> None:
@@ -40,6 +46,10 @@ def check_zeros(launch: Launch) -> None:
         BindError: one does not.
     """
     for requirement in launch.kernel.requirements:
-        arg = None if isinstance(requirement.holds, Expr) else launch.args.get(requirement.holds.name)
+        arg = (
+            None if isinstance(requirement.holds, Expr) else launch.args.get(requirement.holds.name)
+        )
         if isinstance(arg, TensorArg) and isinstance(arg.array, np.ndarray) and arg.array.any():
-            raise BindError(requirement.message.format(arg.array[arg.array != 0].flat[0]), requirement.loc)
+            raise BindError(
+                requirement.message.format(arg.array[arg.array != 0].flat[0]), requirement.loc
+            )

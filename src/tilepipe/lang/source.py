@@ -1,5 +1,5 @@
-"""The Python source of a kernel, read for lint only, never for meaning: jumps out of `with` blocks, targets of loops, and who
-iterates a traced loop.
+"""The Python source of a kernel, read for lint only, never for meaning: jumps out of `with` blocks,
+targets of loops, and who iterates a traced loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from tilepipe.ir.location import caller, is_library_file
 
 @dataclass
 class _Source:
-    """A file as it was parsed: its text's hash, its tree, and line of a `with` -> the jump that leaves it, once looked for."""
+    """A file as it was parsed: its text's hash, its tree, and line of a `with` -> the jump that
+    leaves it, once looked for.
+    """
 
     key: int
     tree: ast.Module | None
@@ -43,8 +45,8 @@ def _source(code: CodeType) -> _Source:
 
 
 def leaves_block(frame: FrameType) -> tuple[str, int] | None:
-    """A `continue`, `break` or `return` that would leave the with statement at the frame's line: its keyword and
-    line.
+    """A `continue`, `break` or `return` that would leave the with statement at the frame's line:
+    its keyword and line.
     """
     source = _source(frame.f_code)
     if source.tree is None:
@@ -52,7 +54,9 @@ def leaves_block(frame: FrameType) -> tuple[str, int] | None:
     if source.withs is None:
         source.withs = {}
         for node in ast.walk(source.tree):
-            jump = next(_jumps(node.body, loops=False), None) if isinstance(node, ast.With) else None
+            jump = (
+                next(_jumps(node.body, loops=False), None) if isinstance(node, ast.With) else None
+            )
             if jump is not None and isinstance(node, ast.With):
                 last = node.items[-1].context_expr.end_lineno or node.lineno
                 source.withs.update(dict.fromkeys(range(node.lineno, last + 1), jump))
@@ -74,14 +78,25 @@ def _jumps(body: list[ast.stmt], loops: bool) -> Iterator[tuple[str, int]]:
 
 
 def only_loop_target(frame_code: CodeType, name: str) -> bool:
-    """Whether every binding of `name` in the function is the target of a `for`: bound afresh wherever it is read."""
+    """Whether every binding of `name` in the function is the target of a `for`: bound afresh
+    wherever it is read.
+    """
     tree = _source(frame_code).tree
     if tree is None:
         return False
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == frame_code.co_name and node.lineno >= frame_code.co_firstlineno:
+        if (
+            isinstance(node, ast.FunctionDef)
+            and node.name == frame_code.co_name
+            and node.lineno >= frame_code.co_firstlineno
+        ):
             stores = sum(_stores(n, name) for n in ast.walk(node))
-            targets = sum(_stores(n, name) for loop in ast.walk(node) if isinstance(loop, ast.For) for n in ast.walk(loop.target))
+            targets = sum(
+                _stores(n, name)
+                for loop in ast.walk(node)
+                if isinstance(loop, ast.For)
+                for n in ast.walk(loop.target)
+            )
             return stores == targets > 0
     return False
 
@@ -91,32 +106,46 @@ def _stores(node: ast.AST, name: str) -> bool:
 
 
 def require_for_statement(frame: FrameType | None) -> None:
-    """Raises TraceError unless what iterates a traced loop here is a `for` statement, or `yield from`, whose iterable is the loop
-    itself: a traced loop gives one item, which stands for all, so that whoever collects, counts or pairs items gets it wrong.
+    """Raises TraceError unless what iterates a traced loop here is a `for` statement, or `yield
+    from`, whose iterable is the loop
+    itself: a traced loop gives one item, which stands for all, so that whoever collects, counts or
+    pairs items gets it wrong.
 
     `frame`: whence iter() was called.
     """
-    while frame is not None and frame.f_code.co_name == "__iter__" and is_library_file(frame.f_code.co_filename):
+    while (
+        frame is not None
+        and frame.f_code.co_name == "__iter__"
+        and is_library_file(frame.f_code.co_filename)
+    ):
         frame = frame.f_back
     if frame is None or _opcode(frame) in ("GET_ITER", "GET_YIELD_FROM_ITER"):
         return
     raise TraceError(
-        "a traced loop is iterated by a `for` statement of its own, `for i in ctx.range(n):`; its body is traced once, for all iterations."
-        " enumerate, zip, map, list, iter, next and unpacking would take that one iteration for the first or only one. The index that"
+        "a traced loop is iterated by a `for` statement of its own, `for i in ctx.range(n):`; its"
+        " body is traced once, for all iterations."
+        " enumerate, zip, map, list, iter, next and unpacking would take that one iteration for"
+        " the first or only one. The index that"
         " ctx.range gives is the count: write `xs[i]` or `start + i` in the body, and nest loops for pairs.",
         caller(),
     )
 
 
 def require_driven_by_for(frame: FrameType | None) -> None:
-    """The same of the generators of the user's through which a traced loop is iterated. `frame`: whence next() was called."""
+    """The same of the generators of the user's through which a traced loop is iterated. `frame`:
+    whence next() was called.
+    """
     while frame is not None and inspect.CO_GENERATOR & frame.f_code.co_flags:
         frame = frame.f_back
-        while frame is not None and (is_library_file(frame.f_code.co_filename) or frame.f_code.co_filename.endswith("contextlib.py")):
+        while frame is not None and (
+            is_library_file(frame.f_code.co_filename)
+            or frame.f_code.co_filename.endswith("contextlib.py")
+        ):
             frame = frame.f_back
         if frame is not None and (_opcode(frame).startswith("CALL") or _wrapped(frame)):
             raise TraceError(
-                "a traced loop in a generator is iterated by something else than a `for` statement: its body is traced once, for all"
+                "a traced loop in a generator is iterated by something else than a `for`"
+                " statement: its body is traced once, for all"
                 " iterations, so that enumerate, zip, list and their like would take one item for all. Write `for ... in` the generator.",
                 caller(),
             )
@@ -126,7 +155,21 @@ def _opcode(frame: FrameType) -> str:
     return dis.opname[frame.f_code.co_code[frame.f_lasti]]
 
 
-_WRAPPERS = {"enumerate", "zip", "map", "filter", "list", "tuple", "sorted", "reversed", "iter", "set", "islice", "chain", "product"}
+_WRAPPERS = {
+    "enumerate",
+    "zip",
+    "map",
+    "filter",
+    "list",
+    "tuple",
+    "sorted",
+    "reversed",
+    "iter",
+    "set",
+    "islice",
+    "chain",
+    "product",
+}
 
 
 def _wrapped(frame: FrameType) -> bool:
@@ -134,8 +177,14 @@ def _wrapped(frame: FrameType) -> bool:
     tree = _source(frame.f_code).tree
     for node in ast.walk(tree) if tree is not None else ():
         call = node.iter if isinstance(node, ast.For) else None
-        if isinstance(call, ast.Call) and call.lineno <= frame.f_lineno <= (call.end_lineno or call.lineno):
-            name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if isinstance(call, ast.Call) and call.lineno <= frame.f_lineno <= (
+            call.end_lineno or call.lineno
+        ):
+            name = (
+                call.func.attr
+                if isinstance(call.func, ast.Attribute)
+                else getattr(call.func, "id", "")
+            )
             if name in _WRAPPERS:
                 return True
     return False

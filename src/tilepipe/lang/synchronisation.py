@@ -1,4 +1,6 @@
-"""Members of `ctx` by which threads of a role, a CTA or a cluster meet, and order what they have written."""
+"""Members of `ctx` by which threads of a role, a CTA or a cluster meet, and order what they have
+written.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ class SynchronisationMembers:
         split, cause = splitting(self.tracer)
         if split is exprs.Vary.LANE and self.tracer.scope.active is None and cause is not None:
             raise TraceError(
-                f"syncwarp under the {cause.kind} block at {cause.loc.short}: which lanes take part depends on data."
+                f"syncwarp under the {cause.kind} block at {cause.loc.short}: which lanes take"
+                " part depends on data."
                 " Move it out of that block.",
                 caller(),
             )
@@ -39,10 +42,14 @@ class SynchronisationMembers:
         """All threads of the role meet, at a named barrier of their own."""
         require_role(self.tracer, "sync_role")
         role = self.tracer.role.role
-        self.tracer.emit(ops.NamedSync(caller(), role_barrier(self.tracer, "role", role.threads, 1)))
+        self.tracer.emit(
+            ops.NamedSync(caller(), role_barrier(self.tracer, "role", role.threads, 1))
+        )
 
     def named_barrier(self, threads: int, name: str = "barrier") -> NamedBarrier:
-        """A hardware barrier (bar.sync) of `threads` threads, across roles; created in set-up code. A CTA has 15 beside __syncthreads."""
+        """A hardware barrier (bar.sync) of `threads` threads, across roles; created in set-up code.
+        A CTA has 15 beside __syncthreads.
+        """
         return NamedBarrier(self.tracer, threads, name)
 
     def cluster_arrive(self) -> None:
@@ -56,22 +63,29 @@ class SynchronisationMembers:
         self.tracer.emit(ops.ClusterWait(caller()))
 
     def fence_barrier_init(self) -> None:
-        """Makes mbarrier.init visible to the cluster, before the cluster barrier; set-up code does this by itself."""
+        """Makes mbarrier.init visible to the cluster, before the cluster barrier; set-up code does
+        this by itself.
+        """
         self.tracer.emit(ops.FenceBarrierInit(caller()))
 
     def fence_proxy_async(self, space: str = "shared") -> None:
-        """Makes this thread's ordinary writes visible to TMA and the tensor cores; before the sync or arrive that hands them over.
+        """Makes this thread's ordinary writes visible to TMA and the tensor cores; before the sync
+        or arrive that hands them over.
 
         Args:
-            space: the memory that the writes are in: "shared", that of this CTA; "cluster", that of every CTA of the cluster, where
-                tiles of a peer were written; "global", where TMA then loads or stores what was written; "all" of these. What lies
-                elsewhere it does not order. "cluster" and "all" cost a fence of the whole GPU (MEMBAR.ALL.GPU).
+            space: the memory that the writes are in: "shared", that of this CTA; "cluster", that of
+                every CTA of the cluster, where tiles of a peer were written; "global", where TMA
+                then loads or stores what was written; "all" of these. What lies elsewhere it does
+                not order. "cluster" and "all" cost a fence of the whole GPU (MEMBAR.ALL.GPU).
 
         Raises:
             TraceError: another space.
         """
         if not isinstance(space, str) or space not in ops.PROXY_SPACES:
             names = ", ".join(map(repr, ops.PROXY_SPACES))
-            raise TraceError(f"fence_proxy_async takes the memory whose accesses it orders, one of {names}; got {space!r}", caller())
+            raise TraceError(
+                f"fence_proxy_async takes the memory whose accesses it orders, one of {names}; got {space!r}",
+                caller(),
+            )
         _ = self.tracer.role
         self.tracer.emit(ops.FenceProxyAsync(caller(), space))

@@ -11,14 +11,21 @@ from tilepipe.arguments import plain_int, require_bool, require_int, shown
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.tma import MAX_RANK, broken_array_rule, broken_extent_rule, broken_line_rule, takes_stride
+from tilepipe.ir.tma import (
+    MAX_RANK,
+    broken_array_rule,
+    broken_extent_rule,
+    broken_line_rule,
+    takes_stride,
+)
 
 SWIZZLES = (0, 32, 64, 128)
 
 
 def default_swizzle(contiguous: int, lines: int, dtype: DType) -> int:
-    """The widest swizzle (bytes) whose span divides `contiguous` elements; 0 below 32 bytes, or where `lines`, the extent of the
-    other dimension, is not a multiple of the 8 that every swizzle repeats after.
+    """The widest swizzle (bytes) whose span divides `contiguous` elements; 0 below 32 bytes, or
+    where `lines`, the extent of the other dimension, is not a multiple of the 8 that every swizzle
+    repeats after.
     """
     if lines % 8 or contiguous % dtype.per_byte:
         return 0
@@ -28,11 +35,14 @@ def default_swizzle(contiguous: int, lines: int, dtype: DType) -> int:
 
 @dataclass(frozen=True, eq=False)
 class TensorMap:
-    """What a kernel is traced for (`dtype`, `rank`, `order`, `box`, `swizzle`), and the array it runs on.
+    """What a kernel is traced for (`dtype`, `rank`, `order`, `box`, `swizzle`), and the array it
+    runs on.
 
     Attributes:
-        order: "row" when the last dimension is contiguous in memory, "col" when the one before it is.
-        box: extent of one TMA copy in elements, outermost first; None: no TMA, ordinary loads and stores only.
+        order: "row" when the last dimension is contiguous in memory, "col" when the one before it
+            is.
+        box: extent of one TMA copy in elements, outermost first; None: no TMA, ordinary loads and
+            stores only.
         swizzle: 0, 32, 64 or 128 bytes; how the copy permutes 16-byte chunks in shared memory.
         array: the data, in its logical shape; of 4-bit elements, the array of their bytes.
         ragged: TMA stores may write fewer rows than the box has.
@@ -73,13 +83,15 @@ def array_dtype(array: Any) -> DType:
 
 
 def item_bytes(array: Any) -> int:
-    """Bytes of an element of an array as its framework counts them: of packed 4-bit ones, of each two."""
+    """Bytes of an element of an array as its framework counts them: of packed 4-bit ones, of each
+    two.
+    """
     return max(array_dtype(array).bits // 8, 1)
 
 
 def byte_strides(array: Any) -> tuple[int, ...]:
-    """Strides in bytes, of an array of NumPy or CuPy (`.strides`), of PyTorch (`.stride()`), or of a framework whose
-    arrays are contiguous and have neither (JAX).
+    """Strides in bytes, of an array of NumPy or CuPy (`.strides`), of PyTorch (`.stride()`), or of
+    a framework whose arrays are contiguous and have neither (JAX).
     """
     size = item_bytes(array)
     if callable(getattr(array, "stride", None)):
@@ -105,12 +117,21 @@ def array_order(array: Any) -> str:
     strides = byte_strides(array)
     shape = tuple(array.shape)
     axes = {"row": len(shape) - 1, "col": len(shape) - 2}
-    able = [order for order, axis in axes.items() if axis >= 0 and (strides[axis] == size or shape[axis] == 1)]
-    fit = [order for order in able if all(takes_stride(shape[i], strides[i]) for i in range(len(shape)) if i != axes[order])]
+    able = [
+        order
+        for order, axis in axes.items()
+        if axis >= 0 and (strides[axis] == size or shape[axis] == 1)
+    ]
+    fit = [
+        order
+        for order in able
+        if all(takes_stride(shape[i], strides[i]) for i in range(len(shape)) if i != axes[order])
+    ]
     if able:
         return (fit or able)[0]
     raise BindError(
-        f"an array of shape {shape} with strides {strides} bytes is contiguous in neither of its last two dimensions;"
+        f"an array of shape {shape} with strides {strides} bytes is contiguous in neither of its"
+        " last two dimensions;"
         " TMA needs one with a stride of one element. Make a contiguous copy."
     )
 
@@ -127,20 +148,23 @@ def tensor_map(
     """Describes `array` for TMA (with a `box`) or for ordinary loads and stores (without).
 
     Args:
-        array: NumPy array (or a CUDA tensor) of rank 1..5, one of whose last two dimensions is contiguous.
-        box: elements of one copy, outermost first, at most 256 each (a contiguous extent wider than the swizzle span
-            is copied in panels).
+        array: NumPy array (or a CUDA tensor) of rank 1..5, one of whose last two dimensions is
+            contiguous.
+        box: elements of one copy, outermost first, at most 256 each (a contiguous extent wider than
+            the swizzle span is copied in panels).
         swizzle: bytes; the widest that divides the box's contiguous extent unless given.
         order: "row" or "col", for arrays where both would do; found from the strides unless given.
-        dtype: what the bytes of a uint8 array are: a float of 8 bits, or float4_e2m1, of which each byte holds two neighbours along the
-            last dimension, the first in its low half. The tensor is then twice as long there; shapes and boxes count elements.
-        ragged: for `ctx.tma_store(..., rows=)`, which writes only the first rows of a tile: of an array of rank 2..4 in
-            row order, with a box. Such a map is not loaded from.
+        dtype: what the bytes of a uint8 array are: a float of 8 bits, or float4_e2m1, of which each
+            byte holds two neighbours along the last dimension, the first in its low half. The
+            tensor is then twice as long there; shapes and boxes count elements.
+        ragged: for `ctx.tma_store(..., rows=)`, which writes only the first rows of a tile: of an
+            array of rank 2..4 in row order, with a box. Such a map is not loaded from.
 
     Raises:
         BindError: a rule of cuTensorMapEncodeTiled is broken; the message names it.
     """
-    if not hasattr(array, "shape") or isinstance(getattr(array, "dtype", None), DType):  # or a tile, a tensor of a kernel
+    # or a tile, a tensor of a kernel
+    if not hasattr(array, "shape") or isinstance(getattr(array, "dtype", None), DType):
         raise BindError(f"expected an array, got {type(array).__name__}")
     ragged = require_bool(ragged, "ragged=")
     if order is not None and not isinstance(order, str):
@@ -152,7 +176,9 @@ def tensor_map(
     if not 1 <= rank <= MAX_RANK:
         raise BindError(f"a tensor map has 1..{MAX_RANK} dimensions, the array has {rank}")
     if any(extent < 1 for extent in array.shape):
-        raise BindError(f"a tensor map needs every extent >= 1, the array's shape is {tuple(array.shape)}")
+        raise BindError(
+            f"a tensor map needs every extent >= 1, the array's shape is {tuple(array.shape)}"
+        )
     if order is None:
         order = array_order(array)
     if order not in ("row", "col") or (order == "col" and rank == 1):
@@ -161,11 +187,15 @@ def tensor_map(
     if ragged and (box is None or order != "row" or not 2 <= rank < MAX_RANK):
         boxed = "a box" if box is not None else "no box"
         raise BindError(
-            f"a ragged map is of an array of rank 2..{MAX_RANK - 1} in row order, and has a box; this one is of rank {rank} in {order}"
+            f"a ragged map is of an array of rank 2..{MAX_RANK - 1} in row order, and has a box;"
+            f" this one is of rank {rank} in {order}"
             f" order, with {boxed}"
         )
     if kind.per_byte > 1 and order != "row":
-        raise BindError(f"{kind} is packed along the last dimension, which must be the contiguous one; got order {order!r}")
+        raise BindError(
+            f"{kind} is packed along the last dimension, which must be the contiguous one; got"
+            f" order {order!r}"
+        )
     if box is None:
         return TensorMap(kind, rank, order, None, 0, array)
     if isinstance(box, tuple | list):
@@ -188,18 +218,25 @@ def _element_type(array: Any, wanted: object) -> DType:
     found = array_dtype(array)
     kind = found if wanted is None else dtypes.dtype(wanted)
     if kind is not found and not (found is dtypes.uint8 and kind.is_float and kind.bits <= 8):
-        raise BindError(f"dtype= says which floats of 8 or 4 bits the bytes of a uint8 array are; got {kind} for an array of {found}")
+        raise BindError(
+            f"dtype= says which floats of 8 or 4 bits the bytes of a uint8 array are; got {kind}"
+            f" for an array of {found}"
+        )
     if found.per_byte > 1 and isinstance(array, np.ndarray):
         raise BindError(
-            f"a NumPy array of {found} has a byte for each element, but TMA moves two to a byte. Pack each two neighbours along the last"
-            f" dimension, the first in the low half, and pass those bytes: tensor_map(uint8_array, dtype={found.name!r}, ...)"
+            f"a NumPy array of {found} has a byte for each element, but TMA moves two to a byte."
+            " Pack each two neighbours along the last"
+            " dimension, the first in the low half, and pass those bytes:"
+            f" tensor_map(uint8_array, dtype={found.name!r}, ...)"
         )
     return kind
 
 
 def _check_box(box: tuple[int, ...], rank: int, dtype: DType) -> None:
     if not isinstance(box, tuple | list):
-        raise BindError(f"a box is a tuple of {rank} extents, one for each dimension; got {shown(box)}")
+        raise BindError(
+            f"a box is a tuple of {rank} extents, one for each dimension; got {shown(box)}"
+        )
     if len(box) != rank:
         raise BindError(f"box {shown(box)} has {len(box)} dimensions, the array {rank}")
     broken = broken_extent_rule(box)
@@ -211,7 +248,8 @@ def _check_box(box: tuple[int, ...], rank: int, dtype: DType) -> None:
 
 def _check_array(array: Any, dtype: DType, order: str) -> None:
     shape = tuple(array.shape)
-    # What is not PyTorch's is looked at when it is launched; a NumPy array is copied to where it is aligned.
+    # What is not PyTorch's is looked at when it is launched; a NumPy array is copied to where it is
+    # aligned.
     address = array.data_ptr() if hasattr(array, "data_ptr") else 0
     inner = len(shape) - (1 if order == "row" else 2)
     broken = broken_array_rule(shape, byte_strides(array), inner, item_bytes(array), address)

@@ -18,8 +18,8 @@ LOWER_LANES = 16 << 16  # in an address: the lower 16 of the 32 lanes of each wa
 class TmemAddress:
     """An address in tensor memory, lane << 16 | column (PTX ISA, "Tensor Memory Addressing").
 
-    `tp.TmemAddress(stage.tmem_offset()) + 16` is 16 columns of 32 bits further on. The two halves of an accumulator of 128 rows are
-    lanes 0..15 and 16..31 of each warp, "upper" and "lower".
+    `tp.TmemAddress(stage.tmem_offset()) + 16` is 16 columns of 32 bits further on. The two halves
+    of an accumulator of 128 rows are lanes 0..15 and 16..31 of each warp, "upper" and "lower".
 
     Attributes:
         addr: the address, a traced uint32.
@@ -32,7 +32,10 @@ class TmemAddress:
             TraceError: not a traced integer.
         """
         if not isinstance(addr, Value) or not addr.dtype.is_integer:
-            raise TraceError(f"an address in tensor memory is a traced uint32, such as stage.tmem_offset(); got {addr!r}", caller())
+            raise TraceError(
+                f"an address in tensor memory is a traced uint32, such as stage.tmem_offset(); got {addr!r}",
+                caller(),
+            )
         self.addr = addr.to(dtypes.uint32)
         self._tracer: Tracer = addr._tracer
 
@@ -56,7 +59,9 @@ class TmemAddress:
         return TmemTensor(self._tracer, to_expr(self._tracer, address), (64, cols), "float32")
 
     def load_upper(self, cols: int) -> Fragment:
-        """tcgen05.ld.16x256b of lanes 0..15 of each warp: a fragment (64, cols) whose row 16 w + r is lane 32 w + r."""
+        """tcgen05.ld.16x256b of lanes 0..15 of each warp: a fragment (64, cols) whose row 16 w + r
+        is lane 32 w + r.
+        """
         return self._half(self.upper_addr(), cols).load()
 
     def load_lower(self, cols: int) -> Fragment:
@@ -87,18 +92,25 @@ class TmemAddress:
 
 def _columns(value: object) -> int:
     if not isinstance(value, FragmentValue) or len(value.shape) != 2 or value.shape[0] != 64:
-        raise TraceError(f"half an accumulator is stored from a fragment of 64 rows, got {value!r}", caller())
+        raise TraceError(
+            f"half an accumulator is stored from a fragment of 64 rows, got {value!r}", caller()
+        )
     return int(value.shape[1])
 
 
-def accumulator_at(tracer: Tracer, address: Value | TmemAddress, a: object, b: object) -> TmemTensor:
-    """The float32 accumulator of A · Bᵀ at an address: its shape is that of the product, (rows of A, rows of B), in a pair of CTAs
-    (rows of A, rows of both halves of B).
+def accumulator_at(
+    tracer: Tracer, address: Value | TmemAddress, a: object, b: object
+) -> TmemTensor:
+    """The float32 accumulator of A · Bᵀ at an address: its shape is that of the product, (rows of
+    A, rows of B), in a pair of CTAs (rows of A, rows of both halves of B).
 
     Raises:
         TraceError: an address that is no integer; operands that have no such product.
     """
     if not isinstance(a, SmemTile | TmemTensor) or not isinstance(b, SmemTile):
-        raise TraceError(f"mma into tensor memory: A is a tile or in tensor memory, B a tile; got {a!r} and {b!r}", caller())
+        raise TraceError(
+            f"mma into tensor memory: A is a tile or in tensor memory, B a tile; got {a!r} and {b!r}",
+            caller(),
+        )
     place = address if isinstance(address, TmemAddress) else TmemAddress(address)
     return place.tensor((a.shape[0], b.shape[0] * max(tracer.kernel.cta_group, 1)))

@@ -19,14 +19,20 @@ if TYPE_CHECKING:
 
 
 class TmemScales:
-    """The scale factors (rows, blocks of K) of A or B of a block-scaled MMA, in tensor memory: `sfa` and `sfb` of `ctx.mma`.
+    """The scale factors (rows, blocks of K) of A or B of a block-scaled MMA, in tensor memory:
+    `sfa` and `sfb` of `ctx.mma`.
 
-    `ctx.tmem_copy(scales, tile)` fills them. Each 128 rows × 4 blocks, or less at the end, take 4 columns of 32 bits. `s.rows(start,
-    count)` narrows it.
+    `ctx.tmem_copy(scales, tile)` fills them. Each 128 rows × 4 blocks, or less at the end, take 4
+    columns of 32 bits. `s.rows(start, count)` narrows it.
     """
 
     def __init__(
-        self, tracer: Tracer, address: Expr, shape: tuple[int, int], dtype: object = "float8_e8m0", owner: Handle | None = None
+        self,
+        tracer: Tracer,
+        address: Expr,
+        shape: tuple[int, int],
+        dtype: object = "float8_e8m0",
+        owner: Handle | None = None,
     ) -> None:
         """At `address`, a uint32 of lane 0 (PTX ISA, "Tensor Memory Addressing").
 
@@ -46,7 +52,10 @@ class TmemScales:
         self._owner = owner
         self._scope: Scope = tracer.scope
         if self.columns > tcgen05.COLUMNS:
-            raise TraceError(f"{self!r} take {self.columns} columns of tensor memory, which has {tcgen05.COLUMNS}", caller())
+            raise TraceError(
+                f"{self!r} take {self.columns} columns of tensor memory, which has {tcgen05.COLUMNS}",
+                caller(),
+            )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -67,7 +76,9 @@ class TmemScales:
         return self._scope.closed or (self._owner is not None and self._owner._is_dead())
 
     def ir(self, use: str) -> memory.TmemScales:
-        """The operand; raises when the stage it belongs to has been released or its block has closed."""
+        """The operand; raises when the stage it belongs to has been released or its block has
+        closed.
+        """
         if self._owner is not None:
             self._owner.check_held(use)
         self._tracer.check_alive(self._scope, "view of tensor memory", self)
@@ -78,8 +89,8 @@ class TmemScales:
         return self._tracer.value(self.ir("addressed").address)
 
     def rows(self, start: object, count: int) -> TmemScales:
-        """Rows [start, start + count), `start` a multiple of 64, which may be traced: of an n that is no multiple of 128, whose scale
-        factors begin inside a piece.
+        """Rows [start, start + count), `start` a multiple of 64, which may be traced: of an n that
+        is no multiple of 128, whose scale factors begin inside a piece.
 
         Raises:
             TraceError: they leave the matrix.
@@ -88,14 +99,24 @@ class TmemScales:
         at = require_integer(to_expr(self._tracer, start), "a row")
         first = int(at.value) if isinstance(at, exprs.Const) else 0
         step = block_scales.ROW_STEP
-        if type(count) is not int or count < 1 or first < 0 or not is_multiple(at, step) or first + count > s.rows:
+        if (
+            type(count) is not int
+            or count < 1
+            or first < 0
+            or not is_multiple(at, step)
+            or first + count > s.rows
+        ):
             raise TraceError(
-                f"rows [{expr(at)}, {expr(at)} + {count}) of scale factors of {s.rows} rows: need a multiple of {step} inside them, and a"
+                f"rows [{expr(at)}, {expr(at)} + {count}) of scale factors of {s.rows} rows: need"
+                f" a multiple of {step} inside them, and a"
                 f" traced start that is known to be one, such as `i * {step}`",
                 caller(),
             )
         part = TmemScales(self._tracer, s.address, (count, s.blocks), s.dtype, self._owner)
-        moved = to_expr(self._tracer, binary(self._tracer, "add", Value(self._tracer, s.first), Value(self._tracer, at)))
+        moved = to_expr(
+            self._tracer,
+            binary(self._tracer, "add", Value(self._tracer, s.first), Value(self._tracer, at)),
+        )
         part._scales = memory.TmemScales(s.address, count, s.blocks, s.dtype, s.stride, moved)
         return part
 

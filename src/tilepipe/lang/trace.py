@@ -33,7 +33,9 @@ def trace(
         LimitError: the chip has less than the kernel needs.
     """
     code = function.__code__
-    kernel = Kernel(function.__name__, Loc(code.co_filename, code.co_firstlineno, code.co_name), cluster=cluster)
+    kernel = Kernel(
+        function.__name__, Loc(code.co_filename, code.co_firstlineno, code.co_name), cluster=cluster
+    )
     tracer = Tracer(kernel, Ledger())
     tracer.entry = sys._getframe()
     with tracer.running():
@@ -45,10 +47,17 @@ def trace(
                 tracer.emit(ops.SetupBarrier(kernel.loc))
         tracer.raise_deferred()
         if result is not None:
-            raise TraceError(f"kernel '{kernel.name}' returns {result!r}; a kernel returns nothing", kernel.loc)
+            raise TraceError(
+                f"kernel '{kernel.name}' returns {result!r}; a kernel returns nothing", kernel.loc
+            )
         if not kernel.roles:
-            raise TraceError(f"kernel '{kernel.name}' has no role: nothing would run. Put the work under @ctx.role(...).", kernel.loc)
-        tracer.ledger.settle({op.bar.array for op in _ops(kernel) if isinstance(op, ops.MbarWait | ops.MbarTryWait)})
+            raise TraceError(
+                f"kernel '{kernel.name}' has no role: nothing would run. Put the work under @ctx.role(...).",
+                kernel.loc,
+            )
+        tracer.ledger.settle(
+            {op.bar.array for op in _ops(kernel) if isinstance(op, ops.MbarWait | ops.MbarTryWait)}
+        )
     finish(kernel, chip)
     return kernel
 
@@ -63,7 +72,8 @@ def explain_none(what: str, given: Mapping[str, object]) -> Iterator[None]:
     """An error that an argument which is None brings about, told as that.
 
     Raises:
-        BindError: in place of an AttributeError or a TypeError about None, where an argument is None.
+        BindError: in place of an AttributeError or a TypeError about None, where an argument is
+            None.
     """
     try:
         yield
@@ -79,14 +89,20 @@ def explain_none(what: str, given: Mapping[str, object]) -> Iterator[None]:
         ) from None
 
 
-def _call(function: Callable[..., object], ctx: Context, operands: list[object], static: Mapping[str, object]) -> object:
+def _call(
+    function: Callable[..., object],
+    ctx: Context,
+    operands: list[object],
+    static: Mapping[str, object],
+) -> object:
     given = dict(zip(list(inspect.signature(function).parameters)[1:], operands, strict=False))
     try:
         with explain_none(f"kernel '{function.__name__}'", given):
             return function(ctx, *operands, **static)
     except UnboundLocalError as error:
         error.add_note(
-            "An in-place update (`x += ...`) of a name from an enclosing function makes the name local: write `x.set(...)`, or"
+            "An in-place update (`x += ...`) of a name from an enclosing function makes the name"
+            " local: write `x.set(...)`, or"
             " `nonlocal x` first."
         )
         raise
@@ -96,7 +112,9 @@ def _operand(tracer: Tracer, name: str, arg: TensorMap | int | float | None) -> 
     if arg is None:
         return None
     if isinstance(arg, TensorMap):
-        tensor = memory.TensorParam(name, arg.dtype, arg.rank, arg.order, arg.box, arg.swizzle, arg.ragged)
+        tensor = memory.TensorParam(
+            name, arg.dtype, arg.rank, arg.order, arg.box, arg.swizzle, arg.ragged
+        )
         tracer.kernel.params.append(tensor)
         return GlobalTensor(tracer, tensor)
     dtype = dtypes.float32 if isinstance(arg, float) else dtypes.int32

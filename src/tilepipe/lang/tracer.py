@@ -1,9 +1,9 @@
 """The tracer: open blocks, what belongs to which block, and emission of ops.
 
-A kernel function is executed once. Every traced statement appends an op to the innermost open block. Values, handles
-and tile views remember the block they were made in; when the block closes they die, so that a value of a loop body
-used after the loop, a handle carried round a loop, or anything of one role used in another is an error and not a
-wrong answer.
+A kernel function is executed once. Every traced statement appends an op to the innermost open
+block. Values, handles and tile views remember the block they were made in; when the block closes
+they die, so that a value of a loop body used after the loop, a handle carried round a loop, or
+anything of one role used in another is an error and not a wrong answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from tilepipe.lang.handles import Handle
     from tilepipe.lang.rebinding import Snapshot
 
-# Python, into which the simulator translates a kernel, nests at most 20 loops and 100 levels of indentation. Some blocks take two levels.
+# Python, into which the simulator translates a kernel, nests at most 20 loops and 100 levels of
+# indentation. Some blocks take two levels.
 MAX_LOOPS, MAX_BLOCKS = 16, 40
 
 Mask = npt.NDArray[np.bool_]
@@ -46,15 +47,18 @@ class Scope:
     """One open block.
 
     Attributes:
-        active: which threads execute it, [CTA of the cluster, agent of the role, thread of the agent]; None when that
-            is not known while tracing (a branch on data).
+        active: which threads execute it, [CTA of the cluster, agent of the role, thread of the
+            agent]; None when that is not known while tracing (a branch on data).
         handles: linear handles acquired here and not yet released.
         signals: arrivals made here for handles, by handle.
         group_open: a wgmma group is open and its registers are fenced.
-        splits: over what the threads that enter the block vary: a branch's condition, an elected lane, per-warp code.
-        groups: wgmma groups closed here and not yet waited for, oldest first, each with the barriers that `mma_commit` bound to it.
+        splits: over what the threads that enter the block vary: a branch's condition, an elected
+            lane, per-warp code.
+        groups: wgmma groups closed here and not yet waited for, oldest first, each with the
+            barriers that `mma_commit` bound to it.
         on_data: of a branch: all its threads take it or none, by data.
-        on_answer: of a branch: by the answer of a test, which each warp of a warpgroup has for itself (`answers`).
+        on_answer: of a branch: by the answer of a test, which each warp of a warpgroup has for
+            itself (`answers`).
         before: of a branch: the Python state before either of its sides.
         unused: blocks and ranges made here that nothing has entered or iterated yet.
     """
@@ -75,7 +79,8 @@ class Scope:
     groups: list[list[Any]] = field(default_factory=list)
     before: Snapshot | None = None
     unused: list[tuple[str, Loc]] = field(default_factory=list)
-    closed_branch: tuple[ops.If, Scope, Mask | None] | None = None  # the last `when` of this block, for `otherwise`
+    # the last `when` of this block, for `otherwise`
+    closed_branch: tuple[ops.If, Scope, Mask | None] | None = None
     depth: int = 0  # blocks that it is inside of
     loops: int = 0  # loops among them and itself
 
@@ -101,8 +106,10 @@ class RoleState:
     role: Role
     cursors: dict[object, Cursor] = field(default_factory=dict)
     prologue: ops.Block = field(default_factory=ops.Block)
-    addresses: dict[object, Value] = field(default_factory=dict)  # of tensor memory that the role knows
-    columns: dict[object, Handle] = field(default_factory=dict)  # of tensor memory that the role has allocated
+    # of tensor memory that the role knows
+    addresses: dict[object, Value] = field(default_factory=dict)
+    # of tensor memory that the role has allocated
+    columns: dict[object, Handle] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -110,7 +117,9 @@ class RoleState:
 
 
 class _Running(threading.local):
-    """The trace that this thread is running; the innermost one where a kernel binds another while it is traced."""
+    """The trace that this thread is running; the innermost one where a kernel binds another while
+    it is traced.
+    """
 
     tracer: Tracer | None = None
 
@@ -121,8 +130,9 @@ _RUNNING = _Running()
 class Tracer:
     """State of one trace. Not shared between threads; `ctx` carries it.
 
-    Everything that a kernel does passes through `scope`, `kernel`, `ledger`, `name` or `use`, and each of them calls `refuse` unless
-    this is the trace that the thread is running: a ctx, and whatever was made from one, may be used in its own trace alone.
+    Everything that a kernel does passes through `scope`, `kernel`, `ledger`, `name` or `use`, and
+    each of them calls `refuse` unless this is the trace that the thread is running: a ctx, and
+    whatever was made from one, may be used in its own trace alone.
     """
 
     def __init__(self, kernel: Kernel, ledger: Ledger) -> None:
@@ -130,18 +140,22 @@ class Tracer:
         self._ledger = ledger
         self.counter: dict[str, int] = {}
         self.deferred: TilepipeError | None = None
-        self.carried: dict[int, str] = {}  # id of a value rebound in a loop -> its name, while the body is traced again
+        # id of a value rebound in a loop -> its name, while the body is traced again
+        self.carried: dict[int, str] = {}
         self.entry: FrameType | None = None
         self.ended = False  # the trace is over, or was given up
-        self.answers: set[Local | Variable] = set()  # what depends on an answer that each warp of a warpgroup has for itself
+        # what depends on an answer that each warp of a warpgroup has for itself
+        self.answers: set[Local | Variable] = set()
         self.temporaries: set[tuple[Any, ...]] = set()  # Python state first bound inside a branch
         self._scope = Scope("setup", kernel.setup, kernel.loc)
 
-    # -- whose trace it is --------------------------------------------------------------------------------------------
+    # -- whose trace it is -------------------------------------------------------------
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """For the duration of a with statement this is the trace that the thread is running; afterwards it has ended."""
+        """For the duration of a with statement this is the trace that the thread is running;
+        afterwards it has ended.
+        """
         outer, _RUNNING.tracer = _RUNNING.tracer, self
         try:
             yield
@@ -155,7 +169,9 @@ class Tracer:
             self.refuse()
 
     def refuse(self) -> None:
-        """Raises TraceError: something of this trace is used outside it, where it would have no effect, or one on another kernel."""
+        """Raises TraceError: something of this trace is used outside it, where it would have no
+        effect, or one on another kernel.
+        """
         kernel, other = self._kernel, _RUNNING.tracer
         whose = f"kernel '{kernel.name}' ({kernel.loc.short})"
         if other is not None and other._kernel.loc == kernel.loc:
@@ -167,8 +183,10 @@ class Tracer:
         else:
             how = "another thread traces that kernel"
         raise TraceError(
-            f"this uses the ctx of {whose}, or something made from it, while {how}: it would become part of no kernel. A ctx and its tiles,"
-            " barriers, pipelines, handles and values are good for one trace, in the thread that runs it. Make them from the ctx that this"
+            f"this uses the ctx of {whose}, or something made from it, while {how}: it would"
+            " become part of no kernel. A ctx and its tiles,"
+            " barriers, pipelines, handles and values are good for one trace, in the thread that"
+            " runs it. Make them from the ctx that this"
             " kernel function is given, and keep none in a global, a closure or a default argument.",
             caller(),
         )
@@ -198,7 +216,7 @@ class Tracer:
             self.refuse()
         return self._ledger
 
-    # -- names and values ---------------------------------------------------------------------------------------------
+    # -- names and values --------------------------------------------------------------
 
     def name(self, base: str) -> str:
         """A name not used before in this kernel: `base`, `base_1`, ..."""
@@ -211,12 +229,21 @@ class Tracer:
         return base if n == 0 else f"{base}_{n}"
 
     def cursor_name(self, base: str) -> str:
-        """As `name`, for what is hoisted to the top of the role; counted apart, since a body traced again does not hoist again."""
+        """As `name`, for what is hoisted to the top of the role; counted apart, since a body traced
+        again does not hoist again.
+        """
         n = self.counter.get(f"cursor {base}", 0)
         self.counter[f"cursor {base}"] = n + 1
         return base if n == 0 else f"{base}_{n}"
 
-    def local(self, base: str, dtype: DType = dtypes.int32, vary: Vary = Vary.UNIFORM, nonneg: bool = False, multiple: int = 1) -> Local:
+    def local(
+        self,
+        base: str,
+        dtype: DType = dtypes.int32,
+        vary: Vary = Vary.UNIFORM,
+        nonneg: bool = False,
+        multiple: int = 1,
+    ) -> Local:
         """A fresh immutable name, of something that `multiple` divides."""
         return Local(dtype, vary, nonneg, name=self.name(base), multiple=multiple)
 
@@ -232,7 +259,8 @@ class Tracer:
         """The expression of a value.
 
         Raises:
-            TraceError: the block or role in which it was made has closed, or it belongs to another kernel.
+            TraceError: the block or role in which it was made has closed, or it belongs to another
+                kernel.
         """
         if value._tracer is not self:
             value._tracer.require_running()
@@ -240,7 +268,9 @@ class Tracer:
         return value._expr
 
     def check_alive(self, scope: Scope, what: str, thing: object = None) -> None:
-        """Raises TraceError when `scope`, in which `thing` was made, has closed, or belongs to another trace."""
+        """Raises TraceError when `scope`, in which `thing` was made, has closed, or belongs to
+        another trace.
+        """
         if _RUNNING.tracer is not self:
             self.refuse()
         if not scope.closed:
@@ -253,12 +283,13 @@ class Tracer:
         else:
             where = f"in the {scope.kind} block at {scope.loc.short}, which has closed"
         raise TraceError(
-            f"this {what} was made {where}; outside it has no meaning. Keep what must survive in `ctx.var(...)`,"
+            f"this {what} was made {where}; outside it has no meaning. Keep what must survive in"
+            " `ctx.var(...)`,"
             " an accumulator or shared memory.",
             caller(),
         )
 
-    # -- emission -----------------------------------------------------------------------------------------------------
+    # -- emission ----------------------------------------------------------------------
 
     def emit(self, op: T) -> T:
         """Appends an op to the innermost open block."""
@@ -279,7 +310,9 @@ class Tracer:
             handles.merge_branch(self, pending[0], pending[1], None)
 
     def raise_deferred(self) -> None:
-        """Raises an error that could not be raised where it was noticed (a `break` out of a traced loop)."""
+        """Raises an error that could not be raised where it was noticed (a `break` out of a traced
+        loop).
+        """
         if self.deferred is not None:
             error, self.deferred = self.deferred, None
             raise error
@@ -293,7 +326,7 @@ class Tracer:
         self.emit(ops.Let(caller(), local, expr))
         return self.value(local)
 
-    # -- scopes -------------------------------------------------------------------------------------------------------
+    # -- scopes ------------------------------------------------------------------------
 
     @property
     def role(self) -> RoleState:
@@ -304,15 +337,25 @@ class Tracer:
         """
         if self.scope.role is None:
             raise TraceError(
-                "this belongs in a role: code outside roles runs in all warps and only allocates and initialises."
+                "this belongs in a role: code outside roles runs in all warps and only allocates"
+                " and initialises."
                 ' Put it in a function under `@ctx.role("name", warps=...)`.',
                 caller(),
             )
         return self.scope.role
 
     @contextmanager
-    def open(self, kind: str, block: ops.Block, *, active: Mask | None = None, role: RoleState | None = None) -> Iterator[Scope]:
-        """Opens a block for the duration of a with statement; checks on a clean exit that no handle is left in it."""
+    def open(
+        self,
+        kind: str,
+        block: ops.Block,
+        *,
+        active: Mask | None = None,
+        role: RoleState | None = None,
+    ) -> Iterator[Scope]:
+        """Opens a block for the duration of a with statement; checks on a clean exit that no handle
+        is left in it.
+        """
         parent = self.scope
         scope = Scope(kind, block, caller(), parent, role or parent.role, active)
         scope.depth, scope.loops = parent.depth + 1, parent.loops + (kind == "loop")
@@ -338,25 +381,30 @@ class Tracer:
             self.check_released(scope)
 
     def check_released(self, scope: Scope) -> None:
-        """Raises HandleError when a handle acquired in `scope` is still held, TraceError when a commit was never
-        waited for, or a block or range made in it never used.
+        """Raises HandleError when a handle acquired in `scope` is still held, TraceError when a
+        commit was never waited for, or a block or range made in it never used.
         """
         for what, loc in scope.unused:
             raise TraceError(f"{what}: by itself it does nothing", loc)
         for handle in scope.handles:
             raise HandleError(
-                f"{handle.describe()} is still held when the {scope.kind} block ends. {handle.how_to_release}", handle.acquired_at
+                f"{handle.describe()} is still held when the {scope.kind} block ends. {handle.how_to_release}",
+                handle.acquired_at,
             )
         for commit in (c for group in scope.groups for c in group):
             raise TraceError(
-                f"mma_commit binds {commit.describe()} to the MMAs before it, but no ctx.wgmma_wait in the same block retires"
-                " them, so the arrival would never be made. (The release of a staged ring is such a commit.) Wait in this block, or consume"
+                f"mma_commit binds {commit.describe()} to the MMAs before it, but no"
+                " ctx.wgmma_wait in the same block retires"
+                " them, so the arrival would never be made. (The release of a staged ring is such"
+                " a commit.) Wait in this block, or consume"
                 " through `inputs.consumer(lag=n)`.",
                 commit.loc,
             )
 
     def unused(self, what: str) -> Callable[[], None]:
-        """Notes that something must be used before the present block ends; call what is returned when it is."""
+        """Notes that something must be used before the present block ends; call what is returned
+        when it is.
+        """
         noted, scope = (what, caller()), self.scope
         scope.unused.append(noted)
 
@@ -379,7 +427,9 @@ def rebound_message(*names: str) -> str:
     listed, them = ", ".join(f"'{name}'" for name in names), "it" if len(names) == 1 else "each"
     first = "x" if "(" in names[0] else names[0]
     return (
-        f"{listed} {'is' if len(names) == 1 else 'are'} rebound in a traced loop and read before that: the body is traced once, so the"
-        f" second iteration would not see the new value. Keep {them} in a variable of the kernel: `{first} = ctx.var(start)` before the"
+        f"{listed} {'is' if len(names) == 1 else 'are'} rebound in a traced loop and read before"
+        " that: the body is traced once, so the"
+        f" second iteration would not see the new value. Keep {them} in a variable of the kernel:"
+        f" `{first} = ctx.var(start)` before the"
         f" loop, `{first}.set(...)` or `{first} += ...` in it."
     )

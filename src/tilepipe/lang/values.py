@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tilepipe.lang.tracer import Scope, Tracer
 
 Scalar = "Value | int | float | bool"
-MAX_EXPRESSION = 24  # nodes; a larger expression in a role is bound to a name, so that sharing it does not copy it
+# nodes; a larger expression in a role is bound to a name, so that sharing it does not copy it
+MAX_EXPRESSION = 24
 
 _COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 _FOLD: dict[str, Callable[[int, int], int]] = {
@@ -27,14 +28,28 @@ _FOLD: dict[str, Callable[[int, int], int]] = {
     "shr": numbers.shr, "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le,
     "gt": operator.gt, "ge": operator.ge, "div": operator.truediv,
 }  # fmt: skip
-_NONNEG_IF_BOTH = {"add", "mul", "floordiv", "mod", "min", "max", "and", "or", "xor", "shl", "shr", "div"}
+_NONNEG_IF_BOTH = {
+    "add",
+    "mul",
+    "floordiv",
+    "mod",
+    "min",
+    "max",
+    "and",
+    "or",
+    "xor",
+    "shl",
+    "shr",
+    "div",
+}
 
 
 class Value(Operators["Value"]):
     """A traced scalar, known when the kernel runs. Immutable; belongs to the block it was made in.
 
-    Arithmetic, comparison and bitwise operators build expressions. Anything that needs the number now (`if`, `and`,
-    `int()`, `range()`, an index of a Python list) raises `TraceError` and says what to write.
+    Arithmetic, comparison and bitwise operators build expressions. Anything that needs the number
+    now (`if`, `and`, `int()`, `range()`, an index of a Python list) raises `TraceError` and says
+    what to write.
     """
 
     __slots__ = ("_expr", "_scope", "_tracer")
@@ -57,8 +72,9 @@ class Value(Operators["Value"]):
     def to(self, dtype: object) -> Value:
         """The value converted to another dtype.
 
-        To floating point: rounded to nearest even. From floating point to an integer: truncated towards
-        zero, clamped to the integer's range, and 0 for NaN, as PTX's cvt. Between integers: the low bits.
+        To floating point: rounded to nearest even. From floating point to an integer: truncated
+        towards zero, clamped to the integer's range, and 0 for NaN, as PTX's cvt. Between integers:
+        the low bits.
         """
         t = dtypes.dtype(dtype)
         broken = dtypes.broken_register_rule(t)
@@ -67,12 +83,14 @@ class Value(Operators["Value"]):
         x = self._tracer.use(self)
         return self if t is x.dtype else self._tracer.value(cast(x, t))
 
-    # -- what cannot be traced ----------------------------------------------------------------------------------------
+    # -- what cannot be traced ---------------------------------------------------------
 
     def __bool__(self) -> NoReturn:
         raise TraceError(
-            "the truth of a traced value is not known while the kernel is traced: `if`, `while`, `and`, `or`, `not`, `in` and"
-            " `a < b < c` cannot use it. Write `with ctx.when(cond):` / `with ctx.otherwise():`, `ctx.select(cond, x, y)`,"
+            "the truth of a traced value is not known while the kernel is traced: `if`, `while`,"
+            " `and`, `or`, `not`, `in` and"
+            " `a < b < c` cannot use it. Write `with ctx.when(cond):` / `with ctx.otherwise():`,"
+            " `ctx.select(cond, x, y)`,"
             " and `&`, `|`, `~` for and, or, not.",
             caller(),
         )
@@ -100,7 +118,9 @@ class Value(Operators["Value"]):
         self._unknown("iteration")
 
     def _binary(self, op: str, other: object, swap: bool = False) -> Value:
-        return binary(self._tracer, op, other, self) if swap else binary(self._tracer, op, self, other)
+        return (
+            binary(self._tracer, op, other, self) if swap else binary(self._tracer, op, self, other)
+        )
 
     def _unary(self, op: str) -> Value:
         return unary(self._tracer, op, self)
@@ -126,7 +146,9 @@ def to_expr(tracer: Tracer, x: object) -> Expr:
     item = getattr(x, "item", None)  # NumPy scalars
     if item is not None and getattr(x, "shape", None) == ():
         return to_expr(tracer, item())
-    raise TraceError(f"expected a number or a traced value, got {type(x).__name__}: {x!r}", caller())
+    raise TraceError(
+        f"expected a number or a traced value, got {type(x).__name__}: {x!r}", caller()
+    )
 
 
 def _broadcast(a: exprs.Shape, b: exprs.Shape) -> exprs.Shape:
@@ -137,12 +159,15 @@ def _broadcast(a: exprs.Shape, b: exprs.Shape) -> exprs.Shape:
     if all(x == y or 1 in (x, y) for x, y in zip(a, b, strict=True)):
         return tuple(map(max, a, b))
     raise TraceError(
-        f"fragments of shapes {a} and {b} do not broadcast: each extent must be the same in both, or 1 in one of them", caller()
+        f"fragments of shapes {a} and {b} do not broadcast: each extent must be the same in both, or 1 in one of them",
+        caller(),
     )
 
 
 def _unify(a: Expr, b: Expr, op: str) -> tuple[Expr, Expr]:
-    """Gives two operands one dtype: literals follow the other side, integers meet floats as floats."""
+    """Gives two operands one dtype: literals follow the other side, integers meet floats as
+    floats.
+    """
     if op == "div" and not (a.dtype.is_float or b.dtype.is_float):
         a, b = _cast(a, dtypes.float32), _cast(b, dtypes.float32)
     if a.dtype is b.dtype:
@@ -175,7 +200,9 @@ def cast(x: Expr, dtype: DType) -> Expr:
 
 
 def _stays_nonneg(x: Expr, dtype: DType) -> bool:
-    """Whether `x` is known to be >= 0 after its conversion: a large unsigned integer may become a negative one."""
+    """Whether `x` is known to be >= 0 after its conversion: a large unsigned integer may become a
+    negative one.
+    """
     if dtype.kind in ("uint", "bool"):
         return True
     if dtype.is_float or x.dtype.is_float or ranges.narrows(Cast(dtype, shape=x.shape, a=x)):
@@ -186,7 +213,9 @@ def _stays_nonneg(x: Expr, dtype: DType) -> bool:
 def _fitting(value: int | float, dtype: DType) -> int | float:
     low = -(2 ** (dtype.bits - 1)) if dtype.kind == "int" else 0
     if dtype.is_integer and not low <= value < low + 2**dtype.bits:
-        raise TraceError(f"{value} does not fit in {dtype}; convert the other operand: `x.to('int64')`", caller())
+        raise TraceError(
+            f"{value} does not fit in {dtype}; convert the other operand: `x.to('int64')`", caller()
+        )
     return value
 
 
@@ -212,15 +241,26 @@ def binary(tracer: Tracer, op: str, left: object, right: object) -> Value:
         folded = _fold(op, a, b)
         if folded is not None:
             return tracer.value(folded)
-    if isinstance(b, Const) and (op, b.value) in (("add", 0), ("sub", 0), ("mul", 1), ("floordiv", 1)):
+    if isinstance(b, Const) and (op, b.value) in (
+        ("add", 0),
+        ("sub", 0),
+        ("mul", 1),
+        ("floordiv", 1),
+    ):
         return tracer.value(a)
     if isinstance(a, Const) and (op, a.value) in (("add", 0), ("mul", 1)):
         return tracer.value(b)
-    nonneg = op in _COMPARE or (op in _NONNEG_IF_BOTH and a.nonneg and b.nonneg) or (op == "max" and (a.nonneg or b.nonneg))
+    nonneg = (
+        op in _COMPARE
+        or (op in _NONNEG_IF_BOTH and a.nonneg and b.nonneg)
+        or (op == "max" and (a.nonneg or b.nonneg))
+    )
     nonneg = nonneg or (op == "mod" and b.nonneg)
     dtype = dtypes.boolean if op in _COMPARE else a.dtype
     size = a.size + b.size + 1
-    return tracer.value(Binary(dtype, max(a.vary, b.vary), nonneg, _broadcast(a.shape, b.shape), size, op, a, b))
+    return tracer.value(
+        Binary(dtype, max(a.vary, b.vary), nonneg, _broadcast(a.shape, b.shape), size, op, a, b)
+    )
 
 
 _FLOAT_ONLY = {"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sin", "cos", "floor"}
@@ -238,7 +278,11 @@ def unary(tracer: Tracer, op: str, x: object) -> Value:
         raise TraceError("'~' needs a boolean or an integer", caller())
     if isinstance(a, Const) and op in ("neg", "abs"):
         value = -a.value if op == "neg" else abs(a.value)
-        value = numbers.wrapped(int(value), a.dtype) if a.dtype.kind == "uint" else _fitting(value, a.dtype)
+        value = (
+            numbers.wrapped(int(value), a.dtype)
+            if a.dtype.kind == "uint"
+            else _fitting(value, a.dtype)
+        )
         return tracer.value(Const(a.dtype, nonneg=value >= 0, value=value))
     if isinstance(a, Const) and op == "not" and a.dtype is dtypes.boolean:
         return tracer.value(exprs.const(not a.value))
@@ -250,13 +294,17 @@ def select(tracer: Tracer, cond: object, x: object, y: object) -> Value:
     """`x` where `cond`, else `y`."""
     c = to_expr(tracer, cond)
     if c.dtype is not dtypes.boolean:
-        raise TraceError(f"the condition of select must be boolean, got {c.dtype}; compare with `!= 0`", caller())
+        raise TraceError(
+            f"the condition of select must be boolean, got {c.dtype}; compare with `!= 0`", caller()
+        )
     a, b = _unify(to_expr(tracer, x), to_expr(tracer, y), "select")
     if isinstance(c, Const) and a.shape == b.shape:
         return tracer.value(a if c.value else b)
     shape = _broadcast(c.shape, _broadcast(a.shape, b.shape))
     vary = max(c.vary, a.vary, b.vary)
-    return tracer.value(Select(a.dtype, vary, a.nonneg and b.nonneg, shape, c.size + a.size + b.size + 1, c, a, b))
+    return tracer.value(
+        Select(a.dtype, vary, a.nonneg and b.nonneg, shape, c.size + a.size + b.size + 1, c, a, b)
+    )
 
 
 def require_integer(x: Expr, what: str) -> Expr:
@@ -266,17 +314,26 @@ def require_integer(x: Expr, what: str) -> Expr:
         TraceError: it is a float or a boolean.
     """
     if not x.dtype.is_integer:
-        raise TraceError(f"{what} must be an integer, got {f'the {x.dtype} {x.value}' if isinstance(x, Const) else x.dtype}", caller())
+        raise TraceError(
+            f"{what} must be an integer, got {f'the {x.dtype} {x.value}' if isinstance(x, Const) else x.dtype}",
+            caller(),
+        )
     return x
 
 
 def require_fits(x: Expr, dtype: DType) -> Expr:
-    """`x`, unless it is a constant that an integer of `dtype` cannot hold, signed or not: what is stored would be something else.
+    """`x`, unless it is a constant that an integer of `dtype` cannot hold, signed or not: what is
+    stored would be something else.
 
     Raises:
         TraceError: it is.
     """
-    if isinstance(x, Const) and x.dtype.is_integer and dtype.is_integer and not -(2 ** (dtype.bits - 1)) <= x.value < 2**dtype.bits:
+    if (
+        isinstance(x, Const)
+        and x.dtype.is_integer
+        and dtype.is_integer
+        and not -(2 ** (dtype.bits - 1)) <= x.value < 2**dtype.bits
+    ):
         raise TraceError(f"{x.value} does not fit in {dtype}", caller())
     return x
 
@@ -289,5 +346,8 @@ def require_uniform(x: Expr, what: str, at_most: Vary = Vary.UNIFORM) -> Expr:
     """
     if x.vary > at_most:
         by = "lane" if x.vary == Vary.LANE else "warp"
-        raise TraceError(f"{what} must be the same in every thread of a {'warp' if at_most else 'role'}, but varies by {by}", caller())
+        raise TraceError(
+            f"{what} must be the same in every thread of a {'warp' if at_most else 'role'}, but varies by {by}",
+            caller(),
+        )
     return x

@@ -16,14 +16,16 @@ from tilepipe.lang.values import Value, binary, require_fits, to_expr, unary
 
 
 class Var(Operators[Value]):
-    """A scalar of the kernel that changes in place: `v.set(x)`, `v[...] = x`, `v += x`. Reading `v.get()` or using it
-    in arithmetic takes its value at that moment.
+    """A scalar of the kernel that changes in place: `v.set(x)`, `v[...] = x`, `v += x`. Reading
+    `v.get()` or using it in arithmetic takes its value at that moment.
     """
 
     def __init__(self, tracer: Tracer, init: object, dtype: object, name: str) -> None:
         value = to_expr(tracer, init)
         if dtype is not None:
-            value = to_expr(tracer, tracer.value(require_fits(value, dtypes.dtype(dtype))).to(dtype))
+            value = to_expr(
+                tracer, tracer.value(require_fits(value, dtypes.dtype(dtype))).to(dtype)
+            )
         self._tracer = tracer
         self._home = tracer.scope
         tracer.role  # noqa: B018  # a variable belongs to a role
@@ -48,11 +50,17 @@ class Var(Operators[Value]):
     def set(self, value: object) -> None:
         """Replaces the value."""
         self._tracer.check_alive(self._home, "variable", self)
-        x = to_expr(self._tracer, self._tracer.value(require_fits(to_expr(self._tracer, value), self._var.dtype)).to(self._var.dtype))
+        x = to_expr(
+            self._tracer,
+            self._tracer.value(require_fits(to_expr(self._tracer, value), self._var.dtype)).to(
+                self._var.dtype
+            ),
+        )
         if x.vary > self._var.vary:
             by = "lane" if x.vary is Vary.LANE else "warp"
             raise TraceError(
-                f"variable '{self._var.name}' was created with a value that every thread shares, and is set to one that varies by {by};"
+                f"variable '{self._var.name}' was created with a value that every thread shares,"
+                f" and is set to one that varies by {by};"
                 f" create it from a value that varies by {by} as well (`ctx.var(ctx.lane * 0)`)",
                 caller(),
             )
@@ -60,8 +68,10 @@ class Var(Operators[Value]):
         if split > self._var.vary and cause is not None:
             by = "lane" if split is Vary.LANE else "warp"
             raise TraceError(
-                f"variable '{self._var.name}' has one value for all threads, but the {cause.kind} block at {cause.loc.short} lets"
-                f" only some of them set it. Create it from a value that varies by {by} (`ctx.var(ctx.lane * 0)`), or set it outside"
+                f"variable '{self._var.name}' has one value for all threads, but the {cause.kind}"
+                f" block at {cause.loc.short} lets"
+                f" only some of them set it. Create it from a value that varies by {by}"
+                " (`ctx.var(ctx.lane * 0)`), or set it outside"
                 " that block.",
                 caller(),
             )
@@ -82,7 +92,9 @@ class Var(Operators[Value]):
 
     def _binary(self, op: str, other: object, swap: bool = False) -> Value:
         now = self.get()
-        return binary(self._tracer, op, other, now) if swap else binary(self._tracer, op, now, other)
+        return (
+            binary(self._tracer, op, other, now) if swap else binary(self._tracer, op, now, other)
+        )
 
     def _unary(self, op: str) -> Value:
         return unary(self._tracer, op, self.get())

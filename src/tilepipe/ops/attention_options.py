@@ -20,7 +20,16 @@ def heads_third(x: Any, layout: str) -> Any:
     return x if layout == "bshd" or x is None or len(x.shape) != 4 else x.swapaxes(1, 2)
 
 
-def check(q: Any, k: Any, v: Any, out: Any, causal: object, scale: object, layout: str, settings: Mapping[str, Any]) -> Extents:
+def check(
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    causal: object,
+    scale: object,
+    layout: str,
+    settings: Mapping[str, Any],
+) -> Extents:
     """The extents of arrays in `layout`; extents of 0 may be.
 
     Raises:
@@ -35,7 +44,10 @@ def check(q: Any, k: Any, v: Any, out: Any, causal: object, scale: object, layou
     except BindError as error:
         if layout == "bshd":
             raise
-        raise BindError(f"{error} (shapes are told as (batch, s, heads, d); layout={layout!r} exchanges the middle two)") from None
+        raise BindError(
+            f"{error} (shapes are told as (batch, s, heads, d); layout={layout!r} exchanges the"
+            " middle two)"
+        ) from None
 
 
 def config(found: Extents, causal: bool, settings: dict[str, Any]) -> AttentionConfig:

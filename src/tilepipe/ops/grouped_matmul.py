@@ -1,5 +1,5 @@
-"""grouped_matmul(a, b, offsets): rows of a, group by group, times the group's matrix of b; on the GPU for CUDA tensors, on the simulator
-for NumPy arrays.
+"""grouped_matmul(a, b, offsets): rows of a, group by group, times the group's matrix of b; on the
+GPU for CUDA tensors, on the simulator for NumPy arrays.
 """
 
 from __future__ import annotations
@@ -25,38 +25,60 @@ def grouped_matmul(
     progress: Callable[[int, int], None] | None = None,
     **settings: Any,
 ) -> Any:
-    """a[start:end] @ b[g] for the rows [start, end) of each group g, accumulated in float32 and rounded once: the products of a mixture
-    of experts, as `torch.nn.functional.grouped_mm` has them.
+    """a[start:end] @ b[g] for the rows [start, end) of each group g, accumulated in float32 and
+    rounded once: the products of a mixture of experts, as `torch.nn.functional.grouped_mm` has
+    them.
 
     Args:
-        a: (m, k), its rows sorted by group. b: (groups, k, n). Both bfloat16 or both float16; two CUDA tensors of PyTorch, or two NumPy
-            arrays, which run on the simulated GPU. Read where they lie if a is row-major, each matrix of b row- or column-major (weights
-            (groups, n, k) are passed transposed), and the other strides are multiples of 16 bytes; copied first if not.
-        offsets: int32 (groups,): the row behind the last of each group, on the device of a. Only the kernel reads it: nothing waits for
-            the host, and a CUDA graph may be replayed with other offsets. An offset below the one before it makes an empty group, one
-            above m counts as m.
-        out: where to write the result (m, n), its dtype and device. Rows that are in no group keep what they hold.
+        a: (m, k), its rows sorted by group. b: (groups, k, n). Both bfloat16 or both float16; two
+            CUDA tensors of PyTorch, or two NumPy arrays, which run on the simulated GPU. Read where
+            they lie if a is row-major, each matrix of b row- or column-major (weights (groups, n,
+            k) are passed transposed), and the other strides are multiples of 16 bytes; copied first
+            if not.
+        offsets: int32 (groups,): the row behind the last of each group, on the device of a. Only
+            the kernel reads it: nothing waits for the host, and a CUDA graph may be replayed with
+            other offsets. An offset below the one before it makes an empty group, one above m
+            counts as m.
+        out: where to write the result (m, n), its dtype and device. Rows that are in no group keep
+            what they hold.
         out_dtype: bfloat16, float16 or float32; that of the operands unless given.
         seed, progress: of the simulator, see `Program.run`; NumPy only.
-        settings: fields of `GroupedGemmConfig`. None given: chosen for CUDA tensors, the defaults for NumPy.
+        settings: fields of `GroupedGemmConfig`. None given: chosen for CUDA tensors, the defaults
+            for NumPy.
 
     Returns:
-        `out`, or a new C-contiguous array or tensor (m, n). Its rows in no group are zeros in NumPy, and undefined on the GPU.
+        `out`, or a new C-contiguous array or tensor (m, n). Its rows in no group are zeros in
+        NumPy, and undefined on the GPU.
 
     Raises:
-        BindError: shapes, dtypes or devices that do not fit together, unknown settings, an operand that requires a gradient: there is
-            none. UnavailableError: the device is no Hopper GPU.
+        BindError: shapes, dtypes or devices that do not fit together, unknown settings, an operand
+            that requires a gradient: there is none. UnavailableError: the device is no Hopper GPU.
     """
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         from tilepipe.ops import numpy_grouped
 
-        return numpy_grouped.grouped_matmul(a, b, offsets, out=out, out_dtype=out_dtype, seed=seed, progress=progress, settings=settings)
+        return numpy_grouped.grouped_matmul(
+            a,
+            b,
+            offsets,
+            out=out,
+            out_dtype=out_dtype,
+            seed=seed,
+            progress=progress,
+            settings=settings,
+        )
     torch = sys.modules.get("torch")
     if torch is None or not (isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor)):
         name, x = ("b", b) if isinstance(a, np.ndarray) else ("a", a)
-        raise BindError(f"{NAME}: {name} must be a NumPy array or a CUDA tensor of PyTorch, got {type(x).__name__}")
+        raise BindError(
+            f"{NAME}: {name} must be a NumPy array or a CUDA tensor of PyTorch, got"
+            f" {type(x).__name__}"
+        )
     from tilepipe.ops import torch_grouped
 
     if seed or progress is not None:
-        raise BindError(f"{NAME}: seed and progress belong to the simulator, which runs NumPy arrays; a CUDA tensor runs on its GPU")
+        raise BindError(
+            f"{NAME}: seed and progress belong to the simulator, which runs NumPy arrays; a CUDA"
+            " tensor runs on its GPU"
+        )
     return torch_grouped.grouped_matmul(a, b, offsets, out, out_dtype, settings)

@@ -39,20 +39,30 @@ def extents(a: Any, b: Any, offsets: Any) -> Extents:
     Raises:
         BindError: shapes or dtypes that do not fit together.
     """
-    for name, x, shape in (("a", a, "(m, k)"), ("b", b, "(groups, k, n)"), ("offsets", offsets, "(groups,)")):
+    for name, x, shape in (
+        ("a", a, "(m, k)"),
+        ("b", b, "(groups, k, n)"),
+        ("offsets", offsets, "(groups,)"),
+    ):
         if len(x.shape) != shape.count(",") + (shape[-2] != ","):
             raise BindError(f"{NAME}: {name} must be {shape}, it has shape {tuple(x.shape)}")
     a_type, b_type, kind = (array_dtype(x) for x in (a, b, offsets))
     if a_type is not b_type or a_type not in HALVES:
-        raise BindError(f"{NAME} takes {' or '.join(t.name for t in HALVES)}, the same for a and b; got {a_type} and {b_type}")
+        raise BindError(
+            f"{NAME} takes {' or '.join(t.name for t in HALVES)}, the same for a and b; got"
+            f" {a_type} and {b_type}"
+        )
     if kind is not dtypes.int32:
         raise BindError(f"{NAME}: offsets must be int32, got {kind}")
     (m, k), (groups, kb, n) = a.shape, b.shape
     if k != kb:
-        raise BindError(f"{NAME}: a is {m}×{k} and b {groups} times {kb}×{n}; {k} columns against {kb} rows")
+        raise BindError(
+            f"{NAME}: a is {m}×{k} and b {groups} times {kb}×{n}; {k} columns against {kb} rows"
+        )
     if tuple(offsets.shape) != (groups,):
         raise BindError(
-            f"{NAME}: b has {groups} groups and offsets {offsets.shape[0]} elements; each group has one, the row behind its last"
+            f"{NAME}: b has {groups} groups and offsets {offsets.shape[0]} elements; each group"
+            " has one, the row behind its last"
         )
     return Extents(m, n, k, groups)
 

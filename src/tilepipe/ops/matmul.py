@@ -1,4 +1,6 @@
-"""matmul(a, b): `a @ b` through the GEMM kernel, on the GPU for CUDA tensors, on the simulator for NumPy arrays."""
+"""matmul(a, b): `a @ b` through the GEMM kernel, on the GPU for CUDA tensors, on the simulator for
+NumPy arrays.
+"""
 
 from __future__ import annotations
 
@@ -31,52 +33,80 @@ def matmul(
     """activation(alpha · (a @ b) + beta · source + bias), accumulated in float32 and rounded once.
 
     Args:
-        a, b: two CUDA tensors of PyTorch, which run on their device in its current stream, or two NumPy arrays, which
-            run on the simulated GPU. Both bfloat16, both float16, or both float32 with `precision="tf32"`. Shapes as
-            `@` has them: (m, k) @ (k, n), a 1-D operand is a row or a column, the dimensions before the last two
-            are a batch and broadcast. Any layout: a matrix that is contiguous along one of its dimensions and whose
-            other stride is a multiple of 16 bytes is read where it lies, so a transposed view costs nothing; what
-            TMA cannot take is copied first, with rows padded to 16 bytes.
-        out: where to write the result: its shape, dtype (also that of `out_dtype`, if given) and device; any layout.
-            What the kernel cannot write in place, or what overlaps an operand, goes through a temporary.
+        a, b: two CUDA tensors of PyTorch, which run on their device in its current stream, or two
+            NumPy arrays, which run on the simulated GPU. Both bfloat16, both float16, or both
+            float32 with `precision="tf32"`. Shapes as `@` has them: (m, k) @ (k, n), a 1-D operand
+            is a row or a column, the dimensions before the last two are a batch and broadcast. Any
+            layout: a matrix that is contiguous along one of its dimensions and whose other stride
+            is a multiple of 16 bytes is read where it lies, so a transposed view costs nothing;
+            what TMA cannot take is copied first, with rows padded to 16 bytes.
+        out: where to write the result: its shape, dtype (also that of `out_dtype`, if given) and
+            device; any layout. What the kernel cannot write in place, or what overlaps an operand,
+            goes through a temporary.
         bias: (n,), added to each row: of the operands' dtype, the result's, or float32.
         activation: None, "relu", "gelu" (its tanh form) or "silu".
-        source: added to the product, as `input` of `torch.addmm`: of the result's dtype, of a shape that broadcasts
-            to the result's. It may be `out`, which then accumulates.
-        alpha, beta: scales of the product and of `source`; beta is 1 unless given, and with 0 `source` is not read.
-        out_dtype: bfloat16, float16 or float32; that of the operands unless given. A name, or a dtype of tilepipe,
-            NumPy or PyTorch.
+        source: added to the product, as `input` of `torch.addmm`: of the result's dtype, of a shape
+            that broadcasts to the result's. It may be `out`, which then accumulates.
+        alpha, beta: scales of the product and of `source`; beta is 1 unless given, and with 0
+            `source` is not read.
+        out_dtype: bfloat16, float16 or float32; that of the operands unless given. A name, or a
+            dtype of tilepipe, NumPy or PyTorch.
         precision: "tf32": multiply float32 with 10 bits of mantissa.
         seed, progress: of the simulator, see `Program.run`; NumPy only.
-        settings: fields of `GemmConfig` (bm, bn, bk, stages, ...), the others at its defaults. None given: for CUDA
-            tensors `gemm.choose` picks for the shape; NumPy arrays simulate the defaults.
+        settings: fields of `GemmConfig` (bm, bn, bk, stages, ...), the others at its defaults. None
+            given: for CUDA tensors `gemm.choose` picks for the shape; NumPy arrays simulate the
+            defaults.
 
     Returns:
-        `out`, or a new C-contiguous array or tensor. With m, n or k = 0 what NumPy and PyTorch return.
+        `out`, or a new C-contiguous array or tensor. With m, n or k = 0 what NumPy and PyTorch
+        return.
 
     Raises:
-        BindError: shapes, dtypes or devices that do not fit together, float32 without `precision`, unknown settings,
-            `out` with an operand that requires a gradient. UnavailableError: the device is no Hopper GPU, or a
-            package is missing. LimitError: settings that need more shared memory than there is.
+        BindError: shapes, dtypes or devices that do not fit together, float32 without `precision`,
+            unknown settings, `out` with an operand that requires a gradient. UnavailableError: the
+            device is no Hopper GPU, or a package is missing. LimitError: settings that need more
+            shared memory than there is.
 
-    CUDA tensors: safe in CUDA graphs (call once before capturing: the first call of a shape compiles), from several
-    threads, under `torch.compile` and autograd; see docs/ops.md.
+    CUDA tensors: safe in CUDA graphs (call once before capturing: the first call of a shape
+    compiles), from several threads, under `torch.compile` and autograd; see docs/ops.md.
     """
     alpha, beta = _number(alpha), _number(beta)
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        epilogue = {"bias": bias, "activation": activation, "source": source, "alpha": alpha, "beta": beta}
+        epilogue = {
+            "bias": bias,
+            "activation": activation,
+            "source": source,
+            "alpha": alpha,
+            "beta": beta,
+        }
         return numpy_matmul.matmul(
-            a, b, out=out, **epilogue, out_dtype=out_dtype, precision=precision, seed=seed, progress=progress, settings=settings
+            a,
+            b,
+            out=out,
+            **epilogue,
+            out_dtype=out_dtype,
+            precision=precision,
+            seed=seed,
+            progress=progress,
+            settings=settings,
         )
     torch = sys.modules.get("torch")
     if torch is None or not (isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor)):
         name, x = ("b", b) if isinstance(a, np.ndarray) else ("a", a)
-        raise BindError(f"matmul: {name} must be a NumPy array or a CUDA tensor of PyTorch, got {type(x).__name__}")
+        raise BindError(
+            f"matmul: {name} must be a NumPy array or a CUDA tensor of PyTorch, got"
+            f" {type(x).__name__}"
+        )
     from tilepipe.ops import torch_matmul
 
     if seed or progress is not None:
-        raise BindError("matmul: seed and progress belong to the simulator, which runs NumPy arrays; a CUDA tensor runs on its GPU")
-    return torch_matmul.matmul(a, b, out, bias, activation, source, alpha, beta, out_dtype, precision, settings)
+        raise BindError(
+            "matmul: seed and progress belong to the simulator, which runs NumPy arrays; a CUDA"
+            " tensor runs on its GPU"
+        )
+    return torch_matmul.matmul(
+        a, b, out, bias, activation, source, alpha, beta, out_dtype, precision, settings
+    )
 
 
 def _number(x: Any) -> Any:

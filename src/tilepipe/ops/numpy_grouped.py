@@ -25,21 +25,24 @@ def grouped_matmul(
 ) -> Array:  # fmt: skip
     """`ops.grouped_matmul` of NumPy arrays, with all its options."""
     if not isinstance(offsets, np.ndarray):
-        raise BindError(f"{NAME}: offsets must be a NumPy array as a and b are, got {type(offsets).__name__}")
+        raise BindError(
+            f"{NAME}: offsets must be a NumPy array as a and b are, got {type(offsets).__name__}"
+        )
     m, n, k, groups = extents(a, b, offsets)
     wanted = output_dtype(out, out_dtype, array_dtype(a), NAME)
     check_array("out", out, (m, n), exact=True, who=NAME)
     cfg = config(settings, array_dtype(a))
-    c = padded((m, n), wanted)  # the kernel refuses arrays that share memory with C; C is new, so none does
+    # the kernel refuses arrays that share memory with C; C is new, so none does
+    c = padded((m, n), wanted)
     if out is not None:
         c[...] = out
     if k == 0:
         for start, end in reference.bounds(offsets, m):
             c[start:end] = 0
     elif 0 not in (m, n, groups):
-        grouped_gemm.bind(_by_rows(a), acceptable(b.swapaxes(1, 2)), c, np.ascontiguousarray(offsets), cfg).run(
-            seed=seed, progress=progress
-        )
+        grouped_gemm.bind(
+            _by_rows(a), acceptable(b.swapaxes(1, 2)), c, np.ascontiguousarray(offsets), cfg
+        ).run(seed=seed, progress=progress)
     if out is None:
         return np.ascontiguousarray(c)
     out[...] = c

@@ -48,7 +48,9 @@ def matmul(
     check_array("source", source, shapes.result)
     check_array("bias", bias, (shapes.n,), exact=True)
     if source is not None and array_dtype(source) is not wanted:
-        raise BindError(f"matmul: source is {array_dtype(source)} and the result {wanted}; convert one")
+        raise BindError(
+            f"matmul: source is {array_dtype(source)} and the result {wanted}; convert one"
+        )
     if bias is not None:
         options.check_bias("bias", array_dtype(bias), dtype, wanted)
     config = options.config(settings, activation, dtype)
@@ -60,7 +62,13 @@ def matmul(
         c = _without_product(shapes.output, addend, scale, bias, activation).astype(wanted.numpy)
     else:
         c = padded(shapes.output, wanted)
-        left, right = (acceptable(x) for x in (shapes.left(a, np.broadcast_to), shapes.right(b, np.broadcast_to).swapaxes(-1, -2)))
+        left, right = (
+            acceptable(x)
+            for x in (
+                shapes.left(a, np.broadcast_to),
+                shapes.right(b, np.broadcast_to).swapaxes(-1, -2),
+            )
+        )
         # The kernel refuses arrays that share memory with C; C is new, so none does.
         epilogue: dict[str, Any] = {"alpha": float(alpha)} if alpha != 1 else {}
         epilogue |= {"source": addend, "beta": scale} if addend is not None else {}
@@ -82,22 +90,35 @@ def output_dtype(out: Any, out_dtype: object, default: DType, who: str = "matmul
     asked = default if out_dtype is None else dtypes.dtype(out_dtype)
     if out is not None:
         if not isinstance(out, np.ndarray):
-            raise BindError(f"{who}: out must be a NumPy array as a and b are, got {type(out).__name__}")
+            raise BindError(
+                f"{who}: out must be a NumPy array as a and b are, got {type(out).__name__}"
+            )
         if not out.flags.writeable:
-            raise BindError(f"{who}: out is read-only, or a broadcast view; give it memory of its own")
+            raise BindError(
+                f"{who}: out is read-only, or a broadcast view; give it memory of its own"
+            )
         if out_dtype is not None and array_dtype(out) is not asked:
-            raise BindError(f"{who}: out is {array_dtype(out)} and out_dtype {asked}; give one of them, or both alike")
+            raise BindError(
+                f"{who}: out is {array_dtype(out)} and out_dtype {asked}; give one of them, or"
+                " both alike"
+            )
         asked = array_dtype(out)
     options.check_output(asked, who)
     return asked
 
 
-def check_array(name: str, x: Any, shape: Shape, *, exact: bool = False, who: str = "matmul") -> None:
-    """Raises BindError for what is neither None nor a NumPy array of that shape, or, unless `exact`, one that broadcasts to it."""
+def check_array(
+    name: str, x: Any, shape: Shape, *, exact: bool = False, who: str = "matmul"
+) -> None:
+    """Raises BindError for what is neither None nor a NumPy array of that shape, or, unless
+    `exact`, one that broadcasts to it.
+    """
     if x is None:
         return
     if not isinstance(x, np.ndarray):
-        raise BindError(f"{who}: {name} must be a NumPy array as a and b are, got {type(x).__name__}")
+        raise BindError(
+            f"{who}: {name} must be a NumPy array as a and b are, got {type(x).__name__}"
+        )
     if x.shape == shape:
         return
     if exact:
@@ -107,10 +128,14 @@ def check_array(name: str, x: Any, shape: Shape, *, exact: bool = False, who: st
     except ValueError:
         fits = False
     if not fits:
-        raise BindError(f"{who}: {name} of shape {x.shape} does not broadcast to {shape}, the result's")
+        raise BindError(
+            f"{who}: {name} of shape {x.shape} does not broadcast to {shape}, the result's"
+        )
 
 
-def _without_product(shape: Shape, source: Array | None, beta: float, bias: Array | None, activation: str | None) -> Array:
+def _without_product(
+    shape: Shape, source: Array | None, beta: float, bias: Array | None, activation: str | None
+) -> Array:
     """What remains where k is 0, in float32."""
     z = np.zeros(shape, np.float32)
     if source is not None:
@@ -121,8 +146,8 @@ def _without_product(shape: Shape, source: Array | None, beta: float, bias: Arra
 
 
 def acceptable(x: Array) -> Array:
-    """`x` itself if the kernel can take it (one of its last two dimensions contiguous, the last of float32; the other
-    strides positive multiples of 16 bytes), else a padded copy.
+    """`x` itself if the kernel can take it (one of its last two dimensions contiguous, the last of
+    float32; the other strides positive multiples of 16 bytes), else a padded copy.
     """
     if kernel_takes(x.shape, x.strides, x.dtype.itemsize):
         return x

@@ -24,10 +24,14 @@ def scaled_matmul(
     progress: Callable[[int, int], None] | None, settings: Mapping[str, Any],
 ) -> npt.NDArray[Any]:  # fmt: skip
     """`ops.scaled_matmul` of NumPy arrays, with all its options."""
-    (scale_a, whole_a), (scale_b, whole_b) = (split(name, x) for name, x in (("scale_a", scale_a), ("scale_b", scale_b)))
+    (scale_a, whole_a), (scale_b, whole_b) = (
+        split(name, x) for name, x in (("scale_a", scale_a), ("scale_b", scale_b))
+    )
     for name, x in (("scale_a", scale_a), ("scale_b", scale_b), ("bias", bias)):
         if not isinstance(x, np.ndarray) and not (name == "bias" and x is None):
-            raise BindError(f"{NAME}: {name} must be a NumPy array as a and b are, got {type(x).__name__}")
+            raise BindError(
+                f"{NAME}: {name} must be a NumPy array as a and b are, got {type(x).__name__}"
+            )
     found = recipe(*(Array.of(x) for x in (a, b, scale_a, scale_b)))
     wanted = output_dtype(out, out_dtype, tp.bfloat16, NAME)
     found.check_bias(None if bias is None else Array.of(bias), str(wanted.numpy))
@@ -36,12 +40,24 @@ def scaled_matmul(
     check_array("out", out, (found.m, found.n), exact=True, who=NAME)
     config = _config(found, settings)
     if 0 in (found.m, found.n, found.k):
-        c = np.broadcast_to(np.float32(0) if bias is None else bias, (found.m, found.n)).astype(wanted.numpy)
+        c = np.broadcast_to(np.float32(0) if bias is None else bias, (found.m, found.n)).astype(
+            wanted.numpy
+        )
     else:
         # The kernel refuses arrays that share memory with C; C is new, so none does.
         c = padded((found.m, found.n), wanted)
         left, right = (acceptable(pack_fp4(x) if x.dtype.name == UNPACKED else x) for x in (a, b.T))
-        program = _bind(found, left, right, scale_a, scale_b, c, config, None if bias is None else np.ascontiguousarray(bias), wholes)
+        program = _bind(
+            found,
+            left,
+            right,
+            scale_a,
+            scale_b,
+            c,
+            config,
+            None if bias is None else np.ascontiguousarray(bias),
+            wholes,
+        )
         program.run(seed=seed, progress=progress)
     if out is None:
         return np.ascontiguousarray(c)
@@ -63,17 +79,23 @@ def _bind(
 ) -> tp.Program:  # fmt: skip
     """The kernel for a (m, k) and b (n, k)."""
     if found.name == "block":
-        return blockwise_fp8_gemm.bind(a, b, acceptable(scale_a.T), np.ascontiguousarray(scale_b.T), c, config)
+        return blockwise_fp8_gemm.bind(
+            a, b, acceptable(scale_a.T), np.ascontiguousarray(scale_b.T), c, config
+        )
     if found.block_scaled:
         sfa = to_blocked(scale_a) if scale_a.ndim == 2 else np.ascontiguousarray(scale_a)
         sfb = to_blocked(scale_b.T) if scale_b.ndim == 2 else np.ascontiguousarray(scale_b)
         return block_scaled_gemm.bind(a, b, sfa, sfb, c, config, bias=bias, **wholes)
-    scales: dict[str, Any] = {"a_scale": np.ascontiguousarray(scale_a).reshape(-1), "b_scale": np.ascontiguousarray(scale_b).reshape(-1)}
+    scales: dict[str, Any] = {
+        "a_scale": np.ascontiguousarray(scale_a).reshape(-1),
+        "b_scale": np.ascontiguousarray(scale_b).reshape(-1),
+    }
     return gemm.bind(a, b, c, config, bias=bias, **scales)
 
 
 def split(name: str, scale: Any) -> tuple[Any, Any]:
-    """The scales of blocks and that of the whole tensor, where both are given as a pair; else None for the latter.
+    """The scales of blocks and that of the whole tensor, where both are given as a pair; else None
+    for the latter.
 
     Raises:
         BindError: a tuple or list that is no pair.
@@ -81,7 +103,10 @@ def split(name: str, scale: Any) -> tuple[Any, Any]:
     if not isinstance(scale, tuple | list):
         return scale, None
     if len(scale) != 2:
-        raise BindError(f"{NAME}: {name} is the scales, or a pair of them: of the blocks, and of the whole tensor; got {len(scale)}")
+        raise BindError(
+            f"{NAME}: {name} is the scales, or a pair of them: of the blocks, and of the whole"
+            f" tensor; got {len(scale)}"
+        )
     return scale[0], scale[1]
 
 
@@ -95,12 +120,16 @@ def _wholes(found: Recipe, whole_a: Any, whole_b: Any) -> dict[str, Any]:
         return {}
     if not found.block_scaled:
         raise BindError(
-            f"{NAME}: scales of blocks and of the whole tensor go together in {', '.join(KINDS)}; these are of each {found.name}"
+            f"{NAME}: scales of blocks and of the whole tensor go together in {', '.join(KINDS)};"
+            f" these are of each {found.name}"
         )
     made = {}
     for name, x in (("a_scale", whole_a), ("b_scale", whole_b)):
         value = np.float32(1) if x is None else x
         if np.size(value) != 1 or np.asarray(value).dtype != np.float32:
-            raise BindError(f"{NAME}: the scale of a whole tensor is one float32, such as np.float32(0.5); got {value!r:.40}")
+            raise BindError(
+                f"{NAME}: the scale of a whole tensor is one float32, such as np.float32(0.5);"
+                f" got {value!r:.40}"
+            )
         made[name] = np.asarray(value, np.float32).reshape(1)
     return made

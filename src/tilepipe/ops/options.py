@@ -22,19 +22,27 @@ SETTINGS = tuple(f.name for f in fields(gemm.GemmConfig) if f.name != "activatio
 
 
 def check_inputs(a: DType, b: DType, precision: object) -> None:
-    """Raises BindError unless a and b may be multiplied: both bfloat16, both float16, or both float32 in tf32."""
+    """Raises BindError unless a and b may be multiplied: both bfloat16, both float16, or both
+    float32 in tf32.
+    """
     if not isinstance(precision, str | None) or precision not in (None, "tf32"):
         raise BindError(f'matmul: precision is None or "tf32", got {precision!r}')
     if a is not b:
-        raise BindError(f"matmul: a is {a} and b is {b}; convert one with .astype() (NumPy) or .to() (PyTorch)")
+        raise BindError(
+            f"matmul: a is {a} and b is {b}; convert one with .astype() (NumPy) or .to() (PyTorch)"
+        )
     if a is dtypes.float32:
         if precision is None:
             raise BindError(
-                "matmul of float32 would run on tensor cores in tf32, with 10 bits of mantissa, and is not done unasked;"
+                "matmul of float32 would run on tensor cores in tf32, with 10 bits of mantissa,"
+                " and is not done unasked;"
                 ' pass precision="tf32", or convert to bfloat16 or float16 yourself'
             )
     elif a not in INPUTS:
-        raise BindError(f'matmul takes {", ".join(t.name for t in INPUTS)}, and float32 with precision="tf32"; got {a}')
+        raise BindError(
+            f"matmul takes {', '.join(t.name for t in INPUTS)}, and float32 with"
+            f' precision="tf32"; got {a}'
+        )
     elif precision is not None:
         raise BindError(f'matmul: precision="tf32" is for float32 operands; a and b are {a}')
 
@@ -46,17 +54,28 @@ def check_output(out: DType, who: str = "matmul") -> None:
 
 
 def check_epilogue(activation: object, alpha: object, beta: object, *, source: bool) -> None:
-    """Raises BindError for an unknown activation, scales that are no numbers, or beta without a source."""
-    if activation is not None and (not isinstance(activation, str) or activation not in ACTIVATIONS):
-        raise BindError(f"matmul: activation is None or one of {', '.join(ACTIVATIONS)}; got {activation!r}")
+    """Raises BindError for an unknown activation, scales that are no numbers, or beta without a
+    source.
+    """
+    if activation is not None and (
+        not isinstance(activation, str) or activation not in ACTIVATIONS
+    ):
+        raise BindError(
+            f"matmul: activation is None or one of {', '.join(ACTIVATIONS)}; got {activation!r}"
+        )
     for name, value in (("alpha", alpha), ("beta", beta)):
-        if (name == "alpha" or value is not None) and (not isinstance(value, int | float) or isinstance(value, bool)):
+        if (name == "alpha" or value is not None) and (
+            not isinstance(value, int | float) or isinstance(value, bool)
+        ):
             raise BindError(f"matmul: {name} must be a number, got {value!r}")
         if isinstance(value, int | float) and FLOAT32_MAX < abs(value) != math.inf:
-            raise BindError(f"matmul: {name} is a float32, which holds up to {FLOAT32_MAX:.4g} (or inf)")
+            raise BindError(
+                f"matmul: {name} is a float32, which holds up to {FLOAT32_MAX:.4g} (or inf)"
+            )
     if beta not in (None, 0) and not source:
         raise BindError(
-            f"matmul: beta={beta} scales source=, which is not given; out= is only written. To add to what it holds, pass"
+            f"matmul: beta={beta} scales source=, which is not given; out= is only written. To"
+            " add to what it holds, pass"
             " source=out as well"
         )
 
@@ -64,13 +83,20 @@ def check_epilogue(activation: object, alpha: object, beta: object, *, source: b
 def check_bias(name: str, bias: DType, inputs: DType, out: DType) -> None:
     """Raises BindError unless `bias` has the dtype of the operands, of the result, or float32."""
     if bias not in (inputs, out, dtypes.float32):
-        raise BindError(f"matmul: {name} is {bias}; it may be {inputs} as the operands, {out} as the result, or float32")
+        raise BindError(
+            f"matmul: {name} is {bias}; it may be {inputs} as the operands, {out} as the result,"
+            " or float32"
+        )
 
 
 def config(settings: Mapping[str, Any], activation: str | None, inputs: DType) -> gemm.GemmConfig:
     """The configuration of these settings; the others have their defaults, bk 128 bytes of K."""
     everything: dict[str, Any] = {"bk": SPAN // inputs.nbytes} | dict(settings)
-    return gemm.GemmConfig(**everything) if activation is None else gemm.GemmConfig(**everything, activation=activation)
+    return (
+        gemm.GemmConfig(**everything)
+        if activation is None
+        else gemm.GemmConfig(**everything, activation=activation)
+    )
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:

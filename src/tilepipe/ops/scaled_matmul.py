@@ -1,5 +1,5 @@
-"""scaled_matmul(a, b, scale_a, scale_b): a product of small floats and their scales, on the GPU for CUDA tensors, on the simulator for
-NumPy arrays.
+"""scaled_matmul(a, b, scale_a, scale_b): a product of small floats and their scales, on the GPU for
+CUDA tensors, on the simulator for NumPy arrays.
 """
 
 from __future__ import annotations
@@ -33,49 +33,70 @@ def scaled_matmul(
 
     | scales | a (m, k) and b (k, n) | scale_a | scale_b |
     |---|---|---|---|
-    | tensor | float8_e4m3fn, float8_e5m2, in any mix | float32, one element | float32, one element |
+    | tensor | float8_e4m3fn, float8_e5m2, in any mix | float32, one element | float32, one element
+    |
     | row | the same | float32 (m, 1) or (m,) | float32 (1, n) or (n,) |
     | block | float8_e4m3fn | float32 (m, ⌈k/128⌉) | float32 (⌈k/128⌉, ⌈n/128⌉) |
-    | mxfp8 | float8_e4m3fn, float8_e5m2, in any mix | float8_e8m0fnu (m, k/32) | float8_e8m0fnu (k/32, n) |
+    | mxfp8 | float8_e4m3fn, float8_e5m2, in any mix | float8_e8m0fnu (m, k/32) | float8_e8m0fnu
+    (k/32, n) |
     | mxfp4 | fp4 | float8_e8m0fnu (m, k/32) | float8_e8m0fnu (k/32, n) |
     | nvfp4 | fp4 | float8_e4m3fn (m, k/16) | float8_e4m3fn (k/16, n) |
 
-    The last three are multiplied by the tensor cores of Blackwell and simulated only. fp4: NumPy's float4_e2m1fn, or packed along k, two
-    to a byte and the first in its low half: uint8 (m, k/2) and (k/2, n). Their scales may also be in the tensor cores' layout
-    (`kernels.block_scaled_layout.to_blocked` of (m, k blocks) and of (n, k blocks)), with 4 dimensions or 1; and a pair (scales, one
-    float32), as NVFP4 has it for the whole tensor.
+    The last three are multiplied by the tensor cores of Blackwell and simulated only. fp4: NumPy's
+    float4_e2m1fn, or packed along k, two to a byte and the first in its low half: uint8 (m, k/2)
+    and (k/2, n). Their scales may also be in the tensor cores' layout
+    (`kernels.block_scaled_layout.to_blocked` of (m, k blocks) and of (n, k blocks)), with 4
+    dimensions or 1; and a pair (scales, one float32), as NVFP4 has it for the whole tensor.
 
     Args:
-        a, b: two CUDA tensors of PyTorch, which run on their device in its current stream, or two NumPy arrays, which run on the
-            simulated GPU. Read where they lie if k is contiguous in both (b is then a transposed view, as `scaled_mm` of PyTorch wants
-            it) and the other stride is a multiple of 16 bytes; copied first if not.
-        scale_a, scale_b: any layout; a NaN makes its products NaN. With blocks, a column-major scale_a whose columns are 16 bytes
-            apart is not copied.
-        out: where to write the result, its shape, dtype and device. bias: (n,), of the result's dtype or float32, not with "block".
+        a, b: two CUDA tensors of PyTorch, which run on their device in its current stream, or two
+            NumPy arrays, which run on the simulated GPU. Read where they lie if k is contiguous in
+            both (b is then a transposed view, as `scaled_mm` of PyTorch wants it) and the other
+            stride is a multiple of 16 bytes; copied first if not.
+        scale_a, scale_b: any layout; a NaN makes its products NaN. With blocks, a column-major
+            scale_a whose columns are 16 bytes apart is not copied.
+        out: where to write the result, its shape, dtype and device. bias: (n,), of the result's
+            dtype or float32, not with "block".
         out_dtype: bfloat16 (unless given), float16 or float32.
         seed, progress: of the simulator, see `Program.run`; NumPy only.
-        settings: fields of `GemmConfig`, of "block" `BlockwiseFP8Config`, of mx and nv `BlockScaledConfig`. None given: chosen for
-            CUDA tensors, defaults for NumPy.
+        settings: fields of `GemmConfig`, of "block" `BlockwiseFP8Config`, of mx and nv
+            `BlockScaledConfig`. None given: chosen for CUDA tensors, defaults for NumPy.
 
     Returns:
         `out`, or a new C-contiguous array or tensor (m, n). With k = 0, zeros and the bias.
 
     Raises:
-        BindError: shapes, dtypes or devices that do not fit together, unknown settings, an operand that requires a gradient: there is
-            none. UnavailableError: the device is no Hopper GPU, or the scales are for Blackwell.
+        BindError: shapes, dtypes or devices that do not fit together, unknown settings, an operand
+            that requires a gradient: there is none. UnavailableError: the device is no Hopper GPU,
+            or the scales are for Blackwell.
     """
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         from tilepipe.ops import numpy_scaled
 
         return numpy_scaled.scaled_matmul(
-            a, b, scale_a, scale_b, out=out, bias=bias, out_dtype=out_dtype, seed=seed, progress=progress, settings=settings
+            a,
+            b,
+            scale_a,
+            scale_b,
+            out=out,
+            bias=bias,
+            out_dtype=out_dtype,
+            seed=seed,
+            progress=progress,
+            settings=settings,
         )
     torch = sys.modules.get("torch")
     if torch is None or not (isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor)):
         name, x = ("b", b) if isinstance(a, np.ndarray) else ("a", a)
-        raise BindError(f"{NAME}: {name} must be a NumPy array or a CUDA tensor of PyTorch, got {type(x).__name__}")
+        raise BindError(
+            f"{NAME}: {name} must be a NumPy array or a CUDA tensor of PyTorch, got"
+            f" {type(x).__name__}"
+        )
     from tilepipe.ops import torch_scaled
 
     if seed or progress is not None:
-        raise BindError(f"{NAME}: seed and progress belong to the simulator, which runs NumPy arrays; a CUDA tensor runs on its GPU")
+        raise BindError(
+            f"{NAME}: seed and progress belong to the simulator, which runs NumPy arrays; a CUDA"
+            " tensor runs on its GPU"
+        )
     return torch_scaled.scaled_matmul(a, b, scale_a, scale_b, out, bias, out_dtype, settings)

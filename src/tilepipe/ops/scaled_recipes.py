@@ -1,4 +1,6 @@
-"""What the scales of a product of small floats are of, told by shapes and dtypes: the recipes of `scaled_matmul`."""
+"""What the scales of a product of small floats are of, told by shapes and dtypes: the recipes of
+`scaled_matmul`.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,13 @@ FP8 = ("float8_e4m3fn", "float8_e5m2")
 UNPACKED = "float4_e2m1fn"  # NumPy's, a byte each
 PACKED = ("uint8", "float4_e2m1fn_x2")  # two numbers of fp4 to a byte, along k
 _KINDS = {  # (family of the elements, dtype of the scales) -> kind
-    ("fp4" if kind.elements == ("float4_e2m1",) else "fp8", dtype(kind.scale).numpy.name): kind.name for kind in KINDS.values()
+    ("fp4" if kind.elements == ("float4_e2m1",) else "fp8", dtype(kind.scale).numpy.name): kind.name
+    for kind in KINDS.values()
 }
-_SCALES = {family: (*others, *(x for f, x in _KINDS if f == family)) for family, others in (("fp8", ("float32",)), ("fp4", ()))}
+_SCALES = {
+    family: (*others, *(x for f, x in _KINDS if f == family))
+    for family, others in (("fp8", ("float32",)), ("fp4", ()))
+}
 
 
 class Array(NamedTuple):
@@ -45,8 +51,8 @@ class Array(NamedTuple):
 
 @dataclass(frozen=True)
 class Recipe:
-    """A product a (m, k) @ b (k, n) and what its scales are of: "tensor", "row" (of a, and columns of b), "block" (of 1×128 and
-    128×128), or one of `block_scaled_layout.KINDS`.
+    """A product a (m, k) @ b (k, n) and what its scales are of: "tensor", "row" (of a, and columns
+    of b), "block" (of 1×128 and 128×128), or one of `block_scaled_layout.KINDS`.
     """
 
     name: str
@@ -57,7 +63,13 @@ class Recipe:
     @property
     def config(self) -> type[Any]:
         """The class of the kernel's settings."""
-        return BlockScaledConfig if self.block_scaled else BlockwiseFP8Config if self.name == "block" else GemmConfig
+        return (
+            BlockScaledConfig
+            if self.block_scaled
+            else BlockwiseFP8Config
+            if self.name == "block"
+            else GemmConfig
+        )
 
     @property
     def block_scaled(self) -> bool:
@@ -73,13 +85,18 @@ class Recipe:
             raise unknown_keywords(f"{NAME} with {what}", "scaled_matmul", unknown, known)
 
     def check_bias(self, bias: Array | None, result: str) -> None:
-        """Raises BindError for a bias that the kernel does not add, or of another shape or dtype."""
+        """Raises BindError for a bias that the kernel does not add, or of another shape or
+        dtype.
+        """
         if bias is None:
             return
         if self.name == "block":
             raise BindError(f"{NAME} with scales of blocks has no bias; add it to the result")
         if bias.shape != (self.n,) or bias.dtype not in (result, "float32"):
-            raise BindError(f"{NAME}: bias must have shape {(self.n,)} and the dtype of the result, {result}, or float32; it is {bias}")
+            raise BindError(
+                f"{NAME}: bias must have shape {(self.n,)} and the dtype of the result, {result},"
+                f" or float32; it is {bias}"
+            )
 
 
 def recipe(a: Array, b: Array, scale_a: Array, scale_b: Array) -> Recipe:
@@ -91,9 +108,13 @@ def recipe(a: Array, b: Array, scale_a: Array, scale_b: Array) -> Recipe:
     m, n, k, family = _extents(a, b)
     for name, x in (("scale_a", scale_a), ("scale_b", scale_b)):
         if x.dtype not in _SCALES[family]:
-            raise BindError(f"{NAME}: {name} is {x}; scales of {a.dtype} are {' or '.join(_SCALES[family])}")
+            raise BindError(
+                f"{NAME}: {name} is {x}; scales of {a.dtype} are {' or '.join(_SCALES[family])}"
+            )
     if scale_a.dtype != scale_b.dtype:
-        raise BindError(f"{NAME}: scale_a is {scale_a.dtype} and scale_b {scale_b.dtype}; they must agree")
+        raise BindError(
+            f"{NAME}: scale_a is {scale_a.dtype} and scale_b {scale_b.dtype}; they must agree"
+        )
     kind = _KINDS.get((family, scale_a.dtype))
     if kind is None:
         return Recipe(_of_float32(a, b, scale_a, scale_b, m, n, k), m, n, k)
@@ -106,11 +127,15 @@ def _check_kind(kind: str, scale_a: Array, scale_b: Array, m: int, n: int, k: in
     if k % block:
         raise BindError(f"{NAME}: k = {k}; a scale of {kind} is of {block} elements along k")
     blocks = k // block
-    for name, x, rows, natural in (("scale_a", scale_a, m, (m, blocks)), ("scale_b", scale_b, n, (blocks, n))):
+    for name, x, rows, natural in (
+        ("scale_a", scale_a, m, (m, blocks)),
+        ("scale_b", scale_b, n, (blocks, n)),
+    ):
         pieces = blocked_shape(rows, blocks)
         if x.shape not in (natural, pieces, (prod(pieces),)):
             raise BindError(
-                f"{NAME}: {name} has shape {x.shape}; scales of {kind} of this product are {natural}, or in the layout of the tensor cores"
+                f"{NAME}: {name} has shape {x.shape}; scales of {kind} of this product are"
+                f" {natural}, or in the layout of the tensor cores"
                 f" (32_4_4) {pieces} or ({prod(pieces)},)"
             )
 
@@ -121,7 +146,9 @@ def _extents(a: Array, b: Array) -> tuple[int, int, int, str]:
         if len(x.shape) != 2:
             raise BindError(f"{NAME} multiplies matrices, a (m, k) and b (k, n); {name} is {x}")
         if x.dtype not in (*FP8, UNPACKED, *PACKED):
-            raise BindError(f"{NAME} takes {', '.join(FP8)} and fp4, packed as uint8; {name} is {x}")
+            raise BindError(
+                f"{NAME} takes {', '.join(FP8)} and fp4, packed as uint8; {name} is {x}"
+            )
     families = ["fp8" if x.dtype in FP8 else "fp4" for x in (a, b)]
     if families[0] != families[1]:
         raise BindError(f"{NAME}: a is {a.dtype} and b {b.dtype}; both are fp8 or both fp4")
@@ -140,10 +167,15 @@ def _of_float32(a: Array, b: Array, scale_a: Array, scale_b: Array, m: int, n: i
     blocks = (m, blocks_of(k)), (blocks_of(k), blocks_of(n))
     if (scale_a.shape, scale_b.shape) == blocks:
         if (a.dtype, b.dtype) != ("float8_e4m3fn",) * 2:
-            raise BindError(f"{NAME}: scales of blocks of 128 are for float8_e4m3fn; a is {a.dtype} and b {b.dtype}")
+            raise BindError(
+                f"{NAME}: scales of blocks of 128 are for float8_e4m3fn; a is {a.dtype} and b"
+                f" {b.dtype}"
+            )
         return "block"
     raise BindError(
-        f"{NAME}: a is {a}, b {b}; scale_a has shape {scale_a.shape} and scale_b {scale_b.shape}, which is no recipe. One number for each"
-        f" tensor: one element each. For each row of a and column of b: {(m, 1)} and {(1, n)}. For each 1×128 of a and 128×128 of b:"
+        f"{NAME}: a is {a}, b {b}; scale_a has shape {scale_a.shape} and scale_b {scale_b.shape},"
+        " which is no recipe. One number for each"
+        f" tensor: one element each. For each row of a and column of b: {(m, 1)} and {(1, n)}."
+        " For each 1×128 of a and 128×128 of b:"
         f" {blocks[0]} and {blocks[1]}"
     )

@@ -1,4 +1,5 @@
-"""The shapes of a product as `matmul` of NumPy and PyTorch has them, brought to what the kernel takes.
+"""The shapes of a product as `matmul` of NumPy and PyTorch has them, brought to what the kernel
+takes.
 
 a (m, k) · b (k, n)          both matrices
 a (batch, m, k) · b (k, n)   one b for all
@@ -61,7 +62,9 @@ class Product(NamedTuple):
         return _batched(b, (*self.batch, self.k, self.n), self.matrices, expand)
 
     def like_output(self, x: Any, expand: Expand) -> Any:
-        """An operand of the result's shape, or one that broadcasts to it, in the shape of the kernel's C."""
+        """An operand of the result's shape, or one that broadcasts to it, in the shape of the
+        kernel's C.
+        """
         full = x if tuple(x.shape) == self.result else expand(x, self.result)
         return full.reshape(self.output)
 
@@ -72,21 +75,28 @@ def _batched(x: Any, shape: Shape, count: int, expand: Expand) -> Any:
 
 
 def product(a: Shape, b: Shape, a_strides: Shape) -> Product:
-    """The product of arrays of shapes `a` and `b`, by the rules of NumPy's and PyTorch's matmul: 1-D operands are a
-    row and a column that the result does not have; the dimensions before the last two are broadcast.
+    """The product of arrays of shapes `a` and `b`, by the rules of NumPy's and PyTorch's matmul:
+    1-D operands are a row and a column that the result does not have; the dimensions before the
+    last two are broadcast.
 
     Args:
-        a_strides: of a, in any unit; rows of a batch that lie one after another become rows of one matrix.
+        a_strides: of a, in any unit; rows of a batch that lie one after another become rows of one
+            matrix.
 
     Raises:
         BindError: the shapes do not multiply, or the batches do not broadcast.
     """
     if not a or not b:
-        raise BindError(f"matmul multiplies arrays of at least 1 dimension; a has shape {_show(a)} and b {_show(b)}")
+        raise BindError(
+            f"matmul multiplies arrays of at least 1 dimension; a has shape {_show(a)} and b"
+            f" {_show(b)}"
+        )
     m, k = (1, a[0]) if len(a) == 1 else a[-2:]
     kb, n = (b[0], 1) if len(b) == 1 else b[-2:]
     if k != kb:
-        raise BindError(f"matmul: a is {_show(a)} and b is {_show(b)}; {k} columns against {kb} rows")
+        raise BindError(
+            f"matmul: a is {_show(a)} and b is {_show(b)}; {k} columns against {kb} rows"
+        )
     batch = _broadcast(a, b)
     count = 1
     for extent in batch:
@@ -103,7 +113,10 @@ def _broadcast(a: Shape, b: Shape) -> Shape:
     left, right = (1,) * (rank - len(left)) + tuple(left), (1,) * (rank - len(right)) + tuple(right)
     for x, y in zip(left, right, strict=True):
         if x != y and x != 1 and y != 1:
-            raise BindError(f"matmul: the batches {_show(a[:-2])} of a {_show(a)} and {_show(b[:-2])} of b {_show(b)} do not broadcast")
+            raise BindError(
+                f"matmul: the batches {_show(a[:-2])} of a {_show(a)} and {_show(b[:-2])} of b"
+                f" {_show(b)} do not broadcast"
+            )
     return tuple(y if x == 1 else x for x, y in zip(left, right, strict=True))
 
 
@@ -120,15 +133,17 @@ def _one_after_another(shape: Shape, strides: Shape) -> bool:
 
 
 def kernel_takes(shape: Shape, strides: Shape, nbytes: int) -> bool:
-    """Whether the kernel reads a (…, m, k), or b as (…, n, k), where it lies: TMA does, and K is contiguous where
-    elements have 4 bytes (PTX ISA, wgmma.mma_async: only 16-bit types may be transposed).
+    """Whether the kernel reads a (…, m, k), or b as (…, n, k), where it lies: TMA does, and K is
+    contiguous where elements have 4 bytes (PTX ISA, wgmma.mma_async: only 16-bit types may be
+    transposed).
     """
     order = tma_order(shape, strides, nbytes)
     return order is not None and (order == "row" or nbytes == 2)
 
 
 def tma_order(shape: Shape, strides: Shape, nbytes: int) -> str | None:
-    """The memory order in which TMA takes a matrix or a batch of them, "row" or "col"; None: it needs a copy.
+    """The memory order in which TMA takes a matrix or a batch of them, "row" or "col"; None: it
+    needs a copy.
 
     Args:
         strides: in bytes. nbytes: of an element.

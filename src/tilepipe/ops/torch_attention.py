@@ -1,4 +1,5 @@
-"""attention of CUDA tensors: plans, and the operator `tilepipe::attention`, which PyTorch's dispatcher and compiler see.
+"""attention of CUDA tensors: plans, and the operator `tilepipe::attention`, which PyTorch's
+dispatcher and compiler see.
 
 It has no gradient: a tensor that requires one is refused, so that nothing is lost in silence.
 """
@@ -25,21 +26,25 @@ from tilepipe.ops.torch_plans import Plans, current_device, facts, raw_stream, s
 from tilepipe.ops.torch_state import autocast, is_tracing, wants_gradient, watched
 
 SCHEMA = (
-    "(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, bool return_lse=False, str layout='bshd', str settings='()')"
+    "(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, bool return_lse=False,"
+    " str layout='bshd', str settings='()')"
     " -> (Tensor, Tensor)"
 )
 MAX_WORK: Any = 100_000  # of np.shares_memory: a millisecond at most
 _PLACES = ("q", "k", "v", "out", "lse")  # what `order` of a plan picks from
 
-Options = tuple[bool, float | None, bool, str, tuple[tuple[str, Any], ...]]  # causal, scale, return_lse, layout, settings as items
+# causal, scale, return_lse, layout, settings as items
+Options = tuple[bool, float | None, bool, str, tuple[tuple[str, Any], ...]]
 
 
 class Plan(NamedTuple):
     """One prepared attention.
 
     Attributes:
-        launcher: called with the addresses that `order` picks of (q, k, v, out, lse); None: there is nothing to multiply.
-        shape, stride, dtype, device: of a new result. lse: shape of the logarithms. spans: bytes that q, k, v and out take.
+        launcher: called with the addresses that `order` picks of (q, k, v, out, lse); None: there
+            is nothing to multiply.
+        shape, stride, dtype, device: of a new result. lse: shape of the logarithms. spans: bytes
+            that q, k, v and out take.
     """
 
     launcher: Callable[[tuple[int, ...], int], None] | None
@@ -62,7 +67,10 @@ def attention(q: Any, k: Any, v: Any, out: Any, options: Options) -> Any:
     if not all(isinstance(x, torch.Tensor) for x in (q, k, v, q if out is None else out)):
         _check(q, k, v, out, options)
     if wants_gradient(q, k, v, out):
-        raise BindError(f"{NAME} has no gradient, and a tensor requires one; call it under torch.no_grad(), or detach q, k and v")
+        raise BindError(
+            f"{NAME} has no gradient, and a tensor requires one; call it under torch.no_grad(),"
+            " or detach q, k and v"
+        )
     if not is_tracing() and not watched(q, k, v, out):
         result, lse = run(q, k, v, out, options)
     else:
@@ -75,15 +83,19 @@ def _dispatched(q: Any, k: Any, v: Any, out: Any, options: Options) -> tuple[Any
         q, k, v = (autocast(x) for x in (q, k, v))
     _check(q, k, v, out, options)
     causal, scale, return_lse, layout, items = options
-    result, lse = operator(q, k, v, causal, None if scale is None else float(scale), return_lse, layout, repr(items))
+    result, lse = operator(
+        q, k, v, causal, None if scale is None else float(scale), return_lse, layout, repr(items)
+    )
     return (result if out is None else out.copy_(result)), lse
 
 
 def run(q: Any, k: Any, v: Any, out: Any, options: Options) -> tuple[Any, Any]:
-    """(out, lse), eager: the plan for these tensors, launched in the current stream of their device; lse is empty unless it is wanted.
+    """(out, lse), eager: the plan for these tensors, launched in the current stream of their
+    device; lse is empty unless it is wanted.
 
     Raises:
-        BindError, UnavailableError: as `ops.attention`; of all but overlaps at the first call of its kind.
+        BindError, UnavailableError: as `ops.attention`; of all but overlaps at the first call of
+            its kind.
     """
     try:
         key = (facts(q), facts(k), facts(v), facts(out), options)
@@ -108,7 +120,8 @@ def _check(q: Any, k: Any, v: Any, out: Any, options: Options) -> Any:
 
 
 def prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> Plan:
-    """Makes the plan for these tensors: checks them, chooses a configuration, compiles and loads the kernel.
+    """Makes the plan for these tensors: checks them, chooses a configuration, compiles and loads
+    the kernel.
 
     Raises:
         BindError, UnavailableError: as `ops.attention`.
@@ -128,7 +141,9 @@ def prepare(q: Any, k: Any, v: Any, out: Any, options: Options) -> Plan:
     lse_view = None if lse is None else View(lse)
     chosen = config(found, causal, dict(items))
     with current(ordinal):  # a thread that has called nothing of CUDA has no context
-        launcher = attention_kernel.bind(q_view, k_view, v_view, out_view, lse_view, chosen, causal=causal, scale=scale).launcher()
+        launcher = attention_kernel.bind(
+            q_view, k_view, v_view, out_view, lse_view, chosen, causal=causal, scale=scale
+        ).launcher()
     return Plan(launcher, itemgetter(*(_PLACES.index(name) for name in launcher.tensors)), *parts)
 
 
@@ -156,11 +171,16 @@ def _refuse_overlap(plan: Plan, q: Any, k: Any, v: Any, out: Any) -> None:
     for name, x, size in zip("qkv", (q, k, v), plan.spans, strict=False):
         start = x.data_ptr()
         if start < last and first < start + size and _same_elements(x, out):
-            raise BindError(f"{NAME}: out shares memory with {name}, which is still read while out is written; give it memory of its own")
+            raise BindError(
+                f"{NAME}: out shares memory with {name}, which is still read while out is"
+                " written; give it memory of its own"
+            )
 
 
 def _same_elements(x: Any, y: Any) -> bool:
-    """Whether tensors whose ranges overlap have elements in common; those beside each other in the same rows have none."""
+    """Whether tensors whose ranges overlap have elements in common; those beside each other in the
+    same rows have none.
+    """
     try:
         return bool(np.shares_memory(_described(x), _described(y), max_work=MAX_WORK))
     except np.exceptions.TooHardError:  # strides that make it a puzzle: taken for shared
@@ -171,7 +191,13 @@ def _described(x: Any) -> Any:
     """An array of the same addresses, which may be a GPU's: nothing is read there."""
     size = x.element_size()
     strides = tuple(stride * size for stride in x.stride())
-    described = {"shape": tuple(x.shape), "strides": strides, "typestr": f"|V{size}", "data": (x.data_ptr(), True), "version": 3}
+    described = {
+        "shape": tuple(x.shape),
+        "strides": strides,
+        "typestr": f"|V{size}",
+        "data": (x.data_ptr(), True),
+        "version": 3,
+    }
     return np.asarray(_Interface(described))
 
 
@@ -184,7 +210,9 @@ def kernel(
     q: Any, k: Any, v: Any, causal: bool = False, scale: float | None = None, return_lse: bool = False, layout: str = "bshd",
     settings: str = "()",
 ) -> tuple[Any, Any]:  # fmt: skip
-    """The operator on CUDA tensors. `settings`: the items of the configuration's fields as a Python literal."""
+    """The operator on CUDA tensors. `settings`: the items of the configuration's fields as a Python
+    literal.
+    """
     return run(q, k, v, None, (causal, scale, return_lse, layout, _items(settings)))
 
 
@@ -197,14 +225,25 @@ def _fake(
 ) -> tuple[Any, Any]:  # fmt: skip
     """Shapes, strides and dtypes of the results, for tensors without data."""
     if {q.dim(), k.dim(), v.dim()} != {4}:
-        raise BindError(f"tilepipe::{NAME} takes tensors of 4 dimensions; got {q.dim()}, {k.dim()} and {v.dim()}")
-    torch._check(q.shape[3] == k.shape[3], lambda: f"tilepipe::{NAME}: q has a d of {q.shape[3]} and k of {k.shape[3]}")
+        raise BindError(
+            f"tilepipe::{NAME} takes tensors of 4 dimensions; got {q.dim()}, {k.dim()} and"
+            f" {v.dim()}"
+        )
+    torch._check(
+        q.shape[3] == k.shape[3],
+        lambda: f"tilepipe::{NAME}: q has a d of {q.shape[3]} and k of {k.shape[3]}",
+    )
     batch, s_q, heads, _ = q.shape if layout == "bshd" else (q.shape[0], q.shape[2], q.shape[1], 0)
-    return torch.empty_like(q), q.new_empty((batch, heads, s_q) if return_lse else (0, 0, 0), dtype=torch.float32)
+    return torch.empty_like(q), q.new_empty(
+        (batch, heads, s_q) if return_lse else (0, 0, 0), dtype=torch.float32
+    )
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    raise BindError(f"tilepipe::{NAME} has no gradient, and a tensor requires one; call it under torch.no_grad(), or detach q, k and v")
+    raise BindError(
+        f"tilepipe::{NAME} has no gradient, and a tensor requires one; call it under"
+        " torch.no_grad(), or detach q, k and v"
+    )
 
 
 def _backward(ctx: Any, *grads: Any) -> tuple[None, ...]:

@@ -1,4 +1,6 @@
-"""What `matmul` asks of PyTorch tensors, each broken rule one sentence; looked at once for each plan."""
+"""What `matmul` asks of PyTorch tensors, each broken rule one sentence; looked at once for each
+plan.
+"""
 
 from __future__ import annotations
 
@@ -51,21 +53,34 @@ def check(
     result = a.dtype if out_dtype is None else torch_dtype(out_dtype)
     if out is not None:
         if out_dtype is not None and out.dtype != result:
-            raise BindError(f"matmul: out is {_name(out.dtype)} and out_dtype {_name(result)}; give one of them, or both alike")
+            raise BindError(
+                f"matmul: out is {_name(out.dtype)} and out_dtype {_name(result)}; give one of"
+                " them, or both alike"
+            )
         if tuple(out.shape) != shapes.result:
-            raise BindError(f"matmul: out must have shape {shapes.result}, it has {tuple(out.shape)}")
+            raise BindError(
+                f"matmul: out must have shape {shapes.result}, it has {tuple(out.shape)}"
+            )
         result = out.dtype
     wanted = tilepipe_dtype(result)
     options.check_output(wanted)
     if bias is not None:
         if tuple(bias.shape) != (shapes.n,):
-            raise BindError(f"matmul: bias must have shape {(shapes.n,)}, it has {tuple(bias.shape)}")
+            raise BindError(
+                f"matmul: bias must have shape {(shapes.n,)}, it has {tuple(bias.shape)}"
+            )
         options.check_bias("bias", array_dtype(bias), array_dtype(a), wanted)
     if source is not None:
         if source.dtype != result:
-            raise BindError(f"matmul: source is {_name(source.dtype)} and the result {_name(result)}; convert one with .to()")
+            raise BindError(
+                f"matmul: source is {_name(source.dtype)} and the result {_name(result)}; convert"
+                " one with .to()"
+            )
         if not _broadcasts(tuple(source.shape), shapes.result):
-            raise BindError(f"matmul: source of shape {tuple(source.shape)} does not broadcast to {shapes.result}, the result's")
+            raise BindError(
+                f"matmul: source of shape {tuple(source.shape)} does not broadcast to"
+                f" {shapes.result}, the result's"
+            )
     return shapes, result
 
 
@@ -79,22 +94,35 @@ def hopper(ordinal: int, who: str = "matmul") -> Chip:
     if capability != (9, 0):
         major, minor = capability
         raise UnavailableError(
-            f"{who} needs a Hopper GPU (compute capability 9.0, wgmma); cuda:{ordinal} is {torch.cuda.get_device_name(ordinal)} of"
+            f"{who} needs a Hopper GPU (compute capability 9.0, wgmma); cuda:{ordinal} is"
+            f" {torch.cuda.get_device_name(ordinal)} of"
             f" {major}.{minor}"
         )
     return driver.chip(ordinal)
 
 
 def check_tensor(name: str, x: Any, a: Any, who: str = "matmul", first: str = "a") -> None:
-    """Raises BindError unless `x` is a dense tensor on the device of `a`, named `first`, which is one that kernels run on."""
+    """Raises BindError unless `x` is a dense tensor on the device of `a`, named `first`, which is
+    one that kernels run on.
+    """
     if not isinstance(x, torch.Tensor):
-        raise BindError(f"{who}: {name} must be a CUDA tensor of PyTorch as the others, got {type(x).__name__}")
+        raise BindError(
+            f"{who}: {name} must be a CUDA tensor of PyTorch as the others, got {type(x).__name__}"
+        )
     if x.layout is not torch.strided:
-        raise BindError(f"{who}: {name} must be a dense tensor, its layout is {_name(x.layout)}; .to_dense() makes one")
+        raise BindError(
+            f"{who}: {name} must be a dense tensor, its layout is {_name(x.layout)}; .to_dense()"
+            " makes one"
+        )
     if x.device.type not in DEVICES:
-        raise BindError(f"{who} runs tensors on CUDA devices; {name} is on {x.device}. Move it with .cuda(); NumPy arrays are simulated")
+        raise BindError(
+            f"{who} runs tensors on CUDA devices; {name} is on {x.device}. Move it with .cuda();"
+            " NumPy arrays are simulated"
+        )
     if isinstance(a, torch.Tensor) and x.device != a.device:
-        raise BindError(f"{who}: {first} is on {a.device} and {name} on {x.device}; move one with .to()")
+        raise BindError(
+            f"{who}: {first} is on {a.device} and {name} on {x.device}; move one with .to()"
+        )
 
 
 def tilepipe_dtype(raw: Any) -> DType:

@@ -1,5 +1,5 @@
-"""matmul of CUDA tensors where nothing but the result is wanted: no autograd, no dispatcher. A call that finds its
-plan allocates the result, takes the addresses and launches.
+"""matmul of CUDA tensors where nothing but the result is wanted: no autograd, no dispatcher. A call
+that finds its plan allocates the result, takes the addresses and launches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ forget = _plans.forget
 
 
 def run(a: Any, b: Any, out: Any, bias: Any, source: Any, options: Options) -> Any:
-    """matmul, eager and without autograd: the plan for these tensors, launched in the current stream of their device.
+    """matmul, eager and without autograd: the plan for these tensors, launched in the current
+    stream of their device.
 
     Args:
         options: (activation, alpha, beta, out_dtype, precision, settings as a tuple of items).
@@ -28,9 +29,28 @@ def run(a: Any, b: Any, out: Any, bias: Any, source: Any, options: Options) -> A
         BindError, UnavailableError: as `ops.matmul`, at the first call of its kind.
     """
     try:
-        low = (a.data_ptr() | b.data_ptr()) & MISALIGNED and (a.data_ptr() & MISALIGNED, b.data_ptr() & MISALIGNED)
-        others = None if bias is None and source is None and out is None else (facts(bias), facts(source), facts(out))
-        key = (a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype, b.get_device(), low, others, options)
+        low = (a.data_ptr() | b.data_ptr()) & MISALIGNED and (
+            a.data_ptr() & MISALIGNED,
+            b.data_ptr() & MISALIGNED,
+        )
+        others = (
+            None
+            if bias is None and source is None and out is None
+            else (facts(bias), facts(source), facts(out))
+        )
+        key = (
+            a.shape,
+            a.stride(),
+            a.dtype,
+            a.get_device(),
+            b.shape,
+            b.stride(),
+            b.dtype,
+            b.get_device(),
+            low,
+            others,
+            options,
+        )
         plan = _plans.get(key)
     except (TypeError, AttributeError, RuntimeError):
         activation, alpha, beta, out_dtype, precision, items = options
@@ -73,12 +93,14 @@ def _launch(plan: Plan, a: Any, b: Any, out: Any, bias: Any, source: Any) -> Any
 
 
 def _overlap(plan: Plan, a: Any, b: Any, out: Any, bias: Any, source: Any) -> bool:
-    """Whether `out` may share memory with an operand that is read where it lies. The source may be `out` itself: a
-    CTA reads a tile of it before it writes that tile.
+    """Whether `out` may share memory with an operand that is read where it lies. The source may be
+    `out` itself: a CTA reads a tile of it before it writes that tile.
     """
     first = out.data_ptr()
     last = first + plan.spans[4]
-    for i, (x, copied) in enumerate(((a, plan.a), (b, plan.b), (bias, plan.bias), (source, plan.source))):
+    for i, (x, copied) in enumerate(
+        ((a, plan.a), (b, plan.b), (bias, plan.bias), (source, plan.source))
+    ):
         if x is None or copied is not None:
             continue
         start = x.data_ptr()

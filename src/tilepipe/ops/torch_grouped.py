@@ -1,4 +1,5 @@
-"""grouped_matmul of CUDA tensors: plans, as those of matmul, and the operator `tilepipe::grouped_matmul`, which PyTorch's compiler sees.
+"""grouped_matmul of CUDA tensors: plans, as those of matmul, and the operator
+`tilepipe::grouped_matmul`, which PyTorch's compiler sees.
 
 It has no gradient.
 """
@@ -23,14 +24,21 @@ from tilepipe.ops.torch_plan import View, operand, output
 from tilepipe.ops.torch_plans import Items, Operands, ProductPlan, Products, span
 from tilepipe.ops.torch_state import autocast, is_tracing, wants_gradient, watched
 
-SCHEMA = "(Tensor a, Tensor b, Tensor offsets, ScalarType? out_dtype=None, str settings='()') -> Tensor"
+SCHEMA = (
+    "(Tensor a, Tensor b, Tensor offsets, ScalarType? out_dtype=None, str settings='()') -> Tensor"
+)
 _PLACES = ("a", "b", "offsets", "c")  # what `order` of a plan picks from
 
 
-def grouped_matmul(a: Any, b: Any, offsets: Any, out: Any, out_dtype: object, settings: dict[str, Any]) -> Any:
+def grouped_matmul(
+    a: Any, b: Any, offsets: Any, out: Any, out_dtype: object, settings: dict[str, Any]
+) -> Any:
     """`ops.grouped_matmul` of PyTorch tensors, with all its options."""
     if wants_gradient(*(x for x in (a, b, out) if isinstance(x, torch.Tensor))):
-        raise BindError(f"{NAME} has no gradient, and an operand requires one; detach it, or call it under torch.no_grad()")
+        raise BindError(
+            f"{NAME} has no gradient, and an operand requires one; detach it, or call it under"
+            " torch.no_grad()"
+        )
     items = tuple(sorted(settings.items()))
     if not is_tracing() and not watched(a, b, offsets, out):
         return run((a, b, offsets), out, out_dtype, items)
@@ -42,7 +50,9 @@ def grouped_matmul(a: Any, b: Any, offsets: Any, out: Any, out_dtype: object, se
 
 
 def _checked(operands: Operands, out: Any, out_dtype: object) -> tuple[Extents, Any]:
-    """The extents, and the torch dtype of the result; what can be said of tensors without data is checked."""
+    """The extents, and the torch dtype of the result; what can be said of tensors without data is
+    checked.
+    """
     for name, x in zip(("a", "b", "offsets", "out"), (*operands, out), strict=True):
         if x is not None or name != "out":
             check_tensor(name, x, operands[0], NAME)
@@ -50,16 +60,22 @@ def _checked(operands: Operands, out: Any, out_dtype: object) -> tuple[Extents, 
     asked = operands[0].dtype if out_dtype is None else torch_dtype(out_dtype, NAME)
     if out is not None:
         if out_dtype is not None and out.dtype != asked:
-            raise BindError(f"{NAME}: out is {out.dtype} and out_dtype {asked}; give one of them, or both alike")
+            raise BindError(
+                f"{NAME}: out is {out.dtype} and out_dtype {asked}; give one of them, or both alike"
+            )
         if tuple(out.shape) != (found.m, found.n):
-            raise BindError(f"{NAME}: out must have shape {(found.m, found.n)}, it has {tuple(out.shape)}")
+            raise BindError(
+                f"{NAME}: out must have shape {(found.m, found.n)}, it has {tuple(out.shape)}"
+            )
         asked = out.dtype
     options.check_output(tilepipe_dtype(asked), NAME)
     return found, asked
 
 
 def prepare(operands: Operands, out: Any, out_dtype: object, items: Items) -> ProductPlan:
-    """Makes the plan for these operands (a, b, offsets): checks them, chooses a configuration, compiles and loads the kernel."""
+    """Makes the plan for these operands (a, b, offsets): checks them, chooses a configuration,
+    compiles and loads the kernel.
+    """
     found, dtype = _checked(operands, out, out_dtype)
     a, b, offsets = operands
     inputs, shape = array_dtype(a), (found.m, found.n)
@@ -68,7 +84,9 @@ def prepare(operands: Operands, out: Any, out_dtype: object, items: Items) -> Pr
     if found.empty:
         return ProductPlan(None, tuple, ordinal, (None,) * 3, None, shape, dtype, a.device, spans)
     chip = hopper(ordinal, NAME)
-    make_c, written = output(torch.empty(shape, dtype=dtype, device=a.device) if out is None else out, shape)
+    make_c, written = output(
+        torch.empty(shape, dtype=dtype, device=a.device) if out is None else out, shape
+    )
     forms = [
         operand(a, lambda x: x, order="row"),
         operand(b, lambda x: x.transpose(1, 2)),
@@ -77,12 +95,32 @@ def prepare(operands: Operands, out: Any, out_dtype: object, items: Items) -> Pr
     left, right, ends = (x for _, x in forms)
     cfg = given
     if not items:
-        problem = GroupedProblem(found.m, found.n, found.k, found.groups, inputs, tilepipe_dtype(dtype), array_order(right))
+        problem = GroupedProblem(
+            found.m,
+            found.n,
+            found.k,
+            found.groups,
+            inputs,
+            tilepipe_dtype(dtype),
+            array_order(right),
+        )
         cfg = grouped_gemm_config.best(problem, chip)
     with current(ordinal):  # a thread that has called nothing of CUDA has no context
-        launcher = grouped_gemm.bind(View(left), View(right), View(written), View(ends), cfg).launcher()
+        launcher = grouped_gemm.bind(
+            View(left), View(right), View(written), View(ends), cfg
+        ).launcher()
     order = itemgetter(*(_PLACES.index(name) for name in launcher.tensors))
-    return ProductPlan(launcher, order, ordinal, tuple(form for form, _ in forms), make_c, shape, dtype, a.device, spans)
+    return ProductPlan(
+        launcher,
+        order,
+        ordinal,
+        tuple(form for form, _ in forms),
+        make_c,
+        shape,
+        dtype,
+        a.device,
+        spans,
+    )
 
 
 def _launch(plan: ProductPlan, operands: Operands, out: Any) -> Any:
@@ -113,15 +151,23 @@ run, forget = _products.run, _products.forget
 
 
 def kernel(a: Any, b: Any, offsets: Any, out_dtype: Any = None, settings: str = "()") -> Any:
-    """The operator on CUDA tensors. `settings`: the items of the configuration's fields as a Python literal."""
+    """The operator on CUDA tensors. `settings`: the items of the configuration's fields as a Python
+    literal.
+    """
     return run((a, b, offsets), None, out_dtype, ast.literal_eval(settings))
 
 
 def _fake(a: Any, b: Any, offsets: Any, out_dtype: Any = None, settings: str = "()") -> Any:
     """The shape and dtype of the result, for tensors without data."""
     if (a.dim(), b.dim(), offsets.dim()) != (2, 3, 1):
-        raise BindError(f"{NAME} takes a (m, k), b (groups, k, n), offsets (groups,); got {a.dim()}-D, {b.dim()}-D and {offsets.dim()}-D")
-    torch._check(a.shape[1] == b.shape[1], lambda: f"{NAME}: a has {a.shape[1]} columns and b {b.shape[1]} rows")
+        raise BindError(
+            f"{NAME} takes a (m, k), b (groups, k, n), offsets (groups,); got {a.dim()}-D,"
+            f" {b.dim()}-D and {offsets.dim()}-D"
+        )
+    torch._check(
+        a.shape[1] == b.shape[1],
+        lambda: f"{NAME}: a has {a.shape[1]} columns and b {b.shape[1]} rows",
+    )
     return a.new_empty((a.shape[0], b.shape[2]), dtype=a.dtype if out_dtype is None else out_dtype)
 
 

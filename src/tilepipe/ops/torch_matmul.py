@@ -1,4 +1,6 @@
-"""matmul of PyTorch tensors: straight to the kernel where PyTorch need not know, else through its dispatcher."""
+"""matmul of PyTorch tensors: straight to the kernel where PyTorch need not know, else through its
+dispatcher.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,29 @@ def matmul(
 ) -> Any:  # fmt: skip
     """`ops.matmul` of PyTorch tensors, with all its options."""
     if is_tracing() or watched(a, b, out, bias, source):
-        return _dispatched(a, b, out, bias, activation, source, alpha, beta, out_dtype, precision, settings)
+        return _dispatched(
+            a, b, out, bias, activation, source, alpha, beta, out_dtype, precision, settings
+        )
     items = tuple(sorted(settings.items())) if settings else ()
     if wants_gradient(a, b, out, bias, source):
-        return _recorded(a, b, out, bias, activation, source, (None, alpha, beta, out_dtype, precision, items))
+        return _recorded(
+            a, b, out, bias, activation, source, (None, alpha, beta, out_dtype, precision, items)
+        )
     return run(a, b, out, bias, source, (activation, alpha, beta, out_dtype, precision, items))
 
 
-def _recorded(a: Any, b: Any, out: Any, bias: Any, activation: str | None, source: Any, options: tuple[Any, ...]) -> Any:
-    """For autograd alone. PyTorch applies the activation, and so saves its input instead of multiplying again."""
+def _recorded(
+    a: Any,
+    b: Any,
+    out: Any,
+    bias: Any,
+    activation: str | None,
+    source: Any,
+    options: tuple[Any, ...],
+) -> Any:
+    """For autograd alone. PyTorch applies the activation, and so saves its input instead of
+    multiplying again.
+    """
     _refuse_out(out)
     _, alpha, beta, out_dtype, precision, items = options
     check_epilogue(activation, alpha, beta, source=source is not None)
@@ -51,7 +67,9 @@ def _dispatched(
 ) -> Any:  # fmt: skip
     if precision is None and out is None and torch.is_autocast_enabled("cuda"):
         a, b, bias, source = (autocast(x) for x in (a, b, bias, source))
-    shapes, dtype = check(a, b, out, bias, activation, source, alpha, beta, out_dtype, precision, settings)
+    shapes, dtype = check(
+        a, b, out, bias, activation, source, alpha, beta, out_dtype, precision, settings
+    )
     differentiate = wants_gradient(a, b, out, bias, source)
     if differentiate:
         _refuse_out(out)
@@ -76,4 +94,7 @@ def _dispatched(
 
 def _refuse_out(out: Any) -> None:
     if out is not None:
-        raise BindError("matmul: out= has no gradient, and an operand requires one; leave out= away, or call it under torch.no_grad()")
+        raise BindError(
+            "matmul: out= has no gradient, and an operand requires one; leave out= away, or call"
+            " it under torch.no_grad()"
+        )

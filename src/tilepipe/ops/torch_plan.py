@@ -1,5 +1,6 @@
-"""Plans: what a call of matmul on CUDA tensors comes down to once its shapes, strides, dtypes and options are known:
-a loaded kernel for these shapes, and how to copy the operands that it cannot take.
+"""Plans: what a call of matmul on CUDA tensors comes down to once its shapes, strides, dtypes and
+options are known: a loaded kernel for these shapes, and how to copy the operands that it cannot
+take.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ Options = tuple[Any, ...]
 
 
 class View:
-    """Shape, strides (elements) and place of a tensor, which it does not keep alive: what a kernel is bound to."""
+    """Shape, strides (elements) and place of a tensor, which it does not keep alive: what a kernel
+    is bound to.
+    """
 
     def __init__(self, x: Any) -> None:
         self.shape: Shape = tuple(x.shape)
@@ -58,16 +61,25 @@ class View:
     def __cuda_array_interface__(self) -> dict[str, Any]:
         size = array_dtype(self).nbytes
         strides = tuple(s * size for s in self._stride)
-        return {"shape": self.shape, "typestr": f"|V{size}", "strides": strides, "data": (self._address, False), "version": 3}
+        return {
+            "shape": self.shape,
+            "typestr": f"|V{size}",
+            "strides": strides,
+            "data": (self._address, False),
+            "version": 3,
+        }
 
 
 class Plan(NamedTuple):
     """One prepared product.
 
     Attributes:
-        launcher: called with the addresses that `order` picks of (a, b, c, bias, source); None: nothing to multiply.
-        a, b, bias, source: how each operand is brought into a form that the kernel takes; None: it is.
-        c: the result as the kernel writes it is made by this and copied to its place; None: written in place.
+        launcher: called with the addresses that `order` picks of (a, b, c, bias, source); None:
+            nothing to multiply.
+        a, b, bias, source: how each operand is brought into a form that the kernel takes; None: it
+            is.
+        c: the result as the kernel writes it is made by this and copied to its place; None: written
+            in place.
         shape, dtype, device: of the result.
         spans: bytes from the first to the last element of a, b, bias, source and out.
     """
@@ -88,13 +100,16 @@ class Plan(NamedTuple):
 
 
 def prepare(a: Any, b: Any, out: Any, bias: Any, source: Any, options: Options) -> Plan:
-    """Makes the plan for these tensors: checks them, chooses a configuration, compiles and loads the kernel.
+    """Makes the plan for these tensors: checks them, chooses a configuration, compiles and loads
+    the kernel.
 
     Raises:
         BindError, UnavailableError: as `ops.matmul`.
     """
     activation, alpha, beta, out_dtype, precision, items = options
-    shapes, dtype = check(a, b, out, bias, activation, source, alpha, beta, out_dtype, precision, dict(items))
+    shapes, dtype = check(
+        a, b, out, bias, activation, source, alpha, beta, out_dtype, precision, dict(items)
+    )
     ordinal = a.get_device()
     scale = (1.0 if beta is None else float(beta)) if source is not None else 0.0
     spans = tuple(span(x) for x in (a, b, bias, source, out))
@@ -118,17 +133,23 @@ def prepare(a: Any, b: Any, out: Any, bias: Any, source: Any, options: Options) 
         "source": operand(read, lambda x: shapes.like_output(x, torch.Tensor.expand)),
     }
     left, right = forms["a"][1], forms["b"][1]
-    config = _config(shapes, left, right, dtype, options, bias is not None or read is not None, chip)
+    config = _config(
+        shapes, left, right, dtype, options, bias is not None or read is not None, chip
+    )
     epilogue: dict[str, Any] = {"alpha": float(alpha)} if alpha != 1 else {}
     epilogue |= {"source": View(forms["source"][1]), "beta": scale} if read is not None else {}
     epilogue |= {"bias": View(forms["bias"][1])} if bias is not None else {}
     with current(ordinal):  # a thread that has called nothing of CUDA has no context
         launcher = gemm.bind(View(left), View(right), View(written), config, **epilogue).launcher()
     order = itemgetter(*(_PLACES.index(name) for name in launcher.tensors))
-    return Plan(launcher, order, c=make_c, **(parts | {name: form[0] for name, form in forms.items()}))
+    return Plan(
+        launcher, order, c=make_c, **(parts | {name: form[0] for name, form in forms.items()})
+    )
 
 
-def _config(shapes: Product, left: Any, right: Any, dtype: Any, options: Options, extras: bool, chip: Chip) -> gemm.GemmConfig:
+def _config(
+    shapes: Product, left: Any, right: Any, dtype: Any, options: Options, extras: bool, chip: Chip
+) -> gemm.GemmConfig:
     activation, *_, items = options
     if items:
         return options_.config(dict(items), activation, array_dtype(left))
@@ -151,14 +172,22 @@ def _byte_strides(x: Any) -> Shape:
     return tuple(stride * size for stride in x.stride())
 
 
-def operand(x: Any, form: Prepare, *, matrix: bool = True, order: str | None = None) -> tuple[Prepare | None, Any]:
-    """How to bring `x` into a form that the kernel takes, None where it lies so already; and `x` in it. `order`: the only one taken."""
+def operand(
+    x: Any, form: Prepare, *, matrix: bool = True, order: str | None = None
+) -> tuple[Prepare | None, Any]:
+    """How to bring `x` into a form that the kernel takes, None where it lies so already; and `x` in
+    it. `order`: the only one taken.
+    """
     if x is None:
         return None, None
 
     def prepared(x: Any) -> Any:
         y = form(x)
-        taken = kernel_takes(tuple(y.shape), _byte_strides(y), y.element_size()) if matrix else y.is_contiguous()
+        taken = (
+            kernel_takes(tuple(y.shape), _byte_strides(y), y.element_size())
+            if matrix
+            else y.is_contiguous()
+        )
         taken = taken and (order is None or _order(y) == order)
         return y if taken and y.data_ptr() & MISALIGNED == 0 else _padded(y)
 
@@ -167,7 +196,9 @@ def operand(x: Any, form: Prepare, *, matrix: bool = True, order: str | None = N
 
 
 def output(result: Any, shape: Shape) -> tuple[Callable[[], Any] | None, Any]:
-    """How to make the array, of `shape`, that the kernel writes where it is not the result itself; and one to bind to."""
+    """How to make the array, of `shape`, that the kernel writes where it is not the result itself;
+    and one to bind to.
+    """
     try:
         written = result.view(shape)
     except RuntimeError:  # a batch that is no single dimension
@@ -196,8 +227,14 @@ def activate(z: Any, activation: str | None) -> Any:
     return z if activation is None else getattr(torch.nn.functional, activation)(z)
 
 
-def _without_product(shapes: Product, bias: Any, source: Any, beta: float, activation: str | None) -> Any:
+def _without_product(
+    shapes: Product, bias: Any, source: Any, beta: float, activation: str | None
+) -> Any:
     """What remains where k is 0, in float32."""
-    zero = torch.zeros((), dtype=torch.float32, device=next((x.device for x in (bias, source) if x is not None), None))
+    zero = torch.zeros(
+        (),
+        dtype=torch.float32,
+        device=next((x.device for x in (bias, source) if x is not None), None),
+    )
     z = zero if source is None else beta * source.float()
     return activate(z if bias is None else z + bias.float(), activation).expand(shapes.result)

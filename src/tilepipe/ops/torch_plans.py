@@ -1,4 +1,6 @@
-"""Plans of calls on CUDA tensors, remembered by what a kernel depends on: the operations of `ops` share this."""
+"""Plans of calls on CUDA tensors, remembered by what a kernel depends on: the operations of `ops`
+share this.
+"""
 
 from __future__ import annotations
 
@@ -51,23 +53,31 @@ class Plans(dict[object, PlanT]):
 
 def facts(x: Any) -> object:
     """What a kernel for a tensor, which may be None, depends on; no reference to it."""
-    return None if x is None else (x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() & MISALIGNED)
+    return (
+        None
+        if x is None
+        else (x.shape, x.stride(), x.dtype, x.get_device(), x.data_ptr() & MISALIGNED)
+    )
 
 
 def span(x: Any) -> int:
     """Bytes from the first to the last element of a tensor, or of None."""
     if x is None or not x.numel():
         return 0
-    return int(sum((extent - 1) * stride for extent, stride in zip(x.shape, x.stride(), strict=True)) + 1) * int(x.element_size())
+    return int(
+        sum((extent - 1) * stride for extent, stride in zip(x.shape, x.stride(), strict=True)) + 1
+    ) * int(x.element_size())
 
 
 class ProductPlan(NamedTuple):
     """One prepared product of matrices.
 
     Attributes:
-        launcher: called with the addresses that `order` picks of the operands and C; None: nothing to multiply.
+        launcher: called with the addresses that `order` picks of the operands and C; None: nothing
+            to multiply.
         forms: how each operand is brought into a form that the kernel takes; None: it is.
-        c: the result as the kernel writes it is made by this and copied to its place; None: written in place.
+        c: the result as the kernel writes it is made by this and copied to its place; None: written
+            in place.
         spans: bytes from the first to the last element of each operand, and of out.
     """
 
@@ -82,18 +92,24 @@ class ProductPlan(NamedTuple):
     spans: tuple[int, ...]
 
     def launch(self, operands: Operands, out: Any, *, keeps: bool = False) -> Any:
-        """The product, in `out` where one is given. `keeps`: elements that the kernel does not write keep what `out` held."""
+        """The product, in `out` where one is given. `keeps`: elements that the kernel does not
+        write keep what `out` held.
+        """
         assert self.launcher is not None
         c = torch.empty(self.shape, dtype=self.dtype, device=self.device) if out is None else out
         if self.c is not None:
             written = self.c()
         elif out is not None and self._overlaps(operands, out):
-            written = torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device=out.device)
+            written = torch.empty_strided(
+                out.shape, out.stride(), dtype=out.dtype, device=out.device
+            )
         else:
             written = c
         if keeps and written is not c and out is not None:
             written.copy_(out)
-        taken = [x if form is None else form(x) for form, x in zip(self.forms, operands, strict=True)]
+        taken = [
+            x if form is None else form(x) for form, x in zip(self.forms, operands, strict=True)
+        ]
         places = (*(0 if x is None else x.data_ptr() for x in taken), written.data_ptr())
         self.launcher(self.order(places), raw_stream(self.ordinal))
         if written is not c:
@@ -106,7 +122,11 @@ class ProductPlan(NamedTuple):
         """Whether `out` may share memory with an operand that is read where it lies."""
         first = out.data_ptr()
         last = first + self.spans[-1]
-        read = [(x.data_ptr(), n) for x, form, n in zip(operands, self.forms, self.spans, strict=False) if x is not None and form is None]
+        read = [
+            (x.data_ptr(), n)
+            for x, form, n in zip(operands, self.forms, self.spans, strict=False)
+            if x is not None and form is None
+        ]
         return any(start < last and first < start + size for start, size in read)
 
 
@@ -114,9 +134,13 @@ class Products:
     """The plans of one operation, made at the first call of each kind."""
 
     def __init__(
-        self, prepare: Callable[[Operands, Any, object, Items], ProductPlan], launch: Callable[[ProductPlan, Operands, Any], Any]
+        self,
+        prepare: Callable[[Operands, Any, object, Items], ProductPlan],
+        launch: Callable[[ProductPlan, Operands, Any], Any],
     ) -> None:
-        """`prepare`: of (operands, out, out_dtype, settings). `launch`: of (plan, operands, out), on the current device."""
+        """`prepare`: of (operands, out, out_dtype, settings). `launch`: of (plan, operands, out),
+        on the current device.
+        """
         self._prepare = prepare
         self._launch = launch
         self._plans: Plans[ProductPlan] = Plans()

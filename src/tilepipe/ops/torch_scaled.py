@@ -1,4 +1,5 @@
-"""scaled_matmul of CUDA tensors: plans, as those of matmul, and the operator `tilepipe::scaled_matmul`, which PyTorch's compiler sees.
+"""scaled_matmul of CUDA tensors: plans, as those of matmul, and the operator
+`tilepipe::scaled_matmul`, which PyTorch's compiler sees.
 
 It has no gradient, as `torch.nn.functional.scaled_mm` has none.
 """
@@ -27,10 +28,22 @@ from tilepipe.ops.torch_state import is_tracing, wants_gradient, watched
 
 SCHEMA = "(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, ScalarType? out_dtype=None, str settings='()') -> Tensor"
 ONLY_SIMULATED = (
-    f"{NAME} of {', '.join(KINDS)} needs the tensor cores of Blackwell (tcgen05.mma with scale factors), and has run on no GPU yet: it"
-    " takes NumPy arrays, which are simulated. On Hopper scale whole tensors, rows, or blocks of 128, with float32 scales"
+    f"{NAME} of {', '.join(KINDS)} needs the tensor cores of Blackwell (tcgen05.mma with scale"
+    " factors), and has run on no GPU yet: it"
+    " takes NumPy arrays, which are simulated. On Hopper scale whole tensors, rows, or blocks of"
+    " 128, with float32 scales"
 )
-_PLACES = {"a": 0, "b": 1, "a_scale": 2, "a_scales": 2, "b_scale": 3, "b_scales": 3, "bias": 4, "c": 5}  # by the kernels' names
+# by the kernels' names
+_PLACES = {
+    "a": 0,
+    "b": 1,
+    "a_scale": 2,
+    "a_scales": 2,
+    "b_scale": 3,
+    "b_scales": 3,
+    "bias": 4,
+    "c": 5,
+}
 
 
 def scaled_matmul(
@@ -41,7 +54,10 @@ def scaled_matmul(
         raise UnavailableError(ONLY_SIMULATED)
     operands = a, b, scale_a, scale_b, bias
     if wants_gradient(*(x for x in (*operands, out) if isinstance(x, torch.Tensor))):
-        raise BindError(f"{NAME} has no gradient, and an operand requires one; detach it, or call it under torch.no_grad()")
+        raise BindError(
+            f"{NAME} has no gradient, and an operand requires one; detach it, or call it under"
+            " torch.no_grad()"
+        )
     items = tuple(sorted(settings.items()))
     if not is_tracing() and not watched(a, b, scale_a, scale_b, bias, out):
         return run(operands, out, out_dtype, items)
@@ -52,20 +68,26 @@ def scaled_matmul(
 
 def _checked(operands: Operands, out: Any, out_dtype: object) -> Any:
     """The torch dtype of the result; what can be said of tensors without data is checked."""
-    for name, x in zip(("a", "b", "scale_a", "scale_b", "bias", "out"), (*operands, out), strict=True):
+    for name, x in zip(
+        ("a", "b", "scale_a", "scale_b", "bias", "out"), (*operands, out), strict=True
+    ):
         if x is not None or name not in ("bias", "out"):
             check_tensor(name, x, operands[0], NAME)
     asked = torch.bfloat16 if out_dtype is None else torch_dtype(out_dtype, NAME)
     if out is not None:
         if out_dtype is not None and out.dtype != asked:
-            raise BindError(f"{NAME}: out is {out.dtype} and out_dtype {asked}; give one of them, or both alike")
+            raise BindError(
+                f"{NAME}: out is {out.dtype} and out_dtype {asked}; give one of them, or both alike"
+            )
         asked = out.dtype
     options.check_output(tilepipe_dtype(asked), NAME)
     return asked
 
 
 def prepare(operands: Operands, out: Any, out_dtype: object, items: Items) -> ProductPlan:
-    """Makes the plan for a, b, scale_a, scale_b and bias: checks them, chooses a configuration, compiles and loads the kernel."""
+    """Makes the plan for a, b, scale_a, scale_b and bias: checks them, chooses a configuration,
+    compiles and loads the kernel.
+    """
     dtype = _checked(operands, out, out_dtype)
     a, b, scale_a, scale_b, bias = operands
     found = recipe(*(Array.of(x) for x in (a, b, scale_a, scale_b)))
@@ -78,7 +100,9 @@ def prepare(operands: Operands, out: Any, out_dtype: object, items: Items) -> Pr
         raise BindError(f"{NAME}: out must have shape {shape}, it has {tuple(out.shape)}")
     spans = tuple(span(x) for x in (*operands, out))
     if 0 in (found.m, found.n, found.k):
-        return ProductPlan(None, tuple, ordinal, (None,) * len(operands), None, shape, dtype, a.device, spans)
+        return ProductPlan(
+            None, tuple, ordinal, (None,) * len(operands), None, shape, dtype, a.device, spans
+        )
     chip = hopper(ordinal, NAME)
     result = torch.empty(shape, dtype=dtype, device=a.device) if out is None else out
     make_c, written = output(result, shape)
@@ -88,7 +112,17 @@ def prepare(operands: Operands, out: Any, out_dtype: object, items: Items) -> Pr
     with current(ordinal):  # a thread that has called nothing of CUDA has no context
         launcher = _bind(found, views, View(written), config).launcher()
     order = itemgetter(*(_PLACES[name] for name in launcher.tensors))
-    return ProductPlan(launcher, order, ordinal, tuple(form for form, _ in forms), make_c, shape, dtype, a.device, spans)
+    return ProductPlan(
+        launcher,
+        order,
+        ordinal,
+        tuple(form for form, _ in forms),
+        make_c,
+        shape,
+        dtype,
+        a.device,
+        spans,
+    )
 
 
 def _forms(found: Recipe, operands: Operands) -> list[tuple[Prepare | None, Any]]:
@@ -97,8 +131,16 @@ def _forms(found: Recipe, operands: Operands) -> list[tuple[Prepare | None, Any]
     return [
         operand(a, lambda x: x),
         operand(b, lambda x: x.transpose(0, 1)),
-        operand(scale_a, (lambda x: x.transpose(0, 1)) if blocks else (lambda x: x.reshape(-1)), matrix=blocks),
-        operand(scale_b, (lambda x: x.transpose(0, 1)) if blocks else (lambda x: x.reshape(-1)), matrix=False),
+        operand(
+            scale_a,
+            (lambda x: x.transpose(0, 1)) if blocks else (lambda x: x.reshape(-1)),
+            matrix=blocks,
+        ),
+        operand(
+            scale_b,
+            (lambda x: x.transpose(0, 1)) if blocks else (lambda x: x.reshape(-1)),
+            matrix=False,
+        ),
         operand(bias, lambda x: x, matrix=False),
     ]
 
@@ -108,8 +150,12 @@ def _config(found: Recipe, inputs: Any, wanted: Any, extras: bool, chip: Chip, i
     if items:
         return found.config(**({} if blocks else {"bk": SPAN}) | dict(items))
     if blocks:
-        return blockwise_fp8_choice.best(Problem(found.m, found.n, found.k, dtype=inputs, out_dtype=wanted, scales="block"), chip)
-    return gemm.choose(found.m, found.n, found.k, inputs, wanted, scales=found.name, extras=extras, chip=chip)
+        return blockwise_fp8_choice.best(
+            Problem(found.m, found.n, found.k, dtype=inputs, out_dtype=wanted, scales="block"), chip
+        )
+    return gemm.choose(
+        found.m, found.n, found.k, inputs, wanted, scales=found.name, extras=extras, chip=chip
+    )
 
 
 def _bind(found: Recipe, views: list[Any], c: Any, config: Any) -> Any:
@@ -133,16 +179,33 @@ run, forget = _products.run, _products.forget
 def kernel(
     a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, out_dtype: Any = None, settings: str = "()"
 ) -> Any:  # fmt: skip
-    """The operator on CUDA tensors. `settings`: the items of the configuration's fields as a Python literal."""
+    """The operator on CUDA tensors. `settings`: the items of the configuration's fields as a Python
+    literal.
+    """
     return run((a, b, scale_a, scale_b, bias), None, out_dtype, ast.literal_eval(settings))
 
 
-def _fake(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, out_dtype: Any = None, settings: str = "()") -> Any:
+def _fake(
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    bias: Any = None,
+    out_dtype: Any = None,
+    settings: str = "()",
+) -> Any:
     """The shape and dtype of the result, for tensors without data."""
     if (a.dim(), b.dim()) != (2, 2):
-        raise BindError(f"{NAME} multiplies matrices, a (m, k) and b (k, n); got {a.dim()}-D and {b.dim()}-D")
-    torch._check(a.shape[1] == b.shape[0], lambda: f"{NAME}: a has {a.shape[1]} columns and b {b.shape[0]} rows")
-    return a.new_empty((a.shape[0], b.shape[1]), dtype=torch.bfloat16 if out_dtype is None else out_dtype)
+        raise BindError(
+            f"{NAME} multiplies matrices, a (m, k) and b (k, n); got {a.dim()}-D and {b.dim()}-D"
+        )
+    torch._check(
+        a.shape[1] == b.shape[0],
+        lambda: f"{NAME}: a has {a.shape[1]} columns and b {b.shape[0]} rows",
+    )
+    return a.new_empty(
+        (a.shape[0], b.shape[1]), dtype=torch.bfloat16 if out_dtype is None else out_dtype
+    )
 
 
 _library = torch.library.Library("tilepipe", "FRAGMENT")

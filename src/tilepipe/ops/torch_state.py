@@ -1,4 +1,6 @@
-"""Who, in PyTorch, watches what happens to tensors: only where nobody does may its dispatcher be left out."""
+"""Who, in PyTorch, watches what happens to tensors: only where nobody does may its dispatcher be
+left out.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,16 @@ _jit_trace = torch._C._get_tracing_state
 
 
 def watched(a: Any, b: Any, *others: Any) -> bool:
-    """Whether anything but autograd watches: autocast, a mode, a transform, a subclass; or the tensors have no data
-    (meta) or data of the other sign (negative views). `others` may be None.
+    """Whether anything but autograd watches: autocast, a mode, a transform, a subclass; or the
+    tensors have no data (meta) or data of the other sign (negative views). `others` may be None.
     """
-    if _dispatch_modes() or _function_modes() or _transforms() or _jit_trace() is not None or forward_ad._current_level >= 0:
+    if (
+        _dispatch_modes()
+        or _function_modes()
+        or _transforms()
+        or _jit_trace() is not None
+        or forward_ad._current_level >= 0
+    ):
         return True
     if type(a) not in _PLAIN or type(b) not in _PLAIN or torch.is_autocast_enabled("cuda"):
         return True
@@ -34,5 +42,11 @@ def wants_gradient(*tensors: Any) -> bool:
 
 
 def autocast(x: Any) -> Any:
-    """`x` in the dtype of torch.autocast, as torch.matmul has it; what is no floating-point tensor as it is."""
-    return x.to(torch.get_autocast_dtype("cuda")) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+    """`x` in the dtype of torch.autocast, as torch.matmul has it; what is no floating-point tensor
+    as it is.
+    """
+    return (
+        x.to(torch.get_autocast_dtype("cuda"))
+        if isinstance(x, torch.Tensor) and x.is_floating_point()
+        else x
+    )

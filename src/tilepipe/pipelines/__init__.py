@@ -1,1 +1,3 @@
-"""The pipeline types: barriers, rings, input tiles, payloads, tile schedulers. Each file is one idea."""
+"""The pipeline types: barriers, rings, input tiles, payloads, tile schedulers. Each file is one
+idea.
+"""

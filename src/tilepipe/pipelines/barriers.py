@@ -24,11 +24,12 @@ BARRIER_BYTES = 8
 
 
 class SharedMemBarrier:
-    """One mbarrier: 8 bytes of shared memory that count arrivals and transaction bytes (PTX ISA, "mbarrier").
+    """One mbarrier: 8 bytes of shared memory that count arrivals and transaction bytes (PTX ISA,
+    "mbarrier").
 
-    A phase completes when no arrival is pending and the transaction bytes are zero; the next begins at once. In
-    Python the barrier and a pointer to it are one thing: `MbarPtr` is this class. As a pointer into an array, `ptr[i]` and
-    `ptr + i` are the barrier i places behind it.
+    A phase completes when no arrival is pending and the transaction bytes are zero; the next begins
+    at once. In Python the barrier and a pointer to it are one thing: `MbarPtr` is this class. As a
+    pointer into an array, `ptr[i]` and `ptr + i` are the barrier i places behind it.
     """
 
     def __init__(
@@ -44,7 +45,8 @@ class SharedMemBarrier:
         self._operand = memory.BarrierRef(array, index, cta)
         self._handle = handle
         self._scope = tracer.scope
-        self._home = home  # the array that the pointer was taken from, and the place in it, where that is static
+        # the array that the pointer was taken from, and the place in it, where that is static
+        self._home = home
 
     @property
     def _ref(self) -> memory.BarrierRef:
@@ -68,7 +70,9 @@ class SharedMemBarrier:
             return self._home[0].pointer(self._home[1] + int(offset.value))
         at = to_expr(self._tracer, Value(self._tracer, ref.index) + Value(self._tracer, offset))
         if isinstance(at, exprs.Const) and not 0 <= at.value < ref.array.size:
-            raise TraceError(f"barrier {at.value} of '{ref.array.name}', which has {ref.array.size}", caller())
+            raise TraceError(
+                f"barrier {at.value} of '{ref.array.name}', which has {ref.array.size}", caller()
+            )
         return SharedMemBarrier(self._tracer, ref.array, at, None, ref.cta)
 
     def __add__(self, offset: object) -> SharedMemBarrier:
@@ -92,11 +96,17 @@ class SharedMemBarrier:
         return self._ref
 
     def __eq__(self, other: object) -> bool:
-        """Whether two pointers are known to name one barrier: the same array and CTA, and the same constant or traced index."""
+        """Whether two pointers are known to name one barrier: the same array and CTA, and the same
+        constant or traced index.
+        """
         if not isinstance(other, SharedMemBarrier):
             return NotImplemented
         mine, theirs = self._ref, other._ref
-        return mine.array is theirs.array and _same(mine.index, theirs.index) and _same(mine.cta, theirs.cta)
+        return (
+            mine.array is theirs.array
+            and _same(mine.index, theirs.index)
+            and _same(mine.cta, theirs.cta)
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -108,13 +118,15 @@ class SharedMemBarrier:
         return memory.BarrierRef(ref.array, ref.index, to_expr(self._tracer, cta))
 
     def on(self, cta: object) -> SharedMemBarrier:
-        """The copy in CTA `cta` of the cluster: to arrive on, or, in a pair of CTAs, for a TMA load to signal."""
+        """The copy in CTA `cta` of the cluster: to arrive on, or, in a pair of CTAs, for a TMA load
+        to signal.
+        """
         ref = self._at(cta)
         return SharedMemBarrier(self._tracer, ref.array, ref.index, self._handle, ref.cta)
 
     def init(self, num_threads: object = 1) -> None:
-        """mbarrier.init: `num_threads` arrivals complete a phase; phase 0 begins. In set-up code the library elects
-        the lane and fences.
+        """mbarrier.init: `num_threads` arrivals complete a phase; phase 0 begins. In set-up code
+        the library elects the lane and fences.
         """
         count = to_expr(self._tracer, num_threads)
         if isinstance(count, exprs.Const) and not 1 <= count.value <= MAX_COUNT:
@@ -130,12 +142,14 @@ class SharedMemBarrier:
         self._arrive(self.ref(), 1)
 
     def arrive_cluster(self, cta_id: object, count: object = 1, *, relaxed: bool = False) -> None:
-        """`count` arrivals by every active thread on this barrier's copy in CTA `cta_id` of the cluster.
+        """`count` arrivals by every active thread on this barrier's copy in CTA `cta_id` of the
+        cluster.
 
         Args:
-            relaxed: the plain form, which releases to this CTA alone and spares a fence of the whole GPU. To another CTA it then hands
-                over finished reads of MMAs, accesses of tensor memory behind `ctx.tcgen05_fence_before()`, and reads of a response
-                behind `ctx.fence_proxy_async()`, but no ordinary write.
+            relaxed: the plain form, which releases to this CTA alone and spares a fence of the
+                whole GPU. To another CTA it then hands over finished reads of MMAs, accesses of
+                tensor memory behind `ctx.tcgen05_fence_before()`, and reads of a response behind
+                `ctx.fence_proxy_async()`, but no ordinary write.
 
         Raises:
             TraceError: `relaxed` is no bool.
@@ -162,11 +176,15 @@ class SharedMemBarrier:
         note_signal(self._tracer, handle, arrivals)
 
     def expect_bytes(self, bytes: object) -> None:
-        """mbarrier.arrive.expect_tx: the phase also needs `bytes` more of TMA data; and ONE arrival. One lane only."""
+        """mbarrier.arrive.expect_tx: the phase also needs `bytes` more of TMA data; and ONE
+        arrival. One lane only.
+        """
         self._expect(self.ref(), bytes, arrive=True)
 
     def expect_bytes_relaxed(self, bytes: object) -> None:
-        """`expect_bytes` with relaxed ordering; here the same, since nothing is published by arming a barrier."""
+        """`expect_bytes` with relaxed ordering; here the same, since nothing is published by arming
+        a barrier.
+        """
         self._expect(self.ref(), bytes, arrive=True)
 
     def expect_bytes_only(self, bytes: object) -> None:
@@ -181,18 +199,25 @@ class SharedMemBarrier:
         with Context(self._tracer).when(pred):
             self._expect(self._at(cta_id), bytes, arrive=True)
 
-    def _expect(self, ref: memory.BarrierRef, nbytes: object, arrive: bool, sem: str = "release") -> None:
+    def _expect(
+        self, ref: memory.BarrierRef, nbytes: object, arrive: bool, sem: str = "release"
+    ) -> None:
         if ref.cta is None:
             async_ops.require_one_lane(self._tracer, "expect_bytes")
         n = require_integer(to_expr(self._tracer, nbytes), "a number of bytes")
         if isinstance(n, exprs.Const) and not 0 <= n.value < 2**20:
-            raise TraceError(f"expect_bytes({n.value}): a phase's transaction count is below 2^20; load less in one stage", caller())
+            raise TraceError(
+                f"expect_bytes({n.value}): a phase's transaction count is below 2^20; load less in one stage",
+                caller(),
+            )
         if arrive:
             self._book(ref, 1, "expects bytes")
         self._tracer.emit(ops.MbarExpect(caller(), ref, n, arrive, sem))
 
     def complete_transaction(self, dst_cta: object, bytes: object, pred: object = True) -> None:
-        """Credits `bytes` to the copy in CTA `dst_cta` without a copy (for a gather that was elided)."""
+        """Credits `bytes` to the copy in CTA `dst_cta` without a copy (for a gather that was
+        elided).
+        """
         n = require_integer(to_expr(self._tracer, bytes), "a number of bytes")
         ref = self.ref() if dst_cta is None else self._at(dst_cta)
         if pred is True:
@@ -202,10 +227,11 @@ class SharedMemBarrier:
             self._tracer.emit(ops.MbarCompleteTx(caller(), ref, n))
 
     def wait(self, phase: object = 0, ticks: int | None = None) -> None:
-        """Blocks until the phase with parity `phase` (bit 0) is complete: on a fresh barrier wait(1) passes and
-        wait(0) blocks.
+        """Blocks until the phase with parity `phase` (bit 0) is complete: on a fresh barrier
+        wait(1) passes and wait(0) blocks.
 
-        `ticks`: ceiling in nanoseconds of one hardware try; kept for the pages' sake, it changes no meaning.
+        `ticks`: ceiling in nanoseconds of one hardware try; kept for the pages' sake, it changes no
+        meaning.
         """
         require_whole_warpgroup_waits(self._tracer, "a wait")
         self._tracer.emit(ops.MbarWait(caller(), self.ref(), self._phase(phase)))
@@ -219,8 +245,8 @@ class SharedMemBarrier:
         self.wait(phase)
 
     def try_wait(self, phase: object = 0) -> Value:
-        """Whether the phase with parity `phase` is complete, tested once by whole warps: a warp has one answer. In a warpgroup role each
-        warp has its own, and only waits may depend on it.
+        """Whether the phase with parity `phase` is complete, tested once by whole warps: a warp has
+        one answer. In a warpgroup role each warp has its own, and only waits may depend on it.
 
         Raises:
             TraceError: under a condition that not all lanes of a warp share.
@@ -241,7 +267,9 @@ class SharedMemBarrier:
 
 
 def _same(a: exprs.Expr | None, b: exprs.Expr | None) -> bool:
-    return a is b or (isinstance(a, exprs.Const) and isinstance(b, exprs.Const) and a.value == b.value)
+    return a is b or (
+        isinstance(a, exprs.Const) and isinstance(b, exprs.Const) and a.value == b.value
+    )
 
 
 MbarPtr = SharedMemBarrier
@@ -270,19 +298,36 @@ E = TypeVar("E", SharedMemBarrier, ElementRef)
 class SMemArray(Generic[E]):
     """`size` elements of one type in shared memory; `array[i]` is a pointer to element i.
 
-    `len(array)` counts elements and `storage_size` bytes (the page's original counted bytes in both). For
-    `SharedMemBarrier` the elements are barriers; for a dtype, scalars for `ctx.load` and `ctx.store`.
+    `len(array)` counts elements and `storage_size` bytes (the page's original counted bytes in
+    both). For `SharedMemBarrier` the elements are barriers; for a dtype, scalars for `ctx.load` and
+    `ctx.store`.
     """
 
     @overload
-    def __init__(self: SMemArray[SharedMemBarrier], ctx: Context, type: type[SharedMemBarrier], size: int, name: str = "array") -> None: ...
+    def __init__(
+        self: SMemArray[SharedMemBarrier],
+        ctx: Context,
+        type: type[SharedMemBarrier],
+        size: int,
+        name: str = "array",
+    ) -> None: ...
 
     @overload
-    def __init__(self: SMemArray[ElementRef], ctx: Context, type: DType | str, size: int, name: str = "array") -> None: ...
+    def __init__(
+        self: SMemArray[ElementRef], ctx: Context, type: DType | str, size: int, name: str = "array"
+    ) -> None: ...
 
-    def __init__(self, ctx: Context, type: type[SharedMemBarrier] | DType | str, size: int, name: str = "array") -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        type: type[SharedMemBarrier] | DType | str,
+        size: int,
+        name: str = "array",
+    ) -> None:
         if not isinstance(size, int) or size < 1:
-            raise TraceError(f"an array in shared memory has at least one element, got {size!r}", caller())
+            raise TraceError(
+                f"an array in shared memory has at least one element, got {size!r}", caller()
+            )
         tracer = ctx.tracer
         if tracer.scope.role is not None:
             raise TraceError("shared memory is allocated in set-up code, outside roles", caller())
@@ -298,11 +343,15 @@ class SMemArray(Generic[E]):
 
     @overload
     @staticmethod
-    def stack_allocation(ctx: Context, type: type[SharedMemBarrier], size: int, name: str = "array") -> SMemArray[SharedMemBarrier]: ...
+    def stack_allocation(
+        ctx: Context, type: type[SharedMemBarrier], size: int, name: str = "array"
+    ) -> SMemArray[SharedMemBarrier]: ...
 
     @overload
     @staticmethod
-    def stack_allocation(ctx: Context, type: DType | str, size: int, name: str = "array") -> SMemArray[ElementRef]: ...
+    def stack_allocation(
+        ctx: Context, type: DType | str, size: int, name: str = "array"
+    ) -> SMemArray[ElementRef]: ...
 
     @staticmethod
     def stack_allocation(
@@ -317,29 +366,44 @@ class SMemArray(Generic[E]):
         self.segments.append(array)
         return array
 
-    def carve(self, start: int, sizes: Sequence[int], names: Sequence[str]) -> list[memory.BarrierArray]:
-        """Gives consecutive ranges of the array, from `start` on, names of their own. What a pipeline has divided in the same way
-        before is given again: `init_barriers` and the constructor take the same pointer.
+    def carve(
+        self, start: int, sizes: Sequence[int], names: Sequence[str]
+    ) -> list[memory.BarrierArray]:
+        """Gives consecutive ranges of the array, from `start` on, names of their own. What a
+        pipeline has divided in the same way before is given again: `init_barriers` and the
+        constructor take the same pointer.
 
         Raises:
-            TraceError: the ranges leave the array, something uses its barriers already, or another pipeline has some of them.
+            TraceError: the ranges leave the array, something uses its barriers already, or another
+                pipeline has some of them.
         """
         self._tracer.require_running()
         bounds: list[int] = [start, *(start + total for total in accumulate(sizes))]
         places = self._places()
         present = [array for at, array in places if bounds[0] <= at < bounds[-1]]
-        if [at for at, _ in places if bounds[0] <= at < bounds[-1]] == bounds[:-1] and [x.size for x in present] == list(sizes):
+        if [at for at, _ in places if bounds[0] <= at < bounds[-1]] == bounds[:-1] and [
+            x.size for x in present
+        ] == list(sizes):
             return present
-        around = next(((at, array) for at, array in places if at <= bounds[0] and bounds[-1] <= at + array.size), None)
+        around = next(
+            (
+                (at, array)
+                for at, array in places
+                if at <= bounds[0] and bounds[-1] <= at + array.size
+            ),
+            None,
+        )
         if around is None:
             raise TraceError(
-                f"barriers {bounds[0]} to {bounds[-1] - 1} of an array of {self.size}, which is divided into"
+                f"barriers {bounds[0]} to {bounds[-1] - 1} of an array of {self.size}, which is"
+                " divided into"
                 f" {', '.join(f'{x.name!r}: {at} to {at + x.size - 1}' for at, x in places)}: a pipeline takes barriers that no other has",
                 caller(),
             )
         if self._taken is not None:
             raise TraceError(
-                f"a barrier of this array was used at {self._taken.short}, before a pipeline divides the array into full and empty:"
+                f"a barrier of this array was used at {self._taken.short}, before a pipeline"
+                " divides the array into full and empty:"
                 " use it afterwards",
                 caller(),
             )
@@ -350,11 +414,17 @@ class SMemArray(Generic[E]):
         position = self._tracer.kernel.barriers.index(whole)
         for low, high in pairwise(cuts):
             named = low in bounds[:-1] and low >= start
-            name = self._tracer.name(names[bounds.index(low)]) if named else self._tracer.name(whole.name)
+            name = (
+                self._tracer.name(names[bounds.index(low)])
+                if named
+                else self._tracer.name(whole.name)
+            )
             made.append(memory.BarrierArray(name, high - low, loc=whole.loc))
         self.segments[at : at + 1] = made
         self._tracer.kernel.barriers[position : position + 1] = made
-        return [x for low, x in zip(cuts, made, strict=False) if low in bounds[:-1] and low >= start]
+        return [
+            x for low, x in zip(cuts, made, strict=False) if low in bounds[:-1] and low >= start
+        ]
 
     def _places(self) -> list[tuple[int, memory.BarrierArray]]:
         """The parts that the array is divided into, each with its first index."""
@@ -366,7 +436,11 @@ class SMemArray(Generic[E]):
     def find(self, position: int) -> tuple[memory.BarrierArray, int]:
         """The part that holds barrier `position`, and its index there."""
         self._tracer.require_running()
-        return next((array, position - at) for at, array in self._places() if at <= position < at + array.size)
+        return next(
+            (array, position - at)
+            for at, array in self._places()
+            if at <= position < at + array.size
+        )
 
     def pointer(self, position: int) -> SharedMemBarrier:
         """A pointer to barrier `position`, which stays valid when a pipeline divides the array.
@@ -392,7 +466,9 @@ class SMemArray(Generic[E]):
     @property
     def storage_size(self) -> int:
         """Bytes."""
-        return self.size * (BARRIER_BYTES if self._scalars is None else self._scalars.buffer.dtype.nbytes)
+        return self.size * (
+            BARRIER_BYTES if self._scalars is None else self._scalars.buffer.dtype.nbytes
+        )
 
     def __len__(self) -> int:
         return self.size
@@ -408,7 +484,8 @@ class SMemArray(Generic[E]):
             return self.pointer(int(i.value))
         if len(self.segments) > 1:
             raise TraceError(
-                "an array that a pipeline has split into full and empty takes constant indices; use the pipeline's methods", caller()
+                "an array that a pipeline has split into full and empty takes constant indices; use the pipeline's methods",
+                caller(),
             )
         self.note_use()
         return SharedMemBarrier(self._tracer, self.segments[0], i)
@@ -420,25 +497,35 @@ class SMemArray(Generic[E]):
 Barriers = SMemArray[SharedMemBarrier] | SharedMemBarrier
 
 
-def array_of(ptr: object, count: int | None, what: str) -> tuple[SMemArray[SharedMemBarrier], int, int]:
+def array_of(
+    ptr: object, count: int | None, what: str
+) -> tuple[SMemArray[SharedMemBarrier], int, int]:
     """What a pipeline's barriers are: the array, the index of the first, and how many there are.
 
-    `ptr`: an array, or a pointer into one, which stands for the barriers from there on: `count` of them, or all.
+    `ptr`: an array, or a pointer into one, which stands for the barriers from there on: `count` of
+    them, or all.
 
     Raises:
-        TraceError: neither, a pointer whose place is not static, or fewer than `count` barriers behind it.
+        TraceError: neither, a pointer whose place is not static, or fewer than `count` barriers
+            behind it.
     """
     if isinstance(ptr, SharedMemBarrier):
         if ptr._home is None:
-            raise TraceError(f"{what} takes an array of barriers or a pointer into one, such as `storage[4]`; got {ptr!r}", caller())
+            raise TraceError(
+                f"{what} takes an array of barriers or a pointer into one, such as `storage[4]`; got {ptr!r}",
+                caller(),
+            )
         array, start = ptr._home
         have = array.size - start
         if count is not None and count > have:
-            raise TraceError(f"{what} needs {count} barriers; from {ptr!r} on, the array has {have}", caller())
+            raise TraceError(
+                f"{what} needs {count} barriers; from {ptr!r} on, the array has {have}", caller()
+            )
         return array, start, have if count is None else count
     if not isinstance(ptr, SMemArray) or not ptr.segments:
         raise TraceError(
-            f"{what} takes an array of barriers, SMemArray(ctx, SharedMemBarrier, n), or a pointer into one; got {ptr!r}", caller()
+            f"{what} takes an array of barriers, SMemArray(ctx, SharedMemBarrier, n), or a pointer into one; got {ptr!r}",
+            caller(),
         )
     return ptr, 0, ptr.size
 
@@ -457,5 +544,14 @@ class SMemTileArray2D(SmemTileArray):
 class SMemTileArray2DRowMajor(SMemTileArray2D):
     """As `SMemTileArray2D`, rows contiguous and unswizzled."""
 
-    def __init__(self, ctx: Context, dtype: DType | str, d0: int, d1: int, num_tiles: int, *, name: str = "tiles") -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        dtype: DType | str,
+        d0: int,
+        d1: int,
+        num_tiles: int,
+        *,
+        name: str = "tiles",
+    ) -> None:
         super().__init__(ctx, dtype, d0, d1, num_tiles, swizzle=0, name=name)

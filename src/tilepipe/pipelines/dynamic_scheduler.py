@@ -1,7 +1,9 @@
-"""Tile schedulers that deal out tiles while the kernel runs: by cluster launch control, or by an atomic counter.
+"""Tile schedulers that deal out tiles while the kernel runs: by cluster launch control, or by an
+atomic counter.
 
-Both have one scheduler warp, of which CTA 0 of a cluster asks for the cluster's next tile, and a ring of answers, one in
-each CTA. Every role that iterates the schedule reads each answer, and every thread of it hands the answer back to CTA 0.
+Both have one scheduler warp, of which CTA 0 of a cluster asks for the cluster's next tile, and a
+ring of answers, one in each CTA. Every role that iterates the schedule reads each answer, and every
+thread of it hands the answer back to CTA 0.
 """
 
 from __future__ import annotations
@@ -21,7 +23,11 @@ from tilepipe.lang.memory import GlobalTensor
 from tilepipe.lang.tracer import Scope
 from tilepipe.lang.values import Value, to_expr
 from tilepipe.lang.variables import Var
-from tilepipe.pipelines.producer_consumer import ConsumerStage, ProducerConsumerPipeline, ProducerStage
+from tilepipe.pipelines.producer_consumer import (
+    ConsumerStage,
+    ProducerConsumerPipeline,
+    ProducerStage,
+)
 from tilepipe.pipelines.scheduler import GROUP, TileOrder, WorkTile
 
 STAGES = 2
@@ -30,19 +36,23 @@ STAGES = 2
 class DynamicScheduler(TileOrder):
     """What the two have in common.
 
-    `for tile in work:` is a traced loop in every role that handles tiles. The first tile is the cluster's own: tile c of
-    the order for cluster c. At the end of an iteration the role waits for the answer to the cluster's next request, which
-    was made meanwhile, and leaves the loop where that is "no more".
+    `for tile in work:` is a traced loop in every role that handles tiles. The first tile is the
+    cluster's own: tile c of the order for cluster c. At the end of an iteration the role waits for
+    the answer to the cluster's next request, which was made meanwhile, and leaves the loop where
+    that is "no more".
 
     Attributes:
-        ring: the answers. Arrivals of an answer: on `full` of each CTA one, on `empty` of CTA 0 one of every thread that
-            iterates the schedule, in all CTAs of the cluster. The counts are derived.
-        throttle: `throttle_signal()` produces, `schedule()` consumes: a request is made only when the cluster has begun
-            to work on the tile before, so that no cluster runs away with tiles that another could do.
+        ring: the answers. Arrivals of an answer: on `full` of each CTA one, on `empty` of CTA 0 one
+            of every thread that iterates the schedule, in all CTAs of the cluster. The counts are
+            derived.
+        throttle: `throttle_signal()` produces, `schedule()` consumes: a request is made only when
+            the cluster has begun to work on the tile before, so that no cluster runs away with
+            tiles that another could do.
     """
 
     needs_role = True
-    _hands_back_relaxed = False  # whether the arrival by which CTA 0 gets an answer back need not release what this CTA wrote
+    # whether the arrival by which CTA 0 gets an answer back need not release what this CTA wrote
+    _hands_back_relaxed = False
 
     def __init__(
         self, ctx: Context, tiles: tuple[object, ...], *, cluster: tuple[int, int] | None, raster: str, group: int, stages: int, name: str
@@ -57,13 +67,15 @@ class DynamicScheduler(TileOrder):
         return iter(_Steps(self, self._tile))
 
     def throttle_signal(self) -> None:
-        """Says that the cluster begins to work on a tile, so that the next may be asked for. Once a tile, by the first role that needs
-        it (the load warp): in CTA 0 of the cluster every thread of the role arrives, in the others none.
+        """Says that the cluster begins to work on a tile, so that the next may be asked for. Once a
+        tile, by the first role that needs it (the load warp): in CTA 0 of the cluster every thread
+        of the role arrives, in the others none.
         """
         scope = self._ctx.tracer.scope
         if scope in self._throttled:
             raise TraceError(
-                "throttle_signal() is said twice for one tile: each asks for a tile more, and the role would wait for requests that are"
+                "throttle_signal() is said twice for one tile: each asks for a tile more, and the"
+                " role would wait for requests that are"
                 " not made. Say it once, before the loads of the tile",
                 caller(),
             )
@@ -80,11 +92,15 @@ class DynamicScheduler(TileOrder):
         self._static("ahead", "the tile after this one is known when this one ends")
 
     def _static(self, name: str, why: str) -> NoReturn:
-        raise TraceError(f"a {type(self).__name__} has no {name}(): {why}. Take a StaticScheduler, or `for tile in work:`", caller())
+        raise TraceError(
+            f"a {type(self).__name__} has no {name}(): {why}. Take a StaticScheduler, or `for tile in work:`",
+            caller(),
+        )
 
     def schedule(self) -> None:
-        """The whole body of the scheduler role, one warp: for each tile of the cluster it asks for the next one. Only CTA 0 of the
-        cluster does anything; it leaves when all answers have been read everywhere.
+        """The whole body of the scheduler role, one warp: for each tile of the cluster it asks for
+        the next one. Only CTA 0 of the cluster does anything; it leaves when all answers have been
+        read everywhere.
 
             if work.needs_role:
 
@@ -94,7 +110,10 @@ class DynamicScheduler(TileOrder):
         """
         role = self._ctx.tracer.role.role
         if role.warps != 1:
-            raise TraceError(f"the role that runs schedule() is one warp; '{role.name}' has {role.warps}", caller())
+            raise TraceError(
+                f"the role that runs schedule() is one warp; '{role.name}' has {role.warps}",
+                caller(),
+            )
         with self._in_leader():
             for _ in _Steps(self, lambda index: None):
                 self.throttle.consumer_signal_and_step()
@@ -113,7 +132,9 @@ class DynamicScheduler(TileOrder):
             stage.arrive()
 
     def _read(self, stage: ConsumerStage) -> tuple[Value, Value | None]:
-        """(the next tile's place in the order, whether there is one; None: if that place is below the number of tiles)."""
+        """(the next tile's place in the order, whether there is one; None: if that place is below
+        the number of tiles).
+        """
         raise NotImplementedError
 
     def _request(self, stage: ProducerStage) -> None:
@@ -122,7 +143,9 @@ class DynamicScheduler(TileOrder):
 
 
 class _Steps:
-    """The steps of a dynamic schedule in one role; `make` is given each step's place in the order, and makes what is yielded."""
+    """The steps of a dynamic schedule in one role; `make` is given each step's place in the order,
+    and makes what is yielded.
+    """
 
     def __init__(self, work: DynamicScheduler, make: Callable[[Value], Any]) -> None:
         self._work = work
@@ -156,9 +179,10 @@ class _Steps:
 
 
 class ClcScheduler(DynamicScheduler):
-    """Tiles by cluster launch control (Blackwell): the grid has a cluster for each step of the order; a cluster that runs takes over
-    those that have not started, one at a time (PTX ISA, clusterlaunchcontrol). So CTAs start where an SM is free, as in an
-    ordinary launch, and none pays for its set-up twice.
+    """Tiles by cluster launch control (Blackwell): the grid has a cluster for each step of the
+    order; a cluster that runs takes over those that have not started, one at a time (PTX ISA,
+    clusterlaunchcontrol). So CTAs start where an SM is free, as in an ordinary launch, and none
+    pays for its set-up twice.
 
     Args: those of `TileOrder`. stages: answers in the ring.
 
@@ -176,16 +200,23 @@ class ClcScheduler(DynamicScheduler):
         group: int = GROUP,
         stages: int = STAGES,
     ) -> None:
-        super().__init__(ctx, tiles, cluster=cluster, raster=raster, group=group, stages=stages, name="work")
+        super().__init__(
+            ctx, tiles, cluster=cluster, raster=raster, group=group, stages=stages, name="work"
+        )
         self._responses = ctx.smem((stages, 4), dtypes.int32, swizzle=0, name="responses")[0]
         t = ctx.tracer
         enough = to_expr(t, ctx.num_clusters >= self._total)
         message = "ClcScheduler gives every cluster of the grid its own tiles first: {} clusters for {} steps of tiles would leave some out"
-        t.kernel.requirements.append(Requirement(caller(), enough, message, (to_expr(t, ctx.num_clusters), to_expr(t, self._total))))
+        t.kernel.requirements.append(
+            Requirement(
+                caller(), enough, message, (to_expr(t, ctx.num_clusters), to_expr(t, self._total))
+            )
+        )
 
-    # The threads have read the response, and have fenced the read against the next one, a write of the async proxy. Nothing else is
-    # handed over: in its example of try_cancel the PTX ISA has fence.proxy.async and a relaxed arrival. `.release.cluster` would be
-    # a fence of the whole GPU (MEMBAR.ALL.GPU) by every thread, for every tile.
+    # The threads have read the response, and have fenced the read against the next one, a write of
+    # the async proxy. Nothing else is handed over: in its example of try_cancel the PTX ISA has
+    # fence.proxy.async and a relaxed arrival. `.release.cluster` would be a fence of the whole GPU
+    # (MEMBAR.ALL.GPU) by every thread, for every tile.
     _hands_back_relaxed = True
 
     def _read(self, stage: ConsumerStage) -> tuple[Value, Value | None]:
@@ -202,15 +233,18 @@ class ClcScheduler(DynamicScheduler):
         with ctx.elect_one():
             if size == 1:
                 stage.mbar().expect_bytes(RESPONSE_BYTES)
-            ctx.clc_try_cancel(self._responses.rows(stage.index(), 1), stage.mbar(), multicast=size > 1)
+            ctx.clc_try_cancel(
+                self._responses.rows(stage.index(), 1), stage.mbar(), multicast=size > 1
+            )
 
 
 class AtomicScheduler(DynamicScheduler):
-    """Tiles by a counter in global memory, for a persistent grid on any GPU: cluster c begins with tile c, and each further tile is
-    the number that the counter gives.
+    """Tiles by a counter in global memory, for a persistent grid on any GPU: cluster c begins with
+    tile c, and each further tile is the number that the counter gives.
 
     Args: those of `TileOrder`, and
-        counter: int32, one element, of this kernel alone. It must be 0 when the kernel starts; the kernel leaves it at 0.
+        counter: int32, one element, of this kernel alone. It must be 0 when the kernel starts; the
+            kernel leaves it at 0.
         stages: answers in the ring.
 
     Raises (when run with a NumPy counter):
@@ -228,15 +262,30 @@ class AtomicScheduler(DynamicScheduler):
         group: int = GROUP,
         stages: int = STAGES,
     ) -> None:
-        if not isinstance(counter, GlobalTensor) or counter.dtype is not dtypes.int32 or counter.rank != 1:
-            raise TraceError(f"the counter of an AtomicScheduler is an int32 tensor of one element, got {counter!r}", caller())
-        if any(requirement.holds is counter.param for requirement in ctx.tracer.kernel.requirements):
-            raise TraceError(f"another AtomicScheduler of this kernel draws from '{counter.param.name}': give each a counter", caller())
-        super().__init__(ctx, tiles, cluster=cluster, raster=raster, group=group, stages=stages, name="work")
+        if (
+            not isinstance(counter, GlobalTensor)
+            or counter.dtype is not dtypes.int32
+            or counter.rank != 1
+        ):
+            raise TraceError(
+                f"the counter of an AtomicScheduler is an int32 tensor of one element, got {counter!r}",
+                caller(),
+            )
+        if any(
+            requirement.holds is counter.param for requirement in ctx.tracer.kernel.requirements
+        ):
+            raise TraceError(
+                f"another AtomicScheduler of this kernel draws from '{counter.param.name}': give each a counter",
+                caller(),
+            )
+        super().__init__(
+            ctx, tiles, cluster=cluster, raster=raster, group=group, stages=stages, name="work"
+        )
         self._counter = counter
         self._answers = ctx.smem((1, stages), dtypes.int32, swizzle=0, name="answers")[0]
         message = (
-            f"the counter '{counter.param.name}' of an AtomicScheduler holds {{}}; it must be 0 when the kernel starts, or tiles are lost"
+            f"the counter '{counter.param.name}' of an AtomicScheduler holds {{}}; it must be 0"
+            " when the kernel starts, or tiles are lost"
         )
         ctx.tracer.kernel.requirements.append(Requirement(caller(), counter.param, message))
 
@@ -247,7 +296,8 @@ class AtomicScheduler(DynamicScheduler):
         ctx, at = self._ctx, stage.index()
         with ctx.elect_one():
             ticket = ctx.atomic_add(self._counter[0], 1)
-            with ctx.when(ticket == self._total - 1):  # one ticket is drawn for each tile: this is the last
+            # one ticket is drawn for each tile: this is the last
+            with ctx.when(ticket == self._total - 1):
                 ctx.atomic_add(self._counter[0], -self._total)
             for cta in range(ctx.cluster_size):
                 answers = self._answers.on(cta) if ctx.cluster_size > 1 else self._answers

@@ -22,17 +22,21 @@ class FA4Config:
 
     Attributes:
         qkv_dtype: of Q, K and V.
-        rope_dtype, rope_depth: elements of the depth that carry positions beside `depth`, and their type (that of K unless given).
+        rope_dtype, rope_depth: elements of the depth that carry positions beside `depth`, and their
+            type (that of K unless given).
         scale_dtype: of one scale for each key, loaded with K; None: none.
         depth: of Q and K without rope. ov_depth: of V and the output; depth unless given.
-        BM: rows of Q of a CTA. On Blackwell 256 (two tiles of 128), 128 (one), or 64 or 32 (packed); on Hopper a multiple of 64.
+        BM: rows of Q of a CTA. On Blackwell 256 (two tiles of 128), 128 (one), or 64 or 32
+            (packed); on Hopper a multiple of 64.
         BN: keys of a tile; derived: what tensor memory leaves beside two outputs.
         num_kv_stages: stages of the ring of K, and of that of V; derived from shared memory.
         num_qk_stages: parts of a K stage along the depth; derived.
         swizzle_mode: bytes, of all tiles.
-        page_size: keys of a page of a paged cache, 0: not paged. BN is then a power of two that divides it, or that it divides.
+        page_size: keys of a page of a paged cache, 0: not paged. BN is then a power of two that
+            divides it, or that it divides.
         pair_cta: pairs of CTAs: each loads half the keys of K and half the columns of V.
-        use_fused_kv: one ring for K and V in turn, of num_kv_stages slots (`KVTiles`); None: derived.
+        use_fused_kv: one ring for K and V in turn, of num_kv_stages slots (`KVTiles`); None:
+            derived.
         chip: whose limits hold.
     """
 
@@ -59,13 +63,23 @@ class FA4Config:
             given = getattr(self, name)
             self._set(name, None if given is None else dtypes.dtype(given))
         if self.qkv_dtype is None or not isinstance(self.chip, Chip):
-            raise BindError(f"FA4Config: qkv_dtype is a dtype, chip a Chip such as tp.H200; got {self.qkv_dtype!r} and {self.chip!r}")
-        numbers = [f.name for f in fields(self) if f.type == "int"]
-        wrong = [f"{name} = {getattr(self, name)!r}" for name in numbers if type(getattr(self, name)) is not int or getattr(self, name) < 0]
-        if wrong or not self.depth or not self.BM or self.swizzle_mode not in (0, 32, 64, 128):
-            wrong = wrong or [f"depth = {self.depth}, BM = {self.BM}, swizzle_mode = {self.swizzle_mode}"]
             raise BindError(
-                "FA4Config: numbers are integers of at least 0, depth and BM of at least 1, swizzle_mode one of 0, 32, 64, 128; got"
+                "FA4Config: qkv_dtype is a dtype, chip a Chip such as tp.H200; got"
+                f" {self.qkv_dtype!r} and {self.chip!r}"
+            )
+        numbers = [f.name for f in fields(self) if f.type == "int"]
+        wrong = [
+            f"{name} = {getattr(self, name)!r}"
+            for name in numbers
+            if type(getattr(self, name)) is not int or getattr(self, name) < 0
+        ]
+        if wrong or not self.depth or not self.BM or self.swizzle_mode not in (0, 32, 64, 128):
+            wrong = wrong or [
+                f"depth = {self.depth}, BM = {self.BM}, swizzle_mode = {self.swizzle_mode}"
+            ]
+            raise BindError(
+                "FA4Config: numbers are integers of at least 0, depth and BM of at least 1,"
+                " swizzle_mode one of 0, 32, 64, 128; got"
                 f" {', '.join(wrong)}"
             )
         self._set("ov_depth", self.ov_depth or self.depth)
@@ -77,7 +91,7 @@ class FA4Config:
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
-    # -- extents ------------------------------------------------------------------------------------------------------
+    # -- extents -----------------------------------------------------------------------
 
     @property
     def is_blackwell(self) -> bool:
@@ -101,7 +115,9 @@ class FA4Config:
 
     @property
     def num_threads(self) -> int:
-        """Of a CTA on Blackwell: two warpgroups of softmax, one of correction, four warps for MMA, loads and others."""
+        """Of a CTA on Blackwell: two warpgroups of softmax, one of correction, four warps for MMA,
+        loads and others.
+        """
         return 512
 
     @property
@@ -111,7 +127,9 @@ class FA4Config:
 
     @property
     def padded_qk_depth(self) -> int:
-        """The depth of Q and K in shared memory, rope included where it has K's type, as whole spans of the swizzle."""
+        """The depth of Q and K in shared memory, rope included where it has K's type, as whole
+        spans of the swizzle.
+        """
         return _up(self.depth + (0 if self._rope_apart else self.rope_depth), self.swizzle_elems)
 
     @property
@@ -143,12 +161,14 @@ class FA4Config:
 
     def _derived_bn(self) -> int:
         """Two tiles of S and two of O take 2 · BN + 2 · depth of the 512 columns."""
-        bn = min(MAX_BN, (MAX_BN - max(self.depth, self.padded_ov_depth)) // self.MMA_K * self.MMA_K)
+        bn = min(
+            MAX_BN, (MAX_BN - max(self.depth, self.padded_ov_depth)) // self.MMA_K * self.MMA_K
+        )
         if bn > 0 and self.page_size:
             bn = 1 << bn.bit_length() - 1
         return max(bn, self.MMA_K)
 
-    # -- rings --------------------------------------------------------------------------------------------------------
+    # -- rings -------------------------------------------------------------------------
 
     @property
     def bytes_per_k(self) -> int:
@@ -162,7 +182,9 @@ class FA4Config:
 
     @property
     def _k_extra(self) -> int:
-        rope = self.rope_depth * self.rope_dtype.nbytes if self._rope_apart and self.rope_dtype else 0
+        rope = (
+            self.rope_depth * self.rope_dtype.nbytes if self._rope_apart and self.rope_dtype else 0
+        )
         return self.k_rows_per_cta() * (rope + (self.scale_dtype.nbytes if self.scale_dtype else 0))
 
     @property
@@ -173,40 +195,64 @@ class FA4Config:
     @property
     def bytes_of_q(self) -> int:
         """Bytes of the Q tiles of a CTA."""
-        rope = self.rope_depth * self.rope_dtype.nbytes if self._rope_apart and self.rope_dtype else 0
+        rope = (
+            self.rope_depth * self.rope_dtype.nbytes if self._rope_apart and self.rope_dtype else 0
+        )
         return self.BM * (self.padded_qk_depth * self.qkv_dtype.nbytes + rope)
 
     def _ring_bytes(self, fused: bool, stages: int, parts: int) -> int:
-        tiles = stages * self.bytes_per_kv + -(-stages // 2) * self._k_extra if fused else stages * (self.bytes_per_k + self.bytes_per_v)
+        tiles = (
+            stages * self.bytes_per_kv + -(-stages // 2) * self._k_extra
+            if fused
+            else stages * (self.bytes_per_k + self.bytes_per_v)
+        )
         return tiles + 2 * BARRIER_BYTES * stages * (1 if fused else parts + 1)
 
     def _fixed_bytes(self, parts: int) -> int:
         """Q, the barriers beside the rings, and the word with the address of tensor memory.
 
-        Barriers on Blackwell: S handed over (2 · num_pv_stages back, 2 forth), correction (4), order (2), a second Q (one a part),
-        outputs (2). On Hopper: Q.
+        Barriers on Blackwell: S handed over (2 · num_pv_stages back, 2 forth), correction (4),
+        order (2), a second Q (one a part), outputs (2). On Hopper: Q.
         """
         s_and_o = 2 * self.num_pv_stages + 2 + 4 + 2 + (parts if self.num_qo == 2 else 0) + 2
-        return self.bytes_of_q + (BARRIER_BYTES * s_and_o + 4 if self.is_blackwell else BARRIER_BYTES)
+        return self.bytes_of_q + (
+            BARRIER_BYTES * s_and_o + 4 if self.is_blackwell else BARRIER_BYTES
+        )
 
     def _derived_rings(self) -> dict[str, int | bool]:
-        """As many slots of K or V as fit: an odd number is one ring for both in turn, an even one is two rings of half as many."""
+        """As many slots of K or V as fit: an odd number is one ring for both in turn, an even one
+        is two rings of half as many.
+        """
         rope = self.rope_depth > 0 or self.depth != self.ov_depth
-        best = 1 if rope or self.use_fused_kv else gcd(self.padded_qk_depth // self.swizzle_elems, self.padded_qk_depth // self.MMA_K)
+        best = (
+            1
+            if rope or self.use_fused_kv
+            else gcd(self.padded_qk_depth // self.swizzle_elems, self.padded_qk_depth // self.MMA_K)
+        )
         for parts in (self.num_qk_stages,) if self.num_qk_stages else (best, 1):
             free = self.chip.smem_per_cta - self._fixed_bytes(parts)
             slots = max(2 * free // (2 * self.bytes_per_kv + self._k_extra), 1)
-            fused = bool(self.is_blackwell and slots % 2 and not self.num_kv_stages) if self.use_fused_kv is None else self.use_fused_kv
+            fused = (
+                bool(self.is_blackwell and slots % 2 and not self.num_kv_stages)
+                if self.use_fused_kv is None
+                else self.use_fused_kv
+            )
             stages = self.num_kv_stages or max(slots if fused else slots // 2, 1)
             if self._ring_bytes(fused, stages, parts) <= free:
                 break
-        return {"use_fused_kv": fused, "num_kv_stages": stages, "num_qk_stages": 1 if fused and not self.num_qk_stages else parts}
+        return {
+            "use_fused_kv": fused,
+            "num_kv_stages": stages,
+            "num_qk_stages": 1 if fused and not self.num_qk_stages else parts,
+        }
 
-    # -- limits -------------------------------------------------------------------------------------------------------
+    # -- limits ------------------------------------------------------------------------
 
     def smem_used(self) -> int:
         """Bytes of shared memory: Q, the rings, the barriers."""
-        return self._fixed_bytes(self.num_qk_stages) + self._ring_bytes(bool(self.use_fused_kv), self.num_kv_stages, self.num_qk_stages)
+        return self._fixed_bytes(self.num_qk_stages) + self._ring_bytes(
+            bool(self.use_fused_kv), self.num_kv_stages, self.num_qk_stages
+        )
 
     def tmem_used(self) -> int:
         """Columns of tensor memory: S0 | S1 | O0 | O1, P in the place of S."""
@@ -225,11 +271,16 @@ class FA4Config:
         qk = self.padded_qk_depth
         rules = {
             f"BM = {self.BM} is none of {', '.join(map(str, rows))}": self.BM in rows,
-            f"BN = {self.BN} must be a multiple of 16 up to {MAX_BN}": self.BN % 16 == 0 and 16 <= self.BN <= MAX_BN,
-            f"the padded depth of Q and K, {qk}, is not divisible by num_qk_stages = {self.num_qk_stages}": qk % self.num_qk_stages == 0,
-            f"a part of K is {qk} / {self.num_qk_stages} = {self.BK0} deep, which is no multiple of the {self.swizzle_elems} elements that"
+            f"BN = {self.BN} must be a multiple of 16 up to {MAX_BN}": self.BN % 16 == 0
+            and 16 <= self.BN <= MAX_BN,
+            f"the padded depth of Q and K, {qk}, is not divisible by num_qk_stages = {self.num_qk_stages}": qk
+            % self.num_qk_stages
+            == 0,
+            f"a part of K is {qk} / {self.num_qk_stages} = {self.BK0} deep, which is no multiple"
+            f" of the {self.swizzle_elems} elements that"
             f" swizzle_mode = {self.swizzle_mode} spans": self.BK0 % self.swizzle_elems == 0,
-            f"pair_cta halves BN = {self.BN} and the depth {self.padded_ov_depth}; {self.v_cols_per_cta()} columns of V are no multiple of"
+            f"pair_cta halves BN = {self.BN} and the depth {self.padded_ov_depth};"
+            f" {self.v_cols_per_cta()} columns of V are no multiple of"
             f" the {self.swizzle_elems} elements that swizzle_mode = {self.swizzle_mode} spans": not self.pair_cta
             or self.v_cols_per_cta() % self.swizzle_elems == 0,
             f"BN = {self.BN} and page_size = {self.page_size}: one must divide the other": not self.page_size
@@ -238,16 +289,25 @@ class FA4Config:
             f"rope of {self.rope_dtype} beside K of {self.qkv_dtype}: a K tile has one type": not self._rope_apart,
             f"one ring for K and V has whole tiles: num_qk_stages must be 1, not {self.num_qk_stages}": not fused
             or self.num_qk_stages == 1,
-            f"num_kv_stages = {self.num_kv_stages}: a ring{why} needs at least {least}, or the load of the next tile and the MMAs of this"
+            f"num_kv_stages = {self.num_kv_stages}: a ring{why} needs at least {least}, or the"
+            " load of the next tile and the MMAs of this"
             " one wait for each other": self.num_kv_stages >= least,
-            f"tensor memory: 2 × S + 2 × O = 2 × {self.BN} + 2 × {self.padded_ov_depth} = {self.tmem_used()} columns, more than"
+            f"tensor memory: 2 × S + 2 × O = 2 × {self.BN} + 2 × {self.padded_ov_depth} ="
+            f" {self.tmem_used()} columns, more than"
             f" {tcgen05.COLUMNS}": self.tmem_used() <= tcgen05.COLUMNS,
-            f"shared memory: Q {self.bytes_of_q:,} + {self.num_kv_stages} stages of {'K or V' if fused else 'K and V'}"
-            f" ({self.bytes_per_k:,}{' or ' if fused else ' + '}{self.bytes_per_v:,}) + barriers = {self.smem_used():,} bytes, more than"
+            f"shared memory: Q {self.bytes_of_q:,} + {self.num_kv_stages} stages of"
+            f" {'K or V' if fused else 'K and V'}"
+            f" ({self.bytes_per_k:,}{' or ' if fused else ' + '}{self.bytes_per_v:,}) + barriers"
+            f" = {self.smem_used():,} bytes, more than"
             f" the {limit:,} of a CTA ({self.chip.name})": self.smem_used() <= limit,
         }
         return next(
-            (f"{rule} (FA4Config: depth {self.depth}, BM {self.BM}, BN {self.BN})" for rule, holds in rules.items() if not holds), None
+            (
+                f"{rule} (FA4Config: depth {self.depth}, BM {self.BM}, BN {self.BN})"
+                for rule, holds in rules.items()
+                if not holds
+            ),
+            None,
         )
 
 

@@ -1,4 +1,6 @@
-"""A schedule of the output tiles of many products whose numbers of rows are known on the GPU only."""
+"""A schedule of the output tiles of many products whose numbers of rows are known on the GPU
+only.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,13 @@ from tilepipe.pipelines.scheduler import GROUP, Raster, WorkTile
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GroupedTile(WorkTile):
-    """One output tile of a `GroupedScheduler`: `m` and `n` count tiles within the group, `batch` is the group.
+    """One output tile of a `GroupedScheduler`: `m` and `n` count tiles within the group, `batch` is
+    the group.
 
     Attributes:
-        row: the tile's first row among those of all groups. end: the row after the group's last; rows of the tile from there on are
-            another group's, and must not be written. At or below `row` where a CTA of a cluster has no tile.
+        row: the tile's first row among those of all groups. end: the row after the group's last;
+            rows of the tile from there on are another group's, and must not be written. At or below
+            `row` where a CTA of a cluster has no tile.
     """
 
     row: Value
@@ -31,15 +35,16 @@ class GroupedTile(WorkTile):
 
 
 class GroupedScheduler:
-    """A persistent schedule of the tiles of `offsets.shape[0]` products of different heights, whose rows lie one behind the other.
+    """A persistent schedule of the tiles of `offsets.shape[0]` products of different heights, whose
+    rows lie one behind the other.
 
-    Group g has the rows from the end of group g - 1 (0 for the first) up to offsets[g], which the kernel reads while it runs: the host
-    need not know them. An offset below the one before it makes an empty group; one above `rows` counts as `rows`. Rows beyond
-    the last group belong to none.
+    Group g has the rows from the end of group g - 1 (0 for the first) up to offsets[g], which the
+    kernel reads while it runs: the host need not know them. An offset below the one before it makes
+    an empty group; one above `rows` counts as `rows`. Rows beyond the last group belong to none.
 
-    The tiles of a group begin at its first row, wherever that is. Its steps follow each other in the order of `TileOrder`, those of
-    the next group come after; cluster c takes steps c, c + clusters, ... Each role walks through the offsets by itself, once: all
-    find the same tiles.
+    The tiles of a group begin at its first row, wherever that is. Its steps follow each other in
+    the order of `TileOrder`, those of the next group come after; cluster c takes steps c, c +
+    clusters, ... Each role walks through the offsets by itself, once: all find the same tiles.
 
     Args:
         offsets: int32, one for each group.
@@ -63,10 +68,19 @@ class GroupedScheduler:
         raster: str = "grouped",
         group: int = GROUP,
     ) -> None:
-        if not isinstance(offsets, GlobalTensor) or offsets.dtype is not dtypes.int32 or offsets.rank != 1:
-            raise TraceError(f"the offsets of a GroupedScheduler are an int32 tensor with one element a group, got {offsets!r}", caller())
+        if (
+            not isinstance(offsets, GlobalTensor)
+            or offsets.dtype is not dtypes.int32
+            or offsets.rank != 1
+        ):
+            raise TraceError(
+                f"the offsets of a GroupedScheduler are an int32 tensor with one element a group, got {offsets!r}",
+                caller(),
+            )
         if not isinstance(tile_rows, int) or isinstance(tile_rows, bool) or tile_rows < 1:
-            raise TraceError(f"tile_rows of a GroupedScheduler is at least 1, got {tile_rows!r}", caller())
+            raise TraceError(
+                f"tile_rows of a GroupedScheduler is at least 1, got {tile_rows!r}", caller()
+            )
         self._ctx = ctx
         self._offsets = offsets
         self._rows = ctx._value(rows)
@@ -96,7 +110,11 @@ class _Walk:
     def __iter__(self) -> Iterator[Any]:
         work, ctx, t = self._work, self._work._ctx, self._work._ctx.tracer
         count = work._offsets.shape[0]
-        start = ctx.cluster_id if self._of == 1 else ctx.cluster_id + ctx._value(self._rank) * ctx.num_clusters
+        start = (
+            ctx.cluster_id
+            if self._of == 1
+            else ctx.cluster_id + ctx._value(self._rank) * ctx.num_clusters
+        )
 
         def var(init: object, name: str) -> Var:
             return Var(t, init, dtypes.int32, name)
@@ -128,7 +146,9 @@ class _Walk:
             rows = ctx.let(ctx.ceil_div(ctx.max(z - a, 0), height), "group_rows")
             within = ctx.let(ctx.max(now - before, 0), "in_group")
             m, n = work._raster.place(ctx, within, rows, work._columns)
-            return GroupedTile(m, n, _read(ctx, group), row=ctx.let(a + m * work._tile_rows, "row"), end=z)
+            return GroupedTile(
+                m, n, _read(ctx, group), row=ctx.let(a + m * work._tile_rows, "row"), end=z
+            )
 
         def step() -> None:
             index.set(index + ctx.num_clusters * self._of)

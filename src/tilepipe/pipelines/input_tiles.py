@@ -1,7 +1,9 @@
-"""InputTilePipeline: synchronisation of input tiles (a ProducerConsumerPipeline) over any payload of tile arrays.
+"""InputTilePipeline: synchronisation of input tiles (a ProducerConsumerPipeline) over any payload
+of tile arrays.
 
-`k_group_size` consecutive K tiles share one pair of barriers: a stage is a group, expect_bytes is called once for all
-its tiles, and the MMA commits once. Barriers: 2 * num_group_stages; tile slots: num_group_stages * k_group_size.
+`k_group_size` consecutive K tiles share one pair of barriers: a stage is a group, expect_bytes is
+called once for all its tiles, and the MMA commits once. Barriers: 2 * num_group_stages; tile slots:
+num_group_stages * k_group_size.
 """
 
 from __future__ import annotations
@@ -18,9 +20,19 @@ from tilepipe.lang.tmem import use_group
 from tilepipe.lang.values import Value
 from tilepipe.pipelines.barriers import Barriers, MbarPtr, SharedMemBarrier, SMemArray
 from tilepipe.pipelines.lag import LagQueue
-from tilepipe.pipelines.pairs import check_both_told, commit_by_one_lane, elected_cta, leader_cta, pair_mask
+from tilepipe.pipelines.pairs import (
+    check_both_told,
+    commit_by_one_lane,
+    elected_cta,
+    leader_cta,
+    pair_mask,
+)
 from tilepipe.pipelines.payloads import TilePayload
-from tilepipe.pipelines.producer_consumer import ProducerConsumerPipeline, StageHandle, check_announced
+from tilepipe.pipelines.producer_consumer import (
+    ProducerConsumerPipeline,
+    StageHandle,
+    check_announced,
+)
 
 
 class InputTilePipeline:
@@ -30,8 +42,8 @@ class InputTilePipeline:
         pipeline: the barriers and cursors.
         payload: the tile arrays.
         stage_bytes: bytes of one stage, for `expect_bytes`; of both CTAs where they are a pair.
-        cta_group: 2 where a pair of CTAs shares an MMA: each loads its part of the tiles, and the bytes of both count on the full
-            barrier of the even CTA, whose MMA warp uses them.
+        cta_group: 2 where a pair of CTAs shares an MMA: each loads its part of the tiles, and the
+            bytes of both count on the full barrier of the even CTA, whose MMA warp uses them.
     """
 
     Pipeline = ProducerConsumerPipeline
@@ -47,8 +59,8 @@ class InputTilePipeline:
         cta_group: int = 1,
         name: str = "inputs",
     ) -> None:
-        """Over 2 * num_group_stages barriers (an array, or a pointer to the first), which `init_barriers` initialises, and an allocated
-        payload.
+        """Over 2 * num_group_stages barriers (an array, or a pointer to the first), which
+        `init_barriers` initialises, and an allocated payload.
         """
         if not isinstance(k_group_size, int) or k_group_size < 1:
             raise TraceError(f"k_group_size is at least 1, got {k_group_size!r}", caller())
@@ -66,8 +78,8 @@ class InputTilePipeline:
         cls, ctx: Context, payload: TilePayload, *, num_group_stages: int, k_group_size: int = 1, cta_group: int = 1,
         producer_arrivals: int | None = None, consumer_arrivals: int | None = None, name: str = "inputs",
     ) -> InputTilePipeline:  # fmt: skip
-        """Shared memory for tiles and barriers, `init_barriers`, and the pipeline. Arrival counts are derived unless
-        given.
+        """Shared memory for tiles and barriers, `init_barriers`, and the pipeline. Arrival counts
+        are derived unless given.
         """
         if not isinstance(num_group_stages, int) or num_group_stages < 1:
             raise TraceError(f"num_group_stages is at least 1, got {num_group_stages!r}", caller())
@@ -75,7 +87,9 @@ class InputTilePipeline:
             raise TraceError(f"k_group_size is at least 1, got {k_group_size!r}", caller())
         barriers = SMemArray(ctx, SharedMemBarrier, 2 * num_group_stages, name)
         allocated = payload.allocate(ctx, num_group_stages * k_group_size, name)
-        pipe = cls(barriers, allocated, num_group_stages, k_group_size, cta_group=cta_group, name=name)
+        pipe = cls(
+            barriers, allocated, num_group_stages, k_group_size, cta_group=cta_group, name=name
+        )
         pipe.pipeline.init_mbars(producer_arrivals, consumer_arrivals)
         return pipe
 
@@ -84,10 +98,13 @@ class InputTilePipeline:
         storage_ptr: Barriers, producer_arv_count: int, consumer_arv_count: int, *, num_group_stages: int | None = None,
         name: str = "inputs",
     ) -> None:  # fmt: skip
-        """Initialises the barriers of `storage_ptr`: the first half, full, with the producer's count; the second,
-        empty, with the consumer's. Of a pointer, 2 · num_group_stages barriers from there on, or all.
+        """Initialises the barriers of `storage_ptr`: the first half, full, with the producer's
+        count; the second, empty, with the consumer's. Of a pointer, 2 · num_group_stages barriers
+        from there on, or all.
         """
-        ProducerConsumerPipeline(storage_ptr, num_group_stages, name=name).init_mbars(producer_arv_count, consumer_arv_count)
+        ProducerConsumerPipeline(storage_ptr, num_group_stages, name=name).init_mbars(
+            producer_arv_count, consumer_arv_count
+        )
 
     @property
     def stage_bytes(self) -> int:
@@ -101,27 +118,32 @@ class InputTilePipeline:
         other.pipeline = self.pipeline.copy()
         return other
 
-    # -- flat form ----------------------------------------------------------------------------------------------------
+    # -- flat form ---------------------------------------------------------------------
 
     def try_acquire_producer(self) -> Value:
         """Whether the next producer stage is free; give the result to `wait_consumer_if_needed`.
 
-        (The page's example passes it to `wait_producer_if_needed`, which would make the producer wait for itself.)
+        (The page's example passes it to `wait_producer_if_needed`, which would make the producer
+        wait for itself.)
         """
         return self.pipeline.try_wait_consumer()
 
     def try_acquire_consumer(self) -> Value:
-        """Whether the next consumer stage is filled; give the result to `wait_producer_if_needed` (the page's example
-        crosses the two).
+        """Whether the next consumer stage is filled; give the result to `wait_producer_if_needed`
+        (the page's example crosses the two).
         """
         return self.pipeline.try_wait_producer()
 
     def wait_producer_if_needed(self, already_ready: object) -> None:
-        """The CONSUMER waits for the producer, unless `already_ready` (from `try_acquire_consumer`)."""
+        """The CONSUMER waits for the producer, unless `already_ready` (from
+        `try_acquire_consumer`).
+        """
         self.pipeline.wait_producer_if_needed(already_ready)
 
     def wait_consumer_if_needed(self, already_ready: object) -> None:
-        """The PRODUCER waits for the consumer, unless `already_ready` (from `try_acquire_producer`)."""
+        """The PRODUCER waits for the consumer, unless `already_ready` (from
+        `try_acquire_producer`).
+        """
         self.pipeline.wait_consumer_if_needed(already_ready)
 
     def producer_stage(self) -> Value:
@@ -149,10 +171,12 @@ class InputTilePipeline:
         return self.pipeline.consumer_mbar(stage)
 
     def drain_producer(self) -> None:
-        """Waits until the consumer has freed every stage; see `ProducerConsumerPipeline.drain_producer`."""
+        """Waits until the consumer has freed every stage; see
+        `ProducerConsumerPipeline.drain_producer`.
+        """
         self.pipeline.drain_producer()
 
-    # -- stages and views ---------------------------------------------------------------------------------------------
+    # -- stages and views --------------------------------------------------------------
 
     def acquire_producer(self) -> InputProducerStage:
         """Waits for a free stage; the handle must be released exactly once."""
@@ -170,8 +194,8 @@ class InputTilePipeline:
         """The MMA warps' view: `with inputs.consumer(lag=1) as consumer:`.
 
         Args:
-            lag: wgmma groups left running when a stage is released; the stage `lag` before it is freed then. Leaving
-                the view waits for all of them and frees the rest.
+            lag: wgmma groups left running when a stage is released; the stage `lag` before it is
+                freed then. Leaving the view waits for all of them and frees the rest.
             shared: every warpgroup of the role takes every stage; False: they take turns.
         """
         return InputConsumer(self, lag, shared)
@@ -207,14 +231,22 @@ class InputStage(StageHandle):
     def tile(self, k_idx: int = 0) -> tuple[SmemTile, ...]:
         """Tile `k_idx` of the group, one of each operand: `payload().get_tile(stage(), k_idx)`."""
         if not isinstance(k_idx, int) or not 0 <= k_idx < self.inputs.k_group_size:
-            raise TraceError(f"tile {k_idx!r} of a stage of {self.inputs.k_group_size} (k_group_size)", caller())
-        return self.payload().get_tile(self.stage(), k_idx, k_group_size=self.inputs.k_group_size, owner=self)
+            raise TraceError(
+                f"tile {k_idx!r} of a stage of {self.inputs.k_group_size} (k_group_size)", caller()
+            )
+        return self.payload().get_tile(
+            self.stage(), k_idx, k_group_size=self.inputs.k_group_size, owner=self
+        )
 
 
 class InputProducerStage(InputStage):
-    """A stage to fill: `expect_bytes(n)`, then TMA loads into `tile(j)` on `barrier()`, then `release()`."""
+    """A stage to fill: `expect_bytes(n)`, then TMA loads into `tile(j)` on `barrier()`, then
+    `release()`.
+    """
 
-    def __init__(self, inputs: InputTilePipeline, stage: Value, barrier: MbarPtr | None = None) -> None:
+    def __init__(
+        self, inputs: InputTilePipeline, stage: Value, barrier: MbarPtr | None = None
+    ) -> None:
         """`stage`: waited for. `barrier`: its full barrier, which is what it is unless given.
 
         Raises:
@@ -226,10 +258,16 @@ class InputProducerStage(InputStage):
 
     def barrier(self) -> MbarPtr:
         """full[stage]: where TMA credits its bytes; in a pair that of the even CTA."""
-        return self.mbar() if self.inputs.cta_group == 1 else self.mbar().on(leader_cta(Context(self._tracer)))
+        return (
+            self.mbar()
+            if self.inputs.cta_group == 1
+            else self.mbar().on(leader_cta(Context(self._tracer)))
+        )
 
     def expect_bytes(self, num_bytes: object) -> None:
-        """Arms the stage: the one arrival of its phase, and the bytes that complete it. One lane; in a pair the even CTA's."""
+        """Arms the stage: the one arrival of its phase, and the bytes that complete it. One lane;
+        in a pair the even CTA's.
+        """
         with elected_cta(Context(self._tracer), self.inputs.cta_group):
             self.mbar().expect_bytes(num_bytes)
 
@@ -240,36 +278,50 @@ class InputProducerStage(InputStage):
 
 
 def require_full_barrier(inputs: InputTilePipeline, stage: Value, barrier: object) -> None:
-    """Raises TraceError unless `barrier` is full[stage] of the pipeline, the one that the consumers of the stage wait for."""
+    """Raises TraceError unless `barrier` is full[stage] of the pipeline, the one that the consumers
+    of the stage wait for.
+    """
     if barrier != inputs.producer_mbar(stage):
         raise TraceError(
-            f"the barrier of a producer stage is full[stage] of '{inputs.name}', on which its consumers wait; got {barrier!r} for stage"
+            f"the barrier of a producer stage is full[stage] of '{inputs.name}', on which its"
+            f" consumers wait; got {barrier!r} for stage"
             f" {stage!r}. Pass `inputs.producer_mbar(stage)`, or leave it out.",
             caller(),
         )
 
 
 class InputConsumerStage(InputStage):
-    """A stage to use. `release()` steps; where the body has neither committed nor arrived on `mbar()`, it signals as
+    """A stage to use. `release()` steps; where the body has neither committed nor arrived on
+    `mbar()`, it signals as
     well: bound to the MMAs that read the stage if any did, else an arrive by the role's threads.
     """
 
-    def __init__(self, inputs: InputTilePipeline, stage: Value, queue: LagQueue | None = None, shared: bool = True) -> None:
+    def __init__(
+        self,
+        inputs: InputTilePipeline,
+        stage: Value,
+        queue: LagQueue | None = None,
+        shared: bool = True,
+    ) -> None:
         super().__init__(inputs, stage, "consumer")
         self._queue = queue
         self._shared = shared
         self._commit: async_ops.Commit | None = None
 
     def bind_commit(self, commit: async_ops.Commit) -> None:
-        """Takes over a `mma_commit` on this stage's barrier: the arrival is made when the group retires."""
+        """Takes over a `mma_commit` on this stage's barrier: the arrival is made when the group
+        retires.
+        """
         if self._commit is not None:
             raise HandleError(
-                f"{self.describe()} is committed twice: first at {self._commit.loc.short}; its phase would complete twice", commit.loc
+                f"{self.describe()} is committed twice: first at {self._commit.loc.short}; its phase would complete twice",
+                commit.loc,
             )
         scope = self._tracer.scope
         if scope is not self.home:
             raise HandleError(
-                f"{self.describe()} is committed in a nested {scope.kind} block: on the other paths, or in other iterations, it would be"
+                f"{self.describe()} is committed in a nested {scope.kind} block: on the other"
+                " paths, or in other iterations, it would be"
                 " signalled never or twice. Commit in the block that acquired it.",
                 commit.loc,
             )
@@ -278,8 +330,11 @@ class InputConsumerStage(InputStage):
     def release(self) -> None:
         """Steps, and signals the stage free unless the body has."""
         if self.must_signal():
-            if self.read_by_mma and self._tracer.kernel.cta_group:  # tcgen05: in a pair both CTAs' loads wait for these MMAs
-                commit_by_one_lane(self, pair_mask(Context(self._tracer)) if self.inputs.cta_group == 2 else None)
+            # tcgen05: in a pair both CTAs' loads wait for these MMAs
+            if self.read_by_mma and self._tracer.kernel.cta_group:
+                commit_by_one_lane(
+                    self, pair_mask(Context(self._tracer)) if self.inputs.cta_group == 2 else None
+                )
             elif self.read_by_mma:
                 async_ops.mma_commit(self._tracer, self.mbar(), None)
             else:
@@ -287,13 +342,16 @@ class InputConsumerStage(InputStage):
         self.release_without_signal()
 
     def release_without_signal(self) -> None:
-        """Steps; makes no arrival of its own, but one that a `mma_commit` of the body has bound is still made when its group retires."""
+        """Steps; makes no arrival of its own, but one that a `mma_commit` of the body has bound is
+        still made when its group retires.
+        """
         if self.inputs.cta_group == 2:
             check_both_told(self)
         self._finish(self._shared)
         if self._commit is None:
             return
-        published = self.touched and not self._signalled  # arrivals by hand publish the ordinary accesses
+        # arrivals by hand publish the ordinary accesses
+        published = self.touched and not self._signalled
         if self._queue is not None:
             self._queue.push(self._commit, self._stage, published)
         else:
@@ -302,12 +360,19 @@ class InputConsumerStage(InputStage):
 
 
 class _Entered:
-    """`with` support for stages that were acquired before: entering does nothing, leaving releases."""
+    """`with` support for stages that were acquired before: entering does nothing, leaving
+    releases.
+    """
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None:
             self.release()
 
@@ -317,9 +382,13 @@ class _Entered:
 
 
 class ProducerTiles(_Entered, InputProducerStage):
-    """`with producer.acquire() as tiles:` an InputProducerStage that releases itself (seed page ProducerTiles)."""
+    """`with producer.acquire() as tiles:` an InputProducerStage that releases itself (seed page
+    ProducerTiles).
+    """
 
-    how_to_release = "It was obtained and never entered: use it as `with producer.acquire() as tiles:`."
+    how_to_release = (
+        "It was obtained and never entered: use it as `with producer.acquire() as tiles:`."
+    )
 
     def release(self) -> None:
         InputProducerStage.release(self)
@@ -328,14 +397,18 @@ class ProducerTiles(_Entered, InputProducerStage):
 class ConsumerTiles(_Entered, InputConsumerStage):
     """`with consumer.acquire() as tiles:` an InputConsumerStage that releases itself."""
 
-    how_to_release = "It was obtained and never entered: use it as `with consumer.acquire() as tiles:`."
+    how_to_release = (
+        "It was obtained and never entered: use it as `with consumer.acquire() as tiles:`."
+    )
 
     def release(self) -> None:
         InputConsumerStage.release(self)
 
 
 class InputProducer:
-    """The load warp's view of an input pipeline. Leaving it does not drain: call `drain()` behind the last stage."""
+    """The load warp's view of an input pipeline. Leaving it does not drain: call `drain()` behind
+    the last stage.
+    """
 
     def __init__(self, inputs: InputTilePipeline) -> None:
         self._inputs = inputs
@@ -343,7 +416,12 @@ class InputProducer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         return None
 
     def acquire(self) -> ProducerTiles:
@@ -364,7 +442,9 @@ class InputProducer:
         return ProducerTiles(self._inputs, self._inputs.producer_stage())
 
     def drain(self) -> None:
-        """Waits until the consumer has freed every stage, so that no arrival can reach this CTA after it has exited."""
+        """Waits until the consumer has freed every stage, so that no arrival can reach this CTA
+        after it has exited.
+        """
         self._inputs.drain_producer()
 
 
@@ -374,7 +454,8 @@ class InputConsumer:
     def __init__(self, inputs: InputTilePipeline, lag: int, shared: bool) -> None:
         if not isinstance(lag, int) or not 0 <= lag < inputs.num_group_stages:
             raise TraceError(
-                f"lag={lag!r}: the stages still being read are held, so lag must be at least 0 and less than the {inputs.num_group_stages}"
+                f"lag={lag!r}: the stages still being read are held, so lag must be at least 0"
+                f" and less than the {inputs.num_group_stages}"
                 f" stages of '{inputs.name}'",
                 caller(),
             )
@@ -388,7 +469,12 @@ class InputConsumer:
             self._queue = LagQueue(self._inputs.pipeline, self._lag)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None:
             self.flush()
 
@@ -400,11 +486,15 @@ class InputConsumer:
 
     def acquire(self) -> ConsumerTiles:
         """Waits for a filled stage."""
-        return ConsumerTiles(self._inputs, self._inputs.pipeline._wait_full(), self._entered(), self._shared)
+        return ConsumerTiles(
+            self._inputs, self._inputs.pipeline._wait_full(), self._entered(), self._shared
+        )
 
     def acquire_stage(self) -> InputConsumerStage:
         """Waits for a filled stage; to be released by hand."""
-        return InputConsumerStage(self._inputs, self._inputs.pipeline._wait_full(), self._entered(), self._shared)
+        return InputConsumerStage(
+            self._inputs, self._inputs.pipeline._wait_full(), self._entered(), self._shared
+        )
 
     def try_acquire(self) -> Value:
         """Whether the next stage is filled; for `acquire_if_needed`."""
@@ -413,11 +503,14 @@ class InputConsumer:
     def acquire_if_needed(self, ready: object) -> ConsumerTiles:
         """Waits for a filled stage unless `ready`."""
         self._inputs.wait_producer_if_needed(ready)
-        return ConsumerTiles(self._inputs, self._inputs.consumer_stage(), self._entered(), self._shared)
+        return ConsumerTiles(
+            self._inputs, self._inputs.consumer_stage(), self._entered(), self._shared
+        )
 
     def _entered(self) -> LagQueue | None:
         if self._lag and self._queue is None:
             raise TraceError(
-                "a consumer with a lag is used as `with inputs.consumer(lag=...) as consumer:`; leaving it frees the last stages", caller()
+                "a consumer with a lag is used as `with inputs.consumer(lag=...) as consumer:`; leaving it frees the last stages",
+                caller(),
             )
         return self._queue

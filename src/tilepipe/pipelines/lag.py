@@ -1,9 +1,9 @@
 """Freeing a stage some wgmma groups later: the queue behind `inputs.consumer(lag=n)`.
 
-wgmma cannot signal an mbarrier. So the arrival that `mma_commit` binds to a group is made by the warpgroup once it
-has waited for that group. Waiting for the newest group would leave the tensor cores idle; with a lag, releasing stage
-i waits until at most `lag` groups run, and frees stage i - lag. The queue holds the last `lag` stages in role
-variables.
+wgmma cannot signal an mbarrier. So the arrival that `mma_commit` binds to a group is made by the
+warpgroup once it has waited for that group. Waiting for the newest group would leave the tensor
+cores idle; with a lag, releasing stage i waits until at most `lag` groups run, and frees stage i -
+lag. The queue holds the last `lag` stages in role variables.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tilepipe.pipelines.producer_consumer import ProducerConsumerPipeline
 
 
 class LagQueue:
-    """The stages whose MMAs may still be running, oldest first. `held` counts them; entries [lag - held, lag) are
-    valid.
+    """The stages whose MMAs may still be running, oldest first. `held` counts them; entries [lag -
+    held, lag) are valid.
     """
 
     def __init__(self, pipe: ProducerConsumerPipeline, lag: int) -> None:
@@ -39,7 +39,8 @@ class LagQueue:
                 commit.loc,
             )
         self._commit = commit
-        if published and not self._published:  # one stage that ordinary accesses touch: every arrive must release
+        # one stage that ordinary accesses touch: every arrive must release
+        if published and not self._published:
             self._published = True
             for arrive in self._arrives:
                 arrive.sem = "release"
@@ -68,4 +69,6 @@ class LagQueue:
         index: exprs.Expr = to_expr(self._tracer, stage)
         arrive = async_ops.fire(self._commit, index, self._published)
         self._arrives += [op for op in arrive.body.ops if isinstance(op, ops.MbarArrive)]
-        self._tracer.emit(ops.If(caller(), to_expr(self._tracer, cond), ops.Block([arrive]), ops.Block()))
+        self._tracer.emit(
+            ops.If(caller(), to_expr(self._tracer, cond), ops.Block([arrive]), ops.Block())
+        )

@@ -1,4 +1,6 @@
-"""Accumulators of an OutputTilePipeline that are held: the handles, what the views give, and the arrival that frees one."""
+"""Accumulators of an OutputTilePipeline that are held: the handles, what the views give, and the
+arrival that frees one.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,15 @@ S = TypeVar("S", bound="AccumulatorStage")
 
 @dataclass(frozen=True)
 class AccumBarrier:
-    """The arrival by which epilogue threads free an accumulator: on their own CTA's barrier, or of a pair on the even CTA's."""
+    """The arrival by which epilogue threads free an accumulator: on their own CTA's barrier, or of
+    a pair on the even CTA's.
+    """
 
     cta_group: int = 1
 
     def arrive(self, pipeline: ProducerConsumerPipeline, stage: object) -> None:
-        """Every epilogue thread, behind its last load from the stage, so that the MMAs go on while the tile is stored: waits for the
-        loads, fences, arrives on empty[stage].
+        """Every epilogue thread, behind its last load from the stage, so that the MMAs go on while
+        the tile is stored: waits for the loads, fences, arrives on empty[stage].
 
         Raises:
             TraceError: the kernel has another cta_group.
@@ -39,7 +43,8 @@ class AccumBarrier:
         group = pipeline._tracer.kernel.cta_group
         if self.cta_group != group:
             raise TraceError(
-                f"AccumBarrier({self.cta_group}) in a kernel of cta_group {group}: the MMAs wait for the epilogue of"
+                f"AccumBarrier({self.cta_group}) in a kernel of cta_group {group}: the MMAs wait"
+                " for the epilogue of"
                 f" {'both CTAs on the even one' if group == 2 else 'their own CTA'}. Make it AccumBarrier({group}).",
                 caller(),
             )
@@ -80,9 +85,13 @@ class MmaStage(AccumulatorStage):
         super().__init__(outputs, stage, "producer")
 
     def release(self) -> None:
-        """Announces the accumulator when its MMAs are done, unless the body has committed to `mbar()`; steps."""
+        """Announces the accumulator when its MMAs are done, unless the body has committed to
+        `mbar()`; steps.
+        """
         if self.must_signal():
-            commit_by_one_lane(self, self.outputs.mma_complete_mask if self.outputs.cta_group == 2 else None)
+            commit_by_one_lane(
+                self, self.outputs.mma_complete_mask if self.outputs.cta_group == 2 else None
+            )
         if self.outputs.cta_group == 2:
             check_both_told(self)
         self._finish()
@@ -114,10 +123,16 @@ class OutputStage:
         self.pipeline = handle.pipe
 
     @classmethod
-    def from_raw(cls, pipeline: ProducerConsumerPipeline, index: object, tmem_offset: object) -> RawOutputStage:
+    def from_raw(
+        cls, pipeline: ProducerConsumerPipeline, index: object, tmem_offset: object
+    ) -> RawOutputStage:
         """A stage by its parts, of which nothing keeps account."""
         Context(pipeline._tracer)._value(index)  # it must be one of this kernel, used or not
-        return RawOutputStage(pipeline, index, TmemStage.from_offset(Context(pipeline._tracer)._value(tmem_offset), index))
+        return RawOutputStage(
+            pipeline,
+            index,
+            TmemStage.from_offset(Context(pipeline._tracer)._value(tmem_offset), index),
+        )
 
     @property
     def index(self) -> Value:
@@ -157,13 +172,20 @@ class StageView(Handle, Generic[S]):
         self._held = self._acquire()
         return OutputStage(self._held)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None and self._held is not None:
             self._held.release()
 
 
 class OutputProducer(StageView[MmaStage]):
-    """`with outputs.producer() as stage:` waits until the epilogue has freed an accumulator; leaving announces it and steps."""
+    """`with outputs.producer() as stage:` waits until the epilogue has freed an accumulator;
+    leaving announces it and steps.
+    """
 
     def __init__(self, outputs: OutputTilePipeline) -> None:
         super().__init__(outputs, "producer view")
@@ -173,7 +195,9 @@ class OutputProducer(StageView[MmaStage]):
 
 
 class OutputConsumer(StageView[EpilogueStage]):
-    """`with outputs.consumer() as stage:` waits until an accumulator is done; leaving frees it, unless the body has, and steps."""
+    """`with outputs.consumer() as stage:` waits until an accumulator is done; leaving frees it,
+    unless the body has, and steps.
+    """
 
     def __init__(self, outputs: OutputTilePipeline) -> None:
         super().__init__(outputs, "consumer view")

@@ -1,4 +1,6 @@
-"""Pairs of CTAs that share an MMA (cta_group 2): CTAs 2 i and 2 i + 1 of a cluster, of which the even one leads."""
+"""Pairs of CTAs that share an MMA (cta_group 2): CTAs 2 i and 2 i + 1 of a cluster, of which the
+even one leads.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,14 @@ if TYPE_CHECKING:
 
 
 def elect_one_cta(ctx: Context) -> Value:
-    """Whether this CTA issues the MMAs: the even one of a pair; every CTA where there are no pairs."""
-    return ctx.tracer.value(exprs.const(True)) if ctx.tracer.kernel.cta_group < 2 else ctx.cta_rank % 2 == 0
+    """Whether this CTA issues the MMAs: the even one of a pair; every CTA where there are no
+    pairs.
+    """
+    return (
+        ctx.tracer.value(exprs.const(True))
+        if ctx.tracer.kernel.cta_group < 2
+        else ctx.cta_rank % 2 == 0
+    )
 
 
 def elected_cta(ctx: Context, cta_group: int) -> AbstractContextManager[None]:
@@ -38,7 +46,9 @@ def pair_mask(ctx: Context) -> Value:
 
 
 def mma_arrive(mbar: MbarPtr) -> None:
-    """tcgen05.commit: one arrival on `mbar` when the MMAs that this lane has issued are done. One lane."""
+    """tcgen05.commit: one arrival on `mbar` when the MMAs that this lane has issued are done. One
+    lane.
+    """
     Context(mbar._tracer).mma_commit(mbar)
 
 
@@ -48,8 +58,8 @@ def mma_arrive_multicast(mbar: MbarPtr, cta_mask: object) -> None:
 
 
 def umma_arrive_leader_cta(mbar: MbarPtr) -> None:
-    """One arrival by every active thread on the even CTA's copy. It publishes loads from tensor memory that are waited for and
-    fenced (`ctx.tcgen05_fence_before()`), and no other access.
+    """One arrival by every active thread on the even CTA's copy. It publishes loads from tensor
+    memory that are waited for and fenced (`ctx.tcgen05_fence_before()`), and no other access.
     """
     ref = mbar.ref()
     handle = owner_of(mbar._tracer, ref.array, ref.index)
@@ -59,7 +69,9 @@ def umma_arrive_leader_cta(mbar: MbarPtr) -> None:
 
 
 def commit_by_one_lane(handle: StageHandle, mask: object) -> None:
-    """What the release of a stage does for a body that has not committed; `mask`: the CTAs to tell, None: this one."""
+    """What the release of a stage does for a body that has not committed; `mask`: the CTAs to tell,
+    None: this one.
+    """
     with Context(handle._tracer).elect_one("warp" if handle.role.role.warps == 1 else "role"):
         if mask is None:
             mma_arrive(handle.mbar())
@@ -82,8 +94,10 @@ def check_both_told(handle: StageHandle) -> None:
         if pair.any() and not pair.all():
             told = even + int(pair[1] > 0)
             raise CountError(
-                f"{handle.describe()} is signalled in CTA rank {told} of the cluster and not in rank {told ^ 1}, the other of the pair"
-                f" (arrivals by rank: {by_rank.tolist()}), whose roles would wait for ever. Commit to both:"
+                f"{handle.describe()} is signalled in CTA rank {told} of the cluster and not in"
+                f" rank {told ^ 1}, the other of the pair"
+                f" (arrivals by rank: {by_rank.tolist()}), whose roles would wait for ever."
+                " Commit to both:"
                 " ctx.mma_commit(stage.mbar(), mask=outputs.mma_complete_mask), or leave it to the release.",
                 caller(),
             )

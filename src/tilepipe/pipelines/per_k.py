@@ -1,8 +1,10 @@
-"""The per-K views of OutputTilePipeline: each step of K is an accumulator of its own, which the epilogue adds up in registers.
+"""The per-K views of OutputTilePipeline: each step of K is an accumulator of its own, which the
+epilogue adds up in registers.
 
-For products whose operands carry scales along K (blockwise fp8): the MMA warp overwrites an accumulator in each step, the epilogue
-multiplies it by the step's scales. The scales of A lie in the input stage, so that stage has two kinds of consumers: the MMAs, which
-commit to its empty barrier, and the epilogue, which arrives there when it has read them.
+For products whose operands carry scales along K (blockwise fp8): the MMA warp overwrites an
+accumulator in each step, the epilogue multiplies it by the step's scales. The scales of A lie in
+the input stage, so that stage has two kinds of consumers: the MMAs, which commit to its empty
+barrier, and the epilogue, which arrives there when it has read them.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ PROMOTED_COLUMNS = 32  # columns of an accumulator that are in registers beside 
 
 
 class OutputKPipeline:
-    """`with k.produce() as stage:` in the MMA warp, `with k.consume() as stage:` in the epilogue, each for one step of K."""
+    """`with k.produce() as stage:` in the MMA warp, `with k.consume() as stage:` in the epilogue,
+    each for one step of K.
+    """
 
     def __init__(self, outputs: OutputTilePipeline) -> None:
         self._outputs = outputs
@@ -39,7 +43,9 @@ class OutputKPipeline:
         return MmaKStage(self._outputs)
 
     def consume(self) -> PerKConsumerStage:
-        """Waits until the MMAs of a step are done; leaving frees the accumulator, by every thread, and steps."""
+        """Waits until the MMAs of a step are done; leaving frees the accumulator, by every thread,
+        and steps.
+        """
         return PerKConsumerStage(self._outputs)
 
     def acquire_k_stage_linear(self) -> MmaStage:
@@ -68,7 +74,9 @@ class PerKConsumerStage(StageView[EpilogueStage]):
 
 
 class InputPartStage(StageHandle):
-    """The epilogue's share of an input stage. Nobody waits for it: that the MMAs are done says that the copies have landed."""
+    """The epilogue's share of an input stage. Nobody waits for it: that the MMAs are done says that
+    the copies have landed.
+    """
 
     def __init__(self, pipe: ProducerConsumerPipeline, inputs: InputTilePipeline | None) -> None:
         super().__init__(pipe, pipe.consumer_stage(), "consumer")
@@ -81,11 +89,13 @@ class InputPartStage(StageHandle):
         self._finish()
 
     def arrive(self) -> None:
-        """Each warp, once its lanes have read: on the barriers of all CTAs of the cluster, since each of them may copy into this one.
+        """Each warp, once its lanes have read: on the barriers of all CTAs of the cluster, since
+        each of them may copy into this one.
 
-        Not at cluster scope: what the epilogue reads of a stage only this CTA's own copies refill, and to its own CTA the plain form
-        releases; the other CTAs refill what the MMAs read, of which their commits tell. `.release.cluster` would fence the whole GPU
-        (MEMBAR.ALL.GPU) in every step of K.
+        Not at cluster scope: what the epilogue reads of a stage only this CTA's own copies refill,
+        and to its own CTA the plain form releases; the other CTAs refill what the MMAs read, of
+        which their commits tell. `.release.cluster` would fence the whole GPU (MEMBAR.ALL.GPU) in
+        every step of K.
         """
         ctx = Context(self._tracer)
         ctx.syncwarp()
@@ -131,25 +141,32 @@ class EpilogueKStage:
         inputs = self._part.inputs
         if inputs is None:
             raise TraceError(
-                f"per_k_epilogue was given the barriers '{self._part.pipe.name}' alone, which know no tiles: give it the InputTilePipeline,"
+                f"per_k_epilogue was given the barriers '{self._part.pipe.name}' alone, which"
+                " know no tiles: give it the InputTilePipeline,"
                 " or take the tiles from its payload, `inputs.payload.get_tile(step.input_stage_index, k_group_size=1)`",
                 caller(),
             )
-        return inputs.payload.get_tile(self.input_stage_index, 0, k_group_size=inputs.k_group_size, owner=self._part)
+        return inputs.payload.get_tile(
+            self.input_stage_index, 0, k_group_size=inputs.k_group_size, owner=self._part
+        )
 
     def arrive_input(self) -> None:
-        """Says that this epilogue has read its part of the input stage; leaving the step does so where the body has not."""
+        """Says that this epilogue has read its part of the input stage; leaving the step does so
+        where the body has not.
+        """
         self._part.arrive()
 
 
 class EpilogueKContext(Handle):
-    """`with outputs.per_k_epilogue(inputs) as stage:` enters when the MMAs of the step are done; leaving steps the input, frees the
-    accumulator, and steps the output, in this order.
+    """`with outputs.per_k_epilogue(inputs) as stage:` enters when the MMAs of the step are done;
+    leaving steps the input, frees the accumulator, and steps the output, in this order.
     """
 
     how_to_release = "Enter it: `with outputs.per_k_epilogue(inputs) as stage:`."
 
-    def __init__(self, outputs: OutputTilePipeline, inputs: InputTilePipeline | ProducerConsumerPipeline) -> None:
+    def __init__(
+        self, outputs: OutputTilePipeline, inputs: InputTilePipeline | ProducerConsumerPipeline
+    ) -> None:
         if not isinstance(inputs, InputTilePipeline | ProducerConsumerPipeline):
             raise TraceError(
                 f"per_k_epilogue takes the InputTilePipeline whose stages hold the scales, or its ProducerConsumerPipeline; got {inputs!r}",
@@ -157,7 +174,8 @@ class EpilogueKContext(Handle):
             )
         if isinstance(inputs, InputTilePipeline) and inputs.k_group_size != 1:
             raise TraceError(
-                f"per_k_epilogue takes one tile of K a step, but '{inputs.name}' has k_group_size={inputs.k_group_size}: the scales of the"
+                f"per_k_epilogue takes one tile of K a step, but '{inputs.name}' has"
+                f" k_group_size={inputs.k_group_size}: the scales of the"
                 " others would never be read",
                 caller(),
             )
@@ -175,14 +193,20 @@ class EpilogueKContext(Handle):
         self._stage = EpilogueKStage(output, InputPartStage(pipe, known))
         return self._stage
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None and self._stage is not None:
             self._stage._part.release()
             self._stage._output.release()
 
 
 class BlockwiseFP8Accumulator:
-    """Sums in registers of products whose steps of K have scales; the `accum` of the page's example.
+    """Sums in registers of products whose steps of K have scales; the `accum` of the page's
+    example.
 
     `total`: a float32 fragment (rows, cols) of layout "tmem".
     """
@@ -197,10 +221,12 @@ class BlockwiseFP8Accumulator:
         self.total.fill(0)
 
     def promote(self, stage: EpilogueKStage, a_scales: SmemTile, b_scale: Any) -> None:
-        """total += accumulator · a_scales · b_scale, and frees the scales' input stage as soon as they are in registers.
+        """total += accumulator · a_scales · b_scale, and frees the scales' input stage as soon as
+        they are in registers.
 
         Args:
-            a_scales: (1, rows) float32, of this step. b_scale: a scalar, or one value a column, (1, cols).
+            a_scales: (1, rows) float32, of this step. b_scale: a scalar, or one value a column, (1,
+                cols).
 
         Raises:
             TraceError: scales of another shape.
@@ -211,7 +237,10 @@ class BlockwiseFP8Accumulator:
         stage.arrive_input()
         whole = isinstance(b_scale, FragmentValue)
         if whole and b_scale.shape != (1, cols):
-            raise TraceError(f"promote: b_scale has shape {b_scale.shape}; need a scalar, or one value a column, (1, {cols})", caller())
+            raise TraceError(
+                f"promote: b_scale has shape {b_scale.shape}; need a scalar, or one value a column, (1, {cols})",
+                caller(),
+            )
         if whole and not isinstance(b_scale, Fragment):
             b_scale = ctx.fragment(b_scale)
         factor = scales if whole else ctx.fragment(scales * b_scale)

@@ -1,8 +1,8 @@
 """ProducerConsumerPipeline: a ring of stages, each with a full and an empty mbarrier.
 
-The producer waits for `empty[s]`, fills stage s and signals `full[s]`; the consumer waits for `full[s]`, uses it and
-signals `empty[s]`. The producer starts a phase ahead, so that its first lap does not block. Storage is all full
-barriers, then all empty ones.
+The producer waits for `empty[s]`, fills stage s and signals `full[s]`; the consumer waits for
+`full[s]`, uses it and signals `empty[s]`. The producer starts a phase ahead, so that its first lap
+does not block. Storage is all full barriers, then all empty ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from tilepipe.lang.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.handles import Handle
 from tilepipe.lang.tracer import Scope, Tracer
 from tilepipe.lang.values import Value, require_uniform, to_expr, unary
-from tilepipe.pipelines.barriers import BARRIER_BYTES, Barriers, MbarPtr, SharedMemBarrier, SMemArray, array_of, init_barriers
+from tilepipe.pipelines.barriers import (
+    BARRIER_BYTES,
+    Barriers,
+    MbarPtr,
+    SharedMemBarrier,
+    SMemArray,
+    array_of,
+    init_barriers,
+)
 from tilepipe.pipelines.state import PipelineState
 
 if TYPE_CHECKING:
@@ -33,36 +41,51 @@ H = TypeVar("H", bound=Handle)
 class ProducerConsumerPipeline:
     """`num_stages` stages between producer and consumer warps (seed page ProducerConsumerPipeline).
 
-    `full`, `empty`: pointers to the barriers that the producer, the consumer signals, `full[s]` and `empty[s]`. Every role has
-    cursors of its own; `copy()` gives a second set, at the same places. `p2 = p` is the same pipeline.
+    `full`, `empty`: pointers to the barriers that the producer, the consumer signals, `full[s]` and
+    `empty[s]`. Every role has cursors of its own; `copy()` gives a second set, at the same places.
+    `p2 = p` is the same pipeline.
     """
 
-    def __init__(self, ptr: Barriers, num_stages: int | None = None, *, name: str = "pipeline") -> None:
-        """Wraps 2 * num_stages barriers, which `init_mbars` initialises: `ptr`, or those from the pointer `ptr` on.
+    def __init__(
+        self, ptr: Barriers, num_stages: int | None = None, *, name: str = "pipeline"
+    ) -> None:
+        """Wraps 2 * num_stages barriers, which `init_mbars` initialises: `ptr`, or those from the
+        pointer `ptr` on.
 
         Raises:
             TraceError: another number of barriers, or barriers that another pipeline has.
         """
         if num_stages is not None and (type(num_stages) is not int or num_stages < 1):
             raise TraceError(f"a pipeline has at least one stage, got {num_stages!r}", caller())
-        array, start, have = array_of(ptr, None if num_stages is None else 2 * num_stages, f"a pipeline '{name}'")
+        array, start, have = array_of(
+            ptr, None if num_stages is None else 2 * num_stages, f"a pipeline '{name}'"
+        )
         stages = have // 2 if num_stages is None else num_stages
         if have != 2 * stages:
-            raise TraceError(f"a pipeline of {stages} stages needs {2 * stages} barriers, the array has {have}", caller())
+            raise TraceError(
+                f"a pipeline of {stages} stages needs {2 * stages} barriers, the array has {have}",
+                caller(),
+            )
         self._tracer: Tracer = array._tracer
         self.num_stages = stages
         self.name = name
-        self._full, self._empty = array.carve(start, (stages, stages), (f"{name}.full", f"{name}.empty"))
+        self._full, self._empty = array.carve(
+            start, (stages, stages), (f"{name}.full", f"{name}.empty")
+        )
         self._new_cursors()
 
     @property
     def full(self) -> MbarPtr:
-        """A pointer to the first of the barriers that the producer signals: `full[s]` is that of stage s."""
+        """A pointer to the first of the barriers that the producer signals: `full[s]` is that of
+        stage s.
+        """
         return SharedMemBarrier(self._tracer, self._full, exprs.const(0))
 
     @property
     def empty(self) -> MbarPtr:
-        """A pointer to the first of the barriers that the consumer signals: `empty[s]` is that of stage s."""
+        """A pointer to the first of the barriers that the consumer signals: `empty[s]` is that of
+        stage s.
+        """
         return SharedMemBarrier(self._tracer, self._empty, exprs.const(0))
 
     def _new_cursors(self) -> None:
@@ -74,11 +97,12 @@ class ProducerConsumerPipeline:
         cls, ctx: Context, num_stages: int, *, producer_arrivals: int | None = None, consumer_arrivals: int | None = None,
         name: str = "pipeline",
     ) -> ProducerConsumerPipeline:  # fmt: skip
-        """Shared memory, barriers and pipeline in one call. Arrival counts are derived from the kernel unless given.
+        """Shared memory, barriers and pipeline in one call. Arrival counts are derived from the
+        kernel unless given.
 
         Raises:
-            CountError: (when the kernel is finished) a given count contradicts the arrivals that the roles make, or
-                none can be derived.
+            CountError: (when the kernel is finished) a given count contradicts the arrivals that
+                the roles make, or none can be derived.
         """
         if not isinstance(num_stages, int) or num_stages < 1:
             raise TraceError(f"a pipeline has at least one stage, got {num_stages!r}", caller())
@@ -86,14 +110,24 @@ class ProducerConsumerPipeline:
         pipe.init_mbars(producer_arrivals, consumer_arrivals)
         return pipe
 
-    def init_mbars(self, producer_arrive_count: int | None, consumer_arrive_count: int | None) -> None:
-        """Initialises full[i] with `producer_arrive_count` and empty[i] with `consumer_arrive_count`; None derives it.
+    def init_mbars(
+        self, producer_arrive_count: int | None, consumer_arrive_count: int | None
+    ) -> None:
+        """Initialises full[i] with `producer_arrive_count` and empty[i] with
+        `consumer_arrive_count`; None derives it.
 
-        In set-up code one lane is elected, and the fence and the CTA or cluster barrier follow before roles start.
+        In set-up code one lane is elected, and the fence and the CTA or cluster barrier follow
+        before roles start.
         """
-        for array, side, count in ((self._full, "producer", producer_arrive_count), (self._empty, "consumer", consumer_arrive_count)):
+        for array, side, count in (
+            (self._full, "producer", producer_arrive_count),
+            (self._empty, "consumer", consumer_arrive_count),
+        ):
             if count is not None and (not isinstance(count, int) or not 1 <= count < 2**20):
-                raise TraceError(f"{side}_arrivals: an mbarrier's count is 1..{2**20 - 1}, got {count!r}", caller())
+                raise TraceError(
+                    f"{side}_arrivals: an mbarrier's count is 1..{2**20 - 1}, got {count!r}",
+                    caller(),
+                )
             self._tracer.ledger.open(array, side, count)
             init_barriers(self._tracer, memory.BarrierRef(array, exprs.const(0)), None, array.size)
 
@@ -103,19 +137,23 @@ class ProducerConsumerPipeline:
         return 2 * num_stages * BARRIER_BYTES
 
     def smem_bytes(self: ProducerConsumerPipeline | int) -> int:
-        """Shared memory of the barriers, bytes: `pipe.smem_bytes()`, or, as the page's static method, before there is a pipeline:
-        `ProducerConsumerPipeline.smem_bytes(num_stages)`.
+        """Shared memory of the barriers, bytes: `pipe.smem_bytes()`, or, as the page's static
+        method, before there is a pipeline: `ProducerConsumerPipeline.smem_bytes(num_stages)`.
         """
-        return ProducerConsumerPipeline.smem_bytes_for(self if isinstance(self, int) else self.num_stages)
+        return ProducerConsumerPipeline.smem_bytes_for(
+            self if isinstance(self, int) else self.num_stages
+        )
 
     def copy(self) -> ProducerConsumerPipeline:
-        """The same barriers with cursors of its own, at the places where this pipeline's are now in this role."""
+        """The same barriers with cursors of its own, at the places where this pipeline's are now in
+        this role.
+        """
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other._producer, other._consumer = self._producer.copy(), self._consumer.copy()
         return other
 
-    # -- cursors and barriers -----------------------------------------------------------------------------------------
+    # -- cursors and barriers ----------------------------------------------------------
 
     def producer_stage(self) -> Value:
         """The stage the producer is at, 0..num_stages-1."""
@@ -136,7 +174,9 @@ class ProducerConsumerPipeline:
     def _mbar(self, array: memory.BarrierArray, stage: object) -> MbarPtr:
         index = require_uniform(to_expr(self._tracer, stage), "a stage", exprs.Vary.WARP)
         if isinstance(index, exprs.Const) and not 0 <= index.value < self.num_stages:
-            raise TraceError(f"stage {index.value} of '{self.name}', which has {self.num_stages}", caller())
+            raise TraceError(
+                f"stage {index.value} of '{self.name}', which has {self.num_stages}", caller()
+            )
         return SharedMemBarrier(self._tracer, array, index)
 
     def producer_step(self) -> None:
@@ -148,21 +188,27 @@ class ProducerConsumerPipeline:
         self._consumer.step()
 
     def producer_advance(self, n: object) -> None:
-        """`n` stages on (n >= 0, may be traced): stages that other threads of the role fill. No barrier traffic."""
+        """`n` stages on (n >= 0, may be traced): stages that other threads of the role fill. No
+        barrier traffic.
+        """
         self._producer.advance(n)
 
     def consumer_advance(self, n: object) -> None:
-        """`n` stages on (n >= 0, may be traced): stages that other warpgroups of the role use, as in ping-pong. No barrier traffic."""
+        """`n` stages on (n >= 0, may be traced): stages that other warpgroups of the role use, as
+        in ping-pong. No barrier traffic.
+        """
         self._consumer.advance(n)
 
-    # -- waiting ------------------------------------------------------------------------------------------------------
+    # -- waiting -----------------------------------------------------------------------
 
     def wait_producer(self) -> None:
         """The CONSUMER waits until the producer has filled its stage."""
         self._wait_full()
 
     def wait_consumer(self) -> None:
-        """The PRODUCER waits until the consumer has freed its stage; passes at once on the first lap."""
+        """The PRODUCER waits until the consumer has freed its stage; passes at once on the first
+        lap.
+        """
         self._wait_empty()
 
     def _wait_full(self) -> Value:
@@ -178,7 +224,9 @@ class ProducerConsumerPipeline:
     def _wait(self, array: memory.BarrierArray, stage: Value, phase: Value) -> None:
         t = self._tracer
         require_whole_warpgroup_waits(t, "a wait")
-        t.emit(ops.MbarWait(caller(), memory.BarrierRef(array, to_expr(t, stage)), to_expr(t, phase)))
+        t.emit(
+            ops.MbarWait(caller(), memory.BarrierRef(array, to_expr(t, stage)), to_expr(t, phase))
+        )
 
     def try_wait_producer(self) -> Value:
         """Whether the producer has filled the consumer's stage; for `wait_producer_if_needed`."""
@@ -216,7 +264,7 @@ class ProducerConsumerPipeline:
             yield
         t.emit(ops.If(caller(), cond, block, ops.Block()))
 
-    # -- combined -----------------------------------------------------------------------------------------------------
+    # -- combined ----------------------------------------------------------------------
 
     def producer_signal_and_step(self) -> None:
         """Waits for the consumer, arrives on full by every active thread, steps."""
@@ -232,17 +280,19 @@ class ProducerConsumerPipeline:
         t = self._tracer
         arrivals = count_arrivals(t.role.role, t.kernel.cluster_size, t.scope.active, 1, None)
         t.ledger.record(array, t.role.role, caller(), arrivals)
-        t.emit(ops.MbarArrive(caller(), memory.BarrierRef(array, to_expr(t, stage)), exprs.const(1)))
+        t.emit(
+            ops.MbarArrive(caller(), memory.BarrierRef(array, to_expr(t, stage)), exprs.const(1))
+        )
 
     def drain_producer(self) -> None:
-        """Waits until the consumer has freed every stage: num_stages times wait and step. After the last stage, so
-        that nothing arrives on this CTA's shared memory after it has exited.
+        """Waits until the consumer has freed every stage: num_stages times wait and step. After the
+        last stage, so that nothing arrives on this CTA's shared memory after it has exited.
         """
         for _ in Context(self._tracer).range(self.num_stages):
             self._wait_empty()
             self._producer.step()
 
-    # -- stages -------------------------------------------------------------------------------------------------------
+    # -- stages ------------------------------------------------------------------------
 
     def acquire_producer(self) -> ProducerStage:
         """Waits for a free stage; the handle must be released exactly once."""
@@ -254,16 +304,27 @@ class ProducerConsumerPipeline:
 
     def produce(self) -> ProduceContext:
         """`with pipe.produce() as stage:` waits on entry, steps on exit."""
-        return ProduceContext(self._tracer, "produce() context", self.acquire_producer, ProducerStage.release)
+        return ProduceContext(
+            self._tracer, "produce() context", self.acquire_producer, ProducerStage.release
+        )
 
     def consume(self) -> ConsumeContext:
-        """`with pipe.consume() as stage:` waits on entry; arrives (by every active thread) and steps on exit."""
-        return ConsumeContext(self._tracer, "consume() context", self.acquire_consumer, ConsumerStage.release)
+        """`with pipe.consume() as stage:` waits on entry; arrives (by every active thread) and
+        steps on exit.
+        """
+        return ConsumeContext(
+            self._tracer, "consume() context", self.acquire_consumer, ConsumerStage.release
+        )
 
     def consume_explicit(self) -> ExplicitConsumeContext:
-        """`with pipe.consume_explicit() as stage:` waits on entry, only steps on exit: the body arrives."""
+        """`with pipe.consume_explicit() as stage:` waits on entry, only steps on exit: the body
+        arrives.
+        """
         return ExplicitConsumeContext(
-            self._tracer, "consume_explicit() context", self.acquire_consumer, ConsumerStage.release_without_signal
+            self._tracer,
+            "consume_explicit() context",
+            self.acquire_consumer,
+            ConsumerStage.release_without_signal,
         )
 
 
@@ -279,7 +340,9 @@ class StageHandle(Handle):
         self._stage = stage
         refuse_second(pipe, side)
         array = pipe._full if side == "producer" else pipe._empty
-        super().__init__(pipe._tracer, f"{side} stage of '{pipe.name}'", array, to_expr(pipe._tracer, stage))
+        super().__init__(
+            pipe._tracer, f"{side} stage of '{pipe.name}'", array, to_expr(pipe._tracer, stage)
+        )
 
     def index(self) -> Value:
         """The stage, 0..num_stages-1."""
@@ -307,13 +370,16 @@ class StageHandle(Handle):
 
 
 def refuse_second(pipe: ProducerConsumerPipeline, side: str) -> None:
-    """Raises HandleError when this side holds a stage already: the cursor steps at its release, so it would get the same stage again."""
+    """Raises HandleError when this side holds a stage already: the cursor steps at its release, so
+    it would get the same stage again.
+    """
     scope: Scope | None = pipe._tracer.scope
     while scope is not None:
         for held in scope.handles:
             if isinstance(held, StageHandle) and held.pipe is pipe and held.side == side:
                 raise HandleError(
-                    f"{held.describe()} is still held: a second acquire would wait for the same stage and signal it twice."
+                    f"{held.describe()} is still held: a second acquire would wait for the same"
+                    " stage and signal it twice."
                     " Release the first before acquiring the next.",
                     caller(),
                 )
@@ -321,8 +387,8 @@ def refuse_second(pipe: ProducerConsumerPipeline, side: str) -> None:
 
 
 class ProducerStage(StageHandle):
-    """A stage to fill. `release()` only steps: what the stage holds is announced by an arrival on `mbar()`, made by
-    the body.
+    """A stage to fill. `release()` only steps: what the stage holds is announced by an arrival on
+    `mbar()`, made by the body.
     """
 
     def __init__(self, pipe: ProducerConsumerPipeline, stage: Value) -> None:
@@ -332,21 +398,30 @@ class ProducerStage(StageHandle):
         """Steps to the next stage.
 
         Raises:
-            HandleError: nothing has arrived on the stage's barrier and no count was given: the consumer would wait
-                forever.
+            HandleError: nothing has arrived on the stage's barrier and no count was given: the
+                consumer would wait forever.
         """
         check_announced(self)
         self._finish()
 
 
 def check_announced(handle: StageHandle) -> None:
-    """Raises HandleError when a producer stage is released without an arrival on its full barrier."""
+    """Raises HandleError when a producer stage is released without an arrival on its full
+    barrier.
+    """
     handle._tracer.flush_branch()
     account = handle._tracer.ledger.accounts.get(handle.pipe._full)
-    if handle.released_at is None and handle.signals is None and account is not None and account.typed is None:
+    if (
+        handle.released_at is None
+        and handle.signals is None
+        and account is not None
+        and account.typed is None
+    ):
         raise HandleError(
-            f"{handle.describe()} is released, but nothing has arrived on its full barrier: the consumer would wait for"
-            f" '{handle.pipe._full.name}' forever. Call expect_bytes(n) on the stage before its TMA loads (it is the arrival), or"
+            f"{handle.describe()} is released, but nothing has arrived on its full barrier: the"
+            " consumer would wait for"
+            f" '{handle.pipe._full.name}' forever. Call expect_bytes(n) on the stage before its"
+            " TMA loads (it is the arrival), or"
             " mbar().arrive().",
             caller(),
         )
@@ -374,8 +449,8 @@ class ConsumerStage(StageHandle):
 
 
 class StageContext(Handle, Generic[H]):
-    """A context manager for one stage. Obtained and never entered, it is an error: it would wait for nothing and step
-    nothing.
+    """A context manager for one stage. Obtained and never entered, it is an error: it would wait
+    for nothing and step nothing.
     """
 
     how_to_release = "Enter it: `with ... as stage:`."
@@ -391,7 +466,12 @@ class StageContext(Handle, Generic[H]):
         self._stage = self._acquire()  # type: ignore[operator]
         return self._stage
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None:
             self._release(self._stage)  # type: ignore[operator]
 

@@ -1,4 +1,6 @@
-"""RolePipeline: one side of a ring between two roles whose stages have any number of barriers on each side."""
+"""RolePipeline: one side of a ring between two roles whose stages have any number of barriers on
+each side.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,13 @@ Arrays = Sequence[SMemArray[SharedMemBarrier]]
 class RolePipeline:
     """A producer's or a consumer's side (`ProducerPipeline`, `ConsumerPipeline`).
 
-    The producer: `acquire(sub)` for the consumer barriers it needs, then `commit()`, which arrives and steps, or `commit_mma()` and
-    `step()`. The consumer: `wait(sub)`, then `release(sub)`, which arrives and steps, or `release_no_step(sub)` and `step()`.
+    The producer: `acquire(sub)` for the consumer barriers it needs, then `commit()`, which arrives
+    and steps, or `commit_mma()` and `step()`. The consumer: `wait(sub)`, then `release(sub)`, which
+    arrives and steps, or `release_no_step(sub)` and `step()`.
 
     Attributes:
-        producer_mbars, consumer_mbars: an array of num_stages barriers for each sub-stage: what the producer, the consumer signals.
+        producer_mbars, consumer_mbars: an array of num_stages barriers for each sub-stage: what the
+            producer, the consumer signals.
         state: the place in the ring; a producer's starts at phase 1.
     """
 
@@ -48,11 +52,14 @@ class RolePipeline:
         """
         self.is_producer = self.KIND is not False if is_producer is None else is_producer
         if self.KIND is not None and self.is_producer is not self.KIND:
-            raise TraceError(f"{type(self).__name__} is given is_producer={is_producer!r}", caller())
+            raise TraceError(
+                f"{type(self).__name__} is given is_producer={is_producer!r}", caller()
+            )
         lengths = {len(array) for array in (*producer_mbars, *consumer_mbars)}
         if not producer_mbars or not consumer_mbars or len(lengths) != 1:
             raise TraceError(
-                f"'{name}': each side has an array of barriers for each of its sub-stages, all as long as the ring; got"
+                f"'{name}': each side has an array of barriers for each of its sub-stages, all as"
+                " long as the ring; got"
                 f" {[len(x) for x in producer_mbars]} and {[len(x) for x in consumer_mbars]}",
                 caller(),
             )
@@ -62,7 +69,9 @@ class RolePipeline:
         self.name = name
         self._tracer = self.producer_mbars[0]._tracer
         side = "producer" if self.is_producer else "consumer"
-        self.state = PipelineState(self._tracer, self.num_stages, int(self.is_producer), f"{name}_{side}")
+        self.state = PipelineState(
+            self._tracer, self.num_stages, int(self.is_producer), f"{name}_{side}"
+        )
 
     @classmethod
     def allocate(
@@ -78,10 +87,15 @@ class RolePipeline:
         is_producer: bool | None = None,
         name: str = "roles",
     ) -> Self:
-        """Barriers, initialisation and this side; `other()` is the opposite one. The count of each sub-stage is derived from the
-        kernel unless given, so sub-stages of one side may have different ones.
+        """Barriers, initialisation and this side; `other()` is the opposite one. The count of each
+        sub-stage is derived from the kernel unless given, so sub-stages of one side may have
+        different ones.
         """
-        numbers = {"num_stages": num_stages, "producer_sub_stages": producer_sub_stages, "consumer_sub_stages": consumer_sub_stages}
+        numbers = {
+            "num_stages": num_stages,
+            "producer_sub_stages": producer_sub_stages,
+            "consumer_sub_stages": consumer_sub_stages,
+        }
         for what, n in numbers.items():
             if type(n) is not int or n < 1:
                 raise TraceError(f"{what} is at least 1, got {n!r}", caller())
@@ -99,13 +113,17 @@ class RolePipeline:
 
     def producer(self) -> ProducerPipeline:
         """The producer's side of the same barriers, with a state of its own."""
-        return ProducerPipeline(self.producer_mbars, self.consumer_mbars, cta_group=self.cta_group, name=self.name)
+        return ProducerPipeline(
+            self.producer_mbars, self.consumer_mbars, cta_group=self.cta_group, name=self.name
+        )
 
     def consumer(self) -> ConsumerPipeline:
         """The consumer's side of the same barriers, with a state of its own."""
-        return ConsumerPipeline(self.producer_mbars, self.consumer_mbars, cta_group=self.cta_group, name=self.name)
+        return ConsumerPipeline(
+            self.producer_mbars, self.consumer_mbars, cta_group=self.cta_group, name=self.name
+        )
 
-    # -- barriers -----------------------------------------------------------------------------------------------------
+    # -- barriers ----------------------------------------------------------------------
 
     def producer_mbar(self, sub: int = 0) -> MbarPtr:
         """The barrier of the present stage that the producer signals."""
@@ -116,28 +134,44 @@ class RolePipeline:
         return self._mbar(self.consumer_mbars, sub)
 
     def _mbar(self, arrays: Arrays, sub: int) -> MbarPtr:
-        return SharedMemBarrier(self._tracer, self._array(arrays, sub), to_expr(self._tracer, self.state.index()))
+        return SharedMemBarrier(
+            self._tracer, self._array(arrays, sub), to_expr(self._tracer, self.state.index())
+        )
 
     def _array(self, arrays: Arrays, sub: int) -> memory.BarrierArray:
         if type(sub) is not int or not 0 <= sub < len(arrays):
-            raise TraceError(f"sub-stage {sub!r} of '{self.name}', whose stages have {len(arrays)} on that side", caller())
+            raise TraceError(
+                f"sub-stage {sub!r} of '{self.name}', whose stages have {len(arrays)} on that side",
+                caller(),
+            )
         return arrays[sub].segments[0]
 
     def _wait(self, arrays: Arrays, sub: int) -> None:
         t = self._tracer
         require_whole_warpgroup_waits(t, "a wait")
         stage, phase = self.state.read()
-        t.emit(ops.MbarWait(caller(), memory.BarrierRef(self._array(arrays, sub), to_expr(t, stage)), to_expr(t, phase)))
+        t.emit(
+            ops.MbarWait(
+                caller(),
+                memory.BarrierRef(self._array(arrays, sub), to_expr(t, stage)),
+                to_expr(t, phase),
+            )
+        )
 
     def _side(self, what: str, producer: bool) -> None:
         if self.is_producer is not producer:
             mine, other = ("producer", "consumer") if self.is_producer else ("consumer", "producer")
-            raise TraceError(f"{what} is the {other}'s; this is the {mine}'s side of '{self.name}': take `pipe.{other}()`", caller())
+            raise TraceError(
+                f"{what} is the {other}'s; this is the {mine}'s side of '{self.name}': take `pipe.{other}()`",
+                caller(),
+            )
 
-    # -- the producer -------------------------------------------------------------------------------------------------
+    # -- the producer ------------------------------------------------------------------
 
     def acquire(self, sub: int = 0) -> None:
-        """The producer waits until the consumer has released sub-stage `sub`; passes at once on the first lap."""
+        """The producer waits until the consumer has released sub-stage `sub`; passes at once on the
+        first lap.
+        """
         self._side("acquire", True)
         self._wait(self.consumer_mbars, sub)
 
@@ -148,11 +182,13 @@ class RolePipeline:
         self.state.step()
 
     def commit_mma(self, sub: int = 0, e: object = None) -> None:
-        """One arrival when the MMAs issued so far are done (see `staged.commit`), in both CTAs of a pair. Does not step."""
+        """One arrival when the MMAs issued so far are done (see `staged.commit`), in both CTAs of a
+        pair. Does not step.
+        """
         self._side("commit_mma", True)
         commit(self.producer_mbar(sub), e)
 
-    # -- the consumer -------------------------------------------------------------------------------------------------
+    # -- the consumer ------------------------------------------------------------------
 
     def wait(self, sub: int = 0) -> None:
         """The consumer waits until the producer has committed sub-stage `sub`."""
@@ -165,7 +201,9 @@ class RolePipeline:
         self.state.step()
 
     def release_no_step(self, sub: int = 0) -> None:
-        """Every active thread of the consumer arrives: in a pair of CTAs on the even one's barrier."""
+        """Every active thread of the consumer arrives: in a pair of CTAs on the even one's
+        barrier.
+        """
         self._side("release", False)
         mbar = self.consumer_mbar(sub)
         if self.cta_group == 2:

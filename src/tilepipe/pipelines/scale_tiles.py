@@ -19,8 +19,9 @@ LINES = PIECE_BYTES // LINE_BYTES  # of a piece
 
 @dataclass(frozen=True)
 class ScaleFactorLayout:
-    """Where the scale factors (rows, blocks of K) of a tile are: in pieces of 128 rows × 4 blocks, those of the same rows one after the
-    other along K; of a piece, that of row r and block j at byte 16 (r % 32) + 4 (r // 32) + j. In global memory it is the same.
+    """Where the scale factors (rows, blocks of K) of a tile are: in pieces of 128 rows × 4 blocks,
+    those of the same rows one after the other along K; of a piece, that of row r and block j at
+    byte 16 (r % 32) + 4 (r // 32) + j. In global memory it is the same.
 
     Attributes:
         rows, blocks: of the scale factors; the last piece of either may be filled in part.
@@ -40,7 +41,9 @@ class ScaleFactorLayout:
 
     @property
     def box(self) -> tuple[int, int, int]:
-        """Of one TMA copy: the pieces of 128 rows. The tensor is (pieces along the rows, 2 · pieces along K, 256)."""
+        """Of one TMA copy: the pieces of 128 rows. The tensor is (pieces along the rows, 2 · pieces
+        along K, 256).
+        """
         return 1, self.k_pieces * LINES, LINE_BYTES
 
     @property
@@ -61,13 +64,24 @@ def scale_factor_k_major(rows: int, blocks: int) -> ScaleFactorLayout:
         TraceError: not two integers of at least 1.
     """
     if any(type(x) is not int or x < 1 for x in (rows, blocks)):
-        raise TraceError(f"scale factors are of at least 1 row and 1 block of K, got {rows!r} and {blocks!r}", caller())
+        raise TraceError(
+            f"scale factors are of at least 1 row and 1 block of K, got {rows!r} and {blocks!r}",
+            caller(),
+        )
     return ScaleFactorLayout(rows, blocks)
 
 
 class SMemTileArrayWithLayout(SMemTileArray2DRowMajor):
     """`num_tiles` tiles of scale factors; tile i is of shape `layout.shape`, bytes, unswizzled."""
 
-    def __init__(self, ctx: Context, dtype: DType | str, layout: ScaleFactorLayout, num_tiles: int, *, name: str = "scales") -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        dtype: DType | str,
+        layout: ScaleFactorLayout,
+        num_tiles: int,
+        *,
+        name: str = "scales",
+    ) -> None:
         super().__init__(ctx, dtype, *layout.shape, num_tiles, name=name)
         self.layout = layout

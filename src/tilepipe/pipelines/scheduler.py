@@ -33,7 +33,9 @@ class _Share:
 
 @dataclass(frozen=True, eq=False)
 class WorkTile:
-    """One output tile: its indices in tiles, for this CTA; `batch` is None unless the scheduler has batches."""
+    """One output tile: its indices in tiles, for this CTA; `batch` is None unless the scheduler has
+    batches.
+    """
 
     m: Value
     n: Value
@@ -43,7 +45,9 @@ class WorkTile:
 class AheadTile(WorkTile):
     """A tile of `StaticScheduler.ahead`."""
 
-    def __init__(self, m: Value, n: Value, batch: Value | None, compute: Callable[[], WorkTile]) -> None:
+    def __init__(
+        self, m: Value, n: Value, batch: Value | None, compute: Callable[[], WorkTile]
+    ) -> None:
         super().__init__(m, n, batch)
         object.__setattr__(self, "_compute", compute)
         object.__setattr__(self, "_next", None)
@@ -52,7 +56,9 @@ class AheadTile(WorkTile):
     _next: WorkTile | None
 
     def following(self) -> WorkTile:
-        """Computes the tile after this one, here; where there is none, some tile. In the body of the loop itself, not in a block of it."""
+        """Computes the tile after this one, here; where there is none, some tile. In the body of
+        the loop itself, not in a block of it.
+        """
         if self._next is None:
             object.__setattr__(self, "_next", self._compute())
         assert self._next is not None
@@ -77,7 +83,9 @@ class Ahead:
 
     def __iter__(self) -> Iterator[AheadTile]:
         ctx, work, step = self._ctx, self._work, self._ctx.num_clusters
-        places = [ctx.var(x) for x in (self.first.m, self.first.n, self.first.batch) if x is not None]
+        places = [
+            ctx.var(x) for x in (self.first.m, self.first.n, self.first.batch) if x is not None
+        ]
         held: list[AheadTile] = []
 
         def begin(index: Value) -> AheadTile:
@@ -102,15 +110,22 @@ class Raster:
     group: int
 
     @classmethod
-    def checked(cls, ctx: Context, cluster: tuple[int, int] | None, order: str, group: int) -> Raster:
-        """Raises TraceError for an order that there is not, and a cluster that the kernel's does not hold."""
+    def checked(
+        cls, ctx: Context, cluster: tuple[int, int] | None, order: str, group: int
+    ) -> Raster:
+        """Raises TraceError for an order that there is not, and a cluster that the kernel's does
+        not hold.
+        """
         if order not in RASTERS:
             raise TraceError(f"raster must be one of {', '.join(RASTERS)}, got {order!r}", caller())
         if not isinstance(group, int) or group < 1:
             raise TraceError(f"a raster group has at least 1 tile, got {group!r}", caller())
         shape = (ctx.cluster_size, 1) if cluster is None else cluster
         if min(shape) < 1 or ctx.cluster_size % (shape[0] * shape[1]):
-            raise TraceError(f"the scheduler's cluster is {shape[0]}×{shape[1]}, the kernel's has {ctx.cluster_size} CTAs", caller())
+            raise TraceError(
+                f"the scheduler's cluster is {shape[0]}×{shape[1]}, the kernel's has {ctx.cluster_size} CTAs",
+                caller(),
+            )
         return cls(shape, order, group)
 
     def place(self, ctx: Context, index: Value, rows: Value, columns: Value) -> tuple[Value, Value]:
@@ -134,18 +149,19 @@ class Raster:
 
 
 class TileOrder:
-    """One fixed order of a problem's tiles, in steps of a cluster's tiles: what all schedulers deal out.
+    """One fixed order of a problem's tiles, in steps of a cluster's tiles: what all schedulers deal
+    out.
 
-    With a cluster of (x, y), each step gives the cluster x × y neighbouring tiles, CTA r of it tile (m + r % x,
-    n + r // x % y); at the edge some lie outside the matrix, and must still take part (loads give zeros, stores are
-    clipped).
+    With a cluster of (x, y), each step gives the cluster x × y neighbouring tiles, CTA r of it tile
+    (m + r % x, n + r // x % y); at the edge some lie outside the matrix, and must still take part
+    (loads give zeros, stores are clipped).
 
     Args:
         tiles: (rows, columns) of output tiles, or (batches, rows, columns); may be traced.
-        cluster: tiles of a cluster along (m, n). x · y must divide the kernel's cluster size; where it is less, CTAs
-            that are x · y ranks apart work on the same tile.
-        raster: "rows" walks along n first, "columns" along m first, "grouped" walks m within bands of `group` and
-            then n, so that what neighbouring CTAs read stays in L2.
+        cluster: tiles of a cluster along (m, n). x · y must divide the kernel's cluster size; where
+            it is less, CTAs that are x · y ranks apart work on the same tile.
+        raster: "rows" walks along n first, "columns" along m first, "grouped" walks m within bands
+            of `group` and then n, so that what neighbouring CTAs read stays in L2.
     """
 
     def __init__(
@@ -159,20 +175,25 @@ class TileOrder:
     ) -> None:
         self._raster = Raster.checked(ctx, cluster, raster, group)
         if not isinstance(tiles, tuple) or len(tiles) not in (2, 3):
-            raise TraceError(f"tiles= takes (rows, columns) or (batches, rows, columns), got {tiles!r}", caller())
+            raise TraceError(
+                f"tiles= takes (rows, columns) or (batches, rows, columns), got {tiles!r}", caller()
+            )
         self._ctx = ctx
         self._cluster = shape = self._raster.cluster
         self._m = ctx._value(ctx.ceil_div(tiles[-2], shape[0]))
         self._n = ctx._value(ctx.ceil_div(tiles[-1], shape[1]))
         self._batches = ctx._value(tiles[0]) if len(tiles) == 3 else None
-        self._total = self._m * self._n if self._batches is None else self._m * self._n * self._batches
+        self._total = (
+            self._m * self._n if self._batches is None else self._m * self._n * self._batches
+        )
 
     def _tile(self, index: Value) -> WorkTile:
         ctx = self._ctx
         if ctx.tracer.kernel.cta_group == 2 and self._cluster[0] % 2:
             shape = "×".join(map(str, self._cluster))
             raise TraceError(
-                f"the scheduler's cluster is {shape} tiles, but CTAs 2 i and 2 i + 1, which share an MMA, must be neighbours along M: its"
+                f"the scheduler's cluster is {shape} tiles, but CTAs 2 i and 2 i + 1, which share"
+                " an MMA, must be neighbours along M: its"
                 " first extent must be even",
                 caller(),
             )
@@ -188,9 +209,9 @@ class TileOrder:
 class StaticScheduler(TileOrder):
     """A persistent schedule: cluster c of the grid takes tiles c, c + clusters, ... of the order.
 
-    Iterated in a role: `for tile in work:` is a traced loop with `tile.m`, `tile.n`. Every role that iterates it sees
-    the same tiles. Arguments: those of `TileOrder`. What the dynamic schedulers need besides does nothing here, so that
-    a kernel may take either.
+    Iterated in a role: `for tile in work:` is a traced loop with `tile.m`, `tile.n`. Every role
+    that iterates it sees the same tiles. Arguments: those of `TileOrder`. What the dynamic
+    schedulers need besides does nothing here, so that a kernel may take either.
     """
 
     needs_role = False  # of its own, that runs `schedule()`
@@ -199,16 +220,18 @@ class StaticScheduler(TileOrder):
         return iter(_Share(self, 1, 0))
 
     def share(self, rank: object, of: int) -> Iterable[WorkTile]:
-        """`for tile in work.share(ctx.warpgroup_rank, 2):` gives every `of`-th of the tiles that `for tile in work:` would, from the
-        `rank`-th (0 .. of - 1): for warpgroups that take tiles in turn.
+        """`for tile in work.share(ctx.warpgroup_rank, 2):` gives every `of`-th of the tiles that
+        `for tile in work:` would, from the `rank`-th (0 .. of - 1): for warpgroups that take tiles
+        in turn.
         """
         if not isinstance(of, int) or of < 1:
             raise TraceError(f"tiles are shared among at least 1, got of={of!r}", caller())
         return _Share(self, of, rank)
 
     def ahead(self) -> Ahead:
-        """`tiles = work.ahead()`, then `for tile in tiles:` gives what `for tile in work:` does. The indices of a tile, some
-        divisions, are computed where the body for the tile before calls `tile.following()`, for instance while MMAs run.
+        """`tiles = work.ahead()`, then `for tile in tiles:` gives what `for tile in work:` does.
+        The indices of a tile, some divisions, are computed where the body for the tile before calls
+        `tile.following()`, for instance while MMAs run.
         """
         return Ahead(self)
 

@@ -13,14 +13,17 @@ from tilepipe.lang.values import Value, binary, require_uniform, to_expr
 
 
 class PipelineState:
-    """Index, phase and steps taken in a ring of `num_stages`. Each role has its own, created on first use at the top
-    of the role.
+    """Index, phase and steps taken in a ring of `num_stages`. Each role has its own, created on
+    first use at the top of the role.
 
-    `p2 = p` is the same state; `p.copy()` one of its own, at the same place. `phase` 0 is a consumer's start; a producer starts at 1,
-    the parity of "the phase before the first", which a fresh barrier reports as complete.
+    `p2 = p` is the same state; `p.copy()` one of its own, at the same place. `phase` 0 is a
+    consumer's start; a producer starts at 1, the parity of "the phase before the first", which a
+    fresh barrier reports as complete.
     """
 
-    def __init__(self, ctx: Context | Tracer, num_stages: int, phase: int = 0, name: str = "state") -> None:
+    def __init__(
+        self, ctx: Context | Tracer, num_stages: int, phase: int = 0, name: str = "state"
+    ) -> None:
         if not isinstance(num_stages, int) or num_stages < 1:
             raise TraceError(f"a ring has at least one stage, got {num_stages!r}", caller())
         if phase not in (0, 1):
@@ -33,18 +36,21 @@ class PipelineState:
     def _cursor(self) -> Cursor:
         if self._tracer.scope.role is None:
             raise TraceError(
-                f"'{self._name}' is read or stepped in set-up code, which all warps run; a place in a ring belongs to a role", caller()
+                f"'{self._name}' is read or stepped in set-up code, which all warps run; a place in a ring belongs to a role",
+                caller(),
             )
         cursors = self._tracer.role.cursors
         cursor = cursors.get(self)
         if cursor is None:
-            cursor = cursors[self] = Cursor(self._tracer.cursor_name(self._name), self.num_stages, -self._start)
+            cursor = cursors[self] = Cursor(
+                self._tracer.cursor_name(self._name), self.num_stages, -self._start
+            )
             self._tracer.hoist(ops.CursorDefine(caller(), cursor))
         return cursor
 
     def read(self) -> tuple[Value, Value]:
-        """(stage, phase) as they are now. The phase keeps its full number for the simulator; `phase()` gives the
-        parity.
+        """(stage, phase) as they are now. The phase keeps its full number for the simulator;
+        `phase()` gives the parity.
         """
         t = self._tracer
         cursor = self._cursor()
@@ -89,10 +95,12 @@ class PipelineState:
         self._tracer.emit(ops.CursorStep(caller(), cursor, steps))
 
     def copy(self) -> PipelineState:
-        """A state of its own, at the place where this one is now in this role: stage and phase are those of a copied value.
+        """A state of its own, at the place where this one is now in this role: stage and phase are
+        those of a copied value.
 
         Raises:
-            TraceError: in a loop: the copy is one variable of the role, which the next iteration would find where this one left it.
+            TraceError: in a loop: the copy is one variable of the role, which the next iteration
+                would find where this one left it.
         """
         other = PipelineState(self._tracer, self.num_stages, self._start, self._name)
         t = self._tracer
@@ -100,7 +108,8 @@ class PipelineState:
             return other
         if t.scope.inside("loop") is not None:
             raise TraceError(
-                f"'{self._name}' is copied in a loop, but a copy is made once in a role: take it in front of the loop", caller()
+                f"'{self._name}' is copied in a loop, but a copy is made once in a role: take it in front of the loop",
+                caller(),
             )
         if self in t.role.cursors:  # otherwise it is still at the start of the ring
             stage, phase = self.read()

@@ -1,4 +1,6 @@
-"""Layouts of the tiles of an attention kernel in shared memory: K as an operand of S = Q · Kᵀ, V as one of O += P · V."""
+"""Layouts of the tiles of an attention kernel in shared memory: K as an operand of S = Q · Kᵀ, V as
+one of O += P · V.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from tilepipe.pipelines.barriers import SMemTileArray2D
 
 @dataclass(frozen=True)
 class TileLayout:
-    """A tile (rows, cols) of an MMA's operand: M or N by K. Where its elements lie is what `ir.layout` says of such a tile.
+    """A tile (rows, cols) of an MMA's operand: M or N by K. Where its elements lie is what
+    `ir.layout` says of such a tile.
 
     Attributes:
         order: "row": K contiguous (K-major); "col": M or N contiguous (MN-major).
@@ -32,10 +35,16 @@ class TileLayout:
     def __post_init__(self) -> None:
         extent = self.cols if self.order == "row" else self.rows
         if any(type(x) is not int or x < 1 for x in (self.rows, self.cols)):
-            raise TraceError(f"a tile has static extents of at least 1, got {self.rows!r}×{self.cols!r}", caller())
-        if self.swizzle not in SWIZZLES or (self.swizzle and extent * self.dtype.nbytes % self.swizzle):
             raise TraceError(
-                f"swizzle {self.swizzle} must be one of {SWIZZLES} and divide the contiguous extent: {extent} × {self.dtype.nbytes} ="
+                f"a tile has static extents of at least 1, got {self.rows!r}×{self.cols!r}",
+                caller(),
+            )
+        if self.swizzle not in SWIZZLES or (
+            self.swizzle and extent * self.dtype.nbytes % self.swizzle
+        ):
+            raise TraceError(
+                f"swizzle {self.swizzle} must be one of {SWIZZLES} and divide the contiguous"
+                f" extent: {extent} × {self.dtype.nbytes} ="
                 f" {extent * self.dtype.nbytes} bytes",
                 caller(),
             )
@@ -51,7 +60,16 @@ class TileLayout:
 
     def allocate(self, ctx: Context, count: int, name: str = "tiles") -> SMemTileArray2D:
         """`count` tiles of this layout, in set-up code."""
-        return SMemTileArray2D(ctx, self.dtype, self.rows, self.cols, count, order=self.order, swizzle=self.swizzle, name=name)
+        return SMemTileArray2D(
+            ctx,
+            self.dtype,
+            self.rows,
+            self.cols,
+            count,
+            order=self.order,
+            swizzle=self.swizzle,
+            name=name,
+        )
 
     @staticmethod
     def of(tiles: SmemTileArray) -> TileLayout:
@@ -64,7 +82,8 @@ class TileLayout:
 
 
 def tile_layout_k_major(dtype: DType | str, mn: int, k: int, swizzle_mode: int = 128) -> TileLayout:
-    """An operand (mn, k) with K contiguous in memory: K of S = Q · Kᵀ, `mn` keys of `k` elements of the depth.
+    """An operand (mn, k) with K contiguous in memory: K of S = Q · Kᵀ, `mn` keys of `k` elements of
+    the depth.
 
     Raises:
         TraceError: the swizzle does not divide the k · size bytes of a row.
@@ -72,9 +91,12 @@ def tile_layout_k_major(dtype: DType | str, mn: int, k: int, swizzle_mode: int =
     return TileLayout(dtypes.dtype(dtype), mn, k, "row", swizzle_mode)
 
 
-def tile_layout_mn_major(dtype: DType | str, mn: int, k: int, swizzle_mode: int = 128) -> TileLayout:
-    """An operand (mn, k) with M or N contiguous in memory: V of O += P · V, `mn` columns of the output by `k` keys, which lie in
-    memory as (keys, columns). Its tensor map is one of V transposed (`v.swapaxes(-1, -2)`).
+def tile_layout_mn_major(
+    dtype: DType | str, mn: int, k: int, swizzle_mode: int = 128
+) -> TileLayout:
+    """An operand (mn, k) with M or N contiguous in memory: V of O += P · V, `mn` columns of the
+    output by `k` keys, which lie in memory as (keys, columns). Its tensor map is one of V
+    transposed (`v.swapaxes(-1, -2)`).
 
     Raises:
         TraceError: the swizzle does not divide the mn · size bytes of a column.

@@ -1,4 +1,6 @@
-"""Tensor memory between the MMA warp and the epilogue: its allocation, a stage of it, and the barrier before it is freed."""
+"""Tensor memory between the MMA warp and the epilogue: its allocation, a stage of it, and the
+barrier before it is freed.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,24 @@ LOWER_LANES = 16 << 16  # in an address: the lower 16 of the 32 lanes of each wa
 
 
 class TmemAllocation:
-    """Columns of tensor memory that a kernel reserves for its life: allocate, release_lock, use, wait for the epilogue, deallocate.
+    """Columns of tensor memory that a kernel reserves for its life: allocate, release_lock, use,
+    wait for the epilogue, deallocate.
 
-    Made in set-up code, where it takes one word of shared memory. The MMA warp calls `allocate()`; the other roles call
-    `from_shared()` once they know, by a barrier, that it has. Each role that uses it calls one of the two (seed page
-    OutputTilePipeline, comptime member Tmem).
+    Made in set-up code, where it takes one word of shared memory. The MMA warp calls `allocate()`;
+    the other roles call `from_shared()` once they know, by a barrier, that it has. Each role that
+    uses it calls one of the two (seed page OutputTilePipeline, comptime member Tmem).
     """
 
-    def __init__(self, ctx: Context, columns: int = tcgen05.COLUMNS, *, cta_group: int = 1, name: str = "tmem") -> None:
-        """`columns` of 32 bits, a power of two in 32..512; `cta_group` 2: the same columns in both CTAs of a pair.
+    def __init__(
+        self,
+        ctx: Context,
+        columns: int = tcgen05.COLUMNS,
+        *,
+        cta_group: int = 1,
+        name: str = "tmem",
+    ) -> None:
+        """`columns` of 32 bits, a power of two in 32..512; `cta_group` 2: the same columns in both
+        CTAs of a pair.
 
         Raises:
             TraceError: in a role, or numbers that tensor memory does not have.
@@ -47,8 +58,9 @@ class TmemAllocation:
         self._word = SMemArray(ctx, "uint32", 1, f"{name}_address")
 
     def allocate(self) -> None:
-        """tcgen05.alloc by one whole warp: reserves the columns and writes their address to shared memory, from where this role
-        reads it. Waits while the columns are taken. In a pair, a warp of each CTA calls it.
+        """tcgen05.alloc by one whole warp: reserves the columns and writes their address to shared
+        memory, from where this role reads it. Waits while the columns are taken. In a pair, a warp
+        of each CTA calls it.
         """
         t = self._tracer
         self._require_warp("allocate")
@@ -69,9 +81,14 @@ class TmemAllocation:
     def _require_warp(self, what: str) -> None:
         active = self._tracer.scope.active
         threads = None if active is None else active.reshape(active.shape[0], -1, 32).sum(axis=2)
-        if threads is None or ((threads != 0).sum(axis=1) > 1).any() or not ((threads == 0) | (threads == 32)).all():
+        if (
+            threads is None
+            or ((threads != 0).sum(axis=1) > 1).any()
+            or not ((threads == 0) | (threads == 32)).all()
+        ):
             raise TraceError(
-                f"tcgen05: {what} of '{self.name}' is executed by one whole warp; role '{self._tracer.role.name}' comes here with another"
+                f"tcgen05: {what} of '{self.name}' is executed by one whole warp; role"
+                f" '{self._tracer.role.name}' comes here with another"
                 " number of threads. Give the role one warp, or write `with ctx.when(ctx.warp == 0):`.",
                 caller(),
             )
@@ -86,7 +103,8 @@ class TmemAllocation:
         address = self._tracer.role.addresses.get(self)
         if address is None:
             raise TraceError(
-                f"role '{self._tracer.role.name}' does not know where '{self.name}' is: call {self.name}.allocate() in the role that owns"
+                f"role '{self._tracer.role.name}' does not know where '{self.name}' is: call"
+                f" {self.name}.allocate() in the role that owns"
                 " it, and in the others, behind a barrier, from_shared() (`with outputs.epilogue_warp():` does both)",
                 caller(),
             )
@@ -95,8 +113,11 @@ class TmemAllocation:
             columns.check_held()
         return address
 
-    def tensor(self, shape: tuple[int, int], dtype: object = "float32", col: object = 0) -> TmemTensor:
-        """A matrix (rows, cols) from 32-bit column `col` on; `col + (16 << 16)`: in the lower lanes of each warp, for 64 rows.
+    def tensor(
+        self, shape: tuple[int, int], dtype: object = "float32", col: object = 0
+    ) -> TmemTensor:
+        """A matrix (rows, cols) from 32-bit column `col` on; `col + (16 << 16)`: in the lower lanes
+        of each warp, for 64 rows.
 
         Raises:
             TraceError: it leaves the columns that are allocated.
@@ -106,27 +127,36 @@ class TmemAllocation:
         first = (col & COLUMN_BITS if col > 0 else col) if isinstance(col, int) else 0
         if first < 0 or first + made.columns > self.columns:
             raise TraceError(
-                f"columns [{first}, {first + made.columns}) of '{self.name}', which has {self.columns} columns of 32 bits", caller()
+                f"columns [{first}, {first + made.columns}) of '{self.name}', which has {self.columns} columns of 32 bits",
+                caller(),
             )
         return made
 
-    def scales(self, shape: tuple[int, int], dtype: object = "float8_e8m0", col: object = 0) -> TmemScales:
-        """Scale factors (rows, blocks of K) from 32-bit column `col` on: 4 columns for each 128 rows × 4 blocks.
+    def scales(
+        self, shape: tuple[int, int], dtype: object = "float8_e8m0", col: object = 0
+    ) -> TmemScales:
+        """Scale factors (rows, blocks of K) from 32-bit column `col` on: 4 columns for each 128
+        rows × 4 blocks.
 
         Raises:
-            TraceError: they leave the columns that are allocated; a dtype or shape that scale factors do not have.
+            TraceError: they leave the columns that are allocated; a dtype or shape that scale
+                factors do not have.
         """
-        made = TmemScales(self._tracer, to_expr(self._tracer, self.addr + self._ctx._value(col)), shape, dtype)
+        made = TmemScales(
+            self._tracer, to_expr(self._tracer, self.addr + self._ctx._value(col)), shape, dtype
+        )
         first = col if isinstance(col, int) else 0
         if first < 0 or first + made.columns > self.columns:
             raise TraceError(
-                f"columns [{first}, {first + made.columns}) of '{self.name}', which has {self.columns} columns of 32 bits", caller()
+                f"columns [{first}, {first + made.columns}) of '{self.name}', which has {self.columns} columns of 32 bits",
+                caller(),
             )
         return made
 
     def release_lock(self) -> None:
-        """tcgen05.relinquish_alloc_permit: this CTA allocates no more; CTAs that wait for columns may. Right behind the last
-        `allocate()`: until then another CTA on the SM waits in its own, even where columns are free.
+        """tcgen05.relinquish_alloc_permit: this CTA allocates no more; CTAs that wait for columns
+        may. Right behind the last `allocate()`: until then another CTA on the SM waits in its own,
+        even where columns are free.
         """
         self._require_warp("release_lock")
         columns = self._tracer.role.columns.get(self)
@@ -143,7 +173,10 @@ class TmemAllocation:
         self._require_warp("deallocate")
         columns = self._tracer.role.columns.get(self)
         if columns is None:
-            raise TraceError(f"'{self.name}' is freed in role '{self._tracer.role.name}', which has not allocated it", caller())
+            raise TraceError(
+                f"'{self.name}' is freed in role '{self._tracer.role.name}', which has not allocated it",
+                caller(),
+            )
         columns.check_releasable()
         address = to_expr(self._tracer, self.addr)
         columns.mark_released()
@@ -151,7 +184,9 @@ class TmemAllocation:
 
 
 class TmemColumns(Handle):
-    """What `TmemAllocation.allocate` has acquired: to be freed once, in the block that allocated."""
+    """What `TmemAllocation.allocate` has acquired: to be freed once, in the block that
+    allocated.
+    """
 
     how_to_release = "Free it: deallocate() when the epilogue is done, or use `with outputs.mma_warp():`, which does."
 
@@ -161,9 +196,13 @@ class TmemColumns(Handle):
 
 
 class TmemStage:
-    """One stage of an accumulator ring: `stage_stride_cols` columns from `base + index · stage_stride_cols`."""
+    """One stage of an accumulator ring: `stage_stride_cols` columns from `base + index ·
+    stage_stride_cols`.
+    """
 
-    def __init__(self, base: TmemAllocation | Value, index: object, stride: int, owner: Handle | None = None) -> None:
+    def __init__(
+        self, base: TmemAllocation | Value, index: object, stride: int, owner: Handle | None = None
+    ) -> None:
         self._base = base
         self._tracer = base._tracer
         self.index = index
@@ -189,7 +228,9 @@ class TmemStage:
         Raises:
             TraceError: it is wider than the stage.
         """
-        made = TmemTensor(self._tracer, to_expr(self._tracer, self.offset()), shape, dtype, self._owner)
+        made = TmemTensor(
+            self._tracer, to_expr(self._tracer, self.offset()), shape, dtype, self._owner
+        )
         self._check_width(0, made)
         return made
 
@@ -199,13 +240,16 @@ class TmemStage:
             raise TraceError(f"{t!r} begins at column {col} of a stage", caller())
         if self._stride and end > self._stride:
             raise TraceError(
-                f"{t!r} ends at column {end} of a stage of {self._stride} columns (stage_stride_cols), in the next stage: make"
+                f"{t!r} ends at column {end} of a stage of {self._stride} columns"
+                " (stage_stride_cols), in the next stage: make"
                 " stage_stride_cols at least as large as an accumulator",
                 caller(),
             )
 
     def load_upper(self, cols: int, col: int = 0) -> Fragment:
-        """tcgen05.ld.16x256b of lanes 0..15 of each warp: a fragment (64, cols) whose row 16 w + r is lane 32 w + r."""
+        """tcgen05.ld.16x256b of lanes 0..15 of each warp: a fragment (64, cols) whose row 16 w + r
+        is lane 32 w + r.
+        """
         return self._half(cols, col, 0)
 
     def load_lower(self, cols: int, col: int = 0) -> Fragment:
@@ -221,7 +265,8 @@ class TmemStage:
 
 @dataclass(frozen=True, eq=False)
 class TmemFragments:
-    """The registers of a slice of an accumulator, by halves of each warp's lanes; `lower` is None of an accumulator of 64 rows.
+    """The registers of a slice of an accumulator, by halves of each warp's lanes; `lower` is None
+    of an accumulator of 64 rows.
 
     `TmemTensor.load()` gives both in one fragment of layout "tmem".
     """
@@ -231,14 +276,20 @@ class TmemFragments:
 
     @classmethod
     def load(cls, stage: TmemStage, rows: int, cols: int, col: int = 0) -> TmemFragments:
-        """Columns [col, col + cols) of the accumulator of `rows` rows at a stage; to be read after `ctx.tmem_wait_load()`."""
+        """Columns [col, col + cols) of the accumulator of `rows` rows at a stage; to be read after
+        `ctx.tmem_wait_load()`.
+        """
         if rows not in (64, 128):
             raise TraceError(f"an accumulator has 64 or 128 rows, got {rows!r}", caller())
-        return cls(stage.load_upper(cols, col), stage.load_lower(cols, col) if rows == 128 else None)
+        return cls(
+            stage.load_upper(cols, col), stage.load_lower(cols, col) if rows == 128 else None
+        )
 
 
 class TmemDeallocBarrier:
-    """The mbarrier by which the epilogue's threads, of both CTAs of a pair, say that they are done with tensor memory. Single use."""
+    """The mbarrier by which the epilogue's threads, of both CTAs of a pair, say that they are done
+    with tensor memory. Single use.
+    """
 
     def __init__(self, ctx: Context, cta_group: int = 1, *, name: str = "tmem_dealloc") -> None:
         """In set-up code; the count, `cta_group` times the threads that signal, is derived."""
@@ -251,20 +302,34 @@ class TmemDeallocBarrier:
         init_barriers(self._tracer, self._barrier.ref(), None, 1)
 
     def signal_complete(self) -> None:
-        """Every epilogue thread, after its last load has been waited for: arrives on the peer's barrier, if there is one, and its own."""
+        """Every epilogue thread, after its last load has been waited for: arrives on the peer's
+        barrier, if there is one, and its own.
+        """
         t, ctx = self._tracer, self._ctx
         ctx.tcgen05_fence_before()
         own, index = memory.BarrierRef(self._array, exprs.const(0)), exprs.const(1)
         refs = [own]
         if self.cta_group == 2:
-            refs.insert(0, memory.BarrierRef(self._array, exprs.const(0), to_expr(t, ctx.cta_rank ^ 1)))
-        arrivals = [count_arrivals(t.role.role, t.kernel.cluster_size, t.scope.active, 1, ref.cta) for ref in refs]
-        t.ledger.record(self._array, t.role.role, caller(), arrivals[0] if len(arrivals) == 1 else arrivals[0] + arrivals[1])
+            refs.insert(
+                0, memory.BarrierRef(self._array, exprs.const(0), to_expr(t, ctx.cta_rank ^ 1))
+            )
+        arrivals = [
+            count_arrivals(t.role.role, t.kernel.cluster_size, t.scope.active, 1, ref.cta)
+            for ref in refs
+        ]
+        t.ledger.record(
+            self._array,
+            t.role.role,
+            caller(),
+            arrivals[0] if len(arrivals) == 1 else arrivals[0] + arrivals[1],
+        )
         for ref in refs:
             t.emit(ops.MbarArrive(caller(), ref, index))
 
     def complete_dealloc(self, tmem: TmemAllocation) -> None:
-        """The MMA warp: gives up the right to allocate, unless it has, waits for the epilogue, frees the columns."""
+        """The MMA warp: gives up the right to allocate, unless it has, waits for the epilogue,
+        frees the columns.
+        """
         columns = self._tracer.role.columns.get(tmem)
         if not isinstance(columns, TmemColumns) or not columns.relinquished:
             tmem.release_lock()

@@ -1,4 +1,6 @@
-"""The life of tensor memory in the two roles that share it: the MMA warp owns it, the epilogue reads it."""
+"""The life of tensor memory in the two roles that share it: the MMA warp owns it, the epilogue
+reads it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ if TYPE_CHECKING:
 class _WarpContext(Handle):
     view = ""  # what makes it
 
-    def __init__(self, tmem: TmemAllocation, dealloc: TmemDeallocBarrier, published: NamedBarrier, what: str = "") -> None:
+    def __init__(
+        self,
+        tmem: TmemAllocation,
+        dealloc: TmemDeallocBarrier,
+        published: NamedBarrier,
+        what: str = "",
+    ) -> None:
         super().__init__(tmem._tracer, f"{what or self.view} of '{tmem.name}'")
         self._tmem = tmem
         self._dealloc = dealloc
@@ -28,12 +36,19 @@ class _WarpContext(Handle):
         self._begin()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None:
             self.release()
 
     @classmethod
-    def create(cls, tmem: TmemAllocation, dealloc: TmemDeallocBarrier, published: NamedBarrier) -> Self:
+    def create(
+        cls, tmem: TmemAllocation, dealloc: TmemDeallocBarrier, published: NamedBarrier
+    ) -> Self:
         """Begins it by hand; `release()` ends it, in the same block."""
         made = cls(tmem, dealloc, published, cls.__name__)
         made._begin()
@@ -48,10 +63,11 @@ class _WarpContext(Handle):
 
 
 class MmaWarpContext(_WarpContext):
-    """The MMA warp: allocates tensor memory, gives up the right to allocate more, and announces the address; in the end waits for
-    the epilogue and frees it.
+    """The MMA warp: allocates tensor memory, gives up the right to allocate more, and announces the
+    address; in the end waits for the epilogue and frees it.
 
-    `published`: a named barrier of this warp and the epilogue's threads, at which this warp only arrives.
+    `published`: a named barrier of this warp and the epilogue's threads, at which this warp only
+    arrives.
     """
 
     view = "mma_warp()"
@@ -59,7 +75,8 @@ class MmaWarpContext(_WarpContext):
 
     def _begin(self) -> None:
         self._tmem.allocate()
-        self._tmem.release_lock()  # here, not at the end: until then a second CTA on the SM waits in its alloc
+        # here, not at the end: until then a second CTA on the SM waits in its alloc
+        self._tmem.release_lock()
         self._published.arrive()
 
     def release(self) -> None:
@@ -69,7 +86,9 @@ class MmaWarpContext(_WarpContext):
 
 
 class EpilogueWarpContext(_WarpContext):
-    """The epilogue's warps: wait for the address; in the end say that they are done with tensor memory."""
+    """The epilogue's warps: wait for the address; in the end say that they are done with tensor
+    memory.
+    """
 
     view = "epilogue_warp()"
     how_to_release = "Use it as `with outputs.epilogue_warp():`, or call release()."
@@ -79,7 +98,8 @@ class EpilogueWarpContext(_WarpContext):
         threads = 0 if active is None else int(active.sum(axis=(1, 2)).max())
         if threads > expected:
             raise TraceError(
-                f"epilogue_warp: {threads} threads of role '{self._tmem._tracer.role.name}' meet the MMA warp, but the barrier is for"
+                f"epilogue_warp: {threads} threads of role '{self._tmem._tracer.role.name}' meet"
+                " the MMA warp, but the barrier is for"
                 f" {expected}: give the role {expected}, or OutputTilePipeline.allocate epilogue_threads={threads}",
                 caller(),
             )
@@ -87,7 +107,9 @@ class EpilogueWarpContext(_WarpContext):
         self._tmem.from_shared()
 
     def release(self) -> None:
-        """Every thread arrives on the barrier that the MMA warp waits on before it frees the columns, of both CTAs of a pair."""
+        """Every thread arrives on the barrier that the MMA warp waits on before it frees the
+        columns, of both CTAs of a pair.
+        """
         self.mark_released()
         self._dealloc.signal_complete()
 

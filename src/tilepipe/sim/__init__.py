@@ -1,7 +1,8 @@
-"""The simulated GPU: runs a launch with exact barriers, asynchronous copies and MMAs, and happens-before on every
-access.
+"""The simulated GPU: runs a launch with exact barriers, asynchronous copies and MMAs, and
+happens-before on every access.
 
-`run(launch)` writes results into the launch's NumPy arrays or raises a `SimFault` that says what went wrong and where.
+`run(launch)` writes results into the launch's NumPy arrays or raises a `SimFault` that says what
+went wrong and where.
 """
 
 from tilepipe.sim.codegen import source as source

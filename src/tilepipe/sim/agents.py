@@ -1,5 +1,5 @@
-"""Agents: a warp, or the whole warpgroup of a warpgroup role, with everything that is private to it but its local
-variables.
+"""Agents: a warp, or the whole warpgroup of a warpgroup role, with everything that is private to it
+but its local variables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ Body = Generator[Request, Any, None]
 
 
 class Blocked:
-    """What an op returns when it cannot be performed yet; the agent is then in somebody's list of waiters."""
+    """What an op returns when it cannot be performed yet; the agent is then in somebody's list of
+    waiters.
+    """
 
     def __deepcopy__(self, memo: dict[int, object]) -> Blocked:
         return self
@@ -41,8 +43,9 @@ class Spin:
     """What an agent looks at, again and again, in a loop in which nothing changes.
 
     Attributes:
-        site: the op that looks. bar, phase: the phase of an mbarrier. name, value: an element of a tensor, and what it holds; both
-            empty where the loop looks at nothing that others may change.
+        site: the op that looks. bar, phase: the phase of an mbarrier. name, value: an element of a
+            tensor, and what it holds; both empty where the loop looks at nothing that others may
+            change.
     """
 
     site: Site
@@ -61,20 +64,27 @@ class Agent(Knowledge):
         first_warp: its first warp in the CTA.
         request: the op to perform next and its operands, or None before the first.
         blocked: the op in `request` has been tried and waits. parked: and nobody has woken it yet.
-        spins: what it looks at in vain, where whoever explores executions has found it in a loop that changes nothing.
-        dirty: fragments whose registers were accessed with no wgmma.fence since. fenced: there has been a wgmma.fence.
+        spins: what it looks at in vain, where whoever explores executions has found it in a loop
+            that changes nothing.
+        dirty: fragments whose registers were accessed with no wgmma.fence since. fenced: there has
+            been a wgmma.fence.
         done: the body has returned.
         time: virtual time, in cycles since the CTA started.
         counts: executions per site, shared by all agents of the launch.
-        retired: bits of this warpgroup's finished wgmma reads (and what they were ordered after), for relaxed arrives.
-        handed: bits of reads of a response that its threads have made and fenced (fence.proxy.async), and of what they read from, for
-        relaxed arrives: PTX ISA, clusterlaunchcontrol.try_cancel, has such a read, the fence, and barrier.cluster.arrive.relaxed.
+        retired: bits of this warpgroup's finished wgmma reads (and what they were ordered after),
+            for relaxed arrives.
+        handed: bits of reads of a response that its threads have made and fenced
+        (fence.proxy.async), and of what they read from, for relaxed arrives: PTX ISA,
+        clusterlaunchcontrol.try_cancel, has such a read, the fence, and
+        barrier.cluster.arrive.relaxed.
         passed: barrier -> last phase waited for, for waits that give a parity.
-        repeated: barrier -> (phase, site) of its last wait, where that phase had been waited for before; for messages.
-        ticket, cluster_ticket: the generation of a named or set-up barrier, and of the cluster barrier, that it waits
-        to end.
+        repeated: barrier -> (phase, site) of its last wait, where that phase had been waited for
+            before; for messages.
+        ticket, cluster_ticket: the generation of a named or set-up barrier, and of the cluster
+        barrier, that it waits to end.
         stores: lane -> its bulk-store groups.
-        wgmma_open, wgmma_groups: wgmma not yet committed; committed groups not yet waited for, oldest first.
+        wgmma_open, wgmma_groups: wgmma not yet committed; committed groups not yet waited for,
+            oldest first.
         wgmma_queue: those of the groups that have not acted.
         tensor: what concerns tensor memory, from the first tcgen05 op on.
     """
@@ -86,7 +96,16 @@ class Agent(Knowledge):
         "wgmma_open", "wgmma_queue",
     )  # fmt: skip
 
-    def __init__(self, cta: Cta, role: Role | None, index: int, first_warp: int, warps: int, uid: int, counts: list[int]) -> None:
+    def __init__(
+        self,
+        cta: Cta,
+        role: Role | None,
+        index: int,
+        first_warp: int,
+        warps: int,
+        uid: int,
+        counts: list[int],
+    ) -> None:
         super().__init__(warps)
         self.cta = cta
         self.role = role

@@ -1,11 +1,15 @@
-"""Running the clusters of a launch: one after another, or, where they share out their work as they go, together.
+"""Running the clusters of a launch: one after another, or, where they share out their work as they
+go, together.
 
-One after another is a legal order of the grid, and the only one that needs looking at where no op lets a cluster learn of
-another: accesses of two clusters to one element of global memory are a race in any order (`global_order`).
+One after another is a legal order of the grid, and the only one that needs looking at where no op
+lets a cluster learn of
+another: accesses of two clusters to one element of global memory are a race in any order
+(`global_order`).
 
-Where a kernel has an atomic add or a try_cancel, what a cluster gets depends on the others. Then as many clusters as a chip
-holds run at once, each on a machine of its own, until it comes to such an op. Seed 0 lets the one perform it that is first in
-virtual time, so that tiles are shared out as the cost model has it; other seeds let any.
+Where a kernel has an atomic add or a try_cancel, what a cluster gets depends on the others. Then as
+many clusters as a chip holds run at once, each on a machine of its own, until it comes to such an
+op. Seed 0 lets the one perform it that is first in virtual time, so that tiles are shared out as
+the cost model has it; other seeds let any.
 """
 
 from __future__ import annotations
@@ -27,7 +31,9 @@ from tilepipe.sim.teardown import check_exit
 Finished = Callable[[Machine], None]
 
 
-def one_after_another(world: World, order: list[int], random: Random | None, finished: Finished) -> tuple[int, list[float]]:
+def one_after_another(
+    world: World, order: list[int], random: Random | None, finished: Finished
+) -> tuple[int, list[float]]:
     """Runs each cluster to its end. Returns the steps taken, and the cycles of each cluster."""
     m = Machine(world, order[0])
     steps = 0
@@ -62,7 +68,9 @@ def finish(m: Machine) -> None:
 
 @contextmanager
 def explained(m: Machine) -> Iterator[None]:
-    """Replaces a fault by the read of poison that explains it, and a division by zero by a fault."""
+    """Replaces a fault by the read of poison that explains it, and a division by zero by a
+    fault.
+    """
     try:
         yield
     except (SimFault, ZeroDivisionError) as error:
@@ -75,9 +83,14 @@ def explained(m: Machine) -> Iterator[None]:
 
 def _division(compiled: Compiled, error: ZeroDivisionError) -> SimFault:
     """A division by zero in generated code, with the kernel's line."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith("<simulated")]
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith("<simulated")
+    ]
     loc = compiled.lines.get(frames[-1].lineno or 0) if frames else None
-    return SimFault("integer division by zero. On the GPU it gives some number and no error; guard it with ctx.when(...)", loc)
+    return SimFault(
+        "integer division by zero. On the GPU it gives some number and no error; guard it with ctx.when(...)",
+        loc,
+    )
 
 
 def _duration(m: Machine) -> float:
@@ -85,12 +98,12 @@ def _duration(m: Machine) -> float:
     return max([a.time for a in m.agents] + [max(c.tma_free, c.tensor_free) for c in m.ctas])
 
 
-# -- together ----------------------------------------------------------------------------------------------------------
+# -- together --------------------------------------------------------------------------
 
 
 class _Place:
-    """Where one cluster after another runs. `since`: when the present one started, in cycles; `kept`: its events on each tensor
-    while others run.
+    """Where one cluster after another runs. `since`: when the present one started, in cycles;
+    `kept`: its events on each tensor while others run.
     """
 
     def __init__(self, world: World) -> None:
@@ -135,7 +148,9 @@ class _Together:
             place.machine.reach.haste = self.random.choice((0.0, 0.5, 1.0))
 
     def run(self, place: _Place) -> bool:
-        """Runs a place until its cluster asks, or until there is no cluster for it. Returns whether it asks."""
+        """Runs a place until its cluster asks, or until there is no cluster for it. Returns whether
+        it asks.
+        """
         clusters = self.world.clusters
         assert clusters is not None
         m = place.machine
@@ -159,7 +174,11 @@ class _Together:
         place = min(asking, key=_Place.asks) if self.random is None else self.random.choice(asking)
         assert place.machine is not None
         reach, ready = place.machine.reach, place.machine.ready
-        agent = min(reach.asking, key=lambda a: a.time) if self.random is None else self.random.choice(reach.asking)
+        agent = (
+            min(reach.asking, key=lambda a: a.time)
+            if self.random is None
+            else self.random.choice(reach.asking)
+        )
         reach.asking.remove(agent)
         reach.granted = agent
         ready.append(agent)
@@ -167,8 +186,11 @@ class _Together:
         return place
 
 
-def together(world: World, order: list[int], resident: int, random: Random | None, finished: Finished) -> tuple[int, list[float]]:
-    """Runs up to `resident` clusters at once; any other seed than 0 may take fewer, as a chip on which other kernels run.
+def together(
+    world: World, order: list[int], resident: int, random: Random | None, finished: Finished
+) -> tuple[int, list[float]]:
+    """Runs up to `resident` clusters at once; any other seed than 0 may take fewer, as a chip on
+    which other kernels run.
 
     Returns the steps taken, and the cycles until the last cluster has ended.
     """
@@ -182,7 +204,9 @@ def together(world: World, order: list[int], resident: int, random: Random | Non
         run.start(place, world.clusters.waiting.popleft())
     asking: list[_Place] = []
     while places or asking:
-        begins = bool(places) and (random is None or random.randrange(len(places) + len(asking)) < len(places))
+        begins = bool(places) and (
+            random is None or random.randrange(len(places) + len(asking)) < len(places)
+        )
         place = places.pop(0) if begins else run.grant(asking)
         if run.run(place):
             asking.append(place)

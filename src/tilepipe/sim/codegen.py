@@ -1,9 +1,9 @@
 """IR -> Python source: for each role one generator function, compiled once per kernel.
 
-The function of a role runs the set-up and then the role's body, for one agent. Every op that touches barriers, memory
-or an asynchronous unit is `yield op, (site, threads, ...)`: the machine performs `op(machine, agent, site, threads, ...)`
-and sends back its result. `threads` is a bit mask over the agent's threads, constant wherever the execution scope is
-static.
+The function of a role runs the set-up and then the role's body, for one agent. Every op that
+touches barriers, memory or an asynchronous unit is `yield op, (site, threads, ...)`: the machine
+performs `op(machine, agent, site, threads, ...)` and sends back its result. `threads` is a bit mask
+over the agent's threads, constant wherever the execution scope is static.
 """
 
 from __future__ import annotations
@@ -67,17 +67,22 @@ Body = Callable[[Any, Agent], Any]
 
 @dataclass(eq=False)
 class Compiled:
-    """A kernel as the machine runs it. Holds no reference to the `Kernel`, which is the key it is cached under.
+    """A kernel as the machine runs it. Holds no reference to the `Kernel`, which is the key it is
+    cached under.
 
     Attributes:
         source: the generated module. lines: its line number -> the kernel's line.
         sites: all ops, by id. bodies: role name (or SETUP, for idle warps) -> generator function.
-        shares_work: clusters may take work from each other. waits_itself: it has a grid_dependency_wait of its own.
-        commits: it has a tcgen05.commit. hands_on: it has responses that are read, and relaxed arrives, which may hand them back.
-        names: function of `source` -> the Python names in it, each with the object of the program that it stands for.
+        shares_work: clusters may take work from each other. waits_itself: it has a
+            grid_dependency_wait of its own.
+        commits: it has a tcgen05.commit. hands_on: it has responses that are read, and relaxed
+            arrives, which may hand them back.
+        names: function of `source` -> the Python names in it, each with the object of the program
+            that it stands for.
         lanes: those that are elected in turn, see `election`.
         by_parity: the barrier arrays on which some wait gives a parity.
-        bar_base, slot_base, named_base: where an array, a buffer, a named barrier starts in the CTA's flat lists.
+        bar_base, slot_base, named_base: where an array, a buffer, a named barrier starts in the
+            CTA's flat lists.
     """
 
     source: str = ""
@@ -135,11 +140,17 @@ class _Module:
         for barrier in kernel.named_barriers:
             self.named_base[id(barrier)] = named
             named += barrier.per_warpgroup
-        self.tensors = {id(p): i for i, p in enumerate(p for p in kernel.params if isinstance(p, TensorParam))}
+        self.tensors = {
+            id(p): i for i, p in enumerate(p for p in kernel.params if isinstance(p, TensorParam))
+        }
         blocks = [(SETUP, kernel.setup), *((r.name, r.body) for r in kernel.roles)]
-        waits = [o for _, b in blocks for o in walk(b) if isinstance(o, (ops.MbarWait, ops.MbarTryWait))]
+        waits = [
+            o for _, b in blocks for o in walk(b) if isinstance(o, (ops.MbarWait, ops.MbarTryWait))
+        ]
         parity = {id(o.bar.array) for o in waits if o.phase.dtype.kind != "phase"}
-        self.out.by_parity = frozenset(o.bar.array.name for o in waits if o.phase.dtype.kind != "phase")
+        self.out.by_parity = frozenset(
+            o.bar.array.name for o in waits if o.phase.dtype.kind != "phase"
+        )
         for name, block in blocks:
             for op in walk(block):
                 site = describe(op, len(self.out.sites), name, self.tensors, parity)
@@ -189,7 +200,20 @@ class _Module:
 
 
 def _quiet(op: ops.Op) -> bool:
-    """Whether the idle warps may leave this set-up op out: one lane of the CTA does it, or it has no effect outside."""
+    """Whether the idle warps may leave this set-up op out: one lane of the CTA does it, or it has
+    no effect outside.
+    """
     if isinstance(op, ops.Elect):
         return op.scope == "role"
-    return isinstance(op, (ops.SetupBarrier, ops.FenceBarrierInit, ops.Let, ops.Define, ops.Read, ops.CursorDefine, ops.CursorRead))
+    return isinstance(
+        op,
+        (
+            ops.SetupBarrier,
+            ops.FenceBarrierInit,
+            ops.Let,
+            ops.Define,
+            ops.Read,
+            ops.CursorDefine,
+            ops.CursorRead,
+        ),
+    )

@@ -1,9 +1,10 @@
-"""The cost model: a few figures of Hopper and of Blackwell, enough to see what a pipeline waits for. Not cycle accurate, and not meant
-to be.
+"""The cost model: a few figures of Hopper and of Blackwell, enough to see what a pipeline waits
+for. Not cycle accurate, and not meant to be.
 
-Each agent carries a virtual time; a wait ends at the later of its own time and the completion's. The TMA unit and the
-tensor cores of a CTA serve one request after another. CTAs share nothing but SMs (a CTA starts where and when an SM
-is free) and, at the end, the memory bandwidth that the bytes touched at least need.
+Each agent carries a virtual time; a wait ends at the later of its own time and the completion's.
+The TMA unit and the tensor cores of a CTA serve one request after another. CTAs share nothing but
+SMs (a CTA starts where and when an SM is free) and, at the end, the memory bandwidth that the bytes
+touched at least need.
 """
 
 from __future__ import annotations
@@ -16,17 +17,21 @@ if TYPE_CHECKING:
 
 TMA_LATENCY = 700.0  # cycles from issue to data in shared memory, from L2
 TMA_BYTES_PER_CYCLE = 48.0  # L2 to one SM
-# By bits of an operand. Dense multiply-adds count two: an SM does 4,096 flop a cycle in 16 bits (NVIDIA H100 white paper, 989
-# TFLOP/s), twice that in 8 bits, half in tf32.
+# By bits of an operand. Dense multiply-adds count two: an SM does 4,096 flop a cycle in 16 bits
+# (NVIDIA H100 white paper, 989 TFLOP/s), twice that in 8 bits, half in tf32.
 FLOPS_PER_CYCLE = {8: 8192.0, 16: 4096.0, 32: 2048.0}
-# tcgen05: an SM does 8,192 flop a cycle in 16 bits (NVIDIA DGX B200 data sheet: 72 PFLOP/s of sparse fp8 on 8 GPUs, that is 4.5 dense
-# on one, of 148 SMs at 1.85 GHz; of fp4 twice as many).
+# tcgen05: an SM does 8,192 flop a cycle in 16 bits (NVIDIA DGX B200 data sheet: 72 PFLOP/s of
+# sparse fp8 on 8 GPUs, that is 4.5 dense on one, of 148 SMs at 1.85 GHz; of fp4 twice as many).
 TCGEN05_FLOPS_PER_CYCLE = {4: 32768.0, 8: 16384.0, 16: 8192.0, 32: 4096.0}
 LAUNCH_US = 2.0
 
 
-def makespan(chip: Chip, cycles: list[float], cluster_size: int, occupancy: int, dram_bytes: int) -> float:
-    """Microseconds for clusters that take `cycles` each, started in order wherever `cluster_size` CTAs find room."""
+def makespan(
+    chip: Chip, cycles: list[float], cluster_size: int, occupancy: int, dram_bytes: int
+) -> float:
+    """Microseconds for clusters that take `cycles` each, started in order wherever `cluster_size`
+    CTAs find room.
+    """
     places = max(chip.sms * occupancy // cluster_size, 1)
     free = [0.0] * min(places, max(len(cycles), 1))
     for duration in cycles:

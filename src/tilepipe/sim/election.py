@@ -1,21 +1,27 @@
 """Decides for which elected lanes a kernel has to be checked.
 
-elect.sync elects one of the active lanes, the same one every time for the same set of them, and nobody knows which (PTX ISA, elect.sync).
-So it must not be taken for lane 0, or for any other that a kernel names by its number: by a condition, or as the one whose element
-an access is. A launch has one lane that is elected wherever it is active; where it is not, the next active one after it, going round.
+elect.sync elects one of the active lanes, the same one every time for the same set of them, and
+nobody knows which (PTX ISA, elect.sync). So it must not be taken for lane 0, or for any other that
+a kernel names by its number: by a condition, or as the one whose element an access is. A launch has
+one lane that is elected wherever it is active; where it is not, the next active one after it, going
+round.
 
-Lanes that no condition tells apart, and whose numbers reach nothing that the elected lane does, may be exchanged: the kernel does the
-same whichever of them is elected. So the lanes are divided into such sets, and one lane of a set stands for it.
+Lanes that no condition tells apart, and whose numbers reach nothing that the elected lane does, may
+be exchanged: the kernel does the same whichever of them is elected. So the lanes are divided into
+such sets, and one lane of a set stands for it.
 
-A kernel that names lanes in a role which elects is executed with a lane that is none of those named, or one of several
-that are named together. Were it a named one, its program order would only order more: what was done by two threads
-would be done by one. Where that is not all there is to it, the kernel is decided for one lane of each set, so that the elected lane is
-once each of those named, and once none. That is so where the elected lane does what depends on its number; where a set of lanes elects
-that is not the whole warp; where named lanes do what counts for the thread that does it (bulk groups, MMAs of tensor memory); where
-lanes arrive in CTAs by their number; where data pick lanes. Where the elected lane reaches an element of what others reach
-by their numbers, a second lane of a set is elected: one of the two is not the one whose element it is.
+A kernel that names lanes in a role which elects is executed with a lane that is none of those
+named, or one of several that are named together. Were it a named one, its program order would only
+order more: what was done by two threads would be done by one. Where that is not all there is to it,
+the kernel is decided for one lane of each set, so that the elected lane is once each of those
+named, and once none. That is so where the elected lane does what depends on its number; where a set
+of lanes elects that is not the whole warp; where named lanes do what counts for the thread that
+does it (bulk groups, MMAs of tensor memory); where lanes arrive in CTAs by their number; where data
+pick lanes. Where the elected lane reaches an element of what others reach by their numbers, a
+second lane of a set is elected: one of the two is not the one whose element it is.
 
-No set is sampled. Where data that depend on a lane's number decide a branch, or what the elected lane does, each lane is a set.
+No set is sampled. Where data that depend on a lane's number decide a branch, or what the elected
+lane does, each lane is a set.
 """
 
 from __future__ import annotations
@@ -36,7 +42,9 @@ ALL_LANES = (1 << WARP) - 1
 
 
 def elected(active: int, lane: int) -> int:
-    """The lane, as a mask, of the mask `active` of one warp that is elected where `lane` is if it is active; 0 of none."""
+    """The lane, as a mask, of the mask `active` of one warp that is elected where `lane` is if it
+    is active; 0 of none.
+    """
     after = active >> lane << lane
     return after & -after or active & -active
 
@@ -50,8 +58,8 @@ def elected_of_warps(active: int, lane: int) -> int:
 
 
 def lanes_of(kernel: Kernel) -> tuple[int, ...]:
-    """The lanes that a kernel is decided for, if each in turn is elected. The first is taken from the largest set of lanes that no
-    condition tells apart.
+    """The lanes that a kernel is decided for, if each in turn is elected. The first is taken from
+    the largest set of lanes that no condition tells apart.
     """
     found: dict[int, None] = {}
     for role in kernel.roles:
@@ -60,8 +68,16 @@ def lanes_of(kernel: Kernel) -> tuple[int, ...]:
     return tuple(found) or (0,)
 
 
-_OF_THREAD = (ops.TmaStore, ops.TmaStoreCommit, ops.TmaStoreWait, ops.Tcgen05Mma, ops.TmemCopy, ops.Tcgen05Commit)
-_NO_EFFECT = (ops.Let, ops.Define, ops.Assign, ops.Read, ops.Print)  # what reads the names is looked at where it stands
+_OF_THREAD = (
+    ops.TmaStore,
+    ops.TmaStoreCommit,
+    ops.TmaStoreWait,
+    ops.Tcgen05Mma,
+    ops.TmemCopy,
+    ops.Tcgen05Commit,
+)
+# what reads the names is looked at where it stands
+_NO_EFFECT = (ops.Let, ops.Define, ops.Assign, ops.Read, ops.Print)
 
 
 def _lanes_of_role(kernel: Kernel, role: Role) -> list[int]:
@@ -77,8 +93,10 @@ class _Scan:
         values: which values depend on the number of a lane, and which on who is elected.
         alike: sets of lanes that may be exchanged. each: one lane of each set has to be elected.
         places: the tiles and tensors that the elected lane reaches.
-        by_number: tiles and tensors whose elements threads reach by their numbers, with those threads.
-        arrivals: the rank of the CTA in which threads arrive, where it is given, with those threads.
+        by_number: tiles and tensors whose elements threads reach by their numbers, with those
+            threads.
+        arrivals: the rank of the CTA in which threads arrive, where it is given, with those
+            threads.
     """
 
     def __init__(self, kernel: Kernel, role: Role) -> None:
@@ -106,7 +124,9 @@ class _Scan:
         for lanes_of_set in sets:
             lane = lanes_of_set.bit_length() - 1
             other = lanes_of_set ^ 1 << lane
-            lanes += [lane, other.bit_length() - 1] if other and self._has_elements(lane) else [lane]
+            lanes += (
+                [lane, other.bit_length() - 1] if other and self._has_elements(lane) else [lane]
+            )
         return lanes
 
     def _sets(self) -> list[int]:
@@ -115,13 +135,20 @@ class _Scan:
 
     def _has_elements(self, lane: int) -> bool:
         """Whether a lane reaches, by its number, elements of what the elected lane reaches."""
-        return any(place in self.places and threads[..., lane::WARP].any() for place, threads in self.by_number)
+        return any(
+            place in self.places and threads[..., lane::WARP].any()
+            for place, threads in self.by_number
+        )
 
     def block(self, block: ops.Block, threads: Threads, *, named: bool, elected: bool) -> None:
-        """Goes through a block, which `threads` execute: lanes that a condition `named`, or that were `elected`, or that data pick."""
+        """Goes through a block, which `threads` execute: lanes that a condition `named`, or that
+        were `elected`, or that data pick.
+        """
         for op in block.ops:
             match op:
-                case ops.If(cond=condition, then=then, orelse=orelse) if condition.vary is exprs.Vary.LANE:
+                case ops.If(cond=condition, then=then, orelse=orelse) if (
+                    condition.vary is exprs.Vary.LANE
+                ):
                     by_data = self.values.by_data(op)
                     self.each = self.each or elected or by_data
                     self._tell_apart(condition)
@@ -144,20 +171,32 @@ class _Scan:
         given = [x for x in operands(op) if isinstance(x, exprs.Expr)]
         varies = any(leaf.vary is exprs.Vary.LANE for leaf in leaves(op))
         depends = elected or any(map(self.values.is_chosen, given))  # on who is elected
-        self.each = self.each or (depends and varies) or (named and not elected and isinstance(op, _OF_THREAD))
+        self.each = (
+            self.each
+            or (depends and varies)
+            or (named and not elected and isinstance(op, _OF_THREAD))
+        )
         if depends:
             for x in given:
                 self._tell_apart(x)
         if elected:
-            self.places |= {id(x.buffer if isinstance(x, Tile) else x) for x in operands(op) if isinstance(x, Tile | TensorParam)}
+            self.places |= {
+                id(x.buffer if isinstance(x, Tile) else x)
+                for x in operands(op)
+                if isinstance(x, Tile | TensorParam)
+            }
         elif varies:
-            self.by_number += [(id(e.base.buffer if isinstance(e.base, Tile) else e.base), threads) for e in elements(op)]
+            self.by_number += [
+                (id(e.base.buffer if isinstance(e.base, Tile) else e.base), threads)
+                for e in elements(op)
+            ]
             if isinstance(op, ops.MbarArrive | ops.MbarExpect) and op.bar.cta is not None:
                 self.arrivals.append((op.bar.cta, threads))
 
     def _tell_apart(self, x: exprs.Expr) -> None:
-        """Divides the sets by the values of an expression, or by those of its parts where data decide it: lanes that have the same
-        parts, and data that do not depend on their numbers, remain alike.
+        """Divides the sets by the values of an expression, or by those of its parts where data
+        decide it: lanes that have the same parts, and data that do not depend on their numbers,
+        remain alike.
         """
         if not self.values.is_numbered(x):
             return
@@ -172,4 +211,6 @@ class _Scan:
         for row in values.reshape(-1, WARP):
             for value in np.unique(row):
                 mask = sum(1 << int(lane) for lane in np.flatnonzero(row == value))
-                self.alike = [part for known in self.alike for part in (known & mask, known & ~mask) if part]
+                self.alike = [
+                    part for known in self.alike for part in (known & mask, known & ~mask) if part
+                ]

@@ -32,8 +32,8 @@ def _at(x: Scalar, lane: int, base: int) -> int:
 
 
 def _base(ag: Agent, mask: int, *values: Scalar) -> int:
-    """The thread that element 0 of array operands belongs to: 0, or the warp's first thread where the op runs per
-    warp.
+    """The thread that element 0 of array operands belongs to: 0, or the warp's first thread where
+    the op runs per warp.
     """
     arrays = [v for v in values if isinstance(v, np.ndarray) and v.ndim]
     if arrays and len(arrays[0]) < 32 * ag.warps:
@@ -56,7 +56,10 @@ def generic(
 def _bounds(site: Site, slot: Slot, rect: Rect, row: int, col: int) -> tuple[int, int]:
     r0, r1, c0, c1 = rect
     if not (0 <= row < r1 - r0 and 0 <= col < c1 - c0):
-        raise SimFault(f"{site.what}: element ({row}, {col}) of a {r1 - r0}×{c1 - c0} tile of {slot.name}", site.loc)
+        raise SimFault(
+            f"{site.what}: element ({row}, {col}) of a {r1 - r0}×{c1 - c0} tile of {slot.name}",
+            site.loc,
+        )
     return r0 + row, c0 + col
 
 
@@ -86,7 +89,9 @@ def _accesses(
             points[r << 32 | c] = lanes
         else:
             for lane in _lanes(lanes):
-                r, c = where[lane] = _bounds(site, slot, rect, _at(row, lane, base), _at(col, lane, base))
+                r, c = where[lane] = _bounds(
+                    site, slot, rect, _at(row, lane, base), _at(col, lane, base)
+                )
                 points[r << 32 | c] = points.get(r << 32 | c, 0) | 1 << lane
         rows = [p >> 32 for p in points]
         cols = [p & 0xFFFFFFFF for p in points]
@@ -95,7 +100,9 @@ def _accesses(
         access(m, slot, record, ag.known(lanes))
         ag.made(lanes, record.bit | record.sure)
         if not is_write and slot.state != 2:
-            missing = sum(slot.poisoned((r, r + 1, c, c + 1)) for r, c in zip(rows, cols, strict=True))
+            missing = sum(
+                slot.poisoned((r, r + 1, c, c + 1)) for r, c in zip(rows, cols, strict=True)
+            )
             if missing:
                 faults.poison(m, slot, record, missing)
     return where
@@ -121,7 +128,9 @@ def load(
     col: Scalar,
     cta: int | None = None,
 ) -> Scalar:
-    """Loads one element of a shared tile for every active thread: one value, or an array over the threads."""
+    """Loads one element of a shared tile for every active thread: one value, or an array over the
+    threads.
+    """
     tile = slot_of(m, ag, site, slot, cta)
     base = _base(ag, mask, row, col)
     where = _accesses(m, ag, site, mask, tile, rect, row, col, False, base)
@@ -137,7 +146,9 @@ def load(
 
 
 def _computed(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """What lanes' elements of a stored dtype are computed with; what is not an integer has been rounded to its own."""
+    """What lanes' elements of a stored dtype are computed with; what is not an integer has been
+    rounded to its own.
+    """
     if dtype.kind in "iu" and dtype != np.uint64:
         return np.dtype(np.int64)
     return dtype
@@ -164,7 +175,14 @@ def store(
         tile.written((r, r + 1, c, c + 1))
 
 
-def _one_value_each(ag: Agent, site: Site, where: Mapping[int, tuple[int, ...]], values: npt.NDArray[Any], base: int, name: str) -> None:
+def _one_value_each(
+    ag: Agent,
+    site: Site,
+    where: Mapping[int, tuple[int, ...]],
+    values: npt.NDArray[Any],
+    base: int,
+    name: str,
+) -> None:
     """Refuses threads that store different values to one element; `where`: thread -> element."""
     stored: dict[tuple[int, ...], tuple[int, Any]] = {}
     for lane, element in where.items():
@@ -172,7 +190,8 @@ def _one_value_each(ag: Agent, site: Site, where: Mapping[int, tuple[int, ...]],
         first, other = stored.setdefault(element, (lane, x))
         if other != x and not (other != other and x != x):  # NaN
             raise RaceError(
-                f"{site.what}: threads {first} and {lane} of {ag} store different values ({other} and {x}) to"
+                f"{site.what}: threads {first} and {lane} of {ag} store different values ({other}"
+                f" and {x}) to"
                 f" element {element} of {name} in one instruction; which one stays is not defined",
                 site.loc,
             )
@@ -188,7 +207,9 @@ def indices(m: Machine, ag: Agent, site: Site, mask: int, *index: Scalar) -> tup
     return _indices(ag, site, mask, m, index, _base(ag, mask, *index))
 
 
-def _indices(ag: Agent, site: Site, mask: int, m: Machine, index: tuple[Scalar, ...], base: int) -> tuple[list[int], ...]:
+def _indices(
+    ag: Agent, site: Site, mask: int, m: Machine, index: tuple[Scalar, ...], base: int
+) -> tuple[list[int], ...]:
     """Per dimension, the indices of the active threads, checked against the tensor."""
     tensor = m.world.tensors[site.tensor]
     lanes = _lanes(mask)
@@ -196,7 +217,8 @@ def _indices(ag: Agent, site: Site, mask: int, m: Machine, index: tuple[Scalar, 
     for lane, at in zip(lanes, zip(*out, strict=True), strict=True):
         if any(not 0 <= i < n for i, n in zip(at, tensor.shape, strict=True)):
             raise SimFault(
-                f"{site.what}: thread {lane} of {ag} accesses element {tuple(at)} of tensor '{tensor.param.name}' of"
+                f"{site.what}: thread {lane} of {ag} accesses element {tuple(at)} of tensor"
+                f" '{tensor.param.name}' of"
                 f" shape {tensor.shape}. Guard it with ctx.when(...).",
                 site.loc,
             )
@@ -225,7 +247,9 @@ def _stored(x: Any) -> Any:
     return x if x.dtype.kind in "iub" or x.dtype == np.float64 else np.float32(x)
 
 
-def store_global(m: Machine, ag: Agent, site: Site, mask: int, value: Scalar, *index: Scalar) -> None:
+def store_global(
+    m: Machine, ag: Agent, site: Site, mask: int, value: Scalar, *index: Scalar
+) -> None:
     """Stores one element of a tensor for every active thread."""
     tensor = m.world.tensors[site.tensor]
     base = _base(ag, mask, value, *index)
@@ -237,5 +261,12 @@ def store_global(m: Machine, ag: Agent, site: Site, mask: int, value: Scalar, *i
         tensor.array[at] = values
         return
     lanes = _lanes(mask)
-    _one_value_each(ag, site, dict(zip(lanes, zip(*at, strict=True), strict=True)), values, base, f"tensor '{tensor.param.name}'")
+    _one_value_each(
+        ag,
+        site,
+        dict(zip(lanes, zip(*at, strict=True), strict=True)),
+        values,
+        base,
+        f"tensor '{tensor.param.name}'",
+    )
     tensor.array[at] = values[[lane - base for lane in lanes]]

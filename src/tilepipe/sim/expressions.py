@@ -1,12 +1,13 @@
 """Expressions as Python source.
 
-A scalar that is the same for all threads of an agent becomes a Python number; one that differs between lanes or warps
-becomes a NumPy array over the agent's threads (32 or 128). Inside `PerWarp`, which is unrolled over the four warps,
-arrays cover the 32 threads of the warp at hand. Fragment values are float32 arrays (rows, cols), either of which may
-be 1.
+A scalar that is the same for all threads of an agent becomes a Python number; one that differs
+between lanes or warps becomes a NumPy array over the agent's threads (32 or 128). Inside `PerWarp`,
+which is unrolled over the four warps, arrays cover the 32 threads of the warp at hand. Fragment
+values are float32 arrays (rows, cols), either of which may be 1.
 
-Integers are exact. Signed arithmetic that may leave its dtype, and division that may be undefined, are checked where
-they are computed (`ir.ranges`); unsigned arithmetic wraps. `ir.numbers` says what each operation gives.
+Integers are exact. Signed arithmetic that may leave its dtype, and division that may be undefined,
+are checked where they are computed (`ir.ranges`); unsigned arithmetic wraps. `ir.numbers` says what
+each operation gives.
 """
 
 from __future__ import annotations
@@ -51,12 +52,19 @@ class Expressions:
     """Turns expressions into source for one agent's function.
 
     Attributes:
-        threads: of the agent. in_setup: whether ranks count within the CTA. warp: the warp at hand inside `PerWarp`.
+        threads: of the agent. in_setup: whether ranks count within the CTA. warp: the warp at hand
+            inside `PerWarp`.
         prologue: lines that compute, once, what stays the same for the whole function.
         active: the text of the mask of active threads where the code stands.
     """
 
-    def __init__(self, threads: int, names: Names, constant: Callable[[Any, str], str], active: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        threads: int,
+        names: Names,
+        constant: Callable[[Any, str], str],
+        active: Callable[[], str],
+    ) -> None:
         self.threads = threads
         self.names = names
         self.constant = constant  # puts an object in the generated module; returns its name
@@ -65,13 +73,16 @@ class Expressions:
         self.warp: int | None = None
         self.prologue: list[str] = []
         self._hoisted: dict[tuple[str, int | None, bool], str] = {}
-        self._locals: dict[int, tuple[bool, bool]] = {}  # local or variable -> (array, over one warp)
+        # local or variable -> (array, over one warp)
+        self._locals: dict[int, tuple[bool, bool]] = {}
         self.ring: dict[int, int] = {}  # locals that are a cursor's stage -> stages
         self.site = ""
-        self._inside: DType | None = None  # of signed arithmetic around the expression at hand, which is checked instead
-        self._conditions: list[str] = []  # what must hold, by lane or element, for the value at hand to be used
+        # of signed arithmetic around the expression at hand, which is checked instead
+        self._inside: DType | None = None
+        # what must hold, by lane or element, for the value at hand to be used
+        self._conditions: list[str] = []
 
-    # -- what is bound -----------------------------------------------------------------------------------------------
+    # -- what is bound -----------------------------------------------------------------
 
     def bind(self, local: e.Local, array: bool) -> str:
         """Declares an immutable name; returns its Python name."""
@@ -83,7 +94,9 @@ class Expressions:
         return self.bind(local, False)
 
     def define(self, var: Variable, array: bool) -> str:
-        """Declares a variable; it is an array when its value may differ between the threads of the agent."""
+        """Declares a variable; it is an array when its value may differ between the threads of the
+        agent.
+        """
         self._locals[id(var)] = (array, self.warp is not None)
         return self.names(var, var.name)
 
@@ -91,7 +104,9 @@ class Expressions:
         return self._locals[id(var)][0]
 
     def outer_array(self, var: Variable) -> bool:
-        """Whether a variable is an array over all the agent's threads, seen from inside `PerWarp`."""
+        """Whether a variable is an array over all the agent's threads, seen from inside
+        `PerWarp`.
+        """
         array, per_warp = self._locals[id(var)]
         return array and not per_warp and self.warp is not None
 
@@ -110,9 +125,11 @@ class Expressions:
 
     def varies(self, vary: e.Vary) -> bool:
         """Whether a scalar that varies over `vary` is an array here."""
-        return vary == e.Vary.LANE or (vary == e.Vary.WARP and self.threads > 32 and self.warp is None)
+        return vary == e.Vary.LANE or (
+            vary == e.Vary.WARP and self.threads > 32 and self.warp is None
+        )
 
-    # -- hoisting ----------------------------------------------------------------------------------------------------
+    # -- hoisting ----------------------------------------------------------------------
 
     def hoist(self, text: str, wish: str) -> str:
         """A name for `text`, computed once at the top of the function."""
@@ -123,7 +140,9 @@ class Expressions:
         return self._hoisted[key]
 
     def constant_for_life(self, x: e.Expr) -> bool:
-        """Whether a scalar stays the same for the whole life of the agent, and cannot fail: it may be hoisted."""
+        """Whether a scalar stays the same for the whole life of the agent, and cannot fail: it may
+        be hoisted.
+        """
         return self._invariant(x) and not ranges.checked(x)
 
     def _invariant(self, x: e.Expr) -> bool:
@@ -131,7 +150,7 @@ class Expressions:
             return False
         return all(self._invariant(c) for c in e.children(x))
 
-    # -- expressions -------------------------------------------------------------------------------------------------
+    # -- expressions -------------------------------------------------------------------
 
     def scalar(self, x: e.Expr, what: str, op: Op) -> str:
         """Source of a value that must be one number, and no fraction, for the whole agent.
@@ -145,11 +164,13 @@ class Expressions:
     def uniform(self, x: e.Expr, what: str, op: Op) -> str:
         """`scalar`, of any dtype."""
         text, array = self(x)
-        if array and self.warp is not None and x.vary is not e.Vary.LANE:  # made outside `PerWarp`: the same in all lanes of the warp
+        # made outside `PerWarp`: the same in all lanes of the warp
+        if array and self.warp is not None and x.vary is not e.Vary.LANE:
             return f"{text}[0]"
         if array:
             raise SimFault(
-                f"{what} differs between the threads of one {'warp' if self.threads == 32 else 'warpgroup'}, which"
+                f"{what} differs between the threads of one"
+                f" {'warp' if self.threads == 32 else 'warpgroup'}, which"
                 " the simulator does not run. Make it uniform, or branch with ctx.when(...) or ctx.per_warp().",
                 op.loc,
             )
@@ -158,7 +179,9 @@ class Expressions:
     def whole(self, x: e.Expr, what: str, op: Op) -> None:
         """Raises SimFault: a value that counts or names a place is of a floating-point dtype."""
         if x.dtype.is_float:
-            raise SimFault(f'{what} is a {x.dtype}; it must be an integer. Convert it: .to("int32").', op.loc)
+            raise SimFault(
+                f'{what} is a {x.dtype}; it must be an integer. Convert it: .to("int32").', op.loc
+            )
 
     def __call__(self, x: e.Expr) -> Text:
         outer = self._inside
@@ -172,15 +195,18 @@ class Expressions:
         return text, array
 
     def _used(self) -> str:
-        """The threads whose result is used, as the last arguments of a check: (mask, first thread[, condition])."""
+        """The threads whose result is used, as the last arguments of a check: (mask, first thread[,
+        condition]).
+        """
         condition = ""
         for one in self._conditions:
             condition = f"np.logical_and({condition}, {one})" if condition else one
         return f"{self.active()}, {self.base}" + (f", {condition}" if condition else "")
 
     def _where(self, condition: str, x: e.Expr) -> Text:
-        """An operand that the device evaluates only where a condition holds. It is computed everywhere here, and
-        must not be checked where it is not used: `ctx.select(n != 0, k // n, 0)` divides by no zero.
+        """An operand that the device evaluates only where a condition holds. It is computed
+        everywhere here, and must not be checked where it is not used: `ctx.select(n != 0, k // n,
+        0)` divides by no zero.
         """
         self._conditions.append(condition)
         try:
@@ -229,8 +255,12 @@ class Expressions:
     def _const(self, x: e.Const) -> str:
         if x.dtype.is_float:
             value = np.float64(x.value) if x.dtype.bits == 64 else np.float32(x.value)
-            wish = f"c_{x.value}" if math.isfinite(x.value) else f"c_{x.value}".replace("-", "minus_")
-            return self.constant(value, wish.replace("-", "minus_").replace(".", "_").replace("+", ""))
+            wish = (
+                f"c_{x.value}" if math.isfinite(x.value) else f"c_{x.value}".replace("-", "minus_")
+            )
+            return self.constant(
+                value, wish.replace("-", "minus_").replace(".", "_").replace("+", "")
+            )
         return repr(bool(x.value) if x.dtype.kind == "bool" else int(x.value))
 
     def _special(self, name: str) -> Text:
@@ -241,9 +271,12 @@ class Expressions:
         if name in cta:
             return self._once(cta[name], name), False
         group = self.threads > 32
-        first = "ag.first_warp" if self.in_setup else f"{self.threads // 32} * ag.index"  # warp where the agent starts
+        # warp where the agent starts
+        first = "ag.first_warp" if self.in_setup else f"{self.threads // 32} * ag.index"
         if name == "warpgroup":
-            text = "ag.first_warp // 4" if self.in_setup else "ag.index" if group else "ag.index // 4"
+            text = (
+                "ag.first_warp // 4" if self.in_setup else "ag.index" if group else "ag.index // 4"
+            )
             return self._once(text, name), False
         span = 32 if self.warp is not None else self.threads
         at = f"{first} + {self.warp}" if self.warp is not None else first
@@ -254,7 +287,11 @@ class Expressions:
         if name == "warp_in_group":
             if self.warp is not None:
                 return str(self.warp), False
-            return (self.hoist("np.arange(128) // 32", name), True) if group else (self.hoist("ag.first_warp % 4", name), False)
+            return (
+                (self.hoist("np.arange(128) // 32", name), True)
+                if group
+                else (self.hoist("ag.first_warp % 4", name), False)
+            )
         if group and self.warp is None:
             return self.hoist(f"{first} + np.arange(128) // 32", name), True
         return self.hoist(at, name), False
@@ -264,7 +301,10 @@ class Expressions:
         return f"{self.names(fragment, fragment.name)}.get(ag, {self.site}, {col}, {width}{warp})"
 
     def _iota(self, rows: int, cols: int) -> str:
-        return self.constant(np.arange(max(rows, cols)).reshape(rows, cols), "row_numbers" if cols == 1 else "column_numbers")
+        return self.constant(
+            np.arange(max(rows, cols)).reshape(rows, cols),
+            "row_numbers" if cols == 1 else "column_numbers",
+        )
 
     def _unary(self, x: e.Unary) -> Text:
         a, array = self(x.a)
@@ -282,7 +322,8 @@ class Expressions:
 
     def _binary(self, x: e.Binary) -> Text:
         a, aa = self(x.a)
-        if aa and x.a.dtype.kind == "bool" and x.op in ("and", "or"):  # && and || of the printed code
+        # && and || of the printed code
+        if aa and x.a.dtype.kind == "bool" and x.op in ("and", "or"):
             b, ba = self._where(a if x.op == "and" else f"np.logical_not({a})", x.b)
         else:
             b, ba = self(x.b)
@@ -302,12 +343,16 @@ class Expressions:
         if ranges.shifts_out(x):
             if not array or x.op == "shr":
                 return self._wrapped(x, f"{x.op}{'_all' if array else ''}({a}, {b})"), array
-            return self._wrapped(x, f"shl_all({a}, {b}, {x.dtype.bits if x.dtype.kind == 'int' else 0})"), True
+            return self._wrapped(
+                x, f"shl_all({a}, {b}, {x.dtype.bits if x.dtype.kind == 'int' else 0})"
+            ), True
         return self._wrapped(x, f"({a} {_INFIX[x.op]} {b})"), array
 
     @staticmethod
     def _exact(x: e.Expr) -> bool:
-        """Whether arrays of Python's integers are needed: a sum or product of int64 may not fit NumPy's int64."""
+        """Whether arrays of Python's integers are needed: a sum or product of int64 may not fit
+        NumPy's int64.
+        """
         return x.dtype.bits == 64 and ranges.grows(x)
 
     def _division(self, x: e.Binary, a: str, b: str, array: bool) -> str:
@@ -330,7 +375,8 @@ class Expressions:
         a, array = self(x.a)
         to, source = x.dtype, x.a.dtype
         if to.is_float:
-            if not array and source.bits == 64 and not source.is_float:  # Python would round to float64 first
+            # Python would round to float64 first
+            if not array and source.bits == 64 and not source.is_float:
                 a = f"np.asarray({a})"
             return self._to_float(a, array, to), array
         if to.kind == "bool":
@@ -344,7 +390,9 @@ class Expressions:
         text = f"{a}.astype(np.int64)" if array else f"int({a})"
         if to.kind == "uint":
             return f"({text} & {(1 << to.bits) - 1})", array
-        if to.kind == "int" and (to.bits < 32 or (source.kind == "uint" and source.bits >= to.bits)):
+        if to.kind == "int" and (
+            to.bits < 32 or (source.kind == "uint" and source.bits >= to.bits)
+        ):
             half = 1 << (to.bits - 1)
             return f"((({text} + {half}) & {2 * half - 1}) - {half})", array
         return text, array

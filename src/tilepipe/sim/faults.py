@@ -1,4 +1,6 @@
-"""The words of every fault the machine finds: what happened, between whom, the arithmetic, and what to change."""
+"""The words of every fault the machine finds: what happened, between whom, the arithmetic, and what
+to change.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from tilepipe.sim.sites import Site
     from tilepipe.sim.tma import TmaLoadUnit
 
-# -- races -------------------------------------------------------------------------------------------------------------
+# -- races -----------------------------------------------------------------------------
 
 
 def _extent(slot: Slot, a: Access) -> str:
@@ -31,12 +33,22 @@ def _extent(slot: Slot, a: Access) -> str:
     row, col = slot.axes
     rows = f"{row} {r0}" if r1 - r0 == 1 else f"{row}s {r0}..{r1 - 1}"
     cols = f"{col} {c0}" if c1 - c0 == 1 else f"{col}s {c0}..{c1 - 1}"
-    return "all of it" if (r1 - r0, c1 - c0) == (slot.buffer.rows, slot.buffer.cols) else f"{rows}, {cols}"
+    return (
+        "all of it"
+        if (r1 - r0, c1 - c0) == (slot.buffer.rows, slot.buffer.cols)
+        else f"{rows}, {cols}"
+    )
 
 
 def _line(slot: Slot, a: Access) -> str:
     verb = "writes" if a.is_write else "reads"
-    proxy = "asynchronous" if slot is slot.cta.tmem else "async proxy" if a.asynchronous else "generic proxy"
+    proxy = (
+        "asynchronous"
+        if slot is slot.cta.tmem
+        else "async proxy"
+        if a.asynchronous
+        else "generic proxy"
+    )
     return f"{a.agent} {verb} {_extent(slot, a)} ({proxy}): {_resolved(slot, a)}\n          at {a.site.loc}"
 
 
@@ -53,14 +65,25 @@ def _resolved(slot: Slot, a: Access) -> str:
 
 
 def _late_expect(m: Machine, access: Access, reader: Agent) -> str | None:
-    """The advice for a copy whose bytes were announced after the arrive that completed the phase they were meant for."""
+    """The advice for a copy whose bytes were announced after the arrive that completed the phase
+    they were meant for.
+    """
     for bar in (bar for cta in m.ctas for bar in cta.bars):
-        if any(u.write is access for u in bar.copies) and bar.expected and not bar.arrivals and bar.last_arrivals and not bar.last_copies:
+        if (
+            any(u.write is access for u in bar.copies)
+            and bar.expected
+            and not bar.arrivals
+            and bar.last_arrivals
+            and not bar.last_copies
+        ):
             agent, site, _ = bar.last_arrivals[-1]
             return (
-                f"The arrive by {agent} at {site.loc.short} completed phase {bar.phase - 1} of {bar.where} before"
-                f" expect_bytes_only: the bytes count for phase {bar.phase}, which {reader} has not waited for."
-                " Call expect_bytes (it announces and arrives), or expect_bytes_only before the arrive."
+                f"The arrive by {agent} at {site.loc.short} completed phase {bar.phase - 1} of"
+                f" {bar.where} before"
+                f" expect_bytes_only: the bytes count for phase {bar.phase}, which {reader} has"
+                " not waited for."
+                " Call expect_bytes (it announces and arrives), or expect_bytes_only before the"
+                " arrive."
             )
     return None
 
@@ -82,19 +105,26 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
         return story
     if new.site.kind == "tma_load" and new.agent.cta is not slot.cta:
         return (
-            f"The second copy is multicast into CTA {slot.cta.block_id}: {new.agent} must know that this CTA has freed the tile as well."
+            f"The second copy is multicast into CTA {slot.cta.block_id}: {new.agent} must know"
+            " that this CTA has freed the tile as well."
             " Its consumers must arrive on the barrier of every CTA that copies into them:"
             " ctx.mma_commit(stage.mbar(), mask=...) with the CTAs of the multicast."
         )
     if m.poison_at is old:
         return (
-            f"When the first access ran, nothing had been written there yet: {old.agent} must wait for a barrier"
+            f"When the first access ran, nothing had been written there yet: {old.agent} must"
+            " wait for a barrier"
             f" that says the data have come before it reads. {causes.only_arrives(m, old.agent)}".rstrip()
         )
     if kind == "clc_try_cancel":
-        cta = f"a role of CTA {slot.cta.block_id}" if old.agent.cta is not slot.cta else str(new.agent)
+        cta = (
+            f"a role of CTA {slot.cta.block_id}"
+            if old.agent.cta is not slot.cta
+            else str(new.agent)
+        )
         return (
-            f"The response may arrive until the phase of the barrier it signals is complete: {cta} must wait for that phase, and hand the"
+            "The response may arrive until the phase of the barrier it signals is complete:"
+            f" {cta} must wait for that phase, and hand the"
             f" response back to {old.agent} before it asks again."
         )
     if kind == "tma_load":
@@ -105,21 +135,30 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
         )
     if kind == "wgmma":
         loose = any(u.site is old.site for u in old.agent.wgmma_open)
-        commit = " It is in no committed group: commit it first (ctx.wgmma_commit(), or ctx.mma_commit(mbar))." if loose else ""
+        commit = (
+            " It is in no committed group: commit it first (ctx.wgmma_commit(), or"
+            " ctx.mma_commit(mbar))."
+            if loose
+            else ""
+        )
         return (
-            "A wgmma reads its tiles until its group has been waited for (ctx.wgmma_wait, or the commit bound to"
-            f" the stage): {new.agent} may touch the tile only after that, by way of a barrier it waits on.{commit}"
+            "A wgmma reads its tiles until its group has been waited for (ctx.wgmma_wait, or the"
+            " commit bound to"
+            f" the stage): {new.agent} may touch the tile only after that, by way of a barrier it"
+            f" waits on.{commit}"
         )
     if kind == "tma_store":
         return (
             "The store reads the tile until the thread that issued it has waited for its group"
-            " (ctx.tma_store_wait(..., read=True)); then the writers must hear of it: a syncwarp or a named barrier."
+            " (ctx.tma_store_wait(..., read=True)); then the writers must hear of it: a syncwarp"
+            " or a named barrier."
         )
     if kind in ("tcgen05_mma", "tmem_copy", "tmem_load", "tmem_store"):
         return tmem_words.remedy(m, old, new)
     verb = "write" if old.is_write else "read"
     lanes = (
-        " An arrive or a copy by one elected lane speaks only for that lane until its warp has converged"
+        " An arrive or a copy by one elected lane speaks only for that lane until its warp has"
+        " converged"
         " (ctx.syncwarp()), and never for other warps (a named barrier)."
     )
     if old.agent is new.agent:
@@ -130,7 +169,9 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
 
 
 def race(m: Machine, slot: Slot, old: Access, new: Access, first: Slot | None = None) -> NoReturn:
-    """Two accesses to common bytes that nothing orders; `first`: the slot of the earlier, where that was through another view."""
+    """Two accesses to common bytes that nothing orders; `first`: the slot of the earlier, where
+    that was through another view.
+    """
     other = f" and {first.name}, which share their bytes," if first is not None else ""
     cta = f" of CTA {slot.cta.block_id}" if slot.cta.grid > 1 else ""
     raise RaceError(
@@ -143,17 +184,36 @@ def race(m: Machine, slot: Slot, old: Access, new: Access, first: Slot | None = 
 
 
 def check_proxy(m: Machine, slot: Slot, old: Access, new: Access, known: int) -> None:
-    """An ordinary access to shared memory before an asynchronous one needs a fence.proxy.async between them."""
+    """An ordinary access to shared memory before an asynchronous one needs a fence.proxy.async
+    between them.
+    """
     if old.fenced & known:
         return
     cta = f" of CTA {slot.cta.block_id}" if slot.cta.grid > 1 else ""
     own = old.home == old.agent.cta.rank
     fence = "ctx.fence_proxy_async()" if own else 'ctx.fence_proxy_async("cluster")'
-    reach = "" if own else " The form without an argument (.shared::cta) orders accesses to its own CTA's memory, and this is a peer's."
-    _unfenced(m, slot.name, cta, old, str(old.agent), (_line(slot, old), _line(slot, new)), new.site, known, fence, reach)
+    reach = (
+        ""
+        if own
+        else " The form without an argument (.shared::cta) orders accesses to its own CTA's memory, and this is a peer's."
+    )
+    _unfenced(
+        m,
+        slot.name,
+        cta,
+        old,
+        str(old.agent),
+        (_line(slot, old), _line(slot, new)),
+        new.site,
+        known,
+        fence,
+        reach,
+    )
 
 
-def check_global_proxy(m: Machine, tensor: str, old: Event, ag: Agent, site: Site, known: int) -> None:
+def check_global_proxy(
+    m: Machine, tensor: str, old: Event, ag: Agent, site: Site, known: int
+) -> None:
     """The same of an ordinary access to global memory before one by TMA."""
     if old.fenced & known:
         return
@@ -162,53 +222,75 @@ def check_global_proxy(m: Machine, tensor: str, old: Event, ag: Agent, site: Sit
         f"{ag} touches them by TMA (async proxy): {site.what}\n          at {site.loc}",
     )
     reach = " The form without an argument orders shared memory only."
-    _unfenced(m, f"tensor '{tensor}'", "", old, old.who, lines, site, known, 'ctx.fence_proxy_async("global")', reach)
+    _unfenced(
+        m,
+        f"tensor '{tensor}'",
+        "",
+        old,
+        old.who,
+        lines,
+        site,
+        known,
+        'ctx.fence_proxy_async("global")',
+        reach,
+    )
 
 
 def _unfenced(
     m: Machine, place: str, cta: str, old: Access | Event, who: str, lines: tuple[str, str], site: Site, known: int, fence: str, reach: str
 ) -> None:  # fmt: skip
-    """An ordinary access, `old`, and an asynchronous one at `site` without a proxy fence by the threads that made the first.
+    """An ordinary access, `old`, and an asynchronous one at `site` without a proxy fence by the
+    threads that made the first.
 
     Args:
-        place: what both touch. cta: of which CTA, or "". who: made `old`. lines: both accesses, for the message.
+        place: what both touch. cta: of which CTA, or "". who: made `old`. lines: both accesses, for
+            the message.
         fence: the call that orders them. reach: why another form of it does not, or "".
 
     Raises:
-        RaceError: there is no fence on the reader's side either; or there is, and the rules are strict.
+        RaceError: there is no fence on the reader's side either; or there is, and the rules are
+            strict.
     """
     verb = "write" if old.is_write else "read"
     if not old.reader_fenced & known:
         raise RaceError(
-            f"race between proxies on {place}{cta}: the accesses are ordered, but no fence.proxy.async of that memory stands between.\n"
+            f"race between proxies on {place}{cta}: the accesses are ordered, but no"
+            " fence.proxy.async of that memory stands between.\n"
             f"  first:  {lines[0]}\n"
             f"  second: {lines[1]}\n"
-            f"  Every thread that made the {verb} must execute {fence} after it and before it arrives, or before the asynchronous access"
+            f"  Every thread that made the {verb} must execute {fence} after it and before it"
+            " arrives, or before the asynchronous access"
             f" where it issues that itself.{reach}",
             site.loc,
         )
     rules.finding(
         m, rules.READER_FENCE,
-        f"between the {verb} of {place} at {old.site.loc.short} ({who}) and {site.what} at {site.loc.short} the proxy fence stands on the"
+        f"between the {verb} of {place} at {old.site.loc.short} ({who}) and {site.what} at"
+        f" {site.loc.short} the proxy fence stands on the"
         " reader's side", site.loc,
         f"Put {fence} in every {'writing' if old.is_write else 'reading'} thread, before its arrive.",
     )  # fmt: skip
 
 
-def told_by_a_commit(m: Machine, place: str, old: Access | Event, first: str, second: str, site: Site) -> None:
+def told_by_a_commit(
+    m: Machine, place: str, old: Access | Event, first: str, second: str, site: Site
+) -> None:
     """An ordinary access that others know of by way of a tcgen05.commit alone."""
     if rules.told_before(m, rules.COMMIT_RELEASE, old.site, site):
         return
     verb, kind = ("write", "stores") if old.is_write else ("read", "loads")
     rules.finding(
         m, rules.COMMIT_RELEASE,
-        f"only a tcgen05.commit orders {site.what} at {site.loc.short} ({second}) after the ordinary {verb} of {place} by {first} at"
+        f"only a tcgen05.commit orders {site.what} at {site.loc.short} ({second}) after the"
+        f" ordinary {verb} of {place} by {first} at"
         f" {old.site.loc.short}; a commit waits for MMAs and copies, not for {kind}", site.loc,
         f"Let {first} also arrive on a barrier behind that access, and {second} wait for it.",
     )  # fmt: skip
 
 
-def global_race(m: Machine, tensor: str, event: Event | None, verb: str, ag: Agent, site: Site) -> NoReturn:
+def global_race(
+    m: Machine, tensor: str, event: Event | None, verb: str, ag: Agent, site: Site
+) -> NoReturn:
     """Two accesses to an element of global memory that nothing orders."""
     if event is None:
         raise RaceError(
@@ -216,7 +298,8 @@ def global_race(m: Machine, tensor: str, event: Event | None, verb: str, ag: Age
             site.loc,
         )
     raise RaceError(
-        f"race on tensor '{tensor}': nothing orders the second access to common elements after the first.\n"
+        f"race on tensor '{tensor}': nothing orders the second access to common elements after"
+        " the first.\n"
         f"  first:  {event.who}: {event.site.what} ({verb})\n"
         f"          at {event.site.loc}\n"
         f"  second: {ag}: {site.what}\n"
@@ -238,15 +321,22 @@ def _global_remedy(m: Machine, event: Event, ag: Agent) -> str:
 
 
 def poison(m: Machine, slot: Slot, new: Access, missing: int) -> None:
-    """A read of bytes that nothing has written. Reported when the run ends, unless a race explains it first."""
+    """A read of bytes that nothing has written. Reported when the run ends, unless a race explains
+    it first.
+    """
     r0, r1, c0, c1 = new.rect
     total = (r1 - r0) * (c1 - c0) if new.points is None else len(new.points)
-    remedy = tmem_words.poison(new) if slot is slot.cta.tmem else "Wait for the copy or the store that fills them, or fill them first."
+    remedy = (
+        tmem_words.poison(new)
+        if slot is slot.cta.tmem
+        else "Wait for the copy or the store that fills them, or fill them first."
+    )
     written = next((view.name for view in slot.views if view.state), None)
     if written is not None:
         remedy = f"The slot holds what was written as {written}: one of the two sides has its place in the ring wrong."
     error = PoisonError(
-        f"{new.agent} reads {slot.name} ({_extent(slot, new)}) with {_resolved(slot, new)}, but {missing} of {total}"
+        f"{new.agent} reads {slot.name} ({_extent(slot, new)}) with {_resolved(slot, new)}, but"
+        f" {missing} of {total}"
         f" elements were never written. {remedy}",
         new.site.loc,
     )
@@ -254,7 +344,7 @@ def poison(m: Machine, slot: Slot, new: Access, missing: int) -> None:
         m.poisoned, m.poison_at = error, new
 
 
-# -- mbarriers ---------------------------------------------------------------------------------------------------------
+# -- mbarriers -------------------------------------------------------------------------
 
 
 def _arrivals(arrivals: list[tuple[Agent, Site, int]]) -> str:
@@ -265,15 +355,18 @@ def _arrivals(arrivals: list[tuple[Agent, Site, int]]) -> str:
 def _expects_nothing(bar: Mbarrier) -> str:
     """What to change where copies signal a phase in which nobody has called expect_bytes."""
     return (
-        f"  No expect_bytes was called on {bar.name} in this phase, so its arrivals complete it without the copies."
-        " Call expect_bytes(n) (it is an arrival, and announces the bytes) in place of the arrive, before the copies."
+        f"  No expect_bytes was called on {bar.name} in this phase, so its arrivals complete it"
+        " without the copies."
+        " Call expect_bytes(n) (it is an arrival, and announces the bytes) in place of the"
+        " arrive, before the copies."
     )
 
 
 def _bytes(bar: Mbarrier) -> str:
     landed = sum(u.site.nbytes for u in bar.copies if u.landed)
     rows = [
-        f"    {u.site.nbytes:,} bytes, {'landed' if u.landed else 'still to come'}: {u.site.what} by {u.agent}, at {u.site.loc.short}"
+        f"    {u.site.nbytes:,} bytes, {'landed' if u.landed else 'still to come'}: {u.site.what}"
+        f" by {u.agent}, at {u.site.loc.short}"
         for u in bar.copies
     ]
     return f"{bar.expected:,} bytes expected, {landed:,} delivered\n" + "\n".join(rows)
@@ -292,7 +385,8 @@ def reinit(bar: Mbarrier, site: Site) -> NoReturn:
     """A live barrier is initialised again."""
     first = f" (first at {bar.init_site.loc.short})" if bar.init_site is not None else ""
     raise BarrierError(
-        f"{site.what}: {bar.where} is initialised again without having been invalidated{first}. Invalidate it first,"
+        f"{site.what}: {bar.where} is initialised again without having been invalidated{first}."
+        " Invalidate it first,"
         " or initialise it once.",
         site.loc,
     )
@@ -316,7 +410,8 @@ def cannot_arrive(m: Machine, bar: Mbarrier, site: Site, ag: Agent, n: int) -> N
         f" waited until the stage was free again.{_story(bar)}"
     )
     raise BarrierError(
-        f"over-arrival on {bar.where}: {ag} arrives {n} time(s), but only {bar.pending} of {bar.count} arrivals are"
+        f"over-arrival on {bar.where}: {ag} arrives {n} time(s), but only {bar.pending} of"
+        f" {bar.count} arrivals are"
         f" pending in phase {bar.phase}.\n"
         f"  Arrived already: {done}\n{_arrivals(bar.arrivals)}{why}\n"
         f"  On hardware this is undefined. {remedy}",
@@ -329,10 +424,14 @@ def _raise_it(excess: str) -> str:
 
 
 def too_many_bytes(bar: Mbarrier, site: Site) -> NoReturn:
-    """The bytes of a phase exceed what was expected, and nothing is pending that could expect more."""
+    """The bytes of a phase exceed what was expected, and nothing is pending that could expect
+    more.
+    """
     raise BarrierError(
-        f"{bar.where}, phase {bar.phase}: more bytes arrive than were expected, and no arrival is pending:"
-        f" {_bytes(bar)}\n" + (_expects_nothing(bar) if not bar.expected else _raise_it(f"{-bar.tx:,} too many")),
+        f"{bar.where}, phase {bar.phase}: more bytes arrive than were expected, and no arrival is"
+        " pending:"
+        f" {_bytes(bar)}\n"
+        + (_expects_nothing(bar) if not bar.expected else _raise_it(f"{-bar.tx:,} too many")),
         site.loc,
     )
 
@@ -340,7 +439,8 @@ def too_many_bytes(bar: Mbarrier, site: Site) -> NoReturn:
 def completes_early(bar: Mbarrier, site: Site) -> NoReturn:
     """A phase completes before its copies have landed: too few bytes were expected."""
     raise BarrierError(
-        f"{bar.where}: phase {bar.phase} completes while {bar.inflight:,} bytes of its copies are still to come:"
+        f"{bar.where}: phase {bar.phase} completes while {bar.inflight:,} bytes of its copies are"
+        " still to come:"
         f" {_bytes(bar)}\n"
         "  Whoever waits for this phase reads the tile before the data are there.\n"
         + (_expects_nothing(bar) if not bar.expected else _raise_it("too few were expected")),
@@ -351,7 +451,8 @@ def completes_early(bar: Mbarrier, site: Site) -> NoReturn:
 def tx_range(bar: Mbarrier, site: Site) -> NoReturn:
     """The pending transaction leaves its range."""
     raise BarrierError(
-        f"{site.what}: the pending transaction of {bar.where} is {bar.tx:,} bytes; an mbarrier counts up to 2^20 - 1"
+        f"{site.what}: the pending transaction of {bar.where} is {bar.tx:,} bytes; an mbarrier"
+        " counts up to 2^20 - 1"
         " = 1,048,575. Use smaller tiles or a smaller k_group_size.",
         site.loc,
     )
@@ -372,18 +473,24 @@ def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoRe
         or unknown
     )
     tests = isinstance(site.op, MbarTryWait)  # a test, which does not wait
-    verb, result = ("tests", "the test may say no") if tests else ("waits for", "this wait may never end")
+    verb, result = (
+        ("tests", "the test may say no") if tests else ("waits for", "this wait may never end")
+    )
     raise BarrierError(
-        f"{site.what}: {ag} {verb} phase {phase}{_before_the_first(phase)} of {bar.where}, but phases up to {bar.phase - 1} are"
+        f"{site.what}: {ag} {verb} phase {phase}{_before_the_first(phase)} of {bar.where}, but"
+        f" phases up to {bar.phase - 1} are"
         f" complete: it was lapped. On hardware the parity bit has flipped back and {result}.\n"
-        f"  Phase {bar.phase - 1} was completed by{_last_signal(bar)}:\n{_arrivals(bar.last_arrivals)}\n"
+        f"  Phase {bar.phase - 1} was completed"
+        f" by{_last_signal(bar)}:\n{_arrivals(bar.last_arrivals)}\n"
         f"  {remedy}",
         site.loc,
     )
 
 
 def _last_signal(bar: Mbarrier) -> str:
-    """What completed the last phase where copies signal the barrier as well: bytes, or an arrival."""
+    """What completed the last phase where copies signal the barrier as well: bytes, or an
+    arrival.
+    """
     if not bar.last_copies or bar.completed_by is None:
         return ""
     verb = "the bytes of" if bar.completed_by.kind == "tma_load" else "the arrival of"
@@ -405,8 +512,10 @@ def ahead(bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoReturn:
     same = f"phase {phase - 2}" if phase > 1 else "the phase before the first"
     verb, noun = ("tests", "test") if isinstance(site.op, MbarTryWait) else ("waits for", "wait")
     raise BarrierError(
-        f"{site.what}: {ag} {verb} phase {phase} of {bar.where}, but phase {bar.phase} is still in progress: it"
-        f" skipped a phase. On hardware the parity bit of phase {phase} is that of {same}, and this {noun}"
+        f"{site.what}: {ag} {verb} phase {phase} of {bar.where}, but phase {bar.phase} is still"
+        " in progress: it"
+        f" skipped a phase. On hardware the parity bit of phase {phase} is that of {same}, and"
+        f" this {noun}"
         f" would pass at once. Wait for each phase in turn.{_story(bar)}",
         site.loc,
     )
@@ -415,8 +524,10 @@ def ahead(bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoReturn:
 def not_visible(bar: Mbarrier, site: Site, ag: Agent) -> NoReturn:
     """A remote signal before the barrier's initialisation has reached the cluster."""
     raise BarrierError(
-        f"{site.what}: {ag} signals {bar.where} in a peer CTA before that CTA's initialisation of it has reached the"
-        " cluster (on hardware the signal is lost and the peer hangs). Initialise in set-up code, or put"
+        f"{site.what}: {ag} signals {bar.where} in a peer CTA before that CTA's initialisation of"
+        " it has reached the"
+        " cluster (on hardware the signal is lost and the peer hangs). Initialise in set-up code,"
+        " or put"
         " fence.mbarrier_init and a cluster barrier between.",
         site.loc,
     )
@@ -428,7 +539,8 @@ def check_init_fence(m: Machine, bar: Mbarrier, site: Site, ag: Agent) -> None:
     again = " again" if bar.again else ""
     text = f"{ag} gives {bar.where} to {site.what} at {site.loc.short}, which was initialised{again}{where}, with no fence in between"
     cure = (
-        "The thread that initialises it must execute ctx.fence_barrier_init() (or ctx.fence_proxy_async()) behind that, before a barrier"
+        "The thread that initialises it must execute ctx.fence_barrier_init() (or"
+        " ctx.fence_proxy_async()) behind that, before a barrier"
         f" lets {ag} go on: TMA may see what the memory held before."
     )
     if bar.again:
@@ -438,17 +550,21 @@ def check_init_fence(m: Machine, bar: Mbarrier, site: Site, ag: Agent) -> None:
 
 def lands_on_dead(bar: Mbarrier, unit: TmaLoadUnit) -> NoReturn:
     """A copy lands on a barrier that is not live any more."""
-    raise BarrierError(f"{unit.site.what}: its bytes arrive on {bar.where} after it was invalidated", unit.site.loc)
+    raise BarrierError(
+        f"{unit.site.what}: its bytes arrive on {bar.where} after it was invalidated", unit.site.loc
+    )
 
 
-# -- named barriers ----------------------------------------------------------------------------------------------------
+# -- named barriers --------------------------------------------------------------------
 
 
 def named_again(b: NamedState, site: Site, ag: Agent, earlier: tuple[Agent, Site]) -> NoReturn:
     """A warp arrives twice at a named barrier in one generation."""
     raise BarrierError(
-        f"{site.what}: {ag} arrives at named barrier '{b.name}' again before it was reset: it has arrived at"
-        f" {earlier[1].loc.short}, and {b.missing} of {b.threads} threads are still missing. Sync instead of"
+        f"{site.what}: {ag} arrives at named barrier '{b.name}' again before it was reset: it has"
+        " arrived at"
+        f" {earlier[1].loc.short}, and {b.missing} of {b.threads} threads are still missing. Sync"
+        " instead of"
         " arriving, or use a second barrier.",
         site.loc,
     )
@@ -458,7 +574,8 @@ def named_total(b: NamedState, site: Site) -> NoReturn:
     """More threads arrive at a named barrier than it is for."""
     who = "; ".join(sorted({f"{a} at {s.loc.short}" for a, s in b.arrived.values()}))
     raise BarrierError(
-        f"named barrier '{b.name}' is for {b.threads} threads, but {b.threads - b.missing} arrived: {who}. Make the"
+        f"named barrier '{b.name}' is for {b.threads} threads, but {b.threads - b.missing}"
+        f" arrived: {who}. Make the"
         " thread count the number of threads that really meet here.",
         site.loc,
     )

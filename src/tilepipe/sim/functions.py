@@ -93,7 +93,9 @@ class Function(TensorSource):
             self.x.site = self.module.site(op)
             self.op(op)
 
-    def nested(self, head: str, op: ops.Op, block: ops.Block, mask: int | str | None = None) -> None:
+    def nested(
+        self, head: str, op: ops.Op, block: ops.Block, mask: int | str | None = None
+    ) -> None:
         """A block one level deeper, possibly under another mask."""
         outer = self.mask
         self.emit(head, op)
@@ -137,7 +139,9 @@ class Function(TensorSource):
             self.other_op(op)
 
     def aligned(self, op: ops.Op) -> None:
-        """A check before an op that a warpgroup, a warp of `PerWarp`, or each warp executes as one."""
+        """A check before an op that a warpgroup, a warp of `PerWarp`, or each warp executes as
+        one.
+        """
         together = isinstance(op, _TOGETHER)
         span = (1 << self.threads) - 1 if self.x.warp is None else WARP_MASK << self.x.base
         if (together and self.mask == span) or not (together or isinstance(op, _BY_WARP)):
@@ -158,7 +162,10 @@ class Function(TensorSource):
                 values = "".join(f"{self.x(a)[0]}, " for a in args)
                 self.emit(f"show(m, ag, {self.x.site}, {self.mask_text}, {text!r}, ({values}))", op)
             case ops.Assert(cond=cond, message=message):
-                self.emit(f"check(ag, {self.x.site}, {self.mask_text}, {self.x(cond)[0]}, {message!r})", op)
+                self.emit(
+                    f"check(ag, {self.x.site}, {self.mask_text}, {self.x(cond)[0]}, {message!r})",
+                    op,
+                )
             case _:
                 raise SimFault(f"the simulator has no definition of {type(op).__name__}", op.loc)
 
@@ -173,7 +180,10 @@ class Function(TensorSource):
             case ops.Define(var=var, init=x):
                 text, array = self.x(x)
                 if self.x.varies(var.vary) and not array:
-                    text, array = f"np.full({32 if self.x.warp is not None else self.threads}, {text})", True
+                    text, array = (
+                        f"np.full({32 if self.x.warp is not None else self.threads}, {text})",
+                        True,
+                    )
                 name = self.x.define(var, array)
                 self.emit(f"{name} = {text}", op)
             case ops.Assign(var=var, value=x):
@@ -210,11 +220,18 @@ class Function(TensorSource):
     def control_op(self, op: ops.Op) -> None:
         match op:
             case ops.For(index=index, start=start, stop=stop, step=step, body=body):
-                bounds = ", ".join(self.x.scalar(b, "a bound of a loop", op) for b in (start, stop, step))
+                bounds = ", ".join(
+                    self.x.scalar(b, "a bound of a loop", op) for b in (start, stop, step)
+                )
                 at, name = len(self.body), self.x.bind(index, False)
                 self.nested(f"for {name} in range({bounds}):", op, body)
-                if not any("yield" in text for _, text, _ in self.body[at:]):  # nobody else gets to see the time
-                    self.body[at] = (self.depth, f"for {name} in trips(m, range({bounds})):", op.loc)
+                # nobody else gets to see the time
+                if not any("yield" in text for _, text, _ in self.body[at:]):
+                    self.body[at] = (
+                        self.depth,
+                        f"for {name} in trips(m, range({bounds})):",
+                        op.loc,
+                    )
             case ops.While(var=var, body=body):
                 turns = self.names.fresh("turns")
                 self.emit(f"{turns} = turns(m, ag, {self.x.site})", op)
@@ -232,7 +249,9 @@ class Function(TensorSource):
             case ops.PerWarp(index=index, body=body):
                 self.per_warp(op, index, body)
 
-    def masked(self, op: ops.Op, text: str, cond: e.Expr, then: ops.Block, orelse: ops.Block) -> None:
+    def masked(
+        self, op: ops.Op, text: str, cond: e.Expr, then: ops.Block, orelse: ops.Block
+    ) -> None:
         """A branch that only some threads take."""
         bits = f"lane_bits({text}, {self.x.base})"
         if self.x.constant_for_life(cond):
@@ -247,7 +266,9 @@ class Function(TensorSource):
             self.nested(f"if {other}:", op, orelse, other)
 
     def elect(self, op: ops.Op, scope: str, body: ops.Block) -> None:
-        """One lane: of each warp, or of the group's first warp (nobody where that warp is masked out)."""
+        """One lane: of each warp, or of the group's first warp (nobody where that warp is masked
+        out).
+        """
         lane = self.module.elects
         if scope == "warp":
             if isinstance(self.mask, int) and lane is not None:
@@ -265,7 +286,11 @@ class Function(TensorSource):
             active = self.mask & WARP_MASK
             if not active:
                 return
-            mask = election.elected(active, lane) if lane is not None else self.elected("elected", active)
+            mask = (
+                election.elected(active, lane)
+                if lane is not None
+                else self.elected("elected", active)
+            )
         else:
             mask = self.elected("elected", f"{self.mask} & {WARP_MASK:#x}")
             test = mask if alone or test == "True" else f"{test} and {mask}"
@@ -275,7 +300,9 @@ class Function(TensorSource):
             self.nested(f"if {test}:", op, body, mask)
 
     def elected(self, function: str, active: int | str) -> str:
-        """A name for the lane, or the one of each warp, that is elected among those of a mask; computed once where the mask is static."""
+        """A name for the lane, or the one of each warp, that is elected among those of a mask;
+        computed once where the mask is static.
+        """
         if isinstance(active, int):
             return self.x.hoist(f"{function}({active:#x}, m.world.elected)", "elected")
         name = self.names.fresh("elected")
@@ -288,7 +315,8 @@ class Function(TensorSource):
         for inner in walk(body):
             if isinstance(inner, (ops.NamedSync, ops.ClusterWait, ops.SetupBarrier)):
                 raise SimFault(
-                    f"{type(inner).__name__} inside ctx.per_warp(): the simulator runs the warps of the group one"
+                    f"{type(inner).__name__} inside ctx.per_warp(): the simulator runs the warps"
+                    " of the group one"
                     " after the other, so a barrier between them must stand outside.",
                     inner.loc,
                 )
@@ -312,8 +340,14 @@ class Function(TensorSource):
         match op:
             case ops.MbarInit(bar=ref, count=count, n=size):
                 if count is None and ref.array.count is None:
-                    raise BarrierError(f"{ref.array.name} is initialised without an arrival count", op.loc)
-                n = str(ref.array.count) if count is None else self.x.scalar(count, "an arrival count", op)
+                    raise BarrierError(
+                        f"{ref.array.name} is initialised without an arrival count", op.loc
+                    )
+                n = (
+                    str(ref.array.count)
+                    if count is None
+                    else self.x.scalar(count, "an arrival count", op)
+                )
                 self.request(op, "mbar_init", self.bar(ref, op), size, n)
             case ops.MbarInval(bar=ref):
                 self.request(op, "mbar_inval", self.bar(ref, op))
@@ -327,12 +361,19 @@ class Function(TensorSource):
                 self.request(op, kind, self.bar(ref, op), n, arrive, *to)
             case ops.MbarCompleteTx(bar=ref, nbytes=nbytes):
                 n = self.x.scalar(nbytes, "a number of bytes", op)
-                self.request(op, "mbar_complete_tx", self.bar(ref, op), n, *self.remote(ref.cta, op))
+                self.request(
+                    op, "mbar_complete_tx", self.bar(ref, op), n, *self.remote(ref.cta, op)
+                )
             case ops.MbarWait(bar=ref) | ops.MbarTryWait(bar=ref) if ref.cta is not None:
-                raise BarrierError(f"a wait on {ref.array.name} of another CTA: only a CTA's own barriers can be waited on", op.loc)
+                raise BarrierError(
+                    f"a wait on {ref.array.name} of another CTA: only a CTA's own barriers can be waited on",
+                    op.loc,
+                )
             case ops.MbarWait(bar=ref, phase=phase):
                 kind = "mbar_wait" if phase.dtype.kind == "phase" else "mbar_wait_parity"
-                self.request(op, kind, self.bar(ref, op), self.x.scalar(phase, "the phase of a wait", op))
+                self.request(
+                    op, kind, self.bar(ref, op), self.x.scalar(phase, "the phase of a wait", op)
+                )
             case ops.MbarTryWait(bar=ref, phase=phase, result=result):
                 kind = "mbar_try_wait" if phase.dtype.kind == "phase" else "mbar_try_wait_parity"
                 bar, p = self.bar(ref, op), self.x.scalar(phase, "the phase of a wait", op)
@@ -342,19 +383,31 @@ class Function(TensorSource):
                 if group is not None:
                     where = self.flat(base, group, named.per_warpgroup, op, named.name)
                 else:
-                    where = f"{base} + ag.index" if named.per_warpgroup > 1 and self.group else str(base)
-                self.request(op, "named_sync" if isinstance(op, ops.NamedSync) else "named_arrive", where)
+                    where = (
+                        f"{base} + ag.index"
+                        if named.per_warpgroup > 1 and self.group
+                        else str(base)
+                    )
+                self.request(
+                    op, "named_sync" if isinstance(op, ops.NamedSync) else "named_arrive", where
+                )
 
     def fragment_op(self, op: ops.Op) -> None:
         warp = "" if self.x.warp is None else f", {self.x.warp}"
         match op:
             case ops.FragmentDefine(fragment=f):
-                self.emit(f"{self.names(f, f.name)} = Frag({self.module.constant(f, f'ir_{f.name}')})", op)
+                self.emit(
+                    f"{self.names(f, f.name)} = Frag({self.module.constant(f, f'ir_{f.name}')})", op
+                )
             case ops.FragmentSet(fragment=f, value=value, col=col):
                 width = value.shape[1] if value.shape and value.shape[1] > 1 else f.cols - col
-                self.emit(f"{self.names(f, f.name)}.set(ag, {self.x.site}, {self.x(value)[0]}, {col}, {width}{warp})", op)
+                self.emit(
+                    f"{self.names(f, f.name)}.set(ag, {self.x.site}, {self.x(value)[0]}, {col}, {width}{warp})",
+                    op,
+                )
             case ops.FragmentReduce(dst=f, value=value, op=kind):
-                reduce = "np.add" if kind == "add" else "np.fmax"  # fmaxf: a NaN gives way to a number
+                # fmaxf: a NaN gives way to a number
+                reduce = "np.add" if kind == "add" else "np.fmax"
                 text = f"{reduce}.reduce({self.x(value)[0]}, axis=1, keepdims=True)"
                 self.emit(f"{self.names(f, f.name)}.set(ag, {self.x.site}, {text}, 0, 1{warp})", op)
             case ops.FragmentAny(result=result, value=value):
@@ -362,12 +415,30 @@ class Function(TensorSource):
             case ops.FragmentStore(dst=tile, value=value):
                 remote = self.remote(tile.cta, op)
                 aligned = takes_stmatrix(tile, value.shape)
-                self.request(op, "fragment_store", self.slot(tile, op), self.rect(tile, op), aligned, self.x(value)[0], *remote)
+                self.request(
+                    op,
+                    "fragment_store",
+                    self.slot(tile, op),
+                    self.rect(tile, op),
+                    aligned,
+                    self.x(value)[0],
+                    *remote,
+                )
             case ops.FragmentLoad(dst=f, src=tile):
                 remote = self.remote(tile.cta, op)
-                self.request(op, "fragment_load", self.names(f, f.name), self.slot(tile, op), self.rect(tile, op), self.x.warp, *remote)
+                self.request(
+                    op,
+                    "fragment_load",
+                    self.names(f, f.name),
+                    self.slot(tile, op),
+                    self.rect(tile, op),
+                    self.x.warp,
+                    *remote,
+                )
             case ops.FragmentLoadGlobal(dst=f, coords=coords):
-                self.request(op, "fragment_load_global", self.names(f, f.name), self.coords(coords, op))
+                self.request(
+                    op, "fragment_load_global", self.names(f, f.name), self.coords(coords, op)
+                )
             case ops.FragmentStoreGlobal(coords=coords, value=value):
                 self.request(op, "fragment_store_global", self.coords(coords, op), self.x(value)[0])
 
@@ -381,9 +452,16 @@ class Function(TensorSource):
                 kind = "store" if isinstance(element.base, Tile) else "store_global"
                 self.request(op, kind, self.x(value)[0], *self.element(element, op)[0])
             case ops.TmaLoad(coords=coords, dst=tile, bar=ref, multicast=multicast):
-                if tile.cta is not None or (ref.cta is not None and self.module.kernel.cta_group != 2):
-                    raise SimFault("a TMA load into a peer's shared memory: only multicast= reaches other CTAs", op.loc)
-                mask = [] if multicast is None else [self.x.scalar(multicast, "a multicast mask", op)]
+                if tile.cta is not None or (
+                    ref.cta is not None and self.module.kernel.cta_group != 2
+                ):
+                    raise SimFault(
+                        "a TMA load into a peer's shared memory: only multicast= reaches other CTAs",
+                        op.loc,
+                    )
+                mask = (
+                    [] if multicast is None else [self.x.scalar(multicast, "a multicast mask", op)]
+                )
                 if ref.cta is not None:
                     mask = [*(mask or ["None"]), *self.remote(ref.cta, op)]
                 self.request(
@@ -397,8 +475,21 @@ class Function(TensorSource):
                 )
             case ops.TmaStore(coords=coords, src=tile, rows=rows):
                 count = [] if rows is None else [self.x.scalar(rows, "rows= of tma_store", op)]
-                self.request(op, "tma_store", self.coords(coords, op), self.slot(tile, op), self.rect(tile, op), *count)
+                self.request(
+                    op,
+                    "tma_store",
+                    self.coords(coords, op),
+                    self.slot(tile, op),
+                    self.rect(tile, op),
+                    *count,
+                )
             case ops.Wgmma(acc=acc, a=a, b=b, accumulate=accumulate):
-                left = [self.names(a, a.name), "None"] if isinstance(a, Fragment) else self.place(a, op)
+                left = (
+                    [self.names(a, a.name), "None"]
+                    if isinstance(a, Fragment)
+                    else self.place(a, op)
+                )
                 adds = self.x.uniform(accumulate, "whether a wgmma accumulates", op)
-                self.request(op, "wgmma", self.names(acc, acc.name), *left, *self.place(b, op), adds)
+                self.request(
+                    op, "wgmma", self.names(acc, acc.name), *left, *self.place(b, op), adds
+                )

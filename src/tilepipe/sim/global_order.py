@@ -1,8 +1,9 @@
 """Happens-before on a tensor in global memory that the kernel writes.
 
-Within a cluster the bits of `ordering` decide, element by element. Nothing in the language orders CTAs of different
-clusters within a launch, so two of them at one element, one writing, is always a race: for that, maps hold for each
-element its last write and, where the kernel also reads, its last read.
+Within a cluster the bits of `ordering` decide, element by element. Nothing in the language orders
+CTAs of different clusters within a launch, so two of them at one element, one writing, is always a
+race: for that, maps hold for each element its last write and, where the kernel also reads, its last
+read.
 """
 
 from __future__ import annotations
@@ -23,26 +24,32 @@ if TYPE_CHECKING:
 
 LIMIT = 4096  # live events of a cluster on one tensor; beyond it the oldest are let go, with advice
 SWEEP = 64  # live events from which it is worth asking what every agent knows
-MANY = -2  # in a map: clusters other than the last one's have read the element too, or have added to it atomically
+# in a map: clusters other than the last one's have read the element too, or have added to it
+# atomically
+MANY = -2
 
 Index = tuple[Any, ...]
 Layout = tuple[str, int, int]
 
 
 class Event:
-    """Accesses of one site to global memory, by some threads of a warp, with nothing released between them.
+    """Accesses of one site to global memory, by some threads of a warp, with nothing released
+    between them.
 
     Attributes:
         bit: its bit while it is live, then 0: whatever comes is ordered after it.
-        box: (first, end) in each dimension, for TMA and fragments; None for accesses of single elements.
-        layout: where an (m, n) fragment begins, in rows modulo 64 and columns modulo 8, which decides the lane of
-            each element.
-        points: flat index of an element -> the lanes that touched it, for accesses of single elements.
+        box: (first, end) in each dimension, for TMA and fragments; None for accesses of single
+            elements.
+        layout: where an (m, n) fragment begins, in rows modulo 64 and columns modulo 8, which
+            decides the lane of each element.
+        points: flat index of an element -> the lanes that touched it, for accesses of single
+            elements.
         epoch: the agent's `released` when it was made.
         fences: the proxy fences that the agent had executed before it.
         atomic: an atomic add, which does not race with other atomic ones.
-        asynchronous: made by TMA. sure, fenced, reader_fenced, home: as of an `ordering.Access`; set where the kernel reaches the tensor
-            both by TMA and by ordinary accesses, and `agent` with them.
+        asynchronous: made by TMA. sure, fenced, reader_fenced, home: as of an `ordering.Access`;
+            set where the kernel reaches the tensor both by TMA and by ordinary accesses, and
+            `agent` with them.
     """
 
     __slots__ = (
@@ -86,7 +93,9 @@ class Event:
         """Whether every element of `old` is one of this event's."""
         if self.box is None:
             return old.box is None and old.points.keys() <= self.points.keys()
-        return old.box is not None and all(a <= c and d <= b for (a, b), (c, d) in zip(self.box, old.box, strict=True))
+        return old.box is not None and all(
+            a <= c and d <= b for (a, b), (c, d) in zip(self.box, old.box, strict=True)
+        )
 
 
 class Present:
@@ -105,15 +114,18 @@ class GlobalOrder:
 
     Attributes:
         history: every event of the launch; the maps hold 1 + the index of one.
-        present: of the cluster that runs: `live`, its events that a later access may still conflict with; `latest`, by agent,
-            lanes and site; `sweep_at`, how many live ones are worth a sweep.
-        mixed: the kernel reaches the tensor both by TMA and by ordinary writes (or, under the strict rules, reads), so that proxy
-            fences matter.
+        present: of the cluster that runs: `live`, its events that a later access may still conflict
+            with; `latest`, by agent, lanes and site; `sweep_at`, how many live ones are worth a
+            sweep.
+        mixed: the kernel reaches the tensor both by TMA and by ordinary writes (or, under the
+            strict rules, reads), so that proxy fences matter.
     """
 
     __slots__ = ("history", "mixed", "name", "present", "readers", "shape", "writers")
 
-    def __init__(self, name: str, shape: tuple[int, ...], read_too: bool, mixed: bool = False) -> None:
+    def __init__(
+        self, name: str, shape: tuple[int, ...], read_too: bool, mixed: bool = False
+    ) -> None:
         self.name = name
         self.mixed = mixed
         self.shape = shape
@@ -130,7 +142,9 @@ class GlobalOrder:
         self, m: Machine, ag: Agent, site: Site, mask: int, where: Index, is_write: bool, layout: Layout | None = None,
         asynchronous: bool = False,
     ) -> Event:  # fmt: skip
-        """An access to a box within bounds, by TMA (`asynchronous`) or by a warp's part of a fragment."""
+        """An access to a box within bounds, by TMA (`asynchronous`) or by a warp's part of a
+        fragment.
+        """
         if is_write and m.world.compiled.waits_itself:
             grid.check_waited(m, ag, site, mask, self.name)
         event = Event(ag, site, mask, is_write, m.cluster_id)
@@ -147,9 +161,18 @@ class GlobalOrder:
         return event
 
     def points(
-        self, m: Machine, ag: Agent, site: Site, mask: int, where: tuple[list[int], ...], is_write: bool, atomic: bool = False
+        self,
+        m: Machine,
+        ag: Agent,
+        site: Site,
+        mask: int,
+        where: tuple[list[int], ...],
+        is_write: bool,
+        atomic: bool = False,
     ) -> None:
-        """An ordinary access, or an atomic one, by each thread of `mask`; `where`: their indices in each dimension."""
+        """An ordinary access, or an atomic one, by each thread of `mask`; `where`: their indices in
+        each dimension.
+        """
         if is_write and m.world.compiled.waits_itself:
             grid.check_waited(m, ag, site, mask, self.name)
         self._across_clusters(m, ag, site, where, is_write, atomic)
@@ -177,9 +200,11 @@ class GlobalOrder:
             self.present.latest[ag.uid, part, site.id] = event
             ag.made(part, event.bit | event.sure)
 
-    # -- checks --------------------------------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------
 
-    def _across_clusters(self, m: Machine, ag: Agent, site: Site, where: Index, is_write: bool, atomic: bool = False) -> None:
+    def _across_clusters(
+        self, m: Machine, ag: Agent, site: Site, where: Index, is_write: bool, atomic: bool = False
+    ) -> None:
         """Raises RaceError: another cluster wrote an element, or read one that is now written."""
         maps = [(self.writers, "written")]
         if is_write and self.readers is not None:
@@ -204,9 +229,15 @@ class GlobalOrder:
         keep = []
         for old in self.present.live:
             atomics = new.atomic and old.atomic
-            common: set[int] | bool = (new.is_write or old.is_write) and not atomics and new.elements_in_common(old, self.shape)
+            common: set[int] | bool = (
+                (new.is_write or old.is_write)
+                and not atomics
+                and new.elements_in_common(old, self.shape)
+            )
             if common and not (old.bit & known or _same_lanes(old, new, common)):
-                faults.global_race(m, self.name, old, "written" if old.is_write else "read", ag, new.site)
+                faults.global_race(
+                    m, self.name, old, "written" if old.is_write else "read", ag, new.site
+                )
             elif common and old.sure and not (old.sure & known or _same_lanes(old, new, common)):
                 faults.told_by_a_commit(m, f"tensor '{self.name}'", old, old.who, str(ag), new.site)
             if common and new.asynchronous and old.fenced:
@@ -251,13 +282,21 @@ class GlobalOrder:
             self.readers[where] = self._merged(self.readers[where], event)
 
     def _merged(self, seen: npt.NDArray[np.int32], event: Event) -> npt.NDArray[np.int32] | int:
-        """A map after a read, or an atomic write: MANY where another cluster has made one to the element as well."""
+        """A map after a read, or an atomic write: MANY where another cluster has made one to the
+        element as well.
+        """
         before = [int(i) for i in np.unique(seen) if i]
         others = [i for i in before if i == MANY or self.history[i - 1].cluster != event.cluster]
-        return np.where(np.isin(seen, others), MANY, event.number).astype(np.int32) if others else event.number
+        return (
+            np.where(np.isin(seen, others), MANY, event.number).astype(np.int32)
+            if others
+            else event.number
+        )
 
     def _sweep(self, m: Machine) -> None:
-        """Lets go of what every agent that is still running knows of, and of the oldest where too many are left."""
+        """Lets go of what every agent that is still running knows of, and of the oldest where too
+        many are left.
+        """
         common = -1
         for agent in m.agents:
             if not agent.done:
@@ -274,15 +313,19 @@ class GlobalOrder:
             keep = keep[LIMIT // 2 :]
             m.world.incomplete = f"{LIMIT:,} live accesses of a cluster to tensor '{self.name}'"
             m.world.advise(
-                f"tensor '{self.name}': a cluster has more than {LIMIT:,} accesses to it that not every role knows of;"
-                " the oldest are no longer compared with later ones, so a race with them would not be seen"
+                f"tensor '{self.name}': a cluster has more than {LIMIT:,} accesses to it that not"
+                " every role knows of;"
+                " the oldest are no longer compared with later ones, so a race with them would"
+                " not be seen"
             )
         self.present.live = keep
         self.present.sweep_at = max(SWEEP, min(2 * len(keep), LIMIT))
 
 
 def _same_lanes(old: Event, new: Event, common: set[int] | bool) -> bool:
-    """Whether program order settles it: one agent, and each common element is touched by one and the same lane."""
+    """Whether program order settles it: one agent, and each common element is touched by one and
+    the same lane.
+    """
     if old.agent_uid != new.agent_uid:
         return False
     if old.layout is not None and old.layout == new.layout and old.mask == new.mask:
@@ -291,4 +334,6 @@ def _same_lanes(old: Event, new: Event, common: set[int] | bool) -> bool:
         return False
     if old.mask == new.mask and old.mask.bit_count() == 1:
         return True
-    return isinstance(common, set) and all(old.points[p] == new.points[p] and old.points[p].bit_count() == 1 for p in common)
+    return isinstance(common, set) and all(
+        old.points[p] == new.points[p] and old.points[p].bit_count() == 1 for p in common
+    )

@@ -1,7 +1,8 @@
 """What reaches beyond a cluster: atomic adds, cluster launch control, the kernels before this one.
 
-An atomic add and a try_cancel depend on what other clusters have done before. So an agent that comes to one asks first, and
-performs it when the grid lets it (`clusters`): then all clusters have come as far as that moment.
+An atomic add and a try_cancel depend on what other clusters have done before. So an agent that
+comes to one asks first, and performs it when the grid lets it (`clusters`): then all clusters have
+come as far as that moment.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ _REFUSES = 1 / 8  # how often a try_cancel says no although clusters are left, w
 
 
 class Clusters:
-    """The clusters of a launch that have neither started nor been cancelled, in the order in which they would start.
+    """The clusters of a launch that have neither started nor been cancelled, in the order in which
+    they would start.
 
-    `random`: None for seed 0, which never refuses. `decide`: whether a request that could be granted is, where someone chooses;
-    then agents also perform what they ask for as soon as they are picked. `resident`: how many run at once, where that is known.
+    `random`: None for seed 0, which never refuses. `decide`: whether a request that could be
+    granted is, where someone chooses; then agents also perform what they ask for as soon as they
+    are picked. `resident`: how many run at once, where that is known.
     """
 
     def __init__(self, order: list[int], random: Random | None) -> None:
@@ -48,7 +51,9 @@ class Clusters:
         self.decide: Callable[[], bool] | None = None
 
     def cancel(self) -> int | None:
-        """A cluster that now never starts; None: the request is refused, as it is when all have started."""
+        """A cluster that now never starts; None: the request is refused, as it is when all have
+        started.
+        """
         if not self.waiting or (self.random is not None and self.random.random() < _REFUSES):
             return None
         if self.decide is not None and not self.decide():
@@ -61,9 +66,11 @@ class Reach:
     """What one running cluster has to do with the grid.
 
     Attributes:
-        asking: agents that wait until the grid lets them perform an op. granted: the one that now may.
+        asking: agents that wait until the grid lets them perform an op. granted: the one that now
+            may.
         haste: how likely an agent performs it without asking.
-        refused: a bit that whoever has learnt of a response "no" knows; 0 before the first. refused_at: who asked then.
+        refused: a bit that whoever has learnt of a response "no" knows; 0 before the first.
+            refused_at: who asked then.
         waited: a bit that whoever comes after a grid_dependency_wait knows; 0 before the first.
     """
 
@@ -84,16 +91,22 @@ def _may_act(m: Machine, ag: Agent) -> bool:
         return True
     if clusters is not None and clusters.decide is not None:
         return True
-    if clusters is not None and clusters.random is not None and clusters.random.random() < reach.haste:
+    if (
+        clusters is not None
+        and clusters.random is not None
+        and clusters.random.random() < reach.haste
+    ):
         return True
     reach.asking.append(ag)
     return False
 
 
-# -- atomic adds -------------------------------------------------------------------------------------------------------
+# -- atomic adds -----------------------------------------------------------------------
 
 
-def atomic_add(m: Machine, ag: Agent, site: Site, mask: int, value: Scalar, *index: Scalar) -> int | Blocked:
+def atomic_add(
+    m: Machine, ag: Agent, site: Site, mask: int, value: Scalar, *index: Scalar
+) -> int | Blocked:
     """atom.relaxed.gpu.global.add: adds, and gives what was there."""
     one_lane(ag, site, mask, "sums are made")
     if not _may_act(m, ag):
@@ -103,7 +116,8 @@ def atomic_add(m: Machine, ag: Agent, site: Site, mask: int, value: Scalar, *ind
     added = value_of(ag, mask, value)
     assert tensor.order is not None
     if m.journal is not None:
-        m.journal.in_turn((site.tensor, *(i[0] for i in at)), mask, added != 0)  # who adds 0 only looks
+        # who adds 0 only looks
+        m.journal.in_turn((site.tensor, *(i[0] for i in at)), mask, added != 0)
     tensor.order.points(m, ag, site, mask, at, is_write=True, atomic=True)
     old = int(tensor.array[at][0])
     total = old + added
@@ -113,7 +127,7 @@ def atomic_add(m: Machine, ag: Agent, site: Site, mask: int, value: Scalar, *ind
     return old
 
 
-# -- cluster launch control --------------------------------------------------------------------------------------------
+# -- cluster launch control ------------------------------------------------------------
 
 
 class ResponseUnit(TmaLoadUnit):
@@ -121,7 +135,16 @@ class ResponseUnit(TmaLoadUnit):
 
     __slots__ = ("refuses", "words")
 
-    def __init__(self, agent: Agent, site: Site, slot: Slot, bar: Mbarrier, write: Access, end: float, cluster: int | None) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        site: Site,
+        slot: Slot,
+        bar: Mbarrier,
+        write: Access,
+        end: float,
+        cluster: int | None,
+    ) -> None:
         super().__init__(agent, site, (), slot, bar, write, None, end)
         self.refuses = cluster is None
         self.words = np.array([[cluster or 0, 0, 0, cluster is not None]], np.int32)
@@ -135,15 +158,19 @@ class ResponseUnit(TmaLoadUnit):
         super().run(m)
 
 
-def clc_try_cancel(m: Machine, ag: Agent, site: Site, mask: int, multicast: bool, slot: int, rect: Rect, bar: int) -> Blocked | None:
+def clc_try_cancel(
+    m: Machine, ag: Agent, site: Site, mask: int, multicast: bool, slot: int, rect: Rect, bar: int
+) -> Blocked | None:
     """clusterlaunchcontrol.try_cancel.async."""
     one_lane(ag, site, mask, "requests are made")
     reach, known = m.reach, ag.known(mask)
     if reach.refused & known:
         first = reach.refused_at.loc.short if reach.refused_at is not None else ""
         raise SimFault(
-            f"{site.what}: {ag} asks for another cluster although it has seen a request (made at {first}) refused; what then happens is"
-            " undefined (PTX ISA, clusterlaunchcontrol.try_cancel). The role that asks must read each response, and stop at the first"
+            f"{site.what}: {ag} asks for another cluster although it has seen a request (made at"
+            f" {first}) refused; what then happens is"
+            " undefined (PTX ISA, clusterlaunchcontrol.try_cancel). The role that asks must read"
+            " each response, and stop at the first"
             " that is not valid.",
             site.loc,
         )
@@ -160,14 +187,20 @@ def clc_try_cancel(m: Machine, ag: Agent, site: Site, mask: int, multicast: bool
     for cta in m.ctas if multicast else [ag.cta]:
         b = remote(m, ag, site, cta.rank, bar)
         write = Access(ag, site, mask, rect, True, True, m.order.new_bit())
-        depart(m, ResponseUnit(ag, site, cta.slots[slot], b, write, ag.time + LATENCY, cluster), known)
+        depart(
+            m, ResponseUnit(ag, site, cta.slots[slot], b, write, ag.time + LATENCY, cluster), known
+        )
     return None
 
 
-def clc_query(m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Rect) -> tuple[bool, int]:
-    """clusterlaunchcontrol.query_cancel: (whether a cluster was cancelled, which), read by every thread of `mask`.
+def clc_query(
+    m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Rect
+) -> tuple[bool, int]:
+    """clusterlaunchcontrol.query_cancel: (whether a cluster was cancelled, which), read by every
+    thread of `mask`.
 
-    The response is a write of the async proxy, and so is the next one: unlike other reads, this one needs a proxy fence behind it.
+    The response is a write of the async proxy, and so is the next one: unlike other reads, this one
+    needs a proxy fence behind it.
     """
     tile = ag.cta.slots[slot]
     for w in range(ag.warps):
@@ -183,7 +216,7 @@ def clc_query(m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Rec
     return bool(valid), cluster
 
 
-# -- the kernels before ------------------------------------------------------------------------------------------------
+# -- the kernels before ----------------------------------------------------------------
 
 
 def grid_dependency_wait(m: Machine, ag: Agent, site: Site, mask: int) -> None:
@@ -193,12 +226,16 @@ def grid_dependency_wait(m: Machine, ag: Agent, site: Site, mask: int) -> None:
 
 
 def check_waited(m: Machine, ag: Agent, site: Site, mask: int, tensor: str) -> None:
-    """Raises RaceError for a write to global memory by threads that do not know of a grid_dependency_wait, in a kernel that has one."""
+    """Raises RaceError for a write to global memory by threads that do not know of a
+    grid_dependency_wait, in a kernel that has one.
+    """
     if not m.reach.waited & ag.known(mask):
         raise RaceError(
-            f"{site.what}: {ag} writes tensor '{tensor}' while the kernel before this one may still use it: no ctx.grid_dependency_wait()"
+            f"{site.what}: {ag} writes tensor '{tensor}' while the kernel before this one may"
+            " still use it: no ctx.grid_dependency_wait()"
             " is ordered before this write.\n"
-            "  A kernel that calls it somewhere does not wait at the end of set-up. Call it in the role that writes, before its first"
+            "  A kernel that calls it somewhere does not wait at the end of set-up. Call it in"
+            " the role that writes, before its first"
             " write, or let that role hear of the call by a barrier.",
             site.loc,
         )

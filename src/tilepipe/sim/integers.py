@@ -1,8 +1,9 @@
-"""Integer operations that can fail, or that NumPy and Python define otherwise than the device; generated code calls them.
+"""Integer operations that can fail, or that NumPy and Python define otherwise than the device;
+generated code calls them.
 
-`ir.numbers` has the rules. Arrays are over the threads from `base` of an agent, of which those of `mask` are
-active; the value of a thread counts where `condition` holds as well. Fragments have arrays of two dimensions, whose
-threads are all active.
+`ir.numbers` has the rules. Arrays are over the threads from `base` of an agent, of which those of
+`mask` are active; the value of a thread counts where `condition` holds as well. Fragments have
+arrays of two dimensions, whose threads are all active.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def fits(site: Site, value: int, bits: int) -> int:
     )
 
 
-def all_fit(site: Site, values: Array, bits: int, mask: int, base: int, condition: Condition = True) -> Array:
+def all_fit(
+    site: Site, values: Array, bits: int, mask: int, base: int, condition: Condition = True
+) -> Array:
     """`fits` for an array; one of Python's integers becomes int64 again."""
     high = 1 << (bits - 1)
     if int(values.min()) < -high or int(values.max()) >= high:
@@ -72,14 +75,30 @@ def remainder(site: Site, a: int, b: int, bits: int) -> int:
     return a % b
 
 
-def quotients(site: Site, a: Array | int, b: Array | int, bits: int, mask: int, base: int, condition: Condition = True) -> Array:
+def quotients(
+    site: Site,
+    a: Array | int,
+    b: Array | int,
+    bits: int,
+    mask: int,
+    base: int,
+    condition: Condition = True,
+) -> Array:
     """`quotient` by element. `bits`: 0 for unsigned integers."""
     a, b = _divisible(site, a, b, bits, "//", mask, base, condition)
     out: Array = np.floor_divide(a, b)
     return out
 
 
-def remainders(site: Site, a: Array | int, b: Array | int, bits: int, mask: int, base: int, condition: Condition = True) -> Array:
+def remainders(
+    site: Site,
+    a: Array | int,
+    b: Array | int,
+    bits: int,
+    mask: int,
+    base: int,
+    condition: Condition = True,
+) -> Array:
     """`remainder` by element. `bits`: 0 for unsigned integers."""
     a, b = _divisible(site, a, b, bits, "%", mask, base, condition)
     out: Array = np.remainder(a, b)
@@ -87,9 +106,17 @@ def remainders(site: Site, a: Array | int, b: Array | int, bits: int, mask: int,
 
 
 def _divisible(
-    site: Site, a: Array | int, b: Array | int, bits: int, sign: str, mask: int, base: int, condition: Condition
+    site: Site,
+    a: Array | int,
+    b: Array | int,
+    bits: int,
+    sign: str,
+    mask: int,
+    base: int,
+    condition: Condition,
 ) -> tuple[Array, Array]:
-    """The operands as arrays of one shape; divisors that nobody uses and that could not be divided by become 1.
+    """The operands as arrays of one shape; divisors that nobody uses and that could not be divided
+    by become 1.
 
     Raises:
         SimFault: a thread divides by 0, or the least integer by -1.
@@ -103,7 +130,11 @@ def _divisible(
     wrong = np.argwhere(undefined & _used(undefined.shape, mask, base, condition))
     if len(wrong):
         at = tuple(int(i) for i in wrong[0])
-        who = f" in thread {at[0] + base}" if len(at) == 1 else f" at row {at[0]}, column {at[1]} of the fragment"
+        who = (
+            f" in thread {at[0] + base}"
+            if len(at) == 1
+            else f" at row {at[0]}, column {at[1]} of the fragment"
+        )
         raise _undefined(site, int(a[at]), int(b[at]), bits, sign, who)
     return a, np.where(undefined, 1, b)
 
@@ -112,27 +143,32 @@ def _undefined(site: Site, a: int, b: int, bits: int, sign: str, who: str) -> Si
     kind = "division" if sign == "//" else "remainder"
     if b == 0:
         return SimFault(
-            f"{site.what}: integer {kind} by zero{who}: {a} {sign} 0. On the GPU it gives some number and no error;"
+            f"{site.what}: integer {kind} by zero{who}: {a} {sign} 0. On the GPU it gives some"
+            " number and no error;"
             " guard it with ctx.when(...) or ctx.select(...).",
             site.loc,
         )
     return SimFault(
-        f"{site.what}: int{bits} overflow{who}: {a} {sign} {b} divides the least integer by -1, and {1 << (bits - 1)} is"
+        f"{site.what}: int{bits} overflow{who}: {a} {sign} {b} divides the least integer by -1,"
+        f" and {1 << (bits - 1)} is"
         " no such integer. On the GPU the result is undefined; use a wider dtype.",
         site.loc,
     )
 
 
 def shl_all(a: Array | int, amount: Array | int, bits: int) -> Array:
-    """`numbers.shl` by element, of signed integers of `bits` bits, or of unsigned ones (0), which are wrapped round next.
+    """`numbers.shl` by element, of signed integers of `bits` bits, or of unsigned ones (0), which
+    are wrapped round next.
 
-    Of 64 bits and signed, the operands are Python's integers. Arrays of up to 32 bits are kept in int64,
-    where a shift by more than 32 could come back into range: such a result is replaced by another one
-    that fits no int32.
+    Of 64 bits and signed, the operands are Python's integers. Arrays of up to 32 bits are kept in
+    int64, where a shift by more than 32 could come back into range: such a result is replaced by
+    another one that fits no int32.
     """
     a, amount = np.broadcast_arrays(a, amount)
     if a.dtype == object:
-        exact: Array = np.left_shift(a, np.where((amount < 0) | (amount >= MAX_SHIFT), MAX_SHIFT, amount))
+        exact: Array = np.left_shift(
+            a, np.where((amount < 0) | (amount >= MAX_SHIFT), MAX_SHIFT, amount)
+        )
         return exact
     out: Array = np.left_shift(a, _amounts(amount, a.dtype))
     if bits and bits <= 32:
@@ -144,7 +180,11 @@ def shr_all(a: Array | int, amount: Array | int) -> Array:
     """`numbers.shr` by element."""
     a, amount = np.broadcast_arrays(a, amount)
     out: Array = np.right_shift(a, _amounts(amount, a.dtype))
-    return np.where((amount < 0) | (amount >= MAX_SHIFT), 0, out).astype(a.dtype) if a.dtype == np.uint64 else out
+    return (
+        np.where((amount < 0) | (amount >= MAX_SHIFT), 0, out).astype(a.dtype)
+        if a.dtype == np.uint64
+        else out
+    )
 
 
 def _amounts(amount: Array, dtype: np.dtype[Any]) -> Array:
@@ -157,7 +197,8 @@ def from_floats(values: Array, dtype: DType) -> Array:
     low, high = limits(dtype)
     whole = np.trunc(np.asarray(values, np.float64))
     whole = np.where(np.isnan(whole), 0.0, whole)
-    over, under = whole >= float(high + 1), whole < float(low)  # high + 1 is a power of two, so a float
+    # high + 1 is a power of two, so a float
+    over, under = whole >= float(high + 1), whole < float(low)
     kind = np.uint64 if dtype.name == "uint64" else np.int64
     inside = np.where(over | under, 0.0, whole).astype(kind)
     return np.where(over, kind(high), np.where(under, kind(low), inside))

@@ -1,8 +1,9 @@
 """What a machine tells whoever explores its executions: each step that another agent can notice.
 
-A run has no journal and pays one test for each such step. The causal order that a journal sees is that of the interleavings alone:
-who can act before whom. Whether memory accesses are ordered is another question (`ordering`): a relaxed arrive, for instance, comes
-after what its thread did before, and publishes nothing of it.
+A run has no journal and pays one test for each such step. The causal order that a journal sees is
+that of the interleavings alone: who can act before whom. Whether memory accesses are ordered is
+another question (`ordering`): a relaxed arrive, for instance, comes after what its thread did
+before, and publishes nothing of it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class Touch(IntEnum):
 
 
 class Journal(Protocol):
-    """Listens to one execution. `mask`: the threads of the agent that take the step; 0 where an asynchronous unit does."""
+    """Listens to one execution. `mask`: the threads of the agent that take the step; 0 where an
+    asynchronous unit does.
+    """
 
     def born(self, barrier: Hashable, mask: int) -> None:
         """A barrier is initialised: phase 0 is in progress."""
@@ -48,8 +51,8 @@ class Journal(Protocol):
         """A test whether a phase is complete."""
 
     def in_turn(self, thing: Hashable, mask: int, takes: bool) -> None:
-        """A step whose effect depends on the earlier ones on the same thing that took something: an atomic add, an allocation, a request
-        for work. `takes`: whether it does so itself.
+        """A step whose effect depends on the earlier ones on the same thing that took something: an
+        atomic add, an allocation, a request for work. `takes`: whether it does so itself.
         """
 
     def woken(self, thing: Hashable, mask: int) -> None:

@@ -1,4 +1,6 @@
-"""What the threads of one agent know of each other's and other agents' accesses (see `ordering`)."""
+"""What the threads of one agent know of each other's and other agents' accesses (see
+`ordering`).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ def touched(mask: int) -> tuple[tuple[int, int], ...]:
 
 
 class Pending:
-    """What only the lanes of `mask` (within one warp) know, or made between them (`made`: each lane a part)."""
+    """What only the lanes of `mask` (within one warp) know, or made between them (`made`: each lane
+    a part).
+    """
 
     __slots__ = ("bits", "made", "mask")
 
@@ -34,7 +38,8 @@ class Knowledge:
         kw: known to every lane of warp w; None where no warp knows more than `k`.
         pend: known to some lanes only.
         split: whether `kw` or `pend` is in use; False is the fast path.
-        released: grows whenever others, or other threads of the agent, may have learnt what is in `pend`.
+        released: grows whenever others, or other threads of the agent, may have learnt what is in
+            `pend`.
         fences: how many proxy fences its threads have executed.
     """
 
@@ -79,7 +84,9 @@ class Knowledge:
                 self._pend_add(lanes, bits, made=False)
 
     def made(self, mask: int, bits: int, converged: bool = False) -> None:
-        """The lanes of `mask` (of one warp) made accesses; `converged`: by an aligned op, so the whole warp knows."""
+        """The lanes of `mask` (of one warp) made accesses; `converged`: by an aligned op, so the
+        whole warp knows.
+        """
         warp = (mask.bit_length() - 1) // 32
         if converged and mask == WARP_MASK << (32 * warp):
             self._warp_add(warp, bits)
@@ -114,12 +121,16 @@ class Knowledge:
         return self.k | common
 
     def converge(self, mask: int) -> None:
-        """The active lanes of each warp in `mask` meet: what any of them knows or made, all of them know."""
+        """The active lanes of each warp in `mask` meet: what any of them knows or made, all of them
+        know.
+        """
         if not self.pend:
             return
         self.released += 1
         for w, lanes in touched(mask):
-            inside = [e for e in self.pend if ((e.mask & ~lanes == 0) if e.made else e.mask & lanes)]
+            inside = [
+                e for e in self.pend if ((e.mask & ~lanes == 0) if e.made else e.mask & lanes)
+            ]
             bits = 0
             for entry in inside:
                 bits |= entry.bits
@@ -152,9 +163,11 @@ class Knowledge:
         self.split = False
 
     def fence(self, mask: int, order: Order, covers: Callable[[Fenceable], bool]) -> None:
-        """fence.proxy.async by the threads of `mask`, for every fenceable access they made or know of and that it `covers`.
+        """fence.proxy.async by the threads of `mask`, for every fenceable access they made or know
+        of and that it `covers`.
 
-        Of an access that several lanes made, each fences its part: that all have is known once they have converged.
+        Of an access that several lanes made, each fences its part: that all have is known once they
+        have converged.
         """
         self.fences += 1
         covered = [access for access in order.fenceable if covers(access)]

@@ -1,8 +1,10 @@
-"""Which values of a role depend on the number of the lane that holds them, and which on whether that lane was elected.
+"""Which values of a role depend on the number of the lane that holds them, and which on whether
+that lane was elected.
 
-Both are found by data flow over the role's IR, to a fixed point, without regard to the order of ops. A value that depends on neither
-is lane-private at most: exchange two lanes that no condition names, and it goes with them. What is loaded from a place that does not
-depend on the lane's number is such a value, since memory is the same for whoever reads it.
+Both are found by data flow over the role's IR, to a fixed point, without regard to the order of
+ops. A value that depends on neither is lane-private at most: exchange two lanes that no condition
+names, and it goes with them. What is loaded from a place that does not depend on the lane's number
+is such a value, since memory is the same for whoever reads it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ class LaneValues:
 
     Attributes:
         numbered: names whose value depends on the number of the lane.
-        chosen: names whose value depends on whether the lane was elected, or took a branch that data decide.
+        chosen: names whose value depends on whether the lane was elected, or took a branch that
+            data decide.
     """
 
     def __init__(self, role: Role, cluster_size: int) -> None:
@@ -41,7 +44,9 @@ class LaneValues:
             self._block(role.body, apart=False)
 
     def of_threads(self, x: Expr) -> npt.NDArray[Any] | None:
-        """The value of an expression in every thread, shape [CTA of the cluster, agent, thread of the agent]; None: data decide it."""
+        """The value of an expression in every thread, shape [CTA of the cluster, agent, thread of
+        the agent]; None: data decide it.
+        """
         values = evaluate(x, self._env)
         return None if values is None else np.broadcast_to(values, self._shape)
 
@@ -70,7 +75,9 @@ class LaneValues:
         """`apart`: an elected lane executes the block, or lanes that data pick."""
         for op in block.ops:
             self._op(op, apart)
-            inner = apart or isinstance(op, ops.Elect) or (isinstance(op, ops.If) and self.by_data(op))
+            inner = (
+                apart or isinstance(op, ops.Elect) or (isinstance(op, ops.If) and self.by_data(op))
+            )
             for body in bodies(op):
                 self._block(body, inner)
 

@@ -1,8 +1,9 @@
-"""Deadlocks that a GPU may not have: some lanes of a warp wait, and others, which need not, could bring what somebody waits for.
+"""Deadlocks that a GPU may not have: some lanes of a warp wait, and others, which need not, could
+bring what somebody waits for.
 
-Since Volta the lanes of a warp proceed on their own between the places where the warp converges. Here a warp's lanes are performed in
-program order, so that lanes which wait hold up the others. Where that may be why nothing can act, the model cannot say whether the kernel
-hangs.
+Since Volta the lanes of a warp proceed on their own between the places where the warp converges.
+Here a warp's lanes are performed in program order, so that lanes which wait hold up the others.
+Where that may be why nothing can act, the model cannot say whether the kernel hangs.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ _MEETS = (
 
 @dataclass(frozen=True)
 class _Place:
-    """An op of a role, the threads of the agent that may execute it, and the ops that it is nested in, outermost first; `by_data`: sides
-    of branches among them that data decide.
+    """An op of a role, the threads of the agent that may execute it, and the ops that it is nested
+    in, outermost first; `by_data`: sides of branches among them that data decide.
     """
 
     op: ops.Op
@@ -48,9 +49,15 @@ class _Place:
     by_data: tuple[ops.Block, ...] = ()
 
 
-def undecided(m: Machine, stuck: list[Agent], sources: Callable[[Mbarrier], list[Site]], wanted: list[Mbarrier]) -> NotModelledError | None:
-    """What to say instead of a deadlock where lanes of an agent in `stuck` could go on to an op that somebody waits for; None: there are
-    none. `wanted`: the mbarriers that agents wait on; `sources`: the ops that could bring what one of them lacks.
+def undecided(
+    m: Machine,
+    stuck: list[Agent],
+    sources: Callable[[Mbarrier], list[Site]],
+    wanted: list[Mbarrier],
+) -> NotModelledError | None:
+    """What to say instead of a deadlock where lanes of an agent in `stuck` could go on to an op
+    that somebody waits for; None: there are none. `wanted`: the mbarriers that agents wait on;
+    `sources`: the ops that could bring what one of them lacks.
     """
     for agent in stuck:
         assert agent.request is not None
@@ -68,10 +75,14 @@ def undecided(m: Machine, stuck: list[Agent], sources: Callable[[Mbarrier], list
             if found is not None and place.threads & waiting:
                 lanes = "1 lane" if args[1].bit_count() == 1 else f"{args[1].bit_count()} lanes"
                 return NotModelledError(
-                    f"not modelled: {agent} waits at {site.loc.short} with {lanes}, and nothing else can act; but"
-                    f" other lanes of the same warp, which need not wait there, could go on to {place.op.loc.short}, which {found.where}"
-                    " waits for. Put what the other lanes do before the wait, let the whole warp wait, or use two roles. On a GPU the"
-                    " lanes of a warp proceed on their own until they converge, so this kernel may end there; the simulator runs the"
+                    f"not modelled: {agent} waits at {site.loc.short} with {lanes}, and nothing"
+                    " else can act; but"
+                    " other lanes of the same warp, which need not wait there, could go on to"
+                    f" {place.op.loc.short}, which {found.where}"
+                    " waits for. Put what the other lanes do before the wait, let the whole warp"
+                    " wait, or use two roles. On a GPU the"
+                    " lanes of a warp proceed on their own until they converge, so this kernel"
+                    " may end there; the simulator runs the"
                     " lanes of a warp in program order and cannot tell.",
                     site.loc,
                 )
@@ -102,7 +113,9 @@ def _places(m: Machine, agent: Agent) -> list[_Place]:
         row = np.broadcast_to(value, shape)[agent.cta.rank, agent.index]
         return sum(1 << int(thread) for thread in np.flatnonzero(row))
 
-    def walk(block: ops.Block, threads: int, inside: tuple[ops.Op, ...], by_data: tuple[ops.Block, ...]) -> Iterator[_Place]:
+    def walk(
+        block: ops.Block, threads: int, inside: tuple[ops.Op, ...], by_data: tuple[ops.Block, ...]
+    ) -> Iterator[_Place]:
         for op in block.ops:
             yield _Place(op, threads, inside, by_data)
             match op:
@@ -110,10 +123,20 @@ def _places(m: Machine, agent: Agent) -> list[_Place]:
                     mask = held(condition)
                     for side, part in ((then, mask), (orelse, None if mask is None else ~mask)):
                         known = threads if part is None else threads & part
-                        yield from walk(side, known, (*inside, op), (*by_data, side) if part is None else by_data)
+                        yield from walk(
+                            side,
+                            known,
+                            (*inside, op),
+                            (*by_data, side) if part is None else by_data,
+                        )
                 case ops.Elect(scope=scope, body=body):
                     active = threads if scope == "warp" else threads & WARP_MASK
-                    yield from walk(body, election.elected_of_warps(active, m.world.elected), (*inside, op), by_data)
+                    yield from walk(
+                        body,
+                        election.elected_of_warps(active, m.world.elected),
+                        (*inside, op),
+                        by_data,
+                    )
                 case _:
                     for body in bodies(op):
                         yield from walk(body, threads, (*inside, op), by_data)
@@ -122,12 +145,17 @@ def _places(m: Machine, agent: Agent) -> list[_Place]:
 
 
 def _reached(places: list[_Place], wait: _Place, mask: int) -> Iterator[_Place]:
-    """The ops that lanes may reach which do not wait at `wait`, where those of `mask` do, before they have to meet those."""
+    """The ops that lanes may reach which do not wait at `wait`, where those of `mask` do, before
+    they have to meet those.
+    """
     at, inside = places.index(wait), wait.inside
 
     def up_to_meeting(first: int, last: int) -> list[_Place]:
         part = places[first:last]
-        meets = (isinstance(p.op, _MEETS) and p.threads & mask and set(p.inside) <= set(inside) for p in part)
+        meets = (
+            isinstance(p.op, _MEETS) and p.threads & mask and set(p.inside) <= set(inside)
+            for p in part
+        )
         return part[: next((i for i, met in enumerate(meets) if met), len(part))]
 
     first = at + 1

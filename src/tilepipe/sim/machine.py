@@ -1,5 +1,5 @@
-"""The machine: one cluster of CTAs at a time, with its agents, asynchronous units and the order between their
-accesses.
+"""The machine: one cluster of CTAs at a time, with its agents, asynchronous units and the order
+between their accesses.
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ class World:
     Attributes:
         params: (name, axis) -> value of a scalar parameter (axis -1) or of a tensor's extent.
         counts: executions per site. blocked: role -> waits that did not pass at once.
-        rules: "practice" or "strict"; strict: whether it is the latter (`rules`). told: findings whose advice has
-        been given: (rule, first op, second op).
-        on_event: called with (agent, site, start, end), times in cycles since the CTA started, where someone records a
-        timeline.
+        rules: "practice" or "strict"; strict: whether it is the latter (`rules`). told: findings
+        whose advice has been given: (rule, first op, second op).
+        on_event: called with (agent, site, start, end), times in cycles since the CTA started,
+        where someone records a timeline.
         clusters: those that have not started, where clusters run together (`clusters`).
-        incomplete: why a race may have gone unseen; "" where none can have. silent: what the kernel prints is kept, not shown.
-        deadline: of `time.perf_counter`, looked at in loops of the kernel that perform no op; None: there is none.
+        incomplete: why a race may have gone unseen; "" where none can have. silent: what the kernel
+            prints is kept, not shown.
+        deadline: of `time.perf_counter`, looked at in loops of the kernel that perform no op; None:
+            there is none.
         elected: the lane that is elected wherever it is active (`election`).
         journal: told of each step that other agents can notice, where someone explores executions.
     """
@@ -89,10 +91,12 @@ class Machine:
     """One cluster, from the start of its CTAs to their exit.
 
     Attributes:
-        ready: agents that can take a step. polling: those of them that have tested in vain, and let the others go first.
+        ready: agents that can take a step. polling: those of them that have tested in vain, and let
+            the others go first.
         pending: asynchronous units that may act, oldest first.
         reborn: live mbarriers that were initialised in a role.
-        poisoned, poison_at: the first read of poison, reported at the end unless a race explains it.
+        poisoned, poison_at: the first read of poison, reported at the end unless a race explains
+            it.
     """
 
     def __init__(self, world: World, cluster_id: int = 0) -> None:
@@ -107,8 +111,8 @@ class Machine:
         self.start(cluster_id)
 
     def start(self, cluster_id: int) -> None:
-        """A new cluster takes the place of the one before: its shared memory is poison, its barriers are not
-        initialised.
+        """A new cluster takes the place of the one before: its shared memory is poison, its
+        barriers are not initialised.
         """
         self.cluster_id = cluster_id
         self.order = Order(self.holders)
@@ -146,7 +150,15 @@ class Machine:
         for role in kernel.roles:
             each = role.agent_threads // 32
             for index in range(role.agents):
-                agent = Agent(cta, role, index, role.first_warp + index * each, each, len(self.agents), self.world.counts)
+                agent = Agent(
+                    cta,
+                    role,
+                    index,
+                    role.first_warp + index * each,
+                    each,
+                    len(self.agents),
+                    self.world.counts,
+                )
                 agent.body = compiled.bodies[role.name](self, agent)
                 cta.agents.append(agent)
                 self.agents.append(agent)
@@ -159,7 +171,9 @@ class Machine:
                 self.agents.append(agent)
 
     def close(self) -> None:
-        """Lets go of everything that refers to everything else, so that a launch's copies of its tensors are freed now."""
+        """Lets go of everything that refers to everything else, so that a launch's copies of its
+        tensors are freed now.
+        """
         self.agents.clear()
         for cta in self.ctas:
             cta.agents = []
@@ -188,7 +202,10 @@ class Machine:
 
 def _cta(world: World, rank: int) -> Cta:
     cta = Cta(rank, world.grid)
-    slots_of = {id(buffer): [Slot(cta, buffer, i) for i in range(buffer.count)] for buffer in world.kernel.buffers}
+    slots_of = {
+        id(buffer): [Slot(cta, buffer, i) for i in range(buffer.count)]
+        for buffer in world.kernel.buffers
+    }
     for buffer in world.kernel.buffers:
         cta.slots.extend(slots_of[id(buffer)])
         whole = buffer if buffer.shares is None else buffer.shares
@@ -201,8 +218,16 @@ def _cta(world: World, rank: int) -> Cta:
     for array in world.kernel.barriers:
         base = len(cta.bars)
         by_parity = array.name in world.compiled.by_parity
-        cta.bars.extend([Mbarrier(cta, array.name, i, array.size, base + i, by_parity) for i in range(array.size)])
+        cta.bars.extend(
+            [
+                Mbarrier(cta, array.name, i, array.size, base + i, by_parity)
+                for i in range(array.size)
+            ]
+        )
     for named in world.kernel.named_barriers:
         copies = named.per_warpgroup
-        cta.named.extend(NamedState(f"{named.name}[{i}]" if copies > 1 else named.name, named.threads) for i in range(copies))
+        cta.named.extend(
+            NamedState(f"{named.name}[{i}]" if copies > 1 else named.name, named.threads)
+            for i in range(copies)
+        )
     return cta

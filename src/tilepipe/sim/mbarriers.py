@@ -1,8 +1,8 @@
 """mbarriers and their arithmetic (PTX ISA, "mbarrier").
 
-An mbarrier has an expected count, pending arrivals, a signed number of pending transaction bytes, and a phase. On
-hardware the phase is one parity bit; here it is a full number, so that a wait which the bit would answer wrongly is
-seen.
+An mbarrier has an expected count, pending arrivals, a signed number of pending transaction bytes,
+and a phase. On hardware the phase is one parity bit; here it is a full number, so that a wait which
+the bit would answer wrongly is seen.
 """
 
 from __future__ import annotations
@@ -37,18 +37,21 @@ class Mbarrier:
         flat: its place among all mbarriers of the CTA.
         phase: number of the phase in progress; phases below it are complete.
         count: arrivals of a phase. pending: arrivals still to come.
-        tx: bytes still to come (negative: delivered early). expected: bytes announced in this phase.
+        tx: bytes still to come (negative: delivered early). expected: bytes announced in this
+            phase.
         copies: the TMA loads issued in it. inflight: their bytes not landed yet.
-        arrivals: who arrived in this phase, for messages. last_arrivals, last_copies: of the phase before.
+        arrivals: who arrived in this phase, for messages. last_arrivals, last_copies: of the phase
+            before.
         completions: phases completed since the CTA started.
         acc: knowledge released into this phase. known: what every completed phase released.
         doubled: (phase, arrivals) of the first phase in which an agent arrived twice; for messages.
         completed_by: the op whose arrival, or bytes, completed the phase before; for messages.
         waiters: agents to wake when the phase completes.
-        born: the bit of its initialisation, in a cluster or in a role; fenced, proxied: one that whoever comes after a
-            fence.mbarrier_init, or a fence.proxy.async, of the initialising thread knows. maker: that thread, (agent, mask).
-        by_parity: some wait on its array gives a parity. over: then, of the last two phases that completed, latest first, a bit that
-        whoever knows of the completion knows.
+        born: the bit of its initialisation, in a cluster or in a role; fenced, proxied: one that
+            whoever comes after a fence.mbarrier_init, or a fence.proxy.async, of the initialising
+            thread knows. maker: that thread, (agent, mask).
+        by_parity: some wait on its array gives a parity. over: then, of the last two phases that
+        completed, latest first, a bit that whoever knows of the completion knows.
         in_role, again: it was initialised in a role, and after it had been invalidated.
         acc_time, time: virtual times of the last arrival of this phase, and of the last completion.
     """
@@ -60,7 +63,9 @@ class Mbarrier:
         "maker", "over", "pending", "phase", "proxied", "size", "state", "time", "tx", "waiters",
     )  # fmt: skip
 
-    def __init__(self, cta: Cta, array: str, index: int, size: int, flat: int, by_parity: bool = False) -> None:
+    def __init__(
+        self, cta: Cta, array: str, index: int, size: int, flat: int, by_parity: bool = False
+    ) -> None:
         self.cta = cta
         self.flat = flat
         self.by_parity = by_parity
@@ -144,13 +149,18 @@ def credit(m: Machine, bar: Mbarrier, nbytes: int, site: Site) -> None:
         faults.tx_range(bar, site)
 
 
-# -- mbarrier ops ------------------------------------------------------------------------------------------------------
+# -- mbarrier ops ----------------------------------------------------------------------
 
 
-def mbar_init(m: Machine, ag: Agent, site: Site, mask: int, first: int, size: int, count: int) -> None:
+def mbar_init(
+    m: Machine, ag: Agent, site: Site, mask: int, first: int, size: int, count: int
+) -> None:
     """mbarrier.init of `size` barriers."""
     if not 1 <= count <= MAX_COUNT:
-        raise BarrierError(f"{site.what}: a count of {count}; an mbarrier counts 1 .. {MAX_COUNT} arrivals", site.loc)
+        raise BarrierError(
+            f"{site.what}: a count of {count}; an mbarrier counts 1 .. {MAX_COUNT} arrivals",
+            site.loc,
+        )
     for bar in ag.cta.bars[first : first + size]:
         if bar.state == LIVE:
             faults.reinit(bar, site)
@@ -188,8 +198,12 @@ def mbar_inval(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> None:
         m.journal.died(b, mask)
 
 
-def mbar_arrive(m: Machine, ag: Agent, site: Site, mask: int, bar: int, count: int, cta: int | None = None) -> None:
-    """mbarrier.arrive by each thread of `mask`, `count` each; on the copy in CTA rank `cta` of the cluster."""
+def mbar_arrive(
+    m: Machine, ag: Agent, site: Site, mask: int, bar: int, count: int, cta: int | None = None
+) -> None:
+    """mbarrier.arrive by each thread of `mask`, `count` each; on the copy in CTA rank `cta` of the
+    cluster.
+    """
     b = ag.cta.bars[bar] if cta is None else remote(m, ag, site, cta, bar)
     n = count if mask & (mask - 1) == 0 else count * mask.bit_count()
     if n > b.pending or n < 1:
@@ -222,7 +236,16 @@ def arrived(m: Machine, b: Mbarrier, ag: Agent, site: Site, n: int, time: float)
             faults.too_many_bytes(b, site)
 
 
-def mbar_expect(m: Machine, ag: Agent, site: Site, mask: int, bar: int, nbytes: int, arrive: bool, cta: int | None = None) -> None:
+def mbar_expect(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    bar: int,
+    nbytes: int,
+    arrive: bool,
+    cta: int | None = None,
+) -> None:
     """mbarrier.arrive.expect_tx, or expect_tx alone, by each thread of `mask`."""
     b = ag.cta.bars[bar] if cta is None else remote(m, ag, site, cta, bar)
     lanes = mask.bit_count()
@@ -245,14 +268,33 @@ def mbar_expect(m: Machine, ag: Agent, site: Site, mask: int, bar: int, nbytes: 
         complete(m, b, site)
 
 
-def mbar_arrive_each(m: Machine, ag: Agent, site: Site, mask: int, bar: int, count: int, ctas: npt.NDArray[Any], base: int) -> None:
-    """mbarrier.arrive by each thread of `mask`, on the copy in the CTA that it names: `ctas`, of the threads from `base`."""
+def mbar_arrive_each(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    bar: int,
+    count: int,
+    ctas: npt.NDArray[Any],
+    base: int,
+) -> None:
+    """mbarrier.arrive by each thread of `mask`, on the copy in the CTA that it names: `ctas`, of
+    the threads from `base`.
+    """
     for lane, part in each_lane(mask):
         mbar_arrive(m, ag, site, part, bar, count, int(ctas[lane - base]))
 
 
 def mbar_expect_each(
-    m: Machine, ag: Agent, site: Site, mask: int, bar: int, nbytes: int, arrive: bool, ctas: npt.NDArray[Any], base: int
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    bar: int,
+    nbytes: int,
+    arrive: bool,
+    ctas: npt.NDArray[Any],
+    base: int,
 ) -> None:
     """`mbar_expect` in the same way."""
     for lane, part in each_lane(mask):
@@ -267,7 +309,9 @@ def each_lane(mask: int) -> Iterator[tuple[int, int]]:
         mask ^= part
 
 
-def mbar_complete_tx(m: Machine, ag: Agent, site: Site, mask: int, bar: int, nbytes: int, cta: int | None = None) -> None:
+def mbar_complete_tx(
+    m: Machine, ag: Agent, site: Site, mask: int, bar: int, nbytes: int, cta: int | None = None
+) -> None:
     """Credits bytes without a copy."""
     b = ag.cta.bars[bar] if cta is None else remote(m, ag, site, cta, bar)
     if b.state != LIVE:
@@ -313,17 +357,20 @@ def _wait_slow(m: Machine, ag: Agent, site: Site, b: Mbarrier, phase: int) -> Bl
     return BLOCKED
 
 
-def mbar_wait_parity(m: Machine, ag: Agent, site: Site, mask: int, bar: int, parity: int) -> Blocked | None:
+def mbar_wait_parity(
+    m: Machine, ag: Agent, site: Site, mask: int, bar: int, parity: int
+) -> Blocked | None:
     """A wait that gives a parity; see `phase_of`."""
     return mbar_wait(m, ag, site, mask, bar, phase_of(ag, bar, parity, mask))
 
 
 def phase_of(ag: Agent, bar: int, parity: int, mask: int | None = None) -> int:
-    """The phase that threads of an agent mean by a parity: the last one that they know to be complete if it has that parity, else the one
-    after it.
+    """The phase that threads of an agent mean by a parity: the last one that they know to be
+    complete if it has that parity, else the one after it.
 
-    They know of a phase that they have waited for, and of one that somebody has waited for on whom they have waited since. Where they know
-    less than that, the phase may be one that is over already: the wait was lapped.
+    They know of a phase that they have waited for, and of one that somebody has waited for on whom
+    they have waited since. Where they know less than that, the phase may be one that is over
+    already: the wait was lapped.
     """
     last = ag.passed.get((ag.cta.rank, bar), -1)
     phase = last if last & 1 == parity & 1 else last + 1
@@ -349,19 +396,25 @@ def mbar_try_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase:
     return mbar_wait(m, ag, site, mask, bar, phase) is None
 
 
-def mbar_try_wait_parity(m: Machine, ag: Agent, site: Site, mask: int, bar: int, parity: int) -> bool:
+def mbar_try_wait_parity(
+    m: Machine, ag: Agent, site: Site, mask: int, bar: int, parity: int
+) -> bool:
     """A try_wait that gives a parity; the phase it is for is chosen as in `mbar_wait_parity`."""
     return mbar_try_wait(m, ag, site, mask, bar, phase_of(ag, bar, parity, mask))
 
 
 def phase_asked(ag: Agent, args: tuple[Any, ...]) -> int:
-    """The phase that a wait or a test is for, which gives a full number or a parity; `args` are its operands."""
+    """The phase that a wait or a test is for, which gives a full number or a parity; `args` are its
+    operands.
+    """
     site, mask, bar, given = args
     return int(given) if site.op.phase.dtype.kind == "phase" else phase_of(ag, bar, given, mask)
 
 
 def remote(m: Machine, ag: Agent, site: Site, cta: int, bar: int) -> Mbarrier:
-    """The copy of a barrier in a CTA of the cluster, whose initialisation must have reached this one."""
+    """The copy of a barrier in a CTA of the cluster, whose initialisation must have reached this
+    one.
+    """
     if not 0 <= cta < len(m.ctas):
         raise BarrierError(f"{site.what}: CTA rank {cta} of a cluster of {len(m.ctas)}", site.loc)
     b = m.ctas[cta].bars[bar]
@@ -371,7 +424,9 @@ def remote(m: Machine, ag: Agent, site: Site, cta: int, bar: int) -> Mbarrier:
 
 
 def note_remote(m: Machine, ag: Agent, site: Site, mask: int, b: Mbarrier) -> None:
-    """A remote arrive is an access to the peer's life time: the peer must learn of it before it exits."""
+    """A remote arrive is an access to the peer's life time: the peer must learn of it before it
+    exits.
+    """
     key = (ag.uid, b.flat)
     old = b.cta.arrivals.get(key)
     if old is not None:
@@ -379,4 +434,5 @@ def note_remote(m: Machine, ag: Agent, site: Site, mask: int, b: Mbarrier) -> No
     bit = m.order.new_bit()
     b.cta.arrivals[key] = (bit, ag, site)
     b.acc |= bit
-    ag.acquire(mask, bit)  # in program order: what these threads release later, the cluster barrier included, tells of it
+    # in program order: what these threads release later, the cluster barrier included, tells of it
+    ag.acquire(mask, bit)

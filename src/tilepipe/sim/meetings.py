@@ -1,5 +1,5 @@
-"""Where agents meet: named barriers (bar.sync), the end of set-up, the cluster barrier, and the fences that go with
-them.
+"""Where agents meet: named barriers (bar.sync), the end of set-up, the cluster barrier, and the
+fences that go with them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,21 @@ if TYPE_CHECKING:
 class NamedState:
     """One hardware barrier (bar.sync): `threads` arrive, then those that synced go on.
 
-    `generation` counts its completions; `arrived` maps (agent uid, warp) to the site; `acc`, `known` as in `Mbarrier`.
+    `generation` counts its completions; `arrived` maps (agent uid, warp) to the site; `acc`,
+    `known` as in `Mbarrier`.
     """
 
-    __slots__ = ("acc", "acc_time", "arrived", "generation", "known", "name", "threads", "time", "waiters")
+    __slots__ = (
+        "acc",
+        "acc_time",
+        "arrived",
+        "generation",
+        "known",
+        "name",
+        "threads",
+        "time",
+        "waiters",
+    )
 
     def __init__(self, name: str, threads: int) -> None:
         self.name = name
@@ -102,7 +113,8 @@ def named_arrive(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> None
 
 
 class Rendezvous:
-    """Where all agents of some CTAs that have not returned meet: the end of set-up, and barrier.cluster.
+    """Where all agents of some CTAs that have not returned meet: the end of set-up, and
+    barrier.cluster.
 
     `arrived`: agents that have arrived in this generation.
     """
@@ -124,7 +136,9 @@ class Rendezvous:
 
     def arrive(self, m: Machine, ag: Agent, site: Site) -> None:
         if ag.uid in self.arrived:
-            raise BarrierError(f"{site.what}: {ag} arrives twice at {self.name} before it has completed", site.loc)
+            raise BarrierError(
+                f"{site.what}: {ag} arrives twice at {self.name} before it has completed", site.loc
+            )
         self.arrived[ag.uid] = site
         if m.journal is not None:
             m.journal.touch(Touch.MEET, self, self.generation, ag.full)
@@ -151,7 +165,9 @@ class Rendezvous:
 
 
 def setup_barrier(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | None:
-    """The end of set-up: barrier-init fence, then all threads of the CTA, or of the cluster, meet."""
+    """The end of set-up: barrier-init fence, then all threads of the CTA, or of the cluster,
+    meet.
+    """
     meeting = m.setup if len(m.ctas) > 1 else m.setup_of[ag.cta.rank]
     if not ag.blocked:
         _fence_init(m, ag, mask)
@@ -168,8 +184,8 @@ def setup_barrier(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | Non
 
 
 def _fence_init(m: Machine, ag: Agent, mask: int) -> None:
-    """The threads of `mask` publish the initialisations that they made themselves (PTX ISA, membar/fence: .mbarrier_init). Where a
-    CTA is alone, there is nobody to tell of those of set-up.
+    """The threads of `mask` publish the initialisations that they made themselves (PTX ISA,
+    membar/fence: .mbarrier_init). Where a CTA is alone, there is nobody to tell of those of set-up.
     """
     for bar in m.reborn if len(m.ctas) == 1 else ag.cta.bars:
         if bar.state == LIVE and bar.born and _made(bar, ag, mask):
@@ -197,7 +213,10 @@ def cluster_arrive(m: Machine, ag: Agent, site: Site, mask: int) -> None:
 def cluster_wait(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | None:
     """barrier.cluster.wait.acquire."""
     if ag.cluster_ticket < 0:
-        raise BarrierError(f"{site.what}: {ag} waits for the cluster barrier without having arrived at it", site.loc)
+        raise BarrierError(
+            f"{site.what}: {ag} waits for the cluster barrier without having arrived at it",
+            site.loc,
+        )
     if m.cluster.generation == ag.cluster_ticket:
         m.cluster.waiters.append(ag)
         return BLOCKED
@@ -219,14 +238,17 @@ def launch_dependents(m: Machine, ag: Agent, site: Site, mask: int) -> None:
 
 
 def fence_proxy_async(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """fence.proxy.async: orders accesses to the memory that its printed form names, and no others."""
+    """fence.proxy.async: orders accesses to the memory that its printed form names, and no
+    others.
+    """
     assert isinstance(site.op, ops.FenceProxyAsync)
     covers = covered(site.op.space, ag.cta.rank)
     ag.fence(mask, m.order, covers)
     if m.world.compiled.hands_on:
         for access in m.order.fenceable:
             if not isinstance(access, Access) or access.site.kind != "clc_query":
-                continue  # the PTX ISA has its example of a response alone, and `MbarArrive` promises no more
+                # the PTX ISA has its example of a response alone, and `MbarArrive` promises no more
+                continue
             if access.agent is ag and access.mask & ~mask == 0 and covers(access):
                 ag.handed |= access.bit | access.fenced | access.sure | access.after
     for bar in m.reborn:
@@ -236,7 +258,9 @@ def fence_proxy_async(m: Machine, ag: Agent, site: Site, mask: int) -> None:
 
 
 def covered(space: str, rank: int) -> Callable[[Fenceable], bool]:
-    """Which accesses a fence.proxy.async by a thread of CTA `rank` orders. `space`: as in `ops.PROXY_SPACES`."""
+    """Which accesses a fence.proxy.async by a thread of CTA `rank` orders. `space`: as in
+    `ops.PROXY_SPACES`.
+    """
     match space:
         case "shared":
             return lambda access: access.home == rank

@@ -1,12 +1,14 @@
-"""Shared memory of a CTA: tiles, what has been written, and the accesses still to be ordered against.
+"""Shared memory of a CTA: tiles, what has been written, and the accesses still to be ordered
+against.
 
-A tile holds its elements in logical order. Layout and swizzle map the elements of a tile one to one on its bytes
-(`ir.layout.byte_offsets`), and buffers do not overlap, so two accesses touch a common byte exactly when they touch a
-common element. Views of one buffer's slots (`SmemBuffer.shares`) keep contents of their own: a write through one of them leaves the
-others unwritten, and any two accesses through different views count as accesses to common bytes.
+A tile holds its elements in logical order. Layout and swizzle map the elements of a tile one to one
+on its bytes (`ir.layout.byte_offsets`), and buffers do not overlap, so two accesses touch a common
+byte exactly when they touch a common element. Views of one buffer's slots (`SmemBuffer.shares`)
+keep contents of their own: a write through one of them leaves the others unwritten, and any two
+accesses through different views count as accesses to common bytes.
 
-Floating-point elements up to 32 bits are kept as float32, which holds all of them exactly; rounding happens where the
-kernel converts.
+Floating-point elements up to 32 bits are kept as float32, which holds all of them exactly; rounding
+happens where the kernel converts.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ def storage(dtype: DType) -> np.dtype[Any]:
 
 
 def rounded(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
-    """`values` rounded to `dtype` (nearest even; fp8 saturates, as the hardware's cvt), in storage form."""
+    """`values` rounded to `dtype` (nearest even; fp8 saturates, as the hardware's cvt), in storage
+    form.
+    """
     if not dtype.is_float:
         return values.astype(dtype.numpy)
     if dtype.bits >= 32:
@@ -99,7 +103,9 @@ class Slot:
         self.state = WHOLE if self.filled.all() else PARTIAL
 
     def check_fences(self, m: Machine, old: Access, new: Access, known: int) -> None:
-        """Raises RaceError: `new` is ordered after `old`, with which it conflicts, but not by the fences it takes as well."""
+        """Raises RaceError: `new` is ordered after `old`, with which it conflicts, but not by the
+        fences it takes as well.
+        """
         faults.check_proxy(m, self, old, new, known)
 
     def poisoned(self, rect: Rect) -> int:
@@ -117,12 +123,26 @@ class Cta:
 
     Attributes:
         rank: in its cluster. block_id: in the grid. grid: CTAs of the grid.
-        arrivals: (agent, barrier) -> the bit of that agent's last remote arrive here; a CTA may exit only knowing of
-        all of them. tmem: the last of its slots, where the kernel has tcgen05 ops.
-        tma_free, tensor_free: virtual time (cycles) from which the TMA unit and the tensor cores are free.
+        arrivals: (agent, barrier) -> the bit of that agent's last remote arrive here; a CTA may
+        exit only knowing of all of them. tmem: the last of its slots, where the kernel has tcgen05
+        ops.
+        tma_free, tensor_free: virtual time (cycles) from which the TMA unit and the tensor cores
+            are free.
     """
 
-    __slots__ = ("agents", "arrivals", "bars", "block_id", "grid", "named", "rank", "slots", "tensor_free", "tma_free", "tmem")
+    __slots__ = (
+        "agents",
+        "arrivals",
+        "bars",
+        "block_id",
+        "grid",
+        "named",
+        "rank",
+        "slots",
+        "tensor_free",
+        "tma_free",
+        "tmem",
+    )
 
     def __init__(self, rank: int, grid: int) -> None:
         self.rank = rank
@@ -148,13 +168,15 @@ def _points_meet(a: Access, b: Access) -> bool:
     return any(r0 <= p >> 32 < r1 and c0 <= p & 0xFFFFFFFF < c1 for p in points)
 
 
-def _check_order(m: Machine, slot: Slot, old: Access, new: Access, known: int, view: Slot | None = None) -> None:
-    """Whether all is there that a conflicting access is ordered by. `view`: the slot of the earlier one, where that was through another
-    view of the same bytes.
+def _check_order(
+    m: Machine, slot: Slot, old: Access, new: Access, known: int, view: Slot | None = None
+) -> None:
+    """Whether all is there that a conflicting access is ordered by. `view`: the slot of the earlier
+    one, where that was through another view of the same bytes.
 
     Raises:
-        RaceError: the threads that make `new` do not know of `old`; they know of it by a tcgen05.commit alone, and the rules are strict;
-            or no proxy fence stands between.
+        RaceError: the threads that make `new` do not know of `old`; they know of it by a
+            tcgen05.commit alone, and the rules are strict; or no proxy fence stands between.
     """
     place = slot if view is None else view
     if not old.bit & known:
@@ -167,8 +189,9 @@ def _check_order(m: Machine, slot: Slot, old: Access, new: Access, known: int, v
 
 
 def _same_lanes(a: Access, b: Access, across: bool) -> bool:
-    """Whether program order settles it: one agent, and each common element is touched by one and the same lane. `across`: through
-    different views, where it is not known which elements have common bytes.
+    """Whether program order settles it: one agent, and each common element is touched by one and
+    the same lane. `across`: through different views, where it is not known which elements have
+    common bytes.
     """
     if a.agent is not b.agent:
         return False
@@ -191,7 +214,8 @@ def _covers(new: Access, old: Access) -> bool:
 def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
     """Orders a new access to a tile against the live ones, retires those it covers, and adds it.
 
-    `known`: what the threads that make it know. Returns the bits of the accesses it is ordered after.
+    `known`: what the threads that make it know. Returns the bits of the accesses it is ordered
+    after.
 
     Raises:
         RaceError: a conflicting access is not in `known`, or no proxy fence stands between.
@@ -213,7 +237,12 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
                 if is_write and _covers(new, old):
                     m.order.retire(old)
                     continue
-            elif not is_write and not old.is_write and _succeeds(new, old, known) and _covers(new, old):
+            elif (
+                not is_write
+                and not old.is_write
+                and _succeeds(new, old, known)
+                and _covers(new, old)
+            ):
                 m.order.retire(old)
                 continue
         keep.append(old)
@@ -223,8 +252,9 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
 
 
 def _across_views(m: Machine, slot: Slot, new: Access, known: int) -> int:
-    """`access` against the live accesses to the same bytes through other views. Where the tiles of two views overlap is not asked: any
-    two accesses are taken to touch a common byte. A write leaves nothing that another view could read.
+    """`access` against the live accesses to the same bytes through other views. Where the tiles of
+    two views overlap is not asked: any two accesses are taken to touch a common byte. A write
+    leaves nothing that another view could read.
     """
     need = 0
     for view in slot.views:
@@ -248,7 +278,9 @@ def _across_views(m: Machine, slot: Slot, new: Access, known: int) -> int:
 
 
 def _overwrite(m: Machine, slot: Slot, new: Access, known: int) -> int:
-    """`access` for a write of a whole tile, which conflicts with every live access and covers them all."""
+    """`access` for a write of a whole tile, which conflicts with every live access and covers them
+    all.
+    """
     need = 0
     for old in slot.accesses:
         if old.sure or old.fenced or not old.bit & known:
@@ -260,8 +292,8 @@ def _overwrite(m: Machine, slot: Slot, new: Access, known: int) -> int:
 
 
 def _succeeds(new: Access, old: Access, known: int) -> bool:
-    """Whether whoever knows of the read `new` knows of the read `old`: same agent and proxy, and one after the
-    other.
+    """Whether whoever knows of the read `new` knows of the read `old`: same agent and proxy, and
+    one after the other.
     """
     if new.agent is not old.agent or new.asynchronous != old.asynchronous:
         return False

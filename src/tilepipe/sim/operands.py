@@ -15,8 +15,9 @@ from tilepipe.sim.expressions import Expressions
 
 
 class Tables(Protocol):
-    """What the functions of one kernel share: names in the generated module, and places in the CTA's flat lists (by
-    object id). `elects`: the lane that is elected, None where it differs between launches.
+    """What the functions of one kernel share: names in the generated module, and places in the
+    CTA's flat lists (by object id). `elects`: the lane that is elected, None where it differs
+    between launches.
     """
 
     kernel: Kernel
@@ -55,10 +56,18 @@ class Operands:
 
     @property
     def mask_text(self) -> str:
-        return self.mask if isinstance(self.mask, str) else hex(self.mask) if self.mask > 9 else str(self.mask)
+        return (
+            self.mask
+            if isinstance(self.mask, str)
+            else hex(self.mask)
+            if self.mask > 9
+            else str(self.mask)
+        )
 
     def flat(self, base: int, index: e.Expr, size: int, op: ops.Op, what: str) -> str:
-        """A place in a flat list of the CTA: `base` + an index, checked unless it is in range by construction."""
+        """A place in a flat list of the CTA: `base` + an index, checked unless it is in range by
+        construction.
+        """
         if isinstance(index, e.Const):
             i = int(index.value)
             if not 0 <= i < size:
@@ -70,30 +79,51 @@ class Operands:
         return f"{base} + {text}" if base else text
 
     def bar(self, ref: BarrierRef, op: ops.Op) -> str:
-        return self.flat(self.module.bars[id(ref.array)], ref.index, ref.array.size, op, ref.array.name)
+        return self.flat(
+            self.module.bars[id(ref.array)], ref.index, ref.array.size, op, ref.array.name
+        )
 
     def remote(self, cta: e.Expr | None, op: ops.Op) -> list[str]:
         return [] if cta is None else [self.x.scalar(cta, "the rank of a CTA", op)]
 
     def each(self, kind: str, cta: e.Expr | None, op: ops.Op) -> tuple[str, list[str]]:
-        """The op on a barrier and its last operands: where threads name different CTAs, the op that does each thread's in turn."""
+        """The op on a barrier and its last operands: where threads name different CTAs, the op that
+        does each thread's in turn.
+        """
         if cta is not None and self.x(cta)[1]:
             self.x.whole(cta, "the rank of a CTA", op)
             return f"{kind}_each", [self.x(cta)[0], str(self.x.base)]
         return kind, self.remote(cta, op)
 
     def slot(self, tile: Tile, op: ops.Op) -> str:
-        return self.flat(self.module.slots[id(tile.buffer)], tile.index, tile.buffer.count, op, tile.buffer.name)
+        return self.flat(
+            self.module.slots[id(tile.buffer)], tile.index, tile.buffer.count, op, tile.buffer.name
+        )
 
     def rect(self, tile: Tile, op: ops.Op) -> str:
-        """The rectangle of a tile: a literal where its place is static, hoisted where it never changes."""
+        """The rectangle of a tile: a literal where its place is static, hoisted where it never
+        changes.
+        """
         b = tile.buffer
         if isinstance(tile.row, e.Const) and isinstance(tile.col, e.Const):
             r, c = int(tile.row.value), int(tile.col.value)
-            return str(support.tile_rect(self.module.namespace[self.x.site], r, c, tile.rows, tile.cols, b.rows, b.cols))
-        row, col = self.x.scalar(tile.row, "the row of a tile", op), self.x.scalar(tile.col, "the column of a tile", op)
-        text = f"tile_rect({self.x.site}, {row}, {col}, {tile.rows}, {tile.cols}, {b.rows}, {b.cols})"
-        return self.x.hoist(text, "rect") if self.x.constant_for_life(tile.row) and self.x.constant_for_life(tile.col) else text
+            return str(
+                support.tile_rect(
+                    self.module.namespace[self.x.site], r, c, tile.rows, tile.cols, b.rows, b.cols
+                )
+            )
+        row, col = (
+            self.x.scalar(tile.row, "the row of a tile", op),
+            self.x.scalar(tile.col, "the column of a tile", op),
+        )
+        text = (
+            f"tile_rect({self.x.site}, {row}, {col}, {tile.rows}, {tile.cols}, {b.rows}, {b.cols})"
+        )
+        return (
+            self.x.hoist(text, "rect")
+            if self.x.constant_for_life(tile.row) and self.x.constant_for_life(tile.col)
+            else text
+        )
 
     def place(self, tile: Tile, op: ops.Op) -> list[str]:
         """The two operands that name a tile: its slot and its rectangle."""
@@ -103,9 +133,17 @@ class Operands:
         """The ops of `ir.grid_ops` that have operands."""
         match op:
             case ops.AtomicAdd(result=result, dst=element, value=value):
-                self.request(op, "atomic_add", self.x(value)[0], *self.element(element, op)[0], result=self.x.bind(result, False))
+                self.request(
+                    op,
+                    "atomic_add",
+                    self.x(value)[0],
+                    *self.element(element, op)[0],
+                    result=self.x.bind(result, False),
+                )
             case ops.ClcTryCancel(dst=tile, bar=ref, multicast=multicast):
-                self.request(op, "clc_try_cancel", multicast, *self.place(tile, op), self.bar(ref, op))
+                self.request(
+                    op, "clc_try_cancel", multicast, *self.place(tile, op), self.bar(ref, op)
+                )
             case ops.ClcQuery(src=tile, valid=valid, cluster=cluster):
                 results = f"{self.x.bind(valid, False)}, {self.x.bind(cluster, False)}"
                 self.request(op, "clc_query", *self.place(tile, op), result=results)

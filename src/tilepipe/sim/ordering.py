@@ -1,14 +1,17 @@
 """Happens-before on bit sets: who knows of which access.
 
-Every live access to shared memory is one bit of its cluster's `Order`. A holder of knowledge (an agent, an mbarrier's
-phase, an asynchronous unit) is a Python int: the accesses that are ordered before whatever it does next.
-Synchronising is `|`; an access is a race exactly when a conflicting live access is missing from the accessor's int.
+Every live access to shared memory is one bit of its cluster's `Order`. A holder of knowledge (an
+agent, an mbarrier's phase, an asynchronous unit) is a Python int: the accesses that are ordered
+before whatever it does next. Synchronising is `|`; an access is a race exactly when a conflicting
+live access is missing from the accessor's int.
 
-An access through the generic proxy has two further bits, set by fence.proxy.async: `fenced`, by the threads that made
-it, and `reader_fenced`, by a thread that had learnt of it. They travel with the rest of the knowledge.
+An access through the generic proxy has two further bits, set by fence.proxy.async: `fenced`, by the
+threads that made it, and `reader_fenced`, by a thread that had learnt of it. They travel with the
+rest of the knowledge.
 
-Within an agent, threads do not know the same things: `knowledge.Knowledge` keeps what all its threads know, what all
-lanes of one warp know, and what only some lanes know until the warp converges.
+Within an agent, threads do not know the same things: `knowledge.Knowledge` keeps what all its
+threads know, what all lanes of one warp know, and what only some lanes know until the warp
+converges.
 """
 
 from __future__ import annotations
@@ -36,11 +39,13 @@ class Access:
     """One access to a rectangle (or to single elements) of one tile.
 
     Attributes:
-        bit, fenced, reader_fenced: its bits; the last two are 0 where no proxy fence is ever needed. In tensor memory, `fenced`
-        is set by tcgen05.fence::before_thread_sync, or is `bit` where a commit does as much.
+        bit, fenced, reader_fenced: its bits; the last two are 0 where no proxy fence is ever
+        needed. In tensor memory, `fenced` is set by tcgen05.fence::before_thread_sync, or is `bit`
+        where a commit does as much.
         points: element -> lanes, for an ordinary load or store; None for a whole rectangle.
         home: the rank of the CTA whose memory it is to, where it has fence bits.
-        sure: a bit that goes with `bit` everywhere but through a tcgen05.commit; 0 in kernels without one, and of asynchronous accesses.
+        sure: a bit that goes with `bit` everywhere but through a tcgen05.commit; 0 in kernels
+            without one, and of asynchronous accesses.
         after: the accesses that a read of a response is ordered after: those it read from.
         mask: threads of the agent that made it.
     """
@@ -83,7 +88,9 @@ GLOBAL = -1  # the home of an access to global memory
 
 
 class Fenceable(Protocol):
-    """An ordinary access that a proxy fence matters to. `home`: the rank of the CTA whose shared memory it is to, or `GLOBAL`."""
+    """An ordinary access that a proxy fence matters to. `home`: the rank of the CTA whose shared
+    memory it is to, or `GLOBAL`.
+    """
 
     agent: Agent
     mask: int
@@ -98,11 +105,13 @@ class Fenceable(Protocol):
 class Order:
     """The bits of one cluster: hands them out, and takes them back once no holder mentions them.
 
-    A bit that holders have forgotten rests until they are gone through again. An op may compact halfway, with what its threads know in
-    hand, and give that to a holder afterwards: a bit of it that meant something new by then would be knowledge that nobody has.
+    A bit that holders have forgotten rests until they are gone through again. An op may compact
+    halfway, with what its threads know in hand, and give that to a holder afterwards: a bit of it
+    that meant something new by then would be knowledge that nobody has.
 
     Attributes:
-        dead: bits of accesses that matter no longer. resting: those that holders have forgotten once.
+        dead: bits of accesses that matter no longer. resting: those that holders have forgotten
+            once.
         sure: the live bits that no commit hands on (`Access.sure`).
     """
 

@@ -1,4 +1,6 @@
-"""Asynchronous units that act in the order in which they were issued: wgmma groups, the tcgen05 ops of one thread."""
+"""Asynchronous units that act in the order in which they were issued: wgmma groups, the tcgen05 ops
+of one thread.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ class Unit(Protocol):
 
 
 class UnitQueue:
-    """Stands among the machine's pending units once for each unit in it: whichever is picked, the oldest acts."""
+    """Stands among the machine's pending units once for each unit in it: whichever is picked, the
+    oldest acts.
+    """
 
     __slots__ = ("waiting",)
 

@@ -1,8 +1,9 @@
 """The two rule sets that a run or a check can go by, and what only the strict one refuses.
 
-"practice" is what shipped compilers rely on (CUTLASS and CuTe DSL, Triton, DeepGEMM); "strict" is the PTX ISA to the letter, in
-which its silence counts against the kernel. A finding that only strict has is a fault there and advice in practice, but for those
-that practice does not look for at all. docs/rules.md has this table with the reasons at length.
+"practice" is what shipped compilers rely on (CUTLASS and CuTe DSL, Triton, DeepGEMM); "strict" is
+the PTX ISA to the letter, in which its silence counts against the kernel. A finding that only
+strict has is a fault there and advice in practice, but for those that practice does not look for at
+all. docs/rules.md has this table with the reasons at length.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Rule:
 
     Attributes:
         name: what messages and docs/rules.md call it. asks: what strict asks for, in one line.
-        source: where the PTX ISA says so, or what it leaves unsaid. practice: "advice", or "silent" where it is not looked for.
+        source: where the PTX ISA says so, or what it leaves unsaid. practice: "advice", or "silent"
+            where it is not looked for.
     """
 
     name: str
@@ -44,13 +46,15 @@ READER_FENCE = Rule(
 READ_REFILL = Rule(
     "read before refill",
     "fence.proxy.async between an ordinary read and the asynchronous write that refills what was read",
-    "PTX ISA, Async Proxy: accesses through several proxies need a cross-proxy fence; its example of clusterlaunchcontrol.try_cancel"
+    "PTX ISA, Async Proxy: accesses through several proxies need a cross-proxy fence; its example"
+    " of clusterlaunchcontrol.try_cancel"
     " fences a read",
     "silent",
 )
 INIT_FENCE = Rule(
     "mbarrier-init fence",
-    "fence.mbarrier_init or fence.proxy.async by the initialising thread between the first mbarrier.init in a role and a copy that"
+    "fence.mbarrier_init or fence.proxy.async by the initialising thread between the first"
+    " mbarrier.init in a role and a copy that"
     " signals it",
     "CUDA C++ Programming Guide, Tensor Memory Access: a proxy fence follows the initialisation; Triton has bar.sync alone",
 )
@@ -62,14 +66,17 @@ COMMIT_RELEASE = Rule(
 TENSOR_FENCES = Rule(
     "tcgen05 fences",
     "tcgen05.fence::before_thread_sync before the arrive, and ::after_thread_sync behind the wait, between accesses of tensor memory",
-    "PTX ISA, tcgen05 memory consistency model: the canonical patterns have both, around relaxed mbarrier operations; that"
+    "PTX ISA, tcgen05 memory consistency model: the canonical patterns have both, around relaxed"
+    " mbarrier operations; that"
     " mbarriers which release and acquire do without, it leaves at 'the standard synchronization mechanisms also apply'",
 )
 TENSOR_ORDER = Rule(
     "tensor-core order",
-    "a wait for a commit between ops of one thread that form no pipeline: an MMA or a copy, then a copy; an MMA, then one of another"
+    "a wait for a commit between ops of one thread that form no pipeline: an MMA or a copy, then"
+    " a copy; an MMA, then one of another"
     " accumulator or shape",
-    "PTX ISA, tcgen05 memory consistency model: pipelined are an MMA behind one of the same accumulator and shape, and an MMA behind"
+    "PTX ISA, tcgen05 memory consistency model: pipelined are an MMA behind one of the same"
+    " accumulator and shape, and an MMA behind"
     " a copy",
     "silent",
 )
@@ -86,12 +93,15 @@ def require_rules(given: object) -> Rules:
         if isinstance(given, str) and given == name:
             return name
     raise BindError(
-        f'rules= is "practice" (what shipped compilers rely on) or "strict" (the PTX ISA to the letter); got {given!r}. See docs/rules.md.'
+        'rules= is "practice" (what shipped compilers rely on) or "strict" (the PTX ISA to the'
+        f" letter); got {given!r}. See docs/rules.md."
     )
 
 
 def told_before(m: Machine, rule: Rule, first: Site, second: Site) -> bool:
-    """Whether a finding between two ops is advice that has been given: its text need not be made again."""
+    """Whether a finding between two ops is advice that has been given: its text need not be made
+    again.
+    """
     if m.world.strict:
         return False
     key = (rule.name, first.id, second.id)
@@ -101,7 +111,9 @@ def told_before(m: Machine, rule: Rule, first: Site, second: Site) -> bool:
     return False
 
 
-def finding(m: Machine, rule: Rule, text: str, loc: Loc, cure: str, error: type[SimFault] = RaceError) -> None:
+def finding(
+    m: Machine, rule: Rule, text: str, loc: Loc, cure: str, error: type[SimFault] = RaceError
+) -> None:
     """What only the strict rules refuse: a fault under them, advice in practice.
 
     Args:

@@ -31,8 +31,8 @@ class RoleStats:
     """What the agents of one role did, over all CTAs.
 
     Attributes:
-        ops: executions by kind. bytes_loaded, bytes_stored: by TMA, whole boxes. waits_blocked: waits that did not
-        pass at once.
+        ops: executions by kind. bytes_loaded, bytes_stored: by TMA, whole boxes. waits_blocked:
+        waits that did not pass at once.
     """
 
     name: str
@@ -47,11 +47,15 @@ class RoleStats:
     def __str__(self) -> str:
         parts = []
         if self.bytes_loaded:
-            parts.append(f"loaded {self.bytes_loaded / 1e6:,.1f} MB in {self.ops['tma_load']:,} TMA copies")
+            parts.append(
+                f"loaded {self.bytes_loaded / 1e6:,.1f} MB in {self.ops['tma_load']:,} TMA copies"
+            )
         if self.mmas:
             parts.append(f"{self.mmas:,} MMAs, {self.flops / 1e9:,.2f} GFLOP")
         if self.bytes_stored:
-            parts.append(f"stored {self.bytes_stored / 1e6:,.1f} MB in {self.ops['tma_store']:,} TMA copies")
+            parts.append(
+                f"stored {self.bytes_stored / 1e6:,.1f} MB in {self.ops['tma_store']:,} TMA copies"
+            )
         parts.append(f"{self.waits:,} waits, {self.waits_blocked:,} of them blocked")
         return f"{self.name}: {'; '.join(parts)}"
 
@@ -62,8 +66,8 @@ class Run:
 
     Attributes:
         roles: what each role did.
-        completions: mbarrier array -> for each CTA of the grid, how many phases of each of its barriers completed; nothing of
-            CTAs that were cancelled.
+        completions: mbarrier array -> for each CTA of the grid, how many phases of each of its
+            barriers completed; nothing of CTAs that were cancelled.
         advice: what is right but should be written otherwise.
         printed: the lines that the kernel printed.
         simulated_us: time by the cost model. steps: ops and asynchronous units performed.
@@ -89,15 +93,17 @@ def run(
     """Runs a launch and writes the results into the arrays of its arguments.
 
     Args:
-        seed: 0 is one fixed order; any other picks an interleaving, and the lane that elect.sync elects, always the same ones for the
-            same seed.
-        rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter: docs/rules.md.
+        seed: 0 is one fixed order; any other picks an interleaving, and the lane that elect.sync
+            elects, always the same ones for the same seed.
+        rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter:
+            docs/rules.md.
         progress: called with (CTAs done, CTAs of the grid).
-        on_event: called with (agent, site, start, end) for each asynchronous unit, times in cycles since its CTA
-        started.
+        on_event: called with (agent, site, start, end) for each asynchronous unit, times in cycles
+        since its CTA started.
 
     Raises:
-        SimFault: a deadlock, a race, a misused barrier, a read of poison, an early exit, a failed assertion.
+        SimFault: a deadlock, a race, a misused barrier, a read of poison, an early exit, a failed
+            assertion.
         BindError: the arguments do not fit the kernel.
     """
     number = plain_int(seed)
@@ -112,7 +118,9 @@ def run(
     if random is not None:
         random.shuffle(order)
         world.elected = Random(f"elected {seed}").choice(world.compiled.lanes)
-    completions: dict[str, list[list[int]]] = {a.name: [[] for _ in range(launch.grid)] for a in launch.kernel.barriers}
+    completions: dict[str, list[list[int]]] = {
+        a.name: [[] for _ in range(launch.grid)] for a in launch.kernel.barriers
+    }
     per_sm = occupancy(launch)
     done = 0
 
@@ -122,9 +130,14 @@ def run(
         for array in launch.kernel.barriers:
             base = world.compiled.bar_base[array.name]
             for cta in m.ctas:
-                completions[array.name][cta.block_id].extend(bar.completions for bar in cta.bars[base : base + array.size])
+                completions[array.name][cta.block_id].extend(
+                    bar.completions for bar in cta.bars[base : base + array.size]
+                )
         if progress is not None:
-            progress((done + (world.clusters.cancelled if world.clusters is not None else 0)) * size, launch.grid)
+            progress(
+                (done + (world.clusters.cancelled if world.clusters is not None else 0)) * size,
+                launch.grid,
+            )
 
     with quiet_numbers(), told_who_is_elected(world):
         if world.compiled.shares_work:
@@ -145,7 +158,10 @@ def told_who_is_elected(world: World) -> Iterator[None]:
         yield
     except SimFault as fault:
         if world.compiled.lanes != (0,):
-            fault.add_note(f"In this run elect.sync elected lane {world.elected} wherever it was active; which lane it is, is not known.")
+            fault.add_note(
+                f"In this run elect.sync elected lane {world.elected} wherever it was active;"
+                " which lane it is, is not known."
+            )
         raise
 
 
@@ -163,18 +179,32 @@ def occupancy(launch: Launch) -> int:
     return max(1, min(by_smem, THREADS_PER_SM // max(kernel.threads, 1), 32))
 
 
-# -- arguments ---------------------------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------
 
 
 def world_of(launch: Launch, rules: Rules, on_event: OnEvent | None) -> World:
     """What all clusters of a launch share, at its start."""
     kernel = launch.kernel
     if launch.grid < 1 or launch.grid % kernel.cluster_size:
-        raise BindError(f"a grid of {launch.grid} CTAs is not a positive multiple of the cluster size {kernel.cluster_size}")
+        raise BindError(
+            f"a grid of {launch.grid} CTAs is not a positive multiple of the cluster size"
+            f" {kernel.cluster_size}"
+        )
     tensors, params = _arguments(launch)
     compiled = compile_kernel(kernel)
     counts = [0] * len(compiled.sites)
-    return World(kernel, compiled, launch.chip, launch.grid, tensors, params, rules, on_event, counts, elected=compiled.lanes[0])
+    return World(
+        kernel,
+        compiled,
+        launch.chip,
+        launch.grid,
+        tensors,
+        params,
+        rules,
+        on_event,
+        counts,
+        elected=compiled.lanes[0],
+    )
 
 
 def _arguments(launch: Launch) -> tuple[list[GlobalTensor], dict[tuple[str, int], int | float]]:
@@ -184,18 +214,27 @@ def _arguments(launch: Launch) -> tuple[list[GlobalTensor], dict[tuple[str, int]
     written, read = tensor_uses(launch.kernel)
     by_tma, ordinary = proxies_of(launch.kernel)
     arrays = {p.name: launch.args.get(p.name) for p in launch.kernel.params}
-    targets = [a.array for p in launch.kernel.params if p.name in written and isinstance(a := arrays[p.name], TensorArg)]
+    targets = [
+        a.array
+        for p in launch.kernel.params
+        if p.name in written and isinstance(a := arrays[p.name], TensorArg)
+    ]
     targets = [array for array in targets if isinstance(array, np.ndarray)]
     for p in launch.kernel.params:
         arg = arrays[p.name]
         if isinstance(p, TensorParam):
             if not isinstance(arg, TensorArg):
                 raise BindError(f"parameter '{p.name}' is a tensor, got {type(arg).__name__}")
-            # A tensor of another framework is refused below: NumPy, asked whether it shares memory, might raise of a dtype that it lacks.
-            shared = isinstance(arg.array, np.ndarray) and any(arg.array is not t and np.may_share_memory(arg.array, t) for t in targets)
+            # A tensor of another framework is refused below: NumPy, asked whether it shares memory,
+            # might raise of a dtype that it lacks.
+            shared = isinstance(arg.array, np.ndarray) and any(
+                arg.array is not t and np.may_share_memory(arg.array, t) for t in targets
+            )
             writes = p.name in written or shared or any(arg.array is t for t in targets)
             mixed = p.name in by_tma and p.name in ordinary
-            tensors.append(GlobalTensor(p, arg.array, writes, writes and (p.name in read or shared), mixed))
+            tensors.append(
+                GlobalTensor(p, arg.array, writes, writes and (p.name in read or shared), mixed)
+            )
             params.update({(p.name, axis): n for axis, n in enumerate(arg.shape)})
         else:
             if isinstance(arg, TensorArg) or arg is None:
@@ -204,7 +243,7 @@ def _arguments(launch: Launch) -> tuple[list[GlobalTensor], dict[tuple[str, int]
     return tensors, params
 
 
-# -- statistics --------------------------------------------------------------------------------------------------------
+# -- statistics ------------------------------------------------------------------------
 
 
 def _role_stats(world: World) -> list[RoleStats]:
@@ -220,7 +259,20 @@ def _role_stats(world: World) -> list[RoleStats]:
             loaded += n * site.nbytes if site.kind == "tma_load" else 0
             stored += n * site.nbytes if site.kind == "tma_store" else 0
             flops += n * site.flops
-        waits = sum(n for kind, n in kinds.items() if "wait" in kind or kind in ("named_sync", "tmem_alloc"))
+        waits = sum(
+            n for kind, n in kinds.items() if "wait" in kind or kind in ("named_sync", "tmem_alloc")
+        )
         blocked = world.blocked.get(role.name, 0)
-        out.append(RoleStats(role.name, kinds, loaded, stored, kinds.get("wgmma", 0) + kinds.get("tcgen05_mma", 0), flops, waits, blocked))
+        out.append(
+            RoleStats(
+                role.name,
+                kinds,
+                loaded,
+                stored,
+                kinds.get("wgmma", 0) + kinds.get("tcgen05_mma", 0),
+                flops,
+                waits,
+                blocked,
+            )
+        )
     return out

@@ -1,8 +1,9 @@
 """Who takes the next step.
 
-Every agent's next step is explicit (`Agent.request`), and every asynchronous unit is one step. Seed 0 runs an agent
-until it blocks, or tests a barrier in vain, and lets units act, oldest first, only when no agent can. Any other seed
-picks at random among all agents and units that can act, at every step; the same seed gives the same run.
+Every agent's next step is explicit (`Agent.request`), and every asynchronous unit is one step. Seed
+0 runs an agent until it blocks, or tests a barrier in vain, and lets units act, oldest first, only
+when no agent can. Any other seed picks at random among all agents and units that can act, at every
+step; the same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
     from tilepipe.sim.machine import Machine
 
 TESTS = frozenset({mbar_try_wait, mbar_try_wait_parity})
-_NO_WAITS = frozenset({*ASKS, "setup_barrier"})  # kinds of ops that may block, which the figures of a role do not count as waits
+# kinds of ops that may block, which the figures of a role do not count as waits
+_NO_WAITS = frozenset({*ASKS, "setup_barrier"})
 
 
 def advance(m: Machine, ag: Agent, limit: int) -> int:
-    """Lets an agent take up to `limit` steps (fewer if it blocks or returns); returns how many it took."""
+    """Lets an agent take up to `limit` steps (fewer if it blocks or returns); returns how many it
+    took.
+    """
     body = ag.body
     assert body is not None
     ag.parked = False

@@ -1,4 +1,6 @@
-"""Where an op stands in a kernel: the static facts about it that the machine and its messages need."""
+"""Where an op stands in a kernel: the static facts about it that the machine and its messages
+need.
+"""
 
 from __future__ import annotations
 
@@ -59,19 +61,31 @@ class Site:
 def describe(op: Op, number: int, role: str, tensors: dict[int, int], by_parity: set[int]) -> Site:
     """The site of an op.
 
-    `tensors`: id of a `TensorParam` -> its index. `by_parity`: ids of the barrier arrays that some wait names by
-    parity.
+    `tensors`: id of a `TensorParam` -> its index. `by_parity`: ids of the barrier arrays that some
+    wait names by parity.
     """
     kind = _snake(type(op).__name__)
     bar = barrier_of(op)
     what = _text(op, kind)
     match op:
         case ops.TmaLoad(tensor=t, dst=tile) | ops.TmaStore(tensor=t, src=tile):
-            return Site(number, op, kind, what, role, tensor=tensors[id(t)], rows=tile.rows, cols=tile.cols, nbytes=tile.nbytes)
+            return Site(
+                number,
+                op,
+                kind,
+                what,
+                role,
+                tensor=tensors[id(t)],
+                rows=tile.rows,
+                cols=tile.cols,
+                nbytes=tile.nbytes,
+            )
         case ops.Wgmma(acc=acc, b=b):
             return Site(number, op, kind, what, role, flops=2 * acc.rows * acc.cols * b.cols)
         case ops.Tcgen05Mma(acc=into, b=b, cta_group=group):
-            return Site(number, op, kind, what, role, flops=2 * group * into.rows * into.cols * b.cols)
+            return Site(
+                number, op, kind, what, role, flops=2 * group * into.rows * into.cols * b.cols
+            )
         case ops.FragmentStore(value=value):
             return Site(number, op, kind, what, role, layout=layout_of(value))
         case ops.FragmentLoad(dst=f):
@@ -82,21 +96,48 @@ def describe(op: Op, number: int, role: str, tensors: dict[int, int], by_parity:
         ):  # fmt: skip
             return Site(number, op, kind, what, role, tensor=tensors[id(t)])
         case ops.FragmentLoadGlobal(tensor=t, dst=f):
-            return Site(number, op, kind, what, role, tensor=tensors[id(t)], rows=f.rows, cols=f.cols, layout=f.layout)
+            return Site(
+                number,
+                op,
+                kind,
+                what,
+                role,
+                tensor=tensors[id(t)],
+                rows=f.rows,
+                cols=f.cols,
+                layout=f.layout,
+            )
         case ops.FragmentStoreGlobal(tensor=t, value=value):
             rows, cols = value.shape
-            return Site(number, op, kind, what, role, tensor=tensors[id(t)], rows=rows, cols=cols, layout=layout_of(value))
+            return Site(
+                number,
+                op,
+                kind,
+                what,
+                role,
+                tensor=tensors[id(t)],
+                rows=rows,
+                cols=cols,
+                layout=layout_of(value),
+            )
         case ops.ClcTryCancel(dst=tile):
             return Site(number, op, kind, what, role, nbytes=tile.nbytes)
         case ops.MbarArrive(sem=sem) | ops.MbarExpect(sem=sem):
             return Site(number, op, kind, what, role, relaxed=sem == "relaxed")
-    return Site(number, op, kind, what, role, by_parity=bar is not None and id(bar.array) in by_parity)
+    return Site(
+        number, op, kind, what, role, by_parity=bar is not None and id(bar.array) in by_parity
+    )
 
 
 def tiles_of(op: Op) -> list[Tile]:
     """The shared tiles that an op touches."""
     match op:
-        case ops.TmaLoad(dst=tile) | ops.TmaStore(src=tile) | ops.FragmentStore(dst=tile) | ops.FragmentLoad(src=tile):
+        case (
+            ops.TmaLoad(dst=tile)
+            | ops.TmaStore(src=tile)
+            | ops.FragmentStore(dst=tile)
+            | ops.FragmentLoad(src=tile)
+        ):
             return [tile]
         case ops.ClcTryCancel(dst=tile) | ops.ClcQuery(src=tile):
             return [tile]
@@ -104,7 +145,9 @@ def tiles_of(op: Op) -> list[Tile]:
             return [t for t in (a, b) if isinstance(t, Tile)]
         case ops.TmemAlloc(dst=tile) | ops.TmemCopy(src=tile):
             return [tile]
-        case ops.Load(src=Element(base=Tile() as tile)) | ops.Store(dst=Element(base=Tile() as tile)):
+        case (
+            ops.Load(src=Element(base=Tile() as tile)) | ops.Store(dst=Element(base=Tile() as tile))
+        ):
             return [tile]
     return []
 
@@ -137,9 +180,15 @@ def _text(op: Op, kind: str) -> str:
         case ops.ClcQuery(src=tile):
             return f"{kind} {printer.tile(tile)}"
         case ops.Load(src=element) | ops.Store(dst=element) | ops.AtomicAdd(dst=element):
-            base = printer.tile(element.base) if isinstance(element.base, Tile) else element.base.name
+            base = (
+                printer.tile(element.base) if isinstance(element.base, Tile) else element.base.name
+            )
             at = f"[{', '.join(printer.expr(i) for i in element.index)}]"
-            return f"{kind} {at} of {base}" if base[-1] != "]" and isinstance(element.base, Tile) else f"{kind} {base}{at}"
+            return (
+                f"{kind} {at} of {base}"
+                if base[-1] != "]" and isinstance(element.base, Tile)
+                else f"{kind} {base}{at}"
+            )
         case ops.FragmentStore(dst=tile):
             return f"{kind} -> {printer.tile(tile)}"
         case ops.FragmentLoad(dst=f, src=tile):

@@ -26,7 +26,12 @@ MAX_TURNS = 2**20  # iterations of a while loop; no run that ends has so many
 
 def lane_bits(cond: Array, base: int) -> int:
     """A bit mask of the threads for which an array over threads `base`.. holds."""
-    return int.from_bytes(np.packbits(np.asarray(cond, np.bool_), bitorder="little").tobytes(), "little") << base
+    return (
+        int.from_bytes(
+            np.packbits(np.asarray(cond, np.bool_), bitorder="little").tobytes(), "little"
+        )
+        << base
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -36,8 +41,8 @@ def lanes(mask: int, base: int, count: int) -> Array:
 
 
 def place(old: Array, new: Any, mask: int, base: int) -> Array:
-    """`old`, an array over the agent's threads, with `new` for the threads of `mask`; `new` covers threads from
-    `base`.
+    """`old`, an array over the agent's threads, with `new` for the threads of `mask`; `new` covers
+    threads from `base`.
     """
     out = old.copy()
     if isinstance(new, np.ndarray) and new.ndim and len(new) != len(old):
@@ -49,14 +54,16 @@ def place(old: Array, new: Any, mask: int, base: int) -> Array:
 
 
 def all_lanes(ag: Agent, site: Site, mask: int, span: int, unit: str) -> None:
-    """An op that a whole warp or warpgroup executes together, by the threads of `mask` of the `span` in question.
+    """An op that a whole warp or warpgroup executes together, by the threads of `mask` of the
+    `span` in question.
 
     Raises:
         SimFault: some of them are masked out.
     """
     if mask != span:
         raise SimFault(
-            f"{site.what}: {mask.bit_count()} of {span.bit_count()} threads of {ag} execute it, but all threads of the"
+            f"{site.what}: {mask.bit_count()} of {span.bit_count()} threads of {ag} execute it,"
+            " but all threads of the"
             f" {unit} must, together: take it out of the branch on a lane condition or the ctx.elect_one() around it.",
             site.loc,
         )
@@ -82,7 +89,9 @@ def at(site: Site, index: int, size: int, what: str) -> int:
     return index
 
 
-def tile_rect(site: Site, row: int, col: int, rows: int, cols: int, height: int, width: int) -> Rect:
+def tile_rect(
+    site: Site, row: int, col: int, rows: int, cols: int, height: int, width: int
+) -> Rect:
     """The rectangle of a tile, which must lie within its buffer's tile of (height, width)."""
     if row < 0 or col < 0 or row + rows > height or col + cols > width:
         raise SimFault(
@@ -104,7 +113,9 @@ def _filled(text: str, args: Sequence[Any]) -> str:
 
 
 def show(m: Machine, ag: Agent, site: Site, mask: int, text: str, args: tuple[Any, ...]) -> None:
-    """ctx.print: one line, or one for each active thread where an argument differs between threads."""
+    """ctx.print: one line, or one for each active thread where an argument differs between
+    threads.
+    """
     arrays = [a for a in args if isinstance(a, np.ndarray) and a.ndim == 1]
     if not arrays:
         m.world.show(_filled(text, args))
@@ -112,7 +123,15 @@ def show(m: Machine, ag: Agent, site: Site, mask: int, text: str, args: tuple[An
     base = (mask.bit_length() - 1) // 32 * 32 if len(arrays[0]) < 32 * ag.warps else 0
     for lane in range(mask.bit_length()):
         if mask >> lane & 1:
-            m.world.show(_filled(text, [a[lane - base] if isinstance(a, np.ndarray) and a.ndim == 1 else a for a in args]))
+            m.world.show(
+                _filled(
+                    text,
+                    [
+                        a[lane - base] if isinstance(a, np.ndarray) and a.ndim == 1 else a
+                        for a in args
+                    ],
+                )
+            )
 
 
 class OutOfTimeError(Exception):
@@ -120,7 +139,8 @@ class OutOfTimeError(Exception):
 
 
 def trips(m: Machine, numbers: range) -> Iterable[int]:
-    """`numbers`, the iterations of a loop that performs no op; with a look at the clock now and then where there is a deadline.
+    """`numbers`, the iterations of a loop that performs no op; with a look at the clock now and
+    then where there is a deadline.
 
     Raises:
         OutOfTimeError: it has passed.
@@ -147,7 +167,8 @@ def turns(m: Machine, ag: Agent, site: Site) -> Iterator[bool]:
     for _ in trips(m, range(MAX_TURNS)):
         yield True
     raise SimFault(
-        f"this loop of {ag} has run {MAX_TURNS:,} times and its variable still holds: it may never end. Whatever sets the variable must"
+        f"this loop of {ag} has run {MAX_TURNS:,} times and its variable still holds: it may"
+        " never end. Whatever sets the variable must"
         " come to set it to False",
         site.loc,
     )
@@ -164,6 +185,8 @@ def check(ag: Agent, site: Site, mask: int, cond: Any, message: str) -> None:
         failed = mask & ~lane_bits(cond, base)
         if not failed:
             return
-        raise KernelAssertError(f"{message} (thread {(failed & -failed).bit_length() - 1} of {ag})", site.loc)
+        raise KernelAssertError(
+            f"{message} (thread {(failed & -failed).bit_length() - 1} of {ag})", site.loc
+        )
     if not np.all(cond):
         raise KernelAssertError(f"{message} ({ag})", site.loc)

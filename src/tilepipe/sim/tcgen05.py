@@ -1,7 +1,9 @@
-"""The tensor core of Blackwell: mma, copies and commits, which one thread issues and which act in the order of issue.
+"""The tensor core of Blackwell: mma, copies and commits, which one thread issues and which act in
+the order of issue.
 
-An MMA of a pair (cta_group 2) is issued by the even CTA for both: it reads A of each CTA and the halves of B of both, and writes the
-accumulators of both (PTX ISA, "TensorCore 5th Generation Instructions", .cta_group).
+An MMA of a pair (cta_group 2) is issued by the even CTA for both: it reads A of each CTA and the
+halves of B of both, and writes the accumulators of both (PTX ISA, "TensorCore 5th Generation
+Instructions", .cta_group).
 """
 
 from __future__ import annotations
@@ -17,7 +19,13 @@ from tilepipe.ir.memory import Tmem, TmemScales
 from tilepipe.ir.tcgen05 import LANES, half_rule, operand_dtype
 from tilepipe.ir.tmem_ops import Tcgen05Mma, TmemCopy
 from tilepipe.sim import cost, faults
-from tilepipe.sim.block_scales import ScalePlace, copied_rects, copy_pieces, scale_place, scaled_product
+from tilepipe.sim.block_scales import (
+    ScalePlace,
+    copied_rects,
+    copy_pieces,
+    scale_place,
+    scaled_product,
+)
 from tilepipe.sim.journal import Touch
 from tilepipe.sim.mbarriers import Mbarrier, arrived, remote
 from tilepipe.sim.memory import Cta, Slot, access, read
@@ -25,7 +33,16 @@ from tilepipe.sim.ordering import Access
 from tilepipe.sim.queues import UnitQueue
 from tilepipe.sim.tensorcore import truncated
 from tilepipe.sim.tma import one_lane
-from tilepipe.sim.tmem import Place, TensorMemory, elements, memory_of, place_of, rects, tcgen05_fence_before, tensor_state
+from tilepipe.sim.tmem import (
+    Place,
+    TensorMemory,
+    elements,
+    memory_of,
+    place_of,
+    rects,
+    tcgen05_fence_before,
+    tensor_state,
+)
 
 if TYPE_CHECKING:
     from tilepipe.sim.agents import Agent
@@ -81,13 +98,15 @@ Part = tuple[TensorMemory, Place, Operand, tuple[Slot, "Rect"], list[ScalePlace]
 
 
 class MmaUnit:
-    """One MMA in flight. `adds`: whether it adds to its accumulator. `parts`: for each CTA, where its accumulator, its A, its B and
-    their scale factors are.
+    """One MMA in flight. `adds`: whether it adds to its accumulator. `parts`: for each CTA, where
+    its accumulator, its A, its B and their scale factors are.
     """
 
     __slots__ = ("adds", "bits", "parts", "queue", "site")
 
-    def __init__(self, site: Site, queue: TensorQueue, adds: bool, bits: int, parts: list[Part]) -> None:
+    def __init__(
+        self, site: Site, queue: TensorQueue, adds: bool, bits: int, parts: list[Part]
+    ) -> None:
         self.site = site
         self.queue = queue
         self.adds = adds
@@ -130,7 +149,9 @@ def _elements(slot: Slot, rect: Rect) -> Array:
 
 
 class CopyUnit:
-    """One copy from shared to tensor memory in flight. `parts`: for each CTA, where to, and from where."""
+    """One copy from shared to tensor memory in flight. `parts`: for each CTA, where to, and from
+    where.
+    """
 
     __slots__ = ("bits", "parts", "queue", "site")
 
@@ -157,16 +178,24 @@ class CopyUnit:
 
 
 class CommitUnit:
-    """One commit: an arrival on each barrier of `arrivals`, when everything before it in the queue has acted.
+    """One commit: an arrival on each barrier of `arrivals`, when everything before it in the queue
+    has acted.
 
     Attributes:
-        bits: what its thread knew when it issued it. arrivals: barriers, each with the bit of the arrival, which that barrier's CTA
-        must know of before it exits.
+        bits: what its thread knew when it issued it. arrivals: barriers, each with the bit of the
+        arrival, which that barrier's CTA must know of before it exits.
     """
 
     __slots__ = ("agent", "arrivals", "bits", "queue", "site", "time")
 
-    def __init__(self, agent: Agent, site: Site, queue: TensorQueue, bits: int, arrivals: list[tuple[Mbarrier, int]]) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        site: Site,
+        queue: TensorQueue,
+        bits: int,
+        arrivals: list[tuple[Mbarrier, int]],
+    ) -> None:
         self.agent = agent
         self.site = site
         self.queue = queue
@@ -191,7 +220,7 @@ class CommitUnit:
         self.arrivals = [(bar, bit & ~dead) for bar, bit in self.arrivals]
 
 
-# -- ops ---------------------------------------------------------------------------------------------------------------
+# -- ops -------------------------------------------------------------------------------
 
 
 def _ctas(m: Machine, ag: Agent, site: Site, group: int) -> list[Cta]:
@@ -204,7 +233,8 @@ def _ctas(m: Machine, ag: Agent, site: Site, group: int) -> list[Cta]:
         return [ag.cta]
     if ag.cta.rank & 1:
         raise SimFault(
-            f"{site.what}: {ag} issues it in CTA rank {ag.cta.rank}; with cta_group=2 the even CTA of a pair, rank {ag.cta.rank - 1},"
+            f"{site.what}: {ag} issues it in CTA rank {ag.cta.rank}; with cta_group=2 the even"
+            f" CTA of a pair, rank {ag.cta.rank - 1},"
             " issues for both. Put it under ctx.when(ctx.cta_rank % 2 == 0).",
             site.loc,
         )
@@ -219,7 +249,16 @@ def _read(m: Machine, ag: Agent, site: Site, mask: int, slot: Slot, rect: Rect, 
     return record.bit | read(m, slot, record, known)
 
 
-def _write(m: Machine, ag: Agent, site: Site, mask: int, tm: TensorMemory, where: list[Rect], known: int, adds: bool) -> int:
+def _write(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    tm: TensorMemory,
+    where: list[Rect],
+    known: int,
+    adds: bool,
+) -> int:
     """Writes tensor memory, or adds to it; returns the bits."""
     bits = 0
     for rect in where:
@@ -234,8 +273,8 @@ def tcgen05_mma(
     m: Machine, ag: Agent, site: Site, mask: int, acc: int, a: int, rect_a: Rect | None, b: int, rect_b: Rect, adds: bool,
     sfa: tuple[int, int] | None = None, sfb: tuple[int, int] | None = None,
 ) -> None:  # fmt: skip
-    """Issues acc += A · Bᵀ, or acc = A · Bᵀ. `a`: a slot, or, without `rect_a`, an address in tensor memory. `sfa`, `sfb`: address and
-    first row of scale factors.
+    """Issues acc += A · Bᵀ, or acc = A · Bᵀ. `a`: a slot, or, without `rect_a`, an address in
+    tensor memory. `sfa`, `sfb`: address and first row of scale factors.
     """
     lane = one_lane(ag, site, mask, "MMAs are issued")
     op = site.op
@@ -261,7 +300,9 @@ def tcgen05_mma(
             bits |= _read(m, ag, site, mask, cta.slots[a], rect_a, known)
             source = cta.slots[a], rect_a
         scales = [
-            scale_place(ag, site, tm, s, *where) for s, where in ((op.sfa, sfa), (op.sfb, sfb)) if s is not None and where is not None
+            scale_place(ag, site, tm, s, *where)
+            for s, where in ((op.sfa, sfa), (op.sfb, sfb))
+            if s is not None and where is not None
         ]
         for rect in (rect for s in scales for rect in s.rects()):
             bits |= _read(m, ag, site, mask, tm, rect, known)
@@ -278,7 +319,9 @@ def tcgen05_mma(
         m.world.on_event(ag, site, start, end)
 
 
-def tmem_copy(m: Machine, ag: Agent, site: Site, mask: int, dst: int, slot: int, rect: Rect) -> None:
+def tmem_copy(
+    m: Machine, ag: Agent, site: Site, mask: int, dst: int, slot: int, rect: Rect
+) -> None:
     """Issues tcgen05.cp: in each CTA, from its shared memory to its tensor memory."""
     lane = one_lane(ag, site, mask, "copies are made")
     op = site.op
@@ -304,20 +347,35 @@ def tmem_copy(m: Machine, ag: Agent, site: Site, mask: int, dst: int, slot: int,
 
 
 def handed_on_by_no_commit(m: Machine) -> int:
-    """The bits that a commit does not publish: that ordinary accesses are over (PTX ISA, tcgen05.commit)."""
+    """The bits that a commit does not publish: that ordinary accesses are over (PTX ISA,
+    tcgen05.commit).
+    """
     return m.order.sure
 
 
-def tcgen05_commit(m: Machine, ag: Agent, site: Site, mask: int, bar: int, ctas: int | None = None, cta: int | None = None) -> None:
-    """Issues tcgen05.commit: an arrival on this CTA's barrier, on that of CTA rank `cta`, or on those of a mask of ranks."""
+def tcgen05_commit(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    bar: int,
+    ctas: int | None = None,
+    cta: int | None = None,
+) -> None:
+    """Issues tcgen05.commit: an arrival on this CTA's barrier, on that of CTA rank `cta`, or on
+    those of a mask of ranks.
+    """
     lane = one_lane(ag, site, mask, "arrivals are made")
     if ctas is None:
         targets = [ag.cta.bars[bar] if cta is None else remote(m, ag, site, cta, bar)]
     elif 0 < ctas < 1 << len(m.ctas):
-        targets = [remote(m, ag, site, rank, bar) for rank in range(len(m.ctas)) if ctas >> rank & 1]
+        targets = [
+            remote(m, ag, site, rank, bar) for rank in range(len(m.ctas)) if ctas >> rank & 1
+        ]
     else:
         raise BarrierError(
-            f"{site.what}: mask {ctas:#b} for a cluster of {len(m.ctas)} CTA(s); it must name at least one, and no other", site.loc
+            f"{site.what}: mask {ctas:#b} for a cluster of {len(m.ctas)} CTA(s); it must name at least one, and no other",
+            site.loc,
         )
     tcgen05_fence_before(m, ag, site, mask)
     queue = queue_of(ag, lane)

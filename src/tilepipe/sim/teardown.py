@@ -1,7 +1,8 @@
 """The exit of a CTA: nothing may still be able to touch its shared memory.
 
-An exit is a write to the life of the CTA's shared memory. Its knowledge is all that its own roles know when they
-return, so whatever could still arrive, land or read must have been waited for by one of them.
+An exit is a write to the life of the CTA's shared memory. Its knowledge is all that its own roles
+know when they return, so whatever could still arrive, land or read must have been waited for by one
+of them.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ def check_exit(m: Machine) -> None:
     """Checks every CTA of a cluster whose agents have all returned.
 
     Raises:
-        ExitError: a peer's arrive or copy, or one of the CTA's own asynchronous accesses, is not known to be over.
+        ExitError: a peer's arrive or copy, or one of the CTA's own asynchronous accesses, is not
+            known to be over.
     """
     for cta in m.ctas:
         for allocation in cta.tmem.allocations.values() if cta.tmem is not None else ():
             if not allocation.claimed:
-                raise ExitError(tmem_words.never_claimed(allocation, _name(cta)), allocation.site.loc)
+                raise ExitError(
+                    tmem_words.never_claimed(allocation, _name(cta)), allocation.site.loc
+                )
     for cta in m.ctas:
         known = 0
         for agent in cta.agents:
@@ -41,7 +45,9 @@ def check_exit(m: Machine) -> None:
                     raise ExitError(_message(m, cta, slot, access), access.site.loc)
         if cta.tmem is not None:
             for allocation in cta.tmem.allocations.values():
-                raise ExitError(tmem_words.leak(cta.tmem, allocation, _name(cta)), allocation.site.loc)
+                raise ExitError(
+                    tmem_words.leak(cta.tmem, allocation, _name(cta)), allocation.site.loc
+                )
 
 
 def _check_arrivals(m: Machine, cta: Cta, known: int) -> None:
@@ -50,9 +56,11 @@ def _check_arrivals(m: Machine, cta: Cta, known: int) -> None:
             continue
         bar = cta.bars[flat]
         raise ExitError(
-            f"CTA {cta.block_id} (rank {cta.rank} in its cluster) exits while {agent} can still arrive on its"
+            f"CTA {cta.block_id} (rank {cta.rank} in its cluster) exits while {agent} can still"
+            " arrive on its"
             f" {bar.name}: {site.what}.\n"
-            f"  No role of CTA {cta.block_id} waits for that arrival before it returns, so it may hit shared memory"
+            f"  No role of CTA {cta.block_id} waits for that arrival before it returns, so it may"
+            " hit shared memory"
             " that is gone.\n"
             f"  {causes.ran_ahead(m.ctas, m.world.compiled.sites) or _wait_for_it(bar)}",
             site.loc,
@@ -66,7 +74,8 @@ def _wait_for_it(bar: Mbarrier) -> str:
     if bar.pending == bar.count:
         return f"Let a role of this CTA wait for phase {bar.phase - 1} of {bar.name}, the last that completes, before it ends."
     return (
-        f"Let a role of this CTA wait for phase {bar.phase} of {bar.name} before it ends; that phase has {bar.count - bar.pending} of"
+        f"Let a role of this CTA wait for phase {bar.phase} of {bar.name} before it ends; that"
+        f" phase has {bar.count - bar.pending} of"
         f" {bar.count} arrivals: leave this one out, or bring the others too."
     )
 
@@ -75,10 +84,16 @@ def _check_credits(cta: Cta, known: int) -> None:
     """Copies into the other CTA of a pair credit their bytes to a barrier of this one."""
     for bar in cta.bars:
         for unit in (*bar.last_copies, *bar.copies):
-            if unit.slot.cta is not cta and unit.write in unit.slot.accesses and not unit.write.bit & known:
+            if (
+                unit.slot.cta is not cta
+                and unit.write in unit.slot.accesses
+                and not unit.write.bit & known
+            ):
                 raise ExitError(
-                    f"CTA {cta.block_id} exits while a copy of {unit.agent} can still credit its bytes to its {bar.name}:"
-                    f" {unit.site.what}, and no role of it has waited for the phase they complete.\n"
+                    f"CTA {cta.block_id} exits while a copy of {unit.agent} can still credit its"
+                    f" bytes to its {bar.name}:"
+                    f" {unit.site.what}, and no role of it has waited for the phase they"
+                    " complete.\n"
                     "  Wait for it, or do not issue the copy.",
                     unit.site.loc,
                 )
@@ -94,19 +109,23 @@ def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
     match access.site.kind:
         case "tma_load":
             return (
-                f"{name} exits while a copy into {slot.name} can still land: {what} and no role has waited for the"
+                f"{name} exits while a copy into {slot.name} can still land: {what} and no role"
+                " has waited for the"
                 " phase it completes.\n"
                 "  Wait for it, or do not issue it."
             )
         case "clc_try_cancel":
             return (
-                f"{name} exits while a response can still arrive in {slot.name}: {what} and no role of it has waited for the phase it"
+                f"{name} exits while a response can still arrive in {slot.name}: {what} and no"
+                " role of it has waited for the phase it"
                 " completes.\n"
-                "  Every CTA of the cluster must read every response, the one that says no included."
+                "  Every CTA of the cluster must read every response, the one that says no"
+                " included."
             )
         case "tma_store":
             return (
-                f"{name} exits while a TMA store may still read {slot.name}: {what} has not been waited for.\n"
+                f"{name} exits while a TMA store may still read {slot.name}: {what} has not been"
+                " waited for.\n"
                 "  Call ctx.tma_store_wait(0) in the thread that issued it before the role ends."
             )
         case "tcgen05_mma" | "tmem_copy":
@@ -116,10 +135,12 @@ def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
             return f"{name} exits while a warp may still use {slot.name}: {what} was never waited for. Call {wait} before the role ends."
         case "wgmma":
             return (
-                f"{name} exits while the tensor cores may still read {slot.name}: {what} was never waited for.\n"
+                f"{name} exits while the tensor cores may still read {slot.name}: {what} was"
+                " never waited for.\n"
                 "  Commit it and call ctx.wgmma_wait(0) before the role ends."
             )
     return (
         f"{name} exits while {access.agent} can still access its {slot.name}: {access.site.what}.\n"
-        "  A peer's access must be known to be over: meet it at a cluster barrier before the roles end."
+        "  A peer's access must be known to be over: meet it at a cluster barrier before the"
+        " roles end."
     )

@@ -12,7 +12,15 @@ from tilepipe.sim.operands import Operands
 TENSOR = (
     ops.TmemAlloc, ops.TmemDealloc, ops.TmemLoad, ops.TmemStore, ops.TmemCopy, ops.Tcgen05Mma, ops.Tcgen05Commit,
 )  # fmt: skip
-BY_WARP = (ops.TmemAlloc, ops.TmemRelinquish, ops.TmemDealloc, ops.TmemLoad, ops.TmemStore, ops.TmemWaitLoad, ops.TmemWaitStore)
+BY_WARP = (
+    ops.TmemAlloc,
+    ops.TmemRelinquish,
+    ops.TmemDealloc,
+    ops.TmemLoad,
+    ops.TmemStore,
+    ops.TmemWaitLoad,
+    ops.TmemWaitStore,
+)
 PLAIN: dict[type[ops.Op], str] = {
     ops.TmemRelinquish: "tmem_relinquish",
     ops.TmemWaitLoad: "tmem_wait_load",
@@ -50,10 +58,24 @@ class TensorSource(Operands):
             case ops.TmemCopy(dst=t, src=tile):
                 self.request(op, "tmem_copy", self.address(t.address, op), *self.place(tile, op))
             case ops.Tcgen05Mma(acc=acc, a=a, b=b, accumulate=accumulate, sfa=sfa, sfb=sfb):
-                left = [self.address(a.address, op), "None"] if isinstance(a, Tmem) else self.place(a, op)
+                left = (
+                    [self.address(a.address, op), "None"]
+                    if isinstance(a, Tmem)
+                    else self.place(a, op)
+                )
                 adds = self.x.uniform(accumulate, "whether an MMA accumulates", op)
                 scales = [self.scales(s, op) for s in (sfa, sfb) if s is not None]
-                self.request(op, "tcgen05_mma", self.address(acc.address, op), *left, *self.place(b, op), adds, *scales)
+                self.request(
+                    op,
+                    "tcgen05_mma",
+                    self.address(acc.address, op),
+                    *left,
+                    *self.place(b, op),
+                    adds,
+                    *scales,
+                )
             case ops.Tcgen05Commit(bar=ref, mask=mask):
                 ctas = "None" if mask is None else self.x.scalar(mask, "a mask of CTAs", op)
-                self.request(op, "tcgen05_commit", self.bar(ref, op), ctas, *self.remote(ref.cta, op))
+                self.request(
+                    op, "tcgen05_commit", self.bar(ref, op), ctas, *self.remote(ref.cta, op)
+                )

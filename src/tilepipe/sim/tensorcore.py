@@ -23,14 +23,23 @@ Array = npt.NDArray[Any]
 
 
 class WgmmaUnit:
-    """acc += A · Bᵀ; `adds` false: acc = A · Bᵀ. `bits`: what whoever waits for it learns: its reads, and what they were
-    ordered after.
+    """acc += A · Bᵀ; `adds` false: acc = A · Bᵀ. `bits`: what whoever waits for it learns: its
+    reads, and what they were ordered after.
     """
 
     __slots__ = ("a", "acc", "adds", "b", "bits", "end", "rect_a", "rect_b", "site")
 
     def __init__(
-        self, site: Site, acc: Frag, a: Frag | Slot, rect_a: Rect | None, b: Slot, rect_b: Rect, adds: bool, bits: int, end: float
+        self,
+        site: Site,
+        acc: Frag,
+        a: Frag | Slot,
+        rect_a: Rect | None,
+        b: Slot,
+        rect_b: Rect,
+        adds: bool,
+        bits: int,
+        end: float,
     ) -> None:
         self.site = site
         self.adds = adds
@@ -105,7 +114,16 @@ def wgmma_fence(m: Machine, ag: Agent, site: Site, mask: int) -> None:
 
 
 def wgmma(
-    m: Machine, ag: Agent, site: Site, mask: int, acc: Frag, a: Frag | int, rect_a: Rect | None, b: int, rect_b: Rect, adds: bool
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    acc: Frag,
+    a: Frag | int,
+    rect_a: Rect | None,
+    b: int,
+    rect_b: Rect,
+    adds: bool,
 ) -> None:
     """Issues acc += A · Bᵀ, or acc = A · Bᵀ, into the warpgroup's open group."""
     if ag.pend:
@@ -114,14 +132,16 @@ def wgmma(
         _unfenced(ag, site, acc)
     if not ag.fenced:
         raise RaceError(
-            f"{site.what}: the first wgmma of {ag}, and no wgmma.fence stands before it, as one must (PTX ISA, wgmma.fence). ctx.mma puts"
+            f"{site.what}: the first wgmma of {ag}, and no wgmma.fence stands before it, as one"
+            " must (PTX ISA, wgmma.fence). ctx.mma puts"
             " one there.",
             site.loc,
         )
     if adds and acc.defined != acc.all_columns:
         raise PoisonError(
             f"{site.what}: {ag} adds to accumulator '{acc.ir.name}', of which"
-            f" {(acc.all_columns & ~acc.defined).bit_count()} columns were never set. Set it first, for instance with"
+            f" {(acc.all_columns & ~acc.defined).bit_count()} columns were never set. Set it"
+            " first, for instance with"
             " .fill(0), or let the first MMA overwrite it: accumulate=False, or a condition such as `k > 0`.",
             site.loc,
         )
@@ -157,8 +177,10 @@ def wgmma(
 def _unfenced(ag: Agent, site: Site, frag: Frag) -> None:
     assert frag.dirty is not None
     raise RaceError(
-        f"{site.what}: {ag} used the registers of fragment '{frag.ir.name}' at {frag.dirty.loc.short} and no"
-        " wgmma.fence stands between that and this wgmma, which may read old values, or overwrite what is still to be read."
+        f"{site.what}: {ag} used the registers of fragment '{frag.ir.name}' at"
+        f" {frag.dirty.loc.short} and no"
+        " wgmma.fence stands between that and this wgmma, which may read old values, or overwrite"
+        " what is still to be read."
         " ctx.mma puts one before the first MMA: use the registers before that.",
         site.loc,
     )
@@ -175,7 +197,9 @@ def wgmma_commit(m: Machine, ag: Agent, site: Site, mask: int) -> None:
 
 
 def wgmma_wait(m: Machine, ag: Agent, site: Site, mask: int, pending: int) -> Blocked | None:
-    """wgmma.wait_group: until at most `pending` groups are unfinished; the reads of the others are over."""
+    """wgmma.wait_group: until at most `pending` groups are unfinished; the reads of the others are
+    over.
+    """
     groups = ag.wgmma_groups
     late = len(groups) - pending
     if late > 0:

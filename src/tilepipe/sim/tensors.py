@@ -1,4 +1,6 @@
-"""Global memory: the tensors of a launch. A tensor that the kernel only reads needs no ordering (`global_order`)."""
+"""Global memory: the tensors of a launch. A tensor that the kernel only reads needs no ordering
+(`global_order`).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ if TYPE_CHECKING:
 
 INT32 = 1 << 31
 # The two float4_e2m1 of each byte, the first in the low half.
-_PAIRS = np.stack([np.arange(256) & 15, np.arange(256) >> 4], -1).astype(np.uint8).view(dtypes.float4_e2m1.numpy).astype(np.float32)
+_PAIRS = (
+    np.stack([np.arange(256) & 15, np.arange(256) >> 4], -1)
+    .astype(np.uint8)
+    .view(dtypes.float4_e2m1.numpy)
+    .astype(np.float32)
+)
 
 Coords = tuple[int, ...]
 
@@ -36,34 +43,65 @@ class GlobalTensor:
     """A tensor argument.
 
     Attributes:
-        array: the caller's array, in its logical shape; of 4-bit elements, of their bytes. shape: in elements.
-        values: what loads read, in storage form: a float32 copy where the kernel only reads; None where it writes.
+        array: the caller's array, in its logical shape; of 4-bit elements, of their bytes. shape:
+            in elements.
+        values: what loads read, in storage form: a float32 copy where the kernel only reads; None
+            where it writes.
         order: who touched its elements, where the kernel writes it.
     """
 
     __slots__ = ("array", "lead", "order", "outside", "param", "shape", "values")
 
-    def __init__(self, param: TensorParam, array: npt.NDArray[Any], written: bool, read_too: bool, mixed: bool = False) -> None:
+    def __init__(
+        self,
+        param: TensorParam,
+        array: npt.NDArray[Any],
+        written: bool,
+        read_too: bool,
+        mixed: bool = False,
+    ) -> None:
         packed = param.dtype.per_byte > 1
-        bytes_given = isinstance(array, np.ndarray) and array.dtype == np.uint8 and param.dtype.is_float
+        bytes_given = (
+            isinstance(array, np.ndarray) and array.dtype == np.uint8 and param.dtype.is_float
+        )
         if bytes_given and param.dtype.bits == 8:
             array = array.view(param.dtype.numpy)
         wanted = np.dtype(np.uint8) if packed else param.dtype.numpy
         if not isinstance(array, np.ndarray) or array.dtype != wanted or array.ndim != param.rank:
-            got = f"{array.dtype} of rank {array.ndim}" if isinstance(array, np.ndarray) else type(array).__name__
-            raise BindError(f"tensor '{param.name}': the simulator needs a NumPy {param.dtype} array of rank {param.rank}, got {got}")
+            got = (
+                f"{array.dtype} of rank {array.ndim}"
+                if isinstance(array, np.ndarray)
+                else type(array).__name__
+            )
+            raise BindError(
+                f"tensor '{param.name}': the simulator needs a NumPy {param.dtype} array of rank"
+                f" {param.rank}, got {got}"
+            )
         if written and not array.flags.writeable:
-            raise BindError(f"tensor '{param.name}' is written by the kernel, but its array is read-only")
+            raise BindError(
+                f"tensor '{param.name}' is written by the kernel, but its array is read-only"
+            )
         self.param = param
         self.array = array
         kept = storage(param.dtype)
-        self.values = None if written else _unpacked(array) if packed else array if array.dtype == kept else array.astype(kept)
-        self.shape: tuple[int, ...] = (*array.shape[:-1], array.shape[-1] * param.dtype.per_byte) if packed else array.shape
-        self.outside = 2.0**-127 if param.dtype is dtypes.float8_e8m0 else 0  # what bytes of zero are
+        self.values = (
+            None
+            if written
+            else _unpacked(array)
+            if packed
+            else array
+            if array.dtype == kept
+            else array.astype(kept)
+        )
+        self.shape: tuple[int, ...] = (
+            (*array.shape[:-1], array.shape[-1] * param.dtype.per_byte) if packed else array.shape
+        )
+        # what bytes of zero are
+        self.outside = 2.0**-127 if param.dtype is dtypes.float8_e8m0 else 0
         self.lead: tuple[int, ...] = param.box[:-2] if param.box is not None else ()
         self.order = GlobalOrder(param.name, self.shape, read_too, mixed) if written else None
 
-    # -- boxes ---------------------------------------------------------------------------------------------------------
+    # -- boxes -------------------------------------------------------------------------
 
     def box(self, rows: int, cols: int) -> tuple[int, ...]:
         """The box that a tile of (rows, cols) holds."""
@@ -72,8 +110,8 @@ class GlobalTensor:
         return (*self.lead, rows // prod(self.lead), cols)
 
     def clip(self, coords: Coords, box: tuple[int, ...]) -> tuple[Index, Index, bool]:
-        """Slices into the tensor and into the box for the part of a box within bounds, and whether that is all of
-        it.
+        """Slices into the tensor and into the box for the part of a box within bounds, and whether
+        that is all of it.
         """
         there, here, whole = [], [], True
         for at, n, extent in zip(coords, box, self.shape, strict=True):
@@ -117,7 +155,9 @@ class GlobalTensor:
             return
         codes = values[here].astype(self.param.dtype.numpy).view(np.uint8)
         *outer, last = there
-        self.array[(*outer, slice(last.start // 2, last.stop // 2))] = codes[..., ::2] | codes[..., 1::2] << 4
+        self.array[(*outer, slice(last.start // 2, last.stop // 2))] = (
+            codes[..., ::2] | codes[..., 1::2] << 4
+        )
 
     def _source(self) -> npt.NDArray[Any]:
         """The elements as they are now."""
@@ -125,10 +165,23 @@ class GlobalTensor:
             return self.values
         return self.array if self.param.dtype.per_byte == 1 else _unpacked(self.array)
 
-    # -- ordering ------------------------------------------------------------------------------------------------------
+    # -- ordering ----------------------------------------------------------------------
 
-    def note_box(self, m: Machine, ag: Agent, site: Site, mask: int, coords: Coords, is_write: bool, rows: int | None = None) -> Event:
-        """Orders an access to a box, or to its first `rows` rows, the part within bounds, against what has touched its elements."""
+    def note_box(
+        self,
+        m: Machine,
+        ag: Agent,
+        site: Site,
+        mask: int,
+        coords: Coords,
+        is_write: bool,
+        rows: int | None = None,
+    ) -> Event:
+        """Orders an access to a box, or to its first `rows` rows, the part within bounds, against
+        what has touched its elements.
+        """
         assert self.order is not None
         box = self.box(site.rows if rows is None else rows, site.cols)
-        return self.order.box(m, ag, site, mask, self.clip(coords, box)[0], is_write, asynchronous=True)
+        return self.order.box(
+            m, ag, site, mask, self.clip(coords, box)[0], is_write, asynchronous=True
+        )

@@ -1,8 +1,8 @@
 """TMA: copies between global and shared memory, each an asynchronous unit of its own.
 
-A load writes its box at some moment between its issue and the completion of the phase it is credited to; so its access
-exists from the issue, and is known to others through the mbarrier. A store reads shared memory at some moment before
-its group has been waited for.
+A load writes its box at some moment between its issue and the completion of the phase it is
+credited to; so its access exists from the issue, and is known to others through the mbarrier. A
+store reads shared memory at some moment before its group has been waited for.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Coords = tuple[int, ...]
 
 
 class TmaLoadUnit:
-    """One copy in flight towards one CTA; `write` is its access to the tile, `seen` its read of a tensor that is also
-    written.
+    """One copy in flight towards one CTA; `write` is its access to the tile, `seen` its read of a
+    tensor that is also written.
     """
 
     __slots__ = ("agent", "bar", "coords", "end", "landed", "seen", "site", "slot", "write")
@@ -89,7 +89,8 @@ def one_lane(ag: Agent, site: Site, mask: int, made: str = "copies are made") ->
     """
     if mask & (mask - 1):
         raise SimFault(
-            f"{site.what}: {mask.bit_count()} threads of {ag} issue it, so {mask.bit_count()} {made}."
+            f"{site.what}: {mask.bit_count()} threads of {ag} issue it, so {mask.bit_count()}"
+            f" {made}."
             ' Put it inside ctx.elect_one("role") or a condition that one lane satisfies.',
             site.loc,
         )
@@ -118,21 +119,26 @@ def tma_load(
 ) -> None:
     """Issues cp.async.bulk.tensor global -> shared, to this CTA or to each CTA of a mask.
 
-    `leader`: a CTA of this one's pair. The barrier credited is that of the CTA in the destination's pair which has the same place there
-    (PTX ISA, cp.async.bulk.tensor, .cta_group::2).
+    `leader`: a CTA of this one's pair. The barrier credited is that of the CTA in the destination's
+    pair which has the same place there (PTX ISA, cp.async.bulk.tensor, .cta_group::2).
     """
     one_lane(ag, site, mask)
     _check_place(m, site, coords, store=False)
     known = ag.known(mask) if ag.split else ag.k
     tensor = m.world.tensors[site.tensor]
-    seen = tensor.note_box(m, ag, site, mask, coords, is_write=False) if tensor.order is not None else None
+    seen = (
+        tensor.note_box(m, ag, site, mask, coords, is_write=False)
+        if tensor.order is not None
+        else None
+    )
     start = ag.cta.tma_free
     if ag.time > start:
         start = ag.time
     ag.cta.tma_free = busy = start + site.nbytes / cost.TMA_BYTES_PER_CYCLE
     if leader is not None and leader >> 1 != ag.cta.rank >> 1:
         raise BarrierError(
-            f"{site.what}: it signals a barrier of CTA rank {leader}, but CTA rank {ag.cta.rank} is paired with rank {ag.cta.rank ^ 1}: a"
+            f"{site.what}: it signals a barrier of CTA rank {leader}, but CTA rank {ag.cta.rank}"
+            f" is paired with rank {ag.cta.rank ^ 1}: a"
             " copy of a pair signals one of its own two CTAs.",
             site.loc,
         )
@@ -160,7 +166,9 @@ def _issue(
 
 
 def depart(m: Machine, unit: TmaLoadUnit, known: int) -> None:
-    """Sends a copy on its way; from now on it may land. `known`: what the thread that issued it knows."""
+    """Sends a copy on its way; from now on it may land. `known`: what the thread that issued it
+    knows.
+    """
     bar, ag, site = unit.bar, unit.agent, unit.site
     if bar.state != LIVE:
         faults.not_live(bar, site, ag)
@@ -177,11 +185,23 @@ def depart(m: Machine, unit: TmaLoadUnit, known: int) -> None:
 
 
 class TmaStoreUnit:
-    """One store in flight. `read` is its access to the tile, `write` the event in global memory; `rows`: how many it writes."""
+    """One store in flight. `read` is its access to the tile, `write` the event in global memory;
+    `rows`: how many it writes.
+    """
 
     __slots__ = ("agent", "coords", "data_slot", "done", "end", "read", "rows", "site", "write")
 
-    def __init__(self, agent: Agent, site: Site, coords: Coords, slot: Slot, read_: Access, write: Event, end: float, rows: int) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        site: Site,
+        coords: Coords,
+        slot: Slot,
+        read_: Access,
+        write: Event,
+        end: float,
+        rows: int,
+    ) -> None:
         self.agent = agent
         self.site = site
         self.coords = coords
@@ -208,8 +228,8 @@ class TmaStoreUnit:
 
 
 class StoreQueue:
-    """The bulk-store groups of one thread: `open` not yet committed, `groups` committed and not yet waited for, oldest
-    first.
+    """The bulk-store groups of one thread: `open` not yet committed, `groups` committed and not yet
+    waited for, oldest first.
     """
 
     __slots__ = ("groups", "open", "unwritten")
@@ -217,11 +237,23 @@ class StoreQueue:
     def __init__(self) -> None:
         self.open: list[TmaStoreUnit] = []
         self.groups: list[list[TmaStoreUnit]] = []
-        self.unwritten: list[list[TmaStoreUnit]] = []  # waited for with .read only: the global write is not known
+        # waited for with .read only: the global write is not known
+        self.unwritten: list[list[TmaStoreUnit]] = []
 
 
-def tma_store(m: Machine, ag: Agent, site: Site, mask: int, coords: Coords, slot: int, rect: Rect, rows: int | None = None) -> None:
-    """Issues cp.async.bulk.tensor shared -> global into this thread's open group. `rows`: how many rows of the tile at most."""
+def tma_store(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    coords: Coords,
+    slot: int,
+    rect: Rect,
+    rows: int | None = None,
+) -> None:
+    """Issues cp.async.bulk.tensor shared -> global into this thread's open group. `rows`: how many
+    rows of the tile at most.
+    """
     lane = one_lane(ag, site, mask)
     _check_place(m, site, coords, store=True)
     known = ag.known(mask) if ag.split else ag.k
@@ -229,10 +261,14 @@ def tma_store(m: Machine, ag: Agent, site: Site, mask: int, coords: Coords, slot
     record = Access(ag, site, mask, rect, False, True, m.order.new_bit())
     read(m, tile, record, known)
     count = site.rows if rows is None else min(max(rows, 0), site.rows)
-    event = m.world.tensors[site.tensor].note_box(m, ag, site, mask, coords, is_write=True, rows=count)
+    event = m.world.tensors[site.tensor].note_box(
+        m, ag, site, mask, coords, is_write=True, rows=count
+    )
     start = max(ag.time, ag.cta.tma_free)
     ag.cta.tma_free = start + site.nbytes / cost.TMA_BYTES_PER_CYCLE
-    unit = TmaStoreUnit(ag, site, coords, tile, record, event, ag.cta.tma_free + cost.TMA_LATENCY, count)
+    unit = TmaStoreUnit(
+        ag, site, coords, tile, record, event, ag.cta.tma_free + cost.TMA_LATENCY, count
+    )
     ag.stores.setdefault(lane, StoreQueue()).open.append(unit)
     m.pending.append(unit)
     if m.world.on_event is not None:
@@ -255,7 +291,9 @@ def tma_store_commit(m: Machine, ag: Agent, site: Site, mask: int) -> None:
         queue.open = []
 
 
-def tma_store_wait(m: Machine, ag: Agent, site: Site, mask: int, pending: int, reading: bool) -> Blocked | None:
+def tma_store_wait(
+    m: Machine, ag: Agent, site: Site, mask: int, pending: int, reading: bool
+) -> Blocked | None:
     """cp.async.bulk.wait_group[.read], by each active thread for its own groups."""
     mine = [(lane, ag.stores[lane]) for lane in sorted(ag.stores) if mask >> lane & 1]
     for _, queue in mine:

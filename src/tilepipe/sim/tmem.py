@@ -1,11 +1,13 @@
-"""Tensor memory: its words, who reads and writes them, and the loads, stores, waits and fences of tcgen05.
+"""Tensor memory: its words, who reads and writes them, and the loads, stores, waits and fences of
+tcgen05.
 
-It is a `Slot` of 128 lanes × 512 columns of 32 bits, so that races, poison and their messages are those of shared memory. All
-accesses are asynchronous: a warp knows that its own loads and stores are over when it has executed tcgen05.wait, and of mma and
-copies whoever waits for a commit's arrival. Between threads a barrier orders accesses only together with two fences (PTX ISA,
-"Memory Consistency Model for 5th generation of TensorCore operations"): tcgen05.fence::before_thread_sync by the thread that made
-the first access, after its wait; and tcgen05.fence::after_thread_sync by the thread that makes the second, after it has learnt of
-the first.
+It is a `Slot` of 128 lanes × 512 columns of 32 bits, so that races, poison and their messages are
+those of shared memory. All accesses are asynchronous: a warp knows that its own loads and stores
+are over when it has executed tcgen05.wait, and of mma and copies whoever waits for a commit's
+arrival. Between threads a barrier orders accesses only together with two fences (PTX ISA, "Memory
+Consistency Model for 5th generation of TensorCore operations"): tcgen05.fence::before_thread_sync
+by the thread that made the first access, after its wait; and tcgen05.fence::after_thread_sync by
+the thread that makes the second, after it has learnt of the first.
 """
 
 from __future__ import annotations
@@ -43,12 +45,14 @@ class TensorMemory(Slot):
     """The tensor memory of one CTA.
 
     Attributes:
-        columns: (512, 128) uint32: the words of an accumulator lie together. data: the same as (lanes, columns).
-        filled: which words have been written since their columns were allocated. full: rectangles that were found to be written, so
-        that they need no second look.
-        allocations: first column -> the live allocation. freed: the same for the last ones that are not live any more.
-        calls: allocs under way, in order. relinquished: where the right to allocate was given up. smallest: columns of
-        the smallest allocation so far.
+        columns: (512, 128) uint32: the words of an accumulator lie together. data: the same as
+            (lanes, columns).
+        filled: which words have been written since their columns were allocated. full: rectangles
+        that were found to be written, so that they need no second look.
+        allocations: first column -> the live allocation. freed: the same for the last ones that are
+            not live any more.
+        calls: allocs under way, in order. relinquished: where the right to allocate was given up.
+        smallest: columns of the smallest allocation so far.
     """
 
     axes = ("lane", "column")
@@ -91,7 +95,9 @@ class TensorMemory(Slot):
         self.full = {rect for rect in self.full if rect[3] <= column or column + columns <= rect[2]}
 
     def words(self, place: Place) -> Array:
-        """The words of a matrix by columns, a view: (columns, 128), or (columns, 4, 16) of one of 64 rows."""
+        """The words of a matrix by columns, a view: (columns, 128), or (columns, 4, 16) of one of
+        64 rows.
+        """
         rows, lane, column, columns = place
         part = self.columns[column : column + columns]
         return part if rows == LANES else part.reshape(columns, 4, 32)[:, :, lane : lane + 16]
@@ -101,19 +107,25 @@ class TensorMemory(Slot):
         return elements(self.words(place), dtype)
 
     def put(self, place: Place, values: Array, dtype: DType, warps: list[int]) -> None:
-        """Writes the rows of `warps` of a matrix of elements; `values`: (rows, cols), or of the one warp alone."""
+        """Writes the rows of `warps` of a matrix of elements; `values`: (rows, cols), or of the one
+        warp alone.
+        """
         rows, lane, column, columns = place
         each = rows // 4
         exact = np.ascontiguousarray(rounded(values, dtype).astype(dtype.numpy))
         bits = exact.view(np.uint32).reshape(-1, each, columns)
         for w in warps:
             first = 32 * w + lane
-            self.columns[column : column + columns, first : first + each] = bits[w if len(bits) == 4 else 0].T
+            self.columns[column : column + columns, first : first + each] = bits[
+                w if len(bits) == 4 else 0
+            ].T
 
     def check_fences(self, m: Machine, old: Access, new: Access, known: int) -> None:
         if old.agent is new.agent:
             if old.mask == new.mask and PIPELINED.issuperset((old.site.kind, new.site.kind)):
-                if not _pipelined(old, new) and not rules.told_before(m, rules.TENSOR_ORDER, old.site, new.site):
+                if not _pipelined(old, new) and not rules.told_before(
+                    m, rules.TENSOR_ORDER, old.site, new.site
+                ):
                     tmem_words.not_pipelined(m, self, old, new)
                 return  # the tensor core executes them in the order of issue
             if old.fenced != old.bit and warp_of(old.mask) == warp_of(new.mask):
@@ -128,15 +140,20 @@ class TensorMemory(Slot):
 
 
 def _pipelined(old: Access, new: Access) -> bool:
-    """Whether the PTX ISA promises that an op of the tensor core comes after an earlier one of its thread (tcgen05 memory consistency
-    model, pipelined instructions): an MMA behind a copy, or behind an MMA of the same accumulator, shape and kind.
+    """Whether the PTX ISA promises that an op of the tensor core comes after an earlier one of its
+    thread (tcgen05 memory consistency model, pipelined instructions): an MMA behind a copy, or
+    behind an MMA of the same accumulator, shape and kind.
     """
     one, two = old.site.op, new.site.op
     if not isinstance(two, Tcgen05Mma):
         return False
     if not isinstance(one, Tcgen05Mma):
         return True
-    same = (one.acc.rows, one.acc.cols, one.b.buffer.dtype) == (two.acc.rows, two.acc.cols, two.b.buffer.dtype)
+    same = (one.acc.rows, one.acc.cols, one.b.buffer.dtype) == (
+        two.acc.rows,
+        two.acc.cols,
+        two.b.buffer.dtype,
+    )
     return same and old.rect == new.rect and old.is_write and new.is_write
 
 
@@ -153,7 +170,8 @@ class TensorState:
         loads: (fragment, its warp, access) not yet waited for. stores: likewise.
         queues: lane -> what that thread issued to the tensor core.
         after: what its threads knew when they last executed tcgen05.fence::after_thread_sync.
-        published: the bits of its loads and stores that tcgen05.fence::before_thread_sync has covered.
+        published: the bits of its loads and stores that tcgen05.fence::before_thread_sync has
+            covered.
     """
 
     __slots__ = ("after", "loads", "published", "queues", "stores")
@@ -194,10 +212,14 @@ def place_of(ag: Agent, site: Site, tm: TensorMemory, t: Tmem, address: int) -> 
     """Where a matrix lies.
 
     Raises:
-        SimFault: not inside one live allocation of this CTA, or at a lane where its rows do not fit.
+        SimFault: not inside one live allocation of this CTA, or at a lane where its rows do not
+            fit.
     """
     lane, column = address >> 16, address & 0xFFFF
-    inside = any(a.column <= column and column + t.columns <= a.column + a.columns for a in tm.allocations.values())
+    inside = any(
+        a.column <= column and column + t.columns <= a.column + a.columns
+        for a in tm.allocations.values()
+    )
     if not inside or lane not in ((0,) if t.rows == LANES else (0, 16)):
         raise SimFault(tmem_words.outside(ag, site, tm, t, address), site.loc)
     return t.rows, lane, column, t.columns
@@ -212,16 +234,20 @@ def rects(place: Place) -> list[Rect]:
 
 
 def warp_rect(place: Place, warp: int) -> Rect:
-    """The part of a matrix that a warp of a warpgroup reaches (PTX ISA, tcgen05.ld, "Access restrictions")."""
+    """The part of a matrix that a warp of a warpgroup reaches (PTX ISA, tcgen05.ld, "Access
+    restrictions").
+    """
     rows, lane, column, columns = place
     first = 32 * warp + lane
     return first, first + rows // 4, column, column + columns
 
 
-# -- ops ---------------------------------------------------------------------------------------------------------------
+# -- ops -------------------------------------------------------------------------------
 
 
-def _note(m: Machine, ag: Agent, site: Site, tm: TensorMemory, lanes: int, rect: Rect, is_write: bool) -> Access:
+def _note(
+    m: Machine, ag: Agent, site: Site, tm: TensorMemory, lanes: int, rect: Rect, is_write: bool
+) -> Access:
     """Records what one warp's load or store does."""
     record = Access(ag, site, lanes, rect, is_write, True, m.order.new_bit())
     record.fenced = m.order.new_bit()
@@ -237,7 +263,9 @@ def tmem_load(m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, address: 
     place = place_of(ag, site, tm, t, address)
     warps = [w for w, _ in touched(mask)]
     for w in warps:
-        record = _note(m, ag, site, tm, WARP_MASK << (32 * w), warp_rect(place, (ag.first_warp + w) % 4), False)
+        record = _note(
+            m, ag, site, tm, WARP_MASK << (32 * w), warp_rect(place, (ag.first_warp + w) % 4), False
+        )
         state.loads.append((dst, w, record))
     values = tm.values(place, t.dtype)
     if mask == ag.full:
@@ -249,7 +277,9 @@ def tmem_load(m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, address: 
         dst.loading |= 1 << w
 
 
-def tmem_store(m: Machine, ag: Agent, site: Site, mask: int, address: int, value: Array | float) -> None:
+def tmem_store(
+    m: Machine, ag: Agent, site: Site, mask: int, address: int, value: Array | float
+) -> None:
     """tcgen05.st: each warp stores its rows."""
     ag.converge(mask)
     assert isinstance(site.op, TmemStore)
@@ -290,7 +320,9 @@ def tmem_wait_store(m: Machine, ag: Agent, site: Site, mask: int) -> None:
 
 
 def tcgen05_fence_before(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """tcgen05.fence::before_thread_sync: publishes the loads and stores that the threads of `mask` made and waited for."""
+    """tcgen05.fence::before_thread_sync: publishes the loads and stores that the threads of `mask`
+    made and waited for.
+    """
     if ag.cta.tmem is None:  # no other tcgen05 op in the kernel: there is nothing to publish
         return
     state = tensor_state(ag)
@@ -302,7 +334,9 @@ def tcgen05_fence_before(m: Machine, ag: Agent, site: Site, mask: int) -> None:
 
 
 def tcgen05_fence_after(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """tcgen05.fence::after_thread_sync: what each thread of `mask` knows now, its later tcgen05 ops are ordered after."""
+    """tcgen05.fence::after_thread_sync: what each thread of `mask` knows now, its later tcgen05 ops
+    are ordered after.
+    """
     after = tensor_state(ag).after
     for _, lanes in touched(mask):
         after.acquire(lanes, ag.known(lanes))

@@ -1,9 +1,11 @@
 """Who holds which columns of tensor memory: tcgen05.alloc, relinquish_alloc_permit and dealloc.
 
-Columns are given first fit. With cta_group 2 one warp of each CTA of a pair calls (PTX ISA, "tcgen05.alloc, tcgen05.dealloc,
-tcgen05.relinquish_alloc_permit"). They do not meet: the even CTA, the leader, allocates the same columns of both and goes on; the odd
-CTA's alloc waits until the leader has; a dealloc is local, and waits for nobody. What the ISA leaves to the kernel is then that the leader
-frees nothing before the alloc of its peer is through: on a B300 such a launch fails (NVIDIA/cutlass issue 3435).
+Columns are given first fit. With cta_group 2 one warp of each CTA of a pair calls (PTX ISA,
+"tcgen05.alloc, tcgen05.dealloc, tcgen05.relinquish_alloc_permit"). They do not meet: the even CTA,
+the leader, allocates the same columns of both and goes on; the odd CTA's alloc waits until the
+leader has; a dealloc is local, and waits for nobody. What the ISA leaves to the kernel is then that
+the leader frees nothing before the alloc of its peer is through: on a B300 such a launch fails
+(NVIDIA/cutlass issue 3435).
 """
 
 from __future__ import annotations
@@ -33,8 +35,9 @@ class Allocation:
 
     Attributes:
         twin: of the leader of a pair: the same columns in the odd CTA.
-        claimed: the alloc of this CTA has given their address; False of an odd CTA's until it has called. through: a bit that whoever
-            comes after that alloc knows, in the odd CTA of a pair.
+        claimed: the alloc of this CTA has given their address; False of an odd CTA's until it has
+            called. through: a bit that whoever comes after that alloc knows, in the odd CTA of a
+            pair.
     """
 
     column: int
@@ -68,8 +71,12 @@ def _one_warp(ag: Agent, site: Site, mask: int) -> None:
         )
 
 
-def tmem_alloc(m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Rect) -> Blocked | None:
-    """tcgen05.alloc: blocks until there are `columns` consecutive free ones; writes their address to shared memory."""
+def tmem_alloc(
+    m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Rect
+) -> Blocked | None:
+    """tcgen05.alloc: blocks until there are `columns` consecutive free ones; writes their address
+    to shared memory.
+    """
     tm, op = memory_of(ag.cta), site.op
     assert isinstance(op, TmemAlloc)
     if not ag.blocked:
@@ -101,13 +108,15 @@ def _may_allocate(tm: TensorMemory, ag: Agent, site: Site, columns: int) -> None
     if tm.relinquished is not None:
         who, where = tm.relinquished
         raise SimFault(
-            f"{site.what}: {ag} allocates {columns} columns of tensor memory after {who} gave up the right to at {where.loc.short}"
+            f"{site.what}: {ag} allocates {columns} columns of tensor memory after {who} gave up"
+            f" the right to at {where.loc.short}"
             " (tcgen05.relinquish_alloc_permit holds for the whole CTA). Relinquish after the last allocation.",
             site.loc,
         )
     if columns > tm.smallest:
         raise SimFault(
-            f"{site.what}: {ag} allocates {columns} columns of tensor memory after an allocation of {tm.smallest}; the number of"
+            f"{site.what}: {ag} allocates {columns} columns of tensor memory after an allocation"
+            f" of {tm.smallest}; the number of"
             " columns must not grow from one allocation of a CTA to the next. Allocate the larger part first.",
             site.loc,
         )
@@ -126,7 +135,8 @@ def tmem_dealloc(m: Machine, ag: Agent, site: Site, mask: int, address: int) -> 
     """tcgen05.dealloc of exactly what an alloc gave: of this CTA's columns, at once.
 
     Raises:
-        SimFault: it is no live allocation, or not all of one; or the leader of a pair frees what its peer may not have got yet.
+        SimFault: it is no live allocation, or not all of one; or the leader of a pair frees what
+            its peer may not have got yet.
         RaceError: an access to the columns is not known to be over.
     """
     tm, op = memory_of(ag.cta), site.op
@@ -137,13 +147,23 @@ def tmem_dealloc(m: Machine, ag: Agent, site: Site, mask: int, address: int) -> 
     if found is None or found.columns != columns or not found.claimed:
         raise SimFault(tmem_words.not_allocated(ag, site, tm, address, columns), site.loc)
     known = ag.known(mask)
-    record = Access(ag, site, mask, (0, LANES, found.column, found.column + columns), True, True, m.order.new_bit())
+    record = Access(
+        ag,
+        site,
+        mask,
+        (0, LANES, found.column, found.column + columns),
+        True,
+        True,
+        m.order.new_bit(),
+    )
     access(m, tm, record, known)
     tm.accesses.remove(record)  # nothing can reach the columns now
     m.order.retire(record)
     if found.twin is not None:
         if waits_for_the_peer(found.twin, known):
-            raise SimFault(tmem_words.freed_before_the_peer(ag, site, found, peer_of(m, tm)), site.loc)
+            raise SimFault(
+                tmem_words.freed_before_the_peer(ag, site, found, peer_of(m, tm)), site.loc
+            )
         m.order.retire_bit(found.twin.through)
     del tm.allocations[found.column]
     tm.freed[found.column] = (found, ag, site)
@@ -154,7 +174,9 @@ def tmem_dealloc(m: Machine, ag: Agent, site: Site, mask: int, address: int) -> 
 
 
 def waits_for_the_peer(twin: Allocation, known: int) -> bool:
-    """Whether whoever has this knowledge does not know that the alloc of a pair's odd CTA is through."""
+    """Whether whoever has this knowledge does not know that the alloc of a pair's odd CTA is
+    through.
+    """
     return not twin.through & known
 
 
@@ -169,7 +191,9 @@ def peer_of(m: Machine, tm: TensorMemory) -> TensorMemory:
 
 
 def _places(m: Machine, tm: TensorMemory, call: Call) -> list[TensorMemory]:
-    """The tensor memories that an alloc takes columns of: in a pair the leader those of both, the odd CTA what it was given."""
+    """The tensor memories that an alloc takes columns of: in a pair the leader those of both, the
+    odd CTA what it was given.
+    """
     return [tm, peer_of(m, tm)] if call.group == 2 and not tm.cta.rank & 1 else [tm]
 
 
@@ -177,7 +201,8 @@ def _settle(m: Machine, tm: TensorMemory) -> None:
     """Performs what can be performed of the allocs under way in a CTA, in order."""
     for call in [c for c in tm.calls if not c.done]:
         if call.group == 2 and tm.cta.rank & 1:
-            given = next((a for a in tm.allocations.values() if not a.claimed), None)  # in the leader's order
+            # in the leader's order
+            given = next((a for a in tm.allocations.values() if not a.claimed), None)
             if given is None:
                 continue
             if given.columns != call.columns:
@@ -194,7 +219,9 @@ def _settle(m: Machine, tm: TensorMemory) -> None:
         for place in reversed(places):
             own = place is tm
             twin = None if own is False or len(places) == 1 else places[1].allocations[column]
-            place.allocations[column] = Allocation(column, call.columns, call.agent, call.site, twin, own)
+            place.allocations[column] = Allocation(
+                column, call.columns, call.agent, call.site, twin, own
+            )
             place.empty(column, call.columns)
         _finish(m, call)
         if len(places) == 2:
@@ -217,7 +244,9 @@ def _finish(m: Machine, call: Call) -> None:
 
 def _first_fit(places: list[TensorMemory], columns: int) -> int | None:
     """The first column from which `columns` are free in all places."""
-    taken = sorted((a.column, a.column + a.columns) for tm in places for a in tm.allocations.values())
+    taken = sorted(
+        (a.column, a.column + a.columns) for tm in places for a in tm.allocations.values()
+    )
     start = 0
     for first, end in taken:
         if first - start >= columns:

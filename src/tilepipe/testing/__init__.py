@@ -1,4 +1,6 @@
-"""Testing kernels: over all interleavings (`check`), over some with a reference (`run`), under delays (`perturb`)."""
+"""Testing kernels: over all interleavings (`check`), over some with a reference (`run`), under
+delays (`perturb`).
+"""
 
 from tilepipe.testing.checking import CheckFailed as CheckFailed
 from tilepipe.testing.checking import check as check
@@ -10,4 +12,14 @@ from tilepipe.testing.running import WrongResult as WrongResult
 from tilepipe.testing.running import perturb as perturb
 from tilepipe.testing.running import run as run
 
-__all__ = ["CheckFailed", "Comparison", "NoDevice", "WrongResult", "check", "compare", "compare_matmul", "perturb", "run"]
+__all__ = [
+    "CheckFailed",
+    "Comparison",
+    "NoDevice",
+    "WrongResult",
+    "check",
+    "compare",
+    "compare_matmul",
+    "perturb",
+    "run",
+]

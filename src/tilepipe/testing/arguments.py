@@ -1,4 +1,6 @@
-"""What the functions of `tilepipe.testing` are given, as they need it; a `BindError` says what to give instead."""
+"""What the functions of `tilepipe.testing` are given, as they need it; a `BindError` says what to
+give instead.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,16 @@ def several(seeds: object) -> list[int]:
     try:
         found = list(seeds)  # type: ignore[call-overload]
     except TypeError:
-        raise BindError(f"seeds= takes several, such as range(4) or [{seeds!r:.20}]; got {seeds!r}") from None
+        raise BindError(
+            f"seeds= takes several, such as range(4) or [{seeds!r:.20}]; got {seeds!r}"
+        ) from None
     if not found:
         raise BindError("seeds= is empty: nothing would be run")
     for seed in found:
         if not isinstance(seed, int | np.integer) or isinstance(seed, bool):
-            raise BindError(f"seeds= takes integers, such as range(4); got {seed!r} in {seeds!r:.60}")
+            raise BindError(
+                f"seeds= takes integers, such as range(4); got {seed!r} in {seeds!r:.60}"
+            )
     return [int(seed) for seed in found]
 
 
@@ -47,7 +53,10 @@ def numbers(name: str, given: object) -> Array:
     try:
         array = np.asarray(given)
     except (TypeError, ValueError) as error:
-        raise BindError(f"{name} is an array of real numbers, or nested lists of equal lengths; got {given!r:.60} ({error})") from None
+        raise BindError(
+            f"{name} is an array of real numbers, or nested lists of equal lengths; got"
+            f" {given!r:.60} ({error})"
+        ) from None
     if array.dtype.kind in _NO_NUMBERS:
         raise BindError(f"{name} is an array of real numbers; got {given!r:.60}")
     return array
@@ -61,5 +70,8 @@ def tolerance(name: str, given: object) -> Array:
     """
     array = numbers(f"{name}=", given).astype(np.float64)
     if not (np.isfinite(array) & (array >= 0)).all():
-        raise BindError(f"{name}= says how far an element may be off: finite numbers, 0 or more; got {given!r:.60}")
+        raise BindError(
+            f"{name}= says how far an element may be off: finite numbers, 0 or more; got"
+            f" {given!r:.60}"
+        )
     return array

@@ -34,30 +34,36 @@ def check(
     reductions: Reductions | None = None,
     rules: Rules = "practice",
 ) -> Verdict:
-    """Asserts that no interleaving of a launch ends in a fault. The arrays of its arguments are left as they were.
+    """Asserts that no interleaving of a launch ends in a fault. The arrays of its arguments are
+    left as they were.
 
-    What is verified is each of these programs: this kernel with these settings and arguments, in all interleavings of the
-    model of docs/verification-gaps.md. Nothing is said of other shapes; pass the programs of several.
+    What is verified is each of these programs: this kernel with these settings and arguments, in
+    all interleavings of the model of docs/verification-gaps.md. Nothing is said of other shapes;
+    pass the programs of several.
 
     Args:
         more: further programs, usually of the same kernel with other arguments.
         explore: explores also where one run stands for all.
         bounds: when an exploration gives up. reductions: what it may leave out.
-        rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter: docs/rules.md.
+        rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter:
+            docs/rules.md.
 
     Returns:
         One verdict for all programs, with the sums of the figures.
 
     Raises:
-        CheckFailed: a fault, with the story of how it comes about, or a bound that was hit: undecided. Programs behind the one
-            that failed are not looked at. BindError: an argument is no program, or not of its type.
+        CheckFailed: a fault, with the story of how it comes about, or a bound that was hit:
+            undecided. Programs behind the one that failed are not looked at. BindError: an argument
+            is no program, or not of its type.
     """
     from tilepipe.check import together
 
     verdicts = []
     for p in (program, *more):
         require_program("check", p)
-        verdict = p.check(explore=explore, bounds=bounds, reductions=reductions, rules=rules, instance=instance(p))
+        verdict = p.check(
+            explore=explore, bounds=bounds, reductions=reductions, rules=rules, instance=instance(p)
+        )
         if not verdict.ok:
             raise CheckFailed(_failure(verdict), verdict)
         verdicts.append(verdict)
@@ -67,7 +73,10 @@ def check(
 def instance(program: Program) -> str:
     """A program in words: its kernel, its arguments' shapes and numbers, its CTAs."""
     launch = program.launch_args
-    args = ", ".join(f"{name} {_extents(arg.shape) if isinstance(arg, TensorArg) else arg}" for name, arg in launch.args.items())
+    args = ", ".join(
+        f"{name} {_extents(arg.shape) if isinstance(arg, TensorArg) else arg}"
+        for name, arg in launch.args.items()
+    )
     size = launch.kernel.cluster_size
     ctas = f"{launch.grid} CTA{'s' * (launch.grid > 1)}{f' in clusters of {size}' * (size > 1)}"
     return f"{launch.kernel.name}{f' of {args}' if args else ''}, {ctas}"
@@ -87,8 +96,10 @@ def _failure(verdict: Verdict) -> str:
     if verdict.verdict == "undecided":
         return (
             f"undecided: {verdict.instance} ({looked}).\n"
-            f"  The bound that was hit: {verdict.bound}. What was seen has no fault; that is no proof.\n"
-            "  Check a smaller instance (fewer tiles, steps or CTAs), or allow more: check(program, bounds=tilepipe.check.Bounds(...))."
+            f"  The bound that was hit: {verdict.bound}. What was seen has no fault; that is no"
+            " proof.\n"
+            "  Check a smaller instance (fewer tiles, steps or CTAs), or allow more:"
+            " check(program, bounds=tilepipe.check.Bounds(...))."
         )
     lines = [f"fault: {verdict.instance} ({looked})."]
     for fault in verdict.faults:

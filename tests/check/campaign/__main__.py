@@ -1,9 +1,11 @@
 """A campaign: generated kernels, checked, and run with many seeds.
 
-    python -m tests.check.campaign --kernels 2000 --seed 0 [--seeds 300] [--jobs 2] [--compare 25] [--save FOLDER]
+    python -m tests.check.campaign --kernels 2000 --seed 0 [--seeds 300] [--jobs 2] [--compare 25]
+    [--save FOLDER]
 
-Exits with 1 where a verdict is wrong. `--save` keeps each kernel of which that is so as a script; `--log` keeps every outcome, a line
-each, and a campaign that was interrupted goes on behind the last of them.
+Exits with 1 where a verdict is wrong. `--save` keeps each kernel of which that is so as a script;
+`--log` keeps every outcome, a line each, and a campaign that was interrupted goes on behind the
+last of them.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from tests.check.campaign.report import report
 
 @dataclass(frozen=True)
 class Campaign:
-    """What a campaign does. `compare`: every so many-th kernel is checked with other reductions, too; 0: none."""
+    """What a campaign does. `compare`: every so many-th kernel is checked with other reductions,
+    too; 0: none.
+    """
 
     seed: int = 0
     seeds: int = 300
@@ -63,16 +67,30 @@ def logged(path: Path | None) -> list[Judged]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Generated kernels, checked, and run with many seeds.")
+    parser = argparse.ArgumentParser(
+        description="Generated kernels, checked, and run with many seeds."
+    )
     parser.add_argument("--kernels", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0, help="number of the first kernel")
-    parser.add_argument("--seed", type=int, default=0, help="of the campaign: the same kernels for the same seed")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the campaign: the same kernels for the same seed"
+    )
     parser.add_argument("--seeds", type=int, default=300, help="simulated runs of each kernel")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--compare", type=int, default=25, help="every so many-th kernel is checked without reductions, too; 0: none")
-    parser.add_argument("--require", help="features that each kernel has, such as peek,tma; pairs in turn unless given")
+    parser.add_argument(
+        "--compare",
+        type=int,
+        default=25,
+        help="every so many-th kernel is checked without reductions, too; 0: none",
+    )
+    parser.add_argument(
+        "--require",
+        help="features that each kernel has, such as peek,tma; pairs in turn unless given",
+    )
     parser.add_argument("--mistake", help="the mistake to plant; none for ''")
-    parser.add_argument("--save", type=Path, help="a folder for the kernels of wrong verdicts, as scripts")
+    parser.add_argument(
+        "--save", type=Path, help="a folder for the kernels of wrong verdicts, as scripts"
+    )
     parser.add_argument("--log", type=Path, help="a file for all outcomes")
     given = parser.parse_args(arguments)
     required = None if given.require is None else frozenset(filter(None, given.require.split(",")))
@@ -91,7 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             console.print(f"kernel {number}: {one.mistake or 'right'}: {one.violation}")
             if given.save is not None:
                 given.save.mkdir(parents=True, exist_ok=True)
-                (given.save / f"kernel_{given.seed}_{number}.py").write_text(one.text, encoding="utf-8")
+                (given.save / f"kernel_{given.seed}_{number}.py").write_text(
+                    one.text, encoding="utf-8"
+                )
     console.print(report(done))
     console.print(f"{time.perf_counter() - start:,.0f} seconds, {given.jobs} processes")
     return 1 if any(one.violation for one in done) else 0

@@ -1,4 +1,6 @@
-"""Answers of tests: where a role notes them, by which ways they go round, and who decides by them."""
+"""Answers of tests: where a role notes them, by which ways they go round, and who decides by
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,18 @@ class Answers(Pieces):
     """Notes of answers."""
 
     def early(self, role: Role) -> None:
-        """Before the ring, a role asks whether phase 0 is complete, and notes the answer; behind the ring, when phases have gone by and
-        all but the answer is alike again, it asks something else, and decides.
+        """Before the ring, a role asks whether phase 0 is complete, and notes the answer; behind
+        the ring, when phases have gone by and all but the answer is alike again, it asks something
+        else, and decides.
         """
         self.used.add("peek")
         self.asked.add(role.name)
         ended, answer = self.barrier(self.name("ended"), 1), self.name("early")
         self.before["make"].append(line(self.make.one, "", line(f"{ended}.arrive()", "arrive")))
-        self.before[role.name] += [line(f"{answer} = full[0].try_wait({{phase}})", "test", phase=0), *self.note(role, answer, "0")]
+        self.before[role.name] += [
+            line(f"{answer} = full[0].try_wait({{phase}})", "test", phase=0),
+            *self.note(role, answer, "0"),
+        ]
         behind = self.decide(role)
         self.after[role.name] = [
             line(f"{self.name('late')} = {ended}.try_wait(0)", "test"),
@@ -35,17 +41,54 @@ class Answers(Pieces):
         weight = f"{at} + 1"
         match self.notes[role.name]:
             case "minus":
-                return [line(f"seen.set(ctx.select({answer}, -1, -2))", "note")] if at == "0" else []
+                return (
+                    [line(f"seen.set(ctx.select({answer}, -1, -2))", "note")] if at == "0" else []
+                )
             case "local":
                 return [line(f"seen += ctx.select({answer}, {weight}, 0)", "note")]
             case "shared" | "bulk":
-                return [line(role.one, "", line(f"ctx.store(seen_{role.name}[0, {at}], ctx.select({answer}, {weight}, 0))", "note"))]
+                return [
+                    line(
+                        role.one,
+                        "",
+                        line(
+                            f"ctx.store(seen_{role.name}[0, {at}], ctx.select({answer}, {weight}, 0))",
+                            "note",
+                        ),
+                    )
+                ]
             case "global":
-                return [line(role.one, "", line(f"ctx.store(seen[{self.mine(role)}, {at}], ctx.select({answer}, {weight}, 0))", "note"))]
+                return [
+                    line(
+                        role.one,
+                        "",
+                        line(
+                            f"ctx.store(seen[{self.mine(role)}, {at}], ctx.select({answer}, {weight}, 0))",
+                            "note",
+                        ),
+                    )
+                ]
             case "wide":
-                return [line(role.one, "", line(f"ctx.store(seen_{role.name}[0, {at}], ctx.select({answer}, {weight}, 0))", "note"))]
+                return [
+                    line(
+                        role.one,
+                        "",
+                        line(
+                            f"ctx.store(seen_{role.name}[0, {at}], ctx.select({answer}, {weight}, 0))",
+                            "note",
+                        ),
+                    )
+                ]
             case "wide global":
-                return [line(role.one, "", line(f"ctx.store(kept[0, {at}], ctx.select({answer}, {weight}, 0))", "note"))]
+                return [
+                    line(
+                        role.one,
+                        "",
+                        line(
+                            f"ctx.store(kept[0, {at}], ctx.select({answer}, {weight}, 0))", "note"
+                        ),
+                    )
+                ]
         return []
 
     def _begin_notes(self, role: Role) -> str:
@@ -65,7 +108,13 @@ class Answers(Pieces):
                 before.append(line("seen = ctx.var(0)"))
             case "shared" | "bulk":
                 cell = self.cell(f"seen_{role.name}")
-                before.append(line(f"ctx.store({cell}[0, ctx.lane], 0)" if role.size == "one" else f"ctx.store({cell}[0, 0], 0)"))
+                before.append(
+                    line(
+                        f"ctx.store({cell}[0, ctx.lane], 0)"
+                        if role.size == "one"
+                        else f"ctx.store({cell}[0, 0], 0)"
+                    )
+                )
                 before.append(line(role.meet, "meet"))
             case "global":
                 self.used.add("global")
@@ -103,9 +152,15 @@ class Answers(Pieces):
             case "minus":
                 return self._decision("seen.get()", "-1 -2")
             case "shared":
-                return [line(role.meet, "meet"), *self._decision(of(f"seen_{role.name}", "0"), self.reach(role))]
+                return [
+                    line(role.meet, "meet"),
+                    *self._decision(of(f"seen_{role.name}", "0"), self.reach(role)),
+                ]
             case "global":
-                return [line(role.meet, "meet"), *self._decision(of("seen", self.mine(role)), self.reach(role))]
+                return [
+                    line(role.meet, "meet"),
+                    *self._decision(of("seen", self.mine(role)), self.reach(role)),
+                ]
             case "bulk":
                 got, bar = self.cell(self.name("got")), self.barrier(self.name("back"), 1)
                 return [
@@ -127,25 +182,46 @@ class Answers(Pieces):
         return []
 
     def _decision(self, value: str, reach: str = "1 2 3") -> list[Line]:
-        """What no answers lead to. `reach`: what some may lead to, by which a mistake is planted."""
+        """What no answers lead to. `reach`: what some may lead to, by which a mistake is
+        planted.
+        """
         name = self.name("total")
         head = line(f'{name} = ctx.let({value}, "{name}")')
         if self.r.random() < 0.7:
-            return [head, line(f"ctx.assert_({name} != {{never}})", "decide", never=NEVER, reach=reach)]
+            return [
+                head,
+                line(f"ctx.assert_({name} != {{never}})", "decide", never=NEVER, reach=reach),
+            ]
         if "stuck" not in self.barriers:
             self.barriers.add("stuck")
             self.barrier("stuck", 1)
-        return [head, line(f"with ctx.when({name} == {{never}}):", "decide", line("stuck.wait(0)"), never=NEVER, reach=reach)]
+        return [
+            head,
+            line(
+                f"with ctx.when({name} == {{never}}):",
+                "decide",
+                line("stuck.wait(0)"),
+                never=NEVER,
+                reach=reach,
+            ),
+        ]
 
     def _decided_by_group(self, role: Role, where: str) -> list[Line]:
         """What a warp has noted, a warpgroup takes into a fragment, and decides on."""
         other = self.take if role is self.make else self.make
         self.used.add("fragment")
         told, got = self.barrier(self.name("told"), 1), self.name("taken")
-        load = [line(f'{got} = ctx.fragment(shape=(64, 8), dtype="float32")'), line(f"{got}.load(seen_{role.name})")]
+        load = [
+            line(f'{got} = ctx.fragment(shape=(64, 8), dtype="float32")'),
+            line(f"{got}.load(seen_{role.name})"),
+        ]
         if where == "wide global":
             load = [line(f"{got} = ctx.load_global(kept, (0, 0), (64, 8))")]
-        self.after[other.name] += [line(f"{told}.wait(0)", "wait"), *load, *self._by_fragment(other, got, self.reach(role))]
+        self.after[other.name] += [
+            line(f"{told}.wait(0)", "wait"),
+            *load,
+            *self._by_fragment(other, got, self.reach(role)),
+        ]
         return [line(role.meet, "meet"), line(role.one, "", line(f"{told}.arrive()", "arrive"))]
 
     def _by_fragment(self, role: Role, fragment: str, reach: str) -> list[Line]:
@@ -153,7 +229,17 @@ class Answers(Pieces):
         if self.r.random() < 0.4:
             vote = f"with ctx.when(({fragment} == {{never}}).any()):"
             stop = line("ctx.assert_(ctx.lane < 0)")
-            return [line("with ctx.per_warp():", "", line(vote, "decide", stop, never=NEVER, reach=reach.removeprefix("0 ")))]
+            return [
+                line(
+                    "with ctx.per_warp():",
+                    "",
+                    line(vote, "decide", stop, never=NEVER, reach=reach.removeprefix("0 ")),
+                )
+            ]
         tile = self.cell(self.name("spilt"), 8, "float32", 64)
         total = " + ".join(f"ctx.load({tile}[0, {i}])" for i in range(self.steps))
-        return [line(f"ctx.store({tile}, {fragment})"), line(role.meet, "meet"), *self._decision(total, reach)]
+        return [
+            line(f"ctx.store({tile}, {fragment})"),
+            line(role.meet, "meet"),
+            *self._decision(total, reach),
+        ]

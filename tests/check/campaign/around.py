@@ -1,4 +1,6 @@
-"""What roles do before and after the ring: a barrier's second life, a way round through global memory, tickets and flags."""
+"""What roles do before and after the ring: a barrier's second life, a way round through global
+memory, tickets and flags.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,22 @@ class Around(Waiting):
     """Parts that are no part of the ring."""
 
     def again(self, role: Role) -> list[Line]:
-        """An mbarrier is used, ends its life, and begins another in which it takes the bytes of a copy."""
+        """An mbarrier is used, ends its life, and begins another in which it takes the bytes of a
+        copy.
+        """
         rows, cols = self.tile
-        bar, spare = self.barrier(self.name("twice"), 1), self.cell(self.name("spare"), cols, self.dtype, rows)
+        bar, spare = (
+            self.barrier(self.name("twice"), 1),
+            self.cell(self.name("spare"), cols, self.dtype, rows),
+        )
         self.used |= {"again", "tma"}
         src, nbytes = self.source(), self.tile[0] * self.tile[1] * 4
         first = [line(f"{bar}.arrive()")]
         if self.r.random() < 0.5:
-            first = [line(f"{bar}.expect_bytes({nbytes})", "expect"), line(f"ctx.tma_load({src}, (0, 0), {spare}, {bar})")]
+            first = [
+                line(f"{bar}.expect_bytes({nbytes})", "expect"),
+                line(f"ctx.tma_load({src}, (0, 0), {spare}, {bar})"),
+            ]
         return [
             line(role.one, "", *first),
             line(f"{bar}.wait(0)", "wait"),
@@ -36,7 +46,9 @@ class Around(Waiting):
         ]  # fmt: skip
 
     def round_trip(self, role: Role) -> list[Line]:
-        """A row of global memory is written by ordinary stores and read by a copy, or the other way round."""
+        """A row of global memory is written by ordinary stores and read by a copy, or the other way
+        round.
+        """
         trip, mine = self.tensor("trip", (self.places, 32), box=(1, 32)), self.mine(role)
         spare = self.cell(self.name("spare"))
         self.used |= {"global", "tma"}
@@ -46,7 +58,12 @@ class Around(Waiting):
                 line(f"ctx.store(trip[{mine}, ctx.lane], 7)", "store"),
                 line("ctx.fence_proxy_async({space})", "fence", certain=True, space='"global"'),
                 line(role.meet, "meet"),
-                line(role.one, "", line(f"{bar}.expect_bytes(128)", "expect"), line(f"ctx.tma_load({trip}, ({mine}, 0), {spare}, {bar})")),
+                line(
+                    role.one,
+                    "",
+                    line(f"{bar}.expect_bytes(128)", "expect"),
+                    line(f"ctx.tma_load({trip}, ({mine}, 0), {spare}, {bar})"),
+                ),
                 line(f"{bar}.wait(0)", "wait"),
                 line(f"ctx.assert_(ctx.load({spare}[0, ctx.lane]) == 7)"),
             ]
@@ -71,10 +88,20 @@ class Around(Waiting):
         if "global" in self.features and self.r.random() < 0.4:
             cell = self.tensor(self.name("own"), (1, 32))
             self.used.add("global")
-        at = f"0, {self.roles.index(role)}" if self.cluster == 1 or cell not in self.tensors else f"0, {self.mine(role)}"
+        at = (
+            f"0, {self.roles.index(role)}"
+            if self.cluster == 1 or cell not in self.tensors
+            else f"0, {self.mine(role)}"
+        )
         return [
             line("{who}", "elect", line(f"ctx.store({cell}[{at}], 5)"), who=role.one),
-            line("{who}", "elected again", line(f"ctx.assert_(ctx.load({cell}[{at}]) == 5)"), certain=True, who=role.one),
+            line(
+                "{who}",
+                "elected again",
+                line(f"ctx.assert_(ctx.load({cell}[{at}]) == 5)"),
+                certain=True,
+                who=role.one,
+            ),
         ]
 
     def tickets(self) -> None:
@@ -84,14 +111,25 @@ class Around(Waiting):
         for role in self.roles[:2]:
             cell, t = self.cell(self.name("drawn")), self.name("ticket")
             draws = [
-                line(role.one, "", line(f"{t} = ctx.atomic_add(tickets[0], 1)"), line(f"ctx.store({cell}[0, 0], {t})", "store")),
+                line(
+                    role.one,
+                    "",
+                    line(f"{t} = ctx.atomic_add(tickets[0], 1)"),
+                    line(f"ctx.store({cell}[0, 0], {t})", "store"),
+                ),
                 line(role.meet, "meet"),
                 *self._decision(f"ctx.load({cell}[0, 0])", "0 1"),
             ]
-            self.after[role.name] += [line("with ctx.when(ctx.cta_rank == 0):", "", *draws)] if self.cluster > 1 else draws
+            self.after[role.name] += (
+                [line("with ctx.when(ctx.cta_rank == 0):", "", *draws)]
+                if self.cluster > 1
+                else draws
+            )
 
     def flagged(self) -> None:
-        """The maker says by a flag that it has written a word; the taker asks a few times, and waits for the barrier in any case."""
+        """The maker says by a flag that it has written a word; the taker asks a few times, and
+        waits for the barrier in any case.
+        """
         self.used |= {"atomic", "global", "poll"}
         self.tensor("flag", (1,))
         self.tensor("word", (1,))
@@ -129,7 +167,9 @@ class Around(Waiting):
         self.after["take"].append(line(f"{told}.arrive()", "arrive"))
         self.after["make"].append(line(f"{told}.wait(0)", "wait"))
         base, row = ("seen_take", "0") if where == "shared" else ("seen", self.mine(self.take))
-        self.after["make"] += self._decision(" + ".join(f"ctx.load({base}[{row}, {i}])" for i in range(self.steps)))
+        self.after["make"] += self._decision(
+            " + ".join(f"ctx.load({base}[{row}, {i}])" for i in range(self.steps))
+        )
 
     def around(self) -> None:
         r, f = self.r, self.features

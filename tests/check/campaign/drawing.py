@@ -1,4 +1,6 @@
-"""One kernel for each number: which features it must have, whether something is wrong in it, and what."""
+"""One kernel for each number: which features it must have, whether something is wrong in it, and
+what.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,12 @@ ATTEMPTS = 30  # to plant one that tracing does not refuse
 def drawn(
     seed: int, number: int, required: frozenset[str] | None = None, mistake: str | None = None
 ) -> tuple[Kernel, tp.Program | tp.TilepipeError]:  # fmt: skip
-    """Kernel `number` of a campaign, traced; the error where it is refused, as it should be or because it is right by construction.
+    """Kernel `number` of a campaign, traced; the error where it is refused, as it should be or
+    because it is right by construction.
 
     Args:
-        required: features, unless given one pair after another. mistake: the one to plant, "" for none; drawn unless given.
+        required: features, unless given one pair after another. mistake: the one to plant, "" for
+            none; drawn unless given.
     """
     r = Random(f"{seed}/{number}")
     while True:

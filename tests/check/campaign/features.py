@@ -10,7 +10,8 @@ FEATURES: dict[str, float] = {
     "poll": 0.35,  # a loop of tests
     "counter": 0.3,  # a loop of tests that gives up by a counter in shared or global memory
     "fragment": 0.4,  # values in fragments: stored, loaded, decided on
-    "global": 0.45,  # global memory by ordinary accesses: stored and loaded, as elements or fragments
+    # global memory by ordinary accesses: stored and loaded, as elements or fragments
+    "global": 0.45,
     "tma": 0.45,  # copies to shared memory, or from it
     "atomic": 0.15,  # tickets and flags by atomic adds
     "cluster": 0.15,  # two CTAs that fill each other's slots, or one that fills both's

@@ -1,8 +1,10 @@
-"""What a check says of a kernel, beside what simulated runs of many seeds end in, and beside what is known of the mistake in it.
+"""What a check says of a kernel, beside what simulated runs of many seeds end in, and beside what
+is known of the mistake in it.
 
 A verdict is wrong, a *violation*, where
 - a kernel is verified and some seed of `run` ends in a fault, or never ends;
-- a kernel is verified with a mistake that is one in every order, or tracing takes what it must refuse;
+- a kernel is verified with a mistake that is one in every order, or tracing takes what it must
+refuse;
 - a kernel that is right by construction is refused or called faulty;
 - a counterexample does not lead to its fault again;
 - a check raises, goes on beyond its bounds, or says something else with other reductions.
@@ -30,7 +32,8 @@ from tilepipe.sim.run import quiet_numbers
 
 BOUNDS = Bounds(traces=600, seconds=60.0)
 RUN_LIMIT = 10.0  # seconds of one simulated run: longer, and it never ends
-GRACE = 5.0  # seconds that a check may take beyond its bound, on a machine that has other things to do
+# seconds that a check may take beyond its bound, on a machine that has other things to do
+GRACE = 5.0
 
 
 @dataclass(frozen=True)
@@ -38,10 +41,13 @@ class Judged:
     """One kernel's outcome.
 
     Attributes:
-        verdict: of the check: "verified", "fault", "undecided"; "refused": by tracing; "raised": the check raised an error.
-        kind: class of the fault, or of the error. failing: the first seed that ends in a fault, None where none does, or none was run.
+        verdict: of the check: "verified", "fault", "undecided"; "refused": by tracing; "raised":
+            the check raised an error.
+        kind: class of the fault, or of the error. failing: the first seed that ends in a fault,
+            None where none does, or none was run.
         seed_kind: the class of that fault. seeds: how many were run.
-        compared: whether it was checked with other reductions, too. violation: what must not be; "" where all is well.
+        compared: whether it was checked with other reductions, too. violation: what must not be; ""
+            where all is well.
     """
 
     features: frozenset[str]
@@ -81,12 +87,22 @@ def _at_most(seconds: float) -> Iterator[None]:
 
 
 def first_failing(made: tp.Program, seeds: Iterable[int]) -> tuple[int | None, str, int]:
-    """The first seed whose run ends in a fault, what it is, and how many were run. Arguments are as given before each."""
-    arrays = [a.array for a in made.launch_args.args.values() if isinstance(a, TensorArg) and isinstance(a.array, np.ndarray)]
+    """The first seed whose run ends in a fault, what it is, and how many were run. Arguments are as
+    given before each.
+    """
+    arrays = [
+        a.array
+        for a in made.launch_args.args.values()
+        if isinstance(a, TensorArg) and isinstance(a.array, np.ndarray)
+    ]
     given = [a.copy() for a in arrays]
     done = 0
-    # The number of BLAS threads is limited once for all runs: to ask the process for it costs as much as a small kernel does.
-    with quiet_numbers(), patch.object(importlib.import_module("tilepipe.sim.run"), "quiet_numbers", nullcontext):
+    # The number of BLAS threads is limited once for all runs: to ask the process for it costs as
+    # much as a small kernel does.
+    with (
+        quiet_numbers(),
+        patch.object(importlib.import_module("tilepipe.sim.run"), "quiet_numbers", nullcontext),
+    ):
         for seed in seeds:
             for array, kept in zip(arrays, given, strict=True):
                 np.copyto(array, kept)
@@ -150,15 +166,24 @@ def judge(
     bounds: Bounds = BOUNDS,
     compare: bool = False,
 ) -> Judged:
-    """Checks a kernel and runs it. `made`: it, traced already. `compare`: with what other reductions say."""
+    """Checks a kernel and runs it. `made`: it, traced already. `compare`: with what other
+    reductions say.
+    """
     made = traced(kernel) if made is None else made
     outcome = _judged(kernel, seeds, made, bounds)
-    if compare and isinstance(made, tp.Program) and outcome.verdict in ("verified", "fault") and not outcome.violation:
+    if (
+        compare
+        and isinstance(made, tp.Program)
+        and outcome.verdict in ("verified", "fault")
+        and not outcome.violation
+    ):
         outcome = replace(outcome, compared=True, violation=compared(made, outcome.verdict))
     return outcome
 
 
-def _judged(kernel: Kernel, seeds: Iterable[int], made: tp.Program | tp.TilepipeError, bounds: Bounds) -> Judged:
+def _judged(
+    kernel: Kernel, seeds: Iterable[int], made: tp.Program | tp.TilepipeError, bounds: Bounds
+) -> Judged:
     base = Judged(kernel.features, kernel.mistake, kernel.expected, "refused", text=kernel.script())
     if isinstance(made, tp.TilepipeError):
         bad = "" if kernel.mistake else f"tracing refuses a right kernel: {made}"
@@ -168,12 +193,22 @@ def _judged(kernel: Kernel, seeds: Iterable[int], made: tp.Program | tp.Tilepipe
         with _at_most(3 * bounds.seconds):
             verdict = made.check(bounds=bounds)
     except _TooLongError:
-        late = f"the check goes on after {3 * bounds.seconds:g} seconds, bound to {bounds.seconds:g}"
+        late = (
+            f"the check goes on after {3 * bounds.seconds:g} seconds, bound to {bounds.seconds:g}"
+        )
         return replace(base, verdict="undecided", seconds=3 * bounds.seconds, violation=late)
     except Exception as error:
-        return replace(base, verdict="raised", kind=type(error).__name__, message=str(error), violation=f"the check raises {error!r}")
+        return replace(
+            base,
+            verdict="raised",
+            kind=type(error).__name__,
+            message=str(error),
+            violation=f"the check raises {error!r}",
+        )
     seconds = time.perf_counter() - start
-    failing, seed_kind, done = (None, "", 0) if verdict.verdict == "undecided" else first_failing(made, seeds)
+    failing, seed_kind, done = (
+        (None, "", 0) if verdict.verdict == "undecided" else first_failing(made, seeds)
+    )
     found = verdict.faults[0] if verdict.faults else None
     outcome = replace(
         base, verdict=verdict.verdict, kind=found.kind if found else "", message=found.message if found else "", traces=verdict.traces,
@@ -182,7 +217,9 @@ def _judged(kernel: Kernel, seeds: Iterable[int], made: tp.Program | tp.Tilepipe
     return replace(outcome, violation=_violation(kernel, made, outcome, found, bounds))
 
 
-def _violation(kernel: Kernel, made: tp.Program, o: Judged, found: Fault | None, bounds: Bounds) -> str:
+def _violation(
+    kernel: Kernel, made: tp.Program, o: Judged, found: Fault | None, bounds: Bounds
+) -> str:
     """What must not be: see the module."""
     if found is not None:
         again = made.replay(found)

@@ -1,7 +1,8 @@
-"""Kernels as text: lines with blocks under them, the roles that have them, and the program that Python makes of the text.
+"""Kernels as text: lines with blocks under them, the roles that have them, and the program that
+Python makes of the text.
 
-A generated kernel is kept as lines and not as ops, so that a mistake is planted where a person would make it, and what is found can be
-pasted into a file and run.
+A generated kernel is kept as lines and not as ops, so that a mistake is planted where a person
+would make it, and what is found can be pasted into a file and run.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ class Line:
     """A line of a kernel, and the block under it.
 
     Attributes:
-        text: with {places} for `parts`. kind: what it is for, by which mistakes choose it: "wait", "arrive", "fence", ...
+        text: with {places} for `parts`. kind: what it is for, by which mistakes choose it: "wait",
+            "arrive", "fence", ...
         certain: leaving it out is a fault in every order.
     """
 
@@ -73,12 +75,18 @@ class Role:
     @property
     def meet(self) -> str:
         """The barrier of all its threads."""
-        return {"one": "ctx.syncwarp()", "four": "ctx.sync_role()", "group": "ctx.sync_warpgroup()"}[self.size]
+        return {
+            "one": "ctx.syncwarp()",
+            "four": "ctx.sync_role()",
+            "group": "ctx.sync_warpgroup()",
+        }[self.size]
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """An argument: int32 or float32, (rows, cols) or (n,), row r filled with 10 · r or all with 0, and the box of its TMA map."""
+    """An argument: int32 or float32, (rows, cols) or (n,), row r filled with 10 · r or all with 0,
+    and the box of its TMA map.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -89,7 +97,9 @@ class Tensor:
     def array(self) -> np.ndarray[Any, Any]:
         made = np.zeros(self.shape, self.dtype)
         if self.filled:
-            made += 10 * (np.arange(self.shape[0]) // (self.box[0] if self.box else 1)).astype(made.dtype).reshape(-1, 1)
+            made += 10 * (np.arange(self.shape[0]) // (self.box[0] if self.box else 1)).astype(
+                made.dtype
+            ).reshape(-1, 1)
         return made
 
 
@@ -99,7 +109,8 @@ class Kernel:
 
     Attributes:
         mistake: what was planted, in words; "" where it is right by construction.
-        expected: of a kernel with a mistake: "fault" where it is wrong in every order, "refused" where tracing must refuse it, else "".
+        expected: of a kernel with a mistake: "fault" where it is wrong in every order, "refused"
+            where tracing must refuse it, else "".
     """
 
     features: frozenset[str]
@@ -142,7 +153,10 @@ class Kernel:
     def arguments(self) -> list[Any]:
         """The tensors' arrays, or their maps, freshly filled."""
         arrays = [t.array() for t in self.tensors]
-        return [tp.tensor_map(a, box=t.box, swizzle=0) if t.box else a for a, t in zip(arrays, self.tensors, strict=True)]
+        return [
+            tp.tensor_map(a, box=t.box, swizzle=0) if t.box else a
+            for a, t in zip(arrays, self.tensors, strict=True)
+        ]
 
     def script(self) -> str:
         """A file that runs and checks it."""
@@ -154,7 +168,8 @@ class Kernel:
                 array = f"{array} + 10 * (np.arange({t.shape[0]}){rows}).astype(np.{t.dtype}).reshape(-1, 1)"
             made.append(f"tp.tensor_map({array}, box={t.box}, swizzle=0)" if t.box else array)
         return (
-            f"import numpy as np\n\nimport tilepipe as tp\n\n\n{self.text()}\n\nprogram = kernel.bind({', '.join(made)})\n"
+            f"import numpy as np\n\nimport tilepipe as tp\n\n\n{self.text()}\n\nprogram ="
+            f" kernel.bind({', '.join(made)})\n"
             "print(program.check().verdict)\n"
         )
 

@@ -1,4 +1,6 @@
-"""Mistakes as people make them, planted in a kernel that is right: a wait left out, a phase one off, a fence forgotten, ..."""
+"""Mistakes as people make them, planted in a kernel that is right: a wait left out, a phase one
+off, a fence forgotten, ...
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from random import Random
 from tests.check.campaign.lines import Kernel, Line
 
 Block = list[Line]
-Change = Callable[[Random, Block, int], str | None]  # (choices, block, index of the line) -> what `Kernel.expected` becomes, None: not here
+# (choices, block, index of the line) -> what `Kernel.expected` becomes, None: not here
+Change = Callable[[Random, Block, int], str | None]
 
 
 def _dropped(kinds: tuple[str, ...]) -> Change:
@@ -101,7 +104,11 @@ def _lanes_test(r: Random, block: Block, at: int) -> str | None:
     if line.kind != "test" or " = " not in line.text:
         return None
     block[at : at + 1] = [
-        Line("with ctx.when(ctx.lane < 16):", "", [Line(line.text.split(" = ", 1)[1], "", [], dict(line.parts))]),
+        Line(
+            "with ctx.when(ctx.lane < 16):",
+            "",
+            [Line(line.text.split(" = ", 1)[1], "", [], dict(line.parts))],
+        ),
         line,
     ]
     return "refused"
@@ -129,20 +136,28 @@ MISTAKES: dict[str, Change] = {
     "a wait one line later": _moved(("wait", "guard"), 1),
     "a wait left out once": _once(("wait",)),
     "a phase one off": _part("phase", ("wait", "test"), lambda r, was: f"({was}) + 1"),
-    "another stage": _part("index", ("wait", "arrive", "copy", "load", "store"), lambda r, was: was.replace("i", "(i + 1)", 1)),
+    "another stage": _part(
+        "index",
+        ("wait", "arrive", "copy", "load", "store"),
+        lambda r, was: was.replace("i", "(i + 1)", 1),
+    ),
     "an arrive left out": _dropped(("arrive",)),
     "a flag never set": _dropped(("signal",)),
     "an arrive left out once": _once(("arrive",)),
     "an arrive twice": _doubled,
     "an arrive one line earlier": _moved(("arrive", "elect"), -1),
-    "a count one off": _part("count", ("count",), lambda r, was: str(max(1, int(was) + r.choice((-1, 1))))),
+    "a count one off": _part(
+        "count", ("count",), lambda r, was: str(max(1, int(was) + r.choice((-1, 1))))
+    ),
     "a fence left out": _dropped(("fence",)),
     "a fence of another space": _other_space,
     "a meeting left out": _dropped(("meet",)),
     "bytes one short": _part("bytes", ("expect",), lambda r, was: str(int(was) // 2)),
     "a store's wait left out": _dropped(("drain",)),
     "one store may be pending": _part("pending", ("drain",), lambda r, was: "1"),
-    "the other CTA": _part("peer", ("arrive",), lambda r, was: "ctx.cta_rank" if "rank" in was else str(1 - int(was))),
+    "the other CTA": _part(
+        "peer", ("arrive",), lambda r, was: "ctx.cta_rank" if "rank" in was else str(1 - int(was))
+    ),
     "a guard the wrong way round": _part("cond", ("guard",), lambda r, was: was.removeprefix("~")),
     "an answer thought impossible": _never,
     "a poll taken for a wait": _after_poll,
@@ -154,14 +169,17 @@ MISTAKES: dict[str, Change] = {
 
 
 def plant(r: Random, kernel: Kernel, only: str = "") -> Kernel | None:
-    """The kernel with one mistake in it; None where the one that was drawn, or `only`, has no place in it."""
+    """The kernel with one mistake in it; None where the one that was drawn, or `only`, has no place
+    in it.
+    """
     names = [only] if only else r.sample(list(MISTAKES), len(MISTAKES))
     for name in names:
         places = [(b, i) for b, (_, block) in enumerate(kernel.blocks()) for i in range(len(block))]
         r.shuffle(places)
         blocks = [block for _, block in kernel.blocks()]
         for number, at in places:
-            trial = [replace(line, parts=dict(line.parts)) for line in blocks[number]]  # what is under a line, no mistake touches
+            # what is under a line, no mistake touches
+            trial = [replace(line, parts=dict(line.parts)) for line in blocks[number]]
             if MISTAKES[name](Random(0), trial, at) is None:
                 continue
             wrong = kernel.copied()

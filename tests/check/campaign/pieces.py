@@ -1,4 +1,6 @@
-"""What all parts of a generated kernel are made with: its roles and shape, names, barriers, tiles and tensors."""
+"""What all parts of a generated kernel are made with: its roles and shape, names, barriers, tiles
+and tensors.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,19 @@ class Pieces:
         # What is tested in two CTAs, or in several ways, multiplies: then the ring is short.
         if tests > 1 or (busy and self.cluster > 1):
             self.stages = min(self.stages, 2)
-        self.steps = 4 if self.stages == 3 else r.randint(2, 3 if tests == 1 or self.cluster > 1 else 5)
+        self.steps = (
+            4 if self.stages == 3 else r.randint(2, 3 if tests == 1 or self.cluster > 1 else 5)
+        )
         if tests > 1 or (busy and self.cluster > 1):
-            self.steps = 3 if self.cluster == 1 and tests == 2 and self.stages == 1 and r.random() < 0.3 else 2
+            self.steps = (
+                3
+                if self.cluster == 1 and tests == 2 and self.stages == 1 and r.random() < 0.3
+                else 2
+            )
         if busy and self.cluster > 1:
             self.stages = 1
-        self.begins = "peek" in features and self.cluster == 1 and r.random() < 0.4  # a role asks before the ring
+        # a role asks before the ring
+        self.begins = "peek" in features and self.cluster == 1 and r.random() < 0.4
         if self.begins:
             self.stages, self.steps = 1, 3 if tests == 1 else 2
         self.unrolled = r.random() < 0.4
@@ -38,7 +47,8 @@ class Pieces:
         self.make, self.take = Role("make", make), Role("take", take)
         self.roles = [self.make, self.take]
         self.wide = "group" in (make, take)
-        # Of a warpgroup only waits may depend on a test, and four warps that test take long to explore.
+        # Of a warpgroup only waits may depend on a test, and four warps that test take long to
+        # explore.
         needed = "one" not in (make, take) and bool(features & {"poll", "counter", "peek"})
         if needed or (r.random() < (0.4 if not busy else 0.2) and not (busy and self.cluster > 1)):
             self.roles.append(Role("also", "one"))
@@ -50,7 +60,8 @@ class Pieces:
         self.flags = "atomic" in features and self.cluster == 1 and r.random() < 0.5
         self.payload = self._payload()
         self.reads: set[str] = set()
-        self.reader_fences = False  # the reader of a slot fences, behind its wait, and not the writer
+        # the reader of a slot fences, behind its wait, and not the writer
+        self.reader_fences = False
         self.used: set[str] = {"cluster"} & features
         self.used |= {"four"} if "four" in (make, take) else set()
 
@@ -59,7 +70,9 @@ class Pieces:
         if "fragment" in f and "four" in f:
             return r.choice((("group", "four"), ("four", "group")))
         if "fragment" in f:
-            return r.choice((("group", "one"), ("one", "group"), ("one", "group"), ("group", "group")))
+            return r.choice(
+                (("group", "one"), ("one", "group"), ("one", "group"), ("group", "group"))
+            )
         if "four" in f:
             return r.choice((("four", "one"), ("one", "four")))
         return "one", "one"
@@ -80,16 +93,29 @@ class Pieces:
         return f"{what}{self.names}"
 
     def barrier(self, name: str, count: int) -> str:
-        self.setup.append(line(f'{name} = tp.SharedMemBarrier.allocate(ctx, {{count}}, "{name}")', "count", count=count))
+        self.setup.append(
+            line(
+                f'{name} = tp.SharedMemBarrier.allocate(ctx, {{count}}, "{name}")',
+                "count",
+                count=count,
+            )
+        )
         return name
 
     def cell(self, name: str, columns: int = 32, dtype: str = "int32", rows: int = 1) -> str:
         """A tile of shared memory."""
-        self.setup.append(line(f'{name} = ctx.smem(({rows}, {columns}), tp.{dtype}, swizzle=0, name="{name}")[0]'))
+        self.setup.append(
+            line(f'{name} = ctx.smem(({rows}, {columns}), tp.{dtype}, swizzle=0, name="{name}")[0]')
+        )
         return name
 
     def tensor(
-        self, name: str, shape: tuple[int, ...], dtype: str = "int32", filled: bool = False, box: tuple[int, int] | None = None
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: str = "int32",
+        filled: bool = False,
+        box: tuple[int, int] | None = None,
     ) -> str:
         """An argument."""
         self.tensors.setdefault(name, Tensor(name, shape, dtype, filled, box))
@@ -110,7 +136,11 @@ class Pieces:
 
     def mine(self, role: Role) -> str:
         """A row of a tensor that has one for each CTA and role."""
-        return f"{len(self.roles)} * ctx.block_id + {self.roles.index(role)}" if self.cluster > 1 else str(self.roles.index(role))
+        return (
+            f"{len(self.roles)} * ctx.block_id + {self.roles.index(role)}"
+            if self.cluster > 1
+            else str(self.roles.index(role))
+        )
 
     @property
     def places(self) -> int:

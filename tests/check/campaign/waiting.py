@@ -12,7 +12,9 @@ class Waiting(Answers):
     """Waits, and what of the answers becomes of it."""
 
     def waits(self, role: Role, bar: str, index: str, phase: str, how: set[str]) -> list[Line]:
-        """Waits for a phase; `how`: with a test before, with a loop of tests, with one that gives up by a counter in memory."""
+        """Waits for a phase; `how`: with a test before, with a loop of tests, with one that gives
+        up by a counter in memory.
+        """
         place: dict[str, Any] = {"bar": bar, "index": index, "phase": phase}
         wait = line("{bar}[{index}].wait({phase})", "wait", **place)
         self.used |= how
@@ -21,7 +23,10 @@ class Waiting(Answers):
             return tested
         # Of the two CTAs one tests: for both there is too much to explore.
         other = line("{bar}[{index}].wait({phase})", "wait", **place)
-        return [line("with ctx.when(ctx.cta_rank == 0):", "", *tested), line("with ctx.otherwise():", "", other)]
+        return [
+            line("with ctx.when(ctx.cta_rank == 0):", "", *tested),
+            line("with ctx.otherwise():", "", other),
+        ]
 
     def _tests(self, role: Role, place: dict[str, Any], wait: Line, how: set[str]) -> list[Line]:
         r, out, guard = self.r, list[Line](), ""
@@ -53,11 +58,17 @@ class Waiting(Answers):
             return [*head, line(loop, "poll", test, line(f"{more}.set(~{ready})"))], True
         if not counted:
             tries = self.name("tries")
-            body = [test, line(f"{tries} += 1"), line(f"{more}.set(~{ready} & ({tries} < {{limit}}))", "limit", limit=limit)]
+            body = [
+                test,
+                line(f"{tries} += 1"),
+                line(f"{more}.set(~{ready} & ({tries} < {{limit}}))", "limit", limit=limit),
+            ]
             return [*head, line(f"{tries} = ctx.var(0)"), line(loop, "poll", *body)], False
         return [*head, *self._counted(role, loop, more, ready, test, limit)], False
 
-    def _counted(self, role: Role, loop: str, more: str, ready: str, test: Line, limit: int) -> list[Line]:
+    def _counted(
+        self, role: Role, loop: str, more: str, ready: str, test: Line, limit: int
+    ) -> list[Line]:
         """A loop that counts its rounds in memory."""
         r, count = self.r, self.name("count")
         if "global" in self.features and r.random() < 0.5:

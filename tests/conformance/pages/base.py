@@ -1,4 +1,6 @@
-"""What the five pages are built on: barriers, arrays in shared memory, places in a ring, payloads."""
+"""What the five pages are built on: barriers, arrays in shared memory, places in a ring,
+payloads.
+"""
 
 from __future__ import annotations
 

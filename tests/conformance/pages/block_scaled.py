@@ -1,4 +1,6 @@
-"""Block-scaled tiles, of the base, and their tensor memory, of OutputTilePipeline. Blackwell only."""
+"""Block-scaled tiles, of the base, and their tensor memory, of OutputTilePipeline. Blackwell
+only.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ BY_STEPS = "pipelines/test_tmem.py::test_freed_step_by_step"
 ADDRESS = "pipelines/test_tmem.py::test_each_role_reads_the_address_itself"
 STEP = f"{TESTS}test_a_step_of_k_names_both_stages"
 PAIRS = "pipelines/test_pairs.py::"
-FLAT, VIEWED, PER_K, SCALED, PAIRED = (f"{x}_outputs" for x in ("flat", "viewed", "per_k", "scaled", "paired"))
+FLAT, VIEWED, PER_K, SCALED, PAIRED = (
+    f"{x}_outputs" for x in ("flat", "viewed", "per_k", "scaled", "paired")
+)
 
 OWN = (
     Row("opc", SHAPE, FLAT, ours="OutputTilePipeline.__init__(config=)"),
@@ -30,9 +32,18 @@ OWN = (
     Row("Stage", SHAPE, FLAT, ours="OutputTilePipeline.Stage"),
     Row("stage_stride_cols", SHAPE, FLAT),
     Row("Tmem", SHAPE, FLAT, ours="OutputTilePipeline.Tmem"),
-    Row("Copyable", f"{TESTS}test_a_copy_has_cursors_of_its_own", FLAT, ours="OutputTilePipeline.copy"),
+    Row(
+        "Copyable",
+        f"{TESTS}test_a_copy_has_cursors_of_its_own",
+        FLAT,
+        ours="OutputTilePipeline.copy",
+    ),
     Row("__init__", SHAPE, FLAT),
-    Row("init_barriers", "pipelines/test_output_tiles.py::test_init_barriers_with_the_counts_of_the_rule", FLAT),
+    Row(
+        "init_barriers",
+        "pipelines/test_output_tiles.py::test_init_barriers_with_the_counts_of_the_rule",
+        FLAT,
+    ),
     Row("acquire_for_mma", f"{TRAFFIC}[acquire_for_mma]", FLAT),
     Row("release_from_mma", f"{TRAFFIC}[release_from_mma]", FLAT),
     Row("acquire_for_epilogue", f"{TRAFFIC}[acquire_for_epilogue]", FLAT),
@@ -113,7 +124,11 @@ STEPS_OF_K = (
     Row("OutputKPipeline", f"{TRAFFIC}[per_k().produce]", PER_K),
     Row("OutputKPipeline.produce", f"{TRAFFIC}[per_k().produce]", PER_K),
     Row("OutputKPipeline.consume", f"{TRAFFIC}[per_k().consume]", PER_K),
-    Row("OutputKPipeline.acquire_k_stage_linear", f"{TRAFFIC}[per_k().acquire_k_stage_linear]", SCALED),
+    Row(
+        "OutputKPipeline.acquire_k_stage_linear",
+        f"{TRAFFIC}[per_k().acquire_k_stage_linear]",
+        SCALED,
+    ),
     Row("MmaKStage", f"{TRAFFIC}[per_k().produce]", PER_K),
     Row("MmaKStage.__enter__", f"{TRAFFIC}[per_k().produce]", PER_K),
     Row("MmaKStage.__exit__", f"{TRAFFIC}[per_k().produce]", PER_K),
@@ -128,16 +143,33 @@ STEPS_OF_K = (
     Row("EpilogueKStage.input_stage_index", STEP, SCALED),
     Row("EpilogueKStage.input_pipeline", STEP, SCALED),
     Row("EpilogueKStage.arrive_input", f"{TRAFFIC}[per_k_epilogue, arrive_input]", SCALED),
-    Row("accum.promote", "pipelines/test_per_k.py::test_promote_against_numpy", SCALED, ours="BlockwiseFP8Accumulator.promote"),
+    Row(
+        "accum.promote",
+        "pipelines/test_per_k.py::test_promote_against_numpy",
+        SCALED,
+        ours="BlockwiseFP8Accumulator.promote",
+    ),
 )
 FUNCTIONS = (
     Row("mma_arrive", f"{PAIRS}test_a_commit_without_a_mask", FLAT, ours="mma_arrive"),
-    Row("mma_arrive_multicast", f"{PAIRS}test_a_commit_with_the_mask_of_the_pair", PAIRED, ours="mma_arrive_multicast"),
-    Row("umma_arrive_leader_cta", f"{PAIRS}test_umma_arrive_leader_cta", PAIRED, ours="umma_arrive_leader_cta"),
+    Row(
+        "mma_arrive_multicast",
+        f"{PAIRS}test_a_commit_with_the_mask_of_the_pair",
+        PAIRED,
+        ours="mma_arrive_multicast",
+    ),
+    Row(
+        "umma_arrive_leader_cta",
+        f"{PAIRS}test_umma_arrive_leader_cta",
+        PAIRED,
+        ours="umma_arrive_leader_cta",
+    ),
     Row("elect_one_cta", f"{PAIRS}test_the_even_cta_leads", PAIRED, ours="elect_one_cta"),
     Row("mma_op.mma", f"{TRAFFIC}[mma_op.mma]", FLAT, ours="MmaOp.mma"),
     Row("mma_op.commit", f"{TRAFFIC}[mma_op.commit]", FLAT, ours="MmaOp.commit"),
     Row("lane_id", f"{TESTS}test_lane_id", SCALED, ours="Context.lane"),
 )
 
-PAGE = Page("OutputTilePipeline", (*OWN, *TENSOR_MEMORY, *STAGES, *STEPS_OF_K, *FUNCTIONS), BLACKWELL)
+PAGE = Page(
+    "OutputTilePipeline", (*OWN, *TENSOR_MEMORY, *STAGES, *STEPS_OF_K, *FUNCTIONS), BLACKWELL
+)

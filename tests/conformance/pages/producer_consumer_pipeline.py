@@ -14,10 +14,17 @@ LINEAR = "pipelines/test_linear_handles.py::"
 PAGE = Page(
     "ProducerConsumerPipeline",
     (
-        Row("num_stages", LAYOUT, "flat_ring", ours="ProducerConsumerPipeline.__init__(num_stages=)"),
+        Row(
+            "num_stages", LAYOUT, "flat_ring", ours="ProducerConsumerPipeline.__init__(num_stages=)"
+        ),
         Row("full", f"{POINTERS}[full[1].arrive]", "flat_ring"),
         Row("empty", f"{POINTERS}[empty[2].arrive]", "flat_ring"),
-        Row("Copyable", f"{TESTS}test_a_copy_shares_the_barriers", "flat_ring", ours="ProducerConsumerPipeline.copy"),
+        Row(
+            "Copyable",
+            f"{TESTS}test_a_copy_shares_the_barriers",
+            "flat_ring",
+            ours="ProducerConsumerPipeline.copy",
+        ),
         Row("__init__", f"{TESTS}test_both_forms_of_construction[page]", "flat_ring"),
         Row("wait_producer", f"{TRAFFIC}[wait_producer: the consumer waits on full]", "flat_ring"),
         Row("wait_consumer", f"{TRAFFIC}[wait_consumer: the producer waits on empty]", "flat_ring"),
@@ -46,9 +53,21 @@ PAGE = Page(
         Row("ConsumeContext", f"{LINEAR}test_never_entered[pipe.consume()-words1]", "stages"),
         Row("ConsumeContext.__enter__", f"{TRAFFIC}[consume: waits, arrives, steps]", "stages"),
         Row("ConsumeContext.__exit__", f"{TRAFFIC}[consume: waits, arrives, steps]", "stages"),
-        Row("ExplicitConsumeContext", f"{LINEAR}test_never_entered[pipe.consume_explicit()-words2]", "stages"),
-        Row("ExplicitConsumeContext.__enter__", f"{TRAFFIC}[consume_explicit: waits, steps]", "stages"),
-        Row("ExplicitConsumeContext.__exit__", f"{TRAFFIC}[consume_explicit: waits, steps]", "stages"),
+        Row(
+            "ExplicitConsumeContext",
+            f"{LINEAR}test_never_entered[pipe.consume_explicit()-words2]",
+            "stages",
+        ),
+        Row(
+            "ExplicitConsumeContext.__enter__",
+            f"{TRAFFIC}[consume_explicit: waits, steps]",
+            "stages",
+        ),
+        Row(
+            "ExplicitConsumeContext.__exit__",
+            f"{TRAFFIC}[consume_explicit: waits, steps]",
+            "stages",
+        ),
         Row("ProducerStage", f"{OWN}test_members_of_a_stage[producer]", "stages"),
         Row("ProducerStage.index", f"{OWN}test_members_of_a_stage[producer]", "stages"),
         Row("ProducerStage.mbar", f"{OWN}test_members_of_a_stage[producer]", "stages"),
@@ -58,6 +77,10 @@ PAGE = Page(
         Row("ConsumerStage.mbar", f"{OWN}test_members_of_a_stage[consumer]", "stages"),
         Row("ConsumerStage.arrive", f"{TRAFFIC}[consume_explicit, arrive by lane]", "stages"),
         Row("ConsumerStage.release", f"{TRAFFIC}[acquire_consumer, release]", "stages"),
-        Row("ConsumerStage.release_without_signal", f"{TRAFFIC}[acquire_consumer, release_without_signal]", "stages"),
+        Row(
+            "ConsumerStage.release_without_signal",
+            f"{TRAFFIC}[acquire_consumer, release_without_signal]",
+            "stages",
+        ),
     ),
 )

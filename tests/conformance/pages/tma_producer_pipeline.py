@@ -1,4 +1,6 @@
-"""The page TMAProducerPipeline, and the types that it refers to. The kernels are of wgmma: for Hopper."""
+"""The page TMAProducerPipeline, and the types that it refers to. The kernels are of wgmma: for
+Hopper.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Checking many instances: in processes of this machine (`workers`), several of them on one instance (`shared`), or on Dask (`dask`)."""
+"""Checking many instances: in processes of this machine (`workers`), several of them on one
+instance (`shared`), or on Dask (`dask`).
+"""
 
 from tilepipe.check.campaign.instances import CampaignError as CampaignError
 from tilepipe.check.campaign.instances import Instance as Instance

@@ -1,4 +1,6 @@
-"""Instances on a Dask cluster: `check.campaign.check_all(..., client=...)`. Needs the extra 'dask'."""
+"""Instances on a Dask cluster: `check.campaign.check_all(..., client=...)`. Needs the extra
+'dask'.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,31 @@ from tilepipe.check.campaign.instances import Answer, Failure, Instance, Options
 from tilepipe.errors import BindError, UnavailableError
 
 
-def run_on_cluster(instances: Sequence[Instance], options: Options, client: Any, answered: Callable[[int, Answer], None]) -> None:
-    """Checks all instances on the cluster of `client`, and calls `answered` with (number, answer) in this thread as they are done.
+def run_on_cluster(
+    instances: Sequence[Instance],
+    options: Options,
+    client: Any,
+    answered: Callable[[int, Answer], None],
+) -> None:
+    """Checks all instances on the cluster of `client`, and calls `answered` with (number, answer)
+    in this thread as they are done.
 
-    A worker that dies takes its instances to another one. Dask gives up those that it saw on several workers that died
-    (`distributed.scheduler.allowed-failures`), and cannot tell which of them was the cause: they are checked again, each alone, and
-    the one whose worker then dies is a failure. When this raises, what has not begun is cancelled.
+    A worker that dies takes its instances to another one. Dask gives up those that it saw on
+    several workers that died (`distributed.scheduler.allowed-failures`), and cannot tell which of
+    them was the cause: they are checked again, each alone, and the one whose worker then dies is a
+    failure. When this raises, what has not begun is cancelled.
 
     Raises:
-        UnavailableError: `distributed` is not installed. BindError: not a client, or an asynchronous one.
+        UnavailableError: `distributed` is not installed. BindError: not a client, or an
+            asynchronous one.
     """
     try:
         from distributed import Client, as_completed
     except ImportError as error:
-        raise UnavailableError(f"client= takes a Dask client, and Dask is not installed ({error}): pip install 'tilepipe[dask]'") from None
+        raise UnavailableError(
+            f"client= takes a Dask client, and Dask is not installed ({error}): pip install"
+            " 'tilepipe[dask]'"
+        ) from None
     if not isinstance(client, Client) or client.asynchronous:
         raise BindError(f"client= is a distributed.Client that is not asynchronous; got {client!r}")
     completed: Any = as_completed
@@ -42,7 +55,13 @@ def run_on_cluster(instances: Sequence[Instance], options: Options, client: Any,
             futures[future] = number
             raised = future.exception()
             if _killed(raised):
-                answered(number, Failure(f"its worker died, alone with it and more than once ({raised}). The others are not affected"))
+                answered(
+                    number,
+                    Failure(
+                        f"its worker died, alone with it and more than once ({raised}). The"
+                        " others are not affected"
+                    ),
+                )
             else:
                 answered(number, future.result() if raised is None else Failure.of(raised))
     finally:
@@ -55,7 +74,8 @@ def _submitted(client: Any, name: str, recipe: Any, options: Options) -> Any:
         return client.submit(answer, name, recipe, options, pure=False)
     except TypeError as error:
         raise BindError(
-            f"the recipe of instance '{name}' cannot go to a worker ({error}). Give a function that binds the kernel there."
+            f"the recipe of instance '{name}' cannot go to a worker ({error}). Give a function"
+            " that binds the kernel there."
         ) from error
 
 

@@ -1,8 +1,10 @@
-"""One exploration shared among processes: each performs executions, and this one keeps the account of what has begun and what is left.
+"""One exploration shared among processes: each performs executions, and this one keeps the account
+of what has begun and what is left.
 
-An execution is asked for by its schedule and answered by its outcome, both small. Which process gets which, and in which order answers
-are taken, depends on the number of processes only and not on who is faster, so that the same number comes to the same verdict by the
-same way. Where states are merged (`states`), one process does the work.
+An execution is asked for by its schedule and answered by its outcome, both small. Which process
+gets which, and in which order answers are taken, depends on the number of processes only and not on
+who is faster, so that the same number comes to the same verdict by the same way. Where states are
+merged (`states`), one process does the work.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from tilepipe.check.scene import Scene
 from tilepipe.check.verdict import Bounds, Verdict
 from tilepipe.sim.run import quiet_numbers
 
-ALONE = 24  # executions before others are asked to help: fewer take less time than to start a process
+# executions before others are asked to help: fewer take less time than to start a process
+ALONE = 24
 AHEAD = 2  # executions that a process has been asked for at once
 _Message = tuple[Outcome, tuple[str, ...]] | str | Failure
 
@@ -53,7 +56,9 @@ class SharedExplorer(Explorer):
         super().forget()
         self.close()
 
-    def outcomes(self, clusters: Sequence[int], work: list[Alternative], first: Execution | None) -> Iterator[Outcome]:
+    def outcomes(
+        self, clusters: Sequence[int], work: list[Alternative], first: Execution | None
+    ) -> Iterator[Outcome]:
         """As of any explorer: in an order that depends on the number of processes only."""
         signatures: set[bytes] = set()
         done = 0
@@ -64,9 +69,13 @@ class SharedExplorer(Explorer):
         if work:
             yield from self._shared(tuple(clusters), work, signatures)
 
-    def _shared(self, clusters: tuple[int, ...], work: list[Alternative], signatures: set[bytes]) -> Iterator[Outcome]:
+    def _shared(
+        self, clusters: tuple[int, ...], work: list[Alternative], signatures: set[bytes]
+    ) -> Iterator[Outcome]:
         if not self._workers:
-            self._workers.extend(Worker.start(_perform, self._recipe, self._options) for _ in range(self._jobs))
+            self._workers.extend(
+                Worker.start(_perform, self._recipe, self._options) for _ in range(self._jobs)
+            )
             for worker in self._workers:
                 worker.begin()
         asked: deque[tuple[int, Alternative]] = deque()
@@ -78,7 +87,9 @@ class SharedExplorer(Explorer):
                 number = turn % self._jobs
                 turn += 1
                 begin = (self.scene.elected, self.scene.guards)
-                self._workers[number].send((begin, clusters, alternative, self.deadline - time.perf_counter()))
+                self._workers[number].send(
+                    (begin, clusters, alternative, self.deadline - time.perf_counter())
+                )
                 asked.append((number, alternative))
             number, alternative = asked.popleft()
             outcome = self._received(self._workers[number])
@@ -94,7 +105,9 @@ class SharedExplorer(Explorer):
     def _received(self, worker: Worker) -> Outcome:
         message: _Message = worker.receive("explored it with others")
         if isinstance(message, Failure):
-            raise WorkerError(f"a process cannot make the instance that it is to explore: {message.text}")
+            raise WorkerError(
+                f"a process cannot make the instance that it is to explore: {message.text}"
+            )
         if isinstance(message, str):
             raise BoundError(message)
         outcome, advice = message
@@ -102,7 +115,13 @@ class SharedExplorer(Explorer):
         return outcome
 
 
-def answer_shared(name: str, recipe: Recipe, options: Options, jobs: int, progress: Callable[[int, int], None] | None) -> Answer:
+def answer_shared(
+    name: str,
+    recipe: Recipe,
+    options: Options,
+    jobs: int,
+    progress: Callable[[int, int], None] | None,
+) -> Answer:
     """As `campaign.answer`, with `jobs` processes for the executions of the one instance.
 
     Raises:
@@ -110,7 +129,9 @@ def answer_shared(name: str, recipe: Recipe, options: Options, jobs: int, progre
     """
     sent = pickled(name, recipe)
     try:
-        explorer = SharedExplorer(Scene(launch_of(recipe()), options.rules), options, progress, sent, jobs)
+        explorer = SharedExplorer(
+            Scene(launch_of(recipe()), options.rules), options, progress, sent, jobs
+        )
         try:
             verdict: Verdict = decide(explorer, options.explore, name)
         finally:
@@ -120,7 +141,7 @@ def answer_shared(name: str, recipe: Recipe, options: Options, jobs: int, progre
     return verdict
 
 
-# -- in the worker -----------------------------------------------------------------------------------------------------
+# -- in the worker ---------------------------------------------------------------------
 
 
 def _perform(pipe: Connection, recipe: bytes, options: Options) -> None:
@@ -132,7 +153,8 @@ def _perform(pipe: Connection, recipe: bytes, options: Options) -> None:
         pipe.send(Failure.of(error))
         return
     seconds = options.bounds.seconds
-    bounds = Bounds(traces=sys.maxsize, seconds=seconds, steps=options.bounds.steps)  # how many executions is the parent's business
+    # how many executions is the parent's business
+    bounds = Bounds(traces=sys.maxsize, seconds=seconds, steps=options.bounds.steps)
     explorer = Explorer(scene, bounds, options.reductions, None)
     with quiet_numbers(), contextlib.suppress(EOFError):
         while True:

@@ -1,7 +1,8 @@
-"""Processes that check instances: each has a pipe of its own, so that a death names its instance and costs no other.
+"""Processes that check instances: each has a pipe of its own, so that a death names its instance
+and costs no other.
 
-`concurrent.futures` would do but for that: when a process of its pool dies, every future fails alike, also those that were running
-elsewhere, and none says which it was.
+`concurrent.futures` would do but for that: when a process of its pool dies, every future fails
+alike, also those that were running elsewhere, and none says which it was.
 """
 
 from __future__ import annotations
@@ -45,9 +46,13 @@ class Worker:
 
     @classmethod
     def start(cls, work: Callable[..., None], *args: object) -> Worker:
-        """Starts `work(pipe, *args)` in a fresh process, in which equal keys have equal hashes as in every other one."""
+        """Starts `work(pipe, *args)` in a fresh process, in which equal keys have equal hashes as
+        in every other one.
+        """
         here, there = _CONTEXT.Pipe()
-        process = _CONTEXT.Process(target=work, args=(there, *args), daemon=True, name="tilepipe check")
+        process = _CONTEXT.Process(
+            target=work, args=(there, *args), daemon=True, name="tilepipe check"
+        )
         given = os.environ.get("PYTHONHASHSEED")
         os.environ["PYTHONHASHSEED"] = "0"
         try:
@@ -90,7 +95,8 @@ class Worker:
         if self.began:
             return ""
         return (
-            f"a process for checking {self.end()} before it had begun. A script that asks for several jobs does its work under"
+            f"a process for checking {self.end()} before it had begun. A script that asks for"
+            " several jobs does its work under"
             ' `if __name__ == "__main__":`, and is a file; what the process said is on stderr.'
         )
 
@@ -98,7 +104,9 @@ class Worker:
         """How it ended, in words."""
         code = self.process.exitcode
         if code is not None and code < 0:
-            return f"was killed by {signal.Signals(-code).name}" + (" (out of memory?)" if code == -signal.SIGKILL else "")
+            return f"was killed by {signal.Signals(-code).name}" + (
+                " (out of memory?)" if code == -signal.SIGKILL else ""
+            )
         return f"ended with exit code {code}"
 
     def stop(self) -> None:
@@ -112,9 +120,14 @@ class Worker:
 
 
 def run_in_processes(
-    tasks: Sequence[Task], options: Options, jobs: int, answered: Callable[[int, Answer], None], progress: Progress | None
+    tasks: Sequence[Task],
+    options: Options,
+    jobs: int,
+    answered: Callable[[int, Answer], None],
+    progress: Progress | None,
 ) -> None:
-    """Checks all tasks in `jobs` processes, and calls `answered` with (number, answer) in this thread as they are done.
+    """Checks all tasks in `jobs` processes, and calls `answered` with (number, answer) in this
+    thread as they are done.
 
     Raises:
         WorkerError: a process ends before it has begun: they cannot be started here.
@@ -157,10 +170,15 @@ def _bury(worker: Worker, answered: Callable[[int, Answer], None]) -> None:
     worker.stop()
     if not worker.began:
         raise WorkerError(worker.begun())
-    answered(worker.task, Failure(f"the process that checked it {worker.end()}. The other instances are not affected"))
+    answered(
+        worker.task,
+        Failure(
+            f"the process that checked it {worker.end()}. The other instances are not affected"
+        ),
+    )
 
 
-# -- in the worker -----------------------------------------------------------------------------------------------------
+# -- in the worker ---------------------------------------------------------------------
 
 
 def _work(pipe: Connection, options: Options) -> None:
@@ -175,13 +193,17 @@ def _work(pipe: Connection, options: Options) -> None:
 
 
 def stand_by(pipe: Connection) -> None:
-    """Says that this process has begun. Ctrl-C is the parent's business; without the parent there is nothing to do."""
+    """Says that this process has begun. Ctrl-C is the parent's business; without the parent there
+    is nothing to do.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     pipe.send(None)
 
 
-def _checked(name: str, recipe: bytes, options: Options, progress: Callable[[int, int], None]) -> Answer:
+def _checked(
+    name: str, recipe: bytes, options: Options, progress: Callable[[int, int], None]
+) -> Answer:
     try:
         made: Any = pickle.loads(recipe)
     except Exception as error:  # a module that is not there, or that raises

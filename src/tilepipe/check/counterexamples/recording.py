@@ -28,7 +28,9 @@ _SLOTS = {  # kind of op -> where its operands name a tile
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Told:
-    """What a step did to a barrier, in a phase of it. `passes`: it had waited for that phase, or found it complete."""
+    """What a step did to a barrier, in a phase of it. `passes`: it had waited for that phase, or
+    found it complete.
+    """
 
     barrier: Hashable
     phase: int
@@ -38,8 +40,8 @@ class Told:
 
 @dataclass(eq=False, slots=True)
 class Row:
-    """One step as it was performed. `tiles`: those that it touches. `told`: what it did to barriers. `blocked`: it waits. `drawn`: what
-    the grid gave it.
+    """One step as it was performed. `tiles`: those that it touches. `told`: what it did to
+    barriers. `blocked`: it waits. `drawn`: what the grid gave it.
     """
 
     agent: Agent
@@ -59,7 +61,10 @@ class Recorder:
 
     def step(self, agent: Agent, site: Site, args: tuple[Any, ...]) -> None:
         """An agent is about to perform an op."""
-        places = () if site.kind in ("load", "store") and site.tensor >= 0 else _SLOTS.get(site.kind, ())  # of a tensor: no tile
+        # of a tensor: no tile
+        places = (
+            () if site.kind in ("load", "store") and site.tensor >= 0 else _SLOTS.get(site.kind, ())
+        )
         if site.kind == "tcgen05_mma" and args[4] is None:
             places = (5,)  # A is in tensor memory: its operand is an address
         numbers = [args[i] for i in places if i < len(args) and isinstance(args[i], int)]
@@ -84,22 +89,27 @@ class Recorder:
             row.drawn = f"draws {result}"
         for unit in issued:
             if isinstance(unit, ResponseUnit):
-                row.drawn = "is refused" if unit.refuses else f"is granted cluster {unit.words[0, 0]}"
+                row.drawn = (
+                    "is refused" if unit.refuses else f"is granted cluster {unit.words[0, 0]}"
+                )
 
     def tell(self, barrier: Hashable, phase: int, text: str, passes: bool = False) -> None:
         """The last step has done something to a barrier."""
         if self.rows:
             self.rows[-1].told.append(Told(barrier, phase, text, passes))
 
-    # -- the table -----------------------------------------------------------------------------------------------------
+    # -- the table ---------------------------------------------------------------------
 
     def table(self, execution: Execution, error: SimFault) -> tuple[tuple[Step, ...], int]:
-        """The steps that matter to a fault, and how many are left out: those at the tiles, tensors and barriers that its message names,
-        what the agents at those tiles did in between, who completed the phases that they passed, what they were told by tests, who drew
-        what, and where everybody waits.
+        """The steps that matter to a fault, and how many are left out: those at the tiles, tensors
+        and barriers that its message names, what the agents at those tiles did in between, who
+        completed the phases that they passed, what they were told by tests, who drew what, and
+        where everybody waits.
         """
         stuck = isinstance(error, DeadlockError)
-        rows = [r for i, r in enumerate(self.rows) if not r.blocked or (stuck and self._for_good(i))]
+        rows = [
+            r for i, r in enumerate(self.rows) if not r.blocked or (stuck and self._for_good(i))
+        ]
         message = str(error)
         touching = [i for i, r in enumerate(rows) if any(_names(message, tile) for tile in r.tiles)]
         since = touching[-2] if isinstance(error, RaceError) and len(touching) > 1 else len(rows)
@@ -119,7 +129,11 @@ class Recorder:
             or (stuck and r.site.kind.startswith("mbar_try"))
             or (i in touching and (i >= since or since == len(rows)))
             or (i > since and id(r.agent) in agents and r.told)
-            or (since == len(rows) and r.site.role != SETUP and any(_names(message, name_of(t.barrier)) for t in r.told))
+            or (
+                since == len(rows)
+                and r.site.role != SETUP
+                and any(_names(message, name_of(t.barrier)) for t in r.told)
+            )
         ]
         story = _with_what_completed(rows, story)
         if stuck:
@@ -136,7 +150,12 @@ class Recorder:
 
 def _last_tests(rows: list[Row], agents: set[int]) -> set[int]:
     """The last test of each barrier by some agents."""
-    last = {(id(r.agent), id(t.barrier)): id(r) for r in rows for t in r.told if r.site.kind == "mbar_try_wait" and id(r.agent) in agents}
+    last = {
+        (id(r.agent), id(t.barrier)): id(r)
+        for r in rows
+        for t in r.told
+        if r.site.kind == "mbar_try_wait" and id(r.agent) in agents
+    }
     return set(last.values())
 
 
@@ -144,7 +163,11 @@ def _with_what_completed(rows: list[Row], story: list[Row]) -> list[Row]:
     """The story with the steps that made up each phase that somebody passes in it."""
     passed = {(id(t.barrier), t.phase) for r in story for t in r.told if t.passes}
     kept = {id(r) for r in story}
-    return [r for r in rows if id(r) in kept or any((id(t.barrier), t.phase) in passed and not t.passes for t in r.told)]
+    return [
+        r
+        for r in rows
+        if id(r) in kept or any((id(t.barrier), t.phase) in passed and not t.passes for t in r.told)
+    ]
 
 
 def _names(message: str, name: str) -> bool:
@@ -160,7 +183,13 @@ def _accesses(message: str, row: Row) -> bool:
 
 
 def _who(row: Row) -> str:
-    return f"a copy of {row.agent}" if row.unit and row.site.kind == "tma_load" else f"{row.agent}, later" if row.unit else str(row.agent)
+    return (
+        f"a copy of {row.agent}"
+        if row.unit and row.site.kind == "tma_load"
+        else f"{row.agent}, later"
+        if row.unit
+        else str(row.agent)
+    )
 
 
 def _effect(row: Row) -> str:

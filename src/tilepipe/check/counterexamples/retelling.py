@@ -13,11 +13,14 @@ from tilepipe.sim.run import quiet_numbers
 
 
 def retold(launch: Launch, schedule: Sequence[Pick], *, rules: Rules = "practice") -> Fault | None:
-    """The fault that `check.replay` of a schedule ends in, told step by step as it comes about in this execution; None: it ends in none.
+    """The fault that `check.replay` of a schedule ends in, told step by step as it comes about in
+    this execution; None: it ends in none.
 
     Args:
-        schedule: of a fault that `check` found, of this kernel or of one that it was before. What cannot be performed is left out.
-        rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter: docs/rules.md.
+        schedule: of a fault that `check` found, of this kernel or of one that it was before. What
+            cannot be performed is left out.
+        rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter:
+            docs/rules.md.
 
     Raises:
         BindError: the arguments do not fit the kernel.

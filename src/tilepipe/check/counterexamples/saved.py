@@ -1,4 +1,6 @@
-"""Counterexamples in files: what to run, the schedule, and the fault that it ends in. JSON, and read as such: nothing in it is executed."""
+"""Counterexamples in files: what to run, the schedule, and the fault that it ends in. JSON, and
+read as such: nothing in it is executed.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ FORMAT = "tilepipe counterexample"
 VERSION = 1
 _PICK = Pick._fields
 _STEP = tuple(f.name for f in fields(Step))
-_HEAD = re.compile(rb'\s*\{.*"format"\s*:\s*"' + FORMAT.encode() + b'"', re.DOTALL)  # also of one that is damaged
+# also of one that is damaged
+_HEAD = re.compile(rb'\s*\{.*"format"\s*:\s*"' + FORMAT.encode() + b'"', re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,10 @@ class Saved:
     """A counterexample.
 
     Attributes:
-        what: a shipped kernel, or FILE.py:NAME. settings: `name=value` texts. number: of the instance among those that they make.
-        instance: in words. program: `digest` of the kernel. lines: "gemm.py:31" -> the text of that line, of those that the fault names.
+        what: a shipped kernel, or FILE.py:NAME. settings: `name=value` texts. number: of the
+            instance among those that they make.
+        instance: in words. program: `digest` of the kernel. lines: "gemm.py:31" -> the text of that
+            line, of those that the fault names.
     """
 
     what: str
@@ -45,7 +50,9 @@ class Saved:
 
 
 def digest(kernel: Kernel) -> str:
-    """A kernel's printed ops, with their lines, in 16 digits: two that differ have changed in between."""
+    """A kernel's printed ops, with their lines, in 16 digits: two that differ have changed in
+    between.
+    """
     return hashlib.sha256(printer.text(kernel).encode()).hexdigest()[:16]
 
 
@@ -53,7 +60,12 @@ def lines(kernel: Kernel, fault: Fault) -> dict[str, str]:
     """The text of each line of the kernel that a fault and its steps name, where Python has it."""
     named = {fault.loc, *(step.loc for step in fault.steps)}
     blocks = (kernel.setup, *(role.body for role in kernel.roles))
-    found = {op.loc.short: op.loc.source for block in blocks for op in walk(block) if op.loc.short in named}
+    found = {
+        op.loc.short: op.loc.source
+        for block in blocks
+        for op in walk(block)
+        if op.loc.short in named
+    }
     return {loc: found[loc] for loc in sorted(found) if found[loc]}
 
 
@@ -66,13 +78,18 @@ def as_json(fault: Fault) -> dict[str, Any]:
 
 
 def probe(path: Path) -> None:
-    """Sees to it, before what may take hours, that `write` can write there, and over nothing but a counterexample.
+    """Sees to it, before what may take hours, that `write` can write there, and over nothing but a
+    counterexample.
 
     Raises:
-        BindError: it cannot be written, or is there already and something else. An empty file may be overwritten.
+        BindError: it cannot be written, or is there already and something else. An empty file may
+            be overwritten.
     """
     if str(path) == "-":
-        raise BindError("--save takes the name of a file, and - is none; --json has the counterexample on stdout")
+        raise BindError(
+            "--save takes the name of a file, and - is none; --json has the counterexample on"
+            " stdout"
+        )
     try:
         target = path.resolve()
         if target.is_dir():
@@ -88,13 +105,19 @@ def probe(path: Path) -> None:
         with target.open("r+b") as file:
             head = file.read(4096)
     except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
-        raise BindError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+        raise BindError(
+            f"cannot write {path}: {getattr(error, 'strerror', None) or error}"
+        ) from None
     if head and not _HEAD.match(head):
-        raise BindError(f"{path} is there already, and no counterexample: it is not overwritten. Name another file, or remove that one")
+        raise BindError(
+            f"{path} is there already, and no counterexample: it is not overwritten. Name another"
+            " file, or remove that one"
+        )
 
 
 def write(path: Path, saved: Saved) -> None:
-    """Writes the file; a kernel's file is named relative to it. What is there already is overwritten: see `probe`.
+    """Writes the file; a kernel's file is named relative to it. What is there already is
+    overwritten: see `probe`.
 
     Raises:
         BindError: it cannot be written.
@@ -109,7 +132,8 @@ def write(path: Path, saved: Saved) -> None:
             "schedule": [[getattr(pick, name) for name in _PICK] for pick in saved.fault.schedule],
         }  # fmt: skip
         text = json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")  # what is no UTF-8 becomes what JSON writes for it
+        # what is no UTF-8 becomes what JSON writes for it
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise BindError(f"cannot write {path}: {error.strerror}") from None
 
@@ -127,12 +151,18 @@ def read(path: Path) -> Saved:
     except (ValueError, RecursionError) as error:
         raise BindError(f"{path} is no saved counterexample, or cut short: {error}") from None
     if not isinstance(report, dict) or report.get("format") != FORMAT:
-        raise BindError(f"{path} is no saved counterexample: `tilepipe check KERNEL --save FILE.json` writes them")
+        raise BindError(
+            f"{path} is no saved counterexample: `tilepipe check KERNEL --save FILE.json` writes"
+            " them"
+        )
     what = report.get("what")
     again = f"Have it found again: tilepipe check {what if isinstance(what, str) else '...'} --save {path}"
     try:
         if _field(report, "version", int) != VERSION:
-            raise BindError(f"{path} is of version {report['version']}; this tilepipe reads version {VERSION}. {again}")
+            raise BindError(
+                f"{path} is of version {report['version']}; this tilepipe reads version"
+                f" {VERSION}. {again}"
+            )
         return _parsed(report, path.resolve().parent)
     except _Damaged as error:
         raise BindError(f"{path} is damaged: {error}. {again}") from None
@@ -144,12 +174,18 @@ class _Damaged(Exception):
 
 def _parsed(report: Mapping[str, Any], folder: Path) -> Saved:
     told = _field(report, "fault", dict)
-    steps = tuple(Step(*(_field(_is(step, dict, "a step"), name, str) for name in _STEP)) for step in _field(told, "steps", list))
+    steps = tuple(
+        Step(*(_field(_is(step, dict, "a step"), name, str) for name in _STEP))
+        for step in _field(told, "steps", list)
+    )
     if _field(report, "picks", list) != list(_PICK):
         raise _Damaged(f"'picks' is {report['picks']}, not {list(_PICK)}")
     schedule = []
     for row in _field(report, "schedule", list):
-        numbers = [_is(n, int, "an entry of the schedule") for n in _is(row, list, "an entry of the schedule")]
+        numbers = [
+            _is(n, int, "an entry of the schedule")
+            for n in _is(row, list, "an entry of the schedule")
+        ]
         if len(numbers) != len(_PICK):
             raise _Damaged(f"an entry of the schedule has {len(_PICK)} numbers, not {len(numbers)}")
         schedule.append(Pick(*numbers))
@@ -191,7 +227,9 @@ def _count(report: Mapping[str, Any], name: str) -> int:
 
 def _is(value: Any, kind: type, what: str) -> Any:
     if type(value) is not kind:
-        raise _Damaged(f"{what} is {indefinite(type(value).__name__)}, not {indefinite(kind.__name__)}")
+        raise _Damaged(
+            f"{what} is {indefinite(type(value).__name__)}, not {indefinite(kind.__name__)}"
+        )
     return value
 
 

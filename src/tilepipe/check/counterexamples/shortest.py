@@ -22,10 +22,14 @@ _GRACE = 0.5  # seconds for the story of a fault that was found when the time wa
 
 
 def replayed(
-    scene: Scene, schedule: Schedule, watcher: Recorder | None = None, go_on: bool = True, deadline: float = math.inf
+    scene: Scene,
+    schedule: Schedule,
+    watcher: Recorder | None = None,
+    go_on: bool = True,
+    deadline: float = math.inf,
 ) -> tuple[SimFault | None, Execution]:
-    """Executes a schedule on the clusters that it is about, and with `go_on` what is left: the fault, and the execution. What has not
-    come to an end by the deadline has no fault.
+    """Executes a schedule on the clusters that it is about, and with `go_on` what is left: the
+    fault, and the execution. What has not come to an end by the deadline has no fault.
     """
     scene.elected = next((pick.agent for pick in schedule if pick.outcome == 2), scene.lanes[0])
     picked = {pick.cluster for pick in schedule} & set(range(scene.clusters))
@@ -48,9 +52,11 @@ def same(a: SimFault | None, b: SimFault) -> bool:
     return a is not None and type(a) is type(b) and a.loc == b.loc
 
 
-def tell(scene: Scene, error: SimFault, schedule: Schedule, shorten: bool, deadline: float = math.inf) -> Fault:
-    """A fault, with the shortest schedule that was found for it by the deadline, and the table of its steps; without
-    the table where there is no time for one more execution.
+def tell(
+    scene: Scene, error: SimFault, schedule: Schedule, shorten: bool, deadline: float = math.inf
+) -> Fault:
+    """A fault, with the shortest schedule that was found for it by the deadline, and the table of
+    its steps; without the table where there is no time for one more execution.
     """
     if not shorten:
         return Fault.of(error, schedule)
@@ -60,8 +66,12 @@ def tell(scene: Scene, error: SimFault, schedule: Schedule, shorten: bool, deadl
     return Fault.of(error, schedule) if fault is None or not same(again, error) else fault
 
 
-def retold(scene: Scene, schedule: Schedule, deadline: float = math.inf) -> tuple[SimFault | None, Fault | None]:
-    """The fault that a schedule ends in, with the table of the steps that lead to it; (None, None) where it ends in none."""
+def retold(
+    scene: Scene, schedule: Schedule, deadline: float = math.inf
+) -> tuple[SimFault | None, Fault | None]:
+    """The fault that a schedule ends in, with the table of the steps that lead to it; (None, None)
+    where it ends in none.
+    """
     recorder = Recorder()
     error, execution = replayed(scene, schedule, recorder, deadline=deadline)
     if error is None:
@@ -94,7 +104,9 @@ class _Shortening:
         if self.left <= 0 or time.perf_counter() > self.deadline:
             return False
         self.left -= 1
-        return same(replayed(self.scene, candidate, go_on=False, deadline=self.deadline)[0], self.error)
+        return same(
+            replayed(self.scene, candidate, go_on=False, deadline=self.deadline)[0], self.error
+        )
 
     def found(self) -> Schedule:
         """The shortest schedule."""
@@ -103,7 +115,9 @@ class _Shortening:
         return self._without(self._past())
 
     def _past(self) -> Schedule:
-        """What the last step comes after in any execution; and, where that does not do, what somebody else's step comes after."""
+        """What the last step comes after in any execution; and, where that does not do, what
+        somebody else's step comes after.
+        """
         _, execution = replayed(self.scene, self.schedule, go_on=False, deadline=self.deadline)
         nodes = execution.causality.nodes
         last = self.schedule[-1]
@@ -114,13 +128,17 @@ class _Shortening:
         if len(alone) < len(self.schedule) and self.works(alone):
             return alone
         for extra in _extras(nodes, past, who):
-            candidate = _performing(nodes, past | extra.after | extra.mark, answers, *_up_to_next(nodes, extra), last)
+            candidate = _performing(
+                nodes, past | extra.after | extra.mark, answers, *_up_to_next(nodes, extra), last
+            )
             if self.works(candidate):
                 return candidate
         return self.schedule
 
     def _without(self, schedule: Schedule) -> Schedule:
-        """The schedule without the picks that can be left out, one at a time, the last ones first."""
+        """The schedule without the picks that can be left out, one at a time, the last ones
+        first.
+        """
         for at in range(len(schedule) - 2, -1, -1):
             if self.left <= 0 or time.perf_counter() > self.deadline:
                 break
@@ -143,5 +161,7 @@ def _up_to_next(nodes: Iterable[Node], node: Node) -> Schedule:
     """The pick that takes an agent from one of its steps up to the next that others can notice."""
     if node.unit:
         return ()
-    later = [n.ordinal for n in nodes if n.who == node.who and not n.unit and n.ordinal > node.ordinal]
+    later = [
+        n.ordinal for n in nodes if n.who == node.who and not n.unit and n.ordinal > node.ordinal
+    ]
     return (Pick(*node.who, min(later)),) if later else (Pick(*node.who, 1 << 30),)

@@ -1,6 +1,8 @@
-"""What each op of a kernel did in a run: how often it ran, whether it changed what its threads know, which phases it was about.
+"""What each op of a kernel did in a run: how often it ran, whether it changed what its threads
+know, which phases it was about.
 
-An explanation of a redundant mutant, or of a line that a kernel does without, rests on these; the proof is the exploration.
+An explanation of a redundant mutant, or of a line that a kernel does without, rests on these; the
+proof is the exploration.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class Fact:
     """What one op did.
 
     Attributes:
-        runs: how often it was performed. effects: how often it changed what its threads know, or which registers are fenced.
+        runs: how often it was performed. effects: how often it changed what its threads know, or
+            which registers are fenced.
         phases: of mbarriers that it arrived in, or waited for.
     """
 
@@ -56,7 +59,9 @@ class Facts:
                 sim.run(watched)
 
     def of(self, op: ops.Op) -> Fact:
-        """Those of one op; nothing where it was never performed, or is not one that the machine performs."""
+        """Those of one op; nothing where it was never performed, or is not one that the machine
+        performs.
+        """
         return self._of.get(id(op), Fact())
 
     def awaited(self, op: ops.Op) -> bool:
@@ -64,7 +69,9 @@ class Facts:
         return bool(self.of(op).phases & self._waited)
 
     def _watch(self, kernel: Kernel) -> None:
-        """Puts a listener between the machine and every body of a kernel that nobody else has compiled."""
+        """Puts a listener between the machine and every body of a kernel that nobody else has
+        compiled.
+        """
         compiled = compile_kernel(kernel)
         for name, body in list(compiled.bodies.items()):
             compiled.bodies[name] = self._listening(body)
@@ -88,17 +95,23 @@ class Facts:
         return listening
 
     def _phase(self, m: Machine, ag: Agent, site: Any, mask: int, *args: Any) -> set[Phase]:
-        """The phases that an op on an mbarrier is about. Those of a wait are noted as waited for."""
+        """The phases that an op on an mbarrier is about. Those of a wait are noted as waited
+        for.
+        """
         match site.op:
             case ops.MbarWait(phase=given) | ops.MbarTryWait(phase=given):
-                number = args[1] if given.dtype.kind == "phase" else phase_of(ag, args[0], args[1], mask)
+                number = (
+                    args[1] if given.dtype.kind == "phase" else phase_of(ag, args[0], args[1], mask)
+                )
                 waited = {(self._run, ag.cta.block_id, args[0], number)}
                 self._waited |= waited
                 return waited
             case ops.MbarArrive():
                 return {(self._run, *where) for where in _arrived(m, ag, args[0], args[2:])}
             case ops.Tcgen05Commit():
-                return {(self._run, cta.block_id, args[0], cta.bars[args[0]].phase) for cta in m.ctas}
+                return {
+                    (self._run, cta.block_id, args[0], cta.bars[args[0]].phase) for cta in m.ctas
+                }
         return set()
 
 
@@ -110,8 +123,9 @@ def _arrived(m: Machine, ag: Agent, bar: int, target: tuple[Any, ...]) -> set[tu
 
 @dataclass(frozen=True, slots=True)
 class _Knowledge:
-    """What the threads of an agent know: all lanes of each warp; any thread; of tensor memory, what was received and published. And what
-    the registers stand at: how many fragments are to be fenced, whether there has been a fence.
+    """What the threads of an agent know: all lanes of each warp; any thread; of tensor memory, what
+    was received and published. And what the registers stand at: how many fragments are to be
+    fenced, whether there has been a fence.
     """
 
     each: tuple[int, ...]
@@ -123,7 +137,11 @@ class _Knowledge:
 
     def grew(self, before: _Knowledge) -> bool:
         """Whether an op in between did anything."""
-        bits = [*zip(before.each, self.each, strict=True), (before.some, self.some), (before.received, self.received)]
+        bits = [
+            *zip(before.each, self.each, strict=True),
+            (before.some, self.some),
+            (before.received, self.received),
+        ]
         more = any(b & ~a for a, b in (*bits, (before.published, self.published)))
         return more or (before.dirty, before.fenced) != (self.dirty, self.fenced)
 
@@ -134,7 +152,14 @@ def _knowledge(ag: Agent) -> _Knowledge:
     if ag.tensor is not None:
         after, published = ag.tensor.after, ag.tensor.published
         received = _union((after.k, *(after.kw or ()), *(entry.bits for entry in after.pend)))
-    return _Knowledge(each, _union((*each, *(entry.bits for entry in ag.pend))), received, published, len(ag.dirty), ag.fenced)
+    return _Knowledge(
+        each,
+        _union((*each, *(entry.bits for entry in ag.pend))),
+        received,
+        published,
+        len(ag.dirty),
+        ag.fenced,
+    )
 
 
 def _union(sets: Iterable[int]) -> int:

@@ -1,4 +1,6 @@
-"""What becomes of a mutant: it is refused, ends in a fault, computes something else, or is as good as the kernel."""
+"""What becomes of a mutant: it is refused, ends in a fault, computes something else, or is as good
+as the kernel.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,11 @@ class Outcome:
     """What became of a mutant.
 
     Attributes:
-        fate: "refused": the simulator cannot even start it. "fault": it ends in one. "numbers": no fault, but other results than the
-            kernel's. "redundant": explored, in all interleavings no fault and the kernel's results. "undecided": a bound was hit.
-        kind, loc, message: of the fault: the class of the error, "gemm.py:31", all of it; for "undecided" the bound; for "numbers" the
-            tensor.
+        fate: "refused": the simulator cannot even start it. "fault": it ends in one. "numbers": no
+            fault, but other results than the kernel's. "redundant": explored, in all interleavings
+            no fault and the kernel's results. "undecided": a bound was hit.
+        kind, loc, message: of the fault: the class of the error, "gemm.py:31", all of it; for
+            "undecided" the bound; for "numbers" the tensor.
         advice: what a redundant one should be written otherwise.
         states, traces: of the exploration, 0 where one run was enough.
     """
@@ -81,21 +84,38 @@ def outputs(launch: Launch) -> Outputs:
 
 def _written(launch: Launch) -> dict[str, Any]:
     written, _ = tensor_uses(launch.kernel)
-    return {name: a.array for name, a in launch.args.items() if name in written and isinstance(a, TensorArg)}
+    return {
+        name: a.array
+        for name, a in launch.args.items()
+        if name in written and isinstance(a, TensorArg)
+    }
 
 
-def judge(mutant: Mutant, launch: Launch, reference: Outputs, *, bounds: Bounds = Bounds(), rules: Rules = "practice") -> Outcome:  # noqa: B008
+def judge(
+    mutant: Mutant,
+    launch: Launch,
+    reference: Outputs,
+    *,
+    bounds: Bounds = Bounds(),  # noqa: B008
+    rules: Rules = "practice",
+) -> Outcome:
     """Explores a mutant, and compares what it writes where that finds nothing.
 
     Args:
         launch: of the kernel that it is a mutant of. reference: `outputs(launch)`.
-        bounds: when the exploration gives up. An execution of more than `bounds.steps` never ends: that is a fault.
+        bounds: when the exploration gives up. An execution of more than `bounds.steps` never ends:
+            that is a fault.
     """
     mutated = replace(launch, kernel=mutant.kernel)
     try:
         sim.source(mutant.kernel)
     except TilepipeError as error:
-        return Outcome("refused", type(error).__name__, error.loc.short if error.loc is not None else "", str(error))
+        return Outcome(
+            "refused",
+            type(error).__name__,
+            error.loc.short if error.loc is not None else "",
+            str(error),
+        )
     with contextlib.redirect_stdout(io.StringIO()):
         verdict = check(mutated, explore=True, bounds=bounds, rules=rules, shorten=False)
     found = _of(verdict, bounds)
@@ -103,7 +123,9 @@ def judge(mutant: Mutant, launch: Launch, reference: Outputs, *, bounds: Bounds 
         return found
     got = outputs(mutated)
     other = [name for name in reference if got.get(name) != reference[name]]
-    return Outcome("numbers", message=f"no fault, but another {', '.join(other)}") if other else found
+    return (
+        Outcome("numbers", message=f"no fault, but another {', '.join(other)}") if other else found
+    )
 
 
 def _of(verdict: Verdict, bounds: Bounds) -> Outcome:
@@ -114,5 +136,13 @@ def _of(verdict: Verdict, bounds: Bounds) -> Outcome:
     if verdict.ok:
         return Outcome("redundant", advice=advice, states=states, traces=traces)
     if verdict.bound.endswith(STEPS):
-        return Outcome("fault", "Endless", "", f"still running after {bounds.steps:,} steps", advice, states, traces)
+        return Outcome(
+            "fault",
+            "Endless",
+            "",
+            f"still running after {bounds.steps:,} steps",
+            advice,
+            states,
+            traces,
+        )
     return Outcome("undecided", message=verdict.bound, advice=advice, states=states, traces=traces)

@@ -1,7 +1,8 @@
 """Mutants: kernels that differ from a kernel by one mistake in how it synchronises.
 
-Here are the mistakes of structure: an op is missing, there twice, or in another place. `mutant_values` has those of a number.
-Every op that synchronises is a subject: the waits, arrives, expects, fences and commits that the pipelines emit, too.
+Here are the mistakes of structure: an op is missing, there twice, or in another place.
+`mutant_values` has those of a number. Every op that synchronises is a subject: the waits, arrives,
+expects, fences and commits that the pipelines emit, too.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ SUBJECTS: dict[type[ops.Op], str] = {
     ops.TmaStoreCommit: "commit", ops.Tcgen05Commit: "commit", ops.MbarInit: "init", ops.TmemAlloc: "alloc",
     ops.TmemDealloc: "dealloc", ops.TmemRelinquish: "dealloc", ops.CursorStep: "step",
 }  # fmt: skip
-_NOT_MOVED = ("init", "alloc", "step")  # an init is followed by the end of set-up; a step is the ring's, between its ops
+# an init is followed by the end of set-up; a step is the ring's, between its ops
+_NOT_MOVED = ("init", "alloc", "step")
 _NOT_TWICE = (ops.SetupBarrier, ops.TmemAlloc)
 
 
@@ -38,7 +40,8 @@ class Mutant:
     Attributes:
         operator: which kind of mistake: "drop wait", "expect bytes".
         what: the mistake in words: "dropped: mbar_wait inputs.full[stage] of role 'mma'".
-        place: the op that is changed, in the kernel as it was. passed: the op that it was moved past, or out of.
+        place: the op that is changed, in the kernel as it was. passed: the op that it was moved
+            past, or out of.
     """
 
     operator: str
@@ -79,7 +82,9 @@ def subjects(kernel: Kernel) -> Iterator[tuple[str, Place]]:
 
 def _drop(kernel: Kernel) -> Iterator[Mutant]:
     for name, place in subjects(kernel):
-        yield Mutant(f"drop {name}", f"dropped: {described(place)}", place, surgery.without(kernel, [place]))
+        yield Mutant(
+            f"drop {name}", f"dropped: {described(place)}", place, surgery.without(kernel, [place])
+        )
 
 
 def _duplicate(kernel: Kernel) -> Iterator[Mutant]:
@@ -93,15 +98,26 @@ def _move(kernel: Kernel) -> Iterator[Mutant]:
     for name, place in subjects(kernel):
         if name in _NOT_MOVED:
             continue
-        for direction, found in (("before", surgery.earlier(place)), ("behind", surgery.later(place))):
+        for direction, found in (
+            ("before", surgery.earlier(place)),
+            ("behind", surgery.later(place)),
+        ):
             if found is not None and _matters(place.op, found[1]):
                 held, passed = found
                 what = f"moved {direction} {text(passed)} ({passed.loc.short}): {described(place)}"
-                yield Mutant(f"move {name}", what, place, surgery.with_ops(kernel, {place.block: held}), passed)
+                yield Mutant(
+                    f"move {name}",
+                    what,
+                    place,
+                    surgery.with_ops(kernel, {place.block: held}),
+                    passed,
+                )
         moved = surgery.out_of(place)
         if moved is not None and place.enclosing is not None:
             what = f"moved out of '{text(place.enclosing)}': {described(place)}"
-            yield Mutant(f"move {name}", what, place, surgery.with_ops(kernel, moved), place.enclosing)
+            yield Mutant(
+                f"move {name}", what, place, surgery.with_ops(kernel, moved), place.enclosing
+            )
 
 
 def _matters(op: ops.Op, passed: ops.Op) -> bool:
@@ -110,7 +126,9 @@ def _matters(op: ops.Op, passed: ops.Op) -> bool:
 
 
 def _release(kernel: Kernel) -> Iterator[Mutant]:
-    """A stage that is taken and not given back: without the step of the cursor and the arrivals on its barriers."""
+    """A stage that is taken and not given back: without the step of the cursor and the arrivals on
+    its barriers.
+    """
     for place in surgery.places(kernel):
         if isinstance(place.op, ops.CursorStep):
             given = list(signals(kernel, place, place.op.cursor))
@@ -120,13 +138,23 @@ def _release(kernel: Kernel) -> Iterator[Mutant]:
 
 
 def signals(kernel: Kernel, step: Place, cursor: Cursor) -> Iterator[Place]:
-    """The arrivals on barriers of the stage that a cursor stood on, in the block in which it steps."""
-    reads = [op for op in step.block.ops[: step.index] if isinstance(op, ops.CursorRead) and op.cursor is cursor]
+    """The arrivals on barriers of the stage that a cursor stood on, in the block in which it
+    steps.
+    """
+    reads = [
+        op
+        for op in step.block.ops[: step.index]
+        if isinstance(op, ops.CursorRead) and op.cursor is cursor
+    ]
     if not reads:
         return
     inside = {id(op) for op in walk(step.block)}
     for place in surgery.places(kernel):
-        if isinstance(place.op, (ops.MbarArrive, ops.Tcgen05Commit)) and id(place.op) in inside and place.op.bar.index is reads[-1].stage:
+        if (
+            isinstance(place.op, (ops.MbarArrive, ops.Tcgen05Commit))
+            and id(place.op) in inside
+            and place.op.bar.index is reads[-1].stage
+        ):
             yield place
 
 
@@ -137,19 +165,34 @@ def _drain(kernel: Kernel) -> Iterator[Mutant]:
         at = len(held)
         while at and _only_waits(held[at - 1]):
             at -= 1
-        tail = [x for op in held[at:] for x in surgery.everything(op) if SUBJECTS.get(type(x)) == "wait"]
+        tail = [
+            x for op in held[at:] for x in surgery.everything(op) if SUBJECTS.get(type(x)) == "wait"
+        ]
         if tail:
             what = f"dropped: the drain of role '{role.name}', the waits at its end: {', '.join(dict.fromkeys(map(text, tail)))}"
-            yield Mutant("drop drain", what, Place(role, role.body, at), surgery.with_ops(kernel, {role.body: held[:at]}))
+            yield Mutant(
+                "drop drain",
+                what,
+                Place(role, role.body, at),
+                surgery.with_ops(kernel, {role.body: held[:at]}),
+            )
         for i, op in enumerate(held[at:], at):
             if isinstance(op, ops.For) and isinstance(op.stop, Const) and int(op.stop.value) > 1:
                 shorter = replace(op, stop=replace(op.stop, value=int(op.stop.value) - 1))
                 what = f"one turn fewer: the drain of role '{role.name}', {text(op)}"
-                yield Mutant("drop drain", what, Place(role, role.body, i), surgery.with_op(kernel, Place(role, role.body, i), shorter))
+                yield Mutant(
+                    "drop drain",
+                    what,
+                    Place(role, role.body, i),
+                    surgery.with_op(kernel, Place(role, role.body, i), shorter),
+                )
 
 
 def _only_waits(op: ops.Op) -> bool:
-    return all(isinstance(x, (*surgery.VALUES, *surgery.CONTROL)) or SUBJECTS.get(type(x)) == "wait" for x in surgery.everything(op))
+    return all(
+        isinstance(x, (*surgery.VALUES, *surgery.CONTROL)) or SUBJECTS.get(type(x)) == "wait"
+        for x in surgery.everything(op)
+    )
 
 
 OPERATORS: dict[str, Operator] = {

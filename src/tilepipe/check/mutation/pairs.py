@@ -1,6 +1,8 @@
-"""Ops that may stand in either order: what makes a mutant redundant in which one has been moved past the other.
+"""Ops that may stand in either order: what makes a mutant redundant in which one has been moved
+past the other.
 
-Each entry is about two kinds of ops, whichever was moved. That it applies to the kernel at hand is what its exploration has shown.
+Each entry is about two kinds of ops, whichever was moved. That it applies to the kernel at hand is
+what its exploration has shown.
 """
 
 from __future__ import annotations
@@ -10,8 +12,20 @@ from tilepipe.ir import ops
 Kinds = tuple[type[ops.Op], ...]
 
 _STORE_GROUPS: Kinds = (ops.TmaStoreWait, ops.TmaStoreCommit)
-_WAITS: Kinds = (ops.MbarWait, ops.WgmmaWait, ops.TmemWaitLoad, ops.TmemWaitStore, ops.NamedSync, ops.ClusterWait)
-_FENCES: Kinds = (ops.Tcgen05FenceBefore, ops.Tcgen05FenceAfter, ops.FenceProxyAsync, ops.WgmmaFence)
+_WAITS: Kinds = (
+    ops.MbarWait,
+    ops.WgmmaWait,
+    ops.TmemWaitLoad,
+    ops.TmemWaitStore,
+    ops.NamedSync,
+    ops.ClusterWait,
+)
+_FENCES: Kinds = (
+    ops.Tcgen05FenceBefore,
+    ops.Tcgen05FenceAfter,
+    ops.FenceProxyAsync,
+    ops.WgmmaFence,
+)
 _ARRIVES: Kinds = (ops.MbarArrive, ops.NamedArrive, ops.Tcgen05Commit)
 _COMMITS: Kinds = (ops.WgmmaCommit, ops.TmaStoreCommit, ops.Tcgen05Commit)
 _ACCESSES: Kinds = (
@@ -29,7 +43,9 @@ def why_either_order(op: ops.Op, passed: ops.Op) -> str:
         op: what was moved. passed: past what; a block stands for what is in it.
     """
     for first, second, reason in _PAIRS:
-        if (isinstance(op, first) and isinstance(passed, second)) or (isinstance(op, second) and isinstance(passed, first)):
+        if (isinstance(op, first) and isinstance(passed, second)) or (
+            isinstance(op, second) and isinstance(passed, first)
+        ):
             return reason
     return ""
 

@@ -1,7 +1,9 @@
-"""Why a mutant that exploration verifies is as good as the kernel: rules, in the order in which they are tried.
+"""Why a mutant that exploration verifies is as good as the kernel: rules, in the order in which
+they are tried.
 
-The proof is the exploration; a rule only says in a sentence what makes it so. One that rests on what a run showed looks at `Facts`. A
-mutant that no rule explains is a question: either a rule is missing here, or the simulated machine lets something pass.
+The proof is the exploration; a rule only says in a sentence what makes it so. One that rests on
+what a run showed looks at `Facts`. A mutant that no rule explains is a question: either a rule is
+missing here, or the simulated machine lets something pass.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ _TWICE: dict[type[ops.Op], str] = {
 }
 UNREACHED = "not reached: no instance of this family comes to this op"
 ADVISED = 'ordered by a fence on the reader\'s side instead, which is accepted with advice (a fault with rules="strict")'
-UNOBSERVED = "nobody waits for the phases that it counts in: the ring is not used again before the CTA ends"
+UNOBSERVED = (
+    "nobody waits for the phases that it counts in: the ring is not used again before the CTA ends"
+)
 FIRST_PHASE = "it only ever waits for the phase before the first, which is complete from the beginning: the ring goes round once at most"
 NOTHING_NEW = "all that it orders is ordered already: in no run did its threads learn anything from it, nor was anything left to be fenced"
 ALONE = "a drain matters to peers only: every arrival on these barriers is made by the CTA itself, which ends with the last of its warps"
@@ -62,9 +66,13 @@ PUBLISHES_MORE = "release publishes more than relaxed does"
 DEALLOC = "freeing tensor memory takes the barrier and no fence"
 TURNS = "these turns are for speed: what the roles do on either side of the wait touches nothing in common"
 REJOIN = "it brings lanes together again; what they did apart is nobody's business before they meet at another barrier"
-NEXT_COMMIT = "the stores go into the group that the thread's next commit closes, and are waited for with it"
+NEXT_COMMIT = (
+    "the stores go into the group that the thread's next commit closes, and are waited for with it"
+)
 PERMUTED = "each lane names another CTA than before, and all of them are named as before"
-TOGETHER = "the two CTAs of a pair free their tensor memory together, when each has waited for its own"
+TOGETHER = (
+    "the two CTAs of a pair free their tensor memory together, when each has waited for its own"
+)
 NEIGHBOUR = "whoever waits for this barrier waits for its neighbour in turn: what one tells a step too early or late, the other makes good"
 
 
@@ -98,7 +106,11 @@ def explain(mutant: Mutant, kernel: Kernel, facts: Facts, advised: bool = False)
 
 
 def _unreached(q: Question) -> str:
-    near = [x for op in q.mutant.place.block.ops for x in surgery.everything(op)] if not _performs(q.op) else [q.op]
+    near = (
+        [x for op in q.mutant.place.block.ops for x in surgery.everything(op)]
+        if not _performs(q.op)
+        else [q.op]
+    )
     seen = [q.facts.of(x).runs for x in near if _performs(x)]
     return UNREACHED if seen and not any(seen) else ""
 
@@ -115,7 +127,11 @@ def _unobserved(q: Question) -> str:
     if q.mutant.operator == "drop release" and isinstance(q.op, ops.CursorStep):
         arrivals = [place.op for place in signals(q.kernel, q.mutant.place, q.op.cursor)]
     else:
-        arrivals = [x for x in surgery.everything(q.op) if isinstance(x, (ops.MbarArrive, ops.Tcgen05Commit))]
+        arrivals = [
+            x
+            for x in surgery.everything(q.op)
+            if isinstance(x, (ops.MbarArrive, ops.Tcgen05Commit))
+        ]
     heard = any(q.facts.awaited(x) for x in arrivals)
     return UNOBSERVED if arrivals and not heard and q.mutant.operator != "arrive order" else ""
 
@@ -144,16 +160,26 @@ def in_drain(place: Place) -> bool:
 
 
 def _waits(op: ops.Op) -> bool:
-    return all(isinstance(x, (*surgery.VALUES, *surgery.CONTROL)) or SUBJECTS.get(type(x)) == "wait" for x in surgery.everything(op))
+    return all(
+        isinstance(x, (*surgery.VALUES, *surgery.CONTROL)) or SUBJECTS.get(type(x)) == "wait"
+        for x in surgery.everything(op)
+    )
 
 
 def _nothing_new(q: Question) -> str:
     fact = q.facts.of(q.op)
-    if not isinstance(q.op, _LEARNS) or fact.effects or not fact.runs or q.verb not in ("drop", "move", "pending", "stage", "phase"):
+    if (
+        not isinstance(q.op, _LEARNS)
+        or fact.effects
+        or not fact.runs
+        or q.verb not in ("drop", "move", "pending", "stage", "phase")
+    ):
         return ""
     if isinstance(q.op, ops.SyncWarp):
         return ALIGNED
-    return FIRST_PHASE if fact.phases and all(phase < 0 for *_, phase in fact.phases) else NOTHING_NEW
+    return (
+        FIRST_PHASE if fact.phases and all(phase < 0 for *_, phase in fact.phases) else NOTHING_NEW
+    )
 
 
 def _stores(q: Question) -> str:
@@ -168,7 +194,11 @@ def _elects(q: Question) -> str:
     if not isinstance(q.op, ops.Elect):
         return ""
     acting = [x for x in surgery.everything(q.op) if _performs(x)]
-    return NO_GROUPS if all(isinstance(x, (ops.TmaStoreWait, ops.TmaStoreCommit, ops.TmaStore)) for x in acting) else ""
+    return (
+        NO_GROUPS
+        if all(isinstance(x, (ops.TmaStoreWait, ops.TmaStoreCommit, ops.TmaStore)) for x in acting)
+        else ""
+    )
 
 
 def _numbers(q: Question) -> str:
@@ -187,10 +217,18 @@ def _tensor_memory(q: Question) -> str:
         return NO_ALLOCATION
     rest = q.mutant.place.block.ops[q.mutant.place.index + 1 :]
     after = next((x for op in rest for x in surgery.everything(op) if _performs(x)), None)
-    if q.verb == "drop" and isinstance(q.op, ops.Tcgen05FenceAfter) and isinstance(after, ops.TmemDealloc):
+    if (
+        q.verb == "drop"
+        and isinstance(q.op, ops.Tcgen05FenceAfter)
+        and isinstance(after, ops.TmemDealloc)
+    ):
         return DEALLOC
     hands_over = isinstance(after, ops.MbarArrive) and _freed_after(q.kernel, after.bar)
-    return DEALLOC if q.verb == "drop" and isinstance(q.op, ops.Tcgen05FenceBefore) and hands_over else ""
+    return (
+        DEALLOC
+        if q.verb == "drop" and isinstance(q.op, ops.Tcgen05FenceBefore) and hands_over
+        else ""
+    )
 
 
 def _dropped(q: Question) -> str:
@@ -209,13 +247,22 @@ def _rings(q: Question) -> str:
             return TURNS
         case ("stage", _):
             return NEIGHBOUR
-        case ("mask", ops.MbarArrive(bar=bar) | ops.MbarExpect(bar=bar)) if bar.cta is not None and bar.cta.vary == Vary.LANE:
+        case ("mask", ops.MbarArrive(bar=bar) | ops.MbarExpect(bar=bar)) if (
+            bar.cta is not None and bar.cta.vary == Vary.LANE
+        ):
             return PERMUTED
-        case ("mask", ops.MbarArrive(bar=bar)) if q.kernel.cta_group == 2 and _freed_after(q.kernel, bar):
+        case ("mask", ops.MbarArrive(bar=bar)) if q.kernel.cta_group == 2 and _freed_after(
+            q.kernel, bar
+        ):
             return TOGETHER
-        case ("cursor first phase" | "cursor stages", ops.CursorDefine(cursor=cursor)) if not _waits_by(q.kernel, cursor):
+        case ("cursor first phase" | "cursor stages", ops.CursorDefine(cursor=cursor)) if (
+            not _waits_by(q.kernel, cursor)
+        ):
             return NEVER_WAITS
-        case ("drop step" | "duplicate step" | "cursor step" | "cursor stages" | "cursor first phase", _):
+        case (
+            "drop step" | "duplicate step" | "cursor step" | "cursor stages" | "cursor first phase",
+            _,
+        ):
             return LAST_STEP
     return ""
 
@@ -224,7 +271,9 @@ def _waits_by(kernel: Kernel, cursor: Cursor) -> bool:
     """Whether a wait is for a phase that this cursor gives."""
     every = [place.op for place in surgery.places(kernel)]
     phases = {op.phase for op in every if isinstance(op, ops.CursorRead) and op.cursor is cursor}
-    return any(isinstance(op, (ops.MbarWait, ops.MbarTryWait)) and op.phase in phases for op in every)
+    return any(
+        isinstance(op, (ops.MbarWait, ops.MbarTryWait)) and op.phase in phases for op in every
+    )
 
 
 def _freed_after(kernel: Kernel, bar: BarrierRef) -> bool:
@@ -238,7 +287,11 @@ def _freed_after(kernel: Kernel, bar: BarrierRef) -> bool:
 
 
 def _moved(q: Question) -> str:
-    return why_either_order(q.op, q.mutant.passed) if q.verb == "move" and q.mutant.passed is not None else ""
+    return (
+        why_either_order(q.op, q.mutant.passed)
+        if q.verb == "move" and q.mutant.passed is not None
+        else ""
+    )
 
 
 _RULES: tuple[Callable[[Question], str], ...] = (

@@ -1,4 +1,6 @@
-"""Changing a kernel: another one that shares everything with it but the blocks on the way to what was changed."""
+"""Changing a kernel: another one that shares everything with it but the blocks on the way to what
+was changed.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class Place:
 
     Attributes:
         role: None in set-up. block, index: `block.ops[index]` is the op.
-        parents: the blocks it is nested in, outermost first, each with the index of the op that holds the next one.
+        parents: the blocks it is nested in, outermost first, each with the index of the op that
+            holds the next one.
     """
 
     role: Role | None
@@ -56,7 +59,9 @@ def places(kernel: Kernel) -> Iterator[Place]:
         yield from _places(role, block, ())
 
 
-def _places(role: Role | None, block: ops.Block, parents: tuple[tuple[ops.Block, int], ...]) -> Iterator[Place]:
+def _places(
+    role: Role | None, block: ops.Block, parents: tuple[tuple[ops.Block, int], ...]
+) -> Iterator[Place]:
     for index, op in enumerate(block.ops):
         yield Place(role, block, index, parents)
         for body in bodies(op):
@@ -80,17 +85,24 @@ def with_ops(kernel: Kernel, changed: Mapping[ops.Block, Sequence[ops.Op]]) -> K
 def with_op(kernel: Kernel, place: Place, *instead: ops.Op) -> Kernel:
     """The kernel with these ops in the place of one."""
     held = place.block.ops
-    return with_ops(kernel, {place.block: [*held[: place.index], *instead, *held[place.index + 1 :]]})
+    return with_ops(
+        kernel, {place.block: [*held[: place.index], *instead, *held[place.index + 1 :]]}
+    )
 
 
 def without(kernel: Kernel, gone: Sequence[Place]) -> Kernel:
     """The kernel without these ops."""
     dropped = {id(place.op) for place in gone}
-    return with_ops(kernel, {place.block: [op for op in place.block.ops if id(op) not in dropped] for place in gone})
+    return with_ops(
+        kernel,
+        {place.block: [op for op in place.block.ops if id(op) not in dropped] for place in gone},
+    )
 
 
 def mapped(kernel: Kernel, change: Callable[[ops.Op], ops.Op]) -> Kernel:
-    """The kernel in which `change(op)` stands for each op; a changed op keeps the body of the old one."""
+    """The kernel in which `change(op)` stands for each op; a changed op keeps the body of the old
+    one.
+    """
     every = [place.block for place in places(kernel)]
     return with_ops(kernel, {block: [change(op) for op in block.ops] for block in every})
 
@@ -100,23 +112,34 @@ def _with_bodies(op: ops.Op, inside: Callable[[ops.Block], ops.Block]) -> ops.Op
         case ops.If(then=then, orelse=orelse):
             a, b = inside(then), inside(orelse)
             return op if a is then and b is orelse else replace(op, then=a, orelse=b)
-        case ops.For(body=body) | ops.While(body=body) | ops.Elect(body=body) | ops.PerWarp(body=body):
+        case (
+            ops.For(body=body)
+            | ops.While(body=body)
+            | ops.Elect(body=body)
+            | ops.PerWarp(body=body)
+        ):
             new = inside(body)
             return op if new is body else replace(op, body=new)
     return op
 
 
 def substituted(x: T, old: object, new: object) -> T:
-    """A copy of an op, or of an operand, that names `new` where it named `old`; itself where it names no such thing."""
+    """A copy of an op, or of an operand, that names `new` where it named `old`; itself where it
+    names no such thing.
+    """
     if x is old:
         return new  # type: ignore[return-value]
     if isinstance(x, ops.Op):
-        changes = {f.name: y for f in fields(x) if (y := substituted(getattr(x, f.name), old, new)) is not getattr(x, f.name)}
+        changes = {
+            f.name: y
+            for f in fields(x)
+            if (y := substituted(getattr(x, f.name), old, new)) is not getattr(x, f.name)
+        }
         return replace(x, **changes) if changes else x
     return x
 
 
-# -- moving ------------------------------------------------------------------------------------------------------------
+# -- moving ----------------------------------------------------------------------------
 
 
 def acts(op: ops.Op) -> bool:
@@ -125,7 +148,9 @@ def acts(op: ops.Op) -> bool:
 
 
 def later(place: Place) -> tuple[list[ops.Op], ops.Op] | None:
-    """The ops of the block with this one behind the next op that acts, and that op; None where there is no such."""
+    """The ops of the block with this one behind the next op that acts, and that op; None where
+    there is no such.
+    """
     held, at = place.block.ops, place.index
     for i in range(at + 1, len(held)):
         if acts(held[i]):
@@ -134,8 +159,8 @@ def later(place: Place) -> tuple[list[ops.Op], ops.Op] | None:
 
 
 def earlier(place: Place) -> tuple[list[ops.Op], ops.Op] | None:
-    """The ops of the block with this one, and what it needs defined, before the last op that acts, and that op. None where there is no
-    such op, or where it would then mean another stage or value.
+    """The ops of the block with this one, and what it needs defined, before the last op that acts,
+    and that op. None where there is no such op, or where it would then mean another stage or value.
     """
     held, at = place.block.ops, place.index
     for i in range(at - 1, -1, -1):
@@ -149,13 +174,19 @@ def earlier(place: Place) -> tuple[list[ops.Op], ops.Op] | None:
 
 
 def _taken_along(passed: Sequence[ops.Op], op: ops.Op) -> list[ops.Op] | None:
-    """The definitions among the ops that are passed which the op needs; None where one of them cannot go there."""
+    """The definitions among the ops that are passed which the op needs; None where one of them
+    cannot go there.
+    """
     needs = {x for x in leaves(op) if isinstance(x, Local)}
     taken: list[ops.Op] = []
     stepped: set[Any] = {getattr(op, "cursor", None)} - {None}
     for before in reversed(passed):
         match before:
-            case ops.CursorStep(cursor=cursor) | ops.CursorDefine(cursor=cursor) | ops.CursorRead(cursor=cursor) if cursor in stepped:
+            case (
+                ops.CursorStep(cursor=cursor)
+                | ops.CursorDefine(cursor=cursor)
+                | ops.CursorRead(cursor=cursor)
+            ) if cursor in stepped:
                 return None
             case ops.Assign(var=var) | ops.Define(var=var) if var in stepped:
                 return None
@@ -164,7 +195,8 @@ def _taken_along(passed: Sequence[ops.Op], op: ops.Op) -> list[ops.Op] | None:
                 return None
             taken.insert(0, before)
             needs |= {x for x in leaves(before) if isinstance(x, Local)}
-    for i, before in enumerate(passed):  # what a definition reads must not change between its new place and its old one
+    # what a definition reads must not change between its new place and its old one
+    for i, before in enumerate(passed):
         if before in taken and isinstance(before, (ops.CursorRead, ops.Read)):
             read = before.cursor if isinstance(before, ops.CursorRead) else before.var
             if any(_changes(inner, read) for other in passed[:i] for inner in everything(other)):
@@ -189,8 +221,9 @@ def _changes(op: ops.Op, held: object) -> bool:
 
 
 def out_of(place: Place) -> dict[ops.Block, list[ops.Op]] | None:
-    """The blocks with this op outside the `Elect` or `If` it is in: before it where nothing that acts comes first in there, else behind
-    it. None where it is in none, or needs what is defined in there.
+    """The blocks with this op outside the `Elect` or `If` it is in: before it where nothing that
+    acts comes first in there, else behind it. None where it is in none, or needs what is defined in
+    there.
     """
     around = place.enclosing
     if not isinstance(around, (ops.Elect, ops.If)):

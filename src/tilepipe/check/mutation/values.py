@@ -1,4 +1,6 @@
-"""Mutants in which a number is off by one: counts, bytes, masks, stages, phases; or a word says something else: whom an elect means."""
+"""Mutants in which a number is off by one: counts, bytes, masks, stages, phases; or a word says
+something else: whom an elect means.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from tilepipe.ir.exprs import Binary, Const, Expr, const
 from tilepipe.ir.memory import BarrierRef, Cursor
 from tilepipe.ir.program import WARP, Kernel, barrier_of
 
-Changed = tuple[str, str, Place, Kernel]  # operator, the change in words, where, and the kernel that has it
+# operator, the change in words, where, and the kernel that has it
+Changed = tuple[str, str, Place, Kernel]
 SCOPES = ("warp", "warpgroup", "role")
 
 
@@ -36,20 +39,40 @@ def _counts(kernel: Kernel) -> Iterator[Changed]:
             case ops.MbarInit(bar=bar, count=count):
                 held = count if count is not None else const(bar.array.count or 1)
                 for n in (1, -1):
-                    yield "barrier count", f"count {n:+d}", place, _changed(kernel, place, count=plus(held, n))
+                    yield (
+                        "barrier count",
+                        f"count {n:+d}",
+                        place,
+                        _changed(kernel, place, count=plus(held, n)),
+                    )
             case ops.MbarArrive(count=count):
                 for n in (1, -1):
-                    yield "arrive count", f"arrives {n:+d}", place, _changed(kernel, place, count=plus(count, n))
+                    yield (
+                        "arrive count",
+                        f"arrives {n:+d}",
+                        place,
+                        _changed(kernel, place, count=plus(count, n)),
+                    )
 
 
 def _bytes(kernel: Kernel) -> Iterator[Changed]:
     for place in surgery.places(kernel):
         if isinstance(place.op, (ops.MbarExpect, ops.MbarCompleteTx)):
             for n in (16, -16, 1, -1):
-                yield "expect bytes", f"bytes {n:+d}", place, _changed(kernel, place, nbytes=plus(place.op.nbytes, n))
+                yield (
+                    "expect bytes",
+                    f"bytes {n:+d}",
+                    place,
+                    _changed(kernel, place, nbytes=plus(place.op.nbytes, n)),
+                )
         if isinstance(place.op, ops.MbarExpect):
             to = not place.op.arrive
-            yield "expect bytes", f"{'also' if to else 'no longer'} arrives", place, _changed(kernel, place, arrive=to)
+            yield (
+                "expect bytes",
+                f"{'also' if to else 'no longer'} arrives",
+                place,
+                _changed(kernel, place, arrive=to),
+            )
 
 
 def _masks(kernel: Kernel) -> Iterator[Changed]:
@@ -59,11 +82,28 @@ def _masks(kernel: Kernel) -> Iterator[Changed]:
             mask = getattr(place.op, name, None)
             if isinstance(mask, Expr):
                 for cta in range(size):
-                    flipped = Binary(mask.dtype, mask.vary, mask.nonneg, op="xor", a=mask, b=const(1 << cta, mask.dtype))
-                    yield "mask", f"the bit of CTA {cta} flipped in {name}=", place, _changed(kernel, place, **{name: flipped})
+                    flipped = Binary(
+                        mask.dtype,
+                        mask.vary,
+                        mask.nonneg,
+                        op="xor",
+                        a=mask,
+                        b=const(1 << cta, mask.dtype),
+                    )
+                    yield (
+                        "mask",
+                        f"the bit of CTA {cta} flipped in {name}=",
+                        place,
+                        _changed(kernel, place, **{name: flipped}),
+                    )
         ref = barrier_of(place.op)
         if ref is not None and ref.cta is not None and size > 1:
-            yield "mask", "to the next CTA of the cluster", place, _with_ref(kernel, place, cta=_next(ref.cta, size))
+            yield (
+                "mask",
+                "to the next CTA of the cluster",
+                place,
+                _with_ref(kernel, place, cta=_next(ref.cta, size)),
+            )
 
 
 def _next(x: Expr, size: int) -> Expr:
@@ -88,10 +128,20 @@ def _cursors(kernel: Kernel) -> Iterator[Changed]:
                     for n in (1, -1):
                         if field == "stages" and cursor.stages + n < 1:
                             continue
-                        yield f"cursor {word}", f"{word} {n:+d}", place, _with_cursor(kernel, cursor, field, n)
+                        yield (
+                            f"cursor {word}",
+                            f"{word} {n:+d}",
+                            place,
+                            _with_cursor(kernel, cursor, field, n),
+                        )
             case ops.CursorStep(n=n_) if not isinstance(n_, Const) or n_.value != 1:
                 for n in (1, -1):
-                    yield "cursor step", f"steps {n:+d}", place, _changed(kernel, place, n=plus(n_, n))
+                    yield (
+                        "cursor step",
+                        f"steps {n:+d}",
+                        place,
+                        _changed(kernel, place, n=plus(n_, n)),
+                    )
             case ops.CursorStep(n=n_):
                 yield "cursor step", "steps +1", place, _changed(kernel, place, n=plus(n_, 1))
 
@@ -106,9 +156,19 @@ def _places(kernel: Kernel) -> Iterator[Changed]:
     for place in surgery.places(kernel):
         ref = barrier_of(place.op)
         if ref is not None and ref.array.size > 1 and not isinstance(place.op, ops.MbarInit):
-            yield "stage", "the next barrier of the array", place, _with_ref(kernel, place, index=_next(ref.index, ref.array.size))
+            yield (
+                "stage",
+                "the next barrier of the array",
+                place,
+                _with_ref(kernel, place, index=_next(ref.index, ref.array.size)),
+            )
         if isinstance(place.op, ops.MbarWait):
-            yield "phase", "phase +1", place, _changed(kernel, place, phase=_next_phase(place.op.phase))
+            yield (
+                "phase",
+                "phase +1",
+                place,
+                _changed(kernel, place, phase=_next_phase(place.op.phase)),
+            )
 
 
 def _next_phase(phase: Expr) -> Expr:
@@ -123,7 +183,12 @@ def _pending(kernel: Kernel) -> Iterator[Changed]:
         if isinstance(op, (ops.WgmmaWait, ops.TmaStoreWait)):
             for n in (1, -1):
                 if op.pending + n >= 0:
-                    yield "pending", f"groups left running {n:+d}", place, _changed(kernel, place, pending=op.pending + n)
+                    yield (
+                        "pending",
+                        f"groups left running {n:+d}",
+                        place,
+                        _changed(kernel, place, pending=op.pending + n),
+                    )
         if isinstance(op, ops.TmaStoreWait):
             word = "until written, not only read" if op.read else "until read, not until written"
             yield "wait kind", f"waits {word}", place, _changed(kernel, place, read=not op.read)
@@ -147,7 +212,12 @@ def _scopes(kernel: Kernel) -> Iterator[Changed]:
         if isinstance(place.op, ops.Elect):
             for scope in SCOPES:
                 if _lanes(place, kernel, scope) != _lanes(place, kernel, place.op.scope):
-                    yield "elect scope", f"one lane of each {scope}", place, _changed(kernel, place, scope=scope)
+                    yield (
+                        "elect scope",
+                        f"one lane of each {scope}",
+                        place,
+                        _changed(kernel, place, scope=scope),
+                    )
 
 
 def _lanes(place: Place, kernel: Kernel, scope: str) -> int:
