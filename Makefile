@@ -23,7 +23,7 @@ export PIP_NO_INPUT := 1
 # on PyTorch's own index (PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu).
 CPU_TORCH := torch==2.13.0+cpu
 
-CHECKED = $(wildcard src tests benchmarks $(if $(wildcard examples/*.py),examples))
+CHECKED = $(wildcard src tests tools benchmarks $(if $(wildcard examples/*.py),examples))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

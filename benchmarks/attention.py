@@ -20,7 +20,7 @@ import torch
 
 from tilepipe.bench import attention, timing
 from tilepipe.bench.gemm import environment
-from tilepipe.cuda import driver
+from tilepipe.cuda.runtime import driver
 from tilepipe.errors import TilepipeError
 from tilepipe.kernels import attention_spec
 from tilepipe.kernels.attention_config import AttentionConfig

@@ -83,7 +83,7 @@ def measure(
     import torch
 
     from tilepipe.bench import timing
-    from tilepipe.cuda.driver import chip
+    from tilepipe.cuda.runtime.driver import chip
     from tilepipe.kernels import gemm
 
     def operands(m: int, n: int, k: int) -> tuple[Any, Any, Any]:

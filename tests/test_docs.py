@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests import excerpts
 from tests.examples.ladder import EXAMPLES, load, plant
 from tests.examples.test_mistakes import MISTAKES
-from tests.readme import ROOT, blocks, message, run, words
 from tilepipe.kernels import blackwell_gemm, blockwise_fp8_blackwell
-from tilepipe.pipelines.dynamic_scheduler import DynamicScheduler
+from tilepipe.pipelines.schedulers.dynamic import DynamicScheduler
+from tools.docs import excerpts
+from tools.docs.readme import ROOT, blocks, message, run, words
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 RUNNABLE = [page for page in PAGES if blocks(page, "python")]
@@ -77,10 +77,10 @@ def test_blackwell_quotes_the_kernels_as_they_are() -> None:
         path.read_text(encoding="utf-8") for path in (excerpts.PAGE, excerpts.KERNELS_PAGE)
     )
     assert excerpts.written(page) == page, (
-        "docs/blackwell.md is not what the kernels are: python -m tests.excerpts"
+        "docs/blackwell.md is not what the kernels are: python -m tools.docs.excerpts"
     )
     assert excerpts.written(more) == more, (
-        "docs/blackwell-kernels.md is not what the kernels are: python -m tests.excerpts"
+        "docs/blackwell-kernels.md is not what the kernels are: python -m tools.docs.excerpts"
     )
     quoted = [
         (file, what)
@@ -95,7 +95,7 @@ def test_blackwell_quotes_the_kernels_as_they_are() -> None:
 def test_block_scaled_shows_what_differs() -> None:
     page = excerpts.PAGES[1].read_text(encoding="utf-8")
     assert excerpts.written(page) == page, (
-        "docs/block-scaled.md is not what the kernels are: python -m tests.excerpts"
+        "docs/block-scaled.md is not what the kernels are: python -m tools.docs.excerpts"
     )
     ((one, other, diff),) = excerpts.DIFFED.findall(page)
     assert (one, other) == ("blackwell_gemm", "block_scaled_gemm")

@@ -10,7 +10,7 @@ import pytest
 
 import tilepipe as tp
 from tilepipe import cuda, testing
-from tilepipe.cuda.launching import Launcher
+from tilepipe.cuda.runtime.launching import Launcher
 from tilepipe.kernels import gemm
 
 ERRORS = """BarrierError BindError CompileError CountError DeadlockError ExitError HandleError HangError KernelAssertError
@@ -50,7 +50,7 @@ SUBPACKAGES = {
     "pipelines",
     "program",
 }
-SUBPACKAGES |= {"sim", "surface", "testing", "trace"}
+SUBPACKAGES |= {"machine", "sim", "surface", "testing", "trace"}
 
 
 def test_public_names() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import shown
-from tests.readme import EARLY, MISTAKES, ROOT, blocks, message, run, words
 from tilepipe.kernels.registry import GemmSpec, find
+from tools.docs import shown
+from tools.docs.readme import EARLY, MISTAKES, ROOT, blocks, message, run, words
 
 README = ROOT / "README.md"
 
@@ -42,12 +42,12 @@ def test_the_messages_are_those_that_are_printed(number: int, block: int, tmp_pa
 
 @pytest.mark.parametrize("page", shown.PAGES, ids=lambda page: page.stem)
 def test_what_commands_print(page: Path) -> None:
-    """Of a page's commands, output by output, but for the seconds: `python -m tests.shown` writes
+    """Of a page's commands, output by output, but for the seconds: `python -m tools.docs.shown` writes
     them anew.
     """
     for command, before, now in shown.shown(page.read_text(encoding="utf-8")):
         assert shown.timeless(before) == shown.timeless(now), (
-            f"{page.name}: {command}: python -m tests.shown"
+            f"{page.name}: {command}: python -m tools.docs.shown"
         )
 
 

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from tilepipe.check import Bounds, Fault, Reductions, Verdict
     from tilepipe.check.sensitivity import Sensitivity
     from tilepipe.cuda import Compiled
-    from tilepipe.cuda.launching import Launcher
-    from tilepipe.cuda.loading import BoundLaunch
+    from tilepipe.cuda.runtime.launching import Launcher
+    from tilepipe.cuda.runtime.loading import BoundLaunch
     from tilepipe.errors import SimFault
+    from tilepipe.machine.machine import OnEvent
+    from tilepipe.machine.rules import Rules
     from tilepipe.sim import Run
-    from tilepipe.sim.machine import OnEvent
-    from tilepipe.sim.rules import Rules
 
 Argument = TensorMap | int | float | None
 MAX_GRID = 2**31 - 1
@@ -229,7 +229,7 @@ class Program:
     def _bound(self, debug: bool, perturbed: bool) -> BoundLaunch:
         bound = self._bounds.get((debug, perturbed))
         if bound is None:
-            from tilepipe.cuda.loading import BoundLaunch
+            from tilepipe.cuda.runtime.loading import BoundLaunch
 
             bound = self._bounds[debug, perturbed] = BoundLaunch(
                 self.launch_args, debug=debug, perturbed=perturbed
@@ -559,7 +559,7 @@ def _chip_of(named: Mapping[str, Argument]) -> Chip | None:
     ]
     if not arrays:
         return None
-    from tilepipe.cuda import driver, interop
+    from tilepipe.cuda.runtime import driver, interop
 
     ordinal = interop.device_of(arrays)
     return H200 if ordinal is None else driver.chip(ordinal)

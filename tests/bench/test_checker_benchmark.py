@@ -6,7 +6,7 @@ import runpy
 import subprocess
 import sys
 
-from tests.readme import ROOT
+from tools.docs.readme import ROOT
 
 PATH = ROOT / "benchmarks" / "checker.py"
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.build import BLOCK, LANE, RANK, Builder, binary
+from tests.support.build import BLOCK, LANE, RANK, Builder, binary
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import Vary, const
+from tilepipe.ir.expressions import Vary, const
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import BarrierRef, Element

@@ -19,8 +19,9 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 
 from tests.check.guarded_rings import Loop, Ring, generate, launch
-from tilepipe.check import Bounds, Verdict, check, guards
-from tilepipe.check.guards import Conditions
+from tilepipe.check import Bounds, Verdict, check
+from tilepipe.check.proofs import guards
+from tilepipe.check.proofs.guards import Conditions
 
 BOUNDS = Bounds(traces=1_000)  # few rings take more
 NAMES = tuple(f.name for f in fields(Conditions))

@@ -13,9 +13,9 @@ from random import Random
 
 import numpy as np
 
-from tests.build import LANE, Builder
+from tests.support.build import LANE, Builder
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import Cast, Expr, Local, Unary, const
+from tilepipe.ir.expressions import Cast, Expr, Local, Unary, const
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import Variable
 

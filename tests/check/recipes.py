@@ -14,7 +14,7 @@ import numpy as np
 
 import tilepipe as tp
 from tests.check.three_roles import Shape, program
-from tilepipe.check.campaign import Instance
+from tilepipe.check.parallel import Instance
 
 
 def three_roles(k_steps: int) -> tp.Program:

@@ -18,7 +18,7 @@ from tests.check import recipes
 from tests.testing import kernels
 from tests.testing.kernels import bind_doubled
 from tilepipe.check import Bounds, Fault, Reductions, check, replay, together
-from tilepipe.check.campaign import CampaignError, check_all
+from tilepipe.check.parallel import CampaignError, check_all
 
 BOUNDS = "bounds= takes tilepipe.check.Bounds, such as Bounds(traces=1000, seconds=60); got "
 RULES = 'rules= is "practice" (what shipped compilers rely on) or "strict" (the PTX ISA to the letter); got '

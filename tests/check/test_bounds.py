@@ -1,8 +1,8 @@
 """A check ends when its time is over: in the first execution, in code that performs no op, in the
 middle of a spin, while it shortens the story of a fault.
 
-To put the holes back, patch `tilepipe.sim.support._timed` to yield from its numbers, or
-`tilepipe.check.explorer.Explorer.in_time` to return.
+To put the holes back, patch `tilepipe.sim.runtime._timed` to yield from its numbers, or
+`tilepipe.check.engine.explorer.Explorer.in_time` to return.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 import tilepipe as tp
 from tilepipe.check import Bounds, check
 from tilepipe.ir.launch import Launch
-from tilepipe.sim.codegen import source
+from tilepipe.sim.codegen.module import source
 
 SECONDS = 1.0
 # a second, one op, and telling a fault; in seconds of this process, which other work on the machine

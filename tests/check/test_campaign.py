@@ -20,9 +20,9 @@ import pytest
 
 import tilepipe as tp
 from tests.check import recipes
-from tests.readme import ROOT, blocks
 from tilepipe.check import Bounds, Verdict
-from tilepipe.check.campaign import CampaignError, Instance, check_all
+from tilepipe.check.parallel import CampaignError, Instance, check_all
+from tools.docs.readme import ROOT, blocks
 
 HOW: list[dict[str, Any]] = [{"jobs": 1}, {"jobs": 2}]
 FAULTY: Instance = ("reads poison", recipes.poison)
@@ -128,7 +128,7 @@ def test_a_recipe_that_cannot_travel() -> None:
 SCRIPT = """
 import functools, sys
 from tests.check import recipes
-from tilepipe.check.campaign import check_all
+from tilepipe.check.parallel import check_all
 if {guard}:
     sleepers = [(f"sleeper {{i}}", functools.partial(recipes.sleeps, sys.argv[1])) for i in range(5)]
     check_all([*recipes.good(1), *sleepers], jobs=2, on_verdict=lambda number, v: print(v.verdict, flush=True))

@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests import (
-    block_scale_cases,
-    copy_cases,
-    fragment_cases,
-    grid_cases,
-    mma_cases,
-    scalar_cases,
-    sync_cases,
-    tmem_cases,
-)
+from tests.cases import block_scales as block_scale_cases
+from tests.cases import copies as copy_cases
+from tests.cases import fragments as fragment_cases
+from tests.cases import grid as grid_cases
+from tests.cases import mma as mma_cases
+from tests.cases import scalars as scalar_cases
+from tests.cases import synchronisation as sync_cases
+from tests.cases import tensor_memory as tmem_cases
 from tests.examples.ladder import EXAMPLES, NAMES, load
 from tilepipe.check import Bounds
 from tilepipe.ir import ops

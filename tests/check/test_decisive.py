@@ -2,7 +2,7 @@
 """Data that decides something later is part of a state's key, wherever it lies in between.
 
 To put the holes back on purpose: `monkeypatch.setattr(Decisive, "slot", ...)`, `"tensor"`,
-`"fragment"` to return no contents, or `"leaves_out"` to name locals, of `tilepipe.check.decisive`;
+`"fragment"` to return no contents, or `"leaves_out"` to name locals, of `tilepipe.check.proofs.data_flow`;
 `monkeypatch.setattr(encoding, "digest", ...)` for keys that collide.
 """
 
@@ -20,21 +20,26 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests import copy_cases, fragment_cases, scalar_cases, sync_cases, tmem_cases
-from tests.build import Builder, binary
-from tests.tmem_cases import Handover
-from tilepipe.check import Reductions, check, encoding
-from tilepipe.check.decisive import _STEPLESS, TENSOR_MEMORY, Decisive, Flow
-from tilepipe.check.encoding import digest, encoded
-from tilepipe.check.execution import Execution
-from tilepipe.check.fingerprint import Fingerprints
+from tests.cases import copies as copy_cases
+from tests.cases import fragments as fragment_cases
+from tests.cases import scalars as scalar_cases
+from tests.cases import synchronisation as sync_cases
+from tests.cases import tensor_memory as tmem_cases
+from tests.cases.tensor_memory import Handover
+from tests.support.build import Builder, binary
+from tilepipe.check import Reductions, check
+from tilepipe.check.engine import key_encoding as encoding
+from tilepipe.check.engine.execution import Execution
+from tilepipe.check.engine.key_encoding import digest, encoded
+from tilepipe.check.engine.state_key import Fingerprints
+from tilepipe.check.proofs.data_flow import _STEPLESS, TENSOR_MEMORY, Decisive, Flow
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import Cast, Vary, const
+from tilepipe.ir.expressions import Cast, Vary, const
 from tilepipe.ir.memory import Element, Tmem, TmemScales
 from tilepipe.ir.program import walk
-from tilepipe.sim.codegen import compile_kernel
-from tilepipe.sim.queues import UnitQueue
-from tilepipe.sim.tcgen05 import MmaUnit
+from tilepipe.machine.units.queue import UnitQueue
+from tilepipe.machine.units.tcgen05 import MmaUnit
+from tilepipe.sim.codegen.module import compile_kernel
 
 PATHS = ("local", "variable", "fragment", "tile by fragment", "tile by element", "tile by copy", "global by element", "global by fragment",
          "global by copy", "tile by reduction", "trip count", "coordinate", "vote", "scale factor")  # fmt: skip

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.build import Builder, special
 from tests.check.three_roles import Shape, program
+from tests.support.build import Builder, special
 from tilepipe.check import Bounds, Reductions, Verdict, check, replay
 from tilepipe.check.counterexamples.story import story
-from tilepipe.check.deciding import MANY
+from tilepipe.check.decide import MANY
 from tilepipe.ir import ops
 from tilepipe.ir.dtypes import boolean
-from tilepipe.ir.exprs import const
+from tilepipe.ir.expressions import const
 from tilepipe.ir.launch import Launch
 
 EVERY_ORDER = Reductions(partial_order=False, hashing=True, symmetry=False)

@@ -9,14 +9,14 @@ from dataclasses import fields
 
 import pytest
 
-from tests.build import LANE, Builder, binary
 from tests.check.guarded_campaign import NAMES, both_ways, differs, main
 from tests.check.guarded_rings import Do, Ring, launch
 from tests.check.three_roles import Shape, program
+from tests.support.build import LANE, Builder, binary
 from tilepipe.check import Bounds, check
-from tilepipe.check.scene import Scene
+from tilepipe.check.engine.launch_state import Scene
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import Cast, Expr, Local, Select, Unary, Vary, const
+from tilepipe.ir.expressions import Cast, Expr, Local, Select, Unary, Vary, const
 from tilepipe.ir.launch import Launch
 
 

@@ -16,16 +16,17 @@ import pytest
 
 from tests.check.campaign.drawing import drawn
 from tests.check.campaign.judge import Judged, judge
-from tilepipe.check import fingerprint
-from tilepipe.check.decisive import Decisive
-from tilepipe.check.encoding import digest
-from tilepipe.check.locals import place
-from tilepipe.check.polls import Watch
+from tilepipe.check.engine import state_key as fingerprint
+from tilepipe.check.engine.key_encoding import digest
+from tilepipe.check.engine.live_locals import place
+from tilepipe.check.proofs.data_flow import Decisive
+from tilepipe.check.proofs.polling import Watch
 from tilepipe.lang import answers
 from tilepipe.lang.tracer import Tracer
-from tilepipe.sim import election, meetings
-from tilepipe.sim.global_order import GlobalOrder
-from tilepipe.sim.mbarriers import Mbarrier
+from tilepipe.machine.barriers import rendezvous as meetings
+from tilepipe.machine.barriers.mbarrier import Mbarrier
+from tilepipe.machine.happens_before.global_memory import GlobalOrder
+from tilepipe.sim import election
 
 # campaigns; other files of this folder have a quick test for each of their rules
 pytestmark = pytest.mark.slow

@@ -13,11 +13,11 @@ import pytest
 from tests.check.acts import Act, Part, Program, launch
 from tests.check.test_cases_checked import CASES
 from tests.scenarios import test_dynamic_work as dynamic
-from tilepipe.check.causality import Causality
-from tilepipe.check.execution import Execution
-from tilepipe.check.nodes import Node, Who
-from tilepipe.check.polls import _NOTICED, others_notice
-from tilepipe.check.scene import Scene
+from tilepipe.check.engine.causal_order import Causality
+from tilepipe.check.engine.execution import Execution
+from tilepipe.check.engine.launch_state import Scene
+from tilepipe.check.engine.steps import Node, Who
+from tilepipe.check.proofs.polling import _NOTICED, others_notice
 from tilepipe.ir.launch import Launch
 from tilepipe.sim.run import quiet_numbers
 
@@ -93,7 +93,7 @@ def told() -> set[str]:
 
 def test_what_tells_the_journal_is_noticed(told: set[str]) -> None:
     assert not [kind for kind in sorted(told) if not others_notice(kind)], (
-        "others_notice (check/execution.py) names them not"
+        "others_notice (check/engine/execution.py) names them not"
     )
 
 

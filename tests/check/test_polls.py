@@ -1,7 +1,7 @@
 """Loops that poll: which rounds are followed, which are waits, and what is said of those that
 nobody ends.
 
-To put the hole of counters in memory back on purpose, patch `tilepipe.check.polls.Watch.state` to
+To put the hole of counters in memory back on purpose, patch `tilepipe.check.proofs.polling.Watch.state` to
 leave the memory out: `lambda self, world, ctas, ag: digest(place(ag, self.decisive))`.
 """
 
@@ -15,9 +15,9 @@ import pytest
 
 import tilepipe as tp
 from tilepipe.check import Bounds, Reductions, check
-from tilepipe.check.encoding import digest
-from tilepipe.check.locals import place
-from tilepipe.check.polls import VAIN, Watch
+from tilepipe.check.engine.key_encoding import digest
+from tilepipe.check.engine.live_locals import place
+from tilepipe.check.proofs.polling import VAIN, Watch
 from tilepipe.ir.chip import H200
 from tilepipe.ir.launch import Launch
 

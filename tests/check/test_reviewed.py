@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.build import RANK, Builder, binary
 from tests.check.acts import SLOT_BYTES, Act, Part, Program
 from tests.check.acts import launch as launch_of
+from tests.support.build import RANK, Builder, binary
 from tilepipe.check import Reductions, Verdict, check
 from tilepipe.ir import dtypes, ops, tmem_ops
-from tilepipe.ir.exprs import const
+from tilepipe.ir.expressions import const
 from tilepipe.ir.launch import Launch
 
 WAYS: tuple[tuple[bool, Reductions], ...] = (

@@ -13,7 +13,7 @@ import pytest
 import tilepipe as tp
 from tests.check import recipes
 from tilepipe.check import Bounds, Reductions, Verdict
-from tilepipe.check.campaign import CampaignError, check_all
+from tilepipe.check.parallel import CampaignError, check_all
 
 APART = Reductions(hashing=False)  # where states are merged, one process does the work
 

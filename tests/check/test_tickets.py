@@ -2,8 +2,8 @@
 """Clusters that draw their work from a counter, decided one at a time, beside the exploration of
 all orders.
 
-To put holes in on purpose, patch `tilepipe.check.tickets._Alone.apart` to return True, `_forget` to
-clear without poison, or `tilepipe.check.tickets.counter_of` for kernels that are of another kind.
+To put holes in on purpose, patch `tilepipe.check.proofs.tickets._Alone.apart` to return True, `_forget` to
+clear without poison, or `tilepipe.check.proofs.tickets.counter_of` for kernels that are of another kind.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tilepipe.check import Bounds, Verdict, check, replay, tickets
-from tilepipe.check.causality import Causality
-from tilepipe.sim.journal import Journal
+from tilepipe.check import Bounds, Verdict, check, replay
+from tilepipe.check.engine.causal_order import Causality
+from tilepipe.check.proofs import tickets
+from tilepipe.machine.journal import Journal
 
 # campaigns; other files of this folder have a quick test for each of their rules
 pytestmark = pytest.mark.slow

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.cli.copying import KERNEL, LOAD, Call, at, report
-from tests.readme import ROOT, blocks
 from tilepipe import check
 from tilepipe.check.counterexamples import saved
+from tools.docs.readme import ROOT, blocks
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_where_a_counterexample_cannot_go_is_said_before_anything_is_checked(
 ) -> None:  # fmt: skip
     checked: list[object] = []
     monkeypatch.setattr(
-        "tilepipe.check.campaign.check_all", lambda *args, **_: checked.append(args)
+        "tilepipe.check.parallel.check_all", lambda *args, **_: checked.append(args)
     )
     Path("other.json").write_text('{"format": "another"}')
     Path("circle.json").symlink_to("circle.json")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import tilepipe as tp
-from tests.fragment_cases import Case, Made, Rng
+from tests.cases.fragments import Case, Made, Rng
 from tilepipe.kernels.block_scaled_layout import to_blocked
 
 M, N, K, BLOCK, STEPS = 128, 64, 128, 32, 3

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import tilepipe as tp
-from tests.fragment_cases import Case, Made, Rng
+from tests.cases.fragments import Case, Made, Rng
 
 PAYLOAD = tp.StandardTilePayload(a_type="float32", b_type="float32", a_shape=(8, 8), b_shape=(8, 8))
 SCALED = tp.BlockwiseFP8TilePayload(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import tilepipe as tp
-from tests.fragment_cases import Array, Case, Made, Rng
+from tests.cases.fragments import Array, Case, Made, Rng
 
 M, N, K = 128, 16, 16  # of an accumulator and a step
 STEPS = 3  # of K in a tile

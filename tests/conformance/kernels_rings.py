@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import tilepipe as tp
-from tests.fragment_cases import Case, Made, Rng
+from tests.cases.fragments import Case, Made, Rng
 
 # -- barriers, arrays in shared memory, places in a ring -------------------------------
 

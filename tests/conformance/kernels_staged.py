@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import tilepipe as tp
-from tests.fragment_cases import Case, Made, Rng
+from tests.cases.fragments import Case, Made, Rng
 from tests.pipelines.staged_kernels import bind, operands
 
 CFG = tp.FA4Config(

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import tilepipe as tp
-from tests.fragment_cases import Case, Made, Rng
+from tests.cases.fragments import Case, Made, Rng
 
 ROWS, WIDTH = 5, 32  # rows that a ring passes on
 CLUSTER_SIZE = 2  # arrivals of the lane-guarded examples

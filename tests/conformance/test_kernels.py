@@ -7,11 +7,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.cases.fragments import Case
+from tests.cases.scalars import check
 from tests.conformance.cases import CASES, SHORT
 from tests.conformance.replacing import forget_traces, watched
 from tests.conformance.table import kernels, resolve, rows
-from tests.fragment_cases import Case
-from tests.scalar_cases import check
 from tilepipe import cuda
 from tilepipe.check import Bounds
 

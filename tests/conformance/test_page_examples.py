@@ -7,9 +7,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.cases.fragments import Case
+from tests.cases.scalars import check
 from tests.conformance.page_examples import BLACKWELL_EXAMPLES, EXAMPLES, HOPPER_EXAMPLES
-from tests.fragment_cases import Case
-from tests.scalar_cases import check
 from tilepipe import cuda
 
 BUILDS = [

@@ -4,10 +4,10 @@ on tensor memory.
 
 from __future__ import annotations
 
-from tests.build import RANK, Builder, binary
+from tests.support.build import RANK, Builder, binary
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import Cast, Expr, const
+from tilepipe.ir.expressions import Cast, Expr, const
 from tilepipe.ir.memory import Tmem
 from tilepipe.ir.program import Kernel
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tilepipe.cuda import driver
+from tilepipe.cuda.runtime import driver
 
 
 class Status(int):
@@ -20,7 +20,7 @@ class Status(int):
 
 
 class FakeDriver:
-    """Stands for `tilepipe.cuda.driver` in its users.
+    """Stands for `tilepipe.cuda.runtime.driver` in its users.
 
     Attributes:
         launches: (grid, threads, shared memory, stream, kernelParams as an array of pointers) of
@@ -122,6 +122,6 @@ class FakeDriver:
 
 
 def reset() -> None:
-    """Forgets what `tilepipe.cuda.driver` remembers of the machine."""
+    """Forgets what `tilepipe.cuda.runtime.driver` remembers of the machine."""
     for function in (driver.api, driver.primary_context, driver.chip):
         function.cache_clear()

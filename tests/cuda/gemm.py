@@ -4,10 +4,11 @@ library would trace it.
 
 from __future__ import annotations
 
-from tests.build import GROUP, RANK, Builder, binary, special
-from tilepipe.ir import dtypes, exprs, ops
+from tests.support.build import GROUP, RANK, Builder, binary, special
+from tilepipe.ir import dtypes, ops
+from tilepipe.ir import expressions as exprs
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import const
+from tilepipe.ir.expressions import const
 from tilepipe.ir.memory import Fragment, SmemBuffer, TensorParam
 from tilepipe.ir.program import Kernel
 

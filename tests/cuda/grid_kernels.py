@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.build import Builder, binary, ex
-from tilepipe.ir import dtypes, exprs, ops
+from tests.support.build import Builder, binary, ex
+from tilepipe.ir import dtypes, ops
+from tilepipe.ir import expressions as exprs
 from tilepipe.ir.program import Kernel
 
 

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.block_scale_cases import CASES, Case
-from tests.build import Builder
+from tests.cases.block_scales import CASES, Case
 from tests.cuda.descriptors import A_START, Descriptor, constants, evaluate
 from tests.cuda.test_tmem_cases import found
+from tests.support.build import Builder
 from tilepipe import cuda
-from tilepipe.cuda import sass
+from tilepipe.cuda.nvrtc import sass
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, layout, ops
-from tilepipe.ir.block_scales import pieces, scaling_of
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import Expr, const
+from tilepipe.ir.expressions import Expr, const
 from tilepipe.ir.memory import SmemBuffer, Tmem, TmemScales
+from tilepipe.ir.rules.block_scales import pieces, scaling_of
 
 E4M3, E5M2, E2M1, E8M0 = (
     dtypes.float8_e4m3,

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 import tilepipe
-from tests.build import Builder
+from tests.support.build import Builder
 from tilepipe import cuda
-from tilepipe.cuda import cache, compiler
+from tilepipe.cuda.nvrtc import cache, compiler
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.program import Kernel

@@ -8,11 +8,11 @@ import re
 
 import pytest
 
-from tests.build import Builder
 from tests.cuda.grid_kernels import launch_control
+from tests.support.build import Builder
 from tilepipe import cuda
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import const
+from tilepipe.ir.expressions import const
 from tilepipe.ir.memory import Tmem
 
 

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from tests.build import Builder, binary
 from tests.cuda.gemm import gemm
+from tests.support.build import Builder, binary
 from tilepipe import cuda
-from tilepipe.cuda import compiler
+from tilepipe.cuda.nvrtc import compiler
 from tilepipe.errors import BindError, CompileError, UnavailableError
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import const
-from tilepipe.ir.finish import launch_registers
+from tilepipe.ir.expressions import const
+from tilepipe.ir.placement import launch_registers
 from tilepipe.ir.program import Kernel
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.build import LANE, Builder, binary
 from tests.examples.ladder import EXAMPLES, NAMES, arch, load
 from tests.gpu import hangs
 from tests.scenarios.test_pipelines_under_load import (
@@ -20,9 +19,10 @@ from tests.scenarios.test_pipelines_under_load import (
     three_warpgroups,
     two_producer_warps,
 )
+from tests.support.build import LANE, Builder, binary
 from tilepipe import cuda
-from tilepipe.cuda import debug
-from tilepipe.cuda.instrument import STATE_BYTES
+from tilepipe.cuda.codegen.instrument import STATE_BYTES
+from tilepipe.cuda.debug import launch_record as debug
 from tilepipe.errors import LimitError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.program import Kernel, walk

@@ -14,8 +14,8 @@ import pytest
 import tilepipe as tp
 from tests.cuda.fake_driver import reset
 from tests.cuda.test_launching import doubled
-from tilepipe.cuda import driver, loading
-from tilepipe.cuda.compiler import Compiled
+from tilepipe.cuda.nvrtc.compiler import Compiled
+from tilepipe.cuda.runtime import driver, loading
 from tilepipe.kernels import gemm_choice
 
 

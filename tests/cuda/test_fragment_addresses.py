@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.build import Builder
+from tests.support.build import Builder
 from tilepipe import cuda
 from tilepipe.ir import dtypes, layout, ops
 from tilepipe.ir.dtypes import DType

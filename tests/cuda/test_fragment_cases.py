@@ -1,4 +1,4 @@
-"""The fragment kernels of `tests.fragment_cases` compile, without spills; what single lines of them
+"""The fragment kernels of `tests.cases.fragments` compile, without spills; what single lines of them
 print as.
 """
 
@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
+from tests.cases.fragments import CASES, Case
 from tests.cuda.fake_driver import FakeDriver
-from tests.fragment_cases import CASES, Case
-from tilepipe.cuda import launching
+from tilepipe.cuda.runtime import launching
 
 BY_NAME = {case.name: case for case in CASES}
 

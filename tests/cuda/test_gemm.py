@@ -9,7 +9,7 @@ import pytest
 
 from tests.cuda.gemm import gemm
 from tilepipe import cuda
-from tilepipe.cuda import sass
+from tilepipe.cuda.nvrtc import sass
 from tilepipe.ir import dtypes
 
 VARIANTS: list[dict[str, Any]] = [

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.build import Builder
 from tests.cuda.descriptors import constants, evaluate
 from tests.cuda.test_block_scales import built, scale_factors
 from tests.golden.tables import rows, significant
+from tests.support.build import Builder
 from tilepipe import cuda
-from tilepipe.cuda.registers import At, Index, column_number, row_number
+from tilepipe.cuda.codegen.registers import At, Index, column_number, row_number
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.block_scales import scaling_of
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import const
+from tilepipe.ir.expressions import const
 from tilepipe.ir.memory import Tmem
+from tilepipe.ir.rules.block_scales import scaling_of
 
 DTYPES = {
     "f16": dtypes.float16, "bf16": dtypes.bfloat16, "tf32": dtypes.float32, "f32": dtypes.float32, "e4m3": dtypes.float8_e4m3,

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
+from tests.cases.grid import early
 from tests.cuda.grid_kernels import grid, launch_control
-from tests.grid_cases import early
 from tests.pipelines.dealing import Dealt
 from tests.scenarios.support import refuses
 from tilepipe import cuda
-from tilepipe.cuda import sass
+from tilepipe.cuda.nvrtc import sass
 
 BUILDS: list[dict[str, Any]] = [{}, {"debug": True}, {"perturb": 1}, {"debug": True, "perturb": 1}]
 

@@ -11,18 +11,20 @@ from typing import Any
 
 import pytest
 
-from tests.build import Builder
 from tests.cuda.test_debug import BUILDS, KERNELS, gemm
 from tests.examples.ladder import EXAMPLES, load
-from tests.readme import ROOT, blocks, words
+from tests.support.build import Builder
 from tilepipe import cuda
-from tilepipe.cuda import compiler, debug, driver
-from tilepipe.cuda.hang import hang_error
-from tilepipe.cuda.instrument import SHARED, STATE_BYTES
-from tilepipe.cuda.ptx import SNIPPETS
+from tilepipe.cuda.codegen.instrument import SHARED, STATE_BYTES
+from tilepipe.cuda.debug import launch_record as debug
+from tilepipe.cuda.debug.hang import hang_error
+from tilepipe.cuda.nvrtc import compiler
+from tilepipe.cuda.ptx.wrappers import SNIPPETS
+from tilepipe.cuda.runtime import driver
 from tilepipe.errors import BindError, HangError, LaunchError
 from tilepipe.ir import ops
 from tilepipe.ir.program import Kernel, walk
+from tools.docs.readme import ROOT, blocks, words
 
 HEAD, WAIT = struct.Struct("<IIIIQQ"), struct.Struct("<IIIIIIQ")
 

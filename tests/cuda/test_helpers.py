@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tilepipe.cuda.ptx import SNIPPETS
+from tilepipe.cuda.ptx.wrappers import SNIPPETS
 from tilepipe.ir import layout
 
 LANES = np.arange(32)

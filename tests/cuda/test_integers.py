@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.number_cases import CASES, UNIFORM
+from tests.cases.numbers import CASES, UNIFORM
 from tilepipe import cuda
 
 

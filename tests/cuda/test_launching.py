@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import tilepipe as tp
 from tests.cuda.fake_driver import FakeDriver
-from tilepipe.cuda import interop, launching, staging
-from tilepipe.cuda.compiler import Compiled
-from tilepipe.cuda.parameters import arguments
+from tilepipe.cuda.codegen.parameters import arguments
+from tilepipe.cuda.nvrtc.compiler import Compiled
+from tilepipe.cuda.runtime import interop, launching, staging
 
 
 class OnGpu:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.build import GROUP, LANE, RANK, Builder, binary, ex, special
 from tests.cuda.blackwell import tensor_memory, tensor_memory_of_a_pair
 from tests.cuda.grid_kernels import grid, launch_control
+from tests.support.build import GROUP, LANE, RANK, Builder, binary, ex, special
 from tilepipe import cuda
-from tilepipe.cuda.emit import emit
-from tilepipe.ir import dtypes, exprs, ops
-from tilepipe.ir.exprs import Cast, Select, Unary, Vary, const
+from tilepipe.cuda.codegen.emit import emit
+from tilepipe.ir import dtypes, ops
+from tilepipe.ir import expressions as exprs
+from tilepipe.ir.expressions import Cast, Select, Unary, Vary, const
 from tilepipe.ir.program import Kernel, walk
 
 

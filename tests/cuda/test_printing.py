@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.build import LANE, Builder, binary
+from tests.support.build import LANE, Builder, binary
 from tilepipe import cuda
-from tilepipe.cuda.names import Names
-from tilepipe.cuda.parameters import arguments
+from tilepipe.cuda.codegen.names import Names
+from tilepipe.cuda.codegen.parameters import arguments
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import Cast, Const, Expr, Select, Unary, const
+from tilepipe.ir.expressions import Cast, Const, Expr, Select, Unary, const
 
 
 def stored(value: Expr, b: Builder | None = None) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.build import LANE, Builder, binary
+from tests.support.build import LANE, Builder, binary
 from tilepipe import cuda
-from tilepipe.cuda import sass
+from tilepipe.cuda.nvrtc import sass
 from tilepipe.ir import dtypes, ops
 
 LISTING = """

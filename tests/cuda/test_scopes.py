@@ -13,7 +13,7 @@ import pytest
 
 import tilepipe as tp
 from tilepipe import cuda
-from tilepipe.cuda import sass
+from tilepipe.cuda.nvrtc import sass
 from tilepipe.kernels import blackwell_gemm, blockwise_fp8_blackwell
 
 GPU_FENCE = "MEMBAR.ALL.GPU"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilepipe import cuda
-from tilepipe.cuda import sass
+from tilepipe.cuda.nvrtc import sass
 from tilepipe.kernels.gemm import GemmConfig, bind
 
 BF16 = ml_dtypes.bfloat16

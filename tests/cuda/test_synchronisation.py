@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.build import LANE, Builder, binary
+from tests.support.build import LANE, Builder, binary
 from tilepipe import cuda
-from tilepipe.cuda import sass
+from tilepipe.cuda.nvrtc import sass
 from tilepipe.errors import BindError, CompileError
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import Unary
+from tilepipe.ir.expressions import Unary
 from tilepipe.ir.program import Kernel
 
 

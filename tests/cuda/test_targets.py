@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.block_scale_cases import CASES
-from tests.build import Builder
+from tests.cases.block_scales import CASES
 from tests.cuda.blackwell import gemm, tensor_memory
 from tests.cuda.gemm import gemm as hopper_gemm
+from tests.support.build import Builder
 from tilepipe import cuda
 from tilepipe.cli.run import Arch
-from tilepipe.cuda import cache, compiler, driver, sass
+from tilepipe.cuda.nvrtc import cache, compiler, sass
+from tilepipe.cuda.runtime import driver
 from tilepipe.errors import BindError, CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.architecture import ARCHITECTURES, BLACKWELL, HOPPER, TARGETS, generation

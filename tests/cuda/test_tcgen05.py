@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.build import GROUP, RANK, Builder, binary
 from tests.cuda.blackwell import gemm, tensor_memory
 from tests.cuda.descriptors import A_START, B_START, Descriptor, addresses, constants, evaluate
 from tests.examples.ladder import EXAMPLES, load
-from tests.readme import ROOT, blocks, words
+from tests.support.build import GROUP, RANK, Builder, binary
 from tilepipe import cuda
-from tilepipe.cuda import sass
-from tilepipe.cuda.ptx import SNIPPETS
+from tilepipe.cuda.nvrtc import sass
+from tilepipe.cuda.ptx.wrappers import SNIPPETS
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import const
+from tilepipe.ir.expressions import const
 from tilepipe.ir.memory import Tmem
+from tools.docs.readme import ROOT, blocks, words
 
 BF16, F16, F32, E4M3, E5M2 = (
     dtypes.bfloat16,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilepipe.cuda.tensormap import TiledMap, tiled_map
+from tilepipe.cuda.runtime.tensormap import TiledMap, tiled_map
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.memory import TensorParam

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.build import LANE, Builder, binary
 from tests.cuda.blackwell import gemm, tensor_memory
 from tests.cuda.test_hang import message, number
+from tests.support.build import LANE, Builder, binary
 from tilepipe import cuda, sim
 from tilepipe.check import check
-from tilepipe.cuda.tcgen05_ptx import TmemAccess, pieces
+from tilepipe.cuda.ptx.tcgen05 import TmemAccess, pieces
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import FragmentRead, const
+from tilepipe.ir.expressions import FragmentRead, const
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import Fragment, Tmem
 from tilepipe.ir.program import Kernel

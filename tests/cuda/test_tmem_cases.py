@@ -1,4 +1,4 @@
-"""The kernels of `tests.tmem_cases`, which the simulator runs, compile for sm_100a: what the
+"""The kernels of `tests.cases.tensor_memory`, which the simulator runs, compile for sm_100a: what the
 machine code of each holds.
 """
 
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tmem_cases import CASES, Case
+from tests.cases.tensor_memory import CASES, Case
 from tilepipe import cuda
-from tilepipe.cuda import sass
+from tilepipe.cuda.nvrtc import sass
 from tilepipe.ir import ops
-from tilepipe.ir.geometry import mma_k
 from tilepipe.ir.program import Kernel, walk
+from tilepipe.ir.rules.operand_tiles import mma_k
 
 
 def found(kernel: Kernel, kind: type[ops.Op]) -> list[Any]:

@@ -11,16 +11,16 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.build import GROUP, Builder, binary
+from tests.cases.mma import case
 from tests.cuda.descriptors import A_START, B_START, Descriptor, addresses, constants, evaluate
-from tests.mma_cases import case
+from tests.support.build import GROUP, Builder, binary
 from tilepipe import cuda
-from tilepipe.cuda import sass
-from tilepipe.cuda.wgmma_ptx import Instruction
+from tilepipe.cuda.nvrtc import sass
+from tilepipe.cuda.ptx.wgmma import Instruction
 from tilepipe.errors import CompileError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import const
+from tilepipe.ir.expressions import const
 from tilepipe.ir.memory import Tile
 
 PTX = {"float16": "f16", "float32": "tf32", "float8_e4m3": "e4m3"}

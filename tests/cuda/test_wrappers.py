@@ -19,11 +19,12 @@ from tests.cuda.asm import Asm, functions
 from tests.cuda.blackwell import gemm
 from tests.cuda.signatures import CONSTRAINTS, TABLE, TYPES, Signature
 from tilepipe import cuda
-from tilepipe.cuda import ptx, tcgen05
-from tilepipe.cuda.matrices import MatrixFormat
-from tilepipe.cuda.ptx import SNIPPETS, Snippet
-from tilepipe.cuda.tcgen05_ptx import TmemAccess
-from tilepipe.cuda.wgmma_ptx import Instruction
+from tilepipe.cuda.codegen import tcgen05
+from tilepipe.cuda.codegen.matrices import MatrixFormat
+from tilepipe.cuda.ptx import wrappers as ptx
+from tilepipe.cuda.ptx.tcgen05 import TmemAccess
+from tilepipe.cuda.ptx.wgmma import Instruction
+from tilepipe.cuda.ptx.wrappers import SNIPPETS, Snippet
 from tilepipe.ir import dtypes
 
 ASM = [name for name, snippet in SNIPPETS.items() if "asm" in snippet.code]

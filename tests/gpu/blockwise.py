@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 import tilepipe as tp
-from tests.fragment_cases import Array
+from tests.cases.fragments import Array
 from tilepipe.kernels import blockwise_fp8_reference as reference
 from tilepipe.kernels.blockwise_fp8_arguments import blocks_of
 from tilepipe.kernels.blockwise_fp8_gemm import BlockwiseFP8Config, bind

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 import tilepipe as tp
-from tests.fragment_cases import Array
+from tests.cases.fragments import Array
 from tilepipe.kernels import gemm
 from tilepipe.testing import compare_matmul
 

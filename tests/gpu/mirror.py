@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.fragment_cases import Array
+from tests.cases.fragments import Array
 from tilepipe import sim
-from tilepipe.cuda.debug import every_op
-from tilepipe.cuda.loading import BoundLaunch
+from tilepipe.cuda.debug.launch_record import every_op
+from tilepipe.cuda.runtime.loading import BoundLaunch
 from tilepipe.errors import CompileError, LimitError
 from tilepipe.ir import ops
 from tilepipe.ir.launch import Launch, TensorArg

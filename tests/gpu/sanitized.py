@@ -9,7 +9,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests import copy_cases, fragment_cases, mma_cases, scalar_cases, sync_cases
+from tests.cases import copies as copy_cases
+from tests.cases import fragments as fragment_cases
+from tests.cases import mma as mma_cases
+from tests.cases import scalars as scalar_cases
+from tests.cases import synchronisation as sync_cases
 from tests.gpu.gemms import FAMILIES, product
 from tests.pipelines.turns import bind_turns, expected_turns
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import tilepipe as tp
-from tests.fragment_cases import Array
+from tests.cases.fragments import Array
 
 PRIME = 65521
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tests.gpu.small import numbers
-from tests.readme import ROOT
+from tools.docs.readme import ROOT
 
 N = 100_000
 

@@ -10,17 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests import (
-    copy_cases,
-    fragment_cases,
-    grid_cases,
-    mma_cases,
-    number_cases,
-    scalar_cases,
-    sync_cases,
-)
-from tests.fragment_cases import Array
-from tests.scalar_cases import check
+from tests.cases import copies as copy_cases
+from tests.cases import fragments as fragment_cases
+from tests.cases import grid as grid_cases
+from tests.cases import mma as mma_cases
+from tests.cases import numbers as number_cases
+from tests.cases import scalars as scalar_cases
+from tests.cases import synchronisation as sync_cases
+from tests.cases.fragments import Array
+from tests.cases.scalars import check
 
 pytestmark = pytest.mark.gpu
 OWN = [

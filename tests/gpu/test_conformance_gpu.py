@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cases.fragments import Case
+from tests.cases.scalars import check
 from tests.conformance.cases import CASES
 from tests.conformance.page_examples import HOPPER_EXAMPLES
 from tests.conformance.table import kernels
-from tests.fragment_cases import Case
-from tests.scalar_cases import check
-from tilepipe.cuda import driver
+from tilepipe.cuda.runtime import driver
 
 pytestmark = pytest.mark.gpu
 BUILDS: list[dict[str, Any]] = [

@@ -13,11 +13,11 @@ import pytest
 
 import tilepipe as tp
 from tests.examples.ladder import EXAMPLES, NAMES, arch, load
-from tests.readme import ROOT, blocks, run
-from tilepipe.cuda import driver
+from tilepipe.cuda.runtime import driver
 from tilepipe.ir.architecture import architecture
 from tilepipe.ir.launch import TensorArg
 from tilepipe.ir.program import tensor_uses
+from tools.docs.readme import ROOT, blocks, run
 
 pytestmark = pytest.mark.gpu
 

@@ -1,4 +1,4 @@
-"""The fragment kernels of `tests.fragment_cases` on a GPU, against the same NumPy as in the
+"""The fragment kernels of `tests.cases.fragments` on a GPU, against the same NumPy as in the
 simulator.
 """
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.fragment_cases import CASES, Case, check
+from tests.cases.fragments import CASES, Case, check
 
 
 @pytest.mark.gpu

@@ -17,8 +17,8 @@ import tilepipe as tp
 from tests.ops.torch_cases import LAYOUTS, SHAPES, ZERO
 from tests.ops.torch_reference import TF32, activated, check
 from tests.ops.torch_views import Operands, check_views, problem
-from tests.readme import ROOT, blocks, run
-from tilepipe.cuda.interop import view
+from tilepipe.cuda.runtime.interop import view
+from tools.docs.readme import ROOT, blocks, run
 
 torch = pytest.importorskip("torch")
 

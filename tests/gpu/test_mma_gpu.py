@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.mma_cases import CASES, Case
+from tests.cases.mma import CASES, Case
 
 
 @pytest.mark.gpu

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.gpu.sanitized import KERNELS
-from tests.readme import ROOT
+from tools.docs.readme import ROOT
 
 pytestmark = pytest.mark.gpu
 PLACES = ("/usr/local/cuda/bin", "/opt/cuda/bin")

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests import block_scale_cases, tmem_cases
-from tests.scalar_cases import check
-from tilepipe.cuda import driver
+from tests.cases import block_scales as block_scale_cases
+from tests.cases import tensor_memory as tmem_cases
+from tests.cases.scalars import check
+from tilepipe.cuda.runtime import driver
 
 pytestmark = pytest.mark.gpu
 CASES: list[Any] = [*tmem_cases.CASES, *block_scale_cases.CASES]

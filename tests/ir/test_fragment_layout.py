@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilepipe.ir import dtypes
-from tilepipe.ir.exprs import Binary, FragmentRead, const
+from tilepipe.ir.expressions import Binary, FragmentRead, const
 from tilepipe.ir.fragment_layout import BLOCK, blocks, first_row, layout_of, warp_parts
 from tilepipe.ir.memory import Fragment
 

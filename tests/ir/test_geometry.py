@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from tilepipe.ir import dtypes, layout
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import Binary, Cast, Const, Expr, Local, Select, Unary, const
-from tilepipe.ir.geometry import (
+from tilepipe.ir.expressions import Binary, Cast, Const, Expr, Local, Select, Unary, const
+from tilepipe.ir.memory import SmemBuffer, Tile
+from tilepipe.ir.rules.operand_tiles import (
     broken_descriptor_rule,
     broken_stmatrix_rule,
     broken_tma_rule,
     divisor,
 )
-from tilepipe.ir.memory import SmemBuffer, Tile
 
 I32 = dtypes.int32
 OPS: dict[str, Callable[[int, int], int]] = {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.build import Builder
-from tilepipe.ir import ops, uses
+from tests.support.build import Builder
+from tilepipe.ir import def_use as uses
+from tilepipe.ir import ops
 
 OPS = [
     x

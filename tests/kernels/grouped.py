@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 import tilepipe as tp
-from tests.fragment_cases import Array
+from tests.cases.fragments import Array
 from tilepipe.kernels import grouped_gemm_reference as reference
 from tilepipe.kernels.grouped_gemm import GroupedGemmConfig, bind
 from tilepipe.testing import Comparison

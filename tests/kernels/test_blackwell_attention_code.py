@@ -12,7 +12,7 @@ import pytest
 
 from tests.kernels.blackwell_attention_cases import BF16, Problem
 from tilepipe import cuda
-from tilepipe.cuda.sass import disassemble
+from tilepipe.cuda.nvrtc.sass import disassemble
 
 FORMS: list[dict[str, Any]] = [{"d": 128, "causal": True}, {"d": 64}]
 MORE: list[dict[str, Any]] = [

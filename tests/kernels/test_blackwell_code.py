@@ -14,7 +14,7 @@ import pytest
 from tests.kernels.blackwell_cases import BF16, CLUSTERS, E4M3, E5M2, Problem, shape_of
 from tests.kernels.test_blackwell_gemm import CONFIGS
 from tilepipe import cuda
-from tilepipe.cuda.sass import disassemble, loop_with
+from tilepipe.cuda.nvrtc.sass import disassemble, loop_with
 from tilepipe.kernels.blackwell_gemm import BlackwellGemmConfig
 
 FP8: dict[str, Any] = {"dtypes": (E4M3, E5M2), "out": np.float32, "bk": 128}

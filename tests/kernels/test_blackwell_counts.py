@@ -17,10 +17,10 @@ import tilepipe as tp
 from tests.kernels.blackwell_cases import CLUSTERS, Problem, counts, shape_of
 from tests.pipelines.accumulators import who_arrives
 from tests.pipelines.rings import counts_of
-from tests.readme import ROOT
 from tests.scenarios.support import faults, refuses
 from tilepipe.kernels import blackwell_gemm
 from tilepipe.kernels.multicast import ClusterShares
+from tools.docs.readme import ROOT
 
 TILES = 3  # steps of the schedule of one cluster, in the runs
 STEPS = 5  # of K

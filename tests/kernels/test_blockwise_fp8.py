@@ -15,7 +15,7 @@ import pytest
 import tilepipe as tp
 from tests.gpu.blockwise import FAMILIES, OUTPUTS, product
 from tilepipe import cuda
-from tilepipe.cuda import sass
+from tilepipe.cuda.nvrtc import sass
 from tilepipe.kernels import blockwise_fp8_choice as choice
 from tilepipe.kernels import blockwise_fp8_reference as reference
 from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config, filled, smem_bytes

@@ -13,7 +13,7 @@ from tests.gpu.gemms import FAMILIES
 from tests.kernels.blackwell_cases import CLUSTERS, shape_of
 from tests.kernels.grouped import FAMILIES as GROUPED
 from tilepipe import check
-from tilepipe.check.sizes import too_small
+from tilepipe.check.instance_size import too_small
 from tilepipe.kernels.registry import find
 
 Case = tuple[str, dict[str, Any]]

@@ -15,7 +15,7 @@ import pytest
 
 import tilepipe as tp
 from tilepipe import cuda
-from tilepipe.cuda.sass import disassemble, loops
+from tilepipe.cuda.nvrtc.sass import disassemble, loops
 from tilepipe.kernels import gemm
 from tilepipe.kernels.gemm_arguments import check_stage_bytes
 from tilepipe.testing import compare_matmul

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tilepipe as tp
 from tests.kernels.grouped import FAMILIES, OFFSETS, OUTPUTS, M, product
 from tilepipe import cuda
-from tilepipe.cuda import sass
+from tilepipe.cuda.nvrtc import sass
 from tilepipe.kernels import grouped_gemm_config as config
 from tilepipe.kernels import grouped_gemm_reference as reference
 from tilepipe.kernels.gemm_choice import smem_bytes

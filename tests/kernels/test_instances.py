@@ -11,7 +11,7 @@ import pytest
 
 import tilepipe as tp
 from tilepipe import check
-from tilepipe.check.sizes import too_small
+from tilepipe.check.instance_size import too_small
 from tilepipe.kernels.registry import KERNELS, find
 
 HOPPER: list[tuple[str, dict[str, Any]]] = [

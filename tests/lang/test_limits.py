@@ -10,7 +10,7 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import from_text, refused
-from tilepipe.ir import finish
+from tilepipe.ir import placement as finish
 
 
 def bound(text: str) -> Any:

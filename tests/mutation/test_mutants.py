@@ -18,7 +18,7 @@ from tilepipe.check.mutation.mutants import ALL, Mutant, mutants
 from tilepipe.check.mutation.redundancy import explain
 from tilepipe.check.verdict import Bounds
 from tilepipe.ir import ops, printer
-from tilepipe.ir.exprs import const
+from tilepipe.ir.expressions import const
 from tilepipe.ir.launch import TensorArg
 
 PROGRAM = program()

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 
 import tilepipe as tp
-from tilepipe.ir.tma import broken_array_rule
+from tilepipe.ir.rules.tma import broken_array_rule
 from tilepipe.kernels import gemm
 from tilepipe.kernels.gemm_epilogue import activated
 from tilepipe.lang.tensor_map import array_dtype, array_order, byte_strides

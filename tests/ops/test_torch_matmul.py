@@ -17,7 +17,7 @@ import tilepipe as tp
 from tests.ops.emulated import Emulator, gpu, torch
 from tests.ops.torch_cases import AS_IT_LIES, LAYOUTS, SHAPES, ZERO
 from tests.ops.torch_reference import check
-from tilepipe.cuda import interop
+from tilepipe.cuda.runtime import interop
 from tilepipe.ops import torch_checks, torch_eager, torch_plan, torch_plans
 
 __all__ = ["gpu"]

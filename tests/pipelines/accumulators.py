@@ -14,7 +14,9 @@ import numpy as np
 
 import tilepipe as tp
 from tests.scenarios.support import matrix, zeros
-from tilepipe.sim import Run, mbarriers, tcgen05
+from tilepipe.machine.barriers import mbarrier as mbarriers
+from tilepipe.machine.units import tcgen05
+from tilepipe.sim import Run
 
 M, K = 128, 16  # rows of an accumulator in one CTA, and K of a step
 SEEDS = (0, 1, 2)

@@ -10,7 +10,7 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import refused
-from tilepipe.pipelines.fa4_config import FA4Config
+from tilepipe.pipelines.attention.fa4_config import FA4Config
 
 
 def config(**changes: Any) -> FA4Config:

@@ -13,9 +13,9 @@ from tests.lang.tracing import of_kind, refused
 from tests.pipelines.accumulators import M, Parts, gemm, who_arrives
 from tests.pipelines.rings import counts_of, laps
 from tilepipe.ir import ops
-from tilepipe.ir.evaluate import evaluate, thread_env
 from tilepipe.ir.program import walk
-from tilepipe.pipelines import pairs
+from tilepipe.ir.static_evaluation import evaluate, thread_env
+from tilepipe.pipelines.accumulators import pairs
 
 Body = Callable[[tp.Context, Any, tp.OutputTilePipeline], None]
 

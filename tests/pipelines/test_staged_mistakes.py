@@ -23,7 +23,7 @@ from tests.pipelines.staged_kernels import (
 )
 from tests.pipelines.test_staged import ELECT, TCGEN05, WG, role
 from tests.scenarios.support import faults
-from tilepipe.pipelines.fa4_config import FA4Config
+from tilepipe.pipelines.attention.fa4_config import FA4Config
 
 REFUSED: dict[str, tuple[str, dict[str, Any], type[tp.TilepipeError], tuple[str, ...]]] = {
     "a part that is not there": ("k.acquire(qk_stage=2)", {}, tp.TraceError, ("qk_stage=2", "'k' has 2 parts, 0 to 1")),

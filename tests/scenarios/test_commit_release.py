@@ -11,7 +11,7 @@ import pytest
 
 import tilepipe as tp
 from tests.scenarios.support import at, clean, faults, matrix, refuted, verified, zeros
-from tilepipe.sim import tcgen05
+from tilepipe.machine.units import tcgen05
 
 M, N, K = 128, 32, 64
 

@@ -9,7 +9,7 @@ import pytest
 
 import tilepipe as tp
 from tests.scenarios.support import at, clean, faults, matrix, refuted, verified, zeros
-from tilepipe.sim.rules import Rules
+from tilepipe.machine.rules import Rules
 
 
 def where(mark: str) -> str:

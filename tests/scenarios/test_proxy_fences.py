@@ -11,8 +11,8 @@ import pytest
 
 import tilepipe as tp
 from tests.scenarios.support import at, clean, faults, refuses, refuted, verified, zeros
-from tilepipe.sim import meetings
-from tilepipe.sim.global_order import GlobalOrder
+from tilepipe.machine.barriers import rendezvous as meetings
+from tilepipe.machine.happens_before.global_memory import GlobalOrder
 
 
 def where(mark: str) -> str:

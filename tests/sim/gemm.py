@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.build import GROUP, Builder, binary, special
+from tests.support.build import GROUP, Builder, binary, special
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import const
+from tilepipe.ir.expressions import const
 
 
 def gemm(

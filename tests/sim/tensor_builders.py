@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.build import Builder, binary
 from tests.scenarios.support import SEEDS, matrix
+from tests.support.build import Builder, binary
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import Const, Expr, const
+from tilepipe.ir.expressions import Const, Expr, const
 from tilepipe.ir.memory import BarrierArray, Fragment, SmemBuffer, Tmem
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.build import LANE, THREAD, Builder, binary, special
+from tests.support.build import LANE, THREAD, Builder, binary, special
 from tilepipe.errors import DeadlockError, SimFault
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import const
+from tilepipe.ir.expressions import const
 from tilepipe.ir.memory import Fragment
 
 WARP = special("warp_in_group")

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.build import LANE, Builder, binary
+from tests.support.build import LANE, Builder, binary
 from tilepipe import sim
 from tilepipe.errors import SimFault
 from tilepipe.ir import dtypes, ops, ranges
-from tilepipe.ir.exprs import Binary, Cast, Const, Expr, Param, Unary, children, const
-from tilepipe.ir.finish import finish
+from tilepipe.ir.expressions import Binary, Cast, Const, Expr, Param, Unary, children, const
+from tilepipe.ir.placement import finish
 
 
 def bound(b: Builder, big: Expr) -> None:

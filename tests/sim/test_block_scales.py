@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.block_scale_cases import CASES, Case, elements, exact, factors, packed, pieces
-from tests.tmem_cases import Handover, empty
+from tests.cases.block_scales import CASES, Case, elements, exact, factors, packed, pieces
+from tests.cases.tensor_memory import Handover, empty
 from tilepipe.errors import PoisonError, RaceError, SimFault
 
 Array = np.ndarray[Any, Any]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.build import RANK, Builder, binary
+from tests.support.build import RANK, Builder, binary
 from tilepipe.errors import BarrierError, DeadlockError, ExitError, RaceError
 from tilepipe.ir import dtypes, ops
 

@@ -16,7 +16,7 @@ import tilepipe as tp
 from tests.lang.tracing import from_text
 from tilepipe.kernels.registry import find
 from tilepipe.sim import election
-from tilepipe.sim.codegen import compile_kernel
+from tilepipe.sim.codegen.module import compile_kernel
 
 BEFORE = """
 word = ctx.smem((1, 64), "int32", swizzle=0, name="word")[0]

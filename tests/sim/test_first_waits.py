@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.build import Builder
+from tests.support.build import Builder
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import Local
-from tilepipe.sim import mbarriers
-from tilepipe.sim.agents import Agent
+from tilepipe.ir.expressions import Local
+from tilepipe.machine.agents import Agent
+from tilepipe.machine.barriers import mbarrier as mbarriers
 
 
 @tp.kernel()

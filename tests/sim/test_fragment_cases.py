@@ -1,11 +1,11 @@
-"""The fragment kernels of `tests.fragment_cases` on the simulated GPU, against NumPy."""
+"""The fragment kernels of `tests.cases.fragments` on the simulated GPU, against NumPy."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tests.fragment_cases import CASES, Case, check
+from tests.cases.fragments import CASES, Case, check
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -82,8 +82,8 @@ def test_one_seed_one_run() -> None:
     def once(seed: int) -> list[tuple[str, str, float]]:
         events: list[tuple[str, str, float]] = []
         from tilepipe import sim
-        from tilepipe.ir.finish import finish
         from tilepipe.ir.launch import Launch, TensorArg
+        from tilepipe.ir.placement import finish
 
         b = gemm(groups=2)
         finish(b.kernel)
@@ -148,7 +148,7 @@ def test_two_ctas_that_write_one_tile() -> None:
     b = gemm()
     for op in program.walk(b.kernel.roles[1].body):
         if isinstance(op, ops.For):
-            from tilepipe.ir.exprs import const
+            from tilepipe.ir.expressions import const
 
             op.start = const(0)
             break
@@ -192,7 +192,7 @@ def test_a_missing_release_is_named() -> None:
 
 
 def test_knowledge_does_not_grow_with_the_steps() -> None:
-    from tilepipe.sim import machine
+    from tilepipe.machine import machine
 
     largest = []
     start = machine.Machine.start

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.build import BLOCK, LANE, THREAD, Builder, binary
+from tests.support.build import BLOCK, LANE, THREAD, Builder, binary
 from tilepipe.errors import RaceError
 from tilepipe.ir import dtypes, ops
-from tilepipe.sim import global_order
+from tilepipe.machine.happens_before import global_memory as global_order
 
 SEEDS = range(4)
 

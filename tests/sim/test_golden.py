@@ -16,11 +16,11 @@ import pytest
 
 from tests.golden.tables import rows, table
 from tilepipe.ir import dtypes
-from tilepipe.ir.exprs import const
+from tilepipe.ir.expressions import const
 from tilepipe.ir.memory import TmemScales
-from tilepipe.ir.tcgen05 import COLUMNS, LANES
-from tilepipe.sim.block_scales import copy_pieces, scale_place
-from tilepipe.sim.tmem import TensorMemory, rects
+from tilepipe.ir.rules.tcgen05 import COLUMNS, LANES
+from tilepipe.machine.memory.tensor_memory import TensorMemory, rects
+from tilepipe.machine.units.block_scaled_mma import copy_pieces, scale_place
 
 Array = npt.NDArray[Any]
 SCALES = {"ue8m0": dtypes.float8_e8m0, "ue4m3": dtypes.float8_e4m3}

@@ -9,7 +9,7 @@ import pytest
 
 import tilepipe as tp
 from tests.scenarios.support import at, faults
-from tilepipe.sim import support
+from tilepipe.sim import runtime as support
 
 
 def where(mark: str) -> str:

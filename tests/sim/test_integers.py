@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.fragment_cases import Case
-from tests.number_cases import CASES, INTEGERS, UNIFORM, operate, outcome, pairs
-from tests.scalar_cases import check
+from tests.cases.fragments import Case
+from tests.cases.numbers import CASES, INTEGERS, UNIFORM, operate, outcome, pairs
+from tests.cases.scalars import check
 from tilepipe.errors import SimFault, TraceError
 from tilepipe.ir.dtypes import DType
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.build import LANE, THREAD, Builder, binary
+from tests.support.build import LANE, THREAD, Builder, binary
 from tilepipe.errors import BarrierError, RaceError, SimFault
 from tilepipe.ir import dtypes, ops
 

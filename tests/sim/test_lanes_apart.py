@@ -13,7 +13,7 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import from_text
-from tilepipe.sim import lanes_apart
+from tilepipe.machine.faults import lane_deadlocks as lanes_apart
 from tilepipe.testing import CheckFailed, check
 
 

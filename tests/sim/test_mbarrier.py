@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.build import Builder
+from tests.support.build import Builder
 from tilepipe.errors import BarrierError
 from tilepipe.ir import ops
-from tilepipe.ir.exprs import const
+from tilepipe.ir.expressions import const
 
 
 @dataclass

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.build import LANE, RANK, Builder, binary
+from tests.support.build import LANE, RANK, Builder, binary
 from tilepipe.errors import BarrierError, DeadlockError, PoisonError, RaceError, TilepipeError
 from tilepipe.ir import dtypes, ops, printer
-from tilepipe.ir.exprs import const
+from tilepipe.ir.expressions import const
 
 
 def caught(b: Builder, kind: type[TilepipeError], **settings: Any) -> str:

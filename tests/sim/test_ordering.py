@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.examples.ladder import EXAMPLES, load
 from tilepipe.check import check
 from tilepipe.check.mutation.mutants import mutants
-from tilepipe.sim.ordering import COMPACT_AT, Order
+from tilepipe.machine.happens_before.accesses import COMPACT_AT, Order
 
 
 class Knower:

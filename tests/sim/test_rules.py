@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tilepipe.sim.rules import ALL_RULES
+from tilepipe.machine.rules import ALL_RULES
 
 PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
 

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.build import LANE, Builder, binary
+from tests.support.build import LANE, Builder, binary
 from tilepipe.errors import BarrierError, DeadlockError, PoisonError, RaceError, TilepipeError
 from tilepipe.ir import dtypes, ops
 from tilepipe.sim import Run

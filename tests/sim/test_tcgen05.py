@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilepipe as tp
-from tests.build import LANE, binary
+from tests.cases.tensor_memory import CASES, Case, Handover
 from tests.scenarios.support import SEEDS, at, clean, faults, matrix, zeros
 from tests.sim.tensor_builders import Core
-from tests.tmem_cases import CASES, Case, Handover
+from tests.support.build import LANE, binary
 from tilepipe.errors import BarrierError, ExitError, RaceError, SimFault
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import Const, const
+from tilepipe.ir.expressions import Const, const
 from tilepipe.ir.memory import Tmem
 
 Array = np.ndarray[Any, Any]

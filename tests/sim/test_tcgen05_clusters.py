@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.build import RANK, Builder, binary
+from tests.cases.tensor_memory import Handover
 from tests.scenarios.support import SEEDS, at, clean, faults, matrix, zeros
 from tests.sim.tensor_builders import Core
-from tests.tmem_cases import Handover
+from tests.support.build import RANK, Builder, binary
 from tilepipe.errors import BarrierError, ExitError, SimFault
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import Const, const
+from tilepipe.ir.expressions import Const, const
 from tilepipe.ir.memory import Tmem
 
 Array = np.ndarray[Any, Any]

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilepipe as tp
-from tests.build import LANE, Builder, binary, special
 from tests.sim.tensor_builders import Tensor
+from tests.support.build import LANE, Builder, binary, special
 from tilepipe.check import check
 from tilepipe.errors import DeadlockError, ExitError, PoisonError, RaceError, SimFault
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import Const, Expr, Vary, const
+from tilepipe.ir.expressions import Const, Expr, Vary, const
 from tilepipe.ir.launch import Launch
 from tilepipe.ir.memory import BarrierArray
-from tilepipe.sim import tmem_alloc
+from tilepipe.machine.memory import tensor_allocation as tmem_alloc
 
 SEEDS = (0, 1, 2, 3)
 

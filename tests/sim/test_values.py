@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tilepipe as tp
-from tests.build import LANE, Builder, binary
+from tests.support.build import LANE, Builder, binary
 from tilepipe import sim
 from tilepipe.errors import BindError, KernelAssertError, PoisonError, RaceError, SimFault
 from tilepipe.ir import dtypes, layout, ops
-from tilepipe.ir.exprs import Cast, Unary, const
+from tilepipe.ir.expressions import Cast, Unary, const
 from tilepipe.ir.memory import SmemBuffer
 
 
@@ -256,7 +256,7 @@ def test_a_fence_between_a_read_of_the_sums_and_the_wgmma_that_overwrites_them()
 
 def test_reading_and_writing_one_tensor_across_ctas() -> None:
     """A tensor that is written and read: another CTA's element is a race, one's own is not."""
-    from tests.build import BLOCK
+    from tests.support.build import BLOCK
 
     for offset in (0, 1):
         b = Builder()
@@ -350,10 +350,10 @@ def test_generated_source_is_readable_and_cached() -> None:
 
 def test_a_machine_can_be_copied_between_steps() -> None:
     """The state beside the generators is plain: the checker copies it."""
-    from tilepipe.ir.finish import finish
     from tilepipe.ir.launch import Launch
-    from tilepipe.sim import mbarriers
-    from tilepipe.sim.machine import Machine
+    from tilepipe.ir.placement import finish
+    from tilepipe.machine.barriers import mbarrier as mbarriers
+    from tilepipe.machine.machine import Machine
     from tilepipe.sim.run import world_of
 
     b = Builder()

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests import shown
-from tests.readme import ROOT, blocks, run
 from tilepipe.testing import CheckFailed, check
+from tools.docs import shown
+from tools.docs.readme import ROOT, blocks, run
 
 PAGE = ROOT / "docs" / "checker.md"
 

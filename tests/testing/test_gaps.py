@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.readme import ROOT, blocks, run
-from tilepipe.sim import global_order
+from tilepipe.machine.happens_before import global_memory as global_order
 from tilepipe.testing import CheckFailed, check
+from tools.docs.readme import ROOT, blocks, run
 
 PAGE = ROOT / "docs" / "verification-gaps.md"
 CHECK = "from tilepipe.testing import CheckFailed, check, run\n"

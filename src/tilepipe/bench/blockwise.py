@@ -18,7 +18,7 @@ from tilepipe.kernels.gemm_choice import Problem
 from tilepipe.ops.torch_plan import View
 
 if TYPE_CHECKING:
-    from tilepipe.cuda.launching import Launcher
+    from tilepipe.cuda.runtime.launching import Launcher
 
 
 class BlockwiseOperands(Operands):

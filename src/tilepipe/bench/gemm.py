@@ -17,7 +17,7 @@ from tilepipe.bench.choice import Choice as Choice
 from tilepipe.bench.operands import Step, build_all, operands
 from tilepipe.bench.report import Config, Line
 from tilepipe.bench.shapes import Suite
-from tilepipe.cuda.compiler import nvrtc_version
+from tilepipe.cuda.nvrtc.compiler import nvrtc_version
 from tilepipe.errors import TilepipeError
 from tilepipe.kernels import blockwise_fp8_choice, gemm_choice, tuned
 from tilepipe.kernels.gemm_choice import Problem

@@ -25,7 +25,7 @@ from tilepipe.ops.torch_plan import View
 from tilepipe.testing.numerics import OUTPUT_EPS
 
 if TYPE_CHECKING:
-    from tilepipe.cuda.launching import Launcher
+    from tilepipe.cuda.runtime.launching import Launcher
 
 PEER, LOOP = "grouped_mm", "loop of mm"
 # m, n, k, groups, split: eight large experts; 64 experts up and down, with many rows each, some,

@@ -25,7 +25,7 @@ from tilepipe.ops.torch_plan import View
 from tilepipe.testing.numerics import OUTPUT_EPS, ROUNDED, fp8_sum_error
 
 if TYPE_CHECKING:
-    from tilepipe.cuda.launching import Launcher
+    from tilepipe.cuda.runtime.launching import Launcher
 
 MAX_SETS = 2048  # a block launches about a thousand of the smallest products
 # bytes between the starts of matrices are a multiple of this, as the allocator has it

@@ -1,8 +1,8 @@
 """Checking a launch over all its interleavings."""
 
 from tilepipe.check.counterexamples.retelling import retold as retold
-from tilepipe.check.deciding import check as check
-from tilepipe.check.deciding import replay as replay
+from tilepipe.check.decide import check as check
+from tilepipe.check.decide import replay as replay
 from tilepipe.check.verdict import Bounds as Bounds
 from tilepipe.check.verdict import Fault as Fault
 from tilepipe.check.verdict import Pick as Pick

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from tilepipe.check.deciding import check
+from tilepipe.check.decide import check
 from tilepipe.check.mutation import surgery
 from tilepipe.check.mutation.facts import Facts
 from tilepipe.check.mutation.judging import Outcome, judge, outputs
@@ -28,7 +28,7 @@ from tilepipe.errors import BindError, TilepipeError
 from tilepipe.ir.launch import Launch
 from tilepipe.ir.location import Loc
 from tilepipe.ir.program import Kernel
-from tilepipe.sim.rules import Rules
+from tilepipe.machine.rules import Rules
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from tilepipe.arguments import plain, plain_int, require_bool, require_function, shown
 from tilepipe.errors import BindError, SimFault
-from tilepipe.sim.rules import require_rules
+from tilepipe.machine.rules import require_rules
 
 Answer = Literal["verified", "fault", "undecided"]
 Method = Literal["greedy", "explored"]

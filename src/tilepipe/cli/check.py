@@ -17,10 +17,10 @@ from tilepipe.errors import BindError
 
 if TYPE_CHECKING:
     from tilepipe.check import Bounds, Fault, Verdict
-    from tilepipe.check.campaign import Instance
+    from tilepipe.check.parallel import Instance
     from tilepipe.check.sensitivity import Sensitivity
     from tilepipe.cli.programs import Target
-    from tilepipe.sim.rules import Rules
+    from tilepipe.machine.rules import Rules
 
 What = Annotated[
     str,
@@ -55,10 +55,10 @@ def check(
     Exit 0: verified; 1: a fault; 2: undecided, or bad usage.
     """
     from tilepipe import check as checker
-    from tilepipe.check.campaign import check_all
     from tilepipe.check.counterexamples import saved
+    from tilepipe.check.parallel import check_all
     from tilepipe.cli import programs
-    from tilepipe.sim.rules import require_rules
+    from tilepipe.machine.rules import require_rules
 
     by = require_rules(rules)
     texts = list(settings or [])
@@ -111,14 +111,14 @@ def _sized(recipes: Sequence[Instance], bounds: Bounds, rules: Rules) -> list[Ve
     """
     from dataclasses import replace
 
-    from tilepipe.check.campaign import check_all
+    from tilepipe.check.parallel import check_all
 
     verdicts = check_all(recipes, bounds=replace(bounds, traces=1), rules=rules)
     return [] if any(v.faults for v in verdicts) else verdicts
 
 
 def _refuse_small(verdicts: Sequence[Verdict]) -> None:
-    from tilepipe.check.sizes import too_small
+    from tilepipe.check.instance_size import too_small
 
     problem = too_small(verdicts) if verdicts else ""
     if problem:

@@ -61,7 +61,7 @@ def gpu(spec: KernelSpec) -> Chip:
     Raises:
         UnavailableError: there is none, or the kernel does not exist for it.
     """
-    from tilepipe.cuda import driver
+    from tilepipe.cuda.runtime import driver
     from tilepipe.ir.architecture import generation
 
     chip = driver.chip(0)

@@ -201,8 +201,8 @@ def launch(case: Case) -> float:
     """Launches a case on device 0 twice; seconds of the second launch and of waiting for it,
     without any copies.
     """
-    from tilepipe.cuda.launching import wait_for
-    from tilepipe.cuda.staging import staged
+    from tilepipe.cuda.runtime.launching import wait_for
+    from tilepipe.cuda.runtime.staging import staged
 
     launcher = case.program.launcher()
     with staged(case.program.launch_args, launcher.ordinal) as places:

@@ -162,7 +162,7 @@ def _whose(name: str | None) -> Chip:
     """The chip whose entries are to go: the one that is named, or the GPU of this machine. No other
     is meant by saying nothing.
     """
-    from tilepipe.cuda import driver
+    from tilepipe.cuda.runtime import driver
     from tilepipe.ir.chip import Chip
     from tilepipe.kernels import tuned
 

@@ -5,7 +5,7 @@ Nothing here needs CUDA packages until something is compiled.
 
 from __future__ import annotations
 
-from tilepipe.cuda.compiler import Compiled, compile
-from tilepipe.cuda.printer import source
+from tilepipe.cuda.codegen.printer import source
+from tilepipe.cuda.nvrtc.compiler import Compiled, compile
 
 __all__ = ["Compiled", "compile", "source"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilepipe.errors import BindError
 from tilepipe.ir import ops
-from tilepipe.ir.exprs import Expr
+from tilepipe.ir.expressions import Expr
 from tilepipe.ir.memory import BarrierRef
 from tilepipe.ir.program import Kernel, walk
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from tilepipe.ir import exprs as e
-from tilepipe.ir.exprs import Expr
+from tilepipe.ir import expressions as e
+from tilepipe.ir.expressions import Expr
 
 BLOCK = 16  # rows of a warp that its registers hold together: 8 h + lane // 4
 SPAN = {"wgmma": 64, "tmem": 128}  # layout -> rows of which warp w holds the w-th quarter

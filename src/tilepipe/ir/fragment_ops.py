@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilepipe.ir.exprs import Expr, Local
+from tilepipe.ir.expressions import Expr, Local
 from tilepipe.ir.memory import Fragment, TensorParam, Tile
 from tilepipe.ir.op import Op
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import Expr, Vary
+from tilepipe.ir.expressions import Expr, Vary
 from tilepipe.ir.location import Loc
 
 # scale factors in one 32-bit column of tensor memory: rows, and blocks of K

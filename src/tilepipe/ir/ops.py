@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilepipe.ir.exprs import Expr, Local, const
+from tilepipe.ir.expressions import Expr, Local, const
 from tilepipe.ir.fragment_ops import FragmentAny as FragmentAny
 from tilepipe.ir.fragment_ops import FragmentDefine as FragmentDefine
 from tilepipe.ir.fragment_ops import FragmentLoad as FragmentLoad

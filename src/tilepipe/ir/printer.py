@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilepipe.ir import exprs as e
+from tilepipe.ir import expressions as e
 from tilepipe.ir import ops
-from tilepipe.ir.exprs import Expr
+from tilepipe.ir.expressions import Expr
 from tilepipe.ir.memory import (
     BarrierRef,
     Element,

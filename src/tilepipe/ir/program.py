@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tilepipe.ir import ops
-from tilepipe.ir.exprs import Expr
+from tilepipe.ir.expressions import Expr
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import (
     BarrierArray,

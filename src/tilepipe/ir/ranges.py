@@ -4,7 +4,7 @@ computed.
 
 from __future__ import annotations
 
-from tilepipe.ir import exprs as e
+from tilepipe.ir import expressions as e
 from tilepipe.ir.numbers import limits, shl, shr
 
 Range = tuple[int, int]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilepipe.ir.exprs import Expr
+from tilepipe.ir.expressions import Expr
 from tilepipe.ir.memory import BarrierRef, Fragment, Tile, Tmem, TmemScales
 from tilepipe.ir.op import Op
 

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import Expr, Local, Vary
+from tilepipe.ir.def_use import nodes, reads
+from tilepipe.ir.expressions import Expr, Local, Vary
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import BarrierRef, Variable
 from tilepipe.ir.program import Role, bodies, walk
-from tilepipe.ir.uses import nodes, reads
 from tilepipe.lang.convergence import splitting
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import CountError
-from tilepipe.ir.evaluate import evaluate, thread_env
-from tilepipe.ir.exprs import Expr
+from tilepipe.ir.expressions import Expr
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import BarrierArray
 from tilepipe.ir.program import Role
+from tilepipe.ir.static_evaluation import evaluate, thread_env
 
 Received = npt.NDArray[np.int64]
 

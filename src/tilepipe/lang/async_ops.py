@@ -9,10 +9,12 @@ from typing import Protocol
 import numpy as np
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, exprs, geometry, memory, ops
+from tilepipe.ir import dtypes, memory, ops
+from tilepipe.ir import expressions as exprs
 from tilepipe.ir.location import Loc, caller
-from tilepipe.ir.mma import broken_mma_rule
-from tilepipe.ir.tma import broken_coordinate_rule
+from tilepipe.ir.rules import operand_tiles as geometry
+from tilepipe.ir.rules.tma import broken_coordinate_rule
+from tilepipe.ir.rules.wgmma import broken_mma_rule
 from tilepipe.lang.arrivals import Arrivals, count_arrivals
 from tilepipe.lang.convergence import require_warpgroup
 from tilepipe.lang.fragments import Fragment

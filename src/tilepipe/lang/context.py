@@ -9,7 +9,8 @@ from typing import Any
 
 from tilepipe.arguments import plain
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, exprs, ops
+from tilepipe.ir import dtypes, ops
+from tilepipe.ir import expressions as exprs
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import Role
 from tilepipe.lang import answers, async_ops, control, tmem, variables

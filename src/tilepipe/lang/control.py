@@ -12,12 +12,13 @@ import numpy as np
 
 from tilepipe.arguments import INT32_MAX, INT32_MIN
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, exprs, ops
-from tilepipe.ir.evaluate import evaluate, thread_env
-from tilepipe.ir.exprs import Const, Expr, Vary
-from tilepipe.ir.geometry import divisor
+from tilepipe.ir import dtypes, ops
+from tilepipe.ir import expressions as exprs
+from tilepipe.ir.expressions import Const, Expr, Vary
 from tilepipe.ir.location import Loc, caller, is_library_file
 from tilepipe.ir.program import WARP, Role, walk
+from tilepipe.ir.rules.operand_tiles import divisor
+from tilepipe.ir.static_evaluation import evaluate, thread_env
 from tilepipe.lang import answers, handles, rebinding, source
 from tilepipe.lang.tracer import Mask, Scope, Tracer, rebound_message
 from tilepipe.lang.values import Value, require_uniform, to_expr

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilepipe.errors import TraceError
-from tilepipe.ir.exprs import Vary
+from tilepipe.ir.expressions import Vary
 from tilepipe.ir.location import caller
 
 if TYPE_CHECKING:

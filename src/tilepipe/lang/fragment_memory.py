@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, geometry, ops
-from tilepipe.ir.exprs import Expr
+from tilepipe.ir import dtypes, ops
+from tilepipe.ir.expressions import Expr
 from tilepipe.ir.location import caller
+from tilepipe.ir.rules import operand_tiles as geometry
 from tilepipe.lang.convergence import require_fragment
 from tilepipe.lang.fragments import Fragment, FragmentValue
 from tilepipe.lang.memory import GlobalTensor, SmemTile, require_place

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, memory, ops
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import Expr, FragmentRead, Iota, Vary
+from tilepipe.ir.expressions import Expr, FragmentRead, Iota, Vary
 from tilepipe.ir.location import caller
 from tilepipe.lang.convergence import require_fragment
 from tilepipe.lang.operators import Operators

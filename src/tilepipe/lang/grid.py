@@ -5,7 +5,8 @@ before and after this one.
 from __future__ import annotations
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, exprs, ops
+from tilepipe.ir import dtypes, ops
+from tilepipe.ir import expressions as exprs
 from tilepipe.ir.grid_ops import RESPONSE_BYTES
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import TensorParam

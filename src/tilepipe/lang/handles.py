@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tilepipe.errors import HandleError
 from tilepipe.ir import ops
-from tilepipe.ir.exprs import Expr, Vary
+from tilepipe.ir.expressions import Expr, Vary
 from tilepipe.ir.location import Loc, caller
 from tilepipe.ir.memory import BarrierArray
 from tilepipe.lang.arrivals import Arrivals

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, exprs, memory, ops
+from tilepipe.ir import dtypes, memory, ops
+from tilepipe.ir import expressions as exprs
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import Const, Expr
-from tilepipe.ir.geometry import is_multiple
+from tilepipe.ir.expressions import Const, Expr
 from tilepipe.ir.location import caller
 from tilepipe.ir.printer import expr as expr_text
+from tilepipe.ir.rules.operand_tiles import is_multiple
 from tilepipe.lang.tensor_map import SWIZZLES, default_swizzle
 from tilepipe.lang.tracer import Scope, Tracer
 from tilepipe.lang.values import (

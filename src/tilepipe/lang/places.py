@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import ops
-from tilepipe.ir.exprs import Expr, Vary
+from tilepipe.ir.def_use import operands
+from tilepipe.ir.expressions import Expr, Vary
 from tilepipe.ir.memory import BarrierRef, Element, Tile
 from tilepipe.ir.printer import expr as text
-from tilepipe.ir.uses import operands
 
 if TYPE_CHECKING:
     from tilepipe.lang.tracer import Tracer

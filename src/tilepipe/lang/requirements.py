@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilepipe.errors import BindError
-from tilepipe.ir.evaluate import IntArray, evaluate
-from tilepipe.ir.exprs import Expr
+from tilepipe.ir.expressions import Expr
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.program import Kernel
+from tilepipe.ir.static_evaluation import IntArray, evaluate
 
 
 def check_conditions(

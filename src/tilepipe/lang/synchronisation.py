@@ -5,7 +5,8 @@ written.
 from __future__ import annotations
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import exprs, ops
+from tilepipe.ir import expressions as exprs
+from tilepipe.ir import ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARPGROUP
 from tilepipe.lang.convergence import require_role, require_warpgroup, splitting

@@ -11,7 +11,7 @@ from tilepipe.arguments import plain_int, require_bool, require_int, shown
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.tma import (
+from tilepipe.ir.rules.tma import (
     MAX_RANK,
     broken_array_rule,
     broken_extent_rule,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import block_scales, dtypes, exprs, memory, tcgen05
+from tilepipe.ir import dtypes, memory
+from tilepipe.ir import expressions as exprs
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import Expr
-from tilepipe.ir.geometry import is_multiple
+from tilepipe.ir.expressions import Expr
 from tilepipe.ir.location import caller
 from tilepipe.ir.printer import expr
+from tilepipe.ir.rules import block_scales, tcgen05
+from tilepipe.ir.rules.operand_tiles import is_multiple
 from tilepipe.lang.tracer import Scope, Tracer
 from tilepipe.lang.values import Value, binary, require_integer, to_expr
 

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from tilepipe.errors import BindError, TraceError
 from tilepipe.ir import dtypes, memory, ops
 from tilepipe.ir.chip import Chip
-from tilepipe.ir.exprs import Param
-from tilepipe.ir.finish import finish
+from tilepipe.ir.expressions import Param
 from tilepipe.ir.location import Loc
+from tilepipe.ir.placement import finish
 from tilepipe.ir.program import Kernel, walk
 from tilepipe.lang.arrivals import Ledger
 from tilepipe.lang.context import Context

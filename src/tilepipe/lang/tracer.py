@@ -19,13 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import HandleError, TilepipeError, TraceError
-from tilepipe.ir import dtypes, exprs, ops
+from tilepipe.ir import dtypes, ops
+from tilepipe.ir import expressions as exprs
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import Expr, Local, Vary
-from tilepipe.ir.geometry import divisor
+from tilepipe.ir.expressions import Expr, Local, Vary
 from tilepipe.ir.location import Loc, caller
 from tilepipe.ir.memory import Cursor, Variable
 from tilepipe.ir.program import Kernel, Role
+from tilepipe.ir.rules.operand_tiles import divisor
 from tilepipe.lang import answers, handles, places
 from tilepipe.lang.values import MAX_EXPRESSION, Value, to_expr
 

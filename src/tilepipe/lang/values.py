@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, exprs, numbers, ranges
+from tilepipe.ir import dtypes, numbers, ranges
+from tilepipe.ir import expressions as exprs
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.exprs import Binary, Cast, Const, Expr, Select, Unary, Vary
+from tilepipe.ir.expressions import Binary, Cast, Const, Expr, Select, Unary, Vary
 from tilepipe.ir.location import caller
 from tilepipe.lang.operators import Operators
 

@@ -6,7 +6,7 @@ from typing import Self
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.exprs import Vary
+from tilepipe.ir.expressions import Vary
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import Variable
 from tilepipe.lang.convergence import splitting

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.tma import ALIGNMENT
+from tilepipe.ir.rules.tma import ALIGNMENT
 from tilepipe.kernels import gemm
 from tilepipe.kernels.gemm_epilogue import activated
 from tilepipe.lang.tensor_map import array_dtype

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tilepipe.errors import BindError
-from tilepipe.ir.tma import takes_stride
+from tilepipe.ir.rules.tma import takes_stride
 
 Shape = tuple[int, ...]
 Expand = Callable[[Any, Shape], Any]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tilepipe.cuda.driver import current
+from tilepipe.cuda.runtime.driver import current
 from tilepipe.errors import BindError
 from tilepipe.kernels import attention as attention_kernel
 from tilepipe.kernels.attention_arguments import NAME

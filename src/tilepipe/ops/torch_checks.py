@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tilepipe.cuda import driver
+from tilepipe.cuda.runtime import driver
 from tilepipe.errors import BindError, UnavailableError
 from tilepipe.ir import dtypes
 from tilepipe.ir.chip import Chip

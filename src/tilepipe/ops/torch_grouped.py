@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tilepipe.cuda.driver import current
+from tilepipe.cuda.runtime.driver import current
 from tilepipe.errors import BindError
 from tilepipe.kernels import grouped_gemm, grouped_gemm_config
 from tilepipe.kernels.grouped_gemm import GroupedProblem

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tilepipe.cuda.driver import current
+from tilepipe.cuda.runtime.driver import current
 from tilepipe.ir.chip import Chip
-from tilepipe.ir.tma import ALIGNMENT
+from tilepipe.ir.rules.tma import ALIGNMENT
 from tilepipe.kernels import gemm
 from tilepipe.lang.tensor_map import array_dtype
 from tilepipe.ops import options as options_

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from tilepipe.ir.tma import ALIGNMENT
+from tilepipe.ir.rules.tma import ALIGNMENT
 
 LIMIT = 4096  # plans of one operation that are remembered; the oldest is dropped first
 MISALIGNED = ALIGNMENT - 1  # bits of an address

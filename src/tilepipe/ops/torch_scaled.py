@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tilepipe.cuda.driver import current
+from tilepipe.cuda.runtime.driver import current
 from tilepipe.errors import BindError, UnavailableError
 from tilepipe.ir.chip import Chip
 from tilepipe.kernels import blockwise_fp8_choice, blockwise_fp8_gemm, gemm

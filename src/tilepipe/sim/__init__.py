@@ -5,7 +5,7 @@ happens-before on every access.
 went wrong and where.
 """
 
-from tilepipe.sim.codegen import source as source
+from tilepipe.sim.codegen.module import source as source
 from tilepipe.sim.run import RoleStats as RoleStats
 from tilepipe.sim.run import Run as Run
 from tilepipe.sim.run import run as run

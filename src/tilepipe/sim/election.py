@@ -31,10 +31,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.ir import exprs, ops
+from tilepipe.ir import expressions as exprs
+from tilepipe.ir import ops
+from tilepipe.ir.def_use import elements, leaves, operands
 from tilepipe.ir.memory import TensorParam, Tile
 from tilepipe.ir.program import WARP, Kernel, Role, bodies, walk
-from tilepipe.ir.uses import elements, leaves, operands
 from tilepipe.sim.lane_values import LaneValues
 
 Threads = npt.NDArray[Any]  # booleans, [CTA of the cluster, agent of the role, thread of the agent]

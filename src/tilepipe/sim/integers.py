@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tilepipe.errors import SimFault
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.numbers import MAX_SHIFT, limits
-from tilepipe.sim.support import lanes
+from tilepipe.sim.runtime import lanes
 
 if TYPE_CHECKING:
     from tilepipe.sim.sites import Site

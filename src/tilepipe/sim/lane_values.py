@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.ir import exprs, ops
-from tilepipe.ir.evaluate import evaluate, thread_env
-from tilepipe.ir.exprs import Expr, Local, Vary
+from tilepipe.ir import expressions as exprs
+from tilepipe.ir import ops
+from tilepipe.ir.def_use import bound, nodes, operands
+from tilepipe.ir.expressions import Expr, Local, Vary
 from tilepipe.ir.memory import Variable
 from tilepipe.ir.program import WARP, Role, bodies
-from tilepipe.ir.uses import bound, nodes, operands
+from tilepipe.ir.static_evaluation import evaluate, thread_env
 
 Name = Local | Variable
 

@@ -16,12 +16,12 @@ from tilepipe.errors import BindError, SimFault
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import proxies_of, tensor_uses
-from tilepipe.sim import cost
-from tilepipe.sim.clusters import one_after_another, together
-from tilepipe.sim.codegen import compile_kernel
-from tilepipe.sim.machine import Machine, OnEvent, World
-from tilepipe.sim.rules import Rules, require_rules
-from tilepipe.sim.tensors import GlobalTensor
+from tilepipe.machine import cost
+from tilepipe.machine.clusters import one_after_another, together
+from tilepipe.machine.machine import Machine, OnEvent, World
+from tilepipe.machine.memory.global_memory import GlobalTensor
+from tilepipe.machine.rules import Rules, require_rules
+from tilepipe.sim.codegen.module import compile_kernel
 
 THREADS_PER_SM = 2048
 

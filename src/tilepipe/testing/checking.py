@@ -10,8 +10,8 @@ from tilepipe.testing.arguments import require_program
 
 if TYPE_CHECKING:
     from tilepipe.check import Bounds, Reductions, Verdict
+    from tilepipe.machine.rules import Rules
     from tilepipe.program import Program
-    from tilepipe.sim.rules import Rules
 
 
 class CheckFailed(TilepipeError, AssertionError):

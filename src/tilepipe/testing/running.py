@@ -19,9 +19,9 @@ from tilepipe.testing.arguments import numbers, require_program, several, tolera
 from tilepipe.testing.numerics import Comparison, compare
 
 if TYPE_CHECKING:
+    from tilepipe.machine.rules import Rules
     from tilepipe.program import Program
     from tilepipe.sim import Run
-    from tilepipe.sim.rules import Rules
 
 Array = npt.NDArray[Any]
 Expected = npt.ArrayLike | Mapping[str, npt.ArrayLike] | Callable[..., Any]

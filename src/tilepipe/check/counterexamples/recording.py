@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from tilepipe.check.verdict import Step
 from tilepipe.errors import DeadlockError, RaceError, SimFault
-from tilepipe.sim.agents import Agent
-from tilepipe.sim.grid import ASKS, ResponseUnit
-from tilepipe.sim.mbarriers import Mbarrier
-from tilepipe.sim.meetings import NamedState, Rendezvous
+from tilepipe.machine.agents import Agent
+from tilepipe.machine.barriers.mbarrier import Mbarrier
+from tilepipe.machine.barriers.rendezvous import NamedState, Rendezvous
+from tilepipe.machine.units.grid import ASKS, ResponseUnit
 from tilepipe.sim.sites import SETUP, Site
 
 if TYPE_CHECKING:
-    from tilepipe.check.execution import Execution, Flight
+    from tilepipe.check.engine.execution import Execution, Flight
 
 _ROWS = 24  # of the table
 _DRAWS = 8  # the last ones are shown

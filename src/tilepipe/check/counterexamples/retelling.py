@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilepipe.check.counterexamples import shortest
-from tilepipe.check.scene import Scene
+from tilepipe.check.engine.launch_state import Scene
 from tilepipe.check.verdict import Fault, Pick
 from tilepipe.ir.launch import Launch
-from tilepipe.sim.rules import Rules
+from tilepipe.machine.rules import Rules
 from tilepipe.sim.run import quiet_numbers
 
 

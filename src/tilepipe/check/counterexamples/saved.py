@@ -18,7 +18,7 @@ from tilepipe.check.verdict import Fault, Pick, Step
 from tilepipe.errors import BindError
 from tilepipe.ir import printer
 from tilepipe.ir.program import Kernel, walk
-from tilepipe.sim.rules import Rules, require_rules
+from tilepipe.machine.rules import Rules, require_rules
 
 FORMAT = "tilepipe counterexample"
 VERSION = 1

@@ -6,11 +6,11 @@ import math
 import time
 from collections.abc import Iterable, Iterator
 
-from tilepipe.check import siblings
 from tilepipe.check.counterexamples.recording import Recorder
-from tilepipe.check.execution import Execution, StepsError, schedule_of
-from tilepipe.check.nodes import Node, Who
-from tilepipe.check.scene import Scene
+from tilepipe.check.engine import warps_together as siblings
+from tilepipe.check.engine.execution import Execution, StepsError, schedule_of
+from tilepipe.check.engine.launch_state import Scene
+from tilepipe.check.engine.steps import Node, Who
 from tilepipe.check.verdict import Fault, Pick, Step
 from tilepipe.errors import DeadlockError, PoisonError, SimFault
 

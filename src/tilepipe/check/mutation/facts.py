@@ -18,10 +18,10 @@ from tilepipe.check.mutation.judging import arrays_kept
 from tilepipe.ir import ops
 from tilepipe.ir.launch import Launch
 from tilepipe.ir.program import Kernel
-from tilepipe.sim.agents import Agent, Body
-from tilepipe.sim.codegen import compile_kernel
-from tilepipe.sim.machine import Machine
-from tilepipe.sim.mbarriers import phase_of
+from tilepipe.machine.agents import Agent, Body
+from tilepipe.machine.barriers.mbarrier import phase_of
+from tilepipe.machine.machine import Machine
+from tilepipe.sim.codegen.module import compile_kernel
 
 Phase = tuple[int, int, int, int]  # run, CTA of the grid, mbarrier of the CTA, phase
 

@@ -13,13 +13,13 @@ from typing import Any, Literal
 import numpy as np
 
 from tilepipe import sim
-from tilepipe.check.deciding import check
+from tilepipe.check.decide import check
 from tilepipe.check.mutation.mutants import Mutant
 from tilepipe.check.verdict import Bounds, Verdict
 from tilepipe.errors import TilepipeError
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.program import tensor_uses
-from tilepipe.sim.rules import Rules
+from tilepipe.machine.rules import Rules
 
 Fate = Literal["refused", "fault", "undecided", "numbers", "redundant"]
 Outputs = dict[str, bytes]

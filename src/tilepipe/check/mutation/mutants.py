@@ -14,7 +14,7 @@ from tilepipe.check.mutation import surgery
 from tilepipe.check.mutation.surgery import Place
 from tilepipe.check.mutation.values import VALUE_OPERATORS
 from tilepipe.ir import ops, printer
-from tilepipe.ir.exprs import Const
+from tilepipe.ir.expressions import Const
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import Cursor
 from tilepipe.ir.program import Kernel, walk

@@ -17,7 +17,7 @@ from tilepipe.check.mutation.mutants import SUBJECTS, Mutant, signals
 from tilepipe.check.mutation.pairs import why_either_order
 from tilepipe.check.mutation.surgery import Place
 from tilepipe.ir import ops
-from tilepipe.ir.exprs import Vary
+from tilepipe.ir.expressions import Vary
 from tilepipe.ir.memory import BarrierRef, Cursor
 from tilepipe.ir.program import Kernel
 

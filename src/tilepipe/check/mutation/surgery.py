@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from tilepipe.ir import ops
-from tilepipe.ir.exprs import Local
+from tilepipe.ir.def_use import bound, leaves
+from tilepipe.ir.expressions import Local
 from tilepipe.ir.program import Kernel, Role, bodies, walk
-from tilepipe.ir.uses import bound, leaves
 
 T = TypeVar("T")
 

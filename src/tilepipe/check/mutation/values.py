@@ -12,7 +12,7 @@ from typing import Any
 from tilepipe.check.mutation import surgery
 from tilepipe.check.mutation.surgery import Place
 from tilepipe.ir import ops
-from tilepipe.ir.exprs import Binary, Const, Expr, const
+from tilepipe.ir.expressions import Binary, Const, Expr, const
 from tilepipe.ir.memory import BarrierRef, Cursor
 from tilepipe.ir.program import WARP, Kernel, barrier_of
 

@@ -1,0 +1,146 @@
+"""A launch that is executed again and again: each time on the values that it was given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+
+from tilepipe.check.proofs.data_flow import Decisive
+from tilepipe.check.proofs.guards import Guards, guards
+from tilepipe.check.proofs.polling import Watch
+from tilepipe.errors import BindError
+from tilepipe.ir import ops
+from tilepipe.ir.expressions import Const
+from tilepipe.ir.launch import Launch, TensorArg
+from tilepipe.ir.memory import TensorParam
+from tilepipe.ir.program import tensor_uses, walk
+from tilepipe.machine.journal import Journal
+from tilepipe.machine.machine import World
+from tilepipe.machine.rules import Rules, require_rules
+from tilepipe.sim.codegen.module import compile_kernel
+from tilepipe.sim.run import occupancy, world_of
+
+_BY_TURNS = (ops.AtomicAdd, ops.ClcTryCancel)
+
+
+class Scene:
+    """What every execution of a launch starts from.
+
+    Attributes:
+        launch: with copies of the arrays that the kernel writes. clusters: of the grid. resident:
+            how many of them run at once.
+        shares_work: what one cluster gets depends on the others, so that all of them are executed
+            together.
+        lanes: those that are elected in turn (`sim.election`). elected: the one that is, in
+            executions that begin now.
+        guards: the tests that count as the waits that they guard; none, unless who decides the
+            launch says so.
+        sites: of the compiled kernel. decisive: what of its data can come to decide something.
+    """
+
+    def __init__(self, launch: Launch, rules: Rules) -> None:
+        written, _ = tensor_uses(launch.kernel)
+        arrays = {
+            n: a.array
+            for n, a in launch.args.items()
+            if isinstance(a, TensorArg) and isinstance(a.array, np.ndarray)
+        }
+        targets = [arrays[n] for n in written if n in arrays]
+        self._given = {
+            n: a for n, a in arrays.items() if any(np.may_share_memory(a, t) for t in targets)
+        }
+        copies: dict[int, np.ndarray] = {}
+        for name, array in self._given.items():
+            for other, kept in self._given.items():
+                if other != name and kept is not array and np.may_share_memory(kept, array):
+                    raise BindError(
+                        f"arguments '{name}' and '{other}' share memory, and the kernel writes"
+                        " one of them: pass copies"
+                    )
+            copies.setdefault(id(array), array.copy(order="K"))
+        self._copies = {n: copies[id(a)] for n, a in self._given.items()}
+        copied = {
+            n: TensorArg(self._copies[n], a.shape)
+            for n, a in launch.args.items()
+            if isinstance(a, TensorArg) and n in self._copies
+        }
+        args = dict(launch.args) | copied
+        self.launch = replace(launch, args=args)
+        self.rules = require_rules(rules)
+        self.size = launch.kernel.cluster_size
+        self.clusters = launch.grid // self.size
+        self.resident = max(launch.chip.resident_clusters(self.size) * occupancy(launch), 1)
+        blocks = (launch.kernel.setup, *(r.body for r in launch.kernel.roles))
+        every = [op for block in blocks for op in walk(block)]
+        self.shares_work = any(isinstance(op, _BY_TURNS) for op in every)
+        self.guards = Guards()
+        compiled = compile_kernel(launch.kernel)
+        self.decisive = Decisive(launch.kernel, compiled, _aliases(self.launch))
+        self.sites = compiled.sites
+        self._tests = {s.id for s in self.sites if isinstance(s.op, ops.MbarTryWait)}
+        looped = (op for loop in every if isinstance(loop, ops.While) for op in walk(loop.body))
+        self.polls = any(isinstance(op, ops.AtomicAdd) and self._looks(op) for op in looped)
+        self.watch = Watch(launch.kernel, self.decisive, compiled.sites)
+        self.lanes = compiled.lanes
+        self.elected = self.lanes[0]
+
+    @property
+    def tests(self) -> bool:
+        """Whether it has a try_wait that does not count as a wait."""
+        return not self._tests <= self.guards.tests.keys()
+
+    @property
+    def chooses(self) -> bool:
+        """Whether what a step does can depend on the order of the others although every wait is for
+        a phase number: it tests, or takes what is left.
+        """
+        return self.shares_work or self.tests
+
+    def possible_guards(self) -> Guards:
+        """The tests that count as waits, as far as the text of the kernel says."""
+        return guards(self.launch.kernel, self.sites) if self._tests else Guards()
+
+    def _looks(self, op: ops.AtomicAdd) -> bool:
+        """Whether an atomic add may add 0, and what it finds can decide something."""
+        return (
+            not (isinstance(op.value, Const) and op.value.value)
+            and op.result in self.decisive.things
+        )
+
+    def world(self, journal: Journal | None) -> World:
+        """The start of an execution: all memory as it was given."""
+        for name, given in self._given.items():
+            np.copyto(self._copies[name], given)
+        world = world_of(self.launch, self.rules, None)
+        world.journal = journal
+        world.elected = self.elected
+        world.silent = True
+        return world
+
+    def given(self, number: int) -> np.ndarray:
+        """What a tensor that is written holds at the start of each execution, by its number among
+        the tensors.
+        """
+        names = [p.name for p in self.launch.kernel.params if isinstance(p, TensorParam)]
+        return self._given[names[number]]
+
+    def output(self) -> dict[str, np.ndarray]:
+        """What the last execution has written, by parameter."""
+        return dict(self._copies)
+
+
+def _aliases(launch: Launch) -> list[tuple[TensorParam, TensorParam]]:
+    """Pairs of tensors that are one array."""
+    arrays = {
+        n: a.array
+        for n, a in launch.args.items()
+        if isinstance(a, TensorArg) and isinstance(a.array, np.ndarray)
+    }
+    tensors = [
+        (p, arrays[p.name])
+        for p in launch.kernel.params
+        if isinstance(p, TensorParam) and p.name in arrays
+    ]
+    return [(p, q) for (p, a), (q, b) in combinations(tensors, 2) if np.may_share_memory(a, b)]

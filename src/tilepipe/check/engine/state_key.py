@@ -1,0 +1,427 @@
+"""The state of an execution as a key: equal keys have the same future.
+
+What a state holds is what decides later steps and later faults: where agents stand, barriers, who
+knows of which live access, what has been written, units on their way. Times, counts of executions,
+and what only messages use are left out. The bits of `sim.ordering` are handed out in the order of
+execution; a key numbers them by the access that they stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from itertools import permutations, product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilepipe.check.engine.key_encoding import digest, encoded
+from tilepipe.check.engine.live_locals import place
+from tilepipe.check.proofs.data_flow import Decisive
+from tilepipe.ir import expressions as exprs
+from tilepipe.ir import ops
+from tilepipe.ir.def_use import leaves
+from tilepipe.ir.program import Kernel, Role, walk
+from tilepipe.machine.agents import Agent
+from tilepipe.machine.barriers.mbarrier import Mbarrier
+from tilepipe.machine.happens_before.global_memory import MANY, Event, GlobalOrder, Present
+from tilepipe.machine.happens_before.knowledge import Knowledge
+from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory.fragments import Frag
+from tilepipe.machine.memory.shared import Slot
+from tilepipe.machine.memory.tensor_memory import TensorMemory
+from tilepipe.machine.units.block_scaled_mma import ScalePlace
+from tilepipe.machine.units.grid import ResponseUnit
+from tilepipe.machine.units.tcgen05 import CommitUnit, CopyUnit, MmaUnit, TensorQueue
+from tilepipe.machine.units.tma import TmaLoadUnit
+from tilepipe.machine.units.wgmma import WgmmaUnit
+
+if TYPE_CHECKING:
+    from tilepipe.check.engine.execution import Execution
+
+_WHO_AM_I = {"warp", "thread", "warpgroup"}
+# what they do depends on the warp
+_ASKS_WARP = (ops.PerWarp, ops.NamedSync, ops.NamedArrive, ops.TmemLoad, ops.TmemStore)
+
+
+def interchangeable(role: Role, setup: ops.Block) -> bool:
+    """Whether the agents of a role all do the same: nothing in it asks which of them it is."""
+    if role.agents < 2 or role.agents > 4:
+        return False
+    for op in (*walk(setup), *walk(role.body)):
+        if isinstance(op, ops.Elect) and op.scope == "role" and op in set(walk(role.body)):
+            return False
+        if isinstance(op, _ASKS_WARP):
+            return False
+        if any(isinstance(leaf, exprs.Special) and leaf.name in _WHO_AM_I for leaf in leaves(op)):
+            return False
+    return True
+
+
+class _Bits:
+    """Numbers of the bits of one machine, by what they stand for."""
+
+    def __init__(self, m: Machine, rename: dict[int, int]) -> None:
+        self.of: dict[int, int] = {0: 0}
+        self._next = 0
+        self.dead = m.order.dead | m.order.resting
+        self.rename = rename
+
+    def add(self, *bits: int) -> None:
+        for bit in bits:
+            if bit and bit not in self.of:
+                self.of[bit] = 1 << self._next
+                self._next += 1
+
+    def __call__(self, known: int) -> int:
+        known &= ~self.dead
+        out = 0
+        while known:
+            bit = known & -known
+            out |= self.of.get(bit, 0)
+            known ^= bit
+        return out
+
+
+def _access_key(a: Any, rename: dict[int, int]) -> tuple[Any, ...]:
+    points = () if a.points is None else tuple(sorted(a.points.items()))
+    return rename[a.agent.uid], a.site.id, a.mask, a.rect, a.is_write, a.asynchronous, points
+
+
+def _event_key(e: Event, rename: dict[int, int]) -> tuple[Any, ...]:
+    kind = e.is_write, e.atomic, e.asynchronous
+    return (
+        rename[e.agent_uid],
+        e.site.id,
+        e.mask,
+        kind,
+        e.box or (),
+        tuple(sorted(e.points.items())),
+        e.layout or (),
+    )
+
+
+class Fingerprints:
+    """Makes keys of the states of one kernel's executions. `decisive`: which data are part of
+    them.
+    """
+
+    def __init__(self, kernel: Kernel, decisive: Decisive, symmetry: bool) -> None:
+        self.kernel = kernel
+        self.decisive = decisive
+        self.same = [r for r in kernel.roles if symmetry and interchangeable(r, kernel.setup)]
+
+    def of(self, execution: Execution, tensors: bool = True) -> bytes:
+        """The key of a state; the smallest of those that renaming interchangeable agents gives.
+        `tensors`: with who has touched which of their elements.
+        """
+        parts: list[Hashable] = []
+        for cluster, m in sorted(execution.machines.items(), key=lambda one: one[0]):
+            parts.append(
+                (
+                    cluster,
+                    min(
+                        encoded(self._machine(execution, cluster, m, names, tensors))
+                        for names in self._renamings(m)
+                    ),
+                )
+            )
+        clusters = execution.world.clusters
+        waiting = () if clusters is None else tuple(clusters.waiting)
+        return digest(
+            (tuple(parts), waiting, self._tensors(execution, tensors), execution.world.elected)
+        )
+
+    def _renamings(self, m: Machine) -> Iterable[dict[int, int]]:
+        """Names for the agents, of which the smallest key is taken: interchangeable ones in the
+        order of where they stand, and those that stand alike in every order.
+        """
+        plain = {a.uid: a.uid for a in m.agents}
+        groups: list[tuple[list[int], list[list[int]]]] = []
+        for cta in m.ctas:
+            for role in self.same:
+                alike: dict[bytes, list[int]] = {}
+                for a in cta.agents:
+                    if a.role is role:
+                        alike.setdefault(self._stands(a, a in m.ready), []).append(a.uid)
+                groups.append(
+                    (
+                        sorted(u for uids in alike.values() for u in uids),
+                        [alike[key] for key in sorted(alike)],
+                    )
+                )
+        for orders in product(*(permutations(uids) for _, tied in groups for uids in tied)):
+            order, names = iter(orders), dict(plain)
+            for new, tied in groups:
+                names.update(zip((old for _ in tied for old in next(order)), new, strict=True))
+            yield names
+
+    def _stands(self, a: Agent, ready: bool) -> bytes:
+        """What of an agent's state has no agent's name in it."""
+        return encoded((place(a, self.decisive), a.blocked, ready, tuple(sorted(a.passed.items()))))
+
+    def _machine(
+        self, execution: Execution, cluster: int, m: Machine, names: dict[int, int], tensors: bool
+    ) -> Hashable:
+        presents = execution.present(cluster) if tensors else []
+        bits = self._numbered(m, names, presents)
+        agents = sorted((names[a.uid], self._agent(execution, cluster, a, bits)) for a in m.agents)
+        bars = tuple(self._barrier(b, bits, names) for cta in m.ctas for b in cta.bars)
+        named = tuple(
+            (
+                n.generation,
+                tuple(sorted((names[u], w) for u, w in n.arrived)),
+                bits(n.acc),
+                bits(n.known),
+            )
+            for cta in m.ctas
+            for n in cta.named
+        )
+        met = tuple(
+            (r.generation, tuple(sorted(names[u] for u in r.arrived)), bits(r.acc), bits(r.known))
+            for r in (m.cluster, m.setup, *m.setup_of)
+        )
+        slots = tuple(self._slot(s, bits, names) for cta in m.ctas for s in cta.slots)
+        arrivals = tuple(
+            tuple(
+                sorted(
+                    (_arriver(who, names), flat, bits(bit))
+                    for (who, flat), (bit, _, _) in cta.arrivals.items()
+                )
+            )
+            for cta in m.ctas
+        )
+        events = tuple(
+            tuple(sorted((_event_key(e, names), bits(e.bit)) for e in p.live)) for p in presents
+        )
+        flights = tuple(
+            sorted(
+                (
+                    names[f.who[1]],
+                    self._unit(f.unit, bits),
+                    execution.causality.carried(f.who, f.ordinal),
+                )
+                for f in execution.flights
+                if f.who[0] == cluster
+            )
+        )
+        ready = tuple(sorted(names[a.uid] for a in m.ready))
+        poisoned = m.poisoned is not None
+        settled = execution.causality.settled()
+        asked = bits(m.reach.refused), bits(m.reach.waited)
+        return (
+            tuple(agents),
+            bars,
+            named,
+            met,
+            slots,
+            arrivals,
+            events,
+            flights,
+            ready,
+            asked,
+            poisoned,
+            settled,
+        )
+
+    def _numbered(self, m: Machine, names: dict[int, int], presents: list[Present]) -> _Bits:
+        bits = _Bits(m, names)
+        for cta in m.ctas:
+            for slot in cta.slots:
+                for a in sorted(slot.accesses, key=lambda a: _access_key(a, names)):
+                    bits.add(a.bit, a.fenced, a.reader_fenced, a.sure)
+            for held in cta.tmem.allocations.values() if cta.tmem is not None else ():
+                bits.add(held.twin.through if held.twin is not None else 0)
+            for _, (bit, _, _) in sorted(
+                cta.arrivals.items(), key=lambda kv: (_arriver(kv[0][0], names), kv[0][1])
+            ):
+                bits.add(bit)
+        for present in presents:
+            for e in sorted(present.live, key=lambda e: _event_key(e, names)):
+                bits.add(e.bit, e.fenced, e.reader_fenced, e.sure)
+        for cta in m.ctas:
+            for bar in cta.bars:
+                bits.add(bar.born, bar.fenced, bar.proxied, *bar.over)
+        bits.add(m.reach.refused, m.reach.waited)
+        return bits
+
+    def _agent(self, execution: Execution, cluster: int, a: Agent, bits: _Bits) -> Hashable:
+        stores = tuple(
+            (lane, tuple(bits(u.read.bit) for u in q.open), tuple(tuple(bits(u.read.bit) for u in g) for g in q.groups),
+             tuple(tuple(bits(u.write.bit) for u in g) for g in q.unwritten))
+            for lane, q in sorted(a.stores.items())
+        )  # fmt: skip
+        groups = tuple(tuple((u.site.id, bits(u.bits)) for u in g.units) for g in a.wgmma_groups)
+        opened = tuple(_wgmma(u, bits) for u in a.wgmma_open)
+        return (
+            place(a, self.decisive), a.blocked, a.fenced, a.ticket, a.cluster_ticket, () if a.done else tuple(sorted(a.passed.items())),
+            _knowledge(a, bits), bits(a.retired), bits(a.handed), stores, groups, opened, _tensor_state(a, bits),
+            execution.causality.pending((cluster, a.uid), a.warps),
+        )  # fmt: skip
+
+    def _barrier(self, b: Mbarrier, bits: _Bits, names: dict[int, int]) -> Hashable:
+        life = (
+            b.state,
+            b.in_role,
+            b.again,
+            names.get(b.maker[0], -1),
+            b.maker[1],
+            b.born != 0,
+            b.fenced != 0,
+            b.proxied != 0,
+        )
+        return (
+            life,
+            b.phase,
+            b.count,
+            b.pending,
+            b.tx,
+            b.expected,
+            b.inflight,
+            bits(b.acc),
+            bits(b.known),
+        )
+
+    def _slot(self, s: Slot, bits: _Bits, names: dict[int, int]) -> Hashable:
+        filled = b"" if s.filled is None or s.state == 2 else s.filled.tobytes()
+        live = tuple(sorted((_access_key(a, names), bits(a.bit)) for a in s.accesses))
+        more: Hashable = ()
+        if isinstance(s, TensorMemory):
+            calls = tuple((names[c.agent.uid], c.columns, c.done, c.column) for c in s.calls)
+            held = tuple(
+                (
+                    a.column,
+                    a.columns,
+                    a.claimed,
+                    a.twin is not None,
+                    bits(a.twin.through if a.twin else 0),
+                )
+                for a in s.allocations.values()
+            )
+            more = (held, calls, s.relinquished is None, s.smallest)
+        return (s.state, filled, live, self.decisive.slot(s), more)
+
+    def _unit(self, unit: Any, bits: _Bits) -> Hashable:
+        if isinstance(unit, TmaLoadUnit):
+            granted = unit.words.tobytes() if isinstance(unit, ResponseUnit) else b""
+            return (
+                0,
+                granted,
+                unit.site.id,
+                unit.coords,
+                _tile(unit.slot),
+                unit.write.rect,
+                unit.bar.flat,
+                unit.bar.cta.rank,
+                bits(unit.write.bit),
+                0 if unit.seen is None else bits(unit.seen.bit),
+            )
+        return (1, tuple(self._queued(u, bits) for u in unit.waiting))
+
+    def _queued(self, unit: Any, bits: _Bits) -> Hashable:
+        """A unit of a tensor core's queue that has not acted: what was decided when it was issued,
+        which its site alone does not say. (A group of wgmma acts when it is committed, and a TMA
+        store when it is issued: see `Execution._collect`.)
+        """
+        key: Hashable
+        match unit:
+            case CommitUnit():
+                key = tuple((bar.flat, bar.cta.rank, bits(bit)) for bar, bit in unit.arrivals)
+            case MmaUnit():
+                key = (
+                    unit.adds,
+                    tuple(
+                        (place, _operand(a), _operand(b), tuple((s.starts, s.used) for s in scales))
+                        for _, place, a, b, scales in unit.parts
+                    ),
+                )
+            case CopyUnit():
+                key = tuple(
+                    (_operand(place), _tile(slot), rect) for _, place, slot, rect in unit.parts
+                )
+            case _:
+                raise AssertionError(f"no key for {type(unit).__name__}")
+        return unit.site.id, key, bits(unit.bits)
+
+    def _tensors(self, execution: Execution, owned: bool) -> Hashable:
+        """Contents of the tensors that are written; and, where clusters run together, which of them
+        touched which elements.
+        """
+        out = []
+        for t in execution.world.tensors:
+            if t.order is not None:
+                owners = () if execution.world.clusters is None or not owned else _owners(t.order)
+                out.append((owners, self.decisive.tensor(t)))
+        return tuple(out)
+
+
+def _owners(order: GlobalOrder) -> Hashable:
+    """Of each element: the cluster that wrote it, atomically or not, and the one that read it."""
+    clusters = np.array([0, *(4 * e.cluster + 2 + e.atomic for e in order.history), 1], np.int64)
+    maps = (order.writers,) if order.readers is None else (order.writers, order.readers)
+    return tuple(clusters[np.where(m == MANY, len(clusters) - 1, m)].tobytes() for m in maps)
+
+
+def _tile(slot: Slot) -> Hashable:
+    return slot.name, slot.cta.rank
+
+
+def _operand(where: Any) -> Hashable:
+    """An operand of a tensor core's op: a rectangle of a tile, a place in tensor memory, or where
+    scale factors lie.
+    """
+    match where:
+        case Slot() as slot, rect:
+            return _tile(slot), rect
+        case ScalePlace():
+            return where.starts, where.used
+    place: Hashable = where
+    return place
+
+
+def _wgmma(unit: WgmmaUnit, bits: _Bits) -> Hashable:
+    """A wgmma that is in no committed group, and has not acted."""
+    a = unit.a.ir.name if isinstance(unit.a, Frag) else _tile(unit.a)
+    return (
+        unit.site.id,
+        unit.adds,
+        unit.acc.ir.name,
+        a,
+        unit.rect_a or (),
+        _tile(unit.b),
+        unit.rect_b,
+        bits(unit.bits),
+    )
+
+
+def _arriver(who: int, names: dict[int, int]) -> tuple[int, int]:
+    """Who arrived, of a key of `Cta.arrivals`: an agent's name and -1, or, for a commit, the
+    agent's name and the lane that issued it.
+    """
+    if who >= 0:
+        return names[who], -1
+    agent, lane = divmod(-1 - who, 128)
+    return names[agent], lane
+
+
+def _knowledge(k: Knowledge, bits: _Bits) -> Hashable:
+    apart = () if k.kw is None else tuple(map(bits, k.kw))
+    return bits(k.k), apart, tuple(sorted((p.mask, bits(p.bits), p.made) for p in k.pend))
+
+
+def _tensor_state(a: Agent, bits: _Bits) -> Hashable:
+    t = a.tensor
+    if t is None:
+        return ()
+    queues = tuple(
+        (lane, bits(q.issued), bits(q.done), q.uncommitted)
+        for lane, q in sorted(t.queues.items())
+        if isinstance(q, TensorQueue)
+    )
+    loads = tuple((w, bits(r.bit)) for _, w, r in t.loads)
+    return (
+        queues,
+        loads,
+        tuple(bits(r.bit) for r in t.stores),
+        _knowledge(t.after, bits),
+        bits(t.published),
+    )

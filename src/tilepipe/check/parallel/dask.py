@@ -1,0 +1,85 @@
+"""Instances on a Dask cluster: `check.campaign.check_all(..., client=...)`. Needs the extra
+'dask'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilepipe.check.parallel.instances import Answer, Failure, Instance, Options, answer
+from tilepipe.errors import BindError, UnavailableError
+
+
+def run_on_cluster(
+    instances: Sequence[Instance],
+    options: Options,
+    client: Any,
+    answered: Callable[[int, Answer], None],
+) -> None:
+    """Checks all instances on the cluster of `client`, and calls `answered` with (number, answer)
+    in this thread as they are done.
+
+    A worker that dies takes its instances to another one. Dask gives up those that it saw on
+    several workers that died (`distributed.scheduler.allowed-failures`), and cannot tell which of
+    them was the cause: they are checked again, each alone, and the one whose worker then dies is a
+    failure. When this raises, what has not begun is cancelled.
+
+    Raises:
+        UnavailableError: `distributed` is not installed. BindError: not a client, or an
+            asynchronous one.
+    """
+    try:
+        from distributed import Client, as_completed
+    except ImportError as error:
+        raise UnavailableError(
+            f"client= takes a Dask client, and Dask is not installed ({error}): pip install"
+            " 'tilepipe[dask]'"
+        ) from None
+    if not isinstance(client, Client) or client.asynchronous:
+        raise BindError(f"client= is a distributed.Client that is not asynchronous; got {client!r}")
+    completed: Any = as_completed
+    futures: dict[Any, int] = {}
+    suspects: list[int] = []
+    try:
+        for number, (name, recipe) in enumerate(instances):
+            futures[_submitted(client, name, recipe, options)] = number
+        for future in completed(list(futures)):
+            number, raised = futures[future], future.exception()
+            if _killed(raised):
+                suspects.append(number)
+            else:
+                answered(number, future.result() if raised is None else Failure.of(raised))
+        for number in sorted(suspects):
+            future = _submitted(client, *instances[number], options)
+            futures[future] = number
+            raised = future.exception()
+            if _killed(raised):
+                answered(
+                    number,
+                    Failure(
+                        f"its worker died, alone with it and more than once ({raised}). The"
+                        " others are not affected"
+                    ),
+                )
+            else:
+                answered(number, future.result() if raised is None else Failure.of(raised))
+    finally:
+        cancel: Any = client.cancel
+        cancel([future for future in futures if not future.done()])
+
+
+def _submitted(client: Any, name: str, recipe: Any, options: Options) -> Any:
+    try:
+        return client.submit(answer, name, recipe, options, pure=False)
+    except TypeError as error:
+        raise BindError(
+            f"the recipe of instance '{name}' cannot go to a worker ({error}). Give a function"
+            " that binds the kernel there."
+        ) from error
+
+
+def _killed(error: BaseException | None) -> bool:
+    from distributed import KilledWorker
+
+    return isinstance(error, KilledWorker)

@@ -1,0 +1,1 @@
+"""Static proofs that let one execution stand for many."""

@@ -1,0 +1,413 @@
+"""Which data of a kernel can come to decide what it does: a data-flow analysis over its ops.
+
+A value decides where it picks a branch, a trip count, a place (coordinates, indices, addresses,
+ranks), a phase, a count of bytes or of arrivals, where an assertion tests it, or where arithmetic
+on it can fault. From all such places the analysis goes backwards through every op that moves data:
+expressions, variables, fragments, shared memory, tensor memory, global tensors. What it does not
+reach (the accumulators of a GEMM that are only stored) can be left out of a state's key, because
+two states that differ in it alone take the same steps and end in the same faults.
+
+Ops that the analysis does not know decide with everything that they name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from tilepipe.ir import expressions as exprs
+from tilepipe.ir import ops, ranges
+from tilepipe.ir.def_use import nodes, operands
+from tilepipe.ir.expressions import Expr, FragmentRead, Local, Vary
+from tilepipe.ir.memory import (
+    BarrierRef,
+    Cursor,
+    Element,
+    Fragment,
+    SmemBuffer,
+    TensorParam,
+    Tile,
+    Tmem,
+    TmemScales,
+    Variable,
+)
+from tilepipe.ir.program import Kernel, Role, bodies, walk
+from tilepipe.machine.memory.global_memory import GlobalTensor
+from tilepipe.machine.memory.shared import Slot
+from tilepipe.machine.memory.tensor_memory import TensorMemory
+from tilepipe.sim.codegen.module import Compiled
+
+# a counter that grows by no more in a step leaves int32 after more steps than an execution has: see
+# `_slow_counters`
+SLOW_STEP = 64
+SLOW_START = 1 << 30
+# Ops that are no steps: they are not handed to the machine, which counts what it performs. A loop
+# may go round no times, and the agents that are not elected skip an `Elect`.
+_STEPLESS = (
+    ops.Let, ops.Define, ops.Assign, ops.Read, ops.CursorDefine, ops.CursorRead, ops.CursorStep, ops.For, ops.While, ops.Elect, ops.Print,
+    ops.Assert, ops.FragmentDefine, ops.FragmentSet, ops.FragmentReduce, ops.FragmentAny,
+)  # fmt: skip
+
+
+class _TensorMemory:
+    """Stands for the tensor memory of a CTA, all of it."""
+
+
+TENSOR_MEMORY: Final = _TensorMemory()
+Thing = Local | Variable | Cursor | Fragment | SmemBuffer | TensorParam | _TensorMemory
+
+
+class Flow:
+    """How data move in a kernel. `sources`: what a thing's value is made of. `roots`: the things
+    that decide something themselves.
+    """
+
+    def __init__(
+        self, kernel: Kernel, aliases: Iterable[tuple[TensorParam, TensorParam]] = ()
+    ) -> None:
+        """`aliases`: tensors that are one array."""
+        self.sources: dict[Thing, set[Thing]] = {}
+        self.roots: set[Thing] = set()
+        for a, b in aliases:
+            self.move(a, {b})
+            self.move(b, {a})
+        blocks: list[tuple[Role | None, ops.Block]] = [
+            (None, kernel.setup),
+            *((r, r.body) for r in kernel.roles),
+        ]
+        every = [(role, op) for role, block in blocks for op in walk(block)]
+        self._slow = _slow_counters(block for _, block in blocks)
+        for role, op in every:
+            self._op(op, role)
+
+    def reached(self) -> frozenset[Thing]:
+        """Everything that can come to decide something."""
+        found, waiting = set(self.roots), list(self.roots)
+        while waiting:
+            more = self.sources.get(waiting.pop(), set()) - found
+            found |= more
+            waiting += more
+        return frozenset(found)
+
+    def move(self, to: Thing, things: Iterable[Thing]) -> None:
+        """The value of `to` is made of `things`, beside what it was."""
+        self.sources.setdefault(to, set()).update(things)
+
+    def decide(self, *given: Expr | Tile | Tmem | TmemScales | BarrierRef | None) -> None:
+        """Values that decide, and the places of memory that are named."""
+        for x in given:
+            match x:
+                case Expr():
+                    self.roots |= _names(x)
+                case Tile():
+                    self.decide(x.index, x.row, x.col, x.cta)
+                case Tmem():
+                    self.decide(x.address)
+                case TmemScales():
+                    self.decide(x.address, x.first)
+                case BarrierRef():
+                    self.decide(x.index, x.cta)
+
+    def _op(self, op: ops.Op, role: Role | None) -> None:
+        if not isinstance(op, ops.Assign) or op.var not in self._slow:
+            for x in operands(op):
+                if isinstance(x, Expr):
+                    self.roots |= _faulting(x)
+        if not (
+            self._value(op)
+            or self._shared(op, role)
+            or self._fragment(op)
+            or self._tensor_memory(op)
+        ):
+            self._anything(op)
+
+    def _value(self, op: ops.Op) -> bool:
+        match op:
+            case ops.Let(local=local, expr=x):
+                self.move(local, _names(x))
+            case ops.Define(var=var, init=x) | ops.Assign(var=var, value=x):
+                self.move(var, _names(x))
+            case ops.Read(local=local, var=var):
+                self.move(local, {var})
+            case ops.CursorRead(cursor=cursor, stage=stage, phase=phase):
+                self.move(stage, {cursor})
+                self.move(phase, {cursor})
+            case ops.CursorStep(cursor=cursor, n=n):
+                self.move(cursor, _names(n))
+            case ops.For(index=index, start=start, stop=stop, step=step):
+                self.roots.add(index)  # it says how often the loop has still to go
+                self.decide(start, stop, step)
+            case ops.While(var=var):
+                self.roots.add(var)
+            case ops.CursorDefine() | ops.Print():  # what is printed is compared with nothing
+                pass
+            case _:
+                return False
+        return True
+
+    def _shared(self, op: ops.Op, role: Role | None) -> bool:
+        """Ops between shared memory, global memory and scalars."""
+        match op:
+            case ops.Load(result=result, src=Element(base=base, index=index)):
+                self.decide(*index)
+                self.move(result, {self._memory(base)})
+            case ops.Store(dst=Element(base=base, index=index), value=value):
+                self.decide(*index)
+                self.move(self._memory(base), _names(value))
+                if value.vary == Vary.LANE and not any(_own_of_each_lane(i, role) for i in index):
+                    # two lanes may store different values to one element, which is a fault
+                    self.decide(value)
+            case ops.AtomicAdd(result=result, dst=Element(base=base, index=index), value=value):
+                self.decide(*index)
+                self.move(result, {self._memory(base)})
+                self.move(self._memory(base), _names(value))
+            case ops.TmaLoad(tensor=tensor, coords=coords, dst=tile, bar=bar, multicast=multicast):
+                self.decide(*coords, tile, bar, multicast)
+                self.move(tile.buffer, {tensor})
+            case ops.TmaStore(tensor=tensor, coords=coords, src=tile, rows=rows):
+                self.decide(*coords, tile, rows)
+                self.move(tensor, {tile.buffer})
+            case ops.ClcTryCancel(dst=tile, bar=bar):  # which clusters are left is in every key
+                self.decide(tile, bar)
+            case ops.ClcQuery(src=tile, valid=valid, cluster=cluster):
+                self.decide(tile)
+                self.move(valid, {tile.buffer})
+                self.move(cluster, {tile.buffer})
+            case _:
+                return False
+        return True
+
+    def _memory(self, base: Tile | TensorParam) -> Thing:
+        if isinstance(base, Tile):
+            self.decide(base)
+            return base.buffer
+        return base
+
+    def _fragment(self, op: ops.Op) -> bool:
+        match op:
+            case ops.FragmentDefine():
+                pass
+            case (
+                ops.FragmentSet(fragment=dst, value=value)
+                | ops.FragmentReduce(dst=dst, value=value)
+            ):
+                self.move(dst, _names(value))
+            case ops.FragmentAny(result=result, value=value):
+                self.move(result, _names(value))
+            case ops.FragmentStore(dst=tile, value=value):
+                self.decide(tile)
+                self.move(tile.buffer, _names(value))
+            case ops.FragmentLoad(dst=dst, src=tile):
+                self.decide(tile)
+                self.move(dst, {tile.buffer})
+            case ops.FragmentLoadGlobal(dst=dst, tensor=tensor, coords=coords):
+                self.decide(*coords)
+                self.move(dst, {tensor})
+            case ops.FragmentStoreGlobal(tensor=tensor, coords=coords, value=value):
+                self.decide(*coords)
+                self.move(tensor, _names(value))
+            case ops.Wgmma(acc=acc, a=a, b=b, accumulate=accumulate):
+                self.decide(accumulate, b)
+                if isinstance(a, Tile):
+                    self.decide(a)
+                self.move(acc, {a.buffer if isinstance(a, Tile) else a, b.buffer})
+            case _:
+                return False
+        return True
+
+    def _tensor_memory(self, op: ops.Op) -> bool:
+        match op:
+            case ops.TmemAlloc(dst=tile):  # which columns are taken is in every key
+                self.decide(tile)
+            case ops.TmemLoad(dst=dst, src=src):
+                self.decide(src)
+                self.move(dst, {TENSOR_MEMORY})
+            case ops.TmemStore(dst=place, value=value):
+                self.decide(place)
+                self.move(TENSOR_MEMORY, _names(value))
+            case ops.TmemCopy(dst=place, src=tile):
+                self.decide(place, tile)
+                self.move(TENSOR_MEMORY, {tile.buffer})
+            case ops.Tcgen05Mma(acc=acc, a=a, b=b, accumulate=accumulate, sfa=sfa, sfb=sfb):
+                self.decide(acc, a, b, accumulate, sfa, sfb)
+                if sfa is not None or sfb is not None:
+                    # a negative scale factor is a fault, and so are groups of lanes that differ
+                    self.roots.add(TENSOR_MEMORY)
+                self.move(
+                    TENSOR_MEMORY, {b.buffer} | ({a.buffer} if isinstance(a, Tile) else set())
+                )
+            case _:
+                return False
+        return True
+
+    def _anything(self, op: ops.Op) -> None:
+        """An op that moves no data, or one that is not known: all that it names decides."""
+        for x in operands(op):
+            match x:
+                case Expr():
+                    self.roots |= _names(x)
+                case Tile():
+                    self.roots.add(x.buffer)
+                case Tmem() | TmemScales():
+                    self.roots.add(TENSOR_MEMORY)
+                case Variable() | Cursor() | Fragment() | SmemBuffer() | TensorParam():
+                    self.roots.add(x)
+
+
+class Decisive:
+    """What of a kernel can come to decide something.
+
+    Attributes:
+        things: locals, variables, fragments, buffers and tensors.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        compiled: Compiled,
+        aliases: Iterable[tuple[TensorParam, TensorParam]] = (),
+    ) -> None:
+        """`aliases`: tensors that are one array in the launch at hand."""
+        self.things = Flow(kernel, aliases).reached()
+        self.source = compiled.source
+        self._left_out = {
+            function: frozenset(
+                name
+                for name, thing in names
+                if isinstance(thing, Local | Variable) and thing not in self.things
+            )
+            for function, names in compiled.names.items()
+        }
+
+    def leaves_out(self, function: str) -> frozenset[str]:
+        """The Python names, in a function of the generated source, of values that decide
+        nothing.
+        """
+        return self._left_out[function]
+
+    def fragment(self, fragment: Fragment) -> bool:
+        """Whether the contents of a fragment decide."""
+        return fragment in self.things
+
+    def slot(self, slot: Slot) -> bytes:
+        """The contents of a tile of shared memory, or of tensor memory, where they decide."""
+        if isinstance(slot, TensorMemory):
+            return slot.columns.tobytes() if TENSOR_MEMORY in self.things else b""
+        return slot.data.tobytes() if slot.buffer in self.things else b""
+
+    def tensor(self, tensor: GlobalTensor) -> bytes:
+        """The contents of a tensor, where they decide."""
+        return tensor.array.tobytes() if tensor.param in self.things else b""
+
+
+def _names(x: Expr) -> set[Thing]:
+    """The locals and fragments that an expression reads."""
+    found: set[Thing] = set()
+    for node in nodes(x):
+        if isinstance(node, Local):
+            found.add(node)
+        elif isinstance(node, FragmentRead):
+            found.add(node.fragment)
+    return found
+
+
+def _faulting(x: Expr) -> set[Thing]:
+    """Names whose values can make the computation of an expression a fault: signed arithmetic, or a
+    conversion of a signed integer to a narrower one, that leaves its dtype; an integer division or
+    remainder by 0, or of the least integer by -1.
+    """
+    found: set[Thing] = set()
+    for node in nodes(x):
+        if _can_fault(node):
+            found |= _names(node)
+    return found
+
+
+def _can_fault(x: Expr) -> bool:
+    """Whether the operands of this node decide that its computation is a fault: `ir.numbers` has
+    the rules, `sim.integers` the faults. Shifts and conversions from floating point are defined for
+    every operand; so is arithmetic in floating point.
+    """
+    return ranges.overflows(x) or ranges.divides(x)
+
+
+def _own_of_each_lane(index: Expr, role: Role | None) -> bool:
+    """Whether an index of a store differs between any two threads of an agent: the lane of a warp,
+    or the thread of a role, plus what is the same for all of them.
+    """
+    match index:
+        case exprs.Special(name="thread"):
+            return role is not None
+        case exprs.Special(name="lane"):
+            return role is not None and not role.is_warpgroup
+        case exprs.Binary(op="add", a=a, b=b):
+            alike = (Vary.UNIFORM,)
+            return (a.vary in alike and _own_of_each_lane(b, role)) or (
+                b.vary in alike and _own_of_each_lane(a, role)
+            )
+    return False
+
+
+def _slow_counters(blocks: Iterable[ops.Block]) -> frozenset[Variable]:
+    """Variables that start small and only ever grow, or shrink, by a small constant, in step with
+    ops that an execution counts.
+
+    From `SLOW_START` a counter leaves int32 after (2^31 - 2^30) / `SLOW_STEP` = 2^24 assignments.
+    Where each of them comes with a step of its own, an execution has too few steps for that
+    (`Bounds.steps`, 5 million unless the user asks for more), so counting the rounds of a loop for
+    a statistic decides nothing. A loop of pure arithmetic performs no step, however often it goes
+    round.
+    """
+    read: dict[Local, Variable] = {}
+    given: dict[Variable, list[Expr]] = {}
+    fast: set[Variable] = set()
+
+    def visit(block: ops.Block, stepless: bool) -> None:
+        for op in block.ops:
+            match op:
+                case ops.Read(local=local, var=var):
+                    read[local] = var
+                case ops.Define(var=var, init=x):
+                    given.setdefault(var, []).append(x)
+                case ops.Assign(var=var, value=x):
+                    given.setdefault(var, []).append(x)
+                    if stepless:
+                        fast.add(var)
+            loop = isinstance(op, ops.For | ops.While)
+            for inner in bodies(op):
+                visit(inner, (loop or stepless) and not _steps(inner))
+
+    for block in blocks:
+        visit(block, False)
+
+    def slow(var: Variable, x: Expr) -> bool:
+        match x:
+            case exprs.Const(value=value):
+                return abs(value) <= SLOW_START
+            case exprs.Binary(op="add" | "sub", a=Local() as a, b=exprs.Const(value=value)):
+                return read.get(a) is var and abs(value) <= SLOW_STEP
+        return False
+
+    return frozenset(
+        v
+        for v, values in given.items()
+        if v not in fast and v.dtype.bits >= 32 and all(slow(v, x) for x in values)
+    )
+
+
+def _steps(block: ops.Block) -> bool:
+    """Whether a block performs a step whatever branches it takes: an op that is handed to the
+    machine, and counted.
+    """
+    for op in block.ops:
+        match op:
+            case ops.If(then=then, orelse=orelse):
+                if _steps(then) and _steps(orelse):
+                    return True
+            case ops.PerWarp(body=body):
+                if _steps(body):
+                    return True
+            case _:
+                if not isinstance(op, _STEPLESS):
+                    return True
+    return False

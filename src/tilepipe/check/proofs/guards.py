@@ -1,0 +1,257 @@
+"""Tests of barriers that count as the waits that they guard.
+
+    ready = pipe.try_wait_producer()
+    ...
+    pipe.wait_producer_if_needed(ready)
+
+Whatever the test says, the role goes on when the phase is complete. Such a kernel is decided by
+executions in which the test says "no" and the wait follows, so that nothing depends on who came
+first. That is sound under four conditions, and docs/decisions/0011-a-test-that-is-a-wait.md has the
+proof:
+
+(a) the wait is for the barrier and the full phase number that the test has asked about;
+(b) the answer decides whether the wait is performed, and nothing else;
+(c) the test acquires for every thread for which the wait would;
+(d) where the test is performed, the phase before the one that it asks about is known to be
+complete.
+
+(b) is a matter of the program's text, and is found here by data flow. The others are compared while
+an execution runs: the `Answer` goes wherever the kernel carries it, and says what was asked. A test
+has neither semantics nor scope of its own (the printer derives the scope from the role and the
+barrier), so (c) is about threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tilepipe.ir import ops
+from tilepipe.ir.def_use import bound, leaves, operands
+from tilepipe.ir.expressions import Local, Unary, Vary
+from tilepipe.ir.memory import Variable
+from tilepipe.ir.program import Kernel, walk
+from tilepipe.sim.sites import Site
+
+Name = Local | Variable
+# what may stand before the wait in a branch that it guards
+_DEFINITIONS = (ops.Let, ops.Read, ops.CursorRead)
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Which of the conditions are asked for: all, but in tests that show what each of them is
+    needed for.
+    """
+
+    phases: bool = True  # (a)
+    flow: bool = True  # (b)
+    threads: bool = True  # (c)
+    before: bool = True  # (d)
+
+
+CONDITIONS = Conditions()
+
+
+class NotAWaitError(Exception):
+    """An execution shows that a test does not count as the wait that it guards. `site`: the test's
+    number.
+    """
+
+    def __init__(self, site: int) -> None:
+        super().__init__(site)
+        self.site = site
+
+
+class Answer(tuple[int, int, int, int]):
+    """The "no" of a test that counts as a wait, as a value of the kernel: it is false, and says
+    what was asked.
+
+    As a tuple: the test's site, the flat index of the barrier in the agent's CTA, the full phase
+    number, the threads that would have acquired. Two states of an execution that differ in an
+    answer differ in these.
+
+    Attributes:
+        read: the agent's list of the answers that its branches have read; the last one is that of
+            the branch that it is in.
+    """
+
+    read: list[Answer]
+
+    def __new__(cls, read: list[Answer], site: int, bar: int, phase: int, mask: int) -> Answer:
+        """An answer that notes in `read` when a branch of the kernel reads it."""
+        made = super().__new__(cls, (site, bar, phase, mask))
+        made.read = read
+        return made
+
+    def __bool__(self) -> bool:
+        self.read.append(self)
+        return False
+
+    def allows(self, bar: int, phase: int, mask: int) -> bool:
+        """Whether a wait, by the threads of `mask`, is the one that the test counts as."""
+        _, asked, of, threads = self
+        return (not CONDITIONS.phases or (asked, of) == (bar, phase)) and (
+            not CONDITIONS.threads or not mask & ~threads
+        )
+
+
+def too_early(known: bool) -> bool:
+    """Whether a test cannot count as a wait. `known`: it knows the phase before to be complete."""
+    return CONDITIONS.before and not known
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """The tests of a kernel that count as waits, by site.
+
+    Attributes:
+        tests: site of a test -> its group. Tests whose answers can meet in one variable count all,
+            or none.
+        waits: sites of the waits that answers guard.
+    """
+
+    tests: Mapping[int, int] = field(default_factory=dict)
+    waits: frozenset[int] = frozenset()
+
+    def without(self, site: int) -> Guards:
+        """The tests that still count as waits where one is found to be none."""
+        kept = {s: group for s, group in self.tests.items() if group != self.tests[site]}
+        return Guards(kept, self.waits if kept else frozenset())
+
+
+def guards(kernel: Kernel, sites: list[Site]) -> Guards:
+    """The tests that fulfil condition (b), each of which guards some wait. `sites`: those of the
+    compiled kernel.
+    """
+    number = {id(site.op): site.id for site in sites}
+    found = [a for role in kernel.roles for a in _Flow(list(walk(role.body))).groups()]
+    tests = {
+        number[id(test)]: group for group, answers in enumerate(found) for test in answers.tests
+    }
+    return Guards(tests, frozenset(number[id(wait)] for answers in found for wait in answers.waits))
+
+
+@dataclass(eq=False, slots=True)
+class _Answers:
+    """What the answers of some tests come to. `leaks`: something else depends on them."""
+
+    tests: list[ops.MbarTryWait] = field(default_factory=list)
+    waits: list[ops.MbarWait] = field(default_factory=list)
+    leaks: bool = False
+
+
+class _Flow:
+    """Where the answers of one role's tests go."""
+
+    def __init__(self, every: list[ops.Op]) -> None:
+        self.every = every
+        self._above: dict[Name, Name] = {
+            op.result: op.result for op in every if isinstance(op, ops.MbarTryWait)
+        }
+        self._readers: dict[Name, set[int]] = {}
+        for op in every:
+            for name in _read(op):
+                self._readers.setdefault(name, set()).add(id(op))
+        self._follow()
+
+    def _follow(self) -> None:
+        """Joins the names that hold the same answers, until none is new."""
+        known = -1
+        while known != len(self._above):
+            known = len(self._above)
+            for op in self.every:
+                for source, target in _copies(op):
+                    if source in self._above:
+                        self._join(source, target)
+
+    def _group(self, name: Name) -> Name:
+        while self._above[name] is not name:
+            name = self._above[name]
+        return name
+
+    def _join(self, source: Name, target: Name) -> None:
+        one = self._group(source)
+        other = self._group(target) if target in self._above else target
+        self._above[other] = one
+
+    def groups(self) -> Iterator[_Answers]:
+        """Those of whose answers nothing but waits depends."""
+        found: dict[Name, _Answers] = {}
+        for name in self._above:
+            found.setdefault(self._group(name), _Answers())
+        for op in self.every:
+            if isinstance(op, ops.MbarTryWait):
+                found[self._group(op.result)].tests.append(op)
+            guard = self._guard(op)
+            for name in self._used(op):
+                answers = found[self._group(name)]
+                answers.leaks |= name is not guard
+                if name is guard:
+                    assert isinstance(op, ops.If)
+                    answers.waits += _waits(op)
+        for answers in found.values():
+            if answers.waits and not (answers.leaks and CONDITIONS.flow):
+                yield answers
+
+    def _used(self, op: ops.Op) -> set[Name]:
+        """The answers that an op reads other than to copy them to one place for the whole agent."""
+        copied = {source for source, target in _copies(op) if target.vary is Vary.UNIFORM}
+        return {name for name in _read(op) - copied if name in self._above}
+
+    def _guard(self, op: ops.Op) -> Local | None:
+        """The answer that decides whether a wait is performed, in a branch that does nothing
+        else.
+        """
+        if not isinstance(op, ops.If):
+            return None
+        name, yes, no = op.cond, op.then, op.orelse
+        if isinstance(name, Unary) and name.op == "not":
+            name, yes, no = name.a, no, yes
+        alone = not CONDITIONS.flow or (not yes.ops and self._only_waits(no))
+        return name if isinstance(name, Local) and alone else None
+
+    def _only_waits(self, block: ops.Block) -> bool:
+        """Whether a block computes the operands of one wait, and performs it."""
+        if not block.ops:
+            return False
+        *before, last = block.ops
+        if not isinstance(last, ops.MbarWait) or not all(
+            isinstance(op, _DEFINITIONS) for op in before
+        ):
+            return False
+        inside = {id(op) for op in block.ops}
+        return all(self._readers.get(name, inside) <= inside for op in before for name in bound(op))
+
+
+def _read(op: ops.Op) -> set[Name]:
+    """The names that an op itself takes values from."""
+    found: set[Name] = {leaf for leaf in leaves(op) if isinstance(leaf, Local)}
+    if not isinstance(op, ops.Define | ops.Assign):
+        found |= {x for x in operands(op) if isinstance(x, Variable)}
+    return found
+
+
+def _copies(op: ops.Op) -> list[tuple[Name, Name]]:
+    """The name that an op copies as it is, and where to."""
+    match op:
+        case ops.Let(local=target, expr=Local() as source):
+            return [(source, target)]
+        case (
+            ops.Define(var=target, init=Local() as source)
+            | ops.Assign(var=target, value=Local() as source)
+        ):
+            return [(source, target)]
+        case ops.Read(local=target, var=source):
+            return [(source, target)]
+    return []
+
+
+def _waits(op: ops.If) -> list[ops.MbarWait]:
+    """The waits of a branch."""
+    return [
+        inner
+        for block in (op.then, op.orelse)
+        for inner in walk(block)
+        if isinstance(inner, ops.MbarWait)
+    ]

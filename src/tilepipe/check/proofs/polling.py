@@ -1,0 +1,202 @@
+"""Loops that look for something in vain.
+
+An agent that tests a barrier, or adds 0 to a counter, and is told what it was told before, waits
+for somebody else as soon as a round of its loop changes nothing: neither where it stands, nor a
+value of its own that can come to decide something (`decisive`), nor the memory that it writes. Then
+it is parked until what it looks at changes. So is one that goes round a `while` loop for long
+without an op that others can notice.
+
+A loop that does change something each time, a count of its attempts in a register, in a fragment or
+in memory, is followed, for so many looks as `VAIN` says; after that nothing is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from tilepipe.check.engine.key_encoding import digest
+from tilepipe.check.engine.live_locals import place
+from tilepipe.check.proofs.data_flow import TENSOR_MEMORY, Decisive, Thing
+from tilepipe.ir import ops
+from tilepipe.ir.memory import Element, NamedBarrier, SmemBuffer, TensorParam, Tile
+from tilepipe.ir.program import Kernel, Role, walk
+from tilepipe.machine.agents import Agent
+from tilepipe.machine.barriers.mbarrier import Mbarrier
+from tilepipe.machine.machine import World
+from tilepipe.sim.sites import Site
+
+if TYPE_CHECKING:
+    from tilepipe.machine.memory.shared import Cta
+
+VAIN = 32  # looks in vain, one after another with different values, that are followed
+# ops in a row that nobody can notice, after which a loop is watched for rounds that change nothing
+QUIET = 512
+_NOTICED = (
+    "mbar_", "named_", "cluster_", "setup_", "tma_load", "atomic_", "clc_try", "tmem_alloc", "tmem_dealloc", "tmem_relinquish",
+    "tcgen05_commit",
+)  # fmt: skip
+Cell = tuple[int, ...]  # a tensor's number, and an element of it
+
+
+def others_notice(kind: str) -> bool:
+    """Whether an op of that kind is more than an access to memory or registers."""
+    return kind.startswith(_NOTICED)
+
+
+class Kind(IntEnum):
+    """What an op means for a loop that it is in."""
+
+    OTHER = 0
+    TEST = 1  # try_wait
+    ADD = 2  # atomic add, which only looks where it adds 0
+    NOTICED = 3  # by others: a round with one has an effect
+    QUIET = 4  # in a `while` loop, and noticed by nobody
+
+
+@dataclass(eq=False, slots=True)
+class Poll:
+    """What an agent has looked at in vain since it last did what others can notice.
+
+    Attributes:
+        seen: digests of the states in which it has looked. bars, cells: what it has looked at.
+        site, mark, left, span, strange: the state to which those of quiet rounds are compared: its
+            op, its digest, for how many rounds it is kept, and was (Brent's algorithm: the span
+            doubles, so that a cycle of any length is found); ops elsewhere since it was met last.
+    """
+
+    seen: set[bytes] = field(default_factory=set)
+    bars: list[Mbarrier] = field(default_factory=list)
+    cells: set[Cell] = field(default_factory=set)
+    site: int = -1
+    mark: bytes = b""
+    left: int = 0
+    span: int = 1
+    strange: int = 0
+
+    def again(self, state: bytes) -> bool:
+        """Whether the agent has looked in this state before; else it has now."""
+        if state in self.seen:
+            return True
+        self.seen.add(state)
+        return False
+
+    def repeats(self, site: int, state: Callable[[], bytes]) -> bool:
+        """Whether a quiet round has come back to the state that is kept."""
+        if self.site != site and self.site >= 0 and self.strange < QUIET:
+            self.strange += 1
+            return False
+        now = state()
+        if self.site == site and self.mark == now:
+            return True
+        self.left -= 1
+        if self.site != site or self.left < 0:
+            self.site, self.mark = site, now
+            self.span = min(2 * self.span, 1 << 30)
+            self.left = self.span
+        self.strange = 0
+        return False
+
+
+class Watch:
+    """What of a kernel matters to its loops.
+
+    Attributes:
+        kinds: of each site, by id. adds: ids of the atomic adds whose results decide nothing: they
+            commute.
+    """
+
+    def __init__(self, kernel: Kernel, decisive: Decisive, sites: Iterable[Site]) -> None:
+        self.decisive = decisive
+        blocks = (kernel.setup, *(r.body for r in kernel.roles))
+        inside = {
+            id(o)
+            for b in blocks
+            for op in walk(b)
+            if isinstance(op, ops.While)
+            for o in walk(op.body)
+        }
+        alone = _alone(kernel)
+        self.kinds: list[Kind] = []
+        adds: set[int] = set()
+        for site in sites:
+            kind = Kind.QUIET if id(site.op) in inside else Kind.OTHER
+            if isinstance(site.op, ops.MbarTryWait):
+                kind = Kind.TEST
+            elif isinstance(site.op, ops.AtomicAdd):
+                kind = Kind.ADD
+                if site.op.result not in decisive.things:
+                    adds.add(site.id)
+            elif others_notice(site.kind) and not (
+                isinstance(site.op, ops.NamedSync) and site.op.bar in alone
+            ):
+                kind = Kind.NOTICED
+            self.kinds.append(kind)
+        self.adds = frozenset(adds)
+        setup = _written(kernel.setup) & decisive.things
+        self._written = {r.name: setup | (_written(r.body) & decisive.things) for r in kernel.roles}
+
+    def state(self, world: World, ctas: Iterable[Cta], ag: Agent) -> bytes:
+        """All that can decide what an agent does next, as long as nobody else does anything: where
+        it stands, with which values, and what the memory holds that its role writes.
+        """
+        written = self._written.get(ag.role_name, frozenset())
+        memory: list[Hashable] = []
+        if written:
+            memory += [
+                self.decisive.slot(s)
+                for cta in ctas
+                for s in cta.slots
+                if s.buffer in written or s is cta.tmem
+            ]
+            memory += [self.decisive.tensor(t) for t in world.tensors if t.param in written]
+        return digest((place(ag, self.decisive), tuple(memory)))
+
+
+def _alone(kernel: Kernel) -> set[NamedBarrier]:
+    """Named barriers at which the warps of one agent meet, and nobody else: others do not notice
+    that.
+    """
+    users: dict[NamedBarrier, list[Role | None]] = {}
+    for role in (None, *kernel.roles):
+        for op in walk(kernel.setup if role is None else role.body):
+            if isinstance(op, ops.NamedSync | ops.NamedArrive):
+                users.setdefault(op.bar, []).append(role)
+    found = set()
+    for bar, roles in users.items():
+        role = roles[0]
+        if role is None or any(r is not role for r in roles) or bar.threads != role.agent_threads:
+            continue
+        if role.agents == 1 or bar.per_warpgroup == role.agents:
+            found.add(bar)
+    return found
+
+
+def _written(block: ops.Block) -> frozenset[Thing]:
+    """The memory that the ops of a block write."""
+    found: set[Thing] = set()
+    for op in walk(block):
+        match op:
+            case (
+                ops.Store(dst=Element(base=Tile(buffer=SmemBuffer() as thing)))
+                | ops.FragmentStore(dst=Tile(buffer=thing))
+            ):
+                found.add(thing)
+            case (
+                ops.Store(dst=Element(base=TensorParam() as tensor))
+                | ops.AtomicAdd(dst=Element(base=TensorParam() as tensor))
+            ):
+                found.add(tensor)
+            case ops.FragmentStoreGlobal(tensor=tensor) | ops.TmaStore(tensor=tensor):
+                found.add(tensor)
+            case (
+                ops.TmaLoad(dst=Tile(buffer=thing))
+                | ops.ClcTryCancel(dst=Tile(buffer=thing))
+                | ops.TmemAlloc(dst=Tile(buffer=thing))
+            ):
+                found.add(thing)
+            case ops.TmemStore() | ops.TmemCopy() | ops.Tcgen05Mma():
+                found.add(TENSOR_MEMORY)
+    return frozenset(found)

@@ -1,0 +1,373 @@
+"""Clusters that draw their work from one counter, decided one cluster at a time.
+
+Where clusters share nothing but a counter, what one of them does depends on the others only by the
+numbers that it draws: an increasing sequence. So each cluster is explored alone, beside an
+environment that may draw as well, whenever it likes; states that are equal are followed once. There
+are as many states as pairs (numbers drawn in all, numbers drawn by this cluster), where there are
+factorially many orders of all draws.
+
+That they share nothing is shown on the way: each element of global memory that is written is
+touched in one segment only, the steps that follow the draw of one number (no number is drawn
+twice), those before the first draw of one cluster, or those after an agent's last draw. Where that
+does not hold, or anything else that this file takes for granted, it says so and decides nothing.
+docs/decisions/0012-tickets.md has the proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.check.engine import warps_together as siblings
+from tilepipe.check.engine.execution import Execution, StepsError
+from tilepipe.check.engine.explorer import ORDERLY, BoundError, Explorer
+from tilepipe.check.engine.key_encoding import digest
+from tilepipe.check.engine.launch_state import Scene
+from tilepipe.check.engine.state_search import StepsOfTests, settle
+from tilepipe.check.engine.steps import Who
+from tilepipe.check.verdict import Pick
+from tilepipe.errors import PoisonError, SimFault
+from tilepipe.ir import ops
+from tilepipe.ir.def_use import leaves, operands
+from tilepipe.ir.expressions import Const, Special
+from tilepipe.ir.memory import Element, TensorParam
+from tilepipe.ir.program import walk
+from tilepipe.machine.agents import Agent
+from tilepipe.machine.memory.shared import EMPTY
+
+LIMIT = 20_000  # states of one cluster, after which the other ways are tried
+_OTHERS = Pick(-1, 0)  # in a schedule: another cluster draws a number
+_NOBODY, _SEVERAL = -1, -2  # in a map of elements: the segment that touches it
+_WHERE_AM_I = {"block_id", "cluster_id"}
+
+
+class _UnsuitedError(Exception):
+    """The kernel is not of this kind."""
+
+
+class _RememberedError(Exception):
+    """What shared memory held at a draw was read later."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Counter:
+    """The one counter that a kernel draws from.
+
+    Attributes:
+        number: of its tensor. at: its element. draws: the ops that add 1 to it; other adds only put
+            it back.
+        alike: no op asks in which cluster it is.
+    """
+
+    number: int
+    at: tuple[int, ...]
+    draws: frozenset[ops.Op]
+    alike: bool
+
+
+def counter_of(scene: Scene) -> _Counter | None:
+    """The counter of a kernel whose clusters draw from one, and ask for nothing else; None for
+    other kernels.
+    """
+    kernel = scene.launch.kernel
+    every = [op for block in (kernel.setup, *(r.body for r in kernel.roles)) for op in walk(block)]
+    found: set[tuple[TensorParam, tuple[Any, ...]]] = set()
+    draws: set[ops.Op] = set()
+    for op in every:
+        match op:
+            case ops.AtomicAdd(dst=Element(base=TensorParam() as tensor, index=index)):
+                if not all(isinstance(i, Const) for i in index):
+                    return None
+                found.add((tensor, tuple(int(i.value) for i in index if isinstance(i, Const))))
+                if isinstance(op.value, Const) and op.value.value == 1:
+                    draws.add(op)
+                elif op.result in scene.decisive.things:
+                    return None
+            case ops.ClcTryCancel() | ops.MbarTryWait():
+                return None
+    if len(found) != 1 or any(isinstance(op, ops.AtomicAdd) for op in walk(kernel.setup)):
+        return None
+    ((tensor, at),) = found
+    if any(not isinstance(op, ops.AtomicAdd) and tensor in set(operands(op)) for op in every):
+        return None
+    number = [p for p in kernel.params if isinstance(p, TensorParam)].index(tensor)
+    alike = not any(
+        isinstance(leaf, Special) and leaf.name in _WHERE_AM_I
+        for op in every
+        for leaf in leaves(op)
+    )
+    return _Counter(number, at, frozenset(draws), alike)
+
+
+def explore(explorer: Explorer, first: Execution) -> bool:
+    """Explores a launch cluster by cluster; returns whether that decides it. `first`: an execution
+    of all of it, without a fault.
+
+    A fault of one cluster is looked for in an execution of all, and kept if it is found there.
+    """
+    counter = counter_of(explorer.scene)
+    if counter is None or explorer.scene.clusters < 2:
+        return False
+    drawn = [
+        n.who for n in first.causality.nodes if n.site is not None and n.site.op in counter.draws
+    ]
+    for forgets in (True, False):
+        alone = _Alone(explorer, counter, drawn, forgets)
+        try:
+            for cluster in range(1 if counter.alike else explorer.scene.clusters):
+                alone.explore(cluster)
+                if explorer.found.fault is not None:
+                    return True
+            return alone.apart()
+        except _RememberedError:
+            continue
+        except _UnsuitedError:
+            break
+    return False
+
+
+@dataclass(eq=False, slots=True)
+class _Run:
+    """One execution of a cluster alone. `exits`: agents that have drawn a number with which they
+    are expected to end. `closed`: all numbers have been drawn, and the counter was put back.
+    """
+
+    execution: Execution
+    cluster: int
+    exits: set[int] = field(default_factory=set)
+    closed: bool = False
+
+
+class _Alone:
+    """Explores clusters one at a time.
+
+    Attributes:
+        drawers, own: agents that draw, of all clusters and of each. last: the first number with
+            which one of them ends.
+        forgets: at each draw, what shared memory holds that can decide something is made poison:
+            where nobody reads it later, two states that differ in it are one.
+        segments: tensor -> for each element, which segment touches it. written: whether it is
+            written.
+    """
+
+    def __init__(
+        self, explorer: Explorer, counter: _Counter, drawn: Sequence[Who], forgets: bool
+    ) -> None:
+        """`drawn`: for each number drawn in an execution of all clusters, the agent that drew
+        it.
+        """
+        self.explorer = explorer
+        self.counter = counter
+        self.steps = StepsOfTests(explorer.scene.sites, explorer.scene.guards.tests)
+        self.forgets = forgets
+        scene = explorer.scene
+        self.drawers = len(set(drawn))
+        self.own = self.drawers // scene.clusters
+        start = int(scene.given(counter.number)[counter.at])
+        self.last = start + len(drawn) - self.drawers
+        self.segments: dict[int, npt.NDArray[np.int64]] = {}
+        self.written: dict[int, npt.NDArray[np.bool_]] = {}
+        self._labels: dict[tuple[int, ...], int] = {}
+
+    # -- one cluster -------------------------------------------------------------------
+
+    def explore(self, cluster: int) -> None:
+        """Follows every state of a cluster, beside others that draw.
+
+        Raises:
+            _UnsuitedError: it is not of this kind; or it has a fault that is not found in an
+                execution of all clusters.
+        """
+        seen: set[bytes] = set()
+        stack: list[tuple[Pick, ...]] = [()]
+        while stack:
+            schedule = stack.pop()
+            run = _Run(self.explorer.begin((cluster,), len(stack)), cluster)
+            run.execution.pause = self.steps.op
+            done: list[Pick] = []
+            try:
+                self._follow(run, schedule, done, seen, stack)
+            except SimFault as error:
+                if self.forgets and isinstance(error, PoisonError):
+                    raise _RememberedError from None
+                self._find(cluster, done)
+                return
+            except StepsError as error:
+                raise BoundError(str(error) or self.explorer.time_bound) from None
+            self._orderly(run.execution)
+            if len(seen) > LIMIT:
+                raise _UnsuitedError
+
+    def _orderly(self, execution: Execution) -> None:
+        """Raises _UnsuitedError where the steps between draws are not in their only possible order,
+        or are too many to compare.
+        """
+        advice = self.explorer.found.advice
+        advice.extend(text for text in execution.world.advice if text not in advice)
+        if execution.world.incomplete or siblings.fault(execution) is not None:
+            raise _UnsuitedError
+        if any(race.why not in ORDERLY for race in execution.causality.races):
+            raise _UnsuitedError
+
+    def _follow(
+        self,
+        run: _Run,
+        schedule: Sequence[Pick],
+        done: list[Pick],
+        seen: set[bytes],
+        stack: list[tuple[Pick, ...]],
+    ) -> None:
+        self._segment(run, None, self._label((run.cluster, -1, 0)), not schedule)
+        for number, pick in enumerate(schedule, 1):
+            self._take(run, pick, done, number == len(schedule))
+        while run.execution.machines:
+            value = self._value(run)
+            exits = tuple(sorted(run.exits))
+            assert self.explorer.fingerprints is not None
+            key = digest(
+                (
+                    self.explorer.fingerprints.of(run.execution, tensors=False),
+                    value,
+                    exits,
+                    run.closed,
+                )
+            )
+            if key in seen:
+                return
+            seen.add(key)
+            self.explorer.found.states += 1
+            options = [Pick(run.cluster, a.uid, -1) for _, a in run.execution.ready()]
+            if run.execution.flights:
+                raise _UnsuitedError
+            # The others draw any number before the last ones, and of those one for each agent of
+            # theirs.
+            if not run.closed and value < self.last + self.drawers - self.own + len(exits):
+                options.append(_OTHERS)
+            stack.extend((*done, option) for option in options[1:])
+            self._take(run, options[0], done, True)
+
+    def _value(self, run: _Run) -> int:
+        return int(run.execution.world.tensors[self.counter.number].array[self.counter.at])
+
+    def _take(self, run: _Run, pick: Pick, done: list[Pick], new: bool) -> None:
+        """Takes a step, and all that follows it and is no draw. `new`: it has not been taken in
+        another execution.
+        """
+        done.append(pick)
+        if pick == _OTHERS:
+            run.execution.world.tensors[self.counter.number].array[self.counter.at] += 1
+            return
+        agent = next(a for c, a in run.execution.ready() if a.uid == pick.agent)
+        op = agent.request[1][0].op if agent.request is not None else None
+        value = self._value(run)
+        if op in self.counter.draws:
+            if value >= self.last:
+                if agent.uid in run.exits:
+                    raise _UnsuitedError  # it draws once more
+                run.exits.add(agent.uid)
+            if run.closed or len(run.exits) > self.own:
+                raise _UnsuitedError
+            label = self._label((value,) if value < self.last else (run.cluster, agent.uid, 1))
+        else:
+            label = _SEVERAL
+            if isinstance(op, ops.AtomicAdd):  # nobody can draw any more
+                if not run.closed and value != self.last + self.drawers:
+                    raise _UnsuitedError
+                run.closed = True
+        self._segment(run, agent, label, new)
+
+    def _label(self, segment: tuple[int, ...]) -> int:
+        return self._labels.setdefault(segment, len(self._labels))
+
+    def _segment(self, run: _Run, agent: Agent | None, label: int, new: bool) -> None:
+        """Performs an agent's next op and all that follows it, and notes which elements that
+        touches.
+        """
+        tensors = [
+            (i, t)
+            for i, t in enumerate(run.execution.world.tensors)
+            if t.order is not None and i != self.counter.number
+        ]
+        for _, t in tensors:  # empty maps: they show what is touched from here on
+            assert t.order is not None
+            t.order.writers[...] = 0
+            if t.order.readers is not None:
+                t.order.readers[...] = 0
+        if agent is not None:
+            run.execution.run_agent(run.cluster, agent, pause=True)
+        settle(run.execution, self.steps)
+        if self.forgets:
+            self._forget(run.execution)
+        if not new:
+            return
+        for i, t in tensors:
+            assert t.order is not None
+            touched = t.order.writers != 0
+            if i not in self.segments:
+                self.segments[i] = np.full(touched.shape, _NOBODY, np.int64)
+                self.written[i] = np.zeros(touched.shape, np.bool_)
+            self.written[i] |= touched
+            if t.order.readers is not None:
+                touched = touched | (t.order.readers != 0)
+            kept = self.segments[i]
+            kept[touched & (kept != _NOBODY) & (kept != label)] = _SEVERAL
+            kept[touched & (kept == _NOBODY)] = label
+
+    def _forget(self, execution: Execution) -> None:
+        decisive = self.explorer.scene.decisive.things
+        for m in execution.machines.values():
+            if m.poisoned is not None:
+                raise _RememberedError
+            for slot in (
+                s for cta in m.ctas for s in cta.slots if s.buffer in decisive and s is not cta.tmem
+            ):
+                slot.state, slot.filled = EMPTY, None
+                slot.data[...] = 0
+
+    def apart(self) -> bool:
+        """Whether no element that is written is touched in two segments; nor, where one cluster
+        stands for all, in one that each has.
+        """
+        each = (
+            [number for segment, number in self._labels.items() if len(segment) > 1]
+            if self.counter.alike
+            else []
+        )
+        shared = [_SEVERAL, *each]
+        return not any(
+            (self.written[i] & np.isin(self.segments[i], shared)).any() for i in self.segments
+        )
+
+    # -- a fault -----------------------------------------------------------------------
+
+    def _find(self, cluster: int, done: Sequence[Pick]) -> None:
+        """Looks for the fault of one cluster in an execution of all, in which another draws where
+        the environment did.
+
+        Raises:
+            _UnsuitedError: it does not come about so.
+        """
+        explorer = self.explorer
+        execution = explorer.begin(range(explorer.scene.clusters), 0)
+        execution.pause = self.steps.op
+
+        def perform() -> None:
+            settle(execution, self.steps)
+            for pick in done:
+                ready = execution.ready()
+                if pick == _OTHERS:
+                    other = next(((c, a) for c, a in ready if c != cluster), None)
+                    if other is None:
+                        return
+                    execution.run_agent(*other, pause=True)
+                else:
+                    execution.follow([pick])
+                settle(execution, self.steps)
+            execution.go_on()
+
+        if not explorer.perform(execution, perform):
+            raise _UnsuitedError

@@ -1,0 +1,1 @@
+"""IR to CUDA C++: one emitter for each class of op."""

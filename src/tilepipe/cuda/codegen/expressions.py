@@ -1,0 +1,202 @@
+"""Expressions as C++."""
+
+from __future__ import annotations
+
+import math
+
+from tilepipe.cuda.codegen.c_types import register_type, small_float
+from tilepipe.cuda.codegen.context import Context
+from tilepipe.cuda.codegen.registers import At, column_number, element, row_number
+from tilepipe.errors import CompileError
+from tilepipe.ir import dtypes, ranges
+from tilepipe.ir import expressions as e
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.expressions import Expr
+
+# IR op -> (C++ operator, precedence); a higher precedence binds tighter.
+_INFIX = {
+    "mul": ("*", 13), "div": ("/", 13), "floordiv": ("/", 13), "mod": ("%", 13), "add": ("+", 12), "sub": ("-", 12),
+    "shl": ("<<", 11), "shr": (">>", 11), "lt": ("<", 10), "le": ("<=", 10), "gt": (">", 10), "ge": (">=", 10),
+    "eq": ("==", 9), "ne": ("!=", 9), "and": ("&", 8), "xor": ("^", 7), "or": ("|", 6),
+}  # fmt: skip
+_LOGICAL = {"and": ("&&", 5), "or": ("||", 4)}
+_UNARY = 14
+_ATOM = 16
+_SUFFIX = {"uint32": "u", "int64": "ll", "uint64": "ull", "phase": "u"}
+_FUNCTIONS = {"exp": "expf", "log": "logf", "sqrt": "sqrtf", "rsqrt": "rsqrtf", "tanh": "tanhf", "sin": "sinf",
+              "cos": "cosf", "floor": "floorf", "abs": "fabsf"}  # fmt: skip
+
+
+def text(ctx: Context, x: Expr, at: At | None = None) -> str:
+    """A scalar expression, or one element of a fragment-shaped one."""
+    return _print(ctx, x, at)[0]
+
+
+def operand(ctx: Context, x: Expr, precedence: int = 13, at: At | None = None) -> str:
+    """The same, with brackets unless it binds at least as tightly as `precedence`."""
+    code, own = _print(ctx, x, at)
+    return code if own >= precedence else f"({code})"
+
+
+def parity(ctx: Context, phase: Expr) -> str:
+    """The parity bit of a phase number."""
+    if isinstance(phase, e.Const):
+        return str(int(phase.value) & 1)
+    if isinstance(phase, e.Local) and phase in ctx.bits:
+        return text(ctx, phase)
+    return f"{operand(ctx, phase, 9)} & 1"
+
+
+def literal(value: int | float | bool, t: DType) -> str:
+    """A constant of a dtype."""
+    if t is dtypes.boolean:
+        return "true" if value else "false"
+    if not t.is_float:
+        return f"{int(value)}{_SUFFIX.get(t.name, '')}"
+    number = float(value)
+    if math.isfinite(number):
+        return repr(number) if t is dtypes.float64 else f"{number!r}f"
+    bits = 0x7FC00000 if math.isnan(number) else 0x7F800000 if number > 0 else 0xFF800000
+    return f"__uint_as_float({bits:#x}u)"
+
+
+def from_memory(ctx: Context, t: DType, code: str) -> str:
+    """An element as it lies in memory, as it is held in a register."""
+    small = small_float(t)
+    return code if small is None else f"{ctx.use(f'from_{small}')}({code})"
+
+
+def to_memory(ctx: Context, t: DType, code: str) -> str:
+    """A value of a register as an element in memory: floats are rounded to the dtype."""
+    small = small_float(t)
+    return code if small is None else f"{ctx.use(f'{small}_from')}({code})"
+
+
+def _print(ctx: Context, x: Expr, at: At | None) -> tuple[str, int]:
+    match x:
+        case e.Const():
+            code = literal(x.value, x.dtype)
+            return code, _UNARY if code.startswith("-") else _ATOM
+        case e.Param():
+            return ctx.argument("scalar" if x.axis < 0 else "shape", x.name, x.axis), _ATOM
+        case e.Special():
+            return ctx.special(x.name), _ATOM
+        case e.Local():
+            if x in ctx.inlined:
+                return _print(ctx, ctx.inlined[x], at)
+            name = ctx.name(x, c_type=register_type(x.dtype))
+            return (_held(name, x.shape, at) if x.shape else name), _ATOM
+        case e.FragmentRead():
+            return _read(ctx, x, at)
+        case e.Iota():
+            assert at is not None, "row or column numbers were used as a scalar"
+            return (
+                row_number(ctx, x.layout, at) if x.shape[1] == 1 else column_number(ctx, at)
+            ), 12
+        case e.Cast():
+            return _cast(ctx, x, at)
+        case e.Select():
+            a, b, c = (
+                operand(ctx, x.cond, 4, at),
+                operand(ctx, x.a, 4, at),
+                operand(ctx, x.b, 4, at),
+            )
+            return f"{a} ? {b} : {c}", 3
+        case e.Unary():
+            return _rounded(ctx, x.dtype, *_unary(ctx, x, at))
+        case e.Binary():
+            return _rounded(ctx, x.dtype, *_binary(ctx, x, at))
+    raise CompileError(f"no C++ for the expression {type(x).__name__}")
+
+
+def _rounded(ctx: Context, t: DType, code: str, precedence: int) -> tuple[str, int]:
+    """Arithmetic of narrow types is done in wide ones; this brings the result back."""
+    small = small_float(t)
+    if small is not None:
+        return f"{ctx.use(f'round_{small}')}({code})", _ATOM
+    if t in (dtypes.int8, dtypes.uint8):
+        return f"static_cast<{register_type(t)}>({code})", _ATOM
+    return code, precedence
+
+
+def _held(array: str, shape: e.Shape, at: At | None) -> str:
+    """An element of a value bound to a name, whose registers are not packed."""
+    assert at is not None, "a fragment-shaped value was used as a scalar"
+    return element(array, dtypes.float32, shape, at)[0]
+
+
+def _read(ctx: Context, x: e.FragmentRead, at: At | None) -> tuple[str, int]:
+    f = x.fragment
+    name = ctx.names.find(f)
+    if name is None:
+        raise CompileError(f"fragment '{f.name}' is used in a role that did not create it", f.loc)
+    assert at is not None, "a fragment was used as a scalar"
+    register, half = element(name, f.dtype, (f.rows, f.cols), at, x.col)
+    if half is None:
+        return register, _ATOM
+    return f"{ctx.use(f'unpack_{small_float(f.dtype)}')}({register}, {half})", _ATOM
+
+
+def _cast(ctx: Context, x: e.Cast, at: At | None) -> tuple[str, int]:
+    small = small_float(x.dtype)
+    if small is not None:
+        return f"{ctx.use(f'round_{small}')}({text(ctx, x.a, at)})", _ATOM
+    if isinstance(x.a, e.Const):
+        return literal(x.a.value, x.dtype), _UNARY
+    if x.dtype.is_integer and x.a.dtype.is_float:  # out of range, a cast of C++ gives anything
+        wide = "f64" if x.a.dtype is dtypes.float64 else "f32"
+        return f"{ctx.use(f'{register_type(x.dtype)}_from_{wide}')}({text(ctx, x.a, at)})", _ATOM
+    target, source = register_type(x.dtype), register_type(x.a.dtype)
+    if target == source:
+        return _print(ctx, x.a, at)
+    if x.dtype is dtypes.boolean:
+        return f"{operand(ctx, x.a, 10, at)} != 0", 9
+    return f"static_cast<{target}>({text(ctx, x.a, at)})", _ATOM
+
+
+def _unary(ctx: Context, x: e.Unary, at: At | None) -> tuple[str, int]:
+    double = x.dtype is dtypes.float64
+    match x.op:
+        case "neg":
+            return f"-{operand(ctx, x.a, _ATOM, at)}", _UNARY
+        case "not":
+            return (
+                f"{'!' if x.dtype is dtypes.boolean else '~'}{operand(ctx, x.a, _UNARY, at)}",
+                _UNARY,
+            )
+        case "abs" if x.dtype.kind == "uint":
+            return text(ctx, x.a, at), _ATOM
+        case "abs" if not x.dtype.is_float:
+            return f"abs({text(ctx, x.a, at)})", _ATOM
+        case "exp2" | "log2":
+            function = x.op if double else ctx.use(f"fast_{x.op}")
+        case _:
+            function = {"abs": "fabs"}.get(x.op, x.op) if double else _FUNCTIONS[x.op]
+    return f"{function}({text(ctx, x.a, at)})", _ATOM
+
+
+def _binary(ctx: Context, x: e.Binary, at: At | None) -> tuple[str, int]:
+    t = x.a.dtype
+    if x.op in ("min", "max"):
+        function = f"f{x.op}{'' if t is dtypes.float64 else 'f'}" if t.is_float else x.op
+        return f"{function}({text(ctx, x.a, at)}, {text(ctx, x.b, at)})", _ATOM
+    if x.op in ("floordiv", "mod") and not _truncating(x):
+        function = ctx.use("floor_div" if x.op == "floordiv" else "floor_mod")
+        return f"{function}<{register_type(t)}>({text(ctx, x.a, at)}, {text(ctx, x.b, at)})", _ATOM
+    if x.op in ("shl", "shr") and ranges.shifts_out(x):
+        function = ctx.use("shift_left" if x.op == "shl" else "shift_right")
+        return f"{function}<{register_type(t)}>({text(ctx, x.a, at)}, {text(ctx, x.b, at)})", _ATOM
+    logical = t is dtypes.boolean and x.op in _LOGICAL
+    sign, own = _LOGICAL[x.op] if logical else _INFIX[x.op]
+    if logical:
+        left, right = operand(ctx, x.a, 9, at), operand(ctx, x.b, 9, at)
+    elif own <= 8 or own == 11:  # bitwise and shifts: brackets round any operator
+        left, right = operand(ctx, x.a, _UNARY, at), operand(ctx, x.b, _UNARY, at)
+    else:
+        left, right = operand(ctx, x.a, own, at), operand(ctx, x.b, own + 1, at)
+    return f"{left} {sign} {right}", own
+
+
+def _truncating(x: e.Binary) -> bool:
+    """Whether C++'s truncating division equals Python's."""
+    return x.a.dtype.kind in ("uint", "phase", "bool") or (x.a.nonneg and x.b.nonneg)

@@ -1,0 +1,244 @@
+"""Fragments to and from global memory: predicated ordinary accesses, two columns at a time where
+they are surely aligned.
+
+Printed as a pointer to the lane's first element, and loops over rows and columns from there. What
+lies outside the tensor is not touched: the extent of a line counts as 0 for a row outside it. Where
+pairs are one access, a row that is inside with all its columns is told apart once, and its accesses
+are not predicated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from tilepipe.cuda.codegen.arithmetic import add, div, mod, mul, special
+from tilepipe.cuda.codegen.c_types import is_packed, memory_type
+from tilepipe.cuda.codegen.context import Context
+from tilepipe.cuda.codegen.emit import emit
+from tilepipe.cuda.codegen.expressions import from_memory, operand, text, to_memory
+from tilepipe.cuda.codegen.fragments import layout_of, only_first_lanes, packed, registers
+from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, Rows, element
+from tilepipe.errors import CompileError
+from tilepipe.ir import dtypes, ops
+from tilepipe.ir.expressions import Expr, Shape
+from tilepipe.ir.memory import TensorParam
+from tilepipe.ir.rules.operand_tiles import is_multiple
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The accesses of one lane.
+
+    Attributes:
+        rows: where the rows of the fragment's layout lie.
+        row_axis, col_axis: dimensions of the tensor along the fragment's rows and columns; None
+            where it has one of them.
+        row, col: identifiers of the lane's first row and column in the tensor. at: of the pointer
+            to that element.
+        inside: C++ that holds where the leading indices are inside the tensor; empty where there
+            are none.
+        pairs: two neighbouring columns are one aligned access.
+    """
+
+    tensor: TensorParam
+    loops: Loops
+    rows: Rows
+    row_axis: int | None
+    col_axis: int | None
+    row: str
+    col: str
+    at: str
+    inside: str
+    pairs: bool
+
+
+def _term(ctx: Context, tensor: TensorParam, axis: int, index: str) -> str:
+    """The offset of an index in elements; 64-bit, because strides are."""
+    if axis == tensor.contiguous_axis:
+        return index
+    factor = index if index.isidentifier() or index.isdigit() else f"({index})"
+    return f"{factor} * {ctx.argument('stride', tensor.name, axis)}"
+
+
+def _test(ctx: Context, tensor: TensorParam, axis: int, index: str) -> str:
+    return f"{ctx.use('inside')}({index}, {ctx.argument('shape', tensor.name, axis)})"
+
+
+def _walk(
+    ctx: Context,
+    tensor: TensorParam,
+    coords: tuple[Expr, ...],
+    shape: Shape,
+    layout: str,
+    op: ops.Op,
+) -> Walk:
+    """Declares what all accesses share."""
+    rows = ROWS[layout]
+    inner = 1 if 1 in shape else 2
+    if len(coords) != tensor.rank or tensor.rank < inner:
+        raise CompileError(
+            f"a fragment {shape[0]}×{shape[1]} of '{tensor.name}', which is {tensor.rank}-d, at {len(coords)} coordinates",
+            op.loc,
+        )
+    row_axis = None if shape[0] == 1 else tensor.rank - inner
+    col_axis = None if shape[1] == 1 else tensor.rank - 1
+    lane = special("lane")
+    leading = range(tensor.rank - inner)
+    terms = [_term(ctx, tensor, axis, operand(ctx, coords[axis], 12)) for axis in leading]
+    test = " && ".join(_test(ctx, tensor, axis, text(ctx, coords[axis])) for axis in leading)
+    row, col = ctx.temporary("row"), ctx.temporary("col")
+    if row_axis is not None:
+        first = add(coords[row_axis], add(mul(special("warp_in_group"), rows.warp), div(lane, 4)))
+        ctx.out(f"const i32 {row} = {text(ctx, first)};")
+        terms.append(_term(ctx, tensor, row_axis, row))
+    if col_axis is not None:
+        ctx.out(f"const i32 {col} = {text(ctx, add(coords[col_axis], mul(mod(lane, 4), 2)))};")
+        terms.append(_term(ctx, tensor, col_axis, col))
+    at, offset = ctx.temporary("at"), f"({' + '.join(terms)})" if len(terms) > 1 else terms[0]
+    ctx.out(
+        f"{memory_type(tensor.dtype)}* const {at} = {ctx.argument('data', tensor.name)} + {offset};"
+    )
+    # The strides and the address of a tensor map are multiples of 16 bytes
+    # (cuTensorMapEncodeTiled).
+    pairs = (
+        col_axis is not None and col_axis == tensor.contiguous_axis and tensor.box is not None
+        and tensor.dtype.bits in (16, 32) and is_multiple(coords[col_axis], 2)
+    )  # fmt: skip
+    return Walk(tensor, Loops.over(ctx, shape), rows, row_axis, col_axis, row, col, at, test, pairs)
+
+
+def _sum(base: str, step: Index) -> str:
+    code = str(step)
+    return base if code == "0" else f"{base} + {code}"
+
+
+def _line(ctx: Context, w: Walk) -> tuple[str, str]:
+    """Inside the loops over rows: declares and returns (pointer to the lane's first element of the
+    row, columns that the row has; for one value a row, a condition that it is inside).
+    """
+    step = w.loops.i * w.rows.block + w.loops.h * 8
+    here = [w.inside] if w.inside else []
+    line = w.at
+    if w.row_axis is not None:
+        here.append(_test(ctx, w.tensor, w.row_axis, _sum(w.row, step)))
+        offset = _term(ctx, w.tensor, w.row_axis, str(step))
+        line = ctx.temporary("line")
+        ctx.out(f"{memory_type(w.tensor.dtype)}* const {line} = {w.at} + {offset};")
+    condition = " && ".join(here)
+    if w.col_axis is None:
+        return line, condition
+    extent = ctx.argument("shape", w.tensor.name, w.col_axis)
+    if not condition:
+        return line, extent
+    end = ctx.temporary("end")
+    ctx.out(f"const i32 {end} = {condition} ? {extent} : 0;")
+    return line, end
+
+
+def _accesses(ctx: Context, w: Walk, line: str, end: str) -> list[tuple[str, str]]:
+    """Inside all loops, of each column of the pair: (the element in memory, the condition that it
+    is inside).
+    """
+    if w.col_axis is None:
+        return [(f"*{line}", end)]
+    steps = [w.loops.j * 8 + low for low in range(2)]
+    test = ctx.use("inside")
+    return [
+        (f"{line}[{_term(ctx, w.tensor, w.col_axis, str(s))}]", f"{test}({_sum(w.col, s)}, {end})")
+        for s in steps
+    ]
+
+
+def _columns(ctx: Context, w: Walk, end: str, body: Callable[[bool], None]) -> None:
+    """Inside the loops over rows: the loop over columns around `body(whole)`. Where pairs of
+    columns are one access, twice: for a row whose columns are all inside, which is asked once, and
+    for any other.
+    """
+    if not w.pairs or w.row_axis is None or w.loops.pairs == 1:
+        with w.loops.columns(ctx):
+            body(False)
+        return
+    test, last = ctx.use("inside"), 8 * (w.loops.pairs - 1) + 1
+    with (
+        ctx.out.block(
+            f"if ({test}({w.col}, {end}) && {test}({w.col} + {last}, {end}))", "} else {"
+        ),
+        w.loops.columns(ctx),
+    ):
+        body(True)
+    ctx.out.depth += 1
+    with w.loops.columns(ctx):
+        body(False)
+    ctx.out.depth -= 1
+    ctx.out("}")
+
+
+@emit.register
+def _(op: ops.FragmentLoadGlobal, ctx: Context) -> None:
+    f, tensor = op.dst, op.tensor
+    shape = (f.rows, f.cols)
+    name = registers(ctx, f)
+    with ctx.out.block():
+        w = _walk(ctx, tensor, op.coords, shape, f.layout, op)
+        with w.loops.rows(ctx):
+            line, end = _line(ctx, w)
+
+            def body(whole: bool) -> None:
+                into = [
+                    element(name, f.dtype, shape, w.loops.at(low))[0]
+                    for low in range(1 if f.cols == 1 else 2)
+                ]
+                if w.pairs:  # a pair of 16 bits in memory is a pair in a register
+                    first, step = _sum(line, w.loops.j * 8), _sum(w.col, w.loops.j * 8)
+                    wide = tensor.dtype is dtypes.float32
+                    function = f"load_{'whole_' if whole else ''}pair_{'float' if wide else 'u16'}"
+                    operands = [first] if whole else [first, step, end]
+                    call = f"{ctx.use(function)}({', '.join([*operands, *into] if wide else operands)});"
+                    ctx.out(call if wide else f"{into[0]} = {call}")
+                    return
+                zero = "0.0f" if tensor.dtype is dtypes.float32 else "0"
+                values = [
+                    f"{condition} ? {x} : {zero}" for x, condition in _accesses(ctx, w, line, end)
+                ]
+                if is_packed(f.dtype, f.cols):
+                    ctx.out(f"{into[0]} = {ctx.use('join')}({', '.join(values)});")
+                    return
+                for register, x in zip(into, values, strict=True):
+                    ctx.out(f"{register} = {from_memory(ctx, tensor.dtype, x)};")
+
+            _columns(ctx, w, end, body)
+
+
+@emit.register
+def _(op: ops.FragmentStoreGlobal, ctx: Context) -> None:
+    tensor, shape = op.tensor, op.value.shape
+    with ctx.out.block():
+        w = _walk(ctx, tensor, op.coords, shape, layout_of(ctx, op.value, op), op)
+        # One value a row: the four lanes of a row hold copies.
+        one_of_four = (
+            ctx.out.block(f"if ({ctx.special('lane')} % 4 == 0)")
+            if shape[1] == 1
+            else nullcontext()
+        )
+        with only_first_lanes(ctx, shape), one_of_four, w.loops.rows(ctx):
+            line, end = _line(ctx, w)
+
+            def body(whole: bool) -> None:
+                if w.pairs:
+                    first, step = _sum(line, w.loops.j * 8), _sum(w.col, w.loops.j * 8)
+                    wide = tensor.dtype is dtypes.float32
+                    function = f"store_{'whole_' if whole else ''}pair_{'float' if wide else 'u16'}"
+                    if wide:
+                        values = [text(ctx, op.value, w.loops.at(low)) for low in range(2)]
+                    else:
+                        values = [packed(ctx, tensor.dtype, op.value, str(w.loops.i), w.loops.pair)]
+                    operands = [first, *values] if whole else [first, *values, step, end]
+                    ctx.out(f"{ctx.use(function)}({', '.join(operands)});")
+                    return
+                for low, (place, condition) in enumerate(_accesses(ctx, w, line, end)):
+                    x = to_memory(ctx, tensor.dtype, text(ctx, op.value, w.loops.at(low)))
+                    ctx.out(f"if ({condition}) {place} = {x};")
+
+            _columns(ctx, w, end, body)

@@ -1,0 +1,204 @@
+"""Fragments to and from shared memory: stmatrix for 16-bit tiles of this CTA, ordinary accesses for
+the others and for tiles of a peer.
+"""
+
+from __future__ import annotations
+
+from tilepipe.cuda.codegen.addresses import Step, walk_tile, whole_address
+from tilepipe.cuda.codegen.arithmetic import add, div, index, mod, mul, special
+from tilepipe.cuda.codegen.c_types import is_packed, memory_type
+from tilepipe.cuda.codegen.context import Context
+from tilepipe.cuda.codegen.emit import emit
+from tilepipe.cuda.codegen.expressions import from_memory, text, to_memory
+from tilepipe.cuda.codegen.fragments import layout_of, only_first_lanes, packed, registers
+from tilepipe.cuda.codegen.registers import ROWS, Index, Loops, element, loop_index
+from tilepipe.errors import CompileError
+from tilepipe.ir import dtypes, ops
+from tilepipe.ir.expressions import Expr, Local, Shape, const
+from tilepipe.ir.memory import Tile
+from tilepipe.ir.rules.operand_tiles import broken_stmatrix_rule, is_multiple, takes_stmatrix
+
+_WIDE = 110  # characters after which a call goes on several lines
+
+
+def _rows_of_warp(ctx: Context, layout: str) -> tuple[Expr, int]:
+    """(first row of this warp in the tile, rows of the tile from one row block of the fragment to
+    the next).
+    """
+    rows = ROWS[layout]
+    return (
+        (const(0), 16) if ctx.per_warp else (mul(special("warp_in_group"), rows.warp), rows.block)
+    )
+
+
+def _counter(ctx: Context, name: str) -> Local:
+    """A loop variable as an expression."""
+    local = index(ctx.temporary(name))
+    ctx.names.put(local, local.name)
+    return local
+
+
+def _check(ctx: Context, t: Tile, shape: Shape, op: ops.Op) -> None:
+    wanted = (shape[0] // 64 * (16 if ctx.per_warp else 64) or 1, shape[1])
+    turned = isinstance(op, ops.FragmentLoad) and shape[1] == 1 and (t.cols, t.rows) == wanted
+    if (t.rows, t.cols) != wanted and not turned:
+        note = " (16 rows of this warp for each 64)" if ctx.per_warp else ""
+        raise CompileError(
+            f"a {shape[0]}×{shape[1]} fragment meets a {t.rows}×{t.cols} tile of '{t.buffer.name}'; it takes {wanted[0]}×{wanted[1]}{note}",
+            op.loc,
+        )
+
+
+def _address(
+    ctx: Context, t: Tile, row: Expr, col: Expr, rows: list[Step], cols: list[Step]
+) -> str:
+    """Declares what is common to all addresses; returns the address given the loop variables."""
+    base, rest = walk_tile(ctx, t, row, col, rows, cols)
+    if rest is None:
+        return base
+    ctx.out(f"const u32 {ctx.temporary('at')} = {base};")
+    return rest
+
+
+def _call(ctx: Context, function: str, operands: list[str]) -> None:
+    line = f"{ctx.use(function)}({', '.join(operands)});"
+    if len(line) + 4 * ctx.out.depth <= _WIDE:
+        ctx.out(line)
+        return
+    ctx.out(f"{function}({operands[0]},")
+    ctx.out.depth += 1
+    for x in operands[1:-1]:
+        ctx.out(f"{x},")
+    ctx.out(f"{operands[-1]});")
+    ctx.out.depth -= 1
+
+
+@emit.register
+def _(op: ops.FragmentStore, ctx: Context) -> None:
+    _check(ctx, op.dst, op.value.shape, op)
+    with ctx.out.block():
+        if takes_stmatrix(op.dst, op.value.shape):
+            _store_matrices(ctx, op)
+        else:
+            _store_elements(ctx, op)
+
+
+def _store_matrices(ctx: Context, op: ops.FragmentStore) -> None:
+    """stmatrix: four 8×8 matrices, the warp's 16 rows of 16 columns, an instruction; each lane
+    gives the address of one line.
+    """
+    broken = broken_stmatrix_rule(op.dst)
+    if broken is not None:
+        raise CompileError(broken, op.loc)
+    dtype, by_row = op.dst.buffer.dtype, op.dst.buffer.order == "row"
+    blocks, (pairs, rest) = op.value.shape[0] // 64, divmod(op.value.shape[1], 16)
+    first, step = _rows_of_warp(ctx, layout_of(ctx, op.value, op))
+    lane = special("lane")
+    if by_row:
+        row, col = add(first, mod(lane, 16)), mul(div(lane, 16), 8)
+    else:
+        row, col = (
+            add(first, mul(mod(div(lane, 8), 2), 8)),
+            add(mul(div(lane, 16), 8), mod(lane, 8)),
+        )
+    suffix = "" if by_row else "_trans"
+    row_steps = [Step(_counter(ctx, "i"), step, blocks)]
+    i = loop_index(ctx, "i", blocks)
+    if pairs:
+        j = loop_index(ctx, "j", pairs)
+        address = _address(ctx, op.dst, row, col, row_steps, [Step(_counter(ctx, "j"), 16, pairs)])
+        with ctx.out.loop(str(i), blocks), ctx.out.loop(str(j), pairs):
+            values = [packed(ctx, dtype, op.value, str(i), j * 4 + q) for q in range(4)]
+            _call(ctx, f"stmatrix_x4{suffix}", [address, *values])
+    if rest:  # the last eight columns: lanes 0-15 give the addresses, the others' are ignored
+        last = const(16 * pairs) if by_row else add(mod(lane, 8), 16 * pairs)
+        address = whole_address(
+            ctx, op.dst, add(op.dst.row, row), add(op.dst.col, last), row_steps, []
+        )
+        with ctx.out.loop(str(i), blocks):
+            values = [packed(ctx, dtype, op.value, str(i), Index(4 * pairs + q)) for q in range(2)]
+            _call(ctx, f"stmatrix_x2{suffix}", [address, *values])
+
+
+def _walk(ctx: Context, t: Tile, shape: Shape, layout: str) -> tuple[list[str], Loops]:
+    """Addresses of the columns of a lane's pairs in an element-by-element walk, one where an access
+    takes both; the loops.
+    """
+    first, step = _rows_of_warp(ctx, layout)
+    lane, loops = special("lane"), Loops.over(ctx, shape)
+    row = add(first, div(lane, 4)) if shape[0] > 1 else const(0)
+    col = mul(mod(lane, 4), 2) if shape[1] > 1 else const(0)
+    rows = [Step(_counter(ctx, "i"), step, loops.blocks), Step(_counter(ctx, "h"), 8, loops.halves)]
+    cols = [Step(_counter(ctx, "j"), 8, loops.pairs)]
+    if t.rows == 1 and shape[1] == 1:  # the tile lies along the fragment's rows
+        return [_address(ctx, t, const(0), row, [], rows)], loops
+    addresses = [_address(ctx, t, row, col, rows, cols)]
+    if shape[1] > 1 and not _pairs_together(t):
+        addresses.append(
+            whole_address(ctx, t, add(t.row, row), add(t.col, add(col, 1)), rows, cols)
+        )
+    return addresses, loops
+
+
+def _pairs_together(t: Tile) -> bool:
+    """Whether one access takes columns 2 j and 2 j + 1 of a rectangle: they surely are neighbours
+    at a multiple of two elements, no swizzle comes between them, and two elements are 32 or 64
+    bits.
+    """
+    b = t.buffer
+    return (
+        b.order == "row"
+        and is_multiple(t.col, 2)
+        and b.cols % 2 == 0
+        and (b.dtype.bits == 16 or b.dtype is dtypes.float32)
+    )
+
+
+def _store_elements(ctx: Context, op: ops.FragmentStore) -> None:
+    buffer, shape, remote = op.dst.buffer, op.value.shape, "" if op.dst.cta is None else "_remote"
+    c_type = memory_type(buffer.dtype)
+    addresses, loops = _walk(ctx, op.dst, shape, layout_of(ctx, op.value, op))
+
+    def converted(low: int) -> str:
+        return to_memory(ctx, buffer.dtype, text(ctx, op.value, loops.at(low)))
+
+    # One value a column: all warps hold copies, four lanes write them.
+    with only_first_lanes(ctx, shape), loops.rows(ctx), loops.columns(ctx):
+        if shape[1] == 1 or len(addresses) == 2:
+            for low, address in enumerate(addresses):
+                ctx.out(f"{ctx.use(f'store_{c_type}{remote}')}({address}, {converted(low)});")
+        elif c_type == "float":
+            _call(ctx, f"store_float2{remote}", [addresses[0], converted(0), converted(1)])
+        else:
+            pair = packed(ctx, buffer.dtype, op.value, str(loops.i), loops.pair)
+            _call(ctx, f"store_u32{remote}", [addresses[0], pair])
+
+
+@emit.register
+def _(op: ops.FragmentLoad, ctx: Context) -> None:
+    f, buffer, remote = op.dst, op.src.buffer, "" if op.src.cta is None else "_remote"
+    shape = (f.rows, f.cols)
+    _check(ctx, op.src, shape, op)
+    name = registers(ctx, f)
+    c_type = memory_type(buffer.dtype)
+    with ctx.out.block():
+        addresses, loops = _walk(ctx, op.src, shape, f.layout)
+        with loops.rows(ctx), loops.columns(ctx):
+            into = [
+                element(name, f.dtype, shape, loops.at(low))[0]
+                for low in range(1 if f.cols == 1 else 2)
+            ]
+            if len(into) == 2 and len(addresses) == 1:
+                if c_type == "float":
+                    ctx.out(
+                        f"{ctx.use(f'load_float2{remote}')}({addresses[0]}, {into[0]}, {into[1]});"
+                    )
+                else:  # a pair in memory is a pair in a register
+                    ctx.out(f"{into[0]} = {ctx.use(f'load_u32{remote}')}({addresses[0]});")
+                return
+            values = [f"{ctx.use(f'load_{c_type}{remote}')}({a})" for a in addresses]
+            if is_packed(f.dtype, f.cols):
+                ctx.out(f"{into[0]} = {ctx.use('join')}({', '.join(values)});")
+                return
+            for register, x in zip(into, values, strict=True):
+                ctx.out(f"{register} = {from_memory(ctx, buffer.dtype, x)};")

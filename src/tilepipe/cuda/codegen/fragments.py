@@ -1,0 +1,238 @@
+"""Fragments: arrays of registers, elementwise loops over them, row reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tilepipe.cuda.codegen.c_types import is_packed, register_type, small_float
+from tilepipe.cuda.codegen.context import Context
+from tilepipe.cuda.codegen.emit import emit
+from tilepipe.cuda.codegen.expressions import literal, text
+from tilepipe.cuda.codegen.registers import (
+    At,
+    Index,
+    Loops,
+    element,
+    loop_index,
+    packed_register,
+    registers_of,
+)
+from tilepipe.errors import CompileError
+from tilepipe.ir import dtypes, ops
+from tilepipe.ir import expressions as e
+from tilepipe.ir.def_use import nodes
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.expressions import Expr, Shape
+from tilepipe.ir.memory import Fragment
+
+
+def declare_array(
+    ctx: Context, name: str, dtype: DType, rows: int, cols: int, packed: bool = False
+) -> None:
+    """Declares the registers of a fragment, or of a fragment-shaped value."""
+    blocks, each = registers_of((rows, cols), packed)
+    ctx.out(f"{'u32' if packed else register_type(dtype)} {name}[{blocks}][{each}];")
+
+
+def assign_array(ctx: Context, name: str, shape: e.Shape, value: Expr, col: int = 0) -> None:
+    """array[...] = value, elementwise, from column `col`."""
+    blocks, cols = shape[0] // 64, shape[1]
+    if shape[0] == 1:
+        loops = Loops.over(ctx, shape)
+        with loops.columns(ctx):
+            for at in (loops.at(0), loops.at(1)):
+                ctx.out(
+                    f"{element(name, dtypes.float32, shape, at, col)[0]} = {text(ctx, value, at)};"
+                )
+        return
+    i = loop_index(ctx, "i", blocks)
+    if cols == 1:
+        h = ctx.temporary("h")
+        with ctx.out.loop(str(i), blocks), ctx.out.loop(h, 2):
+            ctx.out(f"{name}[{i}][{h}] = {text(ctx, value, At(str(i), Index(), h))};")
+        return
+    r = loop_index(ctx, "r", cols // 2)
+    with ctx.out.loop(str(i), blocks), ctx.out.loop(str(r), cols // 2):
+        ctx.out(f"{name}[{i}][{r + col // 2}] = {text(ctx, value, At(str(i), r, f'{r} / 2 % 2'))};")
+
+
+def packed(ctx: Context, dtype: DType, value: Expr, block: str, pair: Index) -> str:
+    """Registers 2 pair and 2 pair + 1 of a value (of two neighbouring columns), as one register of
+    two 16-bit floats.
+    """
+    while isinstance(value, e.Cast) and value.dtype is dtype:
+        value = value.a  # packing rounds
+    if (
+        isinstance(value, e.FragmentRead)
+        and value.dtype is dtype
+        and is_packed(dtype, value.fragment.cols)
+    ):
+        f = value.fragment
+        return packed_register(
+            registers(ctx, f), (f.rows, f.cols), At(block, pair * 2, ""), value.col
+        )
+    low, high = (text(ctx, value, At(block, pair * 2 + i, pair.remainder(2))) for i in range(2))
+    return f"{ctx.use(f'pack_{small_float(dtype)}')}({low}, {high})"
+
+
+@contextmanager
+def only_first_lanes(ctx: Context, shape: Shape) -> Iterator[None]:
+    """A body that writes what the lanes of the warpgroup hold to memory: where it is one value a
+    column, four lanes have it all.
+    """
+    if shape[0] > 1:
+        yield
+        return
+    with ctx.out.block(f"if ({ctx.special('warp_in_group')} == 0 && {ctx.special('lane')} < 4)"):
+        yield
+
+
+def layout_of(ctx: Context, x: Expr, op: ops.Op) -> str:
+    """Which rows the registers of a value hold: the layout of the fragments that it reads. Values
+    of 64 rows or one have one layout.
+
+    Raises:
+        CompileError: fragments of different layouts meet, so that one register would be of two
+            rows.
+    """
+    found: dict[str, str] = {}
+    for node in nodes(x):
+        if isinstance(node, e.FragmentRead) and node.fragment.rows > 64:
+            found.setdefault(node.fragment.layout, node.fragment.name)
+        elif isinstance(node, e.Iota) and node.shape[0] > 64:
+            found.setdefault(node.layout, "rows")
+        elif isinstance(node, e.Local) and node.shape and node.shape[0] > 64:
+            found.setdefault(ctx.layouts[node], node.name)
+    if len(found) > 1:
+        named = ", ".join(f"'{name}' has {layout}" for layout, name in found.items())
+        raise CompileError(
+            f"fragments of different layouts meet, whose registers hold different rows: {named}",
+            op.loc,
+        )
+    return next(iter(found), "wgmma")
+
+
+def _same_layout(ctx: Context, f: Fragment, value: Expr, op: ops.Op) -> None:
+    if not value.shape or value.shape[0] <= 64:
+        return
+    layout = layout_of(ctx, value, op)
+    if layout != f.layout:
+        raise CompileError(
+            f"a value of layout {layout} goes to '{f.name}' of layout {f.layout}, whose registers hold other rows",
+            op.loc,
+        )
+
+
+def registers(ctx: Context, f: Fragment) -> str:
+    """The identifier of a fragment's array."""
+    name = ctx.names.find(f)
+    if name is None:
+        raise CompileError(f"fragment '{f.name}' is used in a role that did not create it", f.loc)
+    return name
+
+
+@emit.register
+def _(op: ops.FragmentDefine, ctx: Context) -> None:
+    f = op.fragment
+    declare_array(ctx, ctx.names.of(f, f.name), f.dtype, f.rows, f.cols, is_packed(f.dtype, f.cols))
+
+
+@emit.register
+def _(op: ops.FragmentSet, ctx: Context) -> None:
+    f, value, col = op.fragment, op.value, op.col
+    name = registers(ctx, f)
+    # A scalar, or one value a row, fills every column from `col` on.
+    cols = value.shape[1] if value.shape and value.shape[1] > 1 else f.cols - col
+    if not (
+        col >= 0 and col + cols <= f.cols and (f.cols == 1 or (col % 8 == 0 and cols % 8 == 0))
+    ):
+        raise CompileError(
+            f"columns {col} to {col + cols} of '{f.name}', which has {f.cols}: they go by 8 and inside it",
+            op.loc,
+        )
+    _same_layout(ctx, f, value, op)
+    if not _shifts(f, value, col, cols):
+        assign(ctx, f, name, value, col, cols)
+        return
+    with ctx.out.block():
+        old = ctx.temporary("old")
+        whole = Fragment(old, f.dtype, f.rows, cols, layout=f.layout)
+        ctx.names.put(whole, old)
+        declare_array(ctx, old, f.dtype, f.rows, cols, is_packed(f.dtype, cols))
+        assign(ctx, whole, old, value, 0, cols)
+        assign(
+            ctx, f, name, e.FragmentRead(f.dtype, shape=(f.rows, cols), fragment=whole), col, cols
+        )
+
+
+def assign(ctx: Context, f: Fragment, name: str, value: Expr, col: int, cols: int) -> None:
+    """Columns [col, col + cols) of a fragment, whose array is `name`, := a value."""
+    if not is_packed(f.dtype, f.cols):
+        assign_array(ctx, name, (f.rows, cols), value, col)
+        return
+    if f.rows == 1:
+        loops = Loops.over(ctx, (1, cols))
+        with loops.columns(ctx):
+            ctx.out(
+                f"{packed_register(name, (1, f.cols), loops.at(), col)} ="
+                f" {packed(ctx, f.dtype, value, '0', loops.pair)};"
+            )
+        return
+    blocks = f.rows // 64
+    i, q = loop_index(ctx, "i", blocks), loop_index(ctx, "q", cols // 4)
+    with ctx.out.loop(str(i), blocks), ctx.out.loop(str(q), cols // 4):
+        ctx.out(f"{name}[{i}][{q + col // 4}] = {packed(ctx, f.dtype, value, str(i), q)};")
+
+
+def _shifts(f: Fragment, value: Expr, col: int, cols: int) -> bool:
+    """Whether a value reads, at other columns, what assigning it to columns [col, col + cols) of a
+    fragment overwrites.
+    """
+    return any(
+        isinstance(x, e.FragmentRead)
+        and x.fragment is f
+        and x.col != col
+        and x.col < col + cols
+        and col < x.col + x.shape[1]
+        for x in nodes(value)
+    )
+
+
+@emit.register
+def _(op: ops.FragmentAny, ctx: Context) -> None:
+    loops, x = Loops.over(ctx, op.value.shape), ctx.bind(op.result)
+    layout_of(ctx, op.value, op)
+    ctx.out(f"bool {x} = false;")
+    with loops.rows(ctx), loops.columns(ctx):
+        places = (
+            (loops.at(0), loops.at(1))
+            if op.value.shape[1] > 1
+            else (At(str(loops.i), Index(), str(loops.h)),)
+        )
+        for at in places:
+            ctx.out(f"{x} |= {text(ctx, op.value, at)};")
+    ctx.out(f"{x} = __any_sync(0xffffffff, {x});")
+
+
+@emit.register
+def _(op: ops.FragmentReduce, ctx: Context) -> None:
+    name = registers(ctx, op.dst)
+    rows, cols = op.value.shape
+    _same_layout(ctx, op.dst, op.value, op)
+    if register_type(op.value.dtype) != "float" or op.op not in ("add", "max"):
+        raise CompileError(
+            f"a row reduction is add or max of floats, not {op.op} of {op.value.dtype}", op.loc
+        )
+    if cols == 1:
+        assign_array(ctx, name, (rows, 1), op.value)
+        return
+    loops, x = Loops.over(ctx, op.value.shape), ctx.temporary("x")
+    start = "0.0f" if op.op == "add" else literal(float("-inf"), dtypes.float32)
+    with loops.rows(ctx):
+        ctx.out(f"float {x} = {start};")
+        with loops.columns(ctx):
+            for at in (loops.at(0), loops.at(1)):
+                part = text(ctx, op.value, at)
+                ctx.out(f"{x} += {part};" if op.op == "add" else f"{x} = fmaxf({x}, {part});")
+        ctx.out(f"{name}[{loops.i}][{loops.h}] = {ctx.use(f'row_{op.op}')}({x});")

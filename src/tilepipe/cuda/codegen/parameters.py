@@ -1,0 +1,102 @@
+"""The arguments of the printed kernel, in order: what a launch passes for each parameter of the
+program.
+
+A tensor that TMA touches is passed as a tensor map; one that ordinary loads and stores touch as a
+pointer and, for every dimension that is not contiguous, a stride. Extents are passed where the
+kernel reads them. What the kernel does not use is not passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilepipe.cuda.codegen.c_types import memory_type, register_type
+from tilepipe.ir import ops
+from tilepipe.ir.def_use import elements, leaves
+from tilepipe.ir.expressions import Param
+from tilepipe.ir.memory import ScalarParam, TensorParam
+from tilepipe.ir.program import Kernel, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of the printed `__global__` function.
+
+    Attributes:
+        kind: "map" (a 128-byte tensor map by value), "data" (a pointer), "stride" (int64,
+            elements), "shape" (int32) or "scalar".
+        param: the parameter of the program it belongs to.
+        axis: the dimension, for "stride" and "shape", outermost first.
+    """
+
+    kind: str
+    param: TensorParam | ScalarParam
+    axis: int = -1
+
+    @property
+    def name(self) -> str:
+        """The identifier wanted for it."""
+        base = self.param.name
+        return {
+            "map": base, "scalar": base, "data": f"{base}_data",
+            "stride": f"{base}_stride_{self.axis}", "shape": f"{base}_shape_{self.axis}",
+        }[self.kind]  # fmt: skip
+
+    def declare(self, name: str, kernel: bool = False) -> str:
+        """Its declaration in the kernel's signature, or in that of a device function."""
+        match self.kind:
+            case "map":
+                return (
+                    f"const __grid_constant__ TensorMap {name}"
+                    if kernel
+                    else f"const TensorMap& {name}"
+                )
+            case "data":
+                return f"{memory_type(self.param.dtype)}* {name}"
+            case "stride":
+                return f"i64 {name}"
+            case "shape":
+                return f"i32 {name}"
+        return f"{register_type(self.param.dtype)} {name}"
+
+
+def arguments(kernel: Kernel) -> list[Argument]:
+    """The printed kernel's arguments: for each parameter in turn map, data, strides, extents, those
+    that are used.
+    """
+    used = set(_uses(kernel))
+    result: list[Argument] = []
+    for p in kernel.params:
+        if isinstance(p, ScalarParam):
+            wanted = [Argument("scalar", p)]
+        else:
+            axes = range(p.rank)
+            wanted = [Argument("map", p), Argument("data", p)]
+            wanted += [Argument("stride", p, i) for i in axes if i != p.contiguous_axis]
+            wanted += [Argument("shape", p, i) for i in axes]
+        result += [a for a in wanted if (a.kind, a.param.name, a.axis) in used]
+    return result
+
+
+def _uses(kernel: Kernel) -> Iterator[tuple[str, str, int]]:
+    for block in (kernel.setup, *(r.body for r in kernel.roles)):
+        for op in walk(block):
+            if isinstance(op, ops.TmaLoad | ops.TmaStore):
+                yield "map", op.tensor.name, -1
+                if op.tensor.ragged:
+                    yield "shape", op.tensor.name, op.tensor.rank - 2
+            if isinstance(op, ops.FragmentLoadGlobal | ops.FragmentStoreGlobal):
+                yield "data", op.tensor.name, -1
+                yield from (
+                    (kind, op.tensor.name, i)
+                    for kind in ("stride", "shape")
+                    for i in range(op.tensor.rank)
+                )
+            for element in elements(op):
+                if isinstance(element.base, TensorParam):
+                    yield "data", element.base.name, -1
+                    yield from (("stride", element.base.name, i) for i in range(element.base.rank))
+            for leaf in leaves(op):
+                if isinstance(leaf, Param):
+                    yield "scalar" if leaf.axis < 0 else "shape", leaf.name, leaf.axis

@@ -1,0 +1,203 @@
+"""Indices into the register arrays that hold fragments.
+
+Register r of row block i of an (m, n) fragment is row 64 i + 16 w + 8 (r / 2 % 2) + l / 4 and
+column 8 (r / 4) + 2 (l % 4) + r % 2 for lane l of warp w of the warpgroup (PTX ISA, "Register
+Fragments and Shared Memory Matrix Layouts" of wgmma, matrix D); of layout "tmem", row 32 w + 16 i +
+8 (r / 2 % 2) + l / 4: `ROWS`.
+
+Loops go over these r, whatever the shape of what they read: a fragment (m, 1) keeps the two rows of
+a block, a fragment (1, n) the registers of one row, 2 (r / 4) + r % 2. So the index of each is a
+constant once the loops are unrolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tilepipe.cuda.codegen.c_types import is_packed
+from tilepipe.cuda.codegen.context import Context
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.expressions import Shape
+from tilepipe.ir.fragment_layout import SPAN, first_row
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index linear in loop variables: offset + Σ factor · variable, as (variable, factor)
+    terms.
+    """
+
+    offset: int = 0
+    terms: tuple[tuple[str, int], ...] = ()
+
+    def __add__(self, other: Index | int) -> Index:
+        if isinstance(other, int):
+            return Index(self.offset + other, self.terms)
+        return Index(self.offset + other.offset, self.terms + other.terms)
+
+    def __mul__(self, n: int) -> Index:
+        return Index(self.offset * n, tuple((v, f * n) for v, f in self.terms))
+
+    def __str__(self) -> str:
+        parts = [v if f == 1 else f"{f} * {v}" for v, f in self.terms]
+        return " + ".join([*parts, str(self.offset)] if self.offset or not parts else parts)
+
+    def divided(self, n: int) -> str:
+        """index // n, as C++."""
+        if all(f % n == 0 for _, f in self.terms):
+            return str(Index(self.offset // n, tuple((v, f // n) for v, f in self.terms)))
+        return f"{self._bracketed} / {n}"
+
+    def remainder(self, n: int) -> str:
+        """Index % n, as C++."""
+        rest = tuple((v, f) for v, f in self.terms if f % n)
+        return f"{Index(self.offset, rest)._bracketed} % {n}" if rest else str(self.offset % n)
+
+    def in_row(self) -> str:
+        """The place of a register among those of its row, two for each eight columns, as C++."""
+        if all(f % 4 == 0 for _, f in self.terms):
+            whole, rest = divmod(self.offset, 4)
+            return str(Index(2 * whole + rest % 2, tuple((v, f // 2) for v, f in self.terms)))
+        low = self.remainder(2)
+        return f"{self._bracketed} / 4 * 2{'' if low == '0' else f' + {low}'}"
+
+    @property
+    def _bracketed(self) -> str:
+        text = str(self)
+        return text if text.isidentifier() or text.isdigit() else f"({text})"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows from one warp's first to the next one's, and from one row block of a warp to the
+    next.
+    """
+
+    warp: int
+    block: int
+
+
+# by the layout of a fragment
+ROWS = {layout: Rows(first_row(layout, 0, 1), first_row(layout, 1, 0)) for layout in SPAN}
+
+
+def loop_index(ctx: Context, name: str, trips: int) -> Index:
+    """The variable of an unrolled loop, or 0 where the loop runs once."""
+    return Index() if trips == 1 else Index(0, ((ctx.temporary(name), 1),))
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Which element of fragment-shaped values is meant.
+
+    Attributes:
+        block: C++ index of the row block: 16 rows of each warp. register: of the element in it.
+            half: C++ index of its upper or lower row.
+    """
+
+    block: str
+    register: Index
+    half: str
+
+
+def registers_of(shape: Shape, packed: bool) -> tuple[int, int]:
+    """Extents of the array that holds a fragment of that shape: row blocks, registers of a
+    block.
+    """
+    rows, cols = shape
+    per_row = cols // (8 if packed else 4)
+    return max(rows // 64, 1), 2 if cols == 1 else per_row if rows == 1 else 2 * per_row
+
+
+def element(array: str, dtype: DType, shape: Shape, at: At, col: int = 0) -> tuple[str, str | None]:
+    """The register that holds an element whose column counts from `col`: its C++, and which half of
+    it where two share one.
+    """
+    rows, cols = shape
+    if cols == 1:
+        return f"{array}[{at.block}][{at.half}]", None
+    register = at.register + col // 2
+    if not is_packed(dtype, cols):
+        return (
+            f"{array}[0][{register.in_row()}]" if rows == 1 else f"{array}[{at.block}][{register}]",
+            None,
+        )
+    return packed_register(array, shape, at, col), register.remainder(2)
+
+
+def row_number(ctx: Context, layout: str, at: At) -> str:
+    """The row of an element, as C++."""
+    rows = ROWS[layout]
+    return f"{rows.warp} * {ctx.special('warp_in_group')} + {ctx.special('lane')} / 4 + {rows.block} * ({at.block}) + 8 * ({at.half})"
+
+
+def column_number(ctx: Context, at: At) -> str:
+    """The column of an element, as C++."""
+    return f"2 * ({ctx.special('lane')} % 4) + 8 * ({at.register.divided(4)}) + {at.register.remainder(2)}"
+
+
+def packed_register(array: str, shape: Shape, at: At, col: int = 0) -> str:
+    """The register that holds a pair of 16-bit columns."""
+    register = at.register + col // 2
+    return (
+        f"{array}[0][{register.divided(4)}]"
+        if shape[0] == 1
+        else f"{array}[{at.block}][{register.divided(2)}]"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """The loops over what a thread holds of a fragment-shaped value: row blocks, upper and lower
+    rows, pairs of columns.
+
+    Attributes:
+        blocks, halves, pairs: trips. i, h, j: the loop variables, 0 where a loop runs once.
+    """
+
+    blocks: int
+    halves: int
+    pairs: int
+    i: Index
+    h: Index
+    j: Index
+
+    @classmethod
+    def over(cls, ctx: Context, shape: Shape) -> Loops:
+        """The loops over a shape."""
+        blocks, halves, pairs = (
+            max(shape[0] // 64, 1),
+            1 if shape[0] == 1 else 2,
+            max(shape[1] // 8, 1),
+        )
+        return cls(
+            blocks,
+            halves,
+            pairs,
+            loop_index(ctx, "i", blocks),
+            loop_index(ctx, "h", halves),
+            loop_index(ctx, "j", pairs),
+        )
+
+    @property
+    def pair(self) -> Index:
+        """Half the number of the first register: of the pair of columns."""
+        return self.j * 2 + self.h
+
+    def at(self, low: int = 0) -> At:
+        """The element in the first or second column of the pair."""
+        return At(str(self.i), self.j * 4 + self.h * 2 + low, str(self.h))
+
+    @contextmanager
+    def rows(self, ctx: Context) -> Iterator[None]:
+        """The loops over rows."""
+        with ctx.out.loop(str(self.i), self.blocks), ctx.out.loop(str(self.h), self.halves):
+            yield
+
+    @contextmanager
+    def columns(self, ctx: Context) -> Iterator[None]:
+        """The loop over pairs of columns."""
+        with ctx.out.loop(str(self.j), self.pairs):
+            yield

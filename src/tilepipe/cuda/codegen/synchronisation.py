@@ -1,0 +1,200 @@
+"""mbarriers, named barriers, cluster barriers and fences."""
+
+from __future__ import annotations
+
+from tilepipe.cuda.codegen.addresses import barrier
+from tilepipe.cuda.codegen.arithmetic import add, index, value
+from tilepipe.cuda.codegen.context import Context
+from tilepipe.cuda.codegen.emit import emit
+from tilepipe.cuda.codegen.expressions import operand, parity, text
+from tilepipe.cuda.debug.launch_record import cluster_warps
+from tilepipe.errors import CompileError
+from tilepipe.ir import ops
+from tilepipe.ir.memory import BarrierRef, Tile
+from tilepipe.ir.program import walk
+
+
+@emit.register
+def _(op: ops.MbarInit, ctx: Context) -> None:
+    if op.count is None and op.bar.array.count is None:
+        raise CompileError(f"no arrival count is known for barrier '{op.bar.array.name}'", op.loc)
+    count = str(op.bar.array.count) if op.count is None else text(ctx, op.count)
+    name = ctx.temporary("i")
+    ref = op.bar
+    if op.n > 1:
+        i = index(name)
+        ctx.names.put(i, name)
+        ref = BarrierRef(ref.array, add(ref.index, i) if value(ref.index) != 0 else i, ref.cta)
+    with ctx.out.loop(name, op.n):
+        ctx.out(f"{ctx.use('mbarrier_init')}({barrier(ctx, ref)}, {count});")
+
+
+@emit.register
+def _(op: ops.MbarInval, ctx: Context) -> None:
+    ctx.out(f"{ctx.use('mbarrier_inval')}({barrier(ctx, op.bar)});")
+
+
+@emit.register
+def _(op: ops.MbarArrive, ctx: Context) -> None:
+    function = "arrive"
+    if op.bar.cta is not None:
+        function += "_remote_relaxed" if op.sem == "relaxed" else "_remote"
+    once = value(op.count) == 1
+    count = "" if once else f", {text(ctx, op.count)}"
+    ctx.out(f"{ctx.use(function if once else f'{function}_n')}({barrier(ctx, op.bar)}{count});")
+
+
+def _transaction(ctx: Context, function: str, op: ops.MbarExpect | ops.MbarCompleteTx) -> None:
+    if op.bar.cta is not None:
+        function += (
+            "_remote_relaxed"
+            if isinstance(op, ops.MbarExpect) and op.arrive and op.sem == "relaxed"
+            else "_remote"
+        )
+    ctx.out(f"{ctx.use(function)}({barrier(ctx, op.bar)}, {text(ctx, op.nbytes)});")
+
+
+@emit.register
+def _(op: ops.MbarExpect, ctx: Context) -> None:
+    _transaction(ctx, "arrive_expect_tx" if op.arrive else "expect_tx", op)
+
+
+@emit.register
+def _(op: ops.MbarCompleteTx, ctx: Context) -> None:
+    _transaction(ctx, "complete_tx", op)
+
+
+def _own(op: ops.MbarWait | ops.MbarTryWait) -> None:
+    if op.bar.cta is not None:
+        raise CompileError(
+            f"'{op.bar.array.name}' is waited on in another CTA; a wait is always on one's own barrier",
+            op.loc,
+        )
+
+
+def _scoped(ctx: Context, function: str, bar: BarrierRef) -> str:
+    """The wait that acquires at cluster scope where another CTA releases ordinary accesses through
+    the barrier; where its copies, or the response to its request, signal it and are read by
+    ordinary loads; or where its commit says that such copies have landed.
+    """
+    module = ctx.module
+    far = (
+        bar.array in module.released_remotely
+        or bar.array in module.credited_remotely
+        or _reads_behind_a_commit(ctx, bar)
+    )
+    return f"{function}_cluster" if far else function
+
+
+def _reads_behind_a_commit(ctx: Context, bar: BarrierRef) -> bool:
+    if ctx.role is None or bar.array not in ctx.module.committed_remotely:
+        return False
+    loads = (op for op in walk(ctx.role.body) if isinstance(op, ops.FragmentLoad | ops.Load))
+    return any(isinstance(op, ops.FragmentLoad) or isinstance(op.src.base, Tile) for op in loads)
+
+
+@emit.register
+def _(op: ops.MbarWait, ctx: Context) -> None:
+    _own(op)
+    bounded = ctx.module.debug
+    function = ctx.use(_scoped(ctx, "debug_wait" if bounded else "wait", op.bar))
+    where = f", {ctx.module.sites[op]}, {text(ctx, op.bar.index)}" if bounded else ""
+    ctx.out(f"{function}({barrier(ctx, op.bar)}, {parity(ctx, op.phase)}{where});")
+
+
+@emit.register
+def _(op: ops.MbarTryWait, ctx: Context) -> None:
+    _own(op)
+    test = f"{ctx.use(_scoped(ctx, 'try_wait', op.bar))}({barrier(ctx, op.bar)}, {parity(ctx, op.phase)})"
+    if not ctx.diverged:
+        # a lane whose own try_wait fails has acquired nothing
+        test = f"__all_sync(0xffffffff, {test})"
+    ctx.out(f"const bool {ctx.bind(op.result)} = {test};")
+
+
+def _named(ctx: Context, function: str, op: ops.NamedSync | ops.NamedArrive) -> None:
+    bar = op.bar
+    name = ctx.module.names.of(bar, f"{bar.name}_barrier")
+    ids = f" to {bar.id + bar.per_warpgroup - 1}, one a warpgroup" if bar.per_warpgroup > 1 else ""
+    ctx.module.memory.setdefault(
+        bar, [f"constexpr u32 {name} = {bar.id};  // named barrier {bar.id}{ids}"]
+    )
+    which = (
+        name if op.group is None or value(op.group) == 0 else f"{name} + {operand(ctx, op.group)}"
+    )
+    if not ctx.module.debug:
+        ctx.out(f"{ctx.use(function)}({which}, {bar.threads});")
+        return
+    where = (
+        f", {ctx.module.sites[op]}, {'0' if op.group is None else text(ctx, op.group)}"
+        if isinstance(op, ops.NamedSync)
+        else ""
+    )
+    ctx.out(f"{ctx.use(f'debug_{function}')}({which}, {bar.threads}{where});")
+
+
+@emit.register
+def _(op: ops.NamedSync, ctx: Context) -> None:
+    _named(ctx, "named_sync", op)
+
+
+@emit.register
+def _(op: ops.NamedArrive, ctx: Context) -> None:
+    _named(ctx, "named_arrive", op)
+
+
+@emit.register
+def _(op: ops.SyncWarp, ctx: Context) -> None:
+    ctx.out(f"__syncwarp({ctx.mask or ''});")
+
+
+@emit.register
+def _(op: ops.SetupBarrier, ctx: Context) -> None:
+    ctx.out(f"{ctx.use('fence_mbarrier_init')}();")
+    if ctx.kernel.cluster_size > 1:
+        ctx.out(f"{ctx.use('cluster_arrive')}();")
+        ctx.out(f"{ctx.use('cluster_wait')}();")
+    else:
+        ctx.out("__syncthreads();")
+
+
+@emit.register
+def _(op: ops.ClusterArrive, ctx: Context) -> None:
+    ctx.out(
+        f"{ctx.use('debug_cluster_arrive')}({cluster_warps(ctx.kernel)});"
+        if ctx.module.debug
+        else f"{ctx.use('cluster_arrive')}();"
+    )
+
+
+@emit.register
+def _(op: ops.ClusterWait, ctx: Context) -> None:
+    ctx.out(
+        f"{ctx.use('debug_cluster_wait')}({ctx.module.sites[op]});"
+        if ctx.module.debug
+        else f"{ctx.use('cluster_wait')}();"
+    )
+
+
+_SPACE_NAMES = {".shared::cluster": "cluster", ".global": "global", "": "all"}
+
+
+@emit.register
+def _(op: ops.FenceProxyAsync, ctx: Context) -> None:
+    for space in ops.PROXY_SPACES[op.space]:
+        name = (
+            f"fence_proxy_async_{_SPACE_NAMES[space]}"
+            if space != ".shared::cta"
+            else "fence_proxy_async"
+        )
+        ctx.out(f"{ctx.use(name)}();")
+
+
+@emit.register
+def _(op: ops.LaunchDependents, ctx: Context) -> None:
+    ctx.out(f"{ctx.use('grid_launch_dependents')}();")
+
+
+@emit.register
+def _(op: ops.FenceBarrierInit, ctx: Context) -> None:
+    ctx.out(f"{ctx.use('fence_mbarrier_init')}();")

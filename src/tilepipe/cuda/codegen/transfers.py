@@ -1,0 +1,155 @@
+"""Ordinary loads and stores, and TMA copies."""
+
+from __future__ import annotations
+
+from tilepipe.cuda.codegen.addresses import barrier, box, element, place
+from tilepipe.cuda.codegen.arithmetic import add, div, index, mul
+from tilepipe.cuda.codegen.c_types import memory_type, register_type, small_float
+from tilepipe.cuda.codegen.context import Context
+from tilepipe.cuda.codegen.emit import emit
+from tilepipe.cuda.codegen.expressions import operand, text
+from tilepipe.cuda.codegen.instrument import load
+from tilepipe.errors import CompileError
+from tilepipe.ir import dtypes, ops
+from tilepipe.ir.expressions import Expr, const
+from tilepipe.ir.memory import Element, TensorParam, Tile
+from tilepipe.ir.rules.operand_tiles import broken_tma_rule
+
+
+def global_element(ctx: Context, tensor: TensorParam, where: tuple[Expr, ...]) -> str:
+    """`a_data[i * a_stride_0 + j]`; the products are 64-bit because strides are."""
+    terms = []
+    for axis, i in enumerate(where):
+        if axis == tensor.contiguous_axis:
+            terms.append(operand(ctx, i, 12))
+        else:
+            terms.append(f"{operand(ctx, i, 13)} * {ctx.argument('stride', tensor.name, axis)}")
+    return f"{ctx.argument('data', tensor.name)}[{' + '.join(terms)}]"
+
+
+def _shared(ctx: Context, e: Element, t: Tile) -> str:
+    row, col = e.index if len(e.index) == 2 else (const(0), e.index[0])
+    return element(ctx, t, row, col)
+
+
+@emit.register
+def _(op: ops.Load, ctx: Context) -> None:
+    match op.src.base:
+        case Tile() as t:
+            dtype = t.buffer.dtype
+            remote = "" if t.cta is None else "_remote"
+            code = f"{ctx.use(f'load_{memory_type(dtype)}{remote}')}({_shared(ctx, op.src, t)})"
+        case TensorParam() as tensor:
+            dtype = tensor.dtype
+            code = global_element(ctx, tensor, op.src.index)
+    code = load(ctx, code, op.src)
+    small = small_float(dtype)
+    if small is not None:
+        code = f"{ctx.use(f'from_{small}')}({code})"
+    elif dtype is dtypes.boolean:
+        code += " != 0"
+    ctx.out(f"const {register_type(dtype)} {ctx.bind(op.result)} = {code};")
+
+
+@emit.register
+def _(op: ops.Store, ctx: Context) -> None:
+    dtype = op.dst.base.buffer.dtype if isinstance(op.dst.base, Tile) else op.dst.base.dtype
+    small = small_float(dtype)
+    value = text(ctx, op.value)
+    if small is not None:
+        value = f"{ctx.use(f'{small}_from')}({value})"
+    match op.dst.base:
+        case Tile() as t:
+            remote = "" if t.cta is None else "_remote"
+            ctx.out(
+                f"{ctx.use(f'store_{memory_type(dtype)}{remote}')}({_shared(ctx, op.dst, t)},"
+                f" {value});"
+            )
+        case TensorParam() as tensor:
+            ctx.out(f"{global_element(ctx, tensor, op.dst.index)} = {value};")
+
+
+def _copies(
+    ctx: Context, op: ops.TmaLoad | ops.TmaStore, t: Tile
+) -> tuple[int, str, str, list[str]]:
+    """(number of copies, loop index, shared address, coordinates innermost first): one copy a
+    panel.
+    """
+    tensor = op.tensor
+    if tensor.box is None or len(op.coords) != tensor.rank:
+        raise CompileError(
+            f"'{tensor.name}' is {tensor.rank}-d with box {tensor.box}: a TMA copy needs a box"
+            f" and {tensor.rank} coordinates,"
+            f" got {len(op.coords)}",
+            op.loc,
+        )
+    broken = broken_tma_rule(t)
+    if broken is not None:
+        raise CompileError(broken, op.loc)
+    p = place(t.buffer)
+    axis = tensor.contiguous_axis
+    extent = tensor.box[axis]
+    copies = -(-extent // p.panel)
+    name = ctx.temporary("p")
+    panel = index(name)
+    ctx.names.put(panel, name)
+    coords = list(op.coords)
+    address = box(ctx, t)
+    if copies > 1:
+        coords[axis] = add(coords[axis], mul(panel, p.panel))
+        address += f" + {name} * {p.panel_bytes}"
+    coords[axis] = div(coords[axis], tensor.dtype.per_byte)  # of 4 bits: the map is one of bytes
+    if axis != tensor.rank - 1:
+        coords[-2], coords[-1] = coords[-1], coords[-2]
+    return copies, name, address, [text(ctx, c) for c in reversed(coords)]
+
+
+@emit.register
+def _(op: ops.TmaLoad, ctx: Context) -> None:
+    copies, name, address, coords = _copies(ctx, op, op.dst)
+    map_ = ctx.argument("map", op.tensor.name)
+    rank = op.tensor.rank
+    with ctx.out.loop(name, copies):
+        head = [address, map_, barrier(ctx, op.bar)]
+        function = "tma_load" if op.multicast is None else "tma_load_multicast"
+        function += "" if op.bar.cta is None else "_pair"
+        if op.multicast is not None:
+            head.append(text(ctx, op.multicast))
+        ctx.out(f"{ctx.use(f'{function}_{rank}d')}({', '.join([*head, *coords])});")
+
+
+@emit.register
+def _(op: ops.TmaStore, ctx: Context) -> None:
+    copies, name, address, coords = _copies(ctx, op, op.src)
+    if op.tensor.ragged:
+        coords[1:2] = _ragged(ctx, op, coords[1])
+    function = ctx.use(f"tma_store_{len(coords)}d")
+    with ctx.out.loop(name, copies):
+        ctx.out(
+            f"{function}({', '.join([ctx.argument('map', op.tensor.name), address, *coords])});"
+        )
+
+
+def _ragged(ctx: Context, op: ops.TmaStore, row: str) -> list[str]:
+    """The two coordinates that a ragged map has for `row`, innermost first (`cuda.tensormap`): with
+    them the tile's last rows lie outside of the tensor, and are clipped.
+    """
+    assert op.tensor.box is not None
+    extent = op.tensor.box[-2]
+    wanted = str(extent) if op.rows is None else f"min({text(ctx, op.rows)}, {extent})"
+    rows, first = ctx.temporary("rows"), row if row.isalnum() else f"({row})"
+    ctx.out(
+        f"const i32 {rows} = max(min({wanted},"
+        f" {ctx.argument('shape', op.tensor.name, op.tensor.rank - 2)} - {first}), 0);"
+    )
+    return [f"{extent} - {rows}", f"{first} + {rows}"]
+
+
+@emit.register
+def _(op: ops.TmaStoreCommit, ctx: Context) -> None:
+    ctx.out(f"{ctx.use('bulk_commit')}();")
+
+
+@emit.register
+def _(op: ops.TmaStoreWait, ctx: Context) -> None:
+    ctx.out(f"{ctx.use('bulk_wait_read' if op.read else 'bulk_wait')}<{op.pending}>();")

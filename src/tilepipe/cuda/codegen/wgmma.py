@@ -1,0 +1,108 @@
+"""wgmma as loops of instructions on descriptors (`matrices`) and registers."""
+
+from __future__ import annotations
+
+from tilepipe.cuda.codegen.addresses import place
+from tilepipe.cuda.codegen.arithmetic import index
+from tilepipe.cuda.codegen.context import Context
+from tilepipe.cuda.codegen.emit import emit
+from tilepipe.cuda.codegen.fragments import registers
+from tilepipe.cuda.codegen.matrices import WGMMA, accumulates, operand
+from tilepipe.cuda.ptx.wgmma import Instruction
+from tilepipe.errors import CompileError
+from tilepipe.ir import ops
+from tilepipe.ir.expressions import Const
+from tilepipe.ir.memory import Fragment, SmemBuffer, Tile
+from tilepipe.ir.program import walk
+from tilepipe.ir.rules.operand_tiles import mma_k
+from tilepipe.ir.rules.wgmma import broken_mma_rule, operand_dtype
+
+
+def _rows_offset(buffer: SmemBuffer, rows: int) -> int:
+    """Bytes from one row of a tile to the one `rows` further down, a multiple of 64."""
+    p = place(buffer)
+    return rows * p.line if buffer.order == "row" else rows // p.panel * p.panel_bytes
+
+
+@emit.register
+def _(op: ops.Wgmma, ctx: Context) -> None:
+    acc, a, b = op.acc, op.a, op.b
+    broken = broken_mma_rule(acc, a, b)
+    if broken is not None:
+        raise CompileError(f"wgmma: {broken}", op.loc)
+    blocks, steps = acc.rows // 64, b.cols // mma_k(b.buffer.dtype)
+    adds = isinstance(op.accumulate, Const) and bool(op.accumulate.value)
+    function = ctx.module.add_snippet(_instruction(op, scale_d=not adds).snippet())
+    array = registers(ctx, acc)
+    k_name = ctx.temporary("k") if steps > 1 else "0"
+    k = index(k_name)
+    ctx.names.put(k, k_name)
+    with ctx.out.block():
+        scale_d = "" if adds else f", {accumulates(ctx, op.accumulate, k_name, steps)}"
+        source = operand(ctx, a, "a_start", WGMMA) if isinstance(a, Tile) else None
+        other = operand(ctx, b, "b_start", WGMMA)
+        with ctx.out.loop(k_name, steps):
+            right = other.descriptor(ctx, k, steps)
+            for i in range(blocks):
+                if isinstance(a, Tile):
+                    assert source is not None
+                    left = source.descriptor(ctx, k, steps, _rows_offset(a.buffer, 64 * i))
+                else:
+                    block = f"{registers(ctx, a)}[{i}]"
+                    left = ", ".join(
+                        f"{block}[{f'4 * {k_name}' if steps > 1 else '0'} + {q}]" for q in range(4)
+                    )
+                ctx.out(f"{function}({array}[{i}], {left}, {right}{scale_d});")
+
+
+def _keep(ctx: Context) -> None:
+    """Holds the registers of wgmma's operands in place: it reads and writes them while other code
+    runs. Fragments of blocks that have closed, such as those of a loop's body behind the loop, have
+    no name here, and nobody can use them.
+    """
+    around = (*(block for block, _ in ctx.enclosing), ctx.block)
+    visible = {
+        op.fragment for block in around for op in block.ops if isinstance(op, ops.FragmentDefine)
+    }
+    body = ctx.role.body if ctx.role is not None else ctx.kernel.setup
+    used = {
+        x: None
+        for op in walk(body)
+        if isinstance(op, ops.Wgmma)
+        for x in (op.acc, op.a)
+        if isinstance(x, Fragment)
+    }
+    for f in used:
+        if f in visible and ctx.names.find(f) is not None:
+            ctx.out(f"{ctx.use('keep')}({registers(ctx, f)});")
+
+
+@emit.register
+def _(op: ops.WgmmaFence, ctx: Context) -> None:
+    _keep(ctx)
+    ctx.out(f"{ctx.use('wgmma_fence')}();")
+
+
+@emit.register
+def _(op: ops.WgmmaCommit, ctx: Context) -> None:
+    ctx.out(f"{ctx.use('wgmma_commit')}();")
+
+
+@emit.register
+def _(op: ops.WgmmaWait, ctx: Context) -> None:
+    ctx.out(f"{ctx.use('wgmma_wait')}<{op.pending}>();")
+    _keep(ctx)
+
+
+def _instruction(op: ops.Wgmma, scale_d: bool) -> Instruction:
+    a, b = op.a, op.b
+    transposed_a = isinstance(a, Tile) and a.buffer.order == "col"
+    return Instruction(
+        b.rows,
+        operand_dtype(a),
+        b.buffer.dtype,
+        isinstance(a, Fragment),
+        transposed_a,
+        b.buffer.order == "col",
+        scale_d,
+    )

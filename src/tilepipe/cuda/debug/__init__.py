@@ -1,0 +1,1 @@
+"""Debug builds: waits with a bound, and the message of a launch that hangs."""

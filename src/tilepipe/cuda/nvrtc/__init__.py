@@ -1,0 +1,1 @@
+"""Compiling with NVRTC, the cache of cubins, and reading machine code."""

@@ -1,0 +1,267 @@
+"""Compiling the printed source with NVRTC, and reading what ptxas says about it. Needs neither a
+GPU nor a driver.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from tilepipe.arguments import shown
+from tilepipe.cuda.codegen.instrument import smem_bytes
+from tilepipe.cuda.codegen.printer import source as print_source
+from tilepipe.cuda.nvrtc import cache
+from tilepipe.errors import BindError, CompileError, UnavailableError
+from tilepipe.ir.architecture import BLACKWELL, architecture, generation
+from tilepipe.ir.placement import broken_pool_rule
+from tilepipe.ir.program import Kernel
+
+EMITS = ("cubin", "ptx", "cuda")
+# What ptxas mentions in passing and a kernel loses a third of its speed by.
+LOSSES = {
+    "C7508": "ptxas ignored setmaxnreg",
+    "C7510": "ptxas serialised wgmma",
+    "spills": "registers spilled to local memory",
+}
+
+TMEM_CHECK = "--ptxas-options=-g-tmem-access-check"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A compiled kernel.
+
+    Attributes:
+        name: the entry point. data: the cubin, or the PTX or CUDA text in UTF-8, as `emit` says.
+        registers: registers a thread at launch; None unless emit == "cubin", as are the next two.
+        spill_bytes: bytes of spill stores and loads. stack_bytes: stack frame.
+        smem_bytes: dynamic shared memory to launch with. threads: of a CTA. cluster: CTAs of a
+            cluster.
+        debug: a launch passes the address of a `debug` record behind the program's arguments.
+            perturbed: it passes a seed (uint32) last.
+    """
+
+    name: str
+    arch: str
+    emit: str
+    source: str
+    log: str
+    data: bytes
+    smem_bytes: int
+    threads: int
+    cluster: int
+    registers: int | None = None
+    spill_bytes: int | None = None
+    stack_bytes: int | None = None
+    debug: bool = False
+    perturbed: bool = False
+
+
+def compile(
+    kernel: Kernel, arch: str | None = None, emit: str = "cubin", *, allow: Collection[str] = (), lineinfo: bool = False,
+    debug: bool = False, perturb: int | None = None,
+) -> Compiled:  # fmt: skip
+    """Prints and compiles a kernel.
+
+    `arch`: one of `ir.architecture.ARCHITECTURES`; unless given, "sm_90a" or "sm_100a", whichever
+    has the kernel's ops. `emit`: "cubin", "ptx" or "cuda" (the source, not compiled). `allow`:
+    losses of `LOSSES` to accept. `lineinfo`: profilers then show the lines of the Python kernel.
+    `debug`: waits are bounded, and one that does not end gives the launch up; on Blackwell ptxas
+    checks accesses to tensor memory besides (`options`). `perturb`: not None: random delays at
+    synchronisation points, by a seed that each launch passes. Both cost speed, so all `LOSSES` are
+    accepted.
+
+    Raises:
+        BindError: unknown architecture or `emit`. LimitError: no room in shared memory for a debug
+            or perturbed build.
+        CompileError: the kernel has no CUDA form, NVRTC refuses it, ptxas reports a loss that is
+        not allowed, or launches it with fewer registers than its warpgroups ask for.
+        UnavailableError: the CUDA packages are not installed.
+    """
+    if not isinstance(emit, str) or emit not in EMITS:
+        raise BindError(f"cannot emit {shown(emit)}; known: {', '.join(EMITS)}")
+    perturbed, arch = perturb is not None, architecture(kernel) if arch is None else arch
+    code = print_source(kernel, arch, lineinfo=lineinfo, debug=debug, perturb=perturb)
+    shape: dict[str, Any] = {
+        "smem_bytes": smem_bytes(kernel, debug or perturbed),
+        "threads": kernel.threads,
+    }
+    shape |= {"cluster": kernel.cluster_size, "debug": debug, "perturbed": perturbed}
+    name = entry_point(code)
+    if emit == "cuda":
+        return Compiled(name, arch, emit, code, "", code.encode(), **shape)
+    checked = debug and bool(kernel.cta_group)
+    log, data = _built(
+        code, f"{name}.cu", emit, options(arch, emit, lineinfo=lineinfo, checks_tmem=checked)
+    )
+    if emit == "ptx":
+        return Compiled(name, arch, emit, code, log, data, **shape)
+    shape |= resources(log)
+    _check_pool(kernel, shape["registers"])
+    _check_losses(kernel, log, shape["spill_bytes"], LOSSES if debug or perturbed else allow)
+    return Compiled(name, arch, emit, code, log, data, **shape)
+
+
+def entry_point(code: str) -> str:
+    """The name of the `__global__` function of a printed file."""
+    found = re.search(r"__launch_bounds__\(\d+, 1\) (\w+)\(", code)
+    assert found is not None
+    return found[1]
+
+
+def options(
+    arch: str, emit: str, *, lineinfo: bool = False, checks_tmem: bool = False
+) -> tuple[str, ...]:
+    """What NVRTC is called with.
+
+    `checks_tmem`: ptxas lets each tcgen05 instruction check its addresses of tensor memory, and
+    trap where they are not allocated or out of bounds (`--g-tensor-memory-access-check`, which
+    `--device-debug` implies). Only a Blackwell target takes it; the others do not get it.
+    """
+    target = arch if emit == "cubin" else arch.replace("sm_", "compute_")
+    # A result from NVRTC's own cache (NVRTC, "Caching") comes without the log that the checks read.
+    found = [f"--gpu-architecture={target}", "--std=c++17", "--ptxas-options=-v", "--no-cache"]
+    if lineinfo:
+        found.append("--generate-line-info")
+    if checks_tmem and generation(arch) == BLACKWELL:
+        found.append(TMEM_CHECK)
+    return tuple(found)
+
+
+def _built(code: str, filename: str, emit: str, given: tuple[str, ...]) -> tuple[str, bytes]:
+    """What `nvrtc` gives; a cubin that was built before comes from the disk."""
+    if emit != "cubin":
+        return nvrtc(code, filename, emit, given)
+    name = cache.key(code, filename, nvrtc_version(), *given)
+    found = cache.read(name)
+    if found is None:
+        found = nvrtc(code, filename, emit, given)
+        cache.write(name, *found)
+    return found
+
+
+def _nvrtc_api() -> Any:
+    try:
+        from cuda.bindings import nvrtc as api
+    except ImportError:
+        raise UnavailableError(
+            "compiling needs NVRTC, which is not installed: pip install tilepipe[cuda]"
+        ) from None
+    return api
+
+
+@functools.cache
+def nvrtc_version() -> str:
+    """Version of the compiler.
+
+    Raises:
+        UnavailableError: there is none.
+    """
+    api = _nvrtc_api()
+    try:
+        _, major, minor = api.nvrtcVersion()
+    except (OSError, RuntimeError) as error:
+        raise UnavailableError(
+            f"NVRTC cannot be loaded ({error}): pip install tilepipe[cuda]"
+        ) from None
+    return f"{major}.{minor}"
+
+
+def nvrtc(code: str, filename: str, emit: str, given: tuple[str, ...]) -> tuple[str, bytes]:
+    """Runs NVRTC with the options of `options`; returns (log, cubin or PTX).
+
+    Raises:
+        CompileError: with the log. UnavailableError: no NVRTC here.
+    """
+    api = _nvrtc_api()
+    try:
+        program = _checked(api.nvrtcCreateProgram(code.encode(), filename.encode(), 0, [], []))
+    except (OSError, RuntimeError) as error:
+        raise UnavailableError(
+            f"NVRTC cannot be loaded ({error}): pip install tilepipe[cuda]"
+        ) from None
+    try:
+        (status,) = api.nvrtcCompileProgram(program, len(given), [o.encode() for o in given])
+        log = (
+            _text(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog, program)
+            .rstrip(b"\0\n ")
+            .decode()
+        )
+        if status != api.nvrtcResult.NVRTC_SUCCESS:
+            raise CompileError(
+                f"NVRTC refused the printed source ({status.name}):\n{_excerpt(log, code)}"
+            )
+        if emit == "cubin":
+            return log, _text(api.nvrtcGetCUBINSize, api.nvrtcGetCUBIN, program)
+        return log, _text(api.nvrtcGetPTXSize, api.nvrtcGetPTX, program).rstrip(b"\0")
+    finally:
+        api.nvrtcDestroyProgram(program)
+
+
+def _checked(result: tuple[Any, ...]) -> Any:
+    status, *values = result
+    if int(status) != 0:
+        raise CompileError(f"NVRTC: {status.name}")
+    return values[0] if values else None
+
+
+def _text(size: Any, get: Any, program: Any) -> bytes:
+    buffer = b" " * int(_checked(size(program)))
+    _checked(get(program, buffer))
+    return buffer
+
+
+def _excerpt(log: str, code: str, limit: int = 12) -> str:
+    """The first errors of a log, each with the printed line it is about."""
+    lines = code.splitlines()
+    shown: list[str] = []
+    for line in [x for x in log.splitlines() if "error" in x][:limit]:
+        shown.append(line)
+        at = re.search(r"\((\d+)\): error", line)
+        if at is not None and int(at[1]) <= len(lines):
+            shown.append(f"    {lines[int(at[1]) - 1].strip()}")
+    return "\n".join(shown) or log[:2000]
+
+
+def resources(log: str) -> dict[str, int]:
+    """Registers, spill and stack bytes from a `ptxas -v` log."""
+    registers = re.search(r"Used (\d+) registers", log)
+    frame = re.search(
+        r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log
+    )
+    if registers is None or frame is None:
+        raise CompileError(f"the compile log has no resource usage:\n{log[:2000]}")
+    stack, stores, loads = map(int, frame.groups())
+    return {"registers": int(registers[1]), "spill_bytes": stores + loads, "stack_bytes": stack}
+
+
+def _check_pool(kernel: Kernel, registers: int) -> None:
+    """Raises CompileError when the registers that ptxas launches the kernel with do not bear what
+    its warpgroups ask setmaxnreg for.
+    """
+    broken = broken_pool_rule(kernel, registers)
+    if broken is not None:
+        raise CompileError(
+            f"'{kernel.name}' compiles to {registers} registers a thread. {broken}", kernel.loc
+        )
+
+
+def _check_losses(kernel: Kernel, log: str, spill_bytes: int, allow: Collection[str]) -> None:
+    found = {
+        code: [x for x in log.splitlines() if code in x] for code in LOSSES if code != "spills"
+    }
+    if spill_bytes:
+        found["spills"] = [x for x in log.splitlines() if "spill" in x]
+    for code, lines in found.items():
+        if lines and code not in allow:
+            excerpt = "\n".join(f"  {x.strip()}" for x in lines)
+            advice = {"spills": "Use smaller tiles or raise registers= of the role"}.get(
+                code, "The role's code must let it"
+            )
+            raise CompileError(
+                f"'{kernel.name}' compiles, but {LOSSES[code]}:\n{excerpt}\n  {advice}; allow=[{code!r}] accepts it.",
+                kernel.loc,
+            )

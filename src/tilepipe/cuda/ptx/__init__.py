@@ -1,0 +1,1 @@
+"""The PTX wrappers that the printed code calls."""

@@ -1,0 +1,1 @@
+"""Devices, arrays and launches, through cuda.bindings and cuda.core."""

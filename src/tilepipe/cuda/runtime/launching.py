@@ -1,0 +1,243 @@
+"""Launching: a compiled kernel on one device, its arguments packed once for each set of
+addresses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilepipe.cuda.codegen.parameters import Argument, arguments
+from tilepipe.cuda.nvrtc.compiler import Compiled
+from tilepipe.cuda.runtime import driver
+from tilepipe.cuda.runtime.tensormap import EncodedMap, TiledMap, tiled_map
+from tilepipe.errors import BindError, LaunchError
+from tilepipe.ir.launch import Launch, TensorArg
+from tilepipe.ir.memory import TensorParam
+from tilepipe.ir.rules.tma import ALIGNMENT
+
+# sets of addresses of one launcher; a tensor map takes 128 bytes, an entry about 1 KB
+_REMEMBERED = 256
+_MAPS = 4096  # tensor maps of the process
+_C_TYPES: dict[str, Any] = {
+    "boolean": ctypes.c_bool, "int8": ctypes.c_int32, "uint8": ctypes.c_int32, "int32": ctypes.c_int32, "uint32": ctypes.c_uint32,
+    "int64": ctypes.c_int64, "uint64": ctypes.c_uint64, "float32": ctypes.c_float, "float64": ctypes.c_double,
+}  # fmt: skip
+
+
+@functools.lru_cache(maxsize=_MAPS)
+def encoded(ordinal: int, form: TiledMap, address: int) -> EncodedMap:
+    """The tensor map of an array; kept by device, address, and all of what it encodes."""
+    api = driver.api()
+    word, dim = api.cuuint64_t, api.cuuint32_t
+    with driver.current(ordinal):
+        found = driver.call(
+            "cuTensorMapEncodeTiled",
+            getattr(api.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{form.data_type}"),
+            len(form.global_dim),
+            address - form.before,
+            [word(x) for x in form.global_dim],
+            # of rank 1 there is none, but the driver wants a place for it
+            [word(x) for x in form.global_strides or (ALIGNMENT,)],
+            [dim(x) for x in form.box_dim],
+            [dim(x) for x in form.element_strides],
+            api.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            getattr(api.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{form.swizzle}"),
+            # 256 bytes cost a sixth of the speed where rows are not aligned to them, and gain
+            # nothing measurable where they are.
+            api.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+            api.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+    return EncodedMap(int(found.getPtr()))
+
+
+def wait_for(kernel: str, stream: int | None = None) -> None:
+    """Waits for what is queued on a CUstream, or on the whole device whose context is current.
+
+    Raises:
+        LaunchError: the kernel, which was queued last, failed there.
+    """
+    (status,) = (
+        driver.api().cuCtxSynchronize()
+        if stream is None
+        else driver.api().cuStreamSynchronize(stream)
+    )
+    if int(status):
+        raise LaunchError(
+            f"kernel '{kernel}' failed on the GPU: {driver.describe(status)}. The CUDA context of"
+            " this process is lost with it: nothing can"
+            " be launched until the process is started anew. `program.run()` simulates the"
+            " kernel, and says what is wrong and where."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The arguments of a launch where cuLaunchKernel reads them: `pointers` is its kernelParams,
+    `storage` what it points to.
+    """
+
+    address: int
+    pointers: Any
+    storage: tuple[Any, ...]
+
+
+class Launcher:
+    """A compiled kernel on one device, for tensors of fixed shapes and strides at any addresses.
+
+    Safe to call from several threads, on any stream of the device, and while a CUDA graph is
+    captured: a launch allocates nothing on the device and waits for nothing. Another device that is
+    current in the thread stays so.
+
+    Attributes:
+        tensors: names of the tensor parameters, in the order in which a call takes their addresses.
+        ordinal: the device. max_clusters: clusters that it holds at once.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        compiled: Compiled,
+        function: driver.Function,
+        strides: dict[str, tuple[int, ...]],
+    ) -> None:
+        """`strides`: of each tensor, in bytes, outermost first."""
+        self.compiled = compiled
+        self.ordinal = function.ordinal
+        self.max_clusters = function.max_clusters
+        self.tensors = tuple(p.name for p in launch.kernel.params if isinstance(p, TensorParam))
+        self._handle = function.handle
+        self._launch = driver.api().cuLaunchKernelEx
+        self._grid = launch.grid
+        self._configs: dict[int, Any] = {}  # by stream
+        self._args = launch.args
+        self._strides = strides
+        self._wanted = arguments(launch.kernel)
+        self._packed: OrderedDict[tuple[int, ...], Packed] = OrderedDict()
+        self._lock = threading.Lock()
+        self._forms = {a.param.name: self._form(a) for a in self._wanted if a.kind == "map"}
+
+    def __call__(self, addresses: tuple[int, ...], stream: int = 0) -> None:
+        """Launches with the tensors at these addresses, in the order of `tensors`, on a CUstream.
+
+        Raises:
+            BindError: too few or too many addresses, or one that TMA cannot take. LaunchError: the
+                driver refuses the launch.
+        """
+        self.launch_packed(self._packed.get(addresses) or self._remember(addresses), stream)
+
+    def _remember(self, addresses: tuple[int, ...]) -> Packed:
+        packed = self.pack(addresses)
+        with self._lock:
+            self._packed[addresses] = packed
+            if len(self._packed) > _REMEMBERED:
+                self._packed.popitem(last=False)
+        return packed
+
+    def pack(self, addresses: tuple[int, ...], extra: tuple[Any, ...] = ()) -> Packed:
+        """Arguments followed by `extra`, ctypes values, which debug and perturbed builds take.
+
+        Raises:
+            BindError: as a call.
+        """
+        if len(addresses) != len(self.tensors):
+            raise BindError(
+                f"'{self.compiled.name}' takes the addresses of"
+                f" {', '.join(self.tensors) or 'nothing'}; got {len(addresses)}"
+            )
+        return self._pack(dict(zip(self.tensors, addresses, strict=True)), extra)
+
+    def launch_packed(self, packed: Packed, stream: int) -> None:
+        """Launches with arguments of `pack`."""
+        if not driver.is_current(self.ordinal):
+            with driver.current(self.ordinal):
+                return self.launch_packed(packed, stream)
+        config = self._configs.get(stream) or self._config(stream)
+        (status,) = self._launch(config, self._handle, packed.address, 0)
+        if status:
+            raise LaunchError(
+                f"launching '{self.compiled.name}' on device {self.ordinal} failed:"
+                f" {driver.describe(status)}"
+            )
+
+    def _config(self, stream: int) -> Any:
+        """The launch configuration on a stream. The kernel may set up while the one before it on
+        the stream ends (programmatic stream serialisation): what is printed waits for it before it
+        touches memory.
+        """
+        api = driver.api()
+        config = api.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = self._grid, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = self.compiled.threads, 1, 1
+        config.sharedMemBytes = self.compiled.smem_bytes
+        config.hStream = stream
+        overlap = api.CUlaunchAttribute()
+        overlap.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        overlap.value.programmaticStreamSerializationAllowed = 1
+        config.attrs, config.numAttrs = [overlap], 1
+        if len(self._configs) >= _REMEMBERED:
+            self._configs.clear()
+        self._configs[stream] = config
+        return config
+
+    def _pack(self, addresses: dict[str, int], extra: tuple[Any, ...]) -> Packed:
+        storage: list[Any] = []
+        places: list[int] = []
+        for argument in self._wanted:
+            if argument.kind == "map":
+                name = argument.param.name
+                if addresses[name] % ALIGNMENT:
+                    raise BindError(
+                        f"tensor '{name}' starts at {addresses[name]:#x}; TMA needs a multiple of"
+                        f" {ALIGNMENT} bytes"
+                    )
+                tensor_map = encoded(self.ordinal, self._forms[name], addresses[name])
+                storage.append(tensor_map)
+                places.append(tensor_map.address)
+            else:
+                value = self._value(argument, addresses)
+                storage.append(value)
+                places.append(ctypes.addressof(value))
+        for value in extra:
+            storage.append(value)
+            places.append(ctypes.addressof(value))
+        pointers = (ctypes.c_void_p * max(len(places), 1))(*places)
+        return Packed(ctypes.addressof(pointers), pointers, tuple(storage))
+
+    def _form(self, argument: Argument) -> TiledMap:
+        param = argument.param
+        assert isinstance(param, TensorParam)
+        arg = self._args[param.name]
+        assert isinstance(arg, TensorArg)
+        strides = self._strides[param.name]
+        return tiled_map(param, arg.shape, [s * 8 // param.dtype.bits for s in strides])
+
+    def _value(self, argument: Argument, addresses: dict[str, int]) -> Any:
+        name, dtype = argument.param.name, argument.param.dtype
+        arg = self._args[name]
+        if argument.kind == "data":
+            if (
+                isinstance(argument.param, TensorParam)
+                and argument.param.box is not None
+                and addresses[name] % ALIGNMENT
+            ):
+                raise BindError(
+                    f"tensor '{name}' starts at {addresses[name]:#x}; one with a box starts at a"
+                    f" multiple of {ALIGNMENT} bytes"
+                )
+            return ctypes.c_void_p(addresses[name])
+        if argument.kind == "stride":
+            return ctypes.c_int64(self._strides[name][argument.axis] // dtype.nbytes)
+        if argument.kind == "shape":
+            assert isinstance(arg, TensorArg)
+            return ctypes.c_int32(arg.shape[argument.axis])
+        if isinstance(arg, TensorArg):
+            raise BindError(f"parameter '{name}' is a {dtype}, got an array")
+        c_type = _C_TYPES.get(dtype.name, ctypes.c_float)  # registers hold small floats as float32
+        return c_type(float(np.float32(arg)) if dtype.is_float else int(arg))

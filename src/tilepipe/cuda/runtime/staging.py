@@ -1,0 +1,69 @@
+"""NumPy arguments of a launch: copied to the GPU, and what the kernel writes copied back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.cuda.runtime import driver
+from tilepipe.cuda.runtime.launching import wait_for
+from tilepipe.errors import BindError
+from tilepipe.ir.launch import Launch, TensorArg
+from tilepipe.ir.program import tensor_uses
+
+_GUARD = 256  # bytes; cuMemAlloc's alignment, which the copy keeps
+
+
+@contextmanager
+def staged(launch: Launch, ordinal: int) -> Iterator[dict[str, int]]:
+    """The tensors of a launch in device memory: name -> address of element 0. On leaving without an
+    error, those that the kernel writes are copied back. Waits for the whole device.
+
+    An array's memory is copied as it lies, gaps between its rows included, so its strides hold on
+    the GPU too.
+    """
+    arrays = {name: arg.array for name, arg in launch.args.items() if isinstance(arg, TensorArg)}
+    written = tensor_uses(launch.kernel)[0]
+    places: dict[str, tuple[int, int]] = {}  # name -> allocation, bytes from its start to element 0
+    with driver.current(ordinal):
+        try:
+            for name, array in arrays.items():
+                low, high = _bounds(name, array)
+                memory = int(driver.call("cuMemAlloc", max(high - low, 1) + _GUARD))
+                places[name] = memory, array.ctypes.data - low
+                driver.call("cuMemcpyHtoD", memory, low, high - low)
+            # cuMemcpyHtoD returns before its last part has arrived, and a kernel on a stream of its
+            # own does not wait for the default one.
+            driver.call("cuStreamSynchronize", 0)
+            yield {name: memory + start for name, (memory, start) in places.items()}
+            wait_for(launch.kernel.name)
+            for name in sorted(written & places.keys()):
+                _copy_back(arrays[name], *places[name])
+        finally:
+            for memory, _ in places.values():
+                # after a failure it fails, too, and that is not what happened
+                driver.api().cuMemFree(memory)
+
+
+def _bounds(name: str, array: object) -> tuple[int, int]:
+    """The addresses between which an array's elements lie."""
+    if not isinstance(array, np.ndarray):
+        raise BindError(
+            f"argument '{name}': expected a NumPy array beside the others, got"
+            f" {type(array).__name__}"
+        )
+    low = high = array.ctypes.data
+    for extent, stride in zip(array.shape, array.strides, strict=True):
+        step = (extent - 1) * stride
+        low, high = (low + step, high) if step < 0 else (low, high + step)
+    return low, high + array.itemsize
+
+
+def _copy_back(array: npt.NDArray[np.generic], memory: int, start: int) -> None:
+    low, high = _bounds("", array)
+    raw = np.empty(high - low, np.uint8)
+    driver.call("cuMemcpyDtoH", raw.ctypes.data, memory, high - low)
+    array[...] = np.ndarray(array.shape, array.dtype, raw, start, array.strides)

@@ -1,0 +1,182 @@
+"""Block-scaled MMAs of Blackwell: which types go with which scale factors, how many of them an
+instruction takes, and where they are.
+
+PTX ISA, "Block Scaling for tcgen05.mma": each row of A, and each row of B (n, k), is cut into
+blocks along K, and each block is multiplied by a scale factor of its own, (A · sfa) (B · sfb)ᵀ. The
+scale factors are in tensor memory (`ir.memory.TmemScales`).
+
+| kind | A and B | scale factors | block | K of an instruction |
+|---|---|---|---|---|
+| mxf8f6f4 | .e4m3 and .e5m2 in any mix | .ue8m0 | 32 | 32 |
+| mxf4 | .e2m1 | .ue8m0 | 32 | 64 |
+| mxf4nvf4 | .e2m1 | .ue4m3 | 16 | 64 |
+
+M is 128 rows in each CTA, n a multiple of 8 (16 in a pair) up to 256, K contiguous. In a pair each
+CTA holds the scale factors of its own 128 rows of A, and those of all n rows of B. Not printed:
+.e2m1 with fp8 (it has a padded layout of its own), 6 bits, A in tensor memory, M 128 of a pair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilepipe.ir import dtypes
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.expressions import Const
+from tilepipe.ir.memory import SCALE_LANES, SCALES_A_COLUMN, Tile, Tmem, TmemScales
+from tilepipe.ir.rules.operand_tiles import MATRIX_ROW, broken_descriptor_rule, divisor
+
+# rows of A or B whose scale factors tcgen05.cp copies at once, with those of
+PIECE_ROWS = 4 * SCALE_LANES
+PIECE_BYTES = PIECE_ROWS * SCALES_A_COLUMN  # 4 blocks of K: 32 rows of 16 bytes
+PIECE_COLUMNS = PIECE_ROWS // SCALE_LANES
+ROW_STEP = 64  # of a part of the rows
+MAX_N = 256
+_FP8 = (dtypes.float8_e4m3, dtypes.float8_e5m2)
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """One kind of block-scaled MMA.
+
+    Attributes:
+        kind: of the instruction. block: elements of K that share a scale factor. k: elements of K
+            of one instruction.
+    """
+
+    kind: str
+    block: int
+    k: int
+
+    @property
+    def vector(self) -> int:
+        """Scale factors of a row that one instruction takes: the 2 of `.scale_vec::2X`, which is
+        `.block32` of kind mxf4.
+        """
+        return self.k // self.block
+
+
+MXF8F6F4, MXF4, MXF4NVF4 = (
+    Scaling("mxf8f6f4", 32, 32),
+    Scaling("mxf4", 32, 64),
+    Scaling("mxf4nvf4", 16, 64),
+)
+
+
+def scaling_of(a: DType, b: DType, scale: DType) -> Scaling | None:
+    """How A and B of these types are multiplied with scale factors of that one; None: they are
+    not.
+    """
+    if a in _FP8 and b in _FP8 and scale is dtypes.float8_e8m0:
+        return MXF8F6F4
+    if a is b is dtypes.float4_e2m1:
+        return {dtypes.float8_e8m0: MXF4, dtypes.float8_e4m3: MXF4NVF4}.get(scale)
+    return None
+
+
+def broken_scales_rule(rows: object, blocks: object, dtype: DType) -> str | None:
+    """Of a matrix of scale factors, (rows, blocks of K)."""
+    if dtype not in (dtypes.float8_e8m0, dtypes.float8_e4m3):
+        return f"scale factors are float8_e8m0, of blocks of 32, or float8_e4m3, of blocks of 16 float4_e2m1; not {dtype}"
+    whole = all(isinstance(x, int) and not isinstance(x, bool) and x >= 1 for x in (rows, blocks))
+    if whole and isinstance(rows, int) and rows <= MAX_N:
+        return None
+    return f"scale factors are (rows, blocks of K): 1 to {MAX_N} rows of A or B, and at least one block; got ({rows!r}, {blocks!r})"
+
+
+def broken_scaled_mma_rule(
+    acc: Tmem, a: Tile | Tmem, b: Tile, sfa: TmemScales, sfb: TmemScales, cta_group: int
+) -> str | None:  # fmt: skip
+    """What keeps tcgen05.mma from computing acc (m, n) += (A (m, k) · sfa) (B (n, k) · sfb)ᵀ, or
+    None.
+    """
+    if isinstance(a, Tmem):
+        return "A of a block-scaled MMA is a shared tile here, not in tensor memory"
+    left, right, n = a.buffer.dtype, b.buffer.dtype, b.rows * cta_group
+    if (a.rows, n, a.cols) != (acc.rows, acc.cols, b.cols):
+        half = "" if cta_group == 1 else ", of which each CTA of the pair holds half"
+        return (
+            f"acc {acc.rows}×{acc.cols} += A {a.rows}×{a.cols} · (B {n}×{b.cols})ᵀ; need A"
+            f" {acc.rows}×k and B {acc.cols}×k{half},"
+            " with the same k"
+        )
+    if acc.dtype is not dtypes.float32:
+        return f"the accumulator must be float32, it is {acc.dtype}"
+    scaling = scaling_of(left, right, sfa.dtype)
+    if scaling is None or sfa.dtype is not sfb.dtype:
+        return (
+            "block-scaled are float8_e4m3 and float8_e5m2 in any mix, or float4_e2m1, with scale"
+            " factors of float8_e8m0 (blocks of 32); and"
+            f" float4_e2m1 with float8_e4m3 (blocks of 16); got {left} with {sfa.dtype} and"
+            f" {right} with {sfb.dtype}"
+        )
+    if a.cols % scaling.k:
+        return f"k = {a.cols} must be a multiple of {scaling.k}, the K of one instruction of {left}"
+    step = 8 * cta_group
+    if acc.rows != PIECE_ROWS:
+        return f"m = {acc.rows}: a block-scaled accumulator has {PIECE_ROWS} rows in each CTA"
+    if acc.cols % step or acc.cols > MAX_N:
+        pair = " of a pair" if cta_group == 2 else ""
+        return f"n = {acc.cols} must be a multiple of {step} up to {MAX_N} for a block-scaled accumulator{pair}"
+    for name, scales, matrix, rows in (("sfa", sfa, "A", acc.rows), ("sfb", sfb, "B", n)):
+        if (scales.rows, scales.blocks) != (rows, a.cols // scaling.block):
+            whole = (
+                ", all of them in either CTA of a pair" if matrix == "B" and cta_group == 2 else ""
+            )
+            return (
+                f"{name} has {scales.rows} rows × {scales.blocks} blocks; {matrix} has {rows}"
+                f" rows{whole}, and k = {a.cols} in blocks of"
+                f" {scaling.block} is {a.cols // scaling.block}"
+            )
+    for t in (a, b):
+        if t.cta is not None:
+            return f"tcgen05.mma reads this CTA's shared memory, not a peer's copy of '{t.buffer.name}'"
+        broken = broken_descriptor_rule(t, "tcgen05.mma")
+        if broken is not None:
+            return broken
+    return None
+
+
+def pieces(dst: TmemScales) -> list[tuple[int, int]]:
+    """(column from `address`, 512 bytes from the start of the tile) of each piece that is copied to
+    a whole matrix: a tile has the pieces of the same rows one after the other along K, as global
+    memory does.
+    """
+    over, along = -(-dst.rows // PIECE_ROWS), -(-dst.blocks // SCALES_A_COLUMN)
+    return [
+        (k * dst.stride + i * PIECE_COLUMNS, i * along + k)
+        for i in range(over)
+        for k in range(along)
+    ]
+
+
+def broken_scales_copy_rule(dst: TmemScales, src: Tile) -> str | None:
+    """What keeps tcgen05.cp from copying a tile of scale factors to tensor memory."""
+    b, count = src.buffer, len(pieces(dst))
+    if (
+        not isinstance(dst.first, Const)
+        or dst.first.value
+        or dst.stride != PIECE_COLUMNS * -(-dst.rows // PIECE_ROWS)
+    ):
+        return "scale factors are copied by whole pieces of 128 rows: copy to the whole matrix, not to part of its rows"
+    if b.dtype is not dst.dtype:
+        return f"scale factors of {dst.dtype} are copied from a tile of {b.dtype}; they must agree"
+    if src.nbytes != count * PIECE_BYTES:
+        return (
+            f"scale factors of {dst.rows} rows × {dst.blocks} blocks are {count} pieces (128 rows"
+            f" × 4 blocks) of {PIECE_BYTES} bytes; the"
+            f" tile {src.rows}×{src.cols} of '{b.name}' has {src.nbytes}"
+        )
+    if (
+        b.swizzle
+        or b.order != "row"
+        or src.cols != b.cols
+        or src.cta is not None
+        or divisor(src.row) * b.cols % MATRIX_ROW
+    ):
+        return (
+            "tcgen05.cp reads whole rows of an unswizzled row-major tile of this CTA, from a"
+            f" multiple of {MATRIX_ROW} bytes; '{b.name}' is"
+            f" {b.order} order, swizzle {b.swizzle}"
+        )
+    return None

@@ -1,0 +1,155 @@
+"""Which matrices tcgen05.mma multiplies, and what tensor memory holds: the one set of rules, for
+tracing and for printing.
+
+PTX ISA, "TensorCore 5th Generation Instructions". One instruction is m × n × 32 bytes of K. One
+CTA: m 64 with n a multiple of 8, or m 128 with n a multiple of 16, up to 256. A pair: m 256 (128
+rows in each CTA) with n a multiple of 32 up to 256; m 128 of a pair, which folds the columns, is
+not printed. With m 64 an A in tensor memory lies in the same 16 of each 32 lanes as the accumulator
+(data path layout F). Types: kind::f16 both .bf16 or both .f16; kind::tf32 both float32 in memory;
+kind::f8f6f4 .e4m3 and .e5m2 in any mix. The accumulator is .f32. Block-scaled MMAs are in
+`ir.block_scales`.
+"""
+
+from __future__ import annotations
+
+from tilepipe.ir import dtypes
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.expressions import Binary, Const, Expr
+from tilepipe.ir.memory import Tile, Tmem
+from tilepipe.ir.rules.operand_tiles import MMA_K_BYTES, broken_descriptor_rule, mma_k
+
+LANES = 128
+COLUMNS = 512
+MIN_COLUMNS = 32
+MAX_N = 256
+_SAME = (dtypes.bfloat16, dtypes.float16, dtypes.float32)
+_MIXED = (dtypes.float8_e4m3, dtypes.float8_e5m2)
+# rows of the accumulator in one CTA, CTAs -> step of n
+_N_STEP = {(64, 1): 8, (128, 1): 16, (128, 2): 32}
+
+
+def operand_dtype(x: Tile | Tmem) -> DType:
+    """The element type of A or B."""
+    return x.dtype if isinstance(x, Tmem) else x.buffer.dtype
+
+
+def broken_columns_rule(columns: object) -> str | None:
+    """Of an allocation of tensor memory."""
+    if (
+        isinstance(columns, int)
+        and not isinstance(columns, bool)
+        and MIN_COLUMNS <= columns <= COLUMNS
+        and columns & (columns - 1) == 0
+    ):
+        return None
+    return f"tensor memory is allocated in columns of 32 bits, a power of two from {MIN_COLUMNS} to {COLUMNS}; got {columns!r}"
+
+
+def broken_group_rule(cta_group: object, cluster_size: int) -> str | None:
+    """Of the CTAs that share one MMA."""
+    if cta_group not in (1, 2) or isinstance(cta_group, bool):
+        return f"cta_group is 1, or 2 for a pair of CTAs; got {cta_group!r}"
+    if cta_group == 2 and cluster_size % 2:
+        return f"cta_group=2 pairs CTAs 2 i and 2 i + 1 of a cluster; a cluster of {cluster_size} has no pairs"
+    return None
+
+
+def half_rule(a_lane: int, acc_lane: int) -> str:
+    """The rule that A and an accumulator of 64 rows break, which begin at these lanes of tensor
+    memory.
+    """
+    return (
+        f"A of 64 rows begins at lane {a_lane} of tensor memory, the accumulator at lane"
+        f" {acc_lane}; with m = 64 the tensor core uses"
+        " one half of each 32 lanes, 0..15 or 16..31, for both (PTX ISA, data path layout F of"
+        " tcgen05.mma). Put A into the half of"
+        f" the accumulator: {'add 16 << 16 to' if acc_lane else 'take 16 << 16 off'} its address"
+        " (`col=` of `tmem.tensor`)"
+    )
+
+
+def _based(address: Expr) -> tuple[Expr | None, int]:
+    """(what an address is counted from, None where it is a constant; the constant that is added to
+    it).
+    """
+    base, offset = address, 0
+    while isinstance(base, Binary) and base.op == "add" and isinstance(base.b, Const):
+        offset += int(base.b.value)
+        base = base.a
+    return (None, offset + int(base.value)) if isinstance(base, Const) else (base, offset)
+
+
+def _broken_half_rule(acc: Tmem, a: Tmem) -> str | None:
+    """What is known while tracing: both addresses are counted from the same one. Otherwise the
+    simulator compares the lanes.
+    """
+    (base, a_offset), (other, acc_offset) = _based(a.address), _based(acc.address)
+    if acc.rows == LANES or base is not other or a_offset >> 16 == acc_offset >> 16:
+        return None
+    return half_rule(a_offset >> 16, acc_offset >> 16)
+
+
+def broken_mma_rule(acc: Tmem, a: Tile | Tmem, b: Tile, cta_group: int) -> str | None:
+    """What keeps tcgen05.mma from computing acc (m, n) += A (m, k) · B (n, k)ᵀ, or None."""
+    left, right = operand_dtype(a), operand_dtype(b)
+    n = b.rows * cta_group
+    if (a.rows, n, a.cols) != (acc.rows, acc.cols, b.cols):
+        half = "" if cta_group == 1 else ", of which each CTA of the pair holds half"
+        return (
+            f"acc {acc.rows}×{acc.cols} += A {a.rows}×{a.cols} · (B {n}×{b.cols})ᵀ; need A"
+            f" {acc.rows}×k and B {acc.cols}×k{half},"
+            " with the same k"
+        )
+    if acc.dtype is not dtypes.float32:
+        return f"the accumulator must be float32, it is {acc.dtype}"
+    if not (left is right and left in _SAME) and not (left in _MIXED and right in _MIXED):
+        return (
+            "tcgen05.mma takes bfloat16, float16 or float32 (read as tf32), the same for A and B,"
+            " or float8_e4m3 and float8_e5m2 in"
+            f" any mix; got {left} and {right}"
+            + (
+                ", which takes scale factors: sfa=, sfb="
+                if left is right is dtypes.float4_e2m1
+                else ""
+            )
+        )
+    if isinstance(a, Tmem) and (left.nbytes != 2 or cta_group != 1):
+        return f"A in tensor memory is bfloat16 or float16, of one CTA; this is {left} with cta_group={cta_group}"
+    if isinstance(a, Tmem) and (broken := _broken_half_rule(acc, a)) is not None:
+        return broken
+    if a.cols % mma_k(left):
+        return f"k = {a.cols} must be a multiple of {mma_k(left)} ({MMA_K_BYTES} bytes of {left})"
+    step = _N_STEP.get((acc.rows, cta_group))
+    if step is None:
+        takes = "64 or 128 rows" if cta_group == 1 else "128 rows in each CTA of a pair"
+        return f"m = {acc.rows}: an accumulator has {takes}"
+    if acc.cols % step or acc.cols > MAX_N:
+        pair = " of a pair" if cta_group == 2 else ""
+        return f"n = {acc.cols} must be a multiple of {step} up to {MAX_N} where an accumulator{pair} has {acc.rows} rows"
+    for t in (a, b):
+        if not isinstance(t, Tile):
+            continue
+        if t.cta is not None:
+            return f"tcgen05.mma reads this CTA's shared memory, not a peer's copy of '{t.buffer.name}'"
+        broken = broken_descriptor_rule(t, "tcgen05.mma")
+        if broken is not None:
+            return broken
+    return None
+
+
+def broken_copy_rule(dst: Tmem, src: Tile) -> str | None:
+    """What keeps tcgen05.cp from copying a tile to tensor memory."""
+    b = src.buffer
+    if src.rows not in (32, LANES) or dst.rows != LANES:
+        return f"tcgen05.cp copies tiles of {LANES} rows, or of 32 to each group of 32 lanes; got {src.rows}×{src.cols} of '{b.name}'"
+    wide = src.cols * b.dtype.nbytes
+    if wide != dst.columns * 4 or wide % 16:
+        return f"tcgen05.cp copies rows of a multiple of 16 bytes; {wide} bytes of '{b.name}' to {dst.columns} columns of 4"
+    if b.swizzle or b.order != "row" or src.cols != b.cols or src.cta is not None:
+        return (
+            f"tcgen05.cp reads whole rows of an unswizzled row-major tile of this CTA; '{b.name}'"
+            f" is {b.order} order, swizzle {b.swizzle}"
+        )
+    if wide != 16:
+        return f"rows of '{b.name}' have {wide} bytes; a core matrix of tcgen05.cp has rows of 16: give the tile 16 bytes a row"
+    return None

@@ -1,0 +1,100 @@
+"""What TMA asks of a tensor in global memory and of a box: the rules of cuTensorMapEncodeTiled
+(CUDA Driver API) and of the tensor copies (PTX ISA, cp.async.bulk.tensor). Each rule gives None, or
+the sentence of what is broken. Of a tile in shared memory see `ir.geometry`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.rules.operand_tiles import in_bytes
+
+MAX_RANK = 5
+MAX_BOX = 256  # elements of a box in any dimension
+MAX_EXTENT = 2**32
+MAX_STRIDE = 2**40  # bytes
+ALIGNMENT = 16  # bytes: address, strides, contiguous extent of a box
+
+
+def takes_stride(extent: int, stride: int) -> bool:
+    """Whether a dimension that is not the contiguous one may have this stride, bytes; that of a
+    single element is not used.
+    """
+    return extent == 1 or (stride % ALIGNMENT == 0 and 0 < stride < MAX_STRIDE)
+
+
+def broken_array_rule(
+    shape: Sequence[int], strides: Sequence[int], inner: int, nbytes: int, address: int = 0
+) -> str | None:
+    """Of an array whose dimension `inner` is the contiguous one; `strides` in bytes, of elements of
+    `nbytes`. Of 4-bit elements: of the array of their bytes.
+    """
+    if address % ALIGNMENT:
+        return (
+            f"TMA needs it to start at a multiple of {ALIGNMENT} bytes; it starts at {address:#x}"
+        )
+    for axis, extent in enumerate(shape):
+        if not 0 < extent <= MAX_EXTENT:
+            return f"dimension {axis} has {extent} elements; TMA takes 1 to 2^32"
+    if shape[inner] > 1 and strides[inner] != nbytes:
+        order = "row" if inner == len(shape) - 1 else "col"
+        return f"order '{order}' needs dimension {inner} contiguous, but its stride is {strides[inner]} bytes"
+    for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
+        if axis != inner and not takes_stride(extent, stride):
+            advice = (
+                f"Pad the contiguous dimension to a multiple of {ALIGNMENT // nbytes} elements"
+                if stride > 0
+                else "Make a copy"
+            )
+            return (
+                f"TMA needs strides that are positive multiples of {ALIGNMENT} bytes below 2^40;"
+                f" dimension {axis} has a stride of"
+                f" {stride} bytes. {advice}."
+            )
+    return None
+
+
+def broken_coordinate_rule(
+    coords: Sequence[int], inner: int, dtype: DType, *, store: bool
+) -> str | None:
+    """Of the coordinates of a box, outermost first. Neither rule is in the PTX ISA; on an H200
+    breaking one is an illegal instruction, which costs the process its context.
+    """
+    unit = ALIGNMENT * 8 // dtype.bits
+    if coords[inner] % unit:
+        at = "" if coords[inner] % dtype.per_byte else f", {in_bytes(coords[inner], dtype)}"
+        return (
+            f"TMA copies from and to multiples of {ALIGNMENT} bytes along the contiguous"
+            " dimension; the box starts at element"
+            f" {coords[inner]}{at}. Start at a multiple of {unit} elements."
+        )
+    if store and min(coords) < 0:
+        return (
+            "a TMA store may reach beyond the end of a tensor, where it is clipped, but not start"
+            " before it: its box starts at"
+            f" {tuple(coords)}"
+        )
+    return None
+
+
+def broken_extent_rule(box: Sequence[int]) -> str | None:
+    """Of the extents of a box, elements."""
+    for extent in box:
+        if not isinstance(extent, int) or isinstance(extent, bool) or not 1 <= extent <= MAX_BOX:
+            return f"each extent must be an integer in 1..{MAX_BOX}, got {extent!r}"
+    return None
+
+
+def broken_line_rule(contiguous: int, dtype: DType, swizzle: int = 0) -> str | None:
+    """Of the contiguous elements of a box."""
+    unit = swizzle or ALIGNMENT
+    if contiguous * dtype.bits % (unit * 8) == 0:
+        return None
+    why = "the swizzle span" if swizzle else f"TMA moves {ALIGNMENT}-byte units"
+    has = (
+        f"are {in_bytes(contiguous, dtype)}"
+        if contiguous % dtype.per_byte == 0
+        else f"of {dtype.bits} bits are no whole number of bytes"
+    )
+    return f"{contiguous} contiguous elements {has}, not a multiple of {unit} ({why})"

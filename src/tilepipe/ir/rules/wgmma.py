@@ -1,0 +1,65 @@
+"""Which matrices wgmma multiplies: the one set of rules about shapes and types, for tracing and for
+printing.
+
+PTX ISA, wgmma.mma_async: one instruction is 64 × n × 32 bytes of K, n a multiple of 8 up to 256.
+Types of A and B: both .bf16 or both .f16, both .tf32 (float32 in memory, whose low 13 bits are not
+read), or .e4m3 and .e5m2 in any mix. The accumulator is .f32.
+"""
+
+from __future__ import annotations
+
+from tilepipe.ir import dtypes
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.memory import Fragment, Tile
+from tilepipe.ir.rules.operand_tiles import MMA_K_BYTES, broken_descriptor_rule, mma_k
+
+MAX_N = 256
+_SAME = (dtypes.bfloat16, dtypes.float16, dtypes.float32)
+_MIXED = (dtypes.float8_e4m3, dtypes.float8_e5m2)
+
+
+def operand_dtype(x: Tile | Fragment) -> DType:
+    """The element type of A or B."""
+    return x.dtype if isinstance(x, Fragment) else x.buffer.dtype
+
+
+def broken_mma_rule(acc: Fragment, a: Tile | Fragment, b: Tile) -> str | None:
+    """What keeps wgmma from computing acc (m, n) += A (m, k) · B (n, k)ᵀ, or None."""
+    left, right = operand_dtype(a), operand_dtype(b)
+    if (a.rows, b.rows, a.cols) != (acc.rows, acc.cols, b.cols):
+        return (
+            f"acc {acc.rows}×{acc.cols} += A {a.rows}×{a.cols} · (B {b.rows}×{b.cols})ᵀ; need A"
+            f" {acc.rows}×k and B {acc.cols}×k,"
+            " with the same k"
+        )
+    if acc.dtype is not dtypes.float32:
+        return f"the accumulator must be float32, it is {acc.dtype}"
+    if not (left is right and left in _SAME) and not (left in _MIXED and right in _MIXED):
+        return (
+            "wgmma takes bfloat16, float16 or float32 (read as tf32), the same for A and B, or"
+            " float8_e4m3 and float8_e5m2 in any mix;"
+            f" got {left} and {right}"
+        )
+    if isinstance(a, Fragment) and left.nbytes != 2:
+        return (
+            f"A in registers is bfloat16 or float16; fragment '{a.name}' is {left}. Convert it"
+            ' (`.to("bfloat16")`), or store it to a'
+            " tile with ctx.store, ctx.fence_proxy_async() and ctx.sync_warpgroup(), and multiply"
+            " that"
+        )
+    if a.cols % mma_k(left):
+        return f"k = {a.cols} must be a multiple of {mma_k(left)} ({MMA_K_BYTES} bytes of {left})"
+    if acc.rows % 64 or acc.cols % 8:
+        return f"m = {acc.rows} must be a multiple of 64 and n = {acc.cols} of 8"
+    if acc.cols > MAX_N:
+        return f"n = {acc.cols}, one wgmma takes at most {MAX_N} columns; split the tile over two accumulators"
+    for f in (acc, a):
+        if isinstance(f, Fragment) and f.layout != "wgmma":
+            return f"fragment '{f.name}' has layout \"{f.layout}\"; wgmma's operands have its own"
+    for t in (a, b):
+        if isinstance(t, Tile) and t.cta is not None:
+            return f"wgmma reads this CTA's shared memory, not a peer's copy of '{t.buffer.name}'"
+        broken = broken_descriptor_rule(t) if isinstance(t, Tile) else None
+        if broken is not None:
+            return broken
+    return None

@@ -1,0 +1,1 @@
+"""Barriers of the machine: mbarriers, named barriers, cluster barriers."""

@@ -1,0 +1,271 @@
+"""Where agents meet: named barriers (bar.sync), the end of set-up, the cluster barrier, and the
+fences that go with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tilepipe.errors import BarrierError
+from tilepipe.ir import ops
+from tilepipe.machine.agents import BLOCKED, Agent, Blocked
+from tilepipe.machine.barriers.mbarrier import LIVE
+from tilepipe.machine.faults import messages as faults
+from tilepipe.machine.happens_before.accesses import GLOBAL, Access, Fenceable
+from tilepipe.machine.journal import Touch
+
+if TYPE_CHECKING:
+    from tilepipe.machine.barriers.mbarrier import Mbarrier
+    from tilepipe.machine.machine import Machine
+    from tilepipe.sim.sites import Site
+
+
+class NamedState:
+    """One hardware barrier (bar.sync): `threads` arrive, then those that synced go on.
+
+    `generation` counts its completions; `arrived` maps (agent uid, warp) to the site; `acc`,
+    `known` as in `Mbarrier`.
+    """
+
+    __slots__ = (
+        "acc",
+        "acc_time",
+        "arrived",
+        "generation",
+        "known",
+        "name",
+        "threads",
+        "time",
+        "waiters",
+    )
+
+    def __init__(self, name: str, threads: int) -> None:
+        self.name = name
+        self.threads = threads
+        self.reset()
+
+    def reset(self) -> None:
+        self.generation = 0
+        self.arrived: dict[tuple[int, int], tuple[Agent, Site]] = {}
+        self.acc = self.known = 0
+        self.acc_time = self.time = 0.0
+        self.waiters: list[Agent] = []
+
+    @property
+    def missing(self) -> int:
+        return self.threads - 32 * len(self.arrived)
+
+    def forget(self, dead: int) -> None:
+        self.acc &= ~dead
+        self.known &= ~dead
+
+
+def _named_arrive(m: Machine, ag: Agent, site: Site, mask: int, b: NamedState) -> None:
+    warps = [w for w in range(ag.warps) if mask >> (32 * w) & 0xFFFFFFFF]
+    for w in warps:
+        earlier = b.arrived.get((ag.uid, w))
+        if earlier is not None:
+            faults.named_again(b, site, ag, earlier)
+        b.arrived[ag.uid, w] = (ag, site)
+    if b.missing < 0:
+        faults.named_total(b, site)
+    ag.converge(mask)
+    if m.journal is not None:
+        m.journal.touch(Touch.MEET, b, b.generation, mask)
+    b.acc |= ag.publish(mask)
+    b.acc_time = max(b.acc_time, ag.time)
+    if b.missing == 0:
+        if m.journal is not None:
+            m.journal.completed(b, b.generation)
+        b.generation += 1
+        b.known |= b.acc
+        b.acc = 0
+        b.time = b.acc_time
+        b.arrived = {}
+        m.ready.extend(b.waiters)
+        b.waiters = []
+
+
+def named_sync(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> Blocked | None:
+    """bar.sync: arrives, and waits for all the barrier's threads."""
+    b = ag.cta.named[bar]
+    if not ag.blocked:
+        ag.ticket = b.generation
+        _named_arrive(m, ag, site, mask, b)
+        if b.generation == ag.ticket:
+            b.waiters.append(ag)
+            return BLOCKED
+    if m.journal is not None:
+        m.journal.passed(b, ag.ticket, mask)
+    ag.ticket = -1
+    if mask == ag.full:
+        ag.join_all(b.known | ag.everything())
+    else:
+        ag.acquire(mask, b.known)
+    ag.time = max(ag.time, b.time)
+    return None
+
+
+def named_arrive(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> None:
+    """bar.arrive: arrives without waiting."""
+    _named_arrive(m, ag, site, mask, ag.cta.named[bar])
+
+
+class Rendezvous:
+    """Where all agents of some CTAs that have not returned meet: the end of set-up, and
+    barrier.cluster.
+
+    `arrived`: agents that have arrived in this generation.
+    """
+
+    __slots__ = ("acc", "arrived", "generation", "known", "members", "name", "time", "waiters")
+
+    def __init__(self, name: str, members: list[Agent]) -> None:
+        self.name = name
+        self.members = members
+        self.generation = 0
+        self.arrived: dict[int, Site] = {}
+        self.acc = self.known = 0
+        self.time = 0.0
+        self.waiters: list[Agent] = []
+
+    def missing(self) -> list[Agent]:
+        """Agents that are still to arrive."""
+        return [a for a in self.members if not a.done and a.uid not in self.arrived]
+
+    def arrive(self, m: Machine, ag: Agent, site: Site) -> None:
+        if ag.uid in self.arrived:
+            raise BarrierError(
+                f"{site.what}: {ag} arrives twice at {self.name} before it has completed", site.loc
+            )
+        self.arrived[ag.uid] = site
+        if m.journal is not None:
+            m.journal.touch(Touch.MEET, self, self.generation, ag.full)
+        self.acc |= ag.everything()
+        self.time = max(self.time, ag.time)
+        self.settle(m)
+
+    def settle(self, m: Machine) -> None:
+        """Completes the generation if nobody is missing."""
+        if not self.arrived or self.missing():
+            return
+        if m.journal is not None:
+            m.journal.completed(self, self.generation)
+        self.generation += 1
+        self.known |= self.acc
+        self.acc = 0
+        self.arrived = {}
+        m.ready.extend(self.waiters)
+        self.waiters = []
+
+    def forget(self, dead: int) -> None:
+        self.acc &= ~dead
+        self.known &= ~dead
+
+
+def setup_barrier(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | None:
+    """The end of set-up: barrier-init fence, then all threads of the CTA, or of the cluster,
+    meet.
+    """
+    meeting = m.setup if len(m.ctas) > 1 else m.setup_of[ag.cta.rank]
+    if not ag.blocked:
+        _fence_init(m, ag, mask)
+        ag.ticket = meeting.generation
+        meeting.arrive(m, ag, site)
+        if meeting.generation == ag.ticket:
+            meeting.waiters.append(ag)
+            return BLOCKED
+    if m.journal is not None:
+        m.journal.passed(meeting, ag.ticket, ag.full)
+    ag.join_all(meeting.known)
+    ag.time = max(ag.time, meeting.time)
+    return None
+
+
+def _fence_init(m: Machine, ag: Agent, mask: int) -> None:
+    """The threads of `mask` publish the initialisations that they made themselves (PTX ISA,
+    membar/fence: .mbarrier_init). Where a CTA is alone, there is nobody to tell of those of set-up.
+    """
+    for bar in m.reborn if len(m.ctas) == 1 else ag.cta.bars:
+        if bar.state == LIVE and bar.born and _made(bar, ag, mask):
+            bar.fenced = bar.fenced or m.order.new_bit()
+            ag.acquire(mask, bar.fenced)
+
+
+def _made(bar: Mbarrier, ag: Agent, mask: int) -> bool:
+    """Whether the thread that initialised a barrier is one of these."""
+    uid, lanes = bar.maker
+    return uid == ag.uid and lanes & ~mask == 0
+
+
+def fence_barrier_init(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+    """fence.mbarrier_init: with a cluster barrier after it, initialisations reach the peers."""
+    _fence_init(m, ag, mask)
+
+
+def cluster_arrive(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+    """barrier.cluster.arrive.release."""
+    ag.cluster_ticket = m.cluster.generation
+    m.cluster.arrive(m, ag, site)
+
+
+def cluster_wait(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | None:
+    """barrier.cluster.wait.acquire."""
+    if ag.cluster_ticket < 0:
+        raise BarrierError(
+            f"{site.what}: {ag} waits for the cluster barrier without having arrived at it",
+            site.loc,
+        )
+    if m.cluster.generation == ag.cluster_ticket:
+        m.cluster.waiters.append(ag)
+        return BLOCKED
+    if m.journal is not None:
+        m.journal.passed(m.cluster, ag.cluster_ticket, ag.full)
+    ag.cluster_ticket = -1
+    ag.join_all(m.cluster.known | ag.everything())
+    ag.time = max(ag.time, m.cluster.time)
+    return None
+
+
+def syncwarp(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+    """__syncwarp."""
+    ag.converge(mask)
+
+
+def launch_dependents(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+    """griddepcontrol.launch_dependents: nothing; there is no next kernel."""
+
+
+def fence_proxy_async(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+    """fence.proxy.async: orders accesses to the memory that its printed form names, and no
+    others.
+    """
+    assert isinstance(site.op, ops.FenceProxyAsync)
+    covers = covered(site.op.space, ag.cta.rank)
+    ag.fence(mask, m.order, covers)
+    if m.world.compiled.hands_on:
+        for access in m.order.fenceable:
+            if not isinstance(access, Access) or access.site.kind != "clc_query":
+                # the PTX ISA has its example of a response alone, and `MbarArrive` promises no more
+                continue
+            if access.agent is ag and access.mask & ~mask == 0 and covers(access):
+                ag.handed |= access.bit | access.fenced | access.sure | access.after
+    for bar in m.reborn:
+        if site.op.space != "global" and bar.cta is ag.cta and _made(bar, ag, mask):
+            bar.proxied = bar.proxied or m.order.new_bit()
+            ag.acquire(mask, bar.proxied)
+
+
+def covered(space: str, rank: int) -> Callable[[Fenceable], bool]:
+    """Which accesses a fence.proxy.async by a thread of CTA `rank` orders. `space`: as in
+    `ops.PROXY_SPACES`.
+    """
+    match space:
+        case "shared":
+            return lambda access: access.home == rank
+        case "cluster":
+            return lambda access: access.home != GLOBAL
+        case "global":
+            return lambda access: access.home == GLOBAL
+    return lambda access: True

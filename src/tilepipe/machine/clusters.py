@@ -1,0 +1,213 @@
+"""Running the clusters of a launch: one after another, or, where they share out their work as they
+go, together.
+
+One after another is a legal order of the grid, and the only one that needs looking at where no op
+lets a cluster learn of
+another: accesses of two clusters to one element of global memory are a race in any order
+(`global_order`).
+
+Where a kernel has an atomic add or a try_cancel, what a cluster gets depends on the others. Then as
+many clusters as a chip holds run at once, each on a machine of its own, until it comes to such an
+op. Seed 0 lets the one perform it that is first in virtual time, so that tiles are shared out as
+the cost model has it; other seeds let any.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+
+from tilepipe.errors import RaceError, SimFault
+from tilepipe.machine.cta_exit import check_exit
+from tilepipe.machine.faults import deadlock
+from tilepipe.machine.happens_before.global_memory import Present
+from tilepipe.machine.machine import Machine, World
+from tilepipe.machine.scheduler import run_at_random, run_in_order
+from tilepipe.machine.units.grid import Clusters
+from tilepipe.sim.codegen.module import Compiled
+
+Finished = Callable[[Machine], None]
+
+
+def one_after_another(
+    world: World, order: list[int], random: Random | None, finished: Finished
+) -> tuple[int, list[float]]:
+    """Runs each cluster to its end. Returns the steps taken, and the cycles of each cluster."""
+    m = Machine(world, order[0])
+    steps = 0
+    cycles: list[float] = []
+    for cluster in order:
+        if cycles:
+            m.start(cluster)
+        steps += _advance(m, random)
+        finish(m)
+        cycles.append(_duration(m))
+        finished(m)
+    m.close()
+    return steps, cycles
+
+
+def _advance(m: Machine, random: Random | None) -> int:
+    """Runs a cluster until nothing in it can act."""
+    with explained(m):
+        return run_in_order(m) if random is None else run_at_random(m, random)
+    raise AssertionError  # a fault has been raised
+
+
+def finish(m: Machine) -> None:
+    """Ends a cluster in which nothing can act any more."""
+    with explained(m):
+        if any(not a.done for a in m.agents):
+            raise deadlock.report(m)
+        check_exit(m)
+    if m.poisoned is not None:
+        raise m.poisoned
+
+
+@contextmanager
+def explained(m: Machine) -> Iterator[None]:
+    """Replaces a fault by the read of poison that explains it, and a division by zero by a
+    fault.
+    """
+    try:
+        yield
+    except (SimFault, ZeroDivisionError) as error:
+        if m.poisoned is not None and not isinstance(error, RaceError):
+            raise m.poisoned from None
+        if isinstance(error, ZeroDivisionError):
+            raise _division(m.world.compiled, error) from error
+        raise
+
+
+def _division(compiled: Compiled, error: ZeroDivisionError) -> SimFault:
+    """A division by zero in generated code, with the kernel's line."""
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith("<simulated")
+    ]
+    loc = compiled.lines.get(frames[-1].lineno or 0) if frames else None
+    return SimFault(
+        "integer division by zero. On the GPU it gives some number and no error; guard it with ctx.when(...)",
+        loc,
+    )
+
+
+def _duration(m: Machine) -> float:
+    """Cycles from the cluster's start until its last agent and unit are done."""
+    return max([a.time for a in m.agents] + [max(c.tma_free, c.tensor_free) for c in m.ctas])
+
+
+# -- together --------------------------------------------------------------------------
+
+
+class _Place:
+    """Where one cluster after another runs. `since`: when the present one started, in cycles;
+    `kept`: its events on each tensor while others run.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.since = 0.0
+        self.kept = [Present() for t in world.tensors if t.order is not None]
+        self.machine: Machine | None = None
+
+    def asks(self) -> float:
+        """When its first agent that asks came to its op."""
+        assert self.machine is not None
+        return self.since + min(a.time for a in self.machine.reach.asking)
+
+
+class _Together:
+    """Places that run at once."""
+
+    def __init__(self, world: World, random: Random | None, finished: Finished) -> None:
+        self.world = world
+        self.random = random
+        self.finished = finished
+        self.entered: _Place | None = None
+        self.steps = 0
+        self.end = 0.0
+
+    def enter(self, place: _Place) -> None:
+        """Makes the events of the place's cluster the present ones."""
+        if self.entered is not place:
+            orders = [t.order for t in self.world.tensors if t.order is not None]
+            if self.entered is not None:
+                self.entered.kept = [order.present for order in orders]
+            for order, kept in zip(orders, place.kept, strict=True):
+                order.present = kept
+            self.entered = place
+
+    def start(self, place: _Place, cluster: int) -> None:
+        self.enter(place)
+        if place.machine is None:
+            place.machine = Machine(self.world, cluster)
+        else:
+            place.machine.start(cluster)
+        if self.random is not None:
+            place.machine.reach.haste = self.random.choice((0.0, 0.5, 1.0))
+
+    def run(self, place: _Place) -> bool:
+        """Runs a place until its cluster asks, or until there is no cluster for it. Returns whether
+        it asks.
+        """
+        clusters = self.world.clusters
+        assert clusters is not None
+        m = place.machine
+        assert m is not None
+        while True:
+            self.enter(place)
+            self.steps += _advance(m, self.random)
+            if m.reach.asking:
+                return True
+            finish(m)
+            place.since += _duration(m)
+            self.end = max(self.end, place.since)
+            self.finished(m)
+            if not clusters.waiting:
+                m.close()
+                return False
+            self.start(place, clusters.waiting.popleft())
+
+    def grant(self, asking: list[_Place]) -> _Place:
+        """Lets one agent perform what it asks for, and takes its place from the list."""
+        place = min(asking, key=_Place.asks) if self.random is None else self.random.choice(asking)
+        assert place.machine is not None
+        reach, ready = place.machine.reach, place.machine.ready
+        agent = (
+            min(reach.asking, key=lambda a: a.time)
+            if self.random is None
+            else self.random.choice(reach.asking)
+        )
+        reach.asking.remove(agent)
+        reach.granted = agent
+        ready.append(agent)
+        asking.remove(place)
+        return place
+
+
+def together(
+    world: World, order: list[int], resident: int, random: Random | None, finished: Finished
+) -> tuple[int, list[float]]:
+    """Runs up to `resident` clusters at once; any other seed than 0 may take fewer, as a chip on
+    which other kernels run.
+
+    Returns the steps taken, and the cycles until the last cluster has ended.
+    """
+    at_once = min(resident, len(order))
+    if random is not None and random.random() < 0.5:
+        at_once = random.randint(1, at_once)
+    world.clusters = Clusters(order, random)
+    run = _Together(world, random, finished)
+    places = [_Place(world) for _ in range(at_once)]
+    for place in places:  # they start at once, before any of them can cancel another
+        run.start(place, world.clusters.waiting.popleft())
+    asking: list[_Place] = []
+    while places or asking:
+        begins = bool(places) and (
+            random is None or random.randrange(len(places) + len(asking)) < len(places)
+        )
+        place = places.pop(0) if begins else run.grant(asking)
+        if run.run(place):
+            asking.append(place)
+    return run.steps, [run.end]

@@ -1,0 +1,147 @@
+"""The exit of a CTA: nothing may still be able to touch its shared memory.
+
+An exit is a write to the life of the CTA's shared memory. Its knowledge is all that its own roles
+know when they return, so whatever could still arrive, land or read must have been waited for by one
+of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilepipe.errors import ExitError
+from tilepipe.machine.faults import root_causes as causes
+from tilepipe.machine.faults import tensor_memory as tmem_words
+
+if TYPE_CHECKING:
+    from tilepipe.machine.barriers.mbarrier import Mbarrier
+    from tilepipe.machine.happens_before.accesses import Access
+    from tilepipe.machine.machine import Machine
+    from tilepipe.machine.memory.shared import Cta, Slot
+
+
+def check_exit(m: Machine) -> None:
+    """Checks every CTA of a cluster whose agents have all returned.
+
+    Raises:
+        ExitError: a peer's arrive or copy, or one of the CTA's own asynchronous accesses, is not
+            known to be over.
+    """
+    for cta in m.ctas:
+        for allocation in cta.tmem.allocations.values() if cta.tmem is not None else ():
+            if not allocation.claimed:
+                raise ExitError(
+                    tmem_words.never_claimed(allocation, _name(cta)), allocation.site.loc
+                )
+    for cta in m.ctas:
+        known = 0
+        for agent in cta.agents:
+            known |= agent.everything()
+        _check_arrivals(m, cta, known)
+        _check_credits(cta, known)
+        for slot in cta.slots:
+            for access in slot.accesses:
+                outside = access.asynchronous or access.agent.cta is not cta
+                if outside and not access.bit & known:
+                    raise ExitError(_message(m, cta, slot, access), access.site.loc)
+        if cta.tmem is not None:
+            for allocation in cta.tmem.allocations.values():
+                raise ExitError(
+                    tmem_words.leak(cta.tmem, allocation, _name(cta)), allocation.site.loc
+                )
+
+
+def _check_arrivals(m: Machine, cta: Cta, known: int) -> None:
+    for (_, flat), (bit, agent, site) in cta.arrivals.items():
+        if bit & known:
+            continue
+        bar = cta.bars[flat]
+        raise ExitError(
+            f"CTA {cta.block_id} (rank {cta.rank} in its cluster) exits while {agent} can still"
+            " arrive on its"
+            f" {bar.name}: {site.what}.\n"
+            f"  No role of CTA {cta.block_id} waits for that arrival before it returns, so it may"
+            " hit shared memory"
+            " that is gone.\n"
+            f"  {causes.ran_ahead(m.ctas, m.world.compiled.sites) or _wait_for_it(bar)}",
+            site.loc,
+        )
+
+
+def _wait_for_it(bar: Mbarrier) -> str:
+    """How a CTA outlives the arrivals on one of its barriers."""
+    if causes.is_of_ring(bar):
+        return "Call producer.drain() at the end of the role that waits on this barrier: it waits until every stage has been released."
+    if bar.pending == bar.count:
+        return f"Let a role of this CTA wait for phase {bar.phase - 1} of {bar.name}, the last that completes, before it ends."
+    return (
+        f"Let a role of this CTA wait for phase {bar.phase} of {bar.name} before it ends; that"
+        f" phase has {bar.count - bar.pending} of"
+        f" {bar.count} arrivals: leave this one out, or bring the others too."
+    )
+
+
+def _check_credits(cta: Cta, known: int) -> None:
+    """Copies into the other CTA of a pair credit their bytes to a barrier of this one."""
+    for bar in cta.bars:
+        for unit in (*bar.last_copies, *bar.copies):
+            if (
+                unit.slot.cta is not cta
+                and unit.write in unit.slot.accesses
+                and not unit.write.bit & known
+            ):
+                raise ExitError(
+                    f"CTA {cta.block_id} exits while a copy of {unit.agent} can still credit its"
+                    f" bytes to its {bar.name}:"
+                    f" {unit.site.what}, and no role of it has waited for the phase they"
+                    " complete.\n"
+                    "  Wait for it, or do not issue the copy.",
+                    unit.site.loc,
+                )
+
+
+def _name(cta: Cta) -> str:
+    return f"CTA {cta.block_id}" if cta.grid > 1 else "the CTA"
+
+
+def _message(m: Machine, cta: Cta, slot: Slot, access: Access) -> str:
+    name = _name(cta)
+    what = f"{access.site.what}, issued by {access.agent},"
+    match access.site.kind:
+        case "tma_load":
+            return (
+                f"{name} exits while a copy into {slot.name} can still land: {what} and no role"
+                " has waited for the"
+                " phase it completes.\n"
+                "  Wait for it, or do not issue it."
+            )
+        case "clc_try_cancel":
+            return (
+                f"{name} exits while a response can still arrive in {slot.name}: {what} and no"
+                " role of it has waited for the phase it"
+                " completes.\n"
+                "  Every CTA of the cluster must read every response, the one that says no"
+                " included."
+            )
+        case "tma_store":
+            return (
+                f"{name} exits while a TMA store may still read {slot.name}: {what} has not been"
+                " waited for.\n"
+                "  Call ctx.tma_store_wait(0) in the thread that issued it before the role ends."
+            )
+        case "tcgen05_mma" | "tmem_copy":
+            return tmem_words.over_at_exit(m, access, name, slot.name)
+        case "tmem_load" | "tmem_store":
+            wait = "ctx.tmem_wait_store()" if access.is_write else "ctx.tmem_wait_load()"
+            return f"{name} exits while a warp may still use {slot.name}: {what} was never waited for. Call {wait} before the role ends."
+        case "wgmma":
+            return (
+                f"{name} exits while the tensor cores may still read {slot.name}: {what} was"
+                " never waited for.\n"
+                "  Commit it and call ctx.wgmma_wait(0) before the role ends."
+            )
+    return (
+        f"{name} exits while {access.agent} can still access its {slot.name}: {access.site.what}.\n"
+        "  A peer's access must be known to be over: meet it at a cluster barrier before the"
+        " roles end."
+    )

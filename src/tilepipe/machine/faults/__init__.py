@@ -1,0 +1,1 @@
+"""The faults that the machine finds, and their messages."""

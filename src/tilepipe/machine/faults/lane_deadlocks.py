@@ -1,0 +1,172 @@
+"""Deadlocks that a GPU may not have: some lanes of a warp wait, and others, which need not, could
+bring what somebody waits for.
+
+Since Volta the lanes of a warp proceed on their own between the places where the warp converges.
+Here a warp's lanes are performed in program order, so that lanes which wait hold up the others.
+Where that may be why nothing can act, the model cannot say whether the kernel hangs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilepipe.errors import NotModelledError
+from tilepipe.ir import expressions as exprs
+from tilepipe.ir import ops
+from tilepipe.ir.program import WARP, bodies
+from tilepipe.ir.static_evaluation import evaluate, thread_env
+from tilepipe.machine.barriers import mbarrier as mbarriers
+from tilepipe.machine.barriers.mbarrier import Mbarrier
+from tilepipe.machine.happens_before.accesses import WARP_MASK
+from tilepipe.sim import election
+
+if TYPE_CHECKING:
+    from tilepipe.machine.agents import Agent
+    from tilepipe.machine.machine import Machine
+    from tilepipe.sim.sites import Site
+
+_WAITS = (mbarriers.mbar_wait, mbarriers.mbar_wait_parity)
+# Ops at which whole warps meet; after a syncwarp those of its lanes that have come.
+_MEETS = (
+    ops.SyncWarp, ops.NamedSync, ops.NamedArrive, ops.ClusterArrive, ops.ClusterWait, ops.FragmentSet, ops.FragmentReduce, ops.FragmentAny,
+    ops.FragmentStore, ops.FragmentLoad, ops.FragmentLoadGlobal, ops.FragmentStoreGlobal, ops.Wgmma, ops.WgmmaFence, ops.WgmmaCommit,
+    ops.WgmmaWait, ops.TmemAlloc, ops.TmemDealloc, ops.TmemRelinquish, ops.TmemLoad, ops.TmemStore, ops.TmemWaitLoad, ops.TmemWaitStore,
+    ops.MbarTryWait,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Place:
+    """An op of a role, the threads of the agent that may execute it, and the ops that it is nested
+    in, outermost first; `by_data`: sides of branches among them that data decide.
+    """
+
+    op: ops.Op
+    threads: int
+    inside: tuple[ops.Op, ...]
+    by_data: tuple[ops.Block, ...] = ()
+
+
+def undecided(
+    m: Machine,
+    stuck: list[Agent],
+    sources: Callable[[Mbarrier], list[Site]],
+    wanted: list[Mbarrier],
+) -> NotModelledError | None:
+    """What to say instead of a deadlock where lanes of an agent in `stuck` could go on to an op
+    that somebody waits for; None: there are none. `wanted`: the mbarriers that agents wait on;
+    `sources`: the ops that could bring what one of them lacks.
+    """
+    for agent in stuck:
+        assert agent.request is not None
+        function, args = agent.request
+        site: Site = args[0]
+        waiting = _partly(args[1]) if function in _WAITS else 0
+        if not waiting or agent.role is None:
+            continue
+        places = _places(m, agent)
+        here = next(place for place in places if place.op is site.op)
+        for place in _reached(places, here, args[1]):
+            if set(place.by_data) & set(here.by_data):  # who comes there waits here
+                continue
+            found = next((b for b in wanted for s in sources(b) if s.op is place.op), None)
+            if found is not None and place.threads & waiting:
+                lanes = "1 lane" if args[1].bit_count() == 1 else f"{args[1].bit_count()} lanes"
+                return NotModelledError(
+                    f"not modelled: {agent} waits at {site.loc.short} with {lanes}, and nothing"
+                    " else can act; but"
+                    " other lanes of the same warp, which need not wait there, could go on to"
+                    f" {place.op.loc.short}, which {found.where}"
+                    " waits for. Put what the other lanes do before the wait, let the whole warp"
+                    " wait, or use two roles. On a GPU the"
+                    " lanes of a warp proceed on their own until they converge, so this kernel"
+                    " may end there; the simulator runs the"
+                    " lanes of a warp in program order and cannot tell.",
+                    site.loc,
+                )
+    return None
+
+
+def _partly(mask: int) -> int:
+    """The threads beside those of a mask in warps of which it has some."""
+    other = 0
+    for shift in range(0, mask.bit_length(), WARP):
+        part = mask >> shift & WARP_MASK
+        other |= (WARP_MASK & ~part if part else 0) << shift
+    return other
+
+
+def _places(m: Machine, agent: Agent) -> list[_Place]:
+    """The ops of an agent's role in program order."""
+    role = agent.role
+    assert role is not None
+    env = thread_env(role, m.world.kernel.cluster_size)
+
+    def held(condition: exprs.Expr) -> int | None:
+        """The threads of the agent for which a condition holds; None where that is not known."""
+        value = evaluate(condition, env)
+        if value is None:
+            return None
+        shape = (m.world.kernel.cluster_size, role.agents, role.agent_threads)
+        row = np.broadcast_to(value, shape)[agent.cta.rank, agent.index]
+        return sum(1 << int(thread) for thread in np.flatnonzero(row))
+
+    def walk(
+        block: ops.Block, threads: int, inside: tuple[ops.Op, ...], by_data: tuple[ops.Block, ...]
+    ) -> Iterator[_Place]:
+        for op in block.ops:
+            yield _Place(op, threads, inside, by_data)
+            match op:
+                case ops.If(cond=condition, then=then, orelse=orelse):
+                    mask = held(condition)
+                    for side, part in ((then, mask), (orelse, None if mask is None else ~mask)):
+                        known = threads if part is None else threads & part
+                        yield from walk(
+                            side,
+                            known,
+                            (*inside, op),
+                            (*by_data, side) if part is None else by_data,
+                        )
+                case ops.Elect(scope=scope, body=body):
+                    active = threads if scope == "warp" else threads & WARP_MASK
+                    yield from walk(
+                        body,
+                        election.elected_of_warps(active, m.world.elected),
+                        (*inside, op),
+                        by_data,
+                    )
+                case _:
+                    for body in bodies(op):
+                        yield from walk(body, threads, (*inside, op), by_data)
+
+    return list(walk(role.body, agent.full, (), ()))
+
+
+def _reached(places: list[_Place], wait: _Place, mask: int) -> Iterator[_Place]:
+    """The ops that lanes may reach which do not wait at `wait`, where those of `mask` do, before
+    they have to meet those.
+    """
+    at, inside = places.index(wait), wait.inside
+
+    def up_to_meeting(first: int, last: int) -> list[_Place]:
+        part = places[first:last]
+        meets = (
+            isinstance(p.op, _MEETS) and p.threads & mask and set(p.inside) <= set(inside)
+            for p in part
+        )
+        return part[: next((i for i, met in enumerate(meets) if met), len(part))]
+
+    first = at + 1
+    for loop in (*reversed([op for op in inside if isinstance(op, ops.For | ops.While)]), None):
+        body = [i for i, place in enumerate(places) if loop is None or loop in place.inside]
+        free = up_to_meeting(first, body[-1] + 1)
+        yield from free
+        if len(free) < body[-1] + 1 - first:
+            return
+        if loop is not None:
+            yield from up_to_meeting(body[0], at)  # in the next iteration
+        first = body[-1] + 1

@@ -1,0 +1,583 @@
+"""The words of every fault the machine finds: what happened, between whom, the arithmetic, and what
+to change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
+
+from tilepipe.errors import BarrierError, PoisonError, RaceError
+from tilepipe.ir import printer
+from tilepipe.ir.expressions import const
+from tilepipe.ir.ops import MbarTryWait
+from tilepipe.machine import rules
+from tilepipe.machine.faults import root_causes as causes
+from tilepipe.machine.faults import tensor_memory as tmem_words
+from tilepipe.sim.sites import tiles_of
+
+if TYPE_CHECKING:
+    from tilepipe.machine.agents import Agent
+    from tilepipe.machine.barriers.mbarrier import Mbarrier
+    from tilepipe.machine.barriers.rendezvous import NamedState
+    from tilepipe.machine.happens_before.accesses import Access
+    from tilepipe.machine.happens_before.global_memory import Event
+    from tilepipe.machine.machine import Machine
+    from tilepipe.machine.memory.shared import Slot
+    from tilepipe.machine.units.tma import TmaLoadUnit
+    from tilepipe.sim.sites import Site
+
+# -- races -----------------------------------------------------------------------------
+
+
+def _extent(slot: Slot, a: Access) -> str:
+    r0, r1, c0, c1 = a.rect
+    row, col = slot.axes
+    rows = f"{row} {r0}" if r1 - r0 == 1 else f"{row}s {r0}..{r1 - 1}"
+    cols = f"{col} {c0}" if c1 - c0 == 1 else f"{col}s {c0}..{c1 - 1}"
+    return (
+        "all of it"
+        if (r1 - r0, c1 - c0) == (slot.buffer.rows, slot.buffer.cols)
+        else f"{rows}, {cols}"
+    )
+
+
+def _line(slot: Slot, a: Access) -> str:
+    verb = "writes" if a.is_write else "reads"
+    proxy = (
+        "asynchronous"
+        if slot is slot.cta.tmem
+        else "async proxy"
+        if a.asynchronous
+        else "generic proxy"
+    )
+    return f"{a.agent} {verb} {_extent(slot, a)} ({proxy}): {_resolved(slot, a)}\n          at {a.site.loc}"
+
+
+def _resolved(slot: Slot, a: Access) -> str:
+    """The op of an access, with its tile's place in numbers."""
+    tiles = [t for t in tiles_of(a.site.op) if t.buffer is slot.buffer]
+    if len(tiles) != 1:
+        return a.site.what
+    tile = replace(tiles[0], index=const(slot.index))
+    r0, r1, c0, c1 = a.rect
+    if a.points is None and (r1 - r0, c1 - c0) == (tile.rows, tile.cols):
+        tile = replace(tile, row=const(r0), col=const(c0))
+    return a.site.what.replace(printer.tile(tiles[0]), printer.tile(tile))
+
+
+def _late_expect(m: Machine, access: Access, reader: Agent) -> str | None:
+    """The advice for a copy whose bytes were announced after the arrive that completed the phase
+    they were meant for.
+    """
+    for bar in (bar for cta in m.ctas for bar in cta.bars):
+        if (
+            any(u.write is access for u in bar.copies)
+            and bar.expected
+            and not bar.arrivals
+            and bar.last_arrivals
+            and not bar.last_copies
+        ):
+            agent, site, _ = bar.last_arrivals[-1]
+            return (
+                f"The arrive by {agent} at {site.loc.short} completed phase {bar.phase - 1} of"
+                f" {bar.where} before"
+                f" expect_bytes_only: the bytes count for phase {bar.phase}, which {reader} has"
+                " not waited for."
+                " Call expect_bytes (it announces and arrives), or expect_bytes_only before the"
+                " arrive."
+            )
+    return None
+
+
+def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
+    """What would order `new` after `old`."""
+    kind = old.site.kind
+    for copy, reader in ((old, new.agent), (new, old.agent)):
+        late = _late_expect(m, copy, reader) if copy.site.kind == "tma_load" else None
+        if late is not None:
+            return late
+    story = (
+        causes.repeated_wait(m.ctas, [old.agent, new.agent])
+        or causes.out_of_turn(m.ctas)
+        or causes.ran_ahead(m.ctas, m.world.compiled.sites)
+        or causes.completed_by_bytes(m, slot.cta.bars)
+    )
+    if story:
+        return story
+    if new.site.kind == "tma_load" and new.agent.cta is not slot.cta:
+        return (
+            f"The second copy is multicast into CTA {slot.cta.block_id}: {new.agent} must know"
+            " that this CTA has freed the tile as well."
+            " Its consumers must arrive on the barrier of every CTA that copies into them:"
+            " ctx.mma_commit(stage.mbar(), mask=...) with the CTAs of the multicast."
+        )
+    if m.poison_at is old:
+        return (
+            f"When the first access ran, nothing had been written there yet: {old.agent} must"
+            " wait for a barrier"
+            f" that says the data have come before it reads. {causes.only_arrives(m, old.agent)}".rstrip()
+        )
+    if kind == "clc_try_cancel":
+        cta = (
+            f"a role of CTA {slot.cta.block_id}"
+            if old.agent.cta is not slot.cta
+            else str(new.agent)
+        )
+        return (
+            "The response may arrive until the phase of the barrier it signals is complete:"
+            f" {cta} must wait for that phase, and hand the"
+            f" response back to {old.agent} before it asks again."
+        )
+    if kind == "tma_load":
+        freed = causes.refilled(m.ctas, old) if new.site.kind == "tma_load" else ""
+        return (
+            freed
+            or f"The copy is in flight until the phase of the barrier it signals is complete: {new.agent} must wait for that phase first."
+        )
+    if kind == "wgmma":
+        loose = any(u.site is old.site for u in old.agent.wgmma_open)
+        commit = (
+            " It is in no committed group: commit it first (ctx.wgmma_commit(), or"
+            " ctx.mma_commit(mbar))."
+            if loose
+            else ""
+        )
+        return (
+            "A wgmma reads its tiles until its group has been waited for (ctx.wgmma_wait, or the"
+            " commit bound to"
+            f" the stage): {new.agent} may touch the tile only after that, by way of a barrier it"
+            f" waits on.{commit}"
+        )
+    if kind == "tma_store":
+        return (
+            "The store reads the tile until the thread that issued it has waited for its group"
+            " (ctx.tma_store_wait(..., read=True)); then the writers must hear of it: a syncwarp"
+            " or a named barrier."
+        )
+    if kind in ("tcgen05_mma", "tmem_copy", "tmem_load", "tmem_store"):
+        return tmem_words.remedy(m, old, new)
+    verb = "write" if old.is_write else "read"
+    lanes = (
+        " An arrive or a copy by one elected lane speaks only for that lane until its warp has"
+        " converged"
+        " (ctx.syncwarp()), and never for other warps (a named barrier)."
+    )
+    if old.agent is new.agent:
+        return f"Between the {verb} and the second access, the threads that make them must meet.{lanes}"
+    several = old.mask.bit_count() > 1
+    arrive = f"After the {verb}, {old.agent} must arrive on a barrier that {new.agent} waits on before its access."
+    return f"{arrive + lanes if several else arrive} {causes.only_arrives(m, new.agent)}".rstrip()
+
+
+def race(m: Machine, slot: Slot, old: Access, new: Access, first: Slot | None = None) -> NoReturn:
+    """Two accesses to common bytes that nothing orders; `first`: the slot of the earlier, where
+    that was through another view.
+    """
+    other = f" and {first.name}, which share their bytes," if first is not None else ""
+    cta = f" of CTA {slot.cta.block_id}" if slot.cta.grid > 1 else ""
+    raise RaceError(
+        f"race on {slot.name}{other}{cta}: nothing orders the second access after the first.\n"
+        f"  first:  {_line(first or slot, old)}\n"
+        f"  second: {_line(slot, new)}\n"
+        f"  {_remedy(m, slot, old, new)}",
+        new.site.loc,
+    )
+
+
+def check_proxy(m: Machine, slot: Slot, old: Access, new: Access, known: int) -> None:
+    """An ordinary access to shared memory before an asynchronous one needs a fence.proxy.async
+    between them.
+    """
+    if old.fenced & known:
+        return
+    cta = f" of CTA {slot.cta.block_id}" if slot.cta.grid > 1 else ""
+    own = old.home == old.agent.cta.rank
+    fence = "ctx.fence_proxy_async()" if own else 'ctx.fence_proxy_async("cluster")'
+    reach = (
+        ""
+        if own
+        else " The form without an argument (.shared::cta) orders accesses to its own CTA's memory, and this is a peer's."
+    )
+    _unfenced(
+        m,
+        slot.name,
+        cta,
+        old,
+        str(old.agent),
+        (_line(slot, old), _line(slot, new)),
+        new.site,
+        known,
+        fence,
+        reach,
+    )
+
+
+def check_global_proxy(
+    m: Machine, tensor: str, old: Event, ag: Agent, site: Site, known: int
+) -> None:
+    """The same of an ordinary access to global memory before one by TMA."""
+    if old.fenced & known:
+        return
+    lines = (
+        f"{old.who} {'writes' if old.is_write else 'reads'} common elements (generic proxy): {old.site.what}\n          at {old.site.loc}",
+        f"{ag} touches them by TMA (async proxy): {site.what}\n          at {site.loc}",
+    )
+    reach = " The form without an argument orders shared memory only."
+    _unfenced(
+        m,
+        f"tensor '{tensor}'",
+        "",
+        old,
+        old.who,
+        lines,
+        site,
+        known,
+        'ctx.fence_proxy_async("global")',
+        reach,
+    )
+
+
+def _unfenced(
+    m: Machine, place: str, cta: str, old: Access | Event, who: str, lines: tuple[str, str], site: Site, known: int, fence: str, reach: str
+) -> None:  # fmt: skip
+    """An ordinary access, `old`, and an asynchronous one at `site` without a proxy fence by the
+    threads that made the first.
+
+    Args:
+        place: what both touch. cta: of which CTA, or "". who: made `old`. lines: both accesses, for
+            the message.
+        fence: the call that orders them. reach: why another form of it does not, or "".
+
+    Raises:
+        RaceError: there is no fence on the reader's side either; or there is, and the rules are
+            strict.
+    """
+    verb = "write" if old.is_write else "read"
+    if not old.reader_fenced & known:
+        raise RaceError(
+            f"race between proxies on {place}{cta}: the accesses are ordered, but no"
+            " fence.proxy.async of that memory stands between.\n"
+            f"  first:  {lines[0]}\n"
+            f"  second: {lines[1]}\n"
+            f"  Every thread that made the {verb} must execute {fence} after it and before it"
+            " arrives, or before the asynchronous access"
+            f" where it issues that itself.{reach}",
+            site.loc,
+        )
+    rules.finding(
+        m, rules.READER_FENCE,
+        f"between the {verb} of {place} at {old.site.loc.short} ({who}) and {site.what} at"
+        f" {site.loc.short} the proxy fence stands on the"
+        " reader's side", site.loc,
+        f"Put {fence} in every {'writing' if old.is_write else 'reading'} thread, before its arrive.",
+    )  # fmt: skip
+
+
+def told_by_a_commit(
+    m: Machine, place: str, old: Access | Event, first: str, second: str, site: Site
+) -> None:
+    """An ordinary access that others know of by way of a tcgen05.commit alone."""
+    if rules.told_before(m, rules.COMMIT_RELEASE, old.site, site):
+        return
+    verb, kind = ("write", "stores") if old.is_write else ("read", "loads")
+    rules.finding(
+        m, rules.COMMIT_RELEASE,
+        f"only a tcgen05.commit orders {site.what} at {site.loc.short} ({second}) after the"
+        f" ordinary {verb} of {place} by {first} at"
+        f" {old.site.loc.short}; a commit waits for MMAs and copies, not for {kind}", site.loc,
+        f"Let {first} also arrive on a barrier behind that access, and {second} wait for it.",
+    )  # fmt: skip
+
+
+def global_race(
+    m: Machine, tensor: str, event: Event | None, verb: str, ag: Agent, site: Site
+) -> NoReturn:
+    """Two accesses to an element of global memory that nothing orders."""
+    if event is None:
+        raise RaceError(
+            f"race on tensor '{tensor}': elements that {ag} touches with {site.what} were {verb} by several CTAs",
+            site.loc,
+        )
+    raise RaceError(
+        f"race on tensor '{tensor}': nothing orders the second access to common elements after"
+        " the first.\n"
+        f"  first:  {event.who}: {event.site.what} ({verb})\n"
+        f"          at {event.site.loc}\n"
+        f"  second: {ag}: {site.what}\n"
+        f"          at {site.loc}\n"
+        f"  {_global_remedy(m, event, ag)}",
+        site.loc,
+    )
+
+
+def _global_remedy(m: Machine, event: Event, ag: Agent) -> str:
+    """What would order an access by `ag` after one to the same element of global memory."""
+    if event.cluster != m.cluster_id:
+        return "Within a launch nothing orders CTAs of different clusters: let each write, and read, elements of its own."
+    if event.site.kind == "tma_store":
+        return f"The store is over when the thread that issued it has waited for it (ctx.tma_store_wait(0)); then {ag} must hear of it."
+    if event.agent_uid == ag.uid:
+        return "Other threads of the same role: they must meet between the two accesses, for instance at ctx.syncwarp()."
+    return f"After the first access, {event.who} must arrive on a barrier that {ag} waits on before its access."
+
+
+def poison(m: Machine, slot: Slot, new: Access, missing: int) -> None:
+    """A read of bytes that nothing has written. Reported when the run ends, unless a race explains
+    it first.
+    """
+    r0, r1, c0, c1 = new.rect
+    total = (r1 - r0) * (c1 - c0) if new.points is None else len(new.points)
+    remedy = (
+        tmem_words.poison(new)
+        if slot is slot.cta.tmem
+        else "Wait for the copy or the store that fills them, or fill them first."
+    )
+    written = next((view.name for view in slot.views if view.state), None)
+    if written is not None:
+        remedy = f"The slot holds what was written as {written}: one of the two sides has its place in the ring wrong."
+    error = PoisonError(
+        f"{new.agent} reads {slot.name} ({_extent(slot, new)}) with {_resolved(slot, new)}, but"
+        f" {missing} of {total}"
+        f" elements were never written. {remedy}",
+        new.site.loc,
+    )
+    if m.poisoned is None:
+        m.poisoned, m.poison_at = error, new
+
+
+# -- mbarriers -------------------------------------------------------------------------
+
+
+def _arrivals(arrivals: list[tuple[Agent, Site, int]]) -> str:
+    rows = [f"    {n} by {agent}, {site.what}, at {site.loc.short}" for agent, site, n in arrivals]
+    return "\n".join(rows)
+
+
+def _expects_nothing(bar: Mbarrier) -> str:
+    """What to change where copies signal a phase in which nobody has called expect_bytes."""
+    return (
+        f"  No expect_bytes was called on {bar.name} in this phase, so its arrivals complete it"
+        " without the copies."
+        " Call expect_bytes(n) (it is an arrival, and announces the bytes) in place of the"
+        " arrive, before the copies."
+    )
+
+
+def _bytes(bar: Mbarrier) -> str:
+    landed = sum(u.site.nbytes for u in bar.copies if u.landed)
+    rows = [
+        f"    {u.site.nbytes:,} bytes, {'landed' if u.landed else 'still to come'}: {u.site.what}"
+        f" by {u.agent}, at {u.site.loc.short}"
+        for u in bar.copies
+    ]
+    return f"{bar.expected:,} bytes expected, {landed:,} delivered\n" + "\n".join(rows)
+
+
+def not_live(bar: Mbarrier, site: Site, ag: Agent) -> NoReturn:
+    """Use before init or after inval."""
+    state = "after it was invalidated" if bar.state == 2 else "before it was initialised"
+    raise BarrierError(
+        f"{site.what}: {ag} uses {bar.where} {state}. Initialise it in set-up code, which every role starts after.",
+        site.loc,
+    )
+
+
+def reinit(bar: Mbarrier, site: Site) -> NoReturn:
+    """A live barrier is initialised again."""
+    first = f" (first at {bar.init_site.loc.short})" if bar.init_site is not None else ""
+    raise BarrierError(
+        f"{site.what}: {bar.where} is initialised again without having been invalidated{first}."
+        " Invalidate it first,"
+        " or initialise it once.",
+        site.loc,
+    )
+
+
+def cannot_arrive(m: Machine, bar: Mbarrier, site: Site, ag: Agent, n: int) -> NoReturn:
+    """More arrivals than are pending."""
+    if bar.state != 1:
+        not_live(bar, site, ag)
+    if n < 1:
+        raise BarrierError(f"{site.what}: {ag} arrives {n} times on {bar.where}", site.loc)
+    done = bar.count - bar.pending
+    why = ""
+    if bar.tx:
+        why = f"\n  The phase is still open because of its bytes: {_bytes(bar)}"
+    remedy = (
+        causes.repeated_wait(m.ctas, [ag])
+        or causes.completed_by_bytes(m, [bar])
+        or causes.ran_ahead(m.ctas, m.world.compiled.sites)
+        or f"Either the count of {bar.array} is too low (it is {bar.count}), or one side arrives twice, for instance without having"
+        f" waited until the stage was free again.{_story(bar)}"
+    )
+    raise BarrierError(
+        f"over-arrival on {bar.where}: {ag} arrives {n} time(s), but only {bar.pending} of"
+        f" {bar.count} arrivals are"
+        f" pending in phase {bar.phase}.\n"
+        f"  Arrived already: {done}\n{_arrivals(bar.arrivals)}{why}\n"
+        f"  On hardware this is undefined. {remedy}",
+        site.loc,
+    )
+
+
+def _raise_it(excess: str) -> str:
+    return f"  ({excess}). Raise the number given to expect_bytes to what the copies bring."
+
+
+def too_many_bytes(bar: Mbarrier, site: Site) -> NoReturn:
+    """The bytes of a phase exceed what was expected, and nothing is pending that could expect
+    more.
+    """
+    raise BarrierError(
+        f"{bar.where}, phase {bar.phase}: more bytes arrive than were expected, and no arrival is"
+        " pending:"
+        f" {_bytes(bar)}\n"
+        + (_expects_nothing(bar) if not bar.expected else _raise_it(f"{-bar.tx:,} too many")),
+        site.loc,
+    )
+
+
+def completes_early(bar: Mbarrier, site: Site) -> NoReturn:
+    """A phase completes before its copies have landed: too few bytes were expected."""
+    raise BarrierError(
+        f"{bar.where}: phase {bar.phase} completes while {bar.inflight:,} bytes of its copies are"
+        " still to come:"
+        f" {_bytes(bar)}\n"
+        "  Whoever waits for this phase reads the tile before the data are there.\n"
+        + (_expects_nothing(bar) if not bar.expected else _raise_it("too few were expected")),
+        site.loc,
+    )
+
+
+def tx_range(bar: Mbarrier, site: Site) -> NoReturn:
+    """The pending transaction leaves its range."""
+    raise BarrierError(
+        f"{site.what}: the pending transaction of {bar.where} is {bar.tx:,} bytes; an mbarrier"
+        " counts up to 2^20 - 1"
+        " = 1,048,575. Use smaller tiles or a smaller k_group_size.",
+        site.loc,
+    )
+
+
+def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoReturn:
+    """The barrier has completed a later phase than the one waited for."""
+    known = f"observed phase {phase}" if phase >= 0 else "begun, before the first phase completes"
+    afterwards = "afterwards" if bar.array.endswith(".empty") else "afterwards (an empty barrier)"
+    unknown = f"Whoever arrives there must first know that {ag} has {known}: wait for a barrier on which it arrives {afterwards}."
+    unknown += f" Or the count of {bar.count} is too low, and this was an over-arrival."
+    remedy = (
+        causes.repeated_wait(m.ctas, [agent for agent, _, _ in bar.last_arrivals])
+        or causes.out_of_turn([bar.cta])
+        or causes.ran_ahead([bar.cta])
+        or causes.ran_ahead(m.ctas)
+        or causes.completed_by_bytes(m, bar.cta.bars)
+        or unknown
+    )
+    tests = isinstance(site.op, MbarTryWait)  # a test, which does not wait
+    verb, result = (
+        ("tests", "the test may say no") if tests else ("waits for", "this wait may never end")
+    )
+    raise BarrierError(
+        f"{site.what}: {ag} {verb} phase {phase}{_before_the_first(phase)} of {bar.where}, but"
+        f" phases up to {bar.phase - 1} are"
+        f" complete: it was lapped. On hardware the parity bit has flipped back and {result}.\n"
+        f"  Phase {bar.phase - 1} was completed"
+        f" by{_last_signal(bar)}:\n{_arrivals(bar.last_arrivals)}\n"
+        f"  {remedy}",
+        site.loc,
+    )
+
+
+def _last_signal(bar: Mbarrier) -> str:
+    """What completed the last phase where copies signal the barrier as well: bytes, or an
+    arrival.
+    """
+    if not bar.last_copies or bar.completed_by is None:
+        return ""
+    verb = "the bytes of" if bar.completed_by.kind == "tma_load" else "the arrival of"
+    return f" {verb} {bar.completed_by.what} ({bar.completed_by.loc.short}), after"
+
+
+def _before_the_first(phase: int) -> str:
+    return " (the one before the first, over from the start)" if phase < 0 else ""
+
+
+def _story(bar: Mbarrier) -> str:
+    """What a ring's stages say of the cause, as a line of its own."""
+    story = causes.out_of_turn([bar.cta])
+    return f"\n  {story}" if story else ""
+
+
+def ahead(bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoReturn:
+    """The wait is for a phase after the one in progress."""
+    same = f"phase {phase - 2}" if phase > 1 else "the phase before the first"
+    verb, noun = ("tests", "test") if isinstance(site.op, MbarTryWait) else ("waits for", "wait")
+    raise BarrierError(
+        f"{site.what}: {ag} {verb} phase {phase} of {bar.where}, but phase {bar.phase} is still"
+        " in progress: it"
+        f" skipped a phase. On hardware the parity bit of phase {phase} is that of {same}, and"
+        f" this {noun}"
+        f" would pass at once. Wait for each phase in turn.{_story(bar)}",
+        site.loc,
+    )
+
+
+def not_visible(bar: Mbarrier, site: Site, ag: Agent) -> NoReturn:
+    """A remote signal before the barrier's initialisation has reached the cluster."""
+    raise BarrierError(
+        f"{site.what}: {ag} signals {bar.where} in a peer CTA before that CTA's initialisation of"
+        " it has reached the"
+        " cluster (on hardware the signal is lost and the peer hangs). Initialise in set-up code,"
+        " or put"
+        " fence.mbarrier_init and a cluster barrier between.",
+        site.loc,
+    )
+
+
+def check_init_fence(m: Machine, bar: Mbarrier, site: Site, ag: Agent) -> None:
+    """A copy signals a barrier that was initialised in a role, with no fence behind it."""
+    where = f" at {bar.init_site.loc.short}" if bar.init_site is not None else ""
+    again = " again" if bar.again else ""
+    text = f"{ag} gives {bar.where} to {site.what} at {site.loc.short}, which was initialised{again}{where}, with no fence in between"
+    cure = (
+        "The thread that initialises it must execute ctx.fence_barrier_init() (or"
+        " ctx.fence_proxy_async()) behind that, before a barrier"
+        f" lets {ag} go on: TMA may see what the memory held before."
+    )
+    if bar.again:
+        raise BarrierError(f"{text}.\n  {cure}", site.loc)
+    rules.finding(m, rules.INIT_FENCE, text, site.loc, cure, BarrierError)
+
+
+def lands_on_dead(bar: Mbarrier, unit: TmaLoadUnit) -> NoReturn:
+    """A copy lands on a barrier that is not live any more."""
+    raise BarrierError(
+        f"{unit.site.what}: its bytes arrive on {bar.where} after it was invalidated", unit.site.loc
+    )
+
+
+# -- named barriers --------------------------------------------------------------------
+
+
+def named_again(b: NamedState, site: Site, ag: Agent, earlier: tuple[Agent, Site]) -> NoReturn:
+    """A warp arrives twice at a named barrier in one generation."""
+    raise BarrierError(
+        f"{site.what}: {ag} arrives at named barrier '{b.name}' again before it was reset: it has"
+        " arrived at"
+        f" {earlier[1].loc.short}, and {b.missing} of {b.threads} threads are still missing. Sync"
+        " instead of"
+        " arriving, or use a second barrier.",
+        site.loc,
+    )
+
+
+def named_total(b: NamedState, site: Site) -> NoReturn:
+    """More threads arrive at a named barrier than it is for."""
+    who = "; ".join(sorted({f"{a} at {s.loc.short}" for a, s in b.arrived.values()}))
+    raise BarrierError(
+        f"named barrier '{b.name}' is for {b.threads} threads, but {b.threads - b.missing}"
+        f" arrived: {who}. Make the"
+        " thread count the number of threads that really meet here.",
+        site.loc,
+    )

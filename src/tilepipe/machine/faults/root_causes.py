@@ -1,0 +1,383 @@
+"""Causes that a fault's message names before the consequence that a run happens to meet first: a
+lapped wait, a race, a deadlock.
+
+The two sides of a ring are arrays of barriers named `<ring>.full` and `<ring>.empty`. Phase p of a
+stage's full barrier is its fill number p + 1, phase p of its empty barrier the release after that
+fill. So a release belongs behind as many fills, and a fill behind one release fewer. Beyond rings:
+an agent that ran ahead, and completed a phase with an arrival meant for the next; a named barrier
+at which somebody arrived without waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from tilepipe.ir import ops
+from tilepipe.ir.expressions import Const
+from tilepipe.ir.program import barrier_of
+
+if TYPE_CHECKING:
+    from tilepipe.machine.agents import Agent
+    from tilepipe.machine.barriers.mbarrier import Mbarrier
+    from tilepipe.machine.happens_before.accesses import Access
+    from tilepipe.machine.machine import Machine
+    from tilepipe.machine.memory.shared import Cta
+    from tilepipe.machine.units.tma import TmaLoadUnit
+    from tilepipe.sim.sites import Site
+
+_FULL, _EMPTY = ".full", ".empty"
+
+
+# -- rings -----------------------------------------------------------------------------
+
+
+def out_of_turn(ctas: Iterable[Cta]) -> str:
+    """The first arrival that releases or fills a stage out of its turn; empty where all keep to
+    it.
+    """
+    for full, empty in _stages(ctas):
+        story = _released_early(full, empty) or _filled_early(full, empty)
+        if story:
+            return story
+    return ""
+
+
+def _stages(ctas: Iterable[Cta]) -> Iterator[tuple[Mbarrier, Mbarrier]]:
+    """The full and the empty barrier of each stage of each ring."""
+    for cta in ctas:
+        by_name = {(bar.array, bar.index): bar for bar in cta.bars}
+        for (array, index), bar in by_name.items():
+            partner = by_name.get((array.removesuffix(_FULL) + _EMPTY, index))
+            if array.endswith(_FULL) and partner is not None:
+                yield bar, partner
+
+
+def is_of_ring(bar: Mbarrier) -> bool:
+    """Whether a barrier is one side of a ring of the pipelines: the CTA has the other side as
+    well.
+    """
+    array = bar.array
+    for side, other in ((_FULL, _EMPTY), (_EMPTY, _FULL)):
+        if array.endswith(side):
+            return any(b.array == array.removesuffix(side) + other for b in bar.cta.bars)
+    return False
+
+
+def _latest(bar: Mbarrier) -> tuple[int, str]:
+    """The last phase in which anybody has arrived, and who arrived; -1 before the first, and where
+    another CTA has: it goes by its own ring.
+    """
+    arrivals, phase = (
+        (bar.arrivals, bar.phase) if bar.arrivals else (bar.last_arrivals, bar.phase - 1)
+    )
+    who = sorted({f"{agent} at {site.loc.short}" for agent, site, _ in arrivals})
+    known = arrivals and all(agent.cta is bar.cta for agent, _, _ in arrivals)
+    return (phase if known else -1), ", ".join(who[:3]) + (", ..." if len(who) > 3 else "")
+
+
+def _released_early(full: Mbarrier, empty: Mbarrier) -> str:
+    phase, who = _latest(empty)
+    if phase < max(full.phase, 0):
+        return ""
+    return (
+        f"Released out of turn: the arrival in phase {phase} of {empty.where} ({who}) is release"
+        f" number {phase + 1} of that stage, but it"
+        f" has been filled {_times(full.phase)} ({full.name}: {_complete(full)})."
+        f" {_ONE_RELEASE.format(full.name)}"
+    )
+
+
+_ONE_RELEASE = (
+    "One release for each wait that passed on {}: look for a second release or arrive, a step too"
+    " many, or a release without its wait."
+)
+
+
+def _filled_early(full: Mbarrier, empty: Mbarrier) -> str:
+    phase, who = _latest(full)
+    if phase <= max(empty.phase, 0):
+        return ""
+    return (
+        f"Filled out of turn: the arrival in phase {phase} of {full.where} ({who}) is fill number"
+        f" {phase + 1} of that stage, but it"
+        f" has been released {_times(empty.phase)} ({empty.name}: {_complete(empty)}). Wait for"
+        f" {empty.name} before every"
+        f" fill but the first, and arrive on {full.name} once for each."
+    )
+
+
+def _complete(bar: Mbarrier) -> str:
+    return (
+        "no phase is complete"
+        if bar.phase <= 0
+        else "phase 0 is complete"
+        if bar.phase == 1
+        else f"phases 0..{bar.phase - 1} are complete"
+    )
+
+
+def _times(n: int) -> str:
+    return "0 times" if n <= 0 else "once" if n == 1 else f"{n} times"
+
+
+def refilled(ctas: Iterable[Cta], copy: Access) -> str:
+    """Who freed the stage of a copy that nobody had waited for, so that it was filled again; empty
+    where the copy is of no ring.
+    """
+    for full, empty in _stages(ctas):
+        if any(unit.write is copy for unit in (*full.copies, *full.last_copies)):
+            phase, who = _latest(empty)
+            if phase >= 0:
+                return (
+                    f"The second copy was let in by phase {phase} of {empty.where} ({who}), which"
+                    " knew nothing of the first."
+                    f" {_ONE_RELEASE.format(full.name)}"
+                )
+    return ""
+
+
+def left_out(ctas: list[Cta], bar: Mbarrier) -> str:
+    """The multicast copies of a phase whose masks leave a CTA out that has announced their bytes;
+    empty where there are none.
+
+    A copy into several CTAs is one unit for each, credited to the barrier of the same array and
+    number there.
+    """
+    reached: dict[tuple[int, int, tuple[int, ...]], tuple[TmaLoadUnit, int]] = {}
+    now: set[tuple[int, int, tuple[int, ...]]] = set()
+    for twin in (
+        b for cta in ctas for b in cta.bars if (b.array, b.index) == (bar.array, bar.index)
+    ):
+        for phase, units in ((twin.phase, twin.copies), (twin.phase - 1, twin.last_copies)):
+            for unit in units:
+                if isinstance(unit.site.op, ops.TmaLoad) and unit.site.op.multicast is not None:
+                    key = unit.agent.uid, unit.site.id, unit.coords
+                    reached[key] = unit, reached.get(key, (unit, 0))[1] | 1 << unit.slot.cta.rank
+                    if phase == bar.phase:
+                        now.add(key)
+    missed = {key: found for key, found in reached.items() if not found[1] >> bar.cta.rank & 1}
+    kept = [missed[key] for key in sorted(missed, key=lambda k: k[:2]) if key in now] or list(
+        missed.values()
+    )
+    if not kept:
+        return ""
+    width = len(ctas)
+    copies = ", ".join(
+        dict.fromkeys(
+            f"{mask:#0{width + 2}b} of {unit.agent} ({unit.site.loc.short})"
+            for unit, mask in kept[:4]
+        )
+    )
+    outside = " | ".join(
+        f"{mask:#0{width + 2}b}"
+        for mask in dict.fromkeys(mask | 1 << bar.cta.rank for _, mask in kept)
+    )
+    return (
+        f"copies that signal {bar.array} are multicast to masks without this CTA, which is bit"
+        f" {bar.cta.rank}: {copies}. Give them a mask"
+        f" with every CTA that expects their bytes ({outside}), or let this one expect fewer."
+    )
+
+
+def passed_over(ctas: Iterable[Cta]) -> str:
+    """A ring whose stages have been used unevenly although nothing is in flight: somebody steps
+    past one. Empty where there is none.
+    """
+    for cta in ctas:
+        arrays: dict[str, list[Mbarrier]] = {}
+        for bar in cta.bars:
+            if bar.array.endswith((_FULL, _EMPTY)):
+                arrays.setdefault(bar.array, []).append(bar)
+        for array, bars in arrays.items():
+            most, least = max(bars, key=lambda b: b.phase), min(bars, key=lambda b: b.phase)
+            if most.phase - max(least.phase, 0) > 1:
+                side = "fills" if array.endswith(_FULL) else "releases"
+                return (
+                    f"{most.where} has completed {most.phase} phases, {least.name}"
+                    f" {max(least.phase, 0) or 'none'}: the stages of a ring"
+                    f" take turns, and whoever {side} them passes some over. Look for a second"
+                    " step or release for each."
+                )
+    return ""
+
+
+# -- barriers --------------------------------------------------------------------------
+
+
+def ran_ahead(ctas: Iterable[Cta], sites: Iterable[Site] = ()) -> str:
+    """A phase that one agent's arrival for the next completed, in the place of another agent's;
+    empty where there is none.
+
+    `sites`: of the kernel, where an agent that arrives at two lines is to be told as well.
+    """
+    roles: dict[str, set[str]] = {}
+    for site in sites:
+        ref = barrier_of(site.op)
+        if ref is not None and isinstance(site.op, ops.MbarArrive | ops.MbarExpect):
+            roles.setdefault(ref.array.name, set()).add(site.role)
+    for bar in (bar for cta in ctas for bar in cta.bars if bar.doubled is not None):
+        assert bar.doubled is not None
+        phase, arrivals = bar.doubled
+        if len(arrivals) != bar.count:
+            continue
+        came = {agent.uid for agent, _, _ in arrivals}
+        arrive = roles.get(bar.array, set()) | {agent.role_name for agent, _, _ in arrivals}
+        everywhere = {
+            agent.cta.rank for agent, _, _ in (*arrivals, *bar.last_arrivals, *bar.arrivals)
+        } | {bar.cta.rank}
+        peers = [a for cta in ctas if cta.rank in everywhere for a in cta.agents]
+        absent = next((a for a in peers if a.role_name in arrive and a.uid not in came), None)
+        seen: dict[int, set[int]] = {}
+        for agent, site, _ in arrivals:
+            if site.id in seen.get(agent.uid, ()) or (agent.uid in seen and absent is not None):
+                whose = "somebody else" if absent is None else f"that of {absent}"
+                return (
+                    f"Phase {phase} of {bar.where} was completed by two arrivals of {agent}"
+                    f" ({site.loc.short}), of which the"
+                    f" second was meant for the phase after, in the place of {whose}. Whoever"
+                    " arrives again must first know that the"
+                    " phase before is over (wait for it), or each needs a barrier of its own."
+                )
+            seen.setdefault(agent.uid, set()).add(site.id)
+    return ""
+
+
+def repeated_wait(ctas: Iterable[Cta], agents: Iterable[Agent]) -> str:
+    """A wait of one of some agents that passed on a phase which the agent had waited for before;
+    empty where there is none.
+
+    A wait that gives a parity cannot tell phase p from phase p - 2: it passed at once, and ordered
+    nothing new.
+    """
+    bars = {(cta.rank, bar.flat): bar for cta in ctas for bar in cta.bars}
+    for agent in agents:
+        for key, (phase, site) in agent.repeated.items():
+            which = f"phase {phase}" if phase >= 0 else "the phase before the first"
+            return (
+                f"{agent} did not wait at {site.loc.short}: parity {phase & 1} is that of {which}"
+                f" of {bars[key].where}, which it had"
+                f" waited for already, so that wait passed at once and {agent} ran ahead. It"
+                f" should wait for phase {phase + 1}, parity"
+                f" {phase + 1 & 1}: flip the parity each time round the ring."
+            )
+    return ""
+
+
+def completed_by_bytes(m: Machine, bars: Iterable[Mbarrier]) -> str:
+    """A commit or an arrive on a barrier of one arrival, which an expect_bytes is already; empty
+    where there is none.
+    """
+    for bar in bars:
+        sites = [s for s in m.world.compiled.sites if m.world.counts[s.id]]
+        sites = [
+            s
+            for s in sites
+            if (ref := barrier_of(s.op)) is not None and ref.array.name == bar.array
+        ]
+        copy = next((s for s in sites if isinstance(s.op, ops.TmaLoad)), None)
+        announces = next((s for s in sites if isinstance(s.op, ops.MbarExpect)), None)
+        more = next(
+            (s for s in sites if isinstance(s.op, ops.MbarArrive | ops.Tcgen05Commit)), None
+        )
+        if bar.count == 1 and copy and announces and more and more.role != announces.role:
+            return (
+                f"The expect_bytes at {announces.loc.short} and the bytes of the TMA copies at"
+                f" {copy.loc.short} complete the phases of"
+                f" {bar.where}, and the arrival of role '{more.role}' at {more.loc.short} is one"
+                " more than its count of 1. What says that a"
+                " stage is free again belongs on the barrier that the producer waits on."
+            )
+    return ""
+
+
+def unreached(m: Machine, bar: Mbarrier) -> str:
+    """An arrival that each CTA of a cluster must make in several CTAs, and makes in fewer; empty
+    where there is none.
+
+    Every arrival that can reach this barrier has come in its phase, and CTAs whose arrivals go
+    elsewhere would make up the count.
+    """
+    if len(m.ctas) < 2 or not bar.pending:
+        return ""
+    sites = [
+        s for s in m.world.compiled.sites if isinstance(s.op, ops.MbarArrive | ops.Tcgen05Commit)
+    ]
+    sites = [
+        s
+        for s in sites
+        if (ref := barrier_of(s.op)) is not None
+        and ref.array.name == bar.array
+        and m.world.counts[s.id]
+    ]
+    came = {a.uid for a, _, _ in bar.arrivals}
+    near: set[int] = set()
+    far: dict[int, Site] = {}
+    for site in sites:
+        for cta in m.ctas:
+            if not any(a.role_name == site.role for a in cta.agents):
+                continue
+            reached = _reached(site, cta.rank)
+            if reached is None:
+                return ""  # known only when it is executed
+            if bar.cta.rank in reached:
+                near.add(cta.rank)
+                if not all(a.uid in came for a in cta.agents if a.role_name == site.role):
+                    return ""  # one that reaches this barrier is still to come
+            else:
+                far.setdefault(cta.rank, site)
+    absent = sorted(set(far) - near)
+    if not absent or bar.pending > len(absent) * max(bar.count // len(m.ctas), 1):
+        return ""
+    site = far[absent[0]]
+    there = sorted(_reached(site, absent[0]) or ())
+    who = " and ".join(f"CTA rank {rank}" for rank in absent)
+    mask = sum(1 << cta.rank for cta in m.ctas)
+    return (
+        f"{bar.where} gets {bar.count - bar.pending} of the {bar.count} arrivals of a phase,"
+        f" since the arrival of {who} at"
+        f" {site.loc.short} reaches only the copy in CTA rank {', '.join(map(str, there))}. A"
+        " commit reaches the CTAs of its"
+        f" mask= ({mask:#b}: all of this cluster), an arrive those for which arrive_cluster(rank)"
+        " is called."
+    )
+
+
+def _reached(site: Site, rank: int) -> set[int] | None:
+    """The ranks of the CTAs in which an arrival of the CTA of that rank arrives; None where it
+    depends on more.
+    """
+    if isinstance(site.op, ops.Tcgen05Commit):
+        mask = site.op.mask
+        if mask is None:
+            return {rank}
+        bits = int(mask.value) if isinstance(mask, Const) else None
+        return None if bits is None else {i for i in range(bits.bit_length()) if bits >> i & 1}
+    ref = barrier_of(site.op)
+    if ref is None or ref.cta is None:
+        return {rank}
+    return {int(ref.cta.value)} if isinstance(ref.cta, Const) else None
+
+
+def only_arrives(m: Machine, agent: Agent) -> str:
+    """A named barrier at which the agent that had to wait has arrived without waiting; empty where
+    there is none.
+    """
+    sites = [
+        s
+        for s in m.world.compiled.sites
+        if s.role == agent.role_name and isinstance(s.op, ops.NamedSync | ops.NamedArrive)
+    ]
+    waits = {id(s.op.bar) for s in sites if isinstance(s.op, ops.NamedSync)}
+    for site in sites:
+        if (
+            isinstance(site.op, ops.NamedArrive)
+            and id(site.op.bar) not in waits
+            and m.world.counts[site.id]
+        ):
+            return (
+                f"The named_arrive at {site.loc.short} does not wait: it counts {agent} in and"
+                " goes on. Use .sync() where it must wait for"
+                " the others."
+            )
+    return ""

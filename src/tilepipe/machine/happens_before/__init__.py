@@ -1,0 +1,1 @@
+"""Which accesses happen before which: what each agent, barrier and unit knows."""

@@ -1,0 +1,171 @@
+"""Happens-before on bit sets: who knows of which access.
+
+Every live access to shared memory is one bit of its cluster's `Order`. A holder of knowledge (an
+agent, an mbarrier's phase, an asynchronous unit) is a Python int: the accesses that are ordered
+before whatever it does next. Synchronising is `|`; an access is a race exactly when a conflicting
+live access is missing from the accessor's int.
+
+An access through the generic proxy has two further bits, set by fence.proxy.async: `fenced`, by the
+threads that made it, and `reader_fenced`, by a thread that had learnt of it. They travel with the
+rest of the knowledge.
+
+Within an agent, threads do not know the same things: `knowledge.Knowledge` keeps what all its
+threads know, what all lanes of one warp know, and what only some lanes know until the warp
+converges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tilepipe.machine.agents import Agent
+    from tilepipe.sim.sites import Site
+
+WARP_MASK = 0xFFFFFFFF
+COMPACT_AT = 64  # retired bits that are worth a pass over the holders
+
+Rect = tuple[int, int, int, int]  # rows [r0, r1), columns [c0, c1) of one tile
+
+
+class Holder(Protocol):
+    """Anything that holds knowledge."""
+
+    def forget(self, dead: int) -> None: ...
+
+
+class Access:
+    """One access to a rectangle (or to single elements) of one tile.
+
+    Attributes:
+        bit, fenced, reader_fenced: its bits; the last two are 0 where no proxy fence is ever
+        needed. In tensor memory, `fenced` is set by tcgen05.fence::before_thread_sync, or is `bit`
+        where a commit does as much.
+        points: element -> lanes, for an ordinary load or store; None for a whole rectangle.
+        home: the rank of the CTA whose memory it is to, where it has fence bits.
+        sure: a bit that goes with `bit` everywhere but through a tcgen05.commit; 0 in kernels
+            without one, and of asynchronous accesses.
+        after: the accesses that a read of a response is ordered after: those it read from.
+        mask: threads of the agent that made it.
+    """
+
+    __slots__ = (
+        "after",
+        "agent",
+        "asynchronous",
+        "bit",
+        "fenced",
+        "home",
+        "is_write",
+        "mask",
+        "points",
+        "reader_fenced",
+        "rect",
+        "site",
+        "sure",
+    )
+
+    def __init__(
+        self, agent: Agent, site: Site, mask: int, rect: Rect, is_write: bool, asynchronous: bool, bit: int,
+        points: dict[int, int] | None = None,
+    ) -> None:  # fmt: skip
+        self.agent = agent
+        self.site = site
+        self.mask = mask
+        self.rect = rect
+        self.is_write = is_write
+        self.asynchronous = asynchronous
+        self.bit = bit
+        self.points = points
+        self.fenced = 0
+        self.reader_fenced = 0
+        self.home = 0
+        self.sure = self.after = 0
+
+
+GLOBAL = -1  # the home of an access to global memory
+
+
+class Fenceable(Protocol):
+    """An ordinary access that a proxy fence matters to. `home`: the rank of the CTA whose shared
+    memory it is to, or `GLOBAL`.
+    """
+
+    agent: Agent
+    mask: int
+    bit: int
+    fenced: int
+    reader_fenced: int
+    home: int
+    is_write: bool
+    sure: int
+
+
+class Order:
+    """The bits of one cluster: hands them out, and takes them back once no holder mentions them.
+
+    A bit that holders have forgotten rests until they are gone through again. An op may compact
+    halfway, with what its threads know in hand, and give that to a holder afterwards: a bit of it
+    that meant something new by then would be knowledge that nobody has.
+
+    Attributes:
+        dead: bits of accesses that matter no longer. resting: those that holders have forgotten
+            once.
+        sure: the live bits that no commit hands on (`Access.sure`).
+    """
+
+    __slots__ = ("dead", "fenceable", "free", "holders", "resting", "size", "sure")
+
+    def __init__(self, holders: Callable[[], Iterable[Holder]]) -> None:
+        self.holders = holders
+        self.size = 0
+        self.free: list[int] = []
+        self.dead = self.resting = self.sure = 0
+        self.fenceable: list[Fenceable] = []  # live accesses that a proxy fence matters to
+
+    def new_bit(self) -> int:
+        """A bit that nobody knows."""
+        if self.free:
+            return self.free.pop()
+        if self.dead and self.dead.bit_count() >= COMPACT_AT:
+            self._compact()
+            if self.free:
+                return self.free.pop()
+        self.size += 1
+        return 1 << (self.size - 1)
+
+    def add_sure(self, access: Fenceable) -> None:
+        """Gives an ordinary access the bit that no commit hands on."""
+        access.sure = self.new_bit()
+        self.sure |= access.sure
+
+    def add_fences(self, access: Fenceable, home: int) -> None:
+        """Gives an access its two fence bits. `home`: as in `Fenceable`."""
+        access.home = home
+        access.fenced = self.new_bit()
+        access.reader_fenced = self.new_bit()
+        self.fenceable.append(access)
+
+    def retire(self, access: Fenceable) -> None:
+        """The access no longer matters: a later one that knows of it covers it."""
+        self.dead |= access.bit | access.sure
+        self.sure &= ~access.sure
+        if access.fenced:
+            self.dead |= access.fenced | access.reader_fenced
+            if access.reader_fenced:
+                self.fenceable.remove(access)
+
+    def retire_bit(self, bit: int) -> None:
+        self.dead |= bit
+
+    def _compact(self) -> None:
+        gone = self.dead | self.resting
+        for holder in self.holders():
+            holder.forget(gone)
+        rested, self.resting, self.dead = self.resting, self.dead, 0
+        while rested:
+            lowest = rested & -rested
+            self.free.append(lowest)
+            rested ^= lowest
+        self.free.reverse()

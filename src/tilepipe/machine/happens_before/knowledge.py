@@ -1,0 +1,200 @@
+"""What the threads of one agent know of each other's and other agents' accesses (see
+`ordering`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from tilepipe.machine.happens_before.accesses import WARP_MASK, Fenceable, Order
+
+
+@lru_cache(maxsize=4096)
+def touched(mask: int) -> tuple[tuple[int, int], ...]:
+    """(warp, lanes of it in `mask`) for each warp that `mask`, of an agent's threads, touches."""
+    parts = ((w, mask & (WARP_MASK << (32 * w))) for w in range((mask.bit_length() + 31) // 32))
+    return tuple((w, m) for w, m in parts if m)
+
+
+class Pending:
+    """What only the lanes of `mask` (within one warp) know, or made between them (`made`: each lane
+    a part).
+    """
+
+    __slots__ = ("bits", "made", "mask")
+
+    def __init__(self, mask: int, bits: int, made: bool) -> None:
+        self.mask = mask
+        self.bits = bits
+        self.made = made
+
+
+class Knowledge:
+    """What the threads of one agent know.
+
+    Attributes:
+        k: known to every thread.
+        kw: known to every lane of warp w; None where no warp knows more than `k`.
+        pend: known to some lanes only.
+        split: whether `kw` or `pend` is in use; False is the fast path.
+        released: grows whenever others, or other threads of the agent, may have learnt what is in
+            `pend`.
+        fences: how many proxy fences its threads have executed.
+    """
+
+    __slots__ = ("fences", "full", "k", "kw", "pend", "released", "split", "warps")
+
+    def __init__(self, warps: int) -> None:
+        self.warps = warps
+        self.full = (1 << (32 * warps)) - 1
+        self.k = 0
+        self.kw: list[int] | None = None
+        self.pend: list[Pending] = []
+        self.split = False
+        self.released = 0
+        self.fences = 0
+
+    def _warp_add(self, warp: int, bits: int) -> None:
+        if self.warps == 1:
+            self.k |= bits
+            return
+        if self.kw is None:
+            self.kw = [0] * self.warps
+        self.kw[warp] |= bits
+        self.split = True
+
+    def _pend_add(self, mask: int, bits: int, made: bool) -> None:
+        for entry in self.pend:
+            if entry.mask == mask and entry.made == made:
+                entry.bits |= bits
+                return
+        self.pend.append(Pending(mask, bits, made))
+        self.split = True
+
+    def acquire(self, mask: int, bits: int) -> None:
+        """Every thread of `mask` learns `bits`."""
+        if mask == self.full:
+            self.k |= bits
+            return
+        for w, lanes in touched(mask):
+            if lanes == WARP_MASK << (32 * w):
+                self._warp_add(w, bits)
+            else:
+                self._pend_add(lanes, bits, made=False)
+
+    def made(self, mask: int, bits: int, converged: bool = False) -> None:
+        """The lanes of `mask` (of one warp) made accesses; `converged`: by an aligned op, so the
+        whole warp knows.
+        """
+        warp = (mask.bit_length() - 1) // 32
+        if converged and mask == WARP_MASK << (32 * warp):
+            self._warp_add(warp, bits)
+        else:
+            self._pend_add(mask, bits, made=mask.bit_count() > 1)
+
+    def publish(self, mask: int) -> int:
+        """What an arrive by the threads of `mask` releases."""
+        if not self.split:
+            return self.k
+        self.released += 1
+        out = self.k
+        for w, _ in touched(mask):
+            if self.kw is not None:
+                out |= self.kw[w]
+        for entry in self.pend:
+            if (entry.mask & ~mask == 0) if entry.made else (entry.mask & mask):
+                out |= entry.bits
+        return out
+
+    def known(self, mask: int) -> int:
+        """What each thread of `mask` knows."""
+        if not self.split:
+            return self.k
+        common = -1
+        for w, lanes in touched(mask):
+            mine = self.kw[w] if self.kw is not None else 0
+            for entry in self.pend:
+                if not entry.made and lanes & ~entry.mask == 0:
+                    mine |= entry.bits
+            common &= mine
+        return self.k | common
+
+    def converge(self, mask: int) -> None:
+        """The active lanes of each warp in `mask` meet: what any of them knows or made, all of them
+        know.
+        """
+        if not self.pend:
+            return
+        self.released += 1
+        for w, lanes in touched(mask):
+            inside = [
+                e for e in self.pend if ((e.mask & ~lanes == 0) if e.made else e.mask & lanes)
+            ]
+            bits = 0
+            for entry in inside:
+                bits |= entry.bits
+            self.pend = [e for e in self.pend if e.mask & ~lanes or e not in inside]
+            if not bits:
+                continue
+            if lanes == WARP_MASK << (32 * w):
+                self._warp_add(w, bits)
+            else:
+                self._pend_add(lanes, bits, made=False)
+        self.split = self.kw is not None or bool(self.pend)
+
+    def everything(self) -> int:
+        """What any thread knows or made."""
+        self.released += 1
+        out = self.k
+        if self.split:
+            for bits in self.kw or ():
+                out |= bits
+            for entry in self.pend:
+                out |= entry.bits
+        return out
+
+    def join_all(self, bits: int) -> None:
+        """All threads have met and know `bits`, which includes all that any of them knew."""
+        self.released += 1
+        self.k |= bits
+        self.kw = None
+        self.pend = []
+        self.split = False
+
+    def fence(self, mask: int, order: Order, covers: Callable[[Fenceable], bool]) -> None:
+        """fence.proxy.async by the threads of `mask`, for every fenceable access they made or know
+        of and that it `covers`.
+
+        Of an access that several lanes made, each fences its part: that all have is known once they
+        have converged.
+        """
+        self.fences += 1
+        covered = [access for access in order.fenceable if covers(access)]
+        for w, lanes in touched(mask):
+            warp_known = self.k | (self.kw[w] if self.kw is not None else 0)
+            for access in covered:
+                mine = access.agent is self and access.mask & ~lanes == 0
+                if access.bit & warp_known:
+                    if mine and access.fenced & ~warp_known:
+                        self.made(lanes, access.fenced)
+                    if access.reader_fenced & ~warp_known and not access.fenced & warp_known:
+                        self.acquire(lanes, access.reader_fenced)
+                    continue
+                for entry in list(self.pend):
+                    if not access.bit & entry.bits:
+                        continue
+                    if mine and entry.mask & ~lanes == 0:
+                        entry.bits |= access.fenced
+                    elif not entry.made and entry.mask & lanes:
+                        self._pend_add(lanes & entry.mask, access.reader_fenced, made=False)
+
+    def forget(self, dead: int) -> None:
+        keep = ~dead
+        self.k &= keep
+        if self.kw is not None:
+            self.kw = [bits & keep for bits in self.kw]
+        for entry in self.pend:
+            entry.bits &= keep
+        if self.pend:
+            self.pend = [e for e in self.pend if e.bits]

@@ -1,0 +1,65 @@
+"""What a machine tells whoever explores its executions: each step that another agent can notice.
+
+A run has no journal and pays one test for each such step. The causal order that a journal sees is
+that of the interleavings alone: who can act before whom. Whether memory accesses are ordered is
+another question (`ordering`): a relaxed arrive, for instance, comes after what its thread did
+before, and publishes nothing of it.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from tilepipe.machine.agents import Agent
+
+
+class Touch(IntEnum):
+    """How a step takes part in a phase of a barrier."""
+
+    ARRIVE = 0  # counted; the phase cannot complete without it
+    EXPECT = 1  # announces bytes without arriving; an mbarrier.arrive.expect_tx is told as ARRIVE
+    CREDIT = 2  # bytes that have been announced, or will be, come in
+    ISSUE = 3  # a copy that will credit bytes is on its way
+    MEET = 4  # an arrival at a barrier at which those who wait have arrived themselves
+
+
+class Journal(Protocol):
+    """Listens to one execution. `mask`: the threads of the agent that take the step; 0 where an
+    asynchronous unit does.
+    """
+
+    def born(self, barrier: Hashable, mask: int) -> None:
+        """A barrier is initialised: phase 0 is in progress."""
+
+    def died(self, barrier: Hashable, mask: int) -> None:
+        """A barrier is invalidated."""
+
+    def touch(self, kind: Touch, barrier: Hashable, phase: int, mask: int) -> None:
+        """A step that counts in `phase`, which is in progress."""
+
+    def completed(self, barrier: Hashable, phase: int) -> None:
+        """The step that was told last has completed the phase."""
+
+    def passed(self, barrier: Hashable, phase: int, mask: int) -> None:
+        """A wait for a phase that is complete."""
+
+    def tried(self, barrier: Hashable, phase: int, outcome: bool, mask: int) -> None:
+        """A test whether a phase is complete."""
+
+    def in_turn(self, thing: Hashable, mask: int, takes: bool) -> None:
+        """A step whose effect depends on the earlier ones on the same thing that took something: an
+        atomic add, an allocation, a request for work. `takes`: whether it does so itself.
+        """
+
+    def woken(self, thing: Hashable, mask: int) -> None:
+        """A step that had to wait until another on the same thing let it go on."""
+
+    def group(self, agent: Agent) -> None:
+        """A warpgroup has committed a group of MMAs, to which all of its warps have contributed."""
+
+    def retired(self, agent: Agent, groups: int) -> None:
+        """It has waited for the oldest of its groups."""

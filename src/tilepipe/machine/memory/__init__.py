@@ -1,0 +1,1 @@
+"""Memories of the machine: shared, distributed, global and tensor memory, and registers."""

@@ -1,0 +1,184 @@
+"""Fragments to and from memory (the generic proxy): shared tiles, of this CTA or of a peer, and
+tensors.
+
+Which lane touches which element follows from the layout of a fragment (`ir.memory.Fragment`); an
+access is recorded for each warp, as the rectangles of rows that the warp holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.ir.fragment_layout import SPAN, warp_parts
+from tilepipe.machine.happens_before.accesses import WARP_MASK, Rect
+from tilepipe.machine.memory.elements import generic, slot_of
+from tilepipe.machine.memory.shared import Slot, access, read, rounded
+
+if TYPE_CHECKING:
+    from tilepipe.machine.agents import Agent
+    from tilepipe.machine.happens_before.global_memory import Index
+    from tilepipe.machine.machine import Machine
+    from tilepipe.machine.memory.fragments import Frag
+    from tilepipe.machine.memory.global_memory import GlobalTensor
+    from tilepipe.sim.sites import Site
+
+Array = npt.NDArray[Any]
+_FOUR = 0xF  # the first four lanes of a warp, which hold all columns of one row
+
+
+def _warp_rects(
+    rect: Rect, warps: list[int], layout: str, one_row: bool, turned: bool
+) -> list[tuple[int, Rect]]:
+    """Which rectangles of a tile each warp's part of a fragment is: its rows, or all of a per-warp
+    tile, or of a single row;
+    `turned`: the fragment's rows are the tile's columns.
+    """
+    r0, r1, c0, c1 = rect
+    if turned:
+        return [(w, (r0, r1, a, b)) for w in warps for a, b in warp_parts(layout, w, c0, c1)]
+    if len(warps) == 1 or one_row:
+        return [(w, rect) for w in warps]
+    return [(w, (a, b, c0, c1)) for w in warps for a, b in warp_parts(layout, w, r0, r1)]
+
+
+def _touch(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    slot: Slot,
+    rect: Rect,
+    is_write: bool,
+    aligned: bool,
+    turned: bool = False,
+) -> None:
+    """Orders an access to a tile. `aligned`: by stmatrix, which the lanes of a warp execute as one.
+    `turned`: the tile lies along the fragment's rows.
+    """
+    if aligned and ag.pend:
+        ag.converge(mask)
+    one_row = rect[1] - rect[0] == 1
+    warps = [w for w in range(ag.warps) if mask >> (32 * w) & WARP_MASK]
+    for w, part in _warp_rects(
+        rect, [0] if one_row and is_write else warps, site.layout, one_row, turned
+    ):
+        lanes = mask & ((_FOUR if one_row and is_write else WARP_MASK) << (32 * w))
+        record = generic(m, ag, site, lanes, slot, part, is_write, None)
+        (access if is_write else read)(m, slot, record, ag.known(lanes))
+        ag.made(lanes, record.bit | record.sure, aligned)
+
+
+def fragment_store(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    slot: int,
+    rect: Rect,
+    aligned: bool,
+    value: Array | float,
+    cta: int | None = None,
+) -> None:
+    """Writes a fragment-shaped value to a shared tile, rounded to its dtype."""
+    tile = slot_of(m, ag, site, slot, cta)
+    _touch(m, ag, site, mask, tile, rect, True, aligned)
+    r0, r1, c0, c1 = rect
+    tile.data[r0:r1, c0:c1] = rounded(np.asarray(value), tile.buffer.dtype)
+    tile.written(rect)
+
+
+def fragment_load(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    dst: Frag,
+    slot: int,
+    rect: Rect,
+    warp: int | None = None,
+    cta: int | None = None,
+) -> None:
+    """Reads a shared tile into a fragment; a tile (1, m) into a fragment (m, 1), too."""
+    tile = slot_of(m, ag, site, slot, cta)
+    r0, r1, c0, c1 = rect
+    turned = dst.ir.cols == 1 and c1 - c0 > 1
+    _touch(m, ag, site, mask, tile, rect, False, False, turned)
+    values = tile.data[r0:r1, c0:c1]
+    dst.set(ag, site, values.T if turned else values, 0, dst.ir.cols, warp)
+
+
+# -- tensors ---------------------------------------------------------------------------
+
+
+def _box(tensor: GlobalTensor, rows: int, cols: int) -> tuple[int, ...]:
+    """The extents of a fragment in the tensor's dimensions."""
+    inner = (rows, cols) if 1 not in (rows, cols) else (rows * cols,)
+    return (1,) * (len(tensor.shape) - len(inner)) + inner
+
+
+def _parts(
+    ag: Agent, site: Site, is_write: bool, box: tuple[int, ...]
+) -> list[tuple[int, int, int]]:
+    """(lanes, first row, rows) of each warp's parts of a fragment, along the dimension of its
+    rows.
+    """
+    if site.rows == 1:  # along columns: every warp reads them all, four lanes write them
+        return (
+            [(_FOUR, 0, box[-1])]
+            if is_write
+            else [(WARP_MASK << (32 * w), 0, box[-1]) for w in range(ag.warps)]
+        )
+    lanes = 0x11111111 if site.cols == 1 and is_write else WARP_MASK
+    return [
+        (lanes << (32 * w), a, b - a)
+        for w in range(ag.warps)
+        for a, b in warp_parts(site.layout, w, 0, site.rows)
+    ]
+
+
+def _note(
+    m: Machine, ag: Agent, site: Site, tensor: GlobalTensor, coords: tuple[int, ...], is_write: bool
+) -> None:
+    """Orders an access to a tensor that the kernel writes."""
+    order = tensor.order
+    if order is None:
+        return
+    box = _box(tensor, site.rows, site.cols)
+    along = len(box) - (1 if 1 in (site.rows, site.cols) else 2)
+    layout = (
+        None
+        if 1 in (site.rows, site.cols)
+        else (site.layout, coords[-2] % SPAN[site.layout], coords[-1] % 8)
+    )
+    for lanes, first, count in _parts(ag, site, is_write, box):
+        start = tuple(at + first if axis == along else at for axis, at in enumerate(coords))
+        extents = tuple(count if axis == along else n for axis, n in enumerate(box))
+        where: Index = tensor.clip(start, extents)[0]
+        if all(s.stop > s.start for s in where):
+            event = order.box(m, ag, site, lanes, where, is_write, layout)
+            ag.made(lanes, event.bit | event.sure)
+
+
+def fragment_load_global(
+    m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, coords: tuple[int, ...]
+) -> None:
+    """Reads a part of a tensor into a fragment; zero outside the tensor."""
+    tensor = m.world.tensors[site.tensor]
+    _note(m, ag, site, tensor, coords, is_write=False)
+    values = tensor.read_box(coords, _box(tensor, site.rows, site.cols))
+    dst.set(ag, site, values.reshape(site.rows, site.cols), 0, site.cols)
+
+
+def fragment_store_global(
+    m: Machine, ag: Agent, site: Site, mask: int, coords: tuple[int, ...], value: Array | float
+) -> None:
+    """Writes a fragment-shaped value to a part of a tensor, rounded to its dtype; what lies outside
+    is dropped.
+    """
+    tensor = m.world.tensors[site.tensor]
+    _note(m, ag, site, tensor, coords, is_write=True)
+    values = np.broadcast_to(rounded(np.asarray(value), tensor.param.dtype), (site.rows, site.cols))
+    tensor.write_box(coords, values.reshape(_box(tensor, site.rows, site.cols)))

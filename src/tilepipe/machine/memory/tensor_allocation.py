@@ -1,0 +1,255 @@
+"""Who holds which columns of tensor memory: tcgen05.alloc, relinquish_alloc_permit and dealloc.
+
+Columns are given first fit. With cta_group 2 one warp of each CTA of a pair calls (PTX ISA,
+"tcgen05.alloc, tcgen05.dealloc, tcgen05.relinquish_alloc_permit"). They do not meet: the even CTA,
+the leader, allocates the same columns of both and goes on; the odd CTA's alloc waits until the
+leader has; a dealloc is local, and waits for nobody. What the ISA leaves to the kernel is then that
+the leader frees nothing before the alloc of its peer is through: on a B300 such a launch fails
+(NVIDIA/cutlass issue 3435).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilepipe.errors import SimFault
+from tilepipe.ir.rules.tcgen05 import COLUMNS, LANES
+from tilepipe.ir.tmem_ops import TmemAlloc, TmemDealloc
+from tilepipe.machine.agents import BLOCKED, Agent, Blocked
+from tilepipe.machine.faults import tensor_memory as tmem_words
+from tilepipe.machine.happens_before.accesses import WARP_MASK, Access
+from tilepipe.machine.memory.elements import generic
+from tilepipe.machine.memory.shared import access
+from tilepipe.machine.memory.tensor_memory import TensorMemory, memory_of, warp_of
+
+if TYPE_CHECKING:
+    from tilepipe.machine.happens_before.accesses import Rect
+    from tilepipe.machine.machine import Machine
+    from tilepipe.sim.sites import Site
+
+
+@dataclass
+class Allocation:
+    """Columns [column, column + columns), and whose alloc gave them.
+
+    Attributes:
+        twin: of the leader of a pair: the same columns in the odd CTA.
+        claimed: the alloc of this CTA has given their address; False of an odd CTA's until it has
+            called. through: a bit that whoever comes after that alloc knows, in the odd CTA of a
+            pair.
+    """
+
+    column: int
+    columns: int
+    agent: Agent
+    site: Site
+    twin: Allocation | None = None
+    claimed: bool = True
+    through: int = 0
+
+
+@dataclass(eq=False)
+class Call:
+    """An alloc that an agent is performing. `column`: what it got."""
+
+    agent: Agent
+    site: Site
+    columns: int
+    group: int
+    column: int = -1
+    done: bool = False
+
+
+def _one_warp(ag: Agent, site: Site, mask: int) -> None:
+    """The warp converges; raises SimFault where it is not one whole warp."""
+    ag.converge(mask)
+    if mask != WARP_MASK << (32 * warp_of(mask)):
+        raise SimFault(
+            f"{site.what}: {mask.bit_count()} threads of {ag} execute it; one whole warp must, together. Put it in a role of one warp.",
+            site.loc,
+        )
+
+
+def tmem_alloc(
+    m: Machine, ag: Agent, site: Site, mask: int, slot: int, rect: Rect
+) -> Blocked | None:
+    """tcgen05.alloc: blocks until there are `columns` consecutive free ones; writes their address
+    to shared memory.
+    """
+    tm, op = memory_of(ag.cta), site.op
+    assert isinstance(op, TmemAlloc)
+    if not ag.blocked:
+        _one_warp(ag, site, mask)
+        _may_allocate(tm, ag, site, op.columns)
+        tm.calls.append(Call(ag, site, op.columns, op.cta_group))
+        for place in _places(m, tm, tm.calls[-1]):
+            _told(m, place, mask)
+        _settle(m, tm)
+    call = next(c for c in tm.calls if c.agent is ag)
+    if not call.done:
+        return BLOCKED
+    if m.journal is not None and ag.blocked:
+        for one in _places(m, tm, call):
+            m.journal.woken(one, mask)
+    tm.calls.remove(call)
+    _is_through(m, ag, tm, call, mask)
+    tile = ag.cta.slots[slot]
+    record = generic(m, ag, site, mask, tile, rect, True, None)
+    access(m, tile, record, ag.known(mask))
+    ag.made(mask, record.bit | record.sure, converged=True)
+    r0, r1, c0, c1 = rect
+    tile.data[r0:r1, c0:c1] = call.column
+    tile.written(rect)
+    return None
+
+
+def _may_allocate(tm: TensorMemory, ag: Agent, site: Site, columns: int) -> None:
+    if tm.relinquished is not None:
+        who, where = tm.relinquished
+        raise SimFault(
+            f"{site.what}: {ag} allocates {columns} columns of tensor memory after {who} gave up"
+            f" the right to at {where.loc.short}"
+            " (tcgen05.relinquish_alloc_permit holds for the whole CTA). Relinquish after the last allocation.",
+            site.loc,
+        )
+    if columns > tm.smallest:
+        raise SimFault(
+            f"{site.what}: {ag} allocates {columns} columns of tensor memory after an allocation"
+            f" of {tm.smallest}; the number of"
+            " columns must not grow from one allocation of a CTA to the next. Allocate the larger part first.",
+            site.loc,
+        )
+    tm.smallest = columns
+
+
+def tmem_relinquish(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+    """tcgen05.relinquish_alloc_permit."""
+    _one_warp(ag, site, mask)
+    tm = memory_of(ag.cta)
+    _told(m, tm, mask)
+    tm.relinquished = (ag, site)
+
+
+def tmem_dealloc(m: Machine, ag: Agent, site: Site, mask: int, address: int) -> None:
+    """tcgen05.dealloc of exactly what an alloc gave: of this CTA's columns, at once.
+
+    Raises:
+        SimFault: it is no live allocation, or not all of one; or the leader of a pair frees what
+            its peer may not have got yet.
+        RaceError: an access to the columns is not known to be over.
+    """
+    tm, op = memory_of(ag.cta), site.op
+    assert isinstance(op, TmemDealloc)
+    _one_warp(ag, site, mask)
+    columns = op.columns
+    found = tm.allocations.get(address)
+    if found is None or found.columns != columns or not found.claimed:
+        raise SimFault(tmem_words.not_allocated(ag, site, tm, address, columns), site.loc)
+    known = ag.known(mask)
+    record = Access(
+        ag,
+        site,
+        mask,
+        (0, LANES, found.column, found.column + columns),
+        True,
+        True,
+        m.order.new_bit(),
+    )
+    access(m, tm, record, known)
+    tm.accesses.remove(record)  # nothing can reach the columns now
+    m.order.retire(record)
+    if found.twin is not None:
+        if waits_for_the_peer(found.twin, known):
+            raise SimFault(
+                tmem_words.freed_before_the_peer(ag, site, found, peer_of(m, tm)), site.loc
+            )
+        m.order.retire_bit(found.twin.through)
+    del tm.allocations[found.column]
+    tm.freed[found.column] = (found, ag, site)
+    _told(m, tm, mask)
+    _settle(m, tm)
+    if op.cta_group == 2:
+        _settle(m, peer_of(m, tm))
+
+
+def waits_for_the_peer(twin: Allocation, known: int) -> bool:
+    """Whether whoever has this knowledge does not know that the alloc of a pair's odd CTA is
+    through.
+    """
+    return not twin.through & known
+
+
+def _told(m: Machine, tm: TensorMemory, mask: int) -> None:
+    if m.journal is not None:
+        m.journal.in_turn(tm, mask, True)
+
+
+def peer_of(m: Machine, tm: TensorMemory) -> TensorMemory:
+    """The tensor memory of the pair's other CTA."""
+    return memory_of(m.ctas[tm.cta.rank ^ 1])
+
+
+def _places(m: Machine, tm: TensorMemory, call: Call) -> list[TensorMemory]:
+    """The tensor memories that an alloc takes columns of: in a pair the leader those of both, the
+    odd CTA what it was given.
+    """
+    return [tm, peer_of(m, tm)] if call.group == 2 and not tm.cta.rank & 1 else [tm]
+
+
+def _settle(m: Machine, tm: TensorMemory) -> None:
+    """Performs what can be performed of the allocs under way in a CTA, in order."""
+    for call in [c for c in tm.calls if not c.done]:
+        if call.group == 2 and tm.cta.rank & 1:
+            # in the leader's order
+            given = next((a for a in tm.allocations.values() if not a.claimed), None)
+            if given is None:
+                continue
+            if given.columns != call.columns:
+                raise SimFault(tmem_words.unequal_pair(call, given), call.site.loc)
+            given.claimed, given.agent, given.site = True, call.agent, call.site
+            call.column = given.column
+            _finish(m, call)
+            continue
+        places = _places(m, tm, call)
+        column = _first_fit(places, call.columns)
+        if column is None:
+            continue
+        call.column = column
+        for place in reversed(places):
+            own = place is tm
+            twin = None if own is False or len(places) == 1 else places[1].allocations[column]
+            place.allocations[column] = Allocation(
+                column, call.columns, call.agent, call.site, twin, own
+            )
+            place.empty(column, call.columns)
+        _finish(m, call)
+        if len(places) == 2:
+            _settle(m, places[1])
+
+
+def _is_through(m: Machine, ag: Agent, tm: TensorMemory, call: Call, mask: int) -> None:
+    """The alloc of a pair's odd CTA returns: what comes after it knows so."""
+    if call.group == 2 and tm.cta.rank & 1:
+        bit = tm.allocations[call.column].through = m.order.new_bit()
+        ag.acquire(mask, bit)
+
+
+def _finish(m: Machine, call: Call) -> None:
+    call.done = True
+    if call.agent.parked:
+        call.agent.parked = False
+        m.ready.append(call.agent)
+
+
+def _first_fit(places: list[TensorMemory], columns: int) -> int | None:
+    """The first column from which `columns` are free in all places."""
+    taken = sorted(
+        (a.column, a.column + a.columns) for tm in places for a in tm.allocations.values()
+    )
+    start = 0
+    for first, end in taken:
+        if first - start >= columns:
+            break
+        start = max(start, end)
+    return start if start + columns <= COLUMNS else None

@@ -1,0 +1,127 @@
+"""The two rule sets that a run or a check can go by, and what only the strict one refuses.
+
+"practice" is what shipped compilers rely on (CUTLASS and CuTe DSL, Triton, DeepGEMM); "strict" is
+the PTX ISA to the letter, in which its silence counts against the kernel. A finding that only
+strict has is a fault there and advice in practice, but for those that practice does not look for at
+all. docs/rules.md has this table with the reasons at length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tilepipe.errors import BindError, RaceError, SimFault
+
+if TYPE_CHECKING:
+    from tilepipe.ir.location import Loc
+    from tilepipe.machine.machine import Machine
+    from tilepipe.sim.sites import Site
+
+Rules = Literal["practice", "strict"]
+RULE_SETS: tuple[Rules, ...] = ("practice", "strict")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One thing that the strict rules ask for and practice does not.
+
+    Attributes:
+        name: what messages and docs/rules.md call it. asks: what strict asks for, in one line.
+        source: where the PTX ISA says so, or what it leaves unsaid. practice: "advice", or "silent"
+            where it is not looked for.
+    """
+
+    name: str
+    asks: str
+    source: str
+    practice: Literal["advice", "silent"] = "advice"
+
+
+READER_FENCE = Rule(
+    "reader-side fence",
+    "fence.proxy.async is executed by every thread that made the ordinary access, before it hands over",
+    "PTX ISA, Causality order: proxy-preserved base causality order has no clause for fence.proxy.async",
+)
+READ_REFILL = Rule(
+    "read before refill",
+    "fence.proxy.async between an ordinary read and the asynchronous write that refills what was read",
+    "PTX ISA, Async Proxy: accesses through several proxies need a cross-proxy fence; its example"
+    " of clusterlaunchcontrol.try_cancel"
+    " fences a read",
+    "silent",
+)
+INIT_FENCE = Rule(
+    "mbarrier-init fence",
+    "fence.mbarrier_init or fence.proxy.async by the initialising thread between the first"
+    " mbarrier.init in a role and a copy that"
+    " signals it",
+    "CUDA C++ Programming Guide, Tensor Memory Access: a proxy fence follows the initialisation; Triton has bar.sync alone",
+)
+COMMIT_RELEASE = Rule(
+    "commit as a release",
+    "an arrive or a barrier of its own by the thread that made an ordinary access, besides its tcgen05.commit",
+    "PTX ISA, tcgen05.commit: its signal tracks the thread's tcgen05 operations; of other accesses, and of release, it says nothing",
+)
+TENSOR_FENCES = Rule(
+    "tcgen05 fences",
+    "tcgen05.fence::before_thread_sync before the arrive, and ::after_thread_sync behind the wait, between accesses of tensor memory",
+    "PTX ISA, tcgen05 memory consistency model: the canonical patterns have both, around relaxed"
+    " mbarrier operations; that"
+    " mbarriers which release and acquire do without, it leaves at 'the standard synchronization mechanisms also apply'",
+)
+TENSOR_ORDER = Rule(
+    "tensor-core order",
+    "a wait for a commit between ops of one thread that form no pipeline: an MMA or a copy, then"
+    " a copy; an MMA, then one of another"
+    " accumulator or shape",
+    "PTX ISA, tcgen05 memory consistency model: pipelined are an MMA behind one of the same"
+    " accumulator and shape, and an MMA behind"
+    " a copy",
+    "silent",
+)
+ALL_RULES = (READER_FENCE, READ_REFILL, INIT_FENCE, COMMIT_RELEASE, TENSOR_FENCES, TENSOR_ORDER)
+
+
+def require_rules(given: object) -> Rules:
+    """The rule set that an argument names.
+
+    Raises:
+        BindError: it names none.
+    """
+    for name in RULE_SETS:
+        if isinstance(given, str) and given == name:
+            return name
+    raise BindError(
+        'rules= is "practice" (what shipped compilers rely on) or "strict" (the PTX ISA to the'
+        f" letter); got {given!r}. See docs/rules.md."
+    )
+
+
+def told_before(m: Machine, rule: Rule, first: Site, second: Site) -> bool:
+    """Whether a finding between two ops is advice that has been given: its text need not be made
+    again.
+    """
+    if m.world.strict:
+        return False
+    key = (rule.name, first.id, second.id)
+    if rule.practice == "silent" or key in m.world.told:
+        return True
+    m.world.told.add(key)
+    return False
+
+
+def finding(
+    m: Machine, rule: Rule, text: str, loc: Loc, cure: str, error: type[SimFault] = RaceError
+) -> None:
+    """What only the strict rules refuse: a fault under them, advice in practice.
+
+    Args:
+        text: what happened and where, without a full stop. cure: what to change, a sentence.
+
+    Raises:
+        error: the rules are strict.
+    """
+    if m.world.rules == "strict":
+        raise error(f"strict rules, {rule.name}: {text}.\n  {cure}", loc)
+    m.world.advise(f'{rule.name} (a fault with rules="strict"): {text}. {cure}')

@@ -1,0 +1,94 @@
+"""Who takes the next step.
+
+Every agent's next step is explicit (`Agent.request`), and every asynchronous unit is one step. Seed
+0 runs an agent until it blocks, or tests a barrier in vain, and lets units act, oldest first, only
+when no agent can. Any other seed picks at random among all agents and units that can act, at every
+step; the same seed gives the same run.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from tilepipe.machine.agents import BLOCKED, Agent
+from tilepipe.machine.barriers.mbarrier import mbar_try_wait, mbar_try_wait_parity
+from tilepipe.machine.units.grid import ASKS
+
+if TYPE_CHECKING:
+    from tilepipe.machine.machine import Machine
+
+TESTS = frozenset({mbar_try_wait, mbar_try_wait_parity})
+# kinds of ops that may block, which the figures of a role do not count as waits
+_NO_WAITS = frozenset({*ASKS, "setup_barrier"})
+
+
+def advance(m: Machine, ag: Agent, limit: int) -> int:
+    """Lets an agent take up to `limit` steps (fewer if it blocks or returns); returns how many it
+    took.
+    """
+    body = ag.body
+    assert body is not None
+    ag.parked = False
+    counts = ag.counts
+    steps = 0
+    try:
+        request = ag.request if ag.request is not None else body.send(None)
+        while steps < limit:
+            op, args = request
+            result = op(m, ag, *args)
+            if result is BLOCKED:
+                if not ag.blocked and args[0].kind not in _NO_WAITS:
+                    m.world.blocked[ag.role_name] = m.world.blocked.get(ag.role_name, 0) + 1
+                ag.request = request
+                ag.blocked = ag.parked = True
+                return steps
+            if ag.blocked:
+                ag.blocked = False
+            steps += 1
+            counts[args[0].id] += 1
+            request = body.send(result)
+            if result is False and op in TESTS and steps < limit:
+                ag.request = request
+                m.polling.append(ag)
+                return steps
+    except StopIteration:
+        m.returned(ag)
+        return steps
+    ag.request = request
+    m.ready.append(ag)
+    return steps
+
+
+def run_in_order(m: Machine) -> int:
+    """Seed 0: until nothing can act. Returns the number of steps."""
+    ready, pending, polling = m.ready, m.pending, m.polling
+    steps = 0
+    while True:
+        ready.extend(polling)
+        polling.clear()
+        while ready:
+            steps += advance(m, ready.popleft(), 1 << 60)
+        if pending:
+            pending.popleft().run(m)
+            steps += 1
+        elif not polling or m.reach.asking:
+            return steps
+
+
+def run_at_random(m: Machine, random: Random) -> int:
+    """Other seeds: one step of whoever the seed picks, until nothing can act."""
+    ready, pending = m.ready, m.pending
+    steps = 0
+    while ready or pending:
+        pick = random.randrange(len(ready) + len(pending))
+        if pick < len(ready):
+            agent = ready[pick]
+            del ready[pick]
+            steps += advance(m, agent, 1)
+            continue
+        unit = pending[pick - len(ready)]
+        pending.remove(unit)
+        unit.run(m)
+        steps += 1
+    return steps

@@ -1,0 +1,1 @@
+"""Asynchronous units of the machine: TMA, wgmma, tcgen05, cluster launch control."""

@@ -1,0 +1,143 @@
+"""Scale factors in tensor memory as a block-scaled MMA finds them, and what it computes.
+
+A product of scaled numbers is exact in float64: an fp8 number has 4 significant bits, and the
+exponents of four factors stay within its range. Each instruction along K adds its sum of products
+to the accumulator, rounded to float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.errors import SimFault
+from tilepipe.ir import dtypes
+from tilepipe.ir.memory import SCALE_LANES, SCALES_A_COLUMN
+from tilepipe.ir.rules.block_scales import PIECE_BYTES, Scaling, pieces
+from tilepipe.machine.faults import tensor_memory as tmem_words
+
+if TYPE_CHECKING:
+    from tilepipe.ir.memory import TmemScales
+    from tilepipe.machine.agents import Agent
+    from tilepipe.machine.happens_before.accesses import Rect
+    from tilepipe.machine.memory.tensor_memory import TensorMemory
+    from tilepipe.sim.sites import Site
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePlace:
+    """Where scale factors lie: `starts`, the first column of each 4 blocks of K, of which `used`
+    columns are read.
+    """
+
+    scales: TmemScales
+    starts: tuple[int, ...]
+    used: int
+
+    def rects(self) -> list[Rect]:
+        """The rectangles of lanes and columns that an MMA reads."""
+        return [(0, 4 * SCALE_LANES, start, start + self.used) for start in self.starts]
+
+    def values(self, tm: TensorMemory, site: Site) -> npt.NDArray[np.float64]:
+        """The factors, (rows, blocks).
+
+        Raises:
+            SimFault: the four groups of 32 lanes hold different ones, or one of float8_e4m3 is
+                negative.
+        """
+        s = self.scales
+        columns = np.array(self.starts)[:, None] + np.arange(self.used)
+        # [blocks of K by 4, column, group of lanes, lane, byte]
+        raw = (
+            np.ascontiguousarray(tm.columns[columns])
+            .view(np.uint8)
+            .reshape(*columns.shape, 4, SCALE_LANES, SCALES_A_COLUMN)
+        )
+        groups = raw.transpose(2, 1, 3, 0, 4).reshape(4, self.used * SCALE_LANES, -1)[
+            :, : s.rows, : s.blocks
+        ]
+        codes = groups[0]
+        if (groups != codes).any():
+            group, row, block = (int(i[0]) for i in np.nonzero(groups != codes))
+            raise SimFault(
+                f"{site.what}: the scale factor of row {row}, block {block} is"
+                f" {codes[row, block]:#x} in lanes 0..31 of tensor memory and"
+                f" {groups[group, row, block]:#x} in lanes {32 * group}..{32 * group + 31}; all"
+                " four groups of 32 lanes must hold the same."
+                " ctx.tmem_copy to scale factors writes them so.",
+                site.loc,
+            )
+        if s.dtype is dtypes.float8_e4m3 and (codes & 0x80).any():
+            row, block = (int(i[0]) for i in np.nonzero(codes & 0x80))
+            raise SimFault(
+                f"{site.what}: the scale factor of row {row}, block {block} is"
+                f" {codes[row, block]:#x}, a negative float8_e4m3; the tensor"
+                " core reads ue4m3, which has no sign (PTX ISA, .kind::mxf4nvf4). Put the sign into the elements.",
+                site.loc,
+            )
+        return np.ascontiguousarray(codes).view(s.dtype.numpy).astype(np.float64)
+
+
+def scale_place(
+    ag: Agent,
+    site: Site,
+    tm: TensorMemory,
+    s: TmemScales,
+    address: int,
+    first: int = 0,
+    *,
+    whole: bool = False,
+) -> ScalePlace:
+    """Where scale factors at an address lie, from row `first` of theirs on; `whole`: their last
+    piece too.
+
+    Raises:
+        SimFault: not inside one live allocation of this CTA, or not at lane 0.
+    """
+    lane, column = address >> 16, address & 0xFFFF
+    at = column + first // SCALE_LANES
+    end = at + (len(pieces(s)) * 4 if whole else s.columns)
+    inside = any(a.column <= at and end <= a.column + a.columns for a in tm.allocations.values())
+    if not inside or lane:
+        raise SimFault(
+            tmem_words.outside(ag, site, tm, s, address + first // SCALE_LANES), site.loc
+        )
+    return ScalePlace(s, tuple(range(at, at + s.columns, s.stride)), s.used)
+
+
+def copied_rects(place: ScalePlace) -> list[Rect]:
+    """What tcgen05.cp writes: whole pieces."""
+    base = place.starts[0]
+    return [
+        (0, 4 * SCALE_LANES, base + column, base + column + 4) for column, _ in pieces(place.scales)
+    ]
+
+
+def copy_pieces(tm: TensorMemory, place: ScalePlace, raw: npt.NDArray[np.uint8]) -> None:
+    """Copies the bytes of a tile of scale factors: each piece to all four groups of 32 lanes."""
+    tiles = raw.reshape(-1, PIECE_BYTES).view(np.uint32).reshape(-1, SCALE_LANES, 4)
+    for column, piece in pieces(place.scales):
+        at = place.starts[0] + column
+        tm.columns[at : at + 4] = np.tile(tiles[piece].T, (1, 4))
+
+
+def scaled_product(
+    acc: Array, adds: bool, a: Array, b: Array, sfa: Array, sfb: Array, scaling: Scaling
+) -> None:
+    """acc (n, m), float32, = or += (B · sfb) (A · sfa)ᵀ, one instruction along K after the
+    other.
+    """
+    # NaN scale factors, sums beyond float32: as the hardware gives them
+    with np.errstate(invalid="ignore", over="ignore"):
+        left = a.astype(np.float64) * np.repeat(sfa, scaling.block, axis=1)
+        right = b.astype(np.float64) * np.repeat(sfb, scaling.block, axis=1)
+        for k in range(0, a.shape[1], scaling.k):
+            product = np.matmul(right[:, k : k + scaling.k], left[:, k : k + scaling.k].T).astype(
+                np.float32
+            )
+            acc[...] = acc + product if adds or k else product

@@ -1,0 +1,398 @@
+"""The tensor core of Blackwell: mma, copies and commits, which one thread issues and which act in
+the order of issue.
+
+An MMA of a pair (cta_group 2) is issued by the even CTA for both: it reads A of each CTA and the
+halves of B of both, and writes the accumulators of both (PTX ISA, "TensorCore 5th Generation
+Instructions", .cta_group).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.errors import BarrierError, SimFault
+from tilepipe.ir.memory import Tmem, TmemScales
+from tilepipe.ir.rules.block_scales import scaling_of
+from tilepipe.ir.rules.tcgen05 import LANES, half_rule, operand_dtype
+from tilepipe.ir.tmem_ops import Tcgen05Mma, TmemCopy
+from tilepipe.machine import cost
+from tilepipe.machine.barriers.mbarrier import Mbarrier, arrived, remote
+from tilepipe.machine.faults import messages as faults
+from tilepipe.machine.happens_before.accesses import Access
+from tilepipe.machine.journal import Touch
+from tilepipe.machine.memory.shared import Cta, Slot, access, read
+from tilepipe.machine.memory.tensor_memory import (
+    Place,
+    TensorMemory,
+    elements,
+    memory_of,
+    place_of,
+    rects,
+    tcgen05_fence_before,
+    tensor_state,
+)
+from tilepipe.machine.units.block_scaled_mma import (
+    ScalePlace,
+    copied_rects,
+    copy_pieces,
+    scale_place,
+    scaled_product,
+)
+from tilepipe.machine.units.queue import UnitQueue
+from tilepipe.machine.units.tma import one_lane
+from tilepipe.machine.units.wgmma import truncated
+
+if TYPE_CHECKING:
+    from tilepipe.machine.agents import Agent
+    from tilepipe.machine.happens_before.accesses import Rect
+    from tilepipe.machine.machine import Machine
+    from tilepipe.sim.sites import Site
+
+Array = npt.NDArray[Any]
+
+
+class TensorQueue(UnitQueue):
+    """What one thread issued to the tensor core.
+
+    Attributes:
+        issued: bits of all of it. done: of what has acted: what a commit publishes.
+        end: virtual time at which what was issued so far is done.
+        uncommitted: MMAs and copies since the last commit. committed: that commit.
+    """
+
+    __slots__ = ("committed", "done", "end", "issued", "uncommitted")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.issued = self.done = 0
+        self.end = 0.0
+        self.uncommitted = 0
+        self.committed: Site | None = None
+
+    def add(self, m: Machine, unit: MmaUnit | CopyUnit) -> None:
+        """Issues an MMA or a copy."""
+        self.issued |= unit.bits
+        self.uncommitted += 1
+        self.issue(m, unit)
+
+    def forget(self, dead: int) -> None:
+        self.issued &= ~dead
+        self.done &= ~dead
+        for unit in self.waiting:
+            assert isinstance(unit, MmaUnit | CopyUnit | CommitUnit)
+            unit.forget(dead)
+
+
+def queue_of(ag: Agent, lane: int) -> TensorQueue:
+    """The queue of one thread."""
+    queues = tensor_state(ag).queues
+    if lane not in queues:
+        queues[lane] = TensorQueue()
+    return queues[lane]
+
+
+Operand = tuple[Slot, "Rect"] | Place  # of shared memory, or of tensor memory
+Part = tuple[TensorMemory, Place, Operand, tuple[Slot, "Rect"], list[ScalePlace]]
+
+
+class MmaUnit:
+    """One MMA in flight. `adds`: whether it adds to its accumulator. `parts`: for each CTA, where
+    its accumulator, its A, its B and their scale factors are.
+    """
+
+    __slots__ = ("adds", "bits", "parts", "queue", "site")
+
+    def __init__(
+        self, site: Site, queue: TensorQueue, adds: bool, bits: int, parts: list[Part]
+    ) -> None:
+        self.site = site
+        self.queue = queue
+        self.adds = adds
+        self.bits = bits
+        self.parts = parts
+
+    def run(self, m: Machine) -> None:
+        halves = [_elements(slot, rect) for _, _, _, (slot, rect), _ in self.parts]
+        b = halves[0] if len(halves) == 1 else np.concatenate(halves)
+        op = self.site.op
+        assert isinstance(op, Tcgen05Mma)
+        for tm, place, source, _, scales in self.parts:
+            a = _elements(*source) if len(source) == 2 else tm.words(source)
+            acc = tm.words(place).view(np.float32)
+            if scales:
+                scaling = scaling_of(operand_dtype(op.a), op.b.buffer.dtype, scales[0].scales.dtype)
+                assert scaling is not None
+                sfa, sfb = (s.values(tm, self.site) for s in scales)
+                scaled_product(acc, self.adds, a, b, sfa, sfb, scaling)
+                continue
+            if isinstance(op.a, Tmem):
+                a = elements(a, op.a.dtype)
+            if op.b.buffer.dtype.name == "float32":
+                a, b = truncated(a), truncated(b)
+            product = np.matmul(b, a.T).reshape(acc.shape)
+            if self.adds:
+                acc += product
+            else:
+                acc[...] = product
+        self.queue.done |= self.bits
+
+    def forget(self, dead: int) -> None:
+        self.bits &= ~dead
+
+
+def _elements(slot: Slot, rect: Rect) -> Array:
+    """A rectangle of a tile as it is now, a view."""
+    r0, r1, c0, c1 = rect
+    return slot.data[r0:r1, c0:c1]
+
+
+class CopyUnit:
+    """One copy from shared to tensor memory in flight. `parts`: for each CTA, where to, and from
+    where.
+    """
+
+    __slots__ = ("bits", "parts", "queue", "site")
+
+    def __init__(
+        self, site: Site, queue: TensorQueue, bits: int, parts: list[tuple[TensorMemory, Place | ScalePlace, Slot, Rect]]
+    ) -> None:  # fmt: skip
+        self.site = site
+        self.queue = queue
+        self.bits = bits
+        self.parts = parts
+
+    def run(self, m: Machine) -> None:
+        for tm, place, slot, rect in self.parts:
+            raw = np.ascontiguousarray(_elements(slot, rect).astype(slot.buffer.dtype.numpy))
+            if isinstance(place, ScalePlace):
+                copy_pieces(tm, place, raw.view(np.uint8))
+                continue
+            raw = raw.view(np.uint32)
+            tm.words(place)[...] = (raw if len(raw) == place[0] else np.tile(raw, (4, 1))).T
+        self.queue.done |= self.bits
+
+    def forget(self, dead: int) -> None:
+        self.bits &= ~dead
+
+
+class CommitUnit:
+    """One commit: an arrival on each barrier of `arrivals`, when everything before it in the queue
+    has acted.
+
+    Attributes:
+        bits: what its thread knew when it issued it. arrivals: barriers, each with the bit of the
+        arrival, which that barrier's CTA must know of before it exits.
+    """
+
+    __slots__ = ("agent", "arrivals", "bits", "queue", "site", "time")
+
+    def __init__(
+        self,
+        agent: Agent,
+        site: Site,
+        queue: TensorQueue,
+        bits: int,
+        arrivals: list[tuple[Mbarrier, int]],
+    ) -> None:
+        self.agent = agent
+        self.site = site
+        self.queue = queue
+        self.bits = bits
+        self.arrivals = arrivals
+        self.time = queue.end
+
+    def run(self, m: Machine) -> None:
+        published = self.queue.done | self.bits
+        for bar, bit in self.arrivals:
+            if bar.pending < 1:
+                faults.cannot_arrive(m, bar, self.site, self.agent, 1)
+            bar.acc |= published | bit
+            if m.journal is not None:
+                m.journal.touch(Touch.ARRIVE, bar, bar.phase, 0)
+            arrived(m, bar, self.agent, self.site, 1, self.time)
+            if bar.cta is self.agent.cta:
+                self.queue.done |= bit
+
+    def forget(self, dead: int) -> None:
+        self.bits &= ~dead
+        self.arrivals = [(bar, bit & ~dead) for bar, bit in self.arrivals]
+
+
+# -- ops -------------------------------------------------------------------------------
+
+
+def _ctas(m: Machine, ag: Agent, site: Site, group: int) -> list[Cta]:
+    """The CTAs that an MMA or a copy works on.
+
+    Raises:
+        SimFault: issued by the odd CTA of a pair.
+    """
+    if group == 1:
+        return [ag.cta]
+    if ag.cta.rank & 1:
+        raise SimFault(
+            f"{site.what}: {ag} issues it in CTA rank {ag.cta.rank}; with cta_group=2 the even"
+            f" CTA of a pair, rank {ag.cta.rank - 1},"
+            " issues for both. Put it under ctx.when(ctx.cta_rank % 2 == 0).",
+            site.loc,
+        )
+    return m.ctas[ag.cta.rank : ag.cta.rank + 2]
+
+
+def _read(m: Machine, ag: Agent, site: Site, mask: int, slot: Slot, rect: Rect, known: int) -> int:
+    """Reads shared memory, or tensor memory, asynchronously; returns the bits."""
+    record = Access(ag, site, mask, rect, False, True, m.order.new_bit())
+    if isinstance(slot, TensorMemory):
+        record.fenced = record.bit
+    return record.bit | read(m, slot, record, known)
+
+
+def _write(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    tm: TensorMemory,
+    where: list[Rect],
+    known: int,
+    adds: bool,
+) -> int:
+    """Writes tensor memory, or adds to it; returns the bits."""
+    bits = 0
+    for rect in where:
+        record = Access(ag, site, mask, rect, True, True, m.order.new_bit())
+        record.fenced = record.bit
+        bits |= record.bit | (read if adds else access)(m, tm, record, known)
+        tm.written(rect)
+    return bits
+
+
+def tcgen05_mma(
+    m: Machine, ag: Agent, site: Site, mask: int, acc: int, a: int, rect_a: Rect | None, b: int, rect_b: Rect, adds: bool,
+    sfa: tuple[int, int] | None = None, sfb: tuple[int, int] | None = None,
+) -> None:  # fmt: skip
+    """Issues acc += A · Bᵀ, or acc = A · Bᵀ. `a`: a slot, or, without `rect_a`, an address in
+    tensor memory. `sfa`, `sfb`: address and first row of scale factors.
+    """
+    lane = one_lane(ag, site, mask, "MMAs are issued")
+    op = site.op
+    assert isinstance(op, Tcgen05Mma)
+    queue = queue_of(ag, lane)
+    known = ag.known(mask) | queue.issued
+    bits = 0
+    parts: list[Part] = []
+    start = ag.time
+    ctas = _ctas(m, ag, site, op.cta_group)
+    for cta in ctas:
+        tm = memory_of(cta)
+        source: Operand
+        bits |= _read(m, ag, site, mask, cta.slots[b], rect_b, known)
+        if rect_a is None:
+            assert isinstance(op.a, Tmem)
+            source = place = place_of(ag, site, tm, op.a, a)
+            if op.a.rows != LANES and place[1] != acc >> 16:
+                raise SimFault(f"{site.what}: {half_rule(place[1], acc >> 16)}.", site.loc)
+            for rect in rects(place):
+                bits |= _read(m, ag, site, mask, tm, rect, known)
+        else:
+            bits |= _read(m, ag, site, mask, cta.slots[a], rect_a, known)
+            source = cta.slots[a], rect_a
+        scales = [
+            scale_place(ag, site, tm, s, *where)
+            for s, where in ((op.sfa, sfa), (op.sfb, sfb))
+            if s is not None and where is not None
+        ]
+        for rect in (rect for s in scales for rect in s.rects()):
+            bits |= _read(m, ag, site, mask, tm, rect, known)
+        place = place_of(ag, site, tm, op.acc, acc)
+        bits |= _write(m, ag, site, mask, tm, rects(place), known, adds)
+        parts.append((tm, place, source, (cta.slots[b], rect_b), scales))
+        start = max(start, cta.tensor_free)
+    end = start + site.flops / len(ctas) / cost.TCGEN05_FLOPS_PER_CYCLE[op.b.buffer.dtype.bits]
+    for cta in ctas:
+        cta.tensor_free = end
+    queue.end = max(queue.end, end)
+    queue.add(m, MmaUnit(site, queue, adds, bits, parts))
+    if m.world.on_event is not None:
+        m.world.on_event(ag, site, start, end)
+
+
+def tmem_copy(
+    m: Machine, ag: Agent, site: Site, mask: int, dst: int, slot: int, rect: Rect
+) -> None:
+    """Issues tcgen05.cp: in each CTA, from its shared memory to its tensor memory."""
+    lane = one_lane(ag, site, mask, "copies are made")
+    op = site.op
+    assert isinstance(op, TmemCopy)
+    queue = queue_of(ag, lane)
+    known = ag.known(mask) | queue.issued
+    bits = 0
+    parts: list[tuple[TensorMemory, Place | ScalePlace, Slot, Rect]] = []
+    for cta in _ctas(m, ag, site, op.cta_group):
+        tm = memory_of(cta)
+        place: Place | ScalePlace
+        if isinstance(op.dst, TmemScales):
+            place = scale_place(ag, site, tm, op.dst, dst, whole=True)
+            where = copied_rects(place)
+        else:
+            place = place_of(ag, site, tm, op.dst, dst)
+            where = rects(place)
+        bits |= _read(m, ag, site, mask, cta.slots[slot], rect, known)
+        bits |= _write(m, ag, site, mask, tm, where, known, False)
+        parts.append((tm, place, cta.slots[slot], rect))
+    queue.end = max(queue.end, ag.time)
+    queue.add(m, CopyUnit(site, queue, bits, parts))
+
+
+def handed_on_by_no_commit(m: Machine) -> int:
+    """The bits that a commit does not publish: that ordinary accesses are over (PTX ISA,
+    tcgen05.commit).
+    """
+    return m.order.sure
+
+
+def tcgen05_commit(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    bar: int,
+    ctas: int | None = None,
+    cta: int | None = None,
+) -> None:
+    """Issues tcgen05.commit: an arrival on this CTA's barrier, on that of CTA rank `cta`, or on
+    those of a mask of ranks.
+    """
+    lane = one_lane(ag, site, mask, "arrivals are made")
+    if ctas is None:
+        targets = [ag.cta.bars[bar] if cta is None else remote(m, ag, site, cta, bar)]
+    elif 0 < ctas < 1 << len(m.ctas):
+        targets = [
+            remote(m, ag, site, rank, bar) for rank in range(len(m.ctas)) if ctas >> rank & 1
+        ]
+    else:
+        raise BarrierError(
+            f"{site.what}: mask {ctas:#b} for a cluster of {len(m.ctas)} CTA(s); it must name at least one, and no other",
+            site.loc,
+        )
+    tcgen05_fence_before(m, ag, site, mask)
+    queue = queue_of(ag, lane)
+    bits = ag.publish(mask) & ~handed_on_by_no_commit(m)
+    arrivals = []
+    for target in targets:
+        if target.state != 1:
+            faults.not_live(target, site, ag)
+        key = (-1 - 128 * ag.uid - lane, target.flat)
+        before = target.cta.arrivals.get(key)
+        if before is not None:
+            m.order.retire_bit(before[0])
+        bit = m.order.new_bit()
+        target.cta.arrivals[key] = (bit, ag, site)
+        arrivals.append((target, bit))
+    queue.uncommitted = 0
+    queue.committed = site
+    queue.end = max(queue.end, ag.time)
+    queue.issue(m, CommitUnit(ag, site, queue, bits, arrivals))

@@ -1,0 +1,320 @@
+"""TMA: copies between global and shared memory, each an asynchronous unit of its own.
+
+A load writes its box at some moment between its issue and the completion of the phase it is
+credited to; so its access exists from the issue, and is known to others through the mbarrier. A
+store reads shared memory at some moment before its group has been waited for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from tilepipe.errors import BarrierError, SimFault
+from tilepipe.ir.rules.tma import broken_coordinate_rule
+from tilepipe.machine import cost
+from tilepipe.machine.agents import BLOCKED, Agent, Blocked
+from tilepipe.machine.barriers.mbarrier import LIVE, Mbarrier, credit, remote
+from tilepipe.machine.faults import messages as faults
+from tilepipe.machine.happens_before.accesses import Access
+from tilepipe.machine.journal import Touch
+from tilepipe.machine.memory.shared import Slot, access, read, rounded
+
+if TYPE_CHECKING:
+    from tilepipe.machine.happens_before.accesses import Rect
+    from tilepipe.machine.happens_before.global_memory import Event
+    from tilepipe.machine.machine import Machine
+    from tilepipe.sim.sites import Site
+
+Coords = tuple[int, ...]
+
+
+class TmaLoadUnit:
+    """One copy in flight towards one CTA; `write` is its access to the tile, `seen` its read of a
+    tensor that is also written.
+    """
+
+    __slots__ = ("agent", "bar", "coords", "end", "landed", "seen", "site", "slot", "write")
+
+    def __init__(
+        self,
+        agent: Agent,
+        site: Site,
+        coords: Coords,
+        slot: Slot,
+        bar: Mbarrier,
+        write: Access,
+        seen: Event | None,
+        end: float,
+    ) -> None:
+        self.agent = agent
+        self.site = site
+        self.coords = coords
+        self.slot = slot
+        self.bar = bar
+        self.write = write
+        self.seen = seen
+        self.end = end
+        self.landed = False
+
+    def values(self, m: Machine) -> npt.NDArray[Any]:
+        """What it brings."""
+        return m.world.tensors[self.site.tensor].read(self.coords, self.site.rows, self.site.cols)
+
+    def run(self, m: Machine) -> None:
+        """Lands: the box is in shared memory, and the barrier gets its bytes."""
+        site, bar, slot = self.site, self.bar, self.slot
+        r0, r1, c0, c1 = self.write.rect
+        slot.data[r0:r1, c0:c1] = self.values(m)
+        slot.written(self.write.rect)
+        self.landed = True
+        if bar.state != LIVE:
+            faults.lands_on_dead(bar, self)
+        bar.acc |= self.write.bit
+        if self.seen is not None:
+            bar.acc |= self.seen.bit
+        bar.inflight -= site.nbytes
+        if self.end > bar.acc_time:
+            bar.acc_time = self.end
+        if m.journal is not None:
+            m.journal.touch(Touch.CREDIT, bar, bar.phase, 0)
+        credit(m, bar, site.nbytes, site)
+
+
+def one_lane(ag: Agent, site: Site, mask: int, made: str = "copies are made") -> int:
+    """The number of the one active lane; `made`: what happens where there are more.
+
+    Raises:
+        SimFault: several lanes are active, each of which would issue the op.
+    """
+    if mask & (mask - 1):
+        raise SimFault(
+            f"{site.what}: {mask.bit_count()} threads of {ag} issue it, so {mask.bit_count()}"
+            f" {made}."
+            ' Put it inside ctx.elect_one("role") or a condition that one lane satisfies.',
+            site.loc,
+        )
+    return mask.bit_length() - 1
+
+
+def _check_place(m: Machine, site: Site, coords: Coords, store: bool) -> None:
+    """Raises SimFault where a box starts at coordinates that the hardware refuses."""
+    param = m.world.tensors[site.tensor].param
+    broken = broken_coordinate_rule(coords, param.contiguous_axis, param.dtype, store=store)
+    if broken is not None:
+        raise SimFault(f"{site.what}, tensor '{param.name}': {broken}", site.loc)
+
+
+def tma_load(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    coords: Coords,
+    slot: int,
+    rect: Rect,
+    bar: int,
+    multicast: int | None = None,
+    leader: int | None = None,
+) -> None:
+    """Issues cp.async.bulk.tensor global -> shared, to this CTA or to each CTA of a mask.
+
+    `leader`: a CTA of this one's pair. The barrier credited is that of the CTA in the destination's
+    pair which has the same place there (PTX ISA, cp.async.bulk.tensor, .cta_group::2).
+    """
+    one_lane(ag, site, mask)
+    _check_place(m, site, coords, store=False)
+    known = ag.known(mask) if ag.split else ag.k
+    tensor = m.world.tensors[site.tensor]
+    seen = (
+        tensor.note_box(m, ag, site, mask, coords, is_write=False)
+        if tensor.order is not None
+        else None
+    )
+    start = ag.cta.tma_free
+    if ag.time > start:
+        start = ag.time
+    ag.cta.tma_free = busy = start + site.nbytes / cost.TMA_BYTES_PER_CYCLE
+    if leader is not None and leader >> 1 != ag.cta.rank >> 1:
+        raise BarrierError(
+            f"{site.what}: it signals a barrier of CTA rank {leader}, but CTA rank {ag.cta.rank}"
+            f" is paired with rank {ag.cta.rank ^ 1}: a"
+            " copy of a pair signals one of its own two CTAs.",
+            site.loc,
+        )
+    if multicast is None:
+        b = ag.cta.bars[bar] if leader is None else remote(m, ag, site, leader, bar)
+        _issue(m, ag, site, mask, coords, ag.cta.slots[slot], rect, b, known, seen, busy)
+        return
+    if not 0 < multicast < 1 << len(m.ctas):
+        raise BarrierError(
+            f"{site.what}: multicast mask {multicast:#b} for a cluster of {len(m.ctas)} CTA(s); it must name at least one, and no other",
+            site.loc,
+        )
+    for cta in m.ctas:
+        if multicast >> cta.rank & 1:
+            b = remote(m, ag, site, cta.rank if leader is None else cta.rank & ~1 | leader & 1, bar)
+            _issue(m, ag, site, mask, coords, cta.slots[slot], rect, b, known, seen, busy)
+
+
+def _issue(
+    m: Machine, ag: Agent, site: Site, mask: int, coords: Coords, slot: Slot, rect: Rect, bar: Mbarrier, known: int,
+    seen: Event | None, busy: float,
+) -> None:  # fmt: skip
+    write = Access(ag, site, mask, rect, True, True, m.order.new_bit())
+    depart(m, TmaLoadUnit(ag, site, coords, slot, bar, write, seen, busy + cost.TMA_LATENCY), known)
+
+
+def depart(m: Machine, unit: TmaLoadUnit, known: int) -> None:
+    """Sends a copy on its way; from now on it may land. `known`: what the thread that issued it
+    knows.
+    """
+    bar, ag, site = unit.bar, unit.agent, unit.site
+    if bar.state != LIVE:
+        faults.not_live(bar, site, ag)
+    if bar.in_role and not (bar.fenced | bar.proxied) & known:
+        faults.check_init_fence(m, bar, site, ag)
+    bar.copies.append(unit)
+    access(m, unit.slot, unit.write, known)
+    bar.inflight += site.nbytes
+    if m.journal is not None:
+        m.journal.touch(Touch.ISSUE, bar, bar.phase, unit.write.mask)
+    m.pending.append(unit)
+    if m.world.on_event is not None:
+        m.world.on_event(ag, site, ag.time, unit.end)
+
+
+class TmaStoreUnit:
+    """One store in flight. `read` is its access to the tile, `write` the event in global memory;
+    `rows`: how many it writes.
+    """
+
+    __slots__ = ("agent", "coords", "data_slot", "done", "end", "read", "rows", "site", "write")
+
+    def __init__(
+        self,
+        agent: Agent,
+        site: Site,
+        coords: Coords,
+        slot: Slot,
+        read_: Access,
+        write: Event,
+        end: float,
+        rows: int,
+    ) -> None:
+        self.agent = agent
+        self.site = site
+        self.coords = coords
+        self.data_slot = slot
+        self.read = read_
+        self.write = write
+        self.end = end
+        self.rows = rows
+        self.done = False
+
+    def run(self, m: Machine) -> None:
+        """Reads the tile and writes the tensor; out of bounds is clipped."""
+        r0, r1, c0, c1 = self.read.rect
+        tensor = m.world.tensors[self.site.tensor]
+        values = self.data_slot.data[r0 : min(r0 + self.rows, r1), c0:c1]
+        if self.data_slot.buffer.dtype is not tensor.param.dtype:
+            values = rounded(values, tensor.param.dtype)
+        tensor.write(self.coords, values)
+        self.done = True
+        agent = self.agent
+        if agent.parked and agent.request is not None and agent.request[0] is tma_store_wait:
+            agent.parked = False
+            m.ready.append(agent)
+
+
+class StoreQueue:
+    """The bulk-store groups of one thread: `open` not yet committed, `groups` committed and not yet
+    waited for, oldest first.
+    """
+
+    __slots__ = ("groups", "open", "unwritten")
+
+    def __init__(self) -> None:
+        self.open: list[TmaStoreUnit] = []
+        self.groups: list[list[TmaStoreUnit]] = []
+        # waited for with .read only: the global write is not known
+        self.unwritten: list[list[TmaStoreUnit]] = []
+
+
+def tma_store(
+    m: Machine,
+    ag: Agent,
+    site: Site,
+    mask: int,
+    coords: Coords,
+    slot: int,
+    rect: Rect,
+    rows: int | None = None,
+) -> None:
+    """Issues cp.async.bulk.tensor shared -> global into this thread's open group. `rows`: how many
+    rows of the tile at most.
+    """
+    lane = one_lane(ag, site, mask)
+    _check_place(m, site, coords, store=True)
+    known = ag.known(mask) if ag.split else ag.k
+    tile = ag.cta.slots[slot]
+    record = Access(ag, site, mask, rect, False, True, m.order.new_bit())
+    read(m, tile, record, known)
+    count = site.rows if rows is None else min(max(rows, 0), site.rows)
+    event = m.world.tensors[site.tensor].note_box(
+        m, ag, site, mask, coords, is_write=True, rows=count
+    )
+    start = max(ag.time, ag.cta.tma_free)
+    ag.cta.tma_free = start + site.nbytes / cost.TMA_BYTES_PER_CYCLE
+    unit = TmaStoreUnit(
+        ag, site, coords, tile, record, event, ag.cta.tma_free + cost.TMA_LATENCY, count
+    )
+    ag.stores.setdefault(lane, StoreQueue()).open.append(unit)
+    m.pending.append(unit)
+    if m.world.on_event is not None:
+        m.world.on_event(ag, site, ag.time, unit.end)
+
+
+def _lanes(mask: int) -> list[int]:
+    return [i for i in range(mask.bit_length()) if mask >> i & 1]
+
+
+def tma_store_commit(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+    """cp.async.bulk.commit_group, by each active thread."""
+    for lane in _lanes(mask):
+        queue = ag.stores.get(lane)
+        if queue is None:
+            if mask & (mask - 1):
+                continue
+            queue = ag.stores[lane] = StoreQueue()
+        queue.groups.append(queue.open)
+        queue.open = []
+
+
+def tma_store_wait(
+    m: Machine, ag: Agent, site: Site, mask: int, pending: int, reading: bool
+) -> Blocked | None:
+    """cp.async.bulk.wait_group[.read], by each active thread for its own groups."""
+    mine = [(lane, ag.stores[lane]) for lane in sorted(ag.stores) if mask >> lane & 1]
+    for _, queue in mine:
+        late = len(queue.groups) - pending
+        if any(not unit.done for group in queue.groups[: max(late, 0)] for unit in group):
+            return BLOCKED
+    for lane, queue in mine:
+        bits = 0
+        for _ in range(len(queue.groups) - pending):
+            group = queue.groups.pop(0)
+            for unit in group:
+                bits |= unit.read.bit
+                ag.time = max(ag.time, unit.end)
+            queue.unwritten.append(group)
+        if not reading:
+            ready = len(queue.unwritten) + len(queue.groups) - pending
+            for group in queue.unwritten[: max(ready, 0)]:
+                for unit in group:
+                    bits |= unit.write.bit
+            del queue.unwritten[: max(ready, 0)]
+        if bits:
+            ag.acquire(1 << lane, bits)
+    return None

@@ -1,0 +1,1 @@
+"""Accumulators in tensor memory, between the MMA warp and the epilogue."""

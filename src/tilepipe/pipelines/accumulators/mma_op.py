@@ -1,0 +1,75 @@
+"""MmaOp: the `mma_op` of the pages' examples, tcgen05 MMAs into accumulators that are named by
+address.
+"""
+
+from __future__ import annotations
+
+from tilepipe.errors import TraceError
+from tilepipe.ir.location import caller
+from tilepipe.lang.context import Context
+from tilepipe.lang.memory import SmemTile
+from tilepipe.lang.tmem import TmemTensor
+from tilepipe.lang.tmem_address import TmemAddress
+from tilepipe.lang.tmem_scales import TmemScales
+from tilepipe.lang.tracer import Scope
+from tilepipe.lang.values import Value
+from tilepipe.pipelines.accumulators.output_stages import MmaStage
+from tilepipe.pipelines.barriers.shared import MbarPtr
+
+
+class MmaOp:
+    """`mma_op.mma(a_tile, b_tile, stage.tmem_offset())` and `mma_op.commit(tiles.mbar())`, by one
+    lane. Blackwell only.
+
+    The same as `ctx.mma(stage.tmem_offset(), a_tile, b_tile, accumulate=...)` and `ctx.mma_commit`,
+    in the pages' order of arguments.
+    """
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+
+    def mma(
+        self,
+        a: SmemTile | TmemTensor,
+        b: SmemTile,
+        c_tmem: Value | TmemAddress | TmemTensor,
+        *,
+        init_c: object = None,
+        sfa: TmemScales | None = None,
+        sfb: TmemScales | None = None,
+    ) -> None:
+        """The accumulator at `c_tmem` becomes A · Bᵀ where `init_c` holds, else it grows by that.
+
+        `init_c` may be left out of an MMA that is alone, outside every loop of its stage; it then
+        holds.
+
+        Raises:
+            TraceError: `init_c` is left out in a loop; what `ctx.mma` raises.
+        """
+        if init_c is None and self._in_a_loop():
+            raise TraceError(
+                "mma in a loop without init_c: each round would overwrite the accumulator, or the"
+                " first would add to what nobody has"
+                " written. Say which: init_c=k == 0 adds up the rounds, init_c=True keeps the last.",
+                caller(),
+            )
+        fresh = True if init_c is None else init_c
+        adds = not fresh if isinstance(fresh, bool) else ~self._ctx._value(fresh)
+        self._ctx.mma(c_tmem, a, b, accumulate=adds, sfa=sfa, sfb=sfb)
+
+    def commit(self, mbar: MbarPtr, mask: object = None) -> None:
+        """One arrival on `mbar`, in every CTA of `mask`, when the MMAs that this lane has issued
+        are done.
+        """
+        self._ctx.mma_commit(mbar, mask)
+
+    def _in_a_loop(self) -> bool:
+        """Whether a loop lies between here and the block that acquired the accumulator."""
+        scope: Scope | None = self._ctx.tracer.scope
+        while scope is not None and not any(
+            isinstance(handle, MmaStage) for handle in scope.handles
+        ):
+            if scope.kind == "loop":
+                return True
+            scope = scope.parent
+        return False

@@ -1,0 +1,210 @@
+"""Accumulators of an OutputTilePipeline that are held: the handles, what the views give, and the
+arrival that frees one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from tilepipe.errors import TraceError
+from tilepipe.ir.location import caller
+from tilepipe.lang.context import Context
+from tilepipe.lang.handles import Handle
+from tilepipe.lang.values import Value
+from tilepipe.pipelines.accumulators.pairs import (
+    check_both_told,
+    commit_by_one_lane,
+    umma_arrive_leader_cta,
+)
+from tilepipe.pipelines.accumulators.tensor_memory import TmemStage
+from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline, StageHandle
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from tilepipe.pipelines.accumulators.output_tiles import OutputTilePipeline
+
+S = TypeVar("S", bound="AccumulatorStage")
+
+
+@dataclass(frozen=True)
+class AccumBarrier:
+    """The arrival by which epilogue threads free an accumulator: on their own CTA's barrier, or of
+    a pair on the even CTA's.
+    """
+
+    cta_group: int = 1
+
+    def arrive(self, pipeline: ProducerConsumerPipeline, stage: object) -> None:
+        """Every epilogue thread, behind its last load from the stage, so that the MMAs go on while
+        the tile is stored: waits for the loads, fences, arrives on empty[stage].
+
+        Raises:
+            TraceError: the kernel has another cta_group.
+        """
+        ctx = Context(pipeline._tracer)
+        group = pipeline._tracer.kernel.cta_group
+        if self.cta_group != group:
+            raise TraceError(
+                f"AccumBarrier({self.cta_group}) in a kernel of cta_group {group}: the MMAs wait"
+                " for the epilogue of"
+                f" {'both CTAs on the even one' if group == 2 else 'their own CTA'}. Make it AccumBarrier({group}).",
+                caller(),
+            )
+        ctx.tmem_wait_load()
+        ctx.tcgen05_fence_before()
+        mbar = pipeline.consumer_mbar(stage)
+        if self.cta_group == 2:
+            umma_arrive_leader_cta(mbar)
+        else:
+            mbar.arrive()
+
+
+class AccumulatorStage(StageHandle):
+    """An accumulator that is held."""
+
+    def __init__(self, outputs: OutputTilePipeline, stage: Value, side: str) -> None:
+        self.outputs = outputs
+        super().__init__(outputs.pipeline, stage, side)
+
+    def tmem(self) -> TmemStage:
+        """Its place in tensor memory."""
+        self.check_held()
+        return TmemStage(self.outputs.tmem, self._stage, self.outputs.stage_stride_cols, self)
+
+    def tmem_offset(self) -> Value:
+        """Its address in tensor memory, a uint32."""
+        return self.tmem().offset()
+
+    def release(self) -> None:
+        """Ends the stage."""
+        raise AssertionError
+
+
+class MmaStage(AccumulatorStage):
+    """An accumulator to fill. `mbar()` is full[index]."""
+
+    def __init__(self, outputs: OutputTilePipeline, stage: Value) -> None:
+        super().__init__(outputs, stage, "producer")
+
+    def release(self) -> None:
+        """Announces the accumulator when its MMAs are done, unless the body has committed to
+        `mbar()`; steps.
+        """
+        if self.must_signal():
+            commit_by_one_lane(
+                self, self.outputs.mma_complete_mask if self.outputs.cta_group == 2 else None
+            )
+        if self.outputs.cta_group == 2:
+            check_both_told(self)
+        self._finish()
+
+
+class EpilogueStage(AccumulatorStage):
+    """An accumulator to read."""
+
+    def __init__(self, outputs: OutputTilePipeline, stage: Value) -> None:
+        super().__init__(outputs, stage, "consumer")
+
+    def release(self) -> None:
+        """Frees the accumulator, unless the body has (`AccumBarrier.arrive`); steps."""
+        if self.must_signal():
+            AccumBarrier(self.outputs.cta_group).arrive(self.pipe, self._stage)
+        self._finish()
+
+
+class OutputStage:
+    """One accumulator, as the views give it.
+
+    Attributes:
+        index: its number in the ring. tmem: its place in tensor memory.
+        pipeline: for its barriers (the page's original has a snapshot here: never step it).
+    """
+
+    def __init__(self, handle: AccumulatorStage) -> None:
+        self._handle = handle
+        self.pipeline = handle.pipe
+
+    @classmethod
+    def from_raw(
+        cls, pipeline: ProducerConsumerPipeline, index: object, tmem_offset: object
+    ) -> RawOutputStage:
+        """A stage by its parts, of which nothing keeps account."""
+        Context(pipeline._tracer)._value(index)  # it must be one of this kernel, used or not
+        return RawOutputStage(
+            pipeline,
+            index,
+            TmemStage.from_offset(Context(pipeline._tracer)._value(tmem_offset), index),
+        )
+
+    @property
+    def index(self) -> Value:
+        """Its number in the ring."""
+        return self._handle.index()
+
+    @property
+    def tmem(self) -> TmemStage:
+        """Its place in tensor memory."""
+        return self._handle.tmem()
+
+
+@dataclass(frozen=True, eq=False)
+class RawOutputStage:
+    """What `OutputStage.from_raw` gives."""
+
+    pipeline: ProducerConsumerPipeline
+    index: object
+    tmem: TmemStage
+
+
+class StageView(Handle, Generic[S]):
+    """A context manager for one accumulator; obtained and never entered, it is an error."""
+
+    how_to_release = "Enter it: `with ... as stage:`."
+
+    def __init__(self, outputs: OutputTilePipeline, what: str) -> None:
+        super().__init__(outputs._ctx.tracer, f"{what} of '{outputs.name}'")
+        self._outputs = outputs
+        self._held: S | None = None
+
+    def _acquire(self) -> S:
+        raise NotImplementedError
+
+    def __enter__(self) -> OutputStage:
+        self.mark_released()
+        self._held = self._acquire()
+        return OutputStage(self._held)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None and self._held is not None:
+            self._held.release()
+
+
+class OutputProducer(StageView[MmaStage]):
+    """`with outputs.producer() as stage:` waits until the epilogue has freed an accumulator;
+    leaving announces it and steps.
+    """
+
+    def __init__(self, outputs: OutputTilePipeline) -> None:
+        super().__init__(outputs, "producer view")
+
+    def _acquire(self) -> MmaStage:
+        return self._outputs.acquire_mma_linear()
+
+
+class OutputConsumer(StageView[EpilogueStage]):
+    """`with outputs.consumer() as stage:` waits until an accumulator is done; leaving frees it,
+    unless the body has, and steps.
+    """
+
+    def __init__(self, outputs: OutputTilePipeline) -> None:
+        super().__init__(outputs, "consumer view")
+
+    def _acquire(self) -> EpilogueStage:
+        return self._outputs.acquire_epilogue_linear()

@@ -1,0 +1,320 @@
+"""OutputTilePipeline: synchronisation of accumulators in tensor memory between the MMA warp and the
+epilogue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilepipe.errors import HandleError, TraceError
+from tilepipe.ir.location import caller
+from tilepipe.ir.program import WARP, WARPGROUP
+from tilepipe.ir.rules import tcgen05
+from tilepipe.lang.context import Context
+from tilepipe.lang.tracer import Scope
+from tilepipe.pipelines.accumulators.output_stages import (
+    EpilogueStage,
+    MmaStage,
+    OutputConsumer,
+    OutputProducer,
+    OutputStage,
+    RawOutputStage,
+)
+from tilepipe.pipelines.accumulators.pairs import pair_mask
+from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation, TmemDeallocBarrier
+from tilepipe.pipelines.barriers.shared import Barriers, SharedMemBarrier, SMemArray
+from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
+
+if TYPE_CHECKING:
+    from tilepipe.lang.named import NamedBarrier
+    from tilepipe.pipelines.accumulators.per_k import EpilogueKContext, OutputKPipeline
+    from tilepipe.pipelines.accumulators.warp_contexts import EpilogueWarpContext, MmaWarpContext
+    from tilepipe.pipelines.rings.input_tiles import InputTilePipeline
+
+
+@dataclass(frozen=True)
+class OutputPipelineConfig:
+    """The shape of an accumulator ring (the parameter `opc` of the page).
+
+    Attributes:
+        num_stages: accumulators. stage_stride_cols: 32-bit columns from one to the next.
+        cta_group: CTAs that share an MMA: 1, or 2 for pairs.
+    """
+
+    num_stages: int
+    stage_stride_cols: int
+    cta_group: int = 1
+
+    def __post_init__(self) -> None:
+        numbers = {"num_stages": self.num_stages, "stage_stride_cols": self.stage_stride_cols}
+        for name, n in numbers.items():
+            if type(n) is not int or n < 1:
+                raise TraceError(
+                    f"{name} of an OutputPipelineConfig is at least 1, got {n!r}", caller()
+                )
+        if self.stage_stride_cols % 8:
+            raise TraceError(
+                f"stage_stride_cols is a multiple of 8 columns, got {self.stage_stride_cols}",
+                caller(),
+            )
+        if type(self.cta_group) is not int or self.cta_group not in (1, 2):
+            raise TraceError(
+                f"cta_group is 1, or 2 for a pair of CTAs; got {self.cta_group!r}", caller()
+            )
+        used = self.num_stages * self.stage_stride_cols
+        if used > tcgen05.COLUMNS:
+            raise TraceError(
+                f"{self.num_stages} stages × {self.stage_stride_cols} columns = {used}, but tensor memory has {tcgen05.COLUMNS}",
+                caller(),
+            )
+
+    @property
+    def columns(self) -> int:
+        """What to allocate: the power of two, 32 at least, that holds the ring."""
+        return max(
+            tcgen05.MIN_COLUMNS, 1 << (self.num_stages * self.stage_stride_cols - 1).bit_length()
+        )
+
+
+class OutputTilePipeline:
+    """Accumulators in tensor memory between an MMA warp and the epilogue's warps (seed page
+    OutputTilePipeline).
+
+    Attributes:
+        pipeline: the barriers and cursors. tmem: the tensor memory.
+        mma_complete_mask: the CTAs in which a finished accumulator is announced: both of a pair.
+        config: the shape of the ring.
+    """
+
+    Pipeline = ProducerConsumerPipeline
+    BarrierArray = SMemArray
+    Tmem = TmemAllocation
+    Stage = OutputStage
+
+    def __init__(
+        self,
+        barriers_ptr: Barriers,
+        tmem: TmemAllocation,
+        mma_complete_mask: object = None,
+        *,
+        config: OutputPipelineConfig,
+        name: str = "outputs",
+    ) -> None:
+        """Over 2 · num_stages barriers (an array, or a pointer to the first), which `init_barriers`
+        initialises, and columns for all stages.
+        """
+        if tmem.cta_group != config.cta_group:
+            raise TraceError(
+                f"the tensor memory has cta_group {tmem.cta_group}, the pipeline {config.cta_group}",
+                caller(),
+            )
+        if tmem.columns < config.num_stages * config.stage_stride_cols:
+            raise TraceError(
+                f"{config.num_stages} stages × {config.stage_stride_cols} columns do not fit the {tmem.columns} of '{tmem.name}'",
+                caller(),
+            )
+        self.pipeline = ProducerConsumerPipeline(barriers_ptr, config.num_stages, name=name)
+        self.tmem = tmem
+        self.config = config
+        self.name = name
+        ctx = self._ctx = tmem._ctx
+        given = (
+            mma_complete_mask
+            if mma_complete_mask is not None or config.cta_group == 1
+            else pair_mask(ctx)
+        )
+        self.mma_complete_mask = None if given is None else ctx._value(given)
+        self._lifetime: tuple[TmemDeallocBarrier, NamedBarrier] | None = None
+
+    @classmethod
+    def allocate(
+        cls, ctx: Context, config: OutputPipelineConfig, *, producer_arrivals: int | None = None, consumer_arrivals: int | None = None,
+        epilogue_threads: int = WARPGROUP, tmem: TmemAllocation | None = None, name: str = "outputs",
+    ) -> OutputTilePipeline:  # fmt: skip
+        """Tensor memory, barriers, `init_barriers`, the pipeline, and what `mma_warp` and
+        `epilogue_warp` need. Arrival counts are derived unless given. `tmem`: an allocation whose
+        first columns are the ring's, where a kernel has more in it.
+        """
+        if not isinstance(config, OutputPipelineConfig):
+            raise TraceError(
+                f"an output pipeline takes an OutputPipelineConfig, got {config!r}", caller()
+            )
+        barriers = SMemArray(ctx, SharedMemBarrier, 2 * config.num_stages, name)
+        own = tmem or TmemAllocation(ctx, config.columns, cta_group=config.cta_group)
+        pipe = cls(barriers, own, config=config, name=name)
+        pipe.pipeline.init_mbars(producer_arrivals, consumer_arrivals)
+        published = ctx.named_barrier(WARP + epilogue_threads, f"{name}_tmem_published")
+        pipe._lifetime = TmemDeallocBarrier(ctx, config.cta_group), published
+        return pipe
+
+    @staticmethod
+    def init_barriers(
+        storage_ptr: Barriers,
+        producer_arv_count: int,
+        consumer_arv_count: int,
+        *,
+        num_stages: int | None = None,
+        name: str = "outputs",
+    ) -> None:
+        """Initialises the barriers of `storage_ptr`: the first half, full, with the producer's
+        count; the second, empty, with the consumer's. Of a pointer, 2 · num_stages barriers from
+        there on, or all.
+        """
+        ProducerConsumerPipeline(storage_ptr, num_stages, name=name).init_mbars(
+            producer_arv_count, consumer_arv_count
+        )
+
+    def copy(self) -> OutputTilePipeline:
+        """The same barriers and tensor memory with cursors of its own, at the places of this
+        pipeline's.
+        """
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.pipeline = self.pipeline.copy()
+        return other
+
+    @property
+    def cta_group(self) -> int:
+        """CTAs that share an MMA."""
+        return self.config.cta_group
+
+    @property
+    def num_stages(self) -> int:
+        """Accumulators."""
+        return self.config.num_stages
+
+    @property
+    def stage_stride_cols(self) -> int:
+        """32-bit columns from one accumulator to the next."""
+        return self.config.stage_stride_cols
+
+    def get_pipeline(self) -> ProducerConsumerPipeline:
+        """The barriers and cursors."""
+        return self.pipeline
+
+    # -- flat form ---------------------------------------------------------------------
+
+    def acquire_for_mma(self) -> OutputStage:
+        """Waits until the epilogue has freed the next accumulator; give it to
+        `release_from_mma`.
+        """
+        return OutputStage(self.acquire_mma_linear())
+
+    def release_from_mma(self, stage: OutputStage | RawOutputStage) -> None:
+        """Announces the accumulator when its MMAs are done (`mma_arrive`, in a pair
+        `mma_arrive_multicast`), unless the body has; steps.
+
+        Of a stage that `OutputStage.from_raw` made nothing is known of what the body has signalled:
+        it is announced in any case.
+
+        Raises:
+            HandleError: neither, or a raw stage of another pipeline.
+        """
+        if isinstance(stage, RawOutputStage):
+            if stage.pipeline._full is not self.pipeline._full:
+                raise HandleError(
+                    f"release_from_mma of '{self.name}' is given a stage of '{stage.pipeline.name}', whose barriers are others",
+                    caller(),
+                )
+            MmaStage(self, self._ctx._value(stage.index)).release()
+            return
+        handle = stage._handle if isinstance(stage, OutputStage) else None
+        if (
+            not isinstance(handle, MmaStage)
+            or handle.outputs.pipeline._full is not self.pipeline._full
+        ):
+            raise HandleError(
+                "release_from_mma takes the stage that acquire_for_mma gave, or one of OutputStage.from_raw",
+                caller(),
+            )
+        handle.release()
+
+    def acquire_for_epilogue(self) -> OutputStage:
+        """Waits until the MMAs of the next accumulator are done; end it with
+        `release_from_epilogue()`.
+        """
+        return OutputStage(self.acquire_epilogue_linear())
+
+    def release_from_epilogue(self) -> None:
+        """Frees the accumulator that the epilogue holds, unless the body has
+        (`AccumBarrier.arrive`); steps.
+        """
+        scope: Scope | None = self._ctx.tracer.scope
+        while scope is not None:
+            for handle in scope.handles:
+                if isinstance(handle, EpilogueStage) and handle.outputs is self:
+                    return handle.release()
+            scope = scope.parent
+        raise HandleError(
+            f"role '{self._ctx.tracer.role.name}' holds no accumulator of '{self.name}'", caller()
+        )
+
+    # -- stages and views --------------------------------------------------------------
+
+    def acquire_mma_linear(self) -> MmaStage:
+        """Waits until the epilogue has freed the next accumulator; the handle must be released
+        exactly once.
+        """
+        stage = self.pipeline._wait_empty()
+        self._ctx.tcgen05_fence_after()
+        return MmaStage(self, stage)
+
+    def acquire_epilogue_linear(self) -> EpilogueStage:
+        """Waits until the MMAs of the next accumulator are done; the handle must be released
+        exactly once.
+        """
+        stage = self.pipeline._wait_full()
+        self._ctx.tcgen05_fence_after()
+        return EpilogueStage(self, stage)
+
+    def producer(self) -> OutputProducer:
+        """The MMA warp's view: `with outputs.producer() as stage:` is one accumulator."""
+        return OutputProducer(self)
+
+    def consumer(self) -> OutputConsumer:
+        """The epilogue's view: `with outputs.consumer() as stage:` is one accumulator."""
+        return OutputConsumer(self)
+
+    def per_k(self) -> OutputKPipeline:
+        """The view of kernels that hand over each step of K, see `pipelines.per_k`."""
+        from tilepipe.pipelines.accumulators.per_k import OutputKPipeline
+
+        return OutputKPipeline(self)
+
+    def per_k_epilogue(
+        self, input_pipeline: InputTilePipeline | ProducerConsumerPipeline
+    ) -> EpilogueKContext:
+        """`with outputs.per_k_epilogue(inputs) as stage:` one step of K in the epilogue, which also
+        uses a part of the input stage.
+
+        `input_pipeline`: the input tiles; or, as on the page, their ProducerConsumerPipeline alone,
+        and `stage.tile()` is refused.
+        """
+        from tilepipe.pipelines.accumulators.per_k import EpilogueKContext
+
+        return EpilogueKContext(self, input_pipeline)
+
+    def mma_warp(self) -> MmaWarpContext:
+        """`with outputs.mma_warp():` the life of the tensor memory, in the MMA warp: allocates it,
+        announces it, and frees it when the epilogue is done.
+        """
+        from tilepipe.pipelines.accumulators.warp_contexts import MmaWarpContext
+
+        return MmaWarpContext(self.tmem, *self._made_by_allocate())
+
+    def epilogue_warp(self) -> EpilogueWarpContext:
+        """`with outputs.epilogue_warp():` the epilogue's part of it: waits until it is announced,
+        and says when it is done.
+        """
+        from tilepipe.pipelines.accumulators.warp_contexts import EpilogueWarpContext
+
+        return EpilogueWarpContext(self.tmem, *self._made_by_allocate())
+
+    def _made_by_allocate(self) -> tuple[TmemDeallocBarrier, NamedBarrier]:
+        if self._lifetime is None:
+            raise TraceError(
+                f"'{self.name}' was not made by OutputTilePipeline.allocate: build MmaWarpContext and EpilogueWarpContext yourself",
+                caller(),
+            )
+        return self._lifetime

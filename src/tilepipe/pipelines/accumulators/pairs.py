@@ -1,0 +1,103 @@
+"""Pairs of CTAs that share an MMA (cta_group 2): CTAs 2 i and 2 i + 1 of a cluster, of which the
+even one leads.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from tilepipe.errors import CountError
+from tilepipe.ir import expressions as exprs
+from tilepipe.ir.location import caller
+from tilepipe.lang.context import Context
+from tilepipe.lang.handles import owner_of
+from tilepipe.lang.values import Value
+from tilepipe.pipelines.barriers.shared import MbarPtr
+
+if TYPE_CHECKING:
+    from tilepipe.pipelines.rings.producer_consumer import StageHandle
+
+
+def elect_one_cta(ctx: Context) -> Value:
+    """Whether this CTA issues the MMAs: the even one of a pair; every CTA where there are no
+    pairs.
+    """
+    return (
+        ctx.tracer.value(exprs.const(True))
+        if ctx.tracer.kernel.cta_group < 2
+        else ctx.cta_rank % 2 == 0
+    )
+
+
+def elected_cta(ctx: Context, cta_group: int) -> AbstractContextManager[None]:
+    """A block that the even CTA of a pair executes, or every CTA."""
+    return ctx.when(ctx.cta_rank % 2 == 0) if cta_group == 2 else nullcontext()
+
+
+def leader_cta(ctx: Context) -> Value:
+    """The rank of the even CTA of the pair (the bit that `address & 0xFEFFFFFF` clears)."""
+    return ctx.cta_rank & ~1
+
+
+def pair_mask(ctx: Context) -> Value:
+    """A mask of both CTAs of the pair."""
+    return ctx.tracer.value(exprs.const(3)) << leader_cta(ctx)
+
+
+def mma_arrive(mbar: MbarPtr) -> None:
+    """tcgen05.commit: one arrival on `mbar` when the MMAs that this lane has issued are done. One
+    lane.
+    """
+    Context(mbar._tracer).mma_commit(mbar)
+
+
+def mma_arrive_multicast(mbar: MbarPtr, cta_mask: object) -> None:
+    """`mma_arrive` on the barrier's copies in all CTAs of the mask."""
+    Context(mbar._tracer).mma_commit(mbar, mask=cta_mask)
+
+
+def umma_arrive_leader_cta(mbar: MbarPtr) -> None:
+    """One arrival by every active thread on the even CTA's copy. It publishes loads from tensor
+    memory that are waited for and fenced (`ctx.tcgen05_fence_before()`), and no other access.
+    """
+    ref = mbar.ref()
+    handle = owner_of(mbar._tracer, ref.array, ref.index)
+    if handle is not None:
+        handle.refuse_twice("arrives on the even CTA's barrier")
+    mbar._arrive(mbar._at(leader_cta(Context(mbar._tracer))), 1, "relaxed")
+
+
+def commit_by_one_lane(handle: StageHandle, mask: object) -> None:
+    """What the release of a stage does for a body that has not committed; `mask`: the CTAs to tell,
+    None: this one.
+    """
+    with Context(handle._tracer).elect_one("warp" if handle.role.role.warps == 1 else "role"):
+        if mask is None:
+            mma_arrive(handle.mbar())
+        else:
+            mma_arrive_multicast(handle.mbar(), mask)
+
+
+def check_both_told(handle: StageHandle) -> None:
+    """Before the release of a stage of a pair.
+
+    Raises:
+        CountError: its signal reaches one CTA of a pair and not the other.
+    """
+    signals = handle.signals
+    if signals is None or not signals.known:
+        return
+    by_rank = signals.received.sum(axis=1)
+    for even in range(0, len(by_rank), 2):
+        pair = by_rank[even : even + 2]
+        if pair.any() and not pair.all():
+            told = even + int(pair[1] > 0)
+            raise CountError(
+                f"{handle.describe()} is signalled in CTA rank {told} of the cluster and not in"
+                f" rank {told ^ 1}, the other of the pair"
+                f" (arrivals by rank: {by_rank.tolist()}), whose roles would wait for ever."
+                " Commit to both:"
+                " ctx.mma_commit(stage.mbar(), mask=outputs.mma_complete_mask), or leave it to the release.",
+                caller(),
+            )

@@ -1,0 +1,258 @@
+"""The per-K views of OutputTilePipeline: each step of K is an accumulator of its own, which the
+epilogue adds up in registers.
+
+For products whose operands carry scales along K (blockwise fp8): the MMA warp overwrites an
+accumulator in each step, the epilogue multiplies it by the step's scales. The scales of A lie in
+the input stage, so that stage has two kinds of consumers: the MMAs, which commit to its empty
+barrier, and the epilogue, which arrives there when it has read them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tilepipe.errors import TraceError
+from tilepipe.ir.location import caller
+from tilepipe.lang.context import Context
+from tilepipe.lang.fragments import Fragment, FragmentValue
+from tilepipe.lang.handles import Handle
+from tilepipe.lang.memory import SmemTile
+from tilepipe.lang.values import Value
+from tilepipe.pipelines.accumulators.output_stages import (
+    EpilogueStage,
+    MmaStage,
+    OutputStage,
+    StageView,
+)
+from tilepipe.pipelines.accumulators.output_tiles import OutputTilePipeline
+from tilepipe.pipelines.accumulators.tensor_memory import TmemStage
+from tilepipe.pipelines.rings.input_tiles import InputTilePipeline
+from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline, StageHandle
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+PROMOTED_COLUMNS = 32  # columns of an accumulator that are in registers beside the sums at a time
+
+
+class OutputKPipeline:
+    """`with k.produce() as stage:` in the MMA warp, `with k.consume() as stage:` in the epilogue,
+    each for one step of K.
+    """
+
+    def __init__(self, outputs: OutputTilePipeline) -> None:
+        self._outputs = outputs
+
+    def produce(self) -> MmaKStage:
+        """Waits until the epilogue has freed an accumulator; leaving announces it and steps."""
+        return MmaKStage(self._outputs)
+
+    def consume(self) -> PerKConsumerStage:
+        """Waits until the MMAs of a step are done; leaving frees the accumulator, by every thread,
+        and steps.
+        """
+        return PerKConsumerStage(self._outputs)
+
+    def acquire_k_stage_linear(self) -> MmaStage:
+        """As `produce`, to be released by hand."""
+        return self._outputs.acquire_mma_linear()
+
+
+class MmaKStage(StageView[MmaStage]):
+    """What `OutputKPipeline.produce` gives."""
+
+    def __init__(self, outputs: OutputTilePipeline) -> None:
+        super().__init__(outputs, "per-K producer stage")
+
+    def _acquire(self) -> MmaStage:
+        return self._outputs.acquire_mma_linear()
+
+
+class PerKConsumerStage(StageView[EpilogueStage]):
+    """What `OutputKPipeline.consume` gives."""
+
+    def __init__(self, outputs: OutputTilePipeline) -> None:
+        super().__init__(outputs, "per-K consumer stage")
+
+    def _acquire(self) -> EpilogueStage:
+        return self._outputs.acquire_epilogue_linear()
+
+
+class InputPartStage(StageHandle):
+    """The epilogue's share of an input stage. Nobody waits for it: that the MMAs are done says that
+    the copies have landed.
+    """
+
+    def __init__(self, pipe: ProducerConsumerPipeline, inputs: InputTilePipeline | None) -> None:
+        super().__init__(pipe, pipe.consumer_stage(), "consumer")
+        self.inputs = inputs
+
+    def release(self) -> None:
+        """Arrives on the stage's empty barriers, unless the body has; steps."""
+        if self.must_signal():
+            self.arrive()
+        self._finish()
+
+    def arrive(self) -> None:
+        """Each warp, once its lanes have read: on the barriers of all CTAs of the cluster, since
+        each of them may copy into this one.
+
+        Not at cluster scope: what the epilogue reads of a stage only this CTA's own copies refill,
+        and to its own CTA the plain form releases; the other CTAs refill what the MMAs read, of
+        which their commits tell. `.release.cluster` would fence the whole GPU (MEMBAR.ALL.GPU) in
+        every step of K.
+        """
+        ctx = Context(self._tracer)
+        ctx.syncwarp()
+        with ctx.when(ctx.lane < ctx.cluster_size):
+            if ctx.cluster_size == 1:
+                self.mbar().arrive()
+            else:
+                self.refuse_twice("arrives")
+                self.mbar().arrive_cluster(ctx.lane, relaxed=True)
+        ctx.syncwarp()
+
+
+class EpilogueKStage:
+    """One step of K in the epilogue.
+
+    Attributes:
+        output_stage: the accumulator. input_stage_index: the input stage whose scales belong to it.
+    """
+
+    def __init__(self, output: EpilogueStage, part: InputPartStage) -> None:
+        self._output = output
+        self._part = part
+        self.output_stage = OutputStage(output)
+        self.input_stage_index: Value = part.index()
+        self.input_pipeline = part.pipe
+
+    @property
+    def index(self) -> Value:
+        """The accumulator's number in the ring."""
+        return self._output.index()
+
+    @property
+    def tmem(self) -> TmemStage:
+        """The accumulator's place in tensor memory."""
+        return self._output.tmem()
+
+    def tile(self) -> tuple[SmemTile, ...]:
+        """The tiles of the input stage.
+
+        Raises:
+            TraceError: `per_k_epilogue` was given the pipeline of barriers alone.
+        """
+        inputs = self._part.inputs
+        if inputs is None:
+            raise TraceError(
+                f"per_k_epilogue was given the barriers '{self._part.pipe.name}' alone, which"
+                " know no tiles: give it the InputTilePipeline,"
+                " or take the tiles from its payload, `inputs.payload.get_tile(step.input_stage_index, k_group_size=1)`",
+                caller(),
+            )
+        return inputs.payload.get_tile(
+            self.input_stage_index, 0, k_group_size=inputs.k_group_size, owner=self._part
+        )
+
+    def arrive_input(self) -> None:
+        """Says that this epilogue has read its part of the input stage; leaving the step does so
+        where the body has not.
+        """
+        self._part.arrive()
+
+
+class EpilogueKContext(Handle):
+    """`with outputs.per_k_epilogue(inputs) as stage:` enters when the MMAs of the step are done;
+    leaving steps the input, frees the accumulator, and steps the output, in this order.
+    """
+
+    how_to_release = "Enter it: `with outputs.per_k_epilogue(inputs) as stage:`."
+
+    def __init__(
+        self, outputs: OutputTilePipeline, inputs: InputTilePipeline | ProducerConsumerPipeline
+    ) -> None:
+        if not isinstance(inputs, InputTilePipeline | ProducerConsumerPipeline):
+            raise TraceError(
+                f"per_k_epilogue takes the InputTilePipeline whose stages hold the scales, or its ProducerConsumerPipeline; got {inputs!r}",
+                caller(),
+            )
+        if isinstance(inputs, InputTilePipeline) and inputs.k_group_size != 1:
+            raise TraceError(
+                f"per_k_epilogue takes one tile of K a step, but '{inputs.name}' has"
+                f" k_group_size={inputs.k_group_size}: the scales of the"
+                " others would never be read",
+                caller(),
+            )
+        super().__init__(outputs._ctx.tracer, f"per-K epilogue of '{outputs.name}'")
+        self._outputs = outputs
+        self._inputs = inputs
+        self._stage: EpilogueKStage | None = None
+
+    def __enter__(self) -> EpilogueKStage:
+        self.mark_released()
+        output = self._outputs.acquire_epilogue_linear()
+        inputs = self._inputs
+        known = inputs if isinstance(inputs, InputTilePipeline) else None
+        pipe = inputs.pipeline if isinstance(inputs, InputTilePipeline) else inputs
+        self._stage = EpilogueKStage(output, InputPartStage(pipe, known))
+        return self._stage
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None and self._stage is not None:
+            self._stage._part.release()
+            self._stage._output.release()
+
+
+class BlockwiseFP8Accumulator:
+    """Sums in registers of products whose steps of K have scales; the `accum` of the page's
+    example.
+
+    `total`: a float32 fragment (rows, cols) of layout "tmem".
+    """
+
+    def __init__(self, ctx: Context, shape: tuple[int, int]) -> None:
+        self._ctx = ctx
+        self._shape = shape
+        self.total: Fragment = ctx.fragment(shape=shape, layout="tmem")
+
+    def clear(self) -> None:
+        """A new tile begins."""
+        self.total.fill(0)
+
+    def promote(self, stage: EpilogueKStage, a_scales: SmemTile, b_scale: Any) -> None:
+        """total += accumulator · a_scales · b_scale, and frees the scales' input stage as soon as
+        they are in registers.
+
+        Args:
+            a_scales: (1, rows) float32, of this step. b_scale: a scalar, or one value a column, (1,
+                cols).
+
+        Raises:
+            TraceError: scales of another shape.
+        """
+        ctx, (rows, cols) = self._ctx, self._shape
+        scales = ctx.fragment(shape=(rows, 1), layout="tmem")
+        scales.load(a_scales)
+        stage.arrive_input()
+        whole = isinstance(b_scale, FragmentValue)
+        if whole and b_scale.shape != (1, cols):
+            raise TraceError(
+                f"promote: b_scale has shape {b_scale.shape}; need a scalar, or one value a column, (1, {cols})",
+                caller(),
+            )
+        if whole and not isinstance(b_scale, Fragment):
+            b_scale = ctx.fragment(b_scale)
+        factor = scales if whole else ctx.fragment(scales * b_scale)
+        accumulator = stage.tmem.tensor((rows, cols))
+        for col in range(0, cols, PROMOTED_COLUMNS):
+            width = min(PROMOTED_COLUMNS, cols - col)
+            part = accumulator.cols(col, width).load()
+            ctx.tmem_wait_load()
+            scaled = part * (factor * b_scale.cols(col, width)) if whole else part * factor
+            self.total.set(self.total.cols(col, width) + scaled, col)

@@ -1,0 +1,340 @@
+"""Tensor memory between the MMA warp and the epilogue: its allocation, a stage of it, and the
+barrier before it is freed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import expressions as exprs
+from tilepipe.ir import memory, ops
+from tilepipe.ir.location import caller
+from tilepipe.ir.rules import tcgen05
+from tilepipe.lang import tmem as lang
+from tilepipe.lang.arrivals import count_arrivals
+from tilepipe.lang.context import Context
+from tilepipe.lang.fragments import Fragment
+from tilepipe.lang.handles import Handle
+from tilepipe.lang.tmem import TmemTensor
+from tilepipe.lang.tmem_scales import TmemScales
+from tilepipe.lang.values import Value, to_expr
+from tilepipe.pipelines.barriers.shared import SharedMemBarrier, SMemArray, init_barriers
+
+COLUMN_BITS = 0xFFFF  # of an address; the lane is above them
+LOWER_LANES = 16 << 16  # in an address: the lower 16 of the 32 lanes of each warp
+
+
+class TmemAllocation:
+    """Columns of tensor memory that a kernel reserves for its life: allocate, release_lock, use,
+    wait for the epilogue, deallocate.
+
+    Made in set-up code, where it takes one word of shared memory. The MMA warp calls `allocate()`;
+    the other roles call `from_shared()` once they know, by a barrier, that it has. Each role that
+    uses it calls one of the two (seed page OutputTilePipeline, comptime member Tmem).
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        columns: int = tcgen05.COLUMNS,
+        *,
+        cta_group: int = 1,
+        name: str = "tmem",
+    ) -> None:
+        """`columns` of 32 bits, a power of two in 32..512; `cta_group` 2: the same columns in both
+        CTAs of a pair.
+
+        Raises:
+            TraceError: in a role, or numbers that tensor memory does not have.
+        """
+        broken = tcgen05.broken_columns_rule(columns)
+        if broken is not None:
+            raise TraceError(broken, caller())
+        lang.use_group(ctx.tracer, cta_group)
+        self._ctx = ctx
+        self._tracer = ctx.tracer
+        self.columns = columns
+        self.cta_group = cta_group
+        self.name = name
+        self._word = SMemArray(ctx, "uint32", 1, f"{name}_address")
+
+    def allocate(self) -> None:
+        """tcgen05.alloc by one whole warp: reserves the columns and writes their address to shared
+        memory, from where this role reads it. Waits while the columns are taken. In a pair, a warp
+        of each CTA calls it.
+        """
+        t = self._tracer
+        self._require_warp("allocate")
+        t.role.columns[self] = TmemColumns(self)
+        t.emit(ops.TmemAlloc(caller(), self._slot(), self.columns, self.cta_group))
+        self._ctx.syncwarp()
+        self.from_shared()
+
+    def from_shared(self) -> None:
+        """Reads the address that `allocate` has written; between the two stands a barrier."""
+        self._tracer.role.addresses[self] = self._ctx.load(self._word[0])
+
+    def _slot(self) -> memory.Tile:
+        base = self._word[0].ir.base
+        assert isinstance(base, memory.Tile)
+        return base
+
+    def _require_warp(self, what: str) -> None:
+        active = self._tracer.scope.active
+        threads = None if active is None else active.reshape(active.shape[0], -1, 32).sum(axis=2)
+        if (
+            threads is None
+            or ((threads != 0).sum(axis=1) > 1).any()
+            or not ((threads == 0) | (threads == 32)).all()
+        ):
+            raise TraceError(
+                f"tcgen05: {what} of '{self.name}' is executed by one whole warp; role"
+                f" '{self._tracer.role.name}' comes here with another"
+                " number of threads. Give the role one warp, or write `with ctx.when(ctx.warp == 0):`.",
+                caller(),
+            )
+
+    @property
+    def addr(self) -> Value:
+        """The address of the first column, a uint32.
+
+        Raises:
+            TraceError: this role has neither allocated it nor read its address.
+        """
+        address = self._tracer.role.addresses.get(self)
+        if address is None:
+            raise TraceError(
+                f"role '{self._tracer.role.name}' does not know where '{self.name}' is: call"
+                f" {self.name}.allocate() in the role that owns"
+                " it, and in the others, behind a barrier, from_shared() (`with outputs.epilogue_warp():` does both)",
+                caller(),
+            )
+        columns = self._tracer.role.columns.get(self)
+        if columns is not None:
+            columns.check_held()
+        return address
+
+    def tensor(
+        self, shape: tuple[int, int], dtype: object = "float32", col: object = 0
+    ) -> TmemTensor:
+        """A matrix (rows, cols) from 32-bit column `col` on; `col + (16 << 16)`: in the lower lanes
+        of each warp, for 64 rows.
+
+        Raises:
+            TraceError: it leaves the columns that are allocated.
+        """
+        address = self.addr + self._ctx._value(col)
+        made = TmemTensor(self._tracer, to_expr(self._tracer, address), shape, dtype)
+        first = (col & COLUMN_BITS if col > 0 else col) if isinstance(col, int) else 0
+        if first < 0 or first + made.columns > self.columns:
+            raise TraceError(
+                f"columns [{first}, {first + made.columns}) of '{self.name}', which has {self.columns} columns of 32 bits",
+                caller(),
+            )
+        return made
+
+    def scales(
+        self, shape: tuple[int, int], dtype: object = "float8_e8m0", col: object = 0
+    ) -> TmemScales:
+        """Scale factors (rows, blocks of K) from 32-bit column `col` on: 4 columns for each 128
+        rows × 4 blocks.
+
+        Raises:
+            TraceError: they leave the columns that are allocated; a dtype or shape that scale
+                factors do not have.
+        """
+        made = TmemScales(
+            self._tracer, to_expr(self._tracer, self.addr + self._ctx._value(col)), shape, dtype
+        )
+        first = col if isinstance(col, int) else 0
+        if first < 0 or first + made.columns > self.columns:
+            raise TraceError(
+                f"columns [{first}, {first + made.columns}) of '{self.name}', which has {self.columns} columns of 32 bits",
+                caller(),
+            )
+        return made
+
+    def release_lock(self) -> None:
+        """tcgen05.relinquish_alloc_permit: this CTA allocates no more; CTAs that wait for columns
+        may. Right behind the last `allocate()`: until then another CTA on the SM waits in its own,
+        even where columns are free.
+        """
+        self._require_warp("release_lock")
+        columns = self._tracer.role.columns.get(self)
+        if isinstance(columns, TmemColumns):
+            columns.relinquished = True
+        self._tracer.emit(ops.TmemRelinquish(caller(), self.cta_group))
+
+    def deallocate(self) -> None:
+        """tcgen05.dealloc by the warp that allocated, when nothing uses the columns any more.
+
+        Raises:
+            HandleError: not allocated in this role, or freed already.
+        """
+        self._require_warp("deallocate")
+        columns = self._tracer.role.columns.get(self)
+        if columns is None:
+            raise TraceError(
+                f"'{self.name}' is freed in role '{self._tracer.role.name}', which has not allocated it",
+                caller(),
+            )
+        columns.check_releasable()
+        address = to_expr(self._tracer, self.addr)
+        columns.mark_released()
+        self._tracer.emit(ops.TmemDealloc(caller(), address, self.columns, self.cta_group))
+
+
+class TmemColumns(Handle):
+    """What `TmemAllocation.allocate` has acquired: to be freed once, in the block that
+    allocated.
+    """
+
+    how_to_release = "Free it: deallocate() when the epilogue is done, or use `with outputs.mma_warp():`, which does."
+
+    def __init__(self, allocation: TmemAllocation) -> None:
+        super().__init__(allocation._tracer, f"tensor memory '{allocation.name}'")
+        self.relinquished = False
+
+
+class TmemStage:
+    """One stage of an accumulator ring: `stage_stride_cols` columns from `base + index ·
+    stage_stride_cols`.
+    """
+
+    def __init__(
+        self, base: TmemAllocation | Value, index: object, stride: int, owner: Handle | None = None
+    ) -> None:
+        self._base = base
+        self._tracer = base._tracer
+        self.index = index
+        self._stride = stride
+        self._owner = owner
+
+    @classmethod
+    def from_offset(cls, offset: Value, index: object = 0) -> TmemStage:
+        """The stage at an address."""
+        Context(offset._tracer)._value(index)  # of this kernel, though nothing is computed with it
+        return cls(offset, index, 0)
+
+    def offset(self) -> Value:
+        """Its address in tensor memory, a uint32."""
+        base = self._base.addr if isinstance(self._base, TmemAllocation) else self._base
+        if not self._stride:
+            return base
+        return base + Context(self._tracer)._value(self.index) * self._stride
+
+    def tensor(self, shape: tuple[int, int], dtype: object = "float32") -> TmemTensor:
+        """The matrix (rows, cols) at its beginning.
+
+        Raises:
+            TraceError: it is wider than the stage.
+        """
+        made = TmemTensor(
+            self._tracer, to_expr(self._tracer, self.offset()), shape, dtype, self._owner
+        )
+        self._check_width(0, made)
+        return made
+
+    def _check_width(self, col: int, t: TmemTensor) -> None:
+        end = col + t.columns
+        if col < 0:
+            raise TraceError(f"{t!r} begins at column {col} of a stage", caller())
+        if self._stride and end > self._stride:
+            raise TraceError(
+                f"{t!r} ends at column {end} of a stage of {self._stride} columns"
+                " (stage_stride_cols), in the next stage: make"
+                " stage_stride_cols at least as large as an accumulator",
+                caller(),
+            )
+
+    def load_upper(self, cols: int, col: int = 0) -> Fragment:
+        """tcgen05.ld.16x256b of lanes 0..15 of each warp: a fragment (64, cols) whose row 16 w + r
+        is lane 32 w + r.
+        """
+        return self._half(cols, col, 0)
+
+    def load_lower(self, cols: int, col: int = 0) -> Fragment:
+        """The same of lanes 16..31: row 16 w + r is lane 32 w + 16 + r."""
+        return self._half(cols, col, LOWER_LANES)
+
+    def _half(self, cols: int, col: int, lanes: int) -> Fragment:
+        address = to_expr(self._tracer, self.offset() + (lanes + col))
+        half = TmemTensor(self._tracer, address, (64, cols), "float32", self._owner)
+        self._check_width(col, half)
+        return half.load()
+
+
+@dataclass(frozen=True, eq=False)
+class TmemFragments:
+    """The registers of a slice of an accumulator, by halves of each warp's lanes; `lower` is None
+    of an accumulator of 64 rows.
+
+    `TmemTensor.load()` gives both in one fragment of layout "tmem".
+    """
+
+    upper: Fragment
+    lower: Fragment | None
+
+    @classmethod
+    def load(cls, stage: TmemStage, rows: int, cols: int, col: int = 0) -> TmemFragments:
+        """Columns [col, col + cols) of the accumulator of `rows` rows at a stage; to be read after
+        `ctx.tmem_wait_load()`.
+        """
+        if rows not in (64, 128):
+            raise TraceError(f"an accumulator has 64 or 128 rows, got {rows!r}", caller())
+        return cls(
+            stage.load_upper(cols, col), stage.load_lower(cols, col) if rows == 128 else None
+        )
+
+
+class TmemDeallocBarrier:
+    """The mbarrier by which the epilogue's threads, of both CTAs of a pair, say that they are done
+    with tensor memory. Single use.
+    """
+
+    def __init__(self, ctx: Context, cta_group: int = 1, *, name: str = "tmem_dealloc") -> None:
+        """In set-up code; the count, `cta_group` times the threads that signal, is derived."""
+        self._ctx = ctx
+        self._tracer = ctx.tracer
+        self.cta_group = cta_group
+        self._barrier = SMemArray(ctx, SharedMemBarrier, 1, name=name)[0]
+        self._array = self._barrier.ref().array
+        self._tracer.ledger.open(self._array, "epilogue", None)
+        init_barriers(self._tracer, self._barrier.ref(), None, 1)
+
+    def signal_complete(self) -> None:
+        """Every epilogue thread, after its last load has been waited for: arrives on the peer's
+        barrier, if there is one, and its own.
+        """
+        t, ctx = self._tracer, self._ctx
+        ctx.tcgen05_fence_before()
+        own, index = memory.BarrierRef(self._array, exprs.const(0)), exprs.const(1)
+        refs = [own]
+        if self.cta_group == 2:
+            refs.insert(
+                0, memory.BarrierRef(self._array, exprs.const(0), to_expr(t, ctx.cta_rank ^ 1))
+            )
+        arrivals = [
+            count_arrivals(t.role.role, t.kernel.cluster_size, t.scope.active, 1, ref.cta)
+            for ref in refs
+        ]
+        t.ledger.record(
+            self._array,
+            t.role.role,
+            caller(),
+            arrivals[0] if len(arrivals) == 1 else arrivals[0] + arrivals[1],
+        )
+        for ref in refs:
+            t.emit(ops.MbarArrive(caller(), ref, index))
+
+    def complete_dealloc(self, tmem: TmemAllocation) -> None:
+        """The MMA warp: gives up the right to allocate, unless it has, waits for the epilogue,
+        frees the columns.
+        """
+        columns = self._tracer.role.columns.get(tmem)
+        if not isinstance(columns, TmemColumns) or not columns.relinquished:
+            tmem.release_lock()
+        self._barrier.wait(0)
+        self._ctx.tcgen05_fence_after()
+        tmem.deallocate()

@@ -1,0 +1,118 @@
+"""The life of tensor memory in the two roles that share it: the MMA warp owns it, the epilogue
+reads it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from tilepipe.errors import TraceError
+from tilepipe.ir.location import caller
+from tilepipe.ir.program import WARP
+from tilepipe.lang.handles import Handle
+from tilepipe.lang.named import NamedBarrier
+from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation, TmemDeallocBarrier
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class _WarpContext(Handle):
+    view = ""  # what makes it
+
+    def __init__(
+        self,
+        tmem: TmemAllocation,
+        dealloc: TmemDeallocBarrier,
+        published: NamedBarrier,
+        what: str = "",
+    ) -> None:
+        super().__init__(tmem._tracer, f"{what or self.view} of '{tmem.name}'")
+        self._tmem = tmem
+        self._dealloc = dealloc
+        self._published = published
+
+    def __enter__(self) -> Self:
+        self._begin()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.release()
+
+    @classmethod
+    def create(
+        cls, tmem: TmemAllocation, dealloc: TmemDeallocBarrier, published: NamedBarrier
+    ) -> Self:
+        """Begins it by hand; `release()` ends it, in the same block."""
+        made = cls(tmem, dealloc, published, cls.__name__)
+        made._begin()
+        return made
+
+    def _begin(self) -> None:
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Ends it."""
+        raise NotImplementedError
+
+
+class MmaWarpContext(_WarpContext):
+    """The MMA warp: allocates tensor memory, gives up the right to allocate more, and announces the
+    address; in the end waits for the epilogue and frees it.
+
+    `published`: a named barrier of this warp and the epilogue's threads, at which this warp only
+    arrives.
+    """
+
+    view = "mma_warp()"
+    how_to_release = "Use it as `with outputs.mma_warp():`, or call release()."
+
+    def _begin(self) -> None:
+        self._tmem.allocate()
+        # here, not at the end: until then a second CTA on the SM waits in its alloc
+        self._tmem.release_lock()
+        self._published.arrive()
+
+    def release(self) -> None:
+        """Waits until the epilogue has signalled, and frees the columns."""
+        self.mark_released()
+        self._dealloc.complete_dealloc(self._tmem)
+
+
+class EpilogueWarpContext(_WarpContext):
+    """The epilogue's warps: wait for the address; in the end say that they are done with tensor
+    memory.
+    """
+
+    view = "epilogue_warp()"
+    how_to_release = "Use it as `with outputs.epilogue_warp():`, or call release()."
+
+    def _begin(self) -> None:
+        active, expected = self._tmem._tracer.scope.active, self._published.threads - WARP
+        threads = 0 if active is None else int(active.sum(axis=(1, 2)).max())
+        if threads > expected:
+            raise TraceError(
+                f"epilogue_warp: {threads} threads of role '{self._tmem._tracer.role.name}' meet"
+                " the MMA warp, but the barrier is for"
+                f" {expected}: give the role {expected}, or OutputTilePipeline.allocate epilogue_threads={threads}",
+                caller(),
+            )
+        self._published.sync()
+        self._tmem.from_shared()
+
+    def release(self) -> None:
+        """Every thread arrives on the barrier that the MMA warp waits on before it frees the
+        columns, of both CTAs of a pair.
+        """
+        self.mark_released()
+        self._dealloc.signal_complete()
+
+
+MmaWarp = MmaWarpContext
+EpilogueWarp = EpilogueWarpContext

@@ -1,0 +1,558 @@
+"""SharedMemBarrier (a PTX mbarrier), arrays in shared memory, and pointers into them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Generic, TypeVar, cast, overload
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import expressions as exprs
+from tilepipe.ir import memory, ops
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.location import Loc, caller
+from tilepipe.lang import answers, async_ops
+from tilepipe.lang.arrivals import count_arrivals
+from tilepipe.lang.context import Context
+from tilepipe.lang.convergence import require_whole_warpgroup_waits
+from tilepipe.lang.handles import Handle, note_signal, owner_of
+from tilepipe.lang.memory import ElementRef, SmemTileArray
+from tilepipe.lang.tracer import Tracer
+from tilepipe.lang.values import Value, require_integer, require_uniform, to_expr
+
+MAX_COUNT = 2**20 - 1  # PTX ISA, mbarrier: expected arrival count 1 .. 2^20 - 1
+BARRIER_BYTES = 8
+
+
+class SharedMemBarrier:
+    """One mbarrier: 8 bytes of shared memory that count arrivals and transaction bytes (PTX ISA,
+    "mbarrier").
+
+    A phase completes when no arrival is pending and the transaction bytes are zero; the next begins
+    at once. In Python the barrier and a pointer to it are one thing: `MbarPtr` is this class. As a
+    pointer into an array, `ptr[i]` and `ptr + i` are the barrier i places behind it.
+    """
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        array: memory.BarrierArray,
+        index: exprs.Expr,
+        handle: Handle | None = None,
+        cta: exprs.Expr | None = None,
+        home: tuple[SMemArray[SharedMemBarrier], int] | None = None,
+    ) -> None:
+        self._tracer = tracer
+        self._operand = memory.BarrierRef(array, index, cta)
+        self._handle = handle
+        self._scope = tracer.scope
+        # the array that the pointer was taken from, and the place in it, where that is static
+        self._home = home
+
+    @property
+    def _ref(self) -> memory.BarrierRef:
+        """The operand. A pipeline may have divided the array since the pointer was taken."""
+        if self._home is not None:
+            array, index = self._home[0].find(self._home[1])
+            if array is not self._operand.array:
+                self._operand = memory.BarrierRef(array, exprs.const(index), self._operand.cta)
+        return self._operand
+
+    def __getitem__(self, index: object) -> SharedMemBarrier:
+        """The barrier `index` places behind this one, in the same array.
+
+        Raises:
+            TraceError: there is none, or the index differs between the lanes of a warp.
+        """
+        offset = require_uniform(require_integer(to_expr(self._tracer, index), "the index of a barrier"), "the index of a barrier",
+                                 exprs.Vary.WARP)  # fmt: skip
+        ref = self._ref
+        if self._home is not None and isinstance(offset, exprs.Const):
+            return self._home[0].pointer(self._home[1] + int(offset.value))
+        at = to_expr(self._tracer, Value(self._tracer, ref.index) + Value(self._tracer, offset))
+        if isinstance(at, exprs.Const) and not 0 <= at.value < ref.array.size:
+            raise TraceError(
+                f"barrier {at.value} of '{ref.array.name}', which has {ref.array.size}", caller()
+            )
+        return SharedMemBarrier(self._tracer, ref.array, at, None, ref.cta)
+
+    def __add__(self, offset: object) -> SharedMemBarrier:
+        """A pointer `offset` barriers further on: the same as `self[offset]`."""
+        return self[offset]
+
+    @staticmethod
+    def allocate(ctx: Context, count: int = 1, name: str = "barrier") -> SharedMemBarrier:
+        """Allocates and initialises one barrier in set-up code; `count`: arrivals of a phase."""
+        barrier = SMemArray(ctx, SharedMemBarrier, 1, name=name)[0]
+        barrier.init(count)
+        return barrier
+
+    def ref(self) -> memory.BarrierRef:
+        """The operand of an op; raises when the stage it came from has been released."""
+        if self._handle is not None:
+            self._handle.check_held("signalled or waited on")
+        self._tracer.check_alive(self._scope, "barrier")
+        if self._home is not None:
+            self._home[0].note_use()
+        return self._ref
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two pointers are known to name one barrier: the same array and CTA, and the same
+        constant or traced index.
+        """
+        if not isinstance(other, SharedMemBarrier):
+            return NotImplemented
+        mine, theirs = self._ref, other._ref
+        return (
+            mine.array is theirs.array
+            and _same(mine.index, theirs.index)
+            and _same(mine.cta, theirs.cta)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _is_dead(self) -> bool:
+        return self._scope.closed or (self._handle is not None and self._handle._is_dead())
+
+    def _at(self, cta: object) -> memory.BarrierRef:
+        ref = self.ref()
+        return memory.BarrierRef(ref.array, ref.index, to_expr(self._tracer, cta))
+
+    def on(self, cta: object) -> SharedMemBarrier:
+        """The copy in CTA `cta` of the cluster: to arrive on, or, in a pair of CTAs, for a TMA load
+        to signal.
+        """
+        ref = self._at(cta)
+        return SharedMemBarrier(self._tracer, ref.array, ref.index, self._handle, ref.cta)
+
+    def init(self, num_threads: object = 1) -> None:
+        """mbarrier.init: `num_threads` arrivals complete a phase; phase 0 begins. In set-up code
+        the library elects the lane and fences.
+        """
+        count = to_expr(self._tracer, num_threads)
+        if isinstance(count, exprs.Const) and not 1 <= count.value <= MAX_COUNT:
+            raise TraceError(f"an mbarrier's count is 1..{MAX_COUNT}, got {count.value}", caller())
+        init_barriers(self._tracer, self.ref(), count, 1)
+
+    def inval(self) -> None:
+        """mbarrier.inval: ends the barrier's life; it may then be initialised again."""
+        emit_once(self._tracer, ops.MbarInval(caller(), self.ref()))
+
+    def arrive(self) -> None:
+        """One arrival by every active thread of the role."""
+        self._arrive(self.ref(), 1)
+
+    def arrive_cluster(self, cta_id: object, count: object = 1, *, relaxed: bool = False) -> None:
+        """`count` arrivals by every active thread on this barrier's copy in CTA `cta_id` of the
+        cluster.
+
+        Args:
+            relaxed: the plain form, which releases to this CTA alone and spares a fence of the
+                whole GPU. To another CTA it then hands over finished reads of MMAs, accesses of
+                tensor memory behind `ctx.tcgen05_fence_before()`, and reads of a response behind
+                `ctx.fence_proxy_async()`, but no ordinary write.
+
+        Raises:
+            TraceError: `relaxed` is no bool.
+        """
+        if not isinstance(relaxed, bool):
+            raise TraceError(f"arrive_cluster: relaxed is True or False; got {relaxed!r}", caller())
+        self._arrive(self._at(cta_id), count, "relaxed" if relaxed else "release")
+
+    def _arrive(self, ref: memory.BarrierRef, count: object, sem: str = "release") -> None:
+        _ = self._tracer.role
+        n = to_expr(self._tracer, count)
+        self._book(ref, int(n.value) if isinstance(n, exprs.Const) else None, "arrives")
+        self._tracer.emit(ops.MbarArrive(caller(), ref, n, sem))
+
+    def _book(self, ref: memory.BarrierRef, each: int | None, verb: str) -> None:
+        handle = owner_of(self._tracer, ref.array, ref.index)
+        role, active = self._tracer.role.role, self._tracer.scope.active
+        arrivals = count_arrivals(role, self._tracer.kernel.cluster_size, active, each, ref.cta)
+        if handle is None:
+            self._tracer.ledger.loose(ref.array, role, caller(), arrivals)
+            return
+        if ref.cta is None:
+            handle.refuse_twice(verb)
+        note_signal(self._tracer, handle, arrivals)
+
+    def expect_bytes(self, bytes: object) -> None:
+        """mbarrier.arrive.expect_tx: the phase also needs `bytes` more of TMA data; and ONE
+        arrival. One lane only.
+        """
+        self._expect(self.ref(), bytes, arrive=True)
+
+    def expect_bytes_relaxed(self, bytes: object) -> None:
+        """`expect_bytes` with relaxed ordering; here the same, since nothing is published by arming
+        a barrier.
+        """
+        self._expect(self.ref(), bytes, arrive=True)
+
+    def expect_bytes_only(self, bytes: object) -> None:
+        """mbarrier.expect_tx without an arrival."""
+        self._expect(self.ref(), bytes, arrive=False)
+
+    def arrive_and_expect_bytes(self, bytes: object, cta_id: object, pred: object = True) -> None:
+        """`expect_bytes` on the copy in CTA `cta_id`, where `pred` holds."""
+        if pred is True:
+            self._expect(self._at(cta_id), bytes, arrive=True)
+            return
+        with Context(self._tracer).when(pred):
+            self._expect(self._at(cta_id), bytes, arrive=True)
+
+    def _expect(
+        self, ref: memory.BarrierRef, nbytes: object, arrive: bool, sem: str = "release"
+    ) -> None:
+        if ref.cta is None:
+            async_ops.require_one_lane(self._tracer, "expect_bytes")
+        n = require_integer(to_expr(self._tracer, nbytes), "a number of bytes")
+        if isinstance(n, exprs.Const) and not 0 <= n.value < 2**20:
+            raise TraceError(
+                f"expect_bytes({n.value}): a phase's transaction count is below 2^20; load less in one stage",
+                caller(),
+            )
+        if arrive:
+            self._book(ref, 1, "expects bytes")
+        self._tracer.emit(ops.MbarExpect(caller(), ref, n, arrive, sem))
+
+    def complete_transaction(self, dst_cta: object, bytes: object, pred: object = True) -> None:
+        """Credits `bytes` to the copy in CTA `dst_cta` without a copy (for a gather that was
+        elided).
+        """
+        n = require_integer(to_expr(self._tracer, bytes), "a number of bytes")
+        ref = self.ref() if dst_cta is None else self._at(dst_cta)
+        if pred is True:
+            self._tracer.emit(ops.MbarCompleteTx(caller(), ref, n))
+            return
+        with Context(self._tracer).when(pred):
+            self._tracer.emit(ops.MbarCompleteTx(caller(), ref, n))
+
+    def wait(self, phase: object = 0, ticks: int | None = None) -> None:
+        """Blocks until the phase with parity `phase` (bit 0) is complete: on a fresh barrier
+        wait(1) passes and wait(0) blocks.
+
+        `ticks`: ceiling in nanoseconds of one hardware try; kept for the pages' sake, it changes no
+        meaning.
+        """
+        require_whole_warpgroup_waits(self._tracer, "a wait")
+        self._tracer.emit(ops.MbarWait(caller(), self.ref(), self._phase(phase)))
+
+    def wait_acquire(self, phase: object = 0, scope: str = "cta") -> None:
+        """`wait` with explicit acquire ordering, which every wait here has."""
+        self.wait(phase)
+
+    def wait_relaxed(self, phase: object = 0, scope: str = "cta") -> None:
+        """`wait`; acquire ordering is kept, which is always allowed."""
+        self.wait(phase)
+
+    def try_wait(self, phase: object = 0) -> Value:
+        """Whether the phase with parity `phase` is complete, tested once by whole warps: a warp has
+        one answer. In a warpgroup role each warp has its own, and only waits may depend on it.
+
+        Raises:
+            TraceError: under a condition that not all lanes of a warp share.
+        """
+        return answers.test(self._tracer, self.ref(), self._phase(phase))
+
+    def _phase(self, phase: object) -> exprs.Expr:
+        return require_uniform(to_expr(self._tracer, phase), "the phase of a wait", exprs.Vary.WARP)
+
+    def unsafe_ptr(self) -> SharedMemBarrier:
+        """The pointer: itself."""
+        return self
+
+    def __repr__(self) -> str:
+        from tilepipe.ir.printer import barrier
+
+        return f"<mbarrier {barrier(self._ref)}>"
+
+
+def _same(a: exprs.Expr | None, b: exprs.Expr | None) -> bool:
+    return a is b or (
+        isinstance(a, exprs.Const) and isinstance(b, exprs.Const) and a.value == b.value
+    )
+
+
+MbarPtr = SharedMemBarrier
+SMemPtr = ElementRef  # what `tile[r, c]` gives; an element of a global tensor is the same type
+
+
+def init_barriers(tracer: Tracer, ref: memory.BarrierRef, count: exprs.Expr | None, n: int) -> None:
+    """Emits mbarrier.init of `n` barriers by one lane."""
+    emit_once(tracer, ops.MbarInit(caller(), ref, count, n))
+    if ref.array.count is None and isinstance(count, exprs.Const) and n == ref.array.size:
+        ref.array.count = int(count.value)
+
+
+def emit_once(tracer: Tracer, op: ops.Op) -> None:
+    """Emits an op for one lane: elected here in set-up code; in a role the user has elected it."""
+    if tracer.scope.role is None:
+        tracer.emit(ops.Elect(op.loc, "role", ops.Block([op])))
+    else:
+        async_ops.require_one_lane(tracer, type(op).__name__)
+        tracer.emit(op)
+
+
+E = TypeVar("E", SharedMemBarrier, ElementRef)
+
+
+class SMemArray(Generic[E]):
+    """`size` elements of one type in shared memory; `array[i]` is a pointer to element i.
+
+    `len(array)` counts elements and `storage_size` bytes (the page's original counted bytes in
+    both). For `SharedMemBarrier` the elements are barriers; for a dtype, scalars for `ctx.load` and
+    `ctx.store`.
+    """
+
+    @overload
+    def __init__(
+        self: SMemArray[SharedMemBarrier],
+        ctx: Context,
+        type: type[SharedMemBarrier],
+        size: int,
+        name: str = "array",
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: SMemArray[ElementRef], ctx: Context, type: DType | str, size: int, name: str = "array"
+    ) -> None: ...
+
+    def __init__(
+        self,
+        ctx: Context,
+        type: type[SharedMemBarrier] | DType | str,
+        size: int,
+        name: str = "array",
+    ) -> None:
+        if not isinstance(size, int) or size < 1:
+            raise TraceError(
+                f"an array in shared memory has at least one element, got {size!r}", caller()
+            )
+        tracer = ctx.tracer
+        if tracer.scope.role is not None:
+            raise TraceError("shared memory is allocated in set-up code, outside roles", caller())
+        self._tracer = tracer
+        self.size = size
+        self.segments: list[memory.BarrierArray] = []
+        self._taken: Loc | None = None  # where the first op that names a barrier stands
+        self._scalars: SmemTileArray | None = None
+        if type is SharedMemBarrier:
+            self._add(name, size)
+        else:
+            self._scalars = ctx.smem((1, size), type, swizzle=0, name=name)
+
+    @overload
+    @staticmethod
+    def stack_allocation(
+        ctx: Context, type: type[SharedMemBarrier], size: int, name: str = "array"
+    ) -> SMemArray[SharedMemBarrier]: ...
+
+    @overload
+    @staticmethod
+    def stack_allocation(
+        ctx: Context, type: DType | str, size: int, name: str = "array"
+    ) -> SMemArray[ElementRef]: ...
+
+    @staticmethod
+    def stack_allocation(
+        ctx: Context, type: type[SharedMemBarrier] | DType | str, size: int, name: str = "array"
+    ) -> SMemArray[SharedMemBarrier] | SMemArray[ElementRef]:
+        """Allocates the array."""
+        return SMemArray(ctx, type, size, name)
+
+    def _add(self, name: str, size: int) -> memory.BarrierArray:
+        array = memory.BarrierArray(self._tracer.name(name), size, loc=caller())
+        self._tracer.kernel.barriers.append(array)
+        self.segments.append(array)
+        return array
+
+    def carve(
+        self, start: int, sizes: Sequence[int], names: Sequence[str]
+    ) -> list[memory.BarrierArray]:
+        """Gives consecutive ranges of the array, from `start` on, names of their own. What a
+        pipeline has divided in the same way before is given again: `init_barriers` and the
+        constructor take the same pointer.
+
+        Raises:
+            TraceError: the ranges leave the array, something uses its barriers already, or another
+                pipeline has some of them.
+        """
+        self._tracer.require_running()
+        bounds: list[int] = [start, *(start + total for total in accumulate(sizes))]
+        places = self._places()
+        present = [array for at, array in places if bounds[0] <= at < bounds[-1]]
+        if [at for at, _ in places if bounds[0] <= at < bounds[-1]] == bounds[:-1] and [
+            x.size for x in present
+        ] == list(sizes):
+            return present
+        around = next(
+            (
+                (at, array)
+                for at, array in places
+                if at <= bounds[0] and bounds[-1] <= at + array.size
+            ),
+            None,
+        )
+        if around is None:
+            raise TraceError(
+                f"barriers {bounds[0]} to {bounds[-1] - 1} of an array of {self.size}, which is"
+                " divided into"
+                f" {', '.join(f'{x.name!r}: {at} to {at + x.size - 1}' for at, x in places)}: a pipeline takes barriers that no other has",
+                caller(),
+            )
+        if self._taken is not None:
+            raise TraceError(
+                f"a barrier of this array was used at {self._taken.short}, before a pipeline"
+                " divides the array into full and empty:"
+                " use it afterwards",
+                caller(),
+            )
+        base, whole = around
+        cuts = sorted({base, *bounds, base + whole.size})
+        made = []
+        at = self.segments.index(whole)
+        position = self._tracer.kernel.barriers.index(whole)
+        for low, high in pairwise(cuts):
+            named = low in bounds[:-1] and low >= start
+            name = (
+                self._tracer.name(names[bounds.index(low)])
+                if named
+                else self._tracer.name(whole.name)
+            )
+            made.append(memory.BarrierArray(name, high - low, loc=whole.loc))
+        self.segments[at : at + 1] = made
+        self._tracer.kernel.barriers[position : position + 1] = made
+        return [
+            x for low, x in zip(cuts, made, strict=False) if low in bounds[:-1] and low >= start
+        ]
+
+    def _places(self) -> list[tuple[int, memory.BarrierArray]]:
+        """The parts that the array is divided into, each with its first index."""
+        starts = [0]
+        for array in self.segments[:-1]:
+            starts.append(starts[-1] + array.size)
+        return list(zip(starts, self.segments, strict=True))
+
+    def find(self, position: int) -> tuple[memory.BarrierArray, int]:
+        """The part that holds barrier `position`, and its index there."""
+        self._tracer.require_running()
+        return next(
+            (array, position - at)
+            for at, array in self._places()
+            if at <= position < at + array.size
+        )
+
+    def pointer(self, position: int) -> SharedMemBarrier:
+        """A pointer to barrier `position`, which stays valid when a pipeline divides the array.
+
+        Raises:
+            TraceError: there is no such barrier.
+        """
+        if not 0 <= position < self.size:
+            raise TraceError(f"barrier {position} of an array of {self.size}", caller())
+        array, index = self.find(position)
+        return SharedMemBarrier(self._tracer, array, exprs.const(index), home=(self, position))  # type: ignore[arg-type]
+
+    def note_use(self) -> None:
+        """An op names a barrier of this array: it cannot be divided any more."""
+        self._tracer.require_running()
+        self._taken = self._taken or caller()
+
+    @property
+    def ptr(self) -> E:
+        """A pointer to the first element."""
+        return self[0]
+
+    @property
+    def storage_size(self) -> int:
+        """Bytes."""
+        return self.size * (
+            BARRIER_BYTES if self._scalars is None else self._scalars.buffer.dtype.nbytes
+        )
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: object) -> E:
+        element = self._scalars[0][0, index] if self._scalars is not None else self._barrier(index)
+        return cast(E, element)
+
+    def _barrier(self, index: object) -> SharedMemBarrier:
+        i = require_integer(to_expr(self._tracer, index), "the index of a barrier")
+        i = require_uniform(i, "the index of a barrier", exprs.Vary.WARP)
+        if isinstance(i, exprs.Const):
+            return self.pointer(int(i.value))
+        if len(self.segments) > 1:
+            raise TraceError(
+                "an array that a pipeline has split into full and empty takes constant indices; use the pipeline's methods",
+                caller(),
+            )
+        self.note_use()
+        return SharedMemBarrier(self._tracer, self.segments[0], i)
+
+    def __repr__(self) -> str:
+        return f"<{self.size} in shared memory>"
+
+
+Barriers = SMemArray[SharedMemBarrier] | SharedMemBarrier
+
+
+def array_of(
+    ptr: object, count: int | None, what: str
+) -> tuple[SMemArray[SharedMemBarrier], int, int]:
+    """What a pipeline's barriers are: the array, the index of the first, and how many there are.
+
+    `ptr`: an array, or a pointer into one, which stands for the barriers from there on: `count` of
+    them, or all.
+
+    Raises:
+        TraceError: neither, a pointer whose place is not static, or fewer than `count` barriers
+            behind it.
+    """
+    if isinstance(ptr, SharedMemBarrier):
+        if ptr._home is None:
+            raise TraceError(
+                f"{what} takes an array of barriers or a pointer into one, such as `storage[4]`; got {ptr!r}",
+                caller(),
+            )
+        array, start = ptr._home
+        have = array.size - start
+        if count is not None and count > have:
+            raise TraceError(
+                f"{what} needs {count} barriers; from {ptr!r} on, the array has {have}", caller()
+            )
+        return array, start, have if count is None else count
+    if not isinstance(ptr, SMemArray) or not ptr.segments:
+        raise TraceError(
+            f"{what} takes an array of barriers, SMemArray(ctx, SharedMemBarrier, n), or a pointer into one; got {ptr!r}",
+            caller(),
+        )
+    return ptr, 0, ptr.size
+
+
+class SMemTileArray2D(SmemTileArray):
+    """`num_tiles` contiguous tiles of (d0, d1) elements; tile i is at `i * d0 * d1`."""
+
+    def __init__(
+        self, ctx: Context, dtype: DType | str, d0: int, d1: int, num_tiles: int, *, order: str = "row", swizzle: int | None = None,
+        name: str = "tiles",
+    ) -> None:  # fmt: skip
+        made = ctx.smem((d0, d1), dtype, count=num_tiles, order=order, swizzle=swizzle, name=name)
+        super().__init__(ctx.tracer, made.buffer)
+
+
+class SMemTileArray2DRowMajor(SMemTileArray2D):
+    """As `SMemTileArray2D`, rows contiguous and unswizzled."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        dtype: DType | str,
+        d0: int,
+        d1: int,
+        num_tiles: int,
+        *,
+        name: str = "tiles",
+    ) -> None:
+        super().__init__(ctx, dtype, d0, d1, num_tiles, swizzle=0, name=name)

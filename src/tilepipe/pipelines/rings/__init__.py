@@ -1,0 +1,1 @@
+"""Rings of stages in shared memory: producers and consumers of tiles."""

@@ -1,0 +1,75 @@
+"""Freeing a stage some wgmma groups later: the queue behind `inputs.consumer(lag=n)`.
+
+wgmma cannot signal an mbarrier. So the arrival that `mma_commit` binds to a group is made by the
+warpgroup once it has waited for that group. Waiting for the newest group would leave the tensor
+cores idle; with a lag, releasing stage i waits until at most `lag` groups run, and frees stage i -
+lag. The queue holds the last `lag` stages in role variables.
+"""
+
+from __future__ import annotations
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import expressions as exprs
+from tilepipe.ir import ops
+from tilepipe.ir.location import caller
+from tilepipe.lang import async_ops
+from tilepipe.lang.values import Value, binary, to_expr
+from tilepipe.lang.variables import Var
+from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
+
+
+class LagQueue:
+    """The stages whose MMAs may still be running, oldest first. `held` counts them; entries [lag -
+    held, lag) are valid.
+    """
+
+    def __init__(self, pipe: ProducerConsumerPipeline, lag: int) -> None:
+        self._tracer = pipe._tracer
+        self._lag = lag
+        self._held = Var(self._tracer, 0, None, f"{pipe.name}_held")
+        self._stages = [Var(self._tracer, 0, None, f"{pipe.name}_previous") for _ in range(lag)]
+        self._commit: async_ops.Commit | None = None
+        self._published = False
+        self._arrives: list[ops.MbarArrive] = []
+
+    def push(self, commit: async_ops.Commit, stage: Value, published: bool) -> None:
+        """Takes stage `stage`, whose group was just closed, and frees the one `lag` before it."""
+        if self._commit is not None and self._commit.mask != commit.mask:
+            raise TraceError(
+                f"mma_commit with mask {commit.mask} here and {self._commit.mask} at {self._commit.loc.short}: one view, one mask",
+                commit.loc,
+            )
+        self._commit = commit
+        # one stage that ordinary accesses touch: every arrive must release
+        if published and not self._published:
+            self._published = True
+            for arrive in self._arrives:
+                arrive.sem = "release"
+        t = self._tracer
+        t.emit(ops.WgmmaWait(caller(), self._lag))
+        held = self._held.get()
+        self._free(self._stages[0].get(), binary(t, "ge", held, self._lag))
+        for newer, older in zip(self._stages[1:], self._stages[:-1], strict=True):
+            older.set(newer.get())
+        self._stages[-1].set(stage)
+        self._held.set(1 if self._lag == 1 else binary(t, "min", held + 1, self._lag))
+
+    def flush(self) -> None:
+        """Waits for every group and frees what is still held."""
+        if self._commit is None:
+            return
+        self._tracer.emit(ops.WgmmaWait(caller(), 0))
+        held = self._held.get()
+        for position, stage in enumerate(self._stages):
+            self._free(stage.get(), binary(self._tracer, "ge", held, self._lag - position))
+        self._held.set(0)
+
+    def _free(self, stage: Value, cond: Value) -> None:
+        if self._commit is None:
+            return
+        index: exprs.Expr = to_expr(self._tracer, stage)
+        arrive = async_ops.fire(self._commit, index, self._published)
+        self._arrives += [op for op in arrive.body.ops if isinstance(op, ops.MbarArrive)]
+        self._tracer.emit(
+            ops.If(caller(), to_expr(self._tracer, cond), ops.Block([arrive]), ops.Block())
+        )

@@ -1,0 +1,235 @@
+"""Tile payloads: what a stage of an input pipeline holds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from tilepipe.errors import TraceError
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.location import caller
+from tilepipe.lang.context import Context
+from tilepipe.lang.memory import SmemTile
+from tilepipe.lang.values import Value
+from tilepipe.pipelines.barriers.shared import SMemTileArray2D, SMemTileArray2DRowMajor
+from tilepipe.pipelines.rings.scale_tiles import SMemTileArrayWithLayout, scale_factor_k_major
+
+if TYPE_CHECKING:
+    from tilepipe.lang.handles import Handle
+
+
+class TilePayload(ABC):
+    """The tile arrays of an input pipeline. Tile k of stage s is number `s * k_group_size + k` of
+    each array.
+    """
+
+    @abstractmethod
+    def allocate(self, ctx: Context, num_pipeline_stages: int, name: str) -> Self:
+        """The payload with `num_pipeline_stages` tiles of each operand in shared memory."""
+
+    @abstractmethod
+    def get_tile(
+        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
+    ) -> tuple[SmemTile, ...]:
+        """One tile of each operand."""
+
+    @property
+    @abstractmethod
+    def tile_bytes(self) -> int:
+        """Bytes of one tile of every operand."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StandardTilePayload(TilePayload):
+    """A and B tiles. `get_tile` gives (A, B).
+
+    Attributes:
+        a_shape, b_shape: (BM, BK) and (BN, BK), elements.
+        a_order, b_order: "row": K contiguous in memory; "col": M, N contiguous.
+        swizzle: bytes; the widest that fits each tile unless given.
+        a_tiles, b_tiles: the arrays in shared memory, once allocated.
+    """
+
+    a_type: DType | str
+    b_type: DType | str
+    a_shape: tuple[int, int]
+    b_shape: tuple[int, int]
+    a_order: str = "row"
+    b_order: str = "row"
+    swizzle: int | None = None
+    a_tiles: SMemTileArray2D | None = None
+    b_tiles: SMemTileArray2D | None = None
+
+    def allocate(self, ctx: Context, num_pipeline_stages: int, name: str) -> Self:
+        a = SMemTileArray2D(
+            ctx,
+            self.a_type,
+            *self.a_shape,
+            num_pipeline_stages,
+            order=self.a_order,
+            swizzle=self.swizzle,
+            name=f"{name}_a",
+        )
+        b = SMemTileArray2D(
+            ctx,
+            self.b_type,
+            *self.b_shape,
+            num_pipeline_stages,
+            order=self.b_order,
+            swizzle=self.swizzle,
+            name=f"{name}_b",
+        )
+        return replace(self, a_tiles=a, b_tiles=b)
+
+    def get_tile(
+        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
+    ) -> tuple[SmemTile, ...]:
+        a, b = self._tiles()
+        # one expression for both, so that the product is computed once
+        index = stage * k_group_size + k_idx
+        return a.tile(index, owner), b.tile(index, owner)
+
+    def get_a_tile(
+        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
+    ) -> SmemTile:
+        """The A tile of `get_tile`."""
+        return self._tiles()[0].tile(stage * k_group_size + k_idx, owner)
+
+    def get_b_tile(
+        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
+    ) -> SmemTile:
+        """The B tile of `get_tile`."""
+        return self._tiles()[1].tile(stage * k_group_size + k_idx, owner)
+
+    def _tiles(self) -> tuple[SMemTileArray2D, SMemTileArray2D]:
+        if self.a_tiles is None or self.b_tiles is None:
+            raise TraceError(
+                "this payload has no shared memory yet: `payload.allocate(ctx, slots, name)`, or InputTilePipeline.allocate",
+                caller(),
+            )
+        return self.a_tiles, self.b_tiles
+
+    @property
+    def tile_bytes(self) -> int:
+        a, b = self._tiles()
+        return a.tile_bytes + b.tile_bytes
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BlockwiseFP8TilePayload(StandardTilePayload):
+    """A and B tiles, and the scales of A: one for each row of the tile, of one block of K.
+    `get_tile` gives (A, B, A scales).
+
+    B has a scale for many rows and columns; a kernel reads it from global memory.
+
+    Attributes:
+        a_scales_type: float32, as a rule.
+        a_scales_shape: (1, BM), M contiguous; BM a multiple of 32: several tiles of float32 are
+            multiples of 128 bytes.
+        a_scales_tiles: the array in shared memory, unswizzled, once allocated.
+    """
+
+    a_scales_type: DType | str
+    a_scales_shape: tuple[int, int]
+    a_scales_tiles: SMemTileArray2DRowMajor | None = None
+
+    def allocate(self, ctx: Context, num_pipeline_stages: int, name: str) -> Self:
+        scales = SMemTileArray2DRowMajor(
+            ctx,
+            self.a_scales_type,
+            *self.a_scales_shape,
+            num_pipeline_stages,
+            name=f"{name}_a_scales",
+        )
+        return replace(super().allocate(ctx, num_pipeline_stages, name), a_scales_tiles=scales)
+
+    def get_tile(
+        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
+    ) -> tuple[SmemTile, ...]:
+        tiles = super().get_tile(stage, k_idx, k_group_size=k_group_size, owner=owner)
+        return *tiles, self._scales().tile(stage * k_group_size + k_idx, owner)
+
+    def get_a_scales_tile(
+        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
+    ) -> SmemTile:
+        """The tile of A's scales of `get_tile`."""
+        return self._scales().tile(stage * k_group_size + k_idx, owner)
+
+    def _scales(self) -> SMemTileArray2DRowMajor:
+        self._tiles()  # says so where there is no shared memory yet
+        assert self.a_scales_tiles is not None
+        return self.a_scales_tiles
+
+    @property
+    def tile_bytes(self) -> int:
+        return super().tile_bytes + self._scales().tile_bytes
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BlockScaledTilePayload(StandardTilePayload):
+    """A and B tiles, and the scale factors of their rows and blocks of K. `get_tile` gives (A, B,
+    SFA, SFB).
+
+    Attributes:
+        sfa_type, sfb_type: float8_e8m0, or float8_e4m3 of NVFP4.
+        sfa_shape, sfb_shape: (rows, blocks of K). In a pair of CTAs SFB has the rows of both halves
+            of B.
+        sfa_tiles, sfb_tiles: the arrays in shared memory, once allocated; their layout is
+            `scale_factor_k_major`.
+    """
+
+    sfa_type: DType | str
+    sfb_type: DType | str
+    sfa_shape: tuple[int, int]
+    sfb_shape: tuple[int, int]
+    sfa_tiles: SMemTileArrayWithLayout | None = None
+    sfb_tiles: SMemTileArrayWithLayout | None = None
+
+    def allocate(self, ctx: Context, num_pipeline_stages: int, name: str) -> Self:
+        sfa, sfb = (
+            SMemTileArrayWithLayout(
+                ctx,
+                dtype,
+                scale_factor_k_major(*shape),
+                num_pipeline_stages,
+                name=f"{name}_{scales}",
+            )
+            for scales, dtype, shape in (
+                ("sfa", self.sfa_type, self.sfa_shape),
+                ("sfb", self.sfb_type, self.sfb_shape),
+            )
+        )
+        return replace(
+            super().allocate(ctx, num_pipeline_stages, name), sfa_tiles=sfa, sfb_tiles=sfb
+        )
+
+    def get_tile(
+        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
+    ) -> tuple[SmemTile, ...]:
+        tiles = super().get_tile(stage, k_idx, k_group_size=k_group_size, owner=owner)
+        return *tiles, *(
+            scales.tile(stage * k_group_size + k_idx, owner) for scales in self._scales()
+        )
+
+    def get_sfa_tile(
+        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
+    ) -> SmemTile:
+        """The tile of A's scale factors of `get_tile`."""
+        return self._scales()[0].tile(stage * k_group_size + k_idx, owner)
+
+    def get_sfb_tile(
+        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
+    ) -> SmemTile:
+        """The tile of B's scale factors of `get_tile`."""
+        return self._scales()[1].tile(stage * k_group_size + k_idx, owner)
+
+    def _scales(self) -> tuple[SMemTileArrayWithLayout, SMemTileArrayWithLayout]:
+        self._tiles()  # says so where there is no shared memory yet
+        assert self.sfa_tiles is not None
+        assert self.sfb_tiles is not None
+        return self.sfa_tiles, self.sfb_tiles
+
+    @property
+    def tile_bytes(self) -> int:
+        return super().tile_bytes + sum(scales.tile_bytes for scales in self._scales())

@@ -1,0 +1,489 @@
+"""ProducerConsumerPipeline: a ring of stages, each with a full and an empty mbarrier.
+
+The producer waits for `empty[s]`, fills stage s and signals `full[s]`; the consumer waits for
+`full[s]`, uses it and signals `empty[s]`. The producer starts a phase ahead, so that its first lap
+does not block. Storage is all full barriers, then all empty ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from tilepipe.errors import HandleError, TraceError
+from tilepipe.ir import dtypes, memory, ops
+from tilepipe.ir import expressions as exprs
+from tilepipe.ir.location import caller
+from tilepipe.lang import answers
+from tilepipe.lang.arrivals import count_arrivals
+from tilepipe.lang.context import Context
+from tilepipe.lang.convergence import require_whole_warpgroup_waits
+from tilepipe.lang.handles import Handle
+from tilepipe.lang.tracer import Scope, Tracer
+from tilepipe.lang.values import Value, require_uniform, to_expr, unary
+from tilepipe.pipelines.barriers.shared import (
+    BARRIER_BYTES,
+    Barriers,
+    MbarPtr,
+    SharedMemBarrier,
+    SMemArray,
+    array_of,
+    init_barriers,
+)
+from tilepipe.pipelines.rings.state import PipelineState
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+H = TypeVar("H", bound=Handle)
+
+
+class ProducerConsumerPipeline:
+    """`num_stages` stages between producer and consumer warps (seed page ProducerConsumerPipeline).
+
+    `full`, `empty`: pointers to the barriers that the producer, the consumer signals, `full[s]` and
+    `empty[s]`. Every role has cursors of its own; `copy()` gives a second set, at the same places.
+    `p2 = p` is the same pipeline.
+    """
+
+    def __init__(
+        self, ptr: Barriers, num_stages: int | None = None, *, name: str = "pipeline"
+    ) -> None:
+        """Wraps 2 * num_stages barriers, which `init_mbars` initialises: `ptr`, or those from the
+        pointer `ptr` on.
+
+        Raises:
+            TraceError: another number of barriers, or barriers that another pipeline has.
+        """
+        if num_stages is not None and (type(num_stages) is not int or num_stages < 1):
+            raise TraceError(f"a pipeline has at least one stage, got {num_stages!r}", caller())
+        array, start, have = array_of(
+            ptr, None if num_stages is None else 2 * num_stages, f"a pipeline '{name}'"
+        )
+        stages = have // 2 if num_stages is None else num_stages
+        if have != 2 * stages:
+            raise TraceError(
+                f"a pipeline of {stages} stages needs {2 * stages} barriers, the array has {have}",
+                caller(),
+            )
+        self._tracer: Tracer = array._tracer
+        self.num_stages = stages
+        self.name = name
+        self._full, self._empty = array.carve(
+            start, (stages, stages), (f"{name}.full", f"{name}.empty")
+        )
+        self._new_cursors()
+
+    @property
+    def full(self) -> MbarPtr:
+        """A pointer to the first of the barriers that the producer signals: `full[s]` is that of
+        stage s.
+        """
+        return SharedMemBarrier(self._tracer, self._full, exprs.const(0))
+
+    @property
+    def empty(self) -> MbarPtr:
+        """A pointer to the first of the barriers that the consumer signals: `empty[s]` is that of
+        stage s.
+        """
+        return SharedMemBarrier(self._tracer, self._empty, exprs.const(0))
+
+    def _new_cursors(self) -> None:
+        self._producer = PipelineState(self._tracer, self.num_stages, 1, f"{self.name}_producer")
+        self._consumer = PipelineState(self._tracer, self.num_stages, 0, f"{self.name}_consumer")
+
+    @classmethod
+    def allocate(
+        cls, ctx: Context, num_stages: int, *, producer_arrivals: int | None = None, consumer_arrivals: int | None = None,
+        name: str = "pipeline",
+    ) -> ProducerConsumerPipeline:  # fmt: skip
+        """Shared memory, barriers and pipeline in one call. Arrival counts are derived from the
+        kernel unless given.
+
+        Raises:
+            CountError: (when the kernel is finished) a given count contradicts the arrivals that
+                the roles make, or none can be derived.
+        """
+        if not isinstance(num_stages, int) or num_stages < 1:
+            raise TraceError(f"a pipeline has at least one stage, got {num_stages!r}", caller())
+        pipe = cls(SMemArray(ctx, SharedMemBarrier, 2 * num_stages, name), name=name)
+        pipe.init_mbars(producer_arrivals, consumer_arrivals)
+        return pipe
+
+    def init_mbars(
+        self, producer_arrive_count: int | None, consumer_arrive_count: int | None
+    ) -> None:
+        """Initialises full[i] with `producer_arrive_count` and empty[i] with
+        `consumer_arrive_count`; None derives it.
+
+        In set-up code one lane is elected, and the fence and the CTA or cluster barrier follow
+        before roles start.
+        """
+        for array, side, count in (
+            (self._full, "producer", producer_arrive_count),
+            (self._empty, "consumer", consumer_arrive_count),
+        ):
+            if count is not None and (not isinstance(count, int) or not 1 <= count < 2**20):
+                raise TraceError(
+                    f"{side}_arrivals: an mbarrier's count is 1..{2**20 - 1}, got {count!r}",
+                    caller(),
+                )
+            self._tracer.ledger.open(array, side, count)
+            init_barriers(self._tracer, memory.BarrierRef(array, exprs.const(0)), None, array.size)
+
+    @staticmethod
+    def smem_bytes_for(num_stages: int) -> int:
+        """Shared memory of the barriers of `num_stages` stages, bytes."""
+        return 2 * num_stages * BARRIER_BYTES
+
+    def smem_bytes(self: ProducerConsumerPipeline | int) -> int:
+        """Shared memory of the barriers, bytes: `pipe.smem_bytes()`, or, as the page's static
+        method, before there is a pipeline: `ProducerConsumerPipeline.smem_bytes(num_stages)`.
+        """
+        return ProducerConsumerPipeline.smem_bytes_for(
+            self if isinstance(self, int) else self.num_stages
+        )
+
+    def copy(self) -> ProducerConsumerPipeline:
+        """The same barriers with cursors of its own, at the places where this pipeline's are now in
+        this role.
+        """
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._producer, other._consumer = self._producer.copy(), self._consumer.copy()
+        return other
+
+    # -- cursors and barriers ----------------------------------------------------------
+
+    def producer_stage(self) -> Value:
+        """The stage the producer is at, 0..num_stages-1."""
+        return self._producer.index()
+
+    def consumer_stage(self) -> Value:
+        """The stage the consumer is at, 0..num_stages-1."""
+        return self._consumer.index()
+
+    def producer_mbar(self, stage: object) -> MbarPtr:
+        """full[stage]: what the producer signals."""
+        return self._mbar(self._full, stage)
+
+    def consumer_mbar(self, stage: object) -> MbarPtr:
+        """empty[stage]: what the consumer signals."""
+        return self._mbar(self._empty, stage)
+
+    def _mbar(self, array: memory.BarrierArray, stage: object) -> MbarPtr:
+        index = require_uniform(to_expr(self._tracer, stage), "a stage", exprs.Vary.WARP)
+        if isinstance(index, exprs.Const) and not 0 <= index.value < self.num_stages:
+            raise TraceError(
+                f"stage {index.value} of '{self.name}', which has {self.num_stages}", caller()
+            )
+        return SharedMemBarrier(self._tracer, array, index)
+
+    def producer_step(self) -> None:
+        """The producer's next stage. No barrier traffic."""
+        self._producer.step()
+
+    def consumer_step(self) -> None:
+        """The consumer's next stage. No barrier traffic."""
+        self._consumer.step()
+
+    def producer_advance(self, n: object) -> None:
+        """`n` stages on (n >= 0, may be traced): stages that other threads of the role fill. No
+        barrier traffic.
+        """
+        self._producer.advance(n)
+
+    def consumer_advance(self, n: object) -> None:
+        """`n` stages on (n >= 0, may be traced): stages that other warpgroups of the role use, as
+        in ping-pong. No barrier traffic.
+        """
+        self._consumer.advance(n)
+
+    # -- waiting -----------------------------------------------------------------------
+
+    def wait_producer(self) -> None:
+        """The CONSUMER waits until the producer has filled its stage."""
+        self._wait_full()
+
+    def wait_consumer(self) -> None:
+        """The PRODUCER waits until the consumer has freed its stage; passes at once on the first
+        lap.
+        """
+        self._wait_empty()
+
+    def _wait_full(self) -> Value:
+        stage, phase = self._consumer.read()
+        self._wait(self._full, stage, phase)
+        return stage
+
+    def _wait_empty(self) -> Value:
+        stage, phase = self._producer.read()
+        self._wait(self._empty, stage, phase)
+        return stage
+
+    def _wait(self, array: memory.BarrierArray, stage: Value, phase: Value) -> None:
+        t = self._tracer
+        require_whole_warpgroup_waits(t, "a wait")
+        t.emit(
+            ops.MbarWait(caller(), memory.BarrierRef(array, to_expr(t, stage)), to_expr(t, phase))
+        )
+
+    def try_wait_producer(self) -> Value:
+        """Whether the producer has filled the consumer's stage; for `wait_producer_if_needed`."""
+        return self._try(self._full, self._consumer)
+
+    def try_wait_consumer(self) -> Value:
+        """Whether the consumer has freed the producer's stage; for `wait_consumer_if_needed`."""
+        return self._try(self._empty, self._producer)
+
+    def _try(self, array: memory.BarrierArray, state: PipelineState) -> Value:
+        t = self._tracer
+        stage, phase = state.read()
+        return answers.test(t, memory.BarrierRef(array, to_expr(t, stage)), to_expr(t, phase))
+
+    def wait_producer_if_needed(self, already_ready: object) -> None:
+        """The CONSUMER waits, unless `already_ready` (from `try_wait_producer`)."""
+        with self._unless(already_ready):
+            self._wait_full()
+
+    def wait_consumer_if_needed(self, already_ready: object) -> None:
+        """The PRODUCER waits, unless `already_ready` (from `try_wait_consumer`)."""
+        with self._unless(already_ready):
+            self._wait_empty()
+
+    @contextmanager
+    def _unless(self, ready: object) -> Iterator[None]:
+        t = self._tracer
+        block = ops.Block()
+        cond = to_expr(t, unary(t, "not", ready))
+        if cond.dtype is not dtypes.boolean:
+            raise TraceError("already_ready is the result of a try_wait or try_acquire", caller())
+        with t.open("branch", block, active=t.scope.active) as scope:
+            scope.on_data = True
+            scope.splits, scope.on_answer = cond.vary, answers.is_answer(t, cond)
+            yield
+        t.emit(ops.If(caller(), cond, block, ops.Block()))
+
+    # -- combined ----------------------------------------------------------------------
+
+    def producer_signal_and_step(self) -> None:
+        """Waits for the consumer, arrives on full by every active thread, steps."""
+        self._signal_and_step(self._wait_empty(), self._full)
+        self._producer.step()
+
+    def consumer_signal_and_step(self) -> None:
+        """Waits for the producer, arrives on empty by every active thread, steps."""
+        self._signal_and_step(self._wait_full(), self._empty)
+        self._consumer.step()
+
+    def _signal_and_step(self, stage: Value, array: memory.BarrierArray) -> None:
+        t = self._tracer
+        arrivals = count_arrivals(t.role.role, t.kernel.cluster_size, t.scope.active, 1, None)
+        t.ledger.record(array, t.role.role, caller(), arrivals)
+        t.emit(
+            ops.MbarArrive(caller(), memory.BarrierRef(array, to_expr(t, stage)), exprs.const(1))
+        )
+
+    def drain_producer(self) -> None:
+        """Waits until the consumer has freed every stage: num_stages times wait and step. After the
+        last stage, so that nothing arrives on this CTA's shared memory after it has exited.
+        """
+        for _ in Context(self._tracer).range(self.num_stages):
+            self._wait_empty()
+            self._producer.step()
+
+    # -- stages ------------------------------------------------------------------------
+
+    def acquire_producer(self) -> ProducerStage:
+        """Waits for a free stage; the handle must be released exactly once."""
+        return ProducerStage(self, self._wait_empty())
+
+    def acquire_consumer(self) -> ConsumerStage:
+        """Waits for a filled stage; the handle must be released exactly once."""
+        return ConsumerStage(self, self._wait_full())
+
+    def produce(self) -> ProduceContext:
+        """`with pipe.produce() as stage:` waits on entry, steps on exit."""
+        return ProduceContext(
+            self._tracer, "produce() context", self.acquire_producer, ProducerStage.release
+        )
+
+    def consume(self) -> ConsumeContext:
+        """`with pipe.consume() as stage:` waits on entry; arrives (by every active thread) and
+        steps on exit.
+        """
+        return ConsumeContext(
+            self._tracer, "consume() context", self.acquire_consumer, ConsumerStage.release
+        )
+
+    def consume_explicit(self) -> ExplicitConsumeContext:
+        """`with pipe.consume_explicit() as stage:` waits on entry, only steps on exit: the body
+        arrives.
+        """
+        return ExplicitConsumeContext(
+            self._tracer,
+            "consume_explicit() context",
+            self.acquire_consumer,
+            ConsumerStage.release_without_signal,
+        )
+
+
+class StageHandle(Handle):
+    """One acquired stage of a ring.
+
+    `index()`: the stage, as it was when acquired. `mbar()`: the barrier this side signals.
+    """
+
+    def __init__(self, pipe: ProducerConsumerPipeline, stage: Value, side: str) -> None:
+        self.pipe = pipe
+        self.side = side
+        self._stage = stage
+        refuse_second(pipe, side)
+        array = pipe._full if side == "producer" else pipe._empty
+        super().__init__(
+            pipe._tracer, f"{side} stage of '{pipe.name}'", array, to_expr(pipe._tracer, stage)
+        )
+
+    def index(self) -> Value:
+        """The stage, 0..num_stages-1."""
+        self.check_held()
+        return self._stage
+
+    def mbar(self) -> MbarPtr:
+        """The barrier this side signals when it is done with the stage."""
+        self.check_held()
+        index = to_expr(self._tracer, self._stage)
+        array = self.pipe._full if self.side == "producer" else self.pipe._empty
+        return SharedMemBarrier(self._tracer, array, index, self)
+
+    def _finish(self, shared: bool = True) -> None:
+        """Ends the handle: its arrivals go to the ledger, the cursor steps."""
+        self._tracer.flush_branch()  # a `when` just before the release may hold arrivals
+        array = self.array
+        signals = self.signals
+        self.mark_released()
+        t = self._tracer
+        if array is not None and signals is not None:
+            t.ledger.record(array, self.role.role, self.acquired_at, signals, shared)
+        state = self.pipe._producer if self.side == "producer" else self.pipe._consumer
+        state.step()
+
+
+def refuse_second(pipe: ProducerConsumerPipeline, side: str) -> None:
+    """Raises HandleError when this side holds a stage already: the cursor steps at its release, so
+    it would get the same stage again.
+    """
+    scope: Scope | None = pipe._tracer.scope
+    while scope is not None:
+        for held in scope.handles:
+            if isinstance(held, StageHandle) and held.pipe is pipe and held.side == side:
+                raise HandleError(
+                    f"{held.describe()} is still held: a second acquire would wait for the same"
+                    " stage and signal it twice."
+                    " Release the first before acquiring the next.",
+                    caller(),
+                )
+        scope = scope.parent
+
+
+class ProducerStage(StageHandle):
+    """A stage to fill. `release()` only steps: what the stage holds is announced by an arrival on
+    `mbar()`, made by the body.
+    """
+
+    def __init__(self, pipe: ProducerConsumerPipeline, stage: Value) -> None:
+        super().__init__(pipe, stage, "producer")
+
+    def release(self) -> None:
+        """Steps to the next stage.
+
+        Raises:
+            HandleError: nothing has arrived on the stage's barrier and no count was given: the
+                consumer would wait forever.
+        """
+        check_announced(self)
+        self._finish()
+
+
+def check_announced(handle: StageHandle) -> None:
+    """Raises HandleError when a producer stage is released without an arrival on its full
+    barrier.
+    """
+    handle._tracer.flush_branch()
+    account = handle._tracer.ledger.accounts.get(handle.pipe._full)
+    if (
+        handle.released_at is None
+        and handle.signals is None
+        and account is not None
+        and account.typed is None
+    ):
+        raise HandleError(
+            f"{handle.describe()} is released, but nothing has arrived on its full barrier: the"
+            " consumer would wait for"
+            f" '{handle.pipe._full.name}' forever. Call expect_bytes(n) on the stage before its"
+            " TMA loads (it is the arrival), or"
+            " mbar().arrive().",
+            caller(),
+        )
+
+
+class ConsumerStage(StageHandle):
+    """A stage to use. `release()` arrives on `mbar()`, unless the body has, and steps."""
+
+    def __init__(self, pipe: ProducerConsumerPipeline, stage: Value) -> None:
+        super().__init__(pipe, stage, "consumer")
+
+    def arrive(self) -> None:
+        """Arrives on the stage's empty barrier, by every active thread."""
+        self.mbar().arrive()
+
+    def release(self) -> None:
+        """Arrives by every active thread where the body has not, and steps."""
+        if self.must_signal():
+            self.arrive()
+        self._finish()
+
+    def release_without_signal(self) -> None:
+        """Steps only: the body has arrived, or another thread will."""
+        self._finish()
+
+
+class StageContext(Handle, Generic[H]):
+    """A context manager for one stage. Obtained and never entered, it is an error: it would wait
+    for nothing and step nothing.
+    """
+
+    how_to_release = "Enter it: `with ... as stage:`."
+
+    def __init__(self, tracer: Tracer, what: str, acquire: object, release: object) -> None:
+        super().__init__(tracer, what)
+        self._acquire = acquire
+        self._release = release
+        self._stage: H | None = None
+
+    def __enter__(self) -> H:
+        self.mark_released()
+        self._stage = self._acquire()  # type: ignore[operator]
+        return self._stage
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._release(self._stage)  # type: ignore[operator]
+
+
+class ProduceContext(StageContext[ProducerStage]):
+    """Waits for the consumer on entry, steps on exit."""
+
+
+class ConsumeContext(StageContext[ConsumerStage]):
+    """Waits for the producer on entry, arrives and steps on exit."""
+
+
+class ExplicitConsumeContext(StageContext[ConsumerStage]):
+    """Waits for the producer on entry, only steps on exit."""

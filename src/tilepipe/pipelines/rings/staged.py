@@ -1,0 +1,351 @@
+"""StagedPipeline: a ring of K or V tiles whose stages are parts with barriers of their own.
+
+A stage holds one tile of `num_qk_stages` parts along the depth. Each part has a full and an empty
+barrier, so that an MMA starts when the first part has landed, and the load of a part when the MMA
+has read it. One step of the state is a whole stage. Storage is all full barriers, [stage][part],
+then all empty ones.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import expressions as exprs
+from tilepipe.ir import memory, ops
+from tilepipe.ir.location import Loc, caller
+from tilepipe.lang.context import Context
+from tilepipe.lang.convergence import require_whole_warpgroup_waits
+from tilepipe.lang.tracer import RoleState, Tracer
+from tilepipe.lang.values import Value, require_integer, require_uniform, to_expr
+from tilepipe.pipelines.accumulators.pairs import mma_arrive, mma_arrive_multicast, pair_mask
+from tilepipe.pipelines.barriers.shared import (
+    MAX_COUNT,
+    Barriers,
+    MbarPtr,
+    SharedMemBarrier,
+    SMemArray,
+    array_of,
+    init_barriers,
+)
+from tilepipe.pipelines.rings.state import PipelineState
+
+
+class StagedPipeline:
+    """`num_kv_stages` stages of `num_qk_stages` parts each (seed page TMAProducerPipeline, field
+    `pipeline`).
+
+    `KPipeline`, `VPipeline` and `KVPipeline` are this class; V has one part.
+
+    Attributes:
+        mbar: the 2 · num_stages barriers: the array, or the pointer to the first.
+        state: the place in the ring. It starts at phase 0, a consumer's; that of `copy(phase=1)` is
+            a producer's.
+        num_stages: num_kv_stages · num_qk_stages.
+        full, empty: pointers to the two halves of `mbar`.
+    """
+
+    def __init__(
+        self,
+        mbar: Barriers,
+        num_kv_stages: int,
+        num_qk_stages: int = 1,
+        *,
+        phase: int = 0,
+        name: str = "kv",
+    ) -> None:
+        """Wraps 2 · num_kv_stages · num_qk_stages barriers, which `init_mbars` initialises: an
+        array of so many, or those from a pointer on.
+
+        Raises:
+            TraceError: a number of stages below 1, an array of another size, or barriers that
+                another pipeline has.
+        """
+        _require_stages(num_kv_stages=num_kv_stages, num_qk_stages=num_qk_stages)
+        self.num_kv_stages = num_kv_stages
+        self.num_qk_stages = num_qk_stages
+        self.num_stages = num_kv_stages * num_qk_stages
+        array, start, have = array_of(
+            mbar, self.num_mbars() if isinstance(mbar, SharedMemBarrier) else None, f"'{name}'"
+        )
+        if have != self.num_mbars():
+            raise TraceError(
+                f"'{name}' needs 2 × {num_kv_stages} stages × {num_qk_stages} parts ="
+                f" {self.num_mbars()} barriers (full and empty), the"
+                f" array has {have}",
+                caller(),
+            )
+        self.mbar = mbar
+        self.name = name
+        self._tracer: Tracer = array._tracer
+        self._full, self._empty = array.carve(
+            start, (self.num_stages, self.num_stages), (f"{name}.full", f"{name}.empty")
+        )
+        self.state = PipelineState(
+            self._tracer, num_kv_stages, phase, f"{name}_{'producer' if phase else 'consumer'}"
+        )
+        self._phase = phase
+        self._other: Self | None = None
+        # by which of two views that share the place, K's or V's, and where
+        self._drained: dict[RoleState, tuple[bool, Loc]] = {}
+
+    @property
+    def full(self) -> MbarPtr:
+        """A pointer to the first full barrier; part q of stage s is `full[num_qk_stages · s +
+        q]`.
+        """
+        return SharedMemBarrier(self._tracer, self._full, exprs.const(0))
+
+    @property
+    def empty(self) -> MbarPtr:
+        """A pointer to the first empty barrier."""
+        return SharedMemBarrier(self._tracer, self._empty, exprs.const(0))
+
+    @classmethod
+    def allocate(
+        cls, ctx: Context, num_kv_stages: int, num_qk_stages: int = 1, *, producer_arrivals: int | None = None,
+        consumer_arrivals: int | None = None, name: str = "kv",
+    ) -> Self:  # fmt: skip
+        """Barriers, initialisation and pipeline in one call. Arrival counts are derived from the
+        kernel unless given: each role signals a part once a phase, at whichever of its lines.
+
+        Raises:
+            CountError: (when the kernel is finished) a given count contradicts the arrivals that
+                the roles make, or none can be derived.
+        """
+        _require_stages(num_kv_stages=num_kv_stages, num_qk_stages=num_qk_stages)
+        pipe = cls(
+            SMemArray(ctx, SharedMemBarrier, 2 * num_kv_stages * num_qk_stages, name),
+            num_kv_stages,
+            num_qk_stages,
+            name=name,
+        )
+        pipe.init_mbars(producer_arrivals, consumer_arrivals)
+        return pipe
+
+    def init_mbars(
+        self, producer_arrive_count: int | None = None, consumer_arrive_count: int | None = None
+    ) -> None:
+        """Initialises each full barrier with the one, each empty barrier with the other count; None
+        derives it. In set-up code.
+        """
+        open_flat(self._tracer, self._full, "producer", producer_arrive_count)
+        open_flat(self._tracer, self._empty, "consumer", consumer_arrive_count)
+
+    def num_mbars(self) -> int:
+        """Barriers: 2 · num_stages."""
+        return 2 * self.num_stages
+
+    def copy(self, phase: int | None = None) -> Self:
+        """The same barriers with a state of its own, at the place of this one's. With `phase` at
+        the start of the ring: a producer's with 1, a consumer's with 0.
+        """
+        made = type(self)(
+            self.mbar,
+            self.num_kv_stages,
+            self.num_qk_stages,
+            phase=self._phase if phase is None else phase,
+            name=self.name,
+        )
+        if phase is None:
+            made.state = self.state.copy()
+        return made
+
+    def other_side(self) -> Self:
+        """The same barriers with the state of the other side, at the start of the ring; always the
+        same one, for two views of a side that step one place.
+        """
+        if self._other is None:
+            self._other = self.copy(phase=1 - self._phase)
+        return self._other
+
+    # -- barriers ----------------------------------------------------------------------
+
+    def producer_mbar(self, idx: object = None, *, qk_stage: int = 0) -> MbarPtr:
+        """The full barrier of part `qk_stage` of stage `idx` (the present one): what loads
+        signal.
+        """
+        return self._mbar(self._full, self.state.index() if idx is None else idx, qk_stage)
+
+    def consumer_mbar(self, idx: object = None, *, qk_stage: int = 0) -> MbarPtr:
+        """The empty barrier of part `qk_stage` of stage `idx` (the present one): what MMAs
+        signal.
+        """
+        return self._mbar(self._empty, self.state.index() if idx is None else idx, qk_stage)
+
+    def _mbar(self, array: memory.BarrierArray, idx: object, qk_stage: int) -> MbarPtr:
+        index = require_uniform(
+            require_integer(to_expr(self._tracer, idx), "a stage"), "a stage", exprs.Vary.WARP
+        )
+        if isinstance(index, exprs.Const) and not 0 <= index.value < self.num_kv_stages:
+            raise TraceError(
+                f"stage {index.value} of '{self.name}', which has {self.num_kv_stages}", caller()
+            )
+        return SharedMemBarrier(
+            self._tracer,
+            array,
+            to_expr(self._tracer, self._part(Value(self._tracer, index), qk_stage)),
+        )
+
+    def _part(self, index: Value, qk_stage: int | None) -> Value:
+        q = self.checked_part(self.num_qk_stages - 1 if qk_stage is None else qk_stage)
+        return index if self.num_qk_stages == 1 else index * self.num_qk_stages + q
+
+    def checked_part(self, qk_stage: int) -> int:
+        """The number of a part.
+
+        Raises:
+            TraceError: it is no Python integer, or there is no such part.
+        """
+        if type(qk_stage) is not int or not 0 <= qk_stage < self.num_qk_stages:
+            raise TraceError(
+                f"qk_stage={qk_stage!r}: a stage of '{self.name}' has {self.num_qk_stages} parts,"
+                f" 0 to {self.num_qk_stages - 1},"
+                " chosen while tracing: loop over them with a Python range",
+                caller(),
+            )
+        return qk_stage
+
+    # -- waiting -----------------------------------------------------------------------
+
+    def producer_acquire(self, *, qk_stage: int | None = None) -> None:
+        """The PRODUCER waits until part `qk_stage` (the last) of its stage has been freed; passes
+        at once on the first lap.
+
+        Raises:
+            TraceError: the state is a consumer's, so that the first lap would wait for a release
+                that nobody can make.
+        """
+        if not self._phase:
+            raise TraceError(
+                "producer_acquire with a state that starts at phase 0: the first lap of"
+                f" '{self.name}' would wait for a release of tiles"
+                " that have never been loaded. A producer starts at phase 1: take `pipe.copy(phase=1)`, or a TMAProducerPipeline.",
+                caller(),
+            )
+        self._wait(self._empty, qk_stage)
+
+    def consumer_wait(self, *, qk_stage: int | None = None) -> None:
+        """The CONSUMER waits until part `qk_stage` (the last) of its stage has landed.
+
+        Raises:
+            TraceError: the state is a producer's, so that the first lap would read tiles that have
+                not landed.
+        """
+        if self._phase:
+            raise TraceError(
+                "consumer_wait with a state that starts at phase 1: the first lap of"
+                f" '{self.name}' would pass before anything has"
+                " landed. A consumer starts at phase 0: take `pipe.copy(phase=0)`, or a TMAConsumerPipeline.",
+                caller(),
+            )
+        self._wait(self._full, qk_stage)
+
+    def _wait(self, array: memory.BarrierArray, qk_stage: int | None) -> None:
+        t = self._tracer
+        require_whole_warpgroup_waits(t, "a wait")
+        stage, phase = self.state.read()
+        t.emit(
+            ops.MbarWait(
+                caller(),
+                memory.BarrierRef(array, to_expr(t, self._part(stage, qk_stage))),
+                to_expr(t, phase),
+            )
+        )
+
+    def drain_producer(self) -> None:
+        """Waits until every part of every stage has been freed; the producer's last words, so that
+        nothing arrives on this CTA's shared memory after it has exited.
+        """
+        for _ in Context(self._tracer).range(self.num_kv_stages):
+            for q in range(self.num_qk_stages):
+                self.producer_acquire(qk_stage=q)
+            self.state.step()
+
+    # -- releasing ---------------------------------------------------------------------
+
+    def consumer_release(self, *, qk_stage: int | None = None, e: object = None) -> None:
+        """Frees part `qk_stage` (the last) once the MMAs issued so far have read it (`commit`);
+        steps when it is the last.
+        """
+        q = self.checked_part(self.num_qk_stages - 1 if qk_stage is None else qk_stage)
+        commit(self.consumer_mbar(qk_stage=q), e)
+        if q == self.num_qk_stages - 1:
+            self.state.step()
+
+    def consumer_release_at(self, idx: object, e: object = None) -> None:
+        """Frees the last part of stage `idx`, which is not the present one, and does not step: for
+        a tile that is let go later than it was waited for.
+        """
+        commit(self.consumer_mbar(idx, qk_stage=self.num_qk_stages - 1), e)
+
+
+KPipeline = StagedPipeline
+VPipeline = StagedPipeline
+KVPipeline = StagedPipeline
+
+
+def _require_stages(**numbers: object) -> None:
+    for what, n in numbers.items():
+        if type(n) is not int or n < 1:
+            raise TraceError(f"{what} is at least 1, got {n!r}", caller())
+
+
+def open_flat(tracer: Tracer, array: memory.BarrierArray, side: str, count: int | None) -> None:
+    """Initialises every barrier of an array that roles signal without handles; `count`: arrivals of
+    a phase, None derives it.
+    """
+    if count is not None and (type(count) is not int or not 1 <= count <= MAX_COUNT):
+        raise TraceError(
+            f"{side}_arrivals: an mbarrier's count is 1..{MAX_COUNT}, got {count!r}", caller()
+        )
+    tracer.ledger.open(array, side, count, flat=True)
+    init_barriers(tracer, memory.BarrierRef(array, exprs.const(0)), None, array.size)
+
+
+def commit(mbar: MbarPtr, e: object = None) -> None:
+    """One arrival on `mbar` when the MMAs issued so far are done, by whoever issues them.
+
+    tcgen05: `tcgen05.commit` by one lane, which is elected here unless `e` is given: then by the
+    lanes in which it is not 0, and those must be one; in a pair of CTAs on both copies. wgmma: the
+    group is closed and the arrival bound to it, by the whole warpgroup, one for each; the
+    `ctx.wgmma_wait` that retires the group makes it. `e` says 0, no arrival, or 1 there.
+
+    Raises:
+        TraceError: with wgmma, an `e` that is traced.
+    """
+    t = mbar._tracer
+    ctx = Context(t)
+    if isinstance(e, int) and not e:
+        return
+    if not t.kernel.cta_group:
+        if e is not None and not isinstance(e, int):
+            raise TraceError(
+                "e elects the lane that commits a tcgen05 MMA; here the kernel has no tensor"
+                " memory, and a group of wgmmas is closed by the"
+                " whole warpgroup: leave e out",
+                caller(),
+            )
+        ctx.mma_commit(mbar)
+    elif e is None and t.scope.inside("elect") is None:
+        with ctx.elect_one("warp" if t.role.role.warps == 1 else "role"):
+            _arrive(ctx, mbar)
+    elif e is None or isinstance(e, int):
+        _arrive(ctx, mbar)
+    else:
+        with ctx.when(truth(t, e)):
+            _arrive(ctx, mbar)
+
+
+def _arrive(ctx: Context, mbar: MbarPtr) -> None:
+    if ctx.tracer.kernel.cta_group == 2:
+        mma_arrive_multicast(mbar, pair_mask(ctx))
+    else:
+        mma_arrive(mbar)
+
+
+def truth(tracer: Tracer, e: object) -> Value:
+    """`e` as a condition: itself, or whether it is not 0."""
+    x = to_expr(tracer, e)
+    value = tracer.value(x)
+    return value if x.dtype.kind == "bool" else value != 0

@@ -1,0 +1,1 @@
+"""Tile schedulers: which output tiles a CTA computes, in which order."""

@@ -1,0 +1,166 @@
+"""A schedule of the output tiles of many products whose numbers of rows are known on the GPU
+only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import dtypes, ops
+from tilepipe.ir.location import caller
+from tilepipe.lang.context import Context
+from tilepipe.lang.control import while_loop
+from tilepipe.lang.memory import GlobalTensor
+from tilepipe.lang.values import Value
+from tilepipe.lang.variables import Var
+from tilepipe.pipelines.schedulers.static import GROUP, Raster, WorkTile
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GroupedTile(WorkTile):
+    """One output tile of a `GroupedScheduler`: `m` and `n` count tiles within the group, `batch` is
+    the group.
+
+    Attributes:
+        row: the tile's first row among those of all groups. end: the row after the group's last;
+            rows of the tile from there on are another group's, and must not be written. At or below
+            `row` where a CTA of a cluster has no tile.
+    """
+
+    row: Value
+    end: Value
+
+
+class GroupedScheduler:
+    """A persistent schedule of the tiles of `offsets.shape[0]` products of different heights, whose
+    rows lie one behind the other.
+
+    Group g has the rows from the end of group g - 1 (0 for the first) up to offsets[g], which the
+    kernel reads while it runs: the host need not know them. An offset below the one before it makes
+    an empty group; one above `rows` counts as `rows`. Rows beyond the last group belong to none.
+
+    The tiles of a group begin at its first row, wherever that is. Its steps follow each other in
+    the order of `TileOrder`, those of the next group come after; cluster c takes steps c, c +
+    clusters, ... Each role walks through the offsets by itself, once: all find the same tiles.
+
+    Args:
+        offsets: int32, one for each group.
+        rows: of all groups together, and perhaps more. tile_rows: of a tile.
+        columns: tiles along N, the same for all groups.
+        cluster, raster, group: as of `TileOrder`.
+
+    Raises:
+        TraceError: offsets that are no such tensor, a raster or a cluster that cannot be.
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        offsets: GlobalTensor,
+        *,
+        rows: object,
+        tile_rows: int,
+        columns: object,
+        cluster: tuple[int, int] | None = None,
+        raster: str = "grouped",
+        group: int = GROUP,
+    ) -> None:
+        if (
+            not isinstance(offsets, GlobalTensor)
+            or offsets.dtype is not dtypes.int32
+            or offsets.rank != 1
+        ):
+            raise TraceError(
+                f"the offsets of a GroupedScheduler are an int32 tensor with one element a group, got {offsets!r}",
+                caller(),
+            )
+        if not isinstance(tile_rows, int) or isinstance(tile_rows, bool) or tile_rows < 1:
+            raise TraceError(
+                f"tile_rows of a GroupedScheduler is at least 1, got {tile_rows!r}", caller()
+            )
+        self._ctx = ctx
+        self._offsets = offsets
+        self._rows = ctx._value(rows)
+        self._tile_rows = tile_rows
+        self._raster = Raster.checked(ctx, cluster, raster, group)
+        self._columns = ctx._value(ctx.ceil_div(columns, self._raster.cluster[1]))
+
+    def __iter__(self) -> Iterator[GroupedTile]:
+        return iter(_Walk(self, 0, 1))
+
+    def share(self, rank: object, of: int) -> Iterable[GroupedTile]:
+        """Every `of`-th of the tiles, from the `rank`-th: as `StaticScheduler.share`."""
+        if not isinstance(of, int) or of < 1:
+            raise TraceError(f"tiles are shared among at least 1, got of={of!r}", caller())
+        self._ctx._value(rank)  # of this kernel, also where there is nothing to share
+        return _Walk(self, rank, of)
+
+
+class _Walk:
+    """One role's way through the groups."""
+
+    def __init__(self, work: GroupedScheduler, rank: object, of: int) -> None:
+        self._work = work
+        self._rank = rank
+        self._of = of
+
+    def __iter__(self) -> Iterator[Any]:
+        work, ctx, t = self._work, self._work._ctx, self._work._ctx.tracer
+        count = work._offsets.shape[0]
+        start = (
+            ctx.cluster_id
+            if self._of == 1
+            else ctx.cluster_id + ctx._value(self._rank) * ctx.num_clusters
+        )
+
+        def var(init: object, name: str) -> Var:
+            return Var(t, init, dtypes.int32, name)
+
+        index = var(start, "step")
+        group, steps, before = var(-1, "group"), var(0, "steps"), var(0, "steps_before")
+        first, end = var(0, "group_start"), var(0, "group_end")
+        ahead = var(ctx.load(work._offsets[0]), "offset")  # of the group after this one
+        more = Var(t, True, None, "more_work")
+
+        def seek() -> None:
+            """On to the group that has step `index`; behind the last there is none."""
+            searching = Var(t, index.get() >= before + steps, None, "searching")
+            for _ in ctx.loop_while(searching):
+                group.set(group + 1)
+                before.set(before + steps)
+                first.set(end.get())
+                end.set(ctx.max(ctx.min(ahead.get(), work._rows), first))
+                ahead.set(ctx.load(work._offsets[ctx.min(group + 1, count - 1)]))
+                height = work._tile_rows * work._raster.cluster[0]
+                steps.set(ctx.ceil_div(ctx.max(end - first, 0), height) * work._columns)
+                searching.set((index.get() >= before + steps) & (group < count))
+            more.set(group < count)
+
+        def begin() -> GroupedTile:
+            now = _read(ctx, index)
+            height = work._tile_rows * work._raster.cluster[0]
+            a, z = _read(ctx, first), _read(ctx, end)
+            rows = ctx.let(ctx.ceil_div(ctx.max(z - a, 0), height), "group_rows")
+            within = ctx.let(ctx.max(now - before, 0), "in_group")
+            m, n = work._raster.place(ctx, within, rows, work._columns)
+            return GroupedTile(
+                m, n, _read(ctx, group), row=ctx.let(a + m * work._tile_rows, "row"), end=z
+            )
+
+        def step() -> None:
+            index.set(index + ctx.num_clusters * self._of)
+            seek()
+
+        seek()
+        return while_loop(t, more, begin, step)
+
+
+def _read(ctx: Context, variable: Var) -> Value:
+    """The present value of a variable that is never negative where it is used."""
+    t = ctx.tracer
+    now = t.local(f"{variable.variable.name}_now", dtypes.int32, nonneg=True)
+    t.emit(ops.Read(caller(), now, variable.variable))
+    return t.value(now)

@@ -1,0 +1,1 @@
+"""IR to Python: one generator function for each role of a kernel."""

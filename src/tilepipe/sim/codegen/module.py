@@ -1,0 +1,214 @@
+"""IR -> Python source: for each role one generator function, compiled once per kernel.
+
+The function of a role runs the set-up and then the role's body, for one agent. Every op that
+touches barriers, memory or an asynchronous unit is `yield op, (site, threads, ...)`: the machine
+performs `op(machine, agent, site, threads, ...)` and sends back its result. `threads` is a bit mask
+over the agent's threads, constant wherever the execution scope is static.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilepipe.ir import ops
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.location import Loc
+from tilepipe.ir.memory import TensorParam
+from tilepipe.ir.numbers import from_float, shl, shr
+from tilepipe.ir.program import Kernel, walk
+from tilepipe.machine.agents import Agent
+from tilepipe.machine.barriers import mbarrier as mbarriers
+from tilepipe.machine.barriers import rendezvous as meetings
+from tilepipe.machine.memory import elements
+from tilepipe.machine.memory import fragment_access as fragment_memory
+from tilepipe.machine.memory import tensor_allocation as tmem_alloc
+from tilepipe.machine.memory import tensor_memory as tmem
+from tilepipe.machine.memory.fragments import Frag
+from tilepipe.machine.memory.shared import rounded
+from tilepipe.machine.units import grid, tcgen05, tma
+from tilepipe.machine.units import wgmma as tensorcore
+from tilepipe.sim import election, integers
+from tilepipe.sim import runtime as support
+from tilepipe.sim.codegen.functions import Function
+from tilepipe.sim.sites import SETUP, Site, describe
+
+_OPS: tuple[Callable[..., Any], ...] = (
+    mbarriers.mbar_init, mbarriers.mbar_inval, mbarriers.mbar_arrive, mbarriers.mbar_expect, mbarriers.mbar_complete_tx,
+    mbarriers.mbar_arrive_each, mbarriers.mbar_expect_each, mbarriers.mbar_wait, mbarriers.mbar_wait_parity,
+    mbarriers.mbar_try_wait, mbarriers.mbar_try_wait_parity,
+    meetings.named_sync, meetings.named_arrive, meetings.syncwarp, meetings.setup_barrier, meetings.cluster_arrive,
+    meetings.cluster_wait, meetings.fence_proxy_async, meetings.fence_barrier_init, meetings.launch_dependents,
+    elements.load, elements.store, elements.load_global, elements.store_global,
+    fragment_memory.fragment_store, fragment_memory.fragment_load, fragment_memory.fragment_load_global,
+    fragment_memory.fragment_store_global,
+    tma.tma_load, tma.tma_store, tma.tma_store_commit, tma.tma_store_wait,
+    grid.atomic_add, grid.clc_try_cancel, grid.clc_query, grid.grid_dependency_wait,
+    tensorcore.wgmma, tensorcore.wgmma_fence, tensorcore.wgmma_commit, tensorcore.wgmma_wait,
+    tmem_alloc.tmem_alloc, tmem_alloc.tmem_relinquish, tmem_alloc.tmem_dealloc, tmem.tmem_load, tmem.tmem_store, tmem.tmem_wait_load,
+    tmem.tmem_wait_store, tmem.tcgen05_fence_before, tmem.tcgen05_fence_after, tcgen05.tcgen05_mma, tcgen05.tmem_copy,
+    tcgen05.tcgen05_commit,
+    support.lane_bits, support.turns, support.trips, support.lanes, election.elected, election.elected_of_warps, support.place,
+    integers.fits, integers.all_fit, integers.quotient, integers.remainder, integers.quotients, integers.remainders,
+    integers.shl_all, integers.shr_all, integers.from_floats, from_float, shl, shr,
+    support.all_lanes, support.whole_warps, support.at, support.tile_rect, support.show, support.check, rounded,
+)  # fmt: skip
+Body = Callable[[Any, Agent], Any]
+
+
+@dataclass(eq=False)
+class Compiled:
+    """A kernel as the machine runs it. Holds no reference to the `Kernel`, which is the key it is
+    cached under.
+
+    Attributes:
+        source: the generated module. lines: its line number -> the kernel's line.
+        sites: all ops, by id. bodies: role name (or SETUP, for idle warps) -> generator function.
+        shares_work: clusters may take work from each other. waits_itself: it has a
+            grid_dependency_wait of its own.
+        commits: it has a tcgen05.commit. hands_on: it has responses that are read, and relaxed
+            arrives, which may hand them back.
+        names: function of `source` -> the Python names in it, each with the object of the program
+            that it stands for.
+        lanes: those that are elected in turn, see `election`.
+        by_parity: the barrier arrays on which some wait gives a parity.
+        bar_base, slot_base, named_base: where an array, a buffer, a named barrier starts in the
+            CTA's flat lists.
+    """
+
+    source: str = ""
+    lines: dict[int, Loc] = field(default_factory=dict)
+    sites: list[Site] = field(default_factory=list)
+    bodies: dict[str, Body] = field(default_factory=dict)
+    names: dict[str, list[tuple[str, object]]] = field(default_factory=dict)
+    bar_base: dict[str, int] = field(default_factory=dict)
+    slot_base: dict[str, int] = field(default_factory=dict)
+    needs_idle: bool = False
+    shares_work: bool = False
+    waits_itself: bool = False
+    commits: bool = False
+    hands_on: bool = False
+    by_parity: frozenset[str] = frozenset()
+    lanes: tuple[int, ...] = (0,)
+
+
+_cache: weakref.WeakKeyDictionary[Kernel, Compiled] = weakref.WeakKeyDictionary()
+
+
+def compile_kernel(kernel: Kernel) -> Compiled:
+    """The compiled form of a kernel, made when it is first asked for."""
+    found = _cache.get(kernel)
+    if found is None:
+        found = _cache[kernel] = _Module(kernel).build()
+    return found
+
+
+def source(kernel: Kernel) -> str:
+    """The generated Python of a kernel, for reading."""
+    return compile_kernel(kernel).source
+
+
+class _Module:
+    """The tables that all functions of one kernel share."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.out = Compiled()
+        self.namespace: dict[str, Any] = {f.__name__: f for f in _OPS} | {"np": np, "Frag": Frag}
+        self.site_of: dict[int, Site] = {}
+        self.named_base: dict[int, int] = {}
+        self.bars: dict[int, int] = {}
+        self.slots: dict[int, int] = {}
+        self.constants: dict[tuple[str, object], str] = {}
+        self.elects: int | None = None
+        bar = slot = named = 0
+        for array in kernel.barriers:
+            self.bars[id(array)] = self.out.bar_base[array.name] = bar
+            bar += array.size
+        for buffer in kernel.buffers:
+            self.slots[id(buffer)] = self.out.slot_base[buffer.name] = slot
+            slot += buffer.count
+        for barrier in kernel.named_barriers:
+            self.named_base[id(barrier)] = named
+            named += barrier.per_warpgroup
+        self.tensors = {
+            id(p): i for i, p in enumerate(p for p in kernel.params if isinstance(p, TensorParam))
+        }
+        blocks = [(SETUP, kernel.setup), *((r.name, r.body) for r in kernel.roles)]
+        waits = [
+            o for _, b in blocks for o in walk(b) if isinstance(o, (ops.MbarWait, ops.MbarTryWait))
+        ]
+        parity = {id(o.bar.array) for o in waits if o.phase.dtype.kind != "phase"}
+        self.out.by_parity = frozenset(
+            o.bar.array.name for o in waits if o.phase.dtype.kind != "phase"
+        )
+        for name, block in blocks:
+            for op in walk(block):
+                site = describe(op, len(self.out.sites), name, self.tensors, parity)
+                self.site_of[id(op)] = site
+                self.out.sites.append(site)
+
+    def build(self) -> Compiled:
+        kernel = self.kernel
+        kinds = {site.kind for site in self.out.sites}
+        self.out.shares_work = bool(kinds & set(grid.ASKS))
+        self.out.commits = "tcgen05_commit" in kinds
+        self.out.hands_on = "clc_query" in kinds and any(site.relaxed for site in self.out.sites)
+        self.out.waits_itself = "grid_dependency_wait" in kinds
+        self.out.needs_idle = any(not _quiet(op) for op in kernel.setup.ops)
+        self.out.lanes = election.lanes_of(kernel)
+        self.elects = self.out.lanes[0] if len(self.out.lanes) == 1 else None
+        functions = [Function(self, role) for role in kernel.roles]
+        idle = Function(self, None)
+        lines: list[str] = []
+        for f in [*functions, idle]:
+            self.out.names[f.name] = f.names.given
+            for text, loc in f.lines():
+                lines.append(text)
+                if loc is not None:
+                    self.out.lines[len(lines)] = loc
+            lines.append("")
+        self.out.source = "\n".join(lines) + "\n"
+        exec(compile(self.out.source, f"<simulated {kernel.name}>", "exec"), self.namespace)
+        for f in functions:
+            assert f.role is not None
+            self.out.bodies[f.role.name] = self.namespace[f.name]
+        self.out.bodies[SETUP] = self.namespace[idle.name]
+        return self.out
+
+    def site(self, op: ops.Op) -> str:
+        site = self.site_of[id(op)]
+        name = f"S{site.id}"
+        self.namespace[name] = site
+        return name
+
+    def constant(self, value: object, wish: str) -> str:
+        key = (wish, id(value) if isinstance(value, DType) else str(value))
+        if key not in self.constants:
+            name = self.constants[key] = f"{wish}_" if wish in self.namespace else wish
+            self.namespace[name] = value
+        return self.constants[key]
+
+
+def _quiet(op: ops.Op) -> bool:
+    """Whether the idle warps may leave this set-up op out: one lane of the CTA does it, or it has
+    no effect outside.
+    """
+    if isinstance(op, ops.Elect):
+        return op.scope == "role"
+    return isinstance(
+        op,
+        (
+            ops.SetupBarrier,
+            ops.FenceBarrierInit,
+            ops.Let,
+            ops.Define,
+            ops.Read,
+            ops.CursorDefine,
+            ops.CursorRead,
+        ),
+    )

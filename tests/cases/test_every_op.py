@@ -1,0 +1,65 @@
+"""The kernels of `tests.cases.scalars`, `copy_cases`, `sync_cases` and `grid_cases`: in the
+simulator against NumPy, and through NVRTC; and every op is in a case that a GPU runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cases import copies as copy_cases
+from tests.cases import fragments as fragment_cases
+from tests.cases import grid as grid_cases
+from tests.cases import mma as mma_cases
+from tests.cases import scalars as scalar_cases
+from tests.cases import synchronisation as sync_cases
+from tests.cases import tensor_memory as tmem_cases
+from tests.cases.fragments import Case
+from tests.cases.scalars import check
+from tilepipe import cuda
+from tilepipe.ir import ops
+from tilepipe.ir.program import walk
+
+CASES = [*scalar_cases.CASES, *copy_cases.CASES, *sync_cases.CASES, *grid_cases.CASES]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_gives_what_numpy_gives(case: Case, seed: int) -> None:
+    program, out, want, limit = case.make(np.random.default_rng(seed))
+    before = out.copy()
+    run = program.run(seed=seed)
+    assert case.name == "copy_to_outside" or not np.array_equal(before, out), "a test of nothing"
+    check(out, want, limit)
+    assert run.advice == []
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.sampled(5)
+def test_compiles(case: Case) -> None:
+    compiled = cuda.compile(case.make(np.random.default_rng(0))[0].kernel)
+    assert compiled.spill_bytes == 0
+    assert "warning" not in compiled.log
+
+
+def test_every_op_is_in_a_case_that_runs_on_the_gpu() -> None:
+    """tests/gpu launches the cases of these lists."""
+    classes = {
+        c
+        for c in vars(ops).values()
+        if isinstance(c, type) and issubclass(c, ops.Op) and c is not ops.Op
+    }
+    # Blackwell's: cuda.test_grid sees them refused for Hopper
+    classes -= {ops.ClcTryCancel, ops.ClcQuery}
+    rng = np.random.default_rng(0)
+    cases: list[Any] = [*CASES, *fragment_cases.CASES, *mma_cases.CASES, *tmem_cases.CASES]
+    kernels = [case.make(rng)[0].kernel for case in cases]
+    found = {
+        type(op)
+        for kernel in kernels
+        for block in (kernel.setup, *(role.body for role in kernel.roles))
+        for op in walk(block)
+    }
+    assert classes - found == set()

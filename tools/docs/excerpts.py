@@ -1,0 +1,118 @@
+"""What the pages on Blackwell quote of the kernels: `python -m tools.docs.excerpts` writes it into them
+anew.
+
+A quotation is a fenced block `py` behind a line `<!-- FILE: WHAT -->`, FILE in
+src/tilepipe/kernels. WHAT is `role NAME`, `function NAME`, `method CLASS.NAME`, or `set NAME ...
+NAME`, the assignments to these names from the first to the last. Behind `<!-- diff ONE OTHER -->` a
+block `diff` has what differs between two kernels.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "blackwell.md"
+KERNELS_PAGE = ROOT / "docs" / "blackwell-kernels.md"
+PAGES = (PAGE, ROOT / "docs" / "block-scaled.md", KERNELS_PAGE)
+KERNELS = ROOT / "src" / "tilepipe" / "kernels"
+QUOTED = re.compile(r"<!-- (\S+): (\w+) (.+?) -->\n\n```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+DIFFED = re.compile(r"<!-- diff (\w+) (\w+) -->\n\n```diff\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COUNTED = re.compile(r"Of the (\d+) lines of the kernel `(\w+)`, (\d+) are lines of `(\w+)`")
+
+
+def excerpt(file: str, kind: str, name: str) -> str:
+    """Lines of a kernel's file, unindented."""
+    text = (KERNELS / file).read_text(encoding="utf-8")
+    nodes = [
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.stmt) and _is(node, kind, name)
+    ]
+    if kind == "method":
+        owner, method = name.split(".")
+        bodies = [
+            node.body
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.ClassDef) and node.name == owner
+        ]
+        nodes = [
+            node for node in bodies[0] if isinstance(node, ast.FunctionDef) and node.name == method
+        ]
+    assert nodes, f"{file} has no {kind} {name}"
+    first, last = nodes[0], nodes[-1]
+    start = (
+        first.decorator_list[0].lineno
+        if isinstance(first, ast.FunctionDef) and first.decorator_list
+        else first.lineno
+    )
+    return textwrap.dedent("\n".join(text.splitlines()[start - 1 : last.end_lineno])) + "\n"
+
+
+def _is(node: ast.stmt, kind: str, name: str) -> bool:
+    if kind == "role" and isinstance(node, ast.FunctionDef) and node.decorator_list:
+        call = node.decorator_list[0]
+        return (
+            isinstance(call, ast.Call)
+            and ast.unparse(call.func) == "ctx.role"
+            and ast.literal_eval(call.args[0]) == name
+        )
+    if kind == "function":
+        return isinstance(node, ast.FunctionDef) and node.name == name
+    return (
+        kind == "set"
+        and isinstance(node, ast.Assign)
+        and ast.unparse(node.targets[0]) in name.split(" ... ")
+    )
+
+
+def kernel_lines(name: str, *, strip: bool = True) -> list[str]:
+    """The lines of a kernel, from its decorator to the end of its last role, without indents and
+    empty ones; or all, as they are.
+    """
+    text = (KERNELS / f"{name}.py").read_text(encoding="utf-8")
+    (node,) = (x for x in ast.parse(text).body if isinstance(x, ast.FunctionDef) and x.name == name)
+    lines = text.splitlines()[node.decorator_list[0].lineno - 1 : node.end_lineno]
+    return [line.strip() for line in lines if line.strip()] if strip else lines
+
+
+def common(one: str, other: str) -> tuple[int, int]:
+    """(lines of a kernel, how many of them are lines of another, in its order)."""
+    mine, theirs = kernel_lines(one), kernel_lines(other)
+    matcher = difflib.SequenceMatcher(None, theirs, mine, autojunk=False)
+    return len(mine), sum(block.size for block in matcher.get_matching_blocks())
+
+
+def difference(one: str, other: str) -> str:
+    """What differs between the text of two kernels, with a line on either side."""
+    before, after = (kernel_lines(name, strip=False) for name in (one, other))
+    found = list(difflib.unified_diff(before, after, n=1, lineterm=""))[2:]
+    return "".join(f"{'@@' if line.startswith('@@') else line.rstrip()}\n" for line in found)
+
+
+def written(page: str) -> str:
+    """The page with its quotations, differences and counts as they are now."""
+
+    def quoted(match: re.Match[str]) -> str:
+        file, kind, name, _ = match.groups()
+        return f"<!-- {file}: {kind} {name} -->\n\n```py\n{excerpt(file, kind, name)}```"
+
+    def counted(match: re.Match[str]) -> str:
+        _, one, _, other = match.groups()
+        lines, same = common(one, other)
+        return f"Of the {lines} lines of the kernel `{one}`, {same} are lines of `{other}`"
+
+    def diffed(match: re.Match[str]) -> str:
+        one, other, _ = match.groups()
+        return f"<!-- diff {one} {other} -->\n\n```diff\n{difference(one, other)}```"
+
+    return COUNTED.sub(counted, DIFFED.sub(diffed, QUOTED.sub(quoted, page)))
+
+
+if __name__ == "__main__":
+    for path in PAGES:
+        path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")

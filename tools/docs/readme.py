@@ -1,0 +1,53 @@
+"""Blocks of Markdown pages, and the mistakes that the README plants in its kernel."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilepipe.errors import TilepipeError
+
+ROOT = Path(__file__).parents[2]
+
+# (old, new): each is made in the README's kernel, and the message shown for it must be the one that
+# is raised, or what `tilepipe check` says of it (EARLY).
+EARLY = 1
+MISTAKES = [
+    ("                        stage.expect_bytes(inputs.stage_bytes)\n", ""),
+    (
+        "                        ctx.mma_commit(stage.mbar(), mask=BOTH)\n",
+        '                        with ctx.elect_one("warpgroup"):\n'
+        "                            for cta in range(2):\n"
+        "                                stage.mbar().arrive_cluster(cta)\n",
+    ),
+    ("            producer.drain()\n", ""),
+]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a page in one language."""
+    return re.findall(
+        rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+
+
+def run(code: str, path: Path) -> dict[str, Any]:
+    """Runs code as a file is run, so that messages can quote its lines."""
+    path.write_text(code, encoding="utf-8")
+    return runpy.run_path(str(path), run_name="__main__")
+
+
+def message(code: str, path: Path) -> str:
+    """The class and text of the error that code raises, without the folder it runs in."""
+    with pytest.raises(TilepipeError) as caught:
+        run(code, path)
+    return f"{type(caught.value).__name__}: {caught.value}".replace(f"{path.parent}/", "")
+
+
+def words(text: str) -> str:
+    """Text without its line breaks and indents."""
+    return " ".join(text.split())

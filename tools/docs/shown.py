@@ -1,0 +1,118 @@
+"""What pages show of the command line: `python -m tools.docs.shown` runs the commands and writes what
+they print into the pages anew.
+
+A fenced block `text` behind a line `<!-- $ COMMAND -->` is the command's output, in a folder that
+holds the page's files: the blocks `python` behind a line `<!-- FILE.py -->`. A block behind `<!-- $
+COMMAND in FILE.py of MISTAKE -->` is of a folder in which a mistake has been made in the file:
+`MISTAKES[MISTAKE]`, (old, new). Commands of one page share the folder, so that one may replay what
+another saved.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+from tools.docs import readme
+
+PAGES = (readme.ROOT / "README.md", readme.ROOT / "docs" / "checker.md")
+WIDTH = "132"
+FILE = re.compile(r"<!-- (\w+\.py) -->\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHOWN = re.compile(
+    r"<!-- \$ (.+?)(?: in (\w+\.py) of (\w+))? -->\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
+MISTAKES = {"early": readme.MISTAKES[readme.EARLY]}
+
+
+def files(page: str) -> dict[str, str]:
+    """The files of a page."""
+    return dict(FILE.findall(page))
+
+
+def output(command: str, folder: Path) -> str:
+    """What a command prints in a folder, without the folder's name and colours; long lines in
+    several.
+    """
+    words = shlex.split(command)
+    assert words[0] == "tilepipe", command
+    env = {**os.environ, "COLUMNS": WIDTH, "NO_COLOR": "1", "PYTHONPATH": str(readme.ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.stdout or done.stderr, command
+    text = (done.stdout + done.stderr if done.returncode == 2 else done.stdout).replace(
+        f"{folder.resolve()}/", ""
+    )
+    return "".join(
+        f"{line}\n" for long in text.strip().splitlines() for line in _wrapped(long.rstrip())
+    )
+
+
+def _wrapped(line: str) -> list[str]:
+    """A line, in several where it is long; what is not the first is indented."""
+    if len(line) <= int(WIDTH):
+        return [line]
+    indent = len(line) - len(line.lstrip())
+    return textwrap.wrap(
+        line,
+        int(WIDTH),
+        subsequent_indent=" " * (indent + 4),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def shown(page: str) -> list[tuple[str, str, str]]:
+    """Of each command of a page: the command, what the page shows, what it prints."""
+    out = []
+    with tempfile.TemporaryDirectory() as name:
+        for command, file, mistake, text in SHOWN.findall(page):
+            for path, code in files(page).items():
+                if path == file:
+                    old, new = MISTAKES[mistake]
+                    assert code.count(old) == 1, f"{file} of {mistake}"
+                    code = code.replace(old, new)
+                (Path(name) / path).write_text(code, encoding="utf-8")
+            out.append((command, text, output(command, Path(name))))
+    return out
+
+
+def timeless(text: str) -> str:
+    """Text without seconds, which differ from run to run, and what was explored, which a better
+    reduction lessens.
+    """
+    explored = r"(│ explored │) +[\d,]+ │ +[\d,]+ │"
+    return re.sub(explored, r"\1 0 │ 0 │", re.sub(r" *\b\d+\.\d{3}\b", " 0.000", text))
+
+
+def written(page: str) -> str:
+    """The page with what its commands print now; where only figures differ, as it is."""
+    fresh = iter(shown(page))
+
+    def replaced(match: re.Match[str]) -> str:
+        _, before, now = next(fresh)
+        whole = match.group(0)
+        return (
+            whole
+            if timeless(before) == timeless(now)
+            else f"{whole[: len(whole) - len(before) - 3]}{now}```"
+        )
+
+    return SHOWN.sub(replaced, page)
+
+
+if __name__ == "__main__":
+    for path in PAGES:
+        path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")
