@@ -27,7 +27,7 @@ CHECKED = $(wildcard src tests tools benchmarks $(if $(wildcard examples/*.py),e
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-quick test-gpu conformance-mutants mutants lint format clean
+.PHONY: help demo test test-all test-quick test-gpu conformance-mutants mutants snapshot lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ conformance-mutants: $(FULL) ## take each member of the conformance table out, o
 
 mutants: $(FULL) ## mutate every kernel and example, check each mutant, and write docs/mutants.md (about half an hour)
 	$(ONE_BLAS_THREAD) $(BIN)/python -m tests.mutation.run --out docs/mutants.md $(ARGS)
+
+snapshot: $(FULL) ## compare what this tree prints, computes and proves with tests/golden/snapshot.json (three minutes)
+	$(BIN)/python -m tools.snapshot compare tests/golden/snapshot.json $(ARGS)
 
 lint: $(FULL) ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/python -m ruff check $(CHECKED)

@@ -1,0 +1,1 @@
+"""Tools for working on the repository itself; no part of the package."""

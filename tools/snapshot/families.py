@@ -1,0 +1,241 @@
+"""The configurations of the shipped kernels that a snapshot holds: settings, under names of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Settings = dict[str, Any]
+
+_CLUSTERS = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 2, 1), (4, 1, 1), (4, 2, 1), (2, 1, 2), (2, 2, 2), (4, 1, 2), (4, 2, 2)]
+_MNK: Settings = {"m": 512, "n": 512, "k": 512}
+_ALL_CLUSTERS: dict[str, Settings] = {
+    f"cluster {m}x{n} group {group} {scheduler}": {
+        "cluster": m, "cluster_n": n, "cta_group": group, "scheduler": scheduler, "bn": 64 if m < 4 else 128,
+    }
+    for m, n, group in _CLUSTERS
+    for scheduler in ("clc", "static")
+}  # fmt: skip
+
+_GEMM_SM90: dict[str, Settings] = {
+    "default": {},
+    "one consumer": {"consumers": 1},
+    "short tiles": {"consumers": 1, "bm": 64},
+    "tall tiles": {"bm": 256, "stages": 3},
+    "wide tiles": {"bn": 256},
+    "two wgmma wide": {"bn": 320, "stages": 3},
+    "long k": {"bk": 128, "stages": 2},
+    "k groups": {"k_group_size": 2, "stages": 2},
+    "three k tiles": {"k_group_size": 3, "stages": 2, "consumers": 1},
+    "one store slot": {"store_slots": 1},
+    "by rows": {"stages": 2, "raster": "rows"},
+    "cluster": {"cluster": 2},
+    "cluster of four": {"cluster": 4, "bn": 256, "raster": "columns"},
+    "cluster along n": {"cluster_n": 2},
+    "four along n": {"cluster_n": 4, "group": 3},
+    "cluster and k groups": {"cluster": 2, "k_group_size": 2, "stages": 2, "consumers": 1},
+    "ping-pong": {"schedule": "pingpong", "bm": 64, "bn": 256},
+    "tall ping-pong": {"schedule": "pingpong", "bm": 128, "bn": 128, "stages": 3},
+    "ping-pong in clusters": {"schedule": "pingpong", "bm": 64, "bn": 128, "cluster": 2},
+    "ping-pong along n": {"schedule": "pingpong", "bm": 64, "bn": 192, "cluster_n": 2},
+    "half of k": {"split_k": 2},
+    "a quarter of k": {"split_k": 4, "bm": 64, "consumers": 1},
+    "an eighth of k": {"split_k": 8, "bm": 64, "consumers": 1},
+    "promoted": {"accumulate": "promote"},
+    "three consumers": {"consumers": 3, "bm": 192},
+    "three of three": {"consumers": 3, "bm": 192, "bn": 160, "cluster": 2, "stages": 3},
+    "transposed": {"swap": "ab"},
+    "narrow transposed": {"swap": "ab", "bn": 16, "cluster": 2},
+    "half of k transposed": {"swap": "ab", "bn": 32, "split_k": 2},
+    "wide cluster": {"bn": 256, "cluster": 2},
+    "columns first, float16 out": {"bn": 256, "cluster": 2, "a_order": "col", "b_order": "col", "out_dtype": "float16"},
+    "A columns first, float32 out": {"bn": 128, "a_order": "col", "dtype": "float16", "out_dtype": "float32"},
+    "B columns first, float16": {"bn": 256, "bm": 64, "consumers": 1, "b_order": "col", "dtype": "float16", "out_dtype": "float16"},
+    "gelu": {"activation": "gelu"},
+    "relu": {"activation": "relu"},
+    "silu": {"activation": "silu"},
+    "gelu transposed": {"swap": "ab", "activation": "gelu"},
+    "gelu, half of k": {"split_k": 2, "activation": "gelu"},
+    "tf32": {"dtype": "float32", "out_dtype": "float32"},
+    "e4m3": {"dtype": "float8_e4m3"},
+    "e5m2, float32 out": {"dtype": "float8_e5m2", "out_dtype": "float32"},
+    "e4m3 promoted": {"dtype": "float8_e4m3", "accumulate": "promote", "bk": 128},
+    "e4m3 ping-pong": {"dtype": "float8_e4m3", "schedule": "pingpong", "bm": 64, "bn": 128, "bk": 128},
+}
+_GEMM_SM100: dict[str, Settings] = {
+    "default": {},
+    "static": {"scheduler": "static"},
+    "64 rows": {"bm": 64},
+    "64 rows, narrow": {"bm": 64, "bn": 16},
+    "narrow": {"bn": 16},
+    "48 columns": {"bn": 48},
+    "wide": {"bn": 256},
+    "wide, one accumulator": {"bn": 256, "accumulators": 1, "stages": 3},
+    "long k": {"bk": 128, "stages": 2},
+    "short k": {"bk": 32, "stages": 7},
+    "k groups": {"k_group_size": 2, "stages": 2},
+    "three k tiles": {"k_group_size": 3, "stages": 2, "bn": 64},
+    "k groups of a pair": {"k_group_size": 2, "stages": 2, "cluster": 2, "cta_group": 2},
+    "one accumulator": {"accumulators": 1},
+    "four accumulators": {"accumulators": 4},
+    "three accumulators": {"accumulators": 3, "bn": 96},
+    "wide pair": {"cta_group": 2, "cluster": 2, "bn": 256},
+    "narrow pair": {"cta_group": 2, "cluster": 2, "bn": 32},
+    "pair, one accumulator": {"cta_group": 2, "cluster": 2, "accumulators": 1},
+    "by rows": {"raster": "rows", "scheduler": "static"},
+    "by columns": {"raster": "columns", "group": 2},
+    "one store slot": {"store_slots": 1},
+    "four store slots": {"store_slots": 4},
+    "64 rows, float32 out": {"bm": 64, "out_dtype": "float32"},
+    "columns first": {"a_order": "col", "b_order": "col"},
+    "pair, B columns first": {"cta_group": 2, "cluster": 2, "b_order": "col"},
+    "float16": {"dtype": "float16", "out_dtype": "float16"},
+    "e4m3": {"dtype": "float8_e4m3", "out_dtype": "float32"},
+    "e5m2 of a pair": {"dtype": "float8_e5m2", "cta_group": 2, "cluster": 2},
+    "gelu": {"activation": "gelu"},
+    "silu of a pair": {"activation": "silu", "cta_group": 2, "cluster": 2},
+    **_ALL_CLUSTERS,
+}
+_BLOCKWISE_SM90: dict[str, Settings] = {
+    "default": {},
+    "one consumer": {"bm": 64, "consumers": 1, "bn": 64},
+    "cluster": {"cluster": 2},
+    "cluster along n": {"cluster_n": 2},
+    "two scales of B": {"bn": 160},
+    "scales of B anywhere": {"bn": 112, "cluster_n": 2},
+    "three scales of B": {"bn": 176, "stages": 4},
+    "two blocks of B": {"bn": 256, "splits": 2, "stages": 3, "store_slots": 1},
+    "narrow": {"bn": 48, "stages": 3},
+    "tall": {"bm": 256, "stages": 3, "store_slots": 4},
+    "192 columns": {"bn": 192, "stages": 4},
+    "three consumers": {"consumers": 3, "bm": 192, "stages": 4},
+    "float32 out": {"out_dtype": "float32"},
+    "float16 out": {"out_dtype": "float16"},
+}
+_BLOCK_SCALED_SHAPES: dict[str, Settings] = {
+    "default": {},
+    "64 columns": {"bn": 64},
+    "192 columns": {"bn": 192, "stages": 2},
+    "192 columns, one accumulator": {"bn": 192, "accumulators": 1, "stages": 3},
+    "256 columns": {"bn": 256, "accumulators": 1, "stages": 2},
+    "k groups": {"k_group_size": 2, "stages": 2, "bn": 64},
+    "one accumulator": {"accumulators": 1},
+    "wide pair": {"cta_group": 2, "cluster": 2, "bn": 256, "accumulators": 1},
+    "narrow pair": {"cta_group": 2, "cluster": 2, "bn": 64},
+    "static, by columns": {"raster": "columns", "group": 2, "scheduler": "static"},
+    "four store slots": {"store_slots": 4},
+    "multicast": {"cluster": 2, "cluster_n": 2, "stages": 3},
+    "float32 out": {"out_dtype": "float32"},
+    "gelu": {"activation": "gelu"},
+}
+_BLOCK_SCALED: dict[str, Settings] = {
+    f"{kind} {name}": {"kind": kind, **({} if "bk" in settings or kind == "mxfp8" else {"bk": 256}), **settings}
+    for kind in ("mxfp8", "mxfp4", "nvfp4")
+    for name, settings in _BLOCK_SCALED_SHAPES.items()
+}
+_GROUPED: dict[str, Settings] = {
+    "default": {},
+    "one consumer": {"bm": 64, "consumers": 1, "bn": 64},
+    "wide": {"bn": 256, "stages": 3},
+    "tall": {"bm": 256, "stages": 3, "store_slots": 1},
+    "three consumers": {"bm": 192, "consumers": 3},
+    "cluster": {"cluster": 2},
+    "cluster along n": {"cluster_n": 2, "bn": 64},
+    "four along m": {"bm": 64, "consumers": 1, "bn": 64, "cluster": 4},
+    "ping-pong": {"schedule": "pingpong"},
+    "ping-pong of 64 rows": {"schedule": "pingpong", "bm": 64, "bn": 96, "store_slots": 3},
+    "ping-pong cluster": {"schedule": "pingpong", "cluster": 2, "bn": 64},
+    "rows first": {"raster": "rows", "bm": 64, "consumers": 1, "bn": 48},
+    "columns first": {"raster": "columns", "bm": 64, "consumers": 1, "bn": 48},
+    "narrow bands": {"group": 1, "bm": 64, "consumers": 1, "bn": 48, "cluster_n": 2},
+    "float16": {"dtype": "float16", "out_dtype": "float16"},
+    "float32 out, B columns first": {"out_dtype": "float32", "b_order": "col"},
+}
+_ATTENTION_SM90: dict[str, Settings] = {
+    f"d {d}{' causal' if causal else ''} {order} {store} {schedule}": {
+        "d": d, "causal": causal, "order": order, "store": store, "schedule": schedule,
+    }
+    for d in (64, 128)
+    for causal in (False, True)
+    for order, store, schedule in (
+        ("turns", "registers", "persistent"), ("free", "tile", "persistent"),
+        ("turns", "tile", "single"), ("free", "registers", "single"),
+    )
+} | {
+    "default": {},
+    "one consumer": {"bn": 64, "consumers": 1, "lse": False},
+    "three consumers": {"bn": 64, "consumers": 3, "order": "free", "dtype": "float16"},
+    "two stages of Q": {"bn": 32, "stages": 3, "qk_stages": 2, "group": 2},
+}  # fmt: skip
+_ATTENTION_SM100: dict[str, Settings] = {
+    "default": {},
+    "causal": {"causal": True},
+    "d 64": {"d": 64},
+    "d 64 causal": {"d": 64, "causal": True},
+    "float16, no lse": {"dtype": "float16", "lse": False},
+    "d 64, 32 keys": {"d": 64, "bn": 32},
+    "96 keys": {"bn": 96, "stages": 2},
+    "six stages": {"d": 64, "bn": 64, "stages": 6, "causal": True},
+}
+
+FAMILIES: dict[str, dict[str, Settings]] = {
+    "gemm.sm90": {name: _MNK | s for name, s in _GEMM_SM90.items()},
+    "gemm.sm100": {name: _MNK | s for name, s in _GEMM_SM100.items()},
+    "blockwise.sm90": {name: _MNK | s for name, s in _BLOCKWISE_SM90.items()},
+    "blockwise.sm100": {name: _MNK | s for name, s in {"default": {}, **_ALL_CLUSTERS}.items()},
+    "block_scaled.sm100": {name: _MNK | s for name, s in {**_BLOCK_SCALED, **_ALL_CLUSTERS}.items()},
+    "grouped.sm90": {name: {"m": 420, "n": 136, "k": 200, "experts": 5} | s for name, s in _GROUPED.items()},
+    "attention.sm90": _ATTENTION_SM90,
+    "attention.sm100": _ATTENTION_SM100,
+}
+
+# What is compiled unless --all is given: a few of each kernel, with everything that a kernel has in some of them.
+COMPILED: dict[str, tuple[str, ...]] = {
+    "gemm.sm90": ("default", "wide cluster", "ping-pong in clusters", "a quarter of k", "e4m3 promoted", "transposed"),
+    "gemm.sm100": ("default", "wide pair", "cluster 2x2 group 1 static"),
+    "blockwise.sm90": ("default", "two blocks of B"),
+    "blockwise.sm100": ("default", "cluster 2x1 group 2 clc"),
+    "block_scaled.sm100": ("mxfp8 default", "nvfp4 narrow pair"),
+    "grouped.sm90": ("default", "ping-pong cluster"),
+    "attention.sm90": ("default", "d 64 causal free tile persistent"),
+    "attention.sm100": ("default", "d 64 causal"),
+}
+
+# Problems that are run: small ones.
+_SMALL: Settings = {"bm": 64, "bn": 32, "bk": 32, "stages": 2, "consumers": 1}
+_SMALL_SM100: Settings = {"bm": 128, "bn": 32, "bk": 32, "stages": 2}
+_RAGGED: Settings = {"m": 264, "n": 296, "k": 200}
+RUN: dict[str, dict[str, Settings]] = {
+    "gemm.sm90": {
+        "default": _RAGGED,
+        "ping-pong in clusters": _RAGGED | _GEMM_SM90["ping-pong in clusters"],
+        "a quarter of k": _RAGGED | _GEMM_SM90["a quarter of k"],
+        "e4m3 promoted": {"m": 264, "n": 296, "k": 208} | _GEMM_SM90["e4m3 promoted"],
+    },
+    "gemm.sm100": {
+        "default": _RAGGED,
+        "wide pair": _RAGGED | _GEMM_SM100["wide pair"],
+        "multicast static": _RAGGED | {"cluster": 2, "cluster_n": 2, "scheduler": "static"},
+    },
+    "blockwise.sm90": {"default": {"m": 264, "n": 296, "k": 272}, "cluster": {"m": 264, "n": 296, "k": 272, "cluster": 2}},
+    "blockwise.sm100": {
+        "default": {"m": 264, "n": 296, "k": 272},
+        "pairs": {"m": 264, "n": 296, "k": 272, "cta_group": 2, "cluster": 2},
+    },
+    "block_scaled.sm100": {
+        "mxfp8": {"m": 264, "n": 200, "k": 352},
+        "nvfp4 pairs": {"m": 264, "n": 200, "k": 352, "kind": "nvfp4", "bk": 256, "bn": 64, "cta_group": 2, "cluster": 2},
+    },
+    "grouped.sm90": {"default": {"m": 420, "n": 136, "k": 200, "experts": 5}},
+    "attention.sm90": {
+        "default": {"s_q": 200, "s_kv": 300},
+        "causal": {"s_q": 200, "s_kv": 300, "d": 64, "causal": True, "store": "tile", "order": "free"},
+    },
+    "attention.sm100": {"default": {"s_q": 200, "s_kv": 300}, "causal": {"s_q": 200, "s_kv": 300, "d": 64, "causal": True}},
+}
+
+# Kernels whose mutants are sampled: (settings, one of how many).
+MUTATED: dict[str, tuple[str, Settings, int]] = {
+    "gemm one consumer": ("gemm.sm90", _SMALL, 12),
+    "gemm cluster": ("gemm.sm90", _SMALL | {"cluster": 2}, 25),
+    "gemm.sm100 static": ("gemm.sm100", _SMALL_SM100 | {"scheduler": "static"}, 25),
+}
