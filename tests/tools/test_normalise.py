@@ -36,7 +36,9 @@ def first(ctx: tp.Context, values: tp.GlobalTensor, out: tp.GlobalTensor) -> Non
 
 
 @tp.kernel()
-def second(ctx: tp.Context, source: tp.GlobalTensor, result: tp.GlobalTensor, *, turns: int = 4) -> None:
+def second(
+    ctx: tp.Context, source: tp.GlobalTensor, result: tp.GlobalTensor, *, turns: int = 4
+) -> None:
     slots = ctx.smem((1, 32), source.dtype, count=2, swizzle=0, name="slots")
     queue = tp.ProducerConsumerPipeline.allocate(ctx, 2, name="queue")
 
@@ -85,7 +87,9 @@ def test_every_literal_and_every_word_of_ptx_is_seen() -> None:
     assert len(numbers) > 40
     assert len(texts) > 10
     for m in numbers:
-        assert normalise.cuda(f"{source[: m.start()]}{int(m[0]) + 1}{source[m.end() :]}") != before, m
+        assert (
+            normalise.cuda(f"{source[: m.start()]}{int(m[0]) + 1}{source[m.end() :]}") != before
+        ), m
     for m in texts:
         assert normalise.cuda(f"{source[: m.end() - 1]}!{source[m.end() - 1 :]}") != before, m
 
@@ -101,7 +105,9 @@ def test_every_literal_and_every_word_of_ptx_is_seen() -> None:
 def test_layout_and_comments_do_not_show(old: str, new: str) -> None:
     source = bound(first).source()
     assert old in source
-    changed = re.sub(r"\belect_one\b", "elect_two", source) if "two" in new else source.replace(old, new)
+    changed = (
+        re.sub(r"\belect_one\b", "elect_two", source) if "two" in new else source.replace(old, new)
+    )
     assert changed != source
     assert normalise.cuda(changed) == normalise.cuda(source)
 
@@ -120,14 +126,20 @@ def test_names_are_of_their_scopes() -> None:
 def test_ops_are_seen_and_their_lines_are_not() -> None:
     text = str(bound(first))
     assert normalise.ir(re.sub(r"\.py:\d+", ".py:1", text)) == normalise.ir(text)
-    for op, other in (("mbar_wait", "mbar_arrive"), ("sync_warp", "wgmma_fence"), ("one of warp", "one of role")):
+    for op, other in (
+        ("mbar_wait", "mbar_arrive"),
+        ("sync_warp", "wgmma_fence"),
+        ("one of warp", "one of role"),
+    ):
         assert op in text
         assert normalise.ir(text.replace(op, other, 1)) != normalise.ir(text)
 
 
 def test_the_line_of_a_fault_is_compared_without_names() -> None:
     old = {"k": {"fault": "RaceError", "line": "ctx.store(tile[0], x)  # why"}}
-    assert not differences(old, {"k": {"fault": "RaceError", "line": "ctx.store(slot[0], y)"}, "new": {}})
+    assert not differences(
+        old, {"k": {"fault": "RaceError", "line": "ctx.store(slot[0], y)"}, "new": {}}
+    )
     assert differences(old, {"k": {"fault": "RaceError", "line": "ctx.store(slot[1], y)"}})
     assert differences(old, {"k": {"fault": "DeadlockError", "line": "ctx.store(tile[0], x)"}})
     assert [after for _, _, after in differences(old, {})] == ["missing"]

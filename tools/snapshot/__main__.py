@@ -20,44 +20,79 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-DEFAULT = ("ir", "cuda", "runs", "verdicts", "planted", "mutants", "sass")  # about three minutes; `printed` takes five more
+DEFAULT = (
+    "ir",
+    "cuda",
+    "runs",
+    "verdicts",
+    "planted",
+    "mutants",
+    "sass",
+)  # about three minutes; `printed` takes five more
 Snapshot = dict[str, dict[str, dict[str, Any]]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m tools.snapshot", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.snapshot", description=(__doc__ or "").split("\n")[0]
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     write = commands.add_parser("write", help="take a snapshot")
     write.add_argument("file", type=Path)
-    compare = commands.add_parser("compare", help="list what differs; exit 1 where anything has changed or is missing")
+    compare = commands.add_parser(
+        "compare", help="list what differs; exit 1 where anything has changed or is missing"
+    )
     compare.add_argument("old", type=Path)
     compare.add_argument("new", type=Path, nargs="?", help="taken now unless given")
     for command in (write, compare):
-        command.add_argument("--tree", type=Path, default=ROOT, help="the repository to look at; this one unless given")
+        command.add_argument(
+            "--tree",
+            type=Path,
+            default=ROOT,
+            help="the repository to look at; this one unless given",
+        )
         command.add_argument("--only", metavar="SECTION,...", help="sections")
-        command.add_argument("--all", action="store_true", help="also what other tests print; compile every family, judge every mutant")
-        command.add_argument("--texts", type=Path, help="a folder for the normalised texts, for diff")
+        command.add_argument(
+            "--all",
+            action="store_true",
+            help="also what other tests print; compile every family, judge every mutant",
+        )
+        command.add_argument(
+            "--texts", type=Path, help="a folder for the normalised texts, for diff"
+        )
     options = parser.parse_args(arguments)
     everything = (*DEFAULT, "printed") if options.all else DEFAULT
     sections = options.only.split(",") if options.only else list(everything)
     if options.command == "write":
         taken = _take(options, sections)
-        before = json.loads(options.file.read_text(encoding="utf-8")) if options.file.exists() else {}
+        before = (
+            json.loads(options.file.read_text(encoding="utf-8")) if options.file.exists() else {}
+        )
         _save(options.file, before | taken)
         return 0
     from tools.snapshot.compare import show
 
     old = json.loads(options.old.read_text(encoding="utf-8"))
-    new = json.loads(options.new.read_text(encoding="utf-8")) if options.new is not None else _take(options, sections)
-    return show({name: old[name] for name in sections if name in old}, {name: new[name] for name in sections if name in new})
+    new = (
+        json.loads(options.new.read_text(encoding="utf-8"))
+        if options.new is not None
+        else _take(options, sections)
+    )
+    return show(
+        {name: old[name] for name in sections if name in old},
+        {name: new[name] for name in sections if name in new},
+    )
 
 
 def _save(file: Path, snapshot: Snapshot) -> None:
     """One entry a line."""
     lines = []
     for name in sorted(snapshot):
-        entries = [f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in sorted(snapshot[name].items())]
+        entries = [
+            f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
+            for key, value in sorted(snapshot[name].items())
+        ]
         lines.append(f" {json.dumps(name)}: {{\n" + ",\n".join(entries) + "\n }")
     file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
@@ -67,7 +102,11 @@ def _take(options: argparse.Namespace, sections: Sequence[str]) -> Snapshot:
     tree = options.tree.resolve()
     import tools.snapshot  # noqa: F401  # from here, whatever the tree has
 
-    sys.path[:] = [str(tree / "src"), str(tree), *(p for p in sys.path if Path(p or os.getcwd()).resolve() != ROOT)]
+    sys.path[:] = [
+        str(tree / "src"),
+        str(tree),
+        *(p for p in sys.path if Path(p or os.getcwd()).resolve() != ROOT),
+    ]
     os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
     import tilepipe
 
@@ -81,7 +120,12 @@ def _take(options: argparse.Namespace, sections: Sequence[str]) -> Snapshot:
 
     console = Console(stderr=True)
     found: Snapshot = {}
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as progress:
         for name in sections:
             bar = progress.add_task(name, total=None)
@@ -93,7 +137,9 @@ def _take(options: argparse.Namespace, sections: Sequence[str]) -> Snapshot:
             texts = None if options.texts is None else options.texts.resolve()
             found[name] = SECTIONS[name](Context(tree, options.all, texts, tick))
             progress.remove_task(bar)
-            console.print(f"{name}: {len(found[name]):,} entries in {time.monotonic() - begun:.0f} s")
+            console.print(
+                f"{name}: {len(found[name]):,} entries in {time.monotonic() - begun:.0f} s"
+            )
     return found
 
 

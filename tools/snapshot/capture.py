@@ -62,14 +62,21 @@ def _run_tests(context: Context, folders: list[str], recorder: _Recorder, *optio
     try:
         chosen = [folder for folder in folders if (context.tree / folder).exists()]
         with contextlib.redirect_stdout(io.StringIO()):
-            pytest.main(["-q", "-p", "no:cacheprovider", "--no-header", *options, *chosen], plugins=[recorder])
+            pytest.main(
+                ["-q", "-p", "no:cacheprovider", "--no-header", *options, *chosen],
+                plugins=[recorder],
+            )
     finally:
         os.chdir(here)
 
 
 def _options(options: dict[str, Any]) -> str:
     usual = (None, 0, False, "practice")
-    kept = {name: options[name] for name in ("seed", "rules", "explore") if options.get(name) not in usual}
+    kept = {
+        name: options[name]
+        for name in ("seed", "rules", "explore")
+        if options.get(name) not in usual
+    }
     return " ".join(f"{name}={value}" for name, value in sorted(kept.items()))
 
 
@@ -90,7 +97,16 @@ def judged(context: Context) -> dict[str, Entry]:
             result = run(program, **options)
         except tp.TilepipeError as error:
             fault = {"fault": type(error).__name__, "line": doors.line_of(error)}
-            recorder.note(key, "faults", fault | ({"rules": options["rules"]} if options.get("rules", "practice") != "practice" else {}))
+            recorder.note(
+                key,
+                "faults",
+                fault
+                | (
+                    {"rules": options["rules"]}
+                    if options.get("rules", "practice") != "practice"
+                    else {}
+                ),
+            )
             raise
         recorder.note(key, "runs", f"{_options(options)} {result.simulated_us:.6f} {result.steps}")
         return result
@@ -99,7 +115,11 @@ def judged(context: Context) -> dict[str, Entry]:
         key = _program_key(program)
         verdict = check(program, **options)
         said = _options(options)
-        recorder.note(key, "checks", doors.verdict_of(verdict, doors.kernel_of(program)) | ({"with": said} if said else {}))
+        recorder.note(
+            key,
+            "checks",
+            doors.verdict_of(verdict, doors.kernel_of(program)) | ({"with": said} if said else {}),
+        )
         return verdict
 
     with _patched({(tp.Program, "run"): noted_run, (tp.Program, "check"): noted_check}):
@@ -148,7 +168,10 @@ def printed(context: Context) -> dict[str, Entry]:
         note(kernel, arch)
         return enough()
 
-    program_ends = {(tp.Program, name): enough for name in ("run", "check", "launch", "launcher", "compile", "sensitivity", "replay")}
+    program_ends = {
+        (tp.Program, name): enough
+        for name in ("run", "check", "launch", "launcher", "compile", "sensitivity", "replay")
+    }
     module_ends: dict[tuple[Any, str], Callable[..., Any]] = {
         (cuda, "compile"): noted_kernel,
         (doors.module(doors.SIMULATING), "run"): enough,

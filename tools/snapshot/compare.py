@@ -17,7 +17,11 @@ SHOWN = 60  # differences of a section
 def comparable(value: Any) -> Any:
     """An entry without what may change: the names in lines of source, and which test it came from."""
     if isinstance(value, Mapping):
-        return {k: source_line(v) if k == "line" else comparable(v) for k, v in value.items() if k != "test"}
+        return {
+            k: source_line(v) if k == "line" else comparable(v)
+            for k, v in value.items()
+            if k != "test"
+        }
     if isinstance(value, list):
         return sorted((comparable(x) for x in value), key=repr)
     return value
@@ -41,7 +45,9 @@ def _text(value: Any) -> str:
     return ", ".join(f"{k}={v}" for k, v in value.items())
 
 
-def show(old: Mapping[str, Section], new: Mapping[str, Section], console: Console | None = None) -> int:
+def show(
+    old: Mapping[str, Section], new: Mapping[str, Section], console: Console | None = None
+) -> int:
     """Prints the differences of each section; 1 where there are any."""
     out = console or Console()
     total = 0
@@ -50,7 +56,9 @@ def show(old: Mapping[str, Section], new: Mapping[str, Section], console: Consol
         found = differences(section, taken)
         added = len(taken.keys() - section.keys())
         total += len(found)
-        said = f"{name}: {len(section):,} entries, {len(found):,} differ" + (f", {added:,} new" if added else "")
+        said = f"{name}: {len(section):,} entries, {len(found):,} differ" + (
+            f", {added:,} new" if added else ""
+        )
         out.print(said, style="red" if found else "green", highlight=False)
         if found:
             table = Table("entry", "before", "after", show_lines=True)

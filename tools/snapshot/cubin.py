@@ -18,11 +18,21 @@ def contents(cubin: bytes) -> bytes:
     found = []
     for name_at, kind, _, _, offset, length, _, info, _, _ in headers:
         name = cubin[strings + name_at : cubin.index(0, strings + name_at)].decode()
-        purpose = next((p for p in (".text", ".nv.constant", ".nv.shared", ".nv.local", ".nv.global") if name.startswith(p)), "")
+        purpose = next(
+            (
+                p
+                for p in (".text", ".nv.constant", ".nv.shared", ".nv.local", ".nv.global")
+                if name.startswith(p)
+            ),
+            "",
+        )
         if purpose == ".nv.constant":
             purpose = name[: len(".nv.constant") + 1]
         if purpose:
             registers = info >> 24 if purpose == ".text" else 0
             data = b"" if kind == _NO_BITS else cubin[offset : offset + length]
             found.append((purpose, registers, length, data))
-    return b"\n".join(f"{purpose} {registers} {length} ".encode() + data for purpose, registers, length, data in sorted(found))
+    return b"\n".join(
+        f"{purpose} {registers} {length} ".encode() + data
+        for purpose, registers, length, data in sorted(found)
+    )

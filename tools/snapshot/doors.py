@@ -30,7 +30,10 @@ KERNELS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("gemm_blockwise", {"form": "blackwell"}, "sm_100a"),
         ("blockwise_fp8_gemm", {"form": "blackwell"}, "sm_100a"),
     ],
-    "block_scaled.sm100": [("gemm_block_scaled", {}, "sm_100a"), ("block_scaled_gemm", {}, "sm_100a")],
+    "block_scaled.sm100": [
+        ("gemm_block_scaled", {}, "sm_100a"),
+        ("block_scaled_gemm", {}, "sm_100a"),
+    ],
     "grouped.sm90": [("gemm_grouped", {}, "sm_90a"), ("grouped_gemm", {}, "sm_90a")],
     "attention.sm90": [
         ("attention", {"arch": "sm_90a"}, "sm_90a"),
@@ -45,7 +48,12 @@ KERNELS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
 }
 SETTINGS: dict[str, list[str]] = {}  # a setting of ours -> its newer names, where it has any
 
-REGISTRIES = ["tilepipe.registry", "tilepipe.cli.registry", "tilepipe.catalog", "tilepipe.kernels.registry"]
+REGISTRIES = [
+    "tilepipe.registry",
+    "tilepipe.cli.registry",
+    "tilepipe.catalog",
+    "tilepipe.kernels.registry",
+]
 LIBRARY_PRINTER = ["tilepipe.ir.printer"]
 MUTANTS = ["tilepipe.check.mutation.mutants"]
 JUDGING = ["tilepipe.check.mutation.judging"]
@@ -56,13 +64,36 @@ CUDA = ["tilepipe.cuda"]
 # Lists of cases: key -> modules that have `CASES` of things with `name` and `make(rng) -> (program, ...)`.
 CASES: dict[str, list[str]] = {
     name: [f"tests.cases.{name}", f"tests.cases.{name}_cases", f"tests.{name}_cases"]
-    for name in ("scalar", "copy", "sync", "grid", "number", "fragment", "mma", "tmem", "block_scale")
+    for name in (
+        "scalar",
+        "copy",
+        "sync",
+        "grid",
+        "number",
+        "fragment",
+        "mma",
+        "tmem",
+        "block_scale",
+    )
 }
 # Tests that plant mistakes, and tests that print or compile kernels: what of these a tree has is run.
 PLANTED = ["tests/scenarios", "tests/examples"]
-PRINTED = ["tests/kernels", "tests/ops", "tests/pipelines", "tests/conformance", "tests/cuda", "tests/gpu", "tests/lang", "tests/testing"]
+PRINTED = [
+    "tests/kernels",
+    "tests/ops",
+    "tests/pipelines",
+    "tests/conformance",
+    "tests/cuda",
+    "tests/gpu",
+    "tests/lang",
+    "tests/testing",
+]
 
-METHODS = {"greedy": "one execution", "single execution": "one execution", "single_execution": "one execution"}
+METHODS = {
+    "greedy": "one execution",
+    "single execution": "one execution",
+    "single_execution": "one execution",
+}
 
 
 class Missing(Exception):
@@ -75,7 +106,9 @@ def module(places: Sequence[str]) -> Any:
         try:
             return importlib.import_module(place)
         except ModuleNotFoundError as error:
-            if error.name is None or not (place == error.name or place.startswith(error.name + ".")):
+            if error.name is None or not (
+                place == error.name or place.startswith(error.name + ".")
+            ):
                 raise
     raise Missing(f"none of {', '.join(places)}; say in {Path(__file__).name} where it is now")
 
@@ -84,13 +117,22 @@ def _spec(key: str) -> tuple[Any, dict[str, Any], str]:
     registry = module(REGISTRIES)
     for name, chosen, arch in KERNELS[key]:
         spec = registry.KERNELS.get(name)
-        if spec is not None and all(setting in spec.settings for setting in chosen) and arch in spec.archs:
+        if (
+            spec is not None
+            and all(setting in spec.settings for setting in chosen)
+            and arch in spec.archs
+        ):
             return spec, chosen, arch
-    raise Missing(f"no kernel for {key!r} among {', '.join(registry.KERNELS)}; say in {Path(__file__).name} what it is called now")
+    raise Missing(
+        f"no kernel for {key!r} among {', '.join(registry.KERNELS)}; say in {Path(__file__).name} what it is called now"
+    )
 
 
 def _settings(spec: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {next((n for n in SETTINGS.get(name, []) if n in spec.settings), name): value for name, value in settings.items()}
+    return {
+        next((n for n in SETTINGS.get(name, []) if n in spec.settings), name): value
+        for name, value in settings.items()
+    }
 
 
 def arch_of(key: str) -> str:
@@ -144,7 +186,9 @@ def cases() -> Iterator[tuple[str, Any]]:
 
 def small_kernel() -> Any:
     """The small kernel of the mutation tests, bound."""
-    return module(["tests.check.mutation.kernels", "tests.support.mutation", "tests.mutation.kernels"]).program()
+    return module(
+        ["tests.check.mutation.kernels", "tests.support.mutation", "tests.mutation.kernels"]
+    ).program()
 
 
 # -- programs ----------------------------------------------------------------------------------------------------------
@@ -176,7 +220,9 @@ def cubin_of(program: Any, arch: str) -> bytes:
 def arguments_of(program: Any) -> str:
     """The size of a launch and the shapes of its arguments, for telling instances apart."""
     launch = program.launch_args
-    return repr((launch.grid, launch.chip.sms, [getattr(arg, "shape", arg) for arg in launch.args.values()]))
+    return repr(
+        (launch.grid, launch.chip.sms, [getattr(arg, "shape", arg) for arg in launch.args.values()])
+    )
 
 
 def errors() -> type[Exception]:
@@ -251,4 +297,8 @@ def judged(mutant: Any, program: Any, reference: Any) -> dict[str, Any]:
     limits = replace(bounds(20.0, 20_000), steps=6_000)
     outcome = module(JUDGING).judge(mutant, program.launch_args, reference, bounds=limits)
     found = {"fate": outcome.fate, "executions": outcome.traces, "states": outcome.states}
-    return found | ({"fault": outcome.kind, "line": line_text(outcome.loc, mutant.kernel)} if outcome.kind else {})
+    return found | (
+        {"fault": outcome.kind, "line": line_text(outcome.loc, mutant.kernel)}
+        if outcome.kind
+        else {}
+    )

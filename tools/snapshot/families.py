@@ -6,7 +6,18 @@ from typing import Any
 
 Settings = dict[str, Any]
 
-_CLUSTERS = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 2, 1), (4, 1, 1), (4, 2, 1), (2, 1, 2), (2, 2, 2), (4, 1, 2), (4, 2, 2)]
+_CLUSTERS = [
+    (1, 1, 1),
+    (2, 1, 1),
+    (1, 2, 1),
+    (2, 2, 1),
+    (4, 1, 1),
+    (4, 2, 1),
+    (2, 1, 2),
+    (2, 2, 2),
+    (4, 1, 2),
+    (4, 2, 2),
+]
 _MNK: Settings = {"m": 512, "n": 512, "k": 512}
 _ALL_CLUSTERS: dict[str, Settings] = {
     f"cluster {m}x{n} group {group} {scheduler}": {
@@ -47,9 +58,27 @@ _GEMM_SM90: dict[str, Settings] = {
     "narrow transposed": {"swap": "ab", "bn": 16, "cluster": 2},
     "half of k transposed": {"swap": "ab", "bn": 32, "split_k": 2},
     "wide cluster": {"bn": 256, "cluster": 2},
-    "columns first, float16 out": {"bn": 256, "cluster": 2, "a_order": "col", "b_order": "col", "out_dtype": "float16"},
-    "A columns first, float32 out": {"bn": 128, "a_order": "col", "dtype": "float16", "out_dtype": "float32"},
-    "B columns first, float16": {"bn": 256, "bm": 64, "consumers": 1, "b_order": "col", "dtype": "float16", "out_dtype": "float16"},
+    "columns first, float16 out": {
+        "bn": 256,
+        "cluster": 2,
+        "a_order": "col",
+        "b_order": "col",
+        "out_dtype": "float16",
+    },
+    "A columns first, float32 out": {
+        "bn": 128,
+        "a_order": "col",
+        "dtype": "float16",
+        "out_dtype": "float32",
+    },
+    "B columns first, float16": {
+        "bn": 256,
+        "bm": 64,
+        "consumers": 1,
+        "b_order": "col",
+        "dtype": "float16",
+        "out_dtype": "float16",
+    },
     "gelu": {"activation": "gelu"},
     "relu": {"activation": "relu"},
     "silu": {"activation": "silu"},
@@ -59,7 +88,13 @@ _GEMM_SM90: dict[str, Settings] = {
     "e4m3": {"dtype": "float8_e4m3"},
     "e5m2, float32 out": {"dtype": "float8_e5m2", "out_dtype": "float32"},
     "e4m3 promoted": {"dtype": "float8_e4m3", "accumulate": "promote", "bk": 128},
-    "e4m3 ping-pong": {"dtype": "float8_e4m3", "schedule": "pingpong", "bm": 64, "bn": 128, "bk": 128},
+    "e4m3 ping-pong": {
+        "dtype": "float8_e4m3",
+        "schedule": "pingpong",
+        "bm": 64,
+        "bn": 128,
+        "bk": 128,
+    },
 }
 _GEMM_SM100: dict[str, Settings] = {
     "default": {},
@@ -128,7 +163,11 @@ _BLOCK_SCALED_SHAPES: dict[str, Settings] = {
     "gelu": {"activation": "gelu"},
 }
 _BLOCK_SCALED: dict[str, Settings] = {
-    f"{kind} {name}": {"kind": kind, **({} if "bk" in settings or kind == "mxfp8" else {"bk": 256}), **settings}
+    f"{kind} {name}": {
+        "kind": kind,
+        **({} if "bk" in settings or kind == "mxfp8" else {"bk": 256}),
+        **settings,
+    }
     for kind in ("mxfp8", "mxfp4", "nvfp4")
     for name, settings in _BLOCK_SCALED_SHAPES.items()
 }
@@ -182,15 +221,26 @@ FAMILIES: dict[str, dict[str, Settings]] = {
     "gemm.sm100": {name: _MNK | s for name, s in _GEMM_SM100.items()},
     "blockwise.sm90": {name: _MNK | s for name, s in _BLOCKWISE_SM90.items()},
     "blockwise.sm100": {name: _MNK | s for name, s in {"default": {}, **_ALL_CLUSTERS}.items()},
-    "block_scaled.sm100": {name: _MNK | s for name, s in {**_BLOCK_SCALED, **_ALL_CLUSTERS}.items()},
-    "grouped.sm90": {name: {"m": 420, "n": 136, "k": 200, "experts": 5} | s for name, s in _GROUPED.items()},
+    "block_scaled.sm100": {
+        name: _MNK | s for name, s in {**_BLOCK_SCALED, **_ALL_CLUSTERS}.items()
+    },
+    "grouped.sm90": {
+        name: {"m": 420, "n": 136, "k": 200, "experts": 5} | s for name, s in _GROUPED.items()
+    },
     "attention.sm90": _ATTENTION_SM90,
     "attention.sm100": _ATTENTION_SM100,
 }
 
 # What is compiled unless --all is given: a few of each kernel, with everything that a kernel has in some of them.
 COMPILED: dict[str, tuple[str, ...]] = {
-    "gemm.sm90": ("default", "wide cluster", "ping-pong in clusters", "a quarter of k", "e4m3 promoted", "transposed"),
+    "gemm.sm90": (
+        "default",
+        "wide cluster",
+        "ping-pong in clusters",
+        "a quarter of k",
+        "e4m3 promoted",
+        "transposed",
+    ),
     "gemm.sm100": ("default", "wide pair", "cluster 2x2 group 1 static"),
     "blockwise.sm90": ("default", "two blocks of B"),
     "blockwise.sm100": ("default", "cluster 2x1 group 2 clc"),
@@ -216,21 +266,43 @@ RUN: dict[str, dict[str, Settings]] = {
         "wide pair": _RAGGED | _GEMM_SM100["wide pair"],
         "multicast static": _RAGGED | {"cluster": 2, "cluster_n": 2, "scheduler": "static"},
     },
-    "blockwise.sm90": {"default": {"m": 264, "n": 296, "k": 272}, "cluster": {"m": 264, "n": 296, "k": 272, "cluster": 2}},
+    "blockwise.sm90": {
+        "default": {"m": 264, "n": 296, "k": 272},
+        "cluster": {"m": 264, "n": 296, "k": 272, "cluster": 2},
+    },
     "blockwise.sm100": {
         "default": {"m": 264, "n": 296, "k": 272},
         "pairs": {"m": 264, "n": 296, "k": 272, "cta_group": 2, "cluster": 2},
     },
     "block_scaled.sm100": {
         "mxfp8": {"m": 264, "n": 200, "k": 352},
-        "nvfp4 pairs": {"m": 264, "n": 200, "k": 352, "kind": "nvfp4", "bk": 256, "bn": 64, "cta_group": 2, "cluster": 2},
+        "nvfp4 pairs": {
+            "m": 264,
+            "n": 200,
+            "k": 352,
+            "kind": "nvfp4",
+            "bk": 256,
+            "bn": 64,
+            "cta_group": 2,
+            "cluster": 2,
+        },
     },
     "grouped.sm90": {"default": {"m": 420, "n": 136, "k": 200, "experts": 5}},
     "attention.sm90": {
         "default": {"s_q": 200, "s_kv": 300},
-        "causal": {"s_q": 200, "s_kv": 300, "d": 64, "causal": True, "store": "tile", "order": "free"},
+        "causal": {
+            "s_q": 200,
+            "s_kv": 300,
+            "d": 64,
+            "causal": True,
+            "store": "tile",
+            "order": "free",
+        },
     },
-    "attention.sm100": {"default": {"s_q": 200, "s_kv": 300}, "causal": {"s_q": 200, "s_kv": 300, "d": 64, "causal": True}},
+    "attention.sm100": {
+        "default": {"s_q": 200, "s_kv": 300},
+        "causal": {"s_q": 200, "s_kv": 300, "d": 64, "causal": True},
+    },
 }
 
 # Kernels whose mutants are sampled: (settings, one of how many).

@@ -42,7 +42,9 @@ _CPP_TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 # Two names in a row declare the second, unless the first is one of these.
-_NO_TYPE = _words("return else case goto new delete throw do sizeof define undef ifdef ifndef pragma")
+_NO_TYPE = _words(
+    "return else case goto new delete throw do sizeof define undef ifdef ifndef pragma"
+)
 
 # Words of a printed program that are no names of its author; a name that is declared comes first.
 _IR_KEPT = _words(
@@ -63,9 +65,15 @@ _IR_KEPT = _words(
     release relaxed acquire shared global all cta cluster
     """
 )
-_IR_HEADER = re.compile(r"^(kernel |  param |  smem +\d+ |  named barrier [\d.]+ |role )([\w.]+)(?=:)")
-_IR_TOKEN = re.compile(r"(?P<name>[A-Za-z_][\w.]*)|(?P<number>\d[\w.,]*)|(?P<sign>\S)|(?P<space>\s+)")
-_IR_DECLARES = re.compile(r"(for) ([\w.]+) in |(?:var|cursor|fragment) ([\w.]+):|(per warp) ([\w.]+):|([\w.]+(?:, [\w.]+)*) = ")
+_IR_HEADER = re.compile(
+    r"^(kernel |  param |  smem +\d+ |  named barrier [\d.]+ |role )([\w.]+)(?=:)"
+)
+_IR_TOKEN = re.compile(
+    r"(?P<name>[A-Za-z_][\w.]*)|(?P<number>\d[\w.,]*)|(?P<sign>\S)|(?P<space>\s+)"
+)
+_IR_DECLARES = re.compile(
+    r"(for) ([\w.]+) in |(?:var|cursor|fragment) ([\w.]+):|(per warp) ([\w.]+):|([\w.]+(?:, [\w.]+)*) = "
+)
 _IR_LOCATION = re.compile(r"\s+# \S+:\d+$")
 
 
@@ -108,7 +116,9 @@ class _Scopes:
 
 def digest(text: str | bytes) -> str:
     """A short hash."""
-    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()[:HASH_DIGITS]
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()[
+        :HASH_DIGITS
+    ]
 
 
 def _lexed(source: str) -> Iterator[tuple[str, str]]:
@@ -143,7 +153,15 @@ def _chunks(tokens: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
     for token in tokens:
         chunk.append(token)
         depth += (token[1] in "({[") - (token[1] in ")}]") if token[0] == "sign" else 0
-        body_over = token[1] == "}" and chunk[0][1] not in ("struct", "class", "union", "enum", "using", "static", "constexpr")
+        body_over = token[1] == "}" and chunk[0][1] not in (
+            "struct",
+            "class",
+            "union",
+            "enum",
+            "using",
+            "static",
+            "constexpr",
+        )
         if depth == 0 and (token[1] == ";" or body_over):
             yield chunk
             chunk = []
@@ -176,9 +194,18 @@ def _renamed(chunk: list[tuple[str, str]], everywhere: _Scopes) -> Iterator[str]
         elif before[1] in (".", "->"):
             yield everywhere.find(text) or scopes.use("." + text)
         else:
-            is_type_before = (before[0] == "name" and before[1] not in _NO_TYPE) or before[1] in ("*", "&", ">")
+            is_type_before = (before[0] == "name" and before[1] not in _NO_TYPE) or before[1] in (
+                "*",
+                "&",
+                ">",
+            )
             declares = is_type_before and after in ("=", ";", "[", ",", ")", "(", ":", "{")
-            names_chunk = not defined and braces == brackets == 0 and (after in ("(", "=", "{", ";", "[")) and before[0] != ""
+            names_chunk = (
+                not defined
+                and braces == brackets == 0
+                and (after in ("(", "=", "{", ";", "["))
+                and before[0] != ""
+            )
             if names_chunk:
                 defined = True
                 yield everywhere.declare(text)
@@ -201,7 +228,11 @@ def ir(text: str) -> str:
         header = _IR_HEADER.match(line)
         if indent < 4:
             scopes = _Scopes("l")
-            out.append(line if header is None else header[1] + everywhere.declare(header[2]) + line[header.end() :])
+            out.append(
+                line
+                if header is None
+                else header[1] + everywhere.declare(header[2]) + line[header.end() :]
+            )
             continue
         while scopes.depth > indent // 4:
             scopes.pop()
@@ -215,7 +246,9 @@ def _ir_op(body: str, everywhere: _Scopes, scopes: _Scopes, fields: _Scopes) -> 
     match = _IR_DECLARES.match(body)
     if match is None:
         return _ir_words(body, everywhere, scopes, fields)
-    rest = _ir_words(body[match.end() :], everywhere, scopes, fields)  # what a declaration says is outside its scope
+    rest = _ir_words(
+        body[match.end() :], everywhere, scopes, fields
+    )  # what a declaration says is outside its scope
     if match[1] or match[4]:
         scopes.push()
         return f"{match[1] or match[4]} {scopes.declare(match[2] or match[5])} {rest}"

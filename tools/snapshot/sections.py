@@ -70,7 +70,9 @@ def _same(program: Any) -> Any:
     return program
 
 
-def _printed(context: Context, section: str, text_of: Callable[[Any, str | None], str]) -> dict[str, Entry]:
+def _printed(
+    context: Context, section: str, text_of: Callable[[Any, str | None], str]
+) -> dict[str, Entry]:
     found: dict[str, Entry] = {}
     programs = list(_programs(context))
     for key, arch, make in programs:
@@ -87,7 +89,11 @@ def _printed(context: Context, section: str, text_of: Callable[[Any, str | None]
 
 def cuda(context: Context) -> dict[str, Entry]:
     """The CUDA that is printed for every kernel."""
-    return _printed(context, "cuda", lambda program, arch: normalise.cuda(doors.source_of(doors.kernel_of(program), arch)))
+    return _printed(
+        context,
+        "cuda",
+        lambda program, arch: normalise.cuda(doors.source_of(doors.kernel_of(program), arch)),
+    )
 
 
 def ir(context: Context) -> dict[str, Entry]:
@@ -118,7 +124,10 @@ def verdicts(context: Context) -> dict[str, Entry]:
     jobs: list[tuple[str, Any]] = []
     for kernel in FAMILIES:
         if kernel not in LONG:
-            jobs += [(f"{kernel}/instance {i}", program) for i, program in enumerate(doors.instances(kernel, {}))]
+            jobs += [
+                (f"{kernel}/instance {i}", program)
+                for i, program in enumerate(doors.instances(kernel, {}))
+            ]
     jobs += [(f"example/{name}", program) for name, program in doors.examples(context.tree).items()]
     jobs.append(("mutation/small kernel", doors.small_kernel()))
     for key, program in jobs:
@@ -132,9 +141,13 @@ def verdicts(context: Context) -> dict[str, Entry]:
 def mutants(context: Context) -> dict[str, Entry]:
     """What becomes of a sample of mutants, which the hash of a mutant's text draws: kernels as small as they get."""
     found: dict[str, Entry] = {}
-    subjects: list[tuple[str, Any, int]] = [("small kernel", doors.small_kernel(), 1 if context.complete else 2)]
+    subjects: list[tuple[str, Any, int]] = [
+        ("small kernel", doors.small_kernel(), 1 if context.complete else 2)
+    ]
     for name, (kernel, settings, one_of) in MUTATED.items():
-        subjects.append((name, doors.instances(kernel, settings)[-1], 1 if context.complete else one_of))
+        subjects.append(
+            (name, doors.instances(kernel, settings)[-1], 1 if context.complete else one_of)
+        )
     chosen = []
     for name, program, one_of in subjects:
         for mutant in doors.mutants(program):
@@ -161,8 +174,14 @@ def runs(context: Context) -> dict[str, Entry]:
         context.tick(f"run {key}", len(jobs))
         made = doors.shipped(kernel, settings, seed)
         run = made.program.run(seed=seed)
-        digest = hashlib.sha256(np.ascontiguousarray(made.output).tobytes()).hexdigest()[: normalise.HASH_DIGITS]
-        found[f"{key}/seed {seed}"] = {"us": round(run.simulated_us, 6), "steps": run.steps, "output": digest}
+        digest = hashlib.sha256(np.ascontiguousarray(made.output).tobytes()).hexdigest()[
+            : normalise.HASH_DIGITS
+        ]
+        found[f"{key}/seed {seed}"] = {
+            "us": round(run.simulated_us, 6),
+            "steps": run.steps,
+            "output": digest,
+        }
     return found
 
 
