@@ -50,8 +50,8 @@ test-gpu: $(FULL) ## run tests/gpu on this machine's GPU, and print a table
 conformance-mutants: $(FULL) ## take each member of the conformance table out, or change it a little, and see a test fail
 	$(BIN)/python -m tests.conformance.mutate $(ARGS)
 
-mutants: $(FULL) ## mutate every kernel and example, check each mutant, and write docs/mutants.md (about half an hour)
-	$(ONE_BLAS_THREAD) $(BIN)/python -m tests.mutation.run --out docs/mutants.md $(ARGS)
+mutants: $(FULL) ## mutate every kernel and example, check each mutant, and write docs/generated/mutants.md (about half an hour)
+	$(ONE_BLAS_THREAD) $(BIN)/python -m tests.mutation.run --out docs/generated/mutants.md $(ARGS)
 
 snapshot: $(FULL) ## compare what this tree prints, computes and proves with tests/golden/snapshot.json (three minutes)
 	$(BIN)/python -m tools.snapshot compare tests/golden/snapshot.json $(ARGS)

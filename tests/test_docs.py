@@ -19,7 +19,7 @@ from tilepipe.pipelines.schedulers.dynamic import DynamicScheduler
 from tools.docs import excerpts
 from tools.docs.readme import ROOT, blocks, message, run, words
 
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if "decisions" not in page.parts)
 RUNNABLE = [page for page in PAGES if blocks(page, "python")]
 BY_HAND = "04_one_warpgroup_gemm"
 EXPECT = "                full.expect_bytes(a_tile.nbytes + b_tile.nbytes)\n"
@@ -50,7 +50,7 @@ def test_the_blocks_of_a_page_run(
 
 
 def test_architecture_shows_the_program(tmp_path: Path) -> None:
-    page = ROOT / "docs" / "architecture.md"
+    page = ROOT / "docs" / "internals" / "architecture.md"
     program = run("".join(blocks(page, "python")), tmp_path / "page.py")["program"]
     printed = "\n".join(line.split("  # ")[0].rstrip() for line in str(program).splitlines())
     assert printed.strip() == blocks(page, "text")[0].strip()
@@ -59,7 +59,7 @@ def test_architecture_shows_the_program(tmp_path: Path) -> None:
 def test_simulator_shows_the_deadlock(tmp_path: Path) -> None:
     path = plant(BY_HAND, EXPECT, "", tmp_path)
     code = f"{path.read_text(encoding='utf-8')}\n"
-    shown = blocks(ROOT / "docs" / "simulator.md", "text")[0]
+    shown = blocks(ROOT / "docs" / "concepts" / "simulator.md", "text")[0]
     assert words(
         message(code.replace('if __name__ == "__main__":\n    main()', "main()"), path)
     ) == words(shown)
@@ -69,7 +69,7 @@ def test_cuda_shows_the_load_warp() -> None:
     source = load(EXAMPLES / "05_warp_specialised_gemm.py")(0).source()
     start = source.index("__device__ __forceinline__ void load(")
     printed = source[start : source.index("\n}\n", start) + 3]
-    assert words(blocks(ROOT / "docs" / "cuda.md", "text")[0]) == words(printed)
+    assert words(blocks(ROOT / "docs" / "concepts" / "cuda.md", "text")[0]) == words(printed)
 
 
 def test_blackwell_quotes_the_kernels_as_they_are() -> None:
@@ -77,10 +77,10 @@ def test_blackwell_quotes_the_kernels_as_they_are() -> None:
         path.read_text(encoding="utf-8") for path in (excerpts.PAGE, excerpts.KERNELS_PAGE)
     )
     assert excerpts.written(page) == page, (
-        "docs/blackwell.md is not what the kernels are: python -m tools.docs.excerpts"
+        "docs/concepts/blackwell.md is not what the kernels are: python -m tools.docs.excerpts"
     )
     assert excerpts.written(more) == more, (
-        "docs/blackwell-kernels.md is not what the kernels are: python -m tools.docs.excerpts"
+        "docs/concepts/blackwell-kernels.md is not what the kernels are: python -m tools.docs.excerpts"
     )
     quoted = [
         (file, what)
@@ -95,7 +95,7 @@ def test_blackwell_quotes_the_kernels_as_they_are() -> None:
 def test_block_scaled_shows_what_differs() -> None:
     page = excerpts.PAGES[1].read_text(encoding="utf-8")
     assert excerpts.written(page) == page, (
-        "docs/block-scaled.md is not what the kernels are: python -m tools.docs.excerpts"
+        "docs/concepts/block-scaled.md is not what the kernels are: python -m tools.docs.excerpts"
     )
     ((one, other, diff),) = excerpts.DIFFED.findall(page)
     assert (one, other) == ("blackwell_gemm", "block_scaled_gemm")
@@ -176,7 +176,7 @@ def test_accumulators_says_who_arrives_where(x: int, y: int, group: int) -> None
 
 
 def _section(page: str, heading: str) -> str:
-    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8")
     return text[text.index(heading) :].split("\n## ", 1)[0]
 
 
@@ -185,7 +185,7 @@ def public(cls: type) -> list[str]:
 
 
 def test_language_has_every_member_of_ctx() -> None:
-    text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "language.md").read_text(encoding="utf-8")
     members = [name for cls in tp.Context.__mro__[:-1] for name in public(cls)]
     assert {"role", "atomic_add", "tmem_copy"} <= set(members)
     assert [name for name in members if f"`{name}" not in text] == []
@@ -206,7 +206,9 @@ def test_language_has_every_member_of_ctx() -> None:
 )  # fmt: skip
 def test_pipelines_has_every_member(cls: type) -> None:
     pages = "pipelines", "accumulators", "staged-rings", "schedulers"
-    text = "".join((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in pages)
+    text = "".join(
+        (ROOT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8") for page in pages
+    )
     internal = {
         "bind_commit",
         "ref",
@@ -224,7 +226,7 @@ def test_pipelines_has_every_member(cls: type) -> None:
 
 
 def test_every_error_is_named() -> None:
-    text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "language.md").read_text(encoding="utf-8")
     errors = [
         name
         for name, member in inspect.getmembers(tp, inspect.isclass)

@@ -69,7 +69,7 @@ def test_the_lines_that_the_text_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [README, *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.stem
+    "page", [README, *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: page.stem
 )
 def test_commands_name_kernels_and_settings_that_there_are(page: Path) -> None:
     """Of every command shown: `tilepipe run gemm -s m=1000 ...`."""

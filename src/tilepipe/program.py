@@ -71,7 +71,7 @@ class Program:
             seed: 0 is one deterministic order; any other picks an interleaving. Same seed, same
                 run.
             rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the
-                letter: docs/rules.md.
+                letter: docs/reference/rules.md.
             progress: called with (CTAs done, CTAs of the grid).
             on_event: called with (agent, site, start, end) for each asynchronous unit, times in
                 cycles since its CTA started.

@@ -193,7 +193,7 @@ def test_a_script_without_a_guard(tmp_path: Path) -> None:
 
 
 def test_the_script_of_the_page(tmp_path: Path) -> None:
-    page = ROOT / "docs" / "checker.md"
+    page = ROOT / "docs" / "concepts" / "checker.md"
     (tmp_path / "ring.py").write_text(blocks(page, "python")[0], encoding="utf-8")
     (many,) = (block for block in blocks(page, "py") if "check_all" in block)
     (tmp_path / "many.py").write_text(many, encoding="utf-8")

@@ -152,11 +152,13 @@ def test_what_is_kept_is_what_was_found(kept: Path) -> None:
 def test_a_fault_of_another_order_is_replayed(
     tilepipe: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel of docs/checker.md asks whether a slot is filled, and goes on: right in the
+    """The kernel of docs/concepts/checker.md asks whether a slot is filled, and goes on: right in the
     simulator's own order.
     """
     monkeypatch.chdir(tmp_path)
-    Path("ring.py").write_text(blocks(ROOT / "docs" / "checker.md", "python")[0], encoding="utf-8")
+    Path("ring.py").write_text(
+        blocks(ROOT / "docs" / "concepts" / "checker.md", "python")[0], encoding="utf-8"
+    )
     found = report(tilepipe("check", "ring.py:program", "--save", "ring.json", "--json"), 1)
     assert (found["method"], found["saved"], found["faults"][0]["kind"]) == (
         "explored",

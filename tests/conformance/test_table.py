@@ -1,4 +1,4 @@
-"""The table has a row for every name, every row is true, and docs/conformance.md is what the table
+"""The table has a row for every name, every row is true, and docs/generated/conformance.md is what the table
 says.
 """
 
@@ -96,5 +96,5 @@ def test_a_name_that_does_not_exist(ours: str, words: str) -> None:
 
 def test_the_page_is_what_the_table_says() -> None:
     assert write.PAGE.read_text(encoding="utf-8") == write.text(), (
-        f"docs/conformance.md is stale: {write.COMMAND}"
+        f"docs/generated/conformance.md is stale: {write.COMMAND}"
     )

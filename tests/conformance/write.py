@@ -1,4 +1,4 @@
-"""Writes docs/conformance.md from the table: `python -m tests.conformance.write`."""
+"""Writes docs/generated/conformance.md from the table: `python -m tests.conformance.write`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.conformance.names import TO_COME, names, to_come
 from tests.conformance.table import Page, Row, pages
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "conformance.md"
+PAGE = ROOT / "docs" / "generated" / "conformance.md"
 COMMAND = "python -m tests.conformance.write"
 
 HEAD = """# Conformance

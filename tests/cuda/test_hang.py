@@ -141,7 +141,7 @@ def test_the_message_that_the_page_shows() -> None:
     kernel = load(EXAMPLES / "05_warp_specialised_gemm.py")(0).kernel
     site, warp = number(kernel, "load", "inputs.empty"), kernel.roles[0].first_warp
     text = f"HangError: {message(kernel, (site, 2, warp, 0, 1, 0))}".replace(f"{EXAMPLES}/", "")
-    assert words(blocks(ROOT / "docs" / "cuda.md", "text")[2]) == words(text)
+    assert words(blocks(ROOT / "docs" / "concepts" / "cuda.md", "text")[2]) == words(text)
 
 
 def test_a_named_barrier_and_the_cluster_barrier_say_who_has_come() -> None:

@@ -223,7 +223,7 @@ def test_the_page_shows_what_is_printed() -> None:
     loop = mma[
         mma.index("        for (i32 i = 0;") : mma.index("        }\n        if (elect_one())") + 10
     ]
-    assert words(loop) == words(blocks(ROOT / "docs" / "cuda.md", "text")[1])
+    assert words(loop) == words(blocks(ROOT / "docs" / "concepts" / "cuda.md", "text")[1])
 
 
 def test_machine_code_of_single_instructions() -> None:

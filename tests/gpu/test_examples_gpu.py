@@ -77,11 +77,19 @@ def test_readme(on_gpu: Counter[str], tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
-    "page", ["language", "pipelines", "staged-rings", "schedulers", "architecture"]
+    "page",
+    [
+        "reference/language",
+        "reference/pipelines",
+        "reference/staged-rings",
+        "reference/schedulers",
+        "internals/architecture",
+    ],
 )
 def test_page(
     page: str, on_gpu: Counter[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    run("\n".join(blocks(ROOT / "docs" / f"{page}.md", "python")), tmp_path / f"{page}_page.py")
+    path = ROOT / "docs" / f"{page}.md"
+    run("\n".join(blocks(path, "python")), tmp_path / f"{path.stem}_page.py")
     assert on_gpu.total() >= 1

@@ -415,7 +415,10 @@ def test_autocast() -> None:
 
 
 def test_what_the_page_shows_runs_on_the_gpu(tmp_path: Path) -> None:
-    page = run("\n".join(blocks(ROOT / "docs" / "ops.md", "python")), tmp_path / "ops_page.py")
+    page = run(
+        "\n".join(blocks(ROOT / "docs" / "reference" / "ops.md", "python")),
+        tmp_path / "ops_page.py",
+    )
     x, w1, b1, w2 = (
         tensor(64, 96),
         tensor(256, 96, seed=1),

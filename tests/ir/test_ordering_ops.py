@@ -1,4 +1,4 @@
-"""docs/machine.md has a row for every op that orders accesses, with the form it is printed as."""
+"""docs/reference/machine.md has a row for every op that orders accesses, with the form it is printed as."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tilepipe.ir import ops
 
-PAGE = Path(__file__).parents[2] / "docs" / "machine.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "machine.md"
 ORDER_NOTHING = {  # values, control flow, memory and registers: others order what these do
     "Assert", "Assign", "ClcQuery", "CursorDefine", "CursorRead", "CursorStep", "Define", "Elect", "For", "FragmentAny", "FragmentDefine",
     "FragmentLoad", "FragmentLoadGlobal", "FragmentReduce", "FragmentSet", "FragmentStore", "FragmentStoreGlobal", "If", "Let", "Load",

@@ -205,8 +205,8 @@ def test_masks_against_brute_force(x: int, y: int, group: int) -> None:
 
 
 def test_the_page_says_how_pairs_share_b() -> None:
-    """docs/accumulators.md, of a cluster of 4: who loads which rows of B for whom."""
-    page = (ROOT / "docs" / "accumulators.md").read_text(encoding="utf-8")
+    """docs/reference/accumulators.md, of a cluster of 4: who loads which rows of B for whom."""
+    page = (ROOT / "docs" / "reference" / "accumulators.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d) \| (\S.*?) to (\S.*?) \| (0b\d+) \|", page, re.MULTILINE)
     got = shares(4, 1, 2)
     bn = 128

@@ -288,7 +288,7 @@ def test_a_seed_is_an_integer() -> None:
 @pytest.mark.parametrize("given", [True, "Strict", "lax", None, 1])
 def test_rules_are_named(given: object) -> None:
     words = 'rules= is "practice" (what shipped compilers rely on) or "strict" (the PTX ISA to the letter); got '
-    with refused(tp.BindError, words, repr(given), "docs/rules.md"):
+    with refused(tp.BindError, words, repr(given), "docs/reference/rules.md"):
         kernel().bind(X, 1, cfg=1).run(rules=given)  # type: ignore[arg-type]
 
 

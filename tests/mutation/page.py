@@ -1,4 +1,4 @@
-"""docs/mutants.md, from what the campaign found."""
+"""docs/generated/mutants.md, from what the campaign found."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.mutation.results import Result
 from tests.mutation.run import campaign, loaded, main
 from tilepipe.kernels.registry import KERNELS
 
-PAGE = Path(__file__).parents[2] / "docs" / "mutants.md"
+PAGE = Path(__file__).parents[2] / "docs" / "generated" / "mutants.md"
 
 
 def test_every_kernel_and_example_has_a_case() -> None:

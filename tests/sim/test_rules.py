@@ -1,4 +1,4 @@
-"""The two rule sets: their names, and that docs/rules.md has every rule that the machine has."""
+"""The two rule sets: their names, and that docs/reference/rules.md has every rule that the machine has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tilepipe.machine.rules import ALL_RULES
 
-PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "rules.md"
 
 
 def rows() -> dict[str, tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""docs/checker.md: the test that it shows passes, its table tells the truth, its example is right
+"""docs/concepts/checker.md: the test that it shows passes, its table tells the truth, its example is right
 in one order and wrong in another.
 """
 
@@ -15,7 +15,7 @@ from tilepipe.testing import CheckFailed, check
 from tools.docs import shown
 from tools.docs.readme import ROOT, blocks, run
 
-PAGE = ROOT / "docs" / "checker.md"
+PAGE = ROOT / "docs" / "concepts" / "checker.md"
 
 
 def test_the_test_that_it_shows_passes(tmp_path: Path) -> None:

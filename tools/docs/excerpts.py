@@ -16,9 +16,9 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "blackwell.md"
-KERNELS_PAGE = ROOT / "docs" / "blackwell-kernels.md"
-PAGES = (PAGE, ROOT / "docs" / "block-scaled.md", KERNELS_PAGE)
+PAGE = ROOT / "docs" / "concepts" / "blackwell.md"
+KERNELS_PAGE = ROOT / "docs" / "concepts" / "blackwell-kernels.md"
+PAGES = (PAGE, ROOT / "docs" / "concepts" / "block-scaled.md", KERNELS_PAGE)
 KERNELS = ROOT / "src" / "tilepipe" / "kernels"
 QUOTED = re.compile(r"<!-- (\S+): (\w+) (.+?) -->\n\n```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DIFFED = re.compile(r"<!-- diff (\w+) (\w+) -->\n\n```diff\n(.*?)^```$", re.MULTILINE | re.DOTALL)

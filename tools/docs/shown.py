@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tools.docs import readme
 
-PAGES = (readme.ROOT / "README.md", readme.ROOT / "docs" / "checker.md")
+PAGES = (readme.ROOT / "README.md", readme.ROOT / "docs" / "concepts" / "checker.md")
 WIDTH = "132"
 FILE = re.compile(r"<!-- (\w+\.py) -->\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(

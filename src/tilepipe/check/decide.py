@@ -52,7 +52,7 @@ def check(
         explore: explore even where one execution would do.
         bounds: when to give up, undecided. reductions: what an exploration may leave out.
         rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter:
-            docs/rules.md.
+            docs/reference/rules.md.
         instance: what the verdict calls this launch.
         progress: called with (executions done, executions that are known to be left).
         shorten: look for the shortest story of a fault, and tell its steps; takes a hundred

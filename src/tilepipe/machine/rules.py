@@ -3,7 +3,7 @@
 "practice" is what shipped compilers rely on (CUTLASS and CuTe DSL, Triton, DeepGEMM); "strict" is
 the PTX ISA to the letter, in which its silence counts against the kernel. A finding that only
 strict has is a fault there and advice in practice, but for those that practice does not look for at
-all. docs/rules.md has this table with the reasons at length.
+all. docs/reference/rules.md has this table with the reasons at length.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Rule:
     """One thing that the strict rules ask for and practice does not.
 
     Attributes:
-        name: what messages and docs/rules.md call it. asks: what strict asks for, in one line.
+        name: what messages and docs/reference/rules.md call it. asks: what strict asks for, in one line.
         source: where the PTX ISA says so, or what it leaves unsaid. practice: "advice", or "silent"
             where it is not looked for.
     """
@@ -94,7 +94,7 @@ def require_rules(given: object) -> Rules:
             return name
     raise BindError(
         'rules= is "practice" (what shipped compilers rely on) or "strict" (the PTX ISA to the'
-        f" letter); got {given!r}. See docs/rules.md."
+        f" letter); got {given!r}. See docs/reference/rules.md."
     )
 
 

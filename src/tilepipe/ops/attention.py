@@ -63,7 +63,7 @@ def attention(
         LimitError: settings that need more shared memory than there is.
 
     CUDA tensors: safe in CUDA graphs (call once before capturing), from several threads and under
-    `torch.compile`; see docs/ops.md.
+    `torch.compile`; see docs/reference/ops.md.
     """
     scale = scale.item() if isinstance(scale, np.generic) else scale
     if not isinstance(layout, str) or layout not in LAYOUTS:

@@ -68,7 +68,7 @@ def matmul(
             shared memory than there is.
 
     CUDA tensors: safe in CUDA graphs (call once before capturing: the first call of a shape
-    compiles), from several threads, under `torch.compile` and autograd; see docs/ops.md.
+    compiles), from several threads, under `torch.compile` and autograd; see docs/reference/ops.md.
     """
     alpha, beta = _number(alpha), _number(beta)
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):

@@ -96,7 +96,7 @@ def run(
         seed: 0 is one fixed order; any other picks an interleaving, and the lane that elect.sync
             elects, always the same ones for the same seed.
         rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter:
-            docs/rules.md.
+            docs/reference/rules.md.
         progress: called with (CTAs done, CTAs of the grid).
         on_event: called with (agent, site, start, end) for each asynchronous unit, times in cycles
         since its CTA started.

@@ -46,7 +46,7 @@ def check(
         explore: explores also where one run stands for all.
         bounds: when an exploration gives up. reductions: what it may leave out.
         rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter:
-            docs/rules.md.
+            docs/reference/rules.md.
 
     Returns:
         One verdict for all programs, with the sums of the figures.

@@ -20,7 +20,7 @@ def retold(launch: Launch, schedule: Sequence[Pick], *, rules: Rules = "practice
         schedule: of a fault that `check` found, of this kernel or of one that it was before. What
             cannot be performed is left out.
         rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter:
-            docs/rules.md.
+            docs/reference/rules.md.
 
     Raises:
         BindError: the arguments do not fit the kernel.
