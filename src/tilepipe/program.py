@@ -20,9 +20,9 @@ from tilepipe.ir import printer
 from tilepipe.ir.chip import CHIPS, H200, Chip
 from tilepipe.ir.launch import Arg, Launch, TensorArg
 from tilepipe.ir.program import Kernel, tensor_uses
-from tilepipe.lang.requirements import check_conditions, check_zeros
-from tilepipe.lang.tensor_map import TensorMap, tensor_map
-from tilepipe.lang.trace import explain_none, trace
+from tilepipe.lang.arguments.launch_preconditions import check_conditions, check_zeros
+from tilepipe.lang.arguments.tensor_map import TensorMap, tensor_map
+from tilepipe.lang.tracing.kernel import explain_none, trace
 
 if TYPE_CHECKING:
     from tilepipe.check import Bounds, Fault, Reductions, Verdict

@@ -5,18 +5,16 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-from tilepipe.lang import (
-    arguments,
-    control,
-    fragments,
-    handles,
-    memory,
-    named,
-    tensor_map,
-    tracer,
-    values,
-    variables,
-)
+from tilepipe.lang.arguments import checks as arguments
+from tilepipe.lang.arguments import tensor_map
+from tilepipe.lang.context import named_barriers as named
+from tilepipe.lang.control import loops as control
+from tilepipe.lang.fragments import fragment as fragments
+from tilepipe.lang.handles import linear as handles
+from tilepipe.lang.memory import shared_tiles as memory
+from tilepipe.lang.tracing import tracer
+from tilepipe.lang.values import scalars as values
+from tilepipe.lang.values import variables
 
 # Classes whose objects a kernel is given and never names.
 _GIVEN: tuple[type, ...] = (

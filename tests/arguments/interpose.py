@@ -16,10 +16,12 @@ from typing import Any
 
 import tilepipe as tp
 from tilepipe.ir.location import is_library_file
-from tilepipe.lang import control, named, operators, variables
-from tilepipe.lang.fragments import Fragment, FragmentValue
-from tilepipe.lang.memory import SmemTile, SmemTileArray
-from tilepipe.lang.values import Value
+from tilepipe.lang.context import named_barriers as named
+from tilepipe.lang.control import loops as control
+from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
+from tilepipe.lang.memory.shared_tiles import SmemTile, SmemTileArray
+from tilepipe.lang.values import operators, variables
+from tilepipe.lang.values.scalars import Value
 
 # Classes whose objects a kernel gets from members and never names.
 GIVEN = (

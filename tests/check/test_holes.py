@@ -21,8 +21,8 @@ from tilepipe.check.engine.key_encoding import digest
 from tilepipe.check.engine.live_locals import place
 from tilepipe.check.proofs.data_flow import Decisive
 from tilepipe.check.proofs.polling import Watch
-from tilepipe.lang import answers
-from tilepipe.lang.tracer import Tracer
+from tilepipe.lang.tracing import barrier_tests as answers
+from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.machine.barriers import rendezvous as meetings
 from tilepipe.machine.barriers.mbarrier import Mbarrier
 from tilepipe.machine.happens_before.global_memory import GlobalOrder

@@ -15,7 +15,7 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import from_text, refused
-from tilepipe.lang import answers
+from tilepipe.lang.tracing import barrier_tests as answers
 
 BEFORE = """
 bars = tp.SMemArray(ctx, tp.SharedMemBarrier, 2, "bars")

@@ -19,8 +19,13 @@ import tilepipe as tp
 from tests.conformance.cases import CASES
 from tests.conformance.replacing import forget_traces
 from tests.lang.tracing import refused
-from tilepipe.lang import control, fragments, memory, named, values, variables
-from tilepipe.lang.tracer import Tracer
+from tilepipe.lang.context import named_barriers as named
+from tilepipe.lang.control import loops as control
+from tilepipe.lang.fragments import fragment as fragments
+from tilepipe.lang.memory import shared_tiles as memory
+from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values import scalars as values
+from tilepipe.lang.values import variables
 
 # Public classes that belong to no trace: the host's, and plain data.
 OF_THE_HOST = {

@@ -11,7 +11,7 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import refused
-from tilepipe.lang.tracer import MAX_BLOCKS, MAX_LOOPS
+from tilepipe.lang.tracing.tracer import MAX_BLOCKS, MAX_LOOPS
 
 
 def nested(kind: str, depth: int, *, group: bool = False) -> tuple[tp.Program, Any]:

@@ -12,7 +12,7 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import from_text, refused
-from tilepipe.lang import places
+from tilepipe.lang.tracing import uniform_operands as places
 
 BEFORE = """
 tiles = ctx.smem((8, 32), "int32", count=4, swizzle=0, name="tiles")

@@ -17,7 +17,7 @@ import tilepipe as tp
 from tilepipe.ir.rules.tma import broken_array_rule
 from tilepipe.kernels import gemm
 from tilepipe.kernels.gemm_epilogue import activated
-from tilepipe.lang.tensor_map import array_dtype, array_order, byte_strides
+from tilepipe.lang.arguments.tensor_map import array_dtype, array_order, byte_strides
 
 torch = pytest.importorskip("torch")
 

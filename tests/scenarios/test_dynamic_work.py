@@ -12,7 +12,7 @@ import pytest
 
 import tilepipe as tp
 from tests.scenarios.support import Array, at, faults, refuses, refuted, total, verified
-from tilepipe.lang.variables import Var
+from tilepipe.lang.values.variables import Var
 
 ONE_CLUSTER = tp.Chip(name="one", sms=4, clusters=((2, 1), (4, 1)))  # of CTAs that take 200 KB
 

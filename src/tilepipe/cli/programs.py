@@ -26,7 +26,7 @@ from tilepipe.cli.arguments import KINDS, arguments
 from tilepipe.errors import BindError, TilepipeError
 from tilepipe.kernels.registry import Instance, find
 from tilepipe.kernels.spec import pairs
-from tilepipe.lang.requirements import check_zeros
+from tilepipe.lang.arguments.launch_preconditions import check_zeros
 
 _T = typing.TypeVar("_T")
 EXAMPLE = "def small(stages: int = 4): return {name}.bind(a, b, c, stages=stages)"

@@ -13,7 +13,7 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm_choice import SPAN
 from tilepipe.kernels.grouped_gemm import GroupedGemmConfig
 from tilepipe.kernels.grouped_gemm_arguments import HALVES
-from tilepipe.lang.tensor_map import array_dtype
+from tilepipe.lang.arguments.tensor_map import array_dtype
 
 NAME = "grouped_matmul"
 SETTINGS = tuple(f.name for f in fields(GroupedGemmConfig))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tilepipe.errors import BindError
 from tilepipe.kernels import grouped_gemm
 from tilepipe.kernels import grouped_gemm_reference as reference
-from tilepipe.lang.tensor_map import array_dtype
+from tilepipe.lang.arguments.tensor_map import array_dtype
 from tilepipe.ops.grouped_options import NAME, config, extents
 from tilepipe.ops.numpy_matmul import acceptable, check_array, output_dtype, padded
 from tilepipe.ops.shapes import tma_order

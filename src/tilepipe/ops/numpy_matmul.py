@@ -14,7 +14,7 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.rules.tma import ALIGNMENT
 from tilepipe.kernels import gemm
 from tilepipe.kernels.gemm_epilogue import activated
-from tilepipe.lang.tensor_map import array_dtype
+from tilepipe.lang.arguments.tensor_map import array_dtype
 from tilepipe.ops import options
 from tilepipe.ops.shapes import Shape, kernel_takes, product
 

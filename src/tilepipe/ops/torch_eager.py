@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tilepipe.lang.tensor_map import array_dtype
+from tilepipe.lang.arguments.tensor_map import array_dtype
 from tilepipe.ops import options as options_
 from tilepipe.ops.torch_checks import check
 from tilepipe.ops.torch_plan import Options, Plan, prepare

@@ -16,7 +16,7 @@ from tilepipe.cuda.runtime.driver import current
 from tilepipe.errors import BindError
 from tilepipe.kernels import grouped_gemm, grouped_gemm_config
 from tilepipe.kernels.grouped_gemm import GroupedProblem
-from tilepipe.lang.tensor_map import array_dtype, array_order
+from tilepipe.lang.arguments.tensor_map import array_dtype, array_order
 from tilepipe.ops import options
 from tilepipe.ops.grouped_options import NAME, Extents, config, extents
 from tilepipe.ops.torch_checks import check_tensor, hopper, tilepipe_dtype, torch_dtype

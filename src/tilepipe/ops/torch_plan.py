@@ -17,7 +17,7 @@ from tilepipe.cuda.runtime.driver import current
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.rules.tma import ALIGNMENT
 from tilepipe.kernels import gemm
-from tilepipe.lang.tensor_map import array_dtype
+from tilepipe.lang.arguments.tensor_map import array_dtype
 from tilepipe.ops import options as options_
 from tilepipe.ops.shapes import Product, Shape, kernel_takes, tma_order
 from tilepipe.ops.torch_checks import check, hopper, tilepipe_dtype

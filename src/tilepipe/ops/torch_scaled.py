@@ -18,7 +18,7 @@ from tilepipe.ir.chip import Chip
 from tilepipe.kernels import blockwise_fp8_choice, blockwise_fp8_gemm, gemm
 from tilepipe.kernels.block_scaled_layout import KINDS
 from tilepipe.kernels.gemm_choice import SPAN, Problem
-from tilepipe.lang.tensor_map import array_dtype
+from tilepipe.lang.arguments.tensor_map import array_dtype
 from tilepipe.ops import options
 from tilepipe.ops.scaled_recipes import NAME, Array, Recipe, recipe
 from tilepipe.ops.torch_checks import check_tensor, hopper, tilepipe_dtype, torch_dtype

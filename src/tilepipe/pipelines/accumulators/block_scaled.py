@@ -10,8 +10,8 @@ from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
 from tilepipe.ir.rules import tcgen05
 from tilepipe.ir.rules.block_scales import PIECE_COLUMNS
-from tilepipe.lang.context import Context
-from tilepipe.lang.tmem_scales import TmemScales
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.tensor_memory.scales import TmemScales
 from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation
 from tilepipe.pipelines.rings.scale_tiles import scale_factor_k_major
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
-from tilepipe.lang.context import Context
-from tilepipe.lang.memory import SmemTile
-from tilepipe.lang.tmem import TmemTensor
-from tilepipe.lang.tmem_address import TmemAddress
-from tilepipe.lang.tmem_scales import TmemScales
-from tilepipe.lang.tracer import Scope
-from tilepipe.lang.values import Value
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.memory.shared_tiles import SmemTile
+from tilepipe.lang.tensor_memory.addresses import TmemAddress
+from tilepipe.lang.tensor_memory.scales import TmemScales
+from tilepipe.lang.tensor_memory.tensors import TmemTensor
+from tilepipe.lang.tracing.tracer import Scope
+from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.accumulators.output_stages import MmaStage
 from tilepipe.pipelines.barriers.shared import MbarPtr
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
-from tilepipe.lang.context import Context
-from tilepipe.lang.handles import Handle
-from tilepipe.lang.values import Value
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.handles.linear import Handle
+from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.accumulators.pairs import (
     check_both_told,
     commit_by_one_lane,

@@ -11,8 +11,8 @@ from tilepipe.errors import HandleError, TraceError
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARP, WARPGROUP
 from tilepipe.ir.rules import tcgen05
-from tilepipe.lang.context import Context
-from tilepipe.lang.tracer import Scope
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.tracing.tracer import Scope
 from tilepipe.pipelines.accumulators.output_stages import (
     EpilogueStage,
     MmaStage,
@@ -27,7 +27,7 @@ from tilepipe.pipelines.barriers.shared import Barriers, SharedMemBarrier, SMemA
 from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
 
 if TYPE_CHECKING:
-    from tilepipe.lang.named import NamedBarrier
+    from tilepipe.lang.context.named_barriers import NamedBarrier
     from tilepipe.pipelines.accumulators.per_k import EpilogueKContext, OutputKPipeline
     from tilepipe.pipelines.accumulators.warp_contexts import EpilogueWarpContext, MmaWarpContext
     from tilepipe.pipelines.rings.input_tiles import InputTilePipeline

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from tilepipe.errors import CountError
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.location import caller
-from tilepipe.lang.context import Context
-from tilepipe.lang.handles import owner_of
-from tilepipe.lang.values import Value
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.handles.linear import owner_of
+from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.barriers.shared import MbarPtr
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
-from tilepipe.lang.context import Context
-from tilepipe.lang.fragments import Fragment, FragmentValue
-from tilepipe.lang.handles import Handle
-from tilepipe.lang.memory import SmemTile
-from tilepipe.lang.values import Value
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
+from tilepipe.lang.handles.linear import Handle
+from tilepipe.lang.memory.shared_tiles import SmemTile
+from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.accumulators.output_stages import (
     EpilogueStage,
     MmaStage,

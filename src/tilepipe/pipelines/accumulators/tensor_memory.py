@@ -11,14 +11,14 @@ from tilepipe.ir import expressions as exprs
 from tilepipe.ir import memory, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.rules import tcgen05
-from tilepipe.lang import tmem as lang
-from tilepipe.lang.arrivals import count_arrivals
-from tilepipe.lang.context import Context
-from tilepipe.lang.fragments import Fragment
-from tilepipe.lang.handles import Handle
-from tilepipe.lang.tmem import TmemTensor
-from tilepipe.lang.tmem_scales import TmemScales
-from tilepipe.lang.values import Value, to_expr
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.fragments.fragment import Fragment
+from tilepipe.lang.handles.arrivals import count_arrivals
+from tilepipe.lang.handles.linear import Handle
+from tilepipe.lang.tensor_memory import tensors as lang
+from tilepipe.lang.tensor_memory.scales import TmemScales
+from tilepipe.lang.tensor_memory.tensors import TmemTensor
+from tilepipe.lang.values.scalars import Value, to_expr
 from tilepipe.pipelines.barriers.shared import SharedMemBarrier, SMemArray, init_barriers
 
 COLUMN_BITS = 0xFFFF  # of an address; the lane is above them

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Self
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARP
-from tilepipe.lang.handles import Handle
-from tilepipe.lang.named import NamedBarrier
+from tilepipe.lang.context.named_barriers import NamedBarrier
+from tilepipe.lang.handles.linear import Handle
 from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation, TmemDeallocBarrier
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.layout import SWIZZLES
 from tilepipe.ir.location import caller
-from tilepipe.lang.context import Context
-from tilepipe.lang.memory import SmemTileArray
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.memory.shared_tiles import SmemTileArray
 from tilepipe.pipelines.barriers.shared import SMemTileArray2D
 
 

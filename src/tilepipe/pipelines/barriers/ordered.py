@@ -10,9 +10,9 @@ from tilepipe.ir import expressions as exprs
 from tilepipe.ir import memory, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARPGROUP
-from tilepipe.lang.context import Context
-from tilepipe.lang.control import Entered
-from tilepipe.lang.values import Value, require_integer, require_uniform, to_expr
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.control.loops import Entered
+from tilepipe.lang.values.scalars import Value, require_integer, require_uniform, to_expr
 from tilepipe.pipelines.barriers.shared import SharedMemBarrier
 from tilepipe.pipelines.rings.state import PipelineState
 

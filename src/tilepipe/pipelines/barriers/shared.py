@@ -11,14 +11,15 @@ from tilepipe.ir import expressions as exprs
 from tilepipe.ir import memory, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import Loc, caller
-from tilepipe.lang import answers, async_ops
-from tilepipe.lang.arrivals import count_arrivals
-from tilepipe.lang.context import Context
-from tilepipe.lang.convergence import require_whole_warpgroup_waits
-from tilepipe.lang.handles import Handle, note_signal, owner_of
-from tilepipe.lang.memory import ElementRef, SmemTileArray
-from tilepipe.lang.tracer import Tracer
-from tilepipe.lang.values import Value, require_integer, require_uniform, to_expr
+from tilepipe.lang.asynchronous import tma as async_ops
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.handles.arrivals import count_arrivals
+from tilepipe.lang.handles.linear import Handle, note_signal, owner_of
+from tilepipe.lang.memory.shared_tiles import ElementRef, SmemTileArray
+from tilepipe.lang.tracing import barrier_tests as answers
+from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
+from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values.scalars import Value, require_integer, require_uniform, to_expr
 
 MAX_COUNT = 2**20 - 1  # PTX ISA, mbarrier: expected arrival count 1 .. 2^20 - 1
 BARRIER_BYTES = 8

@@ -13,11 +13,11 @@ from typing import Self
 
 from tilepipe.errors import HandleError, TraceError
 from tilepipe.ir.location import caller
-from tilepipe.lang import async_ops
-from tilepipe.lang.context import Context
-from tilepipe.lang.memory import SmemTile
-from tilepipe.lang.tmem import use_group
-from tilepipe.lang.values import Value
+from tilepipe.lang.asynchronous import tma as async_ops
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.memory.shared_tiles import SmemTile
+from tilepipe.lang.tensor_memory.tensors import use_group
+from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.accumulators.pairs import (
     check_both_told,
     commit_by_one_lane,

@@ -12,9 +12,9 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir import ops
 from tilepipe.ir.location import caller
-from tilepipe.lang import async_ops
-from tilepipe.lang.values import Value, binary, to_expr
-from tilepipe.lang.variables import Var
+from tilepipe.lang.asynchronous import tma as async_ops
+from tilepipe.lang.values.scalars import Value, binary, to_expr
+from tilepipe.lang.values.variables import Var
 from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Self
 from tilepipe.errors import TraceError
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import caller
-from tilepipe.lang.context import Context
-from tilepipe.lang.memory import SmemTile
-from tilepipe.lang.values import Value
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.memory.shared_tiles import SmemTile
+from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.barriers.shared import SMemTileArray2D, SMemTileArray2DRowMajor
 from tilepipe.pipelines.rings.scale_tiles import SMemTileArrayWithLayout, scale_factor_k_major
 
 if TYPE_CHECKING:
-    from tilepipe.lang.handles import Handle
+    from tilepipe.lang.handles.linear import Handle
 
 
 class TilePayload(ABC):

@@ -15,13 +15,13 @@ from tilepipe.errors import HandleError, TraceError
 from tilepipe.ir import dtypes, memory, ops
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.location import caller
-from tilepipe.lang import answers
-from tilepipe.lang.arrivals import count_arrivals
-from tilepipe.lang.context import Context
-from tilepipe.lang.convergence import require_whole_warpgroup_waits
-from tilepipe.lang.handles import Handle
-from tilepipe.lang.tracer import Scope, Tracer
-from tilepipe.lang.values import Value, require_uniform, to_expr, unary
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.handles.arrivals import count_arrivals
+from tilepipe.lang.handles.linear import Handle
+from tilepipe.lang.tracing import barrier_tests as answers
+from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
+from tilepipe.lang.tracing.tracer import Scope, Tracer
+from tilepipe.lang.values.scalars import Value, require_uniform, to_expr, unary
 from tilepipe.pipelines.barriers.shared import (
     BARRIER_BYTES,
     Barriers,

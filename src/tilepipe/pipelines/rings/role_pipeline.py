@@ -10,9 +10,9 @@ from typing import ClassVar, Self
 from tilepipe.errors import TraceError
 from tilepipe.ir import memory, ops
 from tilepipe.ir.location import caller
-from tilepipe.lang.context import Context
-from tilepipe.lang.convergence import require_whole_warpgroup_waits
-from tilepipe.lang.values import to_expr
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
+from tilepipe.lang.values.scalars import to_expr
 from tilepipe.pipelines.accumulators.pairs import umma_arrive_leader_cta
 from tilepipe.pipelines.barriers.shared import MbarPtr, SharedMemBarrier, SMemArray
 from tilepipe.pipelines.rings.staged import commit, open_flat

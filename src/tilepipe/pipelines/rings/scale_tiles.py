@@ -10,7 +10,7 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import SCALES_A_COLUMN
 from tilepipe.ir.rules.block_scales import PIECE_BYTES, PIECE_ROWS
-from tilepipe.lang.context import Context
+from tilepipe.lang.context.context import Context
 from tilepipe.pipelines.barriers.shared import SMemTileArray2DRowMajor
 
 LINE_BYTES = 256  # of a tile: the longest that a TMA box of bytes may have

@@ -14,10 +14,10 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir import memory, ops
 from tilepipe.ir.location import Loc, caller
-from tilepipe.lang.context import Context
-from tilepipe.lang.convergence import require_whole_warpgroup_waits
-from tilepipe.lang.tracer import RoleState, Tracer
-from tilepipe.lang.values import Value, require_integer, require_uniform, to_expr
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
+from tilepipe.lang.tracing.tracer import RoleState, Tracer
+from tilepipe.lang.values.scalars import Value, require_integer, require_uniform, to_expr
 from tilepipe.pipelines.accumulators.pairs import mma_arrive, mma_arrive_multicast, pair_mask
 from tilepipe.pipelines.barriers.shared import (
     MAX_COUNT,

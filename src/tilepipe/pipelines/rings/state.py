@@ -7,10 +7,10 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import Cursor
-from tilepipe.lang.context import Context
-from tilepipe.lang.convergence import require_whole_warpgroup_waits, splitting
-from tilepipe.lang.tracer import Tracer
-from tilepipe.lang.values import Value, binary, require_uniform, to_expr
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits, splitting
+from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values.scalars import Value, binary, require_uniform, to_expr
 
 
 class PipelineState:

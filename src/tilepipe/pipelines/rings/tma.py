@@ -12,9 +12,9 @@ from tilepipe.ir import dtypes, memory
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import caller
-from tilepipe.lang.context import Context
-from tilepipe.lang.memory import ElementRef, SmemTile, SmemTileArray
-from tilepipe.lang.values import Value
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.memory.shared_tiles import ElementRef, SmemTile, SmemTileArray
+from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.attention.fa4_config import FA4Config
 from tilepipe.pipelines.attention.tile_layouts import (
     TileLayout,

@@ -17,12 +17,12 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir.grid_ops import RESPONSE_BYTES
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import Requirement
-from tilepipe.lang.context import Context
-from tilepipe.lang.control import while_loop
-from tilepipe.lang.memory import GlobalTensor
-from tilepipe.lang.tracer import Scope
-from tilepipe.lang.values import Value, to_expr
-from tilepipe.lang.variables import Var
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.control.loops import while_loop
+from tilepipe.lang.memory.shared_tiles import GlobalTensor
+from tilepipe.lang.tracing.tracer import Scope
+from tilepipe.lang.values.scalars import Value, to_expr
+from tilepipe.lang.values.variables import Var
 from tilepipe.pipelines.rings.producer_consumer import (
     ConsumerStage,
     ProducerConsumerPipeline,

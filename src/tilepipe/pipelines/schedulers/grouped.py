@@ -11,11 +11,11 @@ from typing import Any
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.location import caller
-from tilepipe.lang.context import Context
-from tilepipe.lang.control import while_loop
-from tilepipe.lang.memory import GlobalTensor
-from tilepipe.lang.values import Value
-from tilepipe.lang.variables import Var
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.control.loops import while_loop
+from tilepipe.lang.memory.shared_tiles import GlobalTensor
+from tilepipe.lang.values.scalars import Value
+from tilepipe.lang.values.variables import Var
 from tilepipe.pipelines.schedulers.static import GROUP, Raster, WorkTile
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
-from tilepipe.lang.context import Context
-from tilepipe.lang.control import loop
-from tilepipe.lang.values import Value
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.control.loops import loop
+from tilepipe.lang.values.scalars import Value
 
 RASTERS = ("rows", "columns", "grouped")
 GROUP = 8  # cluster tiles; a group's A panel stays in L2 while its columns are walked

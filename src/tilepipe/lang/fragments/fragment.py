@@ -11,14 +11,14 @@ from tilepipe.ir import dtypes, memory, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, FragmentRead, Iota, Vary
 from tilepipe.ir.location import caller
-from tilepipe.lang.convergence import require_fragment
-from tilepipe.lang.operators import Operators
-from tilepipe.lang.tracer import Scope, Tracer
-from tilepipe.lang.values import FUNCTIONS, Value, binary, cast, to_expr, unary
-from tilepipe.lang.values import select as select_scalar
+from tilepipe.lang.tracing.convergence import require_fragment
+from tilepipe.lang.tracing.tracer import Scope, Tracer
+from tilepipe.lang.values.operators import Operators
+from tilepipe.lang.values.scalars import FUNCTIONS, Value, binary, cast, to_expr, unary
+from tilepipe.lang.values.scalars import select as select_scalar
 
 if TYPE_CHECKING:
-    from tilepipe.lang.memory import SmemTile
+    from tilepipe.lang.memory.shared_tiles import SmemTile
 
 
 def _scalar(tracer: Tracer, x: object) -> Expr:

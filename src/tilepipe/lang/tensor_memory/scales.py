@@ -13,11 +13,11 @@ from tilepipe.ir.location import caller
 from tilepipe.ir.printer import expr
 from tilepipe.ir.rules import block_scales, tcgen05
 from tilepipe.ir.rules.operand_tiles import is_multiple
-from tilepipe.lang.tracer import Scope, Tracer
-from tilepipe.lang.values import Value, binary, require_integer, to_expr
+from tilepipe.lang.tracing.tracer import Scope, Tracer
+from tilepipe.lang.values.scalars import Value, binary, require_integer, to_expr
 
 if TYPE_CHECKING:
-    from tilepipe.lang.handles import Handle
+    from tilepipe.lang.handles.linear import Handle
 
 
 class TmemScales:

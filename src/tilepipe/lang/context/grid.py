@@ -10,11 +10,12 @@ from tilepipe.ir import expressions as exprs
 from tilepipe.ir.grid_ops import RESPONSE_BYTES
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import TensorParam
-from tilepipe.lang import async_ops, control
-from tilepipe.lang.memory import ElementRef, SmemTile
-from tilepipe.lang.tracer import Tracer
-from tilepipe.lang.values import Value, require_fits, to_expr
-from tilepipe.lang.variables import Var
+from tilepipe.lang.asynchronous import tma as async_ops
+from tilepipe.lang.control import loops as control
+from tilepipe.lang.memory.shared_tiles import ElementRef, SmemTile
+from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values.scalars import Value, require_fits, to_expr
+from tilepipe.lang.values.variables import Var
 
 
 class GridMembers:

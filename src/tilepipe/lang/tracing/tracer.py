@@ -27,13 +27,15 @@ from tilepipe.ir.location import Loc, caller
 from tilepipe.ir.memory import Cursor, Variable
 from tilepipe.ir.program import Kernel, Role
 from tilepipe.ir.rules.operand_tiles import divisor
-from tilepipe.lang import answers, handles, places
-from tilepipe.lang.values import MAX_EXPRESSION, Value, to_expr
+from tilepipe.lang.handles import linear as handles
+from tilepipe.lang.tracing import barrier_tests as answers
+from tilepipe.lang.tracing import uniform_operands as places
+from tilepipe.lang.values.scalars import MAX_EXPRESSION, Value, to_expr
 
 if TYPE_CHECKING:
-    from tilepipe.lang.arrivals import Arrivals, Ledger
-    from tilepipe.lang.handles import Handle
-    from tilepipe.lang.rebinding import Snapshot
+    from tilepipe.lang.handles.arrivals import Arrivals, Ledger
+    from tilepipe.lang.handles.linear import Handle
+    from tilepipe.lang.tracing.rebinding import Snapshot
 
 # Python, into which the simulator translates a kernel, nests at most 20 loops and 100 levels of
 # indentation. Some blocks take two levels.

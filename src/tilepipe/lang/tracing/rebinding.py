@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from tilepipe.ir.location import is_library_file
-from tilepipe.lang.values import Value
+from tilepipe.lang.values.scalars import Value
 
 _PLAIN = (int, float, str, bytes, bool, type(None))
 _DEPTH = 6  # containers and objects inside one another

@@ -9,10 +9,10 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Vary
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import Variable
-from tilepipe.lang.convergence import splitting
-from tilepipe.lang.operators import Operators
-from tilepipe.lang.tracer import Tracer
-from tilepipe.lang.values import Value, binary, require_fits, to_expr, unary
+from tilepipe.lang.tracing.convergence import splitting
+from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values.operators import Operators
+from tilepipe.lang.values.scalars import Value, binary, require_fits, to_expr, unary
 
 
 class Var(Operators[Value]):

@@ -15,11 +15,11 @@ from tilepipe.ir.expressions import Param
 from tilepipe.ir.location import Loc
 from tilepipe.ir.placement import finish
 from tilepipe.ir.program import Kernel, walk
-from tilepipe.lang.arrivals import Ledger
-from tilepipe.lang.context import Context
-from tilepipe.lang.memory import GlobalTensor
-from tilepipe.lang.tensor_map import TensorMap
-from tilepipe.lang.tracer import Tracer
+from tilepipe.lang.arguments.tensor_map import TensorMap
+from tilepipe.lang.context.context import Context
+from tilepipe.lang.handles.arrivals import Ledger
+from tilepipe.lang.memory.shared_tiles import GlobalTensor
+from tilepipe.lang.tracing.tracer import Tracer
 
 
 def trace(

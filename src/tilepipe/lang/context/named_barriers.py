@@ -6,8 +6,8 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import memory, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARP
-from tilepipe.lang.convergence import splitting
-from tilepipe.lang.tracer import Tracer
+from tilepipe.lang.tracing.convergence import splitting
+from tilepipe.lang.tracing.tracer import Tracer
 
 
 class NamedBarrier:

@@ -19,10 +19,13 @@ from tilepipe.ir.location import Loc, caller, is_library_file
 from tilepipe.ir.program import WARP, Role, walk
 from tilepipe.ir.rules.operand_tiles import divisor
 from tilepipe.ir.static_evaluation import evaluate, thread_env
-from tilepipe.lang import answers, handles, rebinding, source
-from tilepipe.lang.tracer import Mask, Scope, Tracer, rebound_message
-from tilepipe.lang.values import Value, require_uniform, to_expr
-from tilepipe.lang.variables import Var
+from tilepipe.lang.handles import linear as handles
+from tilepipe.lang.tracing import barrier_tests as answers
+from tilepipe.lang.tracing import python_source as source
+from tilepipe.lang.tracing import rebinding
+from tilepipe.lang.tracing.tracer import Mask, Scope, Tracer, rebound_message
+from tilepipe.lang.values.scalars import Value, require_uniform, to_expr
+from tilepipe.lang.values.variables import Var
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType

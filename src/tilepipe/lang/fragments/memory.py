@@ -9,11 +9,11 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.location import caller
 from tilepipe.ir.rules import operand_tiles as geometry
-from tilepipe.lang.convergence import require_fragment
-from tilepipe.lang.fragments import Fragment, FragmentValue
-from tilepipe.lang.memory import GlobalTensor, SmemTile, require_place
-from tilepipe.lang.tracer import Tracer
-from tilepipe.lang.values import require_integer, require_uniform, to_expr
+from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
+from tilepipe.lang.memory.shared_tiles import GlobalTensor, SmemTile, require_place
+from tilepipe.lang.tracing.convergence import require_fragment
+from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values.scalars import require_integer, require_uniform, to_expr
 
 _ELEMENTS = (
     dtypes.float32,

@@ -19,7 +19,7 @@ from tilepipe.ir.memory import BarrierRef, Element, Tile
 from tilepipe.ir.printer import expr as text
 
 if TYPE_CHECKING:
-    from tilepipe.lang.tracer import Tracer
+    from tilepipe.lang.tracing.tracer import Tracer
 
 _EACH_THREAD = (ops.MbarArrive, ops.MbarExpect)  # each thread may name a CTA of its own
 

@@ -27,11 +27,11 @@ from tilepipe.ir.expressions import Expr, Local, Vary
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import BarrierRef, Variable
 from tilepipe.ir.program import Role, bodies, walk
-from tilepipe.lang.convergence import splitting
+from tilepipe.lang.tracing.convergence import splitting
 
 if TYPE_CHECKING:
-    from tilepipe.lang.tracer import Tracer
-    from tilepipe.lang.values import Value
+    from tilepipe.lang.tracing.tracer import Tracer
+    from tilepipe.lang.values.scalars import Value
 
 # What may stand in a branch on an answer of a warp of a warpgroup, besides ops that only name a
 # value.

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from tilepipe.errors import TraceError
 from tilepipe.ir import ops
 from tilepipe.ir.location import caller
-from tilepipe.lang import async_ops, fragment_memory, memory
-from tilepipe.lang.fragments import Fragment, FragmentValue
-from tilepipe.lang.memory import ElementRef, GlobalTensor, SmemTile, SmemTileArray
-from tilepipe.lang.tracer import Tracer
-from tilepipe.lang.values import Value
+from tilepipe.lang.asynchronous import tma as async_ops
+from tilepipe.lang.fragments import memory as fragment_memory
+from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
+from tilepipe.lang.memory import shared_tiles as memory
+from tilepipe.lang.memory.shared_tiles import ElementRef, GlobalTensor, SmemTile, SmemTileArray
+from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values.scalars import Value
 
 
 class TransferMembers:

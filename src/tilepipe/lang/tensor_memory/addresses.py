@@ -5,12 +5,12 @@ from __future__ import annotations
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.location import caller
-from tilepipe.lang.convergence import require_fragment
-from tilepipe.lang.fragments import Fragment, FragmentValue
-from tilepipe.lang.memory import SmemTile
-from tilepipe.lang.tmem import TmemTensor
-from tilepipe.lang.tracer import Tracer
-from tilepipe.lang.values import Value, to_expr
+from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
+from tilepipe.lang.memory.shared_tiles import SmemTile
+from tilepipe.lang.tensor_memory.tensors import TmemTensor
+from tilepipe.lang.tracing.convergence import require_fragment
+from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values.scalars import Value, to_expr
 
 LOWER_LANES = 16 << 16  # in an address: the lower 16 of the 32 lanes of each warp
 

@@ -15,13 +15,13 @@ from tilepipe.ir.location import Loc, caller
 from tilepipe.ir.rules import operand_tiles as geometry
 from tilepipe.ir.rules.tma import broken_coordinate_rule
 from tilepipe.ir.rules.wgmma import broken_mma_rule
-from tilepipe.lang.arrivals import Arrivals, count_arrivals
-from tilepipe.lang.convergence import require_warpgroup
-from tilepipe.lang.fragments import Fragment
-from tilepipe.lang.handles import note_signal, owner_of
-from tilepipe.lang.memory import GlobalTensor, SmemTile, SmemTileArray, require_place
-from tilepipe.lang.tracer import Tracer
-from tilepipe.lang.values import require_integer, require_uniform, to_expr
+from tilepipe.lang.fragments.fragment import Fragment
+from tilepipe.lang.handles.arrivals import Arrivals, count_arrivals
+from tilepipe.lang.handles.linear import note_signal, owner_of
+from tilepipe.lang.memory.shared_tiles import GlobalTensor, SmemTile, SmemTileArray, require_place
+from tilepipe.lang.tracing.convergence import require_warpgroup
+from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values.scalars import require_integer, require_uniform, to_expr
 
 
 class Mbar(Protocol):

@@ -13,18 +13,18 @@ from tilepipe.ir.location import caller
 from tilepipe.ir.printer import expr
 from tilepipe.ir.rules import block_scales, tcgen05
 from tilepipe.ir.rules.operand_tiles import is_multiple
-from tilepipe.lang.arrivals import count_arrivals
-from tilepipe.lang.async_ops import Mbar, check_mask, require_one_lane
-from tilepipe.lang.convergence import require_fragment
-from tilepipe.lang.fragments import Fragment, FragmentValue
-from tilepipe.lang.handles import note_signal, owner_of
-from tilepipe.lang.memory import SmemTile
-from tilepipe.lang.tmem_scales import TmemScales
-from tilepipe.lang.tracer import Scope, Tracer
-from tilepipe.lang.values import Value, binary, require_integer, require_uniform, to_expr
+from tilepipe.lang.asynchronous.tma import Mbar, check_mask, require_one_lane
+from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
+from tilepipe.lang.handles.arrivals import count_arrivals
+from tilepipe.lang.handles.linear import note_signal, owner_of
+from tilepipe.lang.memory.shared_tiles import SmemTile
+from tilepipe.lang.tensor_memory.scales import TmemScales
+from tilepipe.lang.tracing.convergence import require_fragment
+from tilepipe.lang.tracing.tracer import Scope, Tracer
+from tilepipe.lang.values.scalars import Value, binary, require_integer, require_uniform, to_expr
 
 if TYPE_CHECKING:
-    from tilepipe.lang.handles import Handle
+    from tilepipe.lang.handles.linear import Handle
 
 
 class TmemTensor:

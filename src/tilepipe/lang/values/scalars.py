@@ -13,10 +13,10 @@ from tilepipe.ir import expressions as exprs
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Binary, Cast, Const, Expr, Select, Unary, Vary
 from tilepipe.ir.location import caller
-from tilepipe.lang.operators import Operators
+from tilepipe.lang.values.operators import Operators
 
 if TYPE_CHECKING:
-    from tilepipe.lang.tracer import Scope, Tracer
+    from tilepipe.lang.tracing.tracer import Scope, Tracer
 
 Scalar = "Value | int | float | bool"
 # nodes; a larger expression in a role is bound to a name, so that sharing it does not copy it

@@ -13,10 +13,10 @@ from tilepipe.ir import ops
 from tilepipe.ir.expressions import Expr, Vary
 from tilepipe.ir.location import Loc, caller
 from tilepipe.ir.memory import BarrierArray
-from tilepipe.lang.arrivals import Arrivals
+from tilepipe.lang.handles.arrivals import Arrivals
 
 if TYPE_CHECKING:
-    from tilepipe.lang.tracer import Scope, Tracer
+    from tilepipe.lang.tracing.tracer import Scope, Tracer
 
 
 class Handle:

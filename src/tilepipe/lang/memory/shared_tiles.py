@@ -13,9 +13,9 @@ from tilepipe.ir.expressions import Const, Expr
 from tilepipe.ir.location import caller
 from tilepipe.ir.printer import expr as expr_text
 from tilepipe.ir.rules.operand_tiles import is_multiple
-from tilepipe.lang.tensor_map import SWIZZLES, default_swizzle
-from tilepipe.lang.tracer import Scope, Tracer
-from tilepipe.lang.values import (
+from tilepipe.lang.arguments.tensor_map import SWIZZLES, default_swizzle
+from tilepipe.lang.tracing.tracer import Scope, Tracer
+from tilepipe.lang.values.scalars import (
     Value,
     binary,
     require_fits,
@@ -25,8 +25,8 @@ from tilepipe.lang.values import (
 )
 
 if TYPE_CHECKING:
-    from tilepipe.lang.async_ops import Mbar
-    from tilepipe.lang.handles import Handle
+    from tilepipe.lang.asynchronous.tma import Mbar
+    from tilepipe.lang.handles.linear import Handle
 
 
 class SmemTile:
@@ -411,7 +411,7 @@ class GlobalTensor:
         """`ctx.tma_load(tensor, coords, dst.smem, dst.mbar, multicast)`: starts a TMA copy of the
         box at `coords` (elements, outermost first) to where `dst`, a `TMADestination`, says.
         """
-        from tilepipe.lang.async_ops import tma_load
+        from tilepipe.lang.asynchronous.tma import tma_load
 
         if not hasattr(dst, "smem") or not hasattr(dst, "mbar"):
             raise TraceError(

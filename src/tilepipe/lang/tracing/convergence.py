@@ -15,7 +15,7 @@ from tilepipe.ir.expressions import Vary
 from tilepipe.ir.location import caller
 
 if TYPE_CHECKING:
-    from tilepipe.lang.tracer import Scope, Tracer
+    from tilepipe.lang.tracing.tracer import Scope, Tracer
 
 
 def splitting(tracer: Tracer, up_to: Scope | None = None) -> tuple[Vary, Scope | None]:

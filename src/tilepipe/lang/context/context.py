@@ -13,16 +13,27 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import Role
-from tilepipe.lang import answers, async_ops, control, tmem, variables
-from tilepipe.lang import memory as mem
-from tilepipe.lang import values as val
-from tilepipe.lang.fragments import Fragment, FragmentValue, columns_of, make, rows_of, select
-from tilepipe.lang.grid import GridMembers
-from tilepipe.lang.synchronisation import SynchronisationMembers
-from tilepipe.lang.tmem_address import TmemAddress, accumulator_at
-from tilepipe.lang.tmem_scales import TmemScales
-from tilepipe.lang.tracer import RoleState, Tracer
-from tilepipe.lang.transfers import TransferMembers
+from tilepipe.lang.asynchronous import tma as async_ops
+from tilepipe.lang.context.grid import GridMembers
+from tilepipe.lang.context.synchronisation import SynchronisationMembers
+from tilepipe.lang.context.transfers import TransferMembers
+from tilepipe.lang.control import loops as control
+from tilepipe.lang.fragments.fragment import (
+    Fragment,
+    FragmentValue,
+    columns_of,
+    make,
+    rows_of,
+    select,
+)
+from tilepipe.lang.memory import shared_tiles as mem
+from tilepipe.lang.tensor_memory import tensors as tmem
+from tilepipe.lang.tensor_memory.addresses import TmemAddress, accumulator_at
+from tilepipe.lang.tensor_memory.scales import TmemScales
+from tilepipe.lang.tracing import barrier_tests as answers
+from tilepipe.lang.tracing.tracer import RoleState, Tracer
+from tilepipe.lang.values import scalars as val
+from tilepipe.lang.values import variables
 
 
 class Context(TransferMembers, SynchronisationMembers, GridMembers, tmem.TmemMembers):

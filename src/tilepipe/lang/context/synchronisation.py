@@ -9,9 +9,9 @@ from tilepipe.ir import expressions as exprs
 from tilepipe.ir import ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARPGROUP
-from tilepipe.lang.convergence import require_role, require_warpgroup, splitting
-from tilepipe.lang.named import NamedBarrier, role_barrier
-from tilepipe.lang.tracer import Tracer
+from tilepipe.lang.context.named_barriers import NamedBarrier, role_barrier
+from tilepipe.lang.tracing.convergence import require_role, require_warpgroup, splitting
+from tilepipe.lang.tracing.tracer import Tracer
 
 
 class SynchronisationMembers:

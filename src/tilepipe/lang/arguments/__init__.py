@@ -1,0 +1,1 @@
+"""Arguments: tensor maps, launch preconditions, and checks of what public members receive."""

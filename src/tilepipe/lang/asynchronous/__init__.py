@@ -1,0 +1,1 @@
+"""Ops of the asynchronous units: TMA copies, wgmma and commits."""

@@ -1,0 +1,1 @@
+"""The members of `ctx`, grouped by subject."""

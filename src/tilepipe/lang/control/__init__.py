@@ -1,0 +1,1 @@
+"""Traced control flow: loops, branches, elected lanes and per-warp code."""

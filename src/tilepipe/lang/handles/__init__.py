@@ -1,0 +1,1 @@
+"""Handles of acquired stages, and the arrivals that are counted for them."""

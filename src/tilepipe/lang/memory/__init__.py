@@ -1,0 +1,1 @@
+"""Views of memory: shared tiles, elements and global tensors."""

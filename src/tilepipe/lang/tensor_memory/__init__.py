@@ -1,0 +1,1 @@
+"""Tensor memory of Blackwell: matrices, addresses, scale factors, tcgen05 MMAs."""

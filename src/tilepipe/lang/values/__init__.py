@@ -1,0 +1,1 @@
+"""Traced scalars, the variables of a kernel, and their operators."""
