@@ -16,7 +16,7 @@ from tests.check.acts import SLOT_BYTES, Act, Part, Program
 from tests.check.acts import launch as launch_of
 from tests.support.build import RANK, Builder, binary
 from tilepipe.check import Reductions, Verdict, check
-from tilepipe.ir import dtypes, ops, tmem_ops
+from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import const
 from tilepipe.ir.launch import Launch
 
@@ -124,11 +124,11 @@ def relinquished(waits: bool) -> Launch:
         b.do(ops.TmemAlloc, b.tile(at, 0, 0, 0, 1, 1), 32, 1)
         with b.elect():
             b.arrive(b.bar(had))
-        b.do(tmem_ops.TmemDealloc, b.load(b.element(b.tile(at), 0, 0)), 32, 1)
+        b.do(ops.TmemDealloc, b.load(b.element(b.tile(at), 0, 0)), 32, 1)
     with b.role("other", warps=1):
         if waits:
             b.wait(b.bar(had), b.phase(0))
-        b.do(tmem_ops.TmemRelinquish, 1)
+        b.do(ops.TmemRelinquish, 1)
     return Launch(b.finished(), 1, {})
 
 

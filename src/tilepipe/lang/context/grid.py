@@ -7,9 +7,9 @@ from __future__ import annotations
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir import expressions as exprs
-from tilepipe.ir.grid_ops import RESPONSE_BYTES
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import TensorParam
+from tilepipe.ir.ops import RESPONSE_BYTES
 from tilepipe.lang.asynchronous import tma as async_ops
 from tilepipe.lang.control import loops as control
 from tilepipe.lang.memory.shared_tiles import ElementRef, SmemTile

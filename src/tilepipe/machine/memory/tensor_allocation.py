@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilepipe.errors import SimFault
+from tilepipe.ir.ops import TmemAlloc, TmemDealloc
 from tilepipe.ir.rules.tcgen05 import COLUMNS, LANES
-from tilepipe.ir.tmem_ops import TmemAlloc, TmemDealloc
 from tilepipe.machine.agents import BLOCKED, Agent, Blocked
 from tilepipe.machine.faults import tensor_memory as tmem_words
 from tilepipe.machine.happens_before.accesses import WARP_MASK, Access

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from tilepipe.errors import SimFault
 from tilepipe.ir import dtypes
 from tilepipe.ir.memory import SmemBuffer
+from tilepipe.ir.ops import Tcgen05Mma, TmemLoad, TmemStore
 from tilepipe.ir.rules.tcgen05 import COLUMNS, LANES
-from tilepipe.ir.tmem_ops import Tcgen05Mma, TmemLoad, TmemStore
 from tilepipe.machine import rules
 from tilepipe.machine.faults import tensor_memory as tmem_words
 from tilepipe.machine.happens_before.accesses import WARP_MASK, Access, Rect

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from tilepipe.errors import BarrierError, SimFault
 from tilepipe.ir.memory import Tmem, TmemScales
+from tilepipe.ir.ops import Tcgen05Mma, TmemCopy
 from tilepipe.ir.rules.block_scales import scaling_of
 from tilepipe.ir.rules.tcgen05 import LANES, half_rule, operand_dtype
-from tilepipe.ir.tmem_ops import Tcgen05Mma, TmemCopy
 from tilepipe.machine import cost
 from tilepipe.machine.barriers.mbarrier import Mbarrier, arrived, remote
 from tilepipe.machine.faults import messages as faults

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
-from tilepipe.ir.grid_ops import RESPONSE_BYTES
 from tilepipe.ir.location import caller
+from tilepipe.ir.ops import RESPONSE_BYTES
 from tilepipe.ir.program import Requirement
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.control.loops import while_loop

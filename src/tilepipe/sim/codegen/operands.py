@@ -130,7 +130,7 @@ class Operands:
         return [self.slot(tile, op), self.rect(tile, op)]
 
     def grid_op(self, op: ops.Op) -> None:
-        """The ops of `ir.grid_ops` that have operands."""
+        """The ops of `ir.ops.grid` that have operands."""
         match op:
             case ops.AtomicAdd(result=result, dst=element, value=value):
                 self.request(

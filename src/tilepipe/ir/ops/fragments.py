@@ -1,6 +1,4 @@
-"""The ops on fragments, which are part of `ir.ops`: the registers of a warpgroup, to and from
-memory.
-"""
+"""The ops on fragments: the registers of a warpgroup, to and from memory."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from dataclasses import dataclass
 
 from tilepipe.ir.expressions import Expr, Local
 from tilepipe.ir.memory import Fragment, TensorParam, Tile
-from tilepipe.ir.op import Op
+from tilepipe.ir.ops.base import Op
 
 
 @dataclass(eq=False, slots=True)

@@ -1,5 +1,4 @@
-"""The ops of Blackwell's tensor cores, which are part of `ir.ops`: tensor memory, tcgen05.mma and
-what goes with them.
+"""The ops of Blackwell's tensor cores: tensor memory, tcgen05.mma and what goes with them.
 
 Who executes them: alloc, relinquish and dealloc one whole warp; loads, stores and their waits whole
 warps, which reach the 32 lanes of tensor memory that have their number in the warpgroup; mma,
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.memory import BarrierRef, Fragment, Tile, Tmem, TmemScales
-from tilepipe.ir.op import Op
+from tilepipe.ir.ops.base import Op
 
 
 @dataclass(eq=False, slots=True)

@@ -1,39 +1,16 @@
-"""The ops by which the clusters of a grid share out their work while they run, which are part of
-`ir.ops`.
+"""The ops beyond the cluster: clusters of a grid sharing out their work while they run, and grids
+that follow one another.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilepipe.ir.expressions import Expr, Local
-from tilepipe.ir.memory import BarrierRef, Element, Tile, Variable
-from tilepipe.ir.op import Block, Op
+from tilepipe.ir.expressions import Local
+from tilepipe.ir.memory import BarrierRef, Tile
+from tilepipe.ir.ops.base import Op
 
 RESPONSE_BYTES = 16  # of a try_cancel; PTX ISA, clusterlaunchcontrol.try_cancel
-
-
-@dataclass(eq=False, slots=True)
-class While(Op):
-    """`while var:`, a boolean variable that all threads of the agent agree on; tested before each
-    iteration.
-    """
-
-    var: Variable
-    body: Block
-
-
-@dataclass(eq=False, slots=True)
-class AtomicAdd(Op):
-    """atom.relaxed.gpu.global.add by one lane, to an int32 or uint32 element; `result` is the value
-    it had before.
-
-    Relaxed: it orders nothing else. Signed sums wrap, as unsigned ones.
-    """
-
-    result: Local
-    dst: Element
-    value: Expr
 
 
 @dataclass(eq=False, slots=True)
@@ -63,6 +40,14 @@ class ClcQuery(Op):
     src: Tile
     valid: Local
     cluster: Local
+
+
+@dataclass(eq=False, slots=True)
+class LaunchDependents(Op):
+    """griddepcontrol.launch_dependents: the next kernel of the stream may start its set-up where an
+    SM has room, once every CTA of this one has come here or ended. It waits for the end of this
+    kernel before it touches memory.
+    """
 
 
 @dataclass(eq=False, slots=True)

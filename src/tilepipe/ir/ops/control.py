@@ -1,0 +1,61 @@
+"""The ops that hold blocks: loops, branches, and who executes a block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilepipe.ir.expressions import Expr, Local
+from tilepipe.ir.memory import Variable
+from tilepipe.ir.ops.base import Block, Op
+
+
+@dataclass(eq=False, slots=True)
+class For(Op):
+    """`for index in range(start, stop, step)`, step a positive value; the body may run no times."""
+
+    index: Local
+    start: Expr
+    stop: Expr
+    step: Expr
+    body: Block
+
+
+@dataclass(eq=False, slots=True)
+class While(Op):
+    """`while var:`, a boolean variable that all threads of the agent agree on; tested before each
+    iteration.
+    """
+
+    var: Variable
+    body: Block
+
+
+@dataclass(eq=False, slots=True)
+class If(Op):
+    """A branch. `cond.vary == LANE`: lanes that do not satisfy it are inactive in `then`, the
+    others in `orelse`.
+    """
+
+    cond: Expr
+    then: Block
+    orelse: Block
+
+
+@dataclass(eq=False, slots=True)
+class Elect(Op):
+    """Body executed by one lane: of each warp ("warp"), of the first warp of each warpgroup
+    ("warpgroup"), of the role ("role").
+    """
+
+    scope: str
+    body: Block
+
+
+@dataclass(eq=False, slots=True)
+class PerWarp(Op):
+    """Body executed by each warp of the warpgroup on its own; `index` is the warp's number in it,
+    0..3.
+    """
+
+    index: Local
+    body: Block

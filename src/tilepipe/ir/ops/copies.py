@@ -1,0 +1,54 @@
+"""The copies by TMA, and the bulk groups of stores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilepipe.ir.expressions import Expr
+from tilepipe.ir.memory import BarrierRef, TensorParam, Tile
+from tilepipe.ir.ops.base import Op
+
+
+@dataclass(eq=False, slots=True)
+class TmaLoad(Op):
+    """cp.async.bulk.tensor global -> shared by one lane; out of bounds reads zero; credits the
+    whole box to `bar` when it lands.
+
+    `coords`: element coordinates of the box, outermost first, may be negative or beyond the tensor.
+    `multicast`: a mask of CTA ranks; the box lands at the same offset in each, and each one's copy
+    of `bar` is credited. A box wider than a swizzle panel is several copies.
+    """
+
+    tensor: TensorParam
+    coords: tuple[Expr, ...]
+    dst: Tile
+    bar: BarrierRef
+    multicast: Expr | None = None
+
+
+@dataclass(eq=False, slots=True)
+class TmaStore(Op):
+    """cp.async.bulk.tensor shared -> global by one lane; out of bounds is clipped. Belongs to the
+    thread's open bulk group. `rows`, of a ragged tensor: only the first so many rows of the tile
+    are written, none below 1.
+    """
+
+    tensor: TensorParam
+    coords: tuple[Expr, ...]
+    src: Tile
+    rows: Expr | None = None
+
+
+@dataclass(eq=False, slots=True)
+class TmaStoreCommit(Op):
+    """cp.async.bulk.commit_group."""
+
+
+@dataclass(eq=False, slots=True)
+class TmaStoreWait(Op):
+    """cp.async.bulk.wait_group[.read]: until at most `pending` of this thread's groups are still to
+    finish (reading).
+    """
+
+    pending: int
+    read: bool
