@@ -15,8 +15,8 @@ from tilepipe.machine.units.queue import UnitQueue
 if TYPE_CHECKING:
     from tilepipe.ir.program import Role
     from tilepipe.machine.barriers.mbarrier import Mbarrier
+    from tilepipe.machine.cta import Cta
     from tilepipe.machine.memory.fragments import Frag
-    from tilepipe.machine.memory.shared import Cta
     from tilepipe.machine.memory.tensor_memory import TensorState
     from tilepipe.machine.units.tma import StoreQueue
     from tilepipe.machine.units.wgmma import WgmmaGroup, WgmmaUnit

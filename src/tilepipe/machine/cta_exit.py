@@ -15,9 +15,10 @@ from tilepipe.machine.faults import tensor_memory as tmem_words
 
 if TYPE_CHECKING:
     from tilepipe.machine.barriers.mbarrier import Mbarrier
+    from tilepipe.machine.cta import Cta
     from tilepipe.machine.happens_before.accesses import Access
     from tilepipe.machine.machine import Machine
-    from tilepipe.machine.memory.shared import Cta, Slot
+    from tilepipe.machine.memory.tiles import Slot
 
 
 def check_exit(m: Machine) -> None:

@@ -14,11 +14,12 @@ from tilepipe.ir.program import Kernel
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import Mbarrier
 from tilepipe.machine.barriers.rendezvous import NamedState, Rendezvous
+from tilepipe.machine.cta import Cta
 from tilepipe.machine.happens_before.accesses import Access, Holder, Order
 from tilepipe.machine.journal import Journal
 from tilepipe.machine.memory.global_memory import GlobalTensor
-from tilepipe.machine.memory.shared import Cta, Slot
 from tilepipe.machine.memory.tensor_memory import TensorMemory
+from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.rules import Rules
 from tilepipe.machine.units.grid import Clusters, Reach
 from tilepipe.sim.sites import SETUP, Site

@@ -27,8 +27,8 @@ from tilepipe.machine.happens_before.global_memory import MANY, Event, GlobalOrd
 from tilepipe.machine.happens_before.knowledge import Knowledge
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.fragments import Frag
-from tilepipe.machine.memory.shared import Slot
 from tilepipe.machine.memory.tensor_memory import TensorMemory
+from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.units.block_scaled_mma import ScalePlace
 from tilepipe.machine.units.grid import ResponseUnit
 from tilepipe.machine.units.tcgen05 import CommitUnit, CopyUnit, MmaUnit, TensorQueue

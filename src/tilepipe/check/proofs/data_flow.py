@@ -33,8 +33,8 @@ from tilepipe.ir.memory import (
 )
 from tilepipe.ir.program import Kernel, Role, bodies, walk
 from tilepipe.machine.memory.global_memory import GlobalTensor
-from tilepipe.machine.memory.shared import Slot
 from tilepipe.machine.memory.tensor_memory import TensorMemory
+from tilepipe.machine.memory.tiles import Slot
 from tilepipe.sim.codegen.module import Compiled
 
 # a counter that grows by no more in a step leaves int32 after more steps than an execution has: see

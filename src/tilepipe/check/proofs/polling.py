@@ -29,7 +29,7 @@ from tilepipe.machine.machine import World
 from tilepipe.sim.sites import Site
 
 if TYPE_CHECKING:
-    from tilepipe.machine.memory.shared import Cta
+    from tilepipe.machine.cta import Cta
 
 VAIN = 32  # looks in vain, one after another with different values, that are followed
 # ops in a row that nobody can notice, after which a loop is watched for rounds that change nothing

@@ -37,7 +37,7 @@ from tilepipe.ir.expressions import Const, Special
 from tilepipe.ir.memory import Element, TensorParam
 from tilepipe.ir.program import walk
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.memory.shared import EMPTY
+from tilepipe.machine.memory.tiles import EMPTY
 
 LIMIT = 20_000  # states of one cluster, after which the other ways are tried
 _OTHERS = Pick(-1, 0)  # in a schedule: another cluster draws a number

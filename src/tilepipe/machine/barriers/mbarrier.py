@@ -19,8 +19,8 @@ from tilepipe.machine.journal import Touch
 from tilepipe.sim.sites import SETUP
 
 if TYPE_CHECKING:
+    from tilepipe.machine.cta import Cta
     from tilepipe.machine.machine import Machine
-    from tilepipe.machine.memory.shared import Cta
     from tilepipe.machine.units.tma import TmaLoadUnit
     from tilepipe.sim.sites import Site
 

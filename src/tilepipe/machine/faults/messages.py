@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tilepipe.machine.happens_before.accesses import Access
     from tilepipe.machine.happens_before.global_memory import Event
     from tilepipe.machine.machine import Machine
-    from tilepipe.machine.memory.shared import Slot
+    from tilepipe.machine.memory.tiles import Slot
     from tilepipe.machine.units.tma import TmaLoadUnit
     from tilepipe.sim.sites import Site
 

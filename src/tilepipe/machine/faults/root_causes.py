@@ -20,9 +20,9 @@ from tilepipe.ir.program import barrier_of
 if TYPE_CHECKING:
     from tilepipe.machine.agents import Agent
     from tilepipe.machine.barriers.mbarrier import Mbarrier
+    from tilepipe.machine.cta import Cta
     from tilepipe.machine.happens_before.accesses import Access
     from tilepipe.machine.machine import Machine
-    from tilepipe.machine.memory.shared import Cta
     from tilepipe.machine.units.tma import TmaLoadUnit
     from tilepipe.sim.sites import Site
 

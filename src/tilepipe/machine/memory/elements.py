@@ -11,7 +11,9 @@ import numpy.typing as npt
 from tilepipe.errors import RaceError, SimFault
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.accesses import WARP_MASK, Access, Rect
-from tilepipe.machine.memory.shared import Slot, access, rounded
+from tilepipe.machine.happens_before.conflicts import access
+from tilepipe.machine.memory.tiles import Slot
+from tilepipe.machine.memory.values import rounded
 
 if TYPE_CHECKING:
     from tilepipe.machine.agents import Agent

@@ -14,8 +14,10 @@ import numpy.typing as npt
 
 from tilepipe.ir.fragment_layout import SPAN, warp_parts
 from tilepipe.machine.happens_before.accesses import WARP_MASK, Rect
+from tilepipe.machine.happens_before.conflicts import access, read
 from tilepipe.machine.memory.elements import generic, slot_of
-from tilepipe.machine.memory.shared import Slot, access, read, rounded
+from tilepipe.machine.memory.tiles import Slot
+from tilepipe.machine.memory.values import rounded
 
 if TYPE_CHECKING:
     from tilepipe.machine.agents import Agent

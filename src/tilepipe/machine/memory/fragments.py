@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tilepipe.errors import PoisonError, RaceError
 from tilepipe.ir.fragment_layout import SPAN
-from tilepipe.machine.memory.shared import rounded, storage
+from tilepipe.machine.memory.values import rounded, storage
 
 if TYPE_CHECKING:
     from tilepipe.ir.memory import Fragment

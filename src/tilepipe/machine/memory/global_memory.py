@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tilepipe.errors import BindError, SimFault
 from tilepipe.ir import dtypes
 from tilepipe.machine.happens_before.global_memory import Event, GlobalOrder, Index
-from tilepipe.machine.memory.shared import storage
+from tilepipe.machine.memory.values import storage
 
 if TYPE_CHECKING:
     from tilepipe.ir.memory import TensorParam

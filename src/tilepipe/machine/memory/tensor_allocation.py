@@ -19,8 +19,8 @@ from tilepipe.ir.rules.tcgen05 import COLUMNS, LANES
 from tilepipe.machine.agents import BLOCKED, Agent, Blocked
 from tilepipe.machine.faults import tensor_memory as tmem_words
 from tilepipe.machine.happens_before.accesses import WARP_MASK, Access
+from tilepipe.machine.happens_before.conflicts import access
 from tilepipe.machine.memory.elements import generic
-from tilepipe.machine.memory.shared import access
 from tilepipe.machine.memory.tensor_memory import TensorMemory, memory_of, warp_of
 
 if TYPE_CHECKING:

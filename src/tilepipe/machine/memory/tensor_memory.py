@@ -23,19 +23,13 @@ from tilepipe.ir.memory import SmemBuffer
 from tilepipe.ir.ops import Tcgen05Mma, TmemLoad, TmemStore
 from tilepipe.ir.rules.tcgen05 import COLUMNS, LANES
 from tilepipe.machine import rules
+from tilepipe.machine.cta import Cta
 from tilepipe.machine.faults import tensor_memory as tmem_words
 from tilepipe.machine.happens_before.accesses import WARP_MASK, Access, Rect
+from tilepipe.machine.happens_before.conflicts import PIPELINED, access, read
 from tilepipe.machine.happens_before.knowledge import Knowledge, touched
-from tilepipe.machine.memory.shared import (
-    PARTIAL,
-    PIPELINED,
-    Cta,
-    Slot,
-    access,
-    read,
-    rounded,
-    storage,
-)
+from tilepipe.machine.memory.tiles import PARTIAL, Slot
+from tilepipe.machine.memory.values import rounded, storage
 
 if TYPE_CHECKING:
     from tilepipe.ir.dtypes import DType

@@ -20,8 +20,9 @@ from tilepipe.machine import cost
 from tilepipe.machine.agents import BLOCKED, Agent, Blocked
 from tilepipe.machine.barriers.mbarrier import Mbarrier, remote
 from tilepipe.machine.happens_before.accesses import WARP_MASK, Access
+from tilepipe.machine.happens_before.conflicts import read
 from tilepipe.machine.memory.elements import Scalar, indices, value_of
-from tilepipe.machine.memory.shared import Slot, read
+from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.units.tma import TmaLoadUnit, depart, one_lane
 
 if TYPE_CHECKING:

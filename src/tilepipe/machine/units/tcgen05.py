@@ -20,10 +20,11 @@ from tilepipe.ir.rules.block_scales import scaling_of
 from tilepipe.ir.rules.tcgen05 import LANES, half_rule, operand_dtype
 from tilepipe.machine import cost
 from tilepipe.machine.barriers.mbarrier import Mbarrier, arrived, remote
+from tilepipe.machine.cta import Cta
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.accesses import Access
+from tilepipe.machine.happens_before.conflicts import access, read
 from tilepipe.machine.journal import Touch
-from tilepipe.machine.memory.shared import Cta, Slot, access, read
 from tilepipe.machine.memory.tensor_memory import (
     Place,
     TensorMemory,
@@ -34,6 +35,7 @@ from tilepipe.machine.memory.tensor_memory import (
     tcgen05_fence_before,
     tensor_state,
 )
+from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.units.block_scaled_mma import (
     ScalePlace,
     copied_rects,

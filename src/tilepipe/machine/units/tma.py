@@ -18,8 +18,10 @@ from tilepipe.machine.agents import BLOCKED, Agent, Blocked
 from tilepipe.machine.barriers.mbarrier import LIVE, Mbarrier, credit, remote
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.accesses import Access
+from tilepipe.machine.happens_before.conflicts import access, read
 from tilepipe.machine.journal import Touch
-from tilepipe.machine.memory.shared import Slot, access, read, rounded
+from tilepipe.machine.memory.tiles import Slot
+from tilepipe.machine.memory.values import rounded
 
 if TYPE_CHECKING:
     from tilepipe.machine.happens_before.accesses import Rect

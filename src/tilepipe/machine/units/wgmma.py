@@ -11,8 +11,9 @@ from tilepipe.errors import PoisonError, RaceError
 from tilepipe.machine import cost
 from tilepipe.machine.agents import BLOCKED, Agent, Blocked
 from tilepipe.machine.happens_before.accesses import Access
+from tilepipe.machine.happens_before.conflicts import read
 from tilepipe.machine.memory.fragments import Frag
-from tilepipe.machine.memory.shared import Slot, read
+from tilepipe.machine.memory.tiles import Slot
 
 if TYPE_CHECKING:
     from tilepipe.machine.happens_before.accesses import Rect

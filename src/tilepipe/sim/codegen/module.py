@@ -29,7 +29,7 @@ from tilepipe.machine.memory import fragment_access as fragment_memory
 from tilepipe.machine.memory import tensor_allocation as tmem_alloc
 from tilepipe.machine.memory import tensor_memory as tmem
 from tilepipe.machine.memory.fragments import Frag
-from tilepipe.machine.memory.shared import rounded
+from tilepipe.machine.memory.values import rounded
 from tilepipe.machine.units import grid, tcgen05, tma
 from tilepipe.machine.units import wgmma as tensorcore
 from tilepipe.sim import election, integers

@@ -1,161 +1,23 @@
-"""Shared memory of a CTA: tiles, what has been written, and the accesses still to be ordered
-against.
+"""When two accesses to shared or tensor memory conflict, and whether what orders them is there.
 
-A tile holds its elements in logical order. Layout and swizzle map the elements of a tile one to one
-on its bytes (`ir.layout.byte_offsets`), and buffers do not overlap, so two accesses touch a common
-byte exactly when they touch a common element. Views of one buffer's slots (`SmemBuffer.shares`)
-keep contents of their own: a write through one of them leaves the others unwritten, and any two
-accesses through different views count as accesses to common bytes.
-
-Floating-point elements up to 32 bits are kept as float32, which holds all of them exactly; rounding
-happens where the kernel converts.
+The rules are those of the PTX ISA's memory consistency model, on the bit sets of `accesses`: a
+conflicting access must be known to the threads that make the next one, and between an ordinary
+access and an asynchronous one a proxy fence must stand as well.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from tilepipe.machine.faults import messages as faults
-from tilepipe.machine.happens_before.accesses import Access, Rect
+from tilepipe.machine.happens_before.accesses import Access
+from tilepipe.machine.memory.tiles import EMPTY, WHOLE, Slot
 
 if TYPE_CHECKING:
-    from tilepipe.ir.dtypes import DType
-    from tilepipe.ir.memory import SmemBuffer
-    from tilepipe.machine.agents import Agent
-    from tilepipe.machine.barriers.mbarrier import Mbarrier
-    from tilepipe.machine.barriers.rendezvous import NamedState
     from tilepipe.machine.machine import Machine
-    from tilepipe.machine.memory.tensor_memory import TensorMemory
-    from tilepipe.sim.sites import Site
 
-EMPTY, PARTIAL, WHOLE = 0, 1, 2
-PIPELINED = frozenset({"tcgen05_mma", "tmem_copy"})  # of one thread, executed in the order of issue
-
-
-def storage(dtype: DType) -> np.dtype[Any]:
-    """The NumPy dtype that the simulator keeps values of `dtype` in."""
-    return np.dtype(np.float32) if dtype.is_float and dtype.bits <= 32 else dtype.numpy
-
-
-def rounded(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
-    """`values` rounded to `dtype` (nearest even; fp8 saturates, as the hardware's cvt), in storage
-    form.
-    """
-    if not dtype.is_float:
-        return values.astype(dtype.numpy)
-    if dtype.bits >= 32:
-        return values.astype(dtype.numpy, copy=False)
-    if dtype.bits == 8:
-        limit = 448.0 if dtype.name == "float8_e4m3" else 57344.0
-        values = np.clip(values, -limit, limit)
-    return values.astype(dtype.numpy).astype(np.float32)
-
-
-class Slot:
-    """Tile `index` of a buffer in one CTA.
-
-    Attributes:
-        data: (rows, cols) in storage form. whole: the rectangle that is all of it.
-        state: EMPTY, PARTIAL (see `filled`) or WHOLE: what has been written; the rest is poison.
-        accesses: the live accesses.
-        axes: what its two dimensions are called, in messages.
-        views: the slots of other views of the same bytes (`SmemBuffer.shares`).
-    """
-
-    axes = ("row", "column")
-    __slots__ = ("accesses", "buffer", "cta", "data", "filled", "index", "state", "views", "whole")
-
-    def __init__(self, cta: Cta, buffer: SmemBuffer, index: int) -> None:
-        self.cta = cta
-        self.buffer = buffer
-        self.index = index
-        self.data: npt.NDArray[Any] = np.zeros((buffer.rows, buffer.cols), storage(buffer.dtype))
-        self.whole: Rect = (0, buffer.rows, 0, buffer.cols)
-        self.filled: npt.NDArray[np.bool_] | None = None
-        self.state = EMPTY
-        self.accesses: list[Access] = []
-        self.views: tuple[Slot, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return f"{self.buffer.name}[{self.index}]" if self.buffer.count > 1 else self.buffer.name
-
-    def reset(self) -> None:
-        """A new CTA: its memory is poison."""
-        self.state = EMPTY
-        self.filled = None
-        self.accesses = []
-
-    def written(self, rect: Rect) -> None:
-        """Marks a rectangle as written."""
-        if self.state == WHOLE:
-            return
-        if rect == self.whole:
-            self.state = WHOLE
-            return
-        r0, r1, c0, c1 = rect
-        if self.filled is None:
-            self.filled = np.zeros(self.data.shape, np.bool_)
-        self.filled[r0:r1, c0:c1] = True
-        self.state = WHOLE if self.filled.all() else PARTIAL
-
-    def check_fences(self, m: Machine, old: Access, new: Access, known: int) -> None:
-        """Raises RaceError: `new` is ordered after `old`, with which it conflicts, but not by the
-        fences it takes as well.
-        """
-        faults.check_proxy(m, self, old, new, known)
-
-    def poisoned(self, rect: Rect) -> int:
-        """How many elements of a rectangle nothing has written."""
-        if self.state == WHOLE:
-            return 0
-        r0, r1, c0, c1 = rect
-        if self.filled is None:
-            return (r1 - r0) * (c1 - c0)
-        return int((~self.filled[r0:r1, c0:c1]).sum())
-
-
-class Cta:
-    """One CTA: its shared memory, barriers and agents.
-
-    Attributes:
-        rank: in its cluster. block_id: in the grid. grid: CTAs of the grid.
-        arrivals: (agent, barrier) -> the bit of that agent's last remote arrive here; a CTA may
-        exit only knowing of all of them. tmem: the last of its slots, where the kernel has tcgen05
-        ops.
-        tma_free, tensor_free: virtual time (cycles) from which the TMA unit and the tensor cores
-            are free.
-    """
-
-    __slots__ = (
-        "agents",
-        "arrivals",
-        "bars",
-        "block_id",
-        "grid",
-        "named",
-        "rank",
-        "slots",
-        "tensor_free",
-        "tma_free",
-        "tmem",
-    )
-
-    def __init__(self, rank: int, grid: int) -> None:
-        self.rank = rank
-        self.grid = grid
-        self.block_id = rank
-        self.slots: list[Slot] = []
-        self.tmem: TensorMemory | None = None
-        self.bars: list[Mbarrier] = []
-        self.named: list[NamedState] = []
-        self.agents: list[Agent] = []
-        self.arrivals: dict[tuple[int, int], tuple[int, Agent, Site]] = {}
-        self.tma_free = 0.0
-        self.tensor_free = 0.0
+# of one thread, executed in the order of issue
+PIPELINED = frozenset({"tcgen05_mma", "tmem_copy"})
 
 
 def _points_meet(a: Access, b: Access) -> bool:

@@ -1,0 +1,33 @@
+"""How the machine keeps the values of a data type, and how it rounds to one.
+
+Floating-point elements of up to 32 bits are kept as float32, which represents all of them exactly.
+Rounding happens where the program converts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.ir.dtypes import DType
+
+
+def storage(dtype: DType) -> np.dtype[Any]:
+    """The NumPy dtype that the simulator keeps values of `dtype` in."""
+    return np.dtype(np.float32) if dtype.is_float and dtype.bits <= 32 else dtype.numpy
+
+
+def rounded(values: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
+    """`values` rounded to `dtype` (nearest even; fp8 saturates, as the hardware's cvt), in storage
+    form.
+    """
+    if not dtype.is_float:
+        return values.astype(dtype.numpy)
+    if dtype.bits >= 32:
+        return values.astype(dtype.numpy, copy=False)
+    if dtype.bits == 8:
+        limit = 448.0 if dtype.name == "float8_e4m3" else 57344.0
+        values = np.clip(values, -limit, limit)
+    return values.astype(dtype.numpy).astype(np.float32)
