@@ -44,7 +44,7 @@ def seconds(
 def cases(torch: Any) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     """Name -> a call of tilepipe, and the same of PyTorch."""
     from tilepipe import ops
-    from tilepipe.ops import torch_eager
+    from tilepipe.ops.matmul import eager as torch_eager
 
     def random(*shape: int) -> Any:
         return torch.randn(shape, device="cuda", dtype=torch.bfloat16)

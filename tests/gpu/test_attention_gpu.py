@@ -255,7 +255,7 @@ def test_threads_on_streams_of_their_own() -> None:
 
 
 def test_opcheck() -> None:
-    from tilepipe.ops import torch_attention
+    from tilepipe.ops.attention import gpu as torch_attention
 
     q, k, v = operands(64, 96)
     for options in ({}, {"causal": True, "return_lse": True}):

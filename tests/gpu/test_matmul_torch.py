@@ -290,7 +290,7 @@ def test_tensors_of_another_device_than_the_current() -> None:
     c = matmul(a, b)
     assert c.device == a.device
     assert torch.cuda.current_device() == 0
-    from tilepipe.ops.torch_plan import View
+    from tilepipe.ops.matmul.plan import View
 
     # a kernel of device 0 would do as well, over NVLink, and be slow
     assert view(View(a)).ordinal == 1
@@ -357,7 +357,7 @@ def test_training() -> None:
 )
 def test_opcheck(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     a, b = (leaf(*shape, seed=i) for i, shape in enumerate(shapes))
-    from tilepipe.ops import torch_op
+    from tilepipe.ops.matmul import operator as torch_op
 
     torch.library.opcheck(torch_op.matmul, (a, b))
     epilogue = {

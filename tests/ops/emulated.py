@@ -21,7 +21,10 @@ from tilepipe.lang.arguments.tensor_map import array_dtype, array_order, byte_st
 
 torch = pytest.importorskip("torch")
 
-from tilepipe.ops import torch_checks, torch_eager, torch_op, torch_plan  # noqa: E402
+from tilepipe.ops.matmul import eager as torch_eager  # noqa: E402
+from tilepipe.ops.matmul import operator as torch_op  # noqa: E402
+from tilepipe.ops.matmul import plan as torch_plan  # noqa: E402
+from tilepipe.ops.torch import checks as torch_checks  # noqa: E402
 
 Array = npt.NDArray[Any]
 

@@ -16,7 +16,8 @@ import tilepipe as tp
 from tests.ops.emulated import at
 from tilepipe.kernels import attention as kernel
 from tilepipe.kernels import attention_reference
-from tilepipe.ops import torch_attention, torch_checks
+from tilepipe.ops.attention import gpu as torch_attention
+from tilepipe.ops.torch import checks as torch_checks
 
 bind = kernel.bind
 

@@ -113,7 +113,9 @@ def test_arguments_that_do_not_fit(change: dict[str, Any], words: str) -> None:
 torch = pytest.importorskip("torch")
 
 from tests.ops.emulated import at, tma_takes  # noqa: E402
-from tilepipe.ops import torch_checks, torch_grouped, torch_plans  # noqa: E402
+from tilepipe.ops.grouped import gpu as torch_grouped  # noqa: E402
+from tilepipe.ops.torch import checks as torch_checks  # noqa: E402
+from tilepipe.ops.torch import plans as torch_plans  # noqa: E402
 
 _library = torch.library.Library("tilepipe", "IMPL")
 _library.impl("grouped_matmul", torch_grouped.kernel, "CPU")

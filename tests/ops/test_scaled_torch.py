@@ -21,7 +21,9 @@ from tilepipe.kernels import blockwise_fp8_reference as blockwise
 from tilepipe.kernels.blockwise_fp8_arguments import check_arguments, scales_by_rows
 from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
 from tilepipe.kernels.gemm_arguments import check_kinds, matrix_extents, scale_extents
-from tilepipe.ops import torch_checks, torch_plans, torch_scaled
+from tilepipe.ops.scaled import gpu as torch_scaled
+from tilepipe.ops.torch import checks as torch_checks
+from tilepipe.ops.torch import plans as torch_plans
 
 BF16 = torch.bfloat16
 scaled_matmul = tp.ops.scaled_matmul

@@ -17,7 +17,8 @@ torch = pytest.importorskip("torch")
 
 from tests.ops.emulated_attention import Emulator, gpu  # noqa: E402
 from tilepipe.kernels.attention_reference import compare_attention  # noqa: E402
-from tilepipe.ops import torch_attention, torch_plans  # noqa: E402
+from tilepipe.ops.attention import gpu as torch_attention  # noqa: E402
+from tilepipe.ops.torch import plans as torch_plans  # noqa: E402
 
 __all__ = ["gpu"]
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of its own parts

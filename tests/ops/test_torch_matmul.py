@@ -18,7 +18,10 @@ from tests.ops.emulated import Emulator, gpu, torch
 from tests.ops.torch_cases import AS_IT_LIES, LAYOUTS, SHAPES, ZERO
 from tests.ops.torch_reference import check
 from tilepipe.cuda.runtime import interop
-from tilepipe.ops import torch_checks, torch_eager, torch_plan, torch_plans
+from tilepipe.ops.matmul import eager as torch_eager
+from tilepipe.ops.matmul import plan as torch_plan
+from tilepipe.ops.torch import checks as torch_checks
+from tilepipe.ops.torch import plans as torch_plans
 
 __all__ = ["gpu"]
 BF16 = torch.bfloat16

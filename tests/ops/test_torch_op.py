@@ -12,7 +12,10 @@ import tilepipe as tp
 from tests.ops.emulated import Emulator, gpu, torch
 from tests.ops.torch_reference import activated, check
 from tilepipe.ir import dtypes
-from tilepipe.ops import options, torch_eager, torch_op
+from tilepipe.ops.matmul import eager as torch_eager
+from tilepipe.ops.matmul import gpu as gpu_side
+from tilepipe.ops.matmul import operator as torch_op
+from tilepipe.ops.matmul import validation as options
 
 __all__ = ["gpu"]
 pytestmark = pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of its own parts
@@ -99,8 +102,8 @@ def test_without_a_gradient_the_dispatcher_is_not_asked(
 ) -> None:
     x, w = leaf(6, 16, dtype=BF16), leaf(16, 8, dtype=BF16)
     called: list[int] = []
-    monkeypatch.setattr("tilepipe.ops.torch_matmul._dispatched", lambda *_: called.append(1))
-    monkeypatch.setattr("tilepipe.ops.torch_matmul._recorded", lambda *_: called.append(2))
+    monkeypatch.setattr(gpu_side, "_dispatched", lambda *_: called.append(1))
+    monkeypatch.setattr(gpu_side, "_recorded", lambda *_: called.append(2))
     with torch.no_grad():
         assert not matmul(x, w).requires_grad
     with torch.inference_mode():
@@ -118,7 +121,7 @@ def test_both_ways_of_a_gradient_are_one_formula(
     exact: Emulator, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     if case == "operator":
-        monkeypatch.setattr("tilepipe.ops.torch_matmul.watched", lambda *_: True)
+        monkeypatch.setattr(gpu_side, "watched", lambda *_: True)
     a, b, bias, source = leaf(2, 3, 4), leaf(4, 5, seed=1), leaf(5, seed=2), leaf(3, 1, seed=3)
     torch.autograd.gradcheck(
         lambda *x: matmul(x[0], x[1], bias=x[2], source=x[3], alpha=2, activation="silu"),

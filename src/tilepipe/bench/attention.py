@@ -22,7 +22,7 @@ from tilepipe.kernels import attention_reference as reference
 from tilepipe.kernels import attention_spec
 from tilepipe.kernels.attention_arguments import Extents
 from tilepipe.kernels.attention_config import AttentionConfig
-from tilepipe.ops.torch_plan import View
+from tilepipe.ops.matmul.plan import View
 
 PEERS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "FA2": SDPBackend.FLASH_ATTENTION}
 TOKENS, HEADS = 16384, 16  # of every standard problem: its batch is TOKENS / S

@@ -15,7 +15,7 @@ from tilepipe.kernels.blockwise_fp8_arguments import blocks_of
 from tilepipe.kernels.blockwise_fp8_config import BLOCK, BlockwiseFP8Config
 from tilepipe.kernels.blockwise_fp8_reference import ROW_UNIT
 from tilepipe.kernels.gemm_choice import Problem
-from tilepipe.ops.torch_plan import View
+from tilepipe.ops.matmul.plan import View
 
 if TYPE_CHECKING:
     from tilepipe.cuda.runtime.launching import Launcher

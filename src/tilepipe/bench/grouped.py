@@ -21,7 +21,7 @@ from tilepipe.errors import BindError
 from tilepipe.kernels import grouped_gemm, grouped_gemm_config
 from tilepipe.kernels import grouped_gemm_reference as reference
 from tilepipe.kernels.grouped_gemm import GroupedGemmConfig, GroupedProblem
-from tilepipe.ops.torch_plan import View
+from tilepipe.ops.matmul.plan import View
 from tilepipe.testing.numerics import OUTPUT_EPS
 
 if TYPE_CHECKING:

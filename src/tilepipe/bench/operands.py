@@ -21,7 +21,7 @@ from tilepipe.kernels import gemm
 from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
 from tilepipe.kernels.gemm import FP8
 from tilepipe.kernels.gemm_choice import Problem
-from tilepipe.ops.torch_plan import View
+from tilepipe.ops.matmul.plan import View
 from tilepipe.testing.numerics import OUTPUT_EPS, ROUNDED, fp8_sum_error
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from tilepipe.lang.arguments.tensor_map import array_dtype
-from tilepipe.ops import options as options_
-from tilepipe.ops.torch_checks import check
-from tilepipe.ops.torch_plan import Options, Plan, prepare
-from tilepipe.ops.torch_plans import MISALIGNED, Plans, current_device, facts, raw_stream
+from tilepipe.ops.matmul import validation as options_
+from tilepipe.ops.matmul.plan import Options, Plan, prepare
+from tilepipe.ops.torch.checks import check
+from tilepipe.ops.torch.plans import MISALIGNED, Plans, current_device, facts, raw_stream
 
 _plans: Plans[Plan] = Plans()
 forget = _plans.forget

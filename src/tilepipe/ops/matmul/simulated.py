@@ -15,8 +15,8 @@ from tilepipe.ir.rules.tma import ALIGNMENT
 from tilepipe.kernels import gemm
 from tilepipe.kernels.gemm_epilogue import activated
 from tilepipe.lang.arguments.tensor_map import array_dtype
-from tilepipe.ops import options
-from tilepipe.ops.shapes import Shape, kernel_takes, product
+from tilepipe.ops.matmul import validation as options
+from tilepipe.ops.matmul.shapes import Shape, kernel_takes, product
 
 Array = npt.NDArray[Any]
 

@@ -17,12 +17,12 @@ from tilepipe.errors import BindError
 from tilepipe.kernels import grouped_gemm, grouped_gemm_config
 from tilepipe.kernels.grouped_gemm import GroupedProblem
 from tilepipe.lang.arguments.tensor_map import array_dtype, array_order
-from tilepipe.ops import options
-from tilepipe.ops.grouped_options import NAME, Extents, config, extents
-from tilepipe.ops.torch_checks import check_tensor, hopper, tilepipe_dtype, torch_dtype
-from tilepipe.ops.torch_plan import View, operand, output
-from tilepipe.ops.torch_plans import Items, Operands, ProductPlan, Products, span
-from tilepipe.ops.torch_state import autocast, is_tracing, wants_gradient, watched
+from tilepipe.ops.grouped.validation import NAME, Extents, config, extents
+from tilepipe.ops.matmul import validation as options
+from tilepipe.ops.matmul.plan import View, operand, output
+from tilepipe.ops.torch.checks import check_tensor, hopper, tilepipe_dtype, torch_dtype
+from tilepipe.ops.torch.observers import autocast, is_tracing, wants_gradient, watched
+from tilepipe.ops.torch.plans import Items, Operands, ProductPlan, Products, span
 
 SCHEMA = (
     "(Tensor a, Tensor b, Tensor offsets, ScalarType? out_dtype=None, str settings='()') -> Tensor"

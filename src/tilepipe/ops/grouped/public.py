@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilepipe.errors import BindError
-from tilepipe.ops.grouped_options import NAME
+from tilepipe.ops.grouped.validation import NAME
 
 
 def grouped_matmul(
@@ -55,7 +55,7 @@ def grouped_matmul(
             that requires a gradient: there is none. UnavailableError: the device is no Hopper GPU.
     """
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        from tilepipe.ops import numpy_grouped
+        from tilepipe.ops.grouped import simulated as numpy_grouped
 
         return numpy_grouped.grouped_matmul(
             a,
@@ -74,7 +74,7 @@ def grouped_matmul(
             f"{NAME}: {name} must be a NumPy array or a CUDA tensor of PyTorch, got"
             f" {type(x).__name__}"
         )
-    from tilepipe.ops import torch_grouped
+    from tilepipe.ops.grouped import gpu as torch_grouped
 
     if seed or progress is not None:
         raise BindError(

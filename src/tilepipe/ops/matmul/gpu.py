@@ -9,14 +9,14 @@ from typing import Any
 import torch
 
 from tilepipe.errors import BindError
-from tilepipe.ops.options import check_epilogue
-from tilepipe.ops.shapes import product
-from tilepipe.ops.torch_checks import check
-from tilepipe.ops.torch_eager import run
-from tilepipe.ops.torch_op import Recorded
-from tilepipe.ops.torch_op import matmul as operator
-from tilepipe.ops.torch_plan import activate
-from tilepipe.ops.torch_state import autocast, is_tracing, wants_gradient, watched
+from tilepipe.ops.matmul.eager import run
+from tilepipe.ops.matmul.operator import Recorded
+from tilepipe.ops.matmul.operator import matmul as operator
+from tilepipe.ops.matmul.plan import activate
+from tilepipe.ops.matmul.shapes import product
+from tilepipe.ops.matmul.validation import check_epilogue
+from tilepipe.ops.torch.checks import check
+from tilepipe.ops.torch.observers import autocast, is_tracing, wants_gradient, watched
 
 _expand = torch.Tensor.expand
 

@@ -15,8 +15,8 @@ from tilepipe.kernels.block_scaled_layout import KINDS, to_blocked
 from tilepipe.kernels.block_scaled_reference import pack_fp4
 from tilepipe.kernels.block_scaled_spec import tile_settings
 from tilepipe.kernels.gemm_choice import SPAN
-from tilepipe.ops.numpy_matmul import acceptable, check_array, output_dtype, padded
-from tilepipe.ops.scaled_recipes import NAME, UNPACKED, Array, Recipe, recipe
+from tilepipe.ops.matmul.simulated import acceptable, check_array, output_dtype, padded
+from tilepipe.ops.scaled.recipes import NAME, UNPACKED, Array, Recipe, recipe
 
 
 def scaled_matmul(

@@ -13,7 +13,7 @@ import numpy as np
 from tilepipe.arguments import require_bool, shown
 from tilepipe.errors import BindError
 from tilepipe.kernels.attention_arguments import NAME
-from tilepipe.ops.attention_options import LAYOUTS, check, config, heads_third
+from tilepipe.ops.attention.validation import LAYOUTS, check, config, heads_third
 
 
 def attention(
@@ -88,7 +88,7 @@ def attention(
             f"{NAME}: seed and progress belong to the simulator, which runs NumPy arrays; a CUDA"
             " tensor runs on its GPU"
         )
-    from tilepipe.ops import torch_attention
+    from tilepipe.ops.attention import gpu as torch_attention
 
     return torch_attention.attention(
         q, k, v, out, (causal, scale, return_lse, layout, tuple(sorted(settings.items())))

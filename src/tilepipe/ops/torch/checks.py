@@ -14,8 +14,8 @@ from tilepipe.ir import dtypes
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
 from tilepipe.lang.arguments.tensor_map import array_dtype
-from tilepipe.ops import options
-from tilepipe.ops.shapes import Product, product
+from tilepipe.ops.matmul import validation as options
+from tilepipe.ops.matmul.shapes import Product, product
 
 DEVICES = ["cuda", "meta"]
 """Types of device that a tensor may be on: the kernel's, and the one that has shapes only."""

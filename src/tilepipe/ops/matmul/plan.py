@@ -18,10 +18,10 @@ from tilepipe.ir.chip import Chip
 from tilepipe.ir.rules.tma import ALIGNMENT
 from tilepipe.kernels import gemm
 from tilepipe.lang.arguments.tensor_map import array_dtype
-from tilepipe.ops import options as options_
-from tilepipe.ops.shapes import Product, Shape, kernel_takes, tma_order
-from tilepipe.ops.torch_checks import check, hopper, tilepipe_dtype
-from tilepipe.ops.torch_plans import MISALIGNED, Launcher, Prepare, span
+from tilepipe.ops.matmul import validation as options_
+from tilepipe.ops.matmul.shapes import Product, Shape, kernel_takes, tma_order
+from tilepipe.ops.torch.checks import check, hopper, tilepipe_dtype
+from tilepipe.ops.torch.plans import MISALIGNED, Launcher, Prepare, span
 
 _PLACES = ("a", "b", "c", "bias", "source")  # what `order` of a plan picks from
 

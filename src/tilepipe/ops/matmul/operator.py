@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from tilepipe.errors import BindError
-from tilepipe.ops.torch_eager import run
-from tilepipe.ops.torch_plan import Options
-from tilepipe.ops.torch_state import is_tracing, wants_gradient, watched
+from tilepipe.ops.matmul.eager import run
+from tilepipe.ops.matmul.plan import Options
+from tilepipe.ops.torch.observers import is_tracing, wants_gradient, watched
 
 NAME = "tilepipe::matmul"
 SCHEMA = (

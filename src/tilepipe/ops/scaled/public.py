@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilepipe.errors import BindError
-from tilepipe.ops.scaled_recipes import NAME
+from tilepipe.ops.scaled.recipes import NAME
 
 
 def scaled_matmul(
@@ -71,7 +71,7 @@ def scaled_matmul(
             or the scales are for Blackwell.
     """
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        from tilepipe.ops import numpy_scaled
+        from tilepipe.ops.scaled import simulated as numpy_scaled
 
         return numpy_scaled.scaled_matmul(
             a,
@@ -92,7 +92,7 @@ def scaled_matmul(
             f"{NAME}: {name} must be a NumPy array or a CUDA tensor of PyTorch, got"
             f" {type(x).__name__}"
         )
-    from tilepipe.ops import torch_scaled
+    from tilepipe.ops.scaled import gpu as torch_scaled
 
     if seed or progress is not None:
         raise BindError(

@@ -19,11 +19,11 @@ from tilepipe.cuda.runtime.driver import current
 from tilepipe.errors import BindError
 from tilepipe.kernels import attention as attention_kernel
 from tilepipe.kernels.attention_arguments import NAME
-from tilepipe.ops.attention_options import check, config, heads_third
-from tilepipe.ops.torch_checks import check_tensor, hopper
-from tilepipe.ops.torch_plan import View
-from tilepipe.ops.torch_plans import Plans, current_device, facts, raw_stream, span
-from tilepipe.ops.torch_state import autocast, is_tracing, wants_gradient, watched
+from tilepipe.ops.attention.validation import check, config, heads_third
+from tilepipe.ops.matmul.plan import View
+from tilepipe.ops.torch.checks import check_tensor, hopper
+from tilepipe.ops.torch.observers import autocast, is_tracing, wants_gradient, watched
+from tilepipe.ops.torch.plans import Plans, current_device, facts, raw_stream, span
 
 SCHEMA = (
     "(Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, bool return_lse=False,"

@@ -19,12 +19,12 @@ from tilepipe.kernels import blockwise_fp8_choice, blockwise_fp8_gemm, gemm
 from tilepipe.kernels.block_scaled_layout import KINDS
 from tilepipe.kernels.gemm_choice import SPAN, Problem
 from tilepipe.lang.arguments.tensor_map import array_dtype
-from tilepipe.ops import options
-from tilepipe.ops.scaled_recipes import NAME, Array, Recipe, recipe
-from tilepipe.ops.torch_checks import check_tensor, hopper, tilepipe_dtype, torch_dtype
-from tilepipe.ops.torch_plan import View, operand, output
-from tilepipe.ops.torch_plans import Items, Operands, Prepare, ProductPlan, Products, span
-from tilepipe.ops.torch_state import is_tracing, wants_gradient, watched
+from tilepipe.ops.matmul import validation as options
+from tilepipe.ops.matmul.plan import View, operand, output
+from tilepipe.ops.scaled.recipes import NAME, Array, Recipe, recipe
+from tilepipe.ops.torch.checks import check_tensor, hopper, tilepipe_dtype, torch_dtype
+from tilepipe.ops.torch.observers import is_tracing, wants_gradient, watched
+from tilepipe.ops.torch.plans import Items, Operands, Prepare, ProductPlan, Products, span
 
 SCHEMA = "(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, ScalarType? out_dtype=None, str settings='()') -> Tensor"
 ONLY_SIMULATED = (

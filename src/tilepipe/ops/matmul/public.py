@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilepipe.errors import BindError
-from tilepipe.ops import numpy_matmul
+from tilepipe.ops.matmul import simulated as numpy_matmul
 
 
 def matmul(
@@ -97,7 +97,7 @@ def matmul(
             f"matmul: {name} must be a NumPy array or a CUDA tensor of PyTorch, got"
             f" {type(x).__name__}"
         )
-    from tilepipe.ops import torch_matmul
+    from tilepipe.ops.matmul import gpu as torch_matmul
 
     if seed or progress is not None:
         raise BindError(

@@ -12,9 +12,9 @@ from tilepipe.errors import BindError
 from tilepipe.kernels import grouped_gemm
 from tilepipe.kernels import grouped_gemm_reference as reference
 from tilepipe.lang.arguments.tensor_map import array_dtype
-from tilepipe.ops.grouped_options import NAME, config, extents
-from tilepipe.ops.numpy_matmul import acceptable, check_array, output_dtype, padded
-from tilepipe.ops.shapes import tma_order
+from tilepipe.ops.grouped.validation import NAME, config, extents
+from tilepipe.ops.matmul.shapes import tma_order
+from tilepipe.ops.matmul.simulated import acceptable, check_array, output_dtype, padded
 
 Array = npt.NDArray[Any]
 

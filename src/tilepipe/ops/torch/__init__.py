@@ -1,0 +1,1 @@
+"""What the operations share on PyTorch tensors: checks, prepared launches, operators."""
