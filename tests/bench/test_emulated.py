@@ -21,7 +21,7 @@ from tilepipe.kernels.gemm_config import GemmConfig
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from tests.ops.emulated import at  # noqa: E402
+from tests.support.ops.memory import at  # noqa: E402
 from tilepipe.bench import blockwise, gemm, operands, timing, tune  # noqa: E402
 
 PROBLEM = Problem(72, 136, 264)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tilepipe as tp
-from tests.ops.attention_cases import EMPTY, REFUSED, TAKEN
+from tests.cases.ops.attention_layouts import EMPTY, REFUSED, TAKEN
 from tilepipe.kernels.attention_reference import compare_attention
 
 torch = pytest.importorskip("torch")

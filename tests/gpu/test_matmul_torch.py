@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 
 import tilepipe as tp
-from tests.ops.torch_cases import LAYOUTS, SHAPES, ZERO
-from tests.ops.torch_reference import TF32, activated, check
-from tests.ops.torch_views import Operands, check_views, problem
+from tests.cases.ops.matmul_layouts import LAYOUTS, SHAPES, ZERO
+from tests.support.ops.torch_reference import TF32, activated, check
+from tests.support.ops.torch_views import Operands, check_views, problem
 from tilepipe.cuda.runtime.interop import view
 from tools.docs.readme import ROOT, blocks, run
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.ops.scaled_cases import E4M3, E5M2, RECIPES, SHAPES, Operands, operands
+from tests.cases.ops.scaled import E4M3, E5M2, RECIPES, SHAPES, Operands, operands
 
 torch = pytest.importorskip("torch")
 

@@ -4,7 +4,6 @@ multiplies the memory at the addresses it is given. What TMA would refuse is ref
 
 from __future__ import annotations
 
-import ctypes
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,10 +13,10 @@ import numpy.typing as npt
 import pytest
 
 import tilepipe as tp
-from tilepipe.ir.rules.tma import broken_array_rule
+from tests.support.ops.memory import at, tma_takes
 from tilepipe.kernels import gemm
 from tilepipe.kernels.gemm_epilogue import activated
-from tilepipe.lang.arguments.tensor_map import array_dtype, array_order, byte_strides
+from tilepipe.lang.arguments.tensor_map import array_dtype, array_order
 
 torch = pytest.importorskip("torch")
 
@@ -27,25 +26,6 @@ from tilepipe.ops.matmul import plan as torch_plan  # noqa: E402
 from tilepipe.ops.torch import checks as torch_checks  # noqa: E402
 
 Array = npt.NDArray[Any]
-
-
-def at(address: int, view: Any) -> Array:
-    """The memory that a kernel bound to `view` and launched with `address` sees."""
-    strides, dtype = byte_strides(view), array_dtype(view).numpy
-    size = sum((n - 1) * s for n, s in zip(view.shape, strides, strict=True)) + dtype.itemsize
-    raw = np.frombuffer((ctypes.c_char * size).from_address(address), np.uint8)
-    return np.ndarray(view.shape, dtype, raw.data, 0, strides)
-
-
-def tma_takes(view: Any, order: str | None = None) -> None:
-    shape = tuple(view.shape)
-    inner = len(shape) - (1 if (order or array_order(view)) == "row" else 2)
-    assert (
-        broken_array_rule(
-            shape, byte_strides(view), inner, array_dtype(view).nbytes, view.data_ptr()
-        )
-        is None
-    )
 
 
 @dataclass

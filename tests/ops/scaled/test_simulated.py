@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.ops.scaled_cases import E4M3, E5M2, RECIPES, SHAPES, Array, Operands, operands
+from tests.cases.ops.scaled import E4M3, E5M2, RECIPES, SHAPES, Array, Operands, operands
 from tilepipe.kernels import block_scaled_reference as reference
 from tilepipe.kernels.block_scaled_layout import KINDS, to_blocked
 

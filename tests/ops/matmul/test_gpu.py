@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.ops.emulated import Emulator, gpu, torch
-from tests.ops.torch_cases import AS_IT_LIES, LAYOUTS, SHAPES, ZERO
-from tests.ops.torch_reference import check
+from tests.cases.ops.matmul_layouts import AS_IT_LIES, LAYOUTS, SHAPES, ZERO
+from tests.support.ops.emulated_matmul import Emulator, gpu, torch
+from tests.support.ops.torch_reference import check
 from tilepipe.cuda.runtime import interop
 from tilepipe.ops.matmul import eager as torch_eager
 from tilepipe.ops.matmul import plan as torch_plan

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import tilepipe as tp
-from tests.ops.emulated import Emulator, gpu, torch
-from tests.ops.torch_reference import activated, check
+from tests.support.ops.emulated_matmul import Emulator, gpu, torch
+from tests.support.ops.torch_reference import activated, check
 from tilepipe.ir import dtypes
 from tilepipe.ops.matmul import eager as torch_eager
 from tilepipe.ops.matmul import gpu as gpu_side

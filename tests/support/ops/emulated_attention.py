@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.ops.emulated import at
+from tests.support.ops.memory import at
 from tilepipe.kernels import attention as kernel
 from tilepipe.kernels import attention_reference
 from tilepipe.ops.attention import gpu as torch_attention

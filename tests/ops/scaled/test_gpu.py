@@ -5,136 +5,24 @@ emulated on the CPU.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.ops.emulated import at, tma_takes, torch
-from tests.ops.scaled_cases import RECIPES, SHAPES, Operands, operands
-from tilepipe.kernels import blockwise_fp8_choice, blockwise_fp8_gemm, gemm
-from tilepipe.kernels import blockwise_fp8_reference as blockwise
-from tilepipe.kernels.blockwise_fp8_arguments import check_arguments, scales_by_rows
+from tests.cases.ops.scaled import RECIPES, SHAPES, Operands, operands
+from tests.support.ops.emulated_matmul import torch
+from tests.support.ops.emulated_scaled import Emulator, gpu
+from tilepipe.kernels import blockwise_fp8_choice, gemm
 from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
-from tilepipe.kernels.gemm_arguments import check_kinds, matrix_extents, scale_extents
 from tilepipe.ops.scaled import gpu as torch_scaled
 from tilepipe.ops.torch import checks as torch_checks
-from tilepipe.ops.torch import plans as torch_plans
 
+__all__ = ["gpu"]
 BF16 = torch.bfloat16
 scaled_matmul = tp.ops.scaled_matmul
-
-
-@dataclass
-class Emulator:
-    """What was bound and launched."""
-
-    bound: list[dict[str, Any]] = field(default_factory=list)
-    launches: int = 0
-
-    def gemm(
-        self,
-        a: Any,
-        b: Any,
-        c: Any,
-        cfg: Any,
-        *,
-        bias: Any = None,
-        a_scale: Any = None,
-        b_scale: Any = None,
-    ) -> Bound:
-        check_kinds(
-            {"a": a, "b": b, "c": c},
-            {"bias": bias, "a_scale": a_scale, "b_scale": b_scale},
-            1.0,
-            0.0,
-        )
-        scales = scale_extents(a_scale, b_scale, *matrix_extents(a, b, c))
-        tensors = {"a": a, "b": b, "c": c, "a_scale": a_scale, "b_scale": b_scale} | (
-            {} if bias is None else {"bias": bias}
-        )
-        return self._bound(tensors, cfg, scales)
-
-    def blockwise(self, a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, cfg: Any) -> Bound:
-        m, _, k = check_arguments(a, b, a_scales, b_scales, c)
-        assert scales_by_rows(a_scales, m, k) is a_scales
-        tma_takes(a_scales, "row")
-        return self._bound(
-            {"a": a, "b": b, "a_scales": a_scales, "b_scales": b_scales, "c": c}, cfg, "block"
-        )
-
-    def _bound(self, tensors: dict[str, Any], cfg: Any, scales: str) -> Bound:
-        for name in "abc":
-            tma_takes(tensors[name], "row")
-        self.bound.append(tensors | {"cfg": cfg, "scales": scales})
-        return Bound(self, tensors, scales)
-
-
-@dataclass
-class Bound:
-    """As a program and its launcher."""
-
-    emulator: Emulator
-    views: dict[str, Any]
-    scales: str
-
-    def launcher(self) -> Bound:
-        return self
-
-    @property
-    def tensors(self) -> tuple[str, ...]:
-        return tuple(self.views)
-
-    def __call__(self, addresses: tuple[int, ...], stream: int) -> None:
-        assert all(place % 16 == 0 for place in addresses)
-        assert stream == 7
-        self.emulator.launches += 1
-        x = {
-            name: at(place, self.views[name])
-            for name, place in zip(self.tensors, addresses, strict=True)
-        }
-        if self.scales == "block":
-            z = (
-                blockwise.scaled_rows(x["a"], x["a_scales"])
-                @ blockwise.scaled_blocks(x["b"], x["b_scales"]).T
-            )
-        else:
-            z = (x["a"].astype(np.float64) * x["a_scale"][:, None]) @ (
-                x["b"].astype(np.float64) * x["b_scale"][:, None]
-            ).T
-        x["c"][...] = (z + x["bias"].astype(np.float64) if "bias" in x else z).astype(x["c"].dtype)
-
-
-def choose(
-    m: int, n: int, k: int, dtype: Any, out_dtype: Any, *, scales: str, extras: bool, chip: tp.Chip
-) -> Any:
-    assert (chip, scales in ("tensor", "row"), dtype.nbytes) == (tp.H200, True, 1)
-    return gemm.GemmConfig(bk=128, bn=64 if extras else 128)
-
-
-_library = torch.library.Library("tilepipe", "IMPL")
-_library.impl("scaled_matmul", torch_scaled.kernel, "CPU")
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
-    """CPU tensors are taken for a GPU's."""
-    emulator = Emulator()
-    monkeypatch.setattr(gemm, "bind", emulator.gemm)
-    monkeypatch.setattr(gemm, "choose", choose)
-    monkeypatch.setattr(blockwise_fp8_gemm, "bind", emulator.blockwise)
-    monkeypatch.setattr(torch_checks, "DEVICES", ["cuda", "cpu", "meta"])
-    monkeypatch.setattr(torch_scaled, "hopper", lambda ordinal, who: tp.H200)
-    monkeypatch.setattr(torch_scaled, "current", nullcontext)
-    monkeypatch.setattr(torch_plans, "raw_stream", lambda index: 7)
-    monkeypatch.setattr(torch_plans, "current_device", lambda: -1)
-    torch_scaled.forget()
-    yield emulator
-    torch_scaled.forget()
 
 
 def tensor(x: Any) -> Any:

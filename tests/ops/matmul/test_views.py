@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.ops.emulated import Emulator, gpu
-from tests.ops.torch_views import Operands, check_views, problem
+from tests.support.ops.emulated_matmul import Emulator, gpu
+from tests.support.ops.torch_views import Operands, check_views, problem
 
 __all__ = ["gpu"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 import tilepipe as tp
-from tests.ops.torch_reference import check, torch
+from tests.support.ops.torch_reference import check, torch
 
 EXTENTS = st.sampled_from([1, 2, 3, 7, 8, 16, 24])
 

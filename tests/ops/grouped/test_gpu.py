@@ -1,0 +1,145 @@
+"""ops.grouped_matmul of tensors: what is bound, copied, written and remembered, with launches emulated
+on the CPU.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tests.cases.ops.grouped import operands
+from tests.support.ops.emulated_grouped import Emulator, gpu
+from tests.support.ops.emulated_matmul import torch
+from tilepipe.kernels import grouped_gemm_reference as reference
+from tilepipe.kernels.grouped_gemm import GroupedGemmConfig
+from tilepipe.ops.grouped import gpu as torch_grouped
+
+__all__ = ["gpu"]
+grouped_matmul = tp.ops.grouped_matmul
+
+
+def tensors(**shape: Any) -> tuple[Any, Any, Any]:
+    a, b, offsets = (torch.from_numpy(x) for x in operands(**shape))
+    return a, b, offsets
+
+
+def expected(a: Any, b: Any, offsets: Any, before: Any) -> Any:
+    """`before`, and the products in the rows of the groups."""
+    want = before.float().clone()
+    for group, (start, end) in enumerate(reference.bounds(offsets.numpy(), a.shape[0])):
+        want[start:end] = a[start:end].float() @ b[group].float()
+    return want
+
+
+@pytest.mark.parametrize("k", [40, 37, 1])
+def test_tensors_of_any_layout(gpu: Emulator, k: int) -> None:
+    a, b, offsets = tensors(k=k, n=32)
+    weights = b.transpose(1, 2).contiguous().transpose(1, 2)
+    for left in (a, a.t().contiguous().t(), a.repeat_interleave(2, 0)[::2]):
+        for x in (b, weights):
+            before = torch.full((100, 32), 7.0)
+            out = before.clone()
+            assert grouped_matmul(left, x, offsets.repeat_interleave(2)[::2], out=out) is out
+            assert torch.allclose(out, expected(a, b, offsets, before), atol=1e-3)
+    assert {bound["a"].stride()[1] for bound in gpu.bound} == {1}
+    assert all(bound["cfg"] != GroupedGemmConfig() for bound in gpu.bound)
+
+
+@pytest.mark.parametrize("out_dtype", [None, torch.float32, "bfloat16"])
+def test_new_results(gpu: Emulator, out_dtype: Any) -> None:
+    a, b, offsets = tensors()
+    c = grouped_matmul(a, b, offsets, out_dtype=out_dtype)
+    assert c.dtype == {None: torch.float16, "bfloat16": torch.bfloat16}.get(out_dtype, out_dtype)
+    assert torch.allclose(c[:90].float(), expected(a, b, offsets, c)[:90], rtol=2e-2, atol=2e-2)
+
+
+def test_plans_are_remembered_and_settings_bound(gpu: Emulator) -> None:
+    a, b, offsets = tensors()
+    for _ in range(3):
+        grouped_matmul(a, b, offsets)
+    assert (len(gpu.bound), gpu.launches) == (1, 3)
+    grouped_matmul(a, b, offsets, bm=64, consumers=1)
+    assert gpu.bound[1]["cfg"] == GroupedGemmConfig(bm=64, consumers=1)
+
+
+def test_out_that_the_kernel_cannot_write_keeps_its_rows(gpu: Emulator) -> None:
+    a, b, offsets = tensors(k=24)
+    for before in (torch.full((24, 100), 7.0).t(), torch.full((100, 25), 7.0)[:, 1:], a.clone()):
+        out = (
+            before
+            if before.dtype is torch.float16
+            else before.clone(memory_format=torch.preserve_format)
+        )
+        left = out if out.dtype is torch.float16 else a
+        want = expected(left.clone(), b, offsets, before)
+        assert grouped_matmul(left, b, offsets, out=out) is out
+        assert torch.allclose(out.float(), want, rtol=1e-2, atol=1e-2)
+
+
+def test_nothing_to_multiply(gpu: Emulator) -> None:
+    a, b, offsets = tensors(k=0)
+    assert not grouped_matmul(a, b, offsets).any()
+    out = torch.full((100, 24), 7.0)
+    grouped_matmul(a, b, offsets, out=out)
+    assert not out[:90].any()
+    assert (out[90:] == 7).all()
+    assert grouped_matmul(*tensors(m=0)).shape == (0, 24)
+    assert not grouped_matmul(*tensors(ends=[])).any()
+    assert gpu.launches == 0
+
+
+def test_meta_and_compiled(gpu: Emulator) -> None:
+    a, b, offsets = tensors()
+    c = grouped_matmul(a.to("meta"), b.to("meta"), offsets.to("meta"), out_dtype="float32")
+    assert (c.shape, c.dtype, c.device.type) == ((100, 24), torch.float32, "meta")
+    assert torch.library.opcheck(
+        torch_grouped.operator, (a, b, offsets), test_utils=("test_schema", "test_faketensor")
+    )
+    traced = torch.fx.experimental.proxy_tensor.make_fx(lambda *x: grouped_matmul(*x))(
+        a, b, offsets
+    )
+    assert torch_grouped.operator in {node.target for node in traced.graph.nodes}
+    with torch.overrides.BaseTorchFunctionMode():
+        before = torch.full((100, 24), 7.0)
+        out = before.clone()
+        grouped_matmul(a, b, offsets, out=out)
+    assert torch.allclose(out, expected(a, b, offsets, before), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"offsets": np.zeros(4, np.int32)},
+            "offsets must be a CUDA tensor of PyTorch as the others, got ndarray",
+        ),
+        ({"b": None}, "b must be a CUDA tensor of PyTorch"),
+        ({"offsets": torch.zeros(4)}, "offsets must be int32, got float32"),
+        ({"out": torch.zeros(3, 3)}, "out must have shape (100, 24), it has (3, 3)"),
+        (
+            {"out": torch.zeros(100, 24), "out_dtype": torch.float16},
+            "out is torch.float32 and out_dtype torch.float16",
+        ),
+        (
+            {"a": torch.zeros(100, 40, dtype=torch.float16, requires_grad=True)},
+            "grouped_matmul has no gradient, and an operand requires one",
+        ),
+        ({"seed": 1}, "seed and progress belong to the simulator"),
+        ({"depth": 1}, "does not know the setting depth"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_tensors_that_do_not_fit(gpu: Emulator, change: dict[str, Any], words: str) -> None:
+    with pytest.raises(tp.BindError, match=re.escape(words)):
+        grouped_matmul(**(dict(zip(("a", "b", "offsets"), tensors(), strict=True)) | change))
+
+
+def test_tensors_on_the_cpu_are_refused() -> None:
+    with pytest.raises(
+        tp.BindError, match="grouped_matmul runs tensors on CUDA devices; a is on cpu"
+    ):
+        grouped_matmul(*tensors())

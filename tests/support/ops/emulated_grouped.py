@@ -1,0 +1,75 @@
+"""grouped_matmul of CPU tensors as if they were on a GPU: all of `tilepipe.ops`, with a launcher that
+multiplies the memory at the addresses it is given. What TMA would refuse is refused here.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilepipe as tp
+from tests.support.ops.emulated_matmul import torch
+from tests.support.ops.memory import at, tma_takes
+from tilepipe.kernels import grouped_gemm
+from tilepipe.kernels import grouped_gemm_reference as reference
+from tilepipe.kernels.grouped_gemm import GroupedGemmConfig
+from tilepipe.kernels.grouped_gemm_arguments import check_arguments
+from tilepipe.ops.grouped import gpu as torch_grouped
+from tilepipe.ops.torch import checks as torch_checks
+from tilepipe.ops.torch import plans as torch_plans
+
+_library = torch.library.Library("tilepipe", "IMPL")
+_library.impl("grouped_matmul", torch_grouped.kernel, "CPU")
+
+
+@dataclass
+class Emulator:
+    """What was bound and launched."""
+
+    bound: list[dict[str, Any]] = field(default_factory=list)
+    launches: int = 0
+
+    def bind(self, a: Any, b: Any, c: Any, offsets: Any, cfg: GroupedGemmConfig) -> Emulator:
+        check_arguments(a, b, c, offsets, None, None, cfg)
+        tma_takes(a, "row")
+        tma_takes(b)
+        tma_takes(c, "row")
+        self.bound.append({"a": a, "b": b, "c": c, "offsets": offsets, "cfg": cfg})
+        return self
+
+    def launcher(self) -> Any:
+        views = {name: self.bound[-1][name] for name in self.tensors}
+
+        def launch(addresses: tuple[int, ...], stream: int) -> None:
+            assert stream == 7
+            self.launches += 1
+            x = {
+                name: at(place, views[name])
+                for name, place in zip(self.tensors, addresses, strict=True)
+            }
+            for group, (start, end) in enumerate(reference.bounds(x["offsets"], len(x["a"]))):
+                z = x["a"][start:end].astype(np.float32) @ x["b"][group].astype(np.float32).T
+                x["c"][start:end] = z.astype(x["c"].dtype)
+
+        launch.tensors = self.tensors  # type: ignore[attr-defined]
+        return launch
+
+    tensors = ("a", "b", "c", "offsets")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
+    """CPU tensors are taken for a GPU's."""
+    emulator = Emulator()
+    monkeypatch.setattr(grouped_gemm, "bind", emulator.bind)
+    monkeypatch.setattr(torch_checks, "DEVICES", ["cuda", "cpu", "meta"])
+    monkeypatch.setattr(torch_grouped, "hopper", lambda ordinal, who: tp.H200)
+    monkeypatch.setattr(torch_grouped, "current", nullcontext)
+    monkeypatch.setattr(torch_plans, "raw_stream", lambda index: 7)
+    monkeypatch.setattr(torch_plans, "current_device", lambda: -1)
+    torch_grouped.forget()
+    return emulator
