@@ -22,9 +22,9 @@ from tilepipe.bench import attention, timing
 from tilepipe.bench.gemm import environment
 from tilepipe.cuda.runtime import driver
 from tilepipe.errors import TilepipeError
-from tilepipe.kernels import attention_spec
-from tilepipe.kernels.attention_config import AttentionConfig
-from tilepipe.kernels.attention_spec import ATTENTION_FORWARD
+from tilepipe.kernels.attention.config import AttentionConfig
+from tilepipe.registry import attention as attention_spec
+from tilepipe.registry.attention import ATTENTION_FORWARD
 
 PROBLEMS = [
     f"d={d} causal={causal} s={s}"

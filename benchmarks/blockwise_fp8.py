@@ -23,8 +23,8 @@ from tilepipe.bench import timing
 from tilepipe.bench.blockwise import BlockwiseOperands, build
 from tilepipe.bench.report import Check, tflops
 from tilepipe.errors import TilepipeError
-from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config, filled
-from tilepipe.kernels.gemm_choice import Problem
+from tilepipe.kernels.gemm.heuristics import Problem
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config, filled
 
 SHAPES = ("4096,4096,4096", "8192,8192,8192", "4096,7168,2048")
 CONFIGS = (

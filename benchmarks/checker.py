@@ -32,7 +32,7 @@ from typing import Any
 from rich.console import Console
 
 from tilepipe.check import Bounds, Reductions, check
-from tilepipe.kernels import registry
+from tilepipe.registry import catalog as registry
 
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ROOT / "tests" / "check"

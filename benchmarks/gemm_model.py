@@ -28,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.bench.shapes import HIGHEST, LOWEST, MULTIPLE, STANDARD
-from tilepipe.kernels.gemm_choice import H200_MODEL, Model, Problem, candidates, predicted_us
-from tilepipe.kernels.gemm_config import GemmConfig
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.heuristics import H200_MODEL, Model, Problem, candidates, predicted_us
 
 WRONG = 3.5e-3  # relative error that no bfloat16 product with float32 sums has
 SHARP = 30.0  # of the soft choice that is fitted: how much the fastest by the model counts
@@ -84,7 +84,7 @@ def measure(
 
     from tilepipe.bench import timing
     from tilepipe.cuda.runtime.driver import chip
-    from tilepipe.kernels import gemm
+    from tilepipe.kernels.gemm import sm90 as gemm
 
     def operands(m: int, n: int, k: int) -> tuple[Any, Any, Any]:
         a, b = (

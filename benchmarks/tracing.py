@@ -75,7 +75,7 @@ def kernel_seconds(runs: int) -> list[tuple[str, float, float]]:
     os.environ["TILEPIPE_CACHE_DIR"] = "off"  # or the compiler would run once at most
     from tilepipe import cuda
     from tilepipe.errors import UnavailableError
-    from tilepipe.kernels import gemm
+    from tilepipe.kernels.gemm import sm90 as gemm
 
     a, b, c = (np.zeros((4096, 4096), ml_dtypes.bfloat16) for _ in range(3))
     config = gemm.GemmConfig(bn=256, cluster=2)

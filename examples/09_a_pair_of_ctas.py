@@ -10,7 +10,7 @@ barrier() is that one in both, stage_bytes is of both, and only the even CTA exp
 tells both, since both load. An accumulator is free when both epilogues have loaded theirs: 256
 arrivals on the even CTA's barrier.
 
-Still missing: larger clusters, a schedule that moves work: tilepipe/kernels/blackwell_gemm.py goes
+Still missing: larger clusters, a schedule that moves work: tilepipe/kernels/gemm/sm100.py goes
 on from here.
 """
 

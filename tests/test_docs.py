@@ -14,7 +14,8 @@ import pytest
 import tilepipe as tp
 from tests.examples.ladder import EXAMPLES, load, plant
 from tests.examples.test_mistakes import MISTAKES
-from tilepipe.kernels import blackwell_gemm, blockwise_fp8_blackwell
+from tilepipe.kernels.gemm import sm100 as blackwell_gemm
+from tilepipe.kernels.gemm_blockwise import sm100 as blockwise_fp8_blackwell
 from tilepipe.pipelines.schedulers.dynamic import DynamicScheduler
 from tools.docs import excerpts
 from tools.docs.readme import ROOT, blocks, message, run, words
@@ -98,7 +99,7 @@ def test_block_scaled_shows_what_differs() -> None:
         "docs/concepts/block-scaled.md is not what the kernels are: python -m tools.docs.excerpts"
     )
     ((one, other, diff),) = excerpts.DIFFED.findall(page)
-    assert (one, other) == ("blackwell_gemm", "block_scaled_gemm")
+    assert (one, other) == ("gemm/sm100", "gemm_block_scaled/sm100")
     assert not [
         line
         for line in diff.splitlines()
@@ -121,10 +122,10 @@ def test_blackwell_shows_what_is_said(mistake: str, tmp_path: Path) -> None:
 
 
 ROLES = {
-    "gemm": ["load", "mma"],
-    "blackwell_gemm": ["load", "mma", "epilogue"],
-    "blockwise_fp8_gemm": ["mma"],
-    "blockwise_fp8_blackwell": ["mma", "epilogue"],
+    "gemm/sm90": ["load", "mma"],
+    "gemm/sm100": ["load", "mma", "epilogue"],
+    "gemm_blockwise/sm90": ["mma"],
+    "gemm_blockwise/sm100": ["mma", "epilogue"],
 }
 
 

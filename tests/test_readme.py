@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tilepipe.kernels.registry import GemmSpec, find
+from tilepipe.registry.catalog import GemmSpec, find
 from tools.docs import shown
 from tools.docs.readme import EARLY, MISTAKES, ROOT, blocks, message, run, words
 

@@ -16,10 +16,12 @@ import tilepipe as tp
 from tests.arguments.values import VALUES
 from tests.arguments.wanted import CONDITIONS, INTEGERS
 from tilepipe import check, testing
-from tilepipe.kernels import attention, gemm, grouped_gemm
-from tilepipe.kernels.attention_config import AttentionConfig
-from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
-from tilepipe.kernels.grouped_gemm_config import GroupedGemmConfig
+from tilepipe.kernels.attention import sm90 as attention
+from tilepipe.kernels.attention.config import AttentionConfig
+from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config
+from tilepipe.kernels.gemm_grouped import sm90 as grouped_gemm
+from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 
 NUMBERS = {"-1", "0", "3", "2**31", "2**34", "2**70", "1.5", "2.0", "np.int64(3)", "np.float32(2)"}
 # arrays, too

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from tilepipe.bench import attention, beside, timing  # noqa: E402
 from tilepipe.bench.beside import OURS, Contest, Sides  # noqa: E402
-from tilepipe.kernels.attention_spec import extents  # noqa: E402
+from tilepipe.registry.attention import extents  # noqa: E402
 
 RIGHT, WRONG = Check(2e-3, 0.1, True), Check(0.4, 9.0, False)
 

@@ -11,8 +11,8 @@ import tilepipe as tp
 pytest.importorskip("torch")
 
 from tilepipe.bench import grouped
-from tilepipe.kernels import grouped_gemm_config
-from tilepipe.kernels.grouped_gemm import GroupedProblem
+from tilepipe.kernels.gemm_grouped import config as grouped_gemm_config
+from tilepipe.kernels.gemm_grouped.sm90 import GroupedProblem
 
 
 def test_shapes_from_texts() -> None:

@@ -26,9 +26,9 @@ from tilepipe.bench.report import (
     to_rich,
 )  # fmt: skip
 from tilepipe.bench.shapes import Suite, Target
-from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
-from tilepipe.kernels.gemm_choice import Problem
-from tilepipe.kernels.gemm_config import GemmConfig
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.heuristics import Problem
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config
 
 BIG, SMALL = Problem(4096, 4096, 4096), Problem(128, 256, 64)
 GOOD, BAD = Check(1.7e-3, 0.01, True), Check(0.3, 9.0, False)

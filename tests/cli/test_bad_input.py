@@ -14,7 +14,7 @@ import pytest
 from tests.cli.copying import Call
 from tests.conftest import missing_gpu
 from tilepipe import files
-from tilepipe.kernels import tuned
+from tilepipe.kernels.gemm import tuned
 
 COMMAND = [sys.executable, "-m", "tilepipe"]
 

@@ -13,9 +13,9 @@ import pytest
 
 import tilepipe as tp
 from tests.conftest import missing_gpu
-from tilepipe.kernels import tuned
-from tilepipe.kernels.gemm_choice import Problem
-from tilepipe.kernels.gemm_config import GemmConfig
+from tilepipe.kernels.gemm import tuned
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.heuristics import Problem
 
 SHAPE = ["-s", "m=512", "-s", "n=256", "-s", "k=128"]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 import tilepipe as tp
 from tests.cases.fragments import Case, Made, Rng
-from tilepipe.kernels.block_scaled_layout import to_blocked
+from tilepipe.kernels.gemm_block_scaled.layout import to_blocked
 
 M, N, K, BLOCK, STEPS = 128, 64, 128, 32, 3
 PAYLOAD = tp.BlockScaledTilePayload(

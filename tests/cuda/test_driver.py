@@ -16,7 +16,7 @@ from tests.cuda.fake_driver import reset
 from tests.cuda.test_launching import doubled
 from tilepipe.cuda.nvrtc.compiler import Compiled
 from tilepipe.cuda.runtime import driver, loading
-from tilepipe.kernels import gemm_choice
+from tilepipe.kernels.gemm import heuristics as gemm_choice
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ import pytest
 import tilepipe as tp
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
-from tilepipe.kernels import blackwell_gemm, blockwise_fp8_blackwell
+from tilepipe.kernels.gemm import sm100 as blackwell_gemm
+from tilepipe.kernels.gemm_blockwise import sm100 as blockwise_fp8_blackwell
 
 GPU_FENCE = "MEMBAR.ALL.GPU"
 

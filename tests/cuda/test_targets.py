@@ -22,7 +22,7 @@ from tilepipe.errors import BindError, CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.architecture import ARCHITECTURES, BLACKWELL, HOPPER, TARGETS, generation
 from tilepipe.ir.chip import B200, CHIPS
-from tilepipe.kernels.registry import KERNELS
+from tilepipe.registry.catalog import KERNELS
 
 FAMILY = [arch for arch, home in TARGETS.items() if home == BLACKWELL]
 SHIPPED = [

@@ -10,9 +10,9 @@ import numpy as np
 
 import tilepipe as tp
 from tests.cases.fragments import Array
-from tilepipe.kernels import blockwise_fp8_reference as reference
-from tilepipe.kernels.blockwise_fp8_arguments import blocks_of
-from tilepipe.kernels.blockwise_fp8_gemm import BlockwiseFP8Config, bind
+from tilepipe.kernels.gemm_blockwise import reference
+from tilepipe.kernels.gemm_blockwise.sm90 import BlockwiseFP8Config, bind
+from tilepipe.kernels.gemm_blockwise.validation import blocks_of
 from tilepipe.testing import Comparison
 
 FAMILIES: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ import numpy as np
 
 import tilepipe as tp
 from tests.cases.fragments import Array
-from tilepipe.kernels import gemm
+from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.testing import compare_matmul
 
 FAMILIES: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ import pytest
 
 import tilepipe as tp
 from tests.cases.ops.attention_layouts import EMPTY, REFUSED, TAKEN
-from tilepipe.kernels.attention_reference import compare_attention
+from tilepipe.kernels.attention.reference import compare_attention
 
 torch = pytest.importorskip("torch")
 

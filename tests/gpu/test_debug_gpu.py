@@ -15,7 +15,7 @@ import pytest
 import tilepipe as tp
 from tests.examples.ladder import EXAMPLES, load
 from tests.gpu import hangs
-from tilepipe.kernels.gemm import GemmConfig, bind
+from tilepipe.kernels.gemm.sm90 import GemmConfig, bind
 from tilepipe.testing import compare_matmul
 
 pytestmark = pytest.mark.gpu

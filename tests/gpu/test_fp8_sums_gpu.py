@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.testing.test_numerics import fast_sums, fp8
-from tilepipe.kernels.gemm import bind
-from tilepipe.kernels.gemm_config import GemmConfig
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.sm90 import bind
 from tilepipe.testing.numerics import fp8_sum_error
 
 pytestmark = pytest.mark.gpu

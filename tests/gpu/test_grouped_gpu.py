@@ -12,7 +12,7 @@ import pytest
 
 import tilepipe as tp
 from tests.kernels.grouped import FAMILIES, OFFSETS, OUTPUTS, product
-from tilepipe.kernels import grouped_gemm_reference as reference
+from tilepipe.kernels.gemm_grouped import reference
 
 pytestmark = [
     pytest.mark.gpu,
@@ -103,7 +103,7 @@ def test_the_simulator_agrees() -> None:
 
 def test_offsets_change_between_replays_of_one_graph() -> None:
     torch = pytest.importorskip("torch")
-    from tilepipe.kernels.grouped_gemm import GroupedGemmConfig, bind
+    from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig, bind
 
     m, n, k, groups = 1000, 264, 320, 12
     a, b = (torch.randn(shape, device="cuda").bfloat16() for shape in ((m, k), (groups, n, k)))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.testing.kernels import bind_doubled, bind_split
-from tilepipe.kernels.gemm import GemmConfig, bind
+from tilepipe.kernels.gemm.sm90 import GemmConfig, bind
 from tilepipe.testing import compare_matmul, perturb
 
 pytestmark = pytest.mark.gpu

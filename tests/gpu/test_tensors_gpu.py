@@ -14,7 +14,7 @@ import pytest
 import tilepipe as tp
 from tests.gpu.small import numbers, step, stepped, transposed
 from tests.gpu.tensors import N, pair
-from tilepipe.kernels import gemm
+from tilepipe.kernels.gemm import sm90 as gemm
 
 torch = pytest.importorskip("torch")
 pytestmark = [

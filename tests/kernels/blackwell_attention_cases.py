@@ -14,8 +14,8 @@ import ml_dtypes
 import numpy as np
 
 import tilepipe as tp
-from tilepipe.kernels import blackwell_attention
-from tilepipe.kernels.attention_reference import compare_attention
+from tilepipe.kernels.attention import sm100 as blackwell_attention
+from tilepipe.kernels.attention.reference import compare_attention
 from tilepipe.sim import Run
 from tilepipe.testing.numerics import Comparison
 

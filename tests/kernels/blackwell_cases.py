@@ -11,8 +11,8 @@ import ml_dtypes
 import numpy as np
 
 import tilepipe as tp
-from tilepipe.kernels import blackwell_gemm
-from tilepipe.kernels.blackwell_gemm import BlackwellGemmConfig
+from tilepipe.kernels.gemm import sm100 as blackwell_gemm
+from tilepipe.kernels.gemm.sm100 import BlackwellGemmConfig
 from tilepipe.sim import Run
 from tilepipe.testing import compare_matmul
 

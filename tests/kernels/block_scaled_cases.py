@@ -11,9 +11,9 @@ import numpy as np
 
 import tilepipe as tp
 from tests.kernels.blackwell_cases import few
-from tilepipe.kernels import block_scaled_reference as reference
-from tilepipe.kernels.block_scaled_gemm import BlockScaledConfig, bind
-from tilepipe.kernels.block_scaled_layout import KINDS, to_blocked
+from tilepipe.kernels.gemm_block_scaled import reference
+from tilepipe.kernels.gemm_block_scaled.layout import KINDS, to_blocked
+from tilepipe.kernels.gemm_block_scaled.sm100 import BlockScaledConfig, bind
 from tilepipe.sim import Run
 from tilepipe.testing import Comparison
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilepipe as tp
-from tilepipe.kernels import attention as kernel
-from tilepipe.kernels.attention import AttentionConfig
-from tilepipe.kernels.attention_reference import compare_attention
+from tilepipe.kernels.attention import sm90 as kernel
+from tilepipe.kernels.attention.reference import compare_attention
+from tilepipe.kernels.attention.sm90 import AttentionConfig
 
 Array = npt.NDArray[Any]
 

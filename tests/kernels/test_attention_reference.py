@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels.attention_arguments import boxed, check_attention
-from tilepipe.kernels.attention_reference import attention, compare_attention, head, visible
+from tilepipe.kernels.attention.reference import attention, compare_attention, head, visible
+from tilepipe.kernels.attention.validation import boxed, check_attention
 
 Array = npt.NDArray[Any]
 BF16, FP16 = ml_dtypes.bfloat16, np.float16

@@ -15,9 +15,9 @@ import pytest
 import tilepipe as tp
 from tests.kernels.blackwell_attention_cases import BF16, Problem, blocks, counts, grown, simulate
 from tests.pipelines.rings import counts_of
-from tilepipe.kernels import blackwell_attention
-from tilepipe.kernels.attention_reference import visible
-from tilepipe.kernels.blackwell_attention import BlackwellAttentionConfig, default_config
+from tilepipe.kernels.attention import sm100 as blackwell_attention
+from tilepipe.kernels.attention.reference import visible
+from tilepipe.kernels.attention.sm100 import BlackwellAttentionConfig, default_config
 
 # (s_q, s_kv): whole blocks, one more and one less than a block, less than one, one query, one key,
 # more queries than keys

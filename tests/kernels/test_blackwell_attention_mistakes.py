@@ -16,7 +16,7 @@ import tilepipe as tp
 from tests.kernels.blackwell_attention_cases import Problem, grown, planted
 
 ACQUIRE = "                scores[i].acquire(j)\n"
-AFTER = "                ctx.tcgen05_fence_after()\n                with ctx.elect_one():\n                    ctx.mma(o(i)"
+AFTER = "                ctx.tcgen05_fence_after()\n                with ctx.elect_one():\n                    ctx.mma(\n                        o(i)"
 STORED = "                ctx.tmem_wait_store()\n                ctx.tcgen05_fence_before()\n                given."
 LATE_V = "                    multiply_output(1, n > 1)\n                    v_read.release_v()\n"
 UNREADY = (tp.RaceError, tp.PoisonError)  # read too early: while the data come, or before they have

@@ -15,7 +15,7 @@ from tests.kernels.blackwell_cases import BF16, CLUSTERS, E4M3, E5M2, Problem, s
 from tests.kernels.test_blackwell_gemm import CONFIGS
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc.sass import disassemble, loop_with
-from tilepipe.kernels.blackwell_gemm import BlackwellGemmConfig
+from tilepipe.kernels.gemm.sm100 import BlackwellGemmConfig
 
 FP8: dict[str, Any] = {"dtypes": (E4M3, E5M2), "out": np.float32, "bk": 128}
 

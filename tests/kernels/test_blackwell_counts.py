@@ -18,8 +18,8 @@ from tests.kernels.blackwell_cases import CLUSTERS, Problem, counts, shape_of
 from tests.pipelines.accumulators import who_arrives
 from tests.pipelines.rings import counts_of
 from tests.scenarios.support import faults, refuses
-from tilepipe.kernels import blackwell_gemm
-from tilepipe.kernels.multicast import ClusterShares
+from tilepipe.kernels.common.multicast import ClusterShares
+from tilepipe.kernels.gemm import sm100 as blackwell_gemm
 from tools.docs.readme import ROOT
 
 TILES = 3  # steps of the schedule of one cluster, in the runs

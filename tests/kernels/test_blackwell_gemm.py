@@ -12,9 +12,9 @@ import pytest
 
 import tilepipe as tp
 from tests.kernels.blackwell_cases import BF16, CLUSTERS, E4M3, E5M2, Problem, shape_of, simulate
-from tilepipe.kernels import blackwell_gemm
-from tilepipe.kernels.blackwell_gemm import BlackwellGemmConfig
-from tilepipe.kernels.gemm_epilogue import activated
+from tilepipe.kernels.common.epilogue import activated
+from tilepipe.kernels.gemm import sm100 as blackwell_gemm
+from tilepipe.kernels.gemm.sm100 import BlackwellGemmConfig
 from tilepipe.testing import compare_matmul
 
 CONFIGS: list[dict[str, Any]] = [

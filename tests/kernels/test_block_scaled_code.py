@@ -16,7 +16,7 @@ from tests.kernels.test_blackwell_code import clean
 from tests.kernels.test_block_scaled_gemm import CONFIGS
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc.sass import disassemble, loop_with
-from tilepipe.kernels.block_scaled_layout import KINDS
+from tilepipe.kernels.gemm_block_scaled.layout import KINDS
 
 MMA = {"mxfp8": "UTCQMMA", "mxfp4": "UTCOMMA", "nvfp4": "UTCOMMA"}
 QUICK: list[dict[str, Any]] = [

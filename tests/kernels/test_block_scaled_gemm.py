@@ -14,10 +14,10 @@ import tilepipe as tp
 from tests.kernels.blackwell_cases import CLUSTERS, counts, shape_of
 from tests.kernels.block_scaled_cases import BF16, Problem, simulate
 from tests.pipelines.rings import counts_of
-from tilepipe.kernels.block_scaled_gemm import BlockScaledConfig, bind
-from tilepipe.kernels.block_scaled_layout import KINDS, to_blocked
-from tilepipe.kernels.block_scaled_reference import dequantize, quantize_nvfp4
-from tilepipe.kernels.gemm_epilogue import activated
+from tilepipe.kernels.common.epilogue import activated
+from tilepipe.kernels.gemm_block_scaled.layout import KINDS, to_blocked
+from tilepipe.kernels.gemm_block_scaled.reference import dequantize, quantize_nvfp4
+from tilepipe.kernels.gemm_block_scaled.sm100 import BlockScaledConfig, bind
 from tilepipe.testing import compare_matmul
 
 CONFIGS: list[dict[str, Any]] = [

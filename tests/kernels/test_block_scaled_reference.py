@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels.block_scaled_layout import KINDS, blocked_shape, from_blocked, to_blocked
-from tilepipe.kernels.block_scaled_reference import (
+from tilepipe.kernels.gemm_block_scaled.layout import KINDS, blocked_shape, from_blocked, to_blocked
+from tilepipe.kernels.gemm_block_scaled.reference import (
     E2M1,
     E4M3,
     E8M0,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels.block_scaled_layout import KINDS
-from tilepipe.kernels.registry import find
+from tilepipe.kernels.gemm_block_scaled.layout import KINDS
+from tilepipe.registry.catalog import find
 
 SPEC = find("block_scaled_gemm")
 

@@ -16,12 +16,12 @@ import tilepipe as tp
 from tests.gpu.blockwise import FAMILIES, OUTPUTS, product
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
-from tilepipe.kernels import blockwise_fp8_choice as choice
-from tilepipe.kernels import blockwise_fp8_reference as reference
-from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config, filled, smem_bytes
-from tilepipe.kernels.blockwise_fp8_gemm import bind
-from tilepipe.kernels.gemm_choice import Problem
-from tilepipe.kernels.registry import GemmSpec, find
+from tilepipe.kernels.gemm.heuristics import Problem
+from tilepipe.kernels.gemm_blockwise import heuristics as choice
+from tilepipe.kernels.gemm_blockwise import reference
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config, filled, smem_bytes
+from tilepipe.kernels.gemm_blockwise.sm90 import bind
+from tilepipe.registry.catalog import GemmSpec, find
 
 E4M3 = ml_dtypes.float8_e4m3fn
 SHAPES = [

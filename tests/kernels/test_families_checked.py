@@ -14,7 +14,7 @@ from tests.kernels.blackwell_cases import CLUSTERS, shape_of
 from tests.kernels.grouped import FAMILIES as GROUPED
 from tilepipe import check
 from tilepipe.check.instance_size import too_small
-from tilepipe.kernels.registry import find
+from tilepipe.registry.catalog import find
 
 Case = tuple[str, dict[str, Any]]
 

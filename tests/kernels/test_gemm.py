@@ -16,8 +16,8 @@ import pytest
 import tilepipe as tp
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc.sass import disassemble, loops
-from tilepipe.kernels import gemm
-from tilepipe.kernels.gemm_arguments import check_stage_bytes
+from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.validation import check_stage_bytes
 from tilepipe.testing import compare_matmul
 
 BF16 = ml_dtypes.bfloat16

@@ -17,11 +17,10 @@ import tilepipe as tp
 from tests.kernels.grouped import FAMILIES, OFFSETS, OUTPUTS, M, product
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
-from tilepipe.kernels import grouped_gemm_config as config
-from tilepipe.kernels import grouped_gemm_reference as reference
-from tilepipe.kernels.gemm_choice import smem_bytes
-from tilepipe.kernels.grouped_gemm import GroupedGemmConfig, GroupedProblem, bind
-from tilepipe.kernels.registry import find
+from tilepipe.kernels.gemm.heuristics import smem_bytes
+from tilepipe.kernels.gemm_grouped import config, reference
+from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig, GroupedProblem, bind
+from tilepipe.registry.catalog import find
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -12,7 +12,7 @@ import pytest
 import tilepipe as tp
 from tilepipe import check
 from tilepipe.check.instance_size import too_small
-from tilepipe.kernels.registry import KERNELS, find
+from tilepipe.registry.catalog import KERNELS, find
 
 HOPPER: list[tuple[str, dict[str, Any]]] = [
     ("gemm", {}),

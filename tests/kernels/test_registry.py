@@ -10,13 +10,20 @@ from pathlib import Path
 import pytest
 
 from tilepipe import kernels
-from tilepipe.kernels.registry import find
+from tilepipe.registry.catalog import find
 
 FOLDER = Path(kernels.__file__).parent
 WRITTEN = (
-    "gemm", "gemm_arguments", "gemm_config", "gemm_epilogue", "blockwise_fp8_gemm", "blockwise_fp8_arguments", "blockwise_fp8_config",
-    "block_scaled_gemm", "block_scaled_arguments",
-)  # fmt: skip
+    "gemm/sm90",
+    "gemm/validation",
+    "gemm/config",
+    "common/epilogue",
+    "gemm_blockwise/sm90",
+    "gemm_blockwise/validation",
+    "gemm_blockwise/config",
+    "gemm_block_scaled/sm100",
+    "gemm_block_scaled/validation",
+)
 
 
 @pytest.mark.parametrize("name", WRITTEN)

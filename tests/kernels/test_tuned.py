@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels import gemm_choice, tuned
-from tilepipe.kernels.gemm_choice import Problem
-from tilepipe.kernels.gemm_config import GemmConfig
+from tilepipe.kernels.gemm import heuristics as gemm_choice
+from tilepipe.kernels.gemm import tuned
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.heuristics import Problem
 
 PROBLEM = Problem(4096, 2048, 512)
 CONFIG = GemmConfig(bn=256, cluster=2)
@@ -229,9 +230,9 @@ def test_a_link_stays_a_link(file: Path, tmp_path: Path) -> None:
 def test_writers_in_many_processes_lose_nothing(file: Path) -> None:
     code = (
         "import sys, tilepipe as tp\n"
-        "from tilepipe.kernels import tuned\n"
-        "from tilepipe.kernels.gemm_choice import Problem\n"
-        "from tilepipe.kernels.gemm_config import GemmConfig\n"
+        "from tilepipe.kernels.gemm import tuned\n"
+        "from tilepipe.kernels.gemm.heuristics import Problem\n"
+        "from tilepipe.kernels.gemm.config import GemmConfig\n"
         "for n in range(10):\n"
         "    tuned.remember(Problem(int(sys.argv[1]), 8 * n + 8, 8), tp.H200, GemmConfig(), {})\n"
     )

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from tests.examples.ladder import EXAMPLES, NAMES, load
 from tilepipe.ir import printer
 from tilepipe.ir.launch import Launch, TensorArg
-from tilepipe.kernels.instances import SMS, Setting
-from tilepipe.kernels.registry import KERNELS
+from tilepipe.registry.catalog import KERNELS
+from tilepipe.registry.instances import SMS, Setting
 
 
 @dataclass(frozen=True)

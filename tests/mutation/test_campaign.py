@@ -11,7 +11,7 @@ from tests.mutation.cases import cases
 from tests.mutation.page import page
 from tests.mutation.results import Result
 from tests.mutation.run import campaign, loaded, main
-from tilepipe.kernels.registry import KERNELS
+from tilepipe.registry.catalog import KERNELS
 
 PAGE = Path(__file__).parents[2] / "docs" / "generated" / "mutants.md"
 

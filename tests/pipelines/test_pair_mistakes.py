@@ -10,7 +10,7 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import refused
-from tilepipe.kernels.blockwise_fp8_blackwell import BlackwellBlockwiseConfig, bind
+from tilepipe.kernels.gemm_blockwise.sm100 import BlackwellBlockwiseConfig, bind
 
 BM, BN, BK = 128, 32, 64
 

@@ -14,7 +14,7 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import from_text
-from tilepipe.kernels.registry import find
+from tilepipe.registry.catalog import find
 from tilepipe.sim import election
 from tilepipe.sim.codegen.module import compile_kernel
 

@@ -13,7 +13,7 @@ import pytest
 from tilepipe import sim
 from tilepipe.errors import BarrierError, DeadlockError, ExitError, RaceError
 from tilepipe.ir import ops, program
-from tilepipe.kernels.gemm import GemmConfig, bind, gemm
+from tilepipe.kernels.gemm.sm90 import GemmConfig, bind, gemm
 from tilepipe.program import Program
 
 

@@ -21,8 +21,8 @@ KERNELS_PAGE = ROOT / "docs" / "concepts" / "blackwell-kernels.md"
 PAGES = (PAGE, ROOT / "docs" / "concepts" / "block-scaled.md", KERNELS_PAGE)
 KERNELS = ROOT / "src" / "tilepipe" / "kernels"
 QUOTED = re.compile(r"<!-- (\S+): (\w+) (.+?) -->\n\n```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-DIFFED = re.compile(r"<!-- diff (\w+) (\w+) -->\n\n```diff\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-COUNTED = re.compile(r"Of the (\d+) lines of the kernel `(\w+)`, (\d+) are lines of `(\w+)`")
+DIFFED = re.compile(r"<!-- diff (\S+) (\S+) -->\n\n```diff\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COUNTED = re.compile(r"Of the (\d+) lines of the kernel `([\w/]+)`, (\d+) are lines of `([\w/]+)`")
 
 
 def excerpt(file: str, kind: str, name: str) -> str:
@@ -75,7 +75,12 @@ def kernel_lines(name: str, *, strip: bool = True) -> list[str]:
     empty ones; or all, as they are.
     """
     text = (KERNELS / f"{name}.py").read_text(encoding="utf-8")
-    (node,) = (x for x in ast.parse(text).body if isinstance(x, ast.FunctionDef) and x.name == name)
+    (node,) = (
+        x
+        for x in ast.parse(text).body
+        if isinstance(x, ast.FunctionDef)
+        and "tp.kernel" in "".join(map(ast.unparse, x.decorator_list))
+    )
     lines = text.splitlines()[node.decorator_list[0].lineno - 1 : node.end_lineno]
     return [line.strip() for line in lines if line.strip()] if strip else lines
 

@@ -48,12 +48,7 @@ KERNELS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
 }
 SETTINGS: dict[str, list[str]] = {}  # a setting of ours -> its newer names, where it has any
 
-REGISTRIES = [
-    "tilepipe.registry",
-    "tilepipe.cli.registry",
-    "tilepipe.catalog",
-    "tilepipe.kernels.registry",
-]
+REGISTRIES = ["tilepipe.registry.catalog", "tilepipe.kernels.registry"]
 LIBRARY_PRINTER = ["tilepipe.ir.printer"]
 MUTANTS = ["tilepipe.check.mutation.mutants"]
 JUDGING = ["tilepipe.check.mutation.judging"]

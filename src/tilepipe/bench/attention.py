@@ -17,12 +17,12 @@ from tilepipe.bench import timing
 from tilepipe.bench.beside import OURS, Contest, Sides
 from tilepipe.bench.report import Check
 from tilepipe.errors import BindError
-from tilepipe.kernels import attention as kernel
-from tilepipe.kernels import attention_reference as reference
-from tilepipe.kernels import attention_spec
-from tilepipe.kernels.attention_arguments import Extents
-from tilepipe.kernels.attention_config import AttentionConfig
+from tilepipe.kernels.attention import reference
+from tilepipe.kernels.attention import sm90 as kernel
+from tilepipe.kernels.attention.config import AttentionConfig
+from tilepipe.kernels.attention.validation import Extents
 from tilepipe.ops.matmul.plan import View
+from tilepipe.registry import attention as attention_spec
 
 PEERS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "FA2": SDPBackend.FLASH_ATTENTION}
 TOKENS, HEADS = 16384, 16  # of every standard problem: its batch is TOKENS / S

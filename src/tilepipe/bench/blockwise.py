@@ -10,11 +10,11 @@ import torch
 
 from tilepipe.bench import operands, timing
 from tilepipe.bench.operands import Operands
-from tilepipe.kernels import blockwise_fp8_gemm
-from tilepipe.kernels.blockwise_fp8_arguments import blocks_of
-from tilepipe.kernels.blockwise_fp8_config import BLOCK, BlockwiseFP8Config
-from tilepipe.kernels.blockwise_fp8_reference import ROW_UNIT
-from tilepipe.kernels.gemm_choice import Problem
+from tilepipe.kernels.gemm.heuristics import Problem
+from tilepipe.kernels.gemm_blockwise import sm90 as blockwise_fp8_gemm
+from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseFP8Config
+from tilepipe.kernels.gemm_blockwise.reference import ROW_UNIT
+from tilepipe.kernels.gemm_blockwise.validation import blocks_of
 from tilepipe.ops.matmul.plan import View
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from tilepipe.errors import BindError
-from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
-from tilepipe.kernels.gemm_config import GemmConfig
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config
 
 
 @dataclass(frozen=True)

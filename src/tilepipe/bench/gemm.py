@@ -19,8 +19,10 @@ from tilepipe.bench.report import Config, Line
 from tilepipe.bench.shapes import Suite
 from tilepipe.cuda.nvrtc.compiler import nvrtc_version
 from tilepipe.errors import TilepipeError
-from tilepipe.kernels import blockwise_fp8_choice, gemm_choice, tuned
-from tilepipe.kernels.gemm_choice import Problem
+from tilepipe.kernels.gemm import heuristics as gemm_choice
+from tilepipe.kernels.gemm import tuned
+from tilepipe.kernels.gemm.heuristics import Problem
+from tilepipe.kernels.gemm_blockwise import heuristics as blockwise_fp8_choice
 
 REGIMES_TEXT = (
     f"burst: {timing.IDLE_S * 1e3:.0f} ms idle, then one CUDA graph of about"

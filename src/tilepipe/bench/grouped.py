@@ -18,9 +18,10 @@ from tilepipe.bench.beside import OURS, Contest, Sides
 from tilepipe.bench.operands import ALIGNMENT, DEVICE, SUM_ERROR, allocated, precise
 from tilepipe.bench.report import Check, config_text
 from tilepipe.errors import BindError
-from tilepipe.kernels import grouped_gemm, grouped_gemm_config
-from tilepipe.kernels import grouped_gemm_reference as reference
-from tilepipe.kernels.grouped_gemm import GroupedGemmConfig, GroupedProblem
+from tilepipe.kernels.gemm_grouped import config as grouped_gemm_config
+from tilepipe.kernels.gemm_grouped import reference
+from tilepipe.kernels.gemm_grouped import sm90 as grouped_gemm
+from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig, GroupedProblem
 from tilepipe.ops.matmul.plan import View
 from tilepipe.testing.numerics import OUTPUT_EPS
 
@@ -177,7 +178,7 @@ def contests(
     """What `tilepipe bench grouped_gemm` measures: the shapes, or the one that settings state, or
     the standard ones.
     """
-    from tilepipe.kernels import grouped_gemm_spec
+    from tilepipe.registry import gemm_grouped as grouped_gemm_spec
 
     spec = grouped_gemm_spec.GROUPED_GEMM
     stated = {"m", "n", "k", "experts", "split"} & given.keys()

@@ -25,8 +25,8 @@ if hasattr(os, "sched_setaffinity"):
 marks = [time.perf_counter()]
 import tilepipe
 from tilepipe import cuda
-from tilepipe.kernels import gemm
-from tilepipe.kernels.gemm_choice import Problem, best
+from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.heuristics import Problem, best
 marks.append(time.perf_counter())
 import ml_dtypes, numpy
 a, b, c = (numpy.empty((4096, 4096), ml_dtypes.bfloat16) for _ in range(3))
@@ -64,8 +64,8 @@ def overhead() -> dict[str, float]:
     import torch
 
     from tilepipe import ops
-    from tilepipe.kernels import gemm
-    from tilepipe.kernels.gemm_choice import Problem, best
+    from tilepipe.kernels.gemm import sm90 as gemm
+    from tilepipe.kernels.gemm.heuristics import Problem, best
 
     size = 128
     a, b = (torch.randn(size, size, device="cuda").bfloat16() for _ in range(2))

@@ -17,10 +17,10 @@ import tilepipe as tp
 from tilepipe.bench import timing
 from tilepipe.bench.report import Check, Config
 from tilepipe.errors import TilepipeError
-from tilepipe.kernels import gemm
-from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
-from tilepipe.kernels.gemm import FP8
-from tilepipe.kernels.gemm_choice import Problem
+from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.heuristics import Problem
+from tilepipe.kernels.gemm.sm90 import FP8
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config
 from tilepipe.ops.matmul.plan import View
 from tilepipe.testing.numerics import OUTPUT_EPS, ROUNDED, fp8_sum_error
 

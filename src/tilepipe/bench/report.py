@@ -13,9 +13,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from tilepipe.bench.shapes import Suite, Target
-from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
-from tilepipe.kernels.gemm_choice import Problem
-from tilepipe.kernels.gemm_config import GemmConfig
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.heuristics import Problem
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config
 
 Config = GemmConfig | BlockwiseFP8Config
 CONFIG_LEGEND = (

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import tilepipe as tp
 from tilepipe.errors import BindError
-from tilepipe.kernels.gemm_choice import Problem
+from tilepipe.kernels.gemm.heuristics import Problem
 
 STANDARD = (
     (8192, 8192, 8192),

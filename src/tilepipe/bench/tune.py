@@ -15,9 +15,10 @@ from tilepipe.bench.operands import Step, build_all
 from tilepipe.bench.operands import operands as operands_of
 from tilepipe.bench.report import Config, Table, config_text, geometric_mean, shape_text, tflops
 from tilepipe.errors import LaunchError, TilepipeError
-from tilepipe.kernels import blockwise_fp8_choice, gemm_choice
-from tilepipe.kernels.gemm_choice import Problem
-from tilepipe.kernels.gemm_config import GemmConfig
+from tilepipe.kernels.gemm import heuristics as gemm_choice
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm.heuristics import Problem
+from tilepipe.kernels.gemm_blockwise import heuristics as blockwise_fp8_choice
 
 FINALISTS = 8  # measured again beside cuBLAS and the heuristic's choice
 SCREENING, FINAL = 3, 15  # blocks of each candidate

@@ -18,7 +18,7 @@ from tilepipe.errors import UnavailableError
 
 if TYPE_CHECKING:
     from tilepipe.ir.chip import Chip
-    from tilepipe.kernels.registry import KernelSpec
+    from tilepipe.registry.catalog import KernelSpec
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from tilepipe.bench.choice import Choice
     from tilepipe.bench.report import Table
     from tilepipe.ir.chip import Chip
-    from tilepipe.kernels.gemm_choice import Problem
-    from tilepipe.kernels.registry import GemmSpec, KernelSpec, Setting
+    from tilepipe.kernels.gemm.heuristics import Problem
+    from tilepipe.registry.catalog import GemmSpec, KernelSpec, Setting
 
 Shapes = Annotated[
     list[str] | None,
@@ -61,7 +61,7 @@ def bench(
     markdown: Annotated[bool, typer.Option("--markdown", help="Tables as Markdown.")] = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Measures a kernel beside its peers (cuBLAS, cuDNN, PyTorch) on device 0. Needs PyTorch."""
-    from tilepipe.kernels.registry import KERNELS, GemmSpec, find
+    from tilepipe.registry.catalog import KERNELS, GemmSpec, find
 
     spec = find(kernel)
     if not isinstance(spec, GemmSpec) and spec.contests is None:

@@ -24,9 +24,9 @@ from tilepipe import files
 from tilepipe.check.counterexamples.saved import indefinite
 from tilepipe.cli.arguments import KINDS, arguments
 from tilepipe.errors import BindError, TilepipeError
-from tilepipe.kernels.registry import Instance, find
-from tilepipe.kernels.spec import pairs
 from tilepipe.lang.arguments.launch_preconditions import check_zeros
+from tilepipe.registry.catalog import Instance, find
+from tilepipe.registry.spec import pairs
 
 _T = typing.TypeVar("_T")
 EXAMPLE = "def small(stages: int = 4): return {name}.bind(a, b, c, stages=stages)"

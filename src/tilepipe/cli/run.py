@@ -14,7 +14,7 @@ from rich.table import Table
 from tilepipe.cli.common import Json, Kernel, Settings, app, counting, err, gpu, out, print_json
 
 if TYPE_CHECKING:
-    from tilepipe.kernels.registry import Case
+    from tilepipe.registry.catalog import Case
     from tilepipe.sim import Run
 
 
@@ -46,7 +46,7 @@ class Arch(StrEnum):
 @app.command()
 def kernels(as_json: Json = False) -> None:
     """Lists the shipped kernels and their settings."""
-    from tilepipe.kernels.registry import KERNELS
+    from tilepipe.registry.catalog import KERNELS
 
     if as_json:
         rows = [
@@ -80,7 +80,7 @@ def run(
     seed: Annotated[int, typer.Option(help="Data and interleaving; 0 is one deterministic order.", min=0)] = 0, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Runs a kernel on random data and verifies the result against float64."""
-    from tilepipe.kernels.registry import find
+    from tilepipe.registry.catalog import find
 
     spec = find(kernel)
     given = spec.parse(settings or [])
@@ -119,7 +119,7 @@ def compile_(
     """Compiles a kernel with NVRTC; needs no GPU."""
     from tilepipe.errors import BindError
     from tilepipe.ir.chip import CHIPS
-    from tilepipe.kernels.registry import find
+    from tilepipe.registry.catalog import find
 
     spec = find(kernel)
     given = spec.parse(settings or [])
@@ -152,7 +152,7 @@ def compile_(
 @app.command()
 def demo() -> None:
     """Simulates and verifies a warp-specialised GEMM, and says what each role did."""
-    from tilepipe.kernels.registry import find
+    from tilepipe.registry.catalog import find
 
     spec = find("gemm")
     config, _ = spec.configure({"m": 1000, "n": 328, "k": 776}, None)

@@ -13,7 +13,7 @@ from tilepipe.errors import BindError, UnavailableError
 
 if TYPE_CHECKING:
     from tilepipe.ir.chip import Chip
-    from tilepipe.kernels.gemm_choice import Problem
+    from tilepipe.kernels.gemm.heuristics import Problem
 
 DataSeed = Annotated[int, typer.Option(help="Of the data.", min=0)]
 
@@ -33,7 +33,7 @@ def tune(
     """Measures configurations for one shape on device 0, and remembers the fastest for later
     launches.
     """
-    from tilepipe.kernels.registry import KERNELS, GemmSpec, find
+    from tilepipe.registry.catalog import KERNELS, GemmSpec, find
 
     spec = find(kernel)
     searched = [name for name, x in KERNELS.items() if isinstance(x, GemmSpec) and x.searched]
@@ -43,7 +43,7 @@ def tune(
             f" {', '.join(searched)}"
         )
     given = spec.parse(settings or [])
-    from tilepipe.kernels import tuned
+    from tilepipe.kernels.gemm import tuned
 
     if (listing or forget) and tuned.location() is None:
         raise BindError(
@@ -92,8 +92,8 @@ def _tune(
     import tilepipe as tp
     from tilepipe.bench import gemm, report
     from tilepipe.bench import tune as tuning
-    from tilepipe.kernels import tuned
-    from tilepipe.kernels.gemm_config import GemmConfig
+    from tilepipe.kernels.gemm import tuned
+    from tilepipe.kernels.gemm.config import GemmConfig
 
     if not as_json:
         out.print(gemm.environment(chip))
@@ -128,7 +128,7 @@ def _tune(
 
 def _list(as_json: bool) -> None:
     from tilepipe.bench import report
-    from tilepipe.kernels import tuned
+    from tilepipe.kernels.gemm import tuned
 
     entries = tuned.entries()
     if as_json:
@@ -164,7 +164,7 @@ def _whose(name: str | None) -> Chip:
     """
     from tilepipe.cuda.runtime import driver
     from tilepipe.ir.chip import Chip
-    from tilepipe.kernels import tuned
+    from tilepipe.kernels.gemm import tuned
 
     if name is None:
         try:
@@ -180,6 +180,6 @@ def _whose(name: str | None) -> Chip:
 
 
 def _known() -> str:
-    from tilepipe.kernels import tuned
+    from tilepipe.kernels.gemm import tuned
 
     return f"{tuned.location()} has entries of: {', '.join(tuned.chips()) or 'none'}"

@@ -1,3 +1,4 @@
-"""Shipped kernels, one file each, read top to bottom. They use the public API only. `registry`
-lists them for the command line.
+"""Shipped kernels, a package each, which use the public API only. A package has a module for each
+architecture, and `config`, `validation`, `heuristics` and `reference` as far as the kernel needs
+them.
 """

@@ -11,8 +11,8 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.kernels import blockwise_fp8_reference as blockwise
-from tilepipe.kernels.blockwise_fp8_arguments import blocks_of
+from tilepipe.kernels.gemm_blockwise import reference as blockwise
+from tilepipe.kernels.gemm_blockwise.validation import blocks_of
 from tilepipe.testing import Comparison, compare_matmul
 
 Array = npt.NDArray[Any]

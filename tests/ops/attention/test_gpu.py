@@ -16,7 +16,7 @@ from tests.cases.ops.attention_layouts import EMPTY, REFUSED, TAKEN
 torch = pytest.importorskip("torch")
 
 from tests.support.ops.emulated_attention import Emulator, gpu  # noqa: E402
-from tilepipe.kernels.attention_reference import compare_attention  # noqa: E402
+from tilepipe.kernels.attention.reference import compare_attention  # noqa: E402
 from tilepipe.ops.attention import gpu as torch_attention  # noqa: E402
 from tilepipe.ops.torch import plans as torch_plans  # noqa: E402
 

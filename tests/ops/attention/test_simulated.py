@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 
 import tilepipe as tp
-from tilepipe.kernels.attention_config import AttentionConfig
-from tilepipe.kernels.attention_reference import compare_attention
+from tilepipe.kernels.attention.config import AttentionConfig
+from tilepipe.kernels.attention.reference import compare_attention
 from tilepipe.ops import attention
 
 Array = npt.NDArray[Any]

@@ -10,7 +10,7 @@ import pytest
 
 import tilepipe as tp
 from tests.cases.ops.grouped import operands
-from tilepipe.kernels import grouped_gemm_reference as reference
+from tilepipe.kernels.gemm_grouped import reference
 
 grouped_matmul = tp.ops.grouped_matmul
 

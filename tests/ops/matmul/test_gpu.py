@@ -18,6 +18,7 @@ from tests.cases.ops.matmul_layouts import AS_IT_LIES, LAYOUTS, SHAPES, ZERO
 from tests.support.ops.emulated_matmul import Emulator, gpu, torch
 from tests.support.ops.torch_reference import check
 from tilepipe.cuda.runtime import interop
+from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.ops.matmul import eager as torch_eager
 from tilepipe.ops.matmul import plan as torch_plan
 from tilepipe.ops.torch import checks as torch_checks
@@ -142,9 +143,7 @@ def test_epilogue(gpu: Emulator, activation: str | None, batch: tuple[int, ...])
             matmul(a, b, activation=activation, **options), a, b, activation=activation, **options
         )
     assert gpu.bound[0]["cfg"] == (
-        tp.kernels.gemm.GemmConfig(activation=activation)
-        if activation
-        else tp.kernels.gemm.GemmConfig()
+        GemmConfig(activation=activation) if activation else GemmConfig()
     )
 
 

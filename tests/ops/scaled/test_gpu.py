@@ -15,8 +15,9 @@ import tilepipe as tp
 from tests.cases.ops.scaled import RECIPES, SHAPES, Operands, operands
 from tests.support.ops.emulated_matmul import torch
 from tests.support.ops.emulated_scaled import Emulator, gpu
-from tilepipe.kernels import blockwise_fp8_choice, gemm
-from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
+from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm_blockwise import heuristics as blockwise_fp8_choice
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config
 from tilepipe.ops.scaled import gpu as torch_scaled
 from tilepipe.ops.torch import checks as torch_checks
 

@@ -14,8 +14,8 @@ import pytest
 
 import tilepipe as tp
 from tests.cases.ops.scaled import E4M3, E5M2, RECIPES, SHAPES, Array, Operands, operands
-from tilepipe.kernels import block_scaled_reference as reference
-from tilepipe.kernels.block_scaled_layout import KINDS, to_blocked
+from tilepipe.kernels.gemm_block_scaled import reference
+from tilepipe.kernels.gemm_block_scaled.layout import KINDS, to_blocked
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 scaled_matmul = tp.ops.scaled_matmul

@@ -14,8 +14,8 @@ import pytest
 
 import tilepipe as tp
 from tests.support.ops.memory import at
-from tilepipe.kernels import attention as kernel
-from tilepipe.kernels import attention_reference
+from tilepipe.kernels.attention import reference as attention_reference
+from tilepipe.kernels.attention import sm90 as kernel
 from tilepipe.ops.attention import gpu as torch_attention
 from tilepipe.ops.torch import checks as torch_checks
 

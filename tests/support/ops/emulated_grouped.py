@@ -14,10 +14,10 @@ import pytest
 import tilepipe as tp
 from tests.support.ops.emulated_matmul import torch
 from tests.support.ops.memory import at, tma_takes
-from tilepipe.kernels import grouped_gemm
-from tilepipe.kernels import grouped_gemm_reference as reference
-from tilepipe.kernels.grouped_gemm import GroupedGemmConfig
-from tilepipe.kernels.grouped_gemm_arguments import check_arguments
+from tilepipe.kernels.gemm_grouped import reference
+from tilepipe.kernels.gemm_grouped import sm90 as grouped_gemm
+from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig
+from tilepipe.kernels.gemm_grouped.validation import check_arguments
 from tilepipe.ops.grouped import gpu as torch_grouped
 from tilepipe.ops.torch import checks as torch_checks
 from tilepipe.ops.torch import plans as torch_plans

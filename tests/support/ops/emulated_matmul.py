@@ -14,8 +14,8 @@ import pytest
 
 import tilepipe as tp
 from tests.support.ops.memory import at, tma_takes
-from tilepipe.kernels import gemm
-from tilepipe.kernels.gemm_epilogue import activated
+from tilepipe.kernels.common.epilogue import activated
+from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.lang.arguments.tensor_map import array_dtype, array_order
 
 torch = pytest.importorskip("torch")

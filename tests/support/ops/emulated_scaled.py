@@ -15,10 +15,11 @@ import pytest
 import tilepipe as tp
 from tests.support.ops.emulated_matmul import torch
 from tests.support.ops.memory import at, tma_takes
-from tilepipe.kernels import blockwise_fp8_gemm, gemm
-from tilepipe.kernels import blockwise_fp8_reference as blockwise
-from tilepipe.kernels.blockwise_fp8_arguments import check_arguments, scales_by_rows
-from tilepipe.kernels.gemm_arguments import check_kinds, matrix_extents, scale_extents
+from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.validation import check_kinds, matrix_extents, scale_extents
+from tilepipe.kernels.gemm_blockwise import reference as blockwise
+from tilepipe.kernels.gemm_blockwise import sm90 as blockwise_fp8_gemm
+from tilepipe.kernels.gemm_blockwise.validation import check_arguments, scales_by_rows
 from tilepipe.ops.scaled import gpu as torch_scaled
 from tilepipe.ops.torch import checks as torch_checks
 from tilepipe.ops.torch import plans as torch_plans

@@ -17,8 +17,8 @@ import torch
 
 from tilepipe.cuda.runtime.driver import current
 from tilepipe.errors import BindError
-from tilepipe.kernels import attention as attention_kernel
-from tilepipe.kernels.attention_arguments import NAME
+from tilepipe.kernels.attention import sm90 as attention_kernel
+from tilepipe.kernels.attention.validation import NAME
 from tilepipe.ops.attention.validation import check, config, heads_third
 from tilepipe.ops.matmul.plan import View
 from tilepipe.ops.torch.checks import check_tensor, hopper

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilepipe.arguments import require_bool, shown
 from tilepipe.errors import BindError
-from tilepipe.kernels.attention_arguments import NAME
+from tilepipe.kernels.attention.validation import NAME
 from tilepipe.ops.attention.validation import LAYOUTS, check, config, heads_third
 
 
@@ -111,7 +111,7 @@ def _simulated(
     if found.empty:
         result[...] = 0
     else:
-        from tilepipe.kernels import attention as kernel
+        from tilepipe.kernels.attention import sm90 as kernel
 
         chosen = config(found, causal, dict(settings))
         q, k, v, written = (heads_third(x, layout) for x in (q, k, v, result))

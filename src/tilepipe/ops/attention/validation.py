@@ -8,8 +8,8 @@ from typing import Any
 
 from tilepipe.arguments import unknown_keywords
 from tilepipe.errors import BindError
-from tilepipe.kernels.attention_arguments import NAME, Extents, check_attention
-from tilepipe.kernels.attention_config import AttentionConfig, choose
+from tilepipe.kernels.attention.config import AttentionConfig, choose
+from tilepipe.kernels.attention.validation import NAME, Extents, check_attention
 
 LAYOUTS = ("bshd", "bhsd")
 SETTINGS = tuple(f.name for f in fields(AttentionConfig))

@@ -14,8 +14,9 @@ import torch
 
 from tilepipe.cuda.runtime.driver import current
 from tilepipe.errors import BindError
-from tilepipe.kernels import grouped_gemm, grouped_gemm_config
-from tilepipe.kernels.grouped_gemm import GroupedProblem
+from tilepipe.kernels.gemm_grouped import config as grouped_gemm_config
+from tilepipe.kernels.gemm_grouped import sm90 as grouped_gemm
+from tilepipe.kernels.gemm_grouped.sm90 import GroupedProblem
 from tilepipe.lang.arguments.tensor_map import array_dtype, array_order
 from tilepipe.ops.grouped.validation import NAME, Extents, config, extents
 from tilepipe.ops.matmul import validation as options

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import BindError
-from tilepipe.kernels import grouped_gemm
-from tilepipe.kernels import grouped_gemm_reference as reference
+from tilepipe.kernels.gemm_grouped import reference
+from tilepipe.kernels.gemm_grouped import sm90 as grouped_gemm
 from tilepipe.lang.arguments.tensor_map import array_dtype
 from tilepipe.ops.grouped.validation import NAME, config, extents
 from tilepipe.ops.matmul.shapes import tma_order

@@ -10,9 +10,9 @@ from tilepipe.arguments import unknown_keywords
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
-from tilepipe.kernels.gemm_choice import SPAN
-from tilepipe.kernels.grouped_gemm import GroupedGemmConfig
-from tilepipe.kernels.grouped_gemm_arguments import HALVES
+from tilepipe.kernels.gemm.heuristics import SPAN
+from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig
+from tilepipe.kernels.gemm_grouped.validation import HALVES
 from tilepipe.lang.arguments.tensor_map import array_dtype
 
 NAME = "grouped_matmul"

@@ -11,8 +11,9 @@ from tilepipe.arguments import unknown_keywords
 from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
-from tilepipe.kernels import gemm, gemm_config
-from tilepipe.kernels.gemm_choice import SPAN
+from tilepipe.kernels.gemm import config as gemm_config
+from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.heuristics import SPAN
 
 INPUTS = (dtypes.bfloat16, dtypes.float16)
 OUTPUTS = gemm.OUTPUTS

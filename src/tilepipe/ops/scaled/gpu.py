@@ -15,9 +15,11 @@ import torch
 from tilepipe.cuda.runtime.driver import current
 from tilepipe.errors import BindError, UnavailableError
 from tilepipe.ir.chip import Chip
-from tilepipe.kernels import blockwise_fp8_choice, blockwise_fp8_gemm, gemm
-from tilepipe.kernels.block_scaled_layout import KINDS
-from tilepipe.kernels.gemm_choice import SPAN, Problem
+from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.heuristics import SPAN, Problem
+from tilepipe.kernels.gemm_block_scaled.layout import KINDS
+from tilepipe.kernels.gemm_blockwise import heuristics as blockwise_fp8_choice
+from tilepipe.kernels.gemm_blockwise import sm90 as blockwise_fp8_gemm
 from tilepipe.lang.arguments.tensor_map import array_dtype
 from tilepipe.ops.matmul import validation as options
 from tilepipe.ops.matmul.plan import View, operand, output

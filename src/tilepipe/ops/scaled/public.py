@@ -45,7 +45,7 @@ def scaled_matmul(
     The last three are multiplied by the tensor cores of Blackwell and simulated only. fp4: NumPy's
     float4_e2m1fn, or packed along k, two to a byte and the first in its low half: uint8 (m, k/2)
     and (k/2, n). Their scales may also be in the tensor cores' layout
-    (`kernels.block_scaled_layout.to_blocked` of (m, k blocks) and of (n, k blocks)), with 4
+    (`kernels.gemm_block_scaled.layout.to_blocked` of (m, k blocks) and of (n, k blocks)), with 4
     dimensions or 1; and a pair (scales, one float32), as NVFP4 has it for the whole tensor.
 
     Args:

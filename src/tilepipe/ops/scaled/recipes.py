@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from tilepipe.arguments import unknown_keywords
 from tilepipe.errors import BindError
 from tilepipe.ir.dtypes import dtype
-from tilepipe.kernels.block_scaled_config import BlockScaledConfig
-from tilepipe.kernels.block_scaled_layout import KINDS, blocked_shape
-from tilepipe.kernels.blockwise_fp8_arguments import blocks_of
-from tilepipe.kernels.blockwise_fp8_config import BlockwiseFP8Config
-from tilepipe.kernels.gemm_config import GemmConfig
+from tilepipe.kernels.gemm.config import GemmConfig
+from tilepipe.kernels.gemm_block_scaled.config import BlockScaledConfig
+from tilepipe.kernels.gemm_block_scaled.layout import KINDS, blocked_shape
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config
+from tilepipe.kernels.gemm_blockwise.validation import blocks_of
 
 NAME = "scaled_matmul"
 Shape = tuple[int, ...]

@@ -10,13 +10,15 @@ import numpy.typing as npt
 
 import tilepipe as tp
 from tilepipe.errors import BindError
-from tilepipe.kernels import block_scaled_gemm, blockwise_fp8_gemm, gemm
-from tilepipe.kernels.block_scaled_layout import KINDS, to_blocked
-from tilepipe.kernels.block_scaled_reference import pack_fp4
-from tilepipe.kernels.block_scaled_spec import tile_settings
-from tilepipe.kernels.gemm_choice import SPAN
+from tilepipe.kernels.gemm import sm90 as gemm
+from tilepipe.kernels.gemm.heuristics import SPAN
+from tilepipe.kernels.gemm_block_scaled import sm100 as block_scaled_gemm
+from tilepipe.kernels.gemm_block_scaled.layout import KINDS, to_blocked
+from tilepipe.kernels.gemm_block_scaled.reference import pack_fp4
+from tilepipe.kernels.gemm_blockwise import sm90 as blockwise_fp8_gemm
 from tilepipe.ops.matmul.simulated import acceptable, check_array, output_dtype, padded
 from tilepipe.ops.scaled.recipes import NAME, UNPACKED, Array, Recipe, recipe
+from tilepipe.registry.gemm_block_scaled import tile_settings
 
 
 def scaled_matmul(

@@ -1,0 +1,1 @@
+"""Attention, forward: `sm90` and `sm100`."""

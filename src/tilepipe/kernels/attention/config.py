@@ -1,0 +1,121 @@
+"""The configuration of the Hopper attention kernel, and which one for which problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tilepipe as tp
+from tilepipe.kernels.common.settings import Settings
+
+ROWS = 64  # of Q for each consumer warpgroup: of one wgmma
+SCHEDULES = ("persistent", "single")
+STORES = ("registers", "tile")
+ORDERS = ("turns", "free")
+# consumers -> of a thread of the load warp's warpgroup, of a consumer
+REGISTERS = {1: (24, 240), 2: (24, 240), 3: (32, 160)}
+SLACK = 1024  # bytes of shared memory: barriers of turns, alignment
+# Registers of scores, probabilities and output that leave room for the rest: one more step of bn
+# spills.
+ROOM = {1: 200, 2: 200, 3: 128}
+
+
+@dataclass(frozen=True)
+class AttentionConfig(Settings):
+    """Settings of `attention`.
+
+    Attributes:
+        bn: keys of a tile.
+        stages: tiles of K, and of V, in their rings. qk_stages: parts of a K tile along d, each
+            with barriers of its own.
+        consumers: warpgroups, each with 64 queries; a CTA works on 64 · consumers of one head.
+        order: "turns": the warpgroups issue their MMAs one after the other, so that one multiplies
+            while another takes its softmax; "free": as it comes.
+        schedule: "persistent": a CTA goes on to the next tile, whose loads begin during this one's
+            end; "single": one tile a CTA, the longest first, for causal masks, whose tiles differ
+            in length.
+        store: "tile": the output goes through shared memory by TMA; "registers": from registers,
+            without a tile for it.
+        group: heads whose tiles are dealt out together; their K and V should stay in L2.
+    """
+
+    bn: int = 128
+    stages: int = 2
+    qk_stages: int = 1
+    consumers: int = 2
+    order: str = "turns"
+    schedule: str = "persistent"
+    store: str = "registers"
+    group: int = 1
+
+    def _rules(self) -> dict[str, bool]:
+        return {
+            "consumers must be 1, 2 or 3": self.consumers in ROOM,
+            "bn must be a multiple of 16 up to 256": self.bn % 16 == 0 and self.bn <= 256,
+            "stages must be at least 2: the MMAs of two tiles are in flight": self.stages >= 2,
+            "qk_stages must be 1 or 2": self.qk_stages <= 2,
+            f"order must be one of {', '.join(ORDERS)}": self.order in ORDERS,
+            f"schedule must be one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
+            f"store must be one of {', '.join(STORES)}": self.store in STORES,
+        }
+
+    @property
+    def bm(self) -> int:
+        """Queries of a CTA's tile."""
+        return ROWS * self.consumers
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """What setmaxnreg gives a thread of the load warp's warpgroup, and of a consumer."""
+        return REGISTERS[self.consumers]
+
+    def tiles(self, dtype: tp.DType, d: int) -> tp.FA4Config:
+        """The extents of the tiles for a dtype and a depth of heads.
+
+        Raises:
+            BindError: they do not fit the registers of a thread, or shared memory.
+        """
+        held = self.bn // 2 + self.bn // 4 + d // 2
+        if held > ROOM[self.consumers]:
+            raise tp.BindError(
+                f"scores, probabilities and output take bn / 2 + bn / 4 + d / 2 = {self.bn // 2}"
+                f" + {self.bn // 4} + {d // 2} = {held}"
+                f" registers of a thread; with {self.consumers} consumers at most"
+                f" {ROOM[self.consumers]} leave room for the rest ({self})"
+            )
+        found = tp.FA4Config(
+            qkv_dtype=dtype, depth=d, BM=self.bm, BN=self.bn, num_kv_stages=self.stages, num_qk_stages=self.qk_stages,
+            use_fused_kv=False, chip=tp.H200,
+        )  # fmt: skip
+        broken = found.broken_rule()
+        out = self.bm * d * dtype.nbytes if self.store == "tile" else 0
+        if broken is None and found.smem_used() + out + SLACK > found.chip.smem_per_cta:
+            broken = (
+                f"shared memory: Q, K, V and barriers {found.smem_used():,} + the output's tile"
+                f" {out:,} = {found.smem_used() + out:,}"
+                f" bytes, more than {found.chip.smem_per_cta - SLACK:,}"
+            )
+        if broken is not None:
+            raise tp.BindError(f"{broken} ({self})")
+        return found
+
+
+def choose(d: int, causal: bool, s_kv: int) -> AttentionConfig:
+    """The configuration that was fastest on an H200, of those measured (docs/performance.md): for d
+    of 64 or 128.
+
+    d = 64: three warpgroups, since a fourth of the time goes into exponentials that the others'
+    MMAs hide. d = 128: two, with as many keys as registers, or shared memory beside an output tile,
+    hold. Causal masks: single tiles, which the hardware deals out as CTAs end; heads in bands, so
+    that long tiles come first and K and V are still shared in L2.
+    """
+    if not causal:
+        return (
+            AttentionConfig(consumers=3)
+            if d == 64
+            else AttentionConfig(bn=160, qk_stages=2, store="tile")
+        )
+    if d == 64:
+        return AttentionConfig(consumers=3, schedule="single", group=8)
+    if s_kv <= 8192:
+        return AttentionConfig(schedule="single", store="tile", group=8)
+    return AttentionConfig(bn=160, schedule="single", store="tile", group=4)

@@ -1,0 +1,196 @@
+"""What attention takes, on every architecture: dtypes, shapes, memory orders and the scale, each
+mistake one sentence.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+import tilepipe as tp
+from tilepipe.arguments import plain_bool, shown
+from tilepipe.kernels.common.validation import mapped
+
+NAME = "attention"
+INPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16)
+HEAD_DIMS = (64, 128)
+# float32 holds them, and what is left of them times a score
+SMALLEST_SCALE, LARGEST_SCALE = 2.0**-100, 2.0**100
+
+
+@dataclass(frozen=True)
+class Extents:
+    """What `check_attention` found: extents, and the dtype of q, k, v and out.
+
+    Attributes:
+        scale: of the scores, positive; 1/sqrt(d) unless given.
+    """
+
+    batch: int
+    s_q: int
+    s_kv: int
+    heads: int
+    kv_heads: int
+    d: int
+    dtype: tp.DType
+    scale: float
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one head of K and V: head h reads K and V of head h // group."""
+        return self.heads // self.kv_heads
+
+    @property
+    def diagonal(self) -> int:
+        """With a causal mask query i sees keys j <= i + diagonal: the last query sees every key.
+        Negative: the first queries see none.
+        """
+        return self.s_kv - self.s_q
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to multiply: no query, or no key."""
+        return 0 in (self.batch, self.s_q, self.s_kv, self.heads)
+
+
+def check_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any = None,
+    lse: Any = None,
+    *,
+    scale: Any = None,
+    causal: Any = False,
+    empty: bool = False,
+) -> Extents:
+    """The extents of q (batch, s_q, heads, d), k and v (batch, s_kv, kv_heads, d), out like q, lse
+    (batch, heads, s_q) float32.
+
+    Args:
+        scale: None, or a positive number. empty: whether extents of 0 may be, which no tensor map
+            has.
+
+    Raises:
+        BindError: something is no array, has another dtype, the shapes do not fit together, or the
+            scale is no such number.
+    """
+    arrays = {"q": q, "k": k, "v": v} | ({} if out is None else {"out": out})
+    dtypes = {
+        name: _dtype(name, x)
+        for name, x in (arrays | ({} if lse is None else {"lse": lse})).items()
+    }
+    _check_dtypes({name: dtypes[name] for name in arrays})
+    for name, x in arrays.items():
+        if len(x.shape) != 4:
+            said = "batch, s_q, heads, d" if name in ("q", "out") else "batch, s_kv, kv_heads, d"
+            raise tp.BindError(
+                f"{NAME}: {name} must have 4 dimensions ({said}), it has shape {tuple(x.shape)}"
+            )
+    batch, s_q, heads, d = q.shape
+    _, s_kv, kv_heads, _ = k.shape
+    if tuple(v.shape) != tuple(k.shape):
+        raise tp.BindError(
+            f"{NAME}: k and v must have the same shape; they have {tuple(k.shape)} and"
+            f" {tuple(v.shape)}"
+        )
+    if (k.shape[0], k.shape[3]) != (batch, d):
+        raise tp.BindError(
+            f"{NAME}: q {tuple(q.shape)} and k {tuple(k.shape)} must have the same batch and d:"
+            " dimensions 0 and 3"
+        )
+    if d not in HEAD_DIMS:
+        kernels = f"{NAME} has kernels for d of {' and '.join(map(str, HEAD_DIMS))}; q has {d}"
+        wide = next((n for n in HEAD_DIMS if n > d), None)
+        if wide is None:
+            raise tp.BindError(
+                f"{kernels}, and no larger head can be computed with them: use another"
+                " implementation for it"
+            )
+        raise tp.BindError(
+            f"{kernels}. Pad q, k and v with zeros to {wide}, and pass scale=1/sqrt({d})"
+        )
+    if heads != kv_heads and (not kv_heads or heads % kv_heads):
+        raise tp.BindError(
+            f"{NAME}: q has {heads} heads and k {kv_heads}; heads of q must be a multiple of"
+            " those of k, which share them"
+        )
+    if out is not None and tuple(out.shape) != tuple(q.shape):
+        raise tp.BindError(
+            f"{NAME}: out must have the shape of q, {tuple(q.shape)}; it has {tuple(out.shape)}"
+        )
+    if lse is not None and (
+        dtypes["lse"] is not tp.float32 or tuple(lse.shape) != (batch, heads, s_q)
+    ):
+        raise tp.BindError(
+            f"{NAME}: lse must be float32 of shape {(batch, heads, s_q)}, (batch, heads, s_q); it"
+            f" is {dtypes['lse']} of {tuple(lse.shape)}"
+        )
+    if plain_bool(causal) is None:
+        raise tp.BindError(f"{NAME}: causal is True or False, got {shown(causal)}")
+    found = Extents(batch, s_q, s_kv, heads, kv_heads, d, dtypes["q"], _scale(scale, d))
+    if found.empty and not empty:
+        raise tp.BindError(
+            f"{NAME}: q {tuple(q.shape)} or k {tuple(k.shape)} has no elements, so nothing to"
+            " launch; ops.attention returns the result"
+        )
+    return found
+
+
+def boxed(name: str, x: Any, box: tuple[int, int], *, turned: bool = False) -> tp.TensorMap:
+    """The tensor map of one of q, k, v and out as (batch, heads, s, d), `turned` as (batch, heads,
+    d, s): copies of one head.
+
+    Raises:
+        BindError: TMA cannot take it: d must be contiguous, the other strides positive multiples of
+            16 bytes.
+    """
+    view = x.swapaxes(1, 2)
+    return mapped(
+        NAME,
+        name,
+        view.swapaxes(2, 3) if turned else view,
+        (1, 1, *box),
+        "col" if turned else "row",
+    )
+
+
+def _dtype(name: str, x: Any) -> tp.DType:
+    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+        raise tp.BindError(f"{NAME}: {name} must be an array, got {x!r:.40}")
+    try:
+        return tp.dtype(
+            x.dtype if isinstance(x.dtype, np.dtype) else str(x.dtype).removeprefix("torch.")
+        )
+    except tp.BindError as error:
+        raise tp.BindError(f"{NAME}: {name}: {error}") from None
+
+
+def _check_dtypes(dtypes: dict[str, tp.DType]) -> None:
+    # torch.compile hashes no DType
+    if any(x is not dtypes["q"] for x in dtypes.values()) or all(
+        x is not dtypes["q"] for x in INPUTS
+    ):
+        found = ", ".join(f"{name} {dtype}" for name, dtype in dtypes.items())
+        raise tp.BindError(
+            f"{NAME} takes {' or '.join(t.name for t in INPUTS)}, the same for"
+            f" {', '.join(dtypes)}; got {found}"
+        )
+
+
+def _scale(scale: Any, d: int) -> float:
+    if scale is None:
+        return 1.0 / math.sqrt(d)
+    if isinstance(scale, bool) or not isinstance(scale, Real):
+        raise tp.BindError(f"{NAME}: scale must be a number, got {scale!r}")
+    value = float(scale)
+    if not SMALLEST_SCALE <= value <= LARGEST_SCALE:
+        raise tp.BindError(
+            f"{NAME}: scale must be positive and finite, 2^-100 to 2^100, got {value}; for a"
+            " negative one pass -q"
+        )
+    return value

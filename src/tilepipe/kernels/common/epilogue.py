@@ -1,0 +1,284 @@
+"""What the GEMM does with a tile's sums: exchanges them between CTAs that split K, scales, adds,
+activates, stores.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import tilepipe as tp
+from tilepipe.kernels.gemm.config import OutputTiling, store_width
+
+# sqrt(2 / pi), and the cubic term of gelu's tanh form
+GELU_SCALE, GELU_CUBE = 0.7978845608028654, 0.044715
+
+
+def activate(ctx: tp.Context, name: str, x: Any) -> Any:
+    """An activation of each element."""
+    if name == "relu":
+        return x.maximum(0)
+    if name == "silu":
+        return x / (1 + (-x).apply("exp"))
+    if name == "gelu":
+        return 0.5 * x * (1 + (GELU_SCALE * (x + GELU_CUBE * x * x * x)).apply("tanh"))
+    return x
+
+
+def activated(z: npt.NDArray[Any], name: str | None) -> npt.NDArray[Any]:
+    """The same of a NumPy array, for references."""
+    result = z
+    if name == "relu":
+        result = np.maximum(z, 0)
+    elif name == "silu":
+        result = z * 0.5 * (1 + np.tanh(0.5 * z))
+    elif name == "gelu":
+        result = z * 0.5 * (1 + np.tanh(GELU_SCALE * (z + GELU_CUBE * z**3)))
+    return result
+
+
+class Epilogue:
+    """Made in set-up code; `exchange`, `store` and `drain` are called in the role that holds the
+    sums, or loads them.
+    """
+
+    def __init__(
+        self, ctx: tp.Context, c: Any, bias: Any, a_scale: Any, b_scale: Any, source: Any, alpha: Any, beta: Any, *, cfg: OutputTiling,
+        scales: str,
+    ) -> None:  # fmt: skip
+        self._ctx = ctx
+        self._cfg = cfg
+        self._c = c
+        self._bias = bias
+        self._a_scale, self._b_scale, self._scales = a_scale, b_scale, scales
+        self._source = source
+        self._alpha, self._beta = alpha, beta
+        self._width = store_width(c.dtype, cfg)
+        self._rows, self._layout = cfg.block_rows, cfg.fragment_layout
+        self._slots = ctx.smem(
+            (self._rows, self._width),
+            c.dtype,
+            count=cfg.store_slots * cfg.consumers,
+            order=c.order,
+            name="output",
+        )
+        if cfg.split_k > 1:
+            # columns of a block that one CTA adds up and stores
+            self._share = cfg.block_cols // cfg.split_k
+            blocks = cfg.bm // self._rows * (cfg.bn // cfg.block_cols)
+            self._parts = ctx.smem(
+                (self._rows, self._share), tp.float32, count=cfg.split_k * blocks, name="parts"
+            )
+            peers = (cfg.split_k - 1) * cfg.consumers
+            self._sums = tp.ProducerConsumerPipeline.allocate(
+                ctx, 1, producer_arrivals=peers, consumer_arrivals=peers, name="sums"
+            )
+
+    # -- split K -----------------------------------------------------------------------
+
+    def exchange(self, blocks: Any) -> None:
+        """Where CTAs split K: sends each peer its columns of this CTA's sums, and adds to this
+        CTA's columns those of its peers, in the order of their ranks.
+        """
+        if self._cfg.split_k == 1:
+            return
+        ctx, cfg, sums = self._ctx, self._cfg, self._sums
+        flat = [acc for row in blocks for acc in row]
+        sums.wait_consumer()
+        for peer in range(cfg.split_k):
+            with ctx.when(ctx.cta_rank != peer):
+                for i, acc in enumerate(flat):
+                    ctx.store(
+                        self._part(ctx.cta_rank, i, len(flat)).on(peer),
+                        acc.cols(peer * self._share, self._share),
+                    )
+        self._tell_peers(sums.producer_mbar(0))
+        sums.producer_step()
+        sums.wait_producer()
+        for owner in range(cfg.split_k):
+            with ctx.when(ctx.cta_rank == owner):
+                for i, acc in enumerate(flat):
+                    total = ctx.fragment(shape=(self._rows, self._share))
+                    for rank in range(cfg.split_k):
+                        self._add(
+                            total,
+                            rank,
+                            rank == owner,
+                            acc.cols(owner * self._share, self._share),
+                            self._part(rank, i, len(flat)),
+                        )
+                    acc.set(total)  # from column 0, whoever the owner is
+        self._tell_peers(sums.consumer_mbar(0))
+        sums.consumer_step()
+
+    def _tell_peers(self, barrier: Any) -> None:
+        """One arrival on the barrier of every other CTA, for what all threads of the warpgroup have
+        done.
+        """
+        ctx = self._ctx
+        ctx.sync_warpgroup()
+        for peer in range(self._cfg.split_k):
+            with ctx.when(ctx.cta_rank != peer), ctx.elect_one("warpgroup"):
+                barrier.arrive_cluster(peer)
+
+    def _add(self, total: Any, rank: int, own: bool, mine: Any, part: Any) -> None:
+        if own:
+            total.set(mine if rank == 0 else total + mine)
+        elif rank == 0:
+            total.load(part)
+        else:
+            theirs = self._ctx.fragment(shape=(self._rows, self._share))
+            theirs.load(part)
+            total += theirs
+
+    def _part(self, rank: Any, block: int, blocks: int) -> Any:
+        """Where the sums of CTA `rank` for a block arrive."""
+        per_group = self._cfg.split_k * blocks
+        return self._parts[self._ctx.warpgroup_rank * per_group + rank * blocks + block]
+
+    # -- store -------------------------------------------------------------------------
+
+    def store(self, blocks: Any, tile: tp.WorkTile, first_row: Any) -> None:
+        """Stores a tile's sums in slices of a 128-byte line, through a ring of slots of shared
+        memory for each warpgroup.
+        """
+        ctx, cfg, width = self._ctx, self._cfg, self._width
+        cols = cfg.block_cols // cfg.split_k
+        slices = [
+            (i, n, x)
+            for i, row in enumerate(blocks)
+            for n in range(len(row))
+            for x in range(0, cols, width)
+        ]
+        places = [self._place(tile, first_row, *where) for where in slices]
+        row_scales = self._row_scales(tile, first_row, len(blocks))
+        loaded = self._load(tile, *places[0])
+        for number, (i, n, x) in enumerate(slices):
+            slot = self._slots[ctx.warpgroup_rank * cfg.store_slots + number % cfg.store_slots]
+            value = self._value(
+                blocks[i][n].cols(x, width), tile, places[number], loaded, row_scales[i]
+            )
+            if number + 1 < len(slices):  # on its way while this slice is stored
+                loaded = self._load(tile, *places[number + 1])
+            # The slot's last store was `store_slots` ago, and must have read it. A tile begins with
+            # the first slot again: where the tile before did not end with the last, which store was
+            # the first slot's differs.
+            unread = 0 if number == 0 and len(slices) % cfg.store_slots else cfg.store_slots - 1
+            with ctx.elect_one("warpgroup"):
+                ctx.tma_store_wait(unread, read=True)
+            ctx.sync_warpgroup()
+            ctx.store(slot, value)
+            ctx.fence_proxy_async()
+            ctx.sync_warpgroup()
+            with ctx.elect_one("warpgroup"):
+                self._write(tile, places[number], slot)
+                ctx.tma_store_commit()
+
+    def store_at_once(self, blocks: Any, tile: tp.WorkTile, first_row: Any) -> None:
+        """As `store`, of unscaled sums, where the slots hold a whole tile: the warpgroup meets once
+        before and once behind all slices.
+        """
+        ctx, cfg, width = self._ctx, self._cfg, self._width
+        places = [
+            (i, n, x)
+            for i, row in enumerate(blocks)
+            for n in range(len(row))
+            for x in range(0, cfg.block_cols, width)
+        ]
+        slots = [
+            self._slots[ctx.warpgroup_rank * cfg.store_slots + number]
+            for number in range(len(places))
+        ]
+        with ctx.elect_one("warpgroup"):
+            ctx.tma_store_wait(0, read=True)
+        ctx.sync_warpgroup()
+        for slot, (i, n, x) in zip(slots, places, strict=True):
+            ctx.store(slot, blocks[i][n].cols(x, width))
+        ctx.fence_proxy_async()
+        ctx.sync_warpgroup()
+        with ctx.elect_one("warpgroup"):
+            for slot, place in zip(slots, places, strict=True):
+                self._write(tile, self._place(tile, first_row, *place), slot)
+            ctx.tma_store_commit()
+
+    def _write(self, tile: tp.WorkTile, place: tuple[Any, Any], slot: Any) -> None:
+        """Starts the store of a slot to its place in C."""
+        self._ctx.tma_store(self._c, (tile.batch, *place)[-self._c.rank :], slot)
+
+    def _row(self, tile: tp.WorkTile) -> Any:
+        """The row of C where a tile begins."""
+        return tile.m * self._cfg.bm
+
+    def _place(self, tile: tp.WorkTile, first_row: Any, i: int, n: int, x: int) -> tuple[Any, Any]:
+        """(row, column) of C where a slice begins: column `x` of block (i, n)."""
+        cfg = self._cfg
+        col = tile.n * cfg.bn + n * cfg.block_cols + x
+        if cfg.split_k > 1:
+            col = col + self._ctx.cta_rank * (cfg.block_cols // cfg.split_k)
+        return self._row(tile) + first_row + i * self._rows, col
+
+    def _load(self, tile: tp.WorkTile, row: Any, col: Any) -> dict[str, Any]:
+        """Vectors that a slice's values are scaled by and added to, from global memory."""
+        ctx, width = self._ctx, self._width
+        loaded = {}
+        if self._scales == "row":
+            loaded["b_scale"] = ctx.load_global(
+                self._b_scale, (tile.batch, col)[-self._b_scale.rank :], (1, width)
+            )
+        if self._bias is not None:
+            where, shape = (
+                ((row,), (self._rows, 1)) if self._cfg.swap == "ab" else ((col,), (1, width))
+            )
+            loaded["bias"] = ctx.load_global(self._bias, where, shape, layout=self._layout)
+        return loaded
+
+    def _row_scales(self, tile: tp.WorkTile, first_row: Any, blocks: int) -> list[Any]:
+        """Of each block of rows: one factor a row, one for all, or None."""
+        ctx = self._ctx
+        if self._scales == "row":
+            rows = [self._row(tile) + first_row + i * self._rows for i in range(blocks)]
+            return [
+                ctx.load_global(self._a_scale, (row,), (self._rows, 1), layout=self._layout)
+                for row in rows
+            ]
+        if self._scales == "tensor":
+            return [
+                ctx.let(ctx.load(self._a_scale[0]) * ctx.load(self._b_scale[0]), "scale")
+            ] * blocks
+        return [None] * blocks
+
+    def _value(
+        self,
+        x: Any,
+        tile: tp.WorkTile,
+        place: tuple[Any, Any],
+        loaded: dict[str, Any],
+        row_scale: Any,
+    ) -> Any:
+        """What is stored for a slice of sums that begins at `place` in C."""
+        if row_scale is not None:
+            x = x * row_scale
+        if "b_scale" in loaded:
+            x = x * loaded["b_scale"]
+        if self._alpha is not None:
+            x = x * self._alpha
+        if "bias" in loaded:
+            x = x + loaded["bias"].to("float32")
+        if self._source is not None:
+            where, shape = (tile.batch, *place)[-self._source.rank :], (self._rows, self._width)
+            part = self._ctx.load_global(self._source, where, shape, layout=self._layout)
+            x = x + part.to("float32") * self._beta
+        if self._cfg.activation != "none":
+            x = activate(self._ctx, self._cfg.activation, self._ctx.fragment(x))
+        return x
+
+    def drain(self) -> None:
+        """After the last tile: its stores have finished, and its peers have read what this CTA sent
+        them.
+        """
+        if self._cfg.split_k > 1:
+            self._sums.drain_producer()
+        with self._ctx.elect_one("warpgroup"):
+            self._ctx.tma_store_wait(0)

@@ -1,0 +1,1 @@
+"""The GEMM: `sm90` and `sm100`."""

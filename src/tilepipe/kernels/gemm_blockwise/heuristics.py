@@ -1,0 +1,111 @@
+"""Which configuration of the blockwise fp8 GEMM for which product: a model of its time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import tilepipe as tp
+from tilepipe.kernels.gemm.config import BLOCK_ROWS
+from tilepipe.kernels.gemm.heuristics import Problem
+from tilepipe.kernels.gemm_blockwise.config import (
+    BLOCK,
+    BlockwiseFP8Config,
+    filled,
+    slices,
+    smem_bytes,
+)
+
+ENOUGH_STAGES = 3
+BAND = 16  # tiles along M that make one band of the raster, where there are no more
+MMA_AREA = 32  # rows · columns of an SM's tensor cores in a cycle, for a block of K
+SMEM_BYTES = 128  # of shared memory that an SM reads or writes in a cycle
+L2_BYTES = 6000  # that all SMs read from L2 in a cycle
+# Fitted to measurements on an H200. Cycles: of a warpgroup between two of its wgmma groups, and how
+# many of them are not hidden by the other warpgroup where each has one group a block; of a launch.
+TURN, IDLE, LAUNCH = 200, 130, 8500
+THREE = 0.95  # of the time of a step, where three warpgroups share a tile
+L2_COST = 0.06  # what reading from L2 adds, of the time it would take alone
+SPARED = 0.9  # of the time that SMs idle in the last wave: the chip's power is then the others'
+
+
+@functools.lru_cache(maxsize=4096)
+def best(problem: Problem, chip: tp.Chip = tp.H200) -> BlockwiseFP8Config:
+    """The configuration that the model expects to be fastest.
+
+    Raises:
+        LimitError: the chip has no room for any.
+    """
+    return candidates(problem, chip, 1)[0]
+
+
+def candidates(
+    problem: Problem, chip: tp.Chip = tp.H200, limit: int | None = None
+) -> list[BlockwiseFP8Config]:
+    """Configurations worth a try, the fastest by the model first.
+
+    Raises:
+        LimitError: the chip has no room for any.
+    """
+    fitting = [*_fitting(problem.out_dtype, chip)]
+    if not fitting:
+        raise tp.LimitError(
+            f"no configuration of the blockwise fp8 GEMM fits {chip.name}: {chip.smem_per_cta:,}"
+            " bytes of shared memory"
+        )
+    ranked = sorted(fitting, key=lambda cfg: expected_cycles(problem, cfg, chip))[:limit]
+    return [
+        replace(cfg, group=BAND) if -(-problem.m // (cfg.bm * cfg.cluster)) <= BAND else cfg
+        for cfg in ranked
+    ]
+
+
+def _fitting(out_dtype: tp.DType, chip: tp.Chip) -> Iterator[BlockwiseFP8Config]:
+    """Every configuration that the chip has room for, with slots for a whole tile where at least
+    three stages are left.
+    """
+    for cfg in _all():
+        if not chip.resident_clusters(cfg.cluster_size):
+            continue
+        for slots in (slices(cfg, out_dtype), 2, 1):
+            least = replace(cfg, store_slots=slots, stages=ENOUGH_STAGES)
+            if smem_bytes(least, out_dtype) <= chip.smem_per_cta:
+                yield filled(least, out_dtype, chip)
+                break
+
+
+@functools.cache
+def _all() -> tuple[BlockwiseFP8Config, ...]:
+    """Every configuration worth a look, without its stages and slots."""
+    shapes: list[dict[str, Any]] = [
+        {"bm": 256}, {"bn": 256, "splits": 2}, {"bm": 192, "consumers": 3}, {"bn": 192}, {"bn": 128}, {"bn": 96}, {"bn": 64},
+        {"bm": 64, "consumers": 1, "bn": 128}, {"bm": 64, "consumers": 1, "bn": 64}, {"bm": 64, "consumers": 1, "bn": 32},
+    ]  # fmt: skip
+    clusters: tuple[dict[str, Any], ...] = {"cluster": 1}, {"cluster": 2}, {"cluster_n": 2}
+    return tuple(BlockwiseFP8Config(**shape, **cluster) for shape in shapes for cluster in clusters)
+
+
+def expected_cycles(problem: Problem, cfg: BlockwiseFP8Config, chip: tp.Chip = tp.H200) -> float:
+    """Time by the model, cycles: waves of tiles, each as long as the slowest of tensor cores,
+    shared memory and a warpgroup's own turn from one block of K to the next.
+    """
+    rows, cols = -(-problem.m // (cfg.bm * cfg.cluster)), -(-problem.n // (cfg.bn * cfg.cluster_n))
+    resident = chip.resident_clusters(cfg.cluster_size)
+    tiles = rows * cols / resident
+    waves = SPARED * max(tiles, 1.0) + (1 - SPARED) * -(-rows * cols // resident)
+    mma = cfg.bm * cfg.bn / MMA_AREA
+    read = cfg.consumers * cfg.pieces * (BLOCK_ROWS + cfg.piece_cols) * BLOCK
+    smem = (read + (cfg.bm + cfg.bn) * BLOCK) / SMEM_BYTES
+    turn = cfg.pieces * (BLOCK_ROWS * cfg.piece_cols / MMA_AREA + TURN)
+    waiting = mma + (IDLE if cfg.consumers * cfg.pieces == 2 else 0)
+    l2 = (
+        (cfg.bm / cfg.cluster_n + cfg.bn / cfg.cluster)
+        * BLOCK
+        * min(rows * cols, resident)
+        * cfg.cluster_size
+        / L2_BYTES
+    )
+    step = max(mma, smem, turn, waiting) * (THREE if cfg.consumers == 3 else 1.0) + L2_COST * l2
+    return LAUNCH + waves * -(-problem.k // BLOCK) * step

@@ -1,0 +1,280 @@
+"""A GEMM of fp8 operands with a scale for each block, for Hopper: persistent and warp-specialised,
+as `kernels.gemm`.
+
+    C[m, n] = Σ_kb a_scales[kb, m] · b_scales[n / 128, kb] · (A_kb[m, :] · B_kb[n, :]ᵀ)
+
+A (m, k) and B (n, k) e4m3, row-major; kb runs over blocks of 128 along K. The tensor cores multiply
+one block into partial sums, which the warpgroup then adds, times their scales, to totals in its
+float32 registers, while they multiply for the other warpgroup. The scales of A come with its tiles,
+by TMA; those of B, one or a few numbers a block, the load warp puts beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tilepipe as tp
+from tilepipe.kernels.common.epilogue import Epilogue
+from tilepipe.kernels.common.multicast import Share, load_rows
+from tilepipe.kernels.gemm.config import BLOCK_ROWS, store_width
+from tilepipe.kernels.gemm.sm90 import persistent_grid
+from tilepipe.kernels.gemm_blockwise.config import BLOCK, slices
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config as BlockwiseFP8Config
+from tilepipe.kernels.gemm_blockwise.validation import boxed, check_arguments, scales_by_rows
+
+
+@tp.kernel(grid=persistent_grid, cluster=lambda cfg: cfg.cluster_size)
+def blockwise_fp8_gemm(
+    ctx: tp.Context,
+    a: Any,
+    b: Any,
+    a_scales: Any,
+    b_scales: Any,
+    c: Any,
+    *,
+    cfg: BlockwiseFP8Config,
+) -> None:
+    """C = Σ over blocks of K of a_scales · b_scales · (A · Bᵀ)"""
+    tile_cfg = cfg.tile
+    payload = tp.BlockwiseFP8TilePayload(
+        a_type=a.dtype, b_type=b.dtype, a_shape=(cfg.bm, BLOCK), b_shape=(cfg.bn, BLOCK), a_scales_type=tp.float32,
+        a_scales_shape=(1, cfg.bm),
+    )  # fmt: skip
+    inputs = tp.InputTilePipeline.allocate(ctx, payload, num_group_stages=cfg.stages)
+    work = tp.StaticScheduler(
+        ctx, tiles=(ctx.ceil_div(c.shape[0], cfg.bm), ctx.ceil_div(c.shape[1], cfg.bn)), cluster=(cfg.cluster, cfg.cluster_n),
+        raster=cfg.raster, group=cfg.group,
+    )  # fmt: skip
+    k_blocks = ctx.ceil_div(a.shape[1], BLOCK)
+    everyone = (1 << cfg.cluster_size) - 1 if cfg.cluster_size > 1 else None
+    a_share, b_share = Share.of_all(ctx, cfg.cluster_n), Share.of_all(ctx, cfg.cluster)
+    scales = BScales(ctx, b_scales, cfg)
+    output = Epilogue(ctx, c, None, None, None, None, None, None, cfg=tile_cfg, scales="none")
+    at_once = cfg.store_slots == slices(cfg, c.dtype)
+
+    @ctx.role("load", warps=1, registers=tile_cfg.registers[0])
+    def load() -> None:
+        with inputs.producer() as producer:
+            for tile in work:
+                numbers = scales.of_tile(tile.n, k_blocks)
+                for block in ctx.range(k_blocks):
+                    ahead = numbers.ahead(block)
+                    with producer.acquire() as stage, ctx.elect_one():
+                        scales.put(stage, numbers.now())
+                        stage.expect_bytes(inputs.stage_bytes)
+                        a_tile, b_tile, scales_tile = stage.tile()
+                        row, col, k = tile.m * cfg.bm, tile.n * cfg.bn, block * BLOCK
+                        a_share.load(ctx, a, a_tile, (None, row, k), stage.barrier())
+                        b_share.load(ctx, b, b_tile, (None, col, k), stage.barrier())
+                        ctx.tma_load(a_scales, (block, row), scales_tile, stage.barrier())
+                    numbers.step(ahead)
+            ctx.launch_dependents()
+            producer.drain()
+
+    @ctx.role("mma", warpgroups=cfg.consumers, registers=tile_cfg.registers[1])
+    def mma() -> None:
+        sums = Sums(ctx, cfg, scales, everyone)
+        first_row = ctx.warpgroup_rank * cfg.rows
+        for tile in work.ahead():
+            with inputs.consumer() as consumer:
+                sums.multiply(consumer, k_blocks, tile, first_row)
+            (output.store_at_once if at_once else output.store)(
+                [[total] for total in sums.totals], tile, first_row
+            )
+        output.drain()
+
+
+class BScales:
+    """The scales of B that the columns of a tile have: one or a few numbers a block of K, which the
+    load warp puts beside the stage's tiles.
+    """
+
+    def __init__(self, ctx: tp.Context, tensor: Any, cfg: BlockwiseFP8Config) -> None:
+        """In set-up code."""
+        self._ctx = ctx
+        self._cfg = cfg
+        self._tensor = tensor
+        self._slots = tp.SMemArray(
+            ctx, tp.float32, cfg.stages * cfg.scale_blocks, name="b_scales_slots"
+        )
+        self._anywhere = BLOCK % cfg.bn != 0 and cfg.bn % BLOCK != 0  # tiles begin inside a block
+
+    def _slot(self, stage: Any, i: int) -> Any:
+        return self._slots[stage.stage() * self._cfg.scale_blocks + i]
+
+    def of_tile(self, n: Any, k_blocks: Any) -> TileScales:
+        """Those of the tiles with index `n`, for the load warp."""
+        return TileScales(
+            self._ctx,
+            self._tensor,
+            self._ctx.let(n * self._cfg.bn // BLOCK, "n_block"),
+            k_blocks,
+            self._cfg.scale_blocks,
+        )
+
+    def put(self, stage: Any, numbers: Sequence[Any]) -> None:
+        """Those of one block of K, by one lane of the load warp, before it arms the stage."""
+        for i, number in enumerate(numbers):
+            self._ctx.store(self._slot(stage, i), number)
+
+    def times(self, rows: list[Any], stage: Any) -> list[list[Any]]:
+        """Each fragment (64, 1) of A's scales times each of B's."""
+        numbers = [self._ctx.load(self._slot(stage, i)) for i in range(self._cfg.scale_blocks)]
+        return [[self._ctx.fragment(scales * number) for number in numbers] for scales in rows]
+
+    def of_column(self, products: list[Any], n: Any, col: int) -> Any:
+        """That of `products` which column `col` of the tiles with index `n` has."""
+        block = col // BLOCK
+        if not self._anywhere or block + 1 == len(products):
+            return products[block]
+        return self._ctx.select(
+            n * self._cfg.bn % BLOCK + col < (block + 1) * BLOCK,
+            products[block],
+            products[block + 1],
+        )
+
+
+class TileScales:
+    """The numbers of a tile's columns, for one block of K after the other, read one block ahead."""
+
+    def __init__(
+        self, ctx: tp.Context, tensor: Any, first_row: Any, k_blocks: Any, count: int
+    ) -> None:
+        self._ctx = ctx
+        self._tensor = tensor
+        self._last = k_blocks - 1
+        self._rows = [
+            ctx.let(ctx.min(first_row + i, tensor.shape[0] - 1), "scale_row") for i in range(count)
+        ]
+        self._now = [ctx.var(ctx.load(tensor[row, 0])) for row in self._rows]
+
+    def now(self) -> list[Any]:
+        """Those of the present block."""
+        return [now.get() for now in self._now]
+
+    def ahead(self, block: Any) -> list[Any]:
+        """Those of the block after `block`: on their way."""
+        following = self._ctx.min(block + 1, self._last)
+        return [self._ctx.load(self._tensor[row, following]) for row in self._rows]
+
+    def step(self, ahead: list[Any]) -> None:
+        """Goes on to the next block."""
+        for now, value in zip(self._now, ahead, strict=True):
+            now.set(value)
+
+
+class Sums:
+    """The sums of one warpgroup's rows of a tile: `totals`, one (64, bn) a row block, and the
+    partial sums of one piece of them, 64 rows and the columns of one wgmma, over one block of K.
+    """
+
+    def __init__(
+        self, ctx: tp.Context, cfg: BlockwiseFP8Config, scales: BScales, everyone: int | None
+    ) -> None:
+        self._ctx = ctx
+        self._cfg = cfg
+        self._scales = scales
+        self._everyone = everyone
+        self.totals = [ctx.accumulator((BLOCK_ROWS, cfg.bn)) for _ in range(cfg.rows // BLOCK_ROWS)]
+        self._partial = ctx.accumulator((BLOCK_ROWS, cfg.piece_cols))
+
+    def multiply(self, consumer: Any, k_blocks: Any, tile: Any, first_row: Any) -> None:
+        """The product over all blocks of K; rows [first_row, first_row + rows) of their A tiles."""
+        self._block(consumer, tile, first_row, first=True)
+        for _ in self._ctx.range(1, k_blocks):
+            self._block(consumer, tile, first_row, first=False)
+
+    def _block(self, consumer: Any, tile: Any, first_row: Any, first: bool) -> None:
+        """One block of K. The first takes the totals' place, and the indices of the next tile are
+        computed while its MMAs run.
+
+        A slot is left twice: by each warp, which has read its scales, and by the MMAs.
+        """
+        ctx, cfg = self._ctx, self._cfg
+        last = cfg.pieces - 1
+        with consumer.acquire() as stage:
+            self._issue(0, stage, first_row)
+            # Behind the MMAs, which need not wait for what is read meanwhile.
+            scales_tile = stage.tile()[2]
+            rows = [
+                self._row_scales(scales_tile, first_row + i * BLOCK_ROWS)
+                for i in range(len(self.totals))
+            ]
+            scales = self._scales.times(rows, stage)
+            ctx.syncwarp()
+            with ctx.elect_one():
+                stage.mbar().arrive()
+            if first:
+                tile.following()
+            for piece in range(last):
+                ctx.wgmma_wait(0)
+                self._promote(piece, scales, tile, first)
+                self._issue(piece + 1, stage, first_row)
+        self._promote(last, scales, tile, first)
+
+    def _row_scales(self, tile: Any, row: Any) -> Any:
+        scales = self._ctx.fragment(shape=(BLOCK_ROWS, 1))
+        scales.load(tile.cols(row, BLOCK_ROWS))
+        return scales
+
+    def _issue(self, piece: int, stage: Any, first_row: Any) -> None:
+        """Multiplies a piece, in a wgmma group of its own."""
+        ctx, cfg = self._ctx, self._cfg
+        i, part = divmod(piece, cfg.splits)
+        a_tile, b_tile, _ = stage.tile()
+        a_block = a_tile.rows(first_row + i * BLOCK_ROWS, BLOCK_ROWS)
+        b_block = b_tile.rows(part * cfg.piece_cols, cfg.piece_cols)
+        ctx.mma(self._partial, a_block, b_block, accumulate=False)
+        if piece < cfg.pieces - 1:
+            ctx.wgmma_commit()
+        else:
+            ctx.mma_commit(stage.mbar(), mask=self._everyone)
+
+    def _promote(self, piece: int, scales: list[list[Any]], tile: Any, first: bool) -> None:
+        """total += partial · scale, or, `first`, total = it, for each group of columns that share a
+        scale of B.
+        """
+        cfg = self._cfg
+        i, part = divmod(piece, cfg.splits)
+        total = self.totals[i]
+        width = cfg.piece_cols if len(scales[i]) == 1 else cfg.scale_cols
+        for col in range(0, cfg.piece_cols, width):
+            at = part * cfg.piece_cols + col
+            scale = self._scales.of_column(scales[i], tile.n, at)
+            scaled = self._partial.cols(col, width) * scale
+            total.set(scaled if first else total.cols(at, width) + scaled, col=at)
+
+
+def bind(
+    a: Any,
+    b: Any,
+    a_scales: Any,
+    b_scales: Any,
+    c: Any,
+    cfg: BlockwiseFP8Config,
+    *,
+    chip: tp.Chip | None = None,
+) -> tp.Program:
+    """The product for arrays a (m, k), b (n, k) of float8_e4m3 and c (m, n) of bfloat16, float16 or
+    float32, all row-major with strides of a multiple of 16 bytes.
+
+    Args:
+        a_scales: float32, (k blocks, m) in row order with strides of a multiple of 16 bytes, or (m,
+            k blocks) in column order: a scale for each row and each 128 of K.
+        b_scales: float32, (n blocks, k blocks): a scale for each 128×128 of B. The last block of an
+            extent may be shorter.
+        chip: whose limits, and as many SMs, hold; that of the arrays unless given, as for
+            `KernelFunction.bind`.
+
+    Raises:
+        BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
+    """
+    if not isinstance(cfg, BlockwiseFP8Config):
+        raise tp.BindError(f"blockwise_fp8_gemm: cfg is a BlockwiseFP8Config, got {cfg!r}")
+    m, _, k = check_arguments(a, b, a_scales, b_scales, c)
+    a_map = boxed("a", a, (load_rows(cfg.bm // cfg.cluster_n), BLOCK))
+    b_map = boxed("b", b, (load_rows(cfg.bn // cfg.cluster), BLOCK))
+    scales_map = boxed("a_scales", scales_by_rows(a_scales, m, k), (1, cfg.bm))
+    c_map = boxed("c", c, (BLOCK_ROWS, store_width(tp.tensor_map(c).dtype, cfg.tile)))
+    return blockwise_fp8_gemm.bind(a_map, b_map, scales_map, b_scales, c_map, chip=chip, cfg=cfg)

@@ -1,0 +1,1 @@
+"""The grouped GEMM, as a mixture of experts needs it: `sm90`."""

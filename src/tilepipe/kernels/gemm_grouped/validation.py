@@ -1,0 +1,97 @@
+"""What the grouped GEMM takes: dtypes, shapes and memory orders, each mistake one sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tilepipe as tp
+from tilepipe.kernels.common.multicast import load_rows
+from tilepipe.kernels.gemm.validation import FP8, OUTPUTS, check_order, check_stage_bytes
+from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
+
+NAME = "grouped_gemm"
+HALVES = (tp.bfloat16, tp.float16)
+
+
+def check_arguments(
+    a: Any, b: Any, c: Any, offsets: Any, a_scale: Any, b_scale: Any, cfg: GroupedGemmConfig
+) -> None:
+    """Raises BindError where something is no array, has another dtype or order, or the shapes do
+    not fit together.
+    """
+    takes = {
+        "a": (a, 2, (*HALVES, *FP8)), "b": (b, 3, (*HALVES, *FP8)), "c": (c, 2, OUTPUTS), "offsets": (offsets, 1, (tp.int32,)),
+        "a_scale": (a_scale, 1, (tp.float32,)), "b_scale": (b_scale, 2, (tp.float32,)),
+    }  # fmt: skip
+    if (a_scale is None) != (b_scale is None):
+        missing = "a_scale" if a_scale is None else "b_scale"
+        raise tp.BindError(f"{NAME}: a_scale and b_scale come together; {missing} is not given")
+    for name, (x, rank, dtypes) in takes.items():
+        if x is not None or not name.endswith("_scale"):
+            _check_kind(name, x, rank, dtypes)
+    (m, k), (groups, n, kb) = a.shape, b.shape
+    if kb != k or tuple(c.shape) != (m, n):
+        raise tp.BindError(
+            f"{NAME}: A is {m}×{k} and B {groups} times {n}×{kb} (n, k); C must be {m}×{n} and"
+            f" both k equal, C is {c.shape[0]}×{c.shape[1]}"
+        )
+    wanted = {
+        "offsets": (offsets, (groups,)),
+        "a_scale": (a_scale, (m,)),
+        "b_scale": (b_scale, (groups, n)),
+    }
+    for name, (x, shape) in wanted.items():
+        if x is not None and tuple(x.shape) != shape:
+            raise tp.BindError(f"{NAME}: {name} must have shape {shape}, it has {tuple(x.shape)}")
+    _check_operands(a, b, cfg)
+
+
+def _check_operands(a: Any, b: Any, cfg: GroupedGemmConfig) -> None:
+    a_type, b_type = (tp.tensor_map(x).dtype for x in (a, b))
+    if a_type is not b_type and not {a_type, b_type} <= set(FP8):
+        raise tp.BindError(
+            f"{NAME} takes bfloat16 or float16, the same for A and B, or fp8; got {a_type} and"
+            f" {b_type}"
+        )
+    if tp.tensor_map(a).order != "row":
+        raise tp.BindError(
+            f"{NAME}: A is contiguous along m. TMA copies from multiples of 16 bytes along the"
+            " contiguous dimension, and groups begin at"
+            " any row: pass a copy that is contiguous along k"
+        )
+    check_stage_bytes(cfg.bm, cfg.bn, cfg.bk, 1, a_type)
+    check_order(
+        "B", boxed("b", b, (1, load_rows(cfg.bn // cfg.cluster), cfg.bk)), cfg.bn, "bn and cluster"
+    )
+
+
+def _check_kind(name: str, x: Any, rank: int, dtypes: tuple[tp.DType, ...]) -> None:
+    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+        raise tp.BindError(f"{NAME}: {name} must be an array, got {x!r:.40}")
+    if len(x.shape) != rank:
+        raise tp.BindError(
+            f"{NAME}: {name} must have {rank} dimension{'s' if rank > 1 else ''}, it has shape"
+            f" {tuple(x.shape)}"
+        )
+    try:
+        found = tp.tensor_map(x).dtype
+    except tp.BindError as error:
+        raise tp.BindError(f"{NAME}: {name}: {error}") from None
+    if found not in dtypes:
+        raise tp.BindError(
+            f"{NAME}: {name} is {found}; it may be {', '.join(t.name for t in dtypes)}"
+        )
+
+
+def boxed(
+    name: str, x: Any, box: tuple[int, ...], order: str | None = None, ragged: bool = False
+) -> tp.TensorMap:
+    """The tensor map of an argument.
+
+    Raises:
+        BindError: TMA cannot take it; the message names the argument.
+    """
+    try:
+        return tp.tensor_map(x, box=box, order=order, ragged=ragged)
+    except tp.BindError as error:
+        raise tp.BindError(f"{NAME}: {name}: {error}") from None

@@ -1,0 +1,149 @@
+"""Attention on the command line: one name for its two forms."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import tilepipe as tp
+from tilepipe.errors import BindError
+from tilepipe.kernels.attention import sm90 as hopper
+from tilepipe.kernels.attention import sm100 as blackwell
+from tilepipe.kernels.attention.config import AttentionConfig, choose
+from tilepipe.kernels.attention.config_sm100 import (
+    ROWS,
+    TILES,
+    BlackwellAttentionConfig,
+    default_config,
+)
+from tilepipe.kernels.attention.reference import compare_attention
+from tilepipe.kernels.attention.validation import HEAD_DIMS, INPUTS, Extents
+from tilepipe.registry.instances import Setting, Sizes, attention_sizes
+from tilepipe.registry.spec import MAX_ELEMENTS, Case, Forms, KernelSpec
+
+if TYPE_CHECKING:
+    from tilepipe.bench.beside import Contest
+
+_FORMS = Forms({"hopper": AttentionConfig, "blackwell": BlackwellAttentionConfig})
+_EXTENTS: dict[str, Setting] = {
+    "batch": 1,
+    "heads": 2,
+    "kv_heads": 1,
+    "s_q": 512,
+    "s_kv": 512,
+    "d": 128,
+}
+_OTHERS: dict[str, Setting] = {"causal": False, "lse": True, "dtype": "bfloat16"}
+
+
+def extents(settings: Mapping[str, Any]) -> Extents:
+    """The extents that settings state.
+
+    Raises:
+        BindError: an extent, a number of heads or a dtype that no attention has, or more than a run
+            can hold.
+    """
+    for name in _EXTENTS:
+        if settings[name] < 1:
+            raise BindError(f"setting {name} must be at least 1, got {settings[name]}")
+    batch, heads, kv_heads, s_q, s_kv, d = (settings[name] for name in _EXTENTS)
+    dtype = tp.dtype(settings["dtype"])
+    if dtype not in INPUTS:
+        raise BindError(f"setting dtype must be {' or '.join(t.name for t in INPUTS)}, got {dtype}")
+    if d not in HEAD_DIMS:
+        raise BindError(f"setting d must be {' or '.join(map(str, HEAD_DIMS))}, got {d}")
+    if heads % kv_heads:
+        raise BindError(
+            f"setting heads={heads} must be a multiple of kv_heads={kv_heads}: heads share keys"
+            " and values"
+        )
+    largest = max(batch * s_q * heads * d, batch * s_kv * kv_heads * d)
+    if largest > MAX_ELEMENTS:
+        raise BindError(
+            f"an operand of {largest:,} elements is more than a run takes ({MAX_ELEMENTS:,})"
+        )
+    return Extents(batch, s_q, s_kv, heads, kv_heads, d, dtype, 1 / np.sqrt(d))
+
+
+def config(settings: Mapping[str, Any]) -> AttentionConfig | BlackwellAttentionConfig:
+    """The configuration that settings make.
+
+    Raises:
+        BindError: no such form, or a setting of the other one.
+    """
+    made: AttentionConfig | BlackwellAttentionConfig = _FORMS.config(settings)
+    return made
+
+
+def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
+    found = extents(settings)
+    if settings["form"] == "hopper":
+        return asdict(choose(found.d, settings["causal"], found.s_kv)), "chosen for the shape"
+    _FORMS.of(settings["form"])
+    return asdict(default_config(found.d)), "the defaults"
+
+
+def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
+    found, cfg, causal, rng = (
+        extents(settings),
+        config(settings),
+        settings["causal"],
+        np.random.default_rng(seed),
+    )
+    q_shape, kv_shape = (
+        (found.batch, found.s_q, found.heads, found.d),
+        (found.batch, found.s_kv, found.kv_heads, found.d),
+    )
+    q, k, v = (
+        rng.standard_normal(shape, dtype=np.float32).astype(found.dtype.numpy)
+        for shape in (q_shape, kv_shape, kv_shape)
+    )
+    out = np.zeros_like(q)
+    lse = np.zeros((found.batch, found.heads, found.s_q), np.float32) if settings["lse"] else None
+    if isinstance(cfg, AttentionConfig):
+        program, rows = hopper.bind(q, k, v, out, lse, cfg, causal=causal, chip=chip), cfg.bm
+    else:
+        program, rows = (
+            blackwell.bind(q, k, v, out, lse, cfg, causal=causal, chip=chip),
+            ROWS * TILES,
+        )
+    verify = functools.partial(compare_attention, out, q, k, v, causal=causal, lse=lse)
+    return Case(program, out, verify, found.batch * found.heads * -(-found.s_q // rows))
+
+
+def _sizes(settings: Mapping[str, Any]) -> Sizes:
+    cfg, heads = config(settings), settings["batch"] * settings["heads"]
+    persistent = isinstance(cfg, AttentionConfig) and cfg.schedule == "persistent"
+    rows = cfg.bm if isinstance(cfg, AttentionConfig) else ROWS * TILES
+    return attention_sizes(
+        rows, cfg.bn, cfg.stages, heads, persistent=persistent, causal=settings["causal"]
+    )
+
+
+def _contests(
+    given: Mapping[str, Setting], texts: Sequence[str], chip: tp.Chip, seed: int
+) -> Sequence[Contest]:
+    from tilepipe.bench import attention
+
+    return attention.contests(given, texts, chip, seed)
+
+
+ATTENTION_FORWARD = KernelSpec(
+    "attention_forward",
+    "softmax(scale · Q · Kᵀ) · V of each head, causal or full, heads of K and V shared or not: wgmma, or tcgen05.mma (form=blackwell)",
+    ("sm_90a", "sm_100a"),
+    _EXTENTS | _OTHERS | _FORMS.defaults | {"form": "hopper"},
+    frozenset(_FORMS.defaults),
+    _make,
+    _choose,
+    config,
+    frozenset({"s_q", "s_kv"}),
+    _sizes,
+    {"sm_100a": {"form": "blackwell"}},
+    _FORMS,
+    _contests,
+)

@@ -1,0 +1,114 @@
+"""The grouped GEMM on the command line."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import tilepipe as tp
+from tilepipe.errors import BindError
+from tilepipe.kernels.gemm.heuristics import SPAN
+from tilepipe.kernels.gemm_grouped import config as grouped_gemm_config
+from tilepipe.kernels.gemm_grouped import reference
+from tilepipe.kernels.gemm_grouped import sm90 as grouped_gemm
+from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig, GroupedProblem
+from tilepipe.kernels.gemm_grouped.validation import HALVES
+from tilepipe.registry.instances import Setting, Sizes, grouped_sizes
+from tilepipe.registry.spec import BY_DEFAULT, MAX_ELEMENTS, Case, KernelSpec
+
+if TYPE_CHECKING:
+    from tilepipe.bench.beside import Contest
+
+_TILES = asdict(GroupedGemmConfig())
+_WORK: dict[str, Setting] = {
+    "m": 1024, "n": 512, "k": 512, "experts": 8, "split": "random", "dtype": "bfloat16", "out_dtype": "bfloat16", "b_order": "row",
+}  # fmt: skip
+
+
+def problem(settings: Mapping[str, Any]) -> GroupedProblem:
+    """The products that settings state.
+
+    Raises:
+        BindError: an extent, order or dtype that there cannot be.
+    """
+    for name in ("m", "n", "k", "experts"):
+        if settings[name] < 1:
+            raise BindError(f"setting {name} must be at least 1, got {settings[name]}")
+    m, n, k, experts = (settings[name] for name in ("m", "n", "k", "experts"))
+    if max(m * k, n * k * experts, m * n) > MAX_ELEMENTS:
+        raise BindError(
+            f"an operand of {max(m * k, n * k * experts, m * n):,} elements is more than a run"
+            f" takes ({MAX_ELEMENTS:,})"
+        )
+    if settings["b_order"] not in ("row", "col"):
+        raise BindError(f"setting b_order must be row or col, got {settings['b_order']!r}")
+    dtype, out = tp.dtype(settings["dtype"]), tp.dtype(settings["out_dtype"])
+    if dtype not in HALVES:
+        raise BindError(f"setting dtype must be {' or '.join(t.name for t in HALVES)}, got {dtype}")
+    return GroupedProblem(m, n, k, experts, dtype, out, settings["b_order"])
+
+
+def config(settings: Mapping[str, Any]) -> GroupedGemmConfig:
+    """The configuration that settings make."""
+    return GroupedGemmConfig(**{name: settings[name] for name in _TILES})
+
+
+def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
+    wanted = problem(settings)
+    if chip is None:
+        return {"bk": SPAN // wanted.dtype.nbytes}, BY_DEFAULT
+    return asdict(grouped_gemm_config.best(wanted, chip)), "chosen for the shape"
+
+
+def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
+    wanted, cfg, rng = problem(settings), config(settings), np.random.default_rng(seed)
+    offsets = reference.split_rows(rng, wanted.m, wanted.groups, settings["split"])
+    shape = (wanted.groups, wanted.n, wanted.k)
+    a, b = (
+        rng.standard_normal(x, dtype=np.float32).astype(wanted.dtype.numpy)
+        for x in ((wanted.m, wanted.k), shape)
+    )
+    if wanted.b_order == "col":
+        b = np.ascontiguousarray(b.swapaxes(1, 2)).swapaxes(1, 2)
+    c = np.zeros((wanted.m, wanted.n), wanted.out_dtype.numpy)
+    verify = functools.partial(reference.compare, c, c.copy(), a, b, offsets)
+    rows = sum(-(-(end - start) // cfg.bm) for start, end in reference.bounds(offsets, wanted.m))
+    return Case(
+        grouped_gemm.bind(a, b, c, offsets, cfg, chip=chip),
+        c,
+        verify,
+        rows * -(-wanted.n // cfg.bn),
+    )
+
+
+def _sizes(settings: Mapping[str, Any]) -> Sizes:
+    """Warpgroups that take turns pass four barriers on, two of them for each tile."""
+    cfg = config(settings)
+    return grouped_sizes(cfg, cfg.bk, ring=2 if cfg.schedule == "pingpong" else 1)
+
+
+def _contests(
+    given: Mapping[str, Setting], shapes: Sequence[str], chip: tp.Chip, seed: int
+) -> Sequence[Contest]:
+    from tilepipe.bench import grouped
+
+    return grouped.contests(given, shapes, chip, seed)
+
+
+GROUPED_GEMM = KernelSpec(
+    "grouped_gemm",
+    "C = A · B[group]ᵀ, rows of A by group: a mixture of experts, whose sizes only the GPU knows",
+    ("sm_90a",),
+    _WORK | _TILES,
+    frozenset(_TILES),
+    _make,
+    _choose,
+    config,
+    frozenset({"m", "n", "k", "experts", "split"}),
+    _sizes,
+    contests=_contests,
+)
