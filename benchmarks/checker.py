@@ -77,7 +77,7 @@ class Cell:
     def method(self) -> str:
         """How it is checked, in words."""
         if not self.explore:
-            return "greedy"
+            return "single-execution"
         off = [name.replace("_", " ") for name in self.without]
         return "explored" + (f" without {', '.join(off)}" if off else "")
 

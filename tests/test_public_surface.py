@@ -65,11 +65,11 @@ def test_check_and_testing_are_there_without_an_import_of_theirs() -> None:
 import sys
 import tilepipe as tp
 assert not {"tilepipe.check", "tilepipe.testing"} & set(sys.modules)
-print(tp.check.Bounds(traces=3).traces, tp.check.Reductions().hashing, tp.check.retold.__name__, tp.testing.run.__name__)
+print(tp.check.Bounds(traces=3).traces, tp.check.Reductions().hashing, tp.check.replay_with_steps.__name__, tp.testing.run.__name__)
 assert tp.check is sys.modules["tilepipe.check"] and "check" in vars(tp)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("3 True retold run\n", "")
+    assert (done.stdout, done.stderr) == ("3 True replay_with_steps run\n", "")
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:

@@ -170,9 +170,9 @@ class Program:
             BindError: no fault, or a verdict that has not exactly one.
         """
         from tilepipe import check
-        from tilepipe.check.verdict import the_fault
+        from tilepipe.check.verdict import fault_to_replay
 
-        return check.replay(self._as_bound(), the_fault(fault).schedule, rules=rules)
+        return check.replay(self._as_bound(), fault_to_replay(fault).schedule, rules=rules)
 
     def sensitivity(self, **options: Any) -> Sensitivity:
         """What each fence, wait, syncwarp, arrive and commit of it is for, and how few stages still

@@ -196,7 +196,7 @@ CALLS: dict[str, Call] = {
                    {"traces": WHOLE - {"-1", "0"}, "steps": WHOLE - {"-1", "0"}, "seconds": NUMBERS - {"-1"}}),
     "Reductions": Call(lambda: (check.Reductions, {"partial_order": True, "hashing": True, "symmetry": True}),
                        dict.fromkeys(("partial_order", "hashing", "symmetry"), CONDITIONS)),
-    "together": Call(lambda: (check.together, {"verdicts": [program().check()]})),
+    "together": Call(lambda: (check.combine, {"verdicts": [program().check()]})),
     "testing.run": Call(lambda: (testing.run, {"program": program(), "expect": None, "seeds": range(1), "rtol": None, "atol": 0.0,
                                                "rules": "practice"}),
                         {"expect": {"None", "{}"}, "seeds": {"bytes"}, "rtol": TOLERANCES | {"None"}, "atol": TOLERANCES | {"None"}}),

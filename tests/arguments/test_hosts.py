@@ -82,11 +82,11 @@ def test_every_public_function_is_called() -> None:
         if inspect.isfunction(x) and not name.startswith("_")
     }
     # of a launch: `Program` has them, with the same checks
-    same_elsewhere = {"check.check", "check.replay", "check.retold"}
+    same_elsewhere = {"check.check", "check.replay", "check.replay_with_steps"}
     on_a_gpu = {"testing.perturb", "Program.launcher"}
     computed = {"testing.compare_matmul"}  # `testing.compare`, with a tolerance that it works out
     assert (
-        functions - set(CALLS) - same_elsewhere - on_a_gpu - computed - {"check.together"} == set()
+        functions - set(CALLS) - same_elsewhere - on_a_gpu - computed - {"check.combine"} == set()
     )
     for name in ("run", "check", "compile", "launch", "source", "replay"):
         assert set(inspect.signature(getattr(tp.Program, name)).parameters) - {"self"} == set(

@@ -23,15 +23,15 @@ def table(*options: str) -> list[list[str]]:
 
 
 def test_the_smallest_rows() -> None:
-    heads, greedy, explored = table("--tables", "targets", "--rows", "2", "--runs", "1")
+    heads, single, explored = table("--tables", "targets", "--rows", "2", "--runs", "1")
     assert heads == ["shape", "method", "verdict", "executions", "states", "seconds", "MiB"]
-    assert greedy[:3] == [
+    assert single[:3] == [
         "stages 3, accumulators 2, tiles 2, k steps 4, cluster 1, consumers 1",
-        "greedy",
+        "single-execution",
         "verified",
     ]
     assert explored[1:3] == ["explored", "verified"]
-    for row in (greedy, explored):
+    for row in (single, explored):
         executions, states = (int(figure.replace(",", "")) for figure in row[3:5])
         assert executions >= 1
         assert states > 50

@@ -14,7 +14,7 @@ EVERYTHING = Reductions(partial_order=False, hashing=True, symmetry=False)
 
 
 def three_ways(program: Program) -> tuple[Verdict, Verdict, Verdict]:
-    """Greedy where it may be, explored with reductions, explored without."""
+    """By a single execution where that decides it, explored with reductions, explored without."""
     made = launch(program)
     return (
         check.check(made, instance="generated"),

@@ -17,8 +17,8 @@ import tilepipe as tp
 from tests.check import recipes
 from tests.testing import kernels
 from tests.testing.kernels import bind_doubled
-from tilepipe.check import Bounds, Fault, Reductions, check, replay, together
-from tilepipe.check.parallel import CampaignError, check_all
+from tilepipe.check import Bounds, Fault, Reductions, check, combine, replay
+from tilepipe.check.parallel import InstanceError, check_all
 
 BOUNDS = "bounds= takes tilepipe.check.Bounds, such as Bounds(traces=1000, seconds=60); got "
 RULES = 'rules= is "practice" (what shipped compilers rely on) or "strict" (the PTX ISA to the letter); got '
@@ -96,7 +96,7 @@ def test_a_check_of_no_launch() -> None:
     refused(
         check,
         bind_doubled()[0],
-        "check.check takes a launch, which a program has: program.check(), or check(program.launch_args)",
+        "check.check takes a launch: call program.check(), or check(program.launch_args); got",
     )
     refused(
         tp.check.sensitivity.report,
@@ -154,11 +154,12 @@ def test_a_verdict_without_one_fault() -> None:
         right.check(),
         "replay takes a fault, and this verdict has none: it is 'verified'",
     )
-    two = together([wrong.check(), wrong.check()])
+    two = combine([wrong.check(), wrong.check()])
     refused(
         wrong.replay,
         two,
-        "replay takes one fault, and this verdict has 2: give that of this program, one of verdict.faults",
+        "replay takes one fault, and this verdict has 2: give the one that belongs to this program,"
+        " from verdict.faults",
     )
 
 
@@ -194,7 +195,7 @@ def test_instances_that_are_none() -> None:
 
 def test_a_recipe_that_makes_something_else() -> None:
     with pytest.raises(
-        CampaignError,
+        InstanceError,
         match=r"instance 'list': BindError: a recipe gives a program, as kernel\.bind.* this one gave \[\]",
     ):
         check_all([("list", list)])  # type: ignore[list-item]

@@ -21,7 +21,7 @@ import pytest
 import tilepipe as tp
 from tests.check import recipes
 from tilepipe.check import Bounds, Verdict
-from tilepipe.check.parallel import CampaignError, Instance, check_all
+from tilepipe.check.parallel import Instance, InstanceError, check_all
 from tools.docs.readme import ROOT, blocks
 
 HOW: list[dict[str, Any]] = [{"jobs": 1}, {"jobs": 2}]
@@ -60,7 +60,7 @@ def test_options_arrive(how: dict[str, Any]) -> None:
 @pytest.mark.parametrize("how", HOW, ids=str)
 def test_an_instance_that_raises_costs_no_other(how: dict[str, Any]) -> None:
     first, second = recipes.good(2)
-    with pytest.raises(CampaignError, match="2 of 4 instances could not be checked") as caught:
+    with pytest.raises(InstanceError, match="2 of 4 instances could not be checked") as caught:
         check_all([first, MISBOUND, DIVIDES, second], **how)
     text = str(caught.value)
     assert (
@@ -80,7 +80,7 @@ def test_an_instance_that_raises_costs_no_other(how: dict[str, Any]) -> None:
 )
 def test_a_process_that_dies_names_its_instance(how: str, said: str) -> None:
     first, second, third = recipes.good(3)
-    with pytest.raises(CampaignError, match="1 of 4 instances could not be checked") as caught:
+    with pytest.raises(InstanceError, match="1 of 4 instances could not be checked") as caught:
         check_all([first, ("dies", functools.partial(recipes.ends, how)), second, third], jobs=2)
     assert f"instance 'dies': the process that checked it {said}" in str(caught.value)
     assert [v and v.verdict for v in caught.value.verdicts] == [
@@ -93,7 +93,7 @@ def test_a_process_that_dies_names_its_instance(how: str, said: str) -> None:
 
 def test_one_instance() -> None:
     with pytest.raises(
-        CampaignError, match=r"^it could not be checked\n  instance 'misbound': BindError: "
+        InstanceError, match=r"^it could not be checked\n  instance 'misbound': BindError: "
     ):
         check_all([MISBOUND])
     assert check_all([]) == []
@@ -250,7 +250,7 @@ def test_on_a_cluster(cluster: Any) -> None:
 def test_on_a_cluster_others_are_not_lost(cluster: Any) -> None:
     first, second = recipes.good(2)
     dies = ("dies", functools.partial(recipes.ends, "exit"))
-    with pytest.raises(CampaignError, match="3 of 5 instances could not be checked") as caught:
+    with pytest.raises(InstanceError, match="3 of 5 instances could not be checked") as caught:
         check_all([first, dies, MISBOUND, DIVIDES, second], client=cluster)
     text = str(caught.value)
     assert "instance 'dies': its worker died, alone with it and more than once" in text

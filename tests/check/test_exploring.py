@@ -15,8 +15,8 @@ import tilepipe as tp
 from tests.check.three_roles import Shape, program
 from tests.support.build import Builder, special
 from tilepipe.check import Bounds, Reductions, Verdict, check, replay
-from tilepipe.check.counterexamples.story import story
-from tilepipe.check.decide import MANY
+from tilepipe.check.counterexamples.text import as_text
+from tilepipe.check.decide import STATE_SEARCH_FIRST
 from tilepipe.ir import ops
 from tilepipe.ir.dtypes import boolean
 from tilepipe.ir.expressions import const
@@ -56,7 +56,10 @@ def straddling(first_waits: bool) -> Launch:
 
 
 def test_two_arrivals_of_one_producer_in_one_phase() -> None:
-    for explore, method in ((False, "greedy"), (True, "explored")):  # the first order shows it
+    for explore, method in (
+        (False, "single-execution"),
+        (True, "explored"),
+    ):  # the first order shows it
         verdict = check(straddling(first_waits=False), explore=explore)
         assert (verdict.verdict, verdict.method, verdict.traces) == ("fault", method, 1)
         assert verdict.faults[0].kind == "BarrierError"
@@ -66,15 +69,16 @@ def test_two_arrivals_of_one_producer_in_one_phase() -> None:
 
 def test_the_facts_that_one_execution_establishes() -> None:
     verdict = check(straddling(first_waits=True))
-    assert (verdict.method, verdict.traces) == ("greedy", 1)
+    assert (verdict.method, verdict.traces) == ("single-execution", 1)
     assert (
         verdict.facts[0]
-        == "nothing in the kernel asks who came first: no try_wait, atomic add or request for work"
+        == "no op of the kernel depends on which agent comes first: no try_wait, atomic add or request"
+        " for work"
     )
     assert "each of 8 arrivals" in verdict.facts[1]
     assert "knows the phase before to be complete" in verdict.facts[1]
     assert "each of 1 waits" in verdict.facts[2]
-    assert "none can be lapped" in verdict.facts[2]
+    assert "no wait can be lapped" in verdict.facts[2]
 
 
 def test_forced_exploration_says_so_and_establishes_no_facts() -> None:
@@ -157,7 +161,7 @@ def test_states_are_merged_where_a_kernel_tests() -> None:
 def test_where_states_are_many_executions_may_be_fewer() -> None:
     verdict = check(program(Shape(tries=True, cluster=2)).launch_args, explore=True)
     assert verdict.ok
-    assert MANY < verdict.traces < 3 * MANY
+    assert STATE_SEARCH_FIRST < verdict.traces < 3 * STATE_SEARCH_FIRST
 
 
 def spinning(arrives: bool) -> Launch:
@@ -258,7 +262,7 @@ def test_the_same_input_gives_the_same_verdict_and_counterexample(
         error = replay(made, fault.schedule)
         assert error is not None
         assert (type(error).__name__, str(error)) == (fault.kind, fault.message)
-        assert story(fault)
+        assert as_text(fault)
 
 
 def test_arrays_are_left_as_they_were(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Greedy, explored and explored without reductions say the same of generated programs, and so does
+"""Single-execution proofs, exploration and exploration without reductions say the same of generated programs, and so does
 a model with nothing in common.
 """
 
@@ -209,10 +209,10 @@ def test_one_clean_run_proves_nothing(
     ids=["the waiter answers", "both wait for the reader"],
 )
 def test_one_run_is_enough(program: Program) -> None:
-    greedy, *explored = three_ways(program)
-    assert greedy.ok
-    assert (greedy.method, greedy.traces) == ("greedy", 1), (
+    single, *explored = three_ways(program)
+    assert single.ok
+    assert (single.method, single.traces) == ("single-execution", 1), (
         "its facts show that one run stands for all"
     )
-    assert greedy.facts
+    assert single.facts
     assert all(v.ok and v.method == "explored" for v in explored)

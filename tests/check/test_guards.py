@@ -25,13 +25,12 @@ from tilepipe.ir.launch import Launch
 )
 def test_the_idiom_of_the_pages_takes_one_execution(cfg: Shape) -> None:
     verdict = check(program(cfg).launch_args)
-    assert (verdict.verdict, verdict.method, verdict.traces) == ("verified", "greedy", 1)
+    assert (verdict.verdict, verdict.method, verdict.traces) == ("verified", "single-execution", 1)
     tests = cfg.cluster * cfg.tiles * cfg.k_steps
     assert verdict.facts[0] == (
-        "nothing in the kernel asks who came first: no atomic add or request for work, and each of"
-        f" {tests} tests (try_wait) only decides whether the wait for the phase that it asks"
-        " about is"
-        " performed, and knows the phase before to be complete"
+        "no op of the kernel depends on which agent comes first: no atomic add or request for work,"
+        f" and each of {tests} tests (try_wait) only decides whether the wait for the phase that it"
+        " tests is performed, and follows the completion of the phase before"
     )
 
 
@@ -116,7 +115,7 @@ def test_what_guards_a_wait_and_nothing_else_counts(use: Callable[[Asking, Local
     made = Asking(use)
     assert made.counted == 1
     verdict = check(made.launch)
-    assert (verdict.verdict, verdict.method, verdict.traces) == ("verified", "greedy", 1)
+    assert (verdict.verdict, verdict.method, verdict.traces) == ("verified", "single-execution", 1)
     assert check(made.launch, explore=True).ok
 
 
@@ -301,7 +300,7 @@ def test_each_condition_is_needed(made: Ring, condition: str, kind: str) -> None
     quick, full = both_ways(made)
     assert [f.kind for f in quick.faults] == [f.kind for f in full.faults] == [kind]
     quick, full = both_ways(made, condition)
-    assert (quick.verdict, quick.method, full.verdict) == ("verified", "greedy", "fault")
+    assert (quick.verdict, quick.method, full.verdict) == ("verified", "single-execution", "fault")
 
 
 @pytest.mark.parametrize(
@@ -333,7 +332,7 @@ def test_each_condition_is_needed(made: Ring, condition: str, kind: str) -> None
 )
 def test_right_rings_take_one_execution(made: Ring) -> None:
     quick, full = both_ways(made)
-    assert (quick.verdict, quick.method, quick.traces) == ("verified", "greedy", 1)
+    assert (quick.verdict, quick.method, quick.traces) == ("verified", "single-execution", 1)
     assert full.ok
     assert full.traces > 1
 

@@ -13,7 +13,7 @@ import pytest
 import tilepipe as tp
 from tests.check import recipes
 from tilepipe.check import Bounds, Reductions, Verdict
-from tilepipe.check.parallel import CampaignError, check_all
+from tilepipe.check.parallel import InstanceError, check_all
 
 APART = Reductions(hashing=False)  # where states are merged, one process does the work
 
@@ -86,7 +86,7 @@ def test_progress_is_told() -> None:
     ],
 )
 def test_a_process_that_is_lost(recipe: Callable[[int], tp.Program], said: str) -> None:
-    with pytest.raises(CampaignError) as caught:
+    with pytest.raises(InstanceError) as caught:
         check_all(
             [("asks", functools.partial(recipe, 6)), ("few", functools.partial(recipes.asks, 2))],
             jobs=3,

@@ -11,7 +11,7 @@ import numpy as np
 import tilepipe as tp
 from tests.scenarios import test_dynamic_work as dynamic
 from tests.scenarios.support import at
-from tilepipe.check.counterexamples.recording import _DRAWS
+from tilepipe.check.counterexamples.relevant_steps import _MAX_DRAWS
 
 
 @tp.kernel(grid=3)
@@ -56,9 +56,9 @@ def test_who_drew_what_and_both_accesses() -> None:
 def test_the_last_draws_are_shown() -> None:
     (fault,) = bound(shared=True, draws=5).check().faults
     drawn = [step.effect for step in fault.steps if step.op.startswith("atomic_add")]
-    assert len(drawn) == _DRAWS
+    assert len(drawn) == _MAX_DRAWS
     assert all(effect.startswith("draws ") for effect in drawn)
-    assert fault.left_out >= 15 - _DRAWS
+    assert fault.left_out >= 15 - _MAX_DRAWS
 
 
 def test_which_requests_were_granted_and_which_refused() -> None:

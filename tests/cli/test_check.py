@@ -25,12 +25,12 @@ def test_a_shipped_kernel_is_verified(tilepipe: Call) -> None:
         "stages=3",
         "2 tiles per CTA, 2 K steps, 2 CTAs",
         "2 tiles per CTA, 7 K steps",
-        "greedy",
+        "single-execution",
         "verified",
     ):
         assert said in words
     assert "m=1024" not in out
-    assert "establishes for all" in out
+    assert "Facts that hold in every interleaving" in out
     assert "Verified means: these instances of this configuration" in out
     assert "docs/verification-gaps.md describes; never other shapes." in out
 
@@ -58,7 +58,7 @@ def test_json_of_a_verdict(tilepipe: Call) -> None:
         found["method"],
         found["faults"],
         found["bound"],
-    ) == ("gemm", "verified", "greedy", [], "")
+    ) == ("gemm", "verified", "single-execution", [], "")
     assert found["config"]["stages"] == 4
     assert [x["instance"] for x in found["instances"]] == [
         f"2 tiles per CTA, {n} K steps, 2 CTAs" for n in (3, 9)
@@ -95,7 +95,7 @@ def test_a_fault_is_told_with_its_story(file: Path, tilepipe: Call) -> None:
         "race on tiles[0] of CTA 0",
         "tma_load a -> tiles[",
         LOAD,
-        "How it comes about",
+        "Counterexample",
     ):
         assert said in out
     assert "Verified" not in out

@@ -114,7 +114,7 @@ def test_settings_that_are_no_text_are_kept(file: Path, tilepipe: Call) -> None:
 def test_a_counterexample_is_replayed(kept: Path, tilepipe: Call) -> None:
     code, out, _ = tilepipe("replay", kept)
     assert code == 1
-    for said in ("the same fault", "race on tiles[0] of CTA 0", "How it comes about", LOAD):
+    for said in ("the same fault", "race on tiles[0] of CTA 0", "Counterexample", LOAD):
         assert said in out
     found = report(tilepipe("replay", kept, "--json"), 1)
     assert (found["replayed"], found["changed"], found["differs"]) == ("same", False, [])

@@ -57,7 +57,7 @@ def test_as_a_script() -> None:
 
 def test_tests_that_guard_waits_are_checked_in_one_execution() -> None:
     verdict = load(EXAMPLES / "10_asking_before_waiting.py")(0).check()
-    assert (verdict.verdict, verdict.method, verdict.traces) == ("verified", "greedy", 1)
+    assert (verdict.verdict, verdict.method, verdict.traces) == ("verified", "single-execution", 1)
     assert "tests (try_wait) only decides whether the wait" in verdict.facts[0]
 
 

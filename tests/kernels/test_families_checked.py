@@ -77,7 +77,7 @@ def test_a_family_is_verified(case: Case) -> None:
     kernel, settings = case
     _, instances = find(kernel).instances(settings)
     verdicts = [check.check(x.make().launch_args, instance=x.name) for x in instances]
-    method = "explored" if settings.get("cta_group") == 2 else "greedy"
+    method = "explored" if settings.get("cta_group") == 2 else "single-execution"
     assert [(v.verdict, v.method, [f.message for f in v.faults]) for v in verdicts] == [
         ("verified", method, [])
     ] * 2

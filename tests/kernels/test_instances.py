@@ -69,7 +69,7 @@ def test_an_instance_is_verified_by_one_execution_and_large_enough(
 ) -> None:
     verdicts = checked(*case)
     pair = case[1].get("cta_group") == 2  # whose CTAs allocate tensor memory in either order
-    method = "explored" if pair else "greedy"
+    method = "explored" if pair else "single-execution"
     assert [(v.verdict, v.method, [f.message for f in v.faults]) for v in verdicts] == [
         ("verified", method, [])
     ] * 2
@@ -178,7 +178,9 @@ def test_settings_of_another_form_are_left_out() -> None:
 
 
 def verdict(grid: int = 2, instance: str = "", **rings: list[list[int]]) -> check.Verdict:
-    return check.Verdict("verified", "greedy", instance, 1, 1, 0.0, completions=rings, grid=grid)
+    return check.Verdict(
+        "verified", "single-execution", instance, 1, 1, 0.0, completions=rings, grid=grid
+    )
 
 
 def test_rings_that_have_gone_round_twice_are_large_enough() -> None:

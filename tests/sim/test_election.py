@@ -68,7 +68,7 @@ def test_the_elected_lane_is_no_named_lane(text: str) -> None:
     error = program.replay(verdict)
     assert type(error).__name__ == verdict.faults[0].kind
     assert verdict.faults[0].steps[0].op.startswith("elect.sync: lane")
-    assert verdict.faults[0].steps[0].effect.startswith("which lane is elected is not known")
+    assert verdict.faults[0].steps[0].effect.startswith("the elected lane is unspecified")
     assert any(_ends_in_a_fault(program, seed) for seed in range(20))
 
 
@@ -224,11 +224,11 @@ def test_what_is_said_of_the_lanes_tried_is_true(text: str) -> None:
     fact = program.check().facts[-1]
     lanes = compile_kernel(program.kernel).lanes
     tried = (
-        "each of the 32"
+        "each of the 32 lanes"
         if len(lanes) == 32
-        else f"lanes {', '.join(map(str, lanes))}, and each other is like one of them"
+        else f"lanes {', '.join(map(str, lanes))}, and every other lane is equivalent to one of them"
     )
-    assert fact == f"which lane elect.sync elects makes no difference: tried were {tried}"
+    assert fact == f"the lane that elect.sync elects makes no difference: tried were {tried}"
 
 
 def test_an_index_of_the_elected_lane_out_of_bounds_for_lane_0() -> None:

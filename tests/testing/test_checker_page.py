@@ -41,7 +41,7 @@ def test_its_ring_is_right_in_one_order_and_wrong_in_another(tmp_path: Path) -> 
     with pytest.raises(CheckFailed, match="RaceError: race on slots"):
         check(wrong)
     verdict = check(program(waits=True))
-    assert (verdict.method, verdict.traces) == ("greedy", 2)
+    assert (verdict.method, verdict.traces) == ("single-execution", 2)
     assert check(program(waits=True), explore=True).traces > 1
 
 

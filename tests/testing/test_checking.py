@@ -12,7 +12,7 @@ from tests.scenarios.support import at
 from tests.testing import kernels
 from tests.testing.kernels import bind_doubled, bind_drawn
 from tilepipe.check import Bounds, Fault, Step, Verdict
-from tilepipe.check.counterexamples.story import story
+from tilepipe.check.counterexamples.text import as_text
 from tilepipe.testing import CheckFailed, check
 from tilepipe.testing.checking import instance
 
@@ -107,14 +107,13 @@ def test_a_story_is_a_table_of_what_matters() -> None:
         Step("role 'load' of CTA 0", "tma_load a -> tile", "gemm.py:9"),
         Step("unit", "the copy lands", "gemm.py:9", "full[0]: phase 0 complete"),
     )
-    assert story(Fault("RaceError", "race", "gemm.py:9", steps=steps, left_out=1_240)) == [
-        "how it comes about (2 of its 1,242 steps matter):",
+    assert as_text(Fault("RaceError", "race", "gemm.py:9", steps=steps, left_out=1_240)) == [
+        "counterexample (the 2 of 1,242 steps that matter):",
         "  1  role 'load' of CTA 0  gemm.py:9  tma_load a -> tile",
         "  2  unit                  gemm.py:9  the copy lands",
         "                                      → full[0]: phase 0 complete",
     ]
     assert (
-        story(Fault("RaceError", "race", "", steps=steps[:1]))[0]
-        == "how it comes about (all its steps):"
+        as_text(Fault("RaceError", "race", "", steps=steps[:1]))[0] == "counterexample (all steps):"
     )
-    assert story(Fault("RaceError", "race", "")) == []
+    assert as_text(Fault("RaceError", "race", "")) == []

@@ -51,7 +51,7 @@ def test_a_kernel_author_writes_three_lines(
     pytester.makepyfile(TESTS)
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", *options)
     result.assert_outcomes(passed=3)
-    method = "explored" if "--tilepipe-explore" in options else "greedy"
+    method = "explored" if "--tilepipe-explore" in options else "single-execution"
     result.stdout.fnmatch_lines(
         [f"tilepipe: 1 verified ({method}); of these instances, not of other shapes"]
     )

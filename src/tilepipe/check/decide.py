@@ -1,5 +1,5 @@
-"""The two ways to an answer: one execution whose facts say that it stands for all, and exploring
-all that differ.
+"""Deciding one launch: by a single execution whose causal order proves that every other execution
+is equivalent to it; otherwise by exploring the executions that are not.
 """
 
 from __future__ import annotations
@@ -8,31 +8,31 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tilepipe.check.counterexamples import shortest
-from tilepipe.check.engine import state_search as states
+from tilepipe.check.counterexamples.shortening import shortened
+from tilepipe.check.engine import state_search
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.explorer import BoundError, Explorer, Progress
 from tilepipe.check.engine.launch_state import Scene
 from tilepipe.check.proofs import tickets
 from tilepipe.check.proofs.guards import Guards, NotAWaitError
 from tilepipe.check.verdict import (
-    Answer,
     Bounds,
+    Conclusion,
     Fault,
     Method,
-    Pick,
     Reductions,
     Verdict,
     require_options,
 )
-from tilepipe.errors import BindError, SimFault
+from tilepipe.errors import BindError
 from tilepipe.ir.launch import Launch
 from tilepipe.ir.program import WARP
 from tilepipe.machine.rules import Rules
 from tilepipe.sim.run import quiet_numbers
 
-# executions after which, where a kernel tests barriers, the other way of exploring may take fewer
-MANY = 2000
+# executions of the state search, in a kernel that tests barriers, after which reversing races may
+# need fewer
+STATE_SEARCH_FIRST = 2000
 
 
 def check(
@@ -49,38 +49,38 @@ def check(
     """Decides a launch over all its interleavings.
 
     Args:
-        explore: explore even where one execution would do.
-        bounds: when to give up, undecided. reductions: what an exploration may leave out.
+        explore: explore even where a single execution decides.
+        bounds: limits after which the verdict is "undecided".
+        reductions: which reductions of the search to use.
         rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter:
             docs/reference/rules.md.
-        instance: what the verdict calls this launch.
-        progress: called with (executions done, executions that are known to be left).
-        shorten: look for the shortest story of a fault, and tell its steps; takes a hundred
+        instance: the name of this launch in the verdict.
+        progress: called with (executions done, executions known to be left).
+        shorten: shorten the counterexample and list its steps; this takes about a hundred
             executions.
 
-    The arrays of the arguments are left as they are. A fault of the kernel is in the verdict;
-    nothing is raised for it.
+    The arrays of the arguments keep their values. A fault of the kernel is returned in the verdict
+    and never raised.
 
     Raises:
-        BindError: no launch; an argument that is not of its type; or those of the launch do not fit
-            the kernel.
+        BindError: `launch` is no launch, an option has the wrong type, or the arguments of the
+            launch do not fit the kernel.
     """
     if not isinstance(launch, Launch):
         raise BindError(
-            "check.check takes a launch, which a program has: program.check(), or"
-            f" check(program.launch_args); got {launch!r:.80}"
+            "check.check takes a launch: call program.check(), or check(program.launch_args); got"
+            f" {launch!r:.80}"
         )
     require_options(explore, bounds, reductions, rules, instance, progress)
-    return decide(
-        Explorer(Scene(launch, rules), bounds, reductions, progress), explore, instance, shorten
-    )
+    explorer = Explorer(Scene(launch, rules), bounds, reductions, progress)
+    return decide(explorer, explore, instance, shorten)
 
 
 def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = True) -> Verdict:
-    """The verdict that an explorer comes to."""
+    """The verdict on the launch of an explorer."""
     scene = explorer.scene
     with quiet_numbers():
-        looked = _Looked()
+        attempt = _Attempt()
         bound = ""
         scene.guards = (
             Guards()
@@ -88,89 +88,89 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
             else scene.possible_guards()
         )
         try:
-            while not _look(explorer, explore, looked):
+            while not _decides(explorer, explore, attempt):
                 pass
         except BoundError as hit:
             bound = str(hit)
         found = explorer.found
         faults: list[Fault] = []
         if found.fault is not None:
-            faults.append(
-                shortest.tell(scene, found.fault, found.schedule, shorten, explorer.deadline)
-            )
+            faults.append(shortened(scene, found.fault, found.schedule, shorten, explorer.deadline))
         seconds = time.perf_counter() - explorer.started
-        answer: Answer = "fault" if faults else "undecided" if bound else "verified"
+        conclusion: Conclusion = "fault" if faults else "undecided" if bound else "verified"
         return Verdict(
-            answer,
-            looked.method,
+            conclusion,
+            attempt.method,
             instance,
             found.states,
             found.traces,
             seconds,
             faults,
             found.advice,
-            looked.facts,
+            attempt.facts,
             bound,
-            looked.completions,
+            attempt.completions,
             scene.launch.grid,
         )
 
 
 @dataclass(eq=False, slots=True)
-class _Looked:
-    """What looking at a launch has come to, beside what the explorer has found."""
+class _Attempt:
+    """What an attempt to decide a launch has established, apart from the explorer's findings."""
 
-    method: Method = "greedy"
+    method: Method = "single-execution"
     facts: list[str] = field(default_factory=list)
     completions: dict[str, list[list[int]]] = field(default_factory=dict)
 
 
-def _look(explorer: Explorer, explore: bool, looked: _Looked) -> bool:
-    """Looks at one execution for each lane that may be elected, and at all that differ where it
-    does not stand for them. Returns whether that decides the launch.
+def _decides(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
+    """Performs one execution for each lane that may be elected, and explores the executions that
+    are not equivalent to it. Returns whether that decides the launch.
 
-    It does not where some test that was taken for a wait is none, which then counts as a test; and
-    where the kernel with waits in the place of tests has a fault: the tests may order more than the
-    waits do.
+    It does not in two cases, after which fewer tests are treated as waits: a test treated as the
+    wait that it guards turned out to be none; or the kernel has a fault with waits in the place of
+    its tests, since tests may establish more order than the waits do.
     """
     scene = explorer.scene
-    looked.method = "explored" if explore else "greedy"
+    attempt.method = "explored" if explore else "single-execution"
     try:
         for lane in scene.lanes:
             scene.elected = lane
             first = explorer.begin(range(scene.clusters), 0)
             if explorer.perform(first, first.go_on) or explorer.sibling(first):
                 break
-            looked.completions = first.phases_completed()
+            attempt.completions = first.phases_completed()
             advice = explorer.found.advice
             advice.extend(a for a in first.causality.unobserved() if a not in advice)
             explorer.found.states += len(first.causality.nodes)
             races = first.causality.races
             if scene.chooses or races or not explorer.reductions.partial_order:
-                looked.method = "explored"
+                attempt.method = "explored"
                 _explore(explorer, first)
                 if explorer.found.fault is not None:
                     break
             elif not explore:
-                looked.facts = _facts(first)
-        if len(scene.lanes) > 1 and looked.facts:
-            looked.facts.append(
-                "which lane elect.sync elects makes no difference: tried were"
-                f" {_tried(scene.lanes)}"
-            )
+                attempt.facts = _facts(first)
+        if len(scene.lanes) > 1 and attempt.facts:
+            attempt.facts.append(_fact_of_lanes(scene.lanes))
     except NotAWaitError as error:
         scene.guards = scene.guards.without(error.site)
     else:
         if explorer.found.fault is None or not scene.guards.tests:
             return True
         scene.guards = Guards()
-    looked.completions, looked.facts = {}, []
+    attempt.completions, attempt.facts = {}, []
     explorer.forget()
     return False
 
 
 def _explore(explorer: Explorer, first: Execution) -> None:
-    """Explores what the first execution does not stand for."""
+    """Explores the executions that are not equivalent to the first one.
+
+    Clusters that share no work are explored one at a time, and only those in which there is a race.
+    A kernel that tests barriers is first explored state by state; if that takes many executions,
+    by reversing races, within twice as many; and then state by state to the end.
+    """
     scene, every = explorer.scene, tuple(range(explorer.scene.clusters))
     groups = [every] if scene.shares_work else [(c,) for c in every]
     if explorer.reductions.partial_order and not scene.chooses:
@@ -179,7 +179,7 @@ def _explore(explorer: Explorer, first: Execution) -> None:
         if explorer.found.fault is not None:
             return
         if not explorer.reductions.partial_order:
-            states.explore(explorer, group, states.AllSteps())
+            state_search.explore(explorer, group, state_search.AllSteps())
             continue
         again = first if len(every) == len(group) else None
         if explorer.reductions.hashing and again is not None and tickets.explore(explorer, first):
@@ -187,45 +187,40 @@ def _explore(explorer: Explorer, first: Execution) -> None:
         if not ((scene.tests or scene.polls) and explorer.reductions.hashing):
             explorer.reduced(group, again)
             continue
-        steps = states.StepsOfTests(scene.sites, scene.guards.tests)
-        end = states.explore(explorer, group, steps, MANY)
-        if end == "many" and not explorer.reduced(group, again, 2 * MANY):
-            end = states.explore(explorer, group, steps)
+        steps = state_search.StepsOfTests(scene.sites, scene.guards.tests)
+        end = state_search.explore(explorer, group, steps, STATE_SEARCH_FIRST)
+        if end == "many" and not explorer.reduced(group, again, 2 * STATE_SEARCH_FIRST):
+            end = state_search.explore(explorer, group, steps)
         if end == "disorderly":
             explorer.reduced(group, again)
 
 
-def _tried(lanes: Sequence[int]) -> str:
-    """The lanes that were elected in turn, and what of the others."""
-    if len(lanes) == WARP:
-        return f"each of the {WARP}"
-    return f"lanes {', '.join(map(str, lanes))}, and each other is like one of them"
-
-
 def _facts(first: Execution) -> list[str]:
-    """What one execution has established."""
-    c = first.causality
-    asks = "nothing in the kernel asks who came first: no try_wait, atomic add or request for work"
+    """What the causal order of one execution proves for all executions."""
+    order = first.causality
+    choices = (
+        "no op of the kernel depends on which agent comes first: no try_wait, atomic add or request"
+        " for work"
+    )
     if first.scene.guards.tests:
-        asks = (
-            "nothing in the kernel asks who came first: no atomic add or request for work, and"
-            f" each of {c.asked:,} tests (try_wait) only decides whether the wait for the phase"
-            " that it asks about is performed, and knows the phase before to be complete"
+        choices = (
+            "no op of the kernel depends on which agent comes first: no atomic add or request for"
+            f" work, and each of {order.asked:,} tests (try_wait) only decides whether the wait for"
+            " the phase that it tests is performed, and follows the completion of the phase before"
         )
     return [
-        asks,
-        f"each of {c.arrivals:,} arrivals, announcements and copies is made by a thread that knows the phase before to be complete",
-        f"each of {c.waits:,} waits is known to be over to somebody without whom the next phase does not complete: none can be lapped",
+        choices,
+        f"each of {order.arrivals:,} arrivals, expected transactions and copies is made by a thread"
+        " that knows the phase before to be complete",
+        f"each of {order.waits:,} waits is over, in every order, before the phase after the awaited"
+        " one can complete: no wait can be lapped",
     ]
 
 
-def replay(
-    launch: Launch, schedule: Sequence[Pick], *, rules: Rules = "practice"
-) -> SimFault | None:
-    """Executes a schedule on the simulated machine, and whatever is left after it in a fixed order:
-    the fault it ends in, or None.
-    """
-    with quiet_numbers():
-        scene = Scene(launch, rules)
-        error, _ = shortest.replayed(scene, tuple(schedule))
-        return error
+def _fact_of_lanes(lanes: Sequence[int]) -> str:
+    tried = (
+        f"each of the {WARP} lanes"
+        if len(lanes) == WARP
+        else f"lanes {', '.join(map(str, lanes))}, and every other lane is equivalent to one of them"
+    )
+    return f"the lane that elect.sync elects makes no difference: tried were {tried}"

@@ -1,5 +1,6 @@
-"""What a check answers: a verdict on one instance, with the story of the fault where there is
-one.
+"""The result of a check: a verdict on one instance, with a counterexample where it has a fault.
+
+Also the options that every way to check shares: bounds on the search, and its reductions.
 """
 
 from __future__ import annotations
@@ -13,23 +14,24 @@ from tilepipe.arguments import plain, plain_int, require_bool, require_function,
 from tilepipe.errors import BindError, SimFault
 from tilepipe.machine.rules import require_rules
 
-Answer = Literal["verified", "fault", "undecided"]
-Method = Literal["greedy", "explored"]
-# how a bound begins that no more time would lift: of a NotModelledError
+Conclusion = Literal["verified", "fault", "undecided"]
+Method = Literal["single-execution", "explored"]
+# the prefix of a bound that comes from a NotModelledError: more time would not lift it
 NOT_MODELLED = "not modelled: "
-_RANK: dict[str, int] = {"verified": 0, "undecided": 1, "fault": 2}
+_SEVERITY: dict[str, int] = {"verified": 0, "undecided": 1, "fault": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """When an exploration gives up, undecided.
+    """Limits after which an exploration stops without a decision ("undecided").
 
     Attributes:
-        traces: executions begun, at least 1. seconds: of wall time, 0 or more; `math.inf`: no
-            bound. steps: ops and asynchronous units performed in one execution, at least 1.
+        traces: executions that may begin, at least 1.
+        seconds: wall time, 0 or more; `math.inf` sets no limit.
+        steps: ops and asynchronous units that one execution may perform, at least 1.
 
     Raises:
-        BindError: a bound that is no such number.
+        BindError: a value is outside its range or not a number.
     """
 
     traces: int = 100_000
@@ -59,13 +61,15 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Reductions:
-    """What an exploration may leave out. Each can be turned off, to see what it is worth and that
-    it changes no verdict.
+    """Reductions of the search. Each can be turned off to measure its effect on the cost; none
+    changes a verdict.
 
     Attributes:
-        partial_order: orders of independent steps count as one.
-        hashing: what follows a state that was met before is not looked at again.
-        symmetry: states that differ by the names of interchangeable agents count as one.
+        partial_order: of the executions that differ only in the order of independent steps, explore
+            one.
+        hashing: do not explore again from a state that was reached before.
+        symmetry: treat states as equal if they differ only in which of several interchangeable
+            agents is which.
     """
 
     partial_order: bool = True
@@ -87,16 +91,16 @@ def require_options(
     instance: object = "",
     progress: object = None,
 ) -> None:
-    """The arguments that all ways to check have in common.
+    """Validate the options that every way to check takes.
 
     Raises:
-        BindError: one is not of its type; the message says what to write.
+        BindError: an option has the wrong type; the message says what to write.
     """
     require_bool(explore, "explore=")
     require_function(progress, "progress=")
     if not isinstance(instance, str):
         raise BindError(
-            f"instance= is a text, what the verdict calls the launch; got {shown(instance)}"
+            f"instance= is a text, the name of the launch in the verdict; got {shown(instance)}"
         )
     require_rules(rules)
     if not isinstance(bounds, Bounds):
@@ -111,15 +115,16 @@ def require_options(
         )
 
 
-class Pick(NamedTuple):
-    """`agent` goes on until it has performed `until` ops; or, `unit` >= 0, its `unit`-th
-    asynchronous unit acts.
+class ScheduleStep(NamedTuple):
+    """One scheduling decision: `agent` runs until it has performed `until` ops in all; or, if
+    `unit` >= 0, the `unit`-th asynchronous unit that it issued acts.
 
     Attributes:
-        cluster: in the grid. agent: its number in the cluster.
-        outcome: of a request that can be refused: 1 granted, 0 refused; -1 where there is no such
-            choice. 2: no step, but a choice for the whole execution: elect.sync elects lane `agent`
-            wherever it is active.
+        cluster: its index in the grid.
+        agent: its index in the cluster.
+        outcome: the answer to a request that can be refused: 1 granted, 0 refused; -1 for any other
+            step. The value 2 marks a choice for the whole execution instead of a step: elect.sync
+            elects lane `agent` wherever that lane is active.
     """
 
     cluster: int
@@ -129,19 +134,20 @@ class Pick(NamedTuple):
     outcome: int = -1
 
     @classmethod
-    def of_lane(cls, lane: int) -> Pick:
-        """The choice of the lane that is elected."""
+    def elect_lane(cls, lane: int) -> ScheduleStep:
+        """The choice of the lane that elect.sync elects."""
         return cls(-1, lane, outcome=2)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One line of a counterexample: who does what.
+    """One line of a counterexample.
 
     Attributes:
-        agent: "role 'load' of CTA 0", or "unit of ..." for an asynchronous one. op: with its
-            operands. loc: "gemm.py:31".
-        effect: what it did to a barrier: "inputs.full[1]: phase 0 complete"; "" where nothing.
+        agent: who performs it: "role 'load' of CTA 0", or "a copy of role 'load' of CTA 0".
+        op: the op with its operands.
+        loc: its source line, "gemm.py:31".
+        effect: its effect on a barrier, "inputs.full[1]: phase 0 complete"; "" if it has none.
     """
 
     agent: str
@@ -152,20 +158,22 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault, and how it comes about.
+    """A fault, with the schedule that leads to it.
 
     Attributes:
-        kind: the class of the error (`RaceError`). message: all of it. loc: "gemm.py:31", "" where
-            it has no line.
-        schedule: what a replay does, in order; everything else runs afterwards. steps: the story,
-            only what matters to it.
-        left_out: steps of the execution that do not matter to the fault.
+        kind: the class of the error, "RaceError".
+        message: the whole message of the error.
+        loc: its source line, "gemm.py:31"; "" if it has none.
+        schedule: the scheduling decisions that a replay performs, in order; the rest of the kernel
+            runs afterwards in a fixed order.
+        steps: the counterexample for a reader: only the steps that the fault depends on.
+        left_out: how many steps of the execution the fault does not depend on.
     """
 
     kind: str
     message: str
     loc: str
-    schedule: tuple[Pick, ...] = ()
+    schedule: tuple[ScheduleStep, ...] = ()
     steps: tuple[Step, ...] = ()
     left_out: int = 0
 
@@ -173,11 +181,11 @@ class Fault:
     def of(
         cls,
         error: SimFault,
-        schedule: tuple[Pick, ...] = (),
+        schedule: tuple[ScheduleStep, ...] = (),
         steps: tuple[Step, ...] = (),
         left_out: int = 0,
     ) -> Fault:
-        """The fault of an error."""
+        """The fault that an error reports."""
         return cls(
             type(error).__name__,
             str(error),
@@ -190,21 +198,24 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer for one instance, or for several together.
+    """The verdict on one instance, or on several combined.
 
     Attributes:
-        method: "greedy": one execution, whose facts say that it stands for all; "explored": as many
-            as there are.
-        instance: in words. states: distinct points of the executions at which an agent or a unit
-            could be picked. traces: executions.
-        facts: what the greedy method established. bound: which one was hit, where the verdict is
-            "undecided".
-        completions: mbarrier array -> for each CTA of the grid, how many phases of each of its
-            barriers completed.
-        grid: CTAs.
+        method: "single-execution" if the causal order of one execution proves that all others are
+            equivalent to it; "explored" if several executions were needed.
+        instance: a description of the launch.
+        states: distinct points of the executions at which a scheduling decision was possible.
+        traces: executions performed.
+        faults: what was found, each with its counterexample.
+        advice: remarks that are not faults.
+        facts: what the single execution proves for all interleavings.
+        bound: the limit that was hit, if the verdict is "undecided".
+        completions: mbarrier array -> for each CTA of the grid, the number of completed phases of
+            each barrier of the array.
+        grid: the number of CTAs.
     """
 
-    verdict: Answer
+    verdict: Conclusion
     method: Method
     instance: str
     states: int
@@ -219,23 +230,30 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether it is "verified"."""
+        """Whether the verdict is "verified"."""
         return self.verdict == "verified"
 
     def report(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The verdict as JSON data."""
         return {
-            "instance": self.instance, "verdict": self.verdict, "method": self.method, "states": self.states, "traces": self.traces,
-            "seconds": round(self.seconds, 6), "bound": self.bound, "facts": self.facts, "advice": self.advice,
+            "instance": self.instance,
+            "verdict": self.verdict,
+            "method": self.method,
+            "states": self.states,
+            "traces": self.traces,
+            "seconds": round(self.seconds, 6),
+            "bound": self.bound,
+            "facts": self.facts,
+            "advice": self.advice,
             "faults": [{"kind": f.kind, "message": f.message, "at": f.loc} for f in self.faults],
-        }  # fmt: skip
+        }
 
 
-def the_fault(given: object) -> Fault:
-    """What to replay: a fault, or that of a verdict.
+def fault_to_replay(given: object) -> Fault:
+    """The fault itself, or the only fault of a verdict.
 
     Raises:
-        BindError: it is neither, or there is not exactly one.
+        BindError: `given` is neither, or the verdict does not have exactly one fault.
     """
     match given:
         case Fault():
@@ -246,31 +264,37 @@ def the_fault(given: object) -> Fault:
             raise BindError(f"replay takes a fault, and this verdict has none: it is '{answer}'")
         case Verdict(faults=several):
             raise BindError(
-                f"replay takes one fault, and this verdict has {len(several)}: give that of this"
-                " program, one of verdict.faults"
+                f"replay takes one fault, and this verdict has {len(several)}: give the one that"
+                " belongs to this program, from verdict.faults"
             )
     cure = ""
     if isinstance(given, str | PathLike):
-        cure = ". A file that `tilepipe check --save` wrote is replayed with `tilepipe replay FILE.json`"
+        cure = (
+            ". A file that `tilepipe check --save` wrote is replayed with `tilepipe replay"
+            " FILE.json`"
+        )
     elif isinstance(given, Sequence):
-        cure = ". A schedule alone is replayed with tilepipe.check.replay(program.launch_args, schedule)"
+        cure = (
+            ". A schedule alone is replayed with tilepipe.check.replay(program.launch_args,"
+            " schedule)"
+        )
     raise BindError(
         "replay takes a fault that check found, verdict.faults[0], or the verdict; got"
         f" {given!r:.80}{cure}"
     )
 
 
-def together(verdicts: Iterable[Verdict]) -> Verdict:
-    """One verdict for several instances: the worst, with the sums of the figures."""
+def combine(verdicts: Iterable[Verdict]) -> Verdict:
+    """One verdict for several instances: the worst of them, with the sums of their figures."""
     every = list(verdicts) if isinstance(verdicts, Iterable) else []
     if not every or not all(isinstance(v, Verdict) for v in every):
-        raise BindError(f"together takes verdicts, one at least; got {shown(verdicts)}")
+        raise BindError(f"combine takes one or more verdicts; got {shown(verdicts)}")
     first, *rest = every
     for v in rest:
         first = replace(
             first,
-            verdict=max(first.verdict, v.verdict, key=_RANK.__getitem__),
-            method="explored" if "explored" in (first.method, v.method) else "greedy",
+            verdict=max(first.verdict, v.verdict, key=_SEVERITY.__getitem__),
+            method="explored" if "explored" in (first.method, v.method) else "single-execution",
             instance=f"{first.instance}; {v.instance}",
             states=first.states + v.states,
             traces=first.traces + v.traces,

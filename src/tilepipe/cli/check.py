@@ -81,8 +81,8 @@ def check(
             except KeyboardInterrupt as error:
                 notes(error)
                 raise typer.Exit(130) from None
-        together = checker.together(verdicts)
-        if together.ok and not small:
+        combined = checker.combine(verdicts)
+        if combined.ok and not small:
             _refuse_small(verdicts)
         number = next((i for i, v in enumerate(verdicts) if v.faults), -1)
         kept, unsaved = save if number >= 0 else None, ""
@@ -92,7 +92,7 @@ def check(
             # a full disk, a folder that has gone: the fault is told in any case
             except BindError as error:
                 kept, unsaved = None, str(error)
-        lines = _sensitivity(found, by, bounds, as_json) if sensitivity and together.ok else None
+        lines = _sensitivity(found, by, bounds, as_json) if sensitivity and combined.ok else None
     if as_json:
         print_json(_report(found, verdicts, lines, kept))
     else:
@@ -101,8 +101,8 @@ def check(
             _show_where(what, texts, kept)
     if unsaved:
         err.print(f"the counterexample is not saved: {unsaved}", style="red")
-    if not together.ok:
-        raise typer.Exit(1 if together.verdict == "fault" else 2)
+    if not combined.ok:
+        raise typer.Exit(1 if combined.verdict == "fault" else 2)
 
 
 def _sized(recipes: Sequence[Instance], bounds: Bounds, rules: Rules) -> list[Verdict]:
@@ -163,7 +163,7 @@ def _sensitivity(found: Target, rules: Rules, bounds: Bounds, quiet: bool) -> Se
 def _report(
     found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None, kept: Path | None
 ) -> dict[str, Any]:
-    from tilepipe.check import together
+    from tilepipe.check import combine
     from tilepipe.check.counterexamples import saved
 
     def of(verdict: Verdict) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def _report(
 
     report = (
         {"kernel": found.what, "config": found.config}
-        | of(together(verdicts))
+        | of(combine(verdicts))
         | {"instances": [of(v) for v in verdicts]}
     )
     if kept is not None:
@@ -180,12 +180,13 @@ def _report(
 
 
 def _show(found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None) -> None:
-    from tilepipe.check import together
+    from tilepipe.check import combine
     from tilepipe.check.verdict import NOT_MODELLED
 
     config = f": {' '.join(f'{n}={v}' for n, v in found.config.items())}" if found.config else ""
     out.print(f"{found.what}{config}")
-    table = Table("instance", "method")
+    table = Table("instance")
+    table.add_column("method", no_wrap=True)
     for column in ("executions", "states", "seconds"):
         table.add_column(column, justify="right")
     table.add_column("verdict")
@@ -201,20 +202,18 @@ def _show(found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None)
             Text(answer, style=colour),
         )
     out.print(table, soft_wrap=False)
-    all_of_them = together(verdicts)
+    combined = combine(verdicts)
     for v in verdicts:
-        _list(f"What the one execution of '{v.instance}' establishes for all:", v.facts)
-    _list("Advice:", all_of_them.advice)
-    if all_of_them.ok:
+        _list(f"Facts that hold in every interleaving of '{v.instance}':", v.facts)
+    _list("Advice:", combined.advice)
+    if combined.ok:
         out.print(f"\n{MEANING}")
-    if all_of_them.verdict == "undecided" and any(
-        v.bound.startswith(NOT_MODELLED) for v in verdicts
-    ):
+    if combined.verdict == "undecided" and any(v.bound.startswith(NOT_MODELLED) for v in verdicts):
         out.print(
             "\nUndecided: lanes of a warp would have to proceed apart, which is not modelled. The"
             " verdict's text says what to change."
         )
-    elif all_of_them.verdict == "undecided":
+    elif combined.verdict == "undecided":
         out.print(
             "\nUndecided: a bound was hit before all executions were seen. Raise --seconds or"
             " --traces, or check a smaller instance."
@@ -228,10 +227,10 @@ def _show(found: Target, verdicts: Sequence[Verdict], lines: Sensitivity | None)
             said.setdefault(fault.message, []).append(v.instance)
             if len(said[fault.message]) == 1:
                 out.print(f"\n{fault.kind} of the instance '{v.instance}':", style="red")
-                story(fault)
+                show_fault(fault)
     for instances in said.values():
         if len(instances) > 1:
-            out.print(f"The same with {'; '.join(instances[1:])}.")
+            out.print(f"The same fault occurs with {'; '.join(instances[1:])}.")
 
 
 def _list(heading: str, texts: Sequence[str]) -> None:
@@ -241,13 +240,13 @@ def _list(heading: str, texts: Sequence[str]) -> None:
             out.print(f"  {text}")
 
 
-def story(fault: Fault) -> None:
-    """A fault's message, and how it comes about, step by step."""
+def show_fault(fault: Fault) -> None:
+    """Prints the message of a fault and the table of its steps."""
     out.print(fault.message)
     if not fault.steps:
         return
     table = Table(
-        "step", "who", "does", "line", "effect", title="How it comes about", title_justify="left"
+        "step", "agent", "op", "line", "effect", title="Counterexample", title_justify="left"
     )
     for i, step in enumerate(fault.steps, 1):
         table.add_row(str(i), *map(Text, (step.agent, step.op, step.loc, step.effect)))
@@ -255,8 +254,8 @@ def story(fault: Fault) -> None:
     out.print(table, soft_wrap=False)
     if fault.left_out:
         out.print(
-            f"{fault.left_out:,} more step{'s do' if fault.left_out > 1 else ' does'} not matter"
-            " to it."
+            f"{fault.left_out:,} more step{'s do' if fault.left_out > 1 else ' does'} not affect"
+            " the fault."
         )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilepipe.cli.check import story
+from tilepipe.cli.check import show_fault
 from tilepipe.cli.common import Json, app, out, print_json
 from tilepipe.errors import BindError
 
@@ -49,7 +49,7 @@ def replay(file: File, as_json: Json = False) -> None:
             )
         program = found.instances[kept.number].make()
         changed = saved.digest(program.kernel) != kept.program
-        now = checker.retold(program.launch_args, kept.fault.schedule, rules=kept.rules)
+        now = checker.replay_with_steps(program.launch_args, kept.fault.schedule, rules=kept.rules)
     differs = _differences(
         kept, now, saved.lines(program.kernel, now) if changed and now is not None else {}
     )
@@ -75,7 +75,7 @@ def replay(file: File, as_json: Json = False) -> None:
             )
         if now is not None:
             out.print()
-            story(now)
+            show_fault(now)
     raise typer.Exit(2 if differs else 1)
 
 

@@ -56,7 +56,7 @@ def check(
             undecided. Programs behind the one that failed are not looked at. BindError: an argument
             is no program, or not of its type.
     """
-    from tilepipe.check import together
+    from tilepipe.check import combine
 
     verdicts = []
     for p in (program, *more):
@@ -67,7 +67,7 @@ def check(
         if not verdict.ok:
             raise CheckFailed(_failure(verdict), verdict)
         verdicts.append(verdict)
-    return together(verdicts)
+    return combine(verdicts)
 
 
 def instance(program: Program) -> str:
@@ -87,7 +87,7 @@ def _extents(shape: tuple[int, ...]) -> str:
 
 
 def _failure(verdict: Verdict) -> str:
-    from tilepipe.check.counterexamples.story import story
+    from tilepipe.check.counterexamples.text import as_text
     from tilepipe.check.verdict import NOT_MODELLED
 
     looked = f"{verdict.method}, {verdict.traces:,} execution{'s' * (verdict.traces != 1)}, {verdict.seconds:.2g} s"
@@ -104,6 +104,6 @@ def _failure(verdict: Verdict) -> str:
     lines = [f"fault: {verdict.instance} ({looked})."]
     for fault in verdict.faults:
         lines += ["", f"{fault.kind}: {fault.message}"]
-        steps = story(fault)
+        steps = as_text(fault)
         lines += ["", *(f"  {line}" for line in steps)] if steps else []
     return "\n".join(lines)

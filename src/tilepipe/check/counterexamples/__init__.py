@@ -1,3 +1,4 @@
-"""How a fault comes about: the shortest schedule, the table of its steps, and the file that keeps
-it.
+"""Counterexamples: performing a schedule again (`replaying`), shortening it (`shortening`),
+recording its steps (`recording`), choosing those that the fault depends on (`relevant_steps`),
+printing them (`text`), and keeping them in a file (`saved`).
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tilepipe import files
-from tilepipe.check.verdict import Fault, Pick, Step
+from tilepipe.check.verdict import Fault, ScheduleStep, Step
 from tilepipe.errors import BindError
 from tilepipe.ir import printer
 from tilepipe.ir.program import Kernel, walk
@@ -22,7 +22,7 @@ from tilepipe.machine.rules import Rules, require_rules
 
 FORMAT = "tilepipe counterexample"
 VERSION = 1
-_PICK = Pick._fields
+_PICK = ScheduleStep._fields
 _STEP = tuple(f.name for f in fields(Step))
 # also of one that is damaged
 _HEAD = re.compile(rb'\s*\{.*"format"\s*:\s*"' + FORMAT.encode() + b'"', re.DOTALL)
@@ -188,7 +188,7 @@ def _parsed(report: Mapping[str, Any], folder: Path) -> Saved:
         ]
         if len(numbers) != len(_PICK):
             raise _Damaged(f"an entry of the schedule has {len(_PICK)} numbers, not {len(numbers)}")
-        schedule.append(Pick(*numbers))
+        schedule.append(ScheduleStep(*numbers))
     fault = Fault(
         _field(told, "kind", str), _field(told, "message", str), _field(told, "at", str), tuple(schedule), steps,
         _count(told, "left_out"),

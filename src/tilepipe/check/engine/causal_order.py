@@ -233,7 +233,7 @@ class Causality:
                 else:
                     self.waits += 1
         if self.recorder is not None:
-            self.recorder.tell(
+            self.recorder.effect(
                 barrier,
                 phase,
                 f"{name_of(barrier)}: {'everybody has come' if track.meets else f'phase {phase} complete'}",
@@ -258,7 +258,7 @@ class Causality:
                 if phase >= 0
                 else "nothing to wait for yet"
             )
-            self.recorder.tell(barrier, phase, f"{name_of(barrier)}: passes, {what}", passes=True)
+            self.recorder.effect(barrier, phase, f"{name_of(barrier)}: passes, {what}", passes=True)
         self._learn(track, node, mask)
 
     def _learn(self, track: Track, node: Node, mask: int) -> None:
@@ -277,7 +277,7 @@ class Causality:
         self._begins(track, phase, node, every, "ahead")
         track.story.append((node.who, node.ordinal, phase, outcome))
         if self.recorder is not None:
-            self.recorder.tell(
+            self.recorder.effect(
                 barrier,
                 phase,
                 f"{name_of(barrier)}: phase {phase} is {'' if outcome else 'not yet '}complete",
@@ -357,7 +357,7 @@ class Causality:
         """Records a step before it takes effect."""
         assert self.recorder is not None
         what = "arrives" if kind is Touch.MEET else f"{_VERBS[kind]} phase {phase}"
-        self.recorder.tell(barrier, phase, f"{name_of(barrier)}: {what}")
+        self.recorder.effect(barrier, phase, f"{name_of(barrier)}: {what}")
 
     def past(self, who: Who) -> int:
         """The nodes that an agent has taken, or knows."""

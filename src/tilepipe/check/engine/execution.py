@@ -21,7 +21,7 @@ from tilepipe.check.engine.launch_state import Scene
 from tilepipe.check.engine.steps import Node, Who
 from tilepipe.check.proofs.guards import Answer, NotAWaitError, too_early
 from tilepipe.check.proofs.polling import QUIET, VAIN, Cell, Kind, Poll, others_notice
-from tilepipe.check.verdict import Pick
+from tilepipe.check.verdict import ScheduleStep
 from tilepipe.errors import SimFault
 from tilepipe.machine.agents import BLOCKED, Agent, Request, Spin
 from tilepipe.machine.barriers.mbarrier import LIVE, mbar_wait, phase_asked
@@ -89,7 +89,9 @@ class Execution:
         self.machines: dict[int, Machine] = {}
         self.performed: dict[Who, int] = {}
         self.steps = 0
-        self.picks: list[Pick] = [Pick.of_lane(scene.elected)] if len(scene.lanes) > 1 else []
+        self.picks: list[ScheduleStep] = (
+            [ScheduleStep.elect_lane(scene.elected)] if len(scene.lanes) > 1 else []
+        )
         self.completions: dict[int, list[int]] = {}
         self._issued: dict[Who, int] = {}
         self._turns: dict[Who, int] = {}
@@ -183,9 +185,9 @@ class Execution:
         }
 
     @property
-    def answers(self) -> list[Pick]:
+    def answers(self) -> list[ScheduleStep]:
         """The requests that were refused because somebody chose so."""
-        return [Pick(*who, ordinal, outcome=0) for who, ordinal in sorted(self._refused)]
+        return [ScheduleStep(*who, ordinal, outcome=0) for who, ordinal in sorted(self._refused)]
 
     # -- picking -----------------------------------------------------------------------
 
@@ -236,12 +238,12 @@ class Execution:
             with explained(m):
                 moved = self._advance(m, who, agent, until, pause)
         except (SimFault, StepsError):
-            self.picks.append(Pick(*who, self.performed.get(who, 0) + 1))
+            self.picks.append(ScheduleStep(*who, self.performed.get(who, 0) + 1))
             raise
         except OutOfTimeError:
             raise StepsError("") from None
         # the op at which it blocks has begun
-        self.picks.append(Pick(*who, self.performed.get(who, 0) + agent.blocked))
+        self.picks.append(ScheduleStep(*who, self.performed.get(who, 0) + agent.blocked))
         self._ended(cluster)
         return moved
 
@@ -349,10 +351,10 @@ class Execution:
         self._enter(cluster)
         m = self.machines[cluster]
         self._flights.remove(flight)
-        self.picks.append(Pick(cluster, flight.who[1], unit=flight.ordinal))
+        self.picks.append(ScheduleStep(cluster, flight.who[1], unit=flight.ordinal))
         self.causality.unit(flight.who, flight.ordinal)
         if self.watcher is not None:
-            self.watcher.unit(flight, m.agents[flight.who[1]])
+            self.watcher.unit(flight.unit, m.agents[flight.who[1]])
         with explained(m):
             flight.unit.run(m)
             if isinstance(flight.unit, UnitQueue):
@@ -480,7 +482,7 @@ class Execution:
 
     # -- whole executions --------------------------------------------------------------
 
-    def follow(self, schedule: Iterable[Pick]) -> None:
+    def follow(self, schedule: Iterable[ScheduleStep]) -> None:
         """Performs picks in order; one that cannot be performed any more is left out."""
         schedule = list(schedule)
         self._refused |= {((p.cluster, p.agent), p.until) for p in schedule if p.outcome == 0}
@@ -548,15 +550,15 @@ def _spin(world: World, ag: Agent, kind: Kind, args: tuple[Any, ...], result: ob
     return Spin(site, name=name, value=str(result))
 
 
-def schedule_of(nodes: Iterable[Node]) -> tuple[Pick, ...]:
+def schedule_of(nodes: Iterable[Node]) -> tuple[ScheduleStep, ...]:
     """The picks that perform some nodes in order."""
-    picks: list[Pick] = []
+    picks: list[ScheduleStep] = []
     for node in nodes:
         cluster, agent = node.who
         if node.unit:
-            picks.append(Pick(cluster, agent, unit=node.ordinal))
+            picks.append(ScheduleStep(cluster, agent, unit=node.ordinal))
         elif picks and picks[-1].unit < 0 and (picks[-1].cluster, picks[-1].agent) == node.who:
-            picks[-1] = Pick(cluster, agent, node.ordinal + 1)
+            picks[-1] = ScheduleStep(cluster, agent, node.ordinal + 1)
         else:
-            picks.append(Pick(cluster, agent, node.ordinal + 1))
+            picks.append(ScheduleStep(cluster, agent, node.ordinal + 1))
     return tuple(picks)

@@ -18,11 +18,11 @@ from tilepipe.check.engine.execution import Execution, StepsError, schedule_of
 from tilepipe.check.engine.launch_state import Scene
 from tilepipe.check.engine.state_key import Fingerprints
 from tilepipe.check.engine.steps import Node, Race
-from tilepipe.check.verdict import Bounds, Pick, Reductions
+from tilepipe.check.verdict import Bounds, Reductions, ScheduleStep
 from tilepipe.errors import NotModelledError, SimFault
 
 Progress = Callable[[int, int], None]  # (executions done, executions that are known to be left)
-Schedule = tuple[Pick, ...]
+Schedule = tuple[ScheduleStep, ...]
 # what an execution begins with; how many of its nodes another has had
 Alternative = tuple[Schedule, int]
 # reasons for a race that every kernel which tests or takes what is left has
@@ -209,7 +209,9 @@ class Explorer:
             before = nodes[: race.first.index]
             kept = {(n.who, n.ordinal) for n in (*before, *between)}
             answers = tuple(
-                Pick(*n.who, n.ordinal, outcome=0) for n in refused if (n.who, n.ordinal) in kept
+                ScheduleStep(*n.who, n.ordinal, outcome=0)
+                for n in refused
+                if (n.who, n.ordinal) in kept
             )
             out.append(
                 ((*answers, *schedule_of([*before, *between, race.second])), race.first.index)
@@ -218,7 +220,7 @@ class Explorer:
             if node.outcome == 1:
                 self.in_time()
                 answers = tuple(
-                    Pick(*n.who, n.ordinal, outcome=0)
+                    ScheduleStep(*n.who, n.ordinal, outcome=0)
                     for n in (*refused, node)
                     if n.index <= node.index
                 )

@@ -16,7 +16,7 @@ from typing import Literal
 from tilepipe.check.engine.execution import Execution, Flight
 from tilepipe.check.engine.explorer import ORDERLY, Explorer, Schedule
 from tilepipe.check.proofs.polling import others_notice
-from tilepipe.check.verdict import Pick
+from tilepipe.check.verdict import ScheduleStep
 from tilepipe.ir import ops
 from tilepipe.ir.program import barrier_of
 from tilepipe.machine.agents import Request
@@ -146,8 +146,8 @@ def _fork(execution: Execution, stack: list[Schedule]) -> None:
     ready, flights = execution.ready(), execution.flights
     answers = tuple(execution.answers)
     here = (*answers, *execution.picks)
-    options = [Pick(c, a.uid, -1) for c, a in ready] + [
-        Pick(*f.who, unit=f.ordinal) for f in flights
+    options = [ScheduleStep(c, a.uid, -1) for c, a in ready] + [
+        ScheduleStep(*f.who, unit=f.ordinal) for f in flights
     ]
     stack.extend((*here, option) for option in reversed(options[1:]))
     asked = len(execution.causality.nodes)
@@ -160,7 +160,7 @@ def _fork(execution: Execution, stack: list[Schedule]) -> None:
             stack.append(
                 (
                     *answers,
-                    Pick(*node.who, node.ordinal, outcome=0),
+                    ScheduleStep(*node.who, node.ordinal, outcome=0),
                     *here[len(answers) :],
                     options[0],
                 )

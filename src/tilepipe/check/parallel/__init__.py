@@ -2,6 +2,6 @@
 instance (`shared`), or on Dask (`dask`).
 """
 
-from tilepipe.check.parallel.instances import CampaignError as CampaignError
 from tilepipe.check.parallel.instances import Instance as Instance
+from tilepipe.check.parallel.instances import InstanceError as InstanceError
 from tilepipe.check.parallel.instances import check_all as check_all

@@ -1,5 +1,5 @@
-"""Instances on a Dask cluster: `check.campaign.check_all(..., client=...)`. Needs the extra
-'dask'.
+"""Checking instances on a Dask cluster: `check.parallel.check_all(..., client=...)`. Needs the
+extra 'dask'.
 """
 
 from __future__ import annotations

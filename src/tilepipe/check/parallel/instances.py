@@ -64,7 +64,7 @@ class Failure:
 Answer = Verdict | Failure
 
 
-class CampaignError(TilepipeError):
+class InstanceError(TilepipeError):
     """Instances that could not be checked: their recipe raised, or their process died. The others
     were.
 
@@ -136,7 +136,7 @@ def check_all(
         on_verdict: called in this thread with (number of the instance, verdict), as each is done.
 
     Raises:
-        CampaignError: instances without a verdict, after the others are done; it has those.
+        InstanceError: instances without a verdict, after the others are done; it has those.
             BindError: what cannot be asked for.
         KeyboardInterrupt: Ctrl-C, with a note of what was being checked; no process is left behind.
     """
@@ -187,7 +187,7 @@ def check_all(
     ordered = [answers[number] for number in range(len(names))]
     verdicts = [x for x in ordered if isinstance(x, Verdict)]
     if len(verdicts) < len(ordered):
-        raise CampaignError(names, ordered)
+        raise InstanceError(names, ordered)
     return verdicts
 
 

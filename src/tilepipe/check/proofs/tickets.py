@@ -29,7 +29,7 @@ from tilepipe.check.engine.key_encoding import digest
 from tilepipe.check.engine.launch_state import Scene
 from tilepipe.check.engine.state_search import StepsOfTests, settle
 from tilepipe.check.engine.steps import Who
-from tilepipe.check.verdict import Pick
+from tilepipe.check.verdict import ScheduleStep
 from tilepipe.errors import PoisonError, SimFault
 from tilepipe.ir import ops
 from tilepipe.ir.def_use import leaves, operands
@@ -40,7 +40,7 @@ from tilepipe.machine.agents import Agent
 from tilepipe.machine.memory.tiles import EMPTY
 
 LIMIT = 20_000  # states of one cluster, after which the other ways are tried
-_OTHERS = Pick(-1, 0)  # in a schedule: another cluster draws a number
+_OTHERS = ScheduleStep(-1, 0)  # in a schedule: another cluster draws a number
 _NOBODY, _SEVERAL = -1, -2  # in a map of elements: the segment that touches it
 _WHERE_AM_I = {"block_id", "cluster_id"}
 
@@ -183,12 +183,12 @@ class _Alone:
                 execution of all clusters.
         """
         seen: set[bytes] = set()
-        stack: list[tuple[Pick, ...]] = [()]
+        stack: list[tuple[ScheduleStep, ...]] = [()]
         while stack:
             schedule = stack.pop()
             run = _Run(self.explorer.begin((cluster,), len(stack)), cluster)
             run.execution.pause = self.steps.op
-            done: list[Pick] = []
+            done: list[ScheduleStep] = []
             try:
                 self._follow(run, schedule, done, seen, stack)
             except SimFault as error:
@@ -216,10 +216,10 @@ class _Alone:
     def _follow(
         self,
         run: _Run,
-        schedule: Sequence[Pick],
-        done: list[Pick],
+        schedule: Sequence[ScheduleStep],
+        done: list[ScheduleStep],
         seen: set[bytes],
-        stack: list[tuple[Pick, ...]],
+        stack: list[tuple[ScheduleStep, ...]],
     ) -> None:
         self._segment(run, None, self._label((run.cluster, -1, 0)), not schedule)
         for number, pick in enumerate(schedule, 1):
@@ -240,7 +240,7 @@ class _Alone:
                 return
             seen.add(key)
             self.explorer.found.states += 1
-            options = [Pick(run.cluster, a.uid, -1) for _, a in run.execution.ready()]
+            options = [ScheduleStep(run.cluster, a.uid, -1) for _, a in run.execution.ready()]
             if run.execution.flights:
                 raise _UnsuitedError
             # The others draw any number before the last ones, and of those one for each agent of
@@ -253,7 +253,7 @@ class _Alone:
     def _value(self, run: _Run) -> int:
         return int(run.execution.world.tensors[self.counter.number].array[self.counter.at])
 
-    def _take(self, run: _Run, pick: Pick, done: list[Pick], new: bool) -> None:
+    def _take(self, run: _Run, pick: ScheduleStep, done: list[ScheduleStep], new: bool) -> None:
         """Takes a step, and all that follows it and is no draw. `new`: it has not been taken in
         another execution.
         """
@@ -344,7 +344,7 @@ class _Alone:
 
     # -- a fault -----------------------------------------------------------------------
 
-    def _find(self, cluster: int, done: Sequence[Pick]) -> None:
+    def _find(self, cluster: int, done: Sequence[ScheduleStep]) -> None:
         """Looks for the fault of one cluster in an execution of all, in which another draws where
         the environment did.
 

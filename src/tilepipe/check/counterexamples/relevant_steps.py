@@ -1,0 +1,125 @@
+"""Which steps of an execution a counterexample shows: those on which its fault depends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tilepipe.check.counterexamples.recording import RecordedStep, name_of
+from tilepipe.check.verdict import Step
+from tilepipe.errors import DeadlockError, RaceError, SimFault
+from tilepipe.machine.units.grid import ASKS
+from tilepipe.sim.sites import SETUP
+
+_MAX_SHOWN = 24
+_MAX_DRAWS = 8  # the last ones are shown
+
+
+def relevant_steps(
+    recorded: Sequence[RecordedStep], error: SimFault
+) -> tuple[tuple[Step, ...], int]:
+    """The steps on which a fault depends, and how many are left out.
+
+    Shown are: accesses to the tiles and tensors, and arrivals at the barriers, that the message
+    names; for a race, what the agents of its accesses did between the two; the steps that completed
+    the phases those agents waited for; their last tests; the last draws of work; and, for a
+    deadlock, where each agent waits.
+    """
+    deadlock = isinstance(error, DeadlockError)
+    steps = [
+        s
+        for i, s in enumerate(recorded)
+        if not s.blocked or (deadlock and _blocked_for_good(recorded, i))
+    ]
+    message = str(error)
+    touching = [i for i, s in enumerate(steps) if any(_names(message, tile) for tile in s.tiles)]
+    racing = isinstance(error, RaceError) and len(touching) > 1
+    # of a race the first access is the last but one that touches the tile
+    since = touching[-2] if racing else len(steps)
+    agents = {id(steps[i].agent) for i in touching if i >= since}
+    kept = {id(s) for s in [s for s in steps if s.drawn or s.site.kind in ASKS][-_MAX_DRAWS:]}
+    if isinstance(error, RaceError):
+        accesses = {
+            (id(s.agent), s.site.id): s for s in steps if _is_access_named(message, s)
+        }.values()
+        kept |= {id(s) for s in accesses}
+        agents |= {id(s.agent) for s in accesses}
+    kept |= _last_tests(steps, agents | {id(steps[-1].agent)} if steps else agents)
+    chosen = [
+        s
+        for i, s in enumerate(steps)
+        if (s is steps[-1] and not deadlock)
+        or s.blocked
+        or id(s) in kept
+        or (deadlock and s.site.kind.startswith("mbar_try"))
+        or (i in touching and (i >= since or since == len(steps)))
+        or (i > since and id(s.agent) in agents and s.effects)
+        or (
+            since == len(steps)
+            and s.site.role != SETUP
+            and any(_names(message, name_of(e.barrier)) for e in s.effects)
+        )
+    ]
+    chosen = _with_completions(steps, chosen)
+    if deadlock:
+        chosen = sorted(chosen[-_MAX_SHOWN:], key=lambda s: s.blocked)
+    shown = chosen[-_MAX_SHOWN:]
+    rows = tuple(Step(_agent(s), s.site.what, s.site.loc.short, _effect(s)) for s in shown)
+    return rows, len(steps) - len(shown)
+
+
+def _blocked_for_good(recorded: Sequence[RecordedStep], at: int) -> bool:
+    """Whether the agent of a blocked step performed nothing afterwards."""
+    agent = recorded[at].agent
+    return all(s.unit or s.agent is not agent for s in recorded[at + 1 :])
+
+
+def _last_tests(steps: list[RecordedStep], agents: set[int]) -> set[int]:
+    """The last test of each barrier by each of some agents."""
+    last = {
+        (id(s.agent), id(e.barrier)): id(s)
+        for s in steps
+        for e in s.effects
+        if s.site.kind == "mbar_try_wait" and id(s.agent) in agents
+    }
+    return set(last.values())
+
+
+def _with_completions(steps: list[RecordedStep], chosen: list[RecordedStep]) -> list[RecordedStep]:
+    """The chosen steps, and those that completed the phases which a chosen step waited for."""
+    passed = {(id(e.barrier), e.phase) for s in chosen for e in s.effects if e.passes}
+    kept = {id(s) for s in chosen}
+    return [
+        s
+        for s in steps
+        if id(s) in kept
+        or any((id(e.barrier), e.phase) in passed and not e.passes for e in s.effects)
+    ]
+
+
+def _names(message: str, name: str) -> bool:
+    """Whether a message names a barrier or a tile."""
+    return re.search(rf"(?<![\w.]){re.escape(name)}(?![\w\[])", message) is not None
+
+
+def _is_access_named(message: str, step: RecordedStep) -> bool:
+    """Whether the message of a race names a step as one of the two accesses to a tensor."""
+    site = step.site
+    named = site.tensor >= 0 and f"{step.agent}: {site.what}" in message
+    return named and re.search(rf"{re.escape(site.loc.short)}(?!\d)", message) is not None
+
+
+def _agent(step: RecordedStep) -> str:
+    if not step.unit:
+        return str(step.agent)
+    return f"a copy of {step.agent}" if step.site.kind == "tma_load" else f"{step.agent}, later"
+
+
+def _effect(step: RecordedStep) -> str:
+    parts = [", ".join(step.tiles)] if step.tiles else []
+    if step.blocked:
+        parts.append("waits, and never continues")
+    last: dict[int, str] = {}
+    for one in step.effects:
+        last[id(one.barrier)] = one.text
+    return "; ".join([*parts, *([step.drawn] if step.drawn else []), *last.values()])

@@ -1,0 +1,104 @@
+"""Performing a schedule again on the simulated machine."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+from tilepipe.check.counterexamples.recording import Recorder
+from tilepipe.check.counterexamples.relevant_steps import relevant_steps
+from tilepipe.check.engine import warps_together
+from tilepipe.check.engine.execution import Execution, StepsError
+from tilepipe.check.engine.launch_state import Scene
+from tilepipe.check.verdict import Fault, ScheduleStep, Step
+from tilepipe.errors import SimFault
+from tilepipe.ir.launch import Launch
+from tilepipe.machine.rules import Rules
+from tilepipe.sim.run import quiet_numbers
+
+Schedule = tuple[ScheduleStep, ...]
+_MAX_STEPS = 1_000_000  # since it was saved, the kernel may have got an endless loop
+_MAX_SECONDS = 600.0
+
+
+def replay(
+    launch: Launch, schedule: Sequence[ScheduleStep], *, rules: Rules = "practice"
+) -> SimFault | None:
+    """Performs a schedule on the simulated machine, and then the rest of the kernel in a fixed
+    order: the fault in which that ends, or None.
+    """
+    with quiet_numbers():
+        return perform(Scene(launch, rules), tuple(schedule))[0]
+
+
+def replay_with_steps(
+    launch: Launch, schedule: Sequence[ScheduleStep], *, rules: Rules = "practice"
+) -> Fault | None:
+    """The fault in which `check.replay` of a schedule ends, with the steps of this execution that
+    lead to it; None if it ends in no fault.
+
+    Args:
+        schedule: that of a fault which `check` found in this kernel or in an earlier version of it.
+            Steps that cannot be performed any more are skipped.
+        rules: "practice", what shipped compilers rely on, or "strict", the PTX ISA to the letter:
+            docs/reference/rules.md.
+
+    Raises:
+        BindError: the arguments do not fit the kernel.
+    """
+    with quiet_numbers():
+        return perform_with_steps(Scene(launch, rules), tuple(schedule))[1]
+
+
+def perform(
+    scene: Scene,
+    schedule: Schedule,
+    watcher: Recorder | None = None,
+    go_on: bool = True,
+    deadline: float = math.inf,
+) -> tuple[SimFault | None, Execution]:
+    """Performs a schedule on the clusters that it names, and with `go_on` the rest of the kernel:
+    the fault and the execution. An execution that the deadline cuts off has no fault.
+    """
+    scene.elected = next((step.agent for step in schedule if step.outcome == 2), scene.lanes[0])
+    named = {step.cluster for step in schedule} & set(range(scene.clusters))
+    clusters = range(scene.clusters) if scene.shares_work or not named else sorted(named)
+    until = min(deadline, time.perf_counter() + _MAX_SECONDS)
+    execution = Execution(scene, clusters, limit=_MAX_STEPS, deadline=until, watcher=watcher)
+    try:
+        execution.follow(schedule)
+        if go_on:
+            execution.go_on()
+    except SimFault as error:
+        return error, execution
+    except StepsError:
+        pass
+    return warps_together.fault(execution), execution
+
+
+def perform_with_steps(
+    scene: Scene, schedule: Schedule, deadline: float = math.inf
+) -> tuple[SimFault | None, Fault | None]:
+    """The fault in which a schedule ends, with the table of the steps that lead to it; (None, None)
+    if it ends in none.
+    """
+    recorder = Recorder()
+    error, _ = perform(scene, schedule, recorder, deadline=deadline)
+    if error is None:
+        return None, None
+    steps, left_out = relevant_steps(recorder.steps, error)
+    if scene.lanes != (0,):
+        elected = Step(
+            "every warp",
+            f"elect.sync: lane {scene.elected}",
+            "",
+            "the elected lane is unspecified; in this execution it is this one",
+        )
+        steps = (elected, *steps)
+    return error, Fault.of(error, schedule, steps, left_out)
+
+
+def same_fault(a: SimFault | None, b: SimFault) -> bool:
+    """Whether two executions end in one fault: of the same kind, at the same line."""
+    return a is not None and type(a) is type(b) and a.loc == b.loc
