@@ -25,7 +25,7 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import const
 from tilepipe.ir.memory import Tmem
-from tilepipe.ir.rules.block_scales import scaling_of
+from tilepipe.ir.rules.tensor_memory import scaling_of
 
 DTYPES = {
     "f16": dtypes.float16, "bf16": dtypes.bfloat16, "tf32": dtypes.float32, "f32": dtypes.float32, "e4m3": dtypes.float8_e4m3,

@@ -1,7 +1,7 @@
 """Lanes of a warp that wait for other lanes of it: legal since Volta, and not modelled; never told
 as a deadlock, nor a deadlock so.
 
-Told as a deadlock again with `monkeypatch.setattr(lanes_apart, "undecided", lambda *_: None)`.
+Told as a deadlock again with `monkeypatch.setattr(lane_deadlocks, "undecided", lambda *_: None)`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import from_text
-from tilepipe.machine.faults import lane_deadlocks as lanes_apart
+from tilepipe.sim import lane_deadlocks
 from tilepipe.testing import CheckFailed, check
 
 
@@ -100,6 +100,6 @@ def test_in_a_loop_lanes_may_go_round() -> None:
 
 
 def test_without_the_look_it_is_told_as_a_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes_apart, "undecided", lambda *_: None)
+    monkeypatch.setattr(lane_deadlocks, "undecided", lambda *_: None)
     with pytest.raises(tp.DeadlockError):
         role(LOW + WAIT + HIGH + ARRIVE).run()

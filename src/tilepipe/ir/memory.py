@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr, Vary
 from tilepipe.ir.location import Loc
-
-# scale factors in one 32-bit column of tensor memory: rows, and blocks of K
-SCALE_LANES, SCALES_A_COLUMN = 32, 4
+from tilepipe.ir.rules.tensor_memory import SCALE_LANES, SCALES_A_COLUMN
 
 
 @dataclass(eq=False, slots=True)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from tilepipe.machine.cta import Cta
     from tilepipe.machine.memory.fragments import Frag
     from tilepipe.machine.memory.tensor_memory import TensorState
+    from tilepipe.machine.sites import Site
     from tilepipe.machine.units.tma import StoreQueue
     from tilepipe.machine.units.wgmma import WgmmaGroup, WgmmaUnit
-    from tilepipe.sim.sites import Site
 
 Request = tuple[Callable[..., Any], tuple[Any, ...]]
 Body = Generator[Request, Any, None]

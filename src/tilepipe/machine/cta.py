@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tilepipe.machine.barriers.rendezvous import NamedState
     from tilepipe.machine.memory.tensor_memory import TensorMemory
     from tilepipe.machine.memory.tiles import Slot
-    from tilepipe.sim.sites import Site
+    from tilepipe.machine.sites import Site
 
 
 class Cta:

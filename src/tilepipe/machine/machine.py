@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tilepipe.errors import PoisonError
+from tilepipe.errors import NotModelledError, PoisonError
 from tilepipe.ir.program import Kernel
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import Mbarrier
@@ -21,14 +21,17 @@ from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.rules import Rules
+from tilepipe.machine.sites import SETUP, Site
 from tilepipe.machine.units.grid import Clusters, Reach
-from tilepipe.sim.sites import SETUP, Site
 
 if TYPE_CHECKING:
     from tilepipe.ir.chip import Chip
     from tilepipe.machine.units.queue import Unit
     from tilepipe.sim.codegen.module import Compiled
 
+# (machine, agents that wait, mbarriers that they wait on -> ops that could bring what those lack)
+# -> what to say in place of a deadlock that the front end's model cannot decide
+Undecided = Callable[["Machine", list[Agent], dict[Mbarrier, list[Site]]], NotModelledError | None]
 OnEvent = Callable[[Agent, Site, float, float], None]
 
 
@@ -48,6 +51,7 @@ class World:
             prints is kept, not shown.
         deadline: of `time.perf_counter`, looked at in loops of the kernel that perform no op; None:
             there is none.
+        undecided: what the front end says of a deadlock that its model cannot decide.
         elected: the lane that is elected wherever it is active (`election`).
         journal: told of each step that other agents can notice, where someone explores executions.
     """
@@ -70,6 +74,7 @@ class World:
     journal: Journal | None = None
     deadline: float | None = None
     elected: int = 0
+    undecided: Undecided = lambda m, stuck, sources: None
     strict: bool = field(default=False, init=False)
     told: set[tuple[str, int, int]] = field(default_factory=set, init=False)
 

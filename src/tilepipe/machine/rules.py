@@ -16,7 +16,7 @@ from tilepipe.errors import BindError, RaceError, SimFault
 if TYPE_CHECKING:
     from tilepipe.ir.location import Loc
     from tilepipe.machine.machine import Machine
-    from tilepipe.sim.sites import Site
+    from tilepipe.machine.sites import Site
 
 Rules = Literal["practice", "strict"]
 RULE_SETS: tuple[Rules, ...] = ("practice", "strict")

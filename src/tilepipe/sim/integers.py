@@ -19,7 +19,7 @@ from tilepipe.ir.numbers import MAX_SHIFT, limits
 from tilepipe.sim.runtime import lanes
 
 if TYPE_CHECKING:
-    from tilepipe.sim.sites import Site
+    from tilepipe.machine.sites import Site
 
 Array = npt.NDArray[Any]
 Condition = Array | bool

@@ -21,6 +21,7 @@ from tilepipe.machine.clusters import one_after_another, together
 from tilepipe.machine.machine import Machine, OnEvent, World
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.rules import Rules, require_rules
+from tilepipe.sim import lane_deadlocks
 from tilepipe.sim.codegen.module import compile_kernel
 
 THREADS_PER_SM = 2048
@@ -204,6 +205,7 @@ def world_of(launch: Launch, rules: Rules, on_event: OnEvent | None) -> World:
         on_event,
         counts,
         elected=compiled.lanes[0],
+        undecided=lane_deadlocks.undecided,
     )
 
 

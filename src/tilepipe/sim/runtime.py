@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tilepipe.machine.agents import Agent
     from tilepipe.machine.happens_before.accesses import Rect
     from tilepipe.machine.machine import Machine
-    from tilepipe.sim.sites import Site
+    from tilepipe.machine.sites import Site
 
 Array = npt.NDArray[Any]
 

@@ -1,132 +1,121 @@
-"""Where an op stands in a kernel: the static facts about it that the machine and its messages
-need.
-"""
+"""The ops of a kernel as the machine sees them: the static facts that it and its messages need."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tilepipe.ir import ops, printer
+from tilepipe.ir.expressions import Const, const
 from tilepipe.ir.fragment_layout import layout_of
-from tilepipe.ir.memory import Element, TensorParam, Tile, TmemScales
+from tilepipe.ir.memory import (
+    BarrierRef,
+    Element,
+    NamedBarrier,
+    TensorParam,
+    Tile,
+    Tmem,
+    TmemScales,
+)
 from tilepipe.ir.ops import Op
 from tilepipe.ir.program import barrier_of
-
-if TYPE_CHECKING:
-    from tilepipe.ir.location import Loc
-
-SETUP = "set-up"
+from tilepipe.machine.happens_before.accesses import Rect
+from tilepipe.machine.sites import OWN, Site
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Site:
-    """One op of the kernel. Immutable and shared by all runs, so copying a machine copies no sites.
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class OpSite(Site):
+    """A site with the op itself, for those who read the IR."""
 
-    Attributes:
-        id: index into the kernel's table of sites, and into an agent's counts.
-        kind: the op's name in lower case with underscores (`tma_load`).
-        what: the op with its object, for messages (`tma_load a -> a_tiles`).
-        role: the role's name, or `SETUP`.
-        tensor: index of the tensor parameter, -1 where the op has none.
-        rows, cols, nbytes: extent of the tile that the op moves or reads, 0 where it has none.
-        flops: floating-point operations of one execution.
-        layout: of the fragment that the op moves to or from memory.
-        relaxed: an arrive that publishes little on another CTA's barrier (`ir.ops.MbarArrive`).
-        by_parity: some wait on this barrier array gives a parity instead of a phase number.
-    """
-
-    id: int
     op: Op = field(repr=False)
-    kind: str = ""
-    what: str = ""
-    role: str = ""
-    tensor: int = -1
-    rows: int = 0
-    cols: int = 0
-    nbytes: int = 0
-    flops: int = 0
-    layout: str = "wgmma"
-    relaxed: bool = False
-    by_parity: bool = False
 
-    @property
-    def loc(self) -> Loc:
-        return self.op.loc
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Site:
-        return self
+    def located(self, buffer: str, index: int, rect: Rect | None) -> str:
+        tiles = [t for t in tiles_of(self.op) if t.buffer.name == buffer]
+        if len(tiles) != 1:
+            return self.what
+        tile = replace(tiles[0], index=const(index))
+        if rect is not None and (rect[1] - rect[0], rect[3] - rect[2]) == (tile.rows, tile.cols):
+            tile = replace(tile, row=const(rect[0]), col=const(rect[2]))
+        return self.what.replace(printer.tile(tiles[0]), printer.tile(tile))
 
 
-def describe(op: Op, number: int, role: str, tensors: dict[int, int], by_parity: set[int]) -> Site:
+def describe(
+    op: Op, number: int, role: str, tensors: dict[int, int], by_parity: frozenset[str]
+) -> OpSite:
     """The site of an op.
 
-    `tensors`: id of a `TensorParam` -> its index. `by_parity`: ids of the barrier arrays that some
-    wait names by parity.
+    `tensors`: id of a `TensorParam` -> its index. `by_parity`: the names of the barrier arrays that
+    some wait names by parity.
     """
     kind = _snake(type(op).__name__)
-    bar = barrier_of(op)
     what = _text(op, kind)
+    bar = getattr(op, "bar", None)
+    facts: dict[str, Any] = _facts(op, tensors)
+    if isinstance(bar, BarrierRef):
+        facts["barrier"] = bar.array.name
+        facts["by_parity"] = bar.array.name in by_parity
+        if bar.cta is not None:
+            facts["targets"] = 1 << int(bar.cta.value) if isinstance(bar.cta, Const) else None
+    elif isinstance(bar, NamedBarrier):
+        facts["barrier"] = bar.name
+    return OpSite(number, op.loc, kind, what, role, op=op, **facts)
+
+
+def _facts(op: Op, tensors: dict[int, int]) -> dict[str, Any]:
+    """What the machine must know of an op beside its operands."""
     match op:
         case ops.TmaLoad(tensor=t, dst=tile) | ops.TmaStore(tensor=t, src=tile):
-            return Site(
-                number,
-                op,
-                kind,
-                what,
-                role,
-                tensor=tensors[id(t)],
-                rows=tile.rows,
-                cols=tile.cols,
-                nbytes=tile.nbytes,
-            )
+            moved = {"rows": tile.rows, "cols": tile.cols, "nbytes": tile.nbytes}
+            multicast = isinstance(op, ops.TmaLoad) and op.multicast is not None
+            return {"tensor": tensors[id(t)], "multicast": multicast, **moved}
         case ops.Wgmma(acc=acc, b=b):
-            return Site(number, op, kind, what, role, flops=2 * acc.rows * acc.cols * b.cols)
-        case ops.Tcgen05Mma(acc=into, b=b, cta_group=group):
-            return Site(
-                number, op, kind, what, role, flops=2 * group * into.rows * into.cols * b.cols
-            )
+            return {"flops": 2 * acc.rows * acc.cols * b.cols}
+        case ops.Tcgen05Mma(acc=into, a=a, b=b, cta_group=group, sfa=sfa, sfb=sfb):
+            return {
+                "flops": 2 * group * into.rows * into.cols * b.cols,
+                "cta_group": group,
+                "place": into,
+                "place_a": a if isinstance(a, Tmem) else None,
+                "scales": tuple(s for s in (sfa, sfb) if s is not None),
+                "shape": (into.rows, into.cols, b.buffer.dtype),
+            }
+        case ops.Tcgen05Commit(mask=mask) if mask is not None:
+            return {"targets": int(mask.value) if isinstance(mask, Const) else None}
+        case (
+            ops.TmemAlloc(columns=columns, cta_group=group)
+            | ops.TmemDealloc(columns=columns, cta_group=group)
+        ):
+            return {"columns": columns, "cta_group": group, "targets": None if group == 2 else OWN}
+        case ops.TmemCopy(dst=TmemScales() as scales, cta_group=group):
+            return {"scales": (scales,), "cta_group": group}
+        case ops.TmemCopy(dst=place, cta_group=group):
+            return {"place": place, "cta_group": group}
+        case ops.TmemLoad(src=matrix) | ops.TmemStore(dst=matrix):
+            return {"place": matrix}
         case ops.FragmentStore(value=value):
-            return Site(number, op, kind, what, role, layout=layout_of(value))
+            return {"layout": layout_of(value)}
         case ops.FragmentLoad(dst=f):
-            return Site(number, op, kind, what, role, layout=f.layout)
+            return {"layout": f.layout}
         case (
             ops.Load(src=Element(base=TensorParam() as t)) | ops.Store(dst=Element(base=TensorParam() as t))
             | ops.AtomicAdd(dst=Element(base=TensorParam() as t))
         ):  # fmt: skip
-            return Site(number, op, kind, what, role, tensor=tensors[id(t)])
+            return {"tensor": tensors[id(t)]}
         case ops.FragmentLoadGlobal(tensor=t, dst=f):
-            return Site(
-                number,
-                op,
-                kind,
-                what,
-                role,
-                tensor=tensors[id(t)],
-                rows=f.rows,
-                cols=f.cols,
-                layout=f.layout,
-            )
+            return {"tensor": tensors[id(t)], "rows": f.rows, "cols": f.cols, "layout": f.layout}
         case ops.FragmentStoreGlobal(tensor=t, value=value):
             rows, cols = value.shape
-            return Site(
-                number,
-                op,
-                kind,
-                what,
-                role,
-                tensor=tensors[id(t)],
-                rows=rows,
-                cols=cols,
-                layout=layout_of(value),
-            )
-        case ops.ClcTryCancel(dst=tile):
-            return Site(number, op, kind, what, role, nbytes=tile.nbytes)
-        case ops.MbarArrive(sem=sem) | ops.MbarExpect(sem=sem):
-            return Site(number, op, kind, what, role, relaxed=sem == "relaxed")
-    return Site(
-        number, op, kind, what, role, by_parity=bar is not None and id(bar.array) in by_parity
-    )
+            moved = {"rows": rows, "cols": cols}
+            return {"tensor": tensors[id(t)], "layout": layout_of(value), **moved}
+        case ops.ClcTryCancel(dst=tile, multicast=multicast):
+            return {"nbytes": tile.nbytes, "multicast": multicast}
+        case ops.MbarArrive(sem=sem):
+            return {"relaxed": sem == "relaxed"}
+        case ops.MbarExpect(sem=sem, arrive=arrive):
+            return {"relaxed": sem == "relaxed", "arrives": arrive}
+        case ops.MbarWait(phase=phase) | ops.MbarTryWait(phase=phase):
+            return {"parity": phase.dtype.kind != "phase"}
+    return {}
 
 
 def tiles_of(op: Op) -> list[Tile]:

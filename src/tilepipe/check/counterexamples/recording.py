@@ -9,9 +9,9 @@ from typing import Any
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import Mbarrier
 from tilepipe.machine.barriers.rendezvous import NamedState, Rendezvous
+from tilepipe.machine.sites import Site
 from tilepipe.machine.units.grid import ResponseUnit
 from tilepipe.machine.units.queue import UnitQueue
-from tilepipe.sim.sites import Site
 
 _SLOTS = {  # kind of op -> where its operands name a tile
     "tma_load": (3,), "tma_store": (3,), "load": (2,), "store": (3,), "fragment_store": (2,), "fragment_load": (3,), "wgmma": (3, 5),

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from tilepipe.check.counterexamples.recording import RecordedStep, name_of
 from tilepipe.check.verdict import Step
 from tilepipe.errors import DeadlockError, RaceError, SimFault
+from tilepipe.machine.sites import SETUP
 from tilepipe.machine.units.grid import ASKS
-from tilepipe.sim.sites import SETUP
 
 _MAX_SHOWN = 24
 _MAX_DRAWS = 8  # the last ones are shown

@@ -24,7 +24,7 @@ from tilepipe.check.engine.key_encoding import digest, encoded
 from tilepipe.check.engine.steps import WARPS, Mind, Node, Phase, Race, Track, Who, Why
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.journal import Touch
-from tilepipe.sim.sites import Site
+from tilepipe.machine.sites import Site
 
 _VERBS = {
     Touch.ARRIVE: "arrives in", Touch.EXPECT: "announces bytes of", Touch.CREDIT: "brings bytes of", Touch.ISSUE: "will bring bytes of",

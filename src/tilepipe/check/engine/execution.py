@@ -29,12 +29,12 @@ from tilepipe.machine.clusters import explained, finish
 from tilepipe.machine.happens_before.global_memory import Present
 from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.memory.elements import value_of
+from tilepipe.machine.sites import Site
 from tilepipe.machine.units.grid import Clusters
 from tilepipe.machine.units.queue import UnitQueue
 from tilepipe.machine.units.tcgen05 import CommitUnit
 from tilepipe.machine.units.tma import TmaLoadUnit
 from tilepipe.sim.runtime import OutOfTimeError
-from tilepipe.sim.sites import Site
 
 ENDLESS = 1 << 60
 _CLOCK = 63  # the clock is looked at when the number of an op has none of these bits

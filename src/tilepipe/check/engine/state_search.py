@@ -23,7 +23,7 @@ from tilepipe.machine.agents import Request
 from tilepipe.machine.barriers.mbarrier import Mbarrier
 from tilepipe.machine.units.queue import UnitQueue
 from tilepipe.machine.units.tcgen05 import CommitUnit
-from tilepipe.sim.sites import Site
+from tilepipe.sim.sites import OpSite
 
 End = Literal["decided", "many", "disorderly"]
 _TAKES = ("mbar_try_wait", "atomic_", "clc_try", "tmem_alloc", "tmem_dealloc", "tmem_relinquish")
@@ -46,7 +46,7 @@ class AllSteps:
 class StepsOfTests(AllSteps):
     """Those that can change what a test says, or what is left to take."""
 
-    def __init__(self, sites: Iterable[Site], waits: Container[int]) -> None:
+    def __init__(self, sites: Iterable[OpSite], waits: Container[int]) -> None:
         """`waits`: sites of the tests that count as waits, and change nothing."""
         self.waits = waits
         self.tested = {

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tilepipe.sim.sites import Site
+from tilepipe.machine.sites import Site
 
 Who = tuple[int, int]  # cluster, number of the agent in it
 Why = Literal["phase", "ahead", "lapped", "bytes", "test", "turn"]

@@ -31,7 +31,7 @@ from tilepipe.ir.def_use import bound, leaves, operands
 from tilepipe.ir.expressions import Local, Unary, Vary
 from tilepipe.ir.memory import Variable
 from tilepipe.ir.program import Kernel, walk
-from tilepipe.sim.sites import Site
+from tilepipe.sim.sites import OpSite
 
 Name = Local | Variable
 # what may stand before the wait in a branch that it guards
@@ -120,7 +120,7 @@ class Guards:
         return Guards(kept, self.waits if kept else frozenset())
 
 
-def guards(kernel: Kernel, sites: list[Site]) -> Guards:
+def guards(kernel: Kernel, sites: list[OpSite]) -> Guards:
     """The tests that fulfil condition (b), each of which guards some wait. `sites`: those of the
     compiled kernel.
     """

@@ -26,7 +26,7 @@ from tilepipe.ir.program import Kernel, Role, walk
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import Mbarrier
 from tilepipe.machine.machine import World
-from tilepipe.sim.sites import Site
+from tilepipe.sim.sites import OpSite
 
 if TYPE_CHECKING:
     from tilepipe.machine.cta import Cta
@@ -108,7 +108,7 @@ class Watch:
             commute.
     """
 
-    def __init__(self, kernel: Kernel, decisive: Decisive, sites: Iterable[Site]) -> None:
+    def __init__(self, kernel: Kernel, decisive: Decisive, sites: Iterable[OpSite]) -> None:
         self.decisive = decisive
         blocks = (kernel.setup, *(r.body for r in kernel.roles))
         inside = {

@@ -113,7 +113,9 @@ def explore(explorer: Explorer, first: Execution) -> bool:
     if counter is None or explorer.scene.clusters < 2:
         return False
     drawn = [
-        n.who for n in first.causality.nodes if n.site is not None and n.site.op in counter.draws
+        n.who
+        for n in first.causality.nodes
+        if n.site is not None and explorer.scene.sites[n.site.id].op in counter.draws
     ]
     for forgets in (True, False):
         alone = _Alone(explorer, counter, drawn, forgets)

@@ -16,17 +16,18 @@ from tilepipe.cuda.ptx.wrappers import Snippet
 from tilepipe.errors import CompileError
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Expr, Local
-from tilepipe.ir.memory import SCALE_LANES, SCALES_A_COLUMN, Tile, TmemScales
-from tilepipe.ir.rules.block_scales import (
+from tilepipe.ir.memory import Tile, TmemScales
+from tilepipe.ir.rules.block_scales import broken_scaled_mma_rule, broken_scales_copy_rule
+from tilepipe.ir.rules.operand_tiles import MATRIX_ROW, MMA_K_BYTES, mma_k
+from tilepipe.ir.rules.tcgen05 import broken_copy_rule, broken_mma_rule, operand_dtype
+from tilepipe.ir.rules.tensor_memory import (
     PIECE_BYTES,
+    SCALE_LANES,
+    SCALES_A_COLUMN,
     Scaling,
-    broken_scaled_mma_rule,
-    broken_scales_copy_rule,
     pieces,
     scaling_of,
 )
-from tilepipe.ir.rules.operand_tiles import MATRIX_ROW, MMA_K_BYTES, mma_k
-from tilepipe.ir.rules.tcgen05 import broken_copy_rule, broken_mma_rule, operand_dtype
 
 _TMEM_K = MMA_K_BYTES // 4  # columns of 32 bits that A in tensor memory moves by in a step
 

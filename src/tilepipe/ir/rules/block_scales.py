@@ -18,60 +18,21 @@ CTA holds the scale factors of its own 128 rows of A, and those of all n rows of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Const
-from tilepipe.ir.memory import SCALE_LANES, SCALES_A_COLUMN, Tile, Tmem, TmemScales
+from tilepipe.ir.memory import Tile, Tmem, TmemScales
 from tilepipe.ir.rules.operand_tiles import MATRIX_ROW, broken_descriptor_rule, divisor
-
-# rows of A or B whose scale factors tcgen05.cp copies at once, with those of
-PIECE_ROWS = 4 * SCALE_LANES
-PIECE_BYTES = PIECE_ROWS * SCALES_A_COLUMN  # 4 blocks of K: 32 rows of 16 bytes
-PIECE_COLUMNS = PIECE_ROWS // SCALE_LANES
-ROW_STEP = 64  # of a part of the rows
-MAX_N = 256
-_FP8 = (dtypes.float8_e4m3, dtypes.float8_e5m2)
-
-
-@dataclass(frozen=True, slots=True)
-class Scaling:
-    """One kind of block-scaled MMA.
-
-    Attributes:
-        kind: of the instruction. block: elements of K that share a scale factor. k: elements of K
-            of one instruction.
-    """
-
-    kind: str
-    block: int
-    k: int
-
-    @property
-    def vector(self) -> int:
-        """Scale factors of a row that one instruction takes: the 2 of `.scale_vec::2X`, which is
-        `.block32` of kind mxf4.
-        """
-        return self.k // self.block
-
-
-MXF8F6F4, MXF4, MXF4NVF4 = (
-    Scaling("mxf8f6f4", 32, 32),
-    Scaling("mxf4", 32, 64),
-    Scaling("mxf4nvf4", 16, 64),
+from tilepipe.ir.rules.tensor_memory import (
+    PIECE_BYTES,
+    PIECE_COLUMNS,
+    PIECE_ROWS,
+    pieces,
+    scaling_of,
 )
 
-
-def scaling_of(a: DType, b: DType, scale: DType) -> Scaling | None:
-    """How A and B of these types are multiplied with scale factors of that one; None: they are
-    not.
-    """
-    if a in _FP8 and b in _FP8 and scale is dtypes.float8_e8m0:
-        return MXF8F6F4
-    if a is b is dtypes.float4_e2m1:
-        return {dtypes.float8_e8m0: MXF4, dtypes.float8_e4m3: MXF4NVF4}.get(scale)
-    return None
+ROW_STEP = 64  # of a part of the rows
+MAX_N = 256
 
 
 def broken_scales_rule(rows: object, blocks: object, dtype: DType) -> str | None:
@@ -135,19 +96,6 @@ def broken_scaled_mma_rule(
         if broken is not None:
             return broken
     return None
-
-
-def pieces(dst: TmemScales) -> list[tuple[int, int]]:
-    """(column from `address`, 512 bytes from the start of the tile) of each piece that is copied to
-    a whole matrix: a tile has the pieces of the same rows one after the other along K, as global
-    memory does.
-    """
-    over, along = -(-dst.rows // PIECE_ROWS), -(-dst.blocks // SCALES_A_COLUMN)
-    return [
-        (k * dst.stride + i * PIECE_COLUMNS, i * along + k)
-        for i in range(over)
-        for k in range(along)
-    ]
 
 
 def broken_scales_copy_rule(dst: TmemScales, src: Tile) -> str | None:

@@ -16,6 +16,7 @@ from tilepipe.ir.expressions import Expr
 from tilepipe.ir.layout import panel_elements
 from tilepipe.ir.memory import Tile
 from tilepipe.ir.printer import expr as text
+from tilepipe.ir.rules.tma import in_bytes
 
 TMA_ALIGNMENT = 128  # PTX ISA, cp.async.bulk.tensor: bytes, of the address in shared memory
 # PTX ISA, stmatrix and core matrices of wgmma: bytes of 8 elements, and their alignment
@@ -29,12 +30,6 @@ def mma_k(dtype: DType) -> int:
     bits.
     """
     return MMA_K_BYTES * 8 // dtype.bits
-
-
-def in_bytes(elements: int, dtype: DType) -> str:
-    """`64 × 2 = 128 bytes`, for messages."""
-    each = str(dtype.nbytes) if dtype.per_byte == 1 else f"1/{dtype.per_byte}"
-    return f"{elements} × {each} = {dtype.bytes_of(elements)} bytes"
 
 
 def divisor(x: Expr) -> int:

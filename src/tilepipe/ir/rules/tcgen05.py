@@ -17,9 +17,8 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Binary, Const, Expr
 from tilepipe.ir.memory import Tile, Tmem
 from tilepipe.ir.rules.operand_tiles import MMA_K_BYTES, broken_descriptor_rule, mma_k
+from tilepipe.ir.rules.tensor_memory import COLUMNS, LANES, half_rule
 
-LANES = 128
-COLUMNS = 512
 MIN_COLUMNS = 32
 MAX_N = 256
 _SAME = (dtypes.bfloat16, dtypes.float16, dtypes.float32)
@@ -52,20 +51,6 @@ def broken_group_rule(cta_group: object, cluster_size: int) -> str | None:
     if cta_group == 2 and cluster_size % 2:
         return f"cta_group=2 pairs CTAs 2 i and 2 i + 1 of a cluster; a cluster of {cluster_size} has no pairs"
     return None
-
-
-def half_rule(a_lane: int, acc_lane: int) -> str:
-    """The rule that A and an accumulator of 64 rows break, which begin at these lanes of tensor
-    memory.
-    """
-    return (
-        f"A of 64 rows begins at lane {a_lane} of tensor memory, the accumulator at lane"
-        f" {acc_lane}; with m = 64 the tensor core uses"
-        " one half of each 32 lanes, 0..15 or 16..31, for both (PTX ISA, data path layout F of"
-        " tcgen05.mma). Put A into the half of"
-        f" the accumulator: {'add 16 << 16 to' if acc_lane else 'take 16 << 16 off'} its address"
-        " (`col=` of `tmem.tensor`)"
-    )
 
 
 def _based(address: Expr) -> tuple[Expr | None, int]:

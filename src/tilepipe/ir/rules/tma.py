@@ -8,13 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.rules.operand_tiles import in_bytes
 
 MAX_RANK = 5
 MAX_BOX = 256  # elements of a box in any dimension
 MAX_EXTENT = 2**32
 MAX_STRIDE = 2**40  # bytes
 ALIGNMENT = 16  # bytes: address, strides, contiguous extent of a box
+
+
+def in_bytes(elements: int, dtype: DType) -> str:
+    """`64 × 2 = 128 bytes`, for messages."""
+    each = str(dtype.nbytes) if dtype.per_byte == 1 else f"1/{dtype.per_byte}"
+    return f"{elements} × {each} = {dtype.bytes_of(elements)} bytes"
 
 
 def takes_stride(extent: int, stride: int) -> bool:

@@ -11,7 +11,7 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.location import caller
 from tilepipe.ir.printer import expr
-from tilepipe.ir.rules import block_scales, tcgen05
+from tilepipe.ir.rules import block_scales, tensor_memory
 from tilepipe.ir.rules.operand_tiles import is_multiple
 from tilepipe.lang.tracing.tracer import Scope, Tracer
 from tilepipe.lang.values.scalars import Value, binary, require_integer, to_expr
@@ -48,14 +48,14 @@ class TmemScales:
             raise TraceError(broken, caller())
         assert isinstance(rows, int)
         assert isinstance(blocks, int)
-        stride = block_scales.PIECE_COLUMNS * -(-rows // block_scales.PIECE_ROWS)
+        stride = tensor_memory.PIECE_COLUMNS * -(-rows // tensor_memory.PIECE_ROWS)
         self._tracer = tracer
         self._scales = memory.TmemScales(address, rows, blocks, kind, stride, exprs.const(0))
         self._owner = owner
         self._scope: Scope = tracer.scope
-        if self.columns > tcgen05.COLUMNS:
+        if self.columns > tensor_memory.COLUMNS:
             raise TraceError(
-                f"{self!r} take {self.columns} columns of tensor memory, which has {tcgen05.COLUMNS}",
+                f"{self!r} take {self.columns} columns of tensor memory, which has {tensor_memory.COLUMNS}",
                 caller(),
             )
 
@@ -67,7 +67,7 @@ class TmemScales:
     @property
     def columns(self) -> int:
         """Columns of 32 bits that the whole pieces of 128 rows × 4 blocks take."""
-        return -(-self._scales.blocks // memory.SCALES_A_COLUMN) * self._scales.stride
+        return -(-self._scales.blocks // tensor_memory.SCALES_A_COLUMN) * self._scales.stride
 
     @property
     def dtype(self) -> DType:

@@ -11,7 +11,7 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.location import caller
 from tilepipe.ir.printer import expr
-from tilepipe.ir.rules import block_scales, tcgen05
+from tilepipe.ir.rules import block_scales, tcgen05, tensor_memory
 from tilepipe.ir.rules.operand_tiles import is_multiple
 from tilepipe.lang.asynchronous.tma import Mbar, check_mask, require_one_lane
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
@@ -66,11 +66,11 @@ class TmemTensor:
             rows not in (64, 128)
             or cols < 8
             or cols % 8
-            or cols * kind.nbytes // 4 > tcgen05.COLUMNS
+            or cols * kind.nbytes // 4 > tensor_memory.COLUMNS
         ):
             raise TraceError(
                 "a matrix in tensor memory has 64 or 128 rows and a multiple of 8 columns, at"
-                f" most {tcgen05.COLUMNS} columns of 32"
+                f" most {tensor_memory.COLUMNS} columns of 32"
                 f" bits; got {rows}×{cols} {kind}",
                 caller(),
             )

@@ -16,13 +16,13 @@ from tilepipe.errors import BarrierError
 from tilepipe.machine.agents import BLOCKED, Agent, Blocked
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.journal import Touch
-from tilepipe.sim.sites import SETUP
+from tilepipe.machine.sites import SETUP
 
 if TYPE_CHECKING:
     from tilepipe.machine.cta import Cta
     from tilepipe.machine.machine import Machine
+    from tilepipe.machine.sites import Site
     from tilepipe.machine.units.tma import TmaLoadUnit
-    from tilepipe.sim.sites import Site
 
 UNINITIALISED, LIVE, INVALIDATED = 0, 1, 2
 MAX_COUNT = (1 << 20) - 1
@@ -408,7 +408,7 @@ def phase_asked(ag: Agent, args: tuple[Any, ...]) -> int:
     operands.
     """
     site, mask, bar, given = args
-    return int(given) if site.op.phase.dtype.kind == "phase" else phase_of(ag, bar, given, mask)
+    return phase_of(ag, bar, given, mask) if site.parity else int(given)
 
 
 def remote(m: Machine, ag: Agent, site: Site, cta: int, bar: int) -> Mbarrier:

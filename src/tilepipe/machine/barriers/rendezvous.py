@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tilepipe.errors import BarrierError
-from tilepipe.ir import ops
 from tilepipe.machine.agents import BLOCKED, Agent, Blocked
 from tilepipe.machine.barriers.mbarrier import LIVE
 from tilepipe.machine.faults import messages as faults
@@ -18,7 +17,7 @@ from tilepipe.machine.journal import Touch
 if TYPE_CHECKING:
     from tilepipe.machine.barriers.mbarrier import Mbarrier
     from tilepipe.machine.machine import Machine
-    from tilepipe.sim.sites import Site
+    from tilepipe.machine.sites import Site
 
 
 class NamedState:
@@ -237,12 +236,11 @@ def launch_dependents(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     """griddepcontrol.launch_dependents: nothing; there is no next kernel."""
 
 
-def fence_proxy_async(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+def fence_proxy_async(m: Machine, ag: Agent, site: Site, mask: int, space: str) -> None:
     """fence.proxy.async: orders accesses to the memory that its printed form names, and no
     others.
     """
-    assert isinstance(site.op, ops.FenceProxyAsync)
-    covers = covered(site.op.space, ag.cta.rank)
+    covers = covered(space, ag.cta.rank)
     ag.fence(mask, m.order, covers)
     if m.world.compiled.hands_on:
         for access in m.order.fenceable:
@@ -252,14 +250,14 @@ def fence_proxy_async(m: Machine, ag: Agent, site: Site, mask: int) -> None:
             if access.agent is ag and access.mask & ~mask == 0 and covers(access):
                 ag.handed |= access.bit | access.fenced | access.sure | access.after
     for bar in m.reborn:
-        if site.op.space != "global" and bar.cta is ag.cta and _made(bar, ag, mask):
+        if space != "global" and bar.cta is ag.cta and _made(bar, ag, mask):
             bar.proxied = bar.proxied or m.order.new_bit()
             ag.acquire(mask, bar.proxied)
 
 
 def covered(space: str, rank: int) -> Callable[[Fenceable], bool]:
     """Which accesses a fence.proxy.async by a thread of CTA `rank` orders. `space`: as in
-    `ops.PROXY_SPACES`.
+    `ir.ops.PROXY_SPACES`.
     """
     match space:
         case "shared":

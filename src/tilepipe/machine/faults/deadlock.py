@@ -15,36 +15,28 @@ cycle: role 'load' -> role 'mma' -> role 'load'
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilepipe.errors import DeadlockError, NotModelledError
-from tilepipe.ir import ops
-from tilepipe.ir.program import barrier_of
 from tilepipe.machine.agents import Spin
 from tilepipe.machine.barriers import mbarrier as mbarriers
 from tilepipe.machine.barriers import rendezvous as meetings
 from tilepipe.machine.barriers.mbarrier import Mbarrier
 from tilepipe.machine.barriers.rendezvous import NamedState, Rendezvous
-from tilepipe.machine.faults import lane_deadlocks as lanes_apart
 from tilepipe.machine.faults import root_causes as causes
 from tilepipe.machine.faults import tensor_memory as tmem_words
 from tilepipe.machine.memory import tensor_allocation as tmem_alloc
 from tilepipe.machine.memory.tensor_memory import TensorMemory
+from tilepipe.machine.sites import OWN, Site
 
 if TYPE_CHECKING:
     from tilepipe.machine.agents import Agent
     from tilepipe.machine.machine import Machine
-    from tilepipe.sim.sites import Site
 
 Waited = Mbarrier | NamedState | Rendezvous | TensorMemory | Spin | None
-_BRINGS = (
-    ops.MbarArrive,
-    ops.MbarExpect,
-    ops.MbarCompleteTx,
-    ops.TmaLoad,
-    ops.ClcTryCancel,
-    ops.Tcgen05Commit,
-)
+# kinds of ops that bring bytes to an mbarrier, and those that arrive on it
+_BRING_BYTES = ("mbar_complete_tx", "tma_load", "clc_try_cancel")
+_SIGNAL = ("mbar_arrive", "mbar_expect", "tcgen05_commit", *_BRING_BYTES)
 _MAX_ROWS = 24
 
 
@@ -52,9 +44,9 @@ def report(m: Machine) -> DeadlockError | NotModelledError:
     """The error for a cluster in which some agents have not returned and nothing can act."""
     stuck = [a for a in m.agents if not a.done]
     wanted = [bar for bar, _ in (waited_for(m, a) for a in stuck) if isinstance(bar, Mbarrier)]
-    apart = lanes_apart.undecided(m, stuck, lambda bar: _sources(m, bar), wanted)
-    if apart is not None:
-        return apart
+    undecided = m.world.undecided(m, stuck, {bar: _sources(m, bar) for bar in wanted})
+    if undecided is not None:
+        return undecided
     ctas = sorted({a.cta.block_id for a in stuck})
     where = f"CTA {ctas[0]}" if len(ctas) == 1 else f"CTAs {', '.join(map(str, ctas))}"
     total = sum(1 for a in m.agents if a.cta.block_id in ctas)
@@ -180,35 +172,25 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
 
 def _sources(m: Machine, bar: Waited) -> list[Site]:
     """The ops of the kernel that could bring what is missing."""
-    found = []
+    found: list[Site] = []
     for site in m.world.compiled.sites:
-        op = site.op
-        if isinstance(bar, Mbarrier):
-            ref = barrier_of(op)
-            wanted = (
-                isinstance(op, _BRINGS)
-                if bar.pending
-                else isinstance(op, (ops.MbarCompleteTx, ops.TmaLoad, ops.ClcTryCancel))
-            )
-            if wanted and ref is not None and ref.array.name == bar.array:
-                found.append(site)
-        elif isinstance(bar, Spin):
-            if (
-                isinstance(op, (ops.AtomicAdd, ops.Store))
-                and site.tensor == bar.site.tensor >= 0
-                and site is not bar.site
-            ):
-                found.append(site)
-        elif isinstance(bar, TensorMemory):
-            if isinstance(op, ops.TmemDealloc) or (
-                op.cta_group == 2 if isinstance(op, ops.TmemAlloc) else False
-            ):
-                found.append(site)
-        elif (
-            isinstance(op, (ops.NamedSync, ops.NamedArrive))
-            and bar
-            and bar.name.split("[")[0] == op.bar.name
-        ):
+        match bar:
+            case Mbarrier():
+                kinds = _SIGNAL if bar.pending else _BRING_BYTES
+                brings = site.kind in kinds and site.barrier == bar.array
+            case Spin():
+                alike = site.tensor == bar.site.tensor >= 0 and site is not bar.site
+                brings = site.kind in ("atomic_add", "store") and alike
+            case TensorMemory():
+                brings = site.kind == "tmem_dealloc" or (
+                    site.kind == "tmem_alloc" and site.cta_group == 2
+                )
+            case None:
+                brings = False
+            case _:
+                named = site.kind in ("named_sync", "named_arrive")
+                brings = named and bar.name.split("[")[0] == site.barrier
+        if brings:
             found.append(site)
     return found
 
@@ -220,31 +202,11 @@ def _candidates(m: Machine, agent: Agent) -> list[Agent]:
         return bar.missing()
     roles = {site.role for site in _sources(m, bar)}
     arrived = {a.uid for a, _ in bar.arrived.values()} if isinstance(bar, NamedState) else set()
-    everywhere = any(_crosses(site.op) for site in _sources(m, bar))
+    everywhere = any(site.crosses for site in _sources(m, bar))
     return [
         a for a in m.agents
         if a.role_name in roles and a is not agent and a.uid not in arrived and (everywhere or a.cta is agent.cta)
     ]  # fmt: skip
-
-
-def _crosses(op: Any) -> bool:
-    """Whether an op reaches other CTAs."""
-    ref = barrier_of(op)
-    return (
-        (ref is not None and ref.cta is not None)
-        or getattr(op, "multicast", None) not in (None, False)
-        or _of_pairs(op)
-    )
-
-
-def _of_pairs(op: Any) -> bool:
-    """Whether an op of tensor memory reaches the other CTA of a pair, or those of a mask."""
-    match op:
-        case ops.Tcgen05Commit(mask=mask):
-            return mask is not None
-        case ops.TmemAlloc(cta_group=group) | ops.TmemDealloc(cta_group=group):
-            return group == 2
-    return False
 
 
 def _bringers(m: Machine, stuck: list[Agent]) -> list[str]:
@@ -272,9 +234,7 @@ def _bringers(m: Machine, stuck: list[Agent]) -> list[str]:
             )
         for (kind, where, role), runs in _grouped(m, sources).items():
             crosses = any(
-                _crosses(s.op)
-                for s in sources
-                if (s.kind, s.loc.short, s.role) == (kind, where, role)
+                s.crosses for s in sources if (s.kind, s.loc.short, s.role) == (kind, where, role)
             )
             who = [a for a in m.agents if a.role_name == role and (a.cta is agent.cta or crosses)]
             states = (
@@ -342,7 +302,7 @@ def _forgotten_peer(m: Machine, stuck: list[Agent]) -> str | None:
             and bar.cta.rank & 1
         ):
             for site in _sources(m, bar):
-                if isinstance(site.op, ops.Tcgen05Commit) and site.op.mask is None:
+                if site.kind == "tcgen05_commit" and site.targets == OWN:
                     return (
                         f"{bar.where} is of the odd CTA of a pair, and the commit at"
                         f" {site.loc.short} arrives only in the even one, which"
@@ -385,7 +345,7 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
             only = [
                 s
                 for s in _sources(m, bar)
-                if isinstance(s.op, ops.MbarExpect) and not s.op.arrive and m.world.counts[s.id]
+                if s.kind == "mbar_expect" and not s.arrives and m.world.counts[s.id]
             ]
             if only and bar.expected and bar.pending == bar.count:
                 return (

@@ -4,17 +4,12 @@ to change.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from tilepipe.errors import BarrierError, PoisonError, RaceError
-from tilepipe.ir import printer
-from tilepipe.ir.expressions import const
-from tilepipe.ir.ops import MbarTryWait
 from tilepipe.machine import rules
 from tilepipe.machine.faults import root_causes as causes
 from tilepipe.machine.faults import tensor_memory as tmem_words
-from tilepipe.sim.sites import tiles_of
 
 if TYPE_CHECKING:
     from tilepipe.machine.agents import Agent
@@ -24,8 +19,8 @@ if TYPE_CHECKING:
     from tilepipe.machine.happens_before.global_memory import Event
     from tilepipe.machine.machine import Machine
     from tilepipe.machine.memory.tiles import Slot
+    from tilepipe.machine.sites import Site
     from tilepipe.machine.units.tma import TmaLoadUnit
-    from tilepipe.sim.sites import Site
 
 # -- races -----------------------------------------------------------------------------
 
@@ -56,14 +51,8 @@ def _line(slot: Slot, a: Access) -> str:
 
 def _resolved(slot: Slot, a: Access) -> str:
     """The op of an access, with its tile's place in numbers."""
-    tiles = [t for t in tiles_of(a.site.op) if t.buffer is slot.buffer]
-    if len(tiles) != 1:
-        return a.site.what
-    tile = replace(tiles[0], index=const(slot.index))
-    r0, r1, c0, c1 = a.rect
-    if a.points is None and (r1 - r0, c1 - c0) == (tile.rows, tile.cols):
-        tile = replace(tile, row=const(r0), col=const(c0))
-    return a.site.what.replace(printer.tile(tiles[0]), printer.tile(tile))
+    rect = a.rect if a.points is None else None
+    return a.site.located(slot.buffer.name, slot.index, rect)
 
 
 def _late_expect(m: Machine, access: Access, reader: Agent) -> str | None:
@@ -474,7 +463,7 @@ def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoRe
         or causes.completed_by_bytes(m, bar.cta.bars)
         or unknown
     )
-    tests = isinstance(site.op, MbarTryWait)  # a test, which does not wait
+    tests = site.kind == "mbar_try_wait"  # a test, which does not wait
     verb, result = (
         ("tests", "the test may say no") if tests else ("waits for", "this wait may never end")
     )
@@ -512,7 +501,7 @@ def _story(bar: Mbarrier) -> str:
 def ahead(bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoReturn:
     """The wait is for a phase after the one in progress."""
     same = f"phase {phase - 2}" if phase > 1 else "the phase before the first"
-    verb, noun = ("tests", "test") if isinstance(site.op, MbarTryWait) else ("waits for", "wait")
+    verb, noun = ("tests", "test") if site.kind == "mbar_try_wait" else ("waits for", "wait")
     raise BarrierError(
         f"{site.what}: {ag} {verb} phase {phase} of {bar.where}, but phase {bar.phase} is still"
         " in progress: it"

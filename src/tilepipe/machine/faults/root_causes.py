@@ -13,9 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from tilepipe.ir import ops
-from tilepipe.ir.expressions import Const
-from tilepipe.ir.program import barrier_of
+from tilepipe.machine.sites import OWN, Site
 
 if TYPE_CHECKING:
     from tilepipe.machine.agents import Agent
@@ -24,9 +22,9 @@ if TYPE_CHECKING:
     from tilepipe.machine.happens_before.accesses import Access
     from tilepipe.machine.machine import Machine
     from tilepipe.machine.units.tma import TmaLoadUnit
-    from tilepipe.sim.sites import Site
 
 _FULL, _EMPTY = ".full", ".empty"
+_ARRIVALS = ("mbar_arrive", "tcgen05_commit")
 
 
 # -- rings -----------------------------------------------------------------------------
@@ -151,7 +149,7 @@ def left_out(ctas: list[Cta], bar: Mbarrier) -> str:
     ):
         for phase, units in ((twin.phase, twin.copies), (twin.phase - 1, twin.last_copies)):
             for unit in units:
-                if isinstance(unit.site.op, ops.TmaLoad) and unit.site.op.multicast is not None:
+                if unit.site.kind == "tma_load" and unit.site.multicast:
                     key = unit.agent.uid, unit.site.id, unit.coords
                     reached[key] = unit, reached.get(key, (unit, 0))[1] | 1 << unit.slot.cta.rank
                     if phase == bar.phase:
@@ -213,9 +211,8 @@ def ran_ahead(ctas: Iterable[Cta], sites: Iterable[Site] = ()) -> str:
     """
     roles: dict[str, set[str]] = {}
     for site in sites:
-        ref = barrier_of(site.op)
-        if ref is not None and isinstance(site.op, ops.MbarArrive | ops.MbarExpect):
-            roles.setdefault(ref.array.name, set()).add(site.role)
+        if site.kind in ("mbar_arrive", "mbar_expect"):
+            roles.setdefault(site.barrier, set()).add(site.role)
     for bar in (bar for cta in ctas for bar in cta.bars if bar.doubled is not None):
         assert bar.doubled is not None
         phase, arrivals = bar.doubled
@@ -264,22 +261,20 @@ def repeated_wait(ctas: Iterable[Cta], agents: Iterable[Agent]) -> str:
     return ""
 
 
+def _executed(m: Machine) -> list[Site]:
+    """The ops of the program that have been executed."""
+    return [site for site in m.world.compiled.sites if m.world.counts[site.id]]
+
+
 def completed_by_bytes(m: Machine, bars: Iterable[Mbarrier]) -> str:
     """A commit or an arrive on a barrier of one arrival, which an expect_bytes is already; empty
     where there is none.
     """
     for bar in bars:
-        sites = [s for s in m.world.compiled.sites if m.world.counts[s.id]]
-        sites = [
-            s
-            for s in sites
-            if (ref := barrier_of(s.op)) is not None and ref.array.name == bar.array
-        ]
-        copy = next((s for s in sites if isinstance(s.op, ops.TmaLoad)), None)
-        announces = next((s for s in sites if isinstance(s.op, ops.MbarExpect)), None)
-        more = next(
-            (s for s in sites if isinstance(s.op, ops.MbarArrive | ops.Tcgen05Commit)), None
-        )
+        sites = [s for s in _executed(m) if s.barrier == bar.array]
+        copy = next((s for s in sites if s.kind == "tma_load"), None)
+        announces = next((s for s in sites if s.kind == "mbar_expect"), None)
+        more = next((s for s in sites if s.kind in _ARRIVALS), None)
         if bar.count == 1 and copy and announces and more and more.role != announces.role:
             return (
                 f"The expect_bytes at {announces.loc.short} and the bytes of the TMA copies at"
@@ -300,16 +295,7 @@ def unreached(m: Machine, bar: Mbarrier) -> str:
     """
     if len(m.ctas) < 2 or not bar.pending:
         return ""
-    sites = [
-        s for s in m.world.compiled.sites if isinstance(s.op, ops.MbarArrive | ops.Tcgen05Commit)
-    ]
-    sites = [
-        s
-        for s in sites
-        if (ref := barrier_of(s.op)) is not None
-        and ref.array.name == bar.array
-        and m.world.counts[s.id]
-    ]
+    sites = [s for s in _executed(m) if s.kind in _ARRIVALS and s.barrier == bar.array]
     came = {a.uid for a, _, _ in bar.arrivals}
     near: set[int] = set()
     far: dict[int, Site] = {}
@@ -347,16 +333,10 @@ def _reached(site: Site, rank: int) -> set[int] | None:
     """The ranks of the CTAs in which an arrival of the CTA of that rank arrives; None where it
     depends on more.
     """
-    if isinstance(site.op, ops.Tcgen05Commit):
-        mask = site.op.mask
-        if mask is None:
-            return {rank}
-        bits = int(mask.value) if isinstance(mask, Const) else None
-        return None if bits is None else {i for i in range(bits.bit_length()) if bits >> i & 1}
-    ref = barrier_of(site.op)
-    if ref is None or ref.cta is None:
+    mask = site.targets
+    if mask == OWN:
         return {rank}
-    return {int(ref.cta.value)} if isinstance(ref.cta, Const) else None
+    return None if mask is None else {i for i in range(mask.bit_length()) if mask >> i & 1}
 
 
 def only_arrives(m: Machine, agent: Agent) -> str:
@@ -366,15 +346,11 @@ def only_arrives(m: Machine, agent: Agent) -> str:
     sites = [
         s
         for s in m.world.compiled.sites
-        if s.role == agent.role_name and isinstance(s.op, ops.NamedSync | ops.NamedArrive)
+        if s.role == agent.role_name and s.kind in ("named_sync", "named_arrive")
     ]
-    waits = {id(s.op.bar) for s in sites if isinstance(s.op, ops.NamedSync)}
+    waits = {s.barrier for s in sites if s.kind == "named_sync"}
     for site in sites:
-        if (
-            isinstance(site.op, ops.NamedArrive)
-            and id(site.op.bar) not in waits
-            and m.world.counts[site.id]
-        ):
+        if site.kind == "named_arrive" and site.barrier not in waits and m.world.counts[site.id]:
             return (
                 f"The named_arrive at {site.loc.short} does not wait: it counts {agent} in and"
                 " goes on. Use .sync() where it must wait for"

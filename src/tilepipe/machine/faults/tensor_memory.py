@@ -6,19 +6,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilepipe.ir.memory import TmemScales
-from tilepipe.ir.rules.tcgen05 import COLUMNS, LANES
+from tilepipe.ir.rules.tensor_memory import COLUMNS, LANES, Matrix, Scales
 from tilepipe.machine import rules
 from tilepipe.machine.faults import root_causes as causes
 
 if TYPE_CHECKING:
-    from tilepipe.ir.memory import Tmem
     from tilepipe.machine.agents import Agent
     from tilepipe.machine.happens_before.accesses import Access
     from tilepipe.machine.machine import Machine
     from tilepipe.machine.memory.tensor_allocation import Allocation, Call
     from tilepipe.machine.memory.tensor_memory import TensorMemory
-    from tilepipe.sim.sites import Site
+    from tilepipe.machine.sites import Site
 
 _FENCES = "tcgen05 ops are ordered across threads by a barrier only with both fences around it"
 
@@ -50,14 +48,14 @@ def _where(tm: TensorMemory) -> str:
 # -- addresses -------------------------------------------------------------------------
 
 
-def outside(ag: Agent, site: Site, tm: TensorMemory, t: Tmem | TmemScales, address: int) -> str:
+def outside(ag: Agent, site: Site, tm: TensorMemory, t: Matrix | Scales, address: int) -> str:
     """A matrix, or scale factors, that do not lie inside a live allocation."""
     lane, column = address >> 16, address & 0xFFFF
-    if isinstance(t, TmemScales):
+    if isinstance(t, Scales):
         held, what = f"scale factors of {t.rows} rows × {t.blocks} blocks", "scale factors"
     else:
         held, what = f"{t.cols} elements of {t.dtype}", f"{t.rows} rows"
-    lanes = (0,) if t.rows == LANES or isinstance(t, TmemScales) else (0, 16)
+    lanes = (0,) if t.rows == LANES or isinstance(t, Scales) else (0, 16)
     head = (
         f"{site.what}: {ag} addresses {t.rows} rows and {_columns(column, t.columns)} of tensor"
         f" memory: address {address:#x} is lane"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from tilepipe.machine.agents import Agent
-    from tilepipe.sim.sites import Site
+    from tilepipe.machine.sites import Site
 
 WARP_MASK = 0xFFFFFFFF
 COMPACT_AT = 64  # retired bits that are worth a pass over the holders

@@ -21,7 +21,7 @@ from tilepipe.machine.units import grid
 if TYPE_CHECKING:
     from tilepipe.machine.agents import Agent
     from tilepipe.machine.machine import Machine
-    from tilepipe.sim.sites import Site
+    from tilepipe.machine.sites import Site
 
 LIMIT = 4096  # live events of a cluster on one tensor; beyond it the oldest are let go, with advice
 SWEEP = 64  # live events from which it is worth asking what every agent knows

@@ -18,7 +18,7 @@ from tilepipe.machine.memory.values import rounded
 if TYPE_CHECKING:
     from tilepipe.machine.agents import Agent
     from tilepipe.machine.machine import Machine
-    from tilepipe.sim.sites import Site
+    from tilepipe.machine.sites import Site
 
 Array = npt.NDArray[Any]
 Scalar = int | float | bool | Array

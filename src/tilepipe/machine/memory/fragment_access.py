@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tilepipe.machine.machine import Machine
     from tilepipe.machine.memory.fragments import Frag
     from tilepipe.machine.memory.global_memory import GlobalTensor
-    from tilepipe.sim.sites import Site
+    from tilepipe.machine.sites import Site
 
 Array = npt.NDArray[Any]
 _FOUR = 0xF  # the first four lanes of a warp, which hold all columns of one row

@@ -14,7 +14,7 @@ from tilepipe.machine.memory.values import rounded, storage
 if TYPE_CHECKING:
     from tilepipe.ir.memory import Fragment
     from tilepipe.machine.agents import Agent
-    from tilepipe.sim.sites import Site
+    from tilepipe.machine.sites import Site
 
 Array = npt.NDArray[Any]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tilepipe.ir.memory import TensorParam
     from tilepipe.machine.agents import Agent
     from tilepipe.machine.machine import Machine
-    from tilepipe.sim.sites import Site
+    from tilepipe.machine.sites import Site
 
 INT32 = 1 << 31
 # The two float4_e2m1 of each byte, the first in the low half.

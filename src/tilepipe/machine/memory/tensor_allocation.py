@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilepipe.errors import SimFault
-from tilepipe.ir.ops import TmemAlloc, TmemDealloc
-from tilepipe.ir.rules.tcgen05 import COLUMNS, LANES
+from tilepipe.ir.rules.tensor_memory import COLUMNS, LANES
 from tilepipe.machine.agents import BLOCKED, Agent, Blocked
 from tilepipe.machine.faults import tensor_memory as tmem_words
 from tilepipe.machine.happens_before.accesses import WARP_MASK, Access
@@ -26,7 +25,7 @@ from tilepipe.machine.memory.tensor_memory import TensorMemory, memory_of, warp_
 if TYPE_CHECKING:
     from tilepipe.machine.happens_before.accesses import Rect
     from tilepipe.machine.machine import Machine
-    from tilepipe.sim.sites import Site
+    from tilepipe.machine.sites import Site
 
 
 @dataclass
@@ -77,12 +76,11 @@ def tmem_alloc(
     """tcgen05.alloc: blocks until there are `columns` consecutive free ones; writes their address
     to shared memory.
     """
-    tm, op = memory_of(ag.cta), site.op
-    assert isinstance(op, TmemAlloc)
+    tm = memory_of(ag.cta)
     if not ag.blocked:
         _one_warp(ag, site, mask)
-        _may_allocate(tm, ag, site, op.columns)
-        tm.calls.append(Call(ag, site, op.columns, op.cta_group))
+        _may_allocate(tm, ag, site, site.columns)
+        tm.calls.append(Call(ag, site, site.columns, site.cta_group))
         for place in _places(m, tm, tm.calls[-1]):
             _told(m, place, mask)
         _settle(m, tm)
@@ -139,10 +137,9 @@ def tmem_dealloc(m: Machine, ag: Agent, site: Site, mask: int, address: int) -> 
             its peer may not have got yet.
         RaceError: an access to the columns is not known to be over.
     """
-    tm, op = memory_of(ag.cta), site.op
-    assert isinstance(op, TmemDealloc)
+    tm = memory_of(ag.cta)
     _one_warp(ag, site, mask)
-    columns = op.columns
+    columns = site.columns
     found = tm.allocations.get(address)
     if found is None or found.columns != columns or not found.claimed:
         raise SimFault(tmem_words.not_allocated(ag, site, tm, address, columns), site.loc)
@@ -169,7 +166,7 @@ def tmem_dealloc(m: Machine, ag: Agent, site: Site, mask: int, address: int) -> 
     tm.freed[found.column] = (found, ag, site)
     _told(m, tm, mask)
     _settle(m, tm)
-    if op.cta_group == 2:
+    if site.cta_group == 2:
         _settle(m, peer_of(m, tm))
 
 

@@ -20,8 +20,7 @@ import numpy.typing as npt
 from tilepipe.errors import SimFault
 from tilepipe.ir import dtypes
 from tilepipe.ir.memory import SmemBuffer
-from tilepipe.ir.ops import Tcgen05Mma, TmemLoad, TmemStore
-from tilepipe.ir.rules.tcgen05 import COLUMNS, LANES
+from tilepipe.ir.rules.tensor_memory import COLUMNS, LANES, Matrix
 from tilepipe.machine import rules
 from tilepipe.machine.cta import Cta
 from tilepipe.machine.faults import tensor_memory as tmem_words
@@ -33,13 +32,12 @@ from tilepipe.machine.memory.values import rounded, storage
 
 if TYPE_CHECKING:
     from tilepipe.ir.dtypes import DType
-    from tilepipe.ir.memory import Tmem
     from tilepipe.machine.agents import Agent
     from tilepipe.machine.machine import Machine
     from tilepipe.machine.memory.fragments import Frag
     from tilepipe.machine.memory.tensor_allocation import Allocation, Call
+    from tilepipe.machine.sites import Site
     from tilepipe.machine.units.tcgen05 import TensorQueue
-    from tilepipe.sim.sites import Site
 
 Array = npt.NDArray[Any]
 Place = tuple[int, int, int, int]  # rows (64 or 128), first lane, first column, columns
@@ -148,17 +146,10 @@ def _pipelined(old: Access, new: Access) -> bool:
     thread (tcgen05 memory consistency model, pipelined instructions): an MMA behind a copy, or
     behind an MMA of the same accumulator, shape and kind.
     """
-    one, two = old.site.op, new.site.op
-    if not isinstance(two, Tcgen05Mma):
-        return False
-    if not isinstance(one, Tcgen05Mma):
-        return True
-    same = (one.acc.rows, one.acc.cols, one.b.buffer.dtype) == (
-        two.acc.rows,
-        two.acc.cols,
-        two.b.buffer.dtype,
-    )
-    return same and old.rect == new.rect and old.is_write and new.is_write
+    one, two = old.site, new.site
+    if two.kind != "tcgen05_mma" or one.kind != "tcgen05_mma":
+        return two.kind == "tcgen05_mma"
+    return one.shape == two.shape and old.rect == new.rect and old.is_write and new.is_write
 
 
 def elements(words: Array, dtype: DType) -> Array:
@@ -212,7 +203,7 @@ def warp_of(mask: int) -> int:
     return (mask.bit_length() - 1) // 32
 
 
-def place_of(ag: Agent, site: Site, tm: TensorMemory, t: Tmem, address: int) -> Place:
+def place_of(ag: Agent, site: Site, tm: TensorMemory, t: Matrix, address: int) -> Place:
     """Where a matrix lies.
 
     Raises:
@@ -262,8 +253,8 @@ def _note(
 def tmem_load(m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, address: int) -> None:
     """tcgen05.ld: each warp loads its rows."""
     ag.converge(mask)
-    assert isinstance(site.op, TmemLoad)
-    tm, state, t = memory_of(ag.cta), tensor_state(ag), site.op.src
+    tm, state, t = memory_of(ag.cta), tensor_state(ag), site.place
+    assert t is not None
     place = place_of(ag, site, tm, t, address)
     warps = [w for w, _ in touched(mask)]
     for w in warps:
@@ -286,8 +277,8 @@ def tmem_store(
 ) -> None:
     """tcgen05.st: each warp stores its rows."""
     ag.converge(mask)
-    assert isinstance(site.op, TmemStore)
-    tm, state, t = memory_of(ag.cta), tensor_state(ag), site.op.dst
+    tm, state, t = memory_of(ag.cta), tensor_state(ag), site.place
+    assert t is not None
     place = place_of(ag, site, tm, t, address)
     warps = [w for w, _ in touched(mask)]
     for w in warps:

@@ -15,16 +15,21 @@ import numpy.typing as npt
 
 from tilepipe.errors import SimFault
 from tilepipe.ir import dtypes
-from tilepipe.ir.memory import SCALE_LANES, SCALES_A_COLUMN
-from tilepipe.ir.rules.block_scales import PIECE_BYTES, Scaling, pieces
+from tilepipe.ir.rules.tensor_memory import (
+    PIECE_BYTES,
+    SCALE_LANES,
+    SCALES_A_COLUMN,
+    Scales,
+    Scaling,
+    pieces,
+)
 from tilepipe.machine.faults import tensor_memory as tmem_words
 
 if TYPE_CHECKING:
-    from tilepipe.ir.memory import TmemScales
     from tilepipe.machine.agents import Agent
     from tilepipe.machine.happens_before.accesses import Rect
     from tilepipe.machine.memory.tensor_memory import TensorMemory
-    from tilepipe.sim.sites import Site
+    from tilepipe.machine.sites import Site
 
 Array = npt.NDArray[Any]
 
@@ -35,7 +40,7 @@ class ScalePlace:
     columns are read.
     """
 
-    scales: TmemScales
+    scales: Scales
     starts: tuple[int, ...]
     used: int
 
@@ -87,7 +92,7 @@ def scale_place(
     ag: Agent,
     site: Site,
     tm: TensorMemory,
-    s: TmemScales,
+    s: Scales,
     address: int,
     first: int = 0,
     *,

@@ -28,7 +28,7 @@ from tilepipe.machine.units.tma import TmaLoadUnit, depart, one_lane
 if TYPE_CHECKING:
     from tilepipe.machine.happens_before.accesses import Rect
     from tilepipe.machine.machine import Machine
-    from tilepipe.sim.sites import Site
+    from tilepipe.machine.sites import Site
 
 ASKS = ("atomic_add", "clc_try_cancel")  # kinds of ops that are performed when the grid lets them
 LATENCY = cost.TMA_LATENCY  # of either: there and back

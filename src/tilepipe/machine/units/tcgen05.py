@@ -14,10 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import BarrierError, SimFault
-from tilepipe.ir.memory import Tmem, TmemScales
-from tilepipe.ir.ops import Tcgen05Mma, TmemCopy
-from tilepipe.ir.rules.block_scales import scaling_of
-from tilepipe.ir.rules.tcgen05 import LANES, half_rule, operand_dtype
+from tilepipe.ir.rules.tensor_memory import LANES, half_rule, scaling_of
 from tilepipe.machine import cost
 from tilepipe.machine.barriers.mbarrier import Mbarrier, arrived, remote
 from tilepipe.machine.cta import Cta
@@ -51,7 +48,7 @@ if TYPE_CHECKING:
     from tilepipe.machine.agents import Agent
     from tilepipe.machine.happens_before.accesses import Rect
     from tilepipe.machine.machine import Machine
-    from tilepipe.sim.sites import Site
+    from tilepipe.machine.sites import Site
 
 Array = npt.NDArray[Any]
 
@@ -119,20 +116,22 @@ class MmaUnit:
     def run(self, m: Machine) -> None:
         halves = [_elements(slot, rect) for _, _, _, (slot, rect), _ in self.parts]
         b = halves[0] if len(halves) == 1 else np.concatenate(halves)
-        op = self.site.op
-        assert isinstance(op, Tcgen05Mma)
+        site = self.site
+        assert site.shape is not None
+        dtype = site.shape[2]
         for tm, place, source, _, scales in self.parts:
             a = _elements(*source) if len(source) == 2 else tm.words(source)
             acc = tm.words(place).view(np.float32)
             if scales:
-                scaling = scaling_of(operand_dtype(op.a), op.b.buffer.dtype, scales[0].scales.dtype)
+                assert isinstance(source[0], Slot)
+                scaling = scaling_of(source[0].buffer.dtype, dtype, scales[0].scales.dtype)
                 assert scaling is not None
-                sfa, sfb = (s.values(tm, self.site) for s in scales)
+                sfa, sfb = (s.values(tm, site) for s in scales)
                 scaled_product(acc, self.adds, a, b, sfa, sfb, scaling)
                 continue
-            if isinstance(op.a, Tmem):
-                a = elements(a, op.a.dtype)
-            if op.b.buffer.dtype.name == "float32":
+            if site.place_a is not None:
+                a = elements(a, site.place_a.dtype)
+            if dtype.name == "float32":
                 a, b = truncated(a), truncated(b)
             product = np.matmul(b, a.T).reshape(acc.shape)
             if self.adds:
@@ -280,22 +279,22 @@ def tcgen05_mma(
     tensor memory. `sfa`, `sfb`: address and first row of scale factors.
     """
     lane = one_lane(ag, site, mask, "MMAs are issued")
-    op = site.op
-    assert isinstance(op, Tcgen05Mma)
+    assert site.place is not None
+    assert site.shape is not None
     queue = queue_of(ag, lane)
     known = ag.known(mask) | queue.issued
     bits = 0
     parts: list[Part] = []
     start = ag.time
-    ctas = _ctas(m, ag, site, op.cta_group)
+    ctas = _ctas(m, ag, site, site.cta_group)
     for cta in ctas:
         tm = memory_of(cta)
         source: Operand
         bits |= _read(m, ag, site, mask, cta.slots[b], rect_b, known)
         if rect_a is None:
-            assert isinstance(op.a, Tmem)
-            source = place = place_of(ag, site, tm, op.a, a)
-            if op.a.rows != LANES and place[1] != acc >> 16:
+            assert site.place_a is not None
+            source = place = place_of(ag, site, tm, site.place_a, a)
+            if site.place_a.rows != LANES and place[1] != acc >> 16:
                 raise SimFault(f"{site.what}: {half_rule(place[1], acc >> 16)}.", site.loc)
             for rect in rects(place):
                 bits |= _read(m, ag, site, mask, tm, rect, known)
@@ -304,16 +303,16 @@ def tcgen05_mma(
             source = cta.slots[a], rect_a
         scales = [
             scale_place(ag, site, tm, s, *where)
-            for s, where in ((op.sfa, sfa), (op.sfb, sfb))
-            if s is not None and where is not None
+            for s, where in zip(site.scales, (sfa, sfb), strict=False)
+            if where is not None
         ]
         for rect in (rect for s in scales for rect in s.rects()):
             bits |= _read(m, ag, site, mask, tm, rect, known)
-        place = place_of(ag, site, tm, op.acc, acc)
+        place = place_of(ag, site, tm, site.place, acc)
         bits |= _write(m, ag, site, mask, tm, rects(place), known, adds)
         parts.append((tm, place, source, (cta.slots[b], rect_b), scales))
         start = max(start, cta.tensor_free)
-    end = start + site.flops / len(ctas) / cost.TCGEN05_FLOPS_PER_CYCLE[op.b.buffer.dtype.bits]
+    end = start + site.flops / len(ctas) / cost.TCGEN05_FLOPS_PER_CYCLE[site.shape[2].bits]
     for cta in ctas:
         cta.tensor_free = end
     queue.end = max(queue.end, end)
@@ -327,20 +326,19 @@ def tmem_copy(
 ) -> None:
     """Issues tcgen05.cp: in each CTA, from its shared memory to its tensor memory."""
     lane = one_lane(ag, site, mask, "copies are made")
-    op = site.op
-    assert isinstance(op, TmemCopy)
     queue = queue_of(ag, lane)
     known = ag.known(mask) | queue.issued
     bits = 0
     parts: list[tuple[TensorMemory, Place | ScalePlace, Slot, Rect]] = []
-    for cta in _ctas(m, ag, site, op.cta_group):
+    for cta in _ctas(m, ag, site, site.cta_group):
         tm = memory_of(cta)
         place: Place | ScalePlace
-        if isinstance(op.dst, TmemScales):
-            place = scale_place(ag, site, tm, op.dst, dst, whole=True)
+        if site.scales:
+            place = scale_place(ag, site, tm, site.scales[0], dst, whole=True)
             where = copied_rects(place)
         else:
-            place = place_of(ag, site, tm, op.dst, dst)
+            assert site.place is not None
+            place = place_of(ag, site, tm, site.place, dst)
             where = rects(place)
         bits |= _read(m, ag, site, mask, cta.slots[slot], rect, known)
         bits |= _write(m, ag, site, mask, tm, where, known, False)

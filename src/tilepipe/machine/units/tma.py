@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tilepipe.machine.happens_before.accesses import Rect
     from tilepipe.machine.happens_before.global_memory import Event
     from tilepipe.machine.machine import Machine
-    from tilepipe.sim.sites import Site
+    from tilepipe.machine.sites import Site
 
 Coords = tuple[int, ...]
 

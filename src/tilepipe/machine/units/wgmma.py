@@ -18,7 +18,7 @@ from tilepipe.machine.memory.tiles import Slot
 if TYPE_CHECKING:
     from tilepipe.machine.happens_before.accesses import Rect
     from tilepipe.machine.machine import Machine
-    from tilepipe.sim.sites import Site
+    from tilepipe.machine.sites import Site
 
 Array = npt.NDArray[Any]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
-from tilepipe.ir.rules import tcgen05
-from tilepipe.ir.rules.block_scales import PIECE_COLUMNS
+from tilepipe.ir.rules import tcgen05, tensor_memory
+from tilepipe.ir.rules.tensor_memory import PIECE_COLUMNS
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.tensor_memory.scales import TmemScales
 from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation
@@ -65,11 +65,11 @@ class BlockScaledTmem(TmemAllocation):
         self.sfa_offset = config.num_stages * config.stage_stride_cols
         self.sfb_offset = self.sfa_offset + self.sfa_cols
         used = self.sfb_offset + self.sfb_cols
-        if used > tcgen05.COLUMNS:
+        if used > tensor_memory.COLUMNS:
             raise TraceError(
                 f"{config.num_stages} accumulators × {config.stage_stride_cols} columns +"
                 f" {self.sfa_cols} of SFA + {self.sfb_cols} of SFB ="
-                f" {used}, but tensor memory has {tcgen05.COLUMNS}: fewer accumulators, a smaller n, or a K tile of fewer blocks",
+                f" {used}, but tensor memory has {tensor_memory.COLUMNS}: fewer accumulators, a smaller n, or a K tile of fewer blocks",
                 caller(),
             )
         super().__init__(

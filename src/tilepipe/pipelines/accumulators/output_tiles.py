@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tilepipe.errors import HandleError, TraceError
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARP, WARPGROUP
-from tilepipe.ir.rules import tcgen05
+from tilepipe.ir.rules import tcgen05, tensor_memory
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.tracing.tracer import Scope
 from tilepipe.pipelines.accumulators.output_stages import (
@@ -63,9 +63,9 @@ class OutputPipelineConfig:
                 f"cta_group is 1, or 2 for a pair of CTAs; got {self.cta_group!r}", caller()
             )
         used = self.num_stages * self.stage_stride_cols
-        if used > tcgen05.COLUMNS:
+        if used > tensor_memory.COLUMNS:
             raise TraceError(
-                f"{self.num_stages} stages × {self.stage_stride_cols} columns = {used}, but tensor memory has {tcgen05.COLUMNS}",
+                f"{self.num_stages} stages × {self.stage_stride_cols} columns = {used}, but tensor memory has {tensor_memory.COLUMNS}",
                 caller(),
             )
 

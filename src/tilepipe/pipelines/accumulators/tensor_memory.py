@@ -10,7 +10,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir import memory, ops
 from tilepipe.ir.location import caller
-from tilepipe.ir.rules import tcgen05
+from tilepipe.ir.rules import tcgen05, tensor_memory
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.fragments.fragment import Fragment
 from tilepipe.lang.handles.arrivals import count_arrivals
@@ -37,7 +37,7 @@ class TmemAllocation:
     def __init__(
         self,
         ctx: Context,
-        columns: int = tcgen05.COLUMNS,
+        columns: int = tensor_memory.COLUMNS,
         *,
         cta_group: int = 1,
         name: str = "tmem",

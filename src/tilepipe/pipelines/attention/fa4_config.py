@@ -9,7 +9,7 @@ from tilepipe.errors import BindError
 from tilepipe.ir import dtypes
 from tilepipe.ir.chip import B200, Chip
 from tilepipe.ir.dtypes import DType
-from tilepipe.ir.rules import tcgen05
+from tilepipe.ir.rules import tensor_memory
 from tilepipe.ir.rules.operand_tiles import MMA_K_BYTES
 
 BARRIER_BYTES = 8
@@ -295,7 +295,7 @@ class FA4Config:
             " one wait for each other": self.num_kv_stages >= least,
             f"tensor memory: 2 × S + 2 × O = 2 × {self.BN} + 2 × {self.padded_ov_depth} ="
             f" {self.tmem_used()} columns, more than"
-            f" {tcgen05.COLUMNS}": self.tmem_used() <= tcgen05.COLUMNS,
+            f" {tensor_memory.COLUMNS}": self.tmem_used() <= tensor_memory.COLUMNS,
             f"shared memory: Q {self.bytes_of_q:,} + {self.num_kv_stages} stages of"
             f" {'K or V' if fused else 'K and V'}"
             f" ({self.bytes_per_k:,}{' or ' if fused else ' + '}{self.bytes_per_v:,}) + barriers"

@@ -8,8 +8,7 @@ from typing import ClassVar
 from tilepipe.errors import TraceError
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import caller
-from tilepipe.ir.memory import SCALES_A_COLUMN
-from tilepipe.ir.rules.block_scales import PIECE_BYTES, PIECE_ROWS
+from tilepipe.ir.rules.tensor_memory import PIECE_BYTES, PIECE_ROWS, SCALES_A_COLUMN
 from tilepipe.lang.context.context import Context
 from tilepipe.pipelines.barriers.shared import SMemTileArray2DRowMajor
 

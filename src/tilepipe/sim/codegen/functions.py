@@ -44,7 +44,6 @@ _PLAIN: dict[type[ops.Op], str] = {
     ops.SetupBarrier: "setup_barrier",
     ops.ClusterArrive: "cluster_arrive",
     ops.ClusterWait: "cluster_wait",
-    ops.FenceProxyAsync: "fence_proxy_async",
     ops.FenceBarrierInit: "fence_barrier_init",
     ops.LaunchDependents: "launch_dependents",
     ops.GridDependencyWait: "grid_dependency_wait",
@@ -157,6 +156,8 @@ class Function(TensorSource):
         match op:
             case ops.TmaStoreWait(pending=n, read=reading):
                 self.request(op, "tma_store_wait", n, reading)
+            case ops.FenceProxyAsync(space=space):
+                self.request(op, "fence_proxy_async", repr(space))
             case ops.WgmmaWait(pending=n):
                 self.request(op, "wgmma_wait", n)
             case ops.Print(format=text, args=args):

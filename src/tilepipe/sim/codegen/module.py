@@ -30,12 +30,13 @@ from tilepipe.machine.memory import tensor_allocation as tmem_alloc
 from tilepipe.machine.memory import tensor_memory as tmem
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.values import rounded
+from tilepipe.machine.sites import SETUP
 from tilepipe.machine.units import grid, tcgen05, tma
 from tilepipe.machine.units import wgmma as tensorcore
 from tilepipe.sim import election, integers
 from tilepipe.sim import runtime as support
 from tilepipe.sim.codegen.functions import Function
-from tilepipe.sim.sites import SETUP, Site, describe
+from tilepipe.sim.sites import OpSite, describe
 
 _OPS: tuple[Callable[..., Any], ...] = (
     mbarriers.mbar_init, mbarriers.mbar_inval, mbarriers.mbar_arrive, mbarriers.mbar_expect, mbarriers.mbar_complete_tx,
@@ -82,7 +83,7 @@ class Compiled:
 
     source: str = ""
     lines: dict[int, Loc] = field(default_factory=dict)
-    sites: list[Site] = field(default_factory=list)
+    sites: list[OpSite] = field(default_factory=list)
     bodies: dict[str, Body] = field(default_factory=dict)
     names: dict[str, list[tuple[str, object]]] = field(default_factory=dict)
     bar_base: dict[str, int] = field(default_factory=dict)
@@ -119,7 +120,7 @@ class _Module:
         self.kernel = kernel
         self.out = Compiled()
         self.namespace: dict[str, Any] = {f.__name__: f for f in _OPS} | {"np": np, "Frag": Frag}
-        self.site_of: dict[int, Site] = {}
+        self.site_of: dict[int, OpSite] = {}
         self.named_base: dict[int, int] = {}
         self.bars: dict[int, int] = {}
         self.slots: dict[int, int] = {}
@@ -142,13 +143,12 @@ class _Module:
         waits = [
             o for _, b in blocks for o in walk(b) if isinstance(o, (ops.MbarWait, ops.MbarTryWait))
         ]
-        parity = {id(o.bar.array) for o in waits if o.phase.dtype.kind != "phase"}
         self.out.by_parity = frozenset(
             o.bar.array.name for o in waits if o.phase.dtype.kind != "phase"
         )
         for name, block in blocks:
             for op in walk(block):
-                site = describe(op, len(self.out.sites), name, self.tensors, parity)
+                site = describe(op, len(self.out.sites), name, self.tensors, self.out.by_parity)
                 self.site_of[id(op)] = site
                 self.out.sites.append(site)
 

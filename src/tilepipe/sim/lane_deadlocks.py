@@ -8,7 +8,7 @@ Where that may be why nothing can act, the model cannot say whether the kernel h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,12 +22,13 @@ from tilepipe.ir.static_evaluation import evaluate, thread_env
 from tilepipe.machine.barriers import mbarrier as mbarriers
 from tilepipe.machine.barriers.mbarrier import Mbarrier
 from tilepipe.machine.happens_before.accesses import WARP_MASK
+from tilepipe.machine.sites import Site
 from tilepipe.sim import election
+from tilepipe.sim.sites import OpSite
 
 if TYPE_CHECKING:
     from tilepipe.machine.agents import Agent
     from tilepipe.machine.machine import Machine
-    from tilepipe.sim.sites import Site
 
 _WAITS = (mbarriers.mbar_wait, mbarriers.mbar_wait_parity)
 # Ops at which whole warps meet; after a syncwarp those of its lanes that have come.
@@ -52,19 +53,16 @@ class _Place:
 
 
 def undecided(
-    m: Machine,
-    stuck: list[Agent],
-    sources: Callable[[Mbarrier], list[Site]],
-    wanted: list[Mbarrier],
+    m: Machine, stuck: list[Agent], sources: dict[Mbarrier, list[Site]]
 ) -> NotModelledError | None:
     """What to say instead of a deadlock where lanes of an agent in `stuck` could go on to an op
-    that somebody waits for; None: there are none. `wanted`: the mbarriers that agents wait on;
-    `sources`: the ops that could bring what one of them lacks.
+    that somebody waits for; None: there are none. `sources`: the mbarriers that agents wait on, each with the
+    ops that could bring what it lacks.
     """
     for agent in stuck:
         assert agent.request is not None
         function, args = agent.request
-        site: Site = args[0]
+        site: OpSite = args[0]
         waiting = _partly(args[1]) if function in _WAITS else 0
         if not waiting or agent.role is None:
             continue
@@ -73,7 +71,7 @@ def undecided(
         for place in _reached(places, here, args[1]):
             if set(place.by_data) & set(here.by_data):  # who comes there waits here
                 continue
-            found = next((b for b in wanted for s in sources(b) if s.op is place.op), None)
+            found = next((b for b, of in sources.items() if _has(of, place.op)), None)
             if found is not None and place.threads & waiting:
                 lanes = "1 lane" if args[1].bit_count() == 1 else f"{args[1].bit_count()} lanes"
                 return NotModelledError(
@@ -89,6 +87,10 @@ def undecided(
                     site.loc,
                 )
     return None
+
+
+def _has(sites: list[Site], op: ops.Op) -> bool:
+    return any(isinstance(site, OpSite) and site.op is op for site in sites)
 
 
 def _partly(mask: int) -> int:

@@ -1,0 +1,86 @@
+"""What a front end says of each op of its program: all that the machine and its messages need.
+
+The machine never sees the op itself. A front end makes one `Site` for each op, or a subclass that
+also holds the op, and hands it over with every request to perform that op.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.location import Loc
+from tilepipe.ir.rules.tensor_memory import Matrix, Scales
+
+SETUP = "set-up"
+OWN = 0  # `Site.targets` of an op that stays in its own CTA
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Site:
+    """One op of a program. Immutable and shared by all runs, so copying a machine copies no sites.
+
+    Attributes:
+        id: index into the program's table of sites, and into an agent's counts.
+        loc: the line of source, for messages.
+        kind: the op's name in lower case with underscores (`tma_load`).
+        what: the op with its object, for messages (`tma_load a -> a_tiles`).
+        role: the role's name, or `SETUP`.
+        tensor: index of the tensor parameter, -1 where the op has none.
+        rows, cols, nbytes: extent of the tile that the op moves or reads, 0 where it has none.
+        flops: floating-point operations of one execution.
+        layout: of the fragment that the op moves to or from memory.
+        relaxed: a relaxed arrive, which publishes little on another CTA's barrier.
+        barrier: the name of the barrier, or of the array of barriers, that the op uses.
+        targets: the CTAs of the cluster that the op reaches, as a mask of ranks; `OWN`: its own
+            alone; None: known only when it is executed.
+        multicast: a copy, or a response, for every CTA of a mask.
+        arrives: an arrive, and not an expect_tx alone.
+        parity: a wait or test that gives a parity instead of a phase number. by_parity: some wait
+            on its barrier array does.
+        cta_group: CTAs that a tcgen05 op works on. columns: that a tcgen05.alloc asks for, or a
+            dealloc frees.
+        place: the matrix in tensor memory that a tcgen05 op reads or writes; of an MMA its
+            accumulator. place_a: A of an MMA, where it is in tensor memory.
+        scales: the scale factors that an MMA reads, of A and of B, or that a copy writes.
+        shape: of a tcgen05 MMA (rows, columns, dtype of B).
+    """
+
+    id: int
+    loc: Loc
+    kind: str = ""
+    what: str = ""
+    role: str = ""
+    tensor: int = -1
+    rows: int = 0
+    cols: int = 0
+    nbytes: int = 0
+    flops: int = 0
+    layout: str = "wgmma"
+    relaxed: bool = False
+    barrier: str = ""
+    targets: int | None = OWN
+    multicast: bool = False
+    arrives: bool = True
+    parity: bool = False
+    by_parity: bool = False
+    cta_group: int = 1
+    columns: int = 0
+    place: Matrix | None = None
+    place_a: Matrix | None = None
+    scales: tuple[Scales, ...] = ()
+    shape: tuple[int, int, DType] | None = None
+
+    @property
+    def crosses(self) -> bool:
+        """Whether the op reaches other CTAs."""
+        return self.targets != OWN or self.multicast
+
+    def located(self, buffer: str, index: int, rect: tuple[int, int, int, int] | None) -> str:
+        """`what`, with the place of its tile of a buffer in numbers: the tile's number, and, where
+        all of one rectangle is meant, that rectangle.
+        """
+        return self.what
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Site:
+        return self
