@@ -36,7 +36,7 @@ PerKConsumerStage SMemTileArrayWithLayout ScaleFactorLayout TmemAddress
 TmemAllocation TmemDeallocBarrier TmemFragments TmemScales TmemStage TmemTensor
 elect_one_cta mma_arrive mma_arrive_multicast scale_factor_k_major umma_arrive_leader_cta"""
 SUBPACKAGES = {
-    "arguments",
+    "host_arguments",
     "bench",
     "check",
     "cli",
@@ -50,7 +50,7 @@ SUBPACKAGES = {
     "pipelines",
     "program",
 }
-SUBPACKAGES |= {"machine", "registry", "sim", "surface", "testing", "trace"}
+SUBPACKAGES |= {"machine", "registry", "sim", "public_members", "testing", "trace"}
 
 
 def test_public_names() -> None:

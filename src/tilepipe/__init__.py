@@ -146,7 +146,7 @@ from tilepipe.pipelines.schedulers.static import WorkTile as WorkTile
 from tilepipe.program import KernelFunction as KernelFunction
 from tilepipe.program import Program as Program
 from tilepipe.program import kernel as kernel
-from tilepipe.surface import check_arguments as _check_arguments
+from tilepipe.public_members import check_arguments as _check_arguments
 
 __version__ = "0.1.0"
 _check_arguments(globals())

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilepipe.arguments import did_you_mean, plain_int, require_bool, require_function, shown
 from tilepipe.errors import BindError
+from tilepipe.host_arguments import did_you_mean, plain_int, require_bool, require_function, shown
 from tilepipe.ir import printer
 from tilepipe.ir.chip import CHIPS, H200, Chip
 from tilepipe.ir.launch import Arg, Launch, TensorArg

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any, Literal, NamedTuple
 
-from tilepipe.arguments import plain, plain_int, require_bool, require_function, shown
 from tilepipe.errors import BindError, SimFault
+from tilepipe.host_arguments import plain, plain_int, require_bool, require_function, shown
 from tilepipe.machine.rules import require_rules
 
 Conclusion = Literal["verified", "fault", "undecided"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilepipe.arguments import require_int
+from tilepipe.host_arguments import require_int
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.arguments import plain_int, shown
 from tilepipe.errors import BindError
+from tilepipe.host_arguments import plain_int, shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-from tilepipe.arguments import plain_int, shown
 from tilepipe.errors import BindError, SimFault
+from tilepipe.host_arguments import plain_int, shown
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import proxies_of, tensor_uses

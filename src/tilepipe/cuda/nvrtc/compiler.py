@@ -10,11 +10,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from tilepipe.arguments import shown
 from tilepipe.cuda.codegen.instrument import smem_bytes
 from tilepipe.cuda.codegen.printer import source as print_source
 from tilepipe.cuda.nvrtc import cache
 from tilepipe.errors import BindError, CompileError, UnavailableError
+from tilepipe.host_arguments import shown
 from tilepipe.ir.architecture import BLACKWELL, architecture, generation
 from tilepipe.ir.placement import broken_pool_rule
 from tilepipe.ir.program import Kernel

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import tilepipe as tp
-from tilepipe.arguments import plain_bool, shown
+from tilepipe.host_arguments import plain_bool, shown
 from tilepipe.kernels.common.validation import mapped
 
 NAME = "attention"

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import tilepipe as tp
-from tilepipe.arguments import INT32_MAX, plain_int, shown
+from tilepipe.host_arguments import INT32_MAX, plain_int, shown
 
 # no chip has shared memory for so many; told before anything is made for them
 MOST = {"stages": 128, "store_slots": 128}

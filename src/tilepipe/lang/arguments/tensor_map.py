@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tilepipe.arguments import plain_int, require_bool, require_int, shown
 from tilepipe.errors import BindError
+from tilepipe.host_arguments import plain_int, require_bool, require_int, shown
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.rules.tma import (

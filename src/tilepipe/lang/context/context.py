@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tilepipe.arguments import plain
 from tilepipe.errors import TraceError
+from tilepipe.host_arguments import plain
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.location import caller

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tilepipe.arguments import INT32_MAX, INT32_MIN
 from tilepipe.errors import TraceError
+from tilepipe.host_arguments import INT32_MAX, INT32_MIN
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.expressions import Const, Expr, Vary

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tilepipe.arguments import require_bool, shown
 from tilepipe.errors import BindError
+from tilepipe.host_arguments import require_bool, shown
 from tilepipe.kernels.attention.validation import NAME
 from tilepipe.ops.attention.validation import LAYOUTS, check, config, heads_third
 

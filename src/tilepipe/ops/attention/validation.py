@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from tilepipe.arguments import unknown_keywords
 from tilepipe.errors import BindError
+from tilepipe.host_arguments import unknown_keywords
 from tilepipe.kernels.attention.config import AttentionConfig, choose
 from tilepipe.kernels.attention.validation import NAME, Extents, check_attention
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from tilepipe.arguments import unknown_keywords
 from tilepipe.errors import BindError
+from tilepipe.host_arguments import unknown_keywords
 from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm.heuristics import SPAN

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 from math import prod
 from typing import Any, NamedTuple
 
-from tilepipe.arguments import unknown_keywords
 from tilepipe.errors import BindError
+from tilepipe.host_arguments import unknown_keywords
 from tilepipe.ir.dtypes import dtype
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm_block_scaled.config import BlockScaledConfig

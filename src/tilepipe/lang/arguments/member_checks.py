@@ -3,7 +3,7 @@
 Each public member refuses, before its own code runs, what cannot be meant: a number for a tile,
 None for a barrier, a text for a count. What is known while tracing is made plain on the way:
 integers of NumPy become `int`, its booleans `bool`. Ranges, and what is traced (`object`), are the
-member's own matter. `tilepipe.surface` says which classes and functions are public.
+member's own matter. `tilepipe.public_members` says which classes and functions are public.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from tilepipe.arguments import INT32_MAX, INT32_MIN, plain_bool, plain_int, shown
 from tilepipe.errors import BindError, TilepipeError, TraceError
+from tilepipe.host_arguments import INT32_MAX, INT32_MIN, plain_bool, plain_int, shown
 from tilepipe.ir import dtypes
 from tilepipe.ir.location import caller
 

@@ -1,12 +1,11 @@
-"""The members that kernels call: each of them checks its arguments, see `lang.arguments`."""
+"""The members that kernels call: each of them checks its arguments, see `lang.arguments.member_checks`."""
 
 from __future__ import annotations
 
 from types import FunctionType
 from typing import Any
 
-from tilepipe.lang.arguments import checks as arguments
-from tilepipe.lang.arguments import tensor_map
+from tilepipe.lang.arguments import member_checks, tensor_map
 from tilepipe.lang.context import named_barriers as named
 from tilepipe.lang.control import loops as control
 from tilepipe.lang.fragments import fragment as fragments
@@ -36,21 +35,21 @@ def check_arguments(public: dict[str, Any]) -> None:
     """Has all classes and functions of a namespace that are about tracing check their arguments, in
     place.
     """
-    arguments.note_class(tracer.Tracer)
-    arguments.note_class(handles.Handle)
+    member_checks.note_class(tracer.Tracer)
+    member_checks.note_class(handles.Handle)
     found = [x for name, x in public.items() if not name.startswith("_") and isinstance(x, type)]
     for cls in (*_GIVEN, *found):
         # made by each bind; `tp.tensor_map` checks
         if cls.__module__.startswith(_TRACED) and cls is not tensor_map.TensorMap:
-            arguments.note_class(cls, _WORDS.get(cls.__name__, ""))
+            member_checks.note_class(cls, _WORDS.get(cls.__name__, ""))
             for base in reversed(cls.__mro__):
                 if base.__module__.startswith(_TRACED):
-                    arguments.note_class(base, _WORDS.get(base.__name__, ""))
-                    arguments.check_class(base)
+                    member_checks.note_class(base, _WORDS.get(base.__name__, ""))
+                    member_checks.check_class(base)
     for name, x in list(public.items()):
         if (
             isinstance(x, FunctionType)
             and not name.startswith("_")
             and x.__module__.startswith("tilepipe.pipelines")
         ):
-            public[name] = arguments.check_function(x, f"tp.{name}")
+            public[name] = member_checks.check_function(x, f"tp.{name}")

@@ -8,9 +8,9 @@ import traceback
 import pytest
 
 import tilepipe as tp
-from tests.arguments.hosts import CALLS
-from tests.arguments.trying import Outcome
-from tests.arguments.values import AS_GOOD_AS, VALUES
+from tests.support.arguments.host_calls import CALLS
+from tests.support.arguments.trying import Outcome
+from tests.support.arguments.values import AS_GOOD_AS, VALUES
 from tilepipe import check, testing
 
 SKIPPED = {("testing.run", "seeds", "huge tuple")}  # ten thousand runs, as asked for
@@ -27,7 +27,7 @@ def attempt(name: str, parameter: str, value: str) -> Outcome:
         return Outcome("refused", str(error))
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        if "tests/arguments" in last.filename:
+        if "tests/support/arguments" in last.filename:
             return Outcome("kernel", "the kernel that is bound cannot use it")
         if isinstance(error, TypeError) and str(error).startswith(("a_function()", "object()")):
             return Outcome("accepted", "a function, called with arguments that it does not take")
@@ -64,7 +64,7 @@ def test_the_valid_calls_are_valid() -> None:
 
 
 def test_every_public_function_is_called() -> None:
-    """A new one, or a new parameter of one, wants an entry in `tests.arguments.hosts`."""
+    """A new one, or a new parameter of one, wants an entry in `tests.support.arguments.host_calls`."""
     names = {"ops": tp.ops, "testing": testing, "check": check}
     public = {
         f"{home}.{name}": getattr(module, name)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 import tilepipe as tp
-from tests.arguments.values import VALUES
-from tests.arguments.wanted import CONDITIONS, INTEGERS
+from tests.support.arguments.values import VALUES
+from tests.support.arguments.wanted import CONDITIONS, INTEGERS
 from tilepipe import check, testing
 from tilepipe.kernels.attention import sm90 as attention
 from tilepipe.kernels.attention.config import AttentionConfig

@@ -1,4 +1,4 @@
-"""What members refuse by their annotations, and what they make plain: `lang.arguments`."""
+"""What members refuse by their annotations, and what they make plain: `lang.arguments.member_checks`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,6 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import refused
-from tilepipe.arguments import (
-    plain_bool,
-    plain_int,
-    require_bool,
-    require_choice,
-    require_function,
-    require_int,
-    require_number,
-)
 
 ordered: Any = tp.OrderedBarrier
 X = np.zeros((64, 64), np.float32)
@@ -54,7 +45,7 @@ def nothing(*_: object) -> None:
 @pytest.mark.parametrize(
     ("set_up", "role", "words"),
     [
-        (lambda ctx, x: ordered(ctx, 2, name=2), nothing, ["OrderedBarrier: name= takes a text, got 2", "test_arguments.py"]),
+        (lambda ctx, x: ordered(ctx, 2, name=2), nothing, ["OrderedBarrier: name= takes a text, got 2", "test_member_checks.py"]),
         (lambda ctx, x: ordered(3, 2), nothing, ["OrderedBarrier: ctx= takes the kernel's ctx, got 3"]),
         (lambda ctx, x: ctx.smem((8, 8), "float32", count=2**34), nothing, ["ctx.smem: count= takes an integer of 32 bits", "17179869184"]),
         (lambda ctx, x: ctx.smem((8, 8), None), nothing, ["unknown dtype None"]),
@@ -103,49 +94,3 @@ def test_scalars_of_numpy_are_as_good_as_pythons() -> None:
         type(op).__name__
         for op in program.kernel.roles[0].body.ops[0].body.ops  # type: ignore[attr-defined]
     }
-
-
-def test_plain_scalars() -> None:
-    assert [plain_int(x) for x in (3, np.uint8(3), True, np.True_, 3.0, "3", np.ones(1, int))] == [
-        3,
-        3,
-        *[None] * 5,
-    ]
-    assert [plain_bool(x) for x in (False, np.True_, 0, 1.0, None)] == [
-        False,
-        True,
-        None,
-        None,
-        None,
-    ]
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: require_int(True, "n", 1), "n is an integer of at least 1; got True"),
-        (lambda: require_int(9, "n", 1, 8), "n is an integer in 1..8; got 9"),
-        (lambda: require_int(2**34, "n"), "n is an integer of 32 bits; got 17179869184"),
-        (lambda: require_bool(1, "b"), "b is True or False; got 1"),
-        (lambda: require_number("1", "x"), "x is a number; got '1'"),
-        (lambda: require_number(float("nan"), "x", 0), "x is a number of at least 0; got nan"),
-        (lambda: require_number(0, "x", 0, above=True), "x is a number above 0; got 0"),
-        (lambda: require_choice([], "c", ("a", "b")), "c is one of 'a', 'b'; got []"),
-        (lambda: require_function(3, "f"), "f is a function, or None; got 3"),
-    ],
-)
-def test_required(call: Callable[[], object], words: str) -> None:
-    with refused(tp.BindError, words):
-        call()
-
-
-def test_what_is_as_wanted_comes_back_plain() -> None:
-    found = (
-        require_int(np.int8(3), "n"),
-        require_bool(np.False_, "b"),
-        require_number(np.float32(2), "x"),
-        require_choice("a", "c", ["a"]),
-    )
-    assert found == (3, False, 2.0, "a")
-    assert [type(x) for x in found] == [int, bool, float, str]
-    assert require_function(None, "f") is None

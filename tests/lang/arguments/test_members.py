@@ -8,10 +8,10 @@ import inspect
 
 import pytest
 
-from tests.arguments.interpose import members
-from tests.arguments.trying import attempt, calls
-from tests.arguments.values import AS_GOOD_AS, VALUES
-from tests.arguments.wanted import good
+from tests.support.arguments.interpose import members
+from tests.support.arguments.trying import attempt, calls
+from tests.support.arguments.values import AS_GOOD_AS, VALUES
+from tests.support.arguments.wanted import good
 
 # Public by their names, but called by the library alone: constructors of what members give (stages,
 # views, handles), what these ask of each other, and members of bases, which are tried in the
@@ -116,7 +116,7 @@ def test_each_bad_value_is_refused_and_each_good_one_taken(member: str) -> None:
 
 
 def test_every_public_member_is_tried() -> None:
-    """A new member wants a call, in a case of another test or in `tests.arguments.kernels`, before
+    """A new member wants a call, in a case of another test or in `tests.support.arguments.kernels`, before
     it can be tried.
     """
     assert [member for member in TRIED if member not in calls()] == []

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 import tilepipe as tp
-from tests.arguments.interpose import Refused, Replace, Seen, interposed
-from tests.arguments.kernels import CASES
-from tests.arguments.values import VALUES
+from tests.support.arguments.interpose import Refused, Replace, Seen, interposed
+from tests.support.arguments.kernels import CASES
+from tests.support.arguments.values import VALUES
 from tilepipe.ir.location import is_library_file
 
 SECONDS = 20  # after which a call hangs; no call takes one, but a machine may be busy

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 
-from tests.arguments.interpose import members
+from tests.support.arguments.interpose import members
 
 SCALARS = {
     "-1",
