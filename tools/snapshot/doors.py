@@ -6,11 +6,15 @@ version of the tool runs on all of them. Entries are keyed by names of this pack
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import copy
+import functools
 import importlib
 import importlib.util
 import io
 import linecache
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,18 +62,15 @@ CUDA = ["tilepipe.cuda"]
 
 # Lists of cases: key -> modules that have `CASES` of things with `name` and `make(rng) -> (program, ...)`.
 CASES: dict[str, list[str]] = {
-    name: [f"tests.cases.{name}", f"tests.cases.{name}_cases", f"tests.{name}_cases"]
-    for name in (
-        "scalar",
-        "copy",
-        "sync",
-        "grid",
-        "number",
-        "fragment",
-        "mma",
-        "tmem",
-        "block_scale",
-    )
+    "scalar": ["tests.cases.scalars", "tests.scalar_cases"],
+    "copy": ["tests.cases.copies", "tests.copy_cases"],
+    "sync": ["tests.cases.synchronisation", "tests.sync_cases"],
+    "grid": ["tests.cases.grid", "tests.grid_cases"],
+    "number": ["tests.cases.numbers", "tests.number_cases"],
+    "fragment": ["tests.cases.fragments", "tests.fragment_cases"],
+    "mma": ["tests.cases.mma", "tests.mma_cases"],
+    "tmem": ["tests.cases.tensor_memory", "tests.tmem_cases"],
+    "block_scale": ["tests.cases.block_scales", "tests.block_scale_cases"],
 }
 # Tests that plant mistakes, and tests that print or compile kernels: what of these a tree has is run.
 PLANTED = ["tests/scenarios", "tests/examples"]
@@ -181,9 +182,7 @@ def cases() -> Iterator[tuple[str, Any]]:
 
 def small_kernel() -> Any:
     """The small kernel of the mutation tests, bound."""
-    return module(
-        ["tests.check.mutation.kernels", "tests.support.mutation", "tests.mutation.kernels"]
-    ).program()
+    return module(["tests.check.mutation.kernels", "tests.mutation.kernels"]).program()
 
 
 # -- programs ----------------------------------------------------------------------------------------------------------
@@ -208,6 +207,7 @@ def source_of(kernel: Any, arch: str | None) -> str:
 
 def cubin_of(program: Any, arch: str) -> bytes:
     """A program compiled, without the library's cache."""
+    os.environ["TILEPIPE_CACHE_DIR"] = "off"
     compiled: bytes = program.compile(arch).data
     return compiled
 
@@ -228,9 +228,27 @@ def errors() -> type[Exception]:
 
 
 def line_of(error: Any) -> str:
-    """The text of the source line that an error is about."""
+    """The statement that an error is about."""
     loc = getattr(error, "loc", None)
-    return linecache.getline(loc.file, loc.line).strip() if loc is not None else ""
+    return statement_at(loc.file, loc.line) if loc is not None else ""
+
+
+@functools.cache
+def _statements(file: str) -> list[ast.stmt]:
+    tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    return [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+
+
+def statement_at(file: str, line: int) -> str:
+    """The innermost statement of a line, in one line however it is wrapped; of a compound one its head."""
+    inside = [s for s in _statements(file) if s.lineno <= line <= (s.end_lineno or s.lineno)]
+    if not inside:
+        return linecache.getline(file, line).strip()
+    found = copy.copy(max(inside, key=lambda s: s.lineno))
+    for name in ("body", "orelse", "finalbody", "handlers", "decorator_list"):
+        if getattr(found, name, None):
+            setattr(found, name, [])
+    return ast.unparse(found).strip()
 
 
 # -- verdicts ----------------------------------------------------------------------------------------------------------
@@ -261,7 +279,7 @@ def line_text(short: str, kernel: Any) -> str:
     for block in (kernel.setup, *(role.body for role in kernel.roles)):
         for loc in _locations(block):
             if loc.short == short:
-                return linecache.getline(loc.file, loc.line).strip()
+                return statement_at(loc.file, loc.line)
     return "?"
 
 

@@ -311,3 +311,6 @@ MUTATED: dict[str, tuple[str, Settings, int]] = {
     "gemm cluster": ("gemm.sm90", _SMALL | {"cluster": 2}, 25),
     "gemm.sm100 static": ("gemm.sm100", _SMALL_SM100 | {"scheduler": "static"}, 25),
 }
+
+# Kernels that are checked while they are timed.
+SMALLEST: dict[str, Settings] = {"gemm.sm90": _SMALL, "gemm.sm100": _SMALL_SM100}

@@ -74,6 +74,7 @@ _IR_TOKEN = re.compile(
 _IR_DECLARES = re.compile(
     r"(for) ([\w.]+) in |(?:var|cursor|fragment) ([\w.]+):|(per warp) ([\w.]+):|([\w.]+(?:, [\w.]+)*) = "
 )
+_LOCATION = re.compile(r"[\w.]+\.py:\d+")  # in the text of a printed assertion
 _IR_LOCATION = re.compile(r"\s+# \S+:\d+$")
 
 
@@ -125,7 +126,7 @@ def _lexed(source: str) -> Iterator[tuple[str, str]]:
     for match in _CPP_TOKEN.finditer(source):
         kind = match.lastgroup or ""
         if kind not in ("comment", "space"):
-            yield kind, match[0]
+            yield kind, _LOCATION.sub("here", match[0]) if kind == "text" else match[0]
 
 
 def _kept(name: str) -> bool:
