@@ -70,7 +70,7 @@ def test_example(
 
 
 def test_readme(on_gpu: Counter[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kernel, *_ = blocks(ROOT / "README.md", "python")
+    kernel, *_ = blocks(ROOT / "docs" / "tutorial" / "gemm.md", "python")
     run(kernel, tmp_path / "gemm.py")
     assert "right" in capsys.readouterr().out
     assert on_gpu == {"gemm": 1}

@@ -1,4 +1,4 @@
-"""Blocks of Markdown pages, and the mistakes that the README plants in its kernel."""
+"""Blocks of Markdown pages, and the mistakes that the README and the tutorial plant in their kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from tilepipe.errors import TilepipeError
 
 ROOT = Path(__file__).parents[2]
 
-# (old, new): each is made in the README's kernel, and the message shown for it must be the one that
+# (old, new), made in the README's kernel: the loads move out of the `with` block of their stage.
+_LOADS = """                for row in range(8):
+                    ctx.store(out[8 * i + row, ctx.lane], 2 * ctx.load(tile[row, ctx.lane]))
+"""
+FREED = (_LOADS, _LOADS.replace("    " * 4, "    " * 3))
+
+# (old, new): each is made in the tutorial's kernel, and the message shown for it must be the one that
 # is raised, or what `tilepipe check` says of it (EARLY).
 EARLY = 1
 MISTAKES = [

@@ -21,13 +21,17 @@ from pathlib import Path
 
 from tools.docs import readme
 
-PAGES = (readme.ROOT / "README.md", readme.ROOT / "docs" / "concepts" / "checker.md")
-WIDTH = "132"
+PAGES = (
+    readme.ROOT / "README.md",
+    readme.ROOT / "docs" / "tutorial" / "gemm.md",
+    readme.ROOT / "docs" / "concepts" / "checker.md",
+)
+WIDTH = "100"
 FILE = re.compile(r"<!-- (\w+\.py) -->\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(
     r"<!-- \$ (.+?)(?: in (\w+\.py) of (\w+))? -->\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
-MISTAKES = {"early": readme.MISTAKES[readme.EARLY]}
+MISTAKES = {"early": readme.MISTAKES[readme.EARLY], "freed": readme.FREED}
 
 
 def files(page: str) -> dict[str, str]:
