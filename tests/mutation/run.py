@@ -10,19 +10,14 @@ Exits with 1 when a mutant survives without an explanation, or is undecided.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gzip
 import json
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -30,10 +25,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tests.mutation.cases import Case, cases
 from tests.mutation.page import page
 from tests.mutation.results import Result
+from tests.support.time_limit import TimeLimitExceeded, time_limit
 from tilepipe.check.mutation.facts import Facts
 from tilepipe.check.mutation.judging import Outcome, judge, outputs
 from tilepipe.check.mutation.mutants import Mutant, mutants
 from tilepipe.check.mutation.redundancy import ADVISED, explain
+from tilepipe.check.parallel.workers import map_in_processes
 from tilepipe.check.verdict import Bounds
 from tilepipe.ir.launch import Launch
 from tilepipe.ir.program import Kernel
@@ -86,12 +83,13 @@ def result_of(subject: Subject, mutant: Mutant) -> Result:
     outcomes: list[Outcome] = []
     begun = time.monotonic()
     try:
-        with _limit(LIMIT):
+        with time_limit(LIMIT):
             for launch, reference in subject.launches:
                 outcomes.append(judge(mutant, launch, reference, bounds=BOUNDS))
                 if outcomes[-1].caught:
                     break
-    except Exception as error:  # of the checker: the campaign goes on, and ends with 1
+    # a bug of the checker, or a mutant that takes too long: the campaign goes on, and ends with 1
+    except (Exception, TimeLimitExceeded) as error:
         outcomes.append(
             Outcome("undecided", type(error).__name__, message=f"{type(error).__name__}: {error}")
         )
@@ -112,24 +110,6 @@ def result_of(subject: Subject, mutant: Mutant) -> Result:
     )  # fmt: skip
 
 
-class _Late(Exception):
-    """A mutant took longer than its limit."""
-
-
-@contextlib.contextmanager
-def _limit(seconds: int) -> Iterator[None]:
-    def late(number: int, frame: FrameType | None) -> None:
-        raise _Late(f"a mutant took more than {seconds} seconds")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def campaign(
     kernels: Sequence[str] = (),
     jobs: int = 1,
@@ -145,18 +125,11 @@ def campaign(
         if not kernels or case.kernel in kernels or case.name in kernels
     ]
     tasks = [Task(i, part, sample) for i in chosen for part in range(PARTS)]
-    results: dict[Task, list[Result]] = {}
-    if jobs == 1:
-        for task in tasks:
-            results[task] = perform(task)
-            seen(len(results), len(tasks))
-    else:
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            waiting = {pool.submit(perform, task): task for task in tasks}
-            for done in as_completed(waiting):
-                results[waiting[done]] = done.result()
-                seen(len(results), len(tasks))
-    return [result for task in tasks for result in results[task]]
+    results: list[Result] = []
+    for done, found in enumerate(map_in_processes(perform, tasks, jobs), 1):
+        results += found
+        seen(done, len(tasks))
+    return results
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,10 +14,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 
 from rich.console import Console
@@ -25,6 +23,7 @@ from rich.console import Console
 from tests.check.campaign.drawing import drawn
 from tests.check.campaign.judge import Judged, judge
 from tests.check.campaign.report import report
+from tilepipe.check.parallel.workers import map_in_processes
 
 
 @dataclass(frozen=True)
@@ -44,15 +43,6 @@ class Campaign:
         kernel, made = drawn(self.seed, number, self.required, self.mistake)
         compare = self.compare > 0 and number % self.compare == 0
         return judge(kernel, range(self.seeds), made=made, compare=compare)
-
-
-def outcomes(campaign: Campaign, numbers: Sequence[int], jobs: int) -> Iterator[Judged]:
-    """Those of these kernels, in their order."""
-    if jobs == 1:
-        yield from map(campaign.one, numbers)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(campaign.one, numbers, chunksize=4)
 
 
 def logged(path: Path | None) -> list[Judged]:
@@ -99,7 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     done = logged(given.log)
     numbers = range(given.first + len(done), given.first + given.kernels)
     start = time.perf_counter()
-    for number, one in zip(numbers, outcomes(campaign, numbers, given.jobs), strict=True):
+    for number, one in zip(
+        numbers, map_in_processes(campaign.one, numbers, given.jobs), strict=True
+    ):
         done.append(one)
         if given.log is not None:
             kept = asdict(replace(one, message="", text="")) | {"features": sorted(one.features)}

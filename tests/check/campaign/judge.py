@@ -14,18 +14,17 @@ A fault that no seed shows is none: the checker looks further than 300 runs.
 from __future__ import annotations
 
 import importlib
-import signal
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from types import FrameType
 from unittest.mock import patch
 
 import numpy as np
 
 import tilepipe as tp
 from tests.check.campaign.lines import Kernel, program
+from tests.support.time_limit import TimeLimitExceeded, time_limit
 from tilepipe.check import Bounds, Fault, Reductions
 from tilepipe.ir.launch import TensorArg
 from tilepipe.sim.run import quiet_numbers
@@ -66,26 +65,6 @@ class Judged:
     text: str = field(default="", repr=False)
 
 
-class _TooLongError(Exception):
-    pass
-
-
-@contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """Raises _TooLongError in what takes longer; in the main thread."""
-
-    def over(number: int, frame: FrameType | None) -> None:
-        raise _TooLongError
-
-    before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def first_failing(made: tp.Program, seeds: Iterable[int]) -> tuple[int | None, str, int]:
     """The first seed whose run ends in a fault, what it is, and how many were run. Arguments are as
     given before each.
@@ -108,12 +87,12 @@ def first_failing(made: tp.Program, seeds: Iterable[int]) -> tuple[int | None, s
                 np.copyto(array, kept)
             done += 1
             try:
-                with _at_most(RUN_LIMIT):
+                with time_limit(RUN_LIMIT):
                     made.run(seed=seed)
             except tp.SimFault as error:
                 return seed, f"{type(error).__name__}: {error}", done
-            except _TooLongError:
-                return seed, f"it has not ended after {RUN_LIMIT:g} seconds", done
+            except TimeLimitExceeded as late:
+                return seed, str(late), done
             finally:
                 for array, kept in zip(arrays, given, strict=True):
                     np.copyto(array, kept)
@@ -190,9 +169,9 @@ def _judged(
         return replace(base, kind=type(made).__name__, message=str(made), violation=bad)
     start = time.perf_counter()
     try:
-        with _at_most(3 * bounds.seconds):
+        with time_limit(3 * bounds.seconds):
             verdict = made.check(bounds=bounds)
-    except _TooLongError:
+    except TimeLimitExceeded:
         late = (
             f"the check goes on after {3 * bounds.seconds:g} seconds, bound to {bounds.seconds:g}"
         )

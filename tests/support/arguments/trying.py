@@ -5,12 +5,8 @@ it.
 from __future__ import annotations
 
 import functools
-import signal
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -19,6 +15,7 @@ import tilepipe as tp
 from tests.support.arguments.interpose import Refused, Replace, Seen, interposed
 from tests.support.arguments.kernels import CASES
 from tests.support.arguments.values import VALUES
+from tests.support.time_limit import TimeLimitExceeded, time_limit
 from tilepipe.ir.location import is_library_file
 
 SECONDS = 20  # after which a call hangs; no call takes one, but a machine may be busy
@@ -36,10 +33,6 @@ class Outcome:
 
     kind: str
     message: str = ""
-
-
-class _Hangs(BaseException):
-    pass
 
 
 @functools.cache
@@ -62,7 +55,7 @@ def attempt(member: str, parameter: str, value: str) -> Outcome:
     """
     replace = Replace(member, parameter, VALUES[value])
     try:
-        with _limited():
+        with time_limit(SECONDS):
             with interposed(replace=replace):
                 program = calls()[member][0].make(np.random.default_rng(0))[0]
             assert replace.done, f"{member} is not called"
@@ -72,7 +65,7 @@ def attempt(member: str, parameter: str, value: str) -> Outcome:
         return _of(refused.error, "refused")
     except tp.TilepipeError as error:
         return Outcome("late", str(error))
-    except _Hangs:
+    except TimeLimitExceeded:
         return Outcome("wrong", f"more than {SECONDS} s")
     except Exception as error:
         if not is_library_file(
@@ -93,19 +86,3 @@ def _of(error: BaseException, kind: str) -> Outcome:
 def _where(error: BaseException) -> str:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{frame.filename}:{frame.lineno}"
-
-
-@contextmanager
-def _limited() -> Iterator[None]:
-    """Raises `_Hangs` after a while."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise _Hangs
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

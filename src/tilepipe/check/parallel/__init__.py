@@ -1,5 +1,5 @@
-"""Checking many instances: in processes of this machine (`workers`), several of them on one
-instance (`shared`), or on Dask (`dask`).
+"""Checking many instances: one after another or in processes of this machine (`instances`,
+`workers`), several processes on one instance (`shared`), or on a Dask cluster (`dask`).
 """
 
 from tilepipe.check.parallel.instances import Instance as Instance

@@ -7,7 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilepipe.check.parallel.instances import Answer, Failure, Instance, Options, answer
+from tilepipe.check.parallel.instances import (
+    CheckResult,
+    Failure,
+    Instance,
+    Options,
+    check_instance,
+)
 from tilepipe.errors import BindError, UnavailableError
 
 
@@ -15,19 +21,19 @@ def run_on_cluster(
     instances: Sequence[Instance],
     options: Options,
     client: Any,
-    answered: Callable[[int, Answer], None],
+    record: Callable[[int, CheckResult], None],
 ) -> None:
-    """Checks all instances on the cluster of `client`, and calls `answered` with (number, answer)
-    in this thread as they are done.
+    """Checks all instances on the cluster of `client`, and calls `record(number, result)` in this
+    thread as each is done.
 
-    A worker that dies takes its instances to another one. Dask gives up those that it saw on
-    several workers that died (`distributed.scheduler.allowed-failures`), and cannot tell which of
-    them was the cause: they are checked again, each alone, and the one whose worker then dies is a
-    failure. When this raises, what has not begun is cancelled.
+    When a worker dies, Dask moves its instances to another worker. It gives up instances that were
+    on several workers that died (`distributed.scheduler.allowed-failures`), and cannot tell which
+    of them was the cause: those are checked again one at a time, and the one whose worker dies then
+    is a failure. If this function raises, checks that have not begun are cancelled.
 
     Raises:
-        UnavailableError: `distributed` is not installed. BindError: not a client, or an
-            asynchronous one.
+        UnavailableError: `distributed` is not installed.
+        BindError: `client` is no Dask client, or an asynchronous one.
     """
     try:
         from distributed import Client, as_completed
@@ -49,13 +55,13 @@ def run_on_cluster(
             if _killed(raised):
                 suspects.append(number)
             else:
-                answered(number, future.result() if raised is None else Failure.of(raised))
+                record(number, future.result() if raised is None else Failure.of(raised))
         for number in sorted(suspects):
             future = _submitted(client, *instances[number], options)
             futures[future] = number
             raised = future.exception()
             if _killed(raised):
-                answered(
+                record(
                     number,
                     Failure(
                         f"its worker died, alone with it and more than once ({raised}). The"
@@ -63,7 +69,7 @@ def run_on_cluster(
                     ),
                 )
             else:
-                answered(number, future.result() if raised is None else Failure.of(raised))
+                record(number, future.result() if raised is None else Failure.of(raised))
     finally:
         cancel: Any = client.cancel
         cancel([future for future in futures if not future.done()])
@@ -71,7 +77,7 @@ def run_on_cluster(
 
 def _submitted(client: Any, name: str, recipe: Any, options: Options) -> Any:
     try:
-        return client.submit(answer, name, recipe, options, pure=False)
+        return client.submit(check_instance, name, recipe, options, pure=False)
     except TypeError as error:
         raise BindError(
             f"the recipe of instance '{name}' cannot go to a worker ({error}). Give a function"

@@ -1,12 +1,14 @@
 """Checking many instances: one after another, in processes of this machine, or on a Dask cluster.
 
-An instance is a name and a *recipe*: a function without arguments that makes the program. What
-travels to another process is the recipe, never a program: a traced kernel with its arrays is large
-and full of closures, and its trace takes milliseconds to make again.
+An instance is a name and a *recipe*: a function without arguments that makes the program. A recipe
+is what is sent to another process, never a program: a traced kernel with its arrays is large and
+full of closures, and tracing it again takes milliseconds (docs/decisions, 9).
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import pickle
 import threading
 import traceback
@@ -15,6 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilepipe.check.decide import check
+from tilepipe.check.parallel.workers import Died, Finished, Report, run_in_processes
+from tilepipe.check.parallel.workers import Progress as ProgressEvent
 from tilepipe.check.verdict import Bounds, Reductions, Verdict, require_options
 from tilepipe.errors import BindError, TilepipeError
 from tilepipe.ir.launch import Launch
@@ -25,15 +29,15 @@ if TYPE_CHECKING:
 
 Recipe = Callable[[], "Program | Launch"]
 Instance = tuple[str, Recipe]
-# (instance, executions done, executions known to be left)
+# called with (instance, executions done, executions known to be left)
 Progress = Callable[[str, int, int], None]
-# of a process: a Dask worker has several threads, and Python runs one of them
-_ONE = threading.Lock()
+# one check at a time in each process: the threads of a Dask worker would only share one interpreter
+_ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Options:
-    """How each instance is checked: the arguments of `check.check`."""
+    """The options of each check: arguments of `check.check`."""
 
     explore: bool = False
     bounds: Bounds = Bounds()  # noqa: RUF009
@@ -46,8 +50,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an instance has no verdict. `trace`: of an error that is not tilepipe's own; else
-    empty.
+    """Why an instance has no verdict. `trace`: the traceback of an error that is not tilepipe's
+    own; otherwise empty.
     """
 
     text: str
@@ -55,24 +59,25 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """An error in words: it crosses processes, and not every exception can."""
+        """An error as text: not every exception can be sent to another process."""
         text = f"{type(error).__name__}: {error}"
         own = isinstance(error, TilepipeError)
         return cls(text, "" if own else "".join(traceback.format_exception(error)).rstrip())
 
 
-Answer = Verdict | Failure
+CheckResult = Verdict | Failure
 
 
 class InstanceError(TilepipeError):
-    """Instances that could not be checked: their recipe raised, or their process died. The others
-    were.
+    """Some instances could not be checked: their recipe raised, or their process died. All others
+    were checked.
 
     Attributes:
-        verdicts: for each instance, in order; None where there is none. failures: instance -> why.
+        verdicts: one for each instance, in order; None for those that could not be checked.
+        failures: instance -> the reason.
     """
 
-    def __init__(self, names: Sequence[str], answers: Sequence[Answer]) -> None:
+    def __init__(self, names: Sequence[str], answers: Sequence[CheckResult]) -> None:
         pairs = list(zip(names, answers, strict=True))
         self.verdicts: list[Verdict | None] = [
             x if isinstance(x, Verdict) else None for x in answers
@@ -118,27 +123,29 @@ def check_all(
     on_verdict: Callable[[int, Verdict], None] | None = None,
 ) -> list[Verdict]:
     """Checks each instance. The verdicts are those of `check.check`, in the order of the instances,
-    however many processes there are.
+    whatever the number of processes.
 
     Args:
-        instances: (name, recipe). With jobs or a client, a recipe is what `pickle` takes: a
-            function of a module, or `functools.partial` of one with plain arguments; it is called
+        instances: (name, recipe). With jobs or a client, `pickle` must be able to send the recipe:
+            a function of a module, or `functools.partial` of one with plain arguments; it is called
             in the other process.
-        jobs: processes. Each checks one instance at a time; with fewer instances than processes
-            they share the executions of one instance after the other, where those are many. They
-            are started afresh (spawn), so a script that asks for more than one does its work under
-            `if __name__ == "__main__":`.
-        client: a `distributed.Client` instead, of a cluster whose workers can import tilepipe and
-            the recipes.
-        explore, bounds, reductions, rules: of each check.
+        jobs: the number of processes. Each checks one instance at a time; if there are fewer
+            instances than processes, all of them share the executions of one instance after the
+            other. They are started afresh (spawn), so a script that asks for more than one does its
+            work under `if __name__ == "__main__":`.
+        client: a `distributed.Client` to use instead, of a cluster whose workers can import
+            tilepipe and the recipes.
+        explore, bounds, reductions, rules: the options of each check.
         progress: called in this thread with (instance, executions done, executions known to be
             left); not with a client.
-        on_verdict: called in this thread with (number of the instance, verdict), as each is done.
+        on_verdict: called in this thread with (index of the instance, verdict) after each check.
 
     Raises:
-        InstanceError: instances without a verdict, after the others are done; it has those.
-            BindError: what cannot be asked for.
-        KeyboardInterrupt: Ctrl-C, with a note of what was being checked; no process is left behind.
+        InstanceError: some instances have no verdict; raised after all others were checked, with
+            their verdicts.
+        BindError: an argument has the wrong type or value.
+        KeyboardInterrupt: Ctrl-C, with a note of the instances not yet checked; no process is left
+            behind.
     """
     if not isinstance(jobs, int) or isinstance(jobs, bool) or jobs < 1:
         raise BindError(f"jobs= is a number of processes, at least 1; got {jobs!r}")
@@ -153,63 +160,97 @@ def check_all(
             f"check_all takes a list of instances, each (name, recipe); got {instances!r:.80}"
         )
     names = [_named(instance) for instance in instances]
-    answers: dict[int, Answer] = {}
+    results: dict[int, CheckResult] = {}
 
-    def answered(number: int, answer: Answer) -> None:
-        answers[number] = answer
-        if on_verdict is not None and isinstance(answer, Verdict):
-            on_verdict(number, answer)
+    def record(number: int, result: CheckResult) -> None:
+        results[number] = result
+        if on_verdict is not None and isinstance(result, Verdict):
+            on_verdict(number, result)
 
     try:
         if client is not None:
             from tilepipe.check.parallel.dask import run_on_cluster
 
-            run_on_cluster(instances, options, client, answered)
+            run_on_cluster(instances, options, client, record)
         elif jobs > len(instances):
-            from tilepipe.check.parallel.shared import answer_shared
+            from tilepipe.check.parallel.shared import check_shared
 
             for number, (name, recipe) in enumerate(instances):
-                answered(number, answer_shared(name, recipe, options, jobs, _told(progress, name)))
+                report = _progress_of(progress, name)
+                record(number, check_shared(name, recipe, options, jobs, report))
         elif jobs > 1:
-            from tilepipe.check.parallel.workers import run_in_processes
-
-            tasks = [(name, pickled(name, recipe)) for name, recipe in instances]
-            run_in_processes(tasks, options, min(jobs, len(tasks)), answered, progress)
+            _check_in_processes(instances, options, jobs, record, progress)
         else:
             for number, (name, recipe) in enumerate(instances):
-                answered(number, answer(name, recipe, options, _told(progress, name)))
+                record(number, check_instance(name, recipe, options, _progress_of(progress, name)))
     except KeyboardInterrupt as error:
         error.add_note(
-            f"interrupted: {len(answers)} of {len(names)} instances have been checked, not yet"
-            f" {_listed(names, answers)}"
+            f"interrupted: {len(results)} of {len(names)} instances have been checked, not yet"
+            f" {_listed(names, results)}"
         )
         raise
-    ordered = [answers[number] for number in range(len(names))]
+    ordered = [results[number] for number in range(len(names))]
     verdicts = [x for x in ordered if isinstance(x, Verdict)]
     if len(verdicts) < len(ordered):
         raise InstanceError(names, ordered)
     return verdicts
 
 
-def answer(
+def _check_in_processes(
+    instances: Sequence[Instance],
+    options: Options,
+    jobs: int,
+    record: Callable[[int, CheckResult], None],
+    progress: Progress | None,
+) -> None:
+    """Checks each instance in one of several processes."""
+    tasks = [(name, pickled(name, recipe)) for name, recipe in instances]
+    perform = functools.partial(_check_task, options)
+    with contextlib.closing(run_in_processes(perform, tasks, jobs)) as events:
+        for event in events:
+            match event:
+                case Finished(number, result):
+                    record(number, result)
+                case Died(number, how):
+                    why = f"the process that checked it {how}. The other instances are not affected"
+                    record(number, Failure(why))
+                case ProgressEvent(number, (done, left)) if progress is not None:
+                    progress(tasks[number][0], done, left)
+
+
+def _check_task(options: Options, task: tuple[str, bytes], report: Report) -> CheckResult:
+    """Checks an instance in another process."""
+    name, recipe = task
+    try:
+        made: Any = pickle.loads(recipe)
+    except Exception as error:  # its module cannot be imported there
+        return Failure.of(error)
+    return check_instance(name, made, options, report)
+
+
+def check_instance(
     name: str, recipe: Recipe, options: Options, progress: Callable[[int, int], None] | None = None
-) -> Answer:
-    """Makes an instance and checks it. Raises nothing but what ends a process (KeyboardInterrupt,
-    SystemExit).
+) -> CheckResult:
+    """Makes an instance and checks it. Nothing is raised but what ends a process
+    (KeyboardInterrupt, SystemExit).
     """
     try:
-        with _ONE:
+        with _ONE_AT_A_TIME:
             return check(
                 launch_of(recipe()),
-                explore=options.explore, bounds=options.bounds, reductions=options.reductions, rules=options.rules,
-                instance=name, progress=progress,
-            )  # fmt: skip
+                explore=options.explore,
+                bounds=options.bounds,
+                reductions=options.reductions,
+                rules=options.rules,
+                instance=name,
+                progress=progress,
+            )
     except Exception as error:
         return Failure.of(error)
 
 
 def _named(instance: object) -> str:
-    """The name of an instance; raises BindError where it is none."""
+    """The name of an instance; raises BindError if it is not a pair of a name and a recipe."""
     match instance:
         case (str() as name, recipe) if callable(recipe):
             return name
@@ -225,10 +266,10 @@ def _named(instance: object) -> str:
 
 
 def launch_of(made: Program | Launch) -> Launch:
-    """What a recipe has made, as a launch.
+    """The launch of the program that a recipe has made.
 
     Raises:
-        BindError: it has made something else.
+        BindError: the recipe has made something else.
     """
     launch = made if isinstance(made, Launch) else getattr(made, "launch_args", None)
     if launch is None:
@@ -239,10 +280,10 @@ def launch_of(made: Program | Launch) -> Launch:
 
 
 def pickled(name: str, recipe: Recipe) -> bytes:
-    """A recipe as it travels.
+    """A recipe as the bytes that are sent to another process.
 
     Raises:
-        BindError: it is made of something that belongs to this process only.
+        BindError: it refers to something that exists in this process only.
     """
     try:
         return pickle.dumps(recipe)
@@ -254,10 +295,10 @@ def pickled(name: str, recipe: Recipe) -> bytes:
         ) from error
 
 
-def _told(progress: Progress | None, name: str) -> Callable[[int, int], None] | None:
+def _progress_of(progress: Progress | None, name: str) -> Callable[[int, int], None] | None:
     return None if progress is None else lambda done, left: progress(name, done, left)
 
 
-def _listed(names: Sequence[str], answers: dict[int, Answer]) -> str:
-    left = [f"'{name}'" for number, name in enumerate(names) if number not in answers]
+def _listed(names: Sequence[str], results: dict[int, CheckResult]) -> str:
+    left = [f"'{name}'" for number, name in enumerate(names) if number not in results]
     return ", ".join(left[:4]) + (f" and {len(left) - 4} more" if len(left) > 4 else "")

@@ -1,10 +1,10 @@
-"""One exploration shared among processes: each performs executions, and this one keeps the account
-of what has begun and what is left.
+"""One exploration shared among processes: the workers perform executions, and this process decides
+which ones are left to perform.
 
-An execution is asked for by its schedule and answered by its outcome, both small. Which process
-gets which, and in which order answers are taken, depends on the number of processes only and not on
-who is faster, so that the same number comes to the same verdict by the same way. Where states are
-merged (`states`), one process does the work.
+A request is the schedule of an execution and a reply is its outcome; both are small. Requests are
+assigned to processes, and replies are read, in an order that depends only on the number of
+processes and not on their speed, so that the same number of processes finds the same verdict in the
+same way. The search over states (`state_search`) is not shared: one process performs it.
 """
 
 from __future__ import annotations
@@ -22,24 +22,36 @@ from tilepipe.check.decide import decide
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.explorer import Alternative, BoundError, Explorer, Outcome
 from tilepipe.check.engine.launch_state import Scene
-from tilepipe.check.parallel.instances import Answer, Failure, Options, Recipe, launch_of, pickled
-from tilepipe.check.parallel.workers import Worker, WorkerError, stand_by
+from tilepipe.check.parallel.instances import (
+    CheckResult,
+    Failure,
+    Options,
+    Recipe,
+    launch_of,
+    pickled,
+)
+from tilepipe.check.parallel.workers import Worker, WorkerError, started
 from tilepipe.check.proofs.guards import NotAWaitError
 from tilepipe.check.verdict import Bounds, Verdict
 from tilepipe.sim.run import quiet_numbers
 
-# executions before others are asked to help: fewer take less time than to start a process
-ALONE = 24
-AHEAD = 2  # executions that a process has been asked for at once
-_Message = tuple[Outcome, tuple[str, ...]] | str | Failure
+# executions performed in this process first: they take less time than starting a worker
+UNSHARED = 24
+QUEUED = 2  # executions requested of each worker at once
+_Reply = tuple[Outcome, tuple[str, ...]] | str | Failure  # an outcome and advice, a bound, ...
 
 
 class SharedExplorer(Explorer):
-    """An explorer that has other processes perform executions, once there are many."""
+    """An explorer that shares its executions with workers once there are many."""
 
     def __init__(
-        self, scene: Scene, options: Options, progress: Callable[[int, int], None] | None, recipe: bytes, jobs: int
-    ) -> None:  # fmt: skip
+        self,
+        scene: Scene,
+        options: Options,
+        progress: Callable[[int, int], None] | None,
+        recipe: bytes,
+        jobs: int,
+    ) -> None:
         super().__init__(scene, options.bounds, options.reductions, progress)
         self._options = options
         self._recipe = recipe
@@ -47,22 +59,24 @@ class SharedExplorer(Explorer):
         self._workers: list[Worker] = []
 
     def close(self) -> None:
-        """Ends the other processes."""
+        """Ends the workers."""
         while self._workers:
             self._workers.pop().stop()
 
     def forget(self) -> None:
-        """Begins anew. Processes may still have to answer what was asked for before: they end."""
+        """Starts the search again. The workers end: they may still owe replies to old requests."""
         super().forget()
         self.close()
 
     def outcomes(
         self, clusters: Sequence[int], work: list[Alternative], first: Execution | None
     ) -> Iterator[Outcome]:
-        """As of any explorer: in an order that depends on the number of processes only."""
+        """The outcomes of the executions, in an order that depends only on the number of
+        processes.
+        """
         signatures: set[bytes] = set()
         done = 0
-        while work and (done < ALONE or len(work) < self._jobs):
+        while work and (done < UNSHARED or len(work) < self._jobs):
             done += 1
             yield self.outcome(clusters, work.pop(), len(work), signatures, first)
             first = None
@@ -77,23 +91,23 @@ class SharedExplorer(Explorer):
                 Worker.start(_perform, self._recipe, self._options) for _ in range(self._jobs)
             )
             for worker in self._workers:
-                worker.begin()
-        asked: deque[tuple[int, Alternative]] = deque()
+                worker.wait_until_started()
+        requested: deque[tuple[int, Alternative]] = deque()
         turn = 0
-        while work or asked:
-            while work and len(asked) < AHEAD * self._jobs:
+        while work or requested:
+            while work and len(requested) < QUEUED * self._jobs:
                 alternative = work.pop()
-                self.allow(len(work) + len(asked))
+                self.allow(len(work) + len(requested))
                 number = turn % self._jobs
                 turn += 1
                 begin = (self.scene.elected, self.scene.guards)
                 self._workers[number].send(
                     (begin, clusters, alternative, self.deadline - time.perf_counter())
                 )
-                asked.append((number, alternative))
-            number, alternative = asked.popleft()
+                requested.append((number, alternative))
+            number, alternative = requested.popleft()
             outcome = self._received(self._workers[number])
-            if outcome.fault:  # found again here, with its error
+            if outcome.fault:  # performed again here, for its error
                 self.found.traces -= 1
                 outcome = self.outcome(clusters, alternative, len(work), set())
                 assert outcome.fault
@@ -103,7 +117,7 @@ class SharedExplorer(Explorer):
             yield outcome
 
     def _received(self, worker: Worker) -> Outcome:
-        message: _Message = worker.receive("explored it with others")
+        message: _Reply = worker.receive("explored it with others")
         if isinstance(message, Failure):
             raise WorkerError(
                 f"a process cannot make the instance that it is to explore: {message.text}"
@@ -115,17 +129,17 @@ class SharedExplorer(Explorer):
         return outcome
 
 
-def answer_shared(
+def check_shared(
     name: str,
     recipe: Recipe,
     options: Options,
     jobs: int,
     progress: Callable[[int, int], None] | None,
-) -> Answer:
-    """As `campaign.answer`, with `jobs` processes for the executions of the one instance.
+) -> CheckResult:
+    """As `instances.check_instance`, with `jobs` processes for the executions of the one instance.
 
     Raises:
-        BindError: the recipe cannot go to another process.
+        BindError: the recipe cannot be sent to another process.
     """
     sent = pickled(name, recipe)
     try:
@@ -145,25 +159,27 @@ def answer_shared(
 
 
 def _perform(pipe: Connection, recipe: bytes, options: Options) -> None:
-    """Performs the executions that come through the pipe."""
-    stand_by(pipe)
+    """Performs the executions that are requested through the pipe."""
+    started(pipe)
     try:
         scene = Scene(launch_of(pickle.loads(recipe)()), options.rules)
-    except Exception as error:  # what recipes raise
+    except Exception as error:  # a recipe may raise anything
         pipe.send(Failure.of(error))
         return
     seconds = options.bounds.seconds
-    # how many executions is the parent's business
+    # the parent counts the executions
     bounds = Bounds(traces=sys.maxsize, seconds=seconds, steps=options.bounds.steps)
     explorer = Explorer(scene, bounds, options.reductions, None)
     with quiet_numbers(), contextlib.suppress(EOFError):
         while True:
             (scene.elected, scene.guards), clusters, alternative, left = pipe.recv()
             if seconds < math.inf:
-                explorer.started = time.perf_counter() - (seconds - left)  # the parent's clock
+                explorer.started = time.perf_counter() - (
+                    seconds - left
+                )  # by the clock of the parent
             try:
                 outcome = explorer.outcome(clusters, alternative, 0, set())
-            except NotAWaitError:  # told as a fault, so that it is found again there
+            except NotAWaitError:  # replied as a fault, so that the parent performs it
                 outcome = Outcome(fault=True)
             except BoundError as bound:
                 pipe.send(str(bound))

@@ -1,8 +1,8 @@
-"""Processes that check instances: each has a pipe of its own, so that a death names its instance
-and costs no other.
+"""Worker processes, each with a pipe of its own, so that a process that dies names its task and
+costs no other.
 
 `concurrent.futures` would do but for that: when a process of its pool dies, every future fails
-alike, also those that were running elsewhere, and none says which it was.
+alike, also those of other processes, and none says which one it was.
 """
 
 from __future__ import annotations
@@ -10,44 +10,76 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Any
+from typing import Any, TypeVar
 
-from tilepipe.check.parallel.instances import Answer, Failure, Options, Progress, answer
 from tilepipe.errors import TilepipeError
 
-INTERVAL = 0.1  # seconds between two messages of progress of one worker
-PATIENCE = 5.0  # seconds that a worker has to end once it has been told to
+REPORT_INTERVAL = 0.1  # seconds between two progress reports of one worker
+STOP_TIMEOUT = 5.0  # seconds that a worker has to end after it was asked to
 
-Task = tuple[str, bytes]  # name, pickled recipe
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Report = Callable[..., None]  # called in a worker with numbers that say how far its task is
 _CONTEXT = multiprocessing.get_context("spawn")
 
 
 class WorkerError(TilepipeError):
-    """A process that checks has died, or cannot begin."""
+    """A worker process died, or could not be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A task is done. `number`: its index among the tasks."""
+
+    number: int
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The process that performed a task died. `how`: in words, "was killed by SIGSEGV"."""
+
+    number: int
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A report of a task on its progress. `figures`: what the task passed to its `Report`."""
+
+    number: int
+    figures: tuple[int, ...]
+
+
+Event = Finished | Died | Progress
 
 
 @dataclass(eq=False)
 class Worker:
-    """A process with a pipe to it. `task`: the number of the one that it is at; -1: none."""
+    """A process with a pipe to it.
+
+    Attributes:
+        started: it has sent its first message.
+        task: the number of the task that it performs; -1: none.
+    """
 
     process: SpawnProcess
     pipe: Connection
-    began: bool = False  # it has said so
+    started: bool = False
     task: int = -1
 
     @classmethod
     def start(cls, work: Callable[..., None], *args: object) -> Worker:
-        """Starts `work(pipe, *args)` in a fresh process, in which equal keys have equal hashes as
-        in every other one.
+        """Starts `work(pipe, *args)` in a fresh process. All workers have one hash seed, so that
+        sets have the same order in each of them.
         """
         here, there = _CONTEXT.Pipe()
         process = _CONTEXT.Process(
@@ -64,17 +96,17 @@ class Worker:
         there.close()
         return cls(process, here)
 
-    def begin(self) -> None:
-        """Waits until it has begun.
+    def wait_until_started(self) -> None:
+        """Waits for the first message of the process.
 
         Raises:
-            WorkerError: it has ended instead.
+            WorkerError: the process has ended instead.
         """
-        self.receive("was to begin")
-        self.began = True
+        self.receive("was to start")
+        self.started = True
 
     def send(self, message: object) -> None:
-        """Sends a message; where it has died since, the next `receive` says so."""
+        """Sends a message; if the process has died, the next `receive` raises."""
         with contextlib.suppress(OSError):
             self.pipe.send(message)
 
@@ -82,26 +114,30 @@ class Worker:
         """The next message.
 
         Raises:
-            WorkerError: it has died while it `doing`.
+            WorkerError: the process that `doing` has died.
         """
         try:
             return self.pipe.recv()
         except (EOFError, OSError):
             self.stop()
-            raise WorkerError(self.begun() or f"the process that {doing} {self.end()}") from None
+            raise WorkerError(
+                self.start_failure or f"the process that {doing} {self.end}"
+            ) from None
 
-    def begun(self) -> str:
-        """Why it, dead, has never begun; empty where it has."""
-        if self.began:
+    @property
+    def start_failure(self) -> str:
+        """Why a dead process never started; empty if it had started."""
+        if self.started:
             return ""
         return (
-            f"a process for checking {self.end()} before it had begun. A script that asks for"
-            " several jobs does its work under"
-            ' `if __name__ == "__main__":`, and is a file; what the process said is on stderr.'
+            f"a process for checking {self.end} before it had begun. A script that asks for several"
+            ' jobs does its work under `if __name__ == "__main__":`, and is a file; the output of'
+            " the process is on stderr."
         )
 
+    @property
     def end(self) -> str:
-        """How it ended, in words."""
+        """How the process ended, in words."""
         code = self.process.exitcode
         if code is not None and code < 0:
             return f"was killed by {signal.Signals(-code).name}" + (
@@ -110,32 +146,28 @@ class Worker:
         return f"ended with exit code {code}"
 
     def stop(self) -> None:
-        """Ends it, whatever it is doing."""
+        """Ends the process, whatever it is doing."""
         self.pipe.close()
         self.process.terminate()
-        self.process.join(PATIENCE)
+        self.process.join(STOP_TIMEOUT)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
 
 
 def run_in_processes(
-    tasks: Sequence[Task],
-    options: Options,
-    jobs: int,
-    answered: Callable[[int, Answer], None],
-    progress: Progress | None,
-) -> None:
-    """Checks all tasks in `jobs` processes, and calls `answered` with (number, answer) in this
-    thread as they are done.
+    function: Callable[[Task, Report], object], tasks: Sequence[Task], jobs: int
+) -> Generator[Event, None, None]:
+    """Performs `function(task, report)` for all tasks in `jobs` processes; yields what happens, as
+    it happens. A closed iterator leaves no process behind.
 
     Raises:
-        WorkerError: a process ends before it has begun: they cannot be started here.
+        WorkerError: a process ends before it has started: none can be started here.
     """
     waiting = deque(range(len(tasks)))
     workers: list[Worker] = []
     try:
-        workers.extend(Worker.start(_work, options) for _ in range(jobs))
+        workers.extend(Worker.start(_work, function) for _ in range(min(jobs, len(tasks))))
         while workers:
             for pipe in wait([w.pipe for w in workers]):
                 worker = next(w for w in workers if w.pipe is pipe)
@@ -143,17 +175,19 @@ def run_in_processes(
                     message = worker.pipe.recv()
                 except (EOFError, OSError):
                     workers.remove(worker)
-                    _bury(worker, answered)
+                    worker.stop()
+                    if not worker.started:
+                        raise WorkerError(worker.start_failure) from None
+                    yield Died(worker.task, worker.end)
                     if waiting:
-                        workers.append(Worker.start(_work, options))
+                        workers.append(Worker.start(_work, function))
                     continue
-                if isinstance(message, tuple):
-                    if progress is not None:
-                        progress(tasks[worker.task][0], *message)
+                if isinstance(message, _Reported):
+                    yield Progress(worker.task, message.figures)
                     continue
-                if worker.began:
-                    answered(worker.task, message)
-                worker.began, worker.task = True, -1
+                if worker.started:
+                    yield Finished(worker.task, message)
+                worker.started, worker.task = True, -1
                 if waiting:
                     worker.task = waiting.popleft()
                     worker.send(tasks[worker.task])
@@ -165,64 +199,82 @@ def run_in_processes(
             worker.stop()
 
 
-def _bury(worker: Worker, answered: Callable[[int, Answer], None]) -> None:
-    """Says what a dead worker was at."""
-    worker.stop()
-    if not worker.began:
-        raise WorkerError(worker.begun())
-    answered(
-        worker.task,
-        Failure(
-            f"the process that checked it {worker.end()}. The other instances are not affected"
-        ),
-    )
+def map_in_processes(
+    function: Callable[[Task], Result], tasks: Sequence[Task], jobs: int
+) -> Iterator[Result]:
+    """`function(task)` for each task, in the order of the tasks; with one job, in this process.
+
+    Raises:
+        WorkerError: the process of a task died.
+    """
+    if jobs == 1:
+        yield from map(function, tasks)
+        return
+    done: dict[int, Result] = {}
+    next_one = 0
+    with contextlib.closing(run_in_processes(_Unreported(function), tasks, jobs)) as events:
+        for event in events:
+            if isinstance(event, Died):
+                raise WorkerError(f"the process of {tasks[event.number]!r:.200} {event.how}")
+            if isinstance(event, Finished):
+                done[event.number] = event.result
+            while next_one in done:
+                yield done.pop(next_one)
+                next_one += 1
 
 
 # -- in the worker ---------------------------------------------------------------------
 
 
-def _work(pipe: Connection, options: Options) -> None:
-    """Checks what comes through the pipe until it is closed."""
-    stand_by(pipe)
+@dataclass(frozen=True, slots=True)
+class _Reported:
+    """A progress report on its way to the parent."""
+
+    figures: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreported:
+    """A function that reports no progress."""
+
+    function: Callable[[Any], object]
+
+    def __call__(self, task: object, report: Report) -> object:
+        return self.function(task)
+
+
+def _work(pipe: Connection, function: Callable[[Any, Report], object]) -> None:
+    """Performs the tasks that come through the pipe until it is closed."""
+    started(pipe)
     while True:
         try:
-            name, recipe = pipe.recv()
+            task = pipe.recv()
         except EOFError:
             return
-        pipe.send(_checked(name, recipe, options, _Throttle(pipe)))
+        pipe.send(function(task, _ThrottledReport(pipe)))
 
 
-def stand_by(pipe: Connection) -> None:
-    """Says that this process has begun. Ctrl-C is the parent's business; without the parent there
-    is nothing to do.
+def started(pipe: Connection) -> None:
+    """Tells the parent that this process has started. The parent handles Ctrl-C, and this process
+    ends with it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     pipe.send(None)
 
 
-def _checked(
-    name: str, recipe: bytes, options: Options, progress: Callable[[int, int], None]
-) -> Answer:
-    try:
-        made: Any = pickle.loads(recipe)
-    except Exception as error:  # a module that is not there, or that raises
-        return Failure.of(error)
-    return answer(name, made, options, progress)
-
-
-class _Throttle:
-    """Tells the parent how far an exploration is, now and then."""
+class _ThrottledReport:
+    """Reports progress to the parent, at most once in each `REPORT_INTERVAL`."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._last = 0.0
 
-    def __call__(self, done: int, left: int) -> None:
+    def __call__(self, *figures: int) -> None:
         now = time.monotonic()
-        if now - self._last >= INTERVAL:
+        if now - self._last >= REPORT_INTERVAL:
             self._last = now
-            self._pipe.send((done, left))
+            self._pipe.send(_Reported(figures))
 
 
 def _end_with_parent() -> None:
