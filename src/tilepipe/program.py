@@ -18,8 +18,9 @@ from tilepipe.errors import BindError
 from tilepipe.host_arguments import did_you_mean, plain_int, require_bool, require_function, shown
 from tilepipe.ir import printer
 from tilepipe.ir.chip import CHIPS, H200, Chip
+from tilepipe.ir.def_use import tensor_uses
 from tilepipe.ir.launch import Arg, Launch, TensorArg
-from tilepipe.ir.program import Kernel, tensor_uses
+from tilepipe.ir.program import Kernel
 from tilepipe.lang.arguments.launch_preconditions import check_conditions, check_zeros
 from tilepipe.lang.arguments.tensor_map import TensorMap, tensor_map
 from tilepipe.lang.tracing.kernel import explain_none, trace

@@ -6,7 +6,7 @@ from tilepipe.errors import BindError
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.memory import BarrierRef
-from tilepipe.ir.program import Kernel, walk
+from tilepipe.ir.program import Kernel, all_ops
 
 HOPPER, BLACKWELL = "sm_90a", "sm_100a"
 
@@ -34,31 +34,11 @@ def generation(arch: str) -> str:
 def only_on(op: ops.Op) -> tuple[str, str]:
     """(what it is, the one generation that has it) of an op; empty where both have it."""
     match op:
-        case ops.Wgmma() | ops.WgmmaFence() | ops.WgmmaCommit() | ops.WgmmaWait():
-            return "wgmma", HOPPER
-        case (
-            ops.Tcgen05Mma()
-            | ops.Tcgen05Commit()
-            | ops.Tcgen05FenceBefore()
-            | ops.Tcgen05FenceAfter()
-        ):
-            return "tcgen05", BLACKWELL
-        case ops.TmemAlloc() | ops.TmemRelinquish() | ops.TmemDealloc() | ops.TmemCopy():
-            return "tensor memory", BLACKWELL
-        case ops.TmemLoad() | ops.TmemStore() | ops.TmemWaitLoad() | ops.TmemWaitStore():
-            return "tensor memory", BLACKWELL
-        case ops.ClcTryCancel() | ops.ClcQuery():
-            return "cluster launch control", BLACKWELL
         case ops.TmaLoad(bar=BarrierRef(cta=Expr())):
             return "a TMA load that reports to another CTA's barrier", BLACKWELL
-    return "", ""
+    return ("", "") if op.facts.feature is None else op.facts.feature.value
 
 
 def architecture(kernel: Kernel) -> str:
     """The generation that a kernel's ops need; sm_90a where both have them all."""
-    for block in (kernel.setup, *(role.body for role in kernel.roles)):
-        for op in walk(block):
-            home = only_on(op)[1]
-            if home:
-                return home
-    return HOPPER
+    return next((home for op in all_ops(kernel) if (home := only_on(op)[1])), HOPPER)

@@ -1,4 +1,4 @@
-"""What an op reads and what it binds, for passes over a program."""
+"""What an op reads, writes and binds, for passes over a program."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from collections.abc import Iterable, Iterator
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Expr, Local
-from tilepipe.ir.memory import BarrierRef, Element, Tile, Tmem, TmemScales, Variable
-from tilepipe.ir.program import walk
-
-# The locals that an op binds, by field.
-_BINDS: dict[type[ops.Op], tuple[str, ...]] = {
-    ops.Let: ("local",), ops.Read: ("local",), ops.CursorRead: ("stage", "phase"), ops.For: ("index",),
-    ops.PerWarp: ("index",), ops.MbarTryWait: ("result",), ops.Load: ("result",), ops.AtomicAdd: ("result",),
-    ops.ClcQuery: ("valid", "cluster"), ops.FragmentAny: ("result",),
-}  # fmt: skip
+from tilepipe.ir.memory import (
+    BarrierRef,
+    Cursor,
+    Element,
+    TensorParam,
+    Tile,
+    Tmem,
+    TmemScales,
+    Variable,
+)
+from tilepipe.ir.ops.facts import Proxy, Use
+from tilepipe.ir.program import Kernel, all_ops
 
 
 def _parts(x: object) -> Iterator[object]:
@@ -44,12 +47,31 @@ def operands(op: ops.Op) -> Iterator[object]:
     """Everything an op itself reads (not what its body reads): expressions, tiles, barriers,
     elements.
     """
-    bound = _BINDS.get(type(op), ())
+    skipped = ("loc", *op.bound, *op.blocks)
     for name in op.__dataclass_fields__:
-        if name != "loc" and name not in bound:
-            value = getattr(op, name)
-            if not isinstance(value, ops.Block):
-                yield from _parts(value)
+        if name not in skipped:
+            yield from _parts(getattr(op, name))
+
+
+def used(op: ops.Op) -> Iterator[tuple[object, Use]]:
+    """The operands whose contents an op reads or writes, and how."""
+    for name, use in op.uses.items():
+        value = getattr(op, name)
+        if value is not None:
+            yield value, use
+
+
+def assigned(op: ops.Op) -> Iterator[Variable | Cursor]:
+    """The variables and cursors that an op sets."""
+    return (x for x, use in used(op) if use.writes and isinstance(x, Variable | Cursor))
+
+
+def tensors(op: ops.Op) -> Iterator[tuple[TensorParam, Use]]:
+    """The global tensors that an op reads or writes, and how."""
+    for x, use in used(op):
+        base = x.base if isinstance(x, Element) else x
+        if isinstance(base, TensorParam):
+            yield base, use
 
 
 def elements(op: ops.Op) -> Iterator[Element]:
@@ -73,17 +95,16 @@ def leaves(op: ops.Op) -> Iterator[Expr]:
 
 def bound(op: ops.Op) -> tuple[Local, ...]:
     """The locals an op binds."""
-    return tuple(getattr(op, name) for name in _BINDS.get(type(op), ()))
+    return tuple(getattr(op, name) for name in op.bound)
 
 
-def needed(blocks: Iterable[ops.Block]) -> set[Local | Variable]:
-    """The names and variables whose values something reads that is no mere definition, in these
-    blocks.
+def needed(every: Iterable[ops.Op]) -> set[Local | Variable]:
+    """The names and variables whose values something reads that is no mere definition, among these
+    ops.
     """
-    inside = [op for block in blocks for op in walk(block)]
     sources: dict[Local | Variable, list[ops.Op]] = {}
     waiting: list[Local | Variable] = []
-    for op in inside:
+    for op in every:
         match op:
             case ops.Let() | ops.Read():
                 sources.setdefault(op.local, []).append(op)
@@ -113,6 +134,19 @@ def is_idle(op: ops.Op, names: set[Local | Variable]) -> bool:
 def reads(op: ops.Op) -> list[Local | Variable]:
     """The names that an op takes values from."""
     found: list[Local | Variable] = [leaf for leaf in leaves(op) if isinstance(leaf, Local)]
-    if isinstance(op, ops.Read | ops.While):
-        found.append(op.var)
-    return found
+    return found + [x for x, use in used(op) if use.reads and isinstance(x, Variable)]
+
+
+def tensor_uses(kernel: Kernel) -> tuple[set[str], set[str]]:
+    """Names of the tensor parameters that a kernel writes, and of those it reads."""
+    uses = [(x.name, use) for op in all_ops(kernel) for x, use in tensors(op)]
+    return {name for name, use in uses if use.writes}, {name for name, use in uses if use.reads}
+
+
+def proxies_of(kernel: Kernel) -> tuple[set[str], set[str]]:
+    """Names of the tensor parameters that a kernel reaches by TMA, and of those that it reaches by
+    ordinary accesses.
+    """
+    uses = [(x.name, use.proxy) for op in all_ops(kernel) for x, use in tensors(op)]
+    by_tma = {name for name, proxy in uses if proxy is Proxy.ASYNC}
+    return by_tma, {name for name, proxy in uses if proxy is Proxy.GENERIC}

@@ -161,41 +161,25 @@ def statement(op: ops.Op) -> str:
             return f"elect one of {op.scope}:"
         case ops.PerWarp():
             return f"per warp {op.index.name}:"
-        case ops.MbarTryWait() | ops.Load():
-            source = (
-                f"{_operand(op.bar)} {expr(op.phase)}"
-                if isinstance(op, ops.MbarTryWait)
-                else _operand(op.src)
-            )
-            return f"{op.result.name} = {_mnemonic(op)} {source}"
         case ops.AtomicAdd():
-            return f"{op.result.name} = {_mnemonic(op)} {_operand(op.dst)} += {expr(op.value)}"
-        case ops.ClcQuery():
-            return f"{op.valid.name}, {op.cluster.name} = {_mnemonic(op)} {tile(op.src)}"
+            return f"{op.result.name} = {op.kind} {_operand(op.dst)} += {expr(op.value)}"
         case ops.Wgmma():
             return f"wgmma {mma(op)}"
         case ops.Tcgen05Mma():
             return f"tcgen05_mma {mma(op)}" + (" by the pair" if op.cta_group == 2 else "")
-        case ops.FragmentAny():
-            return f"{op.result.name} = {_mnemonic(op)} {expr(op.value)}"
         case ops.FragmentDefine():
             f = op.fragment
             return f"fragment {f.name}: {f.rows}×{f.cols} {f.dtype}"
     usual = {ops.MbarExpect: ("sem", "release"), ops.FenceProxyAsync: ("space", "shared")}.get(
         type(op), ("", "")
     )
-    fields = [
-        f
-        for f in op.__dataclass_fields__
-        if f not in ("loc", "body") and (f, getattr(op, f)) != usual
-    ]
-    values = [(f, getattr(op, f)) for f in fields]
-    return " ".join([_mnemonic(op), *(f"{f}={_operand(v)}" for f, v in values if v is not None)])
-
-
-def _mnemonic(op: ops.Op) -> str:
-    name = type(op).__name__
-    return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
+    skipped = "loc", *op.bound, *op.blocks
+    values = [(f, getattr(op, f)) for f in op.__dataclass_fields__ if f not in skipped]
+    given = [(f, v) for f, v in values if v is not None and (f, v) != usual]
+    if not op.bound:
+        return " ".join([op.kind, *(f"{f}={_operand(v)}" for f, v in given)])
+    names = ", ".join(getattr(op, name).name for name in op.bound)
+    return " ".join([f"{names} = {op.kind}", *(_operand(v) for _, v in given)])
 
 
 def _block(block: ops.Block, depth: int) -> Iterator[str]:
@@ -204,19 +188,13 @@ def _block(block: ops.Block, depth: int) -> Iterator[str]:
     for op in block.ops:
         text = "    " * depth + statement(op)
         yield f"{text:<{_COLUMN}}  # {op.loc.short}"
-        match op:
-            case ops.If(then=then, orelse=orelse):
-                yield from _block(then, depth + 1)
-                if orelse.ops:
-                    yield "    " * depth + "otherwise:"
-                    yield from _block(orelse, depth + 1)
-            case (
-                ops.For(body=body)
-                | ops.While(body=body)
-                | ops.Elect(body=body)
-                | ops.PerWarp(body=body)
-            ):
-                yield from _block(body, depth + 1)
+        for name in op.blocks:
+            body: ops.Block = getattr(op, name)
+            if name == "orelse":
+                if not body.ops:
+                    continue
+                yield "    " * depth + "otherwise:"
+            yield from _block(body, depth + 1)
 
 
 def block_text(block: ops.Block) -> str:

@@ -11,7 +11,6 @@ from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import (
     BarrierArray,
     BarrierRef,
-    Element,
     NamedBarrier,
     ScalarParam,
     SmemBuffer,
@@ -102,12 +101,7 @@ class Kernel:
 
 def bodies(op: ops.Op) -> tuple[ops.Block, ...]:
     """The blocks nested in an op."""
-    match op:
-        case ops.For(body=b) | ops.While(body=b) | ops.Elect(body=b) | ops.PerWarp(body=b):
-            return (b,)
-        case ops.If(then=t, orelse=e):
-            return (t, e)
-    return ()
+    return tuple(getattr(op, name) for name in op.blocks)
 
 
 def walk(block: ops.Block) -> Iterator[ops.Op]:
@@ -118,51 +112,17 @@ def walk(block: ops.Block) -> Iterator[ops.Op]:
             yield from walk(body)
 
 
+def blocks(kernel: Kernel) -> tuple[tuple[Role | None, ops.Block], ...]:
+    """The set-up, whose role is None, and the body of each role."""
+    return ((None, kernel.setup), *((role, role.body) for role in kernel.roles))
+
+
+def all_ops(kernel: Kernel) -> Iterator[ops.Op]:
+    """Every op of a kernel, set-up first, in program order."""
+    return (op for _, block in blocks(kernel) for op in walk(block))
+
+
 def barrier_of(op: ops.Op) -> BarrierRef | None:
     """The mbarrier an op names, if it names one."""
     bar = getattr(op, "bar", None)
     return bar if isinstance(bar, BarrierRef) else None
-
-
-def tensor_uses(kernel: Kernel) -> tuple[set[str], set[str]]:
-    """Names of the tensor parameters that a kernel writes, and of those it reads."""
-    written: set[str] = set()
-    read: set[str] = set()
-    for block in (kernel.setup, *(role.body for role in kernel.roles)):
-        for op in walk(block):
-            match op:
-                case (
-                    ops.TmaStore(tensor=t)
-                    | ops.FragmentStoreGlobal(tensor=t)
-                    | ops.Store(dst=Element(base=TensorParam() as t))
-                ):
-                    written.add(t.name)
-                case (
-                    ops.TmaLoad(tensor=t)
-                    | ops.FragmentLoadGlobal(tensor=t)
-                    | ops.Load(src=Element(base=TensorParam() as t))
-                ):
-                    read.add(t.name)
-                case ops.AtomicAdd(dst=Element(base=TensorParam() as t)):
-                    written.add(t.name)
-                    read.add(t.name)
-    return written, read
-
-
-def proxies_of(kernel: Kernel) -> tuple[set[str], set[str]]:
-    """Names of the tensor parameters that a kernel reaches by TMA, and of those that it reaches by
-    ordinary accesses.
-    """
-    by_tma: set[str] = set()
-    ordinary: set[str] = set()
-    for block in (kernel.setup, *(role.body for role in kernel.roles)):
-        for op in walk(block):
-            match op:
-                case ops.TmaStore(tensor=t) | ops.TmaLoad(tensor=t):
-                    by_tma.add(t.name)
-                case (
-                    ops.FragmentStoreGlobal(tensor=t) | ops.FragmentLoadGlobal(tensor=t) | ops.Store(dst=Element(base=TensorParam() as t))
-                    | ops.Load(src=Element(base=TensorParam() as t)) | ops.AtomicAdd(dst=Element(base=TensorParam() as t))
-                ):  # fmt: skip
-                    ordinary.add(t.name)
-    return by_tma, ordinary

@@ -13,9 +13,9 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from tilepipe.errors import BindError, SimFault
 from tilepipe.host_arguments import plain_int, shown
+from tilepipe.ir.def_use import proxies_of, tensor_uses
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
-from tilepipe.ir.program import proxies_of, tensor_uses
 from tilepipe.machine import cost
 from tilepipe.machine.clusters import one_after_another, together
 from tilepipe.machine.machine import Machine, OnEvent, World

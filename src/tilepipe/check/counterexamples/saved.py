@@ -17,7 +17,7 @@ from tilepipe import files
 from tilepipe.check.verdict import Fault, ScheduleStep, Step
 from tilepipe.errors import BindError
 from tilepipe.ir import printer
-from tilepipe.ir.program import Kernel, walk
+from tilepipe.ir.program import Kernel, all_ops
 from tilepipe.machine.rules import Rules, require_rules
 
 FORMAT = "tilepipe counterexample"
@@ -59,13 +59,7 @@ def digest(kernel: Kernel) -> str:
 def lines(kernel: Kernel, fault: Fault) -> dict[str, str]:
     """The text of each line of the kernel that a fault and its steps name, where Python has it."""
     named = {fault.loc, *(step.loc for step in fault.steps)}
-    blocks = (kernel.setup, *(role.body for role in kernel.roles))
-    found = {
-        op.loc.short: op.loc.source
-        for block in blocks
-        for op in walk(block)
-        if op.loc.short in named
-    }
+    found = {op.loc.short: op.loc.source for op in all_ops(kernel) if op.loc.short in named}
     return {loc: found[loc] for loc in sorted(found) if found[loc]}
 
 

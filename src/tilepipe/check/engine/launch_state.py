@@ -12,17 +12,16 @@ from tilepipe.check.proofs.guards import Guards, guards
 from tilepipe.check.proofs.polling import Watch
 from tilepipe.errors import BindError
 from tilepipe.ir import ops
+from tilepipe.ir.def_use import tensor_uses
 from tilepipe.ir.expressions import Const
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
-from tilepipe.ir.program import tensor_uses, walk
+from tilepipe.ir.program import all_ops, walk
 from tilepipe.machine.journal import Journal
 from tilepipe.machine.machine import World
 from tilepipe.machine.rules import Rules, require_rules
 from tilepipe.sim.codegen.module import compile_kernel
 from tilepipe.sim.run import occupancy, world_of
-
-_BY_TURNS = (ops.AtomicAdd, ops.ClcTryCancel)
 
 
 class Scene:
@@ -72,11 +71,10 @@ class Scene:
         self.size = launch.kernel.cluster_size
         self.clusters = launch.grid // self.size
         self.resident = max(launch.chip.resident_clusters(self.size) * occupancy(launch), 1)
-        blocks = (launch.kernel.setup, *(r.body for r in launch.kernel.roles))
-        every = [op for block in blocks for op in walk(block)]
-        self.shares_work = any(isinstance(op, _BY_TURNS) for op in every)
+        every = list(all_ops(launch.kernel))
         self.guards = Guards()
         compiled = compile_kernel(launch.kernel)
+        self.shares_work = compiled.shares_work
         self.decisive = Decisive(launch.kernel, compiled, _aliases(self.launch))
         self.sites = compiled.sites
         self._tests = {s.id for s in self.sites if isinstance(s.op, ops.MbarTryWait)}

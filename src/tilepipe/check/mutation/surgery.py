@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from tilepipe.ir import ops
 from tilepipe.ir.def_use import bound, leaves
 from tilepipe.ir.expressions import Local
-from tilepipe.ir.program import Kernel, Role, bodies, walk
+from tilepipe.ir.program import Kernel, Role, blocks, bodies, walk
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class Place:
 
 def places(kernel: Kernel) -> Iterator[Place]:
     """Every op of a kernel, set-up first, in program order."""
-    for role, block in ((None, kernel.setup), *((role, role.body) for role in kernel.roles)):
+    for role, block in blocks(kernel):
         yield from _places(role, block, ())
 
 

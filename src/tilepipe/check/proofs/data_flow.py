@@ -31,7 +31,7 @@ from tilepipe.ir.memory import (
     TmemScales,
     Variable,
 )
-from tilepipe.ir.program import Kernel, Role, bodies, walk
+from tilepipe.ir.program import Kernel, Role, blocks, bodies, walk
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import Slot
@@ -71,14 +71,10 @@ class Flow:
         for a, b in aliases:
             self.move(a, {b})
             self.move(b, {a})
-        blocks: list[tuple[Role | None, ops.Block]] = [
-            (None, kernel.setup),
-            *((r, r.body) for r in kernel.roles),
-        ]
-        every = [(role, op) for role, block in blocks for op in walk(block)]
-        self._slow = _slow_counters(block for _, block in blocks)
-        for role, op in every:
-            self._op(op, role)
+        self._slow = _slow_counters(block for _, block in blocks(kernel))
+        for role, block in blocks(kernel):
+            for op in walk(block):
+                self._op(op, role)
 
     def reached(self) -> frozenset[Thing]:
         """Everything that can come to decide something."""

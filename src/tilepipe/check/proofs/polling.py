@@ -22,7 +22,7 @@ from tilepipe.check.engine.live_locals import place
 from tilepipe.check.proofs.data_flow import TENSOR_MEMORY, Decisive, Thing
 from tilepipe.ir import ops
 from tilepipe.ir.memory import Element, NamedBarrier, SmemBuffer, TensorParam, Tile
-from tilepipe.ir.program import Kernel, Role, walk
+from tilepipe.ir.program import Kernel, Role, all_ops, blocks, walk
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import Mbarrier
 from tilepipe.machine.machine import World
@@ -110,14 +110,8 @@ class Watch:
 
     def __init__(self, kernel: Kernel, decisive: Decisive, sites: Iterable[OpSite]) -> None:
         self.decisive = decisive
-        blocks = (kernel.setup, *(r.body for r in kernel.roles))
-        inside = {
-            id(o)
-            for b in blocks
-            for op in walk(b)
-            if isinstance(op, ops.While)
-            for o in walk(op.body)
-        }
+        loops = (op for op in all_ops(kernel) if isinstance(op, ops.While))
+        inside = {id(op) for loop in loops for op in walk(loop.body)}
         alone = _alone(kernel)
         self.kinds: list[Kind] = []
         adds: set[int] = set()
@@ -160,8 +154,8 @@ def _alone(kernel: Kernel) -> set[NamedBarrier]:
     that.
     """
     users: dict[NamedBarrier, list[Role | None]] = {}
-    for role in (None, *kernel.roles):
-        for op in walk(kernel.setup if role is None else role.body):
+    for role, block in blocks(kernel):
+        for op in walk(block):
             if isinstance(op, ops.NamedSync | ops.NamedArrive):
                 users.setdefault(op.bar, []).append(role)
     found = set()

@@ -35,7 +35,7 @@ from tilepipe.ir import ops
 from tilepipe.ir.def_use import leaves, operands
 from tilepipe.ir.expressions import Const, Special
 from tilepipe.ir.memory import Element, TensorParam
-from tilepipe.ir.program import walk
+from tilepipe.ir.program import all_ops, walk
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.memory.tiles import EMPTY
 
@@ -74,7 +74,7 @@ def counter_of(scene: Scene) -> _Counter | None:
     other kernels.
     """
     kernel = scene.launch.kernel
-    every = [op for block in (kernel.setup, *(r.body for r in kernel.roles)) for op in walk(block)]
+    every = list(all_ops(kernel))
     found: set[tuple[TensorParam, tuple[Any, ...]]] = set()
     draws: set[ops.Op] = set()
     for op in every:

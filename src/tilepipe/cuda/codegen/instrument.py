@@ -21,7 +21,7 @@ from tilepipe.ir import ops
 from tilepipe.ir.chip import H200
 from tilepipe.ir.def_use import bound, leaves, nodes
 from tilepipe.ir.memory import Element, Tile
-from tilepipe.ir.program import Kernel, walk
+from tilepipe.ir.program import Kernel, all_ops
 
 STATE_BYTES = 352  # DebugState of debug.cuh, behind the kernel's own shared memory
 SHARED = "extern __shared__ __align__(1024) unsigned char smem[];"
@@ -162,7 +162,7 @@ def load(ctx: Context, code: str, source: Element) -> str:
 
 def _loaded(kernel: Kernel) -> set[object]:
     """Locals and variables whose value comes from memory, by way of others included."""
-    every = [op for block in (kernel.setup, *(r.body for r in kernel.roles)) for op in walk(block)]
+    every = list(all_ops(kernel))
     found: set[object] = set()
     while True:
         before = len(found)

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilepipe.cuda.codegen.c_types import memory_type, register_type
-from tilepipe.ir import ops
-from tilepipe.ir.def_use import elements, leaves
+from tilepipe.ir.def_use import elements, leaves, tensors
 from tilepipe.ir.expressions import Param
 from tilepipe.ir.memory import ScalarParam, TensorParam
-from tilepipe.ir.program import Kernel, walk
+from tilepipe.ir.ops.facts import Proxy
+from tilepipe.ir.program import Kernel, all_ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +80,19 @@ def arguments(kernel: Kernel) -> list[Argument]:
 
 
 def _uses(kernel: Kernel) -> Iterator[tuple[str, str, int]]:
-    for block in (kernel.setup, *(r.body for r in kernel.roles)):
-        for op in walk(block):
-            if isinstance(op, ops.TmaLoad | ops.TmaStore):
-                yield "map", op.tensor.name, -1
-                if op.tensor.ragged:
-                    yield "shape", op.tensor.name, op.tensor.rank - 2
-            if isinstance(op, ops.FragmentLoadGlobal | ops.FragmentStoreGlobal):
-                yield "data", op.tensor.name, -1
-                yield from (
-                    (kind, op.tensor.name, i)
-                    for kind in ("stride", "shape")
-                    for i in range(op.tensor.rank)
-                )
-            for element in elements(op):
-                if isinstance(element.base, TensorParam):
-                    yield "data", element.base.name, -1
-                    yield from (("stride", element.base.name, i) for i in range(element.base.rank))
-            for leaf in leaves(op):
-                if isinstance(leaf, Param):
-                    yield "scalar" if leaf.axis < 0 else "shape", leaf.name, leaf.axis
+    for op in all_ops(kernel):
+        clipped = not any(elements(op))  # an element is taken to lie inside the tensor
+        for tensor, use in tensors(op):
+            if use.proxy is Proxy.ASYNC:
+                yield "map", tensor.name, -1
+                if tensor.ragged:
+                    yield "shape", tensor.name, tensor.rank - 2
+            else:
+                yield "data", tensor.name, -1
+                for i in range(tensor.rank):
+                    yield "stride", tensor.name, i
+                    if clipped:
+                        yield "shape", tensor.name, i
+        for leaf in leaves(op):
+            if isinstance(leaf, Param):
+                yield "scalar" if leaf.axis < 0 else "shape", leaf.name, leaf.axis

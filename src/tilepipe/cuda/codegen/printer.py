@@ -34,7 +34,7 @@ from tilepipe.ir.def_use import elements, needed
 from tilepipe.ir.expressions import SPECIALS
 from tilepipe.ir.memory import BarrierArray, BarrierRef, Element, SmemBuffer, TensorParam, Tile
 from tilepipe.ir.placement import group_registers, launch_registers
-from tilepipe.ir.program import WARP, Kernel, Role, walk
+from tilepipe.ir.program import WARP, Kernel, Role, all_ops, walk
 
 # Importing them registers their ops.
 assert all(
@@ -90,19 +90,12 @@ def source(
     module = Module(kernel, lineinfo, debug=debug, perturbed=perturb is not None)
     module.arguments = arguments(kernel)
     instrument.prepare(module)
-    blocks = (kernel.setup, *(role.body for role in kernel.roles))
-    module.needed = needed(blocks)
-    module.released_remotely = {
-        bar.array for b in blocks for op in walk(b) if (bar := _remote_release(op)) is not None
-    }
-    commits = [
-        op
-        for b in blocks
-        for op in walk(b)
-        if isinstance(op, ops.Tcgen05Commit) and op.mask is not None
-    ]
+    every = list(all_ops(kernel))
+    module.needed = needed(every)
+    module.released_remotely = {bar.array for op in every if (bar := _remote_release(op))}
+    commits = (op for op in every if isinstance(op, ops.Tcgen05Commit) and op.mask is not None)
     module.committed_remotely = {op.bar.array for op in commits}
-    module.credited_remotely = _credited_remotely([op for b in blocks for op in walk(b)])
+    module.credited_remotely = _credited_remotely(every)
     for a in module.arguments:
         module.names.of(a, a.name)
     for thing in smem_things(kernel):
@@ -116,7 +109,7 @@ def source(
     setup = Context(module, Lines(1, lineinfo), Names(module.names, frozenset(SPECIALS)))
     instrument.begin(setup)
     _head(setup)
-    itself = any(isinstance(op, ops.GridDependencyWait) for _, op in every_op(kernel))
+    itself = any(isinstance(op, ops.GridDependencyWait) for op in every)
     early = any(isinstance(x.base, TensorParam) for op in walk(kernel.setup) for x in elements(op))
     if early and not itself:
         _wait_for_grid(setup)
@@ -211,11 +204,7 @@ def _preamble(module: Module, arch: str) -> Iterator[str]:
         registers = "" if role.registers is None else f", {role.registers} registers a thread"
         yield f"//   {role.name}: {warps}{registers}"
     yield ""
-    if any(
-        isinstance(op, ops.Print | ops.Assert)
-        for b in (k.setup, *(r.body for r in k.roles))
-        for op in walk(b)
-    ):
+    if any(isinstance(op, ops.Print | ops.Assert) for op in all_ops(k)):
         yield from (_PRINTF, "")
     yield from (_TYPES, _TENSOR_MAP, "")
     yield from instrument.preamble(module)

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from tilepipe.cuda.runtime import driver
 from tilepipe.cuda.runtime.launching import wait_for
 from tilepipe.errors import BindError
+from tilepipe.ir.def_use import tensor_uses
 from tilepipe.ir.launch import Launch, TensorArg
-from tilepipe.ir.program import tensor_uses
 
 _GUARD = 256  # bytes; cuMemAlloc's alignment, which the copy keeps
 

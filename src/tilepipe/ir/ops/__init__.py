@@ -78,3 +78,10 @@ from tilepipe.ir.ops.wgmma import Wgmma as Wgmma
 from tilepipe.ir.ops.wgmma import WgmmaCommit as WgmmaCommit
 from tilepipe.ir.ops.wgmma import WgmmaFence as WgmmaFence
 from tilepipe.ir.ops.wgmma import WgmmaWait as WgmmaWait
+
+# Every class of op, in the order of the alphabet.
+EVERY = tuple(
+    c
+    for _, c in sorted(vars().items())
+    if isinstance(c, type) and issubclass(c, Op) and c is not Op
+)

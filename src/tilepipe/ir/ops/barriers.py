@@ -1,12 +1,12 @@
 """The ops on mbarriers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 from tilepipe.ir.expressions import Expr, Local
 from tilepipe.ir.memory import BarrierRef
 from tilepipe.ir.ops.base import Op
+from tilepipe.ir.ops.facts import BINDS, Facts, Scope, Sync
 
 
 @dataclass(eq=False, slots=True)
@@ -15,16 +15,20 @@ class MbarInit(Op):
     derived count.
     """
 
-    bar: BarrierRef
+    bar: Annotated[BarrierRef, Sync.INITIALISE]
     count: Expr | None
     n: int = 1
+
+    facts = Facts(ptx="mbarrier.init", noticed=True)
 
 
 @dataclass(eq=False, slots=True)
 class MbarInval(Op):
     """mbarrier.inval (one lane)."""
 
-    bar: BarrierRef
+    bar: Annotated[BarrierRef, Sync.INVALIDATE]
+
+    facts = Facts(ptx="mbarrier.inval", noticed=True)
 
 
 @dataclass(eq=False, slots=True)
@@ -38,9 +42,11 @@ class MbarArrive(Op):
     access. A release at cluster scope is a fence of the whole GPU (MEMBAR.ALL.GPU).
     """
 
-    bar: BarrierRef
+    bar: Annotated[BarrierRef, Sync.ARRIVE]
     count: Expr
     sem: str = "release"
+
+    facts = Facts(ptx="mbarrier.arrive", noticed=True)
 
 
 @dataclass(eq=False, slots=True)
@@ -49,18 +55,22 @@ class MbarExpect(Op):
     `arrive=False`: expect_tx only. `sem`: as of `MbarArrive`.
     """
 
-    bar: BarrierRef
+    bar: Annotated[BarrierRef, Sync.ARRIVE | Sync.EXPECT]
     nbytes: Expr
     arrive: bool = True
     sem: str = "release"
+
+    facts = Facts(ptx="mbarrier.expect_tx operation", noticed=True)
 
 
 @dataclass(eq=False, slots=True)
 class MbarCompleteTx(Op):
     """Credits `nbytes` without a copy."""
 
-    bar: BarrierRef
+    bar: Annotated[BarrierRef, Sync.CREDIT]
     nbytes: Expr
+
+    facts = Facts(ptx="mbarrier.complete_tx", noticed=True)
 
 
 @dataclass(eq=False, slots=True)
@@ -69,8 +79,10 @@ class MbarWait(Op):
     (only bit 0 counts).
     """
 
-    bar: BarrierRef
+    bar: Annotated[BarrierRef, Sync.WAIT]
     phase: Expr
+
+    facts = Facts(ptx="mbarrier.try_wait", noticed=True)
 
 
 @dataclass(eq=False, slots=True)
@@ -79,6 +91,8 @@ class MbarTryWait(Op):
     `phase` is complete; never blocks.
     """
 
-    bar: BarrierRef
+    bar: Annotated[BarrierRef, Sync.TEST]
     phase: Expr
-    result: Local
+    result: Annotated[Local, BINDS]
+
+    facts = Facts(ptx="mbarrier.try_wait", scope=Scope.WARP, noticed=True)

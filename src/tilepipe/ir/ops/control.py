@@ -1,23 +1,25 @@
 """The ops that hold blocks: loops, branches, and who executes a block."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 from tilepipe.ir.expressions import Expr, Local
 from tilepipe.ir.memory import Variable
 from tilepipe.ir.ops.base import Block, Op
+from tilepipe.ir.ops.facts import BINDS, READS, Control, Facts
 
 
 @dataclass(eq=False, slots=True)
 class For(Op):
     """`for index in range(start, stop, step)`, step a positive value; the body may run no times."""
 
-    index: Local
+    index: Annotated[Local, BINDS]
     start: Expr
     stop: Expr
     step: Expr
     body: Block
+
+    facts = Facts(control=Control.LOOP)
 
 
 @dataclass(eq=False, slots=True)
@@ -26,8 +28,10 @@ class While(Op):
     iteration.
     """
 
-    var: Variable
+    var: Annotated[Variable, READS]
     body: Block
+
+    facts = Facts(control=Control.LOOP)
 
 
 @dataclass(eq=False, slots=True)
@@ -40,6 +44,8 @@ class If(Op):
     then: Block
     orelse: Block
 
+    facts = Facts(control=Control.BRANCH)
+
 
 @dataclass(eq=False, slots=True)
 class Elect(Op):
@@ -50,6 +56,8 @@ class Elect(Op):
     scope: str
     body: Block
 
+    facts = Facts(ptx="elect.sync", control=Control.LANES)
+
 
 @dataclass(eq=False, slots=True)
 class PerWarp(Op):
@@ -57,5 +65,7 @@ class PerWarp(Op):
     0..3.
     """
 
-    index: Local
+    index: Annotated[Local, BINDS]
     body: Block
+
+    facts = Facts(control=Control.WARPS, by_warp=True)

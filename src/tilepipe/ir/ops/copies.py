@@ -1,12 +1,12 @@
 """The copies by TMA, and the bulk groups of stores."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.memory import BarrierRef, TensorParam, Tile
 from tilepipe.ir.ops.base import Op
+from tilepipe.ir.ops.facts import READS_ASYNC, WRITES_ASYNC, Facts, Group, Sync, Unit
 
 
 @dataclass(eq=False, slots=True)
@@ -19,11 +19,13 @@ class TmaLoad(Op):
     of `bar` is credited. A box wider than a swizzle panel is several copies.
     """
 
-    tensor: TensorParam
+    tensor: Annotated[TensorParam, READS_ASYNC]
     coords: tuple[Expr, ...]
-    dst: Tile
-    bar: BarrierRef
+    dst: Annotated[Tile, WRITES_ASYNC]
+    bar: Annotated[BarrierRef, Sync.CREDIT]
     multicast: Expr | None = None
+
+    facts = Facts(ptx="cp.async.bulk.tensor", unit=Unit.TMA, noticed=True)
 
 
 @dataclass(eq=False, slots=True)
@@ -33,15 +35,19 @@ class TmaStore(Op):
     are written, none below 1.
     """
 
-    tensor: TensorParam
+    tensor: Annotated[TensorParam, WRITES_ASYNC]
     coords: tuple[Expr, ...]
-    src: Tile
+    src: Annotated[Tile, READS_ASYNC]
     rows: Expr | None = None
+
+    facts = Facts(ptx="cp.async.bulk.tensor", unit=Unit.TMA, issues=Group.BULK)
 
 
 @dataclass(eq=False, slots=True)
 class TmaStoreCommit(Op):
     """cp.async.bulk.commit_group."""
+
+    facts = Facts(ptx="cp.async.bulk.commit_group", commits=Group.BULK)
 
 
 @dataclass(eq=False, slots=True)
@@ -52,3 +58,5 @@ class TmaStoreWait(Op):
 
     pending: int
     read: bool
+
+    facts = Facts(ptx="cp.async.bulk.wait_group", awaits=Group.BULK)

@@ -1,11 +1,11 @@
 """The ops that report to whoever debugs a kernel."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.ops.base import Op
+from tilepipe.ir.ops.facts import READS, Facts
 
 
 @dataclass(eq=False, slots=True)
@@ -13,7 +13,9 @@ class Print(Op):
     """Prints a line: `format` with one `{}` for each argument."""
 
     format: str
-    args: tuple[Expr, ...]
+    args: Annotated[tuple[Expr, ...], READS]
+
+    facts = Facts()
 
 
 @dataclass(eq=False, slots=True)
@@ -22,3 +24,5 @@ class Assert(Op):
 
     cond: Expr
     message: str
+
+    facts = Facts()

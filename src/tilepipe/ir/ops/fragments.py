@@ -1,19 +1,21 @@
 """The ops on fragments: the registers of a warpgroup, to and from memory."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 from tilepipe.ir.expressions import Expr, Local
 from tilepipe.ir.memory import Fragment, TensorParam, Tile
 from tilepipe.ir.ops.base import Op
+from tilepipe.ir.ops.facts import BINDS, READS, WRITES, Facts, Scope
 
 
 @dataclass(eq=False, slots=True)
 class FragmentDefine(Op):
     """Creates a fragment; its contents are undefined."""
 
-    fragment: Fragment
+    fragment: Annotated[Fragment, WRITES]
+
+    facts = Facts()
 
 
 @dataclass(eq=False, slots=True)
@@ -24,18 +26,22 @@ class FragmentSet(Op):
     A value (1, n) fills every row of a fragment (m, n).
     """
 
-    fragment: Fragment
-    value: Expr
+    fragment: Annotated[Fragment, WRITES]
+    value: Annotated[Expr, READS]
     col: int = 0
+
+    facts = Facts(scope=Scope.WARPGROUP, together=Scope.WARPGROUP)
 
 
 @dataclass(eq=False, slots=True)
 class FragmentReduce(Op):
     """dst (m, 1) := op over the columns of value (m, n); `op` is "add" or "max"."""
 
-    dst: Fragment
-    value: Expr
+    dst: Annotated[Fragment, WRITES]
+    value: Annotated[Expr, READS]
     op: str
+
+    facts = Facts(ptx="shfl.sync", scope=Scope.WARPGROUP, together=Scope.WARPGROUP)
 
 
 @dataclass(eq=False, slots=True)
@@ -44,8 +50,10 @@ class FragmentAny(Op):
     Inside `PerWarp`.
     """
 
-    result: Local
-    value: Expr
+    result: Annotated[Local, BINDS]
+    value: Annotated[Expr, READS]
+
+    facts = Facts(ptx="vote.sync", scope=Scope.WARPGROUP, together=Scope.WARPGROUP)
 
 
 @dataclass(eq=False, slots=True)
@@ -58,8 +66,10 @@ class FragmentStore(Op):
     value. A value (1, n) is written by the first four lanes of the warpgroup.
     """
 
-    dst: Tile
-    value: Expr
+    dst: Annotated[Tile, WRITES]
+    value: Annotated[Expr, READS]
+
+    facts = Facts(ptx="stmatrix", scope=Scope.WARPGROUP, together=Scope.WARPGROUP)
 
 
 @dataclass(eq=False, slots=True)
@@ -68,8 +78,10 @@ class FragmentLoad(Op):
     fragment (m, 1) may also read a tile (1, m): its row i is the tile's column i.
     """
 
-    dst: Fragment
-    src: Tile
+    dst: Annotated[Fragment, WRITES]
+    src: Annotated[Tile, READS]
+
+    facts = Facts(ptx="ld", scope=Scope.WARPGROUP, together=Scope.WARPGROUP)
 
 
 @dataclass(eq=False, slots=True)
@@ -83,9 +95,11 @@ class FragmentLoadGlobal(Op):
     touched.
     """
 
-    dst: Fragment
-    tensor: TensorParam
+    dst: Annotated[Fragment, WRITES]
+    tensor: Annotated[TensorParam, READS]
     coords: tuple[Expr, ...]
+
+    facts = Facts(ptx="ld", scope=Scope.WARPGROUP, together=Scope.WARPGROUP)
 
 
 @dataclass(eq=False, slots=True)
@@ -95,6 +109,8 @@ class FragmentStoreGlobal(Op):
     `FragmentLoadGlobal`.
     """
 
-    tensor: TensorParam
+    tensor: Annotated[TensorParam, WRITES]
     coords: tuple[Expr, ...]
-    value: Expr
+    value: Annotated[Expr, READS]
+
+    facts = Facts(ptx="st", scope=Scope.WARPGROUP, together=Scope.WARPGROUP)

@@ -2,13 +2,23 @@
 that follow one another.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 from tilepipe.ir.expressions import Local
 from tilepipe.ir.memory import BarrierRef, Tile
 from tilepipe.ir.ops.base import Op
+from tilepipe.ir.ops.facts import (
+    BINDS,
+    READS,
+    WRITES_ASYNC,
+    Facts,
+    Feature,
+    Resource,
+    Scope,
+    Sync,
+    Unit,
+)
 
 RESPONSE_BYTES = 16  # of a try_cancel; PTX ISA, clusterlaunchcontrol.try_cancel
 
@@ -23,9 +33,17 @@ class ClcTryCancel(Op):
     Undefined after a response that said no has been observed in this CTA.
     """
 
-    dst: Tile
-    bar: BarrierRef
+    dst: Annotated[Tile, WRITES_ASYNC]
+    bar: Annotated[BarrierRef, Sync.CREDIT]
     multicast: bool
+
+    facts = Facts(
+        ptx="clusterlaunchcontrol.try_cancel",
+        unit=Unit.LAUNCH_CONTROL,
+        takes=Resource.CLUSTERS,
+        noticed=True,
+        feature=Feature.CLUSTER_LAUNCH_CONTROL,
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -37,9 +55,11 @@ class ClcQuery(Op):
     particular.
     """
 
-    src: Tile
-    valid: Local
-    cluster: Local
+    src: Annotated[Tile, READS]
+    valid: Annotated[Local, BINDS]
+    cluster: Annotated[Local, BINDS]
+
+    facts = Facts(ptx="clusterlaunchcontrol.query_cancel", feature=Feature.CLUSTER_LAUNCH_CONTROL)
 
 
 @dataclass(eq=False, slots=True)
@@ -49,6 +69,8 @@ class LaunchDependents(Op):
     kernel before it touches memory.
     """
 
+    facts = Facts(ptx="griddepcontrol", scope=Scope.GRID, sync=Sync.RELEASE)
+
 
 @dataclass(eq=False, slots=True)
 class GridDependencyWait(Op):
@@ -57,3 +79,5 @@ class GridDependencyWait(Op):
 
     A kernel that has one gets none at the end of set-up.
     """
+
+    facts = Facts(ptx="griddepcontrol", sync=Sync.WAIT)

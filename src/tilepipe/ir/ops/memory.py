@@ -1,28 +1,32 @@
 """Ordinary and atomic accesses to single elements of memory."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 from tilepipe.ir.expressions import Expr, Local
 from tilepipe.ir.memory import Element
 from tilepipe.ir.ops.base import Op
+from tilepipe.ir.ops.facts import BINDS, READS, UPDATES, WRITES, Facts, Resource
 
 
 @dataclass(eq=False, slots=True)
 class Load(Op):
     """Ordinary load of one element by every active lane."""
 
-    result: Local
-    src: Element
+    result: Annotated[Local, BINDS]
+    src: Annotated[Element, READS]
+
+    facts = Facts(ptx="ld")
 
 
 @dataclass(eq=False, slots=True)
 class Store(Op):
     """Ordinary store of one element by every active lane."""
 
-    dst: Element
-    value: Expr
+    dst: Annotated[Element, WRITES]
+    value: Annotated[Expr, READS]
+
+    facts = Facts(ptx="st")
 
 
 @dataclass(eq=False, slots=True)
@@ -33,6 +37,8 @@ class AtomicAdd(Op):
     Relaxed: it orders nothing else. Signed sums wrap, as unsigned ones.
     """
 
-    result: Local
-    dst: Element
-    value: Expr
+    result: Annotated[Local, BINDS]
+    dst: Annotated[Element, UPDATES]
+    value: Annotated[Expr, READS]
+
+    facts = Facts(ptx="atom", takes=Resource.COUNTERS, noticed=True)

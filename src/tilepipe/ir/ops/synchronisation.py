@@ -1,12 +1,12 @@
 """The other ops that synchronise threads: named, CTA and cluster barriers, fences."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.memory import NamedBarrier
 from tilepipe.ir.ops.base import Op
+from tilepipe.ir.ops.facts import Facts, Order, Scope, Sync
 
 
 @dataclass(eq=False, slots=True)
@@ -15,16 +15,24 @@ class NamedSync(Op):
     copies (per warpgroup).
     """
 
-    bar: NamedBarrier
+    bar: Annotated[NamedBarrier, Sync.ARRIVE | Sync.WAIT]
     group: Expr | None = None
+
+    facts = Facts(
+        ptx="bar, barrier", scope=Scope.WARP, together=Scope.WARP, noticed=True, by_warp=True
+    )
 
 
 @dataclass(eq=False, slots=True)
 class NamedArrive(Op):
     """bar.arrive: arrives at the named barrier without waiting."""
 
-    bar: NamedBarrier
+    bar: Annotated[NamedBarrier, Sync.ARRIVE]
     group: Expr | None = None
+
+    facts = Facts(
+        ptx="bar, barrier", scope=Scope.WARP, together=Scope.WARP, noticed=True, by_warp=True
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -33,6 +41,8 @@ class SyncWarp(Op):
     accesses.
     """
 
+    facts = Facts(ptx="bar.warp.sync", scope=Scope.WARP, sync=Sync.ARRIVE | Sync.WAIT)
+
 
 @dataclass(eq=False, slots=True)
 class SetupBarrier(Op):
@@ -40,15 +50,40 @@ class SetupBarrier(Op):
     by the library.
     """
 
+    facts = Facts(
+        ptx="bar, barrier",
+        scope=Scope.CTA,
+        together=Scope.CTA,
+        sync=Sync.ARRIVE | Sync.WAIT,
+        orders=Order.BARRIER_INITIALISATION,
+        noticed=True,
+    )
+
 
 @dataclass(eq=False, slots=True)
 class ClusterArrive(Op):
     """barrier.cluster.arrive.release."""
 
+    facts = Facts(
+        ptx="barrier.cluster",
+        scope=Scope.CLUSTER,
+        together=Scope.WARPGROUP,
+        sync=Sync.ARRIVE,
+        noticed=True,
+    )
+
 
 @dataclass(eq=False, slots=True)
 class ClusterWait(Op):
     """barrier.cluster.wait.acquire."""
+
+    facts = Facts(
+        ptx="barrier.cluster",
+        scope=Scope.CLUSTER,
+        together=Scope.WARPGROUP,
+        sync=Sync.WAIT,
+        noticed=True,
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -59,6 +94,8 @@ class FenceProxyAsync(Op):
     """
 
     space: str = "shared"
+
+    facts = Facts(ptx="membar / fence", orders=Order.PROXIES)
 
 
 # Space -> the state spaces of the fences that are printed (PTX ISA, membar/fence: .proxykind).
@@ -74,3 +111,5 @@ PROXY_SPACES: dict[str, tuple[str, ...]] = {
 @dataclass(eq=False, slots=True)
 class FenceBarrierInit(Op):
     """fence.mbarrier_init.release.cluster."""
+
+    facts = Facts(ptx="membar / fence", orders=Order.BARRIER_INITIALISATION)

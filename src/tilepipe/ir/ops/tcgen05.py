@@ -12,13 +12,27 @@ stands between a `Tcgen05FenceBefore` and a `Tcgen05FenceAfter`; a commit's arri
 before it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Annotated
 
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.memory import BarrierRef, Fragment, Tile, Tmem, TmemScales
 from tilepipe.ir.ops.base import Op
+from tilepipe.ir.ops.facts import (
+    READS,
+    READS_ASYNC,
+    UPDATES_ASYNC,
+    WRITES,
+    WRITES_ASYNC,
+    Facts,
+    Feature,
+    Group,
+    Order,
+    Resource,
+    Scope,
+    Sync,
+    Unit,
+)
 
 
 @dataclass(eq=False, slots=True)
@@ -28,9 +42,18 @@ class TmemAlloc(Op):
     CTAs of the pair, by a warp of each.
     """
 
-    dst: Tile
+    dst: Annotated[Tile, WRITES]
     columns: int
     cta_group: int
+
+    facts = Facts(
+        ptx="tcgen05.alloc",
+        scope=Scope.WARP,
+        together=Scope.WARP,
+        takes=Resource.TENSOR_MEMORY,
+        noticed=True,
+        feature=Feature.TENSOR_MEMORY,
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -38,6 +61,15 @@ class TmemRelinquish(Op):
     """tcgen05.relinquish_alloc_permit: this CTA allocates no more."""
 
     cta_group: int
+
+    facts = Facts(
+        ptx="tcgen05.relinquish_alloc_permit",
+        scope=Scope.WARP,
+        together=Scope.WARP,
+        gives=Resource.TENSOR_MEMORY,
+        noticed=True,
+        feature=Feature.TENSOR_MEMORY,
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -48,6 +80,15 @@ class TmemDealloc(Op):
     columns: int
     cta_group: int
 
+    facts = Facts(
+        ptx="tcgen05.dealloc",
+        scope=Scope.WARP,
+        together=Scope.WARP,
+        gives=Resource.TENSOR_MEMORY,
+        noticed=True,
+        feature=Feature.TENSOR_MEMORY,
+    )
+
 
 @dataclass(eq=False, slots=True)
 class TmemLoad(Op):
@@ -55,8 +96,18 @@ class TmemLoad(Op):
     read after `TmemWaitLoad`. A fragment of 128 rows has layout "tmem".
     """
 
-    dst: Fragment
-    src: Tmem
+    dst: Annotated[Fragment, WRITES_ASYNC]
+    src: Annotated[Tmem, READS_ASYNC]
+
+    facts = Facts(
+        ptx="tcgen05.ld",
+        scope=Scope.WARP,
+        together=Scope.WARP,
+        unit=Unit.TENSOR_MEMORY,
+        issues=Group.TMEM_LOADS,
+        by_warp=True,
+        feature=Feature.TENSOR_MEMORY,
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -65,18 +116,44 @@ class TmemStore(Op):
     dtype.
     """
 
-    dst: Tmem
-    value: Expr
+    dst: Annotated[Tmem, WRITES_ASYNC]
+    value: Annotated[Expr, READS]
+
+    facts = Facts(
+        ptx="tcgen05.st",
+        scope=Scope.WARP,
+        together=Scope.WARP,
+        unit=Unit.TENSOR_MEMORY,
+        issues=Group.TMEM_STORES,
+        by_warp=True,
+        feature=Feature.TENSOR_MEMORY,
+    )
 
 
 @dataclass(eq=False, slots=True)
 class TmemWaitLoad(Op):
     """tcgen05.wait::ld: the warp's loads are done."""
 
+    facts = Facts(
+        ptx="tcgen05.wait",
+        scope=Scope.WARP,
+        together=Scope.WARP,
+        awaits=Group.TMEM_LOADS,
+        feature=Feature.TENSOR_MEMORY,
+    )
+
 
 @dataclass(eq=False, slots=True)
 class TmemWaitStore(Op):
     """tcgen05.wait::st: the warp's stores are done."""
+
+    facts = Facts(
+        ptx="tcgen05.wait",
+        scope=Scope.WARP,
+        together=Scope.WARP,
+        awaits=Group.TMEM_STORES,
+        feature=Feature.TENSOR_MEMORY,
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -89,9 +166,13 @@ class TmemCopy(Op):
     the tile has: `ir.block_scales.pieces` says which goes where.
     """
 
-    dst: Tmem | TmemScales
-    src: Tile
+    dst: Annotated[Tmem | TmemScales, WRITES_ASYNC]
+    src: Annotated[Tile, READS_ASYNC]
     cta_group: int
+
+    facts = Facts(
+        ptx="tcgen05.cp", unit=Unit.TENSOR_CORE, issues=Group.TCGEN05, feature=Feature.TENSOR_MEMORY
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -110,13 +191,17 @@ class Tcgen05Mma(Op):
     in its own tensor memory, and those of all n rows of B in both.
     """
 
-    acc: Tmem
-    a: Tile | Tmem
-    b: Tile
+    acc: Annotated[Tmem, UPDATES_ASYNC]
+    a: Annotated[Tile | Tmem, READS_ASYNC]
+    b: Annotated[Tile, READS_ASYNC]
     accumulate: Expr
     cta_group: int
-    sfa: TmemScales | None = None
-    sfb: TmemScales | None = None
+    sfa: Annotated[TmemScales | None, READS_ASYNC] = None
+    sfb: Annotated[TmemScales | None, READS_ASYNC] = None
+
+    facts = Facts(
+        ptx="tcgen05.mma", unit=Unit.TENSOR_CORE, issues=Group.TCGEN05, feature=Feature.TCGEN05
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -125,9 +210,17 @@ class Tcgen05Commit(Op):
     and copies issued by this thread have finished; implies `Tcgen05FenceBefore`.
     """
 
-    bar: BarrierRef
+    bar: Annotated[BarrierRef, Sync.ARRIVE]
     cta_group: int
     mask: Expr | None = None
+
+    facts = Facts(
+        ptx="tcgen05.commit",
+        unit=Unit.TENSOR_CORE,
+        commits=Group.TCGEN05,
+        noticed=True,
+        feature=Feature.TCGEN05,
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -136,9 +229,13 @@ class Tcgen05FenceBefore(Op):
     the next synchronisation.
     """
 
+    facts = Facts(ptx="tcgen05.fence", orders=Order.TENSOR_MEMORY, feature=Feature.TCGEN05)
+
 
 @dataclass(eq=False, slots=True)
 class Tcgen05FenceAfter(Op):
     """tcgen05.fence::after_thread_sync: this thread's later tcgen05 ops are ordered after what
     preceded the last synchronisation.
     """
+
+    facts = Facts(ptx="tcgen05.fence", orders=Order.TENSOR_MEMORY, feature=Feature.TCGEN05)

@@ -1,12 +1,21 @@
 """The ops of Hopper's tensor cores."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from tilepipe.ir.expressions import Expr, const
 from tilepipe.ir.memory import Fragment, Tile
 from tilepipe.ir.ops.base import Op
+from tilepipe.ir.ops.facts import (
+    READS_ASYNC,
+    UPDATES_ASYNC,
+    Facts,
+    Feature,
+    Group,
+    Order,
+    Scope,
+    Unit,
+)
 
 
 @dataclass(eq=False, slots=True)
@@ -15,6 +24,14 @@ class WgmmaFence(Op):
     wgmma that follow. One stands before the first of a warpgroup, and between any access by its
     threads and a wgmma that uses the same registers.
     """
+
+    facts = Facts(
+        ptx="wgmma.fence",
+        scope=Scope.WARPGROUP,
+        together=Scope.WARPGROUP,
+        orders=Order.REGISTERS,
+        feature=Feature.WGMMA,
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -28,15 +45,32 @@ class Wgmma(Op):
     the accumulator last until the group is waited for.
     """
 
-    acc: Fragment
-    a: Tile | Fragment
-    b: Tile
+    acc: Annotated[Fragment, UPDATES_ASYNC]
+    a: Annotated[Tile | Fragment, READS_ASYNC]
+    b: Annotated[Tile, READS_ASYNC]
     accumulate: Expr = field(default_factory=lambda: const(True))
+
+    facts = Facts(
+        ptx="wgmma.mma_async",
+        scope=Scope.WARPGROUP,
+        together=Scope.WARPGROUP,
+        unit=Unit.TENSOR_CORE,
+        issues=Group.WGMMA,
+        feature=Feature.WGMMA,
+    )
 
 
 @dataclass(eq=False, slots=True)
 class WgmmaCommit(Op):
     """wgmma.commit_group."""
+
+    facts = Facts(
+        ptx="wgmma.commit_group",
+        scope=Scope.WARPGROUP,
+        together=Scope.WARPGROUP,
+        commits=Group.WGMMA,
+        feature=Feature.WGMMA,
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -44,3 +78,11 @@ class WgmmaWait(Op):
     """wgmma.wait_group: until at most `pending` groups of this warpgroup are unfinished."""
 
     pending: int
+
+    facts = Facts(
+        ptx="wgmma.wait_group",
+        scope=Scope.WARPGROUP,
+        together=Scope.WARPGROUP,
+        awaits=Group.WGMMA,
+        feature=Feature.WGMMA,
+    )

@@ -14,7 +14,7 @@ from tilepipe.ir.chip import Chip
 from tilepipe.ir.expressions import Param
 from tilepipe.ir.location import Loc
 from tilepipe.ir.placement import finish
-from tilepipe.ir.program import Kernel, walk
+from tilepipe.ir.program import Kernel, all_ops
 from tilepipe.lang.arguments.tensor_map import TensorMap
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.arrivals import Ledger
@@ -56,15 +56,14 @@ def trace(
                 kernel.loc,
             )
         tracer.ledger.settle(
-            {op.bar.array for op in _ops(kernel) if isinstance(op, ops.MbarWait | ops.MbarTryWait)}
+            {
+                op.bar.array
+                for op in all_ops(kernel)
+                if isinstance(op, ops.MbarWait | ops.MbarTryWait)
+            }
         )
     finish(kernel, chip)
     return kernel
-
-
-def _ops(kernel: Kernel) -> Iterator[ops.Op]:
-    for block in (kernel.setup, *(role.body for role in kernel.roles)):
-        yield from walk(block)
 
 
 @contextmanager
