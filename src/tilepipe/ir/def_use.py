@@ -47,10 +47,8 @@ def operands(op: ops.Op) -> Iterator[object]:
     """Everything an op itself reads (not what its body reads): expressions, tiles, barriers,
     elements.
     """
-    skipped = ("loc", *op.bound, *op.blocks)
-    for name in op.__dataclass_fields__:
-        if name not in skipped:
-            yield from _parts(getattr(op, name))
+    for name in op.given:
+        yield from _parts(getattr(op, name))
 
 
 def used(op: ops.Op) -> Iterator[tuple[object, Use]]:

@@ -173,8 +173,7 @@ def statement(op: ops.Op) -> str:
     usual = {ops.MbarExpect: ("sem", "release"), ops.FenceProxyAsync: ("space", "shared")}.get(
         type(op), ("", "")
     )
-    skipped = "loc", *op.bound, *op.blocks
-    values = [(f, getattr(op, f)) for f in op.__dataclass_fields__ if f not in skipped]
+    values = [(f, getattr(op, f)) for f in op.given]
     given = [(f, v) for f, v in values if v is not None and (f, v) != usual]
     if not op.bound:
         return " ".join([op.kind, *(f"{f}={_operand(v)}" for f, v in given)])

@@ -29,6 +29,7 @@ class Op:
 
     Attributes:
         kind: the op's name in lower case with underscores (`tma_load`).
+        given: the fields that hold operands and settings: all but `loc`, `bound` and `blocks`.
         bound: the fields that hold names which the op defines.
         blocks: the fields that hold blocks.
         uses: the fields whose contents the op reads or writes, and how.
@@ -39,6 +40,7 @@ class Op:
 
     facts: ClassVar[Facts]
     kind: ClassVar[str]
+    given: ClassVar[tuple[str, ...]]
     bound: ClassVar[tuple[str, ...]]
     blocks: ClassVar[tuple[str, ...]]
     uses: ClassVar[dict[str, Use]]
@@ -55,6 +57,7 @@ class Op:
         marks = {n: h.__metadata__[0] for n, h in hints.items() if hasattr(h, "__metadata__")}
         cls.bound = tuple(name for name, mark in marks.items() if mark is BINDS)
         cls.blocks = tuple(name for name, hint in hints.items() if hint is Block)
+        cls.given = tuple(n for n in hints if n not in (*cls.bound, *cls.blocks))
         cls.uses = {name: mark for name, mark in marks.items() if isinstance(mark, Use)}
         cls.sync = facts.sync
         for mark in marks.values():
