@@ -85,11 +85,7 @@ PRINTED = [
     "tests/testing",
 ]
 
-METHODS = {
-    "greedy": "one execution",
-    "single execution": "one execution",
-    "single_execution": "one execution",
-}
+METHODS = {"greedy": "one execution", "single-execution": "one execution"}
 
 
 class Missing(Exception):
