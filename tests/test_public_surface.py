@@ -140,7 +140,7 @@ def test_every_public_class_says_what_it_is() -> None:
 # What `import tilepipe` brings in beside the standard library: of tilepipe these parts alone, so
 # that it costs a fraction of a second. A kernel is traced with `lang`, `pipelines` and `ir`; what
 # runs, checks, compiles, measures or prints it is imported when it is asked for.
-IMPORTED = """arguments errors files ir kernels lang ops pipelines program surface"""
+IMPORTED = """errors files host_arguments ir kernels lang ops pipelines program public_members"""
 IMPORTED_OF = {
     "kernels": "attention common gemm gemm_block_scaled gemm_blockwise gemm_grouped",
     "ops": "attention grouped matmul scaled",
