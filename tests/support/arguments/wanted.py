@@ -5,8 +5,10 @@ and its name.
 from __future__ import annotations
 
 import inspect
+from typing import Annotated, get_args, get_origin
 
 from tests.support.arguments.interpose import members
+from tilepipe.lang.arguments import annotations as aliases
 
 SCALARS = {
     "-1",
@@ -42,13 +44,19 @@ BY_NAME: dict[str, set[str]] = {
 }  # fmt: skip
 
 
+def _plain(name: str) -> str:
+    """The type of an alias of `lang.arguments.annotations`, any other name as it is."""
+    alias = getattr(aliases, name, None)
+    return str(get_args(alias)[0].__name__) if get_origin(alias) is Annotated else name
+
+
 def good(member: str, parameter: str) -> set[str]:
     """The values of the list that may be taken for a parameter."""
     named = BY_NAME.get(f"{member}.{parameter}", BY_NAME.get(parameter))
     _, _, raw = members()[member]
     inner = raw.__func__ if isinstance(raw, staticmethod | classmethod) else raw
     annotation = str(inspect.signature(inner).parameters[parameter].annotation).strip("\"'")
-    parts = {part.strip() for part in annotation.split("|")}
+    parts = {_plain(part.strip()) for part in annotation.split("|")}
     if "object" in parts or "Any" in parts or f"{member}.{parameter}" in BY_NAME:
         return named if named is not None else INTEGERS
     found: set[str] = set()

@@ -2,8 +2,9 @@
 
 Each public member refuses, before its own code runs, what cannot be meant: a number for a tile,
 None for a barrier, a text for a count. What is known while tracing is made plain on the way:
-integers of NumPy become `int`, its booleans `bool`. Ranges, and what is traced (`object`), are the
-member's own matter. `tilepipe.public_members` says which classes and functions are public.
+integers of NumPy become `int`, its booleans `bool`. Ranges and choices are annotations of
+`lang.arguments.annotations`; what is traced (`object`) is the member's own matter.
+`tilepipe.public_members` says which classes and functions are public.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, NamedTuple, NoReturn
+from typing import Annotated, Any, NamedTuple, NoReturn, get_args, get_origin
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from tilepipe.errors import BindError, TilepipeError, TraceError
 from tilepipe.host_arguments import INT32_MAX, INT32_MIN, plain_bool, plain_int, shown
 from tilepipe.ir import dtypes
 from tilepipe.ir.location import caller
+from tilepipe.lang.arguments.annotations import OneOf, Printable, Several, Static, Traced
 
 _NO = object()  # what an atom gives for what it does not take
 _Atom = Callable[[Any], Any]
@@ -57,13 +58,6 @@ def _texts(x: Any) -> Any:
     return x if isinstance(x, tuple) and all(isinstance(part, str) for part in x) else _NO
 
 
-def _barriers(x: Any) -> Any:
-    arrays = x if isinstance(x, tuple | list) else ()
-    return (
-        x if arrays and all(isinstance(array, _classes["SMemArray"]) for array in arrays) else _NO
-    )
-
-
 def _dtype(x: Any) -> Any:
     try:
         dtypes.dtype(x)
@@ -73,10 +67,11 @@ def _dtype(x: Any) -> Any:
 
 
 class _Kind(NamedTuple):
-    """What an annotation takes. `words`: in a message."""
+    """What an annotation takes. `words`: in a message. `name`: a text of it is a `Printable`."""
 
     atoms: tuple[_Atom, ...]
     words: str
+    name: bool
 
 
 _ATOMS: dict[str, tuple[_Atom, str]] = {
@@ -101,6 +96,9 @@ def _atom(text: str, names: Mapping[str, Any]) -> tuple[_Atom, str] | None:
     """
     if text in _ATOMS:
         return _ATOMS[text]
+    if get_origin(names.get(text)) is Annotated:
+        base, constraint = get_args(names[text])
+        return _constrained(constraint, base)
     path = re.sub(r"\[.*", "", text).split(".")
     name = _ALIAS.get(path[-1], path[-1])
     cls: Any = names.get(path[0])
@@ -113,6 +111,53 @@ def _atom(text: str, names: Mapping[str, Any]) -> tuple[_Atom, str] | None:
     return functools.partial(_instance, known), _WORDS.get(
         name
     ) or f"{'an' if name[0] in 'AEIO' or name == 'FA4Config' else 'a'} {name}"
+
+
+def _constrained(constraint: object, base: type) -> tuple[_Atom, str]:
+    """What an annotation of `lang.arguments.annotations` takes, and its words in a message."""
+    match constraint:
+        case Traced(low, high, condition):
+            words = f"an integer {_interval(low, high)}, which may be traced"
+            atom = functools.partial(_traced, constraint)
+            return atom, f"{words} or a condition" if condition else words
+        case Static(low, high):
+            words = f"{_ATOMS['int'][1]}, {_interval(low, high)}"
+            return functools.partial(_between, low, high), words
+        case OneOf(values):
+            atom = functools.partial(_among, _ATOMS[base.__name__][0], values)
+            return atom, f"one of {', '.join(map(repr, values))}"
+        case Several(element, words):
+            return functools.partial(_several, element), words
+    assert isinstance(constraint, Printable)
+    return _ATOMS["str"]
+
+
+def _interval(low: int, high: int) -> str:
+    return f"{low}..{high}" if high < INT32_MAX else f"{low} or more"
+
+
+def _traced(wanted: Traced, x: Any) -> Any:
+    if isinstance(x, bool | np.bool_):
+        return bool(x) if wanted.condition else _NO
+    found = plain_int(x)
+    if found is not None:
+        return found if wanted.low <= found <= wanted.high else _NO
+    return x if isinstance(x, (_classes["Value"], _classes["Var"])) else _NO
+
+
+def _between(low: int, high: int, x: Any) -> Any:
+    found = _integer(x)
+    return found if found is not _NO and low <= found <= high else _NO
+
+
+def _among(atom: _Atom, values: tuple[Any, ...], x: Any) -> Any:
+    found = atom(x)
+    return found if found is not _NO and found in values else _NO
+
+
+def _several(element: str, x: Any) -> Any:
+    found = x if isinstance(x, tuple | list) else ()
+    return x if found and all(isinstance(part, _classes[element]) for part in found) else _NO
 
 
 def _instance(cls: type, x: Any) -> Any:
@@ -130,7 +175,11 @@ def _kind(annotation: str, names: Mapping[str, Any]) -> _Kind | None:
     known = [atom for atom in found if atom is not None]
     if len(known) < len(found):
         return None
-    return _Kind(tuple(atom for atom, _ in known), " or ".join(words for _, words in known))
+    return _Kind(
+        tuple(atom for atom, _ in known),
+        " or ".join(words for _, words in known),
+        any(Printable() in get_args(names.get(part)) for part in parts),
+    )
 
 
 def _split(annotation: str) -> list[str]:
@@ -168,8 +217,7 @@ class _Parameter:
         kind = self._kind
         if kind is _NO:
             # not before: classes that it names may have come later
-            kind = _kind(self.annotation, self._names)
-            kind = self._kind = _narrowed(kind, self.label, self.name, self.annotation)
+            kind = self._kind = _kind(self.annotation, self._names)
         if kind is None:
             self.sure.add(type(value))
             return value
@@ -177,7 +225,7 @@ class _Parameter:
         for atom in kind.atoms:
             found = atom(value)
             if found is not _NO:
-                if self.name == "name" and type(found) is str:
+                if kind.name and type(found) is str:
                     require_name(found, self.label)
                 elif found is value and (type(value) in _SURE or type(value).__name__ in _classes):
                     self.sure.add(type(value))
@@ -269,93 +317,6 @@ _OF_CTX = {"Context", "TransferMembers", "SynchronisationMembers", "GridMembers"
 _UNCHECKED = {"object", "Any", inspect.Parameter.empty}
 
 
-@dataclass(frozen=True)
-class _Traced:
-    """A parameter that takes a traced integer, or a constant in low..high; `none`: or None;
-    `truth`: or a condition.
-    """
-
-    low: int
-    high: int
-    none: bool = False
-    truth: bool = False
-
-    def __call__(self, x: Any) -> Any:
-        if x is None or isinstance(x, bool | np.bool_):
-            allowed = self.none if x is None else self.truth
-            return (x if x is None else bool(x)) if allowed else _NO
-        found = plain_int(x)
-        if found is not None:
-            return found if self.low <= found <= self.high else _NO
-        return x if isinstance(x, (_classes["Value"], _classes["Var"])) else _NO
-
-    @property
-    def words(self) -> str:
-        also = (" or a condition" if self.truth else "") + (" or None" if self.none else "")
-        high = f"..{self.high}" if self.high < INT32_MAX else ""
-        return f"an integer {self.low}{high}{' or more' if not high else ''}, which may be traced{also}"
-
-
-_RANK, _MASK = _Traced(0, 15), _Traced(1, 0xFFFF, none=True)
-_COUNT, _PLACE = _Traced(1, 2**20 - 1), _Traced(0, INT32_MAX)
-# What parameters of one name take, wherever they stand; of a member alone where its label is before
-# the name.
-_NAMED: dict[str, _Traced] = {
-    "cta": _RANK, "cta_id": _RANK, "dst_cta": _Traced(0, 15, none=True),
-    "mask": _MASK, "multicast": _MASK, "cta_mask": _Traced(1, 0xFFFF), "mma_complete_mask": _MASK,
-    "num_threads": _COUNT, "count": _COUNT, "bytes": _Traced(0, 2**20 - 1), "num_bytes": _Traced(0, 2**20 - 1),
-    "stage": _PLACE, "index": _PLACE, "rank": _PLACE, "row": _PLACE, "start": _PLACE, "columns": _PLACE,
-    "rows": _Traced(0, INT32_MAX, none=True),
-    "group": _PLACE, "col": _PLACE, "n": _PLACE, "idx": _Traced(0, INT32_MAX, none=True),
-    "phase": _Traced(0, INT32_MAX, truth=True), "e": _Traced(0, 1, none=True, truth=True),
-}  # fmt: skip
-_RANGES: dict[str, tuple[int, int]] = {
-    "cta_group": (1, 2),
-    "k_group_size": (1, INT32_MAX),
-    "k_idx": (0, INT32_MAX),
-    "num_stages": (1, INT32_MAX),
-    "ticks": (0, INT32_MAX),
-}
-_CHOICES: dict[str, tuple[Any, ...]] = {
-    "a_order": ("row", "col"), "b_order": ("row", "col"), "order": ("row", "col"), "swizzle": (None, 0, 32, 64, 128),
-    "SharedMemBarrier.wait_acquire.scope": ("cta", "cluster"), "SharedMemBarrier.wait_relaxed.scope": ("cta", "cluster"),
-}  # fmt: skip
-
-
-def _narrowed(kind: _Kind | None, label: str, name: str, annotation: str) -> _Kind | None:
-    """The kind of an annotation, narrowed by what a parameter of this name may be."""
-    traced = _NAMED.get(name)
-    if annotation == "object" and traced is not None:
-        return _Kind((traced,), traced.words)
-    if name in ("producer_mbars", "consumer_mbars"):
-        return _Kind((_barriers,), "a tuple of arrays of barriers, one for each sub-stage")
-    if kind is None:
-        return None
-    choices = _CHOICES.get(f"{label}.{name}", _CHOICES.get(name))
-    if choices is not None:
-        return _Kind(
-            tuple(functools.partial(_among, atom, choices) for atom in kind.atoms),
-            f"one of {', '.join(map(repr, choices))}",
-        )
-    if name in _RANGES and annotation in ("int", "int | None"):
-        low, high = _RANGES[name]
-        words = f"{kind.words}, {low}{f'..{high}' if high < INT32_MAX else ' or more'}"
-        return _Kind(
-            tuple(functools.partial(_between, atom, low, high) for atom in kind.atoms), words
-        )
-    return kind
-
-
-def _among(atom: _Atom, choices: tuple[Any, ...], x: Any) -> Any:
-    found = atom(x)
-    return found if found is not _NO and found in choices else _NO
-
-
-def _between(atom: _Atom, low: int, high: int, x: Any) -> Any:
-    found = atom(x)
-    return _NO if found is _NO or (found is not None and not low <= found <= high) else found
-
-
 def _best(
     error: TraceError, inner: Any, args: tuple[Any, ...], given: dict[str, Any]
 ) -> TilepipeError:
@@ -379,11 +340,7 @@ def check_function(inner: Any, label: str, first: int = 0) -> Any:
     """`inner`, with its arguments from number `first` on checked."""
     parameters = list(inspect.signature(inner).parameters.values())
     names = inspect.unwrap(inner).__globals__
-    wanted = [
-        p
-        for p in parameters[first:]
-        if p.annotation not in _UNCHECKED or (p.annotation == "object" and p.name in _NAMED)
-    ]
+    wanted = [p for p in parameters[first:] if p.annotation not in _UNCHECKED]
     wanted = [p for p in wanted if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     by_name = {
         p.name: _Parameter(label, p.name, str(p.annotation).strip("\"'"), names) for p in wanted

@@ -13,6 +13,7 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import Role
+from tilepipe.lang.arguments.annotations import MulticastMask, Name
 from tilepipe.lang.asynchronous import tma as async_ops
 from tilepipe.lang.context.grid import GridMembers
 from tilepipe.lang.context.synchronisation import SynchronisationMembers
@@ -48,7 +49,7 @@ class Context(TransferMembers, SynchronisationMembers, GridMembers, tmem.TmemMem
 
     def role(
         self,
-        name: str,
+        name: Name,
         *,
         warps: int | None = None,
         warpgroups: int | None = None,
@@ -236,7 +237,7 @@ class Context(TransferMembers, SynchronisationMembers, GridMembers, tmem.TmemMem
         """
         return select(self.tracer, cond, x, y)
 
-    def let(self, x: object, name: str = "t") -> val.Value:
+    def let(self, x: object, name: Name = "t") -> val.Value:
         """Binds an expression to a name now, so that it is computed once."""
         return self.tracer.let(name, x)
 
@@ -328,7 +329,7 @@ class Context(TransferMembers, SynchronisationMembers, GridMembers, tmem.TmemMem
         else:
             async_ops.mma(self.tracer, acc, a, b, accumulate)
 
-    def mma_commit(self, mbar: async_ops.Mbar, mask: object = None) -> None:
+    def mma_commit(self, mbar: async_ops.Mbar, mask: MulticastMask | None = None) -> None:
         """Arrives on `mbar` (in every CTA of `mask`) when all MMAs issued so far have finished.
 
         wgmma: closes the group; the arrival, one lane for each warpgroup, is made by the

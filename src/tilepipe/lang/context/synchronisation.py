@@ -9,6 +9,7 @@ from tilepipe.ir import expressions as exprs
 from tilepipe.ir import ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARPGROUP
+from tilepipe.lang.arguments.annotations import Name
 from tilepipe.lang.context.named_barriers import NamedBarrier, role_barrier
 from tilepipe.lang.tracing.convergence import require_role, require_warpgroup, splitting
 from tilepipe.lang.tracing.tracer import Tracer
@@ -47,7 +48,7 @@ class SynchronisationMembers:
             ops.NamedSync(caller(), role_barrier(self.tracer, "role", role.threads, 1))
         )
 
-    def named_barrier(self, threads: int, name: str = "barrier") -> NamedBarrier:
+    def named_barrier(self, threads: int, name: Name = "barrier") -> NamedBarrier:
         """A hardware barrier (bar.sync) of `threads` threads, across roles; created in set-up code.
         A CTA has 15 beside __syncthreads.
         """

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from tilepipe.errors import TraceError
 from tilepipe.ir import ops
 from tilepipe.ir.location import caller
+from tilepipe.lang.arguments.annotations import Extent, MatrixOrder, MulticastMask, Name, Swizzle
 from tilepipe.lang.asynchronous import tma as async_ops
 from tilepipe.lang.fragments import memory as fragment_memory
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
@@ -29,9 +30,9 @@ class TransferMembers:
         dtype: object,
         *,
         count: int = 1,
-        order: str = "row",
-        swizzle: int | None = None,
-        name: str = "smem",
+        order: MatrixOrder = "row",
+        swizzle: Swizzle | None = None,
+        name: Name = "smem",
     ) -> SmemTileArray:
         """Allocates `count` tiles of (rows, cols) in shared memory, in set-up code.
 
@@ -99,7 +100,7 @@ class TransferMembers:
         coords: Sequence[object],
         tile: SmemTile,
         mbar: async_ops.Mbar,
-        multicast: object = None,
+        multicast: MulticastMask | None = None,
     ) -> None:
         """Starts a TMA copy of the tensor's box at `coords` (elements, outermost first) into
         `tile`; its bytes are credited to `mbar`.
@@ -110,7 +111,12 @@ class TransferMembers:
         async_ops.tma_load(self.tracer, tensor, coords, tile, mbar, multicast)
 
     def tma_store(
-        self, tensor: GlobalTensor, coords: Sequence[object], tile: SmemTile, *, rows: object = None
+        self,
+        tensor: GlobalTensor,
+        coords: Sequence[object],
+        tile: SmemTile,
+        *,
+        rows: Extent | None = None,
     ) -> None:
         """Starts a TMA copy of `tile` to the tensor at `coords`; what lies outside is dropped. One
         lane only; see tma_store_commit.

@@ -13,6 +13,14 @@ from tilepipe.ir.expressions import Const, Expr
 from tilepipe.ir.location import caller
 from tilepipe.ir.printer import expr as expr_text
 from tilepipe.ir.rules.operand_tiles import is_multiple
+from tilepipe.lang.arguments.annotations import (
+    CtaRank,
+    Index,
+    MatrixOrder,
+    MulticastMask,
+    Name,
+    Swizzle,
+)
 from tilepipe.lang.arguments.tensor_map import SWIZZLES, default_swizzle
 from tilepipe.lang.tracing.tracer import Scope, Tracer
 from tilepipe.lang.values.scalars import (
@@ -76,7 +84,7 @@ class SmemTile:
         return self._tile
 
     def part(
-        self, row: object = 0, col: object = 0, rows: int | None = None, cols: int | None = None
+        self, row: Index = 0, col: Index = 0, rows: int | None = None, cols: int | None = None
     ) -> SmemTile:
         """The rectangle of (rows, cols) from (row, col). Offsets may be traced; extents are static.
 
@@ -113,15 +121,15 @@ class SmemTile:
         )  # fmt: skip
         return SmemTile(self._tracer, part, self._owner)
 
-    def rows(self, start: object, count: int) -> SmemTile:
+    def rows(self, start: Index, count: int) -> SmemTile:
         """Rows [start, start + count)."""
         return self.part(row=start, rows=count)
 
-    def cols(self, start: object, count: int) -> SmemTile:
+    def cols(self, start: Index, count: int) -> SmemTile:
         """Columns [start, start + count)."""
         return self.part(col=start, cols=count)
 
-    def on(self, cta: object) -> SmemTile:
+    def on(self, cta: CtaRank) -> SmemTile:
         """The same rectangle in the shared memory of another CTA of the cluster, for ordinary loads
         and stores of elements and of fragments.
 
@@ -242,7 +250,12 @@ class SmemTileArray:
         return self.buffer.tile_bytes
 
     def view(
-        self, shape: tuple[int, int], *, order: str = "row", swizzle: int = 0, name: str = "view"
+        self,
+        shape: tuple[int, int],
+        *,
+        order: MatrixOrder = "row",
+        swizzle: Swizzle = 0,
+        name: Name = "view",
     ) -> SmemTileArray:
         """The same slots as tiles of another shape or order: tile i of the view begins where tile i
         of this array does.
@@ -270,7 +283,7 @@ class SmemTileArray:
     def __getitem__(self, index: object) -> SmemTile:
         return self.tile(index)
 
-    def tile(self, index: object, owner: Handle | None = None) -> SmemTile:
+    def tile(self, index: Index, owner: Handle | None = None) -> SmemTile:
         """Tile `index`; `owner`: the stage handle with whose release the view ends."""
         i = require_integer(to_expr(self._tracer, index), "the index of a tile")
         i = require_uniform(i, "the index of a tile", exprs.Vary.WARP)
@@ -406,7 +419,7 @@ class GlobalTensor:
         )
 
     def async_copy(
-        self, dst: Destination, coords: Sequence[object], multicast: object = None
+        self, dst: Destination, coords: Sequence[object], multicast: MulticastMask | None = None
     ) -> None:
         """`ctx.tma_load(tensor, coords, dst.smem, dst.mbar, multicast)`: starts a TMA copy of the
         box at `coords` (elements, outermost first) to where `dst`, a `TMADestination`, says.

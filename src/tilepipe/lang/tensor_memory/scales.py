@@ -13,6 +13,7 @@ from tilepipe.ir.location import caller
 from tilepipe.ir.printer import expr
 from tilepipe.ir.rules import block_scales, tensor_memory
 from tilepipe.ir.rules.operand_tiles import is_multiple
+from tilepipe.lang.arguments.annotations import Index
 from tilepipe.lang.tracing.tracer import Scope, Tracer
 from tilepipe.lang.values.scalars import Value, binary, require_integer, to_expr
 
@@ -90,7 +91,7 @@ class TmemScales:
         """Its address in tensor memory."""
         return self._tracer.value(self.ir("addressed").address)
 
-    def rows(self, start: object, count: int) -> TmemScales:
+    def rows(self, start: Index, count: int) -> TmemScales:
         """Rows [start, start + count), `start` a multiple of 64, which may be traced: of an n that
         is no multiple of 128, whose scale factors begin inside a piece.
 

@@ -13,6 +13,7 @@ from tilepipe.ir.location import caller
 from tilepipe.ir.printer import expr
 from tilepipe.ir.rules import block_scales, tcgen05, tensor_memory
 from tilepipe.ir.rules.operand_tiles import is_multiple
+from tilepipe.lang.arguments.annotations import Index
 from tilepipe.lang.asynchronous.tma import Mbar, check_mask, require_one_lane
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
 from tilepipe.lang.handles.arrivals import count_arrivals
@@ -110,7 +111,7 @@ class TmemTensor:
         """Its address in tensor memory."""
         return self._tracer.value(self.ir("addressed").address)
 
-    def cols(self, start: object, count: int) -> TmemTensor:
+    def cols(self, start: Index, count: int) -> TmemTensor:
         """Columns [start, start + count), multiples of 8; `start` may be traced.
 
         Raises:

@@ -10,6 +10,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
 from tilepipe.ir.rules import tcgen05, tensor_memory
 from tilepipe.ir.rules.tensor_memory import PIECE_COLUMNS
+from tilepipe.lang.arguments.annotations import Name
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.tensor_memory.scales import TmemScales
 from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation
@@ -48,7 +49,7 @@ class BlockScaledTmem(TmemAllocation):
         config: OutputPipelineConfig,
         payload: BlockScaledTilePayload,
         *,
-        name: str = "tmem",
+        name: Name = "tmem",
     ) -> None:
         """In set-up code; `config` says what the accumulators take, `payload` of which shapes and
         types the scale factors are.

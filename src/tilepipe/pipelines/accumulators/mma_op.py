@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
+from tilepipe.lang.arguments.annotations import MulticastMask
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tensor_memory.addresses import TmemAddress
@@ -57,7 +58,7 @@ class MmaOp:
         adds = not fresh if isinstance(fresh, bool) else ~self._ctx._value(fresh)
         self._ctx.mma(c_tmem, a, b, accumulate=adds, sfa=sfa, sfb=sfb)
 
-    def commit(self, mbar: MbarPtr, mask: object = None) -> None:
+    def commit(self, mbar: MbarPtr, mask: MulticastMask | None = None) -> None:
         """One arrival on `mbar`, in every CTA of `mask`, when the MMAs that this lane has issued
         are done.
         """

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
+from tilepipe.lang.arguments.annotations import CtaGroup, Index
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.linear import Handle
 from tilepipe.lang.values.scalars import Value
@@ -34,9 +35,9 @@ class AccumBarrier:
     a pair on the even CTA's.
     """
 
-    cta_group: int = 1
+    cta_group: CtaGroup = 1
 
-    def arrive(self, pipeline: ProducerConsumerPipeline, stage: object) -> None:
+    def arrive(self, pipeline: ProducerConsumerPipeline, stage: Index) -> None:
         """Every epilogue thread, behind its last load from the stage, so that the MMAs go on while
         the tile is stored: waits for the loads, fences, arrives on empty[stage].
 
@@ -128,7 +129,7 @@ class OutputStage:
 
     @classmethod
     def from_raw(
-        cls, pipeline: ProducerConsumerPipeline, index: object, tmem_offset: object
+        cls, pipeline: ProducerConsumerPipeline, index: Index, tmem_offset: object
     ) -> RawOutputStage:
         """A stage by its parts, of which nothing keeps account."""
         Context(pipeline._tracer)._value(index)  # it must be one of this kernel, used or not

@@ -11,6 +11,7 @@ from tilepipe.errors import HandleError, TraceError
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARP, WARPGROUP
 from tilepipe.ir.rules import tcgen05, tensor_memory
+from tilepipe.lang.arguments.annotations import CtaGroup, MulticastMask, Name, PositiveInt
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.tracing.tracer import Scope
 from tilepipe.pipelines.accumulators.output_stages import (
@@ -42,9 +43,9 @@ class OutputPipelineConfig:
         cta_group: CTAs that share an MMA: 1, or 2 for pairs.
     """
 
-    num_stages: int
+    num_stages: PositiveInt
     stage_stride_cols: int
-    cta_group: int = 1
+    cta_group: CtaGroup = 1
 
     def __post_init__(self) -> None:
         numbers = {"num_stages": self.num_stages, "stage_stride_cols": self.stage_stride_cols}
@@ -96,10 +97,10 @@ class OutputTilePipeline:
         self,
         barriers_ptr: Barriers,
         tmem: TmemAllocation,
-        mma_complete_mask: object = None,
+        mma_complete_mask: MulticastMask | None = None,
         *,
         config: OutputPipelineConfig,
-        name: str = "outputs",
+        name: Name = "outputs",
     ) -> None:
         """Over 2 · num_stages barriers (an array, or a pointer to the first), which `init_barriers`
         initialises, and columns for all stages.
@@ -130,7 +131,7 @@ class OutputTilePipeline:
     @classmethod
     def allocate(
         cls, ctx: Context, config: OutputPipelineConfig, *, producer_arrivals: int | None = None, consumer_arrivals: int | None = None,
-        epilogue_threads: int = WARPGROUP, tmem: TmemAllocation | None = None, name: str = "outputs",
+        epilogue_threads: int = WARPGROUP, tmem: TmemAllocation | None = None, name: Name = "outputs",
     ) -> OutputTilePipeline:  # fmt: skip
         """Tensor memory, barriers, `init_barriers`, the pipeline, and what `mma_warp` and
         `epilogue_warp` need. Arrival counts are derived unless given. `tmem`: an allocation whose
@@ -154,8 +155,8 @@ class OutputTilePipeline:
         producer_arv_count: int,
         consumer_arv_count: int,
         *,
-        num_stages: int | None = None,
-        name: str = "outputs",
+        num_stages: PositiveInt | None = None,
+        name: Name = "outputs",
     ) -> None:
         """Initialises the barriers of `storage_ptr`: the first half, full, with the producer's
         count; the second, empty, with the consumer's. Of a pointer, 2 · num_stages barriers from

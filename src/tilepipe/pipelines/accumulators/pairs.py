@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tilepipe.errors import CountError
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.location import caller
+from tilepipe.lang.arguments.annotations import MulticastMask
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.linear import owner_of
 from tilepipe.lang.values.scalars import Value
@@ -52,7 +53,7 @@ def mma_arrive(mbar: MbarPtr) -> None:
     Context(mbar._tracer).mma_commit(mbar)
 
 
-def mma_arrive_multicast(mbar: MbarPtr, cta_mask: object) -> None:
+def mma_arrive_multicast(mbar: MbarPtr, cta_mask: MulticastMask) -> None:
     """`mma_arrive` on the barrier's copies in all CTAs of the mask."""
     Context(mbar._tracer).mma_commit(mbar, mask=cta_mask)
 

@@ -11,6 +11,7 @@ from tilepipe.ir import expressions as exprs
 from tilepipe.ir import memory, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.rules import tcgen05, tensor_memory
+from tilepipe.lang.arguments.annotations import CtaGroup, Index, Name
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.fragments.fragment import Fragment
 from tilepipe.lang.handles.arrivals import count_arrivals
@@ -39,8 +40,8 @@ class TmemAllocation:
         ctx: Context,
         columns: int = tensor_memory.COLUMNS,
         *,
-        cta_group: int = 1,
-        name: str = "tmem",
+        cta_group: CtaGroup = 1,
+        name: Name = "tmem",
     ) -> None:
         """`columns` of 32 bits, a power of two in 32..512; `cta_group` 2: the same columns in both
         CTAs of a pair.
@@ -116,7 +117,7 @@ class TmemAllocation:
         return address
 
     def tensor(
-        self, shape: tuple[int, int], dtype: object = "float32", col: object = 0
+        self, shape: tuple[int, int], dtype: object = "float32", col: Index = 0
     ) -> TmemTensor:
         """A matrix (rows, cols) from 32-bit column `col` on; `col + (16 << 16)`: in the lower lanes
         of each warp, for 64 rows.
@@ -135,7 +136,7 @@ class TmemAllocation:
         return made
 
     def scales(
-        self, shape: tuple[int, int], dtype: object = "float8_e8m0", col: object = 0
+        self, shape: tuple[int, int], dtype: object = "float8_e8m0", col: Index = 0
     ) -> TmemScales:
         """Scale factors (rows, blocks of K) from 32-bit column `col` on: 4 columns for each 128
         rows × 4 blocks.
@@ -203,7 +204,7 @@ class TmemStage:
     """
 
     def __init__(
-        self, base: TmemAllocation | Value, index: object, stride: int, owner: Handle | None = None
+        self, base: TmemAllocation | Value, index: Index, stride: int, owner: Handle | None = None
     ) -> None:
         self._base = base
         self._tracer = base._tracer
@@ -212,7 +213,7 @@ class TmemStage:
         self._owner = owner
 
     @classmethod
-    def from_offset(cls, offset: Value, index: object = 0) -> TmemStage:
+    def from_offset(cls, offset: Value, index: Index = 0) -> TmemStage:
         """The stage at an address."""
         Context(offset._tracer)._value(index)  # of this kernel, though nothing is computed with it
         return cls(offset, index, 0)
@@ -293,7 +294,9 @@ class TmemDeallocBarrier:
     with tensor memory. Single use.
     """
 
-    def __init__(self, ctx: Context, cta_group: int = 1, *, name: str = "tmem_dealloc") -> None:
+    def __init__(
+        self, ctx: Context, cta_group: CtaGroup = 1, *, name: Name = "tmem_dealloc"
+    ) -> None:
         """In set-up code; the count, `cta_group` times the threads that signal, is derived."""
         self._ctx = ctx
         self._tracer = ctx.tracer

@@ -11,6 +11,7 @@ from tilepipe.ir import dtypes
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.layout import SWIZZLES
 from tilepipe.ir.location import caller
+from tilepipe.lang.arguments.annotations import MatrixOrder, Name, Swizzle
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.memory.shared_tiles import SmemTileArray
 from tilepipe.pipelines.barriers.shared import SMemTileArray2D
@@ -29,8 +30,8 @@ class TileLayout:
     dtype: DType
     rows: int
     cols: int
-    order: str
-    swizzle: int
+    order: MatrixOrder
+    swizzle: Swizzle
 
     def __post_init__(self) -> None:
         extent = self.cols if self.order == "row" else self.rows
@@ -58,7 +59,7 @@ class TileLayout:
         """Bytes."""
         return self.size() * self.dtype.nbytes
 
-    def allocate(self, ctx: Context, count: int, name: str = "tiles") -> SMemTileArray2D:
+    def allocate(self, ctx: Context, count: int, name: Name = "tiles") -> SMemTileArray2D:
         """`count` tiles of this layout, in set-up code."""
         return SMemTileArray2D(
             ctx,

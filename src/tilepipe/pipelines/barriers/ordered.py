@@ -10,6 +10,7 @@ from tilepipe.ir import expressions as exprs
 from tilepipe.ir import memory, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARPGROUP
+from tilepipe.lang.arguments.annotations import Index, Name
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.control.loops import Entered
 from tilepipe.lang.values.scalars import Value, require_integer, require_uniform, to_expr
@@ -38,7 +39,7 @@ class OrderedBarrier:
         *,
         depth: int = 1,
         threads: int = WARPGROUP,
-        name: str = "order",
+        name: Name = "order",
     ) -> None:
         """In set-up code. `threads`: of each group.
 
@@ -67,7 +68,7 @@ class OrderedBarrier:
         ]
         t.emit(ops.Elect(caller(), "role", ops.Block(opening)))
 
-    def turn(self, group: object) -> AbstractContextManager[None]:
+    def turn(self, group: Index) -> AbstractContextManager[None]:
         """`with order.turn(ctx.warpgroup_rank):` waits for the group's turn at its next thing;
         leaving gives the turn to the next group.
         """
@@ -79,12 +80,12 @@ class OrderedBarrier:
         yield
         self.pass_on(group)
 
-    def wait(self, group: object) -> None:
+    def wait(self, group: Index) -> None:
         """Waits until it is the group's turn at its next thing."""
         stage, phase = self._state.read()
         SharedMemBarrier(self._tracer, self._array, self._index(stage, group)).wait(phase)
 
-    def pass_on(self, group: object) -> None:
+    def pass_on(self, group: Index) -> None:
         """Gives the turn to the next group, by every thread of this one."""
         me = self._group(group)
         following = (

@@ -11,6 +11,17 @@ from tilepipe.ir import expressions as exprs
 from tilepipe.ir import memory, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import Loc, caller
+from tilepipe.lang.arguments.annotations import (
+    ArrivalCount,
+    CtaRank,
+    MatrixOrder,
+    MemoryScope,
+    Name,
+    NonNegativeInt,
+    Phase,
+    Swizzle,
+    TransactionBytes,
+)
 from tilepipe.lang.asynchronous import tma as async_ops
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.arrivals import count_arrivals
@@ -82,7 +93,7 @@ class SharedMemBarrier:
         return self[offset]
 
     @staticmethod
-    def allocate(ctx: Context, count: int = 1, name: str = "barrier") -> SharedMemBarrier:
+    def allocate(ctx: Context, count: int = 1, name: Name = "barrier") -> SharedMemBarrier:
         """Allocates and initialises one barrier in set-up code; `count`: arrivals of a phase."""
         barrier = SMemArray(ctx, SharedMemBarrier, 1, name=name)[0]
         barrier.init(count)
@@ -119,14 +130,14 @@ class SharedMemBarrier:
         ref = self.ref()
         return memory.BarrierRef(ref.array, ref.index, to_expr(self._tracer, cta))
 
-    def on(self, cta: object) -> SharedMemBarrier:
+    def on(self, cta: CtaRank) -> SharedMemBarrier:
         """The copy in CTA `cta` of the cluster: to arrive on, or, in a pair of CTAs, for a TMA load
         to signal.
         """
         ref = self._at(cta)
         return SharedMemBarrier(self._tracer, ref.array, ref.index, self._handle, ref.cta)
 
-    def init(self, num_threads: object = 1) -> None:
+    def init(self, num_threads: ArrivalCount = 1) -> None:
         """mbarrier.init: `num_threads` arrivals complete a phase; phase 0 begins. In set-up code
         the library elects the lane and fences.
         """
@@ -143,7 +154,9 @@ class SharedMemBarrier:
         """One arrival by every active thread of the role."""
         self._arrive(self.ref(), 1)
 
-    def arrive_cluster(self, cta_id: object, count: object = 1, *, relaxed: bool = False) -> None:
+    def arrive_cluster(
+        self, cta_id: CtaRank, count: ArrivalCount = 1, *, relaxed: bool = False
+    ) -> None:
         """`count` arrivals by every active thread on this barrier's copy in CTA `cta_id` of the
         cluster.
 
@@ -177,23 +190,25 @@ class SharedMemBarrier:
             handle.refuse_twice(verb)
         note_signal(self._tracer, handle, arrivals)
 
-    def expect_bytes(self, bytes: object) -> None:
+    def expect_bytes(self, bytes: TransactionBytes) -> None:
         """mbarrier.arrive.expect_tx: the phase also needs `bytes` more of TMA data; and ONE
         arrival. One lane only.
         """
         self._expect(self.ref(), bytes, arrive=True)
 
-    def expect_bytes_relaxed(self, bytes: object) -> None:
+    def expect_bytes_relaxed(self, bytes: TransactionBytes) -> None:
         """`expect_bytes` with relaxed ordering; here the same, since nothing is published by arming
         a barrier.
         """
         self._expect(self.ref(), bytes, arrive=True)
 
-    def expect_bytes_only(self, bytes: object) -> None:
+    def expect_bytes_only(self, bytes: TransactionBytes) -> None:
         """mbarrier.expect_tx without an arrival."""
         self._expect(self.ref(), bytes, arrive=False)
 
-    def arrive_and_expect_bytes(self, bytes: object, cta_id: object, pred: object = True) -> None:
+    def arrive_and_expect_bytes(
+        self, bytes: TransactionBytes, cta_id: CtaRank, pred: object = True
+    ) -> None:
         """`expect_bytes` on the copy in CTA `cta_id`, where `pred` holds."""
         if pred is True:
             self._expect(self._at(cta_id), bytes, arrive=True)
@@ -216,7 +231,9 @@ class SharedMemBarrier:
             self._book(ref, 1, "expects bytes")
         self._tracer.emit(ops.MbarExpect(caller(), ref, n, arrive, sem))
 
-    def complete_transaction(self, dst_cta: object, bytes: object, pred: object = True) -> None:
+    def complete_transaction(
+        self, dst_cta: CtaRank | None, bytes: TransactionBytes, pred: object = True
+    ) -> None:
         """Credits `bytes` to the copy in CTA `dst_cta` without a copy (for a gather that was
         elided).
         """
@@ -228,7 +245,7 @@ class SharedMemBarrier:
         with Context(self._tracer).when(pred):
             self._tracer.emit(ops.MbarCompleteTx(caller(), ref, n))
 
-    def wait(self, phase: object = 0, ticks: int | None = None) -> None:
+    def wait(self, phase: Phase = 0, ticks: NonNegativeInt | None = None) -> None:
         """Blocks until the phase with parity `phase` (bit 0) is complete: on a fresh barrier
         wait(1) passes and wait(0) blocks.
 
@@ -238,15 +255,15 @@ class SharedMemBarrier:
         require_whole_warpgroup_waits(self._tracer, "a wait")
         self._tracer.emit(ops.MbarWait(caller(), self.ref(), self._phase(phase)))
 
-    def wait_acquire(self, phase: object = 0, scope: str = "cta") -> None:
+    def wait_acquire(self, phase: Phase = 0, scope: MemoryScope = "cta") -> None:
         """`wait` with explicit acquire ordering, which every wait here has."""
         self.wait(phase)
 
-    def wait_relaxed(self, phase: object = 0, scope: str = "cta") -> None:
+    def wait_relaxed(self, phase: Phase = 0, scope: MemoryScope = "cta") -> None:
         """`wait`; acquire ordering is kept, which is always allowed."""
         self.wait(phase)
 
-    def try_wait(self, phase: object = 0) -> Value:
+    def try_wait(self, phase: Phase = 0) -> Value:
         """Whether the phase with parity `phase` is complete, tested once by whole warps: a warp has
         one answer. In a warpgroup role each warp has its own, and only waits may depend on it.
 
@@ -324,7 +341,7 @@ class SMemArray(Generic[E]):
         ctx: Context,
         type: type[SharedMemBarrier] | DType | str,
         size: int,
-        name: str = "array",
+        name: Name = "array",
     ) -> None:
         if not isinstance(size, int) or size < 1:
             raise TraceError(
@@ -357,7 +374,7 @@ class SMemArray(Generic[E]):
 
     @staticmethod
     def stack_allocation(
-        ctx: Context, type: type[SharedMemBarrier] | DType | str, size: int, name: str = "array"
+        ctx: Context, type: type[SharedMemBarrier] | DType | str, size: int, name: Name = "array"
     ) -> SMemArray[SharedMemBarrier] | SMemArray[ElementRef]:
         """Allocates the array."""
         return SMemArray(ctx, type, size, name)
@@ -536,8 +553,8 @@ class SMemTileArray2D(SmemTileArray):
     """`num_tiles` contiguous tiles of (d0, d1) elements; tile i is at `i * d0 * d1`."""
 
     def __init__(
-        self, ctx: Context, dtype: DType | str, d0: int, d1: int, num_tiles: int, *, order: str = "row", swizzle: int | None = None,
-        name: str = "tiles",
+        self, ctx: Context, dtype: DType | str, d0: int, d1: int, num_tiles: int, *, order: MatrixOrder = "row", swizzle: Swizzle | None = None,
+        name: Name = "tiles",
     ) -> None:  # fmt: skip
         made = ctx.smem((d0, d1), dtype, count=num_tiles, order=order, swizzle=swizzle, name=name)
         super().__init__(ctx.tracer, made.buffer)
@@ -554,6 +571,6 @@ class SMemTileArray2DRowMajor(SMemTileArray2D):
         d1: int,
         num_tiles: int,
         *,
-        name: str = "tiles",
+        name: Name = "tiles",
     ) -> None:
         super().__init__(ctx, dtype, d0, d1, num_tiles, swizzle=0, name=name)

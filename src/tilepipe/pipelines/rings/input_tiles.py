@@ -13,6 +13,15 @@ from typing import Self
 
 from tilepipe.errors import HandleError, TraceError
 from tilepipe.ir.location import caller
+from tilepipe.lang.arguments.annotations import (
+    CtaGroup,
+    Extent,
+    Index,
+    Name,
+    NonNegativeInt,
+    PositiveInt,
+    TransactionBytes,
+)
 from tilepipe.lang.asynchronous import tma as async_ops
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.memory.shared_tiles import SmemTile
@@ -54,10 +63,10 @@ class InputTilePipeline:
         barriers: Barriers,
         payload: TilePayload,
         num_group_stages: int | None = None,
-        k_group_size: int = 1,
+        k_group_size: PositiveInt = 1,
         *,
-        cta_group: int = 1,
-        name: str = "inputs",
+        cta_group: CtaGroup = 1,
+        name: Name = "inputs",
     ) -> None:
         """Over 2 * num_group_stages barriers (an array, or a pointer to the first), which
         `init_barriers` initialises, and an allocated payload.
@@ -75,8 +84,8 @@ class InputTilePipeline:
 
     @classmethod
     def allocate(
-        cls, ctx: Context, payload: TilePayload, *, num_group_stages: int, k_group_size: int = 1, cta_group: int = 1,
-        producer_arrivals: int | None = None, consumer_arrivals: int | None = None, name: str = "inputs",
+        cls, ctx: Context, payload: TilePayload, *, num_group_stages: int, k_group_size: PositiveInt = 1, cta_group: CtaGroup = 1,
+        producer_arrivals: int | None = None, consumer_arrivals: int | None = None, name: Name = "inputs",
     ) -> InputTilePipeline:  # fmt: skip
         """Shared memory for tiles and barriers, `init_barriers`, and the pipeline. Arrival counts
         are derived unless given.
@@ -96,7 +105,7 @@ class InputTilePipeline:
     @staticmethod
     def init_barriers(
         storage_ptr: Barriers, producer_arv_count: int, consumer_arv_count: int, *, num_group_stages: int | None = None,
-        name: str = "inputs",
+        name: Name = "inputs",
     ) -> None:  # fmt: skip
         """Initialises the barriers of `storage_ptr`: the first half, full, with the producer's
         count; the second, empty, with the consumer's. Of a pointer, 2 · num_group_stages barriers
@@ -154,19 +163,19 @@ class InputTilePipeline:
         """The consumer's stage, 0..num_group_stages-1."""
         return self.pipeline.consumer_stage()
 
-    def producer_advance(self, n: object) -> None:
+    def producer_advance(self, n: Extent) -> None:
         """Skips `n` stages that other threads of the role fill."""
         self.pipeline.producer_advance(n)
 
-    def consumer_advance(self, n: object) -> None:
+    def consumer_advance(self, n: Extent) -> None:
         """Skips `n` stages that other warpgroups of the role use."""
         self.pipeline.consumer_advance(n)
 
-    def producer_mbar(self, stage: object) -> MbarPtr:
+    def producer_mbar(self, stage: Index) -> MbarPtr:
         """full[stage]."""
         return self.pipeline.producer_mbar(stage)
 
-    def consumer_mbar(self, stage: object) -> MbarPtr:
+    def consumer_mbar(self, stage: Index) -> MbarPtr:
         """empty[stage]."""
         return self.pipeline.consumer_mbar(stage)
 
@@ -228,7 +237,7 @@ class InputStage(StageHandle):
         """The stage, 0..num_group_stages-1, as it was when acquired."""
         return self.index()
 
-    def tile(self, k_idx: int = 0) -> tuple[SmemTile, ...]:
+    def tile(self, k_idx: NonNegativeInt = 0) -> tuple[SmemTile, ...]:
         """Tile `k_idx` of the group, one of each operand: `payload().get_tile(stage(), k_idx)`."""
         if not isinstance(k_idx, int) or not 0 <= k_idx < self.inputs.k_group_size:
             raise TraceError(
@@ -264,7 +273,7 @@ class InputProducerStage(InputStage):
             else self.mbar().on(leader_cta(Context(self._tracer)))
         )
 
-    def expect_bytes(self, num_bytes: object) -> None:
+    def expect_bytes(self, num_bytes: TransactionBytes) -> None:
         """Arms the stage: the one arrival of its phase, and the bytes that complete it. One lane;
         in a pair the even CTA's.
         """

@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, Self
 from tilepipe.errors import TraceError
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import caller
+from tilepipe.lang.arguments.annotations import (
+    MatrixOrder,
+    Name,
+    NonNegativeInt,
+    PositiveInt,
+    Swizzle,
+)
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.values.scalars import Value
@@ -25,12 +32,17 @@ class TilePayload(ABC):
     """
 
     @abstractmethod
-    def allocate(self, ctx: Context, num_pipeline_stages: int, name: str) -> Self:
+    def allocate(self, ctx: Context, num_pipeline_stages: int, name: Name) -> Self:
         """The payload with `num_pipeline_stages` tiles of each operand in shared memory."""
 
     @abstractmethod
     def get_tile(
-        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
+        self,
+        stage: Value | int,
+        k_idx: NonNegativeInt = 0,
+        *,
+        k_group_size: PositiveInt,
+        owner: Handle | None = None,
     ) -> tuple[SmemTile, ...]:
         """One tile of each operand."""
 
@@ -55,13 +67,13 @@ class StandardTilePayload(TilePayload):
     b_type: DType | str
     a_shape: tuple[int, int]
     b_shape: tuple[int, int]
-    a_order: str = "row"
-    b_order: str = "row"
-    swizzle: int | None = None
+    a_order: MatrixOrder = "row"
+    b_order: MatrixOrder = "row"
+    swizzle: Swizzle | None = None
     a_tiles: SMemTileArray2D | None = None
     b_tiles: SMemTileArray2D | None = None
 
-    def allocate(self, ctx: Context, num_pipeline_stages: int, name: str) -> Self:
+    def allocate(self, ctx: Context, num_pipeline_stages: int, name: Name) -> Self:
         a = SMemTileArray2D(
             ctx,
             self.a_type,
@@ -83,7 +95,12 @@ class StandardTilePayload(TilePayload):
         return replace(self, a_tiles=a, b_tiles=b)
 
     def get_tile(
-        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
+        self,
+        stage: Value | int,
+        k_idx: NonNegativeInt = 0,
+        *,
+        k_group_size: PositiveInt,
+        owner: Handle | None = None,
     ) -> tuple[SmemTile, ...]:
         a, b = self._tiles()
         # one expression for both, so that the product is computed once
@@ -91,13 +108,23 @@ class StandardTilePayload(TilePayload):
         return a.tile(index, owner), b.tile(index, owner)
 
     def get_a_tile(
-        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
+        self,
+        stage: Value | int,
+        k_idx: NonNegativeInt = 0,
+        *,
+        k_group_size: PositiveInt,
+        owner: Handle | None = None,
     ) -> SmemTile:
         """The A tile of `get_tile`."""
         return self._tiles()[0].tile(stage * k_group_size + k_idx, owner)
 
     def get_b_tile(
-        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
+        self,
+        stage: Value | int,
+        k_idx: NonNegativeInt = 0,
+        *,
+        k_group_size: PositiveInt,
+        owner: Handle | None = None,
     ) -> SmemTile:
         """The B tile of `get_tile`."""
         return self._tiles()[1].tile(stage * k_group_size + k_idx, owner)
@@ -134,7 +161,7 @@ class BlockwiseFP8TilePayload(StandardTilePayload):
     a_scales_shape: tuple[int, int]
     a_scales_tiles: SMemTileArray2DRowMajor | None = None
 
-    def allocate(self, ctx: Context, num_pipeline_stages: int, name: str) -> Self:
+    def allocate(self, ctx: Context, num_pipeline_stages: int, name: Name) -> Self:
         scales = SMemTileArray2DRowMajor(
             ctx,
             self.a_scales_type,
@@ -145,13 +172,23 @@ class BlockwiseFP8TilePayload(StandardTilePayload):
         return replace(super().allocate(ctx, num_pipeline_stages, name), a_scales_tiles=scales)
 
     def get_tile(
-        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
+        self,
+        stage: Value | int,
+        k_idx: NonNegativeInt = 0,
+        *,
+        k_group_size: PositiveInt,
+        owner: Handle | None = None,
     ) -> tuple[SmemTile, ...]:
         tiles = super().get_tile(stage, k_idx, k_group_size=k_group_size, owner=owner)
         return *tiles, self._scales().tile(stage * k_group_size + k_idx, owner)
 
     def get_a_scales_tile(
-        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
+        self,
+        stage: Value | int,
+        k_idx: NonNegativeInt = 0,
+        *,
+        k_group_size: PositiveInt,
+        owner: Handle | None = None,
     ) -> SmemTile:
         """The tile of A's scales of `get_tile`."""
         return self._scales().tile(stage * k_group_size + k_idx, owner)
@@ -186,7 +223,7 @@ class BlockScaledTilePayload(StandardTilePayload):
     sfa_tiles: SMemTileArrayWithLayout | None = None
     sfb_tiles: SMemTileArrayWithLayout | None = None
 
-    def allocate(self, ctx: Context, num_pipeline_stages: int, name: str) -> Self:
+    def allocate(self, ctx: Context, num_pipeline_stages: int, name: Name) -> Self:
         sfa, sfb = (
             SMemTileArrayWithLayout(
                 ctx,
@@ -205,7 +242,12 @@ class BlockScaledTilePayload(StandardTilePayload):
         )
 
     def get_tile(
-        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
+        self,
+        stage: Value | int,
+        k_idx: NonNegativeInt = 0,
+        *,
+        k_group_size: PositiveInt,
+        owner: Handle | None = None,
     ) -> tuple[SmemTile, ...]:
         tiles = super().get_tile(stage, k_idx, k_group_size=k_group_size, owner=owner)
         return *tiles, *(
@@ -213,13 +255,23 @@ class BlockScaledTilePayload(StandardTilePayload):
         )
 
     def get_sfa_tile(
-        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
+        self,
+        stage: Value | int,
+        k_idx: NonNegativeInt = 0,
+        *,
+        k_group_size: PositiveInt,
+        owner: Handle | None = None,
     ) -> SmemTile:
         """The tile of A's scale factors of `get_tile`."""
         return self._scales()[0].tile(stage * k_group_size + k_idx, owner)
 
     def get_sfb_tile(
-        self, stage: Value | int, k_idx: int = 0, *, k_group_size: int, owner: Handle | None = None
+        self,
+        stage: Value | int,
+        k_idx: NonNegativeInt = 0,
+        *,
+        k_group_size: PositiveInt,
+        owner: Handle | None = None,
     ) -> SmemTile:
         """The tile of B's scale factors of `get_tile`."""
         return self._scales()[1].tile(stage * k_group_size + k_idx, owner)

@@ -15,6 +15,7 @@ from tilepipe.errors import HandleError, TraceError
 from tilepipe.ir import dtypes, memory, ops
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.location import caller
+from tilepipe.lang.arguments.annotations import Extent, Index, Name, PositiveInt
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.arrivals import count_arrivals
 from tilepipe.lang.handles.linear import Handle
@@ -48,7 +49,7 @@ class ProducerConsumerPipeline:
     """
 
     def __init__(
-        self, ptr: Barriers, num_stages: int | None = None, *, name: str = "pipeline"
+        self, ptr: Barriers, num_stages: PositiveInt | None = None, *, name: Name = "pipeline"
     ) -> None:
         """Wraps 2 * num_stages barriers, which `init_mbars` initialises: `ptr`, or those from the
         pointer `ptr` on.
@@ -95,8 +96,8 @@ class ProducerConsumerPipeline:
 
     @classmethod
     def allocate(
-        cls, ctx: Context, num_stages: int, *, producer_arrivals: int | None = None, consumer_arrivals: int | None = None,
-        name: str = "pipeline",
+        cls, ctx: Context, num_stages: PositiveInt, *, producer_arrivals: int | None = None, consumer_arrivals: int | None = None,
+        name: Name = "pipeline",
     ) -> ProducerConsumerPipeline:  # fmt: skip
         """Shared memory, barriers and pipeline in one call. Arrival counts are derived from the
         kernel unless given.
@@ -133,7 +134,7 @@ class ProducerConsumerPipeline:
             init_barriers(self._tracer, memory.BarrierRef(array, exprs.const(0)), None, array.size)
 
     @staticmethod
-    def smem_bytes_for(num_stages: int) -> int:
+    def smem_bytes_for(num_stages: PositiveInt) -> int:
         """Shared memory of the barriers of `num_stages` stages, bytes."""
         return 2 * num_stages * BARRIER_BYTES
 
@@ -164,11 +165,11 @@ class ProducerConsumerPipeline:
         """The stage the consumer is at, 0..num_stages-1."""
         return self._consumer.index()
 
-    def producer_mbar(self, stage: object) -> MbarPtr:
+    def producer_mbar(self, stage: Index) -> MbarPtr:
         """full[stage]: what the producer signals."""
         return self._mbar(self._full, stage)
 
-    def consumer_mbar(self, stage: object) -> MbarPtr:
+    def consumer_mbar(self, stage: Index) -> MbarPtr:
         """empty[stage]: what the consumer signals."""
         return self._mbar(self._empty, stage)
 
@@ -188,13 +189,13 @@ class ProducerConsumerPipeline:
         """The consumer's next stage. No barrier traffic."""
         self._consumer.step()
 
-    def producer_advance(self, n: object) -> None:
+    def producer_advance(self, n: Extent) -> None:
         """`n` stages on (n >= 0, may be traced): stages that other threads of the role fill. No
         barrier traffic.
         """
         self._producer.advance(n)
 
-    def consumer_advance(self, n: object) -> None:
+    def consumer_advance(self, n: Extent) -> None:
         """`n` stages on (n >= 0, may be traced): stages that other warpgroups of the role use, as
         in ping-pong. No barrier traffic.
         """

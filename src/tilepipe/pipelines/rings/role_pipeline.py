@@ -5,11 +5,12 @@ each side.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from tilepipe.errors import TraceError
 from tilepipe.ir import memory, ops
 from tilepipe.ir.location import caller
+from tilepipe.lang.arguments.annotations import CtaGroup, Name, PositiveInt, Predicate, Several
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.values.scalars import to_expr
@@ -18,7 +19,10 @@ from tilepipe.pipelines.barriers.shared import MbarPtr, SharedMemBarrier, SMemAr
 from tilepipe.pipelines.rings.staged import commit, open_flat
 from tilepipe.pipelines.rings.state import PipelineState
 
-Arrays = Sequence[SMemArray[SharedMemBarrier]]
+Arrays = Annotated[
+    Sequence[SMemArray[SharedMemBarrier]],
+    Several("SMemArray", "a tuple of arrays of barriers, one for each sub-stage"),
+]
 
 
 class RolePipeline:
@@ -42,8 +46,8 @@ class RolePipeline:
         consumer_mbars: Arrays,
         *,
         is_producer: bool | None = None,
-        cta_group: int = 1,
-        name: str = "roles",
+        cta_group: CtaGroup = 1,
+        name: Name = "roles",
     ) -> None:
         """Over arrays of one length, that of the ring.
 
@@ -77,15 +81,15 @@ class RolePipeline:
     def allocate(
         cls,
         ctx: Context,
-        num_stages: int,
+        num_stages: PositiveInt,
         *,
         producer_sub_stages: int = 1,
         consumer_sub_stages: int = 1,
         producer_arrivals: int | None = None,
         consumer_arrivals: int | None = None,
-        cta_group: int = 1,
+        cta_group: CtaGroup = 1,
         is_producer: bool | None = None,
-        name: str = "roles",
+        name: Name = "roles",
     ) -> Self:
         """Barriers, initialisation and this side; `other()` is the opposite one. The count of each
         sub-stage is derived from the kernel unless given, so sub-stages of one side may have
@@ -181,7 +185,7 @@ class RolePipeline:
         self.producer_mbar(sub).arrive()
         self.state.step()
 
-    def commit_mma(self, sub: int = 0, e: object = None) -> None:
+    def commit_mma(self, sub: int = 0, e: Predicate | None = None) -> None:
         """One arrival when the MMAs issued so far are done (see `staged.commit`), in both CTAs of a
         pair. Does not step.
         """

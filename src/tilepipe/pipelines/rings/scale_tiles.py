@@ -9,6 +9,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import caller
 from tilepipe.ir.rules.tensor_memory import PIECE_BYTES, PIECE_ROWS, SCALES_A_COLUMN
+from tilepipe.lang.arguments.annotations import Name
 from tilepipe.lang.context.context import Context
 from tilepipe.pipelines.barriers.shared import SMemTileArray2DRowMajor
 
@@ -80,7 +81,7 @@ class SMemTileArrayWithLayout(SMemTileArray2DRowMajor):
         layout: ScaleFactorLayout,
         num_tiles: int,
         *,
-        name: str = "scales",
+        name: Name = "scales",
     ) -> None:
         super().__init__(ctx, dtype, *layout.shape, num_tiles, name=name)
         self.layout = layout

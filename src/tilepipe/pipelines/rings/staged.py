@@ -14,6 +14,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir import memory, ops
 from tilepipe.ir.location import Loc, caller
+from tilepipe.lang.arguments.annotations import Index, Name, Predicate
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.tracing.tracer import RoleState, Tracer
@@ -52,7 +53,7 @@ class StagedPipeline:
         num_qk_stages: int = 1,
         *,
         phase: int = 0,
-        name: str = "kv",
+        name: Name = "kv",
     ) -> None:
         """Wraps 2 · num_kv_stages · num_qk_stages barriers, which `init_mbars` initialises: an
         array of so many, or those from a pointer on.
@@ -104,7 +105,7 @@ class StagedPipeline:
     @classmethod
     def allocate(
         cls, ctx: Context, num_kv_stages: int, num_qk_stages: int = 1, *, producer_arrivals: int | None = None,
-        consumer_arrivals: int | None = None, name: str = "kv",
+        consumer_arrivals: int | None = None, name: Name = "kv",
     ) -> Self:  # fmt: skip
         """Barriers, initialisation and pipeline in one call. Arrival counts are derived from the
         kernel unless given: each role signals a part once a phase, at whichever of its lines.
@@ -161,13 +162,13 @@ class StagedPipeline:
 
     # -- barriers ----------------------------------------------------------------------
 
-    def producer_mbar(self, idx: object = None, *, qk_stage: int = 0) -> MbarPtr:
+    def producer_mbar(self, idx: Index | None = None, *, qk_stage: int = 0) -> MbarPtr:
         """The full barrier of part `qk_stage` of stage `idx` (the present one): what loads
         signal.
         """
         return self._mbar(self._full, self.state.index() if idx is None else idx, qk_stage)
 
-    def consumer_mbar(self, idx: object = None, *, qk_stage: int = 0) -> MbarPtr:
+    def consumer_mbar(self, idx: Index | None = None, *, qk_stage: int = 0) -> MbarPtr:
         """The empty barrier of part `qk_stage` of stage `idx` (the present one): what MMAs
         signal.
         """
@@ -264,7 +265,7 @@ class StagedPipeline:
 
     # -- releasing ---------------------------------------------------------------------
 
-    def consumer_release(self, *, qk_stage: int | None = None, e: object = None) -> None:
+    def consumer_release(self, *, qk_stage: int | None = None, e: Predicate | None = None) -> None:
         """Frees part `qk_stage` (the last) once the MMAs issued so far have read it (`commit`);
         steps when it is the last.
         """
@@ -273,7 +274,7 @@ class StagedPipeline:
         if q == self.num_qk_stages - 1:
             self.state.step()
 
-    def consumer_release_at(self, idx: object, e: object = None) -> None:
+    def consumer_release_at(self, idx: Index | None, e: Predicate | None = None) -> None:
         """Frees the last part of stage `idx`, which is not the present one, and does not step: for
         a tile that is let go later than it was waited for.
         """

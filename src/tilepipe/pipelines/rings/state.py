@@ -7,6 +7,7 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import Cursor
+from tilepipe.lang.arguments.annotations import Extent, Name, PositiveInt
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits, splitting
 from tilepipe.lang.tracing.tracer import Tracer
@@ -23,7 +24,7 @@ class PipelineState:
     """
 
     def __init__(
-        self, ctx: Context | Tracer, num_stages: int, phase: int = 0, name: str = "state"
+        self, ctx: Context | Tracer, num_stages: PositiveInt, phase: int = 0, name: Name = "state"
     ) -> None:
         if not isinstance(num_stages, int) or num_stages < 1:
             raise TraceError(f"a ring has at least one stage, got {num_stages!r}", caller())
@@ -77,7 +78,7 @@ class PipelineState:
         self.step()
         return self
 
-    def advance(self, n: object) -> None:
+    def advance(self, n: Extent) -> None:
         """`n` stages on (n >= 0, any size, may be traced); the phase flips at each wrap.
 
         Raises:

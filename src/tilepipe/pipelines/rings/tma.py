@@ -12,6 +12,7 @@ from tilepipe.ir import dtypes, memory
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import caller
+from tilepipe.lang.arguments.annotations import Index, Name, Predicate
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.memory.shared_tiles import ElementRef, SmemTile, SmemTileArray
 from tilepipe.lang.values.scalars import Value
@@ -55,7 +56,7 @@ class KVTiles:
         config: FA4Config,
         dtype: DType | str | None = None,
         *,
-        name: str = "kv_tiles",
+        name: Name = "kv_tiles",
     ) -> KVTiles:
         """`config.num_kv_stages` slots, each as large as the larger tile, in set-up code.
 
@@ -307,7 +308,7 @@ class TMAProducerPipeline(TilePipeline):
         """Part `qk_stage` of the present stage: tile index · num_qk_stages_effective + qk_stage."""
         return self._tile(self.pipeline.state.index(), qk_stage)
 
-    def get_tile(self, e: object = None, *, qk_stage: int = 0) -> TMADestination:
+    def get_tile(self, e: Predicate | None = None, *, qk_stage: int = 0) -> TMADestination:
         """The same, and its full barrier. With `e`, and where that is not 0, `tile_bytes` are
         expected there, by one lane: say `e=1` under `ctx.elect_one()`.
         """
@@ -353,7 +354,7 @@ class TMAProducerPipeline(TilePipeline):
         self._only("get_k_smem", True)
         return self.get_smem(qk_stage=qk_stage)
 
-    def get_k(self, e: object = None, *, qk_stage: int) -> TMADestination:
+    def get_k(self, e: Predicate | None = None, *, qk_stage: int) -> TMADestination:
         """`get_tile` of K."""
         self._only("get_k", True)
         return self.get_tile(qk_stage=qk_stage, e=e)
@@ -368,7 +369,7 @@ class TMAProducerPipeline(TilePipeline):
         self._only("get_v_smem", False)
         return self.get_smem()
 
-    def get_v(self, e: object = None) -> TMADestination:
+    def get_v(self, e: Predicate | None = None) -> TMADestination:
         """`get_tile` of V."""
         self._only("get_v", False)
         return self.get_tile(e=e)
@@ -415,13 +416,13 @@ class TMAConsumerPipeline(TilePipeline):
         """Waits until the part has landed."""
         self.pipeline.consumer_wait(qk_stage=qk_stage)
 
-    def release(self, *, qk_stage: int = 0, e: object = None) -> None:
+    def release(self, *, qk_stage: int = 0, e: Predicate | None = None) -> None:
         """Frees the part once the MMAs issued so far have read it; steps when it is the stage's
         last. See `StagedPipeline`.
         """
         self.pipeline.consumer_release(qk_stage=qk_stage, e=e)
 
-    def release_at(self, idx: object, e: object = None) -> None:
+    def release_at(self, idx: Index | None, e: Predicate | None = None) -> None:
         """Frees the last part of another stage, and does not step."""
         self.pipeline.consumer_release_at(idx, e)
 
@@ -430,7 +431,7 @@ class TMAConsumerPipeline(TilePipeline):
         self._only("wait_k", True)
         self.pipeline.consumer_wait(qk_stage=qk_stage)
 
-    def release_k(self, *, qk_stage: int | None = None, e: object = None) -> None:
+    def release_k(self, *, qk_stage: int | None = None, e: Predicate | None = None) -> None:
         """`release` of K; the last part unless given."""
         self._only("release_k", True)
         self.pipeline.consumer_release(qk_stage=qk_stage, e=e)
@@ -440,7 +441,7 @@ class TMAConsumerPipeline(TilePipeline):
         self._only("wait_v", False)
         self.wait()
 
-    def release_v(self, e: object = None) -> None:
+    def release_v(self, e: Predicate | None = None) -> None:
         """`release` of V."""
         self._only("release_v", False)
         self.release(e=e)

@@ -17,6 +17,7 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.ops import RESPONSE_BYTES
 from tilepipe.ir.program import Requirement
+from tilepipe.lang.arguments.annotations import Index, Name
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.control.loops import while_loop
 from tilepipe.lang.memory.shared_tiles import GlobalTensor
@@ -55,7 +56,7 @@ class DynamicScheduler(TileOrder):
     _hands_back_relaxed = False
 
     def __init__(
-        self, ctx: Context, tiles: tuple[object, ...], *, cluster: tuple[int, int] | None, raster: str, group: int, stages: int, name: str
+        self, ctx: Context, tiles: tuple[object, ...], *, cluster: tuple[int, int] | None, raster: str, group: int, stages: int, name: Name
     ) -> None:  # fmt: skip
         super().__init__(ctx, tiles, cluster=cluster, raster=raster, group=group)
         self.ring = ProducerConsumerPipeline.allocate(ctx, stages, name=name)
@@ -83,7 +84,7 @@ class DynamicScheduler(TileOrder):
         with self._in_leader():
             self.throttle.producer_signal_and_step()
 
-    def share(self, rank: object, of: int) -> NoReturn:
+    def share(self, rank: Index, of: int) -> NoReturn:
         """Of `StaticScheduler` only."""
         self._static("share", "who takes which tile is known when it is taken")
 

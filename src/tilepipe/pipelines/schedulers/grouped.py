@@ -11,6 +11,7 @@ from typing import Any
 from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.location import caller
+from tilepipe.lang.arguments.annotations import Extent, Index
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.control.loops import while_loop
 from tilepipe.lang.memory.shared_tiles import GlobalTensor
@@ -61,9 +62,9 @@ class GroupedScheduler:
         ctx: Context,
         offsets: GlobalTensor,
         *,
-        rows: object,
+        rows: Extent | None,
         tile_rows: int,
-        columns: object,
+        columns: Extent,
         cluster: tuple[int, int] | None = None,
         raster: str = "grouped",
         group: int = GROUP,
@@ -91,7 +92,7 @@ class GroupedScheduler:
     def __iter__(self) -> Iterator[GroupedTile]:
         return iter(_Walk(self, 0, 1))
 
-    def share(self, rank: object, of: int) -> Iterable[GroupedTile]:
+    def share(self, rank: Index, of: int) -> Iterable[GroupedTile]:
         """Every `of`-th of the tiles, from the `rank`-th: as `StaticScheduler.share`."""
         if not isinstance(of, int) or of < 1:
             raise TraceError(f"tiles are shared among at least 1, got of={of!r}", caller())

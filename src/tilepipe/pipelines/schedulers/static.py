@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tilepipe.errors import TraceError
 from tilepipe.ir.location import caller
+from tilepipe.lang.arguments.annotations import Index
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.control.loops import loop
 from tilepipe.lang.values.scalars import Value
@@ -219,7 +220,7 @@ class StaticScheduler(TileOrder):
     def __iter__(self) -> Iterator[WorkTile]:
         return iter(_Share(self, 1, 0))
 
-    def share(self, rank: object, of: int) -> Iterable[WorkTile]:
+    def share(self, rank: Index, of: int) -> Iterable[WorkTile]:
         """`for tile in work.share(ctx.warpgroup_rank, 2):` gives every `of`-th of the tiles that
         `for tile in work:` would, from the `rank`-th (0 .. of - 1): for warpgroups that take tiles
         in turn.

@@ -1,0 +1,68 @@
+"""Annotations of public members that say more than a type: ranges, choices and names.
+
+`lang.arguments.member_checks` reads them, and refuses every other value before the member runs. To
+a type checker each is its first argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from tilepipe.host_arguments import INT32_MAX
+
+
+@dataclass(frozen=True)
+class Traced:
+    """An integer in low..high, or a traced one; with `condition` also a condition."""
+
+    low: int
+    high: int = INT32_MAX
+    condition: bool = False
+
+
+@dataclass(frozen=True)
+class Static:
+    """An integer in low..high that is known while tracing."""
+
+    low: int
+    high: int = INT32_MAX
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """One of a few values."""
+
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Printable:
+    """A text of one line with something in it, as messages and printed code show names."""
+
+
+@dataclass(frozen=True)
+class Several:
+    """A tuple or a list of objects of the class called `element`, one at least. `words`: in messages."""
+
+    element: str
+    words: str
+
+
+CtaRank = Annotated[object, Traced(0, 15)]
+MulticastMask = Annotated[object, Traced(1, 0xFFFF)]  # a bit for each CTA of a cluster
+ArrivalCount = Annotated[object, Traced(1, 2**20 - 1)]  # PTX ISA, mbarrier: 20 bits
+TransactionBytes = Annotated[object, Traced(0, 2**20 - 1)]
+Index = Annotated[object, Traced(0)]
+Extent = Annotated[object, Traced(0)]
+Phase = Annotated[object, Traced(0, condition=True)]
+Predicate = Annotated[object, Traced(0, 1, condition=True)]
+
+CtaGroup = Annotated[int, Static(1, 2)]  # CTAs that execute a tcgen05 instruction together
+PositiveInt = Annotated[int, Static(1)]
+NonNegativeInt = Annotated[int, Static(0)]
+
+MatrixOrder = Annotated[str, OneOf(("row", "col"))]
+Swizzle = Annotated[int, OneOf((0, 32, 64, 128))]  # bytes
+MemoryScope = Annotated[str, OneOf(("cta", "cluster"))]
+Name = Annotated[str, Printable()]
