@@ -23,8 +23,7 @@ from tilepipe.bench.gemm import environment
 from tilepipe.cuda.runtime import driver
 from tilepipe.errors import TilepipeError
 from tilepipe.kernels.attention.config import AttentionConfig
-from tilepipe.registry import attention as attention_spec
-from tilepipe.registry.attention import ATTENTION_FORWARD
+from tilepipe.registry.attention import ATTENTION, extents
 
 PROBLEMS = [
     f"d={d} causal={causal} s={s}"
@@ -45,7 +44,7 @@ def settings_of(text: str) -> dict[str, Any]:
         for part in text.split()
         for word in ([f"s_q={part[2:]}", f"s_kv={part[2:]}"] if part.startswith("s=") else [part])
     ]
-    given = ATTENTION_FORWARD.parse(words)
+    given = ATTENTION.parse(words)
     s = int(given.get("s_q", 4096))
     standard = {
         "batch": max(1, attention.TOKENS // s),
@@ -61,16 +60,14 @@ def measure(text: str, configs: list[str], repeats: int, steady: bool, seed: int
     """
     torch.cuda.empty_cache()
     problem, chip = settings_of(text), driver.chip(0)
-    base = ATTENTION_FORWARD.settings | problem
-    found, causal = attention_spec.extents(base), bool(base["causal"])
+    base = ATTENTION.settings | problem
+    found, causal = extents(base), bool(base["causal"])
     operands = attention.Operands(found, causal, seed)
     launches, notes = {}, []
     for words in configs:
         try:
-            chosen, _ = ATTENTION_FORWARD.configure(
-                problem | ATTENTION_FORWARD.parse(words.split()), chip
-            )
-            cfg = attention_spec.config(chosen)
+            chosen, _ = ATTENTION.configure(problem | ATTENTION.parse(words.split()), chip)
+            cfg = ATTENTION.config(chosen)
             assert isinstance(cfg, AttentionConfig)
             name = f"{words or PICKED}: {attention.config_text(cfg)}"
             launches[name] = operands.ours(cfg, name)

@@ -24,7 +24,7 @@ from tilepipe.bench.blockwise import BlockwiseOperands, build
 from tilepipe.bench.report import Check, tflops
 from tilepipe.errors import TilepipeError
 from tilepipe.kernels.gemm.heuristics import Problem
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config, filled
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig, filled
 
 SHAPES = ("4096,4096,4096", "8192,8192,8192", "4096,7168,2048")
 CONFIGS = (
@@ -37,13 +37,13 @@ CONFIGS = (
 SCREENING, FINALISTS, SHOWN = 4, 5, 10
 
 
-def parse(text: str, out: tp.DType) -> BlockwiseFP8Config:
+def parse(text: str, out: tp.DType) -> BlockwiseGemmConfig:
     """A configuration from `name=value` words; as many stages as fit, unless they are given."""
     pairs = dict(word.split("=") for word in text.split())
     settings: dict[str, Any] = {
         name: int(value) if value.isdigit() else value for name, value in pairs.items()
     }
-    config = BlockwiseFP8Config(**settings)
+    config = BlockwiseGemmConfig(**settings)
     return config if "stages" in pairs else filled(config, out)
 
 

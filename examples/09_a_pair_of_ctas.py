@@ -61,7 +61,7 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
     @ctx.role("mma", warps=1)
     def mma() -> None:
         # The odd CTA's warp owns its columns and has no MMAs, so here it has no tiles either. In
-        # blackwell_gemm it iterates as all warps do, and the condition stands inside the loop,
+        # the sm_100 GEMM it iterates as all warps do, and the condition stands inside the loop,
         # whatever deals out the tiles.
         with outputs.mma_warp(), inputs.consumer() as consumer, ctx.when(tp.elect_one_cta(ctx)):
             for _ in work:

@@ -14,8 +14,8 @@ import pytest
 import tilepipe as tp
 from tests.examples.ladder import EXAMPLES, load, plant
 from tests.examples.test_mistakes import MISTAKES
-from tilepipe.kernels.gemm import sm100 as blackwell_gemm
-from tilepipe.kernels.gemm_blockwise import sm100 as blockwise_fp8_blackwell
+from tilepipe.kernels.gemm import sm100
+from tilepipe.kernels.gemm_blockwise import sm100 as blockwise
 from tilepipe.pipelines.schedulers.dynamic import DynamicScheduler
 from tools.docs import excerpts
 from tools.docs.readme import ROOT, blocks, message, run, words
@@ -142,10 +142,10 @@ def test_accumulators_says_who_arrives_where(x: int, y: int, group: int) -> None
         np.zeros((2, 512), np.float32),
         np.zeros((4, 2), np.float32),
     )
-    scaled_config = blockwise_fp8_blackwell.BlackwellBlockwiseConfig(**settings)
+    scaled_config = blockwise.Sm100BlockwiseGemmConfig(**settings)
     programs = (
-        blackwell_gemm.bind(a, a, c, blackwell_gemm.BlackwellGemmConfig(**settings)),
-        blockwise_fp8_blackwell.bind(fp8, fp8, a_scales, b_scales, c, scaled_config),
+        sm100.bind(a, a, c, sm100.Sm100GemmConfig(**settings)),
+        blockwise.bind(fp8, fp8, a_scales, b_scales, c, scaled_config),
     )
     plain, scaled = (
         {array.name: array.count for array in program.kernel.barriers} for program in programs

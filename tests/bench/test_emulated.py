@@ -19,7 +19,7 @@ from tilepipe.kernels.gemm import tuned
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm_blockwise import heuristics as blockwise_fp8_choice
-from tilepipe.kernels.gemm_blockwise import sm90 as blockwise_fp8_gemm
+from tilepipe.kernels.gemm_blockwise import sm90 as gemm_blockwise
 from tilepipe.kernels.gemm_blockwise.sm90 import bind as simulated_bind
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -226,7 +226,7 @@ def test_fp8_with_block_scales(machine: Machine, monkeypatch: pytest.MonkeyPatch
         )
 
     monkeypatch.setattr(blockwise.BlockwiseOperands, "peer", peer)
-    monkeypatch.setattr(blockwise_fp8_gemm, "bind", simulated)
+    monkeypatch.setattr(gemm_blockwise, "bind", simulated)
     lines = measured(machine, problem)
     assert [(line.right, line.config) for line in lines] == [
         (True, blockwise_fp8_choice.best(problem))

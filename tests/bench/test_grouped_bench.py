@@ -1,4 +1,4 @@
-"""What `tilepipe bench grouped_gemm` measures: shapes from texts and settings. No GPU: nothing is
+"""What `tilepipe bench gemm_grouped` measures: shapes from texts and settings. No GPU: nothing is
 opened.
 """
 
@@ -26,7 +26,7 @@ def test_shapes_from_texts() -> None:
 def test_texts_that_are_no_shape(text: str) -> None:
     with pytest.raises(
         tp.BindError,
-        match=r"--shapes of grouped_gemm takes M,N,K,GROUPS\[,random\|even\|skewed\|one\], or standard",
+        match=r"--shapes of gemm_grouped takes M,N,K,GROUPS\[,random\|even\|skewed\|one\], or standard",
     ):
         grouped.parse(text)
 

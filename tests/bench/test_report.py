@@ -28,7 +28,7 @@ from tilepipe.bench.report import (
 from tilepipe.bench.shapes import Suite, Target
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 
 BIG, SMALL = Problem(4096, 4096, 4096), Problem(128, 256, 64)
 GOOD, BAD = Check(1.7e-3, 0.01, True), Check(0.3, 9.0, False)
@@ -120,11 +120,11 @@ def test_no_lines_make_an_empty_table() -> None:
         (GemmConfig(cluster_n=2, raster="columns"), "128×128×64 s4 c1×2 columns"),
         (GemmConfig(group=4, store_slots=1), "128×128×64 s4 o1 g4"),
         (GemmConfig(k_group_size=2, stages=2), "128×128×64 s2 k_group_size=2"),
-        (BlockwiseFP8Config(bm=192, consumers=3, stages=4), "192×128×128 s4 w3"),
-        (BlockwiseFP8Config(bn=160, splits=2, cluster_n=2), "128×160×128 s5 c1×2 /80"),
+        (BlockwiseGemmConfig(bm=192, consumers=3, stages=4), "192×128×128 s4 w3"),
+        (BlockwiseGemmConfig(bn=160, splits=2, cluster_n=2), "128×160×128 s5 c1×2 /80"),
     ],
 )
-def test_configurations_in_few_letters(config: GemmConfig | BlockwiseFP8Config, text: str) -> None:
+def test_configurations_in_few_letters(config: GemmConfig | BlockwiseGemmConfig, text: str) -> None:
     assert config_text(config) == text
 
 

@@ -132,7 +132,7 @@ def test_exploring_comes_to_the_same_verdict(file: Path, tilepipe: Call) -> None
 
 def test_a_bound_is_said(tilepipe: Call) -> None:
     settings = [x for s in ("stages=2", "m=384", "n=128", "k=320") for x in ("-s", s)]
-    args = ["check", "blackwell_gemm", *settings, "--traces", "2"]
+    args = ["check", "gemm", "-s", "arch=sm100", *settings, "--traces", "2"]
     found = report(tilepipe(*args, "--json"), 2)
     assert (found["verdict"], found["bound"]) == ("undecided", "2 executions")
     code, out, _ = tilepipe(*args)
@@ -151,7 +151,7 @@ def test_several_processes(file: Path, tilepipe: Call) -> None:
 @pytest.mark.slow
 def test_processes_that_share_an_exploration(tilepipe: Call) -> None:
     one, three = (
-        report(tilepipe("check", "blackwell_gemm", "-s", "stages=2", "--jobs", n, "--json"))
+        report(tilepipe("check", "gemm", "-s", "arch=sm100", "-s", "stages=2", "--jobs", n, "--json"))
         for n in (1, 3)
     )
     for told in (one, three):

@@ -147,21 +147,19 @@ def test_run_verifies_dtypes_and_activations(settings: list[str], bk: int) -> No
     [
         (["s_q=130", "s_kv=70", "causal=true"], 4),
         (["s_q=70", "d=64", "dtype=float16", "lse=no", "heads=4", "kv_heads=2"], 4),
-        (["s_q=300", "s_kv=130", "form=blackwell", "causal=yes"], 4),
+        (["s_q=300", "s_kv=130", "arch=sm100", "causal=yes"], 4),
     ],
     ids=str,
 )
 def test_run_verifies_attention(settings: list[str], tiles: int) -> None:
-    report = run_json("attention_forward", *(x for s in settings for x in ("-s", s)))
+    report = run_json("attention", *(x for s in settings for x in ("-s", s)))
     assert report["ok"]
     assert report["tiles"] == tiles
     assert report["config"]["causal"] is any(s.startswith("causal") for s in settings)
 
 
-def test_settings_of_the_other_form_are_not_printed() -> None:
-    done = tilepipe(
-        "run", "attention_forward", "-s", "form=blackwell", "-s", "s_q=64", "-s", "s_kv=64"
-    )
+def test_settings_of_the_other_architecture_are_not_printed() -> None:
+    done = tilepipe("run", "attention", "-s", "arch=sm100", "-s", "s_q=64", "-s", "s_kv=64")
     assert done.returncode == 0, done.stderr
     assert "rescale_above=8" in done.stdout
     assert "consumers=" not in done.stdout
@@ -170,9 +168,7 @@ def test_settings_of_the_other_form_are_not_printed() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
 def test_attention_compiles_for_both_architectures(arch: str, tmp_path: Path) -> None:
-    done = tilepipe(
-        "compile", "attention_forward", "--arch", arch, "-o", str(tmp_path / "attention.cubin")
-    )
+    done = tilepipe("compile", "attention", "--arch", arch, "-o", str(tmp_path / "attention.cubin"))
     assert done.returncode == 0, done.stderr
     assert "no spills" in done.stderr
 
@@ -212,33 +208,33 @@ def test_demo_shows_what_each_role_did() -> None:
         (["run", "gemm", "--device", "tpu"], ["tpu"]),
         (["run", "gemm", "--seed", "-1"], ["--seed", "greater than or equal to 0"]),
         (["compile", "gemm"], ["-o FILE"]),
-        (["compile", "gemm", "--arch", "sm_100a", "--emit", "cuda"], ["sm_90a", "not sm_100a"]),
+        (["compile", "gemm_grouped", "--arch", "sm_100a", "--emit", "cuda"], ["sm_90a", "not sm_100a"]),
         (
-            ["compile", "blockwise_fp8_gemm", "-s", "form=hopper", "--arch", "sm_100a"],
-            ["form=hopper", "is for sm_90a, not sm_100a"],
+            ["compile", "gemm_blockwise", "-s", "arch=sm90", "--arch", "sm_100a"],
+            ["arch=sm90", "is for sm_90a, not sm_100a"],
         ),
         (
-            ["compile", "blockwise_fp8_gemm", "-s", "form=x", "--emit", "cuda"],
-            ["form must be hopper or blackwell"],
+            ["compile", "gemm_blockwise", "-s", "arch=x", "--emit", "cuda"],
+            ["arch must be sm90 or sm100"],
         ),
         (
-            ["run", "attention_forward", "-s", "causal=perhaps"],
+            ["run", "attention", "-s", "causal=perhaps"],
             ["setting causal: 'perhaps' is neither true nor false"],
         ),
         (
-            ["run", "attention_forward", "-s", "heads=3", "-s", "kv_heads=2"],
+            ["run", "attention", "-s", "heads=3", "-s", "kv_heads=2"],
             ["heads=3 must be a multiple of kv_heads=2"],
         ),
-        (["run", "attention_forward", "-s", "d=96"], ["d must be 64 or 128, got 96"]),
-        (["run", "attention_forward", "-s", "s_q=0"], ["s_q must be at least 1, got 0"]),
+        (["run", "attention", "-s", "d=96"], ["d must be 64 or 128, got 96"]),
+        (["run", "attention", "-s", "s_q=0"], ["s_q must be at least 1, got 0"]),
         (
-            ["run", "attention_forward", "-s", "dtype=float32"],
+            ["run", "attention", "-s", "dtype=float32"],
             ["dtype must be bfloat16 or float16, got float32"],
         ),
-        (["run", "attention_forward", "-s", "batch=9999999"], ["more than a run takes"]),
+        (["run", "attention", "-s", "batch=9999999"], ["more than a run takes"]),
         (
-            ["run", "attention_forward", "-s", "rescale_above=3"],
-            ["form=hopper has no setting rescale_above; it has bn"],
+            ["run", "attention", "-s", "rescale_above=3"],
+            ["arch=sm90 has no setting rescale_above; it has bn"],
         ),
         (["compile", "gemm", "--arch", "sm_75"], ["sm_75"]),
         (
@@ -268,16 +264,16 @@ def test_compile_prints_the_source() -> None:
 @pytest.mark.parametrize(
     "args",
     [
-        ["-s", "form=blackwell"],
+        ["-s", "arch=sm100"],
         ["--arch", "sm_100a"],
-        ["--arch", "sm_100a", "-s", "form=blackwell"],
+        ["--arch", "sm_100a", "-s", "arch=sm100"],
     ],
 )
 @pytest.mark.slow
-def test_a_form_says_what_it_is_compiled_for(args: list[str]) -> None:
-    done = tilepipe("compile", "blockwise_fp8_gemm", "--emit", "cuda", *args)
+def test_the_architecture_says_what_it_is_compiled_for(args: list[str]) -> None:
+    done = tilepipe("compile", "gemm_blockwise", "--emit", "cuda", *args)
     assert done.returncode == 0, done.stderr
-    assert "blockwise_fp8_blackwell" in done.stdout
+    assert "tcgen05.mma" in done.stdout
 
 
 @pytest.mark.slow

@@ -100,24 +100,24 @@ def test_shipped_kernels_compile_for_the_family(name: str, arch: str) -> None:
     spec = KERNELS[name]
     assert spec.target({}, arch) == arch
     config, _ = spec.configure({}, CHIPS[arch])
-    assert config == spec.configure({}, B200)[0], "the same form as for sm_100a"
+    assert config == spec.configure({}, B200)[0], "the same settings as for sm_100a"
     code = spec.make(config, 0).program.compile(arch)
     assert (code.arch, code.spill_bytes, code.stack_bytes) == (arch, 0, 0)
     assert "C75" not in code.log
 
 
 def test_a_quick_sample_of_shipped_kernels_compiles() -> None:
-    spec = KERNELS["blackwell_gemm"]
+    spec = KERNELS["gemm"]
     config, _ = spec.configure({}, CHIPS["sm_100f"])
     assert spec.make(config, 0).program.compile("sm_100f").spill_bytes == 0
 
 
 def test_a_kernel_of_hopper_is_for_none_of_the_family() -> None:
     for arch in FAMILY:
-        with pytest.raises(BindError, match=f"kernel 'gemm' exists for sm_90a, not {arch}"):
-            KERNELS["gemm"].target({}, arch)
-        with pytest.raises(BindError, match=f"form=hopper of .* is for sm_90a, not {arch}"):
-            KERNELS["blockwise_fp8_gemm"].target({"form": "hopper"}, arch)
+        with pytest.raises(BindError, match=f"kernel 'gemm_grouped' exists for sm_90a, not {arch}"):
+            KERNELS["gemm_grouped"].target({}, arch)
+        with pytest.raises(BindError, match=f"arch=sm90 of .* is for sm_90a, not {arch}"):
+            KERNELS["gemm_blockwise"].target({"arch": "sm90"}, arch)
 
 
 # -- checks of tensor-memory accesses --------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 import tilepipe as tp
 from tests.cases.fragments import Array
 from tilepipe.kernels.gemm_blockwise import reference
-from tilepipe.kernels.gemm_blockwise.sm90 import BlockwiseFP8Config, bind
+from tilepipe.kernels.gemm_blockwise.sm90 import BlockwiseGemmConfig, bind
 from tilepipe.kernels.gemm_blockwise.validation import blocks_of
 from tilepipe.testing import Comparison
 
@@ -85,7 +85,7 @@ def product(
     )
     c = np.full((m, n), np.nan, OUTPUTS[out])
     return Product(
-        bind(a, b, a_scales, b_scales, c, BlockwiseFP8Config(**settings)),
+        bind(a, b, a_scales, b_scales, c, BlockwiseGemmConfig(**settings)),
         a,
         a_scales,
         b,

@@ -1,4 +1,4 @@
-"""blackwell_attention on small problems: operands, programs, the comparison; and copies of the
+"""The sm_100 attention on small problems: operands, programs, the comparison; and copies of the
 kernel with a mistake in their text.
 """
 
@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 import tilepipe as tp
-from tilepipe.kernels.attention import sm100 as blackwell_attention
+from tilepipe.kernels.attention import sm100
 from tilepipe.kernels.attention.reference import compare_attention
 from tilepipe.sim import Run
 from tilepipe.testing.numerics import Comparison
@@ -29,7 +29,7 @@ class Problem:
     def __init__(
         self, s_q: int, s_kv: int, d: int = 128, *, batch: int = 1, heads: int = 1, kv_heads: int = 0, causal: bool = False,
         dtype: Any = BF16, lse: bool = True, scale: float | None = None, change: Change | None = None,
-        module: ModuleType = blackwell_attention, **settings: int,
+        module: ModuleType = sm100, **settings: int,
     ) -> None:  # fmt: skip
         """`change(q, k, v)`: changes the operands in place. `settings`: of the configuration, which
         is the default without any.
@@ -42,7 +42,7 @@ class Problem:
         self.out = np.full(self.q.shape, np.nan, dtype)
         self.lse = np.full((batch, heads, s_q), np.nan, np.float32) if lse else None
         self.causal, self.scale = causal, scale
-        cfg = module.BlackwellAttentionConfig(**settings) if settings else None
+        cfg = module.Sm100AttentionConfig(**settings) if settings else None
         self.program: tp.Program = module.bind(
             self.q, self.k, self.v, self.out, self.lse, cfg, causal=causal, scale=scale
         )
@@ -100,11 +100,11 @@ def planted(folder: Path, old: str, new: str, again: dict[str, str] | None = Non
     """The kernel's module with `old`, which must occur exactly once, replaced by `new`; `again`:
     more of the same.
     """
-    text = Path(blackwell_attention.__file__).read_text(encoding="utf-8")
+    text = Path(sm100.__file__).read_text(encoding="utf-8")
     for before, after in {old: new, **(again or {})}.items():
         assert text.count(before) == 1, f"{before!r} occurs {text.count(before)} times"
         text = text.replace(before, after)
-    path = folder / "blackwell_attention.py"
+    path = folder / "planted_sm100.py"
     path.write_text(text, encoding="utf-8")
     spec = importlib.util.spec_from_file_location("planted_attention", path)
     assert spec is not None

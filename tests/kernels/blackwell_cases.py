@@ -1,4 +1,4 @@
-"""blackwell_gemm on small problems: inputs, the program for as many clusters as a test wants to run
+"""The sm_100 GEMM on small problems: inputs, the program for as many clusters as a test wants to run
 at once, references, formulas.
 """
 
@@ -11,8 +11,8 @@ import ml_dtypes
 import numpy as np
 
 import tilepipe as tp
-from tilepipe.kernels.gemm import sm100 as blackwell_gemm
-from tilepipe.kernels.gemm.sm100 import BlackwellGemmConfig
+from tilepipe.kernels.gemm import sm100
+from tilepipe.kernels.gemm.sm100 import Sm100GemmConfig
 from tilepipe.sim import Run
 from tilepipe.testing import compare_matmul
 
@@ -66,8 +66,8 @@ class Problem:
             for rows, dtype, order in zip((m, n), dtypes, orders, strict=True)
         )
         self.c = np.full((m, n), np.nan, out)
-        self.cfg = BlackwellGemmConfig(**settings)
-        self.program = blackwell_gemm.bind(self.a, self.b, self.c, self.cfg, **(extras or {}))
+        self.cfg = Sm100GemmConfig(**settings)
+        self.program = sm100.bind(self.a, self.b, self.c, self.cfg, **(extras or {}))
         if clusters:
             self.program = few(self.program, clusters)
 

@@ -1,4 +1,4 @@
-"""block_scaled_gemm on small problems: inputs of every kind, the program for so many clusters,
+"""gemm_block_scaled on small problems: inputs of every kind, the program for so many clusters,
 references.
 """
 
@@ -13,7 +13,7 @@ import tilepipe as tp
 from tests.kernels.blackwell_cases import few
 from tilepipe.kernels.gemm_block_scaled import reference
 from tilepipe.kernels.gemm_block_scaled.layout import KINDS, to_blocked
-from tilepipe.kernels.gemm_block_scaled.sm100 import BlockScaledConfig, bind
+from tilepipe.kernels.gemm_block_scaled.sm100 import BlockScaledGemmConfig, bind
 from tilepipe.sim import Run
 from tilepipe.testing import Comparison
 
@@ -45,7 +45,9 @@ class Problem:
             for rows, dtype in zip((m, n), dtypes, strict=True)
         )
         self.c = np.full((m, n), np.nan, out)
-        self.cfg = BlockScaledConfig(**{"kind": kind, "bk": 256 if "4" in kind else 128} | settings)
+        self.cfg = BlockScaledGemmConfig(
+            **{"kind": kind, "bk": 256 if "4" in kind else 128} | settings
+        )
         self.extras = extras or {}
         self.program = self.bound()
         if clusters:

@@ -1,4 +1,4 @@
-"""blackwell_attention in the simulator: right for every shape, setting and mask; refused where it
+"""Attention for sm_100 in the simulator: right for every shape, setting and mask; refused where it
 cannot be.
 """
 
@@ -15,9 +15,9 @@ import pytest
 import tilepipe as tp
 from tests.kernels.blackwell_attention_cases import BF16, Problem, blocks, counts, grown, simulate
 from tests.pipelines.rings import counts_of
-from tilepipe.kernels.attention import sm100 as blackwell_attention
+from tilepipe.kernels.attention import sm100
 from tilepipe.kernels.attention.reference import visible
-from tilepipe.kernels.attention.sm100 import BlackwellAttentionConfig, default_config
+from tilepipe.kernels.attention.sm100 import Sm100AttentionConfig, default_config
 
 # (s_q, s_kv): whole blocks, one more and one less than a block, less than one, one query, one key,
 # more queries than keys
@@ -163,7 +163,7 @@ def test_strides(memory: str) -> None:
     problem = Problem(s, s, d, batch=batch, heads=heads)
     out = np.zeros_like(problem.out) if memory == "packed" else np.zeros_like(q)
     problem.q, problem.k, problem.v, problem.out = q, k, v, out
-    problem.program = blackwell_attention.bind(q, k, v, out, problem.lse)
+    problem.program = sm100.bind(q, k, v, out, problem.lse)
     problem.right()
 
 
@@ -222,7 +222,7 @@ def test_the_order_of_the_mmas() -> None:
 
 def test_the_trace_does_not_depend_on_the_shapes() -> None:
     def text(*shape: int, **more: Any) -> str:
-        blackwell_attention.blackwell_attention.forget()
+        sm100.attention.forget()
         return str(Problem(*shape, bn=64, **more).program)
 
     assert text(256, 256, 64) == text(1000, 77, 64, batch=2, heads=6, kv_heads=2)
@@ -254,7 +254,7 @@ def test_the_last_queries_come_first() -> None:
 )
 def test_settings_that_no_kernel_can_have(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(tp.BindError, match=re.escape(words)):
-        BlackwellAttentionConfig(**settings)
+        Sm100AttentionConfig(**settings)
 
 
 def half(*shape: int) -> Any:
@@ -262,7 +262,7 @@ def half(*shape: int) -> Any:
 
 
 BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
-    ({"cfg": 3}, "blackwell_attention: cfg is a BlackwellAttentionConfig, got 3"),
+    ({"cfg": 3}, "attention: cfg is an Sm100AttentionConfig, got 3"),
     ({"q": half(1, 64, 2, 96), "out": half(1, 64, 2, 96)}, "96"),
     ({"k": half(1, 64, 3, 64), "v": half(1, 64, 3, 64)}, "multiple"),
     ({"scale": -1.0}, "scale"),
@@ -279,7 +279,7 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
 def test_arguments_that_do_not_fit(arguments: dict[str, Any], words: str) -> None:
     given = {name: half(1, 64, 2, 64) for name in ("q", "k", "v", "out")} | arguments
     with pytest.raises(tp.BindError, match=re.escape(words)):
-        blackwell_attention.bind(**given)
+        sm100.bind(**given)
 
 
 def test_too_much_shared_memory() -> None:

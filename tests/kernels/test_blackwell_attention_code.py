@@ -1,4 +1,4 @@
-"""blackwell_attention compiled for sm_100a: no spills, and the machine code has the instructions
+"""Attention compiled for sm_100a: no spills, and the machine code has the instructions
 meant, as often as meant.
 """
 

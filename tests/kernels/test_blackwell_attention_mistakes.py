@@ -1,4 +1,4 @@
-"""blackwell_attention with one line of its protocol left out, moved or changed: what the simulator
+"""The sm_100 attention with one line of its protocol left out, moved or changed: what the simulator
 says, whatever the interleaving.
 """
 

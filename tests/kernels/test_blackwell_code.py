@@ -1,4 +1,4 @@
-"""blackwell_gemm compiled for sm_100a: no spills, and the machine code has the instructions meant,
+"""The sm_100 GEMM compiled for sm_100a: no spills, and the machine code has the instructions meant,
 as often as meant.
 """
 
@@ -15,7 +15,7 @@ from tests.kernels.blackwell_cases import BF16, CLUSTERS, E4M3, E5M2, Problem, s
 from tests.kernels.test_blackwell_gemm import CONFIGS
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc.sass import disassemble, loop_with
-from tilepipe.kernels.gemm.sm100 import BlackwellGemmConfig
+from tilepipe.kernels.gemm.sm100 import Sm100GemmConfig
 
 FP8: dict[str, Any] = {"dtypes": (E4M3, E5M2), "out": np.float32, "bk": 128}
 
@@ -53,7 +53,7 @@ def test_machine_code(settings: dict[str, Any]) -> None:
     """
     code = compiled(**settings)
     clean(code)
-    cfg = BlackwellGemmConfig(
+    cfg = Sm100GemmConfig(
         **{k: v for k, v in settings.items() if k not in ("dtypes", "out", "orders")}
     )
     instructions = disassemble(code.data)

@@ -1,4 +1,4 @@
-"""Who arrives where in blackwell_gemm: derived counts against formulas, arrivals of the simulated
+"""Who arrives where in the sm_100 GEMM: derived counts against formulas, arrivals of the simulated
 machine, masks against brute force.
 """
 
@@ -19,7 +19,7 @@ from tests.pipelines.accumulators import who_arrives
 from tests.pipelines.rings import counts_of
 from tests.scenarios.support import faults, refuses
 from tilepipe.kernels.common.multicast import ClusterShares
-from tilepipe.kernels.gemm import sm100 as blackwell_gemm
+from tilepipe.kernels.gemm import sm100
 from tools.docs.readme import ROOT
 
 TILES = 3  # steps of the schedule of one cluster, in the runs
@@ -243,10 +243,10 @@ def forgetful(
             return replace(made, release=release(made))
 
         monkeypatch.setattr(ClusterShares, "of", of)
-        blackwell_gemm.blackwell_gemm.forget()
+        sm100.gemm.forget()
 
     yield replace_release
-    blackwell_gemm.blackwell_gemm.forget()
+    sm100.gemm.forget()
 
 
 def test_a_mask_that_forgets_a_reader(forgetful: Any) -> None:

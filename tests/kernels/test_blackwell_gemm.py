@@ -1,4 +1,4 @@
-"""blackwell_gemm in the simulator: right in every configuration, for every shape, dtype and order;
+"""The sm_100 GEMM in the simulator: right in every configuration, for every shape, dtype and order;
 refused where it cannot be.
 """
 
@@ -13,8 +13,8 @@ import pytest
 import tilepipe as tp
 from tests.kernels.blackwell_cases import BF16, CLUSTERS, E4M3, E5M2, Problem, shape_of, simulate
 from tilepipe.kernels.common.epilogue import activated
-from tilepipe.kernels.gemm import sm100 as blackwell_gemm
-from tilepipe.kernels.gemm.sm100 import BlackwellGemmConfig
+from tilepipe.kernels.gemm import sm100
+from tilepipe.kernels.gemm.sm100 import Sm100GemmConfig
 from tilepipe.testing import compare_matmul
 
 CONFIGS: list[dict[str, Any]] = [
@@ -250,7 +250,7 @@ def test_activations(activation: str) -> None:
 
 def test_the_trace_does_not_depend_on_the_shapes() -> None:
     def text(m: int, n: int, k: int) -> str:
-        blackwell_gemm.blackwell_gemm.forget()
+        sm100.gemm.forget()
         return str(Problem(m, n, k).program)
 
     assert text(256, 256, 256) == text(1000, 328, 776)
@@ -306,7 +306,7 @@ def test_every_cta_lets_the_next_kernel_in() -> None:
 )
 def test_settings_that_no_kernel_can_have(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(tp.BindError, match=re.escape(words)):
-        BlackwellGemmConfig(**settings)
+        Sm100GemmConfig(**settings)
 
 
 def half(*shape: int) -> Any:
@@ -315,21 +315,21 @@ def half(*shape: int) -> Any:
 
 BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     (
-        {"cfg": BlackwellGemmConfig(k_group_size=100, stages=2)},
+        {"cfg": Sm100GemmConfig(k_group_size=100, stages=2)},
         "k_group_size=100 makes a stage of 100 tiles",
     ),
-    ({"cfg": None}, "blackwell_gemm: cfg is a BlackwellGemmConfig, got None"),
+    ({"cfg": None}, "gemm: cfg is an Sm100GemmConfig, got None"),
     ({"a": None}, "a must be an array, got None"),
     (
         {"a": half(2, 128, 64), "c": half(2, 128, 128)},
-        "blackwell_gemm multiplies matrices, without a batch dimension",
+        "gemm multiplies matrices on sm_100, without a batch dimension",
     ),
     ({"a": half(128, 72)}, "both k equal"),
     ({"c": half(128, 120)}, "C is 128×120"),
     ({"a": np.zeros((128, 64), BF16)}, "the same for A and B, or fp8; got bfloat16 and float16"),
     (
         {"c": np.zeros((128, 128), E4M3)},
-        "blackwell_gemm writes bfloat16, float16, float32; C is float8_e4m3",
+        "gemm writes bfloat16, float16, float32; C is float8_e4m3",
     ),
     ({"bias": half(64)}, "bias must have shape (128,), it has (64,)"),
     ({"beta": 1.0}, "beta=1.0 scales source, which is not given"),
@@ -340,7 +340,7 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
         "A is contiguous along m; tensor cores transpose 16-bit elements",
     ),
     (
-        {"b": half(64, 128).T, "cfg": BlackwellGemmConfig(cluster=8)},
+        {"b": half(64, 128).T, "cfg": Sm100GemmConfig(cluster=8)},
         "tiles of 128 along n are loaded in parts of 16",
     ),
     ({"c": half(128, 256)[:, ::2]}, "128"),
@@ -355,10 +355,10 @@ def test_arguments_that_do_not_fit(arguments: dict[str, Any], words: str) -> Non
         "a": half(128, 64),
         "b": half(128, 64),
         "c": half(128, 128),
-        "cfg": BlackwellGemmConfig(),
+        "cfg": Sm100GemmConfig(),
     } | arguments
     with pytest.raises(tp.BindError, match=re.escape(words)):
-        blackwell_gemm.bind(**given)
+        sm100.bind(**given)
 
 
 def test_too_much_shared_memory() -> None:

@@ -1,4 +1,4 @@
-"""block_scaled_gemm compiled for sm_100a: no spills, and the machine code has the block-scaled
+"""gemm_block_scaled compiled for sm_100a: no spills, and the machine code has the block-scaled
 instructions, as often as meant.
 """
 

@@ -1,4 +1,4 @@
-"""block_scaled_gemm in the simulator: right for every kind, configuration and shape; refused where
+"""gemm_block_scaled in the simulator: right for every kind, configuration and shape; refused where
 it cannot be.
 """
 
@@ -17,7 +17,7 @@ from tests.pipelines.rings import counts_of
 from tilepipe.kernels.common.epilogue import activated
 from tilepipe.kernels.gemm_block_scaled.layout import KINDS, to_blocked
 from tilepipe.kernels.gemm_block_scaled.reference import dequantize, quantize_nvfp4
-from tilepipe.kernels.gemm_block_scaled.sm100 import BlockScaledConfig, bind
+from tilepipe.kernels.gemm_block_scaled.sm100 import BlockScaledGemmConfig, bind
 from tilepipe.testing import compare_matmul
 
 CONFIGS: list[dict[str, Any]] = [
@@ -145,7 +145,7 @@ def test_dtypes(dtypes: tuple[str, str], out: Any) -> None:
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=str)
-def test_arrivals_are_those_of_blackwell_gemm(cluster: tuple[int, int, int]) -> None:
+def test_arrivals_are_those_of_gemm(cluster: tuple[int, int, int]) -> None:
     """The pipelines are the same: two more tiles in a stage change no count."""
     program = Problem(512, 512, 256, **shape_of(cluster)).program
     assert counts_of(program) == counts(*cluster, clc=True)
@@ -189,7 +189,13 @@ def test_nvfp4_with_a_scale_of_the_whole() -> None:
     c = np.zeros((100, 72), np.float32)
     wholes: dict[str, Any] = {"a_scale": np.array([a_scale]), "b_scale": np.array([b_scale])}
     bind(
-        a, b, to_blocked(sfa), to_blocked(sfb), c, BlockScaledConfig(kind="nvfp4", bk=256), **wholes
+        a,
+        b,
+        to_blocked(sfa),
+        to_blocked(sfb),
+        c,
+        BlockScaledGemmConfig(kind="nvfp4", bk=256),
+        **wholes,
     ).run()
     assert compare_matmul(c, dequantize(a, sfa, a_scale), dequantize(b, sfb, b_scale).T).ok
     exact = x.astype(np.float64) @ y.astype(np.float64).T
@@ -229,7 +235,7 @@ def test_scales_in_any_shape() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"kind": "mxfp6"}, "kind must be one of mxfp8, mxfp4, nvfp4 (BlockScaledConfig("),
+        ({"kind": "mxfp6"}, "kind must be one of mxfp8, mxfp4, nvfp4 (BlockScaledGemmConfig("),
         ({"bm": 64}, "bm must be 128: a block-scaled MMA has 128 rows in each CTA"),
         ({"bn": 96}, "bn must be a multiple of 64 in 64..256"),
         ({"bn": 320}, "bn must be a multiple of 64 in 64..256"),
@@ -261,7 +267,7 @@ def test_scales_in_any_shape() -> None:
 )
 def test_settings_that_no_kernel_can_have(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(tp.BindError, match=re.escape(words)):
-        BlockScaledConfig(**settings)
+        BlockScaledGemmConfig(**settings)
 
 
 E4M3, E8M0 = tp.float8_e4m3.numpy, tp.float8_e8m0.numpy
@@ -276,13 +282,13 @@ def e8m0(*shape: int) -> Any:
 
 
 PIECES = (1, 2, 32, 16)  # of 128 rows and k = 256
-NVFP4 = BlockScaledConfig(kind="nvfp4", bk=256)
+NVFP4 = BlockScaledGemmConfig(kind="nvfp4", bk=256)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"cfg": None}, "cfg is a BlockScaledConfig, got None"),
+        ({"cfg": None}, "cfg is a BlockScaledGemmConfig, got None"),
         ({"a": None}, "a must be an array, got None"),
         ({"b": e4m3(2, 64, 256)}, "b must be a matrix, it has shape (2, 64, 256)"),
         ({"a": np.zeros((128, 256), np.float16)}, "a is float16; mxfp8 has float8_e4m3 and float8_e5m2"),
@@ -293,7 +299,7 @@ NVFP4 = BlockScaledConfig(kind="nvfp4", bk=256)
         ({"a": e4m3(128, 272)}, "a has k = 272; a scale of mxfp8 is of 32 elements along k"),
         ({"a": e4m3(128, 288)}, "A is 128×288 and B 64×256 (n, k)"),
         ({"c": np.zeros((64, 128), np.float32)}, "C must be 128×64 and both k equal, C is 64×128"),
-        ({"c": e4m3(128, 64)}, "block_scaled_gemm writes bfloat16, float16, float32; C is float8_e4m3"),
+        ({"c": e4m3(128, 64)}, "gemm_block_scaled writes bfloat16, float16, float32; C is float8_e4m3"),
         ({"sfa": e4m3(*PIECES)}, "sfa is float8_e4m3; scales of mxfp8 are float8_e8m0, or its bytes as uint8"),
         ({"sfb": e8m0(64, 8)}, "sfb has shape (64, 8), 512 scales; those of 64×256 in pieces of 128 rows × 4 blocks of 32 are"
          " 1 · 2 · 32 · 16 = 1,024 (block_scaled_layout.to_blocked makes them)"),
@@ -312,7 +318,7 @@ def test_arguments_that_do_not_fit(arguments: dict[str, Any], words: str) -> Non
         "c": np.zeros((128, 64), np.float32),
     }
     with pytest.raises(tp.BindError, match=re.escape(words)):
-        bind(**({"cfg": BlockScaledConfig()} | fitting | arguments))
+        bind(**({"cfg": BlockScaledGemmConfig()} | fitting | arguments))
 
 
 def test_columns_that_do_not_fit() -> None:

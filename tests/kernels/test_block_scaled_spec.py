@@ -1,4 +1,4 @@
-"""block_scaled_gemm on the command line."""
+"""gemm_block_scaled on the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tilepipe as tp
 from tilepipe.kernels.gemm_block_scaled.layout import KINDS
 from tilepipe.registry.catalog import find
 
-SPEC = find("block_scaled_gemm")
+SPEC = find("gemm_block_scaled")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,7 +19,7 @@ from tilepipe.cuda.nvrtc import sass
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm_blockwise import heuristics as choice
 from tilepipe.kernels.gemm_blockwise import reference
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config, filled, smem_bytes
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig, filled, smem_bytes
 from tilepipe.kernels.gemm_blockwise.sm90 import bind
 from tilepipe.registry.catalog import GemmSpec, find
 
@@ -61,7 +61,7 @@ def test_shapes(shape: tuple[int, int, int], family: str) -> None:
 def test_interleavings_of_several_tiles_a_cta(family: str, seed: int) -> None:
     """Odd and even numbers of K blocks, which do not fit the ring."""
     p = product((600, 712, 640 + 128 * seed), seed=seed, **FAMILIES[family])
-    ctas = 2 * BlockwiseFP8Config(**FAMILIES[family]).cluster_size
+    ctas = 2 * BlockwiseGemmConfig(**FAMILIES[family]).cluster_size
     replace(p.program, launch_args=replace(p.program.launch_args, grid=ctas)).run(seed=seed)
     p.verify()
 
@@ -76,7 +76,7 @@ def test_output_dtypes(out: str) -> None:
 def test_scales_of_a_in_column_order() -> None:
     p = product((136, 72, 272))
     c = np.full_like(p.c, np.nan)
-    bind(p.a, p.b, np.asfortranarray(p.a_scales.T), p.b_scales, c, BlockwiseFP8Config()).run()
+    bind(p.a, p.b, np.asfortranarray(p.a_scales.T), p.b_scales, c, BlockwiseGemmConfig()).run()
     assert p.compare().ok is False  # not run yet
     p.program.run()
     assert np.array_equal(c, p.c)
@@ -128,7 +128,7 @@ def f32(*shape: int) -> Any:
         ({"a_scales": f32(3, 128)}, "a_scales has shape (3, 128)"),
         ({"a": np.asfortranarray(fp8(128, 256))}, "A must be contiguous along k"),
         ({"a": fp8(128, 260)[:, :256]}, "a: an array of shape (128, 256)"),
-        ({"cfg": {}}, "cfg is a BlockwiseFP8Config, got {}"),
+        ({"cfg": {}}, "cfg is a BlockwiseGemmConfig, got {}"),
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )
@@ -141,13 +141,13 @@ def test_arguments_that_do_not_fit(arguments: dict[str, Any], words: str) -> Non
         "c": f32(128, 64),
     }
     with pytest.raises(tp.BindError, match=re.escape(words)):
-        bind(**({"cfg": BlockwiseFP8Config()} | fitting | arguments))
+        bind(**({"cfg": BlockwiseGemmConfig()} | fitting | arguments))
 
 
 def test_rows_that_tma_cannot_take() -> None:
     with pytest.raises(tp.BindError, match=r"a_scales: .*dimension 0 has a stride of 520 bytes"):
         bind(
-            fp8(130, 256), fp8(64, 256), f32(2, 130), f32(1, 2), f32(130, 64), BlockwiseFP8Config()
+            fp8(130, 256), fp8(64, 256), f32(2, 130), f32(1, 2), f32(130, 64), BlockwiseGemmConfig()
         )
 
 
@@ -173,7 +173,7 @@ def test_rows_that_tma_cannot_take() -> None:
 )
 def test_settings_that_no_kernel_can_have(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(tp.BindError, match=re.escape(words)):
-        BlockwiseFP8Config(**settings)
+        BlockwiseGemmConfig(**settings)
 
 
 @pytest.mark.parametrize(
@@ -192,11 +192,11 @@ def test_a_broken_rule_ends_in_the_settings_that_were_given(
 ) -> None:
     """Those that the GEMM has in common are checked by its configuration, which nobody wrote."""
     given = ", ".join(
-        f"{name}={value!r}" for name, value in (vars(BlockwiseFP8Config()) | settings).items()
+        f"{name}={value!r}" for name, value in (vars(BlockwiseGemmConfig()) | settings).items()
     )
     with pytest.raises(tp.BindError) as caught:
-        BlockwiseFP8Config(**settings)
-    assert str(caught.value) == f"{rule} (BlockwiseFP8Config({given}))"
+        BlockwiseGemmConfig(**settings)
+    assert str(caught.value) == f"{rule} (BlockwiseGemmConfig({given}))"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -205,7 +205,7 @@ def test_machine_code(family: str) -> None:
     """No spills, wgmma not serialised; a product's scaling is one FFMA an element, and one FMUL a
     row and scale of B.
     """
-    cfg = BlockwiseFP8Config(**FAMILIES[family])
+    cfg = BlockwiseGemmConfig(**FAMILIES[family])
     compiled = cuda.compile(product((512, 512, 512), **FAMILIES[family]).program.kernel)
     assert compiled.spill_bytes == compiled.stack_bytes == 0
     assert "C75" not in compiled.log
@@ -250,12 +250,12 @@ def test_what_is_chosen_fits(shape: tuple[int, int, int], out: str) -> None:
 def test_a_configuration_that_no_chip_holds() -> None:
     tiny = replace(tp.H200, name="a chip", smem_per_cta=65536)
     with pytest.raises(tp.LimitError, match=r"two stages take .* a CTA of a chip has 65,536"):
-        filled(BlockwiseFP8Config(), tp.bfloat16, tiny)
+        filled(BlockwiseGemmConfig(), tp.bfloat16, tiny)
 
 
 @pytest.mark.parametrize("out", ["bfloat16", "float32"])
 def test_the_registered_kernel(out: str) -> None:
-    spec = find("blockwise_fp8_gemm")
+    spec = find("gemm_blockwise")
     config, _ = spec.configure({"m": 200, "n": 136, "k": 272, "out_dtype": out}, None)
     case = spec.make(config, 3)
     case.program.run(seed=3)

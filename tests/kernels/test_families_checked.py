@@ -37,18 +37,21 @@ BLOCKWISE: list[dict[str, Any]] = [
 ]
 CASES: list[Case] = [
     *(("gemm", family) for family in FAMILIES.values()),
-    *(("grouped_gemm", family) for family in GROUPED.values()),
-    *(("blackwell_gemm", pair | {"bn": 64 if pair["cluster"] < 4 else 128}) for pair in PAIRS),
-    *(("block_scaled_gemm", pair) for pair in PAIRS),
+    *(("gemm_grouped", family) for family in GROUPED.values()),
     *(
-        ("block_scaled_gemm", {"kind": kind, "scheduler": "static", "bn": 192, "accumulators": 1})
+        ("gemm", {"arch": "sm100"} | pair | {"bn": 64 if pair["cluster"] < 4 else 128})
+        for pair in PAIRS
+    ),
+    *(("gemm_block_scaled", pair) for pair in PAIRS),
+    *(
+        ("gemm_block_scaled", {"kind": kind, "scheduler": "static", "bn": 192, "accumulators": 1})
         for kind in ("mxfp4", "nvfp4")
     ),
-    *(("blockwise_fp8_gemm", settings) for settings in BLOCKWISE),
-    *(("blockwise_fp8_gemm", pair | {"form": "blackwell"}) for pair in PAIRS),
-    *(("attention_forward", settings) for settings in ATTENTION),
+    *(("gemm_blockwise", settings) for settings in BLOCKWISE),
+    *(("gemm_blockwise", pair | {"arch": "sm100"}) for pair in PAIRS),
+    *(("attention", settings) for settings in ATTENTION),
     *(
-        ("attention_forward", {"form": "blackwell", "d": d, "causal": causal})
+        ("attention", {"arch": "sm100", "d": d, "causal": causal})
         for d in (64, 128)
         for causal in (False, True)
     ),

@@ -227,7 +227,7 @@ def test_arguments_that_do_not_fit(arguments: dict[str, Any], words: str) -> Non
     }
     with pytest.raises(tp.BindError, match=re.escape(words)) as caught:
         bind(**({"cfg": GroupedGemmConfig()} | fitting | arguments))
-    assert str(caught.value).startswith("grouped_gemm")
+    assert str(caught.value).startswith("gemm_grouped")
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_what_has_been_measured_to_be_fast_is_chosen(
 
 @pytest.mark.parametrize("split", reference.SPLITS)
 def test_the_registered_kernel(split: str) -> None:
-    spec = find("grouped_gemm")
+    spec = find("gemm_grouped")
     settings_, origin = spec.configure(
         {"m": 200, "n": 72, "k": 40, "experts": 5, "split": split, "b_order": "col"}, None
     )
@@ -343,4 +343,4 @@ def test_the_registered_kernel(split: str) -> None:
 )
 def test_settings_that_state_no_product(given: dict[str, Any], words: str) -> None:
     with pytest.raises(tp.BindError, match=re.escape(words)):
-        find("grouped_gemm").configure(given, tp.H200)
+        find("gemm_grouped").configure(given, tp.H200)

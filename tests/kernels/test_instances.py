@@ -23,29 +23,29 @@ HOPPER: list[tuple[str, dict[str, Any]]] = [
     ("gemm", {"schedule": "pingpong", "cluster": 2}),
     ("gemm", {"k_group_size": 2, "stages": 2, "a_order": "col"}),
     ("gemm", {"dtype": "float8_e4m3", "accumulate": "promote", "bn": 64}),
-    ("blockwise_fp8_gemm", {}),
-    ("blockwise_fp8_gemm", {"cluster": 2}),
-    ("attention_forward", {}),
-    ("attention_forward", {"causal": True}),
-    ("attention_forward", {"d": 64, "schedule": "single"}),
-    ("attention_forward", {"causal": True, "schedule": "persistent", "heads": 4, "kv_heads": 2}),
-    ("grouped_gemm", {}),
-    ("grouped_gemm", {"cluster": 2}),
-    ("grouped_gemm", {"schedule": "pingpong", "b_order": "col"}),
+    ("gemm_blockwise", {}),
+    ("gemm_blockwise", {"cluster": 2}),
+    ("attention", {}),
+    ("attention", {"causal": True}),
+    ("attention", {"d": 64, "schedule": "single"}),
+    ("attention", {"causal": True, "schedule": "persistent", "heads": 4, "kv_heads": 2}),
+    ("gemm_grouped", {}),
+    ("gemm_grouped", {"cluster": 2}),
+    ("gemm_grouped", {"schedule": "pingpong", "b_order": "col"}),
 ]
 BLACKWELL: list[tuple[str, dict[str, Any]]] = [
-    ("blackwell_gemm", {"scheduler": "static"}),
-    ("blackwell_gemm", {"scheduler": "static", "cta_group": 2, "cluster": 2}),
-    ("blockwise_fp8_gemm", {"form": "blackwell", "scheduler": "static"}),
-    ("block_scaled_gemm", {"scheduler": "static", "kind": "nvfp4"}),
-    ("attention_forward", {"form": "blackwell"}),
-    ("attention_forward", {"form": "blackwell", "causal": True, "d": 64}),
+    ("gemm", {"arch": "sm100", "scheduler": "static"}),
+    ("gemm", {"arch": "sm100", "scheduler": "static", "cta_group": 2, "cluster": 2}),
+    ("gemm_blockwise", {"arch": "sm100", "scheduler": "static"}),
+    ("gemm_block_scaled", {"scheduler": "static", "kind": "nvfp4"}),
+    ("attention", {"arch": "sm100"}),
+    ("attention", {"arch": "sm100", "causal": True, "d": 64}),
 ]
 FETCHED: list[tuple[str, dict[str, Any]]] = [  # explored: who gets which tile is open
-    ("blackwell_gemm", {}),
-    ("blackwell_gemm", {"cta_group": 2, "cluster": 2}),
-    ("blockwise_fp8_gemm", {"form": "blackwell"}),
-    ("block_scaled_gemm", {}),
+    ("gemm", {"arch": "sm100"}),
+    ("gemm", {"arch": "sm100", "cta_group": 2, "cluster": 2}),
+    ("gemm_blockwise", {"arch": "sm100"}),
+    ("gemm_block_scaled", {}),
 ]
 
 
@@ -89,7 +89,7 @@ def test_an_instance_whose_tiles_are_fetched_is_explored(case: tuple[str, dict[s
 
 
 def test_two_ctas_that_compete_for_a_tile_are_explored() -> None:
-    (verdict,) = checked("blackwell_gemm", {"stages": 2}, 1)
+    (verdict,) = checked("gemm", {"arch": "sm100", "stages": 2}, 1)
     assert (verdict.verdict, verdict.method, verdict.grid) == ("verified", "explored", 3)
     assert verdict.instance == "3 tiles, 5 K steps, fetched by 2 CTAs"
 
@@ -101,11 +101,16 @@ def test_two_ctas_that_compete_for_a_tile_are_explored() -> None:
         ("gemm", {"stages": 2, "split_k": 2}, "inputs.empty", [2 * 1, 2 * 5]),
         # the first turns come without one before
         ("gemm", {"schedule": "pingpong"}, "order", [2 + 2 * 5, 2 + 2 * 2]),
-        ("blackwell_gemm", {"scheduler": "static"}, "outputs.full", [5, 2]),
-        ("blackwell_gemm", {"scheduler": "static", "accumulators": 1}, "outputs.full", [2, 2]),
-        ("blockwise_fp8_gemm", {}, "inputs.full", [2 * 4, 2 * 11]),
-        ("attention_forward", {}, "values.full", [2 * 1, 2 * 5]),
-        ("grouped_gemm", {}, "inputs.full", [3 * 3, 3 * 9]),
+        ("gemm", {"arch": "sm100", "scheduler": "static"}, "outputs.full", [5, 2]),
+        (
+            "gemm",
+            {"arch": "sm100", "scheduler": "static", "accumulators": 1},
+            "outputs.full",
+            [2, 2],
+        ),
+        ("gemm_blockwise", {}, "inputs.full", [2 * 4, 2 * 11]),
+        ("attention", {}, "values.full", [2 * 1, 2 * 5]),
+        ("gemm_grouped", {}, "inputs.full", [3 * 3, 3 * 9]),
     ],
 )
 def test_the_phases_of_a_ring(
@@ -116,7 +121,7 @@ def test_the_phases_of_a_ring(
 
 def test_causal_tiles_that_see_no_key_are_among_the_instances() -> None:
     """The first queries of the first instance: 256 queries, one tile of keys."""
-    verdict = checked("attention_forward", {"causal": True, "d": 64})[0]
+    verdict = checked("attention", {"causal": True, "d": 64})[0]
     assert {sum(cta) for cta in verdict.completions["values.full"]} == {0, 1}
 
 
@@ -127,18 +132,18 @@ def test_causal_tiles_that_see_no_key_are_among_the_instances() -> None:
         ("gemm", {"cluster": 2, "stages": 2}, ["2 tiles per CTA, 1 K step, a cluster of 2", "2 tiles per CTA, 5 K steps, a cluster of 2"]),
         ("gemm", {"m": 256}, ["m=256, n=1024, k=1024, on 2 SMs"]),
         ("gemm", {"k": 64, "cluster": 4, "bn": 64}, ["m=1024, n=1024, k=64, on 4 SMs"]),
-        ("blackwell_gemm", {}, ["5 tiles, 3 K steps, fetched by 1 CTA", "3 tiles, 9 K steps, fetched by 2 CTAs"]),
+        ("gemm", {"arch": "sm100"}, ["5 tiles, 3 K steps, fetched by 1 CTA", "3 tiles, 9 K steps, fetched by 2 CTAs"]),
         (
-            "blackwell_gemm", {"cluster": 2},
+            "gemm", {"arch": "sm100", "cluster": 2},
             ["5 tiles, 3 K steps, fetched by a cluster of 2", "2 tiles, 9 K steps, fetched by a cluster of 2"],
         ),
-        ("attention_forward", {"causal": True}, ["1 tile per CTA, 1 K and V tile, 4 CTAs", "1 tile per CTA, 5 K and V tiles, 4 CTAs"]),
-        ("attention_forward", {"s_q": 64, "s_kv": 128}, ["s_q=64, s_kv=128, on 2 SMs"]),
+        ("attention", {"causal": True}, ["1 tile per CTA, 1 K and V tile, 4 CTAs", "1 tile per CTA, 5 K and V tiles, 4 CTAs"]),
+        ("attention", {"s_q": 64, "s_kv": 128}, ["s_q=64, s_kv=128, on 2 SMs"]),
         (
-            "grouped_gemm", {"cluster": 2, "stages": 2},
+            "gemm_grouped", {"cluster": 2, "stages": 2},
             [f"3 tiles per CTA, {steps}, a cluster of 2, groups of 128, 0, 255 and 1 rows" for steps in ("1 K step", "5 K steps")],
         ),
-        ("grouped_gemm", {"experts": 3}, ["m=1024, n=512, k=512, experts=3, split=random, on 2 SMs"]),
+        ("gemm_grouped", {"experts": 3}, ["m=1024, n=512, k=512, experts=3, split=random, on 2 SMs"]),
     ],
 )  # fmt: skip
 def test_what_is_checked_in_words(kernel: str, given: dict[str, Any], names: list[str]) -> None:
@@ -160,18 +165,16 @@ def test_settings_that_a_kernel_cannot_have() -> None:
         find("gemm").instances({"stages": 1})
     with pytest.raises(
         tp.BindError,
-        match=re.escape(
-            "form=blackwell has no setting consumers; it has bn, stages, rescale_above"
-        ),
+        match=re.escape("arch=sm100 has no setting consumers; it has bn, stages, rescale_above"),
     ):
-        find("attention_forward").instances({"form": "blackwell", "consumers": 3})
+        find("attention").instances({"arch": "sm100", "consumers": 3})
 
 
 def test_settings_of_another_form_are_left_out() -> None:
-    config, _ = find("attention_forward").configure({"form": "blackwell"}, None)
+    config, _ = find("attention").configure({"arch": "sm100"}, None)
     assert {"bn", "stages", "rescale_above"} <= set(config)
     assert {"consumers", "order", "store", "schedule"}.isdisjoint(config)
-    assert "rescale_above" not in find("attention_forward").configure({}, None)[0]
+    assert "rescale_above" not in find("attention").configure({}, None)[0]
 
 
 # -- what is too small -----------------------------------------------------------------

@@ -14,7 +14,8 @@ from tests.examples.ladder import EXAMPLES, NAMES, load
 from tilepipe.ir import printer
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.registry.catalog import KERNELS
-from tilepipe.registry.instances import SMS, Setting
+from tilepipe.registry.instances import SMS
+from tilepipe.registry.settings import Setting
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Case:
 
 _SMALL: dict[str, Setting] = {"bm": 64, "bn": 32, "bk": 32, "stages": 2, "consumers": 1}
 _TWO: dict[str, Setting] = _SMALL | {"bm": 128, "consumers": 2}
-_BLACKWELL: dict[str, Setting] = {"bm": 128, "bn": 32, "bk": 32, "stages": 2}
+_SM100: dict[str, Setting] = {"arch": "sm100", "bm": 128, "bn": 32, "bk": 32, "stages": 2}
 _GROUPED: dict[str, Setting] = _SMALL | {"split": "random"}
 
 FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
@@ -44,31 +45,29 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
         "swapped, gelu": _SMALL | {"swap": "ab", "activation": "gelu", "bn": 64},
         "fp8, promoted": _SMALL | {"dtype": "float8_e4m3", "accumulate": "promote", "bk": 64},
         "float32 out, three stages": _SMALL | {"out_dtype": "float32", "stages": 3, "bn": 64, "store_slots": 1},
+        "sm_100, static": _SM100 | {"scheduler": "static"},
+        "sm_100, cluster launch control": _SM100 | {"accumulators": 1},
+        "sm_100, pairs, cluster launch control": _SM100 | {"cta_group": 2, "cluster": 2},
+        "sm_100, multicast, static": _SM100 | {"scheduler": "static", "cluster": 2, "accumulators": 1, "store_slots": 1},
     },
-    "blackwell_gemm": {
-        "static": _BLACKWELL | {"scheduler": "static"},
-        "cluster launch control": _BLACKWELL | {"accumulators": 1},
-        "pairs, cluster launch control": _BLACKWELL | {"cta_group": 2, "cluster": 2},
-        "multicast, static": _BLACKWELL | {"scheduler": "static", "cluster": 2, "accumulators": 1, "store_slots": 1},
+    "gemm_blockwise": {
+        "sm_90": {"bm": 64, "bn": 32, "stages": 2, "consumers": 1},
+        "sm_90, cluster": {"bm": 64, "bn": 32, "stages": 2, "consumers": 1, "cluster": 2},
+        "sm_100": {"arch": "sm100", "bm": 128, "bn": 32, "stages": 2, "scheduler": "static"},
+        "sm_100, pairs": {"arch": "sm100", "bm": 128, "bn": 32, "stages": 2, "cta_group": 2, "cluster": 2},
     },
-    "blockwise_fp8_gemm": {
-        "hopper": {"bm": 64, "bn": 32, "stages": 2, "consumers": 1},
-        "hopper, cluster": {"bm": 64, "bn": 32, "stages": 2, "consumers": 1, "cluster": 2},
-        "blackwell": {"form": "blackwell", "bm": 128, "bn": 32, "stages": 2, "scheduler": "static"},
-        "blackwell, pairs": {"form": "blackwell", "bm": 128, "bn": 32, "stages": 2, "cta_group": 2, "cluster": 2},
-    },
-    "block_scaled_gemm": {
+    "gemm_block_scaled": {
         "mxfp8": {"bn": 64, "stages": 2, "scheduler": "static"},
         "nvfp4, pairs": {"kind": "nvfp4", "bn": 64, "bk": 64, "stages": 2, "cta_group": 2, "cluster": 2},
     },
-    "attention_forward": {
+    "attention": {
         "turns, registers": {"d": 64, "bn": 32, "consumers": 2, "order": "turns", "store": "registers", "heads": 1},
         "free, tile, causal": {"d": 64, "bn": 32, "consumers": 1, "order": "free", "store": "tile", "causal": True, "schedule": "single",
                                "qk_stages": 1, "heads": 1, "lse": False},
-        "blackwell": {"form": "blackwell", "d": 64, "bn": 32, "stages": 2, "heads": 1},
-        "blackwell, causal": {"form": "blackwell", "d": 64, "bn": 32, "stages": 2, "heads": 1, "causal": True},
+        "sm_100": {"arch": "sm100", "d": 64, "bn": 32, "stages": 2, "heads": 1},
+        "sm_100, causal": {"arch": "sm100", "d": 64, "bn": 32, "stages": 2, "heads": 1, "causal": True},
     },
-    "grouped_gemm": {
+    "gemm_grouped": {
         "one consumer": _SMALL,
         "ping-pong": _TWO | {"bm": 64, "schedule": "pingpong"},
         "cluster": _SMALL | {"cluster": 2},
@@ -77,15 +76,15 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
 
 # extents of further instances, which reach what the others do not
 MORE: dict[tuple[str, str], list[dict[str, Setting]]] = {
-    ("attention_forward", "blackwell"): [{"s_q": 512, "s_kv": 150}],
-    ("attention_forward", "blackwell, causal"): [
+    ("attention", "blackwell"): [{"s_q": 512, "s_kv": 150}],
+    ("attention", "sm_100, causal"): [
         {"s_q": 300, "s_kv": 300},
         {"s_q": 512, "s_kv": 86},
     ],
 }
 
 # rows whose maximum grows much, to be rescaled
-STEEP = {("attention_forward", "blackwell"), ("attention_forward", "blackwell, causal")}
+STEEP = {("attention", "blackwell"), ("attention", "sm_100, causal")}
 
 
 # Rung 10 is rung 05 with tests in place of waits. A mutant of it whose tests no longer count as

@@ -10,7 +10,7 @@ import pytest
 
 import tilepipe as tp
 from tests.lang.tracing import refused
-from tilepipe.kernels.gemm_blockwise.sm100 import BlackwellBlockwiseConfig, bind
+from tilepipe.kernels.gemm_blockwise.sm100 import Sm100BlockwiseGemmConfig, bind
 
 BM, BN, BK = 128, 32, 64
 
@@ -106,7 +106,7 @@ def waits(**settings: Any) -> set[str]:
     a, scales = np.zeros((256, k), ml_dtypes.float8_e4m3fn), np.ones((2, 256), np.float32)
     b, c = np.zeros((128, k), ml_dtypes.float8_e4m3fn), np.zeros((256, 128), np.float32)
     text = bind(
-        a, b, scales, np.ones((1, 2), np.float32), c, BlackwellBlockwiseConfig(**settings)
+        a, b, scales, np.ones((1, 2), np.float32), c, Sm100BlockwiseGemmConfig(**settings)
     ).source()
     return {
         line.split("(")[0].strip()

@@ -264,18 +264,18 @@ def test_who_is_elected() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "given"),
     [
-        "gemm",
-        "blackwell_gemm",
-        "blockwise_fp8_gemm",
-        "block_scaled_gemm",
-        "attention_forward",
-        "grouped_gemm",
+        ("gemm", {}),
+        ("gemm", {"arch": "sm100", "cluster": 2}),
+        ("gemm_blockwise", {}),
+        ("gemm_block_scaled", {"cluster": 2}),
+        ("attention", {}),
+        ("gemm_grouped", {}),
     ],
 )
-def test_a_check_of_a_shipped_kernel_elects_one_lane(name: str) -> None:
-    _, instances = find(name).instances(
-        {"cluster": 2} if name in ("blackwell_gemm", "block_scaled_gemm") else {}
-    )
+def test_a_check_of_a_shipped_kernel_elects_one_lane(
+    name: str, given: dict[str, int | str]
+) -> None:
+    _, instances = find(name).instances(given)
     assert len(compile_kernel(instances[0].make().kernel).lanes) == 1

@@ -22,16 +22,11 @@ from typing import Any
 
 # A kernel of ours -> (name in the registry, settings that choose it, architecture), the newest first.
 KERNELS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
-    "gemm.sm90": [("gemm", {"arch": "sm_90a"}, "sm_90a"), ("gemm", {}, "sm_90a")],
-    "gemm.sm100": [("gemm", {"arch": "sm_100a"}, "sm_100a"), ("blackwell_gemm", {}, "sm_100a")],
-    "blockwise.sm90": [
-        ("gemm_blockwise", {"arch": "sm_90a"}, "sm_90a"),
-        ("gemm_blockwise", {}, "sm_90a"),
-        ("blockwise_fp8_gemm", {}, "sm_90a"),
-    ],
+    "gemm.sm90": [("gemm", {}, "sm_90a")],
+    "gemm.sm100": [("gemm", {"arch": "sm100"}, "sm_100a"), ("blackwell_gemm", {}, "sm_100a")],
+    "blockwise.sm90": [("gemm_blockwise", {}, "sm_90a"), ("blockwise_fp8_gemm", {}, "sm_90a")],
     "blockwise.sm100": [
-        ("gemm_blockwise", {"arch": "sm_100a"}, "sm_100a"),
-        ("gemm_blockwise", {"form": "blackwell"}, "sm_100a"),
+        ("gemm_blockwise", {"arch": "sm100"}, "sm_100a"),
         ("blockwise_fp8_gemm", {"form": "blackwell"}, "sm_100a"),
     ],
     "block_scaled.sm100": [
@@ -39,14 +34,9 @@ KERNELS: dict[str, list[tuple[str, dict[str, Any], str]]] = {
         ("block_scaled_gemm", {}, "sm_100a"),
     ],
     "grouped.sm90": [("gemm_grouped", {}, "sm_90a"), ("grouped_gemm", {}, "sm_90a")],
-    "attention.sm90": [
-        ("attention", {"arch": "sm_90a"}, "sm_90a"),
-        ("attention", {}, "sm_90a"),
-        ("attention_forward", {}, "sm_90a"),
-    ],
+    "attention.sm90": [("attention", {}, "sm_90a"), ("attention_forward", {}, "sm_90a")],
     "attention.sm100": [
-        ("attention", {"arch": "sm_100a"}, "sm_100a"),
-        ("attention", {"form": "blackwell"}, "sm_100a"),
+        ("attention", {"arch": "sm100"}, "sm_100a"),
         ("attention_forward", {"form": "blackwell"}, "sm_100a"),
     ],
 }

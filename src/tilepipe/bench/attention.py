@@ -22,7 +22,7 @@ from tilepipe.kernels.attention import sm90 as kernel
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.attention.validation import Extents
 from tilepipe.ops.matmul.plan import View
-from tilepipe.registry import attention as attention_spec
+from tilepipe.registry.attention import ATTENTION, extents
 
 PEERS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "FA2": SDPBackend.FLASH_ATTENTION}
 TOKENS, HEADS = 16384, 16  # of every standard problem: its batch is TOKENS / S
@@ -170,14 +170,14 @@ def problems(given: Mapping[str, Any], texts: Sequence[str]) -> list[dict[str, A
     Raises:
         BindError: another text.
     """
-    base = attention_spec.ATTENTION_FORWARD.settings | dict(given)
+    base = ATTENTION.settings | dict(given)
     if not texts and {"batch", "s_q", "s_kv"} & given.keys():
         return [base]
     made = []
     for text in texts or ["standard"]:
         if text not in SUITES:
             raise BindError(
-                f"--shapes of attention_forward takes {' or '.join(SUITES)}, got {text!r}; other"
+                f"--shapes of attention takes {' or '.join(SUITES)}, got {text!r}; other"
                 " shapes: -s s_q=4096 -s s_kv=4096 ..."
             )
         heads = {"heads": HEADS, "kv_heads": given.get("kv_heads", given.get("heads", HEADS))}
@@ -225,24 +225,16 @@ def config_text(cfg: AttentionConfig) -> str:
 def contests(
     given: Mapping[str, Any], texts: Sequence[str], chip: tp.Chip, seed: int
 ) -> list[Contest]:
-    """What `tilepipe bench attention_forward` measures.
+    """What `tilepipe bench attention` measures.
 
     Raises:
         BindError: settings or texts that name no problem.
     """
     made = []
     for settings in problems(given, texts):
-        tiles = {
-            name: value
-            for name, value in given.items()
-            if name in attention_spec.ATTENTION_FORWARD.tiles
-        }
-        configured, _ = attention_spec.ATTENTION_FORWARD.configure(
-            {
-                name: value
-                for name, value in settings.items()
-                if name not in attention_spec.ATTENTION_FORWARD.tiles
-            }
+        tiles = {name: value for name, value in given.items() if name in ATTENTION.tiles}
+        configured, _ = ATTENTION.configure(
+            {name: value for name, value in settings.items() if name not in ATTENTION.tiles}
             | tiles,
             chip,
         )
@@ -252,9 +244,9 @@ def contests(
 
 def _contest(settings: Mapping[str, Any], seed: int) -> Contest:
     found, causal, cfg = (
-        attention_spec.extents(settings),
+        extents(settings),
         settings["causal"],
-        attention_spec.config(settings),
+        ATTENTION.config(settings),
     )
     assert isinstance(cfg, AttentionConfig)
 

@@ -11,8 +11,8 @@ import torch
 from tilepipe.bench import operands, timing
 from tilepipe.bench.operands import Operands
 from tilepipe.kernels.gemm.heuristics import Problem
-from tilepipe.kernels.gemm_blockwise import sm90 as blockwise_fp8_gemm
-from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseFP8Config
+from tilepipe.kernels.gemm_blockwise import sm90 as gemm_blockwise
+from tilepipe.kernels.gemm_blockwise.config import BLOCK, BlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.reference import ROW_UNIT
 from tilepipe.kernels.gemm_blockwise.validation import blocks_of
 from tilepipe.ops.matmul.plan import View
@@ -83,7 +83,7 @@ def scales(problem: Problem, generator: Any) -> tuple[Any, Any]:
     return lines(k_blocks, problem.m), lines(blocks_of(problem.n), k_blocks)
 
 
-def build(problem: Problem, config: BlockwiseFP8Config) -> Launcher:
+def build(problem: Problem, config: BlockwiseGemmConfig) -> Launcher:
     """The kernel for a problem and a configuration, compiled and loaded.
 
     Raises:
@@ -99,6 +99,6 @@ def build(problem: Problem, config: BlockwiseFP8Config) -> Launcher:
         )
     )
     a_scale, b_scale = scales(problem, None)
-    return blockwise_fp8_gemm.bind(
+    return gemm_blockwise.bind(
         View(a), View(b), View(a_scale), View(b_scale), View(c), config
     ).launcher()

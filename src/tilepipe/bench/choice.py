@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilepipe.errors import BindError
 from tilepipe.kernels.gemm.config import GemmConfig
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Choice:
 
     how: str = "chosen"
     count: int = 0
-    config: GemmConfig | BlockwiseFP8Config | None = None
+    config: GemmConfig | BlockwiseGemmConfig | None = None
 
     @classmethod
     def parse(cls, text: str) -> Choice:

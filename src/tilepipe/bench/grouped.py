@@ -20,7 +20,7 @@ from tilepipe.bench.report import Check, config_text
 from tilepipe.errors import BindError
 from tilepipe.kernels.gemm_grouped import config as grouped_gemm_config
 from tilepipe.kernels.gemm_grouped import reference
-from tilepipe.kernels.gemm_grouped import sm90 as grouped_gemm
+from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig, GroupedProblem
 from tilepipe.ops.matmul.plan import View
 from tilepipe.testing.numerics import OUTPUT_EPS
@@ -151,7 +151,7 @@ def build(problem: GroupedProblem, config: GroupedGemmConfig) -> Launcher:
     )
     b = b.view(groups, lines, width)
     offsets = torch.empty(max(groups, ALIGNMENT // 4), dtype=torch.int32, device=DEVICE)[:groups]
-    return grouped_gemm.bind(
+    return gemm_grouped.bind(
         View(a), View(b if problem.b_order == "row" else b.transpose(1, 2)), View(c), View(offsets), config
     ).launcher()  # fmt: skip
 
@@ -167,7 +167,7 @@ def parse(text: str) -> tuple[int, int, int, int, str]:
         m, n, k, groups = map(int, parts[:4])
         return m, n, k, groups, (*parts[4:], "random")[0]
     raise BindError(
-        f"--shapes of grouped_gemm takes M,N,K,GROUPS[,{'|'.join(reference.SPLITS)}], or"
+        f"--shapes of gemm_grouped takes M,N,K,GROUPS[,{'|'.join(reference.SPLITS)}], or"
         f" standard; got {text!r}"
     )
 
@@ -175,12 +175,12 @@ def parse(text: str) -> tuple[int, int, int, int, str]:
 def contests(
     given: Mapping[str, Any], shapes: Sequence[str], chip: tp.Chip, seed: int
 ) -> list[Contest]:
-    """What `tilepipe bench grouped_gemm` measures: the shapes, or the one that settings state, or
+    """What `tilepipe bench gemm_grouped` measures: the shapes, or the one that settings state, or
     the standard ones.
     """
-    from tilepipe.registry import gemm_grouped as grouped_gemm_spec
+    from tilepipe.registry.gemm_grouped import GEMM_GROUPED as spec
+    from tilepipe.registry.gemm_grouped import problem
 
-    spec = grouped_gemm_spec.GROUPED_GEMM
     stated = {"m", "n", "k", "experts", "split"} & given.keys()
     wanted = [x for text in shapes for x in (STANDARD if text == "standard" else (parse(text),))]
     base = spec.settings | dict(given)
@@ -190,8 +190,8 @@ def contests(
     for m, n, k, groups, split in wanted or STANDARD:
         here = dict(given) | {"m": m, "n": n, "k": k, "experts": groups, "split": split}
         settings, _ = spec.configure(here, chip)
-        product = grouped_gemm_spec.problem(settings)
-        config = grouped_gemm_spec.config(settings)
+        product = problem(settings)
+        config = spec.config(settings)
         text = f"{m}×{n}×{k}, {groups} groups, {split}"
         found.append(
             Contest(

@@ -20,7 +20,7 @@ from tilepipe.errors import TilepipeError
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm.sm90 import FP8
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.ops.matmul.plan import View
 from tilepipe.testing.numerics import OUTPUT_EPS, ROUNDED, fp8_sum_error
 
@@ -178,7 +178,7 @@ def build(problem: Problem, config: Config) -> Launcher:
     Raises:
         TilepipeError: the configuration is impossible, or does not compile.
     """
-    if isinstance(config, BlockwiseFP8Config):
+    if isinstance(config, BlockwiseGemmConfig):
         from tilepipe.bench import blockwise
 
         return blockwise.build(problem, config)

@@ -15,9 +15,9 @@ from rich.text import Text
 from tilepipe.bench.shapes import Suite, Target
 from tilepipe.kernels.gemm.config import GemmConfig
 from tilepipe.kernels.gemm.heuristics import Problem
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 
-Config = GemmConfig | BlockwiseFP8Config
+Config = GemmConfig | BlockwiseGemmConfig
 CONFIG_LEGEND = (
     "config: BM×BN×BK s stages; w MMA warpgroups, unless 2; pp ping-pong; T transposed tiles; c"
     " cluster M×N; k CTAs that split K;"
@@ -96,7 +96,7 @@ def shape_text(problem: Problem) -> str:
 
 def config_text(config: Config) -> str:
     """A configuration in few letters; `CONFIG_LEGEND` explains them."""
-    if isinstance(config, BlockwiseFP8Config):
+    if isinstance(config, BlockwiseGemmConfig):
         split = f" /{config.piece_cols}" if config.splits > 1 else ""
         return config_text(config.tile) + split
     default = GemmConfig()

@@ -12,7 +12,7 @@ from typing import Any
 
 from tilepipe.check.counterexamples.saved import indefinite
 from tilepipe.errors import BindError
-from tilepipe.registry.spec import typed
+from tilepipe.registry.settings import typed
 
 KINDS: tuple[type, ...] = (bool, int, float, str)
 

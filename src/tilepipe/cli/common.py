@@ -55,19 +55,23 @@ class Regime(StrEnum):
         return ("burst", "steady") if self is Regime.both else (self.value,)
 
 
-def gpu(spec: KernelSpec) -> Chip:
+def gpu(spec: KernelSpec, archs: tuple[str, ...] = ()) -> Chip:
     """Device 0.
 
+    Args:
+        archs: the architectures that it may have; all that the kernel exists for unless given.
+
     Raises:
-        UnavailableError: there is none, or the kernel does not exist for it.
+        UnavailableError: there is none, or it is of another architecture.
     """
     from tilepipe.cuda.runtime import driver
     from tilepipe.ir.architecture import generation
 
     chip = driver.chip(0)
-    if generation(chip.arch) not in spec.archs:
+    if generation(chip.arch) not in (archs or spec.archs):
+        does = "is measured on" if archs else "exists for"
         raise UnavailableError(
-            f"kernel '{spec.name}' exists for {', '.join(spec.archs)}; device 0 is a {chip.name}"
+            f"kernel '{spec.name}' {does} {', '.join(archs or spec.archs)}; device 0 is a {chip.name}"
             f" ({chip.arch})"
         )
     return chip

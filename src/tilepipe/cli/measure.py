@@ -23,6 +23,7 @@ from tilepipe.cli.common import (
     stepping,
 )
 from tilepipe.errors import BindError, UnavailableError
+from tilepipe.ir.architecture import HOPPER
 
 if TYPE_CHECKING:
     from tilepipe.bench.choice import Choice
@@ -61,13 +62,12 @@ def bench(
     markdown: Annotated[bool, typer.Option("--markdown", help="Tables as Markdown.")] = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Measures a kernel beside its peers (cuBLAS, cuDNN, PyTorch) on device 0. Needs PyTorch."""
+    from tilepipe.bench import contests
     from tilepipe.registry.catalog import KERNELS, GemmSpec, find
 
     spec = find(kernel)
-    if not isinstance(spec, GemmSpec) and spec.contests is None:
-        measured = [
-            name for name, x in KERNELS.items() if isinstance(x, GemmSpec) or x.contests is not None
-        ]
+    measured = [n for n, x in KERNELS.items() if isinstance(x, GemmSpec) or n in contests.MODULES]
+    if spec.name not in measured:
         raise BindError(
             f"there is no benchmark for '{kernel}'; there is one for: {', '.join(measured)}"
         )
@@ -119,7 +119,7 @@ def _gemm(
         [f"{base.m},{base.n},{base.k}"] if {"m", "n", "k"} & given.keys() else []
     )
     suites = suites_.suites(texts or [spec.shapes], base, wanted.seed)
-    chip = measuring(spec)
+    chip = measuring(spec, given)
     from tilepipe.bench import gemm
 
     regimes, repeats = wanted.regimes, wanted.repeats
@@ -151,22 +151,20 @@ def _beside(spec: KernelSpec, given: Mapping[str, Setting], config: str, wanted:
         raise BindError(
             f"--config {config} is for GEMMs; for '{spec.name}' give its tile settings with -s"
         )
-    assert spec.contests is not None
-    chip = measuring(spec)
+    chip = measuring(spec, given)
     from tilepipe.bench import beside
+    from tilepipe.bench.contests import contests
     from tilepipe.bench.gemm import REGIMES_TEXT, environment
 
-    contests = spec.contests(given, wanted.shapes, chip, wanted.seed)
+    found = contests(spec.name, given, wanted.shapes, chip, wanted.seed)
     head = [environment(chip), REGIMES_TEXT, f"ratio: peer's time / ours; seed {wanted.seed}"]
     wanted.heading(head)
-    announce(beside.seconds(len(contests), 3, wanted.regimes, wanted.repeats))
-    with stepping("compiling", len(contests) * len(wanted.regimes), wanted.as_json) as step:
-        lines = beside.run(contests, wanted.regimes, wanted.repeats, step)
+    announce(beside.seconds(len(found), 3, wanted.regimes, wanted.repeats))
+    with stepping("compiling", len(found) * len(wanted.regimes), wanted.as_json) as step:
+        lines = beside.run(found, wanted.regimes, wanted.repeats, step)
     if wanted.as_json:
-        found = [beside.as_json(line) for line in lines]
-        print_json(
-            {"kernel": spec.name, "environment": head, "seed": wanted.seed, "results": found}
-        )
+        rows = [beside.as_json(line) for line in lines]
+        print_json({"kernel": spec.name, "environment": head, "seed": wanted.seed, "results": rows})
     else:
         show([beside.table(lines, regime) for regime in wanted.regimes], wanted.markdown, head)
     return all(line.right for line in lines)
@@ -208,9 +206,11 @@ def _choice(spec: GemmSpec, given: Mapping[str, Setting], config: str) -> Choice
     )
 
 
-def measuring(spec: KernelSpec) -> Chip:
-    """The GPU, where there is PyTorch as well."""
-    chip = gpu(spec)
+def measuring(spec: KernelSpec, given: Mapping[str, Setting]) -> Chip:
+    """The GPU, where there is PyTorch as well. Kernels are measured on Hopper only."""
+    if spec.target(given) != HOPPER:
+        raise BindError(f"'{spec.name}' is measured on {HOPPER} only, got arch={given['arch']}")
+    chip = gpu(spec, (HOPPER,))
     if importlib.util.find_spec("torch") is None:
         raise UnavailableError(
             "measuring runs beside PyTorch, which is not installed: pip install tilepipe[torch]"

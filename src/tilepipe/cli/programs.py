@@ -26,7 +26,7 @@ from tilepipe.cli.arguments import KINDS, arguments
 from tilepipe.errors import BindError, TilepipeError
 from tilepipe.lang.arguments.launch_preconditions import check_zeros
 from tilepipe.registry.catalog import Instance, find
-from tilepipe.registry.spec import pairs
+from tilepipe.registry.settings import pairs
 
 _T = typing.TypeVar("_T")
 EXAMPLE = "def small(stages: int = 4): return {name}.bind(a, b, c, stages=stages)"

@@ -80,7 +80,7 @@ def tune(
         )
     if not stated:
         raise BindError("tune needs the shape: -s m=M -s n=N -s k=K")
-    chip = measuring(spec)
+    chip = measuring(spec, given)
     _tune(problem, chip, limit, regime, seed, as_json)
 
 

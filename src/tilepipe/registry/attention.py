@@ -1,11 +1,11 @@
-"""Attention on the command line: one name for its two forms."""
+"""Attention on the command line."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,18 +17,17 @@ from tilepipe.kernels.attention.config import AttentionConfig, choose
 from tilepipe.kernels.attention.config_sm100 import (
     ROWS,
     TILES,
-    BlackwellAttentionConfig,
+    Sm100AttentionConfig,
     default_config,
 )
 from tilepipe.kernels.attention.reference import compare_attention
 from tilepipe.kernels.attention.validation import HEAD_DIMS, INPUTS, Extents
-from tilepipe.registry.instances import Setting, Sizes, attention_sizes
-from tilepipe.registry.spec import MAX_ELEMENTS, Case, Forms, KernelSpec
+from tilepipe.registry.instances import Sizes, attention_sizes
+from tilepipe.registry.products import MAX_ELEMENTS
+from tilepipe.registry.settings import Configs, Setting
+from tilepipe.registry.spec import Case, KernelSpec
 
-if TYPE_CHECKING:
-    from tilepipe.bench.beside import Contest
-
-_FORMS = Forms({"hopper": AttentionConfig, "blackwell": BlackwellAttentionConfig})
+_CONFIGS = Configs({"sm90": AttentionConfig, "sm100": Sm100AttentionConfig})
 _EXTENTS: dict[str, Setting] = {
     "batch": 1,
     "heads": 2,
@@ -69,28 +68,18 @@ def extents(settings: Mapping[str, Any]) -> Extents:
     return Extents(batch, s_q, s_kv, heads, kv_heads, d, dtype, 1 / np.sqrt(d))
 
 
-def config(settings: Mapping[str, Any]) -> AttentionConfig | BlackwellAttentionConfig:
-    """The configuration that settings make.
-
-    Raises:
-        BindError: no such form, or a setting of the other one.
-    """
-    made: AttentionConfig | BlackwellAttentionConfig = _FORMS.config(settings)
-    return made
-
-
 def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
     found = extents(settings)
-    if settings["form"] == "hopper":
+    if settings["arch"] == "sm90":
         return asdict(choose(found.d, settings["causal"], found.s_kv)), "chosen for the shape"
-    _FORMS.of(settings["form"])
+    _CONFIGS.of(settings["arch"])
     return asdict(default_config(found.d)), "the defaults"
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
     found, cfg, causal, rng = (
         extents(settings),
-        config(settings),
+        _CONFIGS.config(settings),
         settings["causal"],
         np.random.default_rng(seed),
     )
@@ -116,7 +105,7 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
 
 
 def _sizes(settings: Mapping[str, Any]) -> Sizes:
-    cfg, heads = config(settings), settings["batch"] * settings["heads"]
+    cfg, heads = _CONFIGS.config(settings), settings["batch"] * settings["heads"]
     persistent = isinstance(cfg, AttentionConfig) and cfg.schedule == "persistent"
     rows = cfg.bm if isinstance(cfg, AttentionConfig) else ROWS * TILES
     return attention_sizes(
@@ -124,26 +113,13 @@ def _sizes(settings: Mapping[str, Any]) -> Sizes:
     )
 
 
-def _contests(
-    given: Mapping[str, Setting], texts: Sequence[str], chip: tp.Chip, seed: int
-) -> Sequence[Contest]:
-    from tilepipe.bench import attention
-
-    return attention.contests(given, texts, chip, seed)
-
-
-ATTENTION_FORWARD = KernelSpec(
-    "attention_forward",
-    "softmax(scale · Q · Kᵀ) · V of each head, causal or full, heads of K and V shared or not: wgmma, or tcgen05.mma (form=blackwell)",
-    ("sm_90a", "sm_100a"),
-    _EXTENTS | _OTHERS | _FORMS.defaults | {"form": "hopper"},
-    frozenset(_FORMS.defaults),
+ATTENTION = KernelSpec(
+    "attention",
+    "softmax(scale · Q · Kᵀ) · V of each head, causal or full, heads of K and V shared or not: wgmma, or tcgen05.mma (arch=sm100; never run on a GPU)",
+    _CONFIGS,
+    _EXTENTS | _OTHERS,
+    frozenset({"s_q", "s_kv"}),
     _make,
     _choose,
-    config,
-    frozenset({"s_q", "s_kv"}),
     _sizes,
-    {"sm_100a": {"form": "blackwell"}},
-    _FORMS,
-    _contests,
 )

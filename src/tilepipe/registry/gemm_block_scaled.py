@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,24 +13,18 @@ from tilepipe.errors import BindError
 from tilepipe.kernels.common.epilogue import activated
 from tilepipe.kernels.gemm.validation import OUTPUTS
 from tilepipe.kernels.gemm_block_scaled import reference
-from tilepipe.kernels.gemm_block_scaled.layout import KINDS, Kind, to_blocked
-from tilepipe.kernels.gemm_block_scaled.sm100 import BlockScaledConfig, bind
-from tilepipe.registry.instances import Setting, Sizes, fetched_sizes, product_sizes
-from tilepipe.registry.spec import EXTENTS, MNK, Case, KernelSpec, check_extents, tiles_of
+from tilepipe.kernels.gemm_block_scaled.heuristics import tile_settings
+from tilepipe.kernels.gemm_block_scaled.layout import Kind, to_blocked
+from tilepipe.kernels.gemm_block_scaled.sm100 import BlockScaledGemmConfig, bind
+from tilepipe.registry.instances import Sizes, fetched_sizes, product_sizes
+from tilepipe.registry.products import EXTENTS, MNK, check_extents, tiles_of
+from tilepipe.registry.settings import Configs, Setting
+from tilepipe.registry.spec import Case, KernelSpec
 from tilepipe.testing.numerics import Comparison, compare_matmul
 
-SPAN = 128  # bytes of K in a tile: a swizzle span
 ROW_BYTES = 16  # TMA's unit of the distance between rows
-_SETTINGS = asdict(BlockScaledConfig())
-# fields of the configuration that say what is computed
-_NO_TILES = frozenset({"activation", "kind"})
-
-
-def tile_settings(kind: str) -> dict[str, Any]:
-    """K tiles of a kind whose rows are a swizzle span."""
-    # the configuration says what is wrong with another kind
-    elements = KINDS[kind].elements if kind in KINDS else ("float8_e4m3",)
-    return {"bk": SPAN * 8 // tp.dtype(elements[0]).bits}
+_CONFIGS = Configs({"sm100": BlockScaledGemmConfig})
+_WORK: dict[str, Setting] = {"kind": "mxfp8", "activation": "none", "out_dtype": "bfloat16"}
 
 
 def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
@@ -55,14 +48,9 @@ def _operand(
     return padded, scales, whole
 
 
-def config(settings: Mapping[str, Any]) -> BlockScaledConfig:
-    """The configuration that settings make."""
-    return BlockScaledConfig(**{name: settings[name] for name in _SETTINGS})
-
-
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
     check_extents(settings)
-    cfg = config(settings)
+    cfg = _CONFIGS.config(settings)
     m, n, k = (settings[name] for name in "mnk")
     if k % cfg.format.block:
         raise BindError(
@@ -93,21 +81,19 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
 
 
 def _sizes(settings: Mapping[str, Any]) -> Sizes:
-    cfg = config(settings)
+    cfg = _CONFIGS.config(settings)
     return (fetched_sizes if cfg.scheduler == "clc" else product_sizes)(
         cfg, cfg.bk * cfg.k_group_size, ring=cfg.accumulators
     )
 
 
-BLOCK_SCALED_GEMM = KernelSpec(
-    "block_scaled_gemm",
-    "C = A · Bᵀ of MXFP8, MXFP4 or NVFP4 (kind=), a scale for each 32 or 16 along K, for Blackwell; never run on a GPU",
-    ("sm_100a",),
-    EXTENTS | _SETTINGS | {"out_dtype": "bfloat16"},
-    frozenset(_SETTINGS) - _NO_TILES,
+GEMM_BLOCK_SCALED = KernelSpec(
+    "gemm_block_scaled",
+    "C = A · Bᵀ of MXFP8, MXFP4 or NVFP4 (kind=), a scale for each 32 or 16 along K; never run on a GPU",
+    _CONFIGS,
+    EXTENTS | _WORK,
+    MNK,
     _make,
     _choose,
-    config,
-    MNK,
     _sizes,
 )

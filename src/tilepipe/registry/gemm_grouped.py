@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,16 +14,15 @@ from tilepipe.errors import BindError
 from tilepipe.kernels.gemm.heuristics import SPAN
 from tilepipe.kernels.gemm_grouped import config as grouped_gemm_config
 from tilepipe.kernels.gemm_grouped import reference
-from tilepipe.kernels.gemm_grouped import sm90 as grouped_gemm
+from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig, GroupedProblem
 from tilepipe.kernels.gemm_grouped.validation import HALVES
-from tilepipe.registry.instances import Setting, Sizes, grouped_sizes
-from tilepipe.registry.spec import BY_DEFAULT, MAX_ELEMENTS, Case, KernelSpec
+from tilepipe.registry.instances import Sizes, grouped_sizes
+from tilepipe.registry.products import BY_DEFAULT, MAX_ELEMENTS
+from tilepipe.registry.settings import Configs, Setting
+from tilepipe.registry.spec import Case, KernelSpec
 
-if TYPE_CHECKING:
-    from tilepipe.bench.beside import Contest
-
-_TILES = asdict(GroupedGemmConfig())
+_CONFIGS = Configs({"sm90": GroupedGemmConfig})
 _WORK: dict[str, Setting] = {
     "m": 1024, "n": 512, "k": 512, "experts": 8, "split": "random", "dtype": "bfloat16", "out_dtype": "bfloat16", "b_order": "row",
 }  # fmt: skip
@@ -52,11 +51,6 @@ def problem(settings: Mapping[str, Any]) -> GroupedProblem:
     return GroupedProblem(m, n, k, experts, dtype, out, settings["b_order"])
 
 
-def config(settings: Mapping[str, Any]) -> GroupedGemmConfig:
-    """The configuration that settings make."""
-    return GroupedGemmConfig(**{name: settings[name] for name in _TILES})
-
-
 def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str, Setting], str]:
     wanted = problem(settings)
     if chip is None:
@@ -65,7 +59,7 @@ def _choose(settings: Mapping[str, Any], chip: tp.Chip | None) -> tuple[dict[str
 
 
 def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -> Case:
-    wanted, cfg, rng = problem(settings), config(settings), np.random.default_rng(seed)
+    wanted, cfg, rng = problem(settings), _CONFIGS.config(settings), np.random.default_rng(seed)
     offsets = reference.split_rows(rng, wanted.m, wanted.groups, settings["split"])
     shape = (wanted.groups, wanted.n, wanted.k)
     a, b = (
@@ -78,7 +72,7 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
     verify = functools.partial(reference.compare, c, c.copy(), a, b, offsets)
     rows = sum(-(-(end - start) // cfg.bm) for start, end in reference.bounds(offsets, wanted.m))
     return Case(
-        grouped_gemm.bind(a, b, c, offsets, cfg, chip=chip),
+        gemm_grouped.bind(a, b, c, offsets, cfg, chip=chip),
         c,
         verify,
         rows * -(-wanted.n // cfg.bn),
@@ -87,28 +81,17 @@ def _make(settings: Mapping[str, Any], seed: int, chip: tp.Chip | None = None) -
 
 def _sizes(settings: Mapping[str, Any]) -> Sizes:
     """Warpgroups that take turns pass four barriers on, two of them for each tile."""
-    cfg = config(settings)
+    cfg = _CONFIGS.config(settings)
     return grouped_sizes(cfg, cfg.bk, ring=2 if cfg.schedule == "pingpong" else 1)
 
 
-def _contests(
-    given: Mapping[str, Setting], shapes: Sequence[str], chip: tp.Chip, seed: int
-) -> Sequence[Contest]:
-    from tilepipe.bench import grouped
-
-    return grouped.contests(given, shapes, chip, seed)
-
-
-GROUPED_GEMM = KernelSpec(
-    "grouped_gemm",
+GEMM_GROUPED = KernelSpec(
+    "gemm_grouped",
     "C = A · B[group]ᵀ, rows of A by group: a mixture of experts, whose sizes only the GPU knows",
-    ("sm_90a",),
-    _WORK | _TILES,
-    frozenset(_TILES),
+    _CONFIGS,
+    _WORK,
+    frozenset({"m", "n", "k", "experts", "split"}),
     _make,
     _choose,
-    config,
-    frozenset({"m", "n", "k", "experts", "split"}),
     _sizes,
-    contests=_contests,
 )

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import tilepipe as tp
+from tilepipe.registry.settings import Setting
 
 SMS = 2  # CTAs of an instance, where they form no cluster
-Setting = int | str
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from tests.support.ops.emulated_matmul import torch
 from tests.support.ops.emulated_scaled import Emulator, gpu
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm_blockwise import heuristics as blockwise_fp8_choice
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.ops.scaled import gpu as torch_scaled
 from tilepipe.ops.torch import checks as torch_checks
 
@@ -177,7 +177,7 @@ def test_the_configuration_of_blocks_is_chosen(gpu: Emulator) -> None:
     problem = gemm.Problem(64, 4096, 256, dtype=tp.float8_e4m3, scales="block")
     assert gpu.bound[0]["cfg"] == blockwise_fp8_choice.best(problem, tp.H200)
     product(operands("block", (64, 4096, 256)), bn=64)
-    assert gpu.bound[1]["cfg"] == BlockwiseFP8Config(bn=64)
+    assert gpu.bound[1]["cfg"] == BlockwiseGemmConfig(bn=64)
 
 
 @pytest.mark.filterwarnings("ignore")  # PyTorch's compiler warns of its own parts

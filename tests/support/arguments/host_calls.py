@@ -19,8 +19,8 @@ from tilepipe import check, testing
 from tilepipe.kernels.attention import sm90 as attention
 from tilepipe.kernels.attention.config import AttentionConfig
 from tilepipe.kernels.gemm import sm90 as gemm
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config
-from tilepipe.kernels.gemm_grouped import sm90 as grouped_gemm
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
+from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 
 NUMBERS = {"-1", "0", "3", "2**31", "2**34", "2**70", "1.5", "2.0", "np.int64(3)", "np.float32(2)"}
@@ -107,7 +107,7 @@ def _attention() -> Any:
 
 def _grouped() -> Any:
     a, b, c = matrices((64, 32), (2, 64, 32), (64, 64))
-    return grouped_gemm.bind, {
+    return gemm_grouped.bind, {
         "a": a,
         "b": b,
         "c": c,
@@ -157,7 +157,7 @@ def _ops_scaled() -> Any:
 _OP = {"out": {"None"}, "out_dtype": {"None"}, "seed": WHOLE, "progress": FUNCTION}
 _CONFIGS: dict[str, Any] = {
     "GemmConfig": gemm.GemmConfig, "AttentionConfig": AttentionConfig, "GroupedGemmConfig": GroupedGemmConfig,
-    "BlockwiseFP8Config": BlockwiseFP8Config,
+    "BlockwiseGemmConfig": BlockwiseGemmConfig,
 }  # fmt: skip
 
 
@@ -210,7 +210,7 @@ CALLS: dict[str, Call] = {
                       | {"alpha": NUMBERS | {"nan"}, "beta": {"0"}}),
     "gemm.bind of arrays": Call(_gemm_arrays),
     "attention.bind": Call(_attention, {"lse": {"None"}, "cfg": {"None"}, "causal": CONDITIONS, "scale": NUMBERS - {"-1", "0"} | {"None"}}),
-    "grouped_gemm.bind": Call(_grouped),
+    "gemm_grouped.bind": Call(_grouped),
     "ops.matmul": Call(_matmul, _OP | {"bias": {"None"}, "activation": {"None"}, "source": {"None"}, "alpha": NUMBERS | {"nan"},
                                        "beta": {"None", "0"}, "precision": {"None"}, "stages": {"3", "np.int64(3)"}}),
     "ops.attention": Call(_ops_attention,

@@ -15,7 +15,7 @@ import tilepipe as tp
 from tests.support.ops.emulated_matmul import torch
 from tests.support.ops.memory import at, tma_takes
 from tilepipe.kernels.gemm_grouped import reference
-from tilepipe.kernels.gemm_grouped import sm90 as grouped_gemm
+from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.validation import check_arguments
 from tilepipe.ops.grouped import gpu as torch_grouped
@@ -65,7 +65,7 @@ class Emulator:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Emulator:
     """CPU tensors are taken for a GPU's."""
     emulator = Emulator()
-    monkeypatch.setattr(grouped_gemm, "bind", emulator.bind)
+    monkeypatch.setattr(gemm_grouped, "bind", emulator.bind)
     monkeypatch.setattr(torch_checks, "DEVICES", ["cuda", "cpu", "meta"])
     monkeypatch.setattr(torch_grouped, "hopper", lambda ordinal, who: tp.H200)
     monkeypatch.setattr(torch_grouped, "current", nullcontext)

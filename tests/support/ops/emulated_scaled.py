@@ -18,7 +18,7 @@ from tests.support.ops.memory import at, tma_takes
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.validation import check_kinds, matrix_extents, scale_extents
 from tilepipe.kernels.gemm_blockwise import reference as blockwise
-from tilepipe.kernels.gemm_blockwise import sm90 as blockwise_fp8_gemm
+from tilepipe.kernels.gemm_blockwise import sm90 as gemm_blockwise
 from tilepipe.kernels.gemm_blockwise.validation import check_arguments, scales_by_rows
 from tilepipe.ops.scaled import gpu as torch_scaled
 from tilepipe.ops.torch import checks as torch_checks
@@ -122,7 +122,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
     emulator = Emulator()
     monkeypatch.setattr(gemm, "bind", emulator.gemm)
     monkeypatch.setattr(gemm, "choose", choose)
-    monkeypatch.setattr(blockwise_fp8_gemm, "bind", emulator.blockwise)
+    monkeypatch.setattr(gemm_blockwise, "bind", emulator.blockwise)
     monkeypatch.setattr(torch_checks, "DEVICES", ["cuda", "cpu", "meta"])
     monkeypatch.setattr(torch_scaled, "hopper", lambda ordinal, who: tp.H200)
     monkeypatch.setattr(torch_scaled, "current", nullcontext)

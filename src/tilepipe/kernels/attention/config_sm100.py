@@ -15,7 +15,7 @@ SLICE = 32  # columns of tensor memory that are in registers at once beside othe
 
 
 @dataclass(frozen=True)
-class BlackwellAttentionConfig(Settings):
+class Sm100AttentionConfig(Settings):
     """Static settings of attention on Blackwell.
 
     Attributes:
@@ -52,8 +52,8 @@ class BlackwellAttentionConfig(Settings):
         )
 
 
-def default_config(d: int) -> BlackwellAttentionConfig:
+def default_config(d: int) -> Sm100AttentionConfig:
     """What shared memory has room for beside the queries: 192 KB in K and V of 128, 160 KB of 64
     elements.
     """
-    return BlackwellAttentionConfig(stages=2 if d > PART else 4)
+    return Sm100AttentionConfig(stages=2 if d > PART else 4)

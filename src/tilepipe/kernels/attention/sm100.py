@@ -26,7 +26,7 @@ from typing import Any
 import tilepipe as tp
 from tilepipe.kernels.attention.config_sm100 import PART, ROWS, SLICE, TILES
 from tilepipe.kernels.attention.config_sm100 import (
-    BlackwellAttentionConfig as BlackwellAttentionConfig,
+    Sm100AttentionConfig as Sm100AttentionConfig,
 )
 from tilepipe.kernels.attention.config_sm100 import default_config as default_config
 from tilepipe.kernels.attention.sm100_rows import LAYOUT, Softmax, Work
@@ -43,7 +43,7 @@ def grid(q: tp.TensorMap) -> int:
 
 
 @tp.kernel(grid=grid)
-def blackwell_attention(
+def attention(
     ctx: tp.Context,
     q: Any,
     k: Any,
@@ -52,7 +52,7 @@ def blackwell_attention(
     lse: Any,
     scale: Any,
     *,
-    cfg: BlackwellAttentionConfig,
+    cfg: Sm100AttentionConfig,
     causal: bool,
 ) -> None:
     """out = softmax(scale · q · kᵀ) · v; lse: the log-sum-exp, or None. `scale` is that of the
@@ -296,7 +296,7 @@ def bind(
     v: Any,
     out: Any,
     lse: Any = None,
-    cfg: BlackwellAttentionConfig | None = None,
+    cfg: Sm100AttentionConfig | None = None,
     *,
     causal: bool = False,
     scale: Any = None,
@@ -317,11 +317,11 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    if cfg is not None and not isinstance(cfg, BlackwellAttentionConfig):
-        raise tp.BindError(f"blackwell_attention: cfg is a BlackwellAttentionConfig, got {cfg!r}")
+    if cfg is not None and not isinstance(cfg, Sm100AttentionConfig):
+        raise tp.BindError(f"attention: cfg is an Sm100AttentionConfig, got {cfg!r}")
     found = check_attention(q, k, v, out, lse, scale=scale, causal=causal)
     cfg = default_config(found.d) if cfg is None else cfg
-    return blackwell_attention.bind(
+    return attention.bind(
         boxed("q", q, (ROWS, PART)), boxed("k", k, (cfg.bn, PART)), boxed("v", v, (found.d, cfg.bn), turned=True),
         boxed("out", out, (ROWS, PART)), lse, found.scale * math.log2(math.e), chip=chip, cfg=cfg, causal=causal,
     )  # fmt: skip

@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 import tilepipe as tp
-from tilepipe.kernels.attention.config_sm100 import ROWS, TILES, BlackwellAttentionConfig
+from tilepipe.kernels.attention.config_sm100 import ROWS, TILES, Sm100AttentionConfig
 
 LAYOUT = "tmem"
 
@@ -26,7 +26,7 @@ class Work:
     """
 
     def __init__(
-        self, ctx: tp.Context, q: Any, k: Any, cfg: BlackwellAttentionConfig, causal: bool
+        self, ctx: tp.Context, q: Any, k: Any, cfg: Sm100AttentionConfig, causal: bool
     ) -> None:
         self._ctx, self._bn, self._causal = ctx, cfg.bn, causal
         heads, s_q, self._s_kv = q.shape[1], q.shape[2], k.shape[2]
@@ -78,7 +78,7 @@ class Softmax:
     `rescale_above` powers of 2 is kept, and with it the output so far.
     """
 
-    def __init__(self, ctx: tp.Context, scale: Any, cfg: BlackwellAttentionConfig) -> None:
+    def __init__(self, ctx: tp.Context, scale: Any, cfg: Sm100AttentionConfig) -> None:
         self._ctx, self._scale, self._above = ctx, scale, float(cfg.rescale_above)
         self._largest = ctx.fragment(shape=(ROWS, 1), layout=LAYOUT)
         # of every eighth key: added up at the end

@@ -13,7 +13,7 @@ SCHEDULERS = ("clc", "static")
 
 
 @dataclass(frozen=True)
-class BlackwellGemmConfig(Settings):
+class Sm100GemmConfig(Settings):
     """Static settings of the Blackwell GEMM.
 
     Attributes:

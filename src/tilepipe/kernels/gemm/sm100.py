@@ -19,7 +19,7 @@ import tilepipe as tp
 from tilepipe.kernels.common import epilogue
 from tilepipe.kernels.common.multicast import ClusterShares, load_rows
 from tilepipe.kernels.gemm.config import store_width
-from tilepipe.kernels.gemm.config_sm100 import BlackwellGemmConfig as BlackwellGemmConfig
+from tilepipe.kernels.gemm.config_sm100 import Sm100GemmConfig as Sm100GemmConfig
 from tilepipe.kernels.gemm.validation import (
     OUTPUTS,
     check_extras,
@@ -32,7 +32,7 @@ from tilepipe.kernels.gemm.validation import (
 )
 
 
-def grid(c: tp.TensorMap, cfg: BlackwellGemmConfig, chip: tp.Chip) -> int:
+def grid(c: tp.TensorMap, cfg: Sm100GemmConfig, chip: tp.Chip) -> int:
     """A CTA a tile where work is fetched; otherwise as many clusters as the chip holds at once."""
     m, n = c.shape
     tiles = -(-m // (cfg.bm * cfg.cluster)) * -(-n // (cfg.bn * cfg.cluster_n))
@@ -45,7 +45,7 @@ def grid(c: tp.TensorMap, cfg: BlackwellGemmConfig, chip: tp.Chip) -> int:
 
 
 @tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster_size)
-def blackwell_gemm(
+def gemm(
     ctx: tp.Context,
     a: Any,
     b: Any,
@@ -57,7 +57,7 @@ def blackwell_gemm(
     alpha: Any,
     beta: Any,
     *,
-    cfg: BlackwellGemmConfig,
+    cfg: Sm100GemmConfig,
     scales: str,
 ) -> None:
     """C = activation(alpha · a_scale · b_scale · A · Bᵀ + bias + beta · source)"""
@@ -138,7 +138,7 @@ def blackwell_gemm(
             finish.drain()
 
 
-def scheduler(ctx: tp.Context, tiles: tuple[Any, Any], cfg: BlackwellGemmConfig) -> Any:
+def scheduler(ctx: tp.Context, tiles: tuple[Any, Any], cfg: Sm100GemmConfig) -> Any:
     """Who computes which tile."""
     shape = (cfg.cluster, cfg.cluster_n)
     if cfg.scheduler == "clc":
@@ -151,7 +151,7 @@ class Accumulator:
     last, the MMAs may have it back.
     """
 
-    def __init__(self, ctx: tp.Context, stage: Any, cfg: BlackwellGemmConfig) -> None:
+    def __init__(self, ctx: tp.Context, stage: Any, cfg: Sm100GemmConfig) -> None:
         self._ctx = ctx
         self._stage = stage
         self._tensor = stage.tmem.tensor((cfg.bm, cfg.bn))
@@ -171,7 +171,7 @@ def bind(
     a: Any,
     b: Any,
     c: Any,
-    cfg: BlackwellGemmConfig,
+    cfg: Sm100GemmConfig,
     *,
     bias: Any = None,
     a_scale: Any = None,
@@ -195,8 +195,8 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    if not isinstance(cfg, BlackwellGemmConfig):
-        raise tp.BindError(f"blackwell_gemm: cfg is a BlackwellGemmConfig, got {cfg!r}")
+    if not isinstance(cfg, Sm100GemmConfig):
+        raise tp.BindError(f"gemm: cfg is an Sm100GemmConfig, got {cfg!r}")
     check_kinds(
         {"a": a, "b": b, "c": c},
         {"bias": bias, "a_scale": a_scale, "b_scale": b_scale, "source": source},
@@ -205,7 +205,7 @@ def bind(
     )
     m, n = matrix_extents(a, b, c)
     if len(c.shape) != 2:
-        raise tp.BindError("blackwell_gemm multiplies matrices, without a batch dimension")
+        raise tp.BindError("gemm multiplies matrices on sm_100, without a batch dimension")
     check_extras(bias, source, beta, tuple(c.shape))
     scales = scale_extents(a_scale, b_scale, m, n)
     sharers = cfg.cluster // cfg.cta_group
@@ -217,11 +217,9 @@ def bind(
     check_order("B", b_map, cfg.b_rows, "bn and cluster")
     dtype = tp.tensor_map(c).dtype
     if dtype not in OUTPUTS:
-        raise tp.BindError(
-            f"blackwell_gemm writes {', '.join(t.name for t in OUTPUTS)}; C is {dtype}"
-        )
+        raise tp.BindError(f"gemm writes {', '.join(t.name for t in OUTPUTS)}; C is {dtype}")
     c_map = tp.tensor_map(c, box=(cfg.bm, store_width(dtype, cfg)), order="row")
-    return blackwell_gemm.bind(
+    return gemm.bind(
         a_map, b_map, c_map, bias, a_scale, b_scale, source if beta else None,
         None if alpha == 1.0 else float(alpha), float(beta) if beta else None, chip=chip, cfg=cfg, scales=scales,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A GEMM of block-scaled operands for Blackwell: `kernels.blackwell_gemm` with two more tiles in
+"""A GEMM of block-scaled operands for Blackwell: `gemm.sm100` with two more tiles in
 each input stage, the scales of the rows of A and B, which the MMA warp copies to tensor memory
 before it multiplies.
 
@@ -20,13 +20,13 @@ from tilepipe.kernels.common.multicast import ClusterShares
 from tilepipe.kernels.gemm.config import store_width
 from tilepipe.kernels.gemm.sm100 import Accumulator, grid, scheduler
 from tilepipe.kernels.gemm.validation import check_extras, check_kinds, scale_extents
-from tilepipe.kernels.gemm_block_scaled.config import BlockScaledConfig as BlockScaledConfig
+from tilepipe.kernels.gemm_block_scaled.config import BlockScaledGemmConfig as BlockScaledGemmConfig
 from tilepipe.kernels.gemm_block_scaled.layout import PIECE_ROWS
 from tilepipe.kernels.gemm_block_scaled.validation import NAME, maps
 
 
 @tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster_size)
-def block_scaled_gemm(
+def gemm_block_scaled(
     ctx: tp.Context,
     a: Any,
     b: Any,
@@ -40,7 +40,7 @@ def block_scaled_gemm(
     alpha: Any,
     beta: Any,
     *,
-    cfg: BlockScaledConfig,
+    cfg: BlockScaledGemmConfig,
     scales: str,
 ) -> None:
     """C = activation(alpha · a_scale · b_scale · (A · sfa) · (B · sfb)ᵀ + bias + beta · source)"""
@@ -137,7 +137,7 @@ def block_scaled_gemm(
             finish.drain()
 
 
-def first_row(n: Any, cfg: BlockScaledConfig) -> Any:
+def first_row(n: Any, cfg: BlockScaledGemmConfig) -> Any:
     """Of the scales that are loaded for the tiles with index `n`, the first row that is theirs: 0,
     or 64 where bn is no multiple of 128 and the tile begins inside a piece.
     """
@@ -150,7 +150,7 @@ def bind(
     sfa: Any,
     sfb: Any,
     c: Any,
-    cfg: BlockScaledConfig,
+    cfg: BlockScaledGemmConfig,
     *,
     bias: Any = None,
     a_scale: Any = None,
@@ -178,8 +178,8 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    if not isinstance(cfg, BlockScaledConfig):
-        raise tp.BindError(f"{NAME}: cfg is a BlockScaledConfig, got {cfg!r}")
+    if not isinstance(cfg, BlockScaledGemmConfig):
+        raise tp.BindError(f"{NAME}: cfg is a BlockScaledGemmConfig, got {cfg!r}")
     check_kinds(
         {}, {"bias": bias, "a_scale": a_scale, "b_scale": b_scale, "source": source}, alpha, beta
     )
@@ -187,7 +187,7 @@ def bind(
     check_extras(bias, source, beta, tuple(c.shape))
     scales = scale_extents(a_scale, b_scale, *c.shape)
     c_map = tp.tensor_map(c, box=(cfg.bm, store_width(tp.tensor_map(c).dtype, cfg)), order="row")
-    return block_scaled_gemm.bind(
+    return gemm_block_scaled.bind(
         *inputs, c_map, bias, a_scale, b_scale, source if beta else None,
         None if alpha == 1.0 else float(alpha), float(beta) if beta else None, chip=chip, cfg=cfg, scales=scales,
     )  # fmt: skip

@@ -10,13 +10,13 @@ from typing import Any
 import tilepipe as tp
 from tilepipe.kernels.common.multicast import load_rows
 from tilepipe.kernels.gemm.validation import OUTPUTS
-from tilepipe.kernels.gemm_block_scaled.config import BlockScaledConfig
+from tilepipe.kernels.gemm_block_scaled.config import BlockScaledGemmConfig
 from tilepipe.kernels.gemm_block_scaled.layout import blocked_shape
 
-NAME = "block_scaled_gemm"
+NAME = "gemm_block_scaled"
 
 
-def operand_map(name: str, x: Any, cfg: BlockScaledConfig, rows: int) -> tp.TensorMap:
+def operand_map(name: str, x: Any, cfg: BlockScaledGemmConfig, rows: int) -> tp.TensorMap:
     """The tensor map of A or B, `rows` rows of one copy. fp4 comes packed, as uint8 (rows, k / 2)
     or PyTorch's float4_e2m1fn_x2.
 
@@ -52,7 +52,7 @@ def operand_map(name: str, x: Any, cfg: BlockScaledConfig, rows: int) -> tp.Tens
     return made
 
 
-def scales_map(name: str, x: Any, rows: int, k: int, cfg: BlockScaledConfig) -> tp.TensorMap:
+def scales_map(name: str, x: Any, rows: int, k: int, cfg: BlockScaledGemmConfig) -> tp.TensorMap:
     """The tensor map of the scales of a matrix (rows, k), as (pieces along the rows, lines along K,
     256): an array of `block_scaled_layout.blocked_shape`, or of any shape with as many elements,
     one after the other.
@@ -112,7 +112,7 @@ def dtype_of(name: str, x: Any) -> tp.DType:
 
 
 def maps(
-    a: Any, b: Any, sfa: Any, sfb: Any, c: Any, cfg: BlockScaledConfig
+    a: Any, b: Any, sfa: Any, sfb: Any, c: Any, cfg: BlockScaledGemmConfig
 ) -> tuple[tp.TensorMap, ...]:
     """The tensor maps of A, B and their scales, for arrays that fit together.
 

@@ -21,7 +21,7 @@ MAX_SUMS = {1: 200, 2: 200, 3: 128}
 
 
 @dataclass(frozen=True)
-class BlockwiseFP8Config(Settings):
+class BlockwiseGemmConfig(Settings):
     """Static settings of the blockwise fp8 GEMM. A tile of K is one block of 128: the scales change
     from one to the next.
 
@@ -105,12 +105,12 @@ class BlockwiseFP8Config(Settings):
         return self.cluster * self.cluster_n
 
 
-def slices(cfg: BlockwiseFP8Config, out_dtype: tp.DType) -> int:
+def slices(cfg: BlockwiseGemmConfig, out_dtype: tp.DType) -> int:
     """Slots that a warpgroup's part of a tile fills."""
     return cfg.rows // BLOCK_ROWS * (cfg.bn // store_width(out_dtype, cfg.tile))
 
 
-def smem_bytes(cfg: BlockwiseFP8Config, out_dtype: tp.DType) -> int:
+def smem_bytes(cfg: BlockwiseGemmConfig, out_dtype: tp.DType) -> int:
     """Shared memory that a configuration takes, bytes."""
     stage = (
         (cfg.bm + cfg.bn) * BLOCK + (cfg.bm + cfg.scale_blocks) * tp.float32.nbytes + BARRIER_PAIR
@@ -120,8 +120,8 @@ def smem_bytes(cfg: BlockwiseFP8Config, out_dtype: tp.DType) -> int:
 
 
 def filled(
-    cfg: BlockwiseFP8Config, out_dtype: tp.DType, chip: tp.Chip = tp.H200
-) -> BlockwiseFP8Config:
+    cfg: BlockwiseGemmConfig, out_dtype: tp.DType, chip: tp.Chip = tp.H200
+) -> BlockwiseGemmConfig:
     """The configuration with as many stages as fit, up to 8.
 
     Raises:

@@ -12,7 +12,7 @@ from tilepipe.kernels.gemm.config import BLOCK_ROWS
 from tilepipe.kernels.gemm.heuristics import Problem
 from tilepipe.kernels.gemm_blockwise.config import (
     BLOCK,
-    BlockwiseFP8Config,
+    BlockwiseGemmConfig,
     filled,
     slices,
     smem_bytes,
@@ -32,7 +32,7 @@ SPARED = 0.9  # of the time that SMs idle in the last wave: the chip's power is 
 
 
 @functools.lru_cache(maxsize=4096)
-def best(problem: Problem, chip: tp.Chip = tp.H200) -> BlockwiseFP8Config:
+def best(problem: Problem, chip: tp.Chip = tp.H200) -> BlockwiseGemmConfig:
     """The configuration that the model expects to be fastest.
 
     Raises:
@@ -43,7 +43,7 @@ def best(problem: Problem, chip: tp.Chip = tp.H200) -> BlockwiseFP8Config:
 
 def candidates(
     problem: Problem, chip: tp.Chip = tp.H200, limit: int | None = None
-) -> list[BlockwiseFP8Config]:
+) -> list[BlockwiseGemmConfig]:
     """Configurations worth a try, the fastest by the model first.
 
     Raises:
@@ -62,7 +62,7 @@ def candidates(
     ]
 
 
-def _fitting(out_dtype: tp.DType, chip: tp.Chip) -> Iterator[BlockwiseFP8Config]:
+def _fitting(out_dtype: tp.DType, chip: tp.Chip) -> Iterator[BlockwiseGemmConfig]:
     """Every configuration that the chip has room for, with slots for a whole tile where at least
     three stages are left.
     """
@@ -77,17 +77,19 @@ def _fitting(out_dtype: tp.DType, chip: tp.Chip) -> Iterator[BlockwiseFP8Config]
 
 
 @functools.cache
-def _all() -> tuple[BlockwiseFP8Config, ...]:
+def _all() -> tuple[BlockwiseGemmConfig, ...]:
     """Every configuration worth a look, without its stages and slots."""
     shapes: list[dict[str, Any]] = [
         {"bm": 256}, {"bn": 256, "splits": 2}, {"bm": 192, "consumers": 3}, {"bn": 192}, {"bn": 128}, {"bn": 96}, {"bn": 64},
         {"bm": 64, "consumers": 1, "bn": 128}, {"bm": 64, "consumers": 1, "bn": 64}, {"bm": 64, "consumers": 1, "bn": 32},
     ]  # fmt: skip
     clusters: tuple[dict[str, Any], ...] = {"cluster": 1}, {"cluster": 2}, {"cluster_n": 2}
-    return tuple(BlockwiseFP8Config(**shape, **cluster) for shape in shapes for cluster in clusters)
+    return tuple(
+        BlockwiseGemmConfig(**shape, **cluster) for shape in shapes for cluster in clusters
+    )
 
 
-def expected_cycles(problem: Problem, cfg: BlockwiseFP8Config, chip: tp.Chip = tp.H200) -> float:
+def expected_cycles(problem: Problem, cfg: BlockwiseGemmConfig, chip: tp.Chip = tp.H200) -> float:
     """Time by the model, cycles: waves of tiles, each as long as the slowest of tensor cores,
     shared memory and a warpgroup's own turn from one block of K to the next.
     """

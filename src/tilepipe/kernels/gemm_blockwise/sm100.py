@@ -1,4 +1,4 @@
-"""A GEMM of fp8 operands with a scale for each block, for Blackwell: as `kernels.blackwell_gemm`,
+"""A GEMM of fp8 operands with a scale for each block, for Blackwell: as `gemm.sm100`,
 but each block of 128 along K is an accumulator of its own, which the epilogue multiplies by the
 block's scales and adds up in registers.
 
@@ -18,15 +18,15 @@ import tilepipe as tp
 from tilepipe.kernels.common import epilogue
 from tilepipe.kernels.common.multicast import ClusterShares, load_rows
 from tilepipe.kernels.gemm.config import store_width
-from tilepipe.kernels.gemm.config_sm100 import BlackwellGemmConfig
+from tilepipe.kernels.gemm.config_sm100 import Sm100GemmConfig
 from tilepipe.kernels.gemm.sm100 import grid, scheduler
 from tilepipe.kernels.gemm_blockwise.config import BLOCK
 from tilepipe.kernels.gemm_blockwise.validation import boxed, check_arguments, scales_by_rows
 
 
 @dataclass(frozen=True)
-class BlackwellBlockwiseConfig(BlackwellGemmConfig):
-    """Static settings of the blockwise fp8 GEMM on Blackwell: those of `BlackwellGemmConfig`. A K
+class Sm100BlockwiseGemmConfig(Sm100GemmConfig):
+    """Static settings of the blockwise fp8 GEMM on Blackwell: those of `Sm100GemmConfig`. A K
     tile is a block of scales, and the sums of a tile are in the registers of one warpgroup.
     """
 
@@ -46,7 +46,7 @@ class BlackwellBlockwiseConfig(BlackwellGemmConfig):
 
 
 @tp.kernel(grid=grid, cluster=lambda cfg: cfg.cluster_size)
-def blockwise_fp8_blackwell(
+def gemm_blockwise(
     ctx: tp.Context,
     a: Any,
     b: Any,
@@ -54,7 +54,7 @@ def blockwise_fp8_blackwell(
     b_scales: Any,
     c: Any,
     *,
-    cfg: BlackwellBlockwiseConfig,
+    cfg: Sm100BlockwiseGemmConfig,
 ) -> None:
     """C = Σ over blocks of K of a_scales · b_scales · (A · Bᵀ)"""
     tiles = tp.BlockwiseFP8TilePayload(
@@ -136,22 +136,18 @@ def blockwise_fp8_blackwell(
 
 
 def bind(
-    a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, cfg: BlackwellBlockwiseConfig, *, chip: tp.Chip | None = None
+    a: Any, b: Any, a_scales: Any, b_scales: Any, c: Any, cfg: Sm100BlockwiseGemmConfig, *, chip: tp.Chip | None = None
 ) -> tp.Program:  # fmt: skip
-    """The product for the arrays, and the chip, that `blockwise_fp8_gemm.bind` takes.
+    """The product for the arrays, and the chip, that `gemm_blockwise.sm90.bind` takes.
 
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    if not isinstance(cfg, BlackwellBlockwiseConfig):
-        raise tp.BindError(
-            f"blockwise_fp8_blackwell: cfg is a BlackwellBlockwiseConfig, got {cfg!r}"
-        )
+    if not isinstance(cfg, Sm100BlockwiseGemmConfig):
+        raise tp.BindError(f"gemm_blockwise: cfg is an Sm100BlockwiseGemmConfig, got {cfg!r}")
     m, _, k = check_arguments(a, b, a_scales, b_scales, c)
     a_map = boxed("a", a, (load_rows(cfg.bm // cfg.cluster_n), BLOCK))
     b_map = boxed("b", b, (load_rows(cfg.b_rows // (cfg.cluster // cfg.cta_group)), BLOCK))
     scales_map = boxed("a_scales", scales_by_rows(a_scales, m, k), (1, cfg.bm))
     c_map = boxed("c", c, (cfg.bm, store_width(tp.tensor_map(c).dtype, cfg)))
-    return blockwise_fp8_blackwell.bind(
-        a_map, b_map, scales_map, b_scales, c_map, chip=chip, cfg=cfg
-    )
+    return gemm_blockwise.bind(a_map, b_map, scales_map, b_scales, c_map, chip=chip, cfg=cfg)

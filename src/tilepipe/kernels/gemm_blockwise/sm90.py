@@ -1,5 +1,5 @@
 """A GEMM of fp8 operands with a scale for each block, for Hopper: persistent and warp-specialised,
-as `kernels.gemm`.
+as `gemm.sm90`.
 
     C[m, n] = Σ_kb a_scales[kb, m] · b_scales[n / 128, kb] · (A_kb[m, :] · B_kb[n, :]ᵀ)
 
@@ -20,12 +20,12 @@ from tilepipe.kernels.common.multicast import Share, load_rows
 from tilepipe.kernels.gemm.config import BLOCK_ROWS, store_width
 from tilepipe.kernels.gemm.sm90 import persistent_grid
 from tilepipe.kernels.gemm_blockwise.config import BLOCK, slices
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config as BlockwiseFP8Config
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig as BlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.validation import boxed, check_arguments, scales_by_rows
 
 
 @tp.kernel(grid=persistent_grid, cluster=lambda cfg: cfg.cluster_size)
-def blockwise_fp8_gemm(
+def gemm_blockwise(
     ctx: tp.Context,
     a: Any,
     b: Any,
@@ -33,7 +33,7 @@ def blockwise_fp8_gemm(
     b_scales: Any,
     c: Any,
     *,
-    cfg: BlockwiseFP8Config,
+    cfg: BlockwiseGemmConfig,
 ) -> None:
     """C = Σ over blocks of K of a_scales · b_scales · (A · Bᵀ)"""
     tile_cfg = cfg.tile
@@ -90,7 +90,7 @@ class BScales:
     load warp puts beside the stage's tiles.
     """
 
-    def __init__(self, ctx: tp.Context, tensor: Any, cfg: BlockwiseFP8Config) -> None:
+    def __init__(self, ctx: tp.Context, tensor: Any, cfg: BlockwiseGemmConfig) -> None:
         """In set-up code."""
         self._ctx = ctx
         self._cfg = cfg
@@ -170,7 +170,7 @@ class Sums:
     """
 
     def __init__(
-        self, ctx: tp.Context, cfg: BlockwiseFP8Config, scales: BScales, everyone: int | None
+        self, ctx: tp.Context, cfg: BlockwiseGemmConfig, scales: BScales, everyone: int | None
     ) -> None:
         self._ctx = ctx
         self._cfg = cfg
@@ -252,7 +252,7 @@ def bind(
     a_scales: Any,
     b_scales: Any,
     c: Any,
-    cfg: BlockwiseFP8Config,
+    cfg: BlockwiseGemmConfig,
     *,
     chip: tp.Chip | None = None,
 ) -> tp.Program:
@@ -270,11 +270,11 @@ def bind(
     Raises:
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
-    if not isinstance(cfg, BlockwiseFP8Config):
-        raise tp.BindError(f"blockwise_fp8_gemm: cfg is a BlockwiseFP8Config, got {cfg!r}")
+    if not isinstance(cfg, BlockwiseGemmConfig):
+        raise tp.BindError(f"gemm_blockwise: cfg is a BlockwiseGemmConfig, got {cfg!r}")
     m, _, k = check_arguments(a, b, a_scales, b_scales, c)
     a_map = boxed("a", a, (load_rows(cfg.bm // cfg.cluster_n), BLOCK))
     b_map = boxed("b", b, (load_rows(cfg.bn // cfg.cluster), BLOCK))
     scales_map = boxed("a_scales", scales_by_rows(a_scales, m, k), (1, cfg.bm))
     c_map = boxed("c", c, (BLOCK_ROWS, store_width(tp.tensor_map(c).dtype, cfg.tile)))
-    return blockwise_fp8_gemm.bind(a_map, b_map, scales_map, b_scales, c_map, chip=chip, cfg=cfg)
+    return gemm_blockwise.bind(a_map, b_map, scales_map, b_scales, c_map, chip=chip, cfg=cfg)

@@ -10,7 +10,7 @@ import tilepipe as tp
 from tilepipe.kernels.common.validation import mapped
 from tilepipe.kernels.gemm_blockwise.config import BLOCK
 
-NAME = "blockwise_fp8_gemm"
+NAME = "gemm_blockwise"
 OUTPUTS: tuple[tp.DType, ...] = (tp.bfloat16, tp.float16, tp.float32)
 
 

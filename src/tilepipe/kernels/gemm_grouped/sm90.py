@@ -1,5 +1,5 @@
 """A grouped GEMM for Hopper, as a mixture of experts needs it: persistent and warp-specialised, as
-`kernels.gemm`.
+`gemm.sm90`.
 
     C[i, n] = a_scale[i] · b_scale[g, n] · A[i, k] · B[g, n, k]ᵀ    for the rows i of group g
 
@@ -37,7 +37,7 @@ def grouped_grid(b: tp.TensorMap, c: tp.TensorMap, cfg: GroupedGemmConfig, chip:
 
 
 @tp.kernel(grid=grouped_grid, cluster=lambda cfg: cfg.cluster_size)
-def grouped_gemm(
+def gemm_grouped(
     ctx: tp.Context, a: Any, b: Any, c: Any, offsets: Any, a_scale: Any, b_scale: Any, *, cfg: GroupedGemmConfig
 ) -> None:  # fmt: skip
     """C = a_scale · b_scale · A · Bᵀ, group by group"""
@@ -122,10 +122,10 @@ def bind(
         BindError: shapes or dtypes that do not fit together, or an array that TMA cannot take.
     """
     if not isinstance(cfg, GroupedGemmConfig):
-        raise tp.BindError(f"grouped_gemm: cfg is a GroupedGemmConfig, got {cfg!r}")
+        raise tp.BindError(f"gemm_grouped: cfg is a GroupedGemmConfig, got {cfg!r}")
     check_arguments(a, b, c, offsets, a_scale, b_scale, cfg)
     out = tp.tensor_map(c).dtype
-    return grouped_gemm.bind(
+    return gemm_grouped.bind(
         boxed("a", a, (load_rows(cfg.bm // cfg.cluster_n), cfg.bk), order="row"),
         boxed("b", b, (1, load_rows(cfg.bn // cfg.cluster), cfg.bk)),
         boxed("c", c, (BLOCK_ROWS, store_width(out, cfg.tile)), order="row", ragged=True),

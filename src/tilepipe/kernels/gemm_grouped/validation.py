@@ -9,7 +9,7 @@ from tilepipe.kernels.common.multicast import load_rows
 from tilepipe.kernels.gemm.validation import FP8, OUTPUTS, check_order, check_stage_bytes
 from tilepipe.kernels.gemm_grouped.config import GroupedGemmConfig
 
-NAME = "grouped_gemm"
+NAME = "gemm_grouped"
 HALVES = (tp.bfloat16, tp.float16)
 
 

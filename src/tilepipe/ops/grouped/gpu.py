@@ -15,7 +15,7 @@ import torch
 from tilepipe.cuda.runtime.driver import current
 from tilepipe.errors import BindError
 from tilepipe.kernels.gemm_grouped import config as grouped_gemm_config
-from tilepipe.kernels.gemm_grouped import sm90 as grouped_gemm
+from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.sm90 import GroupedProblem
 from tilepipe.lang.arguments.tensor_map import array_dtype, array_order
 from tilepipe.ops.grouped.validation import NAME, Extents, config, extents
@@ -107,7 +107,7 @@ def prepare(operands: Operands, out: Any, out_dtype: object, items: Items) -> Pr
         )
         cfg = grouped_gemm_config.best(problem, chip)
     with current(ordinal):  # a thread that has called nothing of CUDA has no context
-        launcher = grouped_gemm.bind(
+        launcher = gemm_grouped.bind(
             View(left), View(right), View(written), View(ends), cfg
         ).launcher()
     order = itemgetter(*(_PLACES.index(name) for name in launcher.tensors))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tilepipe.errors import BindError
 from tilepipe.kernels.gemm_grouped import reference
-from tilepipe.kernels.gemm_grouped import sm90 as grouped_gemm
+from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
 from tilepipe.lang.arguments.tensor_map import array_dtype
 from tilepipe.ops.grouped.validation import NAME, config, extents
 from tilepipe.ops.matmul.shapes import tma_order
@@ -40,7 +40,7 @@ def grouped_matmul(
         for start, end in reference.bounds(offsets, m):
             c[start:end] = 0
     elif 0 not in (m, n, groups):
-        grouped_gemm.bind(
+        gemm_grouped.bind(
             _by_rows(a), acceptable(b.swapaxes(1, 2)), c, np.ascontiguousarray(offsets), cfg
         ).run(seed=seed, progress=progress)
     if out is None:

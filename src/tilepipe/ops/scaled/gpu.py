@@ -19,7 +19,7 @@ from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.heuristics import SPAN, Problem
 from tilepipe.kernels.gemm_block_scaled.layout import KINDS
 from tilepipe.kernels.gemm_blockwise import heuristics as blockwise_fp8_choice
-from tilepipe.kernels.gemm_blockwise import sm90 as blockwise_fp8_gemm
+from tilepipe.kernels.gemm_blockwise import sm90 as gemm_blockwise
 from tilepipe.lang.arguments.tensor_map import array_dtype
 from tilepipe.ops.matmul import validation as options
 from tilepipe.ops.matmul.plan import View, operand, output
@@ -163,7 +163,7 @@ def _config(found: Recipe, inputs: Any, wanted: Any, extras: bool, chip: Chip, i
 def _bind(found: Recipe, views: list[Any], c: Any, config: Any) -> Any:
     a, b, scale_a, scale_b, bias = views
     if found.name == "block":
-        return blockwise_fp8_gemm.bind(a, b, scale_a, scale_b, c, config)
+        return gemm_blockwise.bind(a, b, scale_a, scale_b, c, config)
     return gemm.bind(a, b, c, config, bias=bias, a_scale=scale_a, b_scale=scale_b)
 
 

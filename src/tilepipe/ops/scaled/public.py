@@ -59,8 +59,8 @@ def scaled_matmul(
             dtype or float32, not with "block".
         out_dtype: bfloat16 (unless given), float16 or float32.
         seed, progress: of the simulator, see `Program.run`; NumPy only.
-        settings: fields of `GemmConfig`, of "block" `BlockwiseFP8Config`, of mx and nv
-            `BlockScaledConfig`. None given: chosen for CUDA tensors, defaults for NumPy.
+        settings: fields of `GemmConfig`, of "block" `BlockwiseGemmConfig`, of mx and nv
+            `BlockScaledGemmConfig`. None given: chosen for CUDA tensors, defaults for NumPy.
 
     Returns:
         `out`, or a new C-contiguous array or tensor (m, n). With k = 0, zeros and the bias.

@@ -13,9 +13,9 @@ from tilepipe.errors import BindError
 from tilepipe.host_arguments import unknown_keywords
 from tilepipe.ir.dtypes import dtype
 from tilepipe.kernels.gemm.config import GemmConfig
-from tilepipe.kernels.gemm_block_scaled.config import BlockScaledConfig
+from tilepipe.kernels.gemm_block_scaled.config import BlockScaledGemmConfig
 from tilepipe.kernels.gemm_block_scaled.layout import KINDS, blocked_shape
-from tilepipe.kernels.gemm_blockwise.config import BlockwiseFP8Config
+from tilepipe.kernels.gemm_blockwise.config import BlockwiseGemmConfig
 from tilepipe.kernels.gemm_blockwise.validation import blocks_of
 
 NAME = "scaled_matmul"
@@ -64,9 +64,9 @@ class Recipe:
     def config(self) -> type[Any]:
         """The class of the kernel's settings."""
         return (
-            BlockScaledConfig
+            BlockScaledGemmConfig
             if self.block_scaled
-            else BlockwiseFP8Config
+            else BlockwiseGemmConfig
             if self.name == "block"
             else GemmConfig
         )

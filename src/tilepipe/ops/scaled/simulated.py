@@ -12,13 +12,13 @@ import tilepipe as tp
 from tilepipe.errors import BindError
 from tilepipe.kernels.gemm import sm90 as gemm
 from tilepipe.kernels.gemm.heuristics import SPAN
-from tilepipe.kernels.gemm_block_scaled import sm100 as block_scaled_gemm
+from tilepipe.kernels.gemm_block_scaled import sm100 as gemm_block_scaled
+from tilepipe.kernels.gemm_block_scaled.heuristics import tile_settings
 from tilepipe.kernels.gemm_block_scaled.layout import KINDS, to_blocked
 from tilepipe.kernels.gemm_block_scaled.reference import pack_fp4
-from tilepipe.kernels.gemm_blockwise import sm90 as blockwise_fp8_gemm
+from tilepipe.kernels.gemm_blockwise import sm90 as gemm_blockwise
 from tilepipe.ops.matmul.simulated import acceptable, check_array, output_dtype, padded
 from tilepipe.ops.scaled.recipes import NAME, UNPACKED, Array, Recipe, recipe
-from tilepipe.registry.gemm_block_scaled import tile_settings
 
 
 def scaled_matmul(
@@ -81,13 +81,13 @@ def _bind(
 ) -> tp.Program:  # fmt: skip
     """The kernel for a (m, k) and b (n, k)."""
     if found.name == "block":
-        return blockwise_fp8_gemm.bind(
+        return gemm_blockwise.bind(
             a, b, acceptable(scale_a.T), np.ascontiguousarray(scale_b.T), c, config
         )
     if found.block_scaled:
         sfa = to_blocked(scale_a) if scale_a.ndim == 2 else np.ascontiguousarray(scale_a)
         sfb = to_blocked(scale_b.T) if scale_b.ndim == 2 else np.ascontiguousarray(scale_b)
-        return block_scaled_gemm.bind(a, b, sfa, sfb, c, config, bias=bias, **wholes)
+        return gemm_block_scaled.bind(a, b, sfa, sfb, c, config, bias=bias, **wholes)
     scales: dict[str, Any] = {
         "a_scale": np.ascontiguousarray(scale_a).reshape(-1),
         "b_scale": np.ascontiguousarray(scale_b).reshape(-1),

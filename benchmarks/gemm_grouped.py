@@ -1,12 +1,12 @@
 """Configurations of the grouped GEMM, measured beside PyTorch's `grouped_mm` and a loop of cuBLAS
 over the groups, in one run.
 
-    PYTHONPATH=src python benchmarks/grouped_gemm.py [--shapes M,N,K,GROUPS,SPLIT ...] [--configs
+    PYTHONPATH=src python benchmarks/gemm_grouped.py [--shapes M,N,K,GROUPS,SPLIT ...] [--configs
     "bn=256 cluster=2" ...] [--best N]
 
 All are screened in a few bursts; the fastest are timed again, in bursts and in steady state, beside
 the peers. Every result is compared with a float32 product. Needs a Hopper GPU and PyTorch.
-`tilepipe bench grouped_gemm` measures what the library chooses.
+`tilepipe bench gemm_grouped` measures what the library chooses.
 """
 
 from __future__ import annotations
