@@ -151,7 +151,9 @@ def test_several_processes(file: Path, tilepipe: Call) -> None:
 @pytest.mark.slow
 def test_processes_that_share_an_exploration(tilepipe: Call) -> None:
     one, three = (
-        report(tilepipe("check", "gemm", "-s", "arch=sm100", "-s", "stages=2", "--jobs", n, "--json"))
+        report(
+            tilepipe("check", "gemm", "-s", "arch=sm100", "-s", "stages=2", "--jobs", n, "--json")
+        )
         for n in (1, 3)
     )
     for told in (one, three):

@@ -208,7 +208,10 @@ def test_demo_shows_what_each_role_did() -> None:
         (["run", "gemm", "--device", "tpu"], ["tpu"]),
         (["run", "gemm", "--seed", "-1"], ["--seed", "greater than or equal to 0"]),
         (["compile", "gemm"], ["-o FILE"]),
-        (["compile", "gemm_grouped", "--arch", "sm_100a", "--emit", "cuda"], ["sm_90a", "not sm_100a"]),
+        (
+            ["compile", "gemm_grouped", "--arch", "sm_100a", "--emit", "cuda"],
+            ["sm_90a", "not sm_100a"],
+        ),
         (
             ["compile", "gemm_blockwise", "-s", "arch=sm90", "--arch", "sm_100a"],
             ["arch=sm90", "is for sm_90a, not sm_100a"],

@@ -15,7 +15,7 @@ import tilepipe as tp
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
 from tilepipe.kernels.gemm import sm100
-from tilepipe.kernels.gemm_blockwise import sm100 as blockwise
+from tilepipe.kernels.gemm_blockwise import sm100 as blockwise_sm100
 
 GPU_FENCE = "MEMBAR.ALL.GPU"
 
@@ -28,11 +28,11 @@ def gemm() -> tp.Program:
 
 def blockwise(cta_group: int = 2) -> tp.Program:
     a, b = (np.zeros((512, 256), ml_dtypes.float8_e4m3fn) for _ in range(2))
-    cfg = blockwise.Sm100BlockwiseGemmConfig(
+    cfg = blockwise_sm100.Sm100BlockwiseGemmConfig(
         cta_group=cta_group, cluster=2, bn=128, scheduler="clc"
     )
     scales = np.zeros((2, 512), np.float32), np.zeros((4, 2), np.float32)
-    return blockwise.bind(a, b, *scales, np.zeros((512, 512), ml_dtypes.bfloat16), cfg)
+    return blockwise_sm100.bind(a, b, *scales, np.zeros((512, 512), ml_dtypes.bfloat16), cfg)
 
 
 @pytest.mark.parametrize("make", [gemm, blockwise])

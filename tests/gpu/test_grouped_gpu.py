@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.kernels.grouped import FAMILIES, OFFSETS, OUTPUTS, product
+from tests.kernels.gemm_grouped.families import FAMILIES, OFFSETS, OUTPUTS, product
 from tilepipe.kernels.gemm_grouped import reference
 
 pytestmark = [

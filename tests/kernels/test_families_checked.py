@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.gpu.gemms import FAMILIES
-from tests.kernels.blackwell_cases import CLUSTERS, shape_of
-from tests.kernels.grouped import FAMILIES as GROUPED
+from tests.kernels.gemm.sm100_cases import CLUSTERS, shape_of
+from tests.kernels.gemm_grouped.families import FAMILIES as GROUPED
 from tilepipe import check
 from tilepipe.check.instance_size import too_small
 from tilepipe.registry.catalog import find

@@ -33,11 +33,11 @@ from tilepipe.testing.numerics import Comparison, compare_matmul, judged_by_the_
 
 _CONFIGS = Configs({"sm90": GemmConfig, "sm100": Sm100GemmConfig})
 _WORK: dict[str, Setting] = {
-    "activation": "none",
     "dtype": "bfloat16",
     "out_dtype": "bfloat16",
     "a_order": "row",
     "b_order": "row",
+    "activation": "none",
 }
 
 

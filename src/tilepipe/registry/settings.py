@@ -67,8 +67,8 @@ class Configs:
             for arch, made in classes.items()
         }
         self.defaults: dict[str, Setting] = {}
-        for fields in reversed(self._fields.values()):
-            self.defaults |= fields
+        for fields in self._fields.values():
+            self.defaults = self.defaults | fields | self.defaults
 
     @property
     def archs(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.kernels.blackwell_attention_cases import Problem, grown, planted
+from tests.kernels.attention.sm100_cases import Problem, grown, planted
 
 ACQUIRE = "                scores[i].acquire(j)\n"
 AFTER = "                ctx.tcgen05_fence_after()\n                with ctx.elect_one():\n                    ctx.mma(\n                        o(i)"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.kernels.blackwell_attention_cases import BF16, Problem
+from tests.kernels.attention.sm100_cases import BF16, Problem
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc.sass import disassemble
 

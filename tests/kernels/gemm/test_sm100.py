@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.kernels.blackwell_cases import BF16, CLUSTERS, E4M3, E5M2, Problem, shape_of, simulate
+from tests.kernels.gemm.sm100_cases import BF16, CLUSTERS, E4M3, E5M2, Problem, shape_of, simulate
 from tilepipe.kernels.common.epilogue import activated
 from tilepipe.kernels.gemm import sm100
 from tilepipe.kernels.gemm.sm100 import Sm100GemmConfig

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 import tilepipe as tp
-from tests.kernels.blackwell_cases import few
+from tests.kernels.gemm.sm100_cases import few
 from tilepipe.kernels.gemm_block_scaled import reference
 from tilepipe.kernels.gemm_block_scaled.layout import KINDS, to_blocked
 from tilepipe.kernels.gemm_block_scaled.sm100 import BlockScaledGemmConfig, bind

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.kernels.blackwell_cases import CLUSTERS, Problem, counts, shape_of
+from tests.kernels.gemm.sm100_cases import CLUSTERS, Problem, counts, shape_of
 from tests.pipelines.accumulators import who_arrives
 from tests.pipelines.rings import counts_of
 from tests.scenarios.support import faults, refuses

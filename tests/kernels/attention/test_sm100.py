@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.kernels.blackwell_attention_cases import BF16, Problem, blocks, counts, grown, simulate
+from tests.kernels.attention.sm100_cases import BF16, Problem, blocks, counts, grown, simulate
 from tests.pipelines.rings import counts_of
 from tilepipe.kernels.attention import sm100
 from tilepipe.kernels.attention.reference import visible

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.kernels.blackwell_cases import CLUSTERS, counts, shape_of
-from tests.kernels.block_scaled_cases import BF16, Problem, simulate
+from tests.kernels.gemm.sm100_cases import CLUSTERS, counts, shape_of
+from tests.kernels.gemm_block_scaled.cases import BF16, Problem, simulate
 from tests.pipelines.rings import counts_of
 from tilepipe.kernels.common.epilogue import activated
 from tilepipe.kernels.gemm_block_scaled.layout import KINDS, to_blocked

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilepipe as tp
-from tests.kernels.grouped import FAMILIES, OFFSETS, OUTPUTS, M, product
+from tests.kernels.gemm_grouped.families import FAMILIES, OFFSETS, OUTPUTS, M, product
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc import sass
 from tilepipe.kernels.gemm.heuristics import smem_bytes

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.kernels.blackwell_cases import CLUSTERS, shape_of
-from tests.kernels.block_scaled_cases import BF16, Problem
-from tests.kernels.test_blackwell_code import clean
-from tests.kernels.test_block_scaled_gemm import CONFIGS
+from tests.kernels.gemm.sm100_cases import CLUSTERS, shape_of
+from tests.kernels.gemm.test_sm100_code import clean
+from tests.kernels.gemm_block_scaled.cases import BF16, Problem
+from tests.kernels.gemm_block_scaled.test_sm100 import CONFIGS
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc.sass import disassemble, loop_with
 from tilepipe.kernels.gemm_block_scaled.layout import KINDS

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.kernels.blackwell_cases import BF16, CLUSTERS, E4M3, E5M2, Problem, shape_of
-from tests.kernels.test_blackwell_gemm import CONFIGS
+from tests.kernels.gemm.sm100_cases import BF16, CLUSTERS, E4M3, E5M2, Problem, shape_of
+from tests.kernels.gemm.test_sm100 import CONFIGS
 from tilepipe import cuda
 from tilepipe.cuda.nvrtc.sass import disassemble, loop_with
 from tilepipe.kernels.gemm.sm100 import Sm100GemmConfig
