@@ -154,8 +154,8 @@ def test_the_standard_problems_of_attention() -> None:
         for causal in (False, True)
         for s in (4096, 8192, 16384)
     }
-    assert {(p["heads"], p["kv_heads"], p["dtype"], p["form"]) for p in found} == {
-        (16, 16, "bfloat16", "hopper")
+    assert {(p["heads"], p["kv_heads"], p["dtype"], p["arch"]) for p in found} == {
+        (16, 16, "bfloat16", "sm90")
     }
     assert [
         (p["d"], p["causal"], p["s_q"])

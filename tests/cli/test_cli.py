@@ -62,7 +62,7 @@ def test_kernels_lists_every_setting() -> None:
         "out_dtype",
     }
     assert wanted <= set(gemm["settings"])
-    assert gemm["archs"] == ["sm_90a"]
+    assert gemm["archs"] == ["sm_90a", "sm_100a"]
     assert gemm["summary"]
 
 
