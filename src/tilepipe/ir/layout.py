@@ -4,15 +4,32 @@ every reader uses.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.ir.memory import SmemBuffer
+from tilepipe.ir.dtypes import DType
 
 SWIZZLES = (0, 32, 64, 128)  # bytes; the CU_TENSOR_MAP_SWIZZLE_* modes
 
 
-def panel_elements(buffer: SmemBuffer) -> int:
+class TileLayout(Protocol):
+    """What of a buffer decides where the elements of one of its tiles lie (`ir.memory.SmemBuffer`)."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def cols(self) -> int: ...
+    @property
+    def dtype(self) -> DType: ...
+    @property
+    def order(self) -> str: ...
+    @property
+    def swizzle(self) -> int: ...
+
+
+def panel_elements(buffer: TileLayout) -> int:
     """Elements of the contiguous dimension in one panel."""
     contiguous = buffer.cols if buffer.order == "row" else buffer.rows
     return (
@@ -35,7 +52,7 @@ def swizzle_offset(offset: npt.NDArray[np.int64], swizzle: int) -> npt.NDArray[n
 
 
 def byte_offsets(
-    buffer: SmemBuffer, rows: npt.NDArray[np.int64], cols: npt.NDArray[np.int64]
+    buffer: TileLayout, rows: npt.NDArray[np.int64], cols: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """Offset, within one tile of the buffer, of the byte that holds each element (rows, cols); the
     arguments broadcast.

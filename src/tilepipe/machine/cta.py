@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilepipe.errors import BarrierError
+from tilepipe.machine.barriers.addressed import AddressedBarriers
+from tilepipe.machine.memory.byte_space import ByteSpace
+
 if TYPE_CHECKING:
     from tilepipe.machine.agents import Agent
     from tilepipe.machine.barriers.mbarrier import Mbarrier
@@ -17,10 +21,13 @@ class Cta:
     """One CTA: its shared memory, barriers and agents.
 
     Attributes:
+        slots: its typed tiles, its tensor memory (also `tmem`), and its bytes (also `space`) where
+            something accesses them by address. smem_bytes: how many there are.
+        bars: its mbarriers; by number where the program places them in arrays, by address where it
+            does not.
         rank: in its cluster. block_id: in the grid. grid: CTAs of the grid.
         arrivals: (agent, barrier) -> the bit of that agent's last remote arrive here; a CTA may
-        exit only knowing of all of them. tmem: the last of its slots, where the kernel has tcgen05
-        ops.
+        exit only knowing of all of them.
         tma_free, tensor_free: virtual time (cycles) from which the TMA unit and the tensor cores
             are free.
     """
@@ -34,20 +41,47 @@ class Cta:
         "named",
         "rank",
         "slots",
+        "smem_bytes",
+        "space",
         "tensor_free",
         "tma_free",
         "tmem",
     )
 
-    def __init__(self, rank: int, grid: int) -> None:
+    def __init__(self, rank: int, grid: int, smem_bytes: int, *, addressed: bool = False) -> None:
+        """`addressed`: the program names its barriers, and all shared memory, by address."""
         self.rank = rank
         self.grid = grid
         self.block_id = rank
         self.slots: list[Slot] = []
         self.tmem: TensorMemory | None = None
-        self.bars: list[Mbarrier] = []
+        self.smem_bytes = smem_bytes
+        self.space: ByteSpace | None = None
+        self.bars: list[Mbarrier] | AddressedBarriers = AddressedBarriers(self) if addressed else []
         self.named: list[NamedState] = []
         self.agents: list[Agent] = []
         self.arrivals: dict[tuple[int, int], tuple[int, Agent, Site]] = {}
         self.tma_free = 0.0
         self.tensor_free = 0.0
+        if addressed:
+            self.bytes()
+
+    def bytes(self) -> ByteSpace:
+        """Its shared memory as bytes; made when something first accesses it by address."""
+        if self.space is None:
+            self.space = ByteSpace(self, self.smem_bytes)
+            self.slots.append(self.space)
+        return self.space
+
+    def barrier_at(self, address: int) -> Mbarrier:
+        """The mbarrier at an address in shared memory.
+
+        Raises:
+            BarrierError: the program has no barrier there.
+        """
+        if not isinstance(self.bars, list):
+            return self.bars[address]
+        for bar in self.bars:
+            if bar.address == address:
+                return bar
+        raise BarrierError(f"CTA {self.block_id} has no mbarrier at {address:#x}")

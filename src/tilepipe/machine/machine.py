@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tilepipe.errors import NotModelledError, PoisonError
 from tilepipe.ir.program import Kernel
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.barriers.mbarrier import Mbarrier
+from tilepipe.machine.barriers.mbarrier import WORD_BYTES, Mbarrier
 from tilepipe.machine.barriers.rendezvous import NamedState, Rendezvous
 from tilepipe.machine.cta import Cta
 from tilepipe.machine.happens_before.accesses import Access, Holder, Order
@@ -207,7 +207,7 @@ class Machine:
 
 
 def _cta(world: World, rank: int) -> Cta:
-    cta = Cta(rank, world.grid)
+    cta = Cta(rank, world.grid, world.kernel.smem_bytes)
     slots_of = {
         id(buffer): [Slot(cta, buffer, i) for i in range(buffer.count)]
         for buffer in world.kernel.buffers
@@ -217,19 +217,29 @@ def _cta(world: World, rank: int) -> Cta:
         whole = buffer if buffer.shares is None else buffer.shares
         others = [b for b in world.kernel.buffers if b is not buffer and whole in (b, b.shares)]
         for tile in slots_of[id(buffer)] if others else ():
-            tile.views = tuple(slots_of[id(b)][tile.index] for b in others)
+            tile.views = tile.given_views = tuple(slots_of[id(b)][tile.index] for b in others)
     if world.kernel.cta_group:
         cta.tmem = TensorMemory(cta)
         cta.slots.append(cta.tmem)
+    bars: list[Mbarrier] = []
     for array in world.kernel.barriers:
-        base = len(cta.bars)
+        base = len(bars)
         by_parity = array.name in world.compiled.by_parity
-        cta.bars.extend(
+        bars.extend(
             [
-                Mbarrier(cta, array.name, i, array.size, base + i, by_parity)
+                Mbarrier(
+                    cta,
+                    array.name,
+                    i,
+                    array.size,
+                    base + i,
+                    by_parity,
+                    address=array.offset + WORD_BYTES * i,
+                )
                 for i in range(array.size)
             ]
         )
+    cta.bars = bars
     for named in world.kernel.named_barriers:
         copies = named.per_warpgroup
         cta.named.extend(

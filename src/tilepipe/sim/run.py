@@ -132,7 +132,7 @@ def run(
             base = world.compiled.bar_base[array.name]
             for cta in m.ctas:
                 completions[array.name][cta.block_id].extend(
-                    bar.completions for bar in cta.bars[base : base + array.size]
+                    cta.bars[base + i].completions for i in range(array.size)
                 )
         if progress is not None:
             progress(

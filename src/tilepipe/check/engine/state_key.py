@@ -83,8 +83,7 @@ class _Bits:
 
 
 def _access_key(a: Any, rename: dict[int, int]) -> tuple[Any, ...]:
-    points = () if a.points is None else tuple(sorted(a.points.items()))
-    return rename[a.agent.uid], a.site.id, a.mask, a.rect, a.is_write, a.asynchronous, points
+    return rename[a.agent.uid], a.key
 
 
 def _event_key(e: Event, rename: dict[int, int]) -> tuple[Any, ...]:

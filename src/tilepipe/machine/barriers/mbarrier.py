@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tilepipe.errors import BarrierError
 from tilepipe.machine.agents import BLOCKED, Agent, Blocked
+from tilepipe.machine.faults import addresses
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.sites import SETUP
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tilepipe.machine.units.tma import TmaLoadUnit
 
 UNINITIALISED, LIVE, INVALIDATED = 0, 1, 2
+WORD_BYTES = 8  # an mbarrier in shared memory (PTX ISA, mbarrier, size and alignment)
 MAX_COUNT = (1 << 20) - 1
 MAX_TX = (1 << 20) - 1
 _NEVER = -(1 << 40)  # the phase of a barrier that is not live: no wait matches it
@@ -34,7 +36,8 @@ class Mbarrier:
     """One mbarrier.
 
     Attributes:
-        flat: its place among all mbarriers of the CTA.
+        flat: what names it among the mbarriers of its CTA (`Cta.bars`): its number, or its
+            address. address: in shared memory.
         phase: number of the phase in progress; phases below it are complete.
         count: arrivals of a phase. pending: arrivals still to come.
         tx: bytes still to come (negative: delivered early). expected: bytes announced in this
@@ -57,16 +60,25 @@ class Mbarrier:
     """
 
     __slots__ = (
-        "acc", "acc_time", "again", "array", "arrivals", "born", "by_parity", "completed_by",
+        "acc", "acc_time", "address", "again", "array", "arrivals", "born", "by_parity", "completed_by",
         "completions", "copies", "count", "cta", "doubled", "expected", "fenced", "flat",
         "in_role", "index", "inflight", "init_site", "known", "last_arrivals", "last_copies",
         "maker", "over", "pending", "phase", "proxied", "size", "state", "time", "tx", "waiters",
     )  # fmt: skip
 
     def __init__(
-        self, cta: Cta, array: str, index: int, size: int, flat: int, by_parity: bool = False
+        self,
+        cta: Cta,
+        array: str,
+        index: int,
+        size: int,
+        flat: int,
+        by_parity: bool = False,
+        *,
+        address: int,
     ) -> None:
         self.cta = cta
+        self.address = address
         self.flat = flat
         self.by_parity = by_parity
         self.array = array
@@ -155,15 +167,19 @@ def credit(m: Machine, bar: Mbarrier, nbytes: int, site: Site) -> None:
 def mbar_init(
     m: Machine, ag: Agent, site: Site, mask: int, first: int, size: int, count: int
 ) -> None:
-    """mbarrier.init of `size` barriers."""
+    """mbarrier.init of `size` barriers, of which `first` is the first."""
     if not 1 <= count <= MAX_COUNT:
         raise BarrierError(
             f"{site.what}: a count of {count}; an mbarrier counts 1 .. {MAX_COUNT} arrivals",
             site.loc,
         )
-    for bar in ag.cta.bars[first : first + size]:
+    for number in range(first, first + size):
+        bar = ag.cta.bars[number]
         if bar.state == LIVE:
             faults.reinit(bar, site)
+        if ag.cta.space is not None:
+            addresses.misplaced(bar, ag, site)
+            ag.cta.space.write_word(m, ag, site, mask, bar)
         again = bar.state == INVALIDATED
         bar.reset()
         bar.state = LIVE
@@ -194,6 +210,8 @@ def mbar_inval(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> None:
         m.reborn.remove(b)
     b.reset()
     b.state = INVALIDATED
+    if ag.cta.space is not None:
+        ag.cta.space.write_word(m, ag, site, mask, b)
     if m.journal is not None:
         m.journal.died(b, mask)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tilepipe.errors import BarrierError, PoisonError, RaceError
 from tilepipe.machine import rules
+from tilepipe.machine.faults import addresses
 from tilepipe.machine.faults import root_causes as causes
 from tilepipe.machine.faults import tensor_memory as tmem_words
 
@@ -25,18 +26,6 @@ if TYPE_CHECKING:
 # -- races -----------------------------------------------------------------------------
 
 
-def _extent(slot: Slot, a: Access) -> str:
-    r0, r1, c0, c1 = a.rect
-    row, col = slot.axes
-    rows = f"{row} {r0}" if r1 - r0 == 1 else f"{row}s {r0}..{r1 - 1}"
-    cols = f"{col} {c0}" if c1 - c0 == 1 else f"{col}s {c0}..{c1 - 1}"
-    return (
-        "all of it"
-        if (r1 - r0, c1 - c0) == (slot.buffer.rows, slot.buffer.cols)
-        else f"{rows}, {cols}"
-    )
-
-
 def _line(slot: Slot, a: Access) -> str:
     verb = "writes" if a.is_write else "reads"
     proxy = (
@@ -46,7 +35,7 @@ def _line(slot: Slot, a: Access) -> str:
         if a.asynchronous
         else "generic proxy"
     )
-    return f"{a.agent} {verb} {_extent(slot, a)} ({proxy}): {_resolved(slot, a)}\n          at {a.site.loc}"
+    return f"{a.agent} {verb} {slot.extent(a)} ({proxy}): {_resolved(slot, a)}\n          at {a.site.loc}"
 
 
 def _resolved(slot: Slot, a: Access) -> str:
@@ -326,9 +315,9 @@ def poison(m: Machine, slot: Slot, new: Access, missing: int) -> None:
     if written is not None:
         remedy = f"The slot holds what was written as {written}: one of the two sides has its place in the ring wrong."
     error = PoisonError(
-        f"{new.agent} reads {slot.name} ({_extent(slot, new)}) with {_resolved(slot, new)}, but"
+        f"{new.agent} reads {slot.name} ({slot.extent(new)}) with {_resolved(slot, new)}, but"
         f" {missing} of {total}"
-        f" elements were never written. {remedy}",
+        f" {slot.unit} were never written. {remedy}",
         new.site.loc,
     )
     if m.poisoned is None:
@@ -367,7 +356,8 @@ def not_live(bar: Mbarrier, site: Site, ag: Agent) -> NoReturn:
     """Use before init or after inval."""
     state = "after it was invalidated" if bar.state == 2 else "before it was initialised"
     raise BarrierError(
-        f"{site.what}: {ag} uses {bar.where} {state}. Initialise it in set-up code, which every role starts after.",
+        f"{site.what}: {ag} uses {bar.where} {state}. Initialise it in set-up code, which every role starts after."
+        f"{addresses.none_there(bar)}",
         site.loc,
     )
 

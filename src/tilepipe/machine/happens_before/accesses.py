@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
+from tilepipe.machine.memory.byte_sets import ByteSet
+
 if TYPE_CHECKING:
     from tilepipe.machine.agents import Agent
     from tilepipe.machine.sites import Site
@@ -42,7 +44,8 @@ class Access:
         bit, fenced, reader_fenced: its bits; the last two are 0 where no proxy fence is ever
         needed. In tensor memory, `fenced` is set by tcgen05.fence::before_thread_sync, or is `bit`
         where a commit does as much.
-        points: element -> lanes, for an ordinary load or store; None for a whole rectangle.
+        points: element -> lanes, for an ordinary load or store of a typed tile; the bytes, for an
+            access by address; None for all of `rect`.
         home: the rank of the CTA whose memory it is to, where it has fence bits.
         sure: a bit that goes with `bit` everywhere but through a tcgen05.commit; 0 in kernels
             without one, and of asynchronous accesses.
@@ -68,7 +71,7 @@ class Access:
 
     def __init__(
         self, agent: Agent, site: Site, mask: int, rect: Rect, is_write: bool, asynchronous: bool, bit: int,
-        points: dict[int, int] | None = None,
+        points: dict[int, int] | ByteSet | None = None,
     ) -> None:  # fmt: skip
         self.agent = agent
         self.site = site
@@ -82,6 +85,22 @@ class Access:
         self.reader_fenced = 0
         self.home = 0
         self.sure = self.after = 0
+
+    @property
+    def elements(self) -> dict[int, int] | None:
+        """`points` of an access to a typed tile."""
+        assert not isinstance(self.points, ByteSet)
+        return self.points
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What of the access two executions have in common, except the agent that made it."""
+        points: tuple[object, ...] = ()
+        if isinstance(self.points, ByteSet):
+            points = (self.points.mask,)
+        elif self.points is not None:
+            points = tuple(sorted(self.points.items()))
+        return self.site.id, self.mask, self.rect, self.is_write, self.asynchronous, points
 
 
 GLOBAL = -1  # the home of an access to global memory

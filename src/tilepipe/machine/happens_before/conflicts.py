@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.accesses import Access
-from tilepipe.machine.memory.tiles import EMPTY, WHOLE, Slot
+from tilepipe.machine.memory.byte_sets import one_lane_each
+from tilepipe.machine.memory.tiles import WHOLE, Slot
 
 if TYPE_CHECKING:
     from tilepipe.machine.machine import Machine
@@ -20,21 +21,11 @@ if TYPE_CHECKING:
 PIPELINED = frozenset({"tcgen05_mma", "tmem_copy"})
 
 
-def _points_meet(a: Access, b: Access) -> bool:
-    """Whether two accesses touch a common element; at least one is of single elements."""
-    if a.points is not None and b.points is not None:
-        return not a.points.keys().isdisjoint(b.points)
-    points, rect = (a.points, b.rect) if a.points is not None else (b.points, a.rect)
-    assert points is not None
-    r0, r1, c0, c1 = rect
-    return any(r0 <= p >> 32 < r1 and c0 <= p & 0xFFFFFFFF < c1 for p in points)
-
-
 def _check_order(
     m: Machine, slot: Slot, old: Access, new: Access, known: int, view: Slot | None = None
 ) -> None:
-    """Whether all is there that a conflicting access is ordered by. `view`: the slot of the earlier
-    one, where that was through another view of the same bytes.
+    """Whether all is there that a conflicting access is ordered by. `view`: what the earlier one
+    went through, where that is another view of the same bytes.
 
     Raises:
         RaceError: the threads that make `new` do not know of `old`; they know of it by a
@@ -42,35 +33,25 @@ def _check_order(
     """
     place = slot if view is None else view
     if not old.bit & known:
-        if not _same_lanes(old, new, view is not None):
+        if not _same_lanes(slot, place, old, new):
             faults.race(m, slot, old, new, view)
-    elif old.sure and not (old.sure & known or _same_lanes(old, new, view is not None)):
+    elif old.sure and not (old.sure & known or _same_lanes(slot, place, old, new)):
         faults.told_by_a_commit(m, place.name, old, str(old.agent), str(new.agent), new.site)
     if old.fenced and new.asynchronous:
         place.check_fences(m, old, new, known)
 
 
-def _same_lanes(a: Access, b: Access, across: bool) -> bool:
+def _same_lanes(slot: Slot, place: Slot, old: Access, new: Access) -> bool:
     """Whether program order settles it: one agent, and each common element is touched by one and
-    the same lane. `across`: through different views, where it is not known which elements have
-    common bytes.
+    the same lane. `slot`, `place`: what `new` and `old` went through.
     """
-    if a.agent is not b.agent:
+    if old.agent is not new.agent:
         return False
-    if a.mask == b.mask and a.mask.bit_count() == 1 and not a.asynchronous:
+    if old.mask == new.mask and old.mask.bit_count() == 1 and not old.asynchronous:
         return True
-    if across or a.points is None or b.points is None:
-        return False
-    common = a.points.keys() & b.points.keys()
-    return all(a.points[p] == b.points[p] and a.points[p].bit_count() == 1 for p in common)
-
-
-def _covers(new: Access, old: Access) -> bool:
-    if new.points is not None:
-        return old.points is not None and old.points.keys() <= new.points.keys()
-    r0, r1, c0, c1 = new.rect
-    o0, o1, p0, p1 = old.rect
-    return r0 <= o0 and o1 <= r1 and c0 <= p0 and p1 <= c1
+    if slot is not place:
+        return one_lane_each(slot.bytes_of(new), place.bytes_of(old))
+    return slot.one_lane_each(old, new)
 
 
 def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
@@ -92,18 +73,18 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
         o0, o1, p0, p1 = old.rect
         if r0 < o1 and o0 < r1 and c0 < p1 and p0 < c1:
             single = new.points is not None or old.points is not None
-            if (is_write or old.is_write) and not (single and not _points_meet(new, old)):
+            if (is_write or old.is_write) and not (single and not slot.points_meet(new, old)):
                 if old.sure or old.fenced or not old.bit & known:
                     _check_order(m, slot, old, new, known)
                 need |= old.bit
-                if is_write and _covers(new, old):
+                if is_write and slot.covers(new, old):
                     m.order.retire(old)
                     continue
             elif (
                 not is_write
                 and not old.is_write
                 and _succeeds(new, old, known)
-                and _covers(new, old)
+                and slot.covers(new, old)
             ):
                 m.order.retire(old)
                 continue
@@ -114,28 +95,28 @@ def access(m: Machine, slot: Slot, new: Access, known: int) -> int:
 
 
 def _across_views(m: Machine, slot: Slot, new: Access, known: int) -> int:
-    """`access` against the live accesses to the same bytes through other views. Where the tiles of
-    two views overlap is not asked: any two accesses are taken to touch a common byte. A write
-    leaves nothing that another view could read.
+    """`access` against the live accesses to the same bytes through other views. A write leaves
+    nothing that another view of the buffer could read, as long as each keeps contents of its own.
     """
     need = 0
+    touched = slot.bytes_of(new)
     for view in slot.views:
         keep = []
         for old in view.accesses:
-            if not (new.is_write or old.is_write):
+            before = view.bytes_of(old) if new.is_write or old.is_write else None
+            if before is None or not touched.meets(before):
                 keep.append(old)
                 continue
             if old.sure or old.fenced or not old.bit & known:
                 _check_order(m, slot, old, new, known, view)
             need |= old.bit
-            if new.is_write and new.rect == slot.whole and new.points is None:
+            if new.is_write and before.within(touched):
                 m.order.retire(old)
             else:
                 keep.append(old)
         view.accesses = keep
         if new.is_write:
-            view.state = EMPTY
-            view.filled = None
+            view.overwritten()
     return need
 
 

@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from tilepipe.errors import SimFault
 from tilepipe.ir import dtypes
-from tilepipe.ir.memory import SmemBuffer
 from tilepipe.ir.rules.tensor_memory import COLUMNS, LANES, Matrix
 from tilepipe.machine import rules
 from tilepipe.machine.cta import Cta
@@ -27,6 +26,7 @@ from tilepipe.machine.faults import tensor_memory as tmem_words
 from tilepipe.machine.happens_before.accesses import WARP_MASK, Access, Rect
 from tilepipe.machine.happens_before.conflicts import PIPELINED, access, read
 from tilepipe.machine.happens_before.knowledge import Knowledge, touched
+from tilepipe.machine.memory.tile_bytes import OneTile
 from tilepipe.machine.memory.tiles import PARTIAL, Slot
 from tilepipe.machine.memory.values import rounded, storage
 
@@ -61,9 +61,9 @@ class TensorMemory(Slot):
     __slots__ = ("allocations", "calls", "columns", "freed", "full", "relinquished", "smallest")
 
     def __init__(self, cta: Cta) -> None:
-        super().__init__(cta, SmemBuffer("tensor memory", dtypes.uint32, 1, LANES, COLUMNS), 0)
+        super().__init__(cta, OneTile("tensor memory", dtypes.uint32, LANES, COLUMNS), 0)
         self.columns = np.zeros((COLUMNS, LANES), np.uint32)
-        self.data = self.columns.T
+        self._data = self.columns.T
         self.reset()
 
     def reset(self) -> None:

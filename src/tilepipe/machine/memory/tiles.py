@@ -1,10 +1,12 @@
 """Typed tiles of shared memory: elements in logical order, and which of them have been written.
 
 Layout and swizzle map the elements of a tile one to one on its bytes (`ir.layout.byte_offsets`), so
-two accesses to one tile touch a common byte exactly when they touch a common element. Views of one
-buffer's slots (`SmemBuffer.shares`) keep contents of their own: a write through one of them leaves
-the others unwritten, and any two accesses through different views count as accesses to common
-bytes.
+two accesses to one tile touch a common byte exactly when they touch a common element. As long as
+only typed ops touch a tile, its elements are all there is. From the first access by address to one
+of its bytes, the bytes are what it holds (`byte_space`), and typed ops convert.
+
+Views of one buffer's slots (`SmemBuffer.shares`) keep contents of their own until then: a write
+through one of them leaves the others unwritten.
 """
 
 from __future__ import annotations
@@ -16,12 +18,15 @@ import numpy.typing as npt
 
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.accesses import Access, Rect
+from tilepipe.machine.memory import tile_bytes
+from tilepipe.machine.memory.byte_sets import ByteSet
+from tilepipe.machine.memory.tile_bytes import TileArray
 from tilepipe.machine.memory.values import storage
 
 if TYPE_CHECKING:
-    from tilepipe.ir.memory import SmemBuffer
     from tilepipe.machine.cta import Cta
     from tilepipe.machine.machine import Machine
+    from tilepipe.machine.memory.byte_space import ByteSpace
 
 EMPTY, PARTIAL, WHOLE = 0, 1, 2
 
@@ -30,26 +35,43 @@ class Slot:
     """Tile `index` of a buffer in one CTA.
 
     Attributes:
-        data: (rows, cols) in storage form. whole: the rectangle that is all of it.
+        base: its address in shared memory.
+        whole: the rectangle that is all of it.
         state: EMPTY, PARTIAL (see `filled`) or WHOLE: what has been written; the rest is poison.
         accesses: the live accesses.
-        axes: what its two dimensions are called, in messages.
-        views: the slots of other views of the same bytes (`SmemBuffer.shares`).
+        axes, unit: what its two dimensions, and its elements, are called in messages.
+        views: what else lies on the same bytes: other views of its buffer, and the space of bytes
+            where something has accessed its bytes by address. given_views: the former alone.
+        space: that space of bytes, which then holds its contents; else None.
     """
 
     axes = ("row", "column")
-    __slots__ = ("accesses", "buffer", "cta", "data", "filled", "index", "state", "views", "whole")
+    unit = "elements"
+    __slots__ = (
+        "_data", "accesses", "base", "buffer", "cta", "filled", "given_views", "index", "space",
+        "state", "views", "whole",
+    )  # fmt: skip
 
-    def __init__(self, cta: Cta, buffer: SmemBuffer, index: int) -> None:
+    def __init__(self, cta: Cta, buffer: TileArray, index: int) -> None:
         self.cta = cta
         self.buffer = buffer
         self.index = index
-        self.data: npt.NDArray[Any] = np.zeros((buffer.rows, buffer.cols), storage(buffer.dtype))
+        self.base = buffer.offset + index * buffer.step
+        self._data: npt.NDArray[Any] = np.zeros((buffer.rows, buffer.cols), storage(buffer.dtype))
         self.whole: Rect = (0, buffer.rows, 0, buffer.cols)
         self.filled: npt.NDArray[np.bool_] | None = None
         self.state = EMPTY
         self.accesses: list[Access] = []
+        self.given_views: tuple[Slot, ...] = ()
         self.views: tuple[Slot, ...] = ()
+        self.space: ByteSpace | None = None
+
+    @property
+    def data(self) -> npt.NDArray[Any]:
+        """(rows, cols) in storage form. Who changes elements of it calls `written` next."""
+        if self.space is not None:
+            self._data = tile_bytes.decoded(self.buffer, self.base, self.space.memory)
+        return self._data
 
     @property
     def name(self) -> str:
@@ -60,10 +82,16 @@ class Slot:
         self.state = EMPTY
         self.filled = None
         self.accesses = []
+        self.space = None
+        self.views = self.given_views
 
     def written(self, rect: Rect) -> None:
         """Marks a rectangle as written."""
         if self.state == WHOLE:
+            return
+        if self.space is not None:
+            tile_bytes.encode(self.buffer, self.base, rect, self._data, self.space.memory)
+            tile_bytes.fill(self.buffer, self.base, rect, self.space.present)
             return
         if rect == self.whole:
             self.state = WHOLE
@@ -84,7 +112,72 @@ class Slot:
         """How many elements of a rectangle nothing has written."""
         if self.state == WHOLE:
             return 0
+        if self.space is not None:
+            there = tile_bytes.filled_elements(self.buffer, self.base, rect, self.space.present)
+            return int((~there).sum())
         r0, r1, c0, c1 = rect
         if self.filled is None:
             return (r1 - r0) * (c1 - c0)
         return int((~self.filled[r0:r1, c0:c1]).sum())
+
+    def give_to(self, space: ByteSpace) -> None:
+        """From now on the space of bytes holds the contents: something accesses them by address."""
+        data, state, filled = self._data, self.state, self.filled
+        if state == WHOLE or filled is not None:
+            written = np.ones(data.shape, np.bool_) if filled is None or state == WHOLE else filled
+            tile_bytes.encode(self.buffer, self.base, self.whole, data, space.memory)
+            tile_bytes.fill_elements(self.buffer, self.base, written, space.present)
+        self.space = space
+        self.state, self.filled = PARTIAL, None
+        self.views = (*self.given_views, space)
+
+    def overwritten(self) -> None:
+        """A write through another view leaves nothing here that could be read."""
+        if self.space is None:
+            self.state = EMPTY
+            self.filled = None
+
+    # -- which accesses touch what -----------------------------------------------------
+
+    def points_meet(self, a: Access, b: Access) -> bool:
+        """Whether two accesses touch a common element; at least one is of single elements."""
+        mine, theirs = a.elements, b.elements
+        if mine is not None and theirs is not None:
+            return not mine.keys().isdisjoint(theirs)
+        points, rect = (mine, b.rect) if mine is not None else (theirs, a.rect)
+        assert points is not None
+        r0, r1, c0, c1 = rect
+        return any(r0 <= p >> 32 < r1 and c0 <= p & 0xFFFFFFFF < c1 for p in points)
+
+    def one_lane_each(self, a: Access, b: Access) -> bool:
+        """Whether each element that two accesses have in common is touched by one and the same
+        lane.
+        """
+        mine, theirs = a.elements, b.elements
+        if mine is None or theirs is None:
+            return False
+        common = mine.keys() & theirs.keys()
+        return all(mine[p] == theirs[p] and mine[p].bit_count() == 1 for p in common)
+
+    def covers(self, new: Access, old: Access) -> bool:
+        """Whether every element of `old` is one of `new`."""
+        mine, theirs = new.elements, old.elements
+        if mine is not None:
+            return theirs is not None and theirs.keys() <= mine.keys()
+        r0, r1, c0, c1 = new.rect
+        o0, o1, p0, p1 = old.rect
+        return r0 <= o0 and o1 <= r1 and c0 <= p0 and p1 <= c1
+
+    def bytes_of(self, access: Access) -> ByteSet:
+        """The bytes that an access to it touches."""
+        return tile_bytes.bytes_of(self.buffer, self.base, access.rect, access.elements)
+
+    def extent(self, access: Access) -> str:
+        """What of it an access touches, for messages."""
+        r0, r1, c0, c1 = access.rect
+        if access.rect == self.whole:
+            return "all of it"
+        row, col = self.axes
+        rows = f"{row} {r0}" if r1 - r0 == 1 else f"{row}s {r0}..{r1 - 1}"
+        cols = f"{col} {c0}" if c1 - c0 == 1 else f"{col}s {c0}..{c1 - 1}"
+        return f"{rows}, {cols}"
