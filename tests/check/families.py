@@ -332,7 +332,7 @@ def ahead(r: Random) -> Program:
     return Program((agents, 1, 1), tuple(parts))
 
 
-def siblings(r: Random) -> Program:
+def warps_apart(r: Random) -> Program:
     """Two warps wait for a stage, and one of them frees it for both; whether it meets the other
     first is left to chance.
     """
@@ -456,9 +456,9 @@ FAMILIES: tuple[Family, ...] = (
     reborn,
     group,
     ahead,
-    siblings,
+    warps_apart,
     tickets,
     soup,
 )
 # where orders matter most
-OFTEN: tuple[Family, ...] = (*FAMILIES, ring, ring, ahead, siblings, tickets, soup)
+OFTEN: tuple[Family, ...] = (*FAMILIES, ring, ring, ahead, warps_apart, tickets, soup)

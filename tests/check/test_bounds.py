@@ -2,7 +2,7 @@
 middle of a spin, while it shortens the story of a fault.
 
 To put the holes back, patch `tilepipe.sim.runtime._timed` to yield from its numbers, or
-`tilepipe.check.engine.explorer.Explorer.in_time` to return.
+`tilepipe.check.engine.race_reversal.Explorer.check_deadline` to return.
 """
 
 from __future__ import annotations

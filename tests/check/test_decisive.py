@@ -1,7 +1,7 @@
 # ruff: noqa: PT009 (ctx.assert_ is an op of the kernel)
 """Data that decides something later is part of a state's key, wherever it lies in between.
 
-To put the holes back on purpose: `monkeypatch.setattr(Decisive, "slot", ...)`, `"tensor"`,
+To put the holes back on purpose: `monkeypatch.setattr(DecidingData, "slot", ...)`, `"tensor"`,
 `"fragment"` to return no contents, or `"leaves_out"` to name locals, of `tilepipe.check.proofs.data_flow`;
 `monkeypatch.setattr(encoding, "digest", ...)` for keys that collide.
 """
@@ -31,8 +31,8 @@ from tilepipe.check import Reductions, check
 from tilepipe.check.engine import key_encoding as encoding
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.key_encoding import digest, encoded
-from tilepipe.check.engine.state_key import Fingerprints
-from tilepipe.check.proofs.data_flow import _STEPLESS, TENSOR_MEMORY, Decisive, Flow
+from tilepipe.check.engine.state_key import StateKeys
+from tilepipe.check.proofs.data_flow import _STEPLESS, TENSOR_MEMORY, DecidingData, Flow
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Cast, Vary, const
 from tilepipe.ir.memory import Element, Tmem, TmemScales
@@ -301,17 +301,17 @@ def test_a_key_says_whether_a_queued_mma_accumulates(monkeypatch: pytest.MonkeyP
     says it any more.
     """
     found: dict[bytes, set[tuple[bool, ...]]] = {}
-    plain = Fingerprints.of
+    plain = StateKeys.of
 
-    def of(self: Fingerprints, execution: Execution, tensors: bool = True) -> bytes:
+    def of(self: StateKeys, execution: Execution, tensors: bool = True) -> bytes:
         key = plain(self, execution, tensors)
-        queues = [f.unit.waiting for f in execution.flights if isinstance(f.unit, UnitQueue)]
+        queues = [f.unit.waiting for f in execution.in_flight if isinstance(f.unit, UnitQueue)]
         found.setdefault(key, set()).add(
             tuple(u.adds for queue in queues for u in queue if isinstance(u, MmaUnit))
         )
         return key
 
-    monkeypatch.setattr(Fingerprints, "of", of)
+    monkeypatch.setattr(StateKeys, "of", of)
     assert check(told("accumulate", 1).launch_args, shorten=False).verdict == "fault"
     assert {(False,), (True,)} <= set().union(*found.values())
     assert [adds for adds in found.values() if len(adds) > 1] == []
@@ -664,7 +664,7 @@ def test_a_key_without_contents_is_noticed(part: str, monkeypatch: pytest.Monkey
     fault.
     """
     nothing: Any = {"slot": b"", "tensor": b"", "fragment": False}[part]
-    monkeypatch.setattr(Decisive, part, lambda self, thing: nothing)
+    monkeypatch.setattr(DecidingData, part, lambda self, thing: nothing)
     by = {"slot": "tile by fragment", "tensor": "global by fragment", "fragment": "fragment"}[part]
     verdicts = {check(told(by, refused).launch_args, shorten=False).verdict for refused in range(4)}
     assert "verified" in verdicts

@@ -279,7 +279,7 @@ def test_arrays_are_left_as_they_were(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == ""
 
 
-def siblings(meet: bool) -> tp.Program:
+def overtaking_warps(meet: bool) -> tp.Program:
     """One warp of a warpgroup frees the slot for all four, each of which waits for it to be
     filled.
     """
@@ -308,17 +308,17 @@ def siblings(meet: bool) -> tp.Program:
     return ring.bind(4)
 
 
-def test_a_warp_that_its_siblings_have_left_behind() -> None:
-    verdict = siblings(meet=False).check()
+def test_a_warp_that_the_other_warps_have_overtaken() -> None:
+    verdict = overtaking_warps(meet=False).check()
     (fault,) = verdict.faults
     assert fault.kind == "BarrierError"
     for words in (
-        "full: warps 1, 2, 3 of role 'use' can be lapped by its siblings: mbar_arrive full at",
-        "completes phase 1, and does not come after the wait of warps 1, 2, 3 of role 'use' for phase 0",
+        "full: warps 1, 2, 3 of role 'use' can be lapped by the other warps: mbar_arrive full at",
+        "completes phase 1, and does not follow the wait of warps 1, 2, 3 of role 'use' for phase 0",
         "ctx.sync_warpgroup()",
     ):
         assert words in fault.message
-    assert siblings(meet=True).check().ok
+    assert overtaking_warps(meet=True).check().ok
 
 
 @pytest.mark.parametrize(("phase", "advised"), [(0, False), (1, True)])

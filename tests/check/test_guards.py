@@ -14,7 +14,7 @@ from tests.check.guarded_rings import Do, Ring, launch
 from tests.check.three_roles import Shape, program
 from tests.support.build import LANE, Builder, binary
 from tilepipe.check import Bounds, check
-from tilepipe.check.engine.launch_state import Scene
+from tilepipe.check.engine.launch_state import LaunchState
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Cast, Expr, Local, Select, Unary, Vary, const
 from tilepipe.ir.launch import Launch
@@ -73,7 +73,7 @@ class Asking:
 
     @property
     def counted(self) -> int:
-        return len(Scene(self.launch, "practice").possible_guards().tests)
+        return len(LaunchState(self.launch, "practice").possible_guards().tests)
 
 
 def directly(k: Asking, ready: Local) -> None:

@@ -19,7 +19,7 @@ from tests.check.campaign.judge import Judged, judge
 from tilepipe.check.engine import state_key as fingerprint
 from tilepipe.check.engine.key_encoding import digest
 from tilepipe.check.engine.live_locals import place
-from tilepipe.check.proofs.data_flow import Decisive
+from tilepipe.check.proofs.data_flow import DecidingData
 from tilepipe.check.proofs.polling import Watch
 from tilepipe.lang.tracing import barrier_tests as answers
 from tilepipe.lang.tracing.tracer import Tracer
@@ -35,9 +35,9 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def _no_contents(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Decisive, "slot", lambda self, slot: b"")
-    patch.setattr(Decisive, "tensor", lambda self, tensor: b"")
-    patch.setattr(Decisive, "fragment", lambda self, fragment: False)
+    patch.setattr(DecidingData, "slot", lambda self, slot: b"")
+    patch.setattr(DecidingData, "tensor", lambda self, tensor: b"")
+    patch.setattr(DecidingData, "fragment", lambda self, fragment: False)
 
 
 def _hashes(patch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ def _hashes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _locals_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Watch, "state", lambda self, world, ctas, ag: digest(place(ag, self.decisive)))
+    patch.setattr(Watch, "state", lambda self, world, ctas, ag: digest(place(ag, self.deciding)))
 
 
 def _no_rule_for_tensors(patch: pytest.MonkeyPatch) -> None:

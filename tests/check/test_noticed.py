@@ -13,16 +13,16 @@ import pytest
 from tests.check.acts import Act, Part, Program, launch
 from tests.check.test_cases_checked import CASES
 from tests.scenarios import test_dynamic_work as dynamic
-from tilepipe.check.engine.causal_order import Causality
+from tilepipe.check.engine.causal_order import CausalOrder
 from tilepipe.check.engine.execution import Execution
-from tilepipe.check.engine.launch_state import Scene
-from tilepipe.check.engine.steps import Node, Who
-from tilepipe.check.proofs.polling import _NOTICED, others_notice
+from tilepipe.check.engine.launch_state import LaunchState
+from tilepipe.check.engine.steps import AgentId, VisibleStep
+from tilepipe.check.proofs.polling import _NOTICED, is_visible
 from tilepipe.ir.launch import Launch
 from tilepipe.sim.run import quiet_numbers
 
 
-class Listening(Causality):
+class Listening(CausalOrder):
     """Keeps of which kind the ops were whose execution told something. What an agent's return
     completes is of none.
     """
@@ -31,34 +31,34 @@ class Listening(Causality):
         super().__init__()
         self.told: set[str] = set()
         self.orders: set[str] = set()
-        self._done: tuple[Who, int] | None = None
+        self._done: tuple[AgentId, int] | None = None
 
-    def step(self, who: Who, ordinal: int, site: Any, mask: int) -> None:
+    def step(self, who: AgentId, ordinal: int, site: Any, mask: int) -> None:
         self._done = None
         super().step(who, ordinal, site, mask)
 
     def completed(self, barrier: Hashable, phase: int) -> None:
         before = set(self.told)
         super().completed(barrier, phase)
-        if self._track(barrier).meets:
+        if self._record(barrier).is_rendezvous:
             # by the last to come, which has told that it did, or by one that returns
             self.told = before
 
-    def _at(self, mask: int) -> Node:
+    def _step_of(self, mask: int) -> VisibleStep:
         assert self._site is not None
         self.told.add(self._site.kind)
-        return super()._at(mask)
+        return super()._step_of(mask)
 
 
 def kinds_that_tell(made: Launch) -> set[str]:
     """Those of one execution."""
     with quiet_numbers():
-        scene = Scene(made, "practice")
-        execution = Execution(scene, range(scene.clusters))
-        listening = execution.causality = execution.world.journal = Listening()
+        launch_state = LaunchState(made, "practice")
+        execution = Execution(launch_state, range(launch_state.clusters))
+        listening = execution.causal_order = execution.world.journal = Listening()
         for m in execution.machines.values():
             m.journal = listening
-        execution.go_on()
+        execution.run_to_end()
     return listening.told
 
 
@@ -92,8 +92,8 @@ def told() -> set[str]:
 
 
 def test_what_tells_the_journal_is_noticed(told: set[str]) -> None:
-    assert not [kind for kind in sorted(told) if not others_notice(kind)], (
-        "others_notice (check/engine/execution.py) names them not"
+    assert not [kind for kind in sorted(told) if not is_visible(kind)], (
+        "is_visible (check/engine/execution.py) names them not"
     )
 
 

@@ -2,7 +2,7 @@
 nobody ends.
 
 To put the hole of counters in memory back on purpose, patch `tilepipe.check.proofs.polling.Watch.state` to
-leave the memory out: `lambda self, world, ctas, ag: digest(place(ag, self.decisive))`.
+leave the memory out: `lambda self, world, ctas, ag: digest(place(ag, self.deciding))`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tilepipe as tp
 from tilepipe.check import Bounds, Reductions, check
 from tilepipe.check.engine.key_encoding import digest
 from tilepipe.check.engine.live_locals import place
-from tilepipe.check.proofs.polling import VAIN, Watch
+from tilepipe.check.proofs.polling import MAX_FAILED_LOOKS, Watch
 from tilepipe.ir.chip import H200
 from tilepipe.ir.launch import Launch
 
@@ -106,7 +106,9 @@ def test_a_loop_that_gives_up_is_left_by_its_count(cell: str) -> None:
 def test_a_loop_that_counts_for_long_is_not_decided(cell: str) -> None:
     verdict = check(polls(cell, after=1000))
     assert verdict.verdict == "undecided"
-    assert verdict.bound.startswith(f"role 'use' has tested {VAIN} times in a row at test_polls.py")
+    assert verdict.bound.startswith(
+        f"role 'use' has tested {MAX_FAILED_LOOKS} times in a row at test_polls.py"
+    )
 
 
 @pytest.mark.parametrize("cell", ["shared", "global"])
@@ -114,7 +116,7 @@ def test_without_memory_in_a_round_the_exit_is_lost(
     cell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        Watch, "state", lambda self, world, ctas, ag: digest(place(ag, self.decisive))
+        Watch, "state", lambda self, world, ctas, ag: digest(place(ag, self.deciding))
     )
     assert check(polls(cell)).ok
 

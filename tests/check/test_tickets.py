@@ -15,7 +15,7 @@ import pytest
 
 import tilepipe as tp
 from tilepipe.check import Bounds, Verdict, check, replay
-from tilepipe.check.engine.causal_order import Causality
+from tilepipe.check.engine.causal_order import CausalOrder
 from tilepipe.check.proofs import tickets
 from tilepipe.machine.journal import Journal
 
@@ -186,23 +186,23 @@ def test_a_draw_compares_itself_with_the_last_ones_only() -> None:
     class Site:
         id = -1
 
-    causality = Causality()
-    journal: Journal = causality
+    causal_order = CausalOrder()
+    journal: Journal = causal_order
     looked = 0
-    opened = causality._open
+    opened = causal_order._add_race
 
     def counted(*args: Any) -> None:
         nonlocal looked
         looked += 1
         opened(*args)
 
-    causality._open = counted  # type: ignore[method-assign, assignment]
+    causal_order._add_race = counted  # type: ignore[method-assign, assignment]
     draws = 400
     for number in range(draws):
-        causality.step((number % 8, 0), number, Site(), 1)  # type: ignore[arg-type]
+        causal_order.step((number % 8, 0), number, Site(), 1)  # type: ignore[arg-type]
         journal.in_turn((0, 0), 1, takes=True)
     assert looked <= draws
-    assert len(causality.races) == draws - 1
+    assert len(causal_order.races) == draws - 1
 
 
 # -- the library's scheduler -----------------------------------------------------------

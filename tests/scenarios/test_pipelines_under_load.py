@@ -300,7 +300,7 @@ def test_c3_one_lane_fills_a_stage_that_its_sibling_warps_still_wait_for(n: int)
         program.run(seed=seed)
     words = (
         "inputs.empty[0]: warp",
-        "can be lapped by its siblings",
+        "can be lapped by the other warps",
         "completes phase 0",
         "the wait of warp",
         "for phase -1",

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from tilepipe.check.counterexamples.shortening import shortened
 from tilepipe.check.engine import state_search
 from tilepipe.check.engine.execution import Execution
-from tilepipe.check.engine.explorer import BoundError, Explorer, Progress
-from tilepipe.check.engine.launch_state import Scene
+from tilepipe.check.engine.launch_state import LaunchState
+from tilepipe.check.engine.race_reversal import BoundError, Explorer, Progress
 from tilepipe.check.proofs import tickets
 from tilepipe.check.proofs.guards import Guards, NotAWaitError
 from tilepipe.check.verdict import (
@@ -72,20 +72,20 @@ def check(
             f" {launch!r:.80}"
         )
     require_options(explore, bounds, reductions, rules, instance, progress)
-    explorer = Explorer(Scene(launch, rules), bounds, reductions, progress)
+    explorer = Explorer(LaunchState(launch, rules), bounds, reductions, progress)
     return decide(explorer, explore, instance, shorten)
 
 
 def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = True) -> Verdict:
     """The verdict on the launch of an explorer."""
-    scene = explorer.scene
+    launch_state = explorer.launch_state
     with quiet_numbers():
         attempt = _Attempt()
         bound = ""
-        scene.guards = (
+        launch_state.guards = (
             Guards()
             if explore or not explorer.reductions.partial_order
-            else scene.possible_guards()
+            else launch_state.possible_guards()
         )
         try:
             while not _decides(explorer, explore, attempt):
@@ -95,7 +95,9 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
         found = explorer.found
         faults: list[Fault] = []
         if found.fault is not None:
-            faults.append(shortened(scene, found.fault, found.schedule, shorten, explorer.deadline))
+            faults.append(
+                shortened(launch_state, found.fault, found.schedule, shorten, explorer.deadline)
+            )
         seconds = time.perf_counter() - explorer.started
         conclusion: Conclusion = "fault" if faults else "undecided" if bound else "verified"
         return Verdict(
@@ -110,7 +112,7 @@ def decide(explorer: Explorer, explore: bool, instance: str, shorten: bool = Tru
             attempt.facts,
             bound,
             attempt.completions,
-            scene.launch.grid,
+            launch_state.launch.grid,
         )
 
 
@@ -131,36 +133,36 @@ def _decides(explorer: Explorer, explore: bool, attempt: _Attempt) -> bool:
     wait that it guards turned out to be none; or the kernel has a fault with waits in the place of
     its tests, since tests may establish more order than the waits do.
     """
-    scene = explorer.scene
+    launch_state = explorer.launch_state
     attempt.method = "explored" if explore else "single-execution"
     try:
-        for lane in scene.lanes:
-            scene.elected = lane
-            first = explorer.begin(range(scene.clusters), 0)
-            if explorer.perform(first, first.go_on) or explorer.sibling(first):
+        for lane in launch_state.lanes:
+            launch_state.elected = lane
+            first = explorer.begin(range(launch_state.clusters), 0)
+            if explorer.perform(first, first.run_to_end) or explorer.has_warp_fault(first):
                 break
             attempt.completions = first.phases_completed()
             advice = explorer.found.advice
-            advice.extend(a for a in first.causality.unobserved() if a not in advice)
-            explorer.found.states += len(first.causality.nodes)
-            races = first.causality.races
-            if scene.chooses or races or not explorer.reductions.partial_order:
+            advice.extend(a for a in first.causal_order.unobserved_phases() if a not in advice)
+            explorer.found.states += len(first.causal_order.steps)
+            races = first.causal_order.races
+            if launch_state.chooses or races or not explorer.reductions.partial_order:
                 attempt.method = "explored"
                 _explore(explorer, first)
                 if explorer.found.fault is not None:
                     break
             elif not explore:
                 attempt.facts = _facts(first)
-        if len(scene.lanes) > 1 and attempt.facts:
-            attempt.facts.append(_fact_of_lanes(scene.lanes))
+        if len(launch_state.lanes) > 1 and attempt.facts:
+            attempt.facts.append(_fact_of_lanes(launch_state.lanes))
     except NotAWaitError as error:
-        scene.guards = scene.guards.without(error.site)
+        launch_state.guards = launch_state.guards.without(error.site)
     else:
-        if explorer.found.fault is None or not scene.guards.tests:
+        if explorer.found.fault is None or not launch_state.guards.tests:
             return True
-        scene.guards = Guards()
+        launch_state.guards = Guards()
     attempt.completions, attempt.facts = {}, []
-    explorer.forget()
+    explorer.restart()
     return False
 
 
@@ -171,10 +173,12 @@ def _explore(explorer: Explorer, first: Execution) -> None:
     A kernel that tests barriers is first explored state by state; if that takes many executions,
     by reversing races, within twice as many; and then state by state to the end.
     """
-    scene, every = explorer.scene, tuple(range(explorer.scene.clusters))
-    groups = [every] if scene.shares_work else [(c,) for c in every]
-    if explorer.reductions.partial_order and not scene.chooses:
-        groups = [g for g in groups if any(r.second.who[0] in g for r in first.causality.races)]
+    launch_state, every = explorer.launch_state, tuple(range(explorer.launch_state.clusters))
+    groups = [every] if launch_state.shares_work else [(c,) for c in every]
+    if explorer.reductions.partial_order and not launch_state.chooses:
+        groups = [
+            g for g in groups if any(r.second.agent_id[0] in g for r in first.causal_order.races)
+        ]
     for group in groups:
         if explorer.found.fault is not None:
             return
@@ -184,28 +188,28 @@ def _explore(explorer: Explorer, first: Execution) -> None:
         again = first if len(every) == len(group) else None
         if explorer.reductions.hashing and again is not None and tickets.explore(explorer, first):
             continue
-        if not ((scene.tests or scene.polls) and explorer.reductions.hashing):
-            explorer.reduced(group, again)
+        if not ((launch_state.tests or launch_state.polls) and explorer.reductions.hashing):
+            explorer.explore_executions(group, again)
             continue
-        steps = state_search.StepsOfTests(scene.sites, scene.guards.tests)
+        steps = state_search.StepsOfTests(launch_state.sites, launch_state.guards.tests)
         end = state_search.explore(explorer, group, steps, STATE_SEARCH_FIRST)
-        if end == "many" and not explorer.reduced(group, again, 2 * STATE_SEARCH_FIRST):
+        if end == "many" and not explorer.explore_executions(group, again, 2 * STATE_SEARCH_FIRST):
             end = state_search.explore(explorer, group, steps)
         if end == "disorderly":
-            explorer.reduced(group, again)
+            explorer.explore_executions(group, again)
 
 
 def _facts(first: Execution) -> list[str]:
     """What the causal order of one execution proves for all executions."""
-    order = first.causality
+    order = first.causal_order
     choices = (
         "no op of the kernel depends on which agent comes first: no try_wait, atomic add or request"
         " for work"
     )
-    if first.scene.guards.tests:
+    if first.launch_state.guards.tests:
         choices = (
             "no op of the kernel depends on which agent comes first: no atomic add or request for"
-            f" work, and each of {order.asked:,} tests (try_wait) only decides whether the wait for"
+            f" work, and each of {order.tests_as_waits:,} tests (try_wait) only decides whether the wait for"
             " the phase that it tests is performed, and follows the completion of the phase before"
         )
     return [

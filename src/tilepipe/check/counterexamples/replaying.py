@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from tilepipe.check.counterexamples.recording import Recorder
 from tilepipe.check.counterexamples.relevant_steps import relevant_steps
-from tilepipe.check.engine import warps_together
-from tilepipe.check.engine.execution import Execution, StepsError
-from tilepipe.check.engine.launch_state import Scene
+from tilepipe.check.engine import warp_races
+from tilepipe.check.engine.execution import Execution, ExecutionLimitError
+from tilepipe.check.engine.launch_state import LaunchState
 from tilepipe.check.verdict import Fault, ScheduleStep, Step
 from tilepipe.errors import SimFault
 from tilepipe.ir.launch import Launch
@@ -29,7 +29,7 @@ def replay(
     order: the fault in which that ends, or None.
     """
     with quiet_numbers():
-        return perform(Scene(launch, rules), tuple(schedule))[0]
+        return perform(LaunchState(launch, rules), tuple(schedule))[0]
 
 
 def replay_with_steps(
@@ -48,50 +48,54 @@ def replay_with_steps(
         BindError: the arguments do not fit the kernel.
     """
     with quiet_numbers():
-        return perform_with_steps(Scene(launch, rules), tuple(schedule))[1]
+        return perform_with_steps(LaunchState(launch, rules), tuple(schedule))[1]
 
 
 def perform(
-    scene: Scene,
+    launch_state: LaunchState,
     schedule: Schedule,
     watcher: Recorder | None = None,
-    go_on: bool = True,
+    run_to_end: bool = True,
     deadline: float = math.inf,
 ) -> tuple[SimFault | None, Execution]:
-    """Performs a schedule on the clusters that it names, and with `go_on` the rest of the kernel:
+    """Performs a schedule on the clusters that it names, and with `run_to_end` the rest of the kernel:
     the fault and the execution. An execution that the deadline cuts off has no fault.
     """
-    scene.elected = next((step.agent for step in schedule if step.outcome == 2), scene.lanes[0])
-    named = {step.cluster for step in schedule} & set(range(scene.clusters))
-    clusters = range(scene.clusters) if scene.shares_work or not named else sorted(named)
+    launch_state.elected = next(
+        (step.agent for step in schedule if step.outcome == 2), launch_state.lanes[0]
+    )
+    named = {step.cluster for step in schedule} & set(range(launch_state.clusters))
+    clusters = (
+        range(launch_state.clusters) if launch_state.shares_work or not named else sorted(named)
+    )
     until = min(deadline, time.perf_counter() + _MAX_SECONDS)
-    execution = Execution(scene, clusters, limit=_MAX_STEPS, deadline=until, watcher=watcher)
+    execution = Execution(launch_state, clusters, limit=_MAX_STEPS, deadline=until, watcher=watcher)
     try:
         execution.follow(schedule)
-        if go_on:
-            execution.go_on()
+        if run_to_end:
+            execution.run_to_end()
     except SimFault as error:
         return error, execution
-    except StepsError:
+    except ExecutionLimitError:
         pass
-    return warps_together.fault(execution), execution
+    return warp_races.fault(execution), execution
 
 
 def perform_with_steps(
-    scene: Scene, schedule: Schedule, deadline: float = math.inf
+    launch_state: LaunchState, schedule: Schedule, deadline: float = math.inf
 ) -> tuple[SimFault | None, Fault | None]:
     """The fault in which a schedule ends, with the table of the steps that lead to it; (None, None)
     if it ends in none.
     """
     recorder = Recorder()
-    error, _ = perform(scene, schedule, recorder, deadline=deadline)
+    error, _ = perform(launch_state, schedule, recorder, deadline=deadline)
     if error is None:
         return None, None
     steps, left_out = relevant_steps(recorder.steps, error)
-    if scene.lanes != (0,):
+    if launch_state.lanes != (0,):
         elected = Step(
             "every warp",
-            f"elect.sync: lane {scene.elected}",
+            f"elect.sync: lane {launch_state.elected}",
             "",
             "the elected lane is unspecified; in this execution it is this one",
         )

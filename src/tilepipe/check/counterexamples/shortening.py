@@ -17,8 +17,8 @@ from tilepipe.check.counterexamples.replaying import (
     same_fault,
 )
 from tilepipe.check.engine.execution import schedule_of
-from tilepipe.check.engine.launch_state import Scene
-from tilepipe.check.engine.steps import Node, Who
+from tilepipe.check.engine.launch_state import LaunchState
+from tilepipe.check.engine.steps import AgentId, VisibleStep
 from tilepipe.check.verdict import Fault, ScheduleStep
 from tilepipe.errors import DeadlockError, PoisonError, SimFault
 
@@ -29,7 +29,11 @@ _RESERVED = 0.5
 
 
 def shortened(
-    scene: Scene, error: SimFault, schedule: Schedule, shorten: bool, deadline: float = math.inf
+    launch_state: LaunchState,
+    error: SimFault,
+    schedule: Schedule,
+    shorten: bool,
+    deadline: float = math.inf,
 ) -> Fault:
     """A fault with the shortest schedule found for it by the deadline, and the table of its steps;
     without the table if no time is left for one more execution.
@@ -37,8 +41,8 @@ def shortened(
     if not shorten:
         return Fault.of(error, schedule)
     deadline = max(deadline, time.perf_counter() + _RESERVED)
-    shortest = _Search(scene, error, schedule, deadline - _RESERVED).shortest()
-    again, fault = perform_with_steps(scene, shortest, deadline)
+    shortest = _Search(launch_state, error, schedule, deadline - _RESERVED).shortest()
+    again, fault = perform_with_steps(launch_state, shortest, deadline)
     if fault is None or not same_fault(again, error):
         return Fault.of(error, schedule)
     return fault
@@ -47,9 +51,11 @@ def shortened(
 class _Search:
     """Looks for shorter schedules that end in the same fault with no step after them."""
 
-    def __init__(self, scene: Scene, error: SimFault, schedule: Schedule, deadline: float) -> None:
+    def __init__(
+        self, launch_state: LaunchState, error: SimFault, schedule: Schedule, deadline: float
+    ) -> None:
         self.deadline = deadline
-        self.scene = scene
+        self.launch_state = launch_state
         self.error = error
         self.schedule = schedule
         self.left = _ATTEMPTS
@@ -63,7 +69,7 @@ class _Search:
         if self.exhausted:
             return False
         self.left -= 1
-        found, _ = perform(self.scene, candidate, go_on=False, deadline=self.deadline)
+        found, _ = perform(self.launch_state, candidate, run_to_end=False, deadline=self.deadline)
         return same_fault(found, self.error)
 
     def shortest(self) -> Schedule:
@@ -76,18 +82,20 @@ class _Search:
         """The steps that precede the last step in every execution; and, if they alone do not lead
         to the fault, also those that precede one step of another agent.
         """
-        _, execution = perform(self.scene, self.schedule, go_on=False, deadline=self.deadline)
-        nodes = execution.causality.nodes
+        _, execution = perform(
+            self.launch_state, self.schedule, run_to_end=False, deadline=self.deadline
+        )
+        steps = execution.causal_order.steps
         last = self.schedule[-1]
-        who = (last.cluster, last.agent)
-        past = execution.causality.past(who)
+        agent_id = (last.cluster, last.agent)
+        past = execution.causal_order.past_of(agent_id)
         outcomes = tuple(step for step in self.schedule if step.outcome >= 0)
-        alone = _performing(nodes, past, outcomes, last)
+        alone = _performing(steps, past, outcomes, last)
         if len(alone) < len(self.schedule) and self.works(alone):
             return alone
-        for extra in _independent(nodes, past, who):
+        for extra in _independent(steps, past, agent_id):
             candidate = _performing(
-                nodes, past | extra.after | extra.mark, outcomes, *_up_to_next(nodes, extra), last
+                steps, past | extra.past | extra.bit, outcomes, *_up_to_next(steps, extra), last
             )
             if self.works(candidate):
                 return candidate
@@ -107,21 +115,27 @@ class _Search:
 
 
 def _performing(
-    nodes: list[Node], wanted: int, outcomes: Schedule, *then: ScheduleStep
+    steps: list[VisibleStep], wanted: int, outcomes: Schedule, *then: ScheduleStep
 ) -> Schedule:
-    return (*outcomes, *schedule_of(n for n in nodes if n.mark & wanted), *then)
+    return (*outcomes, *schedule_of(s for s in steps if s.bit & wanted), *then)
 
 
-def _independent(nodes: list[Node], past: int, who: Who) -> Iterator[Node]:
+def _independent(steps: list[VisibleStep], past: int, agent_id: AgentId) -> Iterator[VisibleStep]:
     """Steps of other agents that do not precede the last step, the earliest first."""
-    return (n for n in nodes if not n.mark & past and n.who != who)
+    return (s for s in steps if not s.bit & past and s.agent_id != agent_id)
 
 
-def _up_to_next(nodes: Iterable[Node], node: Node) -> Schedule:
+def _up_to_next(steps: Iterable[VisibleStep], step: VisibleStep) -> Schedule:
     """The scheduling decision that takes an agent from one of its visible steps to the next."""
-    if node.unit:
+    if step.is_unit:
         return ()
     later = [
-        n.ordinal for n in nodes if n.who == node.who and not n.unit and n.ordinal > node.ordinal
+        s.ordinal
+        for s in steps
+        if s.agent_id == step.agent_id and not s.is_unit and s.ordinal > step.ordinal
     ]
-    return (ScheduleStep(*node.who, min(later)),) if later else (ScheduleStep(*node.who, 1 << 30),)
+    return (
+        (ScheduleStep(*step.agent_id, min(later)),)
+        if later
+        else (ScheduleStep(*step.agent_id, 1 << 30),)
+    )

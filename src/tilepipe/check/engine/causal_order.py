@@ -1,18 +1,49 @@
-"""The causal order of one execution, and the pairs of steps in it that could have come the other
-way round.
+"""The causal order of one execution, and its races: where it is decided whether two steps could
+have happened the other way round.
 
-Two steps depend on each other where their order matters: at one barrier, steps that count in
-different phases, a wait and what completes the phase after the one it is for, a test and what
-completes the phase it asks about; and any two steps on a thing that gives what is left (an atomic
-counter, columns of tensor memory, requests for work). Arrivals of one phase commute.
+**Conflicts.** Two visible steps conflict if their order can matter:
 
-A step *knows* another when it comes after it in every execution: by program order, by a wait for
-the phase in which it counted, by the completion of a copy or an MMA. What a warp knows is kept for
-each warp apart, because a warp of a warpgroup can be ahead of its siblings. Two dependent steps,
-the later of which does not know the earlier, are a `Race`: somebody must see what happens the other
-way round. Where there is none, every execution is this one with independent steps in another order.
+- at one barrier, an arrival and a step of another phase; a wait for a phase, and the step that
+  completes the phase after it (which would lap the wait); a test of a phase, and the step that
+  completes that phase;
+- two uses of a thing that hands out what is left: an atomic counter, columns of tensor memory,
+  requests for work.
 
-Knowledge is a Python int with a bit for each (step, warp).
+Arrivals of one phase commute. All other steps are independent of each other.
+
+**Happens-before.** A step knows another one if it follows it in every execution: by program order,
+by a wait for the phase in which the other one arrived, by the completion of a copy or of a group of
+MMAs. Knowledge is a vector clock: a Python int with one bit for each pair of a step and a warp.
+Each warp of an agent has a clock of its own, because one warp of a warpgroup can run ahead of the
+others.
+
+**Races.** Two conflicting steps, the second of which does not know the first, are a `Race`: there
+may be an execution in which the second one comes first, and it must be explored (`race_reversal`).
+An execution without races stands for all: any other one has the same steps, with independent ones
+in another order. That is the proof behind the method "single-execution".
+
+An example: a ring of one slot. P fills the slot twice, C reads it twice; both barriers count one
+arrival. Step by step, with the phase that each step is about:
+
+    P: arrive full     p1   phase 0 of `full`
+    C: wait full       c1   phase 0 of `full`: c1 knows p1
+    C: arrive empty    c2   phase 0 of `empty`; knows p1, c1
+    P: wait empty      p2   phase 0 of `empty`: p2 knows c2, and so c1
+    P: arrive full     p3   phase 1 of `full`; completes it
+
+p3 conflicts with p1 (another phase of `full`), which it knows by program order. It conflicts with
+c1, too: if phase 1 completed before C looks, C's wait for phase 0 would be lapped, since the parity
+is the same again. p3 knows c1, by way of c2 and p2, so it cannot come before it. There is no race,
+and this execution stands for all.
+
+Without p2, P does not wait for `empty`. Then p3 does not know c1, and (c1, p3) is a race of kind
+"lapped": the execution in which p3 precedes c1 is explored next, and there the wait is lapped.
+
+**Sources.** Vector clocks: Fidge 1988, Mattern 1989. Traces, that is, executions up to the order of
+independent steps: Mazurkiewicz 1987. Reversing the races of an execution: dynamic partial-order
+reduction, Flanagan and Godefroid 2005. Neither persistent sets nor sleep sets nor source sets
+(Abdulla and others 2014) are used: instead, executions that are equal up to the order of
+independent steps are recognised afterwards by their signature (`trace_signature`).
 """
 
 from __future__ import annotations
@@ -20,262 +51,284 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from tilepipe.check.counterexamples.recording import Recorder, name_of
-from tilepipe.check.engine.key_encoding import digest, encoded
-from tilepipe.check.engine.steps import WARPS, Mind, Node, Phase, Race, Track, Who, Why
+from tilepipe.check.engine.steps import (
+    WARPS,
+    AgentClock,
+    AgentId,
+    BarrierRecord,
+    Race,
+    RaceKind,
+    VisibleStep,
+)
+from tilepipe.check.engine.trace_signature import names_of, signature
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.sites import Site
 
 _VERBS = {
-    Touch.ARRIVE: "arrives in", Touch.EXPECT: "announces bytes of", Touch.CREDIT: "brings bytes of", Touch.ISSUE: "will bring bytes of",
-}  # fmt: skip
+    Touch.ARRIVE: "arrives in",
+    Touch.EXPECT: "announces bytes of",
+    Touch.CREDIT: "brings bytes of",
+    Touch.ISSUE: "will bring bytes of",
+}
 _COUNTED = (Touch.ARRIVE, Touch.MEET)
 
 
-class Causality:
-    """A journal (`sim.journal`) that keeps the causal order.
+class CausalOrder:
+    """Builds the causal order of an execution: a `machine.journal.Journal`.
 
     Attributes:
-        nodes: the steps in the order in which they were taken. races: the open pairs.
-        arrivals, waits: how many of each were found to be in their only possible order. asked:
-            tests that count as waits.
+        steps: the visible steps, in the order of the execution.
+        races: the conflicting steps that happens-before does not order.
+        arrivals, waits: how many steps of each kind were found to have no race.
+        tests_as_waits: how many tests were treated as the waits that they guard.
+        barriers: the record of each barrier, and of each other thing that is used in turn.
+        units: for each unit in flight, the clock it was issued with and the op that issued it.
     """
 
     def __init__(
         self, recorder: Recorder | None = None, adds: frozenset[int] = frozenset()
     ) -> None:
-        """`adds`: sites of atomic adds that make nothing of what was there."""
+        """`adds`: the sites of atomic adds whose results are not used."""
         self.recorder = recorder
         self._adds = adds
-        self.nodes: list[Node] = []
+        self.steps: list[VisibleStep] = []
         self.races: list[Race] = []
-        self.arrivals = self.waits = self.asked = 0
-        self._minds: dict[Who, Mind] = {}
-        self._tracks: dict[Hashable, Track] = {}
-        self._units: dict[tuple[Who, int], tuple[tuple[int, int, int], Site | None]] = {}
-        self._who: Who = (0, 0)
+        self.arrivals = self.waits = self.tests_as_waits = 0
+        self.barriers: dict[Hashable, BarrierRecord] = {}
+        self.units: dict[tuple[AgentId, int], tuple[tuple[int, int, int], Site | None]] = {}
+        self._clocks: dict[AgentId, AgentClock] = {}
+        self._agent_id: AgentId = (0, 0)
         self._ordinal = 0
-        self._unit = False
+        self._is_unit = False
         self._site: Site | None = None
         self._mask = 0
-        self._node: Node | None = None
+        self._current: VisibleStep | None = None
         self._carried = (0, 0, 0)
 
-    # -- who acts ----------------------------------------------------------------------
+    # -- the acting agent or unit ------------------------------------------------------
 
-    def step(self, who: Who, ordinal: int, site: Site, mask: int) -> None:
+    def step(self, agent_id: AgentId, ordinal: int, site: Site, mask: int) -> None:
         """The threads of `mask` of an agent are about to perform an op."""
-        self._who, self._ordinal, self._site, self._unit, self._node = (
-            who,
-            ordinal,
-            site,
-            False,
-            None,
-        )
+        self._agent_id, self._ordinal, self._site = agent_id, ordinal, site
+        self._is_unit, self._current = False, None
         self._mask = mask
 
-    def unit(self, who: Who, ordinal: int) -> None:
-        """A unit of an agent is about to act."""
-        self._who, self._ordinal, self._unit, self._node = who, ordinal, True, None
-        self._carried, self._site = self._units.pop((who, ordinal))
+    def unit(self, agent_id: AgentId, ordinal: int) -> None:
+        """An asynchronous unit of an agent is about to act."""
+        self._agent_id, self._ordinal = agent_id, ordinal
+        self._is_unit, self._current = True, None
+        self._carried, self._site = self.units.pop((agent_id, ordinal))
 
-    def issued(self, who: Who, ordinal: int) -> None:
-        """The step at hand has issued a unit."""
-        node = self._at(self._mask)
-        self._units[who, ordinal] = (
-            (self._known(self._mask)[1], node.after | node.mark, node.behind | node.mark),
+    def issued(self, agent_id: AgentId, ordinal: int) -> None:
+        """The current step has issued an asynchronous unit, which knows what the step knows."""
+        step = self._step_of(self._mask)
+        self.units[agent_id, ordinal] = (
+            (self._known(self._mask)[1], step.past | step.bit, step.trace_past | step.bit),
             self._site,
         )
 
-    def _mind(self, who: Who) -> Mind:
-        found = self._minds.get(who)
+    def clock(self, agent_id: AgentId) -> AgentClock:
+        """The vector clock of an agent."""
+        found = self._clocks.get(agent_id)
         if found is None:
-            found = self._minds[who] = Mind()
+            found = self._clocks[agent_id] = AgentClock()
         return found
 
-    def _at(self, mask: int) -> Node:
-        """The node of the step at hand, of which the warps of `mask` are part."""
-        node = self._node
-        if node is None:
-            node = self._node = Node(
-                len(self.nodes), self._who, self._ordinal, self._unit, self._site
+    def _step_of(self, mask: int) -> VisibleStep:
+        """The current step, which is visible from here on; the warps of `mask` take part in it."""
+        step = self._current
+        if step is None:
+            step = self._current = VisibleStep(
+                len(self.steps), self._agent_id, self._ordinal, self._is_unit, self._site
             )
-            self.nodes.append(node)
-            if self._unit:
-                node.bits = 1 << (WARPS * node.index)
-                _, node.after, node.behind = self._carried
-                return node
-            mind = self._mind(self._who)
-            node.after, node.behind = mind.after, mind.behind
-            mind.after |= node.mark
-            mind.behind |= node.mark
-        if not self._unit:
-            first = WARPS * node.index
-            known = self._mind(self._who).known
+            self.steps.append(step)
+            if self._is_unit:
+                step.warp_bits = 1 << (WARPS * step.index)
+                _, step.past, step.trace_past = self._carried
+                return step
+            clock = self.clock(self._agent_id)
+            step.past, step.trace_past = clock.past, clock.trace_past
+            clock.past |= step.bit
+            clock.trace_past |= step.bit
+        if not self._is_unit:
+            first = WARPS * step.index
+            known = self.clock(self._agent_id).known
             for w in range(WARPS):
                 if mask >> (32 * w) & 0xFFFFFFFF:
                     bit = 1 << (first + w)
-                    node.bits |= bit
+                    step.warp_bits |= bit
                     known[w] |= bit
-        return node
+        return step
 
     def _known(self, mask: int) -> tuple[int, int]:
-        """What every warp of the step knows, and what any of them does."""
-        if self._unit:
+        """What all warps of the current step know, and what at least one of them knows."""
+        if self._is_unit:
             return self._carried[0], self._carried[0]
         every, some = -1, 0
-        for w, known in enumerate(self._mind(self._who).known):
+        for w, known in enumerate(self.clock(self._agent_id).known):
             if mask >> (32 * w) & 0xFFFFFFFF:
                 every &= known
                 some |= known
         return every, some
 
-    def _track(self, barrier: Hashable) -> Track:
-        found = self._tracks.get(barrier)
+    def _record(self, barrier: Hashable) -> BarrierRecord:
+        found = self.barriers.get(barrier)
         if found is None:
-            found = self._tracks[barrier] = Track(barrier)
+            found = self.barriers[barrier] = BarrierRecord(barrier)
         return found
 
     # -- races -------------------------------------------------------------------------
 
-    def _open(
-        self, first: Node, second: Node, why: Why, track: Track, phase: int, missing: int = 0
+    def _add_race(
+        self,
+        first: VisibleStep,
+        second: VisibleStep,
+        kind: RaceKind,
+        record: BarrierRecord,
+        phase: int,
+        missing: int = 0,
     ) -> None:
-        """Adds the pair, unless another dependence puts `second` after `first` anyway. `missing`:
-        bits of `first` that are not known.
+        """Adds a race between two conflicting steps, unless `second` follows `first` in this trace
+        by way of other conflicts: then reversing those comes first. `missing`: the warp bits of
+        `first` that `second` does not know.
         """
-        if first.mark & second.after:
+        if first.bit & second.past:
             warps = tuple(w for w in range(WARPS) if missing >> (WARPS * first.index + w) & 1)
-            self.races.append(Race(first, second, why, track.name, phase, warps))
-        elif not first.mark & second.behind:
-            self.races.append(Race(first, second, why, track.name, phase))
-        self._depend(second, first)
+            self.races.append(Race(first, second, kind, record.name, phase, warps))
+        elif not first.bit & second.trace_past:
+            self.races.append(Race(first, second, kind, record.name, phase))
+        second.trace_past |= first.trace_past | first.bit
+        if not second.is_unit:
+            self.clock(second.agent_id).trace_past |= second.trace_past
 
-    def _depend(self, node: Node, on: Node) -> None:
-        node.behind |= on.behind | on.mark
-        if not node.unit:
-            self._mind(node.who).behind |= node.behind
-
-    def _begins(self, track: Track, phase: int, node: Node, known: int, why: Why) -> bool:
-        """Whether the step knows all that counted in the phase before."""
-        before = track.phases.get(max(phase - 1, -1))
+    def _follows_phase_before(
+        self, record: BarrierRecord, phase: int, step: VisibleStep, known: int, kind: RaceKind
+    ) -> bool:
+        """Whether a step knows all members of the phase before `phase`; each that it does not know
+        is a race.
+        """
+        before = record.phases.get(max(phase - 1, -1))
         if before is None or not before.bits & ~known:
             return True
         for first in reversed(before.members):
-            if first.bits & ~known and first is not node:
-                self._open(first, node, why, track, phase - 1, first.bits & ~known)
+            if first.warp_bits & ~known and first is not step:
+                self._add_race(first, step, kind, record, phase - 1, first.warp_bits & ~known)
         return False
 
     # -- the journal -------------------------------------------------------------------
 
     def born(self, barrier: Hashable, mask: int) -> None:
-        old = self._tracks.pop(barrier, None)
-        track = self._tracks[barrier] = Track(
-            barrier, story=[] if old is None else [*old.story, _users(old)]
+        old = self.barriers.pop(barrier, None)
+        record = self.barriers[barrier] = BarrierRecord(
+            barrier, history=[] if old is None else [*old.history, _users(old)]
         )
-        node = self._at(mask)
+        step = self._step_of(mask)
         if old is not None:
             for phase in old.phases.values():
                 for first in (*phase.members, *phase.waits, *phase.failed):
-                    if first.bits & ~self._known(mask)[0] and first is not node:
-                        self._open(first, node, "turn", track, 0)
-        start = track.phase(-1)
-        start.members.append(node)
-        start.bits = node.bits
+                    if first.warp_bits & ~self._known(mask)[0] and first is not step:
+                        self._add_race(first, step, "turn", record, 0)
+        start = record.phase(-1)
+        start.members.append(step)
+        start.bits = step.warp_bits
 
     def died(self, barrier: Hashable, mask: int) -> None:
-        track, node = self._track(barrier), self._at(mask)
+        record, step = self._record(barrier), self._step_of(mask)
         known, _ = self._known(mask)
-        for number, phase in track.phases.items():
+        for number, phase in record.phases.items():
             for first in (*phase.members, *phase.waits, *phase.failed):
-                if first.bits & ~known and first is not node:
-                    self._open(first, node, "turn", track, number)
+                if first.warp_bits & ~known and first is not step:
+                    self._add_race(first, step, "turn", record, number)
 
     def touch(self, kind: Touch, barrier: Hashable, phase: int, mask: int) -> None:
-        track, node = self._track(barrier), self._at(mask)
+        record, step = self._record(barrier), self._step_of(mask)
         every, some = self._known(mask)
-        if not (kind is Touch.CREDIT and self._unit) and self._begins(
-            track, phase, node, every, "phase"
+        # the bytes of a copy need not follow the phase before: its issue does
+        if not (kind is Touch.CREDIT and self._is_unit) and self._follows_phase_before(
+            record, phase, step, every, "phase"
         ):
             self.arrivals += 1
         if self.recorder is not None:
-            self._tell(kind, barrier, phase)
-        now = track.phase(phase)
-        if not now.members or now.members[-1] is not node:
-            now.members.append(node)
-        now.bits |= node.bits
-        now.known |= some | node.bits
-        now.after |= node.after | node.mark
-        now.behind |= node.behind | node.mark
+            what = "arrives" if kind is Touch.MEET else f"{_VERBS[kind]} phase {phase}"
+            self.recorder.effect(barrier, phase, f"{name_of(barrier)}: {what}")
+        now = record.phase(phase)
+        if not now.members or now.members[-1] is not step:
+            now.members.append(step)
+        now.bits |= step.warp_bits
+        now.known |= some | step.warp_bits
+        now.past |= step.past | step.bit
+        now.trace_past |= step.trace_past | step.bit
         if kind in _COUNTED:
             now.counted.append(some)
-            track.meets = kind is Touch.MEET
+            record.is_rendezvous = kind is Touch.MEET
         elif kind is Touch.EXPECT:
-            now.announced.append(node)
+            now.announced.append(step)
 
     def completed(self, barrier: Hashable, phase: int) -> None:
-        track = self._track(barrier)
-        now, before = track.phase(phase), track.phases.get(phase - 1)
-        # of the step that was told last, or of one after which an agent has returned
-        node = self._at(0)
+        record = self._record(barrier)
+        now, before = record.phase(phase), record.phases.get(phase - 1)
+        # the step that arrived last, or the one after which an agent has returned
+        step = self._step_of(0)
+        # An announcement without an arrival must precede the completion: if no arrival of the phase
+        # follows it, the phase can complete without it.
         for first in now.announced:
-            if all(first.bits & ~known for known in now.counted) and first is not node:
-                self._open(first, node, "bytes", track, phase)
+            if all(first.warp_bits & ~known for known in now.counted) and first is not step:
+                self._add_race(first, step, "bytes", record, phase)
         for first in now.failed:
-            if first.bits & ~now.known:
-                self._open(first, node, "test", track, phase)
-        if before is not None and not track.meets:
+            if first.warp_bits & ~now.known:
+                self._add_race(first, step, "test", record, phase)
+        if before is not None and not record.is_rendezvous:
             if phase > 0 and not before.waits:
-                track.unobserved.append(phase - 1)
+                record.unobserved.append(phase - 1)
             for first in before.waits:
-                if first.bits & ~now.known:
-                    self._open(first, node, "lapped", track, phase - 1, first.bits & ~now.known)
+                missing = first.warp_bits & ~now.known
+                if missing:
+                    self._add_race(first, step, "lapped", record, phase - 1, missing)
                 else:
                     self.waits += 1
         if self.recorder is not None:
-            self.recorder.effect(
-                barrier,
-                phase,
-                f"{name_of(barrier)}: {'everybody has come' if track.meets else f'phase {phase} complete'}",
-            )
-        track.known |= now.known
-        track.after |= now.after
-        track.behind |= now.behind | node.behind
-        track.story.append(tuple(sorted((n.who, n.ordinal, n.unit) for n in now.members)))
-        track.phases.pop(phase - 2, None)
+            what = "all have arrived" if record.is_rendezvous else f"phase {phase} complete"
+            self.recorder.effect(barrier, phase, f"{name_of(barrier)}: {what}")
+        record.known |= now.known
+        record.past |= now.past
+        record.trace_past |= now.trace_past | step.trace_past
+        record.history.append(names_of(now.members))
+        record.phases.pop(phase - 2, None)
 
     def passed(self, barrier: Hashable, phase: int, mask: int) -> None:
-        track, node = self._track(barrier), self._at(mask)
-        if not track.meets:
-            self._begins(track, phase, node, self._known(mask)[0], "ahead")
-            track.phase(phase).waits.append(node)
-            track.awaited = True
+        record, step = self._record(barrier), self._step_of(mask)
+        if not record.is_rendezvous:
+            self._follows_phase_before(record, phase, step, self._known(mask)[0], "ahead")
+            record.phase(phase).waits.append(step)
+            record.awaited = True
         if self.recorder is not None:
             what = (
-                "everybody has come"
-                if track.meets
+                "all have arrived"
+                if record.is_rendezvous
                 else f"phase {phase} is complete"
                 if phase >= 0
                 else "nothing to wait for yet"
             )
             self.recorder.effect(barrier, phase, f"{name_of(barrier)}: passes, {what}", passes=True)
-        self._learn(track, node, mask)
+        self._acquire(record, step, mask)
 
-    def _learn(self, track: Track, node: Node, mask: int) -> None:
-        mind = self._mind(self._who)
+    def _acquire(self, record: BarrierRecord, step: VisibleStep, mask: int) -> None:
+        """The warps of a step acquire what the completed phases of a barrier have published."""
+        clock = self.clock(self._agent_id)
         for w in range(WARPS):
             if mask >> (32 * w) & 0xFFFFFFFF:
-                mind.known[w] |= track.known
-        node.after |= track.after
-        node.behind |= track.behind
-        mind.after |= node.after
-        mind.behind |= node.behind
+                clock.known[w] |= record.known
+        step.past |= record.past
+        step.trace_past |= record.trace_past
+        clock.past |= step.past
+        clock.trace_past |= step.trace_past
 
     def tried(self, barrier: Hashable, phase: int, outcome: bool, mask: int) -> None:
-        track, node = self._track(barrier), self._at(mask)
+        record, step = self._record(barrier), self._step_of(mask)
         every, _ = self._known(mask)
-        self._begins(track, phase, node, every, "ahead")
-        track.story.append((node.who, node.ordinal, phase, outcome))
+        self._follows_phase_before(record, phase, step, every, "ahead")
+        record.history.append((step.agent_id, step.ordinal, phase, outcome))
         if self.recorder is not None:
             self.recorder.effect(
                 barrier,
@@ -284,37 +337,37 @@ class Causality:
                 passes=outcome,
             )
         if not outcome:
-            track.phase(phase).failed.append(node)
+            record.phase(phase).failed.append(step)
             return
-        last = [n for n in track.phase(phase).members if n.bits & ~every]
+        last = [s for s in record.phase(phase).members if s.warp_bits & ~every]
         if last:
-            self._open(last[-1], node, "test", track, phase)
+            self._add_race(last[-1], step, "test", record, phase)
 
-    def ask(self, barrier: Hashable, phase: int, mask: int) -> tuple[bool, bool]:
-        """A test that counts as a wait is about to be performed.
+    def test_as_wait(self, barrier: Hashable, phase: int, mask: int) -> tuple[bool, bool]:
+        """A test that is treated as a wait is about to be performed.
 
-        Returns whether it knows all that has counted in the phase before, and in `phase`.
+        Returns whether it knows all members of the phase before, and all members of `phase`.
         """
-        track = self._track(barrier)
-        self._at(mask)
+        record = self._record(barrier)
+        self._step_of(mask)
         every, _ = self._known(mask)
-        before, now = track.phases.get(max(phase - 1, -1)), track.phases.get(phase)
-        self.asked += 1
+        before, now = record.phases.get(max(phase - 1, -1)), record.phases.get(phase)
+        self.tests_as_waits += 1
         return (
             before is not None and not before.bits & ~every,
             now is not None and not now.bits & ~every,
         )
 
-    def refused(self, barrier: Hashable, phase: int, mask: int) -> None:
+    def failed_test_as_wait(self, barrier: Hashable, phase: int, mask: int) -> None:
         """Such a test says "no". Like a wait it can be lapped, whether or not its wait follows."""
-        self._track(barrier).phase(phase).waits.append(self._at(mask))
+        self._record(barrier).phase(phase).waits.append(self._step_of(mask))
 
     def in_turn(self, thing: Hashable, mask: int, takes: bool) -> None:
-        track, node = self._track(thing), self._at(mask)
+        record, step = self._record(thing), self._step_of(mask)
         every, some = self._known(mask)
-        # Steps of one kind commute if they only look, or only add and make nothing of what was
-        # there. So a step depends on the last group of another kind, and on those before by way of
-        # that group.
+        # Steps of one kind commute if they only look, or only add and do not use what they find. So
+        # a step conflicts with the last group of another kind, and follows the groups before by way
+        # of that group.
         adds = (
             takes
             and isinstance(thing, tuple)
@@ -322,155 +375,70 @@ class Causality:
             and self._site.id in self._adds
         )
         kind = "add" if adds else "take" if takes else "look"
-        if kind == "take" or kind != track.kind:
-            track.story.append((track.kind, _names_of(track.turns)))
-            track.kind, track.earlier, track.turns = kind, track.turns, []
-        for first in reversed(track.earlier):
-            if first.bits & ~every and first is not node:
-                self._open(first, node, "turn", track, 0)
-        if not track.turns or track.turns[-1] is not node:
-            track.turns.append(node)
-        track.known |= some | node.bits
-        track.after |= node.after | node.mark
-        track.behind |= node.behind | node.mark
+        if kind == "take" or kind != record.turn_kind:
+            record.history.append((record.turn_kind, names_of(record.turns)))
+            record.turn_kind, record.earlier, record.turns = kind, record.turns, []
+        for first in reversed(record.earlier):
+            if first.warp_bits & ~every and first is not step:
+                self._add_race(first, step, "turn", record, 0)
+        if not record.turns or record.turns[-1] is not step:
+            record.turns.append(step)
+        record.known |= some | step.warp_bits
+        record.past |= step.past | step.bit
+        record.trace_past |= step.trace_past | step.bit
 
     def woken(self, thing: Hashable, mask: int) -> None:
-        self._learn(self._track(thing), self._at(mask), mask)
+        self._acquire(self._record(thing), self._step_of(mask), mask)
 
     def group(self, agent: Agent) -> None:
-        mind = self._mind(self._who)
+        clock = self.clock(self._agent_id)
         known = 0
-        for bits in mind.known:
+        for bits in clock.known:
             known |= bits
-        mind.groups.append(known)
+        clock.groups.append(known)
 
     def retired(self, agent: Agent, groups: int) -> None:
-        mind = self._mind(self._who)
-        for known in mind.groups[:groups]:
+        clock = self.clock(self._agent_id)
+        for known in clock.groups[:groups]:
             for w in range(WARPS):
-                mind.known[w] |= known
-        del mind.groups[:groups]
+                clock.known[w] |= known
+        del clock.groups[:groups]
 
-    # -- what is left ------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------
 
-    def _tell(self, kind: Touch, barrier: Hashable, phase: int) -> None:
-        """Records a step before it takes effect."""
-        assert self.recorder is not None
-        what = "arrives" if kind is Touch.MEET else f"{_VERBS[kind]} phase {phase}"
-        self.recorder.effect(barrier, phase, f"{name_of(barrier)}: {what}")
-
-    def past(self, who: Who) -> int:
-        """The nodes that an agent has taken, or knows."""
-        return self._mind(who).after
+    def past_of(self, agent_id: AgentId) -> int:
+        """The bits of the steps that an agent has taken, or knows."""
+        return self.clock(agent_id).past
 
     @property
-    def at(self) -> tuple[Who, int]:
-        """The agent, and the number of the op, at hand."""
-        return self._who, self._ordinal
+    def current(self) -> tuple[AgentId, int]:
+        """The acting agent, and the number of its current op."""
+        return self._agent_id, self._ordinal
 
-    def chosen(self, outcome: bool) -> None:
-        """The request of the step at hand was granted, or refused."""
-        self._at(self._mask).outcome = int(outcome)
+    def set_outcome(self, granted: bool) -> None:
+        """The request of the current step was granted, or refused."""
+        self._step_of(self._mask).outcome = int(granted)
 
-    def awaited(self, barrier: Hashable) -> bool:
-        """Whether somebody has waited on a barrier."""
-        return self._tracks[barrier].awaited
+    def is_awaited(self, barrier: Hashable) -> bool:
+        """Whether any step has waited at a barrier."""
+        return self.barriers[barrier].awaited
 
-    def unobserved(self) -> list[str]:
-        """Advice: barriers on which somebody waits, but with phases that came and went unseen."""
+    def unobserved_phases(self) -> list[str]:
+        """Advice about barriers with waits, some phases of which completed without a wait."""
         return [
-            f"phase {t.unobserved[0]} of {name_of(t.name)} completed, and the one after it, and"
-            " nobody had waited for it: nothing is"
-            " ordered after it, and a wait for it would be lapped"
-            for t in self._tracks.values()
-            if t.awaited and t.unobserved
+            f"phase {r.unobserved[0]} of {name_of(r.name)} completed, and the one after it, and"
+            " no agent had waited for it: nothing is ordered after it, and a wait for it would be"
+            " lapped"
+            for r in self.barriers.values()
+            if r.awaited and r.unobserved
         ]
 
     def signature(self) -> bytes:
-        """Equal for executions that differ in the order of independent steps only."""
-        stories = []
-        for track in self._tracks.values():
-            numbered = sorted(track.phases.items(), key=lambda one: one[0])
-            open_phases = [
-                tuple(sorted((n.who, n.ordinal, n.unit) for n in p.members)) for _, p in numbered
-            ]
-            turns = track.kind, _names_of(track.turns)
-            stories.append(
-                encoded((_name(track.name), tuple(track.story), tuple(open_phases), turns))
-            )
-        chosen = tuple(sorted((n.who, n.ordinal, n.outcome) for n in self.nodes if n.outcome >= 0))
-        return digest((tuple(sorted(stories)), chosen))
-
-    # -- what decides the races that are still to come ---------------------------------
-
-    def pending(self, who: Who, warps: int) -> tuple[Hashable, ...]:
-        """Of an agent: for each barrier, whether each warp knows its last phases and the waits for
-        them.
-        """
-        return self._seen(tuple(self._mind(who).known[:warps]))
-
-    def carried(self, who: Who, ordinal: int) -> tuple[Hashable, ...]:
-        """The same of a unit on its way."""
-        return self._seen((self._units[who, ordinal][0][0],))
-
-    def settled(self) -> tuple[Hashable, ...]:
-        """Of each barrier: whether what has counted in the phase at hand knows the waits, and the
-        tests in vain, that it must know.
-        """
-        out: list[Hashable] = []
-        for number, (now, before) in self._last():
-            seen = tuple(
-                sorted(
-                    (n.who, n.site.id if n.site is not None else -1, not n.bits & ~now.known)
-                    for n in (*before.waits, *now.failed, *now.announced)
-                )
-            )
-            out.append((number, seen))
-        return tuple(out)
-
-    def _last(self) -> list[tuple[int, tuple[Phase, Phase]]]:
-        found = []
-        for number, track in enumerate(self._tracks.values()):
-            last = max((p for p in track.phases if p >= 0), default=0)
-            found.append((number, (track.phase(last), track.phases.get(last - 1) or Phase())))
-        return found
-
-    def _seen(self, known: tuple[int, ...]) -> tuple[Hashable, ...]:
-        out: list[Hashable] = []
-        for number, phases in self._last():
-            for phase in phases:
-                knows = tuple(not phase.bits & ~k for k in known)
-                waits = tuple(
-                    sorted(
-                        (n.who, tuple(not n.bits & ~k for k in known))
-                        for n in (*phase.waits, *phase.failed)
-                    )
-                )
-                out.append((number, knows, waits))
-        return tuple(out)
+        """Equal for executions that differ only in the order of independent steps."""
+        return signature(self.barriers.values(), self.steps)
 
 
-def _users(track: Track) -> Hashable:
-    """Who used a barrier in the life that ends."""
-    return tuple(
-        sorted(
-            {
-                (n.who, n.ordinal)
-                for p in track.phases.values()
-                for n in (*p.members, *p.waits, *p.failed)
-            }
-        )
-    )
-
-
-def _names_of(nodes: list[Node]) -> Hashable:
-    """What two executions call some steps alike, whatever their order."""
-    return tuple(sorted((n.who, n.ordinal, n.unit) for n in nodes))
-
-
-def _name(thing: Hashable) -> Hashable:
-    """What two executions call a thing alike: barriers are made anew for each."""
-    if isinstance(thing, tuple):
-        return thing
-    cta = getattr(getattr(thing, "cta", None), "block_id", -1)
-    return (type(thing).__name__, cta, getattr(thing, "flat", -1), getattr(thing, "name", ""))
+def _users(record: BarrierRecord) -> Hashable:
+    """The steps that used a barrier since it was initialised."""
+    used = (s for p in record.phases.values() for s in (*p.members, *p.waits, *p.failed))
+    return tuple(sorted({(s.agent_id, s.ordinal) for s in used}))

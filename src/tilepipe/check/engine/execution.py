@@ -1,6 +1,6 @@
 """One execution of a launch on the simulated machine, in an order that is picked.
 
-Who can be picked are the agents, one op or a run of ops at a time, and those asynchronous units
+AgentId can be picked are the agents, one op or a run of ops at a time, and those asynchronous units
 whose acting others can notice: copies on their way to shared memory, commits, responses. MMAs and
 stores act at once where they were issued: until somebody has waited for them nobody may touch what
 they use, at whatever moment they act, and that is checked by what threads know (`sim.ordering`).
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilepipe.check.counterexamples.recording import Recorder
-from tilepipe.check.engine.causal_order import Causality
-from tilepipe.check.engine.launch_state import Scene
-from tilepipe.check.engine.steps import Node, Who
+from tilepipe.check.engine.causal_order import CausalOrder
+from tilepipe.check.engine.launch_state import LaunchState
+from tilepipe.check.engine.steps import AgentId, VisibleStep
 from tilepipe.check.proofs.guards import Answer, NotAWaitError, too_early
-from tilepipe.check.proofs.polling import QUIET, VAIN, Cell, Kind, Poll, others_notice
+from tilepipe.check.proofs.polling import MAX_FAILED_LOOKS, QUIET, Cell, Kind, Poll, is_visible
 from tilepipe.check.verdict import ScheduleStep
 from tilepipe.errors import SimFault
 from tilepipe.machine.agents import BLOCKED, Agent, Request, Spin
@@ -36,21 +36,21 @@ from tilepipe.machine.units.tcgen05 import CommitUnit
 from tilepipe.machine.units.tma import TmaLoadUnit
 from tilepipe.sim.runtime import OutOfTimeError
 
-ENDLESS = 1 << 60
+UNLIMITED = 1 << 60
 _CLOCK = 63  # the clock is looked at when the number of an op has none of these bits
 # ops after which the others have their turn, so that nobody waits for a counter in vain
 _TURN = 1 << 14
 
 
-class StepsError(Exception):
+class ExecutionLimitError(Exception):
     """An execution goes on for longer than the bounds allow: why, in words."""
 
 
 @dataclass(eq=False, slots=True)
-class Flight:
+class InFlightUnit:
     """A unit that waits to be picked: the `ordinal`-th of `who`."""
 
-    who: Who
+    agent_id: AgentId
     ordinal: int
     unit: TmaLoadUnit | UnitQueue
 
@@ -60,7 +60,7 @@ class Execution:
 
     Attributes:
         pause: before which ops an agent that is picked to pause does so.
-        causality: the causal order so far. machines: cluster -> its machine, while it runs.
+        causal_order: the causal order so far. machines: cluster -> its machine, while it runs.
             performed: ops of each agent so far.
         steps: ops and units performed. picks: what has been picked, in order. parked: agents that
             test again and again in vain.
@@ -68,9 +68,9 @@ class Execution:
 
     def __init__(
         self,
-        scene: Scene,
+        launch_state: LaunchState,
         clusters: Sequence[int],
-        limit: int = ENDLESS,
+        limit: int = UNLIMITED,
         deadline: float = math.inf,
         watcher: Recorder | None = None,
     ) -> None:
@@ -78,38 +78,40 @@ class Execution:
         work, otherwise one after another.
         `limit`: of steps. `deadline`: of `time.perf_counter`.
         """
-        self.scene = scene
-        self.causality = Causality(watcher, scene.watch.adds)
-        self.world = scene.world(self.causality)
+        self.launch_state = launch_state
+        self.causal_order = CausalOrder(watcher, launch_state.watch.adds)
+        self.world = launch_state.world(self.causal_order)
         self.limit = limit
         self.deadline = deadline
         self.world.deadline = None if deadline == math.inf else deadline
-        self.pause: Callable[[Request], bool] = lambda request: others_notice(request[1][0].kind)
+        self.pause: Callable[[Request], bool] = lambda request: is_visible(request[1][0].kind)
         self.watcher = watcher
         self.machines: dict[int, Machine] = {}
-        self.performed: dict[Who, int] = {}
+        self.performed: dict[AgentId, int] = {}
         self.steps = 0
-        self.picks: list[ScheduleStep] = (
-            [ScheduleStep.elect_lane(scene.elected)] if len(scene.lanes) > 1 else []
+        self.schedule: list[ScheduleStep] = (
+            [ScheduleStep.elect_lane(launch_state.elected)] if len(launch_state.lanes) > 1 else []
         )
         self.completions: dict[int, list[int]] = {}
-        self._issued: dict[Who, int] = {}
-        self._turns: dict[Who, int] = {}
-        self._flights: list[Flight] = []
+        self._issued: dict[AgentId, int] = {}
+        self._turns: dict[AgentId, int] = {}
+        self._flights: list[InFlightUnit] = []
         self._present: dict[int, list[Present]] = {}
         self._entered = -1
-        self._refused: set[tuple[Who, int]] = set()
-        self._polls: dict[Who, Poll] = {}
-        self._watchers: dict[Cell, list[Who]] = {}
-        self._guards = scene.guards
-        self._read: dict[Who, list[Answer]] = {}
+        self._refused: set[tuple[AgentId, int]] = set()
+        self._polls: dict[AgentId, Poll] = {}
+        self._watchers: dict[Cell, list[AgentId]] = {}
+        self._guards = launch_state.guards
+        self._read: dict[AgentId, list[Answer]] = {}
         self._waiting = deque(clusters)
-        if scene.shares_work:
+        if launch_state.shares_work:
             self.world.clusters = Clusters(list(clusters), None)
             self.world.clusters.decide = self._decide
-            self.world.clusters.resident = min(scene.resident, len(clusters))
+            self.world.clusters.resident = min(launch_state.resident, len(clusters))
             self._waiting = self.world.clusters.waiting
-        for _ in range(min(scene.resident if scene.shares_work else 1, len(clusters))):
+        for _ in range(
+            min(launch_state.resident if launch_state.shares_work else 1, len(clusters))
+        ):
             self._start(self._waiting.popleft())
 
     # -- clusters ----------------------------------------------------------------------
@@ -141,7 +143,7 @@ class Execution:
     def _ends(self, cluster: int) -> None:
         """Ends a cluster in which nothing is left to do, and starts the next in its place."""
         m = self.machines[cluster]
-        if m.ready or m.pending or any(f.who[0] == cluster for f in self._flights):
+        if m.ready or m.pending or any(f.agent_id[0] == cluster for f in self._flights):
             return
         if (
             any(who[0] == cluster for watching in self._watchers.values() for who in watching)
@@ -156,7 +158,7 @@ class Execution:
         self._entered = -1
         if self._waiting:
             if self.world.clusters is not None:
-                self.causality.in_turn(self.world.clusters, 1, True)
+                self.causal_order.in_turn(self.world.clusters, 1, True)
             self._start(self._waiting.popleft())
 
     def _somebody_acts(self) -> bool:
@@ -175,13 +177,13 @@ class Execution:
         """mbarrier array -> for each CTA of the grid, how many phases of each of its barriers
         completed.
         """
-        base, grid = self.world.compiled.bar_base, self.scene.launch.grid
+        base, grid = self.world.compiled.bar_base, self.launch_state.launch.grid
         return {
             a.name: [
                 self.completions.get(cta, [])[base[a.name] : base[a.name] + a.size]
                 for cta in range(grid)
             ]
-            for a in self.scene.launch.kernel.barriers
+            for a in self.launch_state.launch.kernel.barriers
         }
 
     @property
@@ -201,11 +203,11 @@ class Execution:
         )
 
     @property
-    def flights(self) -> list[Flight]:
+    def in_flight(self) -> list[InFlightUnit]:
         """Units that can act, in a fixed order; of a queue its oldest."""
         seen: set[int] = set()
         out = []
-        for flight in sorted(self._flights, key=lambda f: (f.who, f.ordinal)):
+        for flight in sorted(self._flights, key=lambda f: (f.agent_id, f.ordinal)):
             if id(flight.unit) not in seen:
                 seen.add(id(flight.unit))
                 out.append(flight)
@@ -223,7 +225,7 @@ class Execution:
         return not self.machines
 
     def run_agent(
-        self, cluster: int, agent: Agent, until: int = ENDLESS, pause: bool = False
+        self, cluster: int, agent: Agent, until: int = UNLIMITED, pause: bool = False
     ) -> bool:
         """Lets an agent go on until it has performed `until` ops in all, or blocks, or returns.
         `pause`: or until its next op is one that others can notice. Returns whether it did
@@ -237,18 +239,18 @@ class Execution:
         try:
             with explained(m):
                 moved = self._advance(m, who, agent, until, pause)
-        except (SimFault, StepsError):
-            self.picks.append(ScheduleStep(*who, self.performed.get(who, 0) + 1))
+        except (SimFault, ExecutionLimitError):
+            self.schedule.append(ScheduleStep(*who, self.performed.get(who, 0) + 1))
             raise
         except OutOfTimeError:
-            raise StepsError("") from None
+            raise ExecutionLimitError("") from None
         # the op at which it blocks has begun
-        self.picks.append(ScheduleStep(*who, self.performed.get(who, 0) + agent.blocked))
+        self.schedule.append(ScheduleStep(*who, self.performed.get(who, 0) + agent.blocked))
         self._ended(cluster)
         return moved
 
-    def _advance(self, m: Machine, who: Who, ag: Agent, until: int, pause: bool) -> bool:
-        body, causality, kinds = ag.body, self.causality, self.scene.watch.kinds
+    def _advance(self, m: Machine, who: AgentId, ag: Agent, until: int, pause: bool) -> bool:
+        body, causal_order, kinds = ag.body, self.causal_order, self.launch_state.watch.kinds
         assert body is not None
         ag.parked = False
         quiet = 0
@@ -259,7 +261,7 @@ class Execution:
             while done < until:
                 op, args = ag.request
                 site = args[0]
-                causality.step(who, done, site, args[1])
+                causal_order.step(who, done, site, args[1])
                 if self.watcher is not None:
                     self.watcher.step(ag, site, args)
                 result: Any
@@ -279,7 +281,7 @@ class Execution:
                 done += 1
                 self.performed[who] = done
                 if not done & _CLOCK and time.perf_counter() > self.deadline:
-                    raise StepsError("")
+                    raise ExecutionLimitError("")
                 m.world.counts[site.id] += 1
                 if self.watcher is not None:
                     self.watcher.performed(result, m.pending)
@@ -312,13 +314,13 @@ class Execution:
     def _took(self, steps: int) -> None:
         self.steps += steps
         if self.steps > self.limit:
-            raise StepsError(
+            raise ExecutionLimitError(
                 f"{self.limit:,} step{'' if self.limit == 1 else 's'} of one execution"
             )
         if time.perf_counter() > self.deadline:
-            raise StepsError("")
+            raise ExecutionLimitError("")
 
-    def _collect(self, m: Machine, who: Who) -> None:
+    def _collect(self, m: Machine, who: AgentId) -> None:
         """Registers the units that the last op has issued; those that nobody can notice act."""
         fresh = list(m.pending)
         m.pending.clear()
@@ -333,11 +335,11 @@ class Execution:
                 unit.run(m)
                 self.steps += 1
 
-    def _fly(self, who: Who, unit: TmaLoadUnit | UnitQueue) -> None:
+    def _fly(self, who: AgentId, unit: TmaLoadUnit | UnitQueue) -> None:
         ordinal = self._issued.get(who, 0)
         self._issued[who] = ordinal + 1
-        self._flights.append(Flight(who, ordinal, unit))
-        self.causality.issued(who, ordinal)
+        self._flights.append(InFlightUnit(who, ordinal, unit))
+        self.causal_order.issued(who, ordinal)
 
     def _drain(self, m: Machine, queue: UnitQueue) -> None:
         """The units of a queue act up to its first commit."""
@@ -345,16 +347,16 @@ class Execution:
             queue.run(m)
             self.steps += 1
 
-    def run_unit(self, flight: Flight) -> None:
+    def run_unit(self, flight: InFlightUnit) -> None:
         """Lets a unit act."""
-        cluster = flight.who[0]
+        cluster = flight.agent_id[0]
         self._enter(cluster)
         m = self.machines[cluster]
         self._flights.remove(flight)
-        self.picks.append(ScheduleStep(cluster, flight.who[1], unit=flight.ordinal))
-        self.causality.unit(flight.who, flight.ordinal)
+        self.schedule.append(ScheduleStep(cluster, flight.agent_id[1], unit=flight.ordinal))
+        self.causal_order.unit(flight.agent_id, flight.ordinal)
         if self.watcher is not None:
-            self.watcher.unit(flight.unit, m.agents[flight.who[1]])
+            self.watcher.unit(flight.unit, m.agents[flight.agent_id[1]])
         with explained(m):
             flight.unit.run(m)
             if isinstance(flight.unit, UnitQueue):
@@ -364,7 +366,7 @@ class Execution:
 
     # -- tests that count as waits -----------------------------------------------------
 
-    def _ask(self, m: Machine, who: Who, ag: Agent, args: tuple[Any, ...]) -> bool | Answer:
+    def _ask(self, m: Machine, who: AgentId, ag: Agent, args: tuple[Any, ...]) -> bool | Answer:
         """Performs a test that counts as a wait. It says "yes" where all that counts in the phase
         comes before it in any order; otherwise "no", and what it guards follows.
         """
@@ -373,16 +375,16 @@ class Execution:
         phase = phase_asked(ag, args)
         if bar.state != LIVE or phase < bar.phase - 1:
             raise NotAWaitError(site.id)  # it is a fault, which an exploration tells
-        before, all_of_it = self.causality.ask(bar, phase, mask)
+        before, all_of_it = self.causal_order.test_as_wait(bar, phase, mask)
         if too_early(before and phase <= bar.phase):
             raise NotAWaitError(site.id)
         if all_of_it and phase < bar.phase:
             mbar_wait(m, ag, site, mask, number, phase)
             return True
-        self.causality.refused(bar, phase, mask)
+        self.causal_order.failed_test_as_wait(bar, phase, mask)
         return Answer(self._read.setdefault(who, []), site.id, number, phase, mask)
 
-    def _guarded(self, who: Who, ag: Agent, args: tuple[Any, ...]) -> None:
+    def _guarded(self, who: AgentId, ag: Agent, args: tuple[Any, ...]) -> None:
         """Raises NotAWaitError unless the wait that begins is the one that its guard has asked
         for.
         """
@@ -400,14 +402,14 @@ class Execution:
 
     def _decide(self) -> bool:
         """Whether a request that could be granted is."""
-        granted = self.causality.at not in self._refused
-        self.causality.chosen(granted)
+        granted = self.causal_order.current not in self._refused
+        self.causal_order.set_outcome(granted)
         return granted
 
     # -- loops that poll ---------------------------------------------------------------
 
     def _looks_in_vain(
-        self, m: Machine, who: Who, ag: Agent, kind: Kind, args: tuple[Any, ...], result: object
+        self, m: Machine, who: AgentId, ag: Agent, kind: Kind, args: tuple[Any, ...], result: object
     ) -> bool:
         """Whether an agent has looked at something in a loop in which nothing changes until
         somebody else changes that: then it waits for it. Any other op that others notice begins
@@ -426,19 +428,19 @@ class Execution:
                 self._wake(who, _cell(ag, site, mask, args))
             return False
         if not poll.again(self._state(m, ag)):
-            if len(poll.seen) > VAIN:
-                raise StepsError(
-                    f"{ag} has tested {VAIN} times in a row at {site.loc.short} without success,"
+            if len(poll.seen) > MAX_FAILED_LOOKS:
+                raise ExecutionLimitError(
+                    f"{ag} has tested {MAX_FAILED_LOOKS} times in a row at {site.loc.short} without success,"
                     " and counts its attempts in something"
                     " that later decides; the check follows no more of them. Check an instance"
-                    f" with a limit below {VAIN}, or wait on"
+                    f" with a limit below {MAX_FAILED_LOOKS}, or wait on"
                     " the barrier"
                 )
             return False
         self._park(who, ag, poll, _spin(self.world, ag, kind, args, result))
         return True
 
-    def _goes_round(self, m: Machine, who: Who, ag: Agent, site: Site) -> bool:
+    def _goes_round(self, m: Machine, who: AgentId, ag: Agent, site: Site) -> bool:
         """Whether an agent goes round a loop that changes nothing, and that nobody notices."""
         poll = self._polls.setdefault(who, Poll())
         if not poll.repeats(site.id, lambda: self._state(m, ag)):
@@ -447,23 +449,23 @@ class Execution:
         return True
 
     def _state(self, m: Machine, ag: Agent) -> bytes:
-        return self.scene.watch.state(self.world, m.ctas, ag)
+        return self.launch_state.watch.state(self.world, m.ctas, ag)
 
-    def _park(self, who: Who, ag: Agent, poll: Poll, spin: Spin) -> None:
+    def _park(self, who: AgentId, ag: Agent, poll: Poll, spin: Spin) -> None:
         for bar in set(poll.bars):
             bar.waiters.append(ag)
         for cell in poll.cells:
             self._watchers.setdefault(cell, []).append(who)
         ag.parked, ag.spins = True, spin
 
-    def _wake(self, by: Who, cell: Cell) -> None:
+    def _wake(self, by: AgentId, cell: Cell) -> None:
         """Somebody has added to an element: those who look at it look again."""
         for cluster, uid in self._watchers.pop(cell, []):
             m = self.machines.get(cluster)
             if m is not None and (cluster, uid) != by and m.agents[uid] not in m.ready:
                 m.ready.append(m.agents[uid])
 
-    def _stop_watching(self, who: Who, ag: Agent) -> None:
+    def _stop_watching(self, who: AgentId, ag: Agent) -> None:
         """An agent that looked in vain goes on: it waits for nothing any more."""
         if not ag.blocked and not ag.parked:
             return
@@ -493,8 +495,8 @@ class Execution:
             if pick.unit >= 0:
                 found = [
                     f
-                    for f in self.flights
-                    if f.who == (pick.cluster, pick.agent) and f.ordinal == pick.unit
+                    for f in self.in_flight
+                    if f.agent_id == (pick.cluster, pick.agent) and f.ordinal == pick.unit
                 ]
                 if found:
                     self.run_unit(found[0])
@@ -507,7 +509,7 @@ class Execution:
             ):
                 self.run_agent(pick.cluster, agent, pick.until)
 
-    def go_on(self, stop: Callable[[], bool] | None = None, backwards: bool = False) -> bool:
+    def run_to_end(self, stop: Callable[[], bool] | None = None, backwards: bool = False) -> bool:
         """Goes on in a fixed order: each agent until it blocks, and a unit when none can.
         `backwards`: the last agent first.
 
@@ -526,12 +528,12 @@ class Execution:
                 if self.performed[who] == until:
                     self._turns[who] = self._turns.get(who, 0) + 1
                 continue
-            flights = self.flights
-            if not flights:
+            in_flight = self.in_flight
+            if not in_flight:
                 for cluster in list(self.machines):
                     self._ends(cluster)
                 continue
-            self.run_unit(flights[0])
+            self.run_unit(in_flight[0])
         return True
 
 
@@ -550,14 +552,14 @@ def _spin(world: World, ag: Agent, kind: Kind, args: tuple[Any, ...], result: ob
     return Spin(site, name=name, value=str(result))
 
 
-def schedule_of(nodes: Iterable[Node]) -> tuple[ScheduleStep, ...]:
+def schedule_of(nodes: Iterable[VisibleStep]) -> tuple[ScheduleStep, ...]:
     """The picks that perform some nodes in order."""
     picks: list[ScheduleStep] = []
     for node in nodes:
-        cluster, agent = node.who
-        if node.unit:
+        cluster, agent = node.agent_id
+        if node.is_unit:
             picks.append(ScheduleStep(cluster, agent, unit=node.ordinal))
-        elif picks and picks[-1].unit < 0 and (picks[-1].cluster, picks[-1].agent) == node.who:
+        elif picks and picks[-1].unit < 0 and (picks[-1].cluster, picks[-1].agent) == node.agent_id:
             picks[-1] = ScheduleStep(cluster, agent, node.ordinal + 1)
         else:
             picks.append(ScheduleStep(cluster, agent, node.ordinal + 1))

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from tilepipe.check.proofs.data_flow import Decisive
+from tilepipe.check.proofs.data_flow import DecidingData
 from tilepipe.check.proofs.guards import Guards, guards
 from tilepipe.check.proofs.polling import Watch
 from tilepipe.errors import BindError
@@ -24,7 +24,7 @@ from tilepipe.sim.codegen.module import compile_kernel
 from tilepipe.sim.run import occupancy, world_of
 
 
-class Scene:
+class LaunchState:
     """What every execution of a launch starts from.
 
     Attributes:
@@ -36,7 +36,7 @@ class Scene:
             executions that begin now.
         guards: the tests that count as the waits that they guard; none, unless who decides the
             launch says so.
-        sites: of the compiled kernel. decisive: what of its data can come to decide something.
+        sites: of the compiled kernel. deciding: what of its data can come to decide something.
     """
 
     def __init__(self, launch: Launch, rules: Rules) -> None:
@@ -75,12 +75,12 @@ class Scene:
         self.guards = Guards()
         compiled = compile_kernel(launch.kernel)
         self.shares_work = compiled.shares_work
-        self.decisive = Decisive(launch.kernel, compiled, _aliases(self.launch))
+        self.deciding = DecidingData(launch.kernel, compiled, _aliases(self.launch))
         self.sites = compiled.sites
         self._tests = {s.id for s in self.sites if isinstance(s.op, ops.MbarTryWait)}
         looped = (op for loop in every if isinstance(loop, ops.While) for op in walk(loop.body))
         self.polls = any(isinstance(op, ops.AtomicAdd) and self._looks(op) for op in looped)
-        self.watch = Watch(launch.kernel, self.decisive, compiled.sites)
+        self.watch = Watch(launch.kernel, self.deciding, compiled.sites)
         self.lanes = compiled.lanes
         self.elected = self.lanes[0]
 
@@ -104,7 +104,7 @@ class Scene:
         """Whether an atomic add may add 0, and what it finds can decide something."""
         return (
             not (isinstance(op.value, Const) and op.value.value)
-            and op.result in self.decisive.things
+            and op.result in self.deciding.things
         )
 
     def world(self, journal: Journal | None) -> World:

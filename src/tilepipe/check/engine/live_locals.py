@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tilepipe.check.proofs.data_flow import Decisive
+from tilepipe.check.proofs.data_flow import DecidingData
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.memory.fragments import Frag
 
@@ -119,7 +119,7 @@ def _functions(source: str) -> Mapping[str, _Function]:
     return {f.name: _Function(f) for f in ast.parse(source).body if isinstance(f, ast.FunctionDef)}
 
 
-def place(agent: Agent, decisive: Decisive) -> Hashable:
+def place(agent: Agent, deciding: DecidingData) -> Hashable:
     """A key that is equal for agents of one role that go on alike: where the agent stands, and the
     values that it will still read and that can come to decide something.
     """
@@ -130,22 +130,22 @@ def place(agent: Agent, decisive: Decisive) -> Hashable:
     if agent.request is None:
         return "start"
     name = body.gi_code.co_name
-    function = _functions(decisive.source)[name]
+    function = _functions(deciding.source)[name]
     if not function.clear:
         return "equal to no other", next(_different)
     values = frame.f_locals
-    live = sorted((function.live[frame.f_lineno] - decisive.leaves_out(name)) & values.keys())
-    return frame.f_lineno, tuple((name, value_key(values[name], decisive)) for name in live)
+    live = sorted((function.live[frame.f_lineno] - deciding.leaves_out(name)) & values.keys())
+    return frame.f_lineno, tuple((name, value_key(values[name], deciding)) for name in live)
 
 
-def value_key(value: Any, decisive: Decisive) -> Hashable:
+def value_key(value: Any, deciding: DecidingData) -> Hashable:
     """A key of a local's value. Of a fragment the contents count where they decide; who uses its
     registers always does.
     """
     match value:
         case Frag():
             dirty = -1 if value.dirty is None else value.dirty.id
-            contents = value.data.tobytes() if decisive.fragment(value.ir) else b""
+            contents = value.data.tobytes() if deciding.fragment(value.ir) else b""
             return (
                 value.ir.name,
                 value.defined,
@@ -159,7 +159,7 @@ def value_key(value: Any, decisive: Decisive) -> Hashable:
         case np.ndarray():
             return value.dtype.str, value.shape, value.tobytes()
         case tuple():
-            return tuple(value_key(v, decisive) for v in value)
+            return tuple(value_key(v, deciding) for v in value)
         case np.generic():
             return value.dtype.str, value.tobytes()
     return type(value).__name__, value

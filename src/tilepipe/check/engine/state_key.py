@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilepipe.check.engine import race_state
 from tilepipe.check.engine.key_encoding import digest, encoded
 from tilepipe.check.engine.live_locals import place
-from tilepipe.check.proofs.data_flow import Decisive
+from tilepipe.check.proofs.data_flow import DecidingData
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir import ops
 from tilepipe.ir.def_use import leaves
@@ -99,14 +100,14 @@ def _event_key(e: Event, rename: dict[int, int]) -> tuple[Any, ...]:
     )
 
 
-class Fingerprints:
-    """Makes keys of the states of one kernel's executions. `decisive`: which data are part of
+class StateKeys:
+    """Makes keys of the states of one kernel's executions. `deciding`: which data are part of
     them.
     """
 
-    def __init__(self, kernel: Kernel, decisive: Decisive, symmetry: bool) -> None:
+    def __init__(self, kernel: Kernel, deciding: DecidingData, symmetry: bool) -> None:
         self.kernel = kernel
-        self.decisive = decisive
+        self.deciding = deciding
         self.same = [r for r in kernel.roles if symmetry and interchangeable(r, kernel.setup)]
 
     def of(self, execution: Execution, tensors: bool = True) -> bytes:
@@ -156,7 +157,7 @@ class Fingerprints:
 
     def _stands(self, a: Agent, ready: bool) -> bytes:
         """What of an agent's state has no agent's name in it."""
-        return encoded((place(a, self.decisive), a.blocked, ready, tuple(sorted(a.passed.items()))))
+        return encoded((place(a, self.deciding), a.blocked, ready, tuple(sorted(a.passed.items()))))
 
     def _machine(
         self, execution: Execution, cluster: int, m: Machine, names: dict[int, int], tensors: bool
@@ -192,20 +193,20 @@ class Fingerprints:
         events = tuple(
             tuple(sorted((_event_key(e, names), bits(e.bit)) for e in p.live)) for p in presents
         )
-        flights = tuple(
+        in_flight = tuple(
             sorted(
                 (
-                    names[f.who[1]],
+                    names[f.agent_id[1]],
                     self._unit(f.unit, bits),
-                    execution.causality.carried(f.who, f.ordinal),
+                    race_state.of_unit(execution.causal_order, f.agent_id, f.ordinal),
                 )
-                for f in execution.flights
-                if f.who[0] == cluster
+                for f in execution.in_flight
+                if f.agent_id[0] == cluster
             )
         )
         ready = tuple(sorted(names[a.uid] for a in m.ready))
         poisoned = m.poisoned is not None
-        settled = execution.causality.settled()
+        settled = race_state.of_barriers(execution.causal_order)
         asked = bits(m.reach.refused), bits(m.reach.waited)
         return (
             tuple(agents),
@@ -215,7 +216,7 @@ class Fingerprints:
             slots,
             arrivals,
             events,
-            flights,
+            in_flight,
             ready,
             asked,
             poisoned,
@@ -252,9 +253,9 @@ class Fingerprints:
         groups = tuple(tuple((u.site.id, bits(u.bits)) for u in g.units) for g in a.wgmma_groups)
         opened = tuple(_wgmma(u, bits) for u in a.wgmma_open)
         return (
-            place(a, self.decisive), a.blocked, a.fenced, a.ticket, a.cluster_ticket, () if a.done else tuple(sorted(a.passed.items())),
+            place(a, self.deciding), a.blocked, a.fenced, a.ticket, a.cluster_ticket, () if a.done else tuple(sorted(a.passed.items())),
             _knowledge(a, bits), bits(a.retired), bits(a.handed), stores, groups, opened, _tensor_state(a, bits),
-            execution.causality.pending((cluster, a.uid), a.warps),
+            race_state.of_agent(execution.causal_order, (cluster, a.uid), a.warps),
         )  # fmt: skip
 
     def _barrier(self, b: Mbarrier, bits: _Bits, names: dict[int, int]) -> Hashable:
@@ -297,7 +298,7 @@ class Fingerprints:
                 for a in s.allocations.values()
             )
             more = (held, calls, s.relinquished is None, s.smallest)
-        return (s.state, filled, live, self.decisive.slot(s), more)
+        return (s.state, filled, live, self.deciding.slot(s), more)
 
     def _unit(self, unit: Any, bits: _Bits) -> Hashable:
         if isinstance(unit, TmaLoadUnit):
@@ -349,7 +350,7 @@ class Fingerprints:
         for t in execution.world.tensors:
             if t.order is not None:
                 owners = () if execution.world.clusters is None or not owned else _owners(t.order)
-                out.append((owners, self.decisive.tensor(t)))
+                out.append((owners, self.deciding.tensor(t)))
         return tuple(out)
 
 
@@ -393,7 +394,7 @@ def _wgmma(unit: WgmmaUnit, bits: _Bits) -> Hashable:
 
 
 def _arriver(who: int, names: dict[int, int]) -> tuple[int, int]:
-    """Who arrived, of a key of `Cta.arrivals`: an agent's name and -1, or, for a commit, the
+    """AgentId arrived, of a key of `Cta.arrivals`: an agent's name and -1, or, for a commit, the
     agent's name and the lane that issued it.
     """
     if who >= 0:

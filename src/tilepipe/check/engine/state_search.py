@@ -4,7 +4,7 @@ Without partial-order reduction all steps matter that others can notice. With it
 that tests barriers, only those do whose order can change what a test says: tests, what completes
 phases of barriers that are tested, and what takes from a common store. All others are taken at
 once, in a fixed order: in every execution they are in their only possible order, which is found out
-on the way (`causality`), and where they are not, the states found so are worth nothing.
+on the way (`causal_order`), and where they are not, the states found so are worth nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import sys
 from collections.abc import Container, Iterable, Sequence
 from typing import Literal
 
-from tilepipe.check.engine.execution import Execution, Flight
-from tilepipe.check.engine.explorer import ORDERLY, Explorer, Schedule
-from tilepipe.check.proofs.polling import others_notice
+from tilepipe.check.engine.execution import Execution, InFlightUnit
+from tilepipe.check.engine.race_reversal import EXPECTED_RACES, Explorer, Schedule
+from tilepipe.check.proofs.polling import is_visible
 from tilepipe.check.verdict import ScheduleStep
 from tilepipe.ir import ops
 from tilepipe.ir.program import barrier_of
@@ -36,9 +36,9 @@ class AllSteps:
     def op(self, request: Request) -> bool:
         """Whether the op that an agent is about to perform matters."""
         kind: str = request[1][0].kind
-        return others_notice(kind)
+        return is_visible(kind)
 
-    def flight(self, flight: Flight, others: Sequence[Flight]) -> bool:
+    def flight(self, flight: InFlightUnit, others: Sequence[InFlightUnit]) -> bool:
         """Whether it matters when a unit acts, where `others` can act as well."""
         return True
 
@@ -61,7 +61,7 @@ class StepsOfTests(AllSteps):
         counts = isinstance(site.op, _COUNTS) and bar is not None and bar.array.name in self.tested
         return counts or (site.kind.startswith(_TAKES) and site.id not in self.waits)
 
-    def flight(self, flight: Flight, others: Sequence[Flight]) -> bool:
+    def flight(self, flight: InFlightUnit, others: Sequence[InFlightUnit]) -> bool:
         unit = flight.unit
         if isinstance(unit, UnitQueue):
             first = unit.waiting[0]
@@ -75,7 +75,7 @@ class StepsOfTests(AllSteps):
         )
 
 
-def _signals(flight: Flight, bar: Mbarrier) -> bool:
+def _signals(flight: InFlightUnit, bar: Mbarrier) -> bool:
     return not isinstance(flight.unit, UnitQueue) and flight.unit.bar is bar
 
 
@@ -106,18 +106,18 @@ def explore(
                 if not execution.machines:
                     return
                 if explorer.reductions.hashing:
-                    assert explorer.fingerprints is not None
-                    key = explorer.fingerprints.of(execution)
+                    assert explorer.state_keys is not None
+                    key = explorer.state_keys.of(execution)
                     if key in seen:
                         return
                     seen.add(key)
                 explorer.found.states += 1
                 _fork(execution, stack)
 
-        if explorer.perform(execution, perform) or explorer.sibling(execution):
+        if explorer.perform(execution, perform) or explorer.has_warp_fault(execution):
             return "decided"
         if type(steps) is not AllSteps and any(
-            r.why not in ORDERLY for r in execution.causality.races
+            r.kind not in EXPECTED_RACES for r in execution.causal_order.races
         ):
             return "disorderly"
     return "decided"
@@ -134,33 +134,33 @@ def settle(execution: Execution, steps: AllSteps) -> None:
         if agents and type(steps) is not AllSteps:
             execution.run_agent(*agents[0], pause=True)
             continue
-        pending = execution.flights
-        flights = [f for f in pending if not steps.flight(f, pending)]
-        if not flights:
+        pending = execution.in_flight
+        in_flight = [f for f in pending if not steps.flight(f, pending)]
+        if not in_flight:
             return
-        execution.run_unit(flights[0])
+        execution.run_unit(in_flight[0])
 
 
 def _fork(execution: Execution, stack: list[Schedule]) -> None:
     """Takes the first of the steps that can be taken, and leaves the others for later."""
-    ready, flights = execution.ready(), execution.flights
+    ready, in_flight = execution.ready(), execution.in_flight
     answers = tuple(execution.answers)
-    here = (*answers, *execution.picks)
+    here = (*answers, *execution.schedule)
     options = [ScheduleStep(c, a.uid, -1) for c, a in ready] + [
-        ScheduleStep(*f.who, unit=f.ordinal) for f in flights
+        ScheduleStep(*f.agent_id, unit=f.ordinal) for f in in_flight
     ]
     stack.extend((*here, option) for option in reversed(options[1:]))
-    asked = len(execution.causality.nodes)
+    asked = len(execution.causal_order.steps)
     if ready:
         execution.run_agent(*ready[0], pause=True)
     else:
-        execution.run_unit(flights[0])
-    for node in execution.causality.nodes[asked:]:
-        if node.outcome == 1:
+        execution.run_unit(in_flight[0])
+    for step in execution.causal_order.steps[asked:]:
+        if step.outcome == 1:
             stack.append(
                 (
                     *answers,
-                    ScheduleStep(*node.who, node.ordinal, outcome=0),
+                    ScheduleStep(*step.agent_id, step.ordinal, outcome=0),
                     *here[len(answers) :],
                     options[0],
                 )

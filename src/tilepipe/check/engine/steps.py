@@ -1,5 +1,8 @@
-"""What the causal order of an execution is made of: its steps, the races between them, and what is
-kept of barriers and agents.
+"""The parts of a causal order: visible steps, the races between them, and the records kept of
+barriers and agents.
+
+A *visible* step is one that other agents can observe (Godefroid's "visible operation"): an arrival,
+a wait, a test, a copy, an atomic add; ordinary memory accesses are not.
 """
 
 from __future__ import annotations
@@ -10,113 +13,147 @@ from typing import Literal
 
 from tilepipe.machine.sites import Site
 
-Who = tuple[int, int]  # cluster, number of the agent in it
-Why = Literal["phase", "ahead", "lapped", "bytes", "test", "turn"]
-WARPS = 4  # of an agent, at most
+AgentId = tuple[int, int]  # cluster, index of the agent in it
+RaceKind = Literal["phase", "ahead", "lapped", "bytes", "test", "turn"]
+WARPS = 4  # the largest number of warps of one agent
 
 
 @dataclass(eq=False, slots=True)
-class Node:
-    """A step that other agents can notice.
+class VisibleStep:
+    """One visible step of an execution.
 
     Attributes:
-        who: the agent, or the one whose unit it is. ordinal: ops that it had performed before; of a
-            unit, its number among the agent's units. unit: whether it is one. site: the op, of a
-            unit the one that issued it.
-        bits: one for each warp that took the step. after: the nodes that it knows, all warps of an
-            agent as one.
-        behind: those, and the nodes that it comes after only because they depend on each other.
-        outcome: of a request that could be refused, whether it was granted; -1 of other steps.
+        index: its position in the execution.
+        agent_id: the agent that performed it, or whose asynchronous unit acted.
+        ordinal: the number of ops that the agent had performed before; for a unit, its number among
+            the units of the agent.
+        is_unit: whether an asynchronous unit acted.
+        site: the op; for a unit, the op that issued it.
+        warp_bits: one bit for each warp that took the step, in a vector clock.
+        past: the bits (`bit`) of the steps that happen before this one; all warps of an agent count
+            as one.
+        trace_past: the same, and the steps that precede this one only because the two conflict: its
+            past in the Mazurkiewicz trace.
+        outcome: of a request that could be refused: 1 granted, 0 refused; -1 for other steps.
     """
 
     index: int
-    who: Who
+    agent_id: AgentId
     ordinal: int
-    unit: bool
+    is_unit: bool
     site: Site | None
-    bits: int = 0
-    after: int = 0
-    behind: int = 0
+    warp_bits: int = 0
+    past: int = 0
+    trace_past: int = 0
     outcome: int = -1
 
     @property
-    def mark(self) -> int:
+    def bit(self) -> int:
         return 1 << self.index
+
+    @property
+    def name(self) -> tuple[AgentId, int, bool]:
+        """The name of the step in every execution that has it."""
+        return self.agent_id, self.ordinal, self.is_unit
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Race:
-    """`second` depends on `first`, came after it, and need not have.
+    """Two conflicting steps: `second` followed `first` in this execution, and does not have to.
 
     Attributes:
-        why: which rule is open. "phase": `second` counts in the phase after that of `first`.
-            "ahead": `second` waits for a phase without knowing the one before to be complete.
-            "lapped": `first` waits for a phase, and `second` completes the next. "bytes": `first`
-            announces bytes of the phase that `second` completes. "test": what try_wait says.
-            "turn": who comes first.
-        warps: the agent of `second` knows `first`, but not that these warps have taken that step:
-            the machine performs the warps of an agent together. None of them: another agent.
+        kind: "phase": `second` arrives in the phase after that of `first`. "ahead": `second` waits
+            for a phase and need not follow the completion of the phase before. "lapped": `first`
+            waits for a phase, and `second` completes the next one. "bytes": `first` announces bytes
+            of the phase that `second` completes. "test": one of the two tests the phase that the
+            other one completes. "turn": both take from one thing, and their order decides what each
+            of them gets.
+        barrier: the barrier, or the other thing that both use.
+        phase: the phase of the barrier.
+        warps: if not empty, `second` does follow the agent of `first`, but not these warps of it;
+            the machine performs the warps of an agent together. If empty, two agents race.
     """
 
-    first: Node
-    second: Node
-    why: Why
+    first: VisibleStep
+    second: VisibleStep
+    kind: RaceKind
     barrier: Hashable
     phase: int
     warps: tuple[int, ...] = ()
 
 
 @dataclass(eq=False, slots=True)
-class Phase:
-    """One phase of a barrier: who took part, what they knew, who waited for it and who tested it in
-    vain.
+class PhaseRecord:
+    """One phase of a barrier.
+
+    Attributes:
+        members: the steps that arrived in it, announced or delivered bytes of it. bits: their
+            `warp_bits`.
+        known, past, trace_past: the union of what the members know.
+        counted: what each arrival knew.
+        announced: steps that announced bytes without arriving.
+        waits: waits for this phase. failed: tests of it that found it incomplete.
     """
 
-    members: list[Node] = field(default_factory=list)
+    members: list[VisibleStep] = field(default_factory=list)
     bits: int = 0
     known: int = 0
-    after: int = 0
-    behind: int = 0
+    past: int = 0
+    trace_past: int = 0
     counted: list[int] = field(default_factory=list)
-    announced: list[Node] = field(default_factory=list)
-    waits: list[Node] = field(default_factory=list)
-    failed: list[Node] = field(default_factory=list)
+    announced: list[VisibleStep] = field(default_factory=list)
+    waits: list[VisibleStep] = field(default_factory=list)
+    failed: list[VisibleStep] = field(default_factory=list)
 
 
 @dataclass(eq=False, slots=True)
-class Track:
-    """What is kept of a barrier: its last phases, and what all completed ones have published.
-    `unobserved`: phases after which another one completed although nobody had waited for them.
-    `awaited`: somebody has waited for one.
+class BarrierRecord:
+    """A barrier, or another thing whose users' order matters.
+
+    Attributes:
+        name: the barrier.
+        is_rendezvous: those that wait at it have arrived themselves (a named barrier, the cluster
+            barrier).
+        phases: the records of the last phases.
+        known, past, trace_past: what a wait for the last completed phase acquires.
+        history: what has happened at it, by names that are the same in every execution.
+        unobserved: phases that completed, and were followed by another one, without any wait.
+        awaited: whether any step has waited at it.
+        turn_kind, turns, earlier: of a thing that is used in turn: the kind of the last group of
+            uses that commute ("take", "add", "look"), its steps, and those of the group before.
     """
 
     name: Hashable
-    meets: bool = False
-    phases: dict[int, Phase] = field(default_factory=dict)
+    is_rendezvous: bool = False
+    phases: dict[int, PhaseRecord] = field(default_factory=dict)
     known: int = 0
-    after: int = 0
-    behind: int = 0
-    story: list[Hashable] = field(default_factory=list)
+    past: int = 0
+    trace_past: int = 0
+    history: list[Hashable] = field(default_factory=list)
     unobserved: list[int] = field(default_factory=list)
     awaited: bool = False
-    kind: str = ""
-    turns: list[Node] = field(default_factory=list)
-    earlier: list[Node] = field(default_factory=list)
+    turn_kind: str = ""
+    turns: list[VisibleStep] = field(default_factory=list)
+    earlier: list[VisibleStep] = field(default_factory=list)
 
-    def phase(self, number: int) -> Phase:
+    def phase(self, number: int) -> PhaseRecord:
         found = self.phases.get(number)
         if found is None:
-            found = self.phases[number] = Phase()
+            found = self.phases[number] = PhaseRecord()
         return found
 
 
 @dataclass(eq=False, slots=True)
-class Mind:
-    """What one agent knows: `known` of each warp, `after` and `behind` as in `Node`; `groups`: what
-    its MMA groups will tell.
+class AgentClock:
+    """The vector clock of an agent.
+
+    Attributes:
+        known: for each warp, the steps that happen before its next step.
+        past, trace_past: as in `VisibleStep`, for the agent as a whole.
+        groups: for each committed MMA group, what a wait for it acquires.
     """
 
     known: list[int] = field(default_factory=lambda: [0] * WARPS)
-    after: int = 0
-    behind: int = 0
+    past: int = 0
+    trace_past: int = 0
     groups: list[int] = field(default_factory=list)

@@ -20,8 +20,8 @@ from multiprocessing.connection import Connection
 
 from tilepipe.check.decide import decide
 from tilepipe.check.engine.execution import Execution
-from tilepipe.check.engine.explorer import Alternative, BoundError, Explorer, Outcome
-from tilepipe.check.engine.launch_state import Scene
+from tilepipe.check.engine.launch_state import LaunchState
+from tilepipe.check.engine.race_reversal import Alternative, BoundError, Explorer, Outcome
 from tilepipe.check.parallel.instances import (
     CheckResult,
     Failure,
@@ -46,13 +46,13 @@ class SharedExplorer(Explorer):
 
     def __init__(
         self,
-        scene: Scene,
+        launch_state: LaunchState,
         options: Options,
         progress: Callable[[int, int], None] | None,
         recipe: bytes,
         jobs: int,
     ) -> None:
-        super().__init__(scene, options.bounds, options.reductions, progress)
+        super().__init__(launch_state, options.bounds, options.reductions, progress)
         self._options = options
         self._recipe = recipe
         self._jobs = jobs
@@ -63,9 +63,9 @@ class SharedExplorer(Explorer):
         while self._workers:
             self._workers.pop().stop()
 
-    def forget(self) -> None:
+    def restart(self) -> None:
         """Starts the search again. The workers end: they may still owe replies to old requests."""
-        super().forget()
+        super().restart()
         self.close()
 
     def outcomes(
@@ -97,10 +97,10 @@ class SharedExplorer(Explorer):
         while work or requested:
             while work and len(requested) < QUEUED * self._jobs:
                 alternative = work.pop()
-                self.allow(len(work) + len(requested))
+                self.count_execution(len(work) + len(requested))
                 number = turn % self._jobs
                 turn += 1
-                begin = (self.scene.elected, self.scene.guards)
+                begin = (self.launch_state.elected, self.launch_state.guards)
                 self._workers[number].send(
                     (begin, clusters, alternative, self.deadline - time.perf_counter())
                 )
@@ -144,7 +144,7 @@ def check_shared(
     sent = pickled(name, recipe)
     try:
         explorer = SharedExplorer(
-            Scene(launch_of(recipe()), options.rules), options, progress, sent, jobs
+            LaunchState(launch_of(recipe()), options.rules), options, progress, sent, jobs
         )
         try:
             verdict: Verdict = decide(explorer, options.explore, name)
@@ -162,17 +162,17 @@ def _perform(pipe: Connection, recipe: bytes, options: Options) -> None:
     """Performs the executions that are requested through the pipe."""
     started(pipe)
     try:
-        scene = Scene(launch_of(pickle.loads(recipe)()), options.rules)
+        launch_state = LaunchState(launch_of(pickle.loads(recipe)()), options.rules)
     except Exception as error:  # a recipe may raise anything
         pipe.send(Failure.of(error))
         return
     seconds = options.bounds.seconds
     # the parent counts the executions
     bounds = Bounds(traces=sys.maxsize, seconds=seconds, steps=options.bounds.steps)
-    explorer = Explorer(scene, bounds, options.reductions, None)
+    explorer = Explorer(launch_state, bounds, options.reductions, None)
     with quiet_numbers(), contextlib.suppress(EOFError):
         while True:
-            (scene.elected, scene.guards), clusters, alternative, left = pipe.recv()
+            (launch_state.elected, launch_state.guards), clusters, alternative, left = pipe.recv()
             if seconds < math.inf:
                 explorer.started = time.perf_counter() - (
                     seconds - left

@@ -250,7 +250,7 @@ class Flow:
                     self.roots.add(x)
 
 
-class Decisive:
+class DecidingData:
     """What of a kernel can come to decide something.
 
     Attributes:

@@ -2,12 +2,12 @@
 
 An agent that tests a barrier, or adds 0 to a counter, and is told what it was told before, waits
 for somebody else as soon as a round of its loop changes nothing: neither where it stands, nor a
-value of its own that can come to decide something (`decisive`), nor the memory that it writes. Then
+value of its own that can come to decide something (`deciding`), nor the memory that it writes. Then
 it is parked until what it looks at changes. So is one that goes round a `while` loop for long
 without an op that others can notice.
 
 A loop that does change something each time, a count of its attempts in a register, in a fragment or
-in memory, is followed, for so many looks as `VAIN` says; after that nothing is decided.
+in memory, is followed, for so many looks as `MAX_FAILED_LOOKS` says; after that nothing is decided.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tilepipe.check.engine.key_encoding import digest
 from tilepipe.check.engine.live_locals import place
-from tilepipe.check.proofs.data_flow import TENSOR_MEMORY, Decisive, Thing
+from tilepipe.check.proofs.data_flow import TENSOR_MEMORY, DecidingData, Thing
 from tilepipe.ir import ops
 from tilepipe.ir.memory import Element, NamedBarrier, SmemBuffer, TensorParam, Tile
 from tilepipe.ir.program import Kernel, Role, all_ops, blocks, walk
@@ -31,7 +31,7 @@ from tilepipe.sim.sites import OpSite
 if TYPE_CHECKING:
     from tilepipe.machine.cta import Cta
 
-VAIN = 32  # looks in vain, one after another with different values, that are followed
+MAX_FAILED_LOOKS = 32  # looks in vain, one after another with different values, that are followed
 # ops in a row that nobody can notice, after which a loop is watched for rounds that change nothing
 QUIET = 512
 _NOTICED = (
@@ -41,7 +41,7 @@ _NOTICED = (
 Cell = tuple[int, ...]  # a tensor's number, and an element of it
 
 
-def others_notice(kind: str) -> bool:
+def is_visible(kind: str) -> bool:
     """Whether an op of that kind is more than an access to memory or registers."""
     return kind.startswith(_NOTICED)
 
@@ -108,8 +108,8 @@ class Watch:
             commute.
     """
 
-    def __init__(self, kernel: Kernel, decisive: Decisive, sites: Iterable[OpSite]) -> None:
-        self.decisive = decisive
+    def __init__(self, kernel: Kernel, deciding: DecidingData, sites: Iterable[OpSite]) -> None:
+        self.deciding = deciding
         loops = (op for op in all_ops(kernel) if isinstance(op, ops.While))
         inside = {id(op) for loop in loops for op in walk(loop.body)}
         alone = _alone(kernel)
@@ -121,16 +121,16 @@ class Watch:
                 kind = Kind.TEST
             elif isinstance(site.op, ops.AtomicAdd):
                 kind = Kind.ADD
-                if site.op.result not in decisive.things:
+                if site.op.result not in deciding.things:
                     adds.add(site.id)
-            elif others_notice(site.kind) and not (
+            elif is_visible(site.kind) and not (
                 isinstance(site.op, ops.NamedSync) and site.op.bar in alone
             ):
                 kind = Kind.NOTICED
             self.kinds.append(kind)
         self.adds = frozenset(adds)
-        setup = _written(kernel.setup) & decisive.things
-        self._written = {r.name: setup | (_written(r.body) & decisive.things) for r in kernel.roles}
+        setup = _written(kernel.setup) & deciding.things
+        self._written = {r.name: setup | (_written(r.body) & deciding.things) for r in kernel.roles}
 
     def state(self, world: World, ctas: Iterable[Cta], ag: Agent) -> bytes:
         """All that can decide what an agent does next, as long as nobody else does anything: where
@@ -140,13 +140,13 @@ class Watch:
         memory: list[Hashable] = []
         if written:
             memory += [
-                self.decisive.slot(s)
+                self.deciding.slot(s)
                 for cta in ctas
                 for s in cta.slots
                 if s.buffer in written or s is cta.tmem
             ]
-            memory += [self.decisive.tensor(t) for t in world.tensors if t.param in written]
-        return digest((place(ag, self.decisive), tuple(memory)))
+            memory += [self.deciding.tensor(t) for t in world.tensors if t.param in written]
+        return digest((place(ag, self.deciding), tuple(memory)))
 
 
 def _alone(kernel: Kernel) -> set[NamedBarrier]:

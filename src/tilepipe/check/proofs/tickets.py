@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.check.engine import warps_together as siblings
-from tilepipe.check.engine.execution import Execution, StepsError
-from tilepipe.check.engine.explorer import ORDERLY, BoundError, Explorer
+from tilepipe.check.engine import warp_races
+from tilepipe.check.engine.execution import Execution, ExecutionLimitError
 from tilepipe.check.engine.key_encoding import digest
-from tilepipe.check.engine.launch_state import Scene
+from tilepipe.check.engine.launch_state import LaunchState
+from tilepipe.check.engine.race_reversal import EXPECTED_RACES, BoundError, Explorer
 from tilepipe.check.engine.state_search import StepsOfTests, settle
-from tilepipe.check.engine.steps import Who
+from tilepipe.check.engine.steps import AgentId
 from tilepipe.check.verdict import ScheduleStep
 from tilepipe.errors import PoisonError, SimFault
 from tilepipe.ir import ops
@@ -69,11 +69,11 @@ class _Counter:
     alike: bool
 
 
-def counter_of(scene: Scene) -> _Counter | None:
+def counter_of(launch_state: LaunchState) -> _Counter | None:
     """The counter of a kernel whose clusters draw from one, and ask for nothing else; None for
     other kernels.
     """
-    kernel = scene.launch.kernel
+    kernel = launch_state.launch.kernel
     every = list(all_ops(kernel))
     found: set[tuple[TensorParam, tuple[Any, ...]]] = set()
     draws: set[ops.Op] = set()
@@ -85,7 +85,7 @@ def counter_of(scene: Scene) -> _Counter | None:
                 found.add((tensor, tuple(int(i.value) for i in index if isinstance(i, Const))))
                 if isinstance(op.value, Const) and op.value.value == 1:
                     draws.add(op)
-                elif op.result in scene.decisive.things:
+                elif op.result in launch_state.deciding.things:
                     return None
             case ops.ClcTryCancel() | ops.MbarTryWait():
                 return None
@@ -109,18 +109,18 @@ def explore(explorer: Explorer, first: Execution) -> bool:
 
     A fault of one cluster is looked for in an execution of all, and kept if it is found there.
     """
-    counter = counter_of(explorer.scene)
-    if counter is None or explorer.scene.clusters < 2:
+    counter = counter_of(explorer.launch_state)
+    if counter is None or explorer.launch_state.clusters < 2:
         return False
     drawn = [
-        n.who
-        for n in first.causality.nodes
-        if n.site is not None and explorer.scene.sites[n.site.id].op in counter.draws
+        n.agent_id
+        for n in first.causal_order.steps
+        if n.site is not None and explorer.launch_state.sites[n.site.id].op in counter.draws
     ]
     for forgets in (True, False):
         alone = _Alone(explorer, counter, drawn, forgets)
         try:
-            for cluster in range(1 if counter.alike else explorer.scene.clusters):
+            for cluster in range(1 if counter.alike else explorer.launch_state.clusters):
                 alone.explore(cluster)
                 if explorer.found.fault is not None:
                     return True
@@ -157,19 +157,19 @@ class _Alone:
     """
 
     def __init__(
-        self, explorer: Explorer, counter: _Counter, drawn: Sequence[Who], forgets: bool
+        self, explorer: Explorer, counter: _Counter, drawn: Sequence[AgentId], forgets: bool
     ) -> None:
         """`drawn`: for each number drawn in an execution of all clusters, the agent that drew
         it.
         """
         self.explorer = explorer
         self.counter = counter
-        self.steps = StepsOfTests(explorer.scene.sites, explorer.scene.guards.tests)
+        self.steps = StepsOfTests(explorer.launch_state.sites, explorer.launch_state.guards.tests)
         self.forgets = forgets
-        scene = explorer.scene
+        launch_state = explorer.launch_state
         self.drawers = len(set(drawn))
-        self.own = self.drawers // scene.clusters
-        start = int(scene.given(counter.number)[counter.at])
+        self.own = self.drawers // launch_state.clusters
+        start = int(launch_state.given(counter.number)[counter.at])
         self.last = start + len(drawn) - self.drawers
         self.segments: dict[int, npt.NDArray[np.int64]] = {}
         self.written: dict[int, npt.NDArray[np.bool_]] = {}
@@ -198,7 +198,7 @@ class _Alone:
                     raise _RememberedError from None
                 self._find(cluster, done)
                 return
-            except StepsError as error:
+            except ExecutionLimitError as error:
                 raise BoundError(str(error) or self.explorer.time_bound) from None
             self._orderly(run.execution)
             if len(seen) > LIMIT:
@@ -210,9 +210,9 @@ class _Alone:
         """
         advice = self.explorer.found.advice
         advice.extend(text for text in execution.world.advice if text not in advice)
-        if execution.world.incomplete or siblings.fault(execution) is not None:
+        if execution.world.incomplete or warp_races.fault(execution) is not None:
             raise _UnsuitedError
-        if any(race.why not in ORDERLY for race in execution.causality.races):
+        if any(race.kind not in EXPECTED_RACES for race in execution.causal_order.races):
             raise _UnsuitedError
 
     def _follow(
@@ -229,10 +229,10 @@ class _Alone:
         while run.execution.machines:
             value = self._value(run)
             exits = tuple(sorted(run.exits))
-            assert self.explorer.fingerprints is not None
+            assert self.explorer.state_keys is not None
             key = digest(
                 (
-                    self.explorer.fingerprints.of(run.execution, tensors=False),
+                    self.explorer.state_keys.of(run.execution, tensors=False),
                     value,
                     exits,
                     run.closed,
@@ -243,7 +243,7 @@ class _Alone:
             seen.add(key)
             self.explorer.found.states += 1
             options = [ScheduleStep(run.cluster, a.uid, -1) for _, a in run.execution.ready()]
-            if run.execution.flights:
+            if run.execution.in_flight:
                 raise _UnsuitedError
             # The others draw any number before the last ones, and of those one for each agent of
             # theirs.
@@ -320,12 +320,12 @@ class _Alone:
             kept[touched & (kept == _NOBODY)] = label
 
     def _forget(self, execution: Execution) -> None:
-        decisive = self.explorer.scene.decisive.things
+        deciding = self.explorer.launch_state.deciding.things
         for m in execution.machines.values():
             if m.poisoned is not None:
                 raise _RememberedError
             for slot in (
-                s for cta in m.ctas for s in cta.slots if s.buffer in decisive and s is not cta.tmem
+                s for cta in m.ctas for s in cta.slots if s.buffer in deciding and s is not cta.tmem
             ):
                 slot.state, slot.filled = EMPTY, None
                 slot.data[...] = 0
@@ -354,7 +354,7 @@ class _Alone:
             _UnsuitedError: it does not come about so.
         """
         explorer = self.explorer
-        execution = explorer.begin(range(explorer.scene.clusters), 0)
+        execution = explorer.begin(range(explorer.launch_state.clusters), 0)
         execution.pause = self.steps.op
 
         def perform() -> None:
@@ -369,7 +369,7 @@ class _Alone:
                 else:
                     execution.follow([pick])
                 settle(execution, self.steps)
-            execution.go_on()
+            execution.run_to_end()
 
         if not explorer.perform(execution, perform):
             raise _UnsuitedError
