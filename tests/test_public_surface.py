@@ -18,7 +18,8 @@ LaunchError LimitError NotModelledError PoisonError
 RaceError SimFault TilepipeError TraceError UnavailableError"""
 DTYPES = "bfloat16 boolean float16 float32 float4_e2m1 float8_e4m3 float8_e5m2 float8_e8m0 int32 int64 int8 uint32 uint8 DType"
 LANGUAGE = (
-    "B200 Chip H200 Context dtype GlobalTensor KernelFunction Program TensorMap kernel tensor_map"
+    "B200 Chip ElementRef Fragment FragmentValue H200 Context dtype GlobalTensor KernelFunction"
+    " NamedBarrier Program Scalar SmemTile SmemTileArray TensorMap Value Var kernel tensor_map"
 )
 PIPELINES = """AtomicScheduler BlockwiseFP8TilePayload ClcScheduler ConsumeContext ConsumerStage ConsumerTiles ExplicitConsumeContext
 GroupedScheduler GroupedTile

@@ -19,13 +19,14 @@ import tilepipe as tp
 from tests.conformance.cases import CASES
 from tests.conformance.replacing import forget_traces
 from tests.lang.tracing import refused
-from tilepipe.lang.context import named_barriers as named
-from tilepipe.lang.control import loops as control
-from tilepipe.lang.fragments import fragment as fragments
-from tilepipe.lang.memory import shared_tiles as memory
+from tilepipe.lang.control.blocks import MustEnter
+from tilepipe.lang.control.loops import Range, WhileLoop
+from tilepipe.lang.fragments.fragment import Fragment
+from tilepipe.lang.memory.elements import ElementRef
+from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.tracing.tracer import Tracer
-from tilepipe.lang.values import scalars as values
-from tilepipe.lang.values import variables
+from tilepipe.lang.values.scalars import Value
+from tilepipe.lang.values.variables import Var
 
 # Public classes that belong to no trace: the host's, and plain data.
 OF_THE_HOST = {
@@ -34,10 +35,7 @@ OF_THE_HOST = {
 }  # fmt: skip
 # Public classes that are made of parts, each of which refuses.
 OF_PARTS = {tp.KVTiles, tp.WorkTile, tp.GroupedTile, tp.TMADestination, tp.TmemFragments}
-BEYOND_THE_TABLE = (
-    values.Value, variables.Var, fragments.Fragment, fragments.FragmentValue, memory.SmemTile, memory.SmemTileArray, memory.ElementRef,
-    named.NamedBarrier, control.Range, control.WhileLoop, control.Entered,
-)  # fmt: skip
+BEYOND_THE_TABLE = (Range, WhileLoop, MustEnter)
 OPERATORS = (
     "add",
     "sub",
@@ -151,11 +149,11 @@ SPECIAL: dict[str, Callable[[Any, dict[type, Any]], Any]] = {
     "Context.print": lambda f, kept: f("x"),
     "Context.role": lambda f, kept: f("again", warps=1)(lambda: None),
     "TransferMembers.store_global": lambda f, kept: f(
-        kept[tp.GlobalTensor], (0, 0), kept[fragments.Fragment]
+        kept[tp.GlobalTensor], (0, 0), kept[Fragment]
     ),
-    "Context.fragment": lambda f, kept: f(shape=(64, 8)),
-    "Context.min": lambda f, kept: f(1, 2),
-    "Context.max": lambda f, kept: f(1, 2),
+    "TensorCoreMembers.fragment": lambda f, kept: f(shape=(64, 8)),
+    "ScalarMembers.min": lambda f, kept: f(1, 2),
+    "ScalarMembers.max": lambda f, kept: f(1, 2),
     "OutputTilePipeline.release_from_mma": lambda f, kept: f(kept[tp.OutputStage]),
     "TmemDeallocBarrier.complete_dealloc": lambda f, kept: f(kept[tp.TmemAllocation]),
 }  # where the names of the arguments do not say what they are
@@ -164,9 +162,9 @@ SPECIAL: dict[str, Callable[[Any, dict[type, Any]], Any]] = {
 def call(function: Any, kept: dict[type, Any]) -> Any:
     """Calls a function with something for each argument that must be given."""
     by_name = {
-        "tensor": tp.GlobalTensor, "tile": memory.SmemTile, "mbar": tp.SharedMemBarrier, "ref": memory.ElementRef, "dst": memory.SmemTile,
-        "acc": fragments.Fragment, "a": memory.SmemTile, "b": memory.SmemTile, "more": variables.Var, "counter": tp.GlobalTensor,
-        "ctx": tp.Context, "pipeline": tp.ProducerConsumerPipeline, "stage": values.Value, "already_ready": values.Value,
+        "tensor": tp.GlobalTensor, "tile": SmemTile, "mbar": tp.SharedMemBarrier, "ref": ElementRef, "dst": SmemTile,
+        "acc": Fragment, "a": SmemTile, "b": SmemTile, "more": Var, "counter": tp.GlobalTensor,
+        "ctx": tp.Context, "pipeline": tp.ProducerConsumerPipeline, "stage": Value, "already_ready": Value,
     }  # fmt: skip
     plain = {
         "shape": (64, 8),

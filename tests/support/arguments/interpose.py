@@ -16,24 +16,25 @@ from typing import Any
 
 import tilepipe as tp
 from tilepipe.ir.location import is_library_file
-from tilepipe.lang.context import named_barriers as named
-from tilepipe.lang.control import loops as control
+from tilepipe.lang.context.named_barriers import NamedBarrier
+from tilepipe.lang.control.loops import Range, WhileLoop
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
 from tilepipe.lang.memory.shared_tiles import SmemTile, SmemTileArray
-from tilepipe.lang.values import operators, variables
+from tilepipe.lang.values import operators
 from tilepipe.lang.values.scalars import Value
+from tilepipe.lang.values.variables import Var
 
 # Classes whose objects a kernel gets from members and never names.
 GIVEN = (
     Value,
-    variables.Var,
+    Var,
     Fragment,
     FragmentValue,
-    named.NamedBarrier,
+    NamedBarrier,
     SmemTile,
     SmemTileArray,
-    control.Range,
-    control.WhileLoop,
+    Range,
+    WhileLoop,
 )
 DUNDERS = ("__init__", "__getitem__", "__setitem__")
 # A frame of the library, so that messages name the kernel's line, and a `for` statement is seen

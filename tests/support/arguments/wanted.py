@@ -36,10 +36,10 @@ BY_NAME: dict[str, set[str]] = {
     "b_scale": SCALARS, "init_c": CONDITIONS, "bounds": INTEGERS | {"-1"}, "tmem_offset": SCALARS, "address": SCALARS,
     "phase": INTEGERS | CONDITIONS, "e": {"0", "None"} | CONDITIONS, "mask": INTEGERS | {"None"}, "multicast": INTEGERS | {"None"},
     "mma_complete_mask": INTEGERS | {"None"}, "dst_cta": INTEGERS | {"None"}, "idx": INTEGERS | {"None"},
-    "Context.ceil_div.b": INTEGERS, "Context.ceil_div.a": SCALARS - {"1.5", "2.0", "np.float32(2)"},
-    "Context.fragment.value": {"None"}, "tiles": INTEGERS, "rows": INTEGERS | {"None"}, "columns": INTEGERS,
+    "ScalarMembers.ceil_div.b": INTEGERS, "ScalarMembers.ceil_div.a": SCALARS - {"1.5", "2.0", "np.float32(2)"},
+    "TensorCoreMembers.fragment.value": {"None"}, "tiles": INTEGERS, "rows": INTEGERS | {"None"}, "columns": INTEGERS,
     "TransferMembers.tma_store.rows": INTEGERS | {"None"}, "tensor_map.swizzle": {"0", "None"}, "tensor_map.order": {"None"},
-    "tensor_map.box": {"None"}, "tensor_map.dtype": {"None"}, "Context.var.dtype": {"None"}, "Fragment.set.value": SCALARS,
+    "tensor_map.box": {"None"}, "tensor_map.dtype": {"None"}, "ScalarMembers.var.dtype": {"None"}, "Fragment.set.value": SCALARS,
     "TileLayout.of.tiles": {"other tiles"},  # what they are is all that is asked
 }  # fmt: skip
 

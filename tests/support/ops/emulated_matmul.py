@@ -16,7 +16,7 @@ import tilepipe as tp
 from tests.support.ops.memory import at, tma_takes
 from tilepipe.kernels.common.epilogue import activated
 from tilepipe.kernels.gemm import sm90 as gemm
-from tilepipe.lang.arguments.tensor_map import array_dtype, array_order
+from tilepipe.lang.arguments.arrays import array_dtype, array_order
 
 torch = pytest.importorskip("torch")
 

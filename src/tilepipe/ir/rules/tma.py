@@ -29,6 +29,17 @@ def takes_stride(extent: int, stride: int) -> bool:
     return extent == 1 or (stride % ALIGNMENT == 0 and 0 < stride < MAX_STRIDE)
 
 
+def default_swizzle(contiguous: int, lines: int, dtype: DType) -> int:
+    """The widest swizzle (bytes) whose span divides `contiguous` elements; 0 below 32 bytes, or
+    where `lines`, the extent of the other dimension, is not a multiple of the 8 that every swizzle
+    repeats after.
+    """
+    if lines % 8 or contiguous % dtype.per_byte:
+        return 0
+    nbytes = dtype.bytes_of(contiguous)
+    return next((s for s in (128, 64, 32) if nbytes % s == 0), 0)
+
+
 def broken_array_rule(
     shape: Sequence[int], strides: Sequence[int], inner: int, nbytes: int, address: int = 0
 ) -> str | None:

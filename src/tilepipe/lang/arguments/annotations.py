@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from tilepipe.host_arguments import INT32_MAX
+from tilepipe.ir.rules.mbarrier import MAX_COUNT, MAX_TX_BYTES
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ class Several:
 
 CtaRank = Annotated[object, Traced(0, 15)]
 MulticastMask = Annotated[object, Traced(1, 0xFFFF)]  # a bit for each CTA of a cluster
-ArrivalCount = Annotated[object, Traced(1, 2**20 - 1)]  # PTX ISA, mbarrier: 20 bits
-TransactionBytes = Annotated[object, Traced(0, 2**20 - 1)]
+ArrivalCount = Annotated[object, Traced(1, MAX_COUNT)]
+TransactionBytes = Annotated[object, Traced(0, MAX_TX_BYTES)]
 Index = Annotated[object, Traced(0)]
 Extent = Annotated[object, Traced(0)]
 Phase = Annotated[object, Traced(0, condition=True)]

@@ -287,7 +287,7 @@ def check_class(cls: type) -> None:
     if cls in _done:
         return
     _done.add(cls)
-    of = "ctx" if cls.__name__ in _OF_CTX else cls.__name__
+    of = "ctx" if cls.__name__ == "Context" or cls.__name__.endswith("Members") else cls.__name__
     for name, raw in list(vars(cls).items()):
         if name in _INTERNAL or (
             name.startswith("_") and (name != "__init__" or _is_made_by_the_library(cls))
@@ -313,8 +313,7 @@ _done: set[type] = set()
 _INTERNAL = {"bind_commit", "check_held", "checked_part", "define", "fragment_operand", "ir", "load_tmem", "operand", "ref", "refuse_twice",
              "split", "written"}  # fmt: skip
 _SURE = (bool, type(None), float)  # and the classes of this library: a type of theirs decides alone
-_OF_CTX = {"Context", "TransferMembers", "SynchronisationMembers", "GridMembers", "TmemMembers"}
-_UNCHECKED = {"object", "Any", inspect.Parameter.empty}
+_UNCHECKED = {"object", "Any", "Scalar", inspect.Parameter.empty}
 
 
 def _best(

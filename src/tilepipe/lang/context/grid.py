@@ -10,24 +10,26 @@ from tilepipe.ir import expressions as exprs
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.ops import RESPONSE_BYTES
-from tilepipe.lang.asynchronous import tma as async_ops
-from tilepipe.lang.control import loops as control
-from tilepipe.lang.memory.shared_tiles import ElementRef, SmemTile
+from tilepipe.lang.asynchronous.commits import Mbar
+from tilepipe.lang.control.loops import WhileLoop
+from tilepipe.lang.memory.elements import ElementRef
+from tilepipe.lang.memory.shared_tiles import SmemTile
+from tilepipe.lang.tracing.convergence import require_one_lane
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, require_fits, to_expr
 from tilepipe.lang.values.variables import Var
 
 
 class GridMembers:
-    """The part of `Context` that is about the grid."""
+    """The part of `Context` that concerns the grid."""
 
     tracer: Tracer
 
-    def loop_while(self, more: Var) -> control.WhileLoop:
+    def loop_while(self, more: Var) -> WhileLoop:
         """`for _ in ctx.loop_while(more):` is one traced loop, repeated while the boolean variable
         `more` holds; it is tested before each iteration.
         """
-        return control.WhileLoop(self.tracer, more)
+        return WhileLoop(self.tracer, more)
 
     def atomic_add(self, ref: ElementRef, value: object) -> Value:
         """Adds to `tensor[i, j]`, an int32 or uint32, atomically among all CTAs; gives what it held
@@ -36,7 +38,7 @@ class GridMembers:
         Relaxed: no other access is ordered by it. In a warpgroup role, what it gives under
         `per_warp` may not be used: the order in which the four warps add is open.
         """
-        async_ops.require_one_lane(self.tracer, "atomic_add")
+        require_one_lane(self.tracer, "atomic_add")
         if not isinstance(ref, ElementRef) or not isinstance(ref.ir.base, TensorParam):
             raise TraceError(
                 f"atomic_add adds to one element of a tensor in global memory, `tensor[i]`, not to {ref!r}",
@@ -56,14 +58,12 @@ class GridMembers:
         self.tracer.emit(ops.AtomicAdd(caller(), result, ref.ir, x))
         return self.tracer.value(result)
 
-    def clc_try_cancel(
-        self, tile: SmemTile, mbar: async_ops.Mbar, *, multicast: bool = False
-    ) -> None:
+    def clc_try_cancel(self, tile: SmemTile, mbar: Mbar, *, multicast: bool = False) -> None:
         """Asks for a cluster of this grid that has not started (Blackwell). The response arrives in
         `tile`, one row of 16 bytes, and its 16 bytes are credited to `mbar`; `multicast`: in every
         CTA of the cluster. One lane only; not again after a response that said no.
         """
-        async_ops.require_one_lane(self.tracer, "clc_try_cancel")
+        require_one_lane(self.tracer, "clc_try_cancel")
         _require_response(tile, "clc_try_cancel")
         self.tracer.emit(
             ops.ClcTryCancel(

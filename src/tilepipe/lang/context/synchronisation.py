@@ -16,7 +16,7 @@ from tilepipe.lang.tracing.tracer import Tracer
 
 
 class SynchronisationMembers:
-    """The part of `Context` that is about meeting."""
+    """The part of `Context` that concerns synchronisation."""
 
     tracer: Tracer
 

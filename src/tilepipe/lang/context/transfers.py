@@ -10,17 +10,21 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import ops
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import Extent, MatrixOrder, MulticastMask, Name, Swizzle
-from tilepipe.lang.asynchronous import tma as async_ops
+from tilepipe.lang.asynchronous import tma
+from tilepipe.lang.asynchronous.commits import Mbar
 from tilepipe.lang.fragments import memory as fragment_memory
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
-from tilepipe.lang.memory import shared_tiles as memory
-from tilepipe.lang.memory.shared_tiles import ElementRef, GlobalTensor, SmemTile, SmemTileArray
+from tilepipe.lang.memory import elements
+from tilepipe.lang.memory.elements import ElementRef
+from tilepipe.lang.memory.global_tensors import GlobalTensor
+from tilepipe.lang.memory.shared_tiles import SmemTile, SmemTileArray, allocate
+from tilepipe.lang.tracing.convergence import require_one_lane
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value
 
 
 class TransferMembers:
-    """The part of `Context` that is about shared and global memory."""
+    """The part of `Context` that concerns shared and global memory."""
 
     tracer: Tracer
 
@@ -44,11 +48,11 @@ class TransferMembers:
         Raises:
             TraceError: in a role; a shape, order or swizzle that no TMA copy or MMA could use.
         """
-        return memory.allocate(self.tracer, name, count, shape, dtype, order, swizzle)
+        return allocate(self.tracer, name, count, shape, dtype, order, swizzle)
 
     def load(self, ref: ElementRef) -> Value:
         """Ordinary load of `tile[r, c]` or `tensor[i, j]`, by every active lane."""
-        return memory.load(self.tracer, ref)
+        return elements.load(self.tracer, ref)
 
     def store(self, ref: ElementRef | SmemTile, value: object) -> None:
         """Ordinary store: of a scalar to `tile[r, c]` or `tensor[i, j]`, or of a fragment to a tile
@@ -57,7 +61,7 @@ class TransferMembers:
         Under `per_warp`, a fragment's tile has the 16 rows for each 64 that belong to the warp.
         """
         if isinstance(ref, ElementRef):
-            return memory.store(self.tracer, ref, value)
+            return elements.store(self.tracer, ref, value)
         return fragment_memory.store(self.tracer, ref, value)
 
     def load_global(
@@ -99,7 +103,7 @@ class TransferMembers:
         tensor: GlobalTensor,
         coords: Sequence[object],
         tile: SmemTile,
-        mbar: async_ops.Mbar,
+        mbar: Mbar,
         multicast: MulticastMask | None = None,
     ) -> None:
         """Starts a TMA copy of the tensor's box at `coords` (elements, outermost first) into
@@ -108,7 +112,7 @@ class TransferMembers:
         What lies outside the tensor arrives as zeros and is credited all the same. `multicast`: a
         mask of CTA ranks; the box lands in each, and each one's `mbar` is credited. One lane only.
         """
-        async_ops.tma_load(self.tracer, tensor, coords, tile, mbar, multicast)
+        tma.tma_load(self.tracer, tensor, coords, tile, mbar, multicast)
 
     def tma_store(
         self,
@@ -129,11 +133,11 @@ class TransferMembers:
         Raises:
             TraceError: rows of a map that is not ragged; tile and map do not fit together.
         """
-        async_ops.tma_store(self.tracer, tensor, coords, tile, rows)
+        tma.tma_store(self.tracer, tensor, coords, tile, rows)
 
     def tma_store_commit(self) -> None:
         """Closes the thread's group of TMA stores."""
-        async_ops.require_one_lane(self.tracer, "tma_store_commit")
+        require_one_lane(self.tracer, "tma_store_commit")
         self.tracer.emit(ops.TmaStoreCommit(caller()))
 
     def tma_store_wait(self, pending: int = 0, *, read: bool = False) -> None:
@@ -142,7 +146,7 @@ class TransferMembers:
 
         Groups belong to the thread that committed them: the same elected lane must wait.
         """
-        async_ops.require_one_lane(self.tracer, "tma_store_wait")
+        require_one_lane(self.tracer, "tma_store_wait")
         if not isinstance(pending, int) or pending < 0:
             raise TraceError(
                 f"tma_store_wait takes a static number of groups >= 0, got {pending!r}", caller()

@@ -10,7 +10,8 @@ from tilepipe.ir.expressions import Expr
 from tilepipe.ir.location import caller
 from tilepipe.ir.rules import operand_tiles as geometry
 from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
-from tilepipe.lang.memory.shared_tiles import GlobalTensor, SmemTile, require_place
+from tilepipe.lang.memory.global_tensors import GlobalTensor
+from tilepipe.lang.memory.shared_tiles import SmemTile, require_place
 from tilepipe.lang.tracing.convergence import require_fragment
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import require_integer, require_uniform, to_expr

@@ -1,39 +1,37 @@
-"""Views of memory: shared-memory tiles and arrays of them, global tensors."""
+"""Shared memory: tiles and arrays of tiles."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING
 
 from tilepipe.errors import TraceError
-from tilepipe.ir import dtypes, memory, ops
+from tilepipe.ir import dtypes, memory
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.expressions import Const, Expr
+from tilepipe.ir.layout import SWIZZLES
 from tilepipe.ir.location import caller
 from tilepipe.ir.printer import expr as expr_text
 from tilepipe.ir.rules.operand_tiles import is_multiple
+from tilepipe.ir.rules.tma import default_swizzle
 from tilepipe.lang.arguments.annotations import (
     CtaRank,
     Index,
     MatrixOrder,
-    MulticastMask,
     Name,
     Swizzle,
 )
-from tilepipe.lang.arguments.tensor_map import SWIZZLES, default_swizzle
+from tilepipe.lang.memory.elements import ElementRef, element_indices
 from tilepipe.lang.tracing.tracer import Scope, Tracer
 from tilepipe.lang.values.scalars import (
     Value,
     binary,
-    require_fits,
     require_integer,
     require_uniform,
     to_expr,
 )
 
 if TYPE_CHECKING:
-    from tilepipe.lang.asynchronous.tma import Mbar
     from tilepipe.lang.handles.linear import Handle
 
 
@@ -169,7 +167,15 @@ class SmemTile:
         )
 
     def __getitem__(self, index: object) -> ElementRef:
-        return element(self._tracer, self, index)
+        indices = element_indices(self._tracer, self, self.dtype, 2, index)
+        for x, extent in zip(indices, self.shape, strict=True):
+            if isinstance(x, Const) and not 0 <= x.value < extent:
+                raise TraceError(
+                    f"index {x.value} is outside a tile of {self.shape[0]}×{self.shape[1]}",
+                    caller(),
+                )
+        element = memory.Element(self.ir("addressed"), indices)
+        return ElementRef(self._tracer, element, self.dtype, self._owner)
 
     def __repr__(self) -> str:
         t = self._tile
@@ -180,56 +186,6 @@ def require_place(what: str, broken: str | None) -> None:
     """Raises TraceError with the rule of `ir.geometry` that a tile breaks, if it breaks one."""
     if broken is not None:
         raise TraceError(f"{what}: {broken}", caller())
-
-
-class ElementRef:
-    """One element, to be read by `ctx.load` or written by `ctx.store`."""
-
-    def __init__(
-        self, tracer: Tracer, ir: memory.Element, dtype: DType, owner: Handle | None
-    ) -> None:
-        self._tracer = tracer
-        self._scope: Scope = tracer.scope
-        self._ir = ir
-        self.dtype = dtype
-        self.owner = owner
-
-    @property
-    def ir(self) -> memory.Element:
-        """The operand.
-
-        Raises:
-            TraceError: the block or role in which it was made has closed, or it belongs to another
-                trace.
-        """
-        self._tracer.check_alive(self._scope, "element", self)
-        return self._ir
-
-    def _is_dead(self) -> bool:
-        return self._scope.closed
-
-
-def element(tracer: Tracer, base: SmemTile | GlobalTensor, index: object) -> ElementRef:
-    """`base[i, j]`."""
-    broken = dtypes.broken_register_rule(base.dtype)
-    if broken is not None:
-        raise TraceError(f"an element of {base!r}: {broken}", caller())
-    parts = index if isinstance(index, tuple) else (index,)
-    rank = 2 if isinstance(base, SmemTile) else base.rank
-    if len(parts) != rank:
-        raise TraceError(f"{base!r} takes {rank} indices, got {len(parts)}", caller())
-    xs = tuple(to_expr(tracer, p) for p in parts)
-    for x in xs:
-        if not x.dtype.is_integer:
-            raise TraceError(f"an index must be an integer, got {x.dtype}", caller())
-    if isinstance(base, GlobalTensor):
-        return ElementRef(tracer, memory.Element(base.param, xs), base.dtype, None)
-    for x, extent in zip(xs, base.shape, strict=True):
-        if isinstance(x, Const) and not 0 <= x.value < extent:
-            raise TraceError(
-                f"index {x.value} is outside a tile of {base.shape[0]}×{base.shape[1]}", caller()
-            )
-    return ElementRef(tracer, memory.Element(base.ir("addressed"), xs), base.dtype, base._owner)
 
 
 class SmemTileArray:
@@ -361,111 +317,3 @@ def allocate(
         )
     tracer.kernel.buffers.append(buffer)
     return SmemTileArray(tracer, buffer)
-
-
-class Destination(Protocol):
-    """Where a TMA load writes, and which barrier gets its bytes."""
-
-    @property
-    def smem(self) -> SmemTile:
-        """The tile."""
-
-    @property
-    def mbar(self) -> Mbar:
-        """The barrier."""
-
-
-class GlobalTensor:
-    """A tensor argument inside a kernel: `a.shape[i]` is traced; `a.dtype`, `a.rank`, `a.order`,
-    `a.box` are static.
-
-    `a[i, j]` addresses one element for `ctx.load` and `ctx.store`.
-    """
-
-    def __init__(self, tracer: Tracer, param: memory.TensorParam) -> None:
-        self._tracer = tracer
-        self._param = param
-        self.dtype = param.dtype
-        self.rank = param.rank
-        self.order = param.order
-        self.box = param.box
-        self.swizzle = param.swizzle
-        root = tracer.scope
-        self.shape = tuple(
-            Value(tracer, exprs.Param(dtypes.int32, nonneg=True, name=param.name, axis=i), root)
-            for i in range(param.rank)
-        )
-
-    @property
-    def param(self) -> memory.TensorParam:
-        """The operand.
-
-        Raises:
-            TraceError: it belongs to another trace.
-        """
-        self._tracer.require_running()
-        return self._param
-
-    def __iter__(self) -> NoReturn:
-        raise TraceError(
-            f"{self!r} is not iterated: loop over `ctx.range({self.param.name}.shape[0])` and index it",
-            caller(),
-        )
-
-    def __len__(self) -> NoReturn:
-        raise TraceError(
-            f"len() of {self!r} is not known while tracing: `{self.param.name}.shape[0]` is, when the kernel runs",
-            caller(),
-        )
-
-    def async_copy(
-        self, dst: Destination, coords: Sequence[object], multicast: MulticastMask | None = None
-    ) -> None:
-        """`ctx.tma_load(tensor, coords, dst.smem, dst.mbar, multicast)`: starts a TMA copy of the
-        box at `coords` (elements, outermost first) to where `dst`, a `TMADestination`, says.
-        """
-        from tilepipe.lang.asynchronous.tma import tma_load
-
-        if not hasattr(dst, "smem") or not hasattr(dst, "mbar"):
-            raise TraceError(
-                f"async_copy goes to a TMADestination, as get_k(...) and get_v(...) give; got {dst!r}",
-                caller(),
-            )
-        tma_load(self._tracer, self, coords, dst.smem, dst.mbar, multicast)
-
-    def __getitem__(self, index: object) -> ElementRef:
-        return element(self._tracer, self, index)
-
-    def __repr__(self) -> str:
-        return f"<tensor '{self._param.name}' {self.rank}-d {self.dtype}>"
-
-
-def load(tracer: Tracer, ref: ElementRef) -> Value:
-    """Ordinary load of one element."""
-    if not isinstance(ref, ElementRef):
-        raise TraceError(
-            f"ctx.load reads one element, `tile[r, c]` or `tensor[i, j]`, not {ref!r}; a fragment reads a tile: `f.load(tile)`",
-            caller(),
-        )
-    if ref.owner is not None:
-        ref.owner.check_held()
-        ref.owner.touched = True
-    base = ref.ir.base
-    places = (
-        ()
-        if isinstance(base, memory.TensorParam)
-        else (base.index, base.row, base.col, *([base.cta] if base.cta is not None else []))
-    )
-    vary = max((i.vary for i in (*ref.ir.index, *places)), default=exprs.Vary.UNIFORM)
-    local = tracer.local("v", ref.dtype, vary)
-    tracer.emit(ops.Load(caller(), local, ref.ir))
-    return tracer.value(local)
-
-
-def store(tracer: Tracer, ref: ElementRef, value: object) -> None:
-    """Ordinary store of one element, converted to the element's dtype."""
-    if ref.owner is not None:
-        ref.owner.check_held()
-        ref.owner.touched = True
-    x = to_expr(tracer, tracer.value(require_fits(to_expr(tracer, value), ref.dtype)).to(ref.dtype))
-    tracer.emit(ops.Store(caller(), ref.ir, x))

@@ -94,3 +94,35 @@ def require_whole_warpgroup_waits(tracer: Tracer, what: str) -> None:
                 caller(),
             )
         scope = scope.parent
+
+
+def require_one_lane(tracer: Tracer, what: str) -> None:
+    """Raises TraceError unless one lane executes the present block: of the role, of each warpgroup,
+    or, under per_warp, of each warp.
+    """
+    scope = tracer.scope
+    role = tracer.role.role
+    if scope.active is not None:
+        per_agent = scope.active.sum(axis=2).max()
+        per_cta = scope.active.sum(axis=(1, 2)).max()
+        if scope.inside("per_warp") is not None:
+            one = per_agent <= 4 and scope.inside("elect") is not None
+        else:
+            one = per_agent <= 1 if role.is_warpgroup else per_cta <= 1
+        if one:
+            return
+    elif scope.inside("elect") is not None:
+        return
+    elect = "ctx.elect_one()" if role.warps == 1 else 'ctx.elect_one("role")'
+    raise TraceError(
+        f"{what} must be executed by one lane, but here every active lane of role '{role.name}'"
+        " would. Put it under"
+        f" `with {elect}:`"
+        + (
+            ""
+            if role.warps == 1
+            else ' (or "warpgroup", with coordinates that depend on ctx.warpgroup_rank)'
+        )
+        + ".",
+        caller(),
+    )

@@ -18,7 +18,7 @@ from tilepipe.ir.program import Kernel, all_ops
 from tilepipe.lang.arguments.tensor_map import TensorMap
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.arrivals import Ledger
-from tilepipe.lang.memory.shared_tiles import GlobalTensor
+from tilepipe.lang.memory.global_tensors import GlobalTensor
 from tilepipe.lang.tracing.tracer import Tracer
 
 

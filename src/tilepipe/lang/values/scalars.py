@@ -18,7 +18,6 @@ from tilepipe.lang.values.operators import Operators
 if TYPE_CHECKING:
     from tilepipe.lang.tracing.tracer import Scope, Tracer
 
-Scalar = "Value | int | float | bool"
 # nodes; a larger expression in a role is bound to a name, so that sharing it does not copy it
 MAX_EXPRESSION = 24
 

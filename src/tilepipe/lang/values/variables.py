@@ -140,3 +140,7 @@ class Var(Operators[Value]):
 
     def __repr__(self) -> str:
         return f"<variable {self._var.name}: {self._var.dtype}>"
+
+
+# What a traced scalar may be given as.
+Scalar = Value | Var | int | float

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from tilepipe.errors import BarrierError
+from tilepipe.ir.rules.mbarrier import MAX_COUNT, MAX_TX_BYTES
 from tilepipe.machine.agents import BLOCKED, Agent, Blocked
 from tilepipe.machine.faults import addresses
 from tilepipe.machine.faults import messages as faults
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 UNINITIALISED, LIVE, INVALIDATED = 0, 1, 2
 WORD_BYTES = 8  # an mbarrier in shared memory (PTX ISA, mbarrier, size and alignment)
-MAX_COUNT = (1 << 20) - 1
-MAX_TX = (1 << 20) - 1
 _NEVER = -(1 << 40)  # the phase of a barrier that is not live: no wait matches it
 
 
@@ -157,7 +156,7 @@ def credit(m: Machine, bar: Mbarrier, nbytes: int, site: Site) -> None:
             complete(m, bar, site)
         elif bar.tx < 0:
             faults.too_many_bytes(bar, site)
-    if bar.tx < -MAX_TX:
+    if bar.tx < -MAX_TX_BYTES:
         faults.tx_range(bar, site)
 
 
@@ -273,7 +272,7 @@ def mbar_expect(
         raise BarrierError(f"{site.what}: expects {nbytes} bytes on {b.where}", site.loc)
     b.tx += nbytes * lanes
     b.expected += nbytes * lanes
-    if b.tx > MAX_TX:
+    if b.tx > MAX_TX_BYTES:
         faults.tx_range(b, site)
     if arrive:
         mbar_arrive(m, ag, site, mask, bar, 1, cta)

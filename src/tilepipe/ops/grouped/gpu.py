@@ -17,7 +17,7 @@ from tilepipe.errors import BindError
 from tilepipe.kernels.gemm_grouped import config as grouped_gemm_config
 from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
 from tilepipe.kernels.gemm_grouped.sm90 import GroupedProblem
-from tilepipe.lang.arguments.tensor_map import array_dtype, array_order
+from tilepipe.lang.arguments.arrays import array_dtype, array_order
 from tilepipe.ops.grouped.validation import NAME, Extents, config, extents
 from tilepipe.ops.matmul import validation as options
 from tilepipe.ops.matmul.plan import View, operand, output

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tilepipe.errors import BindError
 from tilepipe.kernels.gemm_grouped import reference
 from tilepipe.kernels.gemm_grouped import sm90 as gemm_grouped
-from tilepipe.lang.arguments.tensor_map import array_dtype
+from tilepipe.lang.arguments.arrays import array_dtype
 from tilepipe.ops.grouped.validation import NAME, config, extents
 from tilepipe.ops.matmul.shapes import tma_order
 from tilepipe.ops.matmul.simulated import acceptable, check_array, output_dtype, padded

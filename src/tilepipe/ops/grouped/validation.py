@@ -13,7 +13,7 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.kernels.gemm.heuristics import SPAN
 from tilepipe.kernels.gemm_grouped.sm90 import GroupedGemmConfig
 from tilepipe.kernels.gemm_grouped.validation import HALVES
-from tilepipe.lang.arguments.tensor_map import array_dtype
+from tilepipe.lang.arguments.arrays import array_dtype
 
 NAME = "grouped_matmul"
 SETTINGS = tuple(f.name for f in fields(GroupedGemmConfig))

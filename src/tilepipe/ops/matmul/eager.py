@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tilepipe.lang.arguments.tensor_map import array_dtype
+from tilepipe.lang.arguments.arrays import array_dtype
 from tilepipe.ops.matmul import validation as options_
 from tilepipe.ops.matmul.plan import Options, Plan, prepare
 from tilepipe.ops.torch.checks import check

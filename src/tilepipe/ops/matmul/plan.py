@@ -17,7 +17,7 @@ from tilepipe.cuda.runtime.driver import current
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.rules.tma import ALIGNMENT
 from tilepipe.kernels.gemm import sm90 as gemm
-from tilepipe.lang.arguments.tensor_map import array_dtype
+from tilepipe.lang.arguments.arrays import array_dtype
 from tilepipe.ops.matmul import validation as options_
 from tilepipe.ops.matmul.shapes import Product, Shape, kernel_takes, tma_order
 from tilepipe.ops.torch.checks import check, hopper, tilepipe_dtype

@@ -14,7 +14,7 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.rules.tma import ALIGNMENT
 from tilepipe.kernels.common.epilogue import activated
 from tilepipe.kernels.gemm import sm90 as gemm
-from tilepipe.lang.arguments.tensor_map import array_dtype
+from tilepipe.lang.arguments.arrays import array_dtype
 from tilepipe.ops.matmul import validation as options
 from tilepipe.ops.matmul.shapes import Shape, kernel_takes, product
 

@@ -20,7 +20,7 @@ from tilepipe.kernels.gemm.heuristics import SPAN, Problem
 from tilepipe.kernels.gemm_block_scaled.layout import KINDS
 from tilepipe.kernels.gemm_blockwise import heuristics as blockwise_fp8_choice
 from tilepipe.kernels.gemm_blockwise import sm90 as gemm_blockwise
-from tilepipe.lang.arguments.tensor_map import array_dtype
+from tilepipe.lang.arguments.arrays import array_dtype
 from tilepipe.ops.matmul import validation as options
 from tilepipe.ops.matmul.plan import View, operand, output
 from tilepipe.ops.scaled.recipes import NAME, Array, Recipe, recipe

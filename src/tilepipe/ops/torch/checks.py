@@ -13,7 +13,7 @@ from tilepipe.errors import BindError, UnavailableError
 from tilepipe.ir import dtypes
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.dtypes import DType
-from tilepipe.lang.arguments.tensor_map import array_dtype
+from tilepipe.lang.arguments.arrays import array_dtype
 from tilepipe.ops.matmul import validation as options
 from tilepipe.ops.matmul.shapes import Product, product
 

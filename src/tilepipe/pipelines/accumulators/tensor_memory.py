@@ -16,8 +16,8 @@ from tilepipe.lang.context.context import Context
 from tilepipe.lang.fragments.fragment import Fragment
 from tilepipe.lang.handles.arrivals import count_arrivals
 from tilepipe.lang.handles.linear import Handle
-from tilepipe.lang.tensor_memory import tensors as lang
 from tilepipe.lang.tensor_memory.scales import TmemScales
+from tilepipe.lang.tensor_memory.tcgen05 import use_group
 from tilepipe.lang.tensor_memory.tensors import TmemTensor
 from tilepipe.lang.values.scalars import Value, to_expr
 from tilepipe.pipelines.barriers.shared import SharedMemBarrier, SMemArray, init_barriers
@@ -52,7 +52,7 @@ class TmemAllocation:
         broken = tcgen05.broken_columns_rule(columns)
         if broken is not None:
             raise TraceError(broken, caller())
-        lang.use_group(ctx.tracer, cta_group)
+        use_group(ctx.tracer, cta_group)
         self._ctx = ctx
         self._tracer = ctx.tracer
         self.columns = columns

@@ -12,7 +12,7 @@ from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARPGROUP
 from tilepipe.lang.arguments.annotations import Index, Name
 from tilepipe.lang.context.context import Context
-from tilepipe.lang.control.loops import Entered
+from tilepipe.lang.control.blocks import MustEnter
 from tilepipe.lang.values.scalars import Value, require_integer, require_uniform, to_expr
 from tilepipe.pipelines.barriers.shared import SharedMemBarrier
 from tilepipe.pipelines.rings.state import PipelineState
@@ -72,7 +72,7 @@ class OrderedBarrier:
         """`with order.turn(ctx.warpgroup_rank):` waits for the group's turn at its next thing;
         leaving gives the turn to the next group.
         """
-        return Entered(self._tracer, f"{self._array.name}.turn", self._turn(group))
+        return MustEnter(self._tracer, f"{self._array.name}.turn", self._turn(group))
 
     @contextmanager
     def _turn(self, group: object) -> Iterator[None]:

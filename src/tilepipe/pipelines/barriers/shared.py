@@ -11,6 +11,7 @@ from tilepipe.ir import expressions as exprs
 from tilepipe.ir import memory, ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import Loc, caller
+from tilepipe.ir.rules.mbarrier import MAX_COUNT, MAX_TX_BYTES
 from tilepipe.lang.arguments.annotations import (
     ArrivalCount,
     CtaRank,
@@ -22,17 +23,16 @@ from tilepipe.lang.arguments.annotations import (
     Swizzle,
     TransactionBytes,
 )
-from tilepipe.lang.asynchronous import tma as async_ops
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.arrivals import count_arrivals
 from tilepipe.lang.handles.linear import Handle, note_signal, owner_of
-from tilepipe.lang.memory.shared_tiles import ElementRef, SmemTileArray
+from tilepipe.lang.memory.elements import ElementRef
+from tilepipe.lang.memory.shared_tiles import SmemTileArray
 from tilepipe.lang.tracing import barrier_tests as answers
-from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
+from tilepipe.lang.tracing.convergence import require_one_lane, require_whole_warpgroup_waits
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, require_integer, require_uniform, to_expr
 
-MAX_COUNT = 2**20 - 1  # PTX ISA, mbarrier: expected arrival count 1 .. 2^20 - 1
 BARRIER_BYTES = 8
 
 
@@ -220,9 +220,9 @@ class SharedMemBarrier:
         self, ref: memory.BarrierRef, nbytes: object, arrive: bool, sem: str = "release"
     ) -> None:
         if ref.cta is None:
-            async_ops.require_one_lane(self._tracer, "expect_bytes")
+            require_one_lane(self._tracer, "expect_bytes")
         n = require_integer(to_expr(self._tracer, nbytes), "a number of bytes")
-        if isinstance(n, exprs.Const) and not 0 <= n.value < 2**20:
+        if isinstance(n, exprs.Const) and not 0 <= n.value <= MAX_TX_BYTES:
             raise TraceError(
                 f"expect_bytes({n.value}): a phase's transaction count is below 2^20; load less in one stage",
                 caller(),
@@ -307,7 +307,7 @@ def emit_once(tracer: Tracer, op: ops.Op) -> None:
     if tracer.scope.role is None:
         tracer.emit(ops.Elect(op.loc, "role", ops.Block([op])))
     else:
-        async_ops.require_one_lane(tracer, type(op).__name__)
+        require_one_lane(tracer, type(op).__name__)
         tracer.emit(op)
 
 

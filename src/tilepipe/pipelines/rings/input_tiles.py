@@ -22,10 +22,11 @@ from tilepipe.lang.arguments.annotations import (
     PositiveInt,
     TransactionBytes,
 )
-from tilepipe.lang.asynchronous import tma as async_ops
+from tilepipe.lang.asynchronous.commits import Commit, fire
+from tilepipe.lang.asynchronous.wgmma import mma_commit, wgmma_wait
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.memory.shared_tiles import SmemTile
-from tilepipe.lang.tensor_memory.tensors import use_group
+from tilepipe.lang.tensor_memory.tcgen05 import use_group
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.accumulators.pairs import (
     check_both_told,
@@ -315,9 +316,9 @@ class InputConsumerStage(InputStage):
         super().__init__(inputs, stage, "consumer")
         self._queue = queue
         self._shared = shared
-        self._commit: async_ops.Commit | None = None
+        self._commit: Commit | None = None
 
-    def bind_commit(self, commit: async_ops.Commit) -> None:
+    def bind_commit(self, commit: Commit) -> None:
         """Takes over a `mma_commit` on this stage's barrier: the arrival is made when the group
         retires.
         """
@@ -345,7 +346,7 @@ class InputConsumerStage(InputStage):
                     self, pair_mask(Context(self._tracer)) if self.inputs.cta_group == 2 else None
                 )
             elif self.read_by_mma:
-                async_ops.mma_commit(self._tracer, self.mbar(), None)
+                mma_commit(self._tracer, self.mbar(), None)
             else:
                 self.mbar().arrive()
         self.release_without_signal()
@@ -364,8 +365,8 @@ class InputConsumerStage(InputStage):
         if self._queue is not None:
             self._queue.push(self._commit, self._stage, published)
         else:
-            async_ops.wgmma_wait(self._tracer, 0)
-            self._tracer.emit(async_ops.fire(self._commit, published=published))
+            wgmma_wait(self._tracer, 0)
+            self._tracer.emit(fire(self._commit, published=published))
 
 
 class _Entered:

@@ -12,7 +12,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir import ops
 from tilepipe.ir.location import caller
-from tilepipe.lang.asynchronous import tma as async_ops
+from tilepipe.lang.asynchronous.commits import Commit, fire
 from tilepipe.lang.values.scalars import Value, binary, to_expr
 from tilepipe.lang.values.variables import Var
 from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
@@ -28,11 +28,11 @@ class LagQueue:
         self._lag = lag
         self._held = Var(self._tracer, 0, None, f"{pipe.name}_held")
         self._stages = [Var(self._tracer, 0, None, f"{pipe.name}_previous") for _ in range(lag)]
-        self._commit: async_ops.Commit | None = None
+        self._commit: Commit | None = None
         self._published = False
         self._arrives: list[ops.MbarArrive] = []
 
-    def push(self, commit: async_ops.Commit, stage: Value, published: bool) -> None:
+    def push(self, commit: Commit, stage: Value, published: bool) -> None:
         """Takes stage `stage`, whose group was just closed, and frees the one `lag` before it."""
         if self._commit is not None and self._commit.mask != commit.mask:
             raise TraceError(
@@ -68,7 +68,7 @@ class LagQueue:
         if self._commit is None:
             return
         index: exprs.Expr = to_expr(self._tracer, stage)
-        arrive = async_ops.fire(self._commit, index, self._published)
+        arrive = fire(self._commit, index, self._published)
         self._arrives += [op for op in arrive.body.ops if isinstance(op, ops.MbarArrive)]
         self._tracer.emit(
             ops.If(caller(), to_expr(self._tracer, cond), ops.Block([arrive]), ops.Block())

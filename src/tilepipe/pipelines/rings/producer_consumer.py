@@ -15,6 +15,7 @@ from tilepipe.errors import HandleError, TraceError
 from tilepipe.ir import dtypes, memory, ops
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir.location import caller
+from tilepipe.ir.rules.mbarrier import MAX_COUNT
 from tilepipe.lang.arguments.annotations import Extent, Index, Name, PositiveInt
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.arrivals import count_arrivals
@@ -125,9 +126,9 @@ class ProducerConsumerPipeline:
             (self._full, "producer", producer_arrive_count),
             (self._empty, "consumer", consumer_arrive_count),
         ):
-            if count is not None and (not isinstance(count, int) or not 1 <= count < 2**20):
+            if count is not None and (not isinstance(count, int) or not 1 <= count <= MAX_COUNT):
                 raise TraceError(
-                    f"{side}_arrivals: an mbarrier's count is 1..{2**20 - 1}, got {count!r}",
+                    f"{side}_arrivals: an mbarrier's count is 1..{MAX_COUNT}, got {count!r}",
                     caller(),
                 )
             self._tracer.ledger.open(array, side, count)

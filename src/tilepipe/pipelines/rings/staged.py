@@ -14,6 +14,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir import memory, ops
 from tilepipe.ir.location import Loc, caller
+from tilepipe.ir.rules.mbarrier import MAX_COUNT
 from tilepipe.lang.arguments.annotations import Index, Name, Predicate
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
@@ -21,7 +22,6 @@ from tilepipe.lang.tracing.tracer import RoleState, Tracer
 from tilepipe.lang.values.scalars import Value, require_integer, require_uniform, to_expr
 from tilepipe.pipelines.accumulators.pairs import mma_arrive, mma_arrive_multicast, pair_mask
 from tilepipe.pipelines.barriers.shared import (
-    MAX_COUNT,
     Barriers,
     MbarPtr,
     SharedMemBarrier,

@@ -14,7 +14,8 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import Index, Name, Predicate
 from tilepipe.lang.context.context import Context
-from tilepipe.lang.memory.shared_tiles import ElementRef, SmemTile, SmemTileArray
+from tilepipe.lang.memory.elements import ElementRef
+from tilepipe.lang.memory.shared_tiles import SmemTile, SmemTileArray
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.attention.fa4_config import FA4Config
 from tilepipe.pipelines.attention.tile_layouts import (

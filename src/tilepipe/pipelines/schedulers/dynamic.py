@@ -20,7 +20,7 @@ from tilepipe.ir.program import Requirement
 from tilepipe.lang.arguments.annotations import Index, Name
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.control.loops import while_loop
-from tilepipe.lang.memory.shared_tiles import GlobalTensor
+from tilepipe.lang.memory.global_tensors import GlobalTensor
 from tilepipe.lang.tracing.tracer import Scope
 from tilepipe.lang.values.scalars import Value, to_expr
 from tilepipe.lang.values.variables import Var

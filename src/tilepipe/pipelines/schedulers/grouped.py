@@ -14,7 +14,7 @@ from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import Extent, Index
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.control.loops import while_loop
-from tilepipe.lang.memory.shared_tiles import GlobalTensor
+from tilepipe.lang.memory.global_tensors import GlobalTensor
 from tilepipe.lang.values.scalars import Value
 from tilepipe.lang.values.variables import Var
 from tilepipe.pipelines.schedulers.static import GROUP, Raster, WorkTile
@@ -87,7 +87,7 @@ class GroupedScheduler:
         self._rows = ctx._value(rows)
         self._tile_rows = tile_rows
         self._raster = Raster.checked(ctx, cluster, raster, group)
-        self._columns = ctx._value(ctx.ceil_div(columns, self._raster.cluster[1]))
+        self._columns = ctx._value(ctx.ceil_div(ctx._value(columns), self._raster.cluster[1]))
 
     def __iter__(self) -> Iterator[GroupedTile]:
         return iter(_Walk(self, 0, 1))

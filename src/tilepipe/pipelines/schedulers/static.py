@@ -181,8 +181,8 @@ class TileOrder:
             )
         self._ctx = ctx
         self._cluster = shape = self._raster.cluster
-        self._m = ctx._value(ctx.ceil_div(tiles[-2], shape[0]))
-        self._n = ctx._value(ctx.ceil_div(tiles[-1], shape[1]))
+        self._m = ctx._value(ctx.ceil_div(ctx._value(tiles[-2]), shape[0]))
+        self._n = ctx._value(ctx.ceil_div(ctx._value(tiles[-1]), shape[1]))
         self._batches = ctx._value(tiles[0]) if len(tiles) == 3 else None
         self._total = (
             self._m * self._n if self._batches is None else self._m * self._n * self._batches

@@ -1,0 +1,82 @@
+"""Arrays of NumPy, PyTorch, CuPy and JAX: element type, strides and order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilepipe.errors import BindError
+from tilepipe.ir import dtypes
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.rules.tma import (
+    takes_stride,
+)
+
+
+def array_dtype(array: Any) -> DType:
+    """The element type of a NumPy or DLPack-style array (`torch.bfloat16` by its name).
+
+    Raises:
+        BindError: it has none, or one that tilepipe does not know.
+    """
+    raw = getattr(array, "dtype", None)
+    if raw is None:
+        raise BindError(f"expected an array, got {type(array).__name__}")
+    if isinstance(raw, np.dtype):
+        return dtypes.dtype(raw)
+    return dtypes.dtype(str(raw).removeprefix("torch."))
+
+
+def item_bytes(array: Any) -> int:
+    """Bytes of an element of an array as its framework counts them: of packed 4-bit ones, of each
+    two.
+    """
+    return max(array_dtype(array).bits // 8, 1)
+
+
+def byte_strides(array: Any) -> tuple[int, ...]:
+    """Strides in bytes, of an array of NumPy or CuPy (`.strides`), of PyTorch (`.stride()`), or of
+    a framework whose arrays are contiguous and have neither (JAX).
+    """
+    size = item_bytes(array)
+    if callable(getattr(array, "stride", None)):
+        return tuple(s * size for s in array.stride())
+    found = getattr(array, "strides", None)
+    if found is not None:
+        return tuple(found)
+    strides = [size]
+    for extent in array.shape[:0:-1]:
+        strides.append(strides[-1] * extent)
+    return tuple(reversed(strides[: len(array.shape)]))
+
+
+def array_order(array: Any) -> str:
+    """Which of the last two dimensions is contiguous: "row", the last, or "col", the one before it.
+
+    Where both would do, because one of them has extent 1: the first whose other strides TMA takes.
+
+    Raises:
+        BindError: neither is.
+    """
+    size = item_bytes(array)
+    strides = byte_strides(array)
+    shape = tuple(array.shape)
+    axes = {"row": len(shape) - 1, "col": len(shape) - 2}
+    able = [
+        order
+        for order, axis in axes.items()
+        if axis >= 0 and (strides[axis] == size or shape[axis] == 1)
+    ]
+    fit = [
+        order
+        for order in able
+        if all(takes_stride(shape[i], strides[i]) for i in range(len(shape)) if i != axes[order])
+    ]
+    if able:
+        return (fit or able)[0]
+    raise BindError(
+        f"an array of shape {shape} with strides {strides} bytes is contiguous in neither of its"
+        " last two dimensions;"
+        " TMA needs one with a stride of one element. Make a contiguous copy."
+    )

@@ -1,0 +1,94 @@
+"""Commits: mbarrier arrivals that wait for a wgmma group to retire, and multicast masks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import expressions as exprs
+from tilepipe.ir import memory, ops
+from tilepipe.ir.location import Loc, caller
+from tilepipe.lang.handles.arrivals import Arrivals, count_arrivals
+from tilepipe.lang.tracing.tracer import Tracer
+
+
+class Mbar(Protocol):
+    """Anything that stands for one mbarrier."""
+
+    def ref(self) -> memory.BarrierRef:
+        """The operand."""
+
+
+def check_mask(tracer: Tracer, mask: int) -> None:
+    """Raises TraceError when a mask names no CTA, or one outside the cluster."""
+    size = tracer.kernel.cluster_size
+    if mask < 1:
+        raise TraceError(
+            f"a mask of CTAs has a bit for each and names at least one, got mask {mask:#b}",
+            caller(),
+        )
+    if mask >> size:
+        raise TraceError(
+            f"mask {mask:#b} names a CTA outside the cluster of {size} (bits 0..{size - 1})",
+            caller(),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Commit:
+    """An arrival bound to a wgmma group: made on `ref`'s barrier in every CTA of `mask` (None: this
+    CTA's) once the group retires.
+    """
+
+    ref: memory.BarrierRef
+    mask: int | None
+    loc: Loc
+
+    def describe(self) -> str:
+        """The barrier, as in messages."""
+        from tilepipe.ir.printer import barrier
+
+        return barrier(self.ref)
+
+
+def commit_arrivals(tracer: Tracer, commit: Commit) -> Arrivals:
+    """What one commit by every warpgroup of the role causes."""
+    role = tracer.role.role
+    leaders = tracer.all_active(role)
+    leaders &= (np.arange(role.agent_threads) == 0)[None, None, :]
+    size = tracer.kernel.cluster_size
+    if commit.mask is None:
+        return count_arrivals(role, size, leaders, 1, commit.ref.cta)
+    targets = [t for t in range(size) if commit.mask >> t & 1]
+    total = count_arrivals(role, size, leaders, 1, exprs.const(targets[0]))
+    for target in targets[1:]:
+        total = total + count_arrivals(role, size, leaders, 1, exprs.const(target))
+    return total
+
+
+def fire(commit: Commit, index: exprs.Expr | None = None, published: bool = True) -> ops.Elect:
+    """The arrival of a retired commit, by one lane of the warpgroup; `index` replaces the barrier's
+    index.
+
+    A remote arrive after nothing but wgmma reads is "relaxed": it has nothing of its own to
+    publish, and a release at cluster scope costs a quarter of a GEMM's speed. `published`: the body
+    also touched the slot with ordinary accesses, so it must release.
+    """
+    body = ops.Block()
+    at = commit.ref.index if index is None else index
+    ctas = (
+        [commit.ref.cta]
+        if commit.mask is None
+        else [exprs.const(t) for t in range(commit.mask.bit_length()) if commit.mask >> t & 1]
+    )
+    for cta in ctas:
+        sem = "relaxed" if cta is not None and not published else "release"
+        body.ops.append(
+            ops.MbarArrive(
+                commit.loc, memory.BarrierRef(commit.ref.array, at, cta), exprs.const(1), sem
+            )
+        )
+    return ops.Elect(commit.loc, "warpgroup", body)

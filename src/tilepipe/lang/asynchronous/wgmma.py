@@ -1,0 +1,100 @@
+"""wgmma: MMAs of a warpgroup, their groups and the commits bound to them."""
+
+from __future__ import annotations
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import dtypes, ops
+from tilepipe.ir.location import caller
+from tilepipe.ir.rules.wgmma import broken_mma_rule
+from tilepipe.lang.asynchronous.commits import Commit, Mbar, check_mask, commit_arrivals, fire
+from tilepipe.lang.fragments.fragment import Fragment
+from tilepipe.lang.handles.linear import note_signal, owner_of
+from tilepipe.lang.memory.shared_tiles import SmemTile
+from tilepipe.lang.tracing.convergence import require_warpgroup
+from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values.scalars import require_uniform, to_expr
+
+
+def mma(tracer: Tracer, acc: object, a: object, b: object, accumulate: object = True) -> None:
+    """See `Context.mma`."""
+    require_warpgroup(tracer, "mma")
+    acc, a, b = _checked_mma(acc, a, b)
+    adds = to_expr(tracer, accumulate)
+    if adds.dtype is not dtypes.boolean:
+        raise TraceError(
+            f"mma: accumulate is True, False or a traced condition such as `k > 0`, got {accumulate!r}; compare it with `!= 0`",
+            caller(),
+        )
+    require_uniform(adds, "mma: accumulate")
+    operand = a.operand() if isinstance(a, Fragment) else a.ir("read by an MMA")
+    tile_b = b.ir("read by an MMA")
+    if not tracer.scope.group_open:
+        tracer.emit(ops.WgmmaFence(caller()))
+        tracer.scope.group_open = True
+    for tile in (a, b):
+        if isinstance(tile, SmemTile) and tile._owner is not None:
+            tile._owner.read_by_mma = True
+    tracer.emit(ops.Wgmma(caller(), acc.operand(), operand, tile_b, adds))
+    acc.version += 1
+
+
+def _checked_mma(
+    acc: object, a: object, b: object
+) -> tuple[Fragment, SmemTile | Fragment, SmemTile]:
+    if not isinstance(acc, Fragment):
+        raise TraceError(f"mma: acc must be a fragment, or in tensor memory, got {acc!r}", caller())
+    if not isinstance(a, SmemTile | Fragment):
+        raise TraceError(f"mma: A must be a tile or a fragment, got {a!r}", caller())
+    if not isinstance(b, SmemTile):
+        raise TraceError(f"mma: B must be a tile, got {b!r}", caller())
+    broken = broken_mma_rule(acc._ir, a._ir if isinstance(a, Fragment) else a._tile, b._tile)
+    if broken is not None:
+        raise TraceError(f"mma: {broken}", caller())
+    return acc, a, b
+
+
+def mma_commit(tracer: Tracer, mbar: Mbar, mask: object) -> None:
+    """See `Context.mma_commit`."""
+    if mask is not None:
+        if not isinstance(mask, int):
+            raise TraceError(f"the mask of mma_commit must be a static int, got {mask!r}", caller())
+        check_mask(tracer, mask)
+    ref = mbar.ref()
+    group = close_group(tracer)
+    commit = Commit(ref, mask, caller())
+    handle = owner_of(tracer, ref.array, ref.index)
+    bind = getattr(handle, "bind_commit", None)
+    arrivals = commit_arrivals(tracer, commit)
+    if handle is not None:
+        note_signal(tracer, handle, arrivals)
+    else:
+        tracer.ledger.loose(ref.array, tracer.role.role, commit.loc, arrivals)
+    if bind is not None:
+        bind(commit)
+    else:
+        group.append(commit)
+
+
+def close_group(tracer: Tracer) -> list[Commit]:
+    """Emits wgmma.commit_group; returns the list of what is bound to the group."""
+    require_warpgroup(tracer, "wgmma_commit")
+    tracer.emit(ops.WgmmaCommit(caller()))
+    tracer.scope.group_open = False
+    group: list[Commit] = []
+    tracer.scope.groups.append(group)
+    return group
+
+
+def wgmma_wait(tracer: Tracer, pending: int) -> None:
+    """See `Context.wgmma_wait`."""
+    if not isinstance(pending, int) or not 0 <= pending <= 7:
+        raise TraceError(
+            f"wgmma_wait takes the number of groups that may still be running, 0..7, got {pending!r}",
+            caller(),
+        )
+    require_warpgroup(tracer, "wgmma_wait")
+    tracer.emit(ops.WgmmaWait(caller(), pending))
+    groups = tracer.scope.groups
+    while len(groups) > pending:
+        for commit in groups.pop(0):
+            tracer.emit(fire(commit))

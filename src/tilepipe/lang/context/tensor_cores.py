@@ -1,0 +1,131 @@
+"""Members of `ctx` for fragments and MMAs: wgmma on Hopper, tcgen05 on Blackwell."""
+
+from __future__ import annotations
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import dtypes
+from tilepipe.ir.location import caller
+from tilepipe.lang.arguments.annotations import MulticastMask
+from tilepipe.lang.asynchronous import wgmma
+from tilepipe.lang.asynchronous.commits import Mbar
+from tilepipe.lang.fragments.constructors import columns_of, make, rows_of
+from tilepipe.lang.fragments.fragment import Fragment, FragmentValue
+from tilepipe.lang.memory.shared_tiles import SmemTile
+from tilepipe.lang.tensor_memory import tcgen05
+from tilepipe.lang.tensor_memory.addresses import TmemAddress, accumulator_at
+from tilepipe.lang.tensor_memory.scales import TmemScales
+from tilepipe.lang.tensor_memory.tensors import TmemTensor
+from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values.scalars import Value
+
+
+class TensorCoreMembers:
+    """The part of `Context` that concerns fragments and MMAs."""
+
+    tracer: Tracer
+
+    def accumulator(self, shape: tuple[int, int]) -> Fragment:
+        """A float32 fragment (m, n) of each warpgroup: m a multiple of 64, n of 8 up to 256.
+        Undefined until filled.
+        """
+        return Fragment.define(self.tracer, shape, dtypes.float32, "acc")
+
+    def fragment(
+        self,
+        value: FragmentValue | None = None,
+        *,
+        shape: tuple[int, int] | None = None,
+        dtype: object = "float32",
+        layout: str = "wgmma",
+    ) -> Fragment:
+        """A new fragment with the shape, dtype, layout and contents of `value`, or undefined with
+        `shape`, `dtype` and `layout`: "tmem" for 128 rows that meet a fragment from tensor memory.
+        """
+        return make(self.tracer, value, shape, dtype, layout)
+
+    def row_index(self, rows: int, *, layout: str = "wgmma") -> Fragment:
+        """A fragment (rows, 1), int32, of the number of each row: for masks, `ctx.select(first +
+        ctx.row_index(64) < limit, x, 0.0)`.
+
+        Args:
+            layout: "tmem" for 128 rows that meet a fragment from tensor memory.
+
+        Raises:
+            TraceError: a number of rows that no fragment has, or not in a warpgroup role.
+        """
+        return rows_of(self.tracer, rows, layout)
+
+    def col_index(self, cols: int) -> FragmentValue:
+        """The number of each column, (1, cols), int32; with a (rows, 1) fragment it makes a mask of
+        (rows, cols).
+
+        Raises:
+            TraceError: not a multiple of 8, or not in a warpgroup role.
+        """
+        return columns_of(self.tracer, cols)
+
+    def mma(
+        self,
+        acc: Fragment | TmemTensor | TmemAddress | Value,
+        a: SmemTile | Fragment | TmemTensor,
+        b: SmemTile,
+        *,
+        accumulate: object = True,
+        sfa: TmemScales | None = None,
+        sfb: TmemScales | None = None,
+    ) -> None:
+        """acc (m, n) += A (m, k) · B (n, k)ᵀ, asynchronously, in float32; `accumulate` False, or a
+        condition such as `k > 0` that does not hold: acc = A · Bᵀ, and `acc` need not have been
+        set.
+
+        A and B both bfloat16, float16 or float32 (read as tf32), or float8_e4m3 and float8_e5m2 in
+        any mix (`ir.rules.wgmma`); A may be a 16-bit fragment. `acc` and the tiles are in use until the
+        group, before which stands wgmma.fence, has been waited for.
+
+        `acc` in tensor memory: tcgen05.mma, by one lane (`ir.rules.tcgen05`; A may be in tensor memory
+        too). In a pair of CTAs the even one issues it for both, B is its half of the tile, and
+        `acc` its rows. `acc` may be an address, such as `stage.tmem_offset()`: of a float32
+        accumulator of the product's shape.
+
+        `sfa`, `sfb` (m, blocks of K) and (n, blocks of K): scale factors in tensor memory, acc +=
+        (A · sfa) (B · sfb)ᵀ, of A and B in float8_e4m3 and float8_e5m2, or float4_e2m1
+        (`ir.rules.block_scales`).
+
+        Raises:
+            TraceError: shapes, types or layouts that no instruction takes; not one lane, or not a
+                whole warpgroup of wgmma.
+        """
+        if isinstance(acc, TmemAddress | Value):
+            acc = accumulator_at(self.tracer, acc, a, b)
+        if isinstance(acc, TmemTensor):
+            tcgen05.mma(self.tracer, acc, a, b, accumulate, sfa, sfb)
+        elif sfa is not None or sfb is not None:
+            raise TraceError(
+                f"mma: scale factors are for an accumulator in tensor memory, not for {acc!r}",
+                caller(),
+            )
+        else:
+            wgmma.mma(self.tracer, acc, a, b, accumulate)
+
+    def mma_commit(self, mbar: Mbar, mask: MulticastMask | None = None) -> None:
+        """Arrives on `mbar` (in every CTA of `mask`) when all MMAs issued so far have finished.
+
+        wgmma: closes the group; the arrival, one lane for each warpgroup, is made by the
+        `wgmma_wait`, or the consumer's lag, that retires it; `mask` is static. In a kernel that
+        uses tensor memory: tcgen05.commit, by the lane that issued the MMAs, whose completion is
+        the arrival; `mask` may be traced.
+        """
+        if self.tracer.kernel.cta_group:
+            tcgen05.commit(self.tracer, mbar, mask)
+        else:
+            wgmma.mma_commit(self.tracer, mbar, mask)
+
+    def wgmma_commit(self) -> None:
+        """Closes the wgmma group without binding a barrier to it."""
+        wgmma.close_group(self.tracer)
+
+    def wgmma_wait(self, pending: int = 0) -> None:
+        """Waits until at most `pending` groups of this warpgroup are unfinished, and makes the
+        arrivals bound to the finished ones.
+        """
+        wgmma.wgmma_wait(self.tracer, pending)

@@ -1,0 +1,99 @@
+"""Tensor arguments inside a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+from tilepipe.errors import TraceError
+from tilepipe.ir import dtypes, memory
+from tilepipe.ir import expressions as exprs
+from tilepipe.ir.location import caller
+from tilepipe.lang.arguments.annotations import MulticastMask
+from tilepipe.lang.memory.elements import ElementRef, element_indices
+from tilepipe.lang.memory.shared_tiles import SmemTile
+from tilepipe.lang.tracing.tracer import Tracer
+from tilepipe.lang.values.scalars import (
+    Value,
+)
+
+if TYPE_CHECKING:
+    from tilepipe.lang.asynchronous.commits import Mbar
+
+
+class Destination(Protocol):
+    """Where a TMA load writes, and which barrier gets its bytes."""
+
+    @property
+    def smem(self) -> SmemTile:
+        """The tile."""
+
+    @property
+    def mbar(self) -> Mbar:
+        """The barrier."""
+
+
+class GlobalTensor:
+    """A tensor argument inside a kernel: `a.shape[i]` is traced; `a.dtype`, `a.rank`, `a.order`,
+    `a.box` are static.
+
+    `a[i, j]` addresses one element for `ctx.load` and `ctx.store`.
+    """
+
+    def __init__(self, tracer: Tracer, param: memory.TensorParam) -> None:
+        self._tracer = tracer
+        self._param = param
+        self.dtype = param.dtype
+        self.rank = param.rank
+        self.order = param.order
+        self.box = param.box
+        self.swizzle = param.swizzle
+        root = tracer.scope
+        self.shape = tuple(
+            Value(tracer, exprs.Param(dtypes.int32, nonneg=True, name=param.name, axis=i), root)
+            for i in range(param.rank)
+        )
+
+    @property
+    def param(self) -> memory.TensorParam:
+        """The operand.
+
+        Raises:
+            TraceError: it belongs to another trace.
+        """
+        self._tracer.require_running()
+        return self._param
+
+    def __iter__(self) -> NoReturn:
+        raise TraceError(
+            f"{self!r} is not iterated: loop over `ctx.range({self.param.name}.shape[0])` and index it",
+            caller(),
+        )
+
+    def __len__(self) -> NoReturn:
+        raise TraceError(
+            f"len() of {self!r} is not known while tracing: `{self.param.name}.shape[0]` is, when the kernel runs",
+            caller(),
+        )
+
+    def async_copy(
+        self, dst: Destination, coords: Sequence[object], multicast: MulticastMask | None = None
+    ) -> None:
+        """`ctx.tma_load(tensor, coords, dst.smem, dst.mbar, multicast)`: starts a TMA copy of the
+        box at `coords` (elements, outermost first) to where `dst`, a `TMADestination`, says.
+        """
+        from tilepipe.lang.asynchronous.tma import tma_load
+
+        if not hasattr(dst, "smem") or not hasattr(dst, "mbar"):
+            raise TraceError(
+                f"async_copy goes to a TMADestination, as get_k(...) and get_v(...) give; got {dst!r}",
+                caller(),
+            )
+        tma_load(self._tracer, self, coords, dst.smem, dst.mbar, multicast)
+
+    def __getitem__(self, index: object) -> ElementRef:
+        indices = element_indices(self._tracer, self, self.dtype, self.rank, index)
+        return ElementRef(self._tracer, memory.Element(self.param, indices), self.dtype, None)
+
+    def __repr__(self) -> str:
+        return f"<tensor '{self._param.name}' {self.rank}-d {self.dtype}>"
