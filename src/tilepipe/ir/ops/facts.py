@@ -134,6 +134,9 @@ class Resource(Enum):
     COUNTERS = auto()
 
 
+SHARED_BY_CLUSTERS = (Resource.CLUSTERS, Resource.COUNTERS)
+
+
 class Control(Enum):
     """How an op that holds blocks executes them."""
 

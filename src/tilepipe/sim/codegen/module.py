@@ -20,43 +20,33 @@ from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.numbers import from_float, shl, shr
+from tilepipe.ir.ops.facts import SHARED_BY_CLUSTERS
 from tilepipe.ir.program import Kernel, walk
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.barriers import mbarrier as mbarriers
-from tilepipe.machine.barriers import rendezvous as meetings
-from tilepipe.machine.memory import elements
-from tilepipe.machine.memory import fragment_access as fragment_memory
-from tilepipe.machine.memory import tensor_allocation as tmem_alloc
-from tilepipe.machine.memory import tensor_memory as tmem
-from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.values import rounded
 from tilepipe.machine.sites import SETUP
-from tilepipe.machine.units import grid, tcgen05, tma
-from tilepipe.machine.units import wgmma as tensorcore
-from tilepipe.sim import election, integers
-from tilepipe.sim import runtime as support
+from tilepipe.sim import election, integers, runtime
+from tilepipe.sim.codegen import (
+    barriers,
+    control,
+    fragments,
+    grid,
+    memory,
+    synchronisation,
+    tensor_memory,
+    values,
+)
+from tilepipe.sim.codegen.definition import CALLED
 from tilepipe.sim.codegen.functions import Function
 from tilepipe.sim.sites import OpSite, describe
 
-_OPS: tuple[Callable[..., Any], ...] = (
-    mbarriers.mbar_init, mbarriers.mbar_inval, mbarriers.mbar_arrive, mbarriers.mbar_expect, mbarriers.mbar_complete_tx,
-    mbarriers.mbar_arrive_each, mbarriers.mbar_expect_each, mbarriers.mbar_wait, mbarriers.mbar_wait_parity,
-    mbarriers.mbar_try_wait, mbarriers.mbar_try_wait_parity,
-    meetings.named_sync, meetings.named_arrive, meetings.syncwarp, meetings.setup_barrier, meetings.cluster_arrive,
-    meetings.cluster_wait, meetings.fence_proxy_async, meetings.fence_barrier_init, meetings.launch_dependents,
-    elements.load, elements.store, elements.load_global, elements.store_global,
-    fragment_memory.fragment_store, fragment_memory.fragment_load, fragment_memory.fragment_load_global,
-    fragment_memory.fragment_store_global,
-    tma.tma_load, tma.tma_store, tma.tma_store_commit, tma.tma_store_wait,
-    grid.atomic_add, grid.clc_try_cancel, grid.clc_query, grid.grid_dependency_wait,
-    tensorcore.wgmma, tensorcore.wgmma_fence, tensorcore.wgmma_commit, tensorcore.wgmma_wait,
-    tmem_alloc.tmem_alloc, tmem_alloc.tmem_relinquish, tmem_alloc.tmem_dealloc, tmem.tmem_load, tmem.tmem_store, tmem.tmem_wait_load,
-    tmem.tmem_wait_store, tmem.tcgen05_fence_before, tmem.tcgen05_fence_after, tcgen05.tcgen05_mma, tcgen05.tmem_copy,
-    tcgen05.tcgen05_commit,
-    support.lane_bits, support.turns, support.trips, support.lanes, election.elected, election.elected_of_warps, support.place,
+# Importing them registers what their ops become.
+assert all((barriers, control, fragments, grid, memory, synchronisation, tensor_memory, values))
+# what generated code calls besides: of expressions, masks and places
+_HELPERS: tuple[Callable[..., Any], ...] = (
     integers.fits, integers.all_fit, integers.quotient, integers.remainder, integers.quotients, integers.remainders,
-    integers.shl_all, integers.shr_all, integers.from_floats, from_float, shl, shr,
-    support.all_lanes, support.whole_warps, support.at, support.tile_rect, support.show, support.check, rounded,
+    integers.shl_all, integers.shr_all, integers.from_floats, from_float, shl, shr, rounded,
+    runtime.lanes, runtime.all_lanes, runtime.whole_warps, runtime.at, runtime.tile_rect,
 )  # fmt: skip
 Body = Callable[[Any, Agent], Any]
 
@@ -119,7 +109,7 @@ class _Module:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.out = Compiled()
-        self.namespace: dict[str, Any] = {f.__name__: f for f in _OPS} | {"np": np, "Frag": Frag}
+        self.namespace: dict[str, Any] = CALLED | {f.__name__: f for f in _HELPERS} | {"np": np}
         self.site_of: dict[int, OpSite] = {}
         self.named_base: dict[int, int] = {}
         self.bars: dict[int, int] = {}
@@ -154,11 +144,11 @@ class _Module:
 
     def build(self) -> Compiled:
         kernel = self.kernel
-        kinds = {site.kind for site in self.out.sites}
-        self.out.shares_work = bool(kinds & set(grid.ASKS))
-        self.out.commits = "tcgen05_commit" in kinds
-        self.out.hands_on = "clc_query" in kinds and any(site.relaxed for site in self.out.sites)
-        self.out.waits_itself = "grid_dependency_wait" in kinds
+        kinds = {type(site.op) for site in self.out.sites}
+        self.out.shares_work = any(k.facts.takes in SHARED_BY_CLUSTERS for k in kinds)
+        self.out.commits = ops.Tcgen05Commit in kinds
+        self.out.hands_on = ops.ClcQuery in kinds and any(site.relaxed for site in self.out.sites)
+        self.out.waits_itself = ops.GridDependencyWait in kinds
         self.out.needs_idle = any(not _quiet(op) for op in kernel.setup.ops)
         self.out.lanes = election.lanes_of(kernel)
         self.elects = self.out.lanes[0] if len(self.out.lanes) == 1 else None
@@ -200,15 +190,6 @@ def _quiet(op: ops.Op) -> bool:
     """
     if isinstance(op, ops.Elect):
         return op.scope == "role"
-    return isinstance(
-        op,
-        (
-            ops.SetupBarrier,
-            ops.FenceBarrierInit,
-            ops.Let,
-            ops.Define,
-            ops.Read,
-            ops.CursorDefine,
-            ops.CursorRead,
-        ),
-    )
+    sets = op.bound or any(use.writes for use in op.uses.values())
+    quiet = bool(sets) and not op.acts and not op.blocks
+    return quiet or isinstance(op, ops.SetupBarrier | ops.FenceBarrierInit)

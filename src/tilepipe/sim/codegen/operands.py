@@ -8,10 +8,12 @@ from tilepipe.errors import SimFault
 from tilepipe.ir import expressions as e
 from tilepipe.ir import ops
 from tilepipe.ir.location import Loc
-from tilepipe.ir.memory import BarrierRef, Tile
+from tilepipe.ir.memory import BarrierRef, Element, Fragment, Tile
 from tilepipe.ir.program import Kernel
 from tilepipe.sim import runtime as support
+from tilepipe.sim.codegen.definition import Called
 from tilepipe.sim.codegen.expressions import Expressions
+from tilepipe.sim.codegen.names import Names
 
 
 class Tables(Protocol):
@@ -42,6 +44,7 @@ class Operands:
 
     module: Tables
     x: Expressions
+    names: Names
     mask: int | str
     body: list[tuple[int, str, Loc | None]]
     depth: int
@@ -49,10 +52,10 @@ class Operands:
     def emit(self, text: str, op: ops.Op | None = None) -> None:
         self.body.append((self.depth, text, op.loc if op is not None else None))
 
-    def request(self, op: ops.Op, what: str, *operands: object, result: str = "") -> None:
-        """`yield what, (site, mask, operands...)`."""
+    def request(self, op: ops.Op, function: Called, *operands: object, result: str = "") -> None:
+        """`yield function, (site, mask, operands...)`."""
         args = ", ".join([self.x.site, self.mask_text, *map(str, operands)])
-        self.emit(f"{result + ' = ' if result else ''}yield {what}, ({args})", op)
+        self.emit(f"{result + ' = ' if result else ''}yield {function.__name__}, ({args})", op)
 
     @property
     def mask_text(self) -> str:
@@ -86,14 +89,12 @@ class Operands:
     def remote(self, cta: e.Expr | None, op: ops.Op) -> list[str]:
         return [] if cta is None else [self.x.scalar(cta, "the rank of a CTA", op)]
 
-    def each(self, kind: str, cta: e.Expr | None, op: ops.Op) -> tuple[str, list[str]]:
-        """The op on a barrier and its last operands: where threads name different CTAs, the op that
-        does each thread's in turn.
-        """
+    def targets(self, cta: e.Expr | None, op: ops.Op) -> tuple[bool, list[str]]:
+        """Whether the threads name different CTAs, and the operands that say which."""
         if cta is not None and self.x(cta)[1]:
             self.x.whole(cta, "the rank of a CTA", op)
-            return f"{kind}_each", [self.x(cta)[0], str(self.x.base)]
-        return kind, self.remote(cta, op)
+            return True, [self.x(cta)[0], str(self.x.base)]
+        return False, self.remote(cta, op)
 
     def slot(self, tile: Tile, op: ops.Op) -> str:
         return self.flat(
@@ -125,34 +126,18 @@ class Operands:
             else text
         )
 
+    def fragment(self, fragment: Fragment) -> str:
+        return self.names(fragment, fragment.name)
+
     def place(self, tile: Tile, op: ops.Op) -> list[str]:
         """The two operands that name a tile: its slot and its rectangle."""
         return [self.slot(tile, op), self.rect(tile, op)]
-
-    def grid_op(self, op: ops.Op) -> None:
-        """The ops of `ir.ops.grid` that have operands."""
-        match op:
-            case ops.AtomicAdd(result=result, dst=element, value=value):
-                self.request(
-                    op,
-                    "atomic_add",
-                    self.x(value)[0],
-                    *self.element(element, op)[0],
-                    result=self.x.bind(result, False),
-                )
-            case ops.ClcTryCancel(dst=tile, bar=ref, multicast=multicast):
-                self.request(
-                    op, "clc_try_cancel", multicast, *self.place(tile, op), self.bar(ref, op)
-                )
-            case ops.ClcQuery(src=tile, valid=valid, cluster=cluster):
-                results = f"{self.x.bind(valid, False)}, {self.x.bind(cluster, False)}"
-                self.request(op, "clc_query", *self.place(tile, op), result=results)
 
     def coords(self, coords: tuple[e.Expr, ...], op: ops.Op) -> str:
         texts = [self.x.scalar(c, "a coordinate", op) for c in coords]
         return f"({', '.join(texts)},)"
 
-    def element(self, element: Any, op: ops.Op) -> tuple[list[str], bool]:
+    def element(self, element: Element, op: ops.Op) -> tuple[list[str], bool]:
         """The operands that name an element, and whether it differs between threads."""
         for i in element.index:
             self.x.whole(i, "the index of an element", op)

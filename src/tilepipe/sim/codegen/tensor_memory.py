@@ -1,81 +1,69 @@
-"""The ops of tensor memory and of the tensor core of Blackwell, as Python source."""
+"""The ops of tensor memory and of Blackwell's tensor cores, as Python source."""
 
 from __future__ import annotations
 
-from tilepipe.errors import SimFault
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Expr
-from tilepipe.ir.memory import Tmem, TmemScales
-from tilepipe.sim.codegen.names import Names
-from tilepipe.sim.codegen.operands import Operands
+from tilepipe.ir.memory import Tile, TmemScales
+from tilepipe.machine.memory import tensor_allocation, tensor_memory
+from tilepipe.machine.units import tcgen05
+from tilepipe.sim.codegen.definition import defines, plain
+from tilepipe.sim.codegen.functions import Function
 
-TENSOR = (
-    ops.TmemAlloc, ops.TmemDealloc, ops.TmemLoad, ops.TmemStore, ops.TmemCopy, ops.Tcgen05Mma, ops.Tcgen05Commit,
-)  # fmt: skip
-BY_WARP = (
-    ops.TmemAlloc,
-    ops.TmemRelinquish,
-    ops.TmemDealloc,
-    ops.TmemLoad,
-    ops.TmemStore,
-    ops.TmemWaitLoad,
-    ops.TmemWaitStore,
-)
-PLAIN: dict[type[ops.Op], str] = {
-    ops.TmemRelinquish: "tmem_relinquish",
-    ops.TmemWaitLoad: "tmem_wait_load",
-    ops.TmemWaitStore: "tmem_wait_store",
-    ops.Tcgen05FenceBefore: "tcgen05_fence_before",
-    ops.Tcgen05FenceAfter: "tcgen05_fence_after",
-}
+plain(ops.TmemRelinquish, tensor_allocation.tmem_relinquish)
+plain(ops.TmemWaitLoad, tensor_memory.tmem_wait_load)
+plain(ops.TmemWaitStore, tensor_memory.tmem_wait_store)
+plain(ops.Tcgen05FenceBefore, tensor_memory.tcgen05_fence_before)
+plain(ops.Tcgen05FenceAfter, tensor_memory.tcgen05_fence_after)
 
 
-class TensorSource(Operands):
-    """The part of a function's source that is about tensor memory."""
+def _address(f: Function, x: Expr, op: ops.Op) -> str:
+    return f.x.scalar(x, "an address in tensor memory", op)
 
-    names: Names
 
-    def address(self, x: Expr, op: ops.Op) -> str:
-        return self.x.scalar(x, "an address in tensor memory", op)
+def _scales(f: Function, s: TmemScales, op: ops.Op) -> str:
+    """(address, first row) of scale factors."""
+    first = f.x.scalar(s.first, "the first row of scale factors", op)
+    return f"({_address(f, s.address, op)}, {first})"
 
-    def scales(self, s: TmemScales, op: ops.Op) -> str:
-        """(address, first row) of scale factors."""
-        return f"({self.address(s.address, op)}, {self.x.scalar(s.first, 'the first row of scale factors', op)})"
 
-    def tensor_op(self, op: ops.Op) -> None:
-        """The source of an op of `TENSOR`."""
-        if not self.module.kernel.cta_group:
-            raise SimFault(f"{type(op).__name__} in a kernel whose cta_group is not set", op.loc)
-        match op:
-            case ops.TmemAlloc(dst=tile):
-                self.request(op, "tmem_alloc", *self.place(tile, op))
-            case ops.TmemDealloc(address=at):
-                self.request(op, "tmem_dealloc", self.address(at, op))
-            case ops.TmemLoad(dst=f, src=t):
-                self.request(op, "tmem_load", self.names(f, f.name), self.address(t.address, op))
-            case ops.TmemStore(dst=t, value=value):
-                self.request(op, "tmem_store", self.address(t.address, op), self.x(value)[0])
-            case ops.TmemCopy(dst=t, src=tile):
-                self.request(op, "tmem_copy", self.address(t.address, op), *self.place(tile, op))
-            case ops.Tcgen05Mma(acc=acc, a=a, b=b, accumulate=accumulate, sfa=sfa, sfb=sfb):
-                left = (
-                    [self.address(a.address, op), "None"]
-                    if isinstance(a, Tmem)
-                    else self.place(a, op)
-                )
-                adds = self.x.uniform(accumulate, "whether an MMA accumulates", op)
-                scales = [self.scales(s, op) for s in (sfa, sfb) if s is not None]
-                self.request(
-                    op,
-                    "tcgen05_mma",
-                    self.address(acc.address, op),
-                    *left,
-                    *self.place(b, op),
-                    adds,
-                    *scales,
-                )
-            case ops.Tcgen05Commit(bar=ref, mask=mask):
-                ctas = "None" if mask is None else self.x.scalar(mask, "a mask of CTAs", op)
-                self.request(
-                    op, "tcgen05_commit", self.bar(ref, op), ctas, *self.remote(ref.cta, op)
-                )
+@defines(ops.TmemAlloc, tensor_allocation.tmem_alloc)
+def _(f: Function, op: ops.TmemAlloc) -> None:
+    f.request(op, tensor_allocation.tmem_alloc, *f.place(op.dst, op))
+
+
+@defines(ops.TmemDealloc, tensor_allocation.tmem_dealloc)
+def _(f: Function, op: ops.TmemDealloc) -> None:
+    f.request(op, tensor_allocation.tmem_dealloc, _address(f, op.address, op))
+
+
+@defines(ops.TmemLoad, tensor_memory.tmem_load)
+def _(f: Function, op: ops.TmemLoad) -> None:
+    into = f.fragment(op.dst)
+    f.request(op, tensor_memory.tmem_load, into, _address(f, op.src.address, op))
+
+
+@defines(ops.TmemStore, tensor_memory.tmem_store)
+def _(f: Function, op: ops.TmemStore) -> None:
+    at = _address(f, op.dst.address, op)
+    f.request(op, tensor_memory.tmem_store, at, f.x(op.value)[0])
+
+
+@defines(ops.TmemCopy, tcgen05.tmem_copy)
+def _(f: Function, op: ops.TmemCopy) -> None:
+    f.request(op, tcgen05.tmem_copy, _address(f, op.dst.address, op), *f.place(op.src, op))
+
+
+@defines(ops.Tcgen05Mma, tcgen05.tcgen05_mma)
+def _(f: Function, op: ops.Tcgen05Mma) -> None:
+    a = f.place(op.a, op) if isinstance(op.a, Tile) else [_address(f, op.a.address, op), "None"]
+    adds = f.x.uniform(op.accumulate, "whether an MMA accumulates", op)
+    scales = [_scales(f, s, op) for s in (op.sfa, op.sfb) if s is not None]
+    acc = _address(f, op.acc.address, op)
+    f.request(op, tcgen05.tcgen05_mma, acc, *a, *f.place(op.b, op), adds, *scales)
+
+
+@defines(ops.Tcgen05Commit, tcgen05.tcgen05_commit)
+def _(f: Function, op: ops.Tcgen05Commit) -> None:
+    ctas = "None" if op.mask is None else f.x.scalar(op.mask, "a mask of CTAs", op)
+    f.request(op, tcgen05.tcgen05_commit, f.bar(op.bar, op), ctas, *f.remote(op.bar.cta, op))
