@@ -14,6 +14,7 @@ from tilepipe.sim.codegen.expressions import Expressions
 from tilepipe.sim.codegen.names import Names
 from tilepipe.sim.codegen.operands import Operands, Tables
 
+# their ops need to know how many CTAs share a tensor core
 _TENSOR_MEMORY = (Feature.TCGEN05, Feature.TENSOR_MEMORY)
 
 
@@ -84,7 +85,9 @@ class Function(Operands):
         definition = DEFINITIONS.get(type(op))
         if definition is None:
             raise SimFault(f"the simulator has no definition of {type(op).__name__}", op.loc)
-        if op.facts.feature in _TENSOR_MEMORY and not self.module.kernel.cta_group:
+        facts = op.facts
+        by_pair = facts.feature in _TENSOR_MEMORY and (facts.unit or facts.takes)
+        if by_pair and not self.module.kernel.cta_group:
             raise SimFault(f"{type(op).__name__} in a kernel whose cta_group is not set", op.loc)
         self.aligned(op)
         definition(self, op)
