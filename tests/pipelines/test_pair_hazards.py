@@ -102,11 +102,9 @@ def arming(arm: Any, drain: bool = True, own: bool = False) -> Any:
                         arm(p, stage)
                         if own:
                             a_tile, b_tile = stage.tile()
-                            # <own barrier>
-                            p.ctx.tma_load(p.a, (p.row(tile), k * K), a_tile, stage.mbar())
-                            p.ctx.tma_load(
-                                p.b, (p.ctx.cta_rank * (p.n // 2), k * K), b_tile, stage.mbar()
-                            )
+                            at_a, at_b = (p.row(tile), k * K), (p.ctx.cta_rank * (p.n // 2), k * K)
+                            p.ctx.tma_load(p.a, at_a, a_tile, stage.mbar())  # <own barrier>
+                            p.ctx.tma_load(p.b, at_b, b_tile, stage.mbar())
                         else:
                             p.copy(stage, tile, k)
             if drain:

@@ -67,8 +67,9 @@ def noted(ctx: tp.Context, a: Any, b: Any, c: Any, log: Any, *, to: str, arrives
         if seen is not None:
             with ctx.elect_one("warpgroup"):
                 ctx.store(seen[0, 0], 8)  # <overwrite>
-        # <read>
-        x: Any = 7 if to == "a view" else ctx.load(word[0, 0] if to == "shared" else log[0])
+        x: Any = 7
+        if to != "a view":
+            x = ctx.load(word[0, 0] if to == "shared" else log[0])  # <read>
         part = tmem.tensor((M, N)).load()
         ctx.tmem_wait_load()
         ctx.store_global(c, (0, 0), part * x)

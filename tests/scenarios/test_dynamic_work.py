@@ -42,10 +42,8 @@ def shared_out(
         with work.produce() as stage:
             stage.mbar().arrive_and_expect_bytes(16, ctx.lane, ctx.lane < size)  # <arm>
             with ctx.elect_one():
-                # <ask>
-                ctx.clc_try_cancel(
-                    responses.rows(stage.index(), 1), stage.mbar(), multicast=size > 1
-                )
+                response = responses.rows(stage.index(), 1)
+                ctx.clc_try_cancel(response, stage.mbar(), multicast=size > 1)  # <ask>
 
     def hear(now: Var, more: Var) -> None:
         with work.consume_explicit() as stage:

@@ -125,8 +125,8 @@ def rows_and_columns(
                 mask = sum(1 << p for p in friends(rank))
                 with ctx.when(ctx.cta_rank == rank):
                     tile, full = tiles[stage * ctas + rank], ring.producer_mbar(stage)
-                    # <refill by multicast>
-                    ctx.tma_load(a, (rank * 64, i * 16), tile, full, multicast=mask)
+                    box = (rank * 64, i * 16)
+                    ctx.tma_load(a, box, tile, full, multicast=mask)  # <refill by multicast>
         ring.producer_step()
 
     def free() -> None:
@@ -153,8 +153,8 @@ def rows_and_columns(
                 for rank in range(ctas):
                     with ctx.when(ctx.cta_rank == rank):
                         for peer in friends(rank):
-                            # <reading mma>
-                            ctx.mma(acc, tiles[stage.index() * ctas + peer], b_tile[0])
+                            a_tile = tiles[stage.index() * ctas + peer]
+                            ctx.mma(acc, a_tile, b_tile[0])  # <reading mma>
                 ctx.wgmma_commit()
             ctx.wgmma_wait(lag)
             with ctx.when(i > 0):
@@ -309,7 +309,7 @@ def test_c3_one_lane_fills_a_stage_that_its_sibling_warps_still_wait_for(n: int)
         program,
         tp.BarrierError,
         *words,
-        "let the warps meet",
+        "synchronise the warps between",
         where("four warps acquire"),
         where("frees for all four"),
     )

@@ -40,8 +40,8 @@ def shared_b(ctx: tp.Context, b: Any, *, mask: int | None, twice: bool) -> None:
             with ctx.elect_one():
                 full[stage].expect_bytes(512)  # <announced>
             with ctx.when(ctx.cta_rank == 0), ctx.elect_one():
-                # <copied to both>
-                ctx.tma_load(b, (0, 16 * k), tiles[stage], full[stage], multicast=3)
+                tile, barrier = tiles[stage], full[stage]
+                ctx.tma_load(b, (0, 16 * k), tile, barrier, multicast=3)  # <copied to both>
             state.step()
         for _ in range(2):
             empty[state.index()].wait(state.phase())

@@ -258,8 +258,8 @@ def phases_by_hand(
             for k in ctx.range(steps):
                 i = ctx.let(k if restart else tile * steps + k, "i")
                 ring.producer_mbar(i % stages).wait(i // stages % 2)  # <phase by hand>
-                # <read by hand>
-                ctx.store(out[tile * steps + k, ctx.lane], ctx.load(slots[i % stages][0, ctx.lane]))
+                value = ctx.load(slots[i % stages][0, ctx.lane])  # <read by hand>
+                ctx.store(out[tile * steps + k, ctx.lane], value)
                 ring.consumer_mbar(i % stages).arrive()
 
 

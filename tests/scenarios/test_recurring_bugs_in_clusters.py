@@ -51,9 +51,9 @@ def pair_gemm(
                             stage.expect_bytes(inputs.stage_bytes)  # <armed in CTA 0 only>
                     a_tile, b_tile = stage.tile()
                     ctx.tma_load(a, (64 * ctx.cta_rank, 16 * k), a_tile, stage.barrier())
-                    half = b_tile.rows(8 * ctx.cta_rank, 8)
-                    # <multicast>
-                    ctx.tma_load(b, (8 * ctx.cta_rank, 16 * k), half, stage.barrier(), multicast=3)
+                    row = 8 * ctx.cta_rank
+                    half, full = b_tile.rows(row, 8), stage.barrier()
+                    ctx.tma_load(b, (row, 16 * k), half, full, multicast=3)  # <multicast>
             if drain:
                 producer.drain()
 

@@ -147,8 +147,8 @@ def interleaved(ctx: tp.Context, a: Any, out: Any, *, waited: int, read: int) ->
     def use() -> None:
         bars[waited].wait(0)
         with ctx.when(ctx.lane < 8):
-            # <interleaved read>
-            ctx.store(out[ctx.lane], ctx.load(tile[read][ctx.lane, 0]).to("float32"))
+            value = ctx.load(tile[read][ctx.lane, 0])  # <interleaved read>
+            ctx.store(out[ctx.lane], value.to("float32"))
         bars[1 - waited].wait(0)
 
 

@@ -41,8 +41,8 @@ def waits(ctx: tp.Context, weights: Any, x: Any, out: Any, *, plant: str) -> Non
         if plant != "not told":
             told.wait(0)
         if plant in ("", "not told"):
-            # <not told>
-            ctx.store(out[ctx.lane], ctx.load(tile[0, ctx.lane]) if plant == "" else 1)
+            value = ctx.load(tile[0, ctx.lane]) if plant == "" else 1
+            ctx.store(out[ctx.lane], value)  # <not told>
 
 
 def bind_waits(plant: str) -> tuple[tp.Program, Any, Any]:
