@@ -37,8 +37,7 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Cast, Vary, const
 from tilepipe.ir.memory import Element, Tmem, TmemScales
 from tilepipe.ir.program import walk
-from tilepipe.machine.units.queue import UnitQueue
-from tilepipe.machine.units.tcgen05 import MmaUnit
+from tilepipe.machine.units.in_flight import MmaUnit, UnitQueue
 from tilepipe.sim.codegen.module import compile_kernel
 
 PATHS = ("local", "variable", "fragment", "tile by fragment", "tile by element", "tile by copy", "global by element", "global by fragment",

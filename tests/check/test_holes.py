@@ -24,8 +24,8 @@ from tilepipe.check.proofs.polling import Watch
 from tilepipe.lang.tracing import barrier_tests as answers
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.machine.barriers import rendezvous as meetings
-from tilepipe.machine.barriers.mbarrier import Mbarrier
-from tilepipe.machine.happens_before.global_memory import GlobalOrder
+from tilepipe.machine.barriers.state import Mbarrier
+from tilepipe.machine.happens_before.events import GlobalOrder
 from tilepipe.sim import election
 
 # campaigns; other files of this folder have a quick test for each of their rules

@@ -9,7 +9,7 @@ import pytest
 
 import tilepipe as tp
 from tests.scenarios.support import at, clean, faults, matrix, refuses, refuted, verified, zeros
-from tilepipe.machine.barriers.mbarrier import Mbarrier
+from tilepipe.machine.barriers.state import Mbarrier
 
 
 def where(mark: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 import tilepipe as tp
 from tests.scenarios.support import at, clean, faults, refuses, refuted, verified, zeros
 from tilepipe.machine.barriers import rendezvous as meetings
-from tilepipe.machine.happens_before.global_memory import GlobalOrder
+from tilepipe.machine.happens_before.events import GlobalOrder
 
 
 def where(mark: str) -> str:

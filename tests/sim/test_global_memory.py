@@ -5,6 +5,7 @@ between.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from tests.support.build import BLOCK, LANE, THREAD, Builder, binary
 from tilepipe.errors import RaceError
 from tilepipe.ir import dtypes, ops
 from tilepipe.machine.happens_before import global_memory as global_order
+from tilepipe.machine.happens_before.events import SWEEP, GlobalOrder
+from tilepipe.machine.machine import Machine
 
 SEEDS = range(4)
 
@@ -178,13 +181,13 @@ def live_after(
 ) -> tuple[int, list[str]]:
     """The most events that were live at once, and the advice."""
     most = [0]
-    record = global_order.GlobalOrder._record
+    record = global_order._record
 
-    def watched(self: global_order.GlobalOrder, *args: object) -> None:
-        record(self, *args)  # type: ignore[arg-type]
-        most[0] = max(most[0], len(self.present.live))
+    def watched(m: Machine, order: GlobalOrder, *args: Any) -> None:
+        record(m, order, *args)
+        most[0] = max(most[0], len(order.present.live))
 
-    monkeypatch.setattr(global_order.GlobalOrder, "_record", watched)
+    monkeypatch.setattr(global_order, "_record", watched)
     b = Builder()
     build(b)
     advice = b.run(g=ints(2048)).advice
@@ -213,7 +216,7 @@ def test_what_everybody_knows_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None
                 b.do(ops.NamedSync, turn)
 
     most, advice = live_after(monkeypatch, build)
-    assert most <= 2 * global_order.SWEEP
+    assert most <= 2 * SWEEP
     assert advice == []
 
 

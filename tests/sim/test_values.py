@@ -353,6 +353,7 @@ def test_a_machine_can_be_copied_between_steps() -> None:
     from tilepipe.ir.launch import Launch
     from tilepipe.ir.placement import finish
     from tilepipe.machine.barriers import mbarrier as mbarriers
+    from tilepipe.machine.barriers.state import LIVE
     from tilepipe.machine.machine import Machine
     from tilepipe.sim.run import world_of
 
@@ -364,12 +365,12 @@ def test_a_machine_can_be_copied_between_steps() -> None:
     finish(b.kernel)
     m = Machine(world_of(Launch(b.kernel, 1, {}), "practice", None))
     for agent in m.agents:
-        agent.body = None
-    m.ctas[0].bars[0].state = mbarriers.LIVE
+        del agent.body
+    m.ctas[0].bars[0].state = LIVE
     m.ctas[0].bars[0].count = m.ctas[0].bars[0].pending = 1
     m.ctas[0].bars[0].phase = 0
     twin = copy.deepcopy(m)
-    site = m.world.compiled.sites[-1]
+    site = m.world.program.sites[-1]
     mbarriers.mbar_arrive(twin, twin.agents[0], site, 1, 0, 1)
     assert twin.ctas[0].bars[0].phase == 1
     assert m.ctas[0].bars[0].phase == 0

@@ -14,7 +14,6 @@ the cost model has it; other seeds let any.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
@@ -22,11 +21,10 @@ from random import Random
 from tilepipe.errors import RaceError, SimFault
 from tilepipe.machine.cta_exit import check_exit
 from tilepipe.machine.faults import deadlock
-from tilepipe.machine.happens_before.global_memory import Present
+from tilepipe.machine.grid_state import Clusters
+from tilepipe.machine.happens_before.events import Present
 from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.scheduler import run_at_random, run_in_order
-from tilepipe.machine.units.grid import Clusters
-from tilepipe.sim.codegen.module import Compiled
 
 Finished = Callable[[Machine], None]
 
@@ -77,19 +75,15 @@ def explained(m: Machine) -> Iterator[None]:
         if m.poisoned is not None and not isinstance(error, RaceError):
             raise m.poisoned from None
         if isinstance(error, ZeroDivisionError):
-            raise _division(m.world.compiled, error) from error
+            raise _division(m.world, error) from error
         raise
 
 
-def _division(compiled: Compiled, error: ZeroDivisionError) -> SimFault:
-    """A division by zero in generated code, with the kernel's line."""
-    frames = [
-        f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith("<simulated")
-    ]
-    loc = compiled.lines.get(frames[-1].lineno or 0) if frames else None
+def _division(world: World, error: ZeroDivisionError) -> SimFault:
+    """A division by zero in a body, with the program's line."""
     return SimFault(
         "integer division by zero. On the GPU it gives some number and no error; guard it with ctx.when(...)",
-        loc,
+        world.located(error),
     )
 
 

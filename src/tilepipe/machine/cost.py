@@ -10,10 +10,8 @@ touched at least need.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tilepipe.ir.chip import Chip
+from tilepipe.ir.chip import Chip
 
 TMA_LATENCY = 700.0  # cycles from issue to data in shared memory, from L2
 TMA_BYTES_PER_CYCLE = 48.0  # L2 to one SM

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilepipe.errors import BarrierError
+from tilepipe.machine.actors import Actor, CtaPlace
 from tilepipe.machine.barriers.addressed import AddressedBarriers
-from tilepipe.machine.memory.byte_space import ByteSpace
-
-if TYPE_CHECKING:
-    from tilepipe.machine.agents import Agent
-    from tilepipe.machine.barriers.mbarrier import Mbarrier
-    from tilepipe.machine.barriers.rendezvous import NamedState
-    from tilepipe.machine.memory.tensor_memory import TensorMemory
-    from tilepipe.machine.memory.tiles import Slot
-    from tilepipe.machine.sites import Site
+from tilepipe.machine.barriers.state import Mbarrier, NamedState
+from tilepipe.machine.memory.tensor_memory import TensorMemory
+from tilepipe.machine.memory.tiles import ByteSpace, Slot
+from tilepipe.machine.sites import Site
 
 
-class Cta:
+class Cta(CtaPlace):
     """One CTA: its shared memory, barriers and agents.
 
     Attributes:
@@ -25,42 +19,28 @@ class Cta:
             something accesses them by address. smem_bytes: how many there are.
         bars: its mbarriers; by number where the program places them in arrays, by address where it
             does not.
-        rank: in its cluster. block_id: in the grid. grid: CTAs of the grid.
         arrivals: (agent, barrier) -> the bit of that agent's last remote arrive here; a CTA may
-        exit only knowing of all of them.
+            exit only knowing of all of them.
         tma_free, tensor_free: virtual time (cycles) from which the TMA unit and the tensor cores
             are free.
     """
 
     __slots__ = (
-        "agents",
-        "arrivals",
-        "bars",
-        "block_id",
-        "grid",
-        "named",
-        "rank",
-        "slots",
-        "smem_bytes",
-        "space",
-        "tensor_free",
-        "tma_free",
-        "tmem",
-    )
+        "agents", "arrivals", "bars", "named", "slots", "smem_bytes", "space", "tensor_free",
+        "tma_free", "tmem",
+    )  # fmt: skip
 
     def __init__(self, rank: int, grid: int, smem_bytes: int, *, addressed: bool = False) -> None:
         """`addressed`: the program names its barriers, and all shared memory, by address."""
-        self.rank = rank
-        self.grid = grid
-        self.block_id = rank
+        super().__init__(rank, grid)
         self.slots: list[Slot] = []
         self.tmem: TensorMemory | None = None
         self.smem_bytes = smem_bytes
         self.space: ByteSpace | None = None
         self.bars: list[Mbarrier] | AddressedBarriers = AddressedBarriers(self) if addressed else []
         self.named: list[NamedState] = []
-        self.agents: list[Agent] = []
-        self.arrivals: dict[tuple[int, int], tuple[int, Agent, Site]] = {}
+        self.agents: list[Actor] = []
+        self.arrivals: dict[tuple[int, int], tuple[int, Actor, Site]] = {}
         self.tma_free = 0.0
         self.tensor_free = 0.0
         if addressed:
@@ -85,3 +65,9 @@ class Cta:
             if bar.address == address:
                 return bar
         raise BarrierError(f"CTA {self.block_id} has no mbarrier at {address:#x}")
+
+
+def memory_of(cta: Cta) -> TensorMemory:
+    """The tensor memory of a CTA of a program with tcgen05 ops."""
+    assert cta.tmem is not None, "the program has no tensor memory"
+    return cta.tmem

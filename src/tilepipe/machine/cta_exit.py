@@ -7,18 +7,14 @@ of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilepipe.errors import ExitError
+from tilepipe.machine.barriers.state import Mbarrier
+from tilepipe.machine.cta import Cta
 from tilepipe.machine.faults import root_causes as causes
 from tilepipe.machine.faults import tensor_memory as tmem_words
-
-if TYPE_CHECKING:
-    from tilepipe.machine.barriers.mbarrier import Mbarrier
-    from tilepipe.machine.cta import Cta
-    from tilepipe.machine.happens_before.accesses import Access
-    from tilepipe.machine.machine import Machine
-    from tilepipe.machine.memory.tiles import Slot
+from tilepipe.machine.happens_before.accesses import Access
+from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory.tiles import Slot
 
 
 def check_exit(m: Machine) -> None:
@@ -64,14 +60,14 @@ def _check_arrivals(m: Machine, cta: Cta, known: int) -> None:
             f"  No role of CTA {cta.block_id} waits for that arrival before it returns, so it may"
             " hit shared memory"
             " that is gone.\n"
-            f"  {causes.ran_ahead(m.ctas, m.world.compiled.sites) or _wait_for_it(bar)}",
+            f"  {causes.ran_ahead(m.ctas, m.world.program.sites) or _wait_for_it(m, bar)}",
             site.loc,
         )
 
 
-def _wait_for_it(bar: Mbarrier) -> str:
+def _wait_for_it(m: Machine, bar: Mbarrier) -> str:
     """How a CTA outlives the arrivals on one of its barriers."""
-    if causes.is_of_ring(bar):
+    if causes.is_of_ring(m.ctas, bar):
         return "Call producer.drain() at the end of the role that waits on this barrier: it waits until every stage has been released."
     if bar.pending == bar.count:
         return f"Let a role of this CTA wait for phase {bar.phase - 1} of {bar.name}, the last that completes, before it ends."

@@ -8,13 +8,11 @@ before, and publishes nothing of it.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from tilepipe.machine.agents import Agent
+from tilepipe.machine.actors import Actor
 
 
 class Touch(IntEnum):
@@ -58,8 +56,8 @@ class Journal(Protocol):
     def woken(self, thing: Hashable, mask: int) -> None:
         """A step that had to wait until another on the same thing let it go on."""
 
-    def group(self, agent: Agent) -> None:
+    def group(self, agent: Actor) -> None:
         """A warpgroup has committed a group of MMAs, to which all of its warps have contributed."""
 
-    def retired(self, agent: Agent, groups: int) -> None:
+    def retired(self, agent: Actor, groups: int) -> None:
         """It has waited for the oldest of its groups."""

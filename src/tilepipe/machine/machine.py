@@ -5,34 +5,33 @@ between their accesses.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from tilepipe.errors import NotModelledError, PoisonError
-from tilepipe.ir.program import Kernel
+from tilepipe.errors import NotModelledError, PoisonError, RaceError, SimFault
+from tilepipe.ir.chip import Chip
+from tilepipe.ir.location import Loc
+from tilepipe.machine.actors import Actor, Body
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.barriers.mbarrier import WORD_BYTES, Mbarrier
-from tilepipe.machine.barriers.rendezvous import NamedState, Rendezvous
+from tilepipe.machine.barriers.state import WORD_BYTES, Mbarrier, NamedState, Rendezvous
 from tilepipe.machine.cta import Cta
+from tilepipe.machine.grid_state import Clusters, Reach
 from tilepipe.machine.happens_before.accesses import Access, Holder, Order
 from tilepipe.machine.journal import Journal
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import Slot
-from tilepipe.machine.rules import Rules
-from tilepipe.machine.sites import SETUP, Site
-from tilepipe.machine.units.grid import Clusters, Reach
+from tilepipe.machine.program import Program
+from tilepipe.machine.rules import Rule, Rules
+from tilepipe.machine.sites import Site
+from tilepipe.machine.units.in_flight import Queued, Unit, UnitQueue
 
-if TYPE_CHECKING:
-    from tilepipe.ir.chip import Chip
-    from tilepipe.machine.units.queue import Unit
-    from tilepipe.sim.codegen.module import Compiled
-
+OnEvent = Callable[[Agent, Site, float, float], None]
 # (machine, agents that wait, mbarriers that they wait on -> ops that could bring what those lack)
 # -> what to say in place of a deadlock that the front end's model cannot decide
 Undecided = Callable[["Machine", list[Agent], dict[Mbarrier, list[Site]]], NotModelledError | None]
-OnEvent = Callable[[Agent, Site, float, float], None]
+# an exception in code of the front end's -> the line of the program
+Located = Callable[[BaseException], Loc | None]
 
 
 @dataclass
@@ -40,31 +39,33 @@ class World:
     """What all clusters of a launch share.
 
     Attributes:
-        params: (name, axis) -> value of a scalar parameter (axis -1) or of a tensor's extent.
+        body: starts the body of an agent.
+        params: (name, axis) -> value of a scalar parameter (axis -1) or of a tensor's extent, for
+            the bodies of agents.
         counts: executions per site. blocked: role -> waits that did not pass at once.
-        rules: "practice" or "strict"; strict: whether it is the latter (`rules`). told: findings
-        whose advice has been given: (rule, first op, second op).
+        rules: "practice" or "strict"; strict: whether it is the latter (`rules`).
         on_event: called with (agent, site, start, end), times in cycles since the CTA started,
-        where someone records a timeline.
+            where a timeline is recorded.
         clusters: those that have not started, where clusters run together (`clusters`).
         incomplete: why a race may have gone unseen; "" where none can have. silent: what the kernel
             prints is kept, not shown.
-        deadline: of `time.perf_counter`, looked at in loops of the kernel that perform no op; None:
-            there is none.
-        undecided: what the front end says of a deadlock that its model cannot decide.
-        elected: the lane that is elected wherever it is active (`election`).
-        journal: told of each step that other agents can notice, where someone explores executions.
+        deadline: of `time.perf_counter`, looked at in loops of the program that perform no op;
+            None: there is none.
+        elected: the lane that elect.sync elects wherever it is active.
+        journal: is notified of each step that other agents can notice, where executions are
+            explored.
+        undecided: what the front end says of a deadlock that its model cannot decide. located: the
+            line of the program at which the front end's code has raised an exception.
     """
 
-    kernel: Kernel
-    compiled: Compiled
+    program: Program
+    body: Callable[[Machine, Agent], Body]
     chip: Chip
     grid: int
     tensors: list[GlobalTensor]
-    params: dict[tuple[str, int], int | float]
+    params: Mapping[tuple[str, int], int | float]
     rules: Rules = "practice"
     on_event: OnEvent | None = None
-    counts: list[int] = field(default_factory=list)
     blocked: dict[str, int] = field(default_factory=dict)
     advice: list[str] = field(default_factory=list)
     printed: list[str] = field(default_factory=list)
@@ -75,16 +76,46 @@ class World:
     deadline: float | None = None
     elected: int = 0
     undecided: Undecided = lambda m, stuck, sources: None
+    located: Located = lambda error: None
     strict: bool = field(default=False, init=False)
-    told: set[tuple[str, int, int]] = field(default_factory=set, init=False)
+    counts: list[int] = field(init=False)
+    _findings: set[tuple[str, int, int]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self.strict = self.rules == "strict"
+        self.counts = [0] * len(self.program.sites)
 
     def advise(self, text: str) -> None:
         """Adds a line of advice, once."""
         if text not in self.advice:
             self.advice.append(text)
+
+    def advised(self, rule: Rule, first: Site, second: Site) -> bool:
+        """Whether a finding between two ops is advice that has been given, or is not looked for:
+        its text need not be made.
+        """
+        if self.strict:
+            return False
+        key = (rule.name, first.id, second.id)
+        if rule.practice == "silent" or key in self._findings:
+            return True
+        self._findings.add(key)
+        return False
+
+    def finding(
+        self, rule: Rule, text: str, loc: Loc, cure: str, error: type[SimFault] = RaceError
+    ) -> None:
+        """What only the strict rules refuse: a fault under them, advice in practice.
+
+        Args:
+            text: what happened and where, without a full stop. cure: what to change, a sentence.
+
+        Raises:
+            error: the rules are strict.
+        """
+        if self.strict:
+            raise error(f"strict rules, {rule.name}: {text}.\n  {cure}", loc)
+        self.advise(f'{rule.name} (a fault with rules="strict"): {text}. {cure}')
 
     def show(self, line: str) -> None:
         """A line that the kernel prints."""
@@ -97,10 +128,10 @@ class Machine:
     """One cluster, from the start of its CTAs to their exit.
 
     Attributes:
-        ready: agents that can take a step. polling: those of them that have tested in vain, and let
+        ready: agents that can take a step. polling: those of them whose last test failed; they let
             the others go first.
         pending: asynchronous units that may act, oldest first.
-        reborn: live mbarriers that were initialised in a role.
+        initialised_in_roles: live mbarriers that were initialised in a role.
         poisoned, poison_at: the first read of poison, reported at the end unless a race explains
             it.
     """
@@ -108,7 +139,7 @@ class Machine:
     def __init__(self, world: World, cluster_id: int = 0) -> None:
         self.world = world
         self.journal = world.journal
-        size = world.kernel.cluster_size
+        size = world.program.cluster_size
         self.num_clusters = world.grid // size
         self.ctas = [_cta(world, rank) for rank in range(size)]
         self.ready: deque[Agent] = deque()
@@ -123,7 +154,7 @@ class Machine:
         self.cluster_id = cluster_id
         self.order = Order(self.holders)
         self.reach = Reach()
-        self.reborn: list[Mbarrier] = []
+        self.initialised_in_roles: list[Mbarrier] = []
         self.poisoned: PoisonError | None = None
         self.poison_at: Access | None = None
         for tensor in self.world.tensors:
@@ -141,7 +172,6 @@ class Machine:
         self.ready.extend(self.agents)
 
     def _start_cta(self, cta: Cta) -> None:
-        kernel, compiled = self.world.kernel, self.world.compiled
         cta.block_id = self.cluster_id * len(self.ctas) + cta.rank
         cta.tma_free = cta.tensor_free = 0.0
         cta.arrivals = {}
@@ -153,28 +183,19 @@ class Machine:
         for named in cta.named:
             named.reset()
         cta.agents = []
-        for role in kernel.roles:
-            each = role.agent_threads // 32
-            for index in range(role.agents):
-                agent = Agent(
-                    cta,
-                    role,
-                    index,
-                    role.first_warp + index * each,
-                    each,
-                    len(self.agents),
-                    self.world.counts,
-                )
-                agent.body = compiled.bodies[role.name](self, agent)
-                cta.agents.append(agent)
-                self.agents.append(agent)
-        if compiled.needs_idle:
-            taken = {w for r in kernel.roles for w in range(r.first_warp, r.first_warp + r.warps)}
-            for index, warp in enumerate(w for w in range(kernel.warps) if w not in taken):
-                agent = Agent(cta, None, index, warp, 1, len(self.agents), self.world.counts)
-                agent.body = compiled.bodies[SETUP](self, agent)
-                cta.agents.append(agent)
-                self.agents.append(agent)
+        for plan in self.world.program.agents:
+            agent = Agent(
+                cta,
+                plan.role,
+                plan.index,
+                plan.first_warp,
+                plan.warps,
+                len(self.agents),
+                self.world.counts,
+            )
+            agent.body = self.world.body(self, agent)
+            cta.agents.append(agent)
+            self.agents.append(agent)
 
     def close(self) -> None:
         """Lets go of everything that refers to everything else, so that a launch's copies of its
@@ -198,52 +219,39 @@ class Machine:
             if agent.tensor is not None:
                 yield agent.tensor
 
-    def returned(self, agent: Agent) -> None:
-        """An agent's body has ended: barriers that wait for every agent no longer wait for it."""
-        agent.done = True
-        self.cluster.settle(self)
-        self.setup.settle(self)
-        self.setup_of[agent.cta.rank].settle(self)
+    def wake(self, waiters: Iterable[Actor]) -> None:
+        """What agents waited for has happened: they can take a step again."""
+        self.ready.extend(self.agents[agent.uid] for agent in waiters)
+
+    def issue(self, queue: UnitQueue, unit: Queued) -> None:
+        """The unit may act from now on, after those before it in its queue."""
+        queue.waiting.append(unit)
+        self.pending.append(queue)
 
 
 def _cta(world: World, rank: int) -> Cta:
-    cta = Cta(rank, world.grid, world.kernel.smem_bytes)
-    slots_of = {
-        id(buffer): [Slot(cta, buffer, i) for i in range(buffer.count)]
-        for buffer in world.kernel.buffers
-    }
-    for buffer in world.kernel.buffers:
-        cta.slots.extend(slots_of[id(buffer)])
-        whole = buffer if buffer.shares is None else buffer.shares
-        others = [b for b in world.kernel.buffers if b is not buffer and whole in (b, b.shares)]
-        for tile in slots_of[id(buffer)] if others else ():
-            tile.views = tile.given_views = tuple(slots_of[id(b)][tile.index] for b in others)
-    if world.kernel.cta_group:
+    program = world.program
+    cta = Cta(rank, world.grid, program.smem_bytes, addressed=program.addressed)
+    tiles = [[Slot(cta, buffer, i) for i in range(buffer.count)] for buffer in program.buffers]
+    for slots in tiles:
+        cta.slots.extend(slots)
+    for slots, views in zip(tiles, program.views, strict=False):
+        for slot in slots if views else ():
+            slot.views = slot.given_views = tuple(tiles[view][slot.index] for view in views)
+    if program.tensor_memory:
         cta.tmem = TensorMemory(cta)
         cta.slots.append(cta.tmem)
     bars: list[Mbarrier] = []
-    for array in world.kernel.barriers:
+    for array in program.barriers:
         base = len(bars)
-        by_parity = array.name in world.compiled.by_parity
-        bars.extend(
-            [
-                Mbarrier(
-                    cta,
-                    array.name,
-                    i,
-                    array.size,
-                    base + i,
-                    by_parity,
-                    address=array.offset + WORD_BYTES * i,
-                )
-                for i in range(array.size)
-            ]
-        )
-    cta.bars = bars
-    for named in world.kernel.named_barriers:
-        copies = named.per_warpgroup
-        cta.named.extend(
-            NamedState(f"{named.name}[{i}]" if copies > 1 else named.name, named.threads)
-            for i in range(copies)
-        )
+        bars += [
+            Mbarrier(
+                cta, array.name, i, array.size, base + i, array.by_parity,
+                address=array.offset + WORD_BYTES * i,
+            )
+            for i in range(array.size)
+        ]  # fmt: skip
+    if not program.addressed:
+        cta.bars = bars
+    cta.named.extend(NamedState(name, threads) for name, threads in program.named)
     return cta

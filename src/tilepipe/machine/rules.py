@@ -9,14 +9,9 @@ all. docs/reference/rules.md has this table with the reasons at length.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from tilepipe.errors import BindError, RaceError, SimFault
-
-if TYPE_CHECKING:
-    from tilepipe.ir.location import Loc
-    from tilepipe.machine.machine import Machine
-    from tilepipe.machine.sites import Site
+from tilepipe.errors import BindError
 
 Rules = Literal["practice", "strict"]
 RULE_SETS: tuple[Rules, ...] = ("practice", "strict")
@@ -96,32 +91,3 @@ def require_rules(given: object) -> Rules:
         'rules= is "practice" (what shipped compilers rely on) or "strict" (the PTX ISA to the'
         f" letter); got {given!r}. See docs/reference/rules.md."
     )
-
-
-def told_before(m: Machine, rule: Rule, first: Site, second: Site) -> bool:
-    """Whether a finding between two ops is advice that has been given: its text need not be made
-    again.
-    """
-    if m.world.strict:
-        return False
-    key = (rule.name, first.id, second.id)
-    if rule.practice == "silent" or key in m.world.told:
-        return True
-    m.world.told.add(key)
-    return False
-
-
-def finding(
-    m: Machine, rule: Rule, text: str, loc: Loc, cure: str, error: type[SimFault] = RaceError
-) -> None:
-    """What only the strict rules refuse: a fault under them, advice in practice.
-
-    Args:
-        text: what happened and where, without a full stop. cure: what to change, a sentence.
-
-    Raises:
-        error: the rules are strict.
-    """
-    if m.world.rules == "strict":
-        raise error(f"strict rules, {rule.name}: {text}.\n  {cure}", loc)
-    m.world.advise(f'{rule.name} (a fault with rules="strict"): {text}. {cure}')

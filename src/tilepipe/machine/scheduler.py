@@ -1,7 +1,7 @@
 """Who takes the next step.
 
 Every agent's next step is explicit (`Agent.request`), and every asynchronous unit is one step. Seed
-0 runs an agent until it blocks, or tests a barrier in vain, and lets units act, oldest first, only
+0 runs an agent until it blocks, or a test of it fails, and lets units act, oldest first, only
 when no agent can. Any other seed picks at random among all agents and units that can act, at every
 step; the same seed gives the same run.
 """
@@ -9,14 +9,14 @@ step; the same seed gives the same run.
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
 
-from tilepipe.machine.agents import BLOCKED, Agent
+from tilepipe.machine.actors import BLOCKED
+from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import mbar_try_wait, mbar_try_wait_parity
+from tilepipe.machine.barriers.rendezvous import returned
+from tilepipe.machine.machine import Machine
+from tilepipe.machine.units.acting import act
 from tilepipe.machine.units.grid import ASKS
-
-if TYPE_CHECKING:
-    from tilepipe.machine.machine import Machine
 
 TESTS = frozenset({mbar_try_wait, mbar_try_wait_parity})
 # kinds of ops that may block, which the figures of a role do not count as waits
@@ -28,7 +28,6 @@ def advance(m: Machine, ag: Agent, limit: int) -> int:
     took.
     """
     body = ag.body
-    assert body is not None
     ag.parked = False
     counts = ag.counts
     steps = 0
@@ -53,7 +52,7 @@ def advance(m: Machine, ag: Agent, limit: int) -> int:
                 m.polling.append(ag)
                 return steps
     except StopIteration:
-        m.returned(ag)
+        returned(m, ag)
         return steps
     ag.request = request
     m.ready.append(ag)
@@ -70,7 +69,7 @@ def run_in_order(m: Machine) -> int:
         while ready:
             steps += advance(m, ready.popleft(), 1 << 60)
         if pending:
-            pending.popleft().run(m)
+            act(m, pending.popleft())
             steps += 1
         elif not polling or m.reach.asking:
             return steps
@@ -89,6 +88,6 @@ def run_at_random(m: Machine, random: Random) -> int:
             continue
         unit = pending[pick - len(ready)]
         pending.remove(unit)
-        unit.run(m)
+        act(m, unit)
         steps += 1
     return steps

@@ -8,7 +8,7 @@ arrays of two dimensions, whose threads are all active.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,8 @@ import numpy.typing as npt
 from tilepipe.errors import SimFault
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.numbers import MAX_SHIFT, limits
+from tilepipe.machine.sites import Site
 from tilepipe.sim.runtime import lanes
-
-if TYPE_CHECKING:
-    from tilepipe.machine.sites import Site
 
 Array = npt.NDArray[Any]
 Condition = Array | bool

@@ -10,25 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tilepipe.errors import NotModelledError
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir import ops
-from tilepipe.ir.program import WARP, bodies
+from tilepipe.ir.program import WARP, Kernel, Role, bodies
 from tilepipe.ir.static_evaluation import evaluate, thread_env
+from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers import mbarrier as mbarriers
-from tilepipe.machine.barriers.mbarrier import Mbarrier
-from tilepipe.machine.happens_before.accesses import WARP_MASK
+from tilepipe.machine.barriers.state import Mbarrier
+from tilepipe.machine.happens_before.knowledge import WARP_MASK
+from tilepipe.machine.machine import Machine
 from tilepipe.machine.sites import Site
 from tilepipe.sim import election
 from tilepipe.sim.sites import OpSite
-
-if TYPE_CHECKING:
-    from tilepipe.machine.agents import Agent
-    from tilepipe.machine.machine import Machine
 
 _WAITS = (mbarriers.mbar_wait, mbarriers.mbar_wait_parity)
 # Ops at which whole warps meet; after a syncwarp those of its lanes that have come.
@@ -53,7 +50,7 @@ class _Place:
 
 
 def undecided(
-    m: Machine, stuck: list[Agent], sources: dict[Mbarrier, list[Site]]
+    kernel: Kernel, m: Machine, stuck: list[Agent], sources: dict[Mbarrier, list[Site]]
 ) -> NotModelledError | None:
     """What to say instead of a deadlock where lanes of an agent in `stuck` could go on to an op
     that somebody waits for; None: there are none. `sources`: the mbarriers that agents wait on, each with the
@@ -64,9 +61,10 @@ def undecided(
         function, args = agent.request
         site: OpSite = args[0]
         waiting = _partly(args[1]) if function in _WAITS else 0
-        if not waiting or agent.role is None:
+        role = next((r for r in kernel.roles if r.name == agent.role_name), None)
+        if not waiting or role is None:
             continue
-        places = _places(m, agent)
+        places = _places(m, agent, role, kernel.cluster_size)
         here = next(place for place in places if place.op is site.op)
         for place in _reached(places, here, args[1]):
             if set(place.by_data) & set(here.by_data):  # who comes there waits here
@@ -102,18 +100,16 @@ def _partly(mask: int) -> int:
     return other
 
 
-def _places(m: Machine, agent: Agent) -> list[_Place]:
+def _places(m: Machine, agent: Agent, role: Role, cluster_size: int) -> list[_Place]:
     """The ops of an agent's role in program order."""
-    role = agent.role
-    assert role is not None
-    env = thread_env(role, m.world.kernel.cluster_size)
+    env = thread_env(role, cluster_size)
 
     def held(condition: exprs.Expr) -> int | None:
         """The threads of the agent for which a condition holds; None where that is not known."""
         value = evaluate(condition, env)
         if value is None:
             return None
-        shape = (m.world.kernel.cluster_size, role.agents, role.agent_threads)
+        shape = (cluster_size, role.agents, role.agent_threads)
         row = np.broadcast_to(value, shape)[agent.cta.rank, agent.index]
         return sum(1 << int(thread) for thread in np.flatnonzero(row))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -16,13 +17,14 @@ from tilepipe.host_arguments import plain_int, shown
 from tilepipe.ir.def_use import proxies_of, tensor_uses
 from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
+from tilepipe.ir.program import Kernel
 from tilepipe.machine import cost
 from tilepipe.machine.clusters import one_after_another, together
 from tilepipe.machine.machine import Machine, OnEvent, World
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.rules import Rules, require_rules
 from tilepipe.sim import lane_deadlocks
-from tilepipe.sim.codegen.module import compile_kernel
+from tilepipe.sim.codegen.module import Compiled, compile_kernel
 
 THREADS_PER_SM = 2048
 
@@ -112,13 +114,13 @@ def run(
         raise BindError(f"seed= is an integer, got {shown(seed)}")
     seed = number
     rules = require_rules(rules)
-    world = world_of(launch, rules, on_event)
+    world, compiled = world_of(launch, rules, on_event), compile_kernel(launch.kernel)
     size = launch.kernel.cluster_size
     order = list(range(launch.grid // size))
     random = Random(seed) if seed else None
     if random is not None:
         random.shuffle(order)
-        world.elected = Random(f"elected {seed}").choice(world.compiled.lanes)
+        world.elected = Random(f"elected {seed}").choice(compiled.lanes)
     completions: dict[str, list[list[int]]] = {
         a.name: [[] for _ in range(launch.grid)] for a in launch.kernel.barriers
     }
@@ -129,7 +131,7 @@ def run(
         nonlocal done
         done += 1
         for array in launch.kernel.barriers:
-            base = world.compiled.bar_base[array.name]
+            base = compiled.bar_base[array.name]
             for cta in m.ctas:
                 completions[array.name][cta.block_id].extend(
                     cta.bars[base + i].completions for i in range(array.size)
@@ -140,8 +142,8 @@ def run(
                 launch.grid,
             )
 
-    with quiet_numbers(), told_who_is_elected(world):
-        if world.compiled.shares_work:
+    with quiet_numbers(), naming_the_elected_lane(world, compiled):
+        if world.program.shares_work:
             resident = max(launch.chip.resident_clusters(size) * per_sm, 1)
             steps, cycles = together(world, order, resident, random, finished)
         else:
@@ -149,16 +151,18 @@ def run(
     dram = sum(t.array.nbytes for t in world.tensors)
     world.tensors = []
     us = cost.makespan(launch.chip, cycles, size, per_sm, dram)
-    return Run(_role_stats(world), completions, world.advice, world.printed, us, steps, seed)
+    return Run(
+        _role_stats(launch.kernel, world), completions, world.advice, world.printed, us, steps, seed
+    )
 
 
 @contextmanager
-def told_who_is_elected(world: World) -> Iterator[None]:
+def naming_the_elected_lane(world: World, compiled: Compiled) -> Iterator[None]:
     """A fault of a kernel that names lanes in a role which elects says which lane was elected."""
     try:
         yield
     except SimFault as fault:
-        if world.compiled.lanes != (0,):
+        if compiled.lanes != (0,):
             fault.add_note(
                 f"In this run elect.sync elected lane {world.elected} wherever it was active;"
                 " which lane it is, is not known."
@@ -193,19 +197,18 @@ def world_of(launch: Launch, rules: Rules, on_event: OnEvent | None) -> World:
         )
     tensors, params = _arguments(launch)
     compiled = compile_kernel(kernel)
-    counts = [0] * len(compiled.sites)
     return World(
-        kernel,
-        compiled,
+        compiled.program,
+        compiled.body,
         launch.chip,
         launch.grid,
         tensors,
         params,
         rules,
         on_event,
-        counts,
         elected=compiled.lanes[0],
-        undecided=lane_deadlocks.undecided,
+        undecided=partial(lane_deadlocks.undecided, kernel),
+        located=compiled.located,
     )
 
 
@@ -248,12 +251,12 @@ def _arguments(launch: Launch) -> tuple[list[GlobalTensor], dict[tuple[str, int]
 # -- statistics ------------------------------------------------------------------------
 
 
-def _role_stats(world: World) -> list[RoleStats]:
+def _role_stats(kernel: Kernel, world: World) -> list[RoleStats]:
     out = []
-    for role in world.kernel.roles:
+    for role in kernel.roles:
         kinds: dict[str, int] = {}
         loaded = stored = flops = 0
-        for site in world.compiled.sites:
+        for site in world.program.sites:
             n = world.counts[site.id]
             if site.role != role.name or not n:
                 continue

@@ -5,18 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import KernelAssertError, SimFault
-
-if TYPE_CHECKING:
-    from tilepipe.machine.agents import Agent
-    from tilepipe.machine.happens_before.accesses import Rect
-    from tilepipe.machine.machine import Machine
-    from tilepipe.machine.sites import Site
+from tilepipe.machine.agents import Agent
+from tilepipe.machine.happens_before.accesses import Rect
+from tilepipe.machine.machine import Machine
+from tilepipe.machine.sites import Site
 
 Array = npt.NDArray[Any]
 

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.barriers.mbarrier import Mbarrier
-from tilepipe.machine.barriers.rendezvous import NamedState, Rendezvous
+from tilepipe.machine.barriers.state import Mbarrier, NamedState, Rendezvous
 from tilepipe.machine.sites import Site
-from tilepipe.machine.units.grid import ResponseUnit
-from tilepipe.machine.units.queue import UnitQueue
+from tilepipe.machine.units.in_flight import ResponseUnit, UnitQueue
 
 _SLOTS = {  # kind of op -> where its operands name a tile
     "tma_load": (3,), "tma_store": (3,), "load": (2,), "store": (3,), "fragment_store": (2,), "fragment_load": (3,), "wgmma": (3, 5),

@@ -61,7 +61,7 @@ from tilepipe.check.engine.steps import (
     VisibleStep,
 )
 from tilepipe.check.engine.trace_signature import names_of, signature
-from tilepipe.machine.agents import Agent
+from tilepipe.machine.actors import Actor
 from tilepipe.machine.journal import Touch
 from tilepipe.machine.sites import Site
 
@@ -390,14 +390,14 @@ class CausalOrder:
     def woken(self, thing: Hashable, mask: int) -> None:
         self._acquire(self._record(thing), self._step_of(mask), mask)
 
-    def group(self, agent: Agent) -> None:
+    def group(self, agent: Actor) -> None:
         clock = self.clock(self._agent_id)
         known = 0
         for bits in clock.known:
             known |= bits
         clock.groups.append(known)
 
-    def retired(self, agent: Agent, groups: int) -> None:
+    def retired(self, agent: Actor, groups: int) -> None:
         clock = self.clock(self._agent_id)
         for known in clock.groups[:groups]:
             for w in range(WARPS):

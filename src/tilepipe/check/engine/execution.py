@@ -12,6 +12,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,17 +24,19 @@ from tilepipe.check.proofs.guards import Answer, NotAWaitError, too_early
 from tilepipe.check.proofs.polling import MAX_FAILED_LOOKS, QUIET, Cell, Kind, Poll, is_visible
 from tilepipe.check.verdict import ScheduleStep
 from tilepipe.errors import SimFault
-from tilepipe.machine.agents import BLOCKED, Agent, Request, Spin
-from tilepipe.machine.barriers.mbarrier import LIVE, mbar_wait, phase_asked
+from tilepipe.machine.actors import BLOCKED, Request
+from tilepipe.machine.agents import Agent, Spin
+from tilepipe.machine.barriers.mbarrier import mbar_wait, phase_asked
+from tilepipe.machine.barriers.rendezvous import returned
+from tilepipe.machine.barriers.state import LIVE
 from tilepipe.machine.clusters import explained, finish
-from tilepipe.machine.happens_before.global_memory import Present
+from tilepipe.machine.grid_state import Clusters
+from tilepipe.machine.happens_before.events import Present
 from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.memory.elements import value_of
 from tilepipe.machine.sites import Site
-from tilepipe.machine.units.grid import Clusters
-from tilepipe.machine.units.queue import UnitQueue
-from tilepipe.machine.units.tcgen05 import CommitUnit
-from tilepipe.machine.units.tma import TmaLoadUnit
+from tilepipe.machine.units.acting import act
+from tilepipe.machine.units.in_flight import CommitUnit, TmaLoadUnit, UnitQueue
 from tilepipe.sim.runtime import OutOfTimeError
 
 UNLIMITED = 1 << 60
@@ -177,14 +180,15 @@ class Execution:
         """mbarrier array -> for each CTA of the grid, how many phases of each of its barriers
         completed.
         """
-        base, grid = self.world.compiled.bar_base, self.launch_state.launch.grid
-        return {
-            a.name: [
-                self.completions.get(cta, [])[base[a.name] : base[a.name] + a.size]
-                for cta in range(grid)
+        found: dict[str, list[list[int]]] = {}
+        base = 0
+        for array in self.world.program.barriers:
+            end = base + array.size
+            found[array.name] = [
+                self.completions.get(cta, [])[base:end] for cta in range(self.world.grid)
             ]
-            for a in self.launch_state.launch.kernel.barriers
-        }
+            base = end
+        return found
 
     @property
     def answers(self) -> list[ScheduleStep]:
@@ -215,8 +219,9 @@ class Execution:
 
     def next_of(self, agent: Agent) -> Request | None:
         """The op that an agent performs next; None where it only has to return."""
-        if agent.request is None and agent.body is not None:
-            agent.request = next(agent.body, None)
+        if agent.request is None:
+            with suppress(StopIteration):
+                agent.request = agent.body.send(None)
         return agent.request
 
     @property
@@ -302,7 +307,7 @@ class Execution:
                 if pause and self.pause(ag.request):
                     break
         except StopIteration:
-            m.returned(ag)
+            returned(m, ag)
             self._took(done - start)
             return True
         finally:
@@ -332,7 +337,7 @@ class Execution:
             elif isinstance(unit, UnitQueue):
                 self._drain(m, unit)
             else:
-                unit.run(m)
+                act(m, unit)
                 self.steps += 1
 
     def _fly(self, who: AgentId, unit: TmaLoadUnit | UnitQueue) -> None:
@@ -344,7 +349,7 @@ class Execution:
     def _drain(self, m: Machine, queue: UnitQueue) -> None:
         """The units of a queue act up to its first commit."""
         while queue.waiting and not isinstance(queue.waiting[0], CommitUnit):
-            queue.run(m)
+            act(m, queue)
             self.steps += 1
 
     def run_unit(self, flight: InFlightUnit) -> None:
@@ -358,7 +363,7 @@ class Execution:
         if self.watcher is not None:
             self.watcher.unit(flight.unit, m.agents[flight.agent_id[1]])
         with explained(m):
-            flight.unit.run(m)
+            act(m, flight.unit)
             if isinstance(flight.unit, UnitQueue):
                 self._drain(m, flight.unit)
         self._took(1)

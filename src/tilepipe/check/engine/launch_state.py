@@ -74,7 +74,7 @@ class LaunchState:
         every = list(all_ops(launch.kernel))
         self.guards = Guards()
         compiled = compile_kernel(launch.kernel)
-        self.shares_work = compiled.shares_work
+        self.shares_work = compiled.program.shares_work
         self.deciding = DecidingData(launch.kernel, compiled, _aliases(self.launch))
         self.sites = compiled.sites
         self._tests = {s.id for s in self.sites if isinstance(s.op, ops.MbarTryWait)}

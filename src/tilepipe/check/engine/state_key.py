@@ -23,18 +23,22 @@ from tilepipe.ir import ops
 from tilepipe.ir.def_use import leaves
 from tilepipe.ir.program import Kernel, Role, walk
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.barriers.mbarrier import Mbarrier
-from tilepipe.machine.happens_before.global_memory import MANY, Event, GlobalOrder, Present
+from tilepipe.machine.barriers.state import Mbarrier
+from tilepipe.machine.happens_before.events import MANY, Event, GlobalOrder, Present
 from tilepipe.machine.happens_before.knowledge import Knowledge
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.fragments import Frag
-from tilepipe.machine.memory.tensor_memory import TensorMemory
+from tilepipe.machine.memory.tensor_memory import ScalePlace, TensorMemory
 from tilepipe.machine.memory.tiles import Slot
-from tilepipe.machine.units.block_scaled_mma import ScalePlace
-from tilepipe.machine.units.grid import ResponseUnit
-from tilepipe.machine.units.tcgen05 import CommitUnit, CopyUnit, MmaUnit, TensorQueue
-from tilepipe.machine.units.tma import TmaLoadUnit
-from tilepipe.machine.units.wgmma import WgmmaUnit
+from tilepipe.machine.units.in_flight import (
+    CommitUnit,
+    CopyUnit,
+    MmaUnit,
+    ResponseUnit,
+    TensorQueue,
+    TmaLoadUnit,
+    WgmmaUnit,
+)
 
 if TYPE_CHECKING:
     from tilepipe.check.engine.execution import Execution
@@ -140,8 +144,8 @@ class StateKeys:
         for cta in m.ctas:
             for role in self.same:
                 alike: dict[bytes, list[int]] = {}
-                for a in cta.agents:
-                    if a.role is role:
+                for a in (a for a in m.agents if a.cta is cta):
+                    if a.role_name == role.name:
                         alike.setdefault(self._stands(a, a in m.ready), []).append(a.uid)
                 groups.append(
                     (
@@ -254,7 +258,7 @@ class StateKeys:
         opened = tuple(_wgmma(u, bits) for u in a.wgmma_open)
         return (
             place(a, self.deciding), a.blocked, a.fenced, a.ticket, a.cluster_ticket, () if a.done else tuple(sorted(a.passed.items())),
-            _knowledge(a, bits), bits(a.retired), bits(a.handed), stores, groups, opened, _tensor_state(a, bits),
+            _knowledge(a, bits), bits(a.retired), bits(a.handed_on), stores, groups, opened, _tensor_state(a, bits),
             race_state.of_agent(execution.causal_order, (cluster, a.uid), a.warps),
         )  # fmt: skip
 

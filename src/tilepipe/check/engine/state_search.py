@@ -19,10 +19,9 @@ from tilepipe.check.proofs.polling import is_visible
 from tilepipe.check.verdict import ScheduleStep
 from tilepipe.ir import ops
 from tilepipe.ir.program import barrier_of
-from tilepipe.machine.agents import Request
-from tilepipe.machine.barriers.mbarrier import Mbarrier
-from tilepipe.machine.units.queue import UnitQueue
-from tilepipe.machine.units.tcgen05 import CommitUnit
+from tilepipe.machine.actors import Request
+from tilepipe.machine.barriers.state import Mbarrier
+from tilepipe.machine.units.in_flight import CommitUnit, UnitQueue
 from tilepipe.sim.sites import OpSite
 
 End = Literal["decided", "many", "disorderly"]

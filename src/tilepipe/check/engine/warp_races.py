@@ -12,7 +12,7 @@ from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.steps import Race, VisibleStep
 from tilepipe.errors import BarrierError
 from tilepipe.ir.location import Loc
-from tilepipe.machine.barriers.mbarrier import Mbarrier
+from tilepipe.machine.barriers.state import Mbarrier
 
 _REPORTED = ("lapped", "phase", "ahead")
 

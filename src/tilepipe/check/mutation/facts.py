@@ -18,7 +18,8 @@ from tilepipe.check.mutation.judging import arrays_kept
 from tilepipe.ir import ops
 from tilepipe.ir.launch import Launch
 from tilepipe.ir.program import Kernel
-from tilepipe.machine.agents import Agent, Body
+from tilepipe.machine.actors import Body
+from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import phase_of
 from tilepipe.machine.machine import Machine
 from tilepipe.sim.codegen.module import compile_kernel

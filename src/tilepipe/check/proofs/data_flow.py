@@ -281,7 +281,7 @@ class DecidingData:
         """
         return self._left_out[function]
 
-    def fragment(self, fragment: Fragment) -> bool:
+    def fragment(self, fragment: object) -> bool:
         """Whether the contents of a fragment decide."""
         return fragment in self.things
 

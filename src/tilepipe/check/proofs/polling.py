@@ -24,7 +24,7 @@ from tilepipe.ir import ops
 from tilepipe.ir.memory import Element, NamedBarrier, SmemBuffer, TensorParam, Tile
 from tilepipe.ir.program import Kernel, Role, all_ops, blocks, walk
 from tilepipe.machine.agents import Agent
-from tilepipe.machine.barriers.mbarrier import Mbarrier
+from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.machine import World
 from tilepipe.sim.sites import OpSite
 

@@ -8,12 +8,9 @@ a barrier by its number in the one, by its address in the other.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tilepipe.machine.barriers.mbarrier import Mbarrier
-
-if TYPE_CHECKING:
-    from tilepipe.machine.cta import Cta
+from tilepipe.machine.actors import CtaPlace
+from tilepipe.machine.barriers.state import Mbarrier
 
 
 class AddressedBarriers:
@@ -23,7 +20,7 @@ class AddressedBarriers:
 
     __slots__ = ("_at", "cta")
 
-    def __init__(self, cta: Cta) -> None:
+    def __init__(self, cta: CtaPlace) -> None:
         self.cta = cta
         self._at: dict[int, Mbarrier] = {}
 

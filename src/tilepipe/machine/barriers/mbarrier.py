@@ -8,117 +8,21 @@ the bit would answer wrongly is seen.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy.typing as npt
 
 from tilepipe.errors import BarrierError
 from tilepipe.ir.rules.mbarrier import MAX_COUNT, MAX_TX_BYTES
-from tilepipe.machine.agents import BLOCKED, Agent, Blocked
+from tilepipe.machine.actors import BLOCKED, Actor, Blocked
+from tilepipe.machine.agents import Agent
+from tilepipe.machine.barriers.state import INVALIDATED, LIVE, Mbarrier
 from tilepipe.machine.faults import addresses
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.journal import Touch
-from tilepipe.machine.sites import SETUP
-
-if TYPE_CHECKING:
-    from tilepipe.machine.cta import Cta
-    from tilepipe.machine.machine import Machine
-    from tilepipe.machine.sites import Site
-    from tilepipe.machine.units.tma import TmaLoadUnit
-
-UNINITIALISED, LIVE, INVALIDATED = 0, 1, 2
-WORD_BYTES = 8  # an mbarrier in shared memory (PTX ISA, mbarrier, size and alignment)
-_NEVER = -(1 << 40)  # the phase of a barrier that is not live: no wait matches it
-
-
-class Mbarrier:
-    """One mbarrier.
-
-    Attributes:
-        flat: what names it among the mbarriers of its CTA (`Cta.bars`): its number, or its
-            address. address: in shared memory.
-        phase: number of the phase in progress; phases below it are complete.
-        count: arrivals of a phase. pending: arrivals still to come.
-        tx: bytes still to come (negative: delivered early). expected: bytes announced in this
-            phase.
-        copies: the TMA loads issued in it. inflight: their bytes not landed yet.
-        arrivals: who arrived in this phase, for messages. last_arrivals, last_copies: of the phase
-            before.
-        completions: phases completed since the CTA started.
-        acc: knowledge released into this phase. known: what every completed phase released.
-        doubled: (phase, arrivals) of the first phase in which an agent arrived twice; for messages.
-        completed_by: the op whose arrival, or bytes, completed the phase before; for messages.
-        waiters: agents to wake when the phase completes.
-        born: the bit of its initialisation, in a cluster or in a role; fenced, proxied: one that
-            whoever comes after a fence.mbarrier_init, or a fence.proxy.async, of the initialising
-            thread knows. maker: that thread, (agent, mask).
-        by_parity: some wait on its array gives a parity. over: then, of the last two phases that
-        completed, latest first, a bit that whoever knows of the completion knows.
-        in_role, again: it was initialised in a role, and after it had been invalidated.
-        acc_time, time: virtual times of the last arrival of this phase, and of the last completion.
-    """
-
-    __slots__ = (
-        "acc", "acc_time", "address", "again", "array", "arrivals", "born", "by_parity", "completed_by",
-        "completions", "copies", "count", "cta", "doubled", "expected", "fenced", "flat",
-        "in_role", "index", "inflight", "init_site", "known", "last_arrivals", "last_copies",
-        "maker", "over", "pending", "phase", "proxied", "size", "state", "time", "tx", "waiters",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        cta: Cta,
-        array: str,
-        index: int,
-        size: int,
-        flat: int,
-        by_parity: bool = False,
-        *,
-        address: int,
-    ) -> None:
-        self.cta = cta
-        self.address = address
-        self.flat = flat
-        self.by_parity = by_parity
-        self.array = array
-        self.index = index
-        self.size = size
-        self.completions = 0
-        self.reset()
-
-    def reset(self) -> None:
-        """Memory that holds no barrier."""
-        self.state = UNINITIALISED
-        self.count = self.pending = self.tx = self.expected = self.inflight = 0
-        self.phase = _NEVER
-        self.acc = self.known = 0
-        self.acc_time = self.time = 0.0
-        self.copies: list[TmaLoadUnit] = []
-        self.arrivals: list[tuple[Agent, Site, int]] = []
-        self.last_arrivals: list[tuple[Agent, Site, int]] = []
-        self.last_copies: list[TmaLoadUnit] = []
-        self.waiters: list[Agent] = []
-        self.born = self.fenced = self.proxied = 0
-        self.over = (0, 0)
-        self.in_role = self.again = False
-        self.maker: tuple[int, int] = (-1, 0)
-        self.init_site: Site | None = None
-        self.completed_by: Site | None = None
-        self.doubled: tuple[int, list[tuple[Agent, Site, int]]] | None = None
-
-    @property
-    def name(self) -> str:
-        return f"{self.array}[{self.index}]" if self.size > 1 else self.array
-
-    @property
-    def where(self) -> str:
-        """The name, with the CTA where there is more than one."""
-        return f"{self.name} of CTA {self.cta.block_id}" if self.cta.grid > 1 else self.name
-
-    def forget(self, dead: int) -> None:
-        keep = ~dead
-        self.acc &= keep
-        self.known &= keep
+from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory.byte_order import write_word
+from tilepipe.machine.sites import SETUP, Site
 
 
 def complete(m: Machine, bar: Mbarrier, site: Site) -> None:
@@ -128,7 +32,7 @@ def complete(m: Machine, bar: Mbarrier, site: Site) -> None:
     if m.journal is not None:
         m.journal.completed(bar, bar.phase)
     if bar.waiters:
-        m.ready.extend(bar.waiters)
+        m.wake(bar.waiters)
         bar.waiters = []
     bar.phase += 1
     bar.completed_by = site
@@ -177,8 +81,8 @@ def mbar_init(
         if bar.state == LIVE:
             faults.reinit(bar, site)
         if ag.cta.space is not None:
-            addresses.misplaced(bar, ag, site)
-            ag.cta.space.write_word(m, ag, site, mask, bar)
+            addresses.misplaced(ag.cta, bar, ag, site)
+            write_word(m, ag, site, mask, ag.cta.space, bar)
         again = bar.state == INVALIDATED
         bar.reset()
         bar.state = LIVE
@@ -187,7 +91,7 @@ def mbar_init(
         bar.init_site = site
         bar.in_role, bar.again, bar.maker = site.role != SETUP, again, (ag.uid, mask)
         if bar.in_role:
-            m.reborn.append(bar)
+            m.initialised_in_roles.append(bar)
         if len(m.ctas) > 1 or bar.in_role:
             bar.born = m.order.new_bit()
             ag.acquire(mask, bar.born)
@@ -201,16 +105,16 @@ def mbar_inval(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> None:
     """mbarrier.inval."""
     b = ag.cta.bars[bar]
     if b.state != LIVE:
-        faults.not_live(b, site, ag)
+        faults.not_live(m, b, site, ag)
     if b.waiters:
         raise BarrierError(f"{b.where} is invalidated while {b.waiters[0]} waits on it", site.loc)
     m.order.retire_bit(b.born | b.fenced | b.proxied | b.over[0] | b.over[1])
-    if b in m.reborn:
-        m.reborn.remove(b)
+    if b in m.initialised_in_roles:
+        m.initialised_in_roles.remove(b)
     b.reset()
     b.state = INVALIDATED
     if ag.cta.space is not None:
-        ag.cta.space.write_word(m, ag, site, mask, b)
+        write_word(m, ag, site, mask, ag.cta.space, b)
     if m.journal is not None:
         m.journal.died(b, mask)
 
@@ -227,8 +131,8 @@ def mbar_arrive(
         faults.cannot_arrive(m, b, site, ag, n)
     if site.relaxed and b.cta is not ag.cta:
         b.acc |= ag.retired
-        if ag.handed:
-            b.acc |= ag.publish(mask) & ag.handed
+        if ag.handed_on:
+            b.acc |= ag.publish(mask) & ag.handed_on
         if ag.tensor is not None:
             b.acc |= ag.publish(mask) & ag.tensor.published
     else:
@@ -240,7 +144,7 @@ def mbar_arrive(
     arrived(m, b, ag, site, n, ag.time)
 
 
-def arrived(m: Machine, b: Mbarrier, ag: Agent, site: Site, n: int, time: float) -> None:
+def arrived(m: Machine, b: Mbarrier, ag: Actor, site: Site, n: int, time: float) -> None:
     """`n` arrivals take effect, of as many as are pending at least."""
     b.arrivals.append((ag, site, n))
     b.pending -= n
@@ -267,7 +171,7 @@ def mbar_expect(
     b = ag.cta.bars[bar] if cta is None else remote(m, ag, site, cta, bar)
     lanes = mask.bit_count()
     if b.state != LIVE:
-        faults.not_live(b, site, ag)
+        faults.not_live(m, b, site, ag)
     if nbytes < 0:
         raise BarrierError(f"{site.what}: expects {nbytes} bytes on {b.where}", site.loc)
     b.tx += nbytes * lanes
@@ -332,7 +236,7 @@ def mbar_complete_tx(
     """Credits bytes without a copy."""
     b = ag.cta.bars[bar] if cta is None else remote(m, ag, site, cta, bar)
     if b.state != LIVE:
-        faults.not_live(b, site, ag)
+        faults.not_live(m, b, site, ag)
     if b.cta is not ag.cta:
         note_remote(m, ag, site, mask, b)
     if m.journal is not None and nbytes:  # nothing waits for no bytes
@@ -365,11 +269,11 @@ def mbar_wait(m: Machine, ag: Agent, site: Site, mask: int, bar: int, phase: int
 
 def _wait_slow(m: Machine, ag: Agent, site: Site, b: Mbarrier, phase: int) -> Blocked:
     if b.state != LIVE:
-        faults.not_live(b, site, ag)
+        faults.not_live(m, b, site, ag)
     if phase < b.phase - 1:
         faults.lapped(m, b, site, ag, phase)
     if phase > b.phase:
-        faults.ahead(b, site, ag, phase)
+        faults.ahead(m, b, site, ag, phase)
     b.waiters.append(ag)
     return BLOCKED
 
@@ -445,11 +349,12 @@ def note_remote(m: Machine, ag: Agent, site: Site, mask: int, b: Mbarrier) -> No
     exits.
     """
     key = (ag.uid, b.flat)
-    old = b.cta.arrivals.get(key)
+    arrivals = m.ctas[b.cta.rank].arrivals
+    old = arrivals.get(key)
     if old is not None:
         m.order.retire_bit(old[0])
     bit = m.order.new_bit()
-    b.cta.arrivals[key] = (bit, ag, site)
+    arrivals[key] = (bit, ag, site)
     b.acc |= bit
     # in program order: what these threads release later, the cluster barrier included, tells of it
     ag.acquire(mask, bit)

@@ -5,59 +5,17 @@ fences that go with them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from tilepipe.errors import BarrierError
-from tilepipe.machine.agents import BLOCKED, Agent, Blocked
-from tilepipe.machine.barriers.mbarrier import LIVE
+from tilepipe.machine.actors import BLOCKED, Blocked
+from tilepipe.machine.agents import Agent
+from tilepipe.machine.barriers.state import LIVE, Mbarrier, NamedState, Rendezvous
 from tilepipe.machine.faults import messages as faults
-from tilepipe.machine.happens_before.accesses import GLOBAL, Access, Fenceable
+from tilepipe.machine.happens_before.accesses import GLOBAL, Access
+from tilepipe.machine.happens_before.knowledge import Fenceable
 from tilepipe.machine.journal import Touch
-
-if TYPE_CHECKING:
-    from tilepipe.machine.barriers.mbarrier import Mbarrier
-    from tilepipe.machine.machine import Machine
-    from tilepipe.machine.sites import Site
-
-
-class NamedState:
-    """One hardware barrier (bar.sync): `threads` arrive, then those that synced go on.
-
-    `generation` counts its completions; `arrived` maps (agent uid, warp) to the site; `acc`,
-    `known` as in `Mbarrier`.
-    """
-
-    __slots__ = (
-        "acc",
-        "acc_time",
-        "arrived",
-        "generation",
-        "known",
-        "name",
-        "threads",
-        "time",
-        "waiters",
-    )
-
-    def __init__(self, name: str, threads: int) -> None:
-        self.name = name
-        self.threads = threads
-        self.reset()
-
-    def reset(self) -> None:
-        self.generation = 0
-        self.arrived: dict[tuple[int, int], tuple[Agent, Site]] = {}
-        self.acc = self.known = 0
-        self.acc_time = self.time = 0.0
-        self.waiters: list[Agent] = []
-
-    @property
-    def missing(self) -> int:
-        return self.threads - 32 * len(self.arrived)
-
-    def forget(self, dead: int) -> None:
-        self.acc &= ~dead
-        self.known &= ~dead
+from tilepipe.machine.machine import Machine
+from tilepipe.machine.sites import Site
 
 
 def _named_arrive(m: Machine, ag: Agent, site: Site, mask: int, b: NamedState) -> None:
@@ -82,7 +40,7 @@ def _named_arrive(m: Machine, ag: Agent, site: Site, mask: int, b: NamedState) -
         b.acc = 0
         b.time = b.acc_time
         b.arrived = {}
-        m.ready.extend(b.waiters)
+        m.wake(b.waiters)
         b.waiters = []
 
 
@@ -111,56 +69,38 @@ def named_arrive(m: Machine, ag: Agent, site: Site, mask: int, bar: int) -> None
     _named_arrive(m, ag, site, mask, ag.cta.named[bar])
 
 
-class Rendezvous:
-    """Where all agents of some CTAs that have not returned meet: the end of set-up, and
-    barrier.cluster.
+def _arrive(m: Machine, meeting: Rendezvous, ag: Agent, site: Site) -> None:
+    if ag.uid in meeting.arrived:
+        raise BarrierError(
+            f"{site.what}: {ag} arrives twice at {meeting.name} before it has completed", site.loc
+        )
+    meeting.arrived[ag.uid] = site
+    if m.journal is not None:
+        m.journal.touch(Touch.MEET, meeting, meeting.generation, ag.full)
+    meeting.acc |= ag.everything()
+    meeting.time = max(meeting.time, ag.time)
+    _complete(m, meeting)
 
-    `arrived`: agents that have arrived in this generation.
-    """
 
-    __slots__ = ("acc", "arrived", "generation", "known", "members", "name", "time", "waiters")
+def _complete(m: Machine, meeting: Rendezvous) -> None:
+    """Completes the generation if every agent has arrived."""
+    if not meeting.arrived or meeting.missing():
+        return
+    if m.journal is not None:
+        m.journal.completed(meeting, meeting.generation)
+    meeting.generation += 1
+    meeting.known |= meeting.acc
+    meeting.acc = 0
+    meeting.arrived = {}
+    m.wake(meeting.waiters)
+    meeting.waiters = []
 
-    def __init__(self, name: str, members: list[Agent]) -> None:
-        self.name = name
-        self.members = members
-        self.generation = 0
-        self.arrived: dict[int, Site] = {}
-        self.acc = self.known = 0
-        self.time = 0.0
-        self.waiters: list[Agent] = []
 
-    def missing(self) -> list[Agent]:
-        """Agents that are still to arrive."""
-        return [a for a in self.members if not a.done and a.uid not in self.arrived]
-
-    def arrive(self, m: Machine, ag: Agent, site: Site) -> None:
-        if ag.uid in self.arrived:
-            raise BarrierError(
-                f"{site.what}: {ag} arrives twice at {self.name} before it has completed", site.loc
-            )
-        self.arrived[ag.uid] = site
-        if m.journal is not None:
-            m.journal.touch(Touch.MEET, self, self.generation, ag.full)
-        self.acc |= ag.everything()
-        self.time = max(self.time, ag.time)
-        self.settle(m)
-
-    def settle(self, m: Machine) -> None:
-        """Completes the generation if nobody is missing."""
-        if not self.arrived or self.missing():
-            return
-        if m.journal is not None:
-            m.journal.completed(self, self.generation)
-        self.generation += 1
-        self.known |= self.acc
-        self.acc = 0
-        self.arrived = {}
-        m.ready.extend(self.waiters)
-        self.waiters = []
-
-    def forget(self, dead: int) -> None:
-        self.acc &= ~dead
-        self.known &= ~dead
+def returned(m: Machine, ag: Agent) -> None:
+    """An agent's body has ended: barriers that wait for every agent no longer wait for it."""
+    ag.done = True
+    for meeting in (m.cluster, m.setup, m.setup_of[ag.cta.rank]):
+        _complete(m, meeting)
 
 
 def setup_barrier(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | None:
@@ -171,7 +111,7 @@ def setup_barrier(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | Non
     if not ag.blocked:
         _fence_init(m, ag, mask)
         ag.ticket = meeting.generation
-        meeting.arrive(m, ag, site)
+        _arrive(m, meeting, ag, site)
         if meeting.generation == ag.ticket:
             meeting.waiters.append(ag)
             return BLOCKED
@@ -186,7 +126,7 @@ def _fence_init(m: Machine, ag: Agent, mask: int) -> None:
     """The threads of `mask` publish the initialisations that they made themselves (PTX ISA,
     membar/fence: .mbarrier_init). Where a CTA is alone, there is nobody to tell of those of set-up.
     """
-    for bar in m.reborn if len(m.ctas) == 1 else ag.cta.bars:
+    for bar in m.initialised_in_roles if len(m.ctas) == 1 else ag.cta.bars:
         if bar.state == LIVE and bar.born and _made(bar, ag, mask):
             bar.fenced = bar.fenced or m.order.new_bit()
             ag.acquire(mask, bar.fenced)
@@ -206,7 +146,7 @@ def fence_barrier_init(m: Machine, ag: Agent, site: Site, mask: int) -> None:
 def cluster_arrive(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     """barrier.cluster.arrive.release."""
     ag.cluster_ticket = m.cluster.generation
-    m.cluster.arrive(m, ag, site)
+    _arrive(m, m.cluster, ag, site)
 
 
 def cluster_wait(m: Machine, ag: Agent, site: Site, mask: int) -> Blocked | None:
@@ -241,15 +181,15 @@ def fence_proxy_async(m: Machine, ag: Agent, site: Site, mask: int, space: str) 
     others.
     """
     covers = covered(space, ag.cta.rank)
-    ag.fence(mask, m.order, covers)
-    if m.world.compiled.hands_on:
+    ag.fence(mask, m.order.fenceable, covers)
+    if m.world.program.hands_on:
         for access in m.order.fenceable:
             if not isinstance(access, Access) or access.site.kind != "clc_query":
                 # the PTX ISA has its example of a response alone, and `MbarArrive` promises no more
                 continue
             if access.agent is ag and access.mask & ~mask == 0 and covers(access):
-                ag.handed |= access.bit | access.fenced | access.sure | access.after
-    for bar in m.reborn:
+                ag.handed_on |= access.bit | access.fenced | access.sure | access.after
+    for bar in m.initialised_in_roles:
         if space != "global" and bar.cta is ag.cta and _made(bar, ag, mask):
             bar.proxied = bar.proxied or m.order.new_bit()
             ag.acquire(mask, bar.proxied)

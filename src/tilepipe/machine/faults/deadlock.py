@@ -15,23 +15,20 @@ cycle: role 'load' -> role 'mma' -> role 'load'
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from tilepipe.errors import DeadlockError, NotModelledError
-from tilepipe.machine.agents import Spin
+from tilepipe.machine.actors import Actor
+from tilepipe.machine.agents import Agent, Spin
 from tilepipe.machine.barriers import mbarrier as mbarriers
 from tilepipe.machine.barriers import rendezvous as meetings
-from tilepipe.machine.barriers.mbarrier import Mbarrier
-from tilepipe.machine.barriers.rendezvous import NamedState, Rendezvous
+from tilepipe.machine.barriers.state import Mbarrier, NamedState, Rendezvous
 from tilepipe.machine.faults import root_causes as causes
 from tilepipe.machine.faults import tensor_memory as tmem_words
+from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory import tensor_allocation as tmem_alloc
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.sites import OWN, Site
-
-if TYPE_CHECKING:
-    from tilepipe.machine.agents import Agent
-    from tilepipe.machine.machine import Machine
 
 Waited = Mbarrier | NamedState | Rendezvous | TensorMemory | Spin | None
 # kinds of ops that bring bytes to an mbarrier, and those that arrive on it
@@ -173,7 +170,7 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
 def _sources(m: Machine, bar: Waited) -> list[Site]:
     """The ops of the kernel that could bring what is missing."""
     found: list[Site] = []
-    for site in m.world.compiled.sites:
+    for site in m.world.program.sites:
         match bar:
             case Mbarrier():
                 kinds = _SIGNAL if bar.pending else _BRING_BYTES
@@ -195,7 +192,7 @@ def _sources(m: Machine, bar: Waited) -> list[Site]:
     return found
 
 
-def _candidates(m: Machine, agent: Agent) -> list[Agent]:
+def _candidates(m: Machine, agent: Agent) -> Sequence[Actor]:
     """The agents that could bring what `agent` waits for, the ones that have returned included."""
     bar, _ = waited_for(m, agent)
     if isinstance(bar, Rendezvous):
@@ -215,7 +212,7 @@ def _bringers(m: Machine, stuck: list[Agent]) -> list[str]:
     for agent in stuck:
         bar, _ = waited_for(m, agent)
         if isinstance(bar, Rendezvous):
-            text = f"{bar.name}: " + ", ".join(_state(a) for a in bar.missing()[:4])
+            text = f"{bar.name}: " + ", ".join(_state(m.agents[a.uid]) for a in bar.missing()[:4])
             if text not in seen:
                 seen.add(text)
                 lines.append(f"    {text}")
@@ -295,12 +292,7 @@ def _forgotten_peer(m: Machine, stuck: list[Agent]) -> str | None:
     """A commit of a pair that arrives in the CTA which issues it and not in the other."""
     for agent in stuck:
         bar, _ = waited_for(m, agent)
-        if (
-            isinstance(bar, Mbarrier)
-            and bar.pending
-            and m.world.kernel.cta_group == 2
-            and bar.cta.rank & 1
-        ):
+        if isinstance(bar, Mbarrier) and bar.pending and m.world.program.pairs and bar.cta.rank & 1:
             for site in _sources(m, bar):
                 if site.kind == "tcgen05_commit" and site.targets == OWN:
                     return (

@@ -4,24 +4,21 @@ to change.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from tilepipe.errors import BarrierError, PoisonError, RaceError
 from tilepipe.machine import rules
+from tilepipe.machine.actors import Actor
+from tilepipe.machine.barriers.state import Copy, Mbarrier, NamedState
 from tilepipe.machine.faults import addresses
 from tilepipe.machine.faults import root_causes as causes
 from tilepipe.machine.faults import tensor_memory as tmem_words
-
-if TYPE_CHECKING:
-    from tilepipe.machine.agents import Agent
-    from tilepipe.machine.barriers.mbarrier import Mbarrier
-    from tilepipe.machine.barriers.rendezvous import NamedState
-    from tilepipe.machine.happens_before.accesses import Access
-    from tilepipe.machine.happens_before.global_memory import Event
-    from tilepipe.machine.machine import Machine
-    from tilepipe.machine.memory.tiles import Slot
-    from tilepipe.machine.sites import Site
-    from tilepipe.machine.units.tma import TmaLoadUnit
+from tilepipe.machine.happens_before.accesses import Access
+from tilepipe.machine.happens_before.events import Event
+from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory.tensor_memory import TensorMemory
+from tilepipe.machine.memory.tiles import Slot
+from tilepipe.machine.sites import Site
 
 # -- races -----------------------------------------------------------------------------
 
@@ -30,7 +27,7 @@ def _line(slot: Slot, a: Access) -> str:
     verb = "writes" if a.is_write else "reads"
     proxy = (
         "asynchronous"
-        if slot is slot.cta.tmem
+        if isinstance(slot, TensorMemory)
         else "async proxy"
         if a.asynchronous
         else "generic proxy"
@@ -44,7 +41,7 @@ def _resolved(slot: Slot, a: Access) -> str:
     return a.site.located(slot.buffer.name, slot.index, rect)
 
 
-def _late_expect(m: Machine, access: Access, reader: Agent) -> str | None:
+def _late_expect(m: Machine, access: Access, reader: Actor) -> str | None:
     """The advice for a copy whose bytes were announced after the arrive that completed the phase
     they were meant for.
     """
@@ -78,8 +75,8 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
     story = (
         causes.repeated_wait(m.ctas, [old.agent, new.agent])
         or causes.out_of_turn(m.ctas)
-        or causes.ran_ahead(m.ctas, m.world.compiled.sites)
-        or causes.completed_by_bytes(m, slot.cta.bars)
+        or causes.ran_ahead(m.ctas, m.world.program.sites)
+        or causes.completed_by_bytes(m, m.ctas[slot.cta.rank].bars)
     )
     if story:
         return story
@@ -114,7 +111,7 @@ def _remedy(m: Machine, slot: Slot, old: Access, new: Access) -> str:
             or f"The copy is in flight until the phase of the barrier it signals is complete: {new.agent} must wait for that phase first."
         )
     if kind == "wgmma":
-        loose = any(u.site is old.site for u in old.agent.wgmma_open)
+        loose = any(u.site is old.site for u in m.agents[old.agent.uid].wgmma_open)
         commit = (
             " It is in no committed group: commit it first (ctx.wgmma_commit(), or"
             " ctx.mma_commit(mbar))."
@@ -192,7 +189,7 @@ def check_proxy(m: Machine, slot: Slot, old: Access, new: Access, known: int) ->
 
 
 def check_global_proxy(
-    m: Machine, tensor: str, old: Event, ag: Agent, site: Site, known: int
+    m: Machine, tensor: str, old: Event, ag: Actor, site: Site, known: int
 ) -> None:
     """The same of an ordinary access to global memory before one by TMA."""
     if old.fenced & known:
@@ -243,8 +240,7 @@ def _unfenced(
             f" where it issues that itself.{reach}",
             site.loc,
         )
-    rules.finding(
-        m, rules.READER_FENCE,
+    m.world.finding(rules.READER_FENCE,
         f"between the {verb} of {place} at {old.site.loc.short} ({who}) and {site.what} at"
         f" {site.loc.short} the proxy fence stands on the"
         " reader's side", site.loc,
@@ -256,11 +252,10 @@ def told_by_a_commit(
     m: Machine, place: str, old: Access | Event, first: str, second: str, site: Site
 ) -> None:
     """An ordinary access that others know of by way of a tcgen05.commit alone."""
-    if rules.told_before(m, rules.COMMIT_RELEASE, old.site, site):
+    if m.world.advised(rules.COMMIT_RELEASE, old.site, site):
         return
     verb, kind = ("write", "stores") if old.is_write else ("read", "loads")
-    rules.finding(
-        m, rules.COMMIT_RELEASE,
+    m.world.finding(rules.COMMIT_RELEASE,
         f"only a tcgen05.commit orders {site.what} at {site.loc.short} ({second}) after the"
         f" ordinary {verb} of {place} by {first} at"
         f" {old.site.loc.short}; a commit waits for MMAs and copies, not for {kind}", site.loc,
@@ -269,7 +264,7 @@ def told_by_a_commit(
 
 
 def global_race(
-    m: Machine, tensor: str, event: Event | None, verb: str, ag: Agent, site: Site
+    m: Machine, tensor: str, event: Event | None, verb: str, ag: Actor, site: Site
 ) -> NoReturn:
     """Two accesses to an element of global memory that nothing orders."""
     if event is None:
@@ -289,7 +284,7 @@ def global_race(
     )
 
 
-def _global_remedy(m: Machine, event: Event, ag: Agent) -> str:
+def _global_remedy(m: Machine, event: Event, ag: Actor) -> str:
     """What would order an access by `ag` after one to the same element of global memory."""
     if event.cluster != m.cluster_id:
         return "Within a launch nothing orders CTAs of different clusters: let each write, and read, elements of its own."
@@ -308,7 +303,7 @@ def poison(m: Machine, slot: Slot, new: Access, missing: int) -> None:
     total = (r1 - r0) * (c1 - c0) if new.points is None else len(new.points)
     remedy = (
         tmem_words.poison(new)
-        if slot is slot.cta.tmem
+        if isinstance(slot, TensorMemory)
         else "Wait for the copy or the store that fills them, or fill them first."
     )
     written = next((view.name for view in slot.views if view.state), None)
@@ -327,7 +322,7 @@ def poison(m: Machine, slot: Slot, new: Access, missing: int) -> None:
 # -- mbarriers -------------------------------------------------------------------------
 
 
-def _arrivals(arrivals: list[tuple[Agent, Site, int]]) -> str:
+def _arrivals(arrivals: list[tuple[Actor, Site, int]]) -> str:
     rows = [f"    {n} by {agent}, {site.what}, at {site.loc.short}" for agent, site, n in arrivals]
     return "\n".join(rows)
 
@@ -352,12 +347,12 @@ def _bytes(bar: Mbarrier) -> str:
     return f"{bar.expected:,} bytes expected, {landed:,} delivered\n" + "\n".join(rows)
 
 
-def not_live(bar: Mbarrier, site: Site, ag: Agent) -> NoReturn:
+def not_live(m: Machine, bar: Mbarrier, site: Site, ag: Actor) -> NoReturn:
     """Use before init or after inval."""
     state = "after it was invalidated" if bar.state == 2 else "before it was initialised"
     raise BarrierError(
         f"{site.what}: {ag} uses {bar.where} {state}. Initialise it in set-up code, which every role starts after."
-        f"{addresses.none_there(bar)}",
+        f"{addresses.none_there(m.ctas[bar.cta.rank], bar)}",
         site.loc,
     )
 
@@ -373,10 +368,10 @@ def reinit(bar: Mbarrier, site: Site) -> NoReturn:
     )
 
 
-def cannot_arrive(m: Machine, bar: Mbarrier, site: Site, ag: Agent, n: int) -> NoReturn:
+def cannot_arrive(m: Machine, bar: Mbarrier, site: Site, ag: Actor, n: int) -> NoReturn:
     """More arrivals than are pending."""
     if bar.state != 1:
-        not_live(bar, site, ag)
+        not_live(m, bar, site, ag)
     if n < 1:
         raise BarrierError(f"{site.what}: {ag} arrives {n} times on {bar.where}", site.loc)
     done = bar.count - bar.pending
@@ -386,9 +381,9 @@ def cannot_arrive(m: Machine, bar: Mbarrier, site: Site, ag: Agent, n: int) -> N
     remedy = (
         causes.repeated_wait(m.ctas, [ag])
         or causes.completed_by_bytes(m, [bar])
-        or causes.ran_ahead(m.ctas, m.world.compiled.sites)
+        or causes.ran_ahead(m.ctas, m.world.program.sites)
         or f"Either the count of {bar.array} is too low (it is {bar.count}), or one side arrives twice, for instance without having"
-        f" waited until the stage was free again.{_story(bar)}"
+        f" waited until the stage was free again.{_story(m, bar)}"
     )
     raise BarrierError(
         f"over-arrival on {bar.where}: {ag} arrives {n} time(s), but only {bar.pending} of"
@@ -439,7 +434,7 @@ def tx_range(bar: Mbarrier, site: Site) -> NoReturn:
     )
 
 
-def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoReturn:
+def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Actor, phase: int) -> NoReturn:
     """The barrier has completed a later phase than the one waited for."""
     known = f"observed phase {phase}" if phase >= 0 else "begun, before the first phase completes"
     afterwards = "afterwards" if bar.array.endswith(".empty") else "afterwards (an empty barrier)"
@@ -447,10 +442,10 @@ def lapped(m: Machine, bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoRe
     unknown += f" Or the count of {bar.count} is too low, and this was an over-arrival."
     remedy = (
         causes.repeated_wait(m.ctas, [agent for agent, _, _ in bar.last_arrivals])
-        or causes.out_of_turn([bar.cta])
-        or causes.ran_ahead([bar.cta])
+        or causes.out_of_turn([m.ctas[bar.cta.rank]])
+        or causes.ran_ahead([m.ctas[bar.cta.rank]])
         or causes.ran_ahead(m.ctas)
-        or causes.completed_by_bytes(m, bar.cta.bars)
+        or causes.completed_by_bytes(m, m.ctas[bar.cta.rank].bars)
         or unknown
     )
     tests = site.kind == "mbar_try_wait"  # a test, which does not wait
@@ -482,13 +477,13 @@ def _before_the_first(phase: int) -> str:
     return " (the one before the first, over from the start)" if phase < 0 else ""
 
 
-def _story(bar: Mbarrier) -> str:
+def _story(m: Machine, bar: Mbarrier) -> str:
     """What a ring's stages say of the cause, as a line of its own."""
-    story = causes.out_of_turn([bar.cta])
+    story = causes.out_of_turn([m.ctas[bar.cta.rank]])
     return f"\n  {story}" if story else ""
 
 
-def ahead(bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoReturn:
+def ahead(m: Machine, bar: Mbarrier, site: Site, ag: Actor, phase: int) -> NoReturn:
     """The wait is for a phase after the one in progress."""
     same = f"phase {phase - 2}" if phase > 1 else "the phase before the first"
     verb, noun = ("tests", "test") if site.kind == "mbar_try_wait" else ("waits for", "wait")
@@ -497,12 +492,12 @@ def ahead(bar: Mbarrier, site: Site, ag: Agent, phase: int) -> NoReturn:
         " in progress: it"
         f" skipped a phase. On hardware the parity bit of phase {phase} is that of {same}, and"
         f" this {noun}"
-        f" would pass at once. Wait for each phase in turn.{_story(bar)}",
+        f" would pass at once. Wait for each phase in turn.{_story(m, bar)}",
         site.loc,
     )
 
 
-def not_visible(bar: Mbarrier, site: Site, ag: Agent) -> NoReturn:
+def not_visible(bar: Mbarrier, site: Site, ag: Actor) -> NoReturn:
     """A remote signal before the barrier's initialisation has reached the cluster."""
     raise BarrierError(
         f"{site.what}: {ag} signals {bar.where} in a peer CTA before that CTA's initialisation of"
@@ -514,7 +509,7 @@ def not_visible(bar: Mbarrier, site: Site, ag: Agent) -> NoReturn:
     )
 
 
-def check_init_fence(m: Machine, bar: Mbarrier, site: Site, ag: Agent) -> None:
+def check_init_fence(m: Machine, bar: Mbarrier, site: Site, ag: Actor) -> None:
     """A copy signals a barrier that was initialised in a role, with no fence behind it."""
     where = f" at {bar.init_site.loc.short}" if bar.init_site is not None else ""
     again = " again" if bar.again else ""
@@ -526,10 +521,10 @@ def check_init_fence(m: Machine, bar: Mbarrier, site: Site, ag: Agent) -> None:
     )
     if bar.again:
         raise BarrierError(f"{text}.\n  {cure}", site.loc)
-    rules.finding(m, rules.INIT_FENCE, text, site.loc, cure, BarrierError)
+    m.world.finding(rules.INIT_FENCE, text, site.loc, cure, BarrierError)
 
 
-def lands_on_dead(bar: Mbarrier, unit: TmaLoadUnit) -> NoReturn:
+def lands_on_dead(bar: Mbarrier, unit: Copy) -> NoReturn:
     """A copy lands on a barrier that is not live any more."""
     raise BarrierError(
         f"{unit.site.what}: its bytes arrive on {bar.where} after it was invalidated", unit.site.loc
@@ -539,7 +534,7 @@ def lands_on_dead(bar: Mbarrier, unit: TmaLoadUnit) -> NoReturn:
 # -- named barriers --------------------------------------------------------------------
 
 
-def named_again(b: NamedState, site: Site, ag: Agent, earlier: tuple[Agent, Site]) -> NoReturn:
+def named_again(b: NamedState, site: Site, ag: Actor, earlier: tuple[Actor, Site]) -> NoReturn:
     """A warp arrives twice at a named barrier in one generation."""
     raise BarrierError(
         f"{site.what}: {ag} arrives at named barrier '{b.name}' again before it was reset: it has"

@@ -11,17 +11,13 @@ at which somebody arrived without waiting.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
+from tilepipe.machine.actors import Actor
+from tilepipe.machine.barriers.state import Copy, Mbarrier
+from tilepipe.machine.cta import Cta
+from tilepipe.machine.happens_before.accesses import Access
+from tilepipe.machine.machine import Machine
 from tilepipe.machine.sites import OWN, Site
-
-if TYPE_CHECKING:
-    from tilepipe.machine.agents import Agent
-    from tilepipe.machine.barriers.mbarrier import Mbarrier
-    from tilepipe.machine.cta import Cta
-    from tilepipe.machine.happens_before.accesses import Access
-    from tilepipe.machine.machine import Machine
-    from tilepipe.machine.units.tma import TmaLoadUnit
 
 _FULL, _EMPTY = ".full", ".empty"
 _ARRIVALS = ("mbar_arrive", "tcgen05_commit")
@@ -51,14 +47,14 @@ def _stages(ctas: Iterable[Cta]) -> Iterator[tuple[Mbarrier, Mbarrier]]:
                 yield bar, partner
 
 
-def is_of_ring(bar: Mbarrier) -> bool:
+def is_of_ring(ctas: list[Cta], bar: Mbarrier) -> bool:
     """Whether a barrier is one side of a ring of the pipelines: the CTA has the other side as
     well.
     """
     array = bar.array
     for side, other in ((_FULL, _EMPTY), (_EMPTY, _FULL)):
         if array.endswith(side):
-            return any(b.array == array.removesuffix(side) + other for b in bar.cta.bars)
+            return any(b.array == array.removesuffix(side) + other for b in ctas[bar.cta.rank].bars)
     return False
 
 
@@ -142,7 +138,7 @@ def left_out(ctas: list[Cta], bar: Mbarrier) -> str:
     A copy into several CTAs is one unit for each, credited to the barrier of the same array and
     number there.
     """
-    reached: dict[tuple[int, int, tuple[int, ...]], tuple[TmaLoadUnit, int]] = {}
+    reached: dict[tuple[int, int, tuple[int, ...]], tuple[Copy, int]] = {}
     now: set[tuple[int, int, tuple[int, ...]]] = set()
     for twin in (
         b for cta in ctas for b in cta.bars if (b.array, b.index) == (bar.array, bar.index)
@@ -240,7 +236,7 @@ def ran_ahead(ctas: Iterable[Cta], sites: Iterable[Site] = ()) -> str:
     return ""
 
 
-def repeated_wait(ctas: Iterable[Cta], agents: Iterable[Agent]) -> str:
+def repeated_wait(ctas: Iterable[Cta], agents: Iterable[Actor]) -> str:
     """A wait of one of some agents that passed on a phase which the agent had waited for before;
     empty where there is none.
 
@@ -263,7 +259,7 @@ def repeated_wait(ctas: Iterable[Cta], agents: Iterable[Agent]) -> str:
 
 def _executed(m: Machine) -> list[Site]:
     """The ops of the program that have been executed."""
-    return [site for site in m.world.compiled.sites if m.world.counts[site.id]]
+    return [site for site in m.world.program.sites if m.world.counts[site.id]]
 
 
 def completed_by_bytes(m: Machine, bars: Iterable[Mbarrier]) -> str:
@@ -339,13 +335,13 @@ def _reached(site: Site, rank: int) -> set[int] | None:
     return None if mask is None else {i for i in range(mask.bit_length()) if mask >> i & 1}
 
 
-def only_arrives(m: Machine, agent: Agent) -> str:
+def only_arrives(m: Machine, agent: Actor) -> str:
     """A named barrier at which the agent that had to wait has arrived without waiting; empty where
     there is none.
     """
     sites = [
         s
-        for s in m.world.compiled.sites
+        for s in m.world.program.sites
         if s.role == agent.role_name and s.kind in ("named_sync", "named_arrive")
     ]
     waits = {s.barrier for s in sites if s.kind == "named_sync"}

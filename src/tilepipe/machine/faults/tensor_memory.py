@@ -4,19 +4,14 @@ to change.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilepipe.ir.rules.tensor_memory import COLUMNS, LANES, Matrix, Scales
 from tilepipe.machine import rules
+from tilepipe.machine.actors import Actor
 from tilepipe.machine.faults import root_causes as causes
-
-if TYPE_CHECKING:
-    from tilepipe.machine.agents import Agent
-    from tilepipe.machine.happens_before.accesses import Access
-    from tilepipe.machine.machine import Machine
-    from tilepipe.machine.memory.tensor_allocation import Allocation, Call
-    from tilepipe.machine.memory.tensor_memory import TensorMemory
-    from tilepipe.machine.sites import Site
+from tilepipe.machine.happens_before.accesses import Access
+from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory.tensor_memory import Allocation, Call, TensorMemory
+from tilepipe.machine.sites import Site
 
 _FENCES = "tcgen05 ops are ordered across threads by a barrier only with both fences around it"
 
@@ -48,7 +43,7 @@ def _where(tm: TensorMemory) -> str:
 # -- addresses -------------------------------------------------------------------------
 
 
-def outside(ag: Agent, site: Site, tm: TensorMemory, t: Matrix | Scales, address: int) -> str:
+def outside(ag: Actor, site: Site, tm: TensorMemory, t: Matrix | Scales, address: int) -> str:
     """A matrix, or scale factors, that do not lie inside a live allocation."""
     lane, column = address >> 16, address & 0xFFFF
     if isinstance(t, Scales):
@@ -83,7 +78,7 @@ def outside(ag: Agent, site: Site, tm: TensorMemory, t: Matrix | Scales, address
     return f"{head}\n  {why}\n  Use the address that the allocation wrote, plus columns inside it."
 
 
-def not_allocated(ag: Agent, site: Site, tm: TensorMemory, address: int, columns: int) -> str:
+def not_allocated(ag: Actor, site: Site, tm: TensorMemory, address: int, columns: int) -> str:
     """A dealloc of what is not exactly one live allocation."""
     head = f"{site.what}: {ag} frees {columns} columns of tensor memory from address {address:#x}"
     found, freed = tm.allocations.get(address), tm.freed.get(address)
@@ -111,7 +106,7 @@ def unequal_pair(one: Call, given: Allocation) -> str:
     )
 
 
-def freed_before_the_peer(ag: Agent, site: Site, found: Allocation, peer: TensorMemory) -> str:
+def freed_before_the_peer(ag: Actor, site: Site, found: Allocation, peer: TensorMemory) -> str:
     """The leader of a pair frees columns while the alloc of the odd CTA may still be under way."""
     twin = found.twin
     made = twin is not None and twin.claimed
@@ -168,8 +163,7 @@ def waits_for(call: Call, tm: TensorMemory, peer: TensorMemory | None) -> str:
 
 def not_published(m: Machine, tm: TensorMemory, old: Access, new: Access) -> None:
     """The thread that made an access did not execute the fence before it synchronised."""
-    rules.finding(
-        m, rules.TENSOR_FENCES, _between(m, tm, old, new, "before_thread_sync", "the first and the arrive"), new.site.loc,
+    m.world.finding(rules.TENSOR_FENCES, _between(m, tm, old, new, "before_thread_sync", "the first and the arrive"), new.site.loc,
         f"{_FENCES}: after its wait ({_wait(old)}), every thread of {old.agent} that made the"
         " access must execute"
         " ctx.tcgen05_fence_before() before it arrives.",
@@ -178,8 +172,7 @@ def not_published(m: Machine, tm: TensorMemory, old: Access, new: Access) -> Non
 
 def not_received(m: Machine, tm: TensorMemory, old: Access, new: Access) -> None:
     """The thread that makes an access did not execute the fence after it synchronised."""
-    rules.finding(
-        m, rules.TENSOR_FENCES, _between(m, tm, old, new, "after_thread_sync", "the wait and the second"), new.site.loc,
+    m.world.finding(rules.TENSOR_FENCES, _between(m, tm, old, new, "after_thread_sync", "the wait and the second"), new.site.loc,
         f"{_FENCES}: {new.agent} must execute ctx.tcgen05_fence_after() after the wait by which it learns of the first.",
     )  # fmt: skip
 
@@ -193,8 +186,7 @@ def not_pipelined(m: Machine, tm: TensorMemory, old: Access, new: Access) -> Non
         new,
         "the order of issue alone orders the two accesses, and these ops form no pipeline",
     )
-    rules.finding(
-        m, rules.TENSOR_ORDER, text, new.site.loc,
+    m.world.finding(rules.TENSOR_ORDER, text, new.site.loc,
         f"Let {new.agent} wait for a commit of the first before it issues the second, or give the two columns of their own.",
     )  # fmt: skip
 
@@ -278,7 +270,7 @@ def _freeing(m: Machine, old: Access, new: Access) -> str:
     where nobody does.
     """
     readers: dict[str, str] = {}
-    for site in m.world.compiled.sites:
+    for site in m.world.program.sites:
         if site.kind == "tmem_load" and site.role != new.agent.role_name:
             readers.setdefault(site.role, site.loc.short)
     if not readers:
@@ -298,7 +290,7 @@ def other_thread(m: Machine, old: Access) -> str:
     has committed.
     """
     lane = old.mask.bit_length() - 1
-    state = old.agent.tensor
+    state = m.agents[old.agent.uid].tensor
     if state is None or lane not in state.queues or not state.queues[lane].uncommitted:
         return ""
     for agent in sorted(m.agents, key=lambda a: (a is not old.agent, a.cta is not old.agent.cta)):
@@ -320,7 +312,7 @@ def over_at_exit(m: Machine, a: Access, name: str, place: str) -> str:
         "Commit it (ctx.mma_commit) and let a role of this CTA wait for the barrier before it ends"
         + (
             ": producer.drain() waits until every stage has been released."
-            if any(map(causes.is_of_ring, a.agent.cta.bars))
+            if any(causes.is_of_ring(m.ctas, bar) for bar in m.agents[a.agent.uid].cta.bars)
             else "."
         )
     )

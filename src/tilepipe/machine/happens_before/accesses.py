@@ -17,15 +17,13 @@ converges.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from tilepipe.machine.actors import Actor
+from tilepipe.machine.happens_before.knowledge import Fenceable
 from tilepipe.machine.memory.byte_sets import ByteSet
+from tilepipe.machine.sites import Site
 
-if TYPE_CHECKING:
-    from tilepipe.machine.agents import Agent
-    from tilepipe.machine.sites import Site
-
-WARP_MASK = 0xFFFFFFFF
 COMPACT_AT = 64  # retired bits that are worth a pass over the holders
 
 Rect = tuple[int, int, int, int]  # rows [r0, r1), columns [c0, c1) of one tile
@@ -70,7 +68,7 @@ class Access:
     )
 
     def __init__(
-        self, agent: Agent, site: Site, mask: int, rect: Rect, is_write: bool, asynchronous: bool, bit: int,
+        self, agent: Actor, site: Site, mask: int, rect: Rect, is_write: bool, asynchronous: bool, bit: int,
         points: dict[int, int] | ByteSet | None = None,
     ) -> None:  # fmt: skip
         self.agent = agent
@@ -104,21 +102,6 @@ class Access:
 
 
 GLOBAL = -1  # the home of an access to global memory
-
-
-class Fenceable(Protocol):
-    """An ordinary access that a proxy fence matters to. `home`: the rank of the CTA whose shared
-    memory it is to, or `GLOBAL`.
-    """
-
-    agent: Agent
-    mask: int
-    bit: int
-    fenced: int
-    reader_fenced: int
-    home: int
-    is_write: bool
-    sure: int
 
 
 class Order:

@@ -7,18 +7,13 @@ access and an asynchronous one a proxy fence must stand as well.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilepipe.machine.faults import messages as faults
 from tilepipe.machine.happens_before.accesses import Access
+from tilepipe.machine.happens_before.tensor_fences import PIPELINED, check_tensor_fences
+from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.byte_sets import one_lane_each
+from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import WHOLE, Slot
-
-if TYPE_CHECKING:
-    from tilepipe.machine.machine import Machine
-
-# of one thread, executed in the order of issue
-PIPELINED = frozenset({"tcgen05_mma", "tmem_copy"})
 
 
 def _check_order(
@@ -38,7 +33,10 @@ def _check_order(
     elif old.sure and not (old.sure & known or _same_lanes(slot, place, old, new)):
         faults.told_by_a_commit(m, place.name, old, str(old.agent), str(new.agent), new.site)
     if old.fenced and new.asynchronous:
-        place.check_fences(m, old, new, known)
+        if isinstance(place, TensorMemory):
+            check_tensor_fences(m, place, old, new, known)
+        else:
+            faults.check_proxy(m, place, old, new, known)
 
 
 def _same_lanes(slot: Slot, place: Slot, old: Access, new: Access) -> bool:

@@ -4,10 +4,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import Protocol
 
-from tilepipe.machine.happens_before.accesses import WARP_MASK, Fenceable, Order
+WARP_MASK = 0xFFFFFFFF
+
+
+class Fenceable(Protocol):
+    """An ordinary access that a proxy fence matters to. `home`: the rank of the CTA whose shared
+    memory it is to, or `accesses.GLOBAL`.
+    """
+
+    mask: int
+    bit: int
+    fenced: int
+    reader_fenced: int
+    home: int
+    is_write: bool
+    sure: int
+
+    @property
+    def agent(self) -> Knowledge: ...
 
 
 @lru_cache(maxsize=4096)
@@ -162,15 +180,17 @@ class Knowledge:
         self.pend = []
         self.split = False
 
-    def fence(self, mask: int, order: Order, covers: Callable[[Fenceable], bool]) -> None:
-        """fence.proxy.async by the threads of `mask`, for every fenceable access they made or know
-        of and that it `covers`.
+    def fence(
+        self, mask: int, fenceable: Iterable[Fenceable], covers: Callable[[Fenceable], bool]
+    ) -> None:
+        """fence.proxy.async by the threads of `mask`, for every one of the `fenceable` accesses
+        that they made or know of and that it `covers`.
 
         Of an access that several lanes made, each fences its part: that all have is known once they
         have converged.
         """
         self.fences += 1
-        covered = [access for access in order.fenceable if covers(access)]
+        covered = [access for access in fenceable if covers(access)]
         for w, lanes in touched(mask):
             warp_known = self.k | (self.kw[w] if self.kw is not None else 0)
             for access in covered:

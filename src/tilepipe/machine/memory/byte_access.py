@@ -7,20 +7,18 @@ for each warp, with the lane of each byte.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import RaceError, SimFault
-from tilepipe.machine.happens_before.accesses import WARP_MASK
+from tilepipe.machine.agents import Agent
+from tilepipe.machine.happens_before.knowledge import WARP_MASK
+from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory.byte_order import order, record
 from tilepipe.machine.memory.byte_sets import Bytes, LaneBytes
-
-if TYPE_CHECKING:
-    from tilepipe.machine.agents import Agent
-    from tilepipe.machine.machine import Machine
-    from tilepipe.machine.memory.byte_space import ByteSpace
-    from tilepipe.machine.sites import Site
+from tilepipe.machine.memory.tiles import ByteSpace
+from tilepipe.machine.sites import Site
 
 Addresses = Sequence[int] | npt.NDArray[np.int64]
 MATRIX_ROWS, ROW_BYTES = 8, 16  # of the 8 × 8 matrices of 16 bits that stmatrix moves
@@ -142,7 +140,7 @@ def _in_order(
         touched = LaneBytes(
             (1 << lane, int(addresses[lane]), nbytes) for lane in active if lanes >> lane & 1
         )
-        made = space.record(m, ag, site, lanes, touched, is_write=is_write, asynchronous=False)
-        space.order(m, made, ag.known(lanes))
+        made = record(m, ag, site, lanes, space, touched, is_write=is_write, asynchronous=False)
+        order(m, space, made, ag.known(lanes))
         ag.made(lanes, made.bit | made.sure)
     return active

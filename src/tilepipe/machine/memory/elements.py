@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import RaceError, SimFault
+from tilepipe.machine.agents import Agent
 from tilepipe.machine.faults import messages as faults
-from tilepipe.machine.happens_before.accesses import WARP_MASK, Access, Rect
+from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import access
+from tilepipe.machine.happens_before.global_memory import points as order_points
+from tilepipe.machine.happens_before.knowledge import WARP_MASK
+from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.memory.values import rounded
-
-if TYPE_CHECKING:
-    from tilepipe.machine.agents import Agent
-    from tilepipe.machine.machine import Machine
-    from tilepipe.machine.sites import Site
+from tilepipe.machine.sites import Site
 
 Array = npt.NDArray[Any]
 Scalar = int | float | bool | Array
@@ -50,7 +50,7 @@ def generic(
     record = Access(ag, site, mask, rect, is_write, False, m.order.new_bit(), points)
     if is_write or m.world.strict:
         m.order.add_fences(record, slot.cta.rank)
-    if m.world.compiled.commits:
+    if m.world.program.commits:
         m.order.add_sure(record)
     return record
 
@@ -233,7 +233,7 @@ def load_global(m: Machine, ag: Agent, site: Site, mask: int, *index: Scalar) ->
     base = _base(ag, mask, *index)
     at = _indices(ag, site, mask, m, index, base)
     if tensor.order is not None:
-        tensor.order.points(m, ag, site, mask, at, is_write=False)
+        order_points(m, tensor.order, ag, site, mask, at, is_write=False)
     source = tensor.array if tensor.values is None else tensor.values
     arrays = [i for i in index if isinstance(i, np.ndarray)]
     if not arrays:
@@ -257,7 +257,7 @@ def store_global(
     base = _base(ag, mask, value, *index)
     at = _indices(ag, site, mask, m, index, base)
     assert tensor.order is not None
-    tensor.order.points(m, ag, site, mask, at, is_write=True)
+    order_points(m, tensor.order, ag, site, mask, at, is_write=True)
     values = rounded(np.asarray(value), tensor.param.dtype)
     if not values.ndim:
         tensor.array[at] = values

@@ -7,25 +7,26 @@ access is recorded for each warp, as the rectangles of rows that the warp holds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilepipe.ir.fragment_layout import SPAN, warp_parts
-from tilepipe.machine.happens_before.accesses import WARP_MASK, Rect
+from tilepipe.machine.agents import Agent
+from tilepipe.machine.happens_before.accesses import Rect
 from tilepipe.machine.happens_before.conflicts import access, read
+from tilepipe.machine.happens_before.events import Index
+from tilepipe.machine.happens_before.global_memory import box as order_box
+from tilepipe.machine.happens_before.knowledge import WARP_MASK
+from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.elements import generic, slot_of
+from tilepipe.machine.memory.fragments import Frag
+from tilepipe.machine.memory.global_memory import GlobalTensor
+from tilepipe.machine.memory.registers import write_registers
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.memory.values import rounded
-
-if TYPE_CHECKING:
-    from tilepipe.machine.agents import Agent
-    from tilepipe.machine.happens_before.global_memory import Index
-    from tilepipe.machine.machine import Machine
-    from tilepipe.machine.memory.fragments import Frag
-    from tilepipe.machine.memory.global_memory import GlobalTensor
-    from tilepipe.machine.sites import Site
+from tilepipe.machine.sites import Site
 
 Array = npt.NDArray[Any]
 _FOUR = 0xF  # the first four lanes of a warp, which hold all columns of one row
@@ -109,7 +110,7 @@ def fragment_load(
     turned = dst.ir.cols == 1 and c1 - c0 > 1
     _touch(m, ag, site, mask, tile, rect, False, False, turned)
     values = tile.data[r0:r1, c0:c1]
-    dst.set(ag, site, values.T if turned else values, 0, dst.ir.cols, warp)
+    write_registers(dst, ag, site, values.T if turned else values, 0, dst.ir.cols, warp)
 
 
 # -- tensors ---------------------------------------------------------------------------
@@ -160,7 +161,7 @@ def _note(
         extents = tuple(count if axis == along else n for axis, n in enumerate(box))
         where: Index = tensor.clip(start, extents)[0]
         if all(s.stop > s.start for s in where):
-            event = order.box(m, ag, site, lanes, where, is_write, layout)
+            event = order_box(m, order, ag, site, lanes, where, is_write, layout)
             ag.made(lanes, event.bit | event.sure)
 
 
@@ -171,7 +172,7 @@ def fragment_load_global(
     tensor = m.world.tensors[site.tensor]
     _note(m, ag, site, tensor, coords, is_write=False)
     values = tensor.read_box(coords, _box(tensor, site.rows, site.cols))
-    dst.set(ag, site, values.reshape(site.rows, site.cols), 0, site.cols)
+    write_registers(dst, ag, site, values.reshape(site.rows, site.cols), 0, site.cols)
 
 
 def fragment_store_global(

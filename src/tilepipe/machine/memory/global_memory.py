@@ -5,21 +5,16 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import BindError, SimFault
 from tilepipe.ir import dtypes
-from tilepipe.machine.happens_before.global_memory import Event, GlobalOrder, Index
+from tilepipe.ir.dtypes import DType
+from tilepipe.machine.happens_before.events import GlobalOrder, Index
 from tilepipe.machine.memory.values import storage
-
-if TYPE_CHECKING:
-    from tilepipe.ir.memory import TensorParam
-    from tilepipe.machine.agents import Agent
-    from tilepipe.machine.machine import Machine
-    from tilepipe.machine.sites import Site
 
 INT32 = 1 << 31
 # The two float4_e2m1 of each byte, the first in the low half.
@@ -39,6 +34,23 @@ def _unpacked(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     return found
 
 
+class Tensor(Protocol):
+    """A tensor that a program names: `box`, what a TMA copy moves of it; `contiguous_axis`, the
+    dimension whose stride is one element.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> DType: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def box(self) -> tuple[int, ...] | None: ...
+    @property
+    def contiguous_axis(self) -> int: ...
+
+
 class GlobalTensor:
     """A tensor argument.
 
@@ -54,7 +66,7 @@ class GlobalTensor:
 
     def __init__(
         self,
-        param: TensorParam,
+        param: Tensor,
         array: npt.NDArray[Any],
         written: bool,
         read_too: bool,
@@ -164,24 +176,3 @@ class GlobalTensor:
         if self.values is not None:
             return self.values
         return self.array if self.param.dtype.per_byte == 1 else _unpacked(self.array)
-
-    # -- ordering ----------------------------------------------------------------------
-
-    def note_box(
-        self,
-        m: Machine,
-        ag: Agent,
-        site: Site,
-        mask: int,
-        coords: Coords,
-        is_write: bool,
-        rows: int | None = None,
-    ) -> Event:
-        """Orders an access to a box, or to its first `rows` rows, the part within bounds, against
-        what has touched its elements.
-        """
-        assert self.order is not None
-        box = self.box(site.rows if rows is None else rows, site.cols)
-        return self.order.box(
-            m, ag, site, mask, self.clip(coords, box)[0], is_write, asynchronous=True
-        )

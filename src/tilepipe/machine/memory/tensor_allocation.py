@@ -10,54 +10,19 @@ the leader frees nothing before the alloc of its peer is through: on a B300 such
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 from tilepipe.errors import SimFault
 from tilepipe.ir.rules.tensor_memory import COLUMNS, LANES
-from tilepipe.machine.agents import BLOCKED, Agent, Blocked
+from tilepipe.machine.actors import BLOCKED, Blocked
+from tilepipe.machine.agents import Agent
+from tilepipe.machine.cta import memory_of
 from tilepipe.machine.faults import tensor_memory as tmem_words
-from tilepipe.machine.happens_before.accesses import WARP_MASK, Access
+from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import access
+from tilepipe.machine.happens_before.knowledge import WARP_MASK
+from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.elements import generic
-from tilepipe.machine.memory.tensor_memory import TensorMemory, memory_of, warp_of
-
-if TYPE_CHECKING:
-    from tilepipe.machine.happens_before.accesses import Rect
-    from tilepipe.machine.machine import Machine
-    from tilepipe.machine.sites import Site
-
-
-@dataclass
-class Allocation:
-    """Columns [column, column + columns), and whose alloc gave them.
-
-    Attributes:
-        twin: of the leader of a pair: the same columns in the odd CTA.
-        claimed: the alloc of this CTA has given their address; False of an odd CTA's until it has
-            called. through: a bit that whoever comes after that alloc knows, in the odd CTA of a
-            pair.
-    """
-
-    column: int
-    columns: int
-    agent: Agent
-    site: Site
-    twin: Allocation | None = None
-    claimed: bool = True
-    through: int = 0
-
-
-@dataclass(eq=False)
-class Call:
-    """An alloc that an agent is performing. `column`: what it got."""
-
-    agent: Agent
-    site: Site
-    columns: int
-    group: int
-    column: int = -1
-    done: bool = False
+from tilepipe.machine.memory.tensor_memory import Allocation, Call, TensorMemory, warp_of
+from tilepipe.machine.sites import Site
 
 
 def _one_warp(ag: Agent, site: Site, mask: int) -> None:
@@ -236,7 +201,7 @@ def _finish(m: Machine, call: Call) -> None:
     call.done = True
     if call.agent.parked:
         call.agent.parked = False
-        m.ready.append(call.agent)
+        m.wake([call.agent])
 
 
 def _first_fit(places: list[TensorMemory], columns: int) -> int | None:

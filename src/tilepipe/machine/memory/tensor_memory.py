@@ -1,46 +1,63 @@
-"""Tensor memory: its words, who reads and writes them, and the loads, stores, waits and fences of
-tcgen05.
+"""Tensor memory: its words, the columns that are allocated, and where matrices lie in them.
 
 It is a `Slot` of 128 lanes × 512 columns of 32 bits, so that races, poison and their messages are
-those of shared memory. All accesses are asynchronous: a warp knows that its own loads and stores
-are over when it has executed tcgen05.wait, and of mma and copies whoever waits for a commit's
-arrival. Between threads a barrier orders accesses only together with two fences (PTX ISA, "Memory
-Consistency Model for 5th generation of TensorCore operations"): tcgen05.fence::before_thread_sync
-by the thread that made the first access, after its wait; and tcgen05.fence::after_thread_sync by
-the thread that makes the second, after it has learnt of the first.
+those of shared memory. `tensor_access` has its loads and stores, `tensor_allocation` who holds which
+columns.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import SimFault
 from tilepipe.ir import dtypes
-from tilepipe.ir.rules.tensor_memory import COLUMNS, LANES, Matrix
-from tilepipe.machine import rules
-from tilepipe.machine.cta import Cta
-from tilepipe.machine.faults import tensor_memory as tmem_words
-from tilepipe.machine.happens_before.accesses import WARP_MASK, Access, Rect
-from tilepipe.machine.happens_before.conflicts import PIPELINED, access, read
-from tilepipe.machine.happens_before.knowledge import Knowledge, touched
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.rules.tensor_memory import COLUMNS, LANES, SCALE_LANES, SCALES_A_COLUMN, Scales
+from tilepipe.machine.actors import Actor, CtaPlace
+from tilepipe.machine.happens_before.accesses import Rect
 from tilepipe.machine.memory.tile_bytes import OneTile
 from tilepipe.machine.memory.tiles import PARTIAL, Slot
 from tilepipe.machine.memory.values import rounded, storage
-
-if TYPE_CHECKING:
-    from tilepipe.ir.dtypes import DType
-    from tilepipe.machine.agents import Agent
-    from tilepipe.machine.machine import Machine
-    from tilepipe.machine.memory.fragments import Frag
-    from tilepipe.machine.memory.tensor_allocation import Allocation, Call
-    from tilepipe.machine.sites import Site
-    from tilepipe.machine.units.tcgen05 import TensorQueue
+from tilepipe.machine.sites import Site
 
 Array = npt.NDArray[Any]
 Place = tuple[int, int, int, int]  # rows (64 or 128), first lane, first column, columns
+
+
+@dataclass
+class Allocation:
+    """Columns [column, column + columns), and whose alloc gave them.
+
+    Attributes:
+        twin: of the leader of a pair: the same columns in the odd CTA.
+        claimed: the alloc of this CTA has given their address; False of an odd CTA's until it has
+            called. through: a bit that whoever comes after that alloc knows, in the odd CTA of a
+            pair.
+    """
+
+    column: int
+    columns: int
+    agent: Actor
+    site: Site
+    twin: Allocation | None = None
+    claimed: bool = True
+    through: int = 0
+
+
+@dataclass(eq=False)
+class Call:
+    """An alloc that an agent is performing. `column`: what it got."""
+
+    agent: Actor
+    site: Site
+    columns: int
+    group: int
+    column: int = -1
+    done: bool = False
 
 
 class TensorMemory(Slot):
@@ -60,7 +77,7 @@ class TensorMemory(Slot):
     axes = ("lane", "column")
     __slots__ = ("allocations", "calls", "columns", "freed", "full", "relinquished", "smallest")
 
-    def __init__(self, cta: Cta) -> None:
+    def __init__(self, cta: CtaPlace) -> None:
         super().__init__(cta, OneTile("tensor memory", dtypes.uint32, LANES, COLUMNS), 0)
         self.columns = np.zeros((COLUMNS, LANES), np.uint32)
         self._data = self.columns.T
@@ -72,9 +89,9 @@ class TensorMemory(Slot):
         self.filled = np.zeros((LANES, COLUMNS), np.bool_)
         self.full: set[Rect] = set()
         self.allocations: dict[int, Allocation] = {}
-        self.freed: dict[int, tuple[Allocation, Agent, Site]] = {}
+        self.freed: dict[int, tuple[Allocation, Actor, Site]] = {}
         self.calls: list[Call] = []
-        self.relinquished: tuple[Agent, Site] | None = None
+        self.relinquished: tuple[Actor, Site] | None = None
         self.smallest = COLUMNS
 
     def written(self, rect: Rect) -> None:
@@ -122,102 +139,11 @@ class TensorMemory(Slot):
                 w if len(bits) == 4 else 0
             ].T
 
-    def check_fences(self, m: Machine, old: Access, new: Access, known: int) -> None:
-        if old.agent is new.agent:
-            if old.mask == new.mask and PIPELINED.issuperset((old.site.kind, new.site.kind)):
-                if not _pipelined(old, new) and not rules.told_before(
-                    m, rules.TENSOR_ORDER, old.site, new.site
-                ):
-                    tmem_words.not_pipelined(m, self, old, new)
-                return  # the tensor core executes them in the order of issue
-            if old.fenced != old.bit and warp_of(old.mask) == warp_of(new.mask):
-                return  # program order, after a wait
-        if new.site.kind == "tmem_dealloc":
-            return
-        before = old.fenced & known
-        if before and old.bit & tensor_state(new.agent).after.known(new.mask):
-            return
-        if not rules.told_before(m, rules.TENSOR_FENCES, old.site, new.site):
-            (tmem_words.not_received if before else tmem_words.not_published)(m, self, old, new)
-
-
-def _pipelined(old: Access, new: Access) -> bool:
-    """Whether the PTX ISA promises that an op of the tensor core comes after an earlier one of its
-    thread (tcgen05 memory consistency model, pipelined instructions): an MMA behind a copy, or
-    behind an MMA of the same accumulator, shape and kind.
-    """
-    one, two = old.site, new.site
-    if two.kind != "tcgen05_mma" or one.kind != "tcgen05_mma":
-        return two.kind == "tcgen05_mma"
-    return one.shape == two.shape and old.rect == new.rect and old.is_write and new.is_write
-
 
 def elements(words: Array, dtype: DType) -> Array:
     """What words by columns, (columns, ...), hold: (rows, cols) elements in storage form."""
     by_row = np.ascontiguousarray(words.reshape(len(words), -1).T)
     return by_row.view(dtype.numpy).astype(storage(dtype))
-
-
-class TensorState:
-    """What one agent has to do with tensor memory.
-
-    Attributes:
-        loads: (fragment, its warp, access) not yet waited for. stores: likewise.
-        queues: lane -> what that thread issued to the tensor core.
-        after: what its threads knew when they last executed tcgen05.fence::after_thread_sync.
-        published: the bits of its loads and stores that tcgen05.fence::before_thread_sync has
-            covered.
-    """
-
-    __slots__ = ("after", "loads", "published", "queues", "stores")
-
-    def __init__(self, warps: int) -> None:
-        self.loads: list[tuple[Frag, int, Access]] = []
-        self.stores: list[Access] = []
-        self.queues: dict[int, TensorQueue] = {}
-        self.after = Knowledge(warps)
-        self.published = 0
-
-    def forget(self, dead: int) -> None:
-        self.after.forget(dead)
-        self.published &= ~dead
-        for queue in self.queues.values():
-            queue.forget(dead)
-
-
-def tensor_state(ag: Agent) -> TensorState:
-    """The state of an agent, made when first needed."""
-    if ag.tensor is None:
-        ag.tensor = TensorState(ag.warps)
-    return ag.tensor
-
-
-def memory_of(cta: Cta) -> TensorMemory:
-    """The tensor memory of a CTA of a kernel with tcgen05 ops."""
-    assert cta.tmem is not None, "Kernel.cta_group is not set"
-    return cta.tmem
-
-
-def warp_of(mask: int) -> int:
-    """The warp of an agent that the threads of `mask`, of one warp, belong to."""
-    return (mask.bit_length() - 1) // 32
-
-
-def place_of(ag: Agent, site: Site, tm: TensorMemory, t: Matrix, address: int) -> Place:
-    """Where a matrix lies.
-
-    Raises:
-        SimFault: not inside one live allocation of this CTA, or at a lane where its rows do not
-            fit.
-    """
-    lane, column = address >> 16, address & 0xFFFF
-    inside = any(
-        a.column <= column and column + t.columns <= a.column + a.columns
-        for a in tm.allocations.values()
-    )
-    if not inside or lane not in ((0,) if t.rows == LANES else (0, 16)):
-        raise SimFault(tmem_words.outside(ag, site, tm, t, address), site.loc)
-    return t.rows, lane, column, t.columns
 
 
 def rects(place: Place) -> list[Rect]:
@@ -237,101 +163,60 @@ def warp_rect(place: Place, warp: int) -> Rect:
     return first, first + rows // 4, column, column + columns
 
 
-# -- ops -------------------------------------------------------------------------------
+def warp_of(mask: int) -> int:
+    """The warp of an agent that the threads of `mask`, of one warp, belong to."""
+    return (mask.bit_length() - 1) // 32
 
 
-def _note(
-    m: Machine, ag: Agent, site: Site, tm: TensorMemory, lanes: int, rect: Rect, is_write: bool
-) -> Access:
-    """Records what one warp's load or store does."""
-    record = Access(ag, site, lanes, rect, is_write, True, m.order.new_bit())
-    record.fenced = m.order.new_bit()
-    (access if is_write else read)(m, tm, record, ag.known(lanes))
-    return record
+@dataclass(frozen=True, slots=True)
+class ScalePlace:
+    """Where scale factors lie: `starts`, the first column of each 4 blocks of K, of which `used`
+    columns are read.
+    """
 
+    scales: Scales
+    starts: tuple[int, ...]
+    used: int
 
-def tmem_load(m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, address: int) -> None:
-    """tcgen05.ld: each warp loads its rows."""
-    ag.converge(mask)
-    tm, state, t = memory_of(ag.cta), tensor_state(ag), site.place
-    assert t is not None
-    place = place_of(ag, site, tm, t, address)
-    warps = [w for w, _ in touched(mask)]
-    for w in warps:
-        record = _note(
-            m, ag, site, tm, WARP_MASK << (32 * w), warp_rect(place, (ag.first_warp + w) % 4), False
+    def rects(self) -> list[Rect]:
+        """The rectangles of lanes and columns that an MMA reads."""
+        return [(0, 4 * SCALE_LANES, start, start + self.used) for start in self.starts]
+
+    def values(self, tm: TensorMemory, site: Site) -> npt.NDArray[np.float64]:
+        """The factors, (rows, blocks).
+
+        Raises:
+            SimFault: the four groups of 32 lanes hold different ones, or one of float8_e4m3 is
+                negative.
+        """
+        s = self.scales
+        columns = np.array(self.starts)[:, None] + np.arange(self.used)
+        # [blocks of K by 4, column, group of lanes, lane, byte]
+        raw = (
+            np.ascontiguousarray(tm.columns[columns])
+            .view(np.uint8)
+            .reshape(*columns.shape, 4, SCALE_LANES, SCALES_A_COLUMN)
         )
-        state.loads.append((dst, w, record))
-    values = tm.values(place, t.dtype)
-    if mask == ag.full:
-        dst.set(ag, site, values, 0, dst.ir.cols)
-    else:
-        for w in warps:
-            dst.set(ag, site, dst.part(values, w), 0, dst.ir.cols, w)
-    for w in warps:
-        dst.loading |= 1 << w
-
-
-def tmem_store(
-    m: Machine, ag: Agent, site: Site, mask: int, address: int, value: Array | float
-) -> None:
-    """tcgen05.st: each warp stores its rows."""
-    ag.converge(mask)
-    tm, state, t = memory_of(ag.cta), tensor_state(ag), site.place
-    assert t is not None
-    place = place_of(ag, site, tm, t, address)
-    warps = [w for w, _ in touched(mask)]
-    for w in warps:
-        rect = warp_rect(place, (ag.first_warp + w) % 4)
-        state.stores.append(_note(m, ag, site, tm, WARP_MASK << (32 * w), rect, True))
-        tm.written(rect)
-    rows = t.rows if np.ndim(value) < 2 else np.shape(value)[0]
-    tm.put(place, np.broadcast_to(np.asarray(value), (rows, t.cols)), t.dtype, warps)
-
-
-def tmem_wait_load(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """tcgen05.wait::ld, by each warp of `mask`."""
-    state = tensor_state(ag)
-    left = []
-    for load in state.loads:
-        frag, w, record = load
-        if record.mask & ~mask:
-            left.append(load)
-            continue
-        frag.loading &= ~(1 << w)
-        ag.acquire(record.mask, record.bit)
-    state.loads = left
-    ag.converge(mask)
-
-
-def tmem_wait_store(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """tcgen05.wait::st, by each warp of `mask`."""
-    state = tensor_state(ag)
-    for record in state.stores:
-        if not record.mask & ~mask:
-            ag.acquire(record.mask, record.bit)
-    state.stores = [record for record in state.stores if record.mask & ~mask]
-    ag.converge(mask)
-
-
-def tcgen05_fence_before(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """tcgen05.fence::before_thread_sync: publishes the loads and stores that the threads of `mask`
-    made and waited for.
-    """
-    if ag.cta.tmem is None:  # no other tcgen05 op in the kernel: there is nothing to publish
-        return
-    state = tensor_state(ag)
-    for record in memory_of(ag.cta).accesses:
-        mine = record.agent is ag and record.fenced != record.bit and not record.mask & ~mask
-        if mine and record.bit & ag.known(record.mask) and not record.fenced & state.published:
-            state.published |= record.bit | record.fenced
-            ag.acquire(record.mask, record.fenced)
-
-
-def tcgen05_fence_after(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """tcgen05.fence::after_thread_sync: what each thread of `mask` knows now, its later tcgen05 ops
-    are ordered after.
-    """
-    after = tensor_state(ag).after
-    for _, lanes in touched(mask):
-        after.acquire(lanes, ag.known(lanes))
+        groups = raw.transpose(2, 1, 3, 0, 4).reshape(4, self.used * SCALE_LANES, -1)[
+            :, : s.rows, : s.blocks
+        ]
+        codes = groups[0]
+        if (groups != codes).any():
+            group, row, block = (int(i[0]) for i in np.nonzero(groups != codes))
+            raise SimFault(
+                f"{site.what}: the scale factor of row {row}, block {block} is"
+                f" {codes[row, block]:#x} in lanes 0..31 of tensor memory and"
+                f" {groups[group, row, block]:#x} in lanes {32 * group}..{32 * group + 31}; all"
+                " four groups of 32 lanes must hold the same."
+                " ctx.tmem_copy to scale factors writes them so.",
+                site.loc,
+            )
+        if s.dtype is dtypes.float8_e4m3 and (codes & 0x80).any():
+            row, block = (int(i[0]) for i in np.nonzero(codes & 0x80))
+            raise SimFault(
+                f"{site.what}: the scale factor of row {row}, block {block} is"
+                f" {codes[row, block]:#x}, a negative float8_e4m3; the tensor"
+                " core reads ue4m3, which has no sign (PTX ISA, .kind::mxf4nvf4). Put the sign into the elements.",
+                site.loc,
+            )
+        return np.ascontiguousarray(codes).view(s.dtype.numpy).astype(np.float64)

@@ -3,7 +3,7 @@
 Layout and swizzle map the elements of a tile one to one on its bytes (`ir.layout.byte_offsets`), so
 two accesses to one tile touch a common byte exactly when they touch a common element. As long as
 only typed ops touch a tile, its elements are all there is. From the first access by address to one
-of its bytes, the bytes are what it holds (`byte_space`), and typed ops convert.
+of its bytes, the bytes are what it holds (`ByteSpace`), and typed ops convert.
 
 Views of one buffer's slots (`SmemBuffer.shares`) keep contents of their own until then: a write
 through one of them leaves the others unwritten.
@@ -11,22 +11,18 @@ through one of them leaves the others unwritten.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.machine.faults import messages as faults
+from tilepipe.ir import dtypes
+from tilepipe.machine.actors import CtaPlace
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.memory import tile_bytes
-from tilepipe.machine.memory.byte_sets import ByteSet
-from tilepipe.machine.memory.tile_bytes import TileArray
+from tilepipe.machine.memory.byte_sets import Bytes, ByteSet, one_lane_each
+from tilepipe.machine.memory.tile_bytes import OneTile, TileArray
 from tilepipe.machine.memory.values import storage
-
-if TYPE_CHECKING:
-    from tilepipe.machine.cta import Cta
-    from tilepipe.machine.machine import Machine
-    from tilepipe.machine.memory.byte_space import ByteSpace
 
 EMPTY, PARTIAL, WHOLE = 0, 1, 2
 
@@ -52,7 +48,7 @@ class Slot:
         "state", "views", "whole",
     )  # fmt: skip
 
-    def __init__(self, cta: Cta, buffer: TileArray, index: int) -> None:
+    def __init__(self, cta: CtaPlace, buffer: TileArray, index: int) -> None:
         self.cta = cta
         self.buffer = buffer
         self.index = index
@@ -101,12 +97,6 @@ class Slot:
             self.filled = np.zeros(self.data.shape, np.bool_)
         self.filled[r0:r1, c0:c1] = True
         self.state = WHOLE if self.filled.all() else PARTIAL
-
-    def check_fences(self, m: Machine, old: Access, new: Access, known: int) -> None:
-        """Raises RaceError: `new` is ordered after `old`, with which it conflicts, but not by the
-        fences it takes as well.
-        """
-        faults.check_proxy(m, self, old, new, known)
 
     def poisoned(self, rect: Rect) -> int:
         """How many elements of a rectangle nothing has written."""
@@ -181,3 +171,57 @@ class Slot:
         rows = f"{row} {r0}" if r1 - r0 == 1 else f"{row}s {r0}..{r1 - 1}"
         cols = f"{col} {c0}" if c1 - c0 == 1 else f"{col}s {c0}..{c1 - 1}"
         return f"{rows}, {cols}"
+
+
+class ByteSpace(Slot):
+    """The bytes of a CTA's shared memory.
+
+    Attributes:
+        memory: what they hold. present: which of them have been written.
+        size: how many there are.
+    """
+
+    axes = ("row", "byte")
+    unit = "bytes"
+    __slots__ = ("memory", "present", "size")
+
+    def __init__(self, cta: CtaPlace, size: int) -> None:
+        super().__init__(cta, OneTile("shared memory", dtypes.uint8, 1, size), 0)
+        self.size = size
+        self.memory: Bytes = self._data[0]
+        self.reset()
+
+    def reset(self) -> None:
+        super().reset()
+        self.state = PARTIAL
+        self.filled = np.zeros((1, self.size), np.bool_)
+        self.present: npt.NDArray[np.bool_] = self.filled[0]
+
+    def overwritten(self) -> None:
+        """What a write through a typed tile leaves here is what it wrote."""
+
+    # -- which accesses touch what -----------------------------------------------------
+
+    def bytes_of(self, access: Access) -> ByteSet:
+        """The bytes that an access touches."""
+        if isinstance(access.points, ByteSet):
+            return access.points
+        _, _, lo, hi = access.rect
+        return ByteSet.span(lo, hi - lo)
+
+    def points_meet(self, a: Access, b: Access) -> bool:
+        return self.bytes_of(a).meets(self.bytes_of(b))
+
+    def one_lane_each(self, a: Access, b: Access) -> bool:
+        return one_lane_each(self.bytes_of(a), self.bytes_of(b))
+
+    def covers(self, new: Access, old: Access) -> bool:
+        return self.bytes_of(old).within(self.bytes_of(new))
+
+    def extent(self, access: Access) -> str:
+        return str(self.bytes_of(access))
+
+    def put(self, addresses: npt.NDArray[np.int64], values: Bytes) -> None:
+        """Writes bytes."""
+        self.memory[addresses] = values
+        self.present[addresses] = True

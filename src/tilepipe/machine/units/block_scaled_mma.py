@@ -7,89 +7,24 @@ to the accumulator, rounded to float32.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import SimFault
-from tilepipe.ir import dtypes
-from tilepipe.ir.rules.tensor_memory import (
-    PIECE_BYTES,
-    SCALE_LANES,
-    SCALES_A_COLUMN,
-    Scales,
-    Scaling,
-    pieces,
-)
+from tilepipe.ir.rules.tensor_memory import PIECE_BYTES, SCALE_LANES, Scales, Scaling, pieces
+from tilepipe.machine.actors import Actor
 from tilepipe.machine.faults import tensor_memory as tmem_words
-
-if TYPE_CHECKING:
-    from tilepipe.machine.agents import Agent
-    from tilepipe.machine.happens_before.accesses import Rect
-    from tilepipe.machine.memory.tensor_memory import TensorMemory
-    from tilepipe.machine.sites import Site
+from tilepipe.machine.happens_before.accesses import Rect
+from tilepipe.machine.memory.tensor_memory import ScalePlace, TensorMemory
+from tilepipe.machine.sites import Site
 
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ScalePlace:
-    """Where scale factors lie: `starts`, the first column of each 4 blocks of K, of which `used`
-    columns are read.
-    """
-
-    scales: Scales
-    starts: tuple[int, ...]
-    used: int
-
-    def rects(self) -> list[Rect]:
-        """The rectangles of lanes and columns that an MMA reads."""
-        return [(0, 4 * SCALE_LANES, start, start + self.used) for start in self.starts]
-
-    def values(self, tm: TensorMemory, site: Site) -> npt.NDArray[np.float64]:
-        """The factors, (rows, blocks).
-
-        Raises:
-            SimFault: the four groups of 32 lanes hold different ones, or one of float8_e4m3 is
-                negative.
-        """
-        s = self.scales
-        columns = np.array(self.starts)[:, None] + np.arange(self.used)
-        # [blocks of K by 4, column, group of lanes, lane, byte]
-        raw = (
-            np.ascontiguousarray(tm.columns[columns])
-            .view(np.uint8)
-            .reshape(*columns.shape, 4, SCALE_LANES, SCALES_A_COLUMN)
-        )
-        groups = raw.transpose(2, 1, 3, 0, 4).reshape(4, self.used * SCALE_LANES, -1)[
-            :, : s.rows, : s.blocks
-        ]
-        codes = groups[0]
-        if (groups != codes).any():
-            group, row, block = (int(i[0]) for i in np.nonzero(groups != codes))
-            raise SimFault(
-                f"{site.what}: the scale factor of row {row}, block {block} is"
-                f" {codes[row, block]:#x} in lanes 0..31 of tensor memory and"
-                f" {groups[group, row, block]:#x} in lanes {32 * group}..{32 * group + 31}; all"
-                " four groups of 32 lanes must hold the same."
-                " ctx.tmem_copy to scale factors writes them so.",
-                site.loc,
-            )
-        if s.dtype is dtypes.float8_e4m3 and (codes & 0x80).any():
-            row, block = (int(i[0]) for i in np.nonzero(codes & 0x80))
-            raise SimFault(
-                f"{site.what}: the scale factor of row {row}, block {block} is"
-                f" {codes[row, block]:#x}, a negative float8_e4m3; the tensor"
-                " core reads ue4m3, which has no sign (PTX ISA, .kind::mxf4nvf4). Put the sign into the elements.",
-                site.loc,
-            )
-        return np.ascontiguousarray(codes).view(s.dtype.numpy).astype(np.float64)
-
-
 def scale_place(
-    ag: Agent,
+    ag: Actor,
     site: Site,
     tm: TensorMemory,
     s: Scales,

@@ -8,7 +8,7 @@ Instructions", .cta_group).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,73 +16,36 @@ import numpy.typing as npt
 from tilepipe.errors import BarrierError, SimFault
 from tilepipe.ir.rules.tensor_memory import LANES, half_rule, scaling_of
 from tilepipe.machine import cost
-from tilepipe.machine.barriers.mbarrier import Mbarrier, arrived, remote
-from tilepipe.machine.cta import Cta
+from tilepipe.machine.agents import Agent, tensor_state
+from tilepipe.machine.barriers.mbarrier import arrived, remote
+from tilepipe.machine.cta import Cta, memory_of
 from tilepipe.machine.faults import messages as faults
-from tilepipe.machine.happens_before.accesses import Access
+from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import access, read
 from tilepipe.machine.journal import Touch
-from tilepipe.machine.memory.tensor_memory import (
-    Place,
-    TensorMemory,
-    elements,
-    memory_of,
-    place_of,
-    rects,
-    tcgen05_fence_before,
-    tensor_state,
-)
+from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory.tensor_access import place_of, tcgen05_fence_before
+from tilepipe.machine.memory.tensor_memory import Place, ScalePlace, TensorMemory, elements, rects
 from tilepipe.machine.memory.tiles import Slot
+from tilepipe.machine.sites import Site
 from tilepipe.machine.units.block_scaled_mma import (
-    ScalePlace,
     copied_rects,
     copy_pieces,
     scale_place,
     scaled_product,
 )
-from tilepipe.machine.units.queue import UnitQueue
+from tilepipe.machine.units.in_flight import (
+    CommitUnit,
+    CopyUnit,
+    MmaUnit,
+    Operand,
+    Part,
+    TensorQueue,
+)
 from tilepipe.machine.units.tma import one_lane
 from tilepipe.machine.units.wgmma import truncated
 
-if TYPE_CHECKING:
-    from tilepipe.machine.agents import Agent
-    from tilepipe.machine.happens_before.accesses import Rect
-    from tilepipe.machine.machine import Machine
-    from tilepipe.machine.sites import Site
-
 Array = npt.NDArray[Any]
-
-
-class TensorQueue(UnitQueue):
-    """What one thread issued to the tensor core.
-
-    Attributes:
-        issued: bits of all of it. done: of what has acted: what a commit publishes.
-        end: virtual time at which what was issued so far is done.
-        uncommitted: MMAs and copies since the last commit. committed: that commit.
-    """
-
-    __slots__ = ("committed", "done", "end", "issued", "uncommitted")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.issued = self.done = 0
-        self.end = 0.0
-        self.uncommitted = 0
-        self.committed: Site | None = None
-
-    def add(self, m: Machine, unit: MmaUnit | CopyUnit) -> None:
-        """Issues an MMA or a copy."""
-        self.issued |= unit.bits
-        self.uncommitted += 1
-        self.issue(m, unit)
-
-    def forget(self, dead: int) -> None:
-        self.issued &= ~dead
-        self.done &= ~dead
-        for unit in self.waiting:
-            assert isinstance(unit, MmaUnit | CopyUnit | CommitUnit)
-            unit.forget(dead)
 
 
 def queue_of(ag: Agent, lane: int) -> TensorQueue:
@@ -93,55 +56,59 @@ def queue_of(ag: Agent, lane: int) -> TensorQueue:
     return queues[lane]
 
 
-Operand = tuple[Slot, "Rect"] | Place  # of shared memory, or of tensor memory
-Part = tuple[TensorMemory, Place, Operand, tuple[Slot, "Rect"], list[ScalePlace]]
+def multiply(m: Machine, unit: MmaUnit) -> None:
+    """An MMA is computed."""
+    halves = [_elements(slot, rect) for _, _, _, (slot, rect), _ in unit.parts]
+    b = halves[0] if len(halves) == 1 else np.concatenate(halves)
+    site = unit.site
+    assert site.shape is not None
+    dtype = site.shape[2]
+    for tm, place, source, _, scales in unit.parts:
+        a = _elements(*source) if len(source) == 2 else tm.words(source)
+        acc = tm.words(place).view(np.float32)
+        if scales:
+            assert isinstance(source[0], Slot)
+            scaling = scaling_of(source[0].buffer.dtype, dtype, scales[0].scales.dtype)
+            assert scaling is not None
+            sfa, sfb = (s.values(tm, site) for s in scales)
+            scaled_product(acc, unit.adds, a, b, sfa, sfb, scaling)
+            continue
+        if site.place_a is not None:
+            a = elements(a, site.place_a.dtype)
+        if dtype.name == "float32":
+            a, b = truncated(a), truncated(b)
+        product = np.matmul(b, a.T).reshape(acc.shape)
+        if unit.adds:
+            acc += product
+        else:
+            acc[...] = product
+    unit.queue.done |= unit.bits
 
 
-class MmaUnit:
-    """One MMA in flight. `adds`: whether it adds to its accumulator. `parts`: for each CTA, where
-    its accumulator, its A, its B and their scale factors are.
-    """
+def copy(m: Machine, unit: CopyUnit) -> None:
+    """A copy from shared to tensor memory is made."""
+    for tm, place, slot, rect in unit.parts:
+        raw = np.ascontiguousarray(_elements(slot, rect).astype(slot.buffer.dtype.numpy))
+        if isinstance(place, ScalePlace):
+            copy_pieces(tm, place, raw.view(np.uint8))
+            continue
+        raw = raw.view(np.uint32)
+        tm.words(place)[...] = (raw if len(raw) == place[0] else np.tile(raw, (4, 1))).T
+    unit.queue.done |= unit.bits
 
-    __slots__ = ("adds", "bits", "parts", "queue", "site")
 
-    def __init__(
-        self, site: Site, queue: TensorQueue, adds: bool, bits: int, parts: list[Part]
-    ) -> None:
-        self.site = site
-        self.queue = queue
-        self.adds = adds
-        self.bits = bits
-        self.parts = parts
-
-    def run(self, m: Machine) -> None:
-        halves = [_elements(slot, rect) for _, _, _, (slot, rect), _ in self.parts]
-        b = halves[0] if len(halves) == 1 else np.concatenate(halves)
-        site = self.site
-        assert site.shape is not None
-        dtype = site.shape[2]
-        for tm, place, source, _, scales in self.parts:
-            a = _elements(*source) if len(source) == 2 else tm.words(source)
-            acc = tm.words(place).view(np.float32)
-            if scales:
-                assert isinstance(source[0], Slot)
-                scaling = scaling_of(source[0].buffer.dtype, dtype, scales[0].scales.dtype)
-                assert scaling is not None
-                sfa, sfb = (s.values(tm, site) for s in scales)
-                scaled_product(acc, self.adds, a, b, sfa, sfb, scaling)
-                continue
-            if site.place_a is not None:
-                a = elements(a, site.place_a.dtype)
-            if dtype.name == "float32":
-                a, b = truncated(a), truncated(b)
-            product = np.matmul(b, a.T).reshape(acc.shape)
-            if self.adds:
-                acc += product
-            else:
-                acc[...] = product
-        self.queue.done |= self.bits
-
-    def forget(self, dead: int) -> None:
-        self.bits &= ~dead
+def arrive(m: Machine, unit: CommitUnit) -> None:
+    """Everything before a commit has acted: its arrivals take effect."""
+    published = unit.queue.done | unit.bits
+    for bar, bit in unit.arrivals:
+        if bar.pending < 1:
+            faults.cannot_arrive(m, bar, unit.site, unit.agent, 1)
+        bar.acc |= published | bit
+        if m.journal is not None:
+            m.journal.touch(Touch.ARRIVE, bar, bar.phase, 0)
+        arrived(m, bar, unit.agent, unit.site, 1, unit.time)
+        if bar.cta is unit.agent.cta:
+            unit.queue.done |= bit
 
 
 def _elements(slot: Slot, rect: Rect) -> Array:
@@ -150,79 +117,14 @@ def _elements(slot: Slot, rect: Rect) -> Array:
     return slot.data[r0:r1, c0:c1]
 
 
-class CopyUnit:
-    """One copy from shared to tensor memory in flight. `parts`: for each CTA, where to, and from
-    where.
-    """
-
-    __slots__ = ("bits", "parts", "queue", "site")
-
-    def __init__(
-        self, site: Site, queue: TensorQueue, bits: int, parts: list[tuple[TensorMemory, Place | ScalePlace, Slot, Rect]]
-    ) -> None:  # fmt: skip
-        self.site = site
-        self.queue = queue
-        self.bits = bits
-        self.parts = parts
-
-    def run(self, m: Machine) -> None:
-        for tm, place, slot, rect in self.parts:
-            raw = np.ascontiguousarray(_elements(slot, rect).astype(slot.buffer.dtype.numpy))
-            if isinstance(place, ScalePlace):
-                copy_pieces(tm, place, raw.view(np.uint8))
-                continue
-            raw = raw.view(np.uint32)
-            tm.words(place)[...] = (raw if len(raw) == place[0] else np.tile(raw, (4, 1))).T
-        self.queue.done |= self.bits
-
-    def forget(self, dead: int) -> None:
-        self.bits &= ~dead
-
-
-class CommitUnit:
-    """One commit: an arrival on each barrier of `arrivals`, when everything before it in the queue
-    has acted.
-
-    Attributes:
-        bits: what its thread knew when it issued it. arrivals: barriers, each with the bit of the
-        arrival, which that barrier's CTA must know of before it exits.
-    """
-
-    __slots__ = ("agent", "arrivals", "bits", "queue", "site", "time")
-
-    def __init__(
-        self,
-        agent: Agent,
-        site: Site,
-        queue: TensorQueue,
-        bits: int,
-        arrivals: list[tuple[Mbarrier, int]],
-    ) -> None:
-        self.agent = agent
-        self.site = site
-        self.queue = queue
-        self.bits = bits
-        self.arrivals = arrivals
-        self.time = queue.end
-
-    def run(self, m: Machine) -> None:
-        published = self.queue.done | self.bits
-        for bar, bit in self.arrivals:
-            if bar.pending < 1:
-                faults.cannot_arrive(m, bar, self.site, self.agent, 1)
-            bar.acc |= published | bit
-            if m.journal is not None:
-                m.journal.touch(Touch.ARRIVE, bar, bar.phase, 0)
-            arrived(m, bar, self.agent, self.site, 1, self.time)
-            if bar.cta is self.agent.cta:
-                self.queue.done |= bit
-
-    def forget(self, dead: int) -> None:
-        self.bits &= ~dead
-        self.arrivals = [(bar, bit & ~dead) for bar, bit in self.arrivals]
-
-
 # -- ops -------------------------------------------------------------------------------
+
+
+def _issue(m: Machine, queue: TensorQueue, unit: MmaUnit | CopyUnit) -> None:
+    """Issues an MMA or a copy."""
+    queue.issued |= unit.bits
+    queue.uncommitted += 1
+    m.issue(queue, unit)
 
 
 def _ctas(m: Machine, ag: Agent, site: Site, group: int) -> list[Cta]:
@@ -316,7 +218,7 @@ def tcgen05_mma(
     for cta in ctas:
         cta.tensor_free = end
     queue.end = max(queue.end, end)
-    queue.add(m, MmaUnit(site, queue, adds, bits, parts))
+    _issue(m, queue, MmaUnit(site, queue, adds, bits, parts))
     if m.world.on_event is not None:
         m.world.on_event(ag, site, start, end)
 
@@ -344,7 +246,7 @@ def tmem_copy(
         bits |= _write(m, ag, site, mask, tm, where, known, False)
         parts.append((tm, place, cta.slots[slot], rect))
     queue.end = max(queue.end, ag.time)
-    queue.add(m, CopyUnit(site, queue, bits, parts))
+    _issue(m, queue, CopyUnit(site, queue, bits, parts))
 
 
 def handed_on_by_no_commit(m: Machine) -> int:
@@ -384,15 +286,16 @@ def tcgen05_commit(
     arrivals = []
     for target in targets:
         if target.state != 1:
-            faults.not_live(target, site, ag)
+            faults.not_live(m, target, site, ag)
         key = (-1 - 128 * ag.uid - lane, target.flat)
-        before = target.cta.arrivals.get(key)
+        theirs = m.ctas[target.cta.rank].arrivals
+        before = theirs.get(key)
         if before is not None:
             m.order.retire_bit(before[0])
         bit = m.order.new_bit()
-        target.cta.arrivals[key] = (bit, ag, site)
+        theirs[key] = (bit, ag, site)
         arrivals.append((target, bit))
     queue.uncommitted = 0
     queue.committed = site
     queue.end = max(queue.end, ag.time)
-    queue.issue(m, CommitUnit(ag, site, queue, bits, arrivals))
+    m.issue(queue, CommitUnit(ag, site, queue, bits, arrivals))

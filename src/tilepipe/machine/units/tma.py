@@ -7,81 +7,65 @@ store reads shared memory at some moment before its group has been waited for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy.typing as npt
-
 from tilepipe.errors import BarrierError, SimFault
 from tilepipe.ir.rules.tma import broken_coordinate_rule
 from tilepipe.machine import cost
-from tilepipe.machine.agents import BLOCKED, Agent, Blocked
-from tilepipe.machine.barriers.mbarrier import LIVE, Mbarrier, credit, remote
+from tilepipe.machine.actors import BLOCKED, Blocked
+from tilepipe.machine.agents import Agent
+from tilepipe.machine.barriers.mbarrier import credit, remote
+from tilepipe.machine.barriers.state import LIVE, Mbarrier
 from tilepipe.machine.faults import messages as faults
-from tilepipe.machine.happens_before.accesses import Access
+from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import access, read
+from tilepipe.machine.happens_before.events import Event
+from tilepipe.machine.happens_before.global_memory import note_box
 from tilepipe.machine.journal import Touch
+from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.memory.values import rounded
-
-if TYPE_CHECKING:
-    from tilepipe.machine.happens_before.accesses import Rect
-    from tilepipe.machine.happens_before.global_memory import Event
-    from tilepipe.machine.machine import Machine
-    from tilepipe.machine.sites import Site
+from tilepipe.machine.sites import Site
+from tilepipe.machine.units.in_flight import ResponseUnit, StoreQueue, TmaLoadUnit, TmaStoreUnit
 
 Coords = tuple[int, ...]
 
 
-class TmaLoadUnit:
-    """One copy in flight towards one CTA; `write` is its access to the tile, `seen` its read of a
-    tensor that is also written.
-    """
+def land(m: Machine, unit: TmaLoadUnit) -> None:
+    """A copy lands: the box is in shared memory, and the barrier gets its bytes."""
+    site, bar, slot = unit.site, unit.bar, unit.slot
+    r0, r1, c0, c1 = unit.write.rect
+    if isinstance(unit, ResponseUnit):
+        slot.data[r0:r1, c0:c1] = unit.words
+    else:
+        tensor = m.world.tensors[site.tensor]
+        slot.data[r0:r1, c0:c1] = tensor.read(unit.coords, site.rows, site.cols)
+    slot.written(unit.write.rect)
+    unit.landed = True
+    if bar.state != LIVE:
+        faults.lands_on_dead(bar, unit)
+    bar.acc |= unit.write.bit
+    if unit.seen is not None:
+        bar.acc |= unit.seen.bit
+    bar.inflight -= site.nbytes
+    if unit.end > bar.acc_time:
+        bar.acc_time = unit.end
+    if m.journal is not None:
+        m.journal.touch(Touch.CREDIT, bar, bar.phase, 0)
+    credit(m, bar, site.nbytes, site)
 
-    __slots__ = ("agent", "bar", "coords", "end", "landed", "seen", "site", "slot", "write")
 
-    def __init__(
-        self,
-        agent: Agent,
-        site: Site,
-        coords: Coords,
-        slot: Slot,
-        bar: Mbarrier,
-        write: Access,
-        seen: Event | None,
-        end: float,
-    ) -> None:
-        self.agent = agent
-        self.site = site
-        self.coords = coords
-        self.slot = slot
-        self.bar = bar
-        self.write = write
-        self.seen = seen
-        self.end = end
-        self.landed = False
-
-    def values(self, m: Machine) -> npt.NDArray[Any]:
-        """What it brings."""
-        return m.world.tensors[self.site.tensor].read(self.coords, self.site.rows, self.site.cols)
-
-    def run(self, m: Machine) -> None:
-        """Lands: the box is in shared memory, and the barrier gets its bytes."""
-        site, bar, slot = self.site, self.bar, self.slot
-        r0, r1, c0, c1 = self.write.rect
-        slot.data[r0:r1, c0:c1] = self.values(m)
-        slot.written(self.write.rect)
-        self.landed = True
-        if bar.state != LIVE:
-            faults.lands_on_dead(bar, self)
-        bar.acc |= self.write.bit
-        if self.seen is not None:
-            bar.acc |= self.seen.bit
-        bar.inflight -= site.nbytes
-        if self.end > bar.acc_time:
-            bar.acc_time = self.end
-        if m.journal is not None:
-            m.journal.touch(Touch.CREDIT, bar, bar.phase, 0)
-        credit(m, bar, site.nbytes, site)
+def write_out(m: Machine, unit: TmaStoreUnit) -> None:
+    """A store reads the tile and writes the tensor; out of bounds is clipped."""
+    r0, r1, c0, c1 = unit.read.rect
+    tensor = m.world.tensors[unit.site.tensor]
+    values = unit.data_slot.data[r0 : min(r0 + unit.rows, r1), c0:c1]
+    if unit.data_slot.buffer.dtype is not tensor.param.dtype:
+        values = rounded(values, tensor.param.dtype)
+    tensor.write(unit.coords, values)
+    unit.done = True
+    agent = unit.agent
+    if agent.parked and agent.request is not None and agent.request[0] is tma_store_wait:
+        agent.parked = False
+        m.wake([agent])
 
 
 def one_lane(ag: Agent, site: Site, mask: int, made: str = "copies are made") -> int:
@@ -130,7 +114,7 @@ def tma_load(
     known = ag.known(mask) if ag.split else ag.k
     tensor = m.world.tensors[site.tensor]
     seen = (
-        tensor.note_box(m, ag, site, mask, coords, is_write=False)
+        note_box(m, tensor, ag, site, mask, coords, is_write=False)
         if tensor.order is not None
         else None
     )
@@ -172,9 +156,9 @@ def depart(m: Machine, unit: TmaLoadUnit, known: int) -> None:
     """Sends a copy on its way; from now on it may land. `known`: what the thread that issued it
     knows.
     """
-    bar, ag, site = unit.bar, unit.agent, unit.site
+    bar, ag, site = unit.bar, m.agents[unit.agent.uid], unit.site
     if bar.state != LIVE:
-        faults.not_live(bar, site, ag)
+        faults.not_live(m, bar, site, ag)
     if bar.in_role and not (bar.fenced | bar.proxied) & known:
         faults.check_init_fence(m, bar, site, ag)
     bar.copies.append(unit)
@@ -185,63 +169,6 @@ def depart(m: Machine, unit: TmaLoadUnit, known: int) -> None:
     m.pending.append(unit)
     if m.world.on_event is not None:
         m.world.on_event(ag, site, ag.time, unit.end)
-
-
-class TmaStoreUnit:
-    """One store in flight. `read` is its access to the tile, `write` the event in global memory;
-    `rows`: how many it writes.
-    """
-
-    __slots__ = ("agent", "coords", "data_slot", "done", "end", "read", "rows", "site", "write")
-
-    def __init__(
-        self,
-        agent: Agent,
-        site: Site,
-        coords: Coords,
-        slot: Slot,
-        read_: Access,
-        write: Event,
-        end: float,
-        rows: int,
-    ) -> None:
-        self.agent = agent
-        self.site = site
-        self.coords = coords
-        self.data_slot = slot
-        self.read = read_
-        self.write = write
-        self.end = end
-        self.rows = rows
-        self.done = False
-
-    def run(self, m: Machine) -> None:
-        """Reads the tile and writes the tensor; out of bounds is clipped."""
-        r0, r1, c0, c1 = self.read.rect
-        tensor = m.world.tensors[self.site.tensor]
-        values = self.data_slot.data[r0 : min(r0 + self.rows, r1), c0:c1]
-        if self.data_slot.buffer.dtype is not tensor.param.dtype:
-            values = rounded(values, tensor.param.dtype)
-        tensor.write(self.coords, values)
-        self.done = True
-        agent = self.agent
-        if agent.parked and agent.request is not None and agent.request[0] is tma_store_wait:
-            agent.parked = False
-            m.ready.append(agent)
-
-
-class StoreQueue:
-    """The bulk-store groups of one thread: `open` not yet committed, `groups` committed and not yet
-    waited for, oldest first.
-    """
-
-    __slots__ = ("groups", "open", "unwritten")
-
-    def __init__(self) -> None:
-        self.open: list[TmaStoreUnit] = []
-        self.groups: list[list[TmaStoreUnit]] = []
-        # waited for with .read only: the global write is not known
-        self.unwritten: list[list[TmaStoreUnit]] = []
 
 
 def tma_store(
@@ -264,8 +191,8 @@ def tma_store(
     record = Access(ag, site, mask, rect, False, True, m.order.new_bit())
     read(m, tile, record, known)
     count = site.rows if rows is None else min(max(rows, 0), site.rows)
-    event = m.world.tensors[site.tensor].note_box(
-        m, ag, site, mask, coords, is_write=True, rows=count
+    event = note_box(
+        m, m.world.tensors[site.tensor], ag, site, mask, coords, is_write=True, rows=count
     )
     start = max(ag.time, ag.cta.tma_free)
     ag.cta.tma_free = start + site.nbytes / cost.TMA_BYTES_PER_CYCLE

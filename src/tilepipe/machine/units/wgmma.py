@@ -2,77 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilepipe.errors import PoisonError, RaceError
 from tilepipe.machine import cost
-from tilepipe.machine.agents import BLOCKED, Agent, Blocked
-from tilepipe.machine.happens_before.accesses import Access
+from tilepipe.machine.actors import BLOCKED, Blocked
+from tilepipe.machine.agents import Agent
+from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import read
+from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.fragments import Frag
+from tilepipe.machine.memory.registers import readable
 from tilepipe.machine.memory.tiles import Slot
-
-if TYPE_CHECKING:
-    from tilepipe.machine.happens_before.accesses import Rect
-    from tilepipe.machine.machine import Machine
-    from tilepipe.machine.sites import Site
+from tilepipe.machine.sites import Site
+from tilepipe.machine.units.in_flight import WgmmaGroup, WgmmaUnit
 
 Array = npt.NDArray[Any]
 
 
-class WgmmaUnit:
-    """acc += A · Bᵀ; `adds` false: acc = A · Bᵀ. `bits`: what whoever waits for it learns: its
-    reads, and what they were ordered after.
-    """
-
-    __slots__ = ("a", "acc", "adds", "b", "bits", "end", "rect_a", "rect_b", "site")
-
-    def __init__(
-        self,
-        site: Site,
-        acc: Frag,
-        a: Frag | Slot,
-        rect_a: Rect | None,
-        b: Slot,
-        rect_b: Rect,
-        adds: bool,
-        bits: int,
-        end: float,
-    ) -> None:
-        self.site = site
-        self.adds = adds
-        self.acc = acc
-        self.a = a
-        self.rect_a = rect_a
-        self.b = b
-        self.rect_b = rect_b
-        self.bits = bits
-        self.end = end
-
-    def run(self) -> None:
-        r0, r1, c0, c1 = self.rect_b
-        b = self.b.data[r0:r1, c0:c1]
-        if self.rect_a is None:
-            a = self.a.data
-        else:
-            r0, r1, c0, c1 = self.rect_a
-            a = self.a.data[r0:r1, c0:c1]
-        if self.b.buffer.dtype.name == "float32":
-            a, b = truncated(a), truncated(b)
-        acc = self.acc
-        if acc.zero or not self.adds:
-            np.matmul(a, b.T, out=acc.data)
-            acc.zero = False
-            return
-        if acc.scratch is None:
-            acc.scratch = np.empty_like(acc.data)
-        acc.data += np.matmul(a, b.T, out=acc.scratch)
-
-    def forget(self, dead: int) -> None:
-        self.bits &= ~dead
+def _multiply(unit: WgmmaUnit) -> None:
+    r0, r1, c0, c1 = unit.rect_b
+    b = unit.b.data[r0:r1, c0:c1]
+    if unit.rect_a is None:
+        a = unit.a.data
+    else:
+        r0, r1, c0, c1 = unit.rect_a
+        a = unit.a.data[r0:r1, c0:c1]
+    if unit.b.buffer.dtype.name == "float32":
+        a, b = truncated(a), truncated(b)
+    acc = unit.acc
+    if acc.zero or not unit.adds:
+        np.matmul(a, b.T, out=acc.data)
+        acc.zero = False
+        return
+    if acc.scratch is None:
+        acc.scratch = np.empty_like(acc.data)
+    acc.data += np.matmul(a, b.T, out=acc.scratch)
 
 
 def truncated(x: Array) -> Array:
@@ -80,28 +48,15 @@ def truncated(x: Array) -> Array:
     return (np.ascontiguousarray(x).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
-class WgmmaGroup:
-    """A committed group, a unit of its warpgroup's queue."""
-
-    __slots__ = ("agent", "done", "units")
-
-    def __init__(self, agent: Agent, units: list[WgmmaUnit]) -> None:
-        self.agent = agent
-        self.units = units
-        self.done = False
-
-    def run(self, m: Machine) -> None:
-        for unit in self.units:
-            unit.run()
-        self.done = True
-        agent = self.agent
-        if agent.parked and agent.request is not None and agent.request[0] is wgmma_wait:
-            agent.parked = False
-            m.ready.append(agent)
-
-    def forget(self, dead: int) -> None:
-        for unit in self.units:
-            unit.forget(dead)
+def finish(m: Machine, group: WgmmaGroup) -> None:
+    """A committed group has been computed."""
+    for unit in group.units:
+        _multiply(unit)
+    group.done = True
+    agent = group.agent
+    if agent.parked and agent.request is not None and agent.request[0] is wgmma_wait:
+        agent.parked = False
+        m.wake([agent])
 
 
 def wgmma_fence(m: Machine, ag: Agent, site: Site, mask: int) -> None:
@@ -153,7 +108,7 @@ def wgmma(
     source: Frag | Slot
     if isinstance(a, Frag):
         source = a
-        a.readable(ag, site, 0, a.ir.cols)
+        readable(a, ag, site, 0, a.ir.cols)
         if a.dirty is not None:
             _unfenced(ag, site, a)
         a.readers += 1
@@ -194,7 +149,7 @@ def wgmma_commit(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     ag.wgmma_groups.append(group)
     if m.journal is not None:
         m.journal.group(ag)
-    ag.wgmma_queue.issue(m, group)
+    m.issue(ag.wgmma_queue, group)
 
 
 def wgmma_wait(m: Machine, ag: Agent, site: Site, mask: int, pending: int) -> Blocked | None:

@@ -14,20 +14,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tilepipe.errors import SimFault
 from tilepipe.ir import expressions as e
 from tilepipe.ir import ranges
-from tilepipe.ir.memory import Fragment, Variable
+from tilepipe.ir.dtypes import DType
+from tilepipe.ir.memory import Cursor, Fragment, Variable
 from tilepipe.ir.ops import Op
 from tilepipe.sim.codegen.names import Names
-
-if TYPE_CHECKING:
-    from tilepipe.ir.dtypes import DType
-    from tilepipe.ir.memory import Cursor
 
 Text = tuple[str, bool]  # source, and whether its value is an array
 
@@ -298,7 +295,8 @@ class Expressions:
 
     def _fragment(self, fragment: Fragment, col: int, width: int) -> str:
         warp = "" if self.warp is None else f", {self.warp}"
-        return f"{self.names(fragment, fragment.name)}.get(ag, {self.site}, {col}, {width}{warp})"
+        name = self.names(fragment, fragment.name)
+        return f"read_registers({name}, ag, {self.site}, {col}, {width}{warp})"
 
     def _iota(self, rows: int, cols: int) -> str:
         return self.constant(

@@ -7,6 +7,7 @@ from tilepipe.ir.memory import Fragment
 from tilepipe.ir.rules.operand_tiles import takes_stmatrix
 from tilepipe.machine.memory import fragment_access
 from tilepipe.machine.memory.fragments import Frag
+from tilepipe.machine.memory.registers import write_registers
 from tilepipe.machine.units import wgmma
 from tilepipe.sim.codegen.definition import defines, plain
 from tilepipe.sim.codegen.functions import Function
@@ -21,7 +22,7 @@ def _(f: Function, op: ops.FragmentDefine) -> None:
     f.emit(f"{f.fragment(op.fragment)} = Frag({made})", op)
 
 
-@defines(ops.FragmentSet)
+@defines(ops.FragmentSet, write_registers)
 def _(f: Function, op: ops.FragmentSet) -> None:
     shape = op.value.shape
     width = shape[1] if shape and shape[1] > 1 else op.fragment.cols - op.col
@@ -38,7 +39,8 @@ def _(f: Function, op: ops.FragmentReduce) -> None:
 def _set(f: Function, op: ops.Op, fragment: Fragment, text: str, col: int, width: int) -> None:
     """Gives columns of a fragment their values: of the warp at hand, or of all."""
     warp = "" if f.x.warp is None else f", {f.x.warp}"
-    f.emit(f"{f.fragment(fragment)}.set(ag, {f.x.site}, {text}, {col}, {width}{warp})", op)
+    where = f"{f.fragment(fragment)}, ag, {f.x.site}"
+    f.emit(f"write_registers({where}, {text}, {col}, {width}{warp})", op)
 
 
 @defines(ops.FragmentAny)

@@ -7,7 +7,7 @@ from tilepipe.ir import ops
 from tilepipe.ir.location import Loc
 from tilepipe.ir.ops.facts import Feature, Scope
 from tilepipe.ir.program import Role
-from tilepipe.machine.happens_before.accesses import WARP_MASK
+from tilepipe.machine.happens_before.knowledge import WARP_MASK
 from tilepipe.sim import runtime as support
 from tilepipe.sim.codegen.definition import DEFINITIONS
 from tilepipe.sim.codegen.expressions import Expressions

@@ -8,8 +8,9 @@ over the agent's threads, constant wherever the execution scope is static.
 
 from __future__ import annotations
 
+import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +19,15 @@ import numpy as np
 from tilepipe.ir import ops
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.location import Loc
-from tilepipe.ir.memory import TensorParam
+from tilepipe.ir.memory import SmemBuffer, TensorParam
 from tilepipe.ir.numbers import from_float, shl, shr
 from tilepipe.ir.ops.facts import SHARED_BY_CLUSTERS
-from tilepipe.ir.program import Kernel, walk
+from tilepipe.ir.program import WARP, Kernel, walk
+from tilepipe.machine.actors import Body, Role
 from tilepipe.machine.agents import Agent
+from tilepipe.machine.memory.registers import read_registers
 from tilepipe.machine.memory.values import rounded
+from tilepipe.machine.program import AgentPlan, BarrierPlan, Program
 from tilepipe.machine.sites import SETUP
 from tilepipe.sim import election, integers, runtime
 from tilepipe.sim.codegen import (
@@ -45,10 +49,11 @@ assert all((barriers, control, fragments, grid, memory, synchronisation, tensor_
 # what generated code calls besides: of expressions, masks and places
 _HELPERS: tuple[Callable[..., Any], ...] = (
     integers.fits, integers.all_fit, integers.quotient, integers.remainder, integers.quotients, integers.remainders,
-    integers.shl_all, integers.shr_all, integers.from_floats, from_float, shl, shr, rounded,
+    integers.shl_all, integers.shr_all, integers.from_floats, from_float, shl, shr, rounded, read_registers,
     runtime.lanes, runtime.all_lanes, runtime.whole_warps, runtime.at, runtime.tile_rect,
 )  # fmt: skip
-Body = Callable[[Any, Agent], Any]
+# the agents of warps in no role, which execute the set-up alone
+IDLE = Role("idle warps", warpgroups=False, alone=False)
 
 
 @dataclass(eq=False)
@@ -59,14 +64,10 @@ class Compiled:
     Attributes:
         source: the generated module. lines: its line number -> the kernel's line.
         sites: all ops, by id. bodies: role name (or SETUP, for idle warps) -> generator function.
-        shares_work: clusters may take work from each other. waits_itself: it has a
-            grid_dependency_wait of its own.
-        commits: it has a tcgen05.commit. hands_on: it has responses that are read, and relaxed
-            arrives, which may hand them back.
+        program: what the machine is given.
         names: function of `source` -> the Python names in it, each with the object of the program
             that it stands for.
         lanes: those that are elected in turn, see `election`.
-        by_parity: the barrier arrays on which some wait gives a parity.
         bar_base, slot_base, named_base: where an array, a buffer, a named barrier starts in the
             CTA's flat lists.
     """
@@ -74,17 +75,25 @@ class Compiled:
     source: str = ""
     lines: dict[int, Loc] = field(default_factory=dict)
     sites: list[OpSite] = field(default_factory=list)
-    bodies: dict[str, Body] = field(default_factory=dict)
+    bodies: dict[str, Callable[[Any, Agent], Body]] = field(default_factory=dict)
     names: dict[str, list[tuple[str, object]]] = field(default_factory=dict)
     bar_base: dict[str, int] = field(default_factory=dict)
     slot_base: dict[str, int] = field(default_factory=dict)
-    needs_idle: bool = False
-    shares_work: bool = False
-    waits_itself: bool = False
-    commits: bool = False
-    hands_on: bool = False
-    by_parity: frozenset[str] = frozenset()
     lanes: tuple[int, ...] = (0,)
+    program: Program = field(init=False)
+
+    def body(self, m: Any, ag: Agent) -> Body:
+        """The body of an agent, at its start."""
+        return self.bodies[SETUP if ag.role is IDLE else ag.role.name](m, ag)
+
+    def located(self, error: BaseException) -> Loc | None:
+        """The kernel's line whose generated code has raised an exception."""
+        frames = [
+            f
+            for f in traceback.extract_tb(error.__traceback__)
+            if f.filename.startswith("<simulated")
+        ]
+        return self.lines.get(frames[-1].lineno or 0) if frames else None
 
 
 _cache: weakref.WeakKeyDictionary[Kernel, Compiled] = weakref.WeakKeyDictionary()
@@ -133,23 +142,16 @@ class _Module:
         waits = [
             o for _, b in blocks for o in walk(b) if isinstance(o, (ops.MbarWait, ops.MbarTryWait))
         ]
-        self.out.by_parity = frozenset(
-            o.bar.array.name for o in waits if o.phase.dtype.kind != "phase"
-        )
+        self.by_parity = frozenset(o.bar.array.name for o in waits if o.phase.dtype.kind != "phase")
         for name, block in blocks:
             for op in walk(block):
-                site = describe(op, len(self.out.sites), name, self.tensors, self.out.by_parity)
+                site = describe(op, len(self.out.sites), name, self.tensors, self.by_parity)
                 self.site_of[id(op)] = site
                 self.out.sites.append(site)
 
     def build(self) -> Compiled:
         kernel = self.kernel
-        kinds = {type(site.op) for site in self.out.sites}
-        self.out.shares_work = any(k.facts.takes in SHARED_BY_CLUSTERS for k in kinds)
-        self.out.commits = ops.Tcgen05Commit in kinds
-        self.out.hands_on = ops.ClcQuery in kinds and any(site.relaxed for site in self.out.sites)
-        self.out.waits_itself = ops.GridDependencyWait in kinds
-        self.out.needs_idle = any(not _quiet(op) for op in kernel.setup.ops)
+        self.out.program = self._program()
         self.out.lanes = election.lanes_of(kernel)
         self.elects = self.out.lanes[0] if len(self.out.lanes) == 1 else None
         functions = [Function(self, role) for role in kernel.roles]
@@ -170,6 +172,34 @@ class _Module:
         self.out.bodies[SETUP] = self.namespace[idle.name]
         return self.out
 
+    def _program(self) -> Program:
+        """What the machine must know of the kernel."""
+        kernel, sites = self.kernel, self.out.sites
+        kinds = {type(site.op) for site in sites}
+        return Program(
+            cluster_size=kernel.cluster_size,
+            agents=_agents(kernel),
+            sites=sites,
+            buffers=kernel.buffers,
+            views=_views(kernel.buffers),
+            barriers=[
+                BarrierPlan(a.name, a.size, a.offset, a.name in self.by_parity)
+                for a in kernel.barriers
+            ],
+            named=[
+                (f"{named.name}[{i}]" if named.per_warpgroup > 1 else named.name, named.threads)
+                for named in kernel.named_barriers
+                for i in range(named.per_warpgroup)
+            ],
+            smem_bytes=kernel.smem_bytes,
+            tensor_memory=kernel.cta_group > 0,
+            pairs=kernel.cta_group == 2,
+            commits=ops.Tcgen05Commit in kinds,
+            hands_on=ops.ClcQuery in kinds and any(site.relaxed for site in sites),
+            waits_itself=ops.GridDependencyWait in kinds,
+            shares_work=any(k.facts.takes in SHARED_BY_CLUSTERS for k in kinds),
+        )
+
     def site(self, op: ops.Op) -> str:
         site = self.site_of[id(op)]
         name = f"S{site.id}"
@@ -182,6 +212,29 @@ class _Module:
             name = self.constants[key] = f"{wish}_" if wish in self.namespace else wish
             self.namespace[name] = value
         return self.constants[key]
+
+
+def _agents(kernel: Kernel) -> list[AgentPlan]:
+    """The agents of a CTA: those of each role, then, where they matter, the warps in no role."""
+    plans = []
+    for role in kernel.roles:
+        name = Role(role.name, role.is_warpgroup, role.agents == 1)
+        each = role.agent_threads // WARP
+        plans += [AgentPlan(name, i, role.first_warp + i * each, each) for i in range(role.agents)]
+    if any(not _quiet(op) for op in kernel.setup.ops):
+        taken = {w for r in kernel.roles for w in range(r.first_warp, r.first_warp + r.warps)}
+        idle = [w for w in range(kernel.warps) if w not in taken]
+        plans += [AgentPlan(IDLE, i, warp, 1) for i, warp in enumerate(idle)]
+    return plans
+
+
+def _views(buffers: Sequence[SmemBuffer]) -> tuple[tuple[int, ...], ...]:
+    """For each buffer, the numbers of the others that are views of the same bytes."""
+    wholes = [buffer if buffer.shares is None else buffer.shares for buffer in buffers]
+    return tuple(
+        tuple(j for j, other in enumerate(wholes) if j != i and other is whole)
+        for i, whole in enumerate(wholes)
+    )
 
 
 def _quiet(op: ops.Op) -> bool:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Expr
 from tilepipe.ir.memory import Tile, TmemScales
-from tilepipe.machine.memory import tensor_allocation, tensor_memory
+from tilepipe.machine.memory import tensor_access, tensor_allocation
 from tilepipe.machine.units import tcgen05
 from tilepipe.sim.codegen.definition import defines, plain
 from tilepipe.sim.codegen.functions import Function
 
 plain(ops.TmemRelinquish, tensor_allocation.tmem_relinquish)
-plain(ops.TmemWaitLoad, tensor_memory.tmem_wait_load)
-plain(ops.TmemWaitStore, tensor_memory.tmem_wait_store)
-plain(ops.Tcgen05FenceBefore, tensor_memory.tcgen05_fence_before)
-plain(ops.Tcgen05FenceAfter, tensor_memory.tcgen05_fence_after)
+plain(ops.TmemWaitLoad, tensor_access.tmem_wait_load)
+plain(ops.TmemWaitStore, tensor_access.tmem_wait_store)
+plain(ops.Tcgen05FenceBefore, tensor_access.tcgen05_fence_before)
+plain(ops.Tcgen05FenceAfter, tensor_access.tcgen05_fence_after)
 
 
 def _address(f: Function, x: Expr, op: ops.Op) -> str:
@@ -37,16 +37,16 @@ def _(f: Function, op: ops.TmemDealloc) -> None:
     f.request(op, tensor_allocation.tmem_dealloc, _address(f, op.address, op))
 
 
-@defines(ops.TmemLoad, tensor_memory.tmem_load)
+@defines(ops.TmemLoad, tensor_access.tmem_load)
 def _(f: Function, op: ops.TmemLoad) -> None:
     into = f.fragment(op.dst)
-    f.request(op, tensor_memory.tmem_load, into, _address(f, op.src.address, op))
+    f.request(op, tensor_access.tmem_load, into, _address(f, op.src.address, op))
 
 
-@defines(ops.TmemStore, tensor_memory.tmem_store)
+@defines(ops.TmemStore, tensor_access.tmem_store)
 def _(f: Function, op: ops.TmemStore) -> None:
     at = _address(f, op.dst.address, op)
-    f.request(op, tensor_memory.tmem_store, at, f.x(op.value)[0])
+    f.request(op, tensor_access.tmem_store, at, f.x(op.value)[0])
 
 
 @defines(ops.TmemCopy, tcgen05.tmem_copy)

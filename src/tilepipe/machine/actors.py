@@ -1,0 +1,133 @@
+"""What a CTA and an agent are to the memories and barriers: a place, and a stream of instructions
+that knows things. `agents.Agent` and `cta.Cta` add what they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from tilepipe.machine.happens_before.knowledge import Knowledge
+from tilepipe.machine.sites import Site
+
+Request = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+class Body(Protocol):
+    """The program of an agent, which a front end runs: it gives one request after another."""
+
+    def send(self, result: Any, /) -> Request:
+        """The next request; `result`: of the one before, None at first.
+
+        Raises:
+            StopIteration: the program has ended.
+        """
+
+
+class Blocked:
+    """What an op returns when it cannot be performed yet; the agent is then on a list of
+    waiters.
+    """
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Blocked:
+        return self
+
+
+BLOCKED = Blocked()
+
+
+class CtaPlace:
+    """Where a CTA is: `rank` in its cluster, `block_id` in the grid, which has `grid` CTAs."""
+
+    __slots__ = ("block_id", "grid", "rank")
+
+    def __init__(self, rank: int, grid: int) -> None:
+        self.rank = rank
+        self.grid = grid
+        self.block_id = rank
+
+
+class Role:
+    """The agents of a CTA that run one body.
+
+    Attributes:
+        name: for messages, and to find the role's sites. warpgroups: its agents are warpgroups,
+            not warps. alone: there is only one of them.
+    """
+
+    __slots__ = ("alone", "name", "warpgroups")
+
+    def __init__(self, name: str, warpgroups: bool, alone: bool) -> None:
+        self.name = name
+        self.warpgroups = warpgroups
+        self.alone = alone
+
+
+class Actor(Knowledge):
+    """One instruction stream, as far as memories and barriers are concerned.
+
+    Attributes:
+        cta: the CTA that it runs in. uid: its number in the cluster.
+        role: which it belongs to. index: which agent of its role. first_warp: in the CTA.
+        request: the op to perform next and its operands, or None before the first.
+        blocked: the op in `request` has been tried and waits. parked: it has not been woken yet.
+        done: the body has returned.
+        time: virtual time, in cycles since the CTA started.
+        retired: bits of this warpgroup's finished wgmma reads (and what they were ordered after),
+            for relaxed arrives.
+        handed_on: bits of reads of a response that its threads have made and fenced
+            (fence.proxy.async), and of what they read from, for relaxed arrives: PTX ISA,
+            clusterlaunchcontrol.try_cancel, has such a read, the fence, and
+            barrier.cluster.arrive.relaxed.
+        passed: barrier -> last phase waited for, for waits that give a parity.
+        repeated: barrier -> (phase, site) of its last wait, where that phase had been waited for
+            before; for messages.
+        ticket, cluster_ticket: the generation of a named or set-up barrier, and of the cluster
+            barrier, that it waits to end.
+    """
+
+    __slots__ = (
+        "blocked", "cluster_ticket", "cta", "done", "first_warp", "handed_on", "index", "parked",
+        "passed", "repeated", "request", "retired", "role", "ticket", "time", "uid",
+    )  # fmt: skip
+
+    cta: CtaPlace
+
+    def __init__(
+        self, cta: CtaPlace, role: Role, index: int, first_warp: int, warps: int, uid: int
+    ) -> None:
+        super().__init__(warps)
+        self.cta = cta
+        self.role = role
+        self.index = index
+        self.first_warp = first_warp
+        self.uid = uid
+        self.request: Request | None = None
+        self.blocked = False
+        self.parked = False
+        self.done = False
+        self.time = 0.0
+        self.retired = self.handed_on = 0
+        self.passed: dict[tuple[int, int], int] = {}
+        self.repeated: dict[tuple[int, int], tuple[int, Site]] = {}
+        self.ticket = -1
+        self.cluster_ticket = -1
+
+    @property
+    def role_name(self) -> str:
+        return self.role.name
+
+    @property
+    def part(self) -> str:
+        """`warp 1` or `warpgroup 0`."""
+        return f"{'warpgroup' if self.role.warpgroups else 'warp'} {self.index}"
+
+    def __str__(self) -> str:
+        part = "" if self.role.alone else f" {self.part}"
+        cta = f" of CTA {self.cta.block_id}" if self.cta.grid > 1 else ""
+        return f"role '{self.role.name}'{part}{cta}"
+
+    def forget(self, dead: int) -> None:
+        super().forget(dead)
+        self.retired &= ~dead
+        self.handed_on &= ~dead

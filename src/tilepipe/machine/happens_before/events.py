@@ -1,0 +1,127 @@
+"""What is kept of the accesses to a tensor in global memory: events, and maps of its elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilepipe.machine.actors import Actor
+from tilepipe.machine.happens_before.accesses import GLOBAL
+from tilepipe.machine.sites import Site
+
+LIMIT = 4096  # live events of a cluster on one tensor; beyond it the oldest are let go, with advice
+SWEEP = 64  # live events from which it is worth asking what every agent knows
+# in a map: clusters other than the last one's have read the element too, or have added to it
+# atomically
+MANY = -2
+
+Index = tuple[Any, ...]
+Layout = tuple[str, int, int]
+
+
+class Event:
+    """Accesses of one site to global memory, by some threads of a warp, with nothing released
+    between them.
+
+    Attributes:
+        bit: its bit while it is live, then 0: whatever comes is ordered after it.
+        box: (first, end) in each dimension, for TMA and fragments; None for accesses of single
+            elements.
+        layout: where an (m, n) fragment begins, in rows modulo 64 and columns modulo 8, which
+            decides the lane of each element.
+        points: flat index of an element -> the lanes that touched it, for accesses of single
+            elements.
+        epoch: the agent's `released` when it was made.
+        fences: the proxy fences that the agent had executed before it.
+        atomic: an atomic add, which does not race with other atomic ones.
+        asynchronous: made by TMA. sure, fenced, reader_fenced, home: as of an `accesses.Access`;
+            set where the kernel reaches the tensor both by TMA and by ordinary accesses, and
+            `agent` with them.
+    """
+
+    __slots__ = (
+        "agent", "agent_uid", "asynchronous", "atomic", "bit", "box", "cluster", "epoch", "fenced", "fences", "home", "is_write", "layout",
+        "mask", "number", "points", "reader_fenced", "site", "sure", "who",
+    )  # fmt: skip
+
+    def __init__(self, ag: Actor, site: Site, mask: int, is_write: bool, cluster: int) -> None:
+        self.who = str(ag)
+        self.agent_uid = ag.uid
+        self.epoch = ag.released
+        self.fences = ag.fences
+        self.cluster = cluster
+        self.site = site
+        self.mask = mask
+        self.is_write = is_write
+        self.atomic = False
+        self.asynchronous = False
+        self.agent = ag
+        self.bit = 0
+        self.fenced = self.reader_fenced = self.sure = 0
+        self.home = GLOBAL
+        self.number = 0
+        self.box: tuple[tuple[int, int], ...] | None = None
+        self.layout: Layout | None = None
+        self.points: dict[int, int] = {}
+
+    def elements_in_common(self, other: Event, shape: tuple[int, ...]) -> set[int] | bool:
+        """The elements that two events share; True or False where one is a box."""
+        if self.box is None and other.box is None:
+            return self.points.keys() & other.points.keys()
+        if self.box is not None and other.box is not None:
+            return all(a < d and c < b for (a, b), (c, d) in zip(self.box, other.box, strict=True))
+        box, points = (self.box, other.points) if self.box is not None else (other.box, self.points)
+        assert box is not None
+        places = np.unravel_index(np.fromiter(points, np.int64, len(points)), shape)
+        inside = [(lo <= at) & (at < hi) for at, (lo, hi) in zip(places, box, strict=True)]
+        return bool(np.logical_and.reduce(inside).any())
+
+    def covers(self, old: Event) -> bool:
+        """Whether every element of `old` is one of this event's."""
+        if self.box is None:
+            return old.box is None and old.points.keys() <= self.points.keys()
+        return old.box is not None and all(
+            a <= c and d <= b for (a, b), (c, d) in zip(self.box, old.box, strict=True)
+        )
+
+
+class Present:
+    """What a tensor's order keeps of one running cluster: see `GlobalOrder`."""
+
+    __slots__ = ("latest", "live", "sweep_at")
+
+    def __init__(self) -> None:
+        self.live: list[Event] = []
+        self.latest: dict[tuple[int, int, int], Event] = {}
+        self.sweep_at = SWEEP
+
+
+class GlobalOrder:
+    """Who touched which element of one tensor.
+
+    Attributes:
+        history: every event of the launch; the maps hold 1 + the index of one.
+        present: of the cluster that runs: `live`, its events that a later access may still conflict
+            with; `latest`, by agent, lanes and site; `sweep_at`, how many live ones are worth a
+            sweep.
+        mixed: the kernel reaches the tensor both by TMA and by ordinary writes (or, under the
+            strict rules, reads), so that proxy fences matter.
+    """
+
+    __slots__ = ("history", "mixed", "name", "present", "readers", "shape", "writers")
+
+    def __init__(
+        self, name: str, shape: tuple[int, ...], read_too: bool, mixed: bool = False
+    ) -> None:
+        self.name = name
+        self.mixed = mixed
+        self.shape = shape
+        self.writers = np.zeros(shape, np.int32)
+        self.readers = np.zeros(shape, np.int32) if read_too else None
+        self.history: list[Event] = []
+        self.start()
+
+    def start(self) -> None:
+        """A new cluster."""
+        self.present = Present()

@@ -1,0 +1,144 @@
+"""Loads, stores, waits and fences of tensor memory, and what orders its accesses.
+
+All accesses are asynchronous: a warp knows that its own loads and stores are over when it has
+executed tcgen05.wait, and of mma and copies whoever waits for a commit's arrival. Between threads a
+barrier orders accesses only together with two fences (PTX ISA, "Memory Consistency Model for 5th
+generation of TensorCore operations"): tcgen05.fence::before_thread_sync by the thread that made the
+first access, after its wait; and tcgen05.fence::after_thread_sync by the thread that makes the
+second, after it has learnt of the first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilepipe.errors import SimFault
+from tilepipe.ir.rules.tensor_memory import LANES, Matrix
+from tilepipe.machine.agents import Agent, tensor_state
+from tilepipe.machine.cta import memory_of
+from tilepipe.machine.faults import tensor_memory as tmem_words
+from tilepipe.machine.happens_before.accesses import Access, Rect
+from tilepipe.machine.happens_before.conflicts import access, read
+from tilepipe.machine.happens_before.knowledge import WARP_MASK, touched
+from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory.fragments import Frag
+from tilepipe.machine.memory.registers import write_registers
+from tilepipe.machine.memory.tensor_memory import Array, Place, TensorMemory, warp_rect
+from tilepipe.machine.sites import Site
+
+
+def place_of(ag: Agent, site: Site, tm: TensorMemory, t: Matrix, address: int) -> Place:
+    """Where a matrix lies.
+
+    Raises:
+        SimFault: not inside one live allocation of this CTA, or at a lane where its rows do not
+            fit.
+    """
+    lane, column = address >> 16, address & 0xFFFF
+    inside = any(
+        a.column <= column and column + t.columns <= a.column + a.columns
+        for a in tm.allocations.values()
+    )
+    if not inside or lane not in ((0,) if t.rows == LANES else (0, 16)):
+        raise SimFault(tmem_words.outside(ag, site, tm, t, address), site.loc)
+    return t.rows, lane, column, t.columns
+
+
+# -- ops -------------------------------------------------------------------------------
+
+
+def _note(
+    m: Machine, ag: Agent, site: Site, tm: TensorMemory, lanes: int, rect: Rect, is_write: bool
+) -> Access:
+    """Records what one warp's load or store does."""
+    record = Access(ag, site, lanes, rect, is_write, True, m.order.new_bit())
+    record.fenced = m.order.new_bit()
+    (access if is_write else read)(m, tm, record, ag.known(lanes))
+    return record
+
+
+def tmem_load(m: Machine, ag: Agent, site: Site, mask: int, dst: Frag, address: int) -> None:
+    """tcgen05.ld: each warp loads its rows."""
+    ag.converge(mask)
+    tm, state, t = memory_of(ag.cta), tensor_state(ag), site.place
+    assert t is not None
+    place = place_of(ag, site, tm, t, address)
+    warps = [w for w, _ in touched(mask)]
+    for w in warps:
+        record = _note(
+            m, ag, site, tm, WARP_MASK << (32 * w), warp_rect(place, (ag.first_warp + w) % 4), False
+        )
+        state.loads.append((dst, w, record))
+    values = tm.values(place, t.dtype)
+    if mask == ag.full:
+        write_registers(dst, ag, site, values, 0, dst.ir.cols)
+    else:
+        for w in warps:
+            write_registers(dst, ag, site, dst.part(values, w), 0, dst.ir.cols, w)
+    for w in warps:
+        dst.loading |= 1 << w
+
+
+def tmem_store(
+    m: Machine, ag: Agent, site: Site, mask: int, address: int, value: Array | float
+) -> None:
+    """tcgen05.st: each warp stores its rows."""
+    ag.converge(mask)
+    tm, state, t = memory_of(ag.cta), tensor_state(ag), site.place
+    assert t is not None
+    place = place_of(ag, site, tm, t, address)
+    warps = [w for w, _ in touched(mask)]
+    for w in warps:
+        rect = warp_rect(place, (ag.first_warp + w) % 4)
+        state.stores.append(_note(m, ag, site, tm, WARP_MASK << (32 * w), rect, True))
+        tm.written(rect)
+    rows = t.rows if np.ndim(value) < 2 else np.shape(value)[0]
+    tm.put(place, np.broadcast_to(np.asarray(value), (rows, t.cols)), t.dtype, warps)
+
+
+def tmem_wait_load(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+    """tcgen05.wait::ld, by each warp of `mask`."""
+    state = tensor_state(ag)
+    left = []
+    for load in state.loads:
+        frag, w, record = load
+        if record.mask & ~mask:
+            left.append(load)
+            continue
+        frag.loading &= ~(1 << w)
+        ag.acquire(record.mask, record.bit)
+    state.loads = left
+    ag.converge(mask)
+
+
+def tmem_wait_store(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+    """tcgen05.wait::st, by each warp of `mask`."""
+    state = tensor_state(ag)
+    for record in state.stores:
+        if not record.mask & ~mask:
+            ag.acquire(record.mask, record.bit)
+    state.stores = [record for record in state.stores if record.mask & ~mask]
+    ag.converge(mask)
+
+
+def tcgen05_fence_before(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+    """tcgen05.fence::before_thread_sync: publishes the loads and stores that the threads of `mask`
+    made and waited for.
+    """
+    if ag.cta.tmem is None:  # no other tcgen05 op in the kernel: there is nothing to publish
+        return
+    state = tensor_state(ag)
+    for record in memory_of(ag.cta).accesses:
+        mine = record.agent is ag and record.fenced != record.bit and not record.mask & ~mask
+        if mine and record.bit & ag.known(record.mask) and not record.fenced & state.published:
+            state.published |= record.bit | record.fenced
+            ag.acquire(record.mask, record.fenced)
+
+
+def tcgen05_fence_after(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+    """tcgen05.fence::after_thread_sync: what each thread of `mask` knows now, its later tcgen05 ops
+    are ordered after.
+    """
+    after = tensor_state(ag).after
+    for _, lanes in touched(mask):
+        after.acquire(lanes, ag.known(lanes))

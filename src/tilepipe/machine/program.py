@@ -1,0 +1,67 @@
+"""What a front end hands over of a program: what a CTA needs, who runs in it, and its sites."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilepipe.machine.actors import Role
+from tilepipe.machine.memory.tile_bytes import TileArray
+from tilepipe.machine.sites import Site
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPlan:
+    """One agent of each CTA: its role, its number in it, its warps."""
+
+    role: Role
+    index: int
+    first_warp: int
+    warps: int
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierPlan:
+    """An array of `size` mbarriers. `offset`: where it starts in shared memory. `by_parity`: some
+    wait on it gives a parity.
+    """
+
+    name: str
+    size: int
+    offset: int
+    by_parity: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program as the machine runs it.
+
+    Attributes:
+        cluster_size: CTAs of a cluster. agents: of each CTA, in the order of their numbers.
+        sites: all ops, by id.
+        buffers: of shared memory, in the order in which requests number their tiles.
+        views: for each buffer, the numbers of those whose tiles begin at the same bytes.
+        smem_bytes: of shared memory in each CTA. addressed: all of it, and the mbarriers in it, are
+            named by address.
+        barriers, named: arrays of mbarriers; named barriers with their thread counts.
+        tensor_memory: it has tcgen05 ops. pairs: of two CTAs share them.
+        commits: it has a tcgen05.commit. hands_on: it has responses that are read, and relaxed
+            arrives, which may hand them back. waits_itself: it has a grid_dependency_wait.
+        shares_work: clusters may take work from each other.
+    """
+
+    cluster_size: int
+    agents: Sequence[AgentPlan]
+    sites: Sequence[Site]
+    buffers: Sequence[TileArray] = ()
+    views: Sequence[Sequence[int]] = ()
+    barriers: Sequence[BarrierPlan] = ()
+    named: Sequence[tuple[str, int]] = ()
+    smem_bytes: int = 0
+    addressed: bool = False
+    tensor_memory: bool = False
+    pairs: bool = False
+    commits: bool = False
+    hands_on: bool = False
+    waits_itself: bool = False
+    shares_work: bool = False

@@ -1,0 +1,44 @@
+"""Lets an asynchronous unit act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilepipe.machine.machine import Machine
+from tilepipe.machine.units import grid, tcgen05, tma, wgmma
+from tilepipe.machine.units.in_flight import (
+    CommitUnit,
+    CopyUnit,
+    MmaUnit,
+    Queued,
+    ResponseUnit,
+    TensorQueue,
+    TmaLoadUnit,
+    TmaStoreUnit,
+    Unit,
+    UnitQueue,
+    WgmmaGroup,
+)
+
+
+def _oldest(m: Machine, queue: UnitQueue) -> None:
+    act(m, queue.waiting.popleft())
+
+
+_ACTS: dict[type, Callable[[Machine, Any], None]] = {
+    TmaLoadUnit: tma.land,
+    ResponseUnit: grid.respond,
+    TmaStoreUnit: tma.write_out,
+    UnitQueue: _oldest,
+    TensorQueue: _oldest,
+    WgmmaGroup: wgmma.finish,
+    MmaUnit: tcgen05.multiply,
+    CopyUnit: tcgen05.copy,
+    CommitUnit: tcgen05.arrive,
+}
+
+
+def act(m: Machine, unit: Unit | Queued) -> None:
+    """Performs what a unit does, once; of a queue its oldest unit acts."""
+    _ACTS[type(unit)](m, unit)
