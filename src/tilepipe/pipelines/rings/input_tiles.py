@@ -35,7 +35,7 @@ from tilepipe.pipelines.accumulators.pairs import (
     leader_cta,
     pair_mask,
 )
-from tilepipe.pipelines.barriers.shared import Barriers, MbarPtr, SharedMemBarrier, SMemArray
+from tilepipe.pipelines.barriers.mbarriers import Barriers, MbarPtr, SharedMemBarrier, SMemArray
 from tilepipe.pipelines.rings.lag import LagQueue
 from tilepipe.pipelines.rings.payloads import TilePayload
 from tilepipe.pipelines.rings.producer_consumer import (

@@ -19,7 +19,7 @@ from tilepipe.lang.arguments.annotations import (
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.values.scalars import Value
-from tilepipe.pipelines.barriers.shared import SMemTileArray2D, SMemTileArray2DRowMajor
+from tilepipe.pipelines.barriers.mbarriers import SMemTileArray2D, SMemTileArray2DRowMajor
 from tilepipe.pipelines.rings.scale_tiles import SMemTileArrayWithLayout, scale_factor_k_major
 
 if TYPE_CHECKING:

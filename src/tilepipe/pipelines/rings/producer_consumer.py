@@ -24,7 +24,7 @@ from tilepipe.lang.tracing import barrier_tests as answers
 from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.tracing.tracer import Scope, Tracer
 from tilepipe.lang.values.scalars import Value, require_uniform, to_expr, unary
-from tilepipe.pipelines.barriers.shared import (
+from tilepipe.pipelines.barriers.mbarriers import (
     BARRIER_BYTES,
     Barriers,
     MbarPtr,

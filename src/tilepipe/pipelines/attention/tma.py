@@ -18,13 +18,13 @@ from tilepipe.lang.memory.elements import ElementRef
 from tilepipe.lang.memory.shared_tiles import SmemTile, SmemTileArray
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.attention.fa4_config import FA4Config
+from tilepipe.pipelines.attention.staged import StagedPipeline, truth
 from tilepipe.pipelines.attention.tile_layouts import (
     TileLayout,
     tile_layout_k_major,
     tile_layout_mn_major,
 )
-from tilepipe.pipelines.barriers.shared import Barriers, MbarPtr, SharedMemBarrier, SMemArray
-from tilepipe.pipelines.rings.staged import StagedPipeline, truth
+from tilepipe.pipelines.barriers.mbarriers import Barriers, MbarPtr, SharedMemBarrier, SMemArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.tracing.tracer import RoleState, Tracer
 from tilepipe.lang.values.scalars import Value, require_integer, require_uniform, to_expr
 from tilepipe.pipelines.accumulators.pairs import mma_arrive, mma_arrive_multicast, pair_mask
-from tilepipe.pipelines.barriers.shared import (
+from tilepipe.pipelines.barriers.mbarriers import (
     Barriers,
     MbarPtr,
     SharedMemBarrier,
