@@ -19,7 +19,8 @@ from tilepipe.pipelines.accumulators.pairs import (
     umma_arrive_leader_cta,
 )
 from tilepipe.pipelines.accumulators.tensor_memory import TmemStage
-from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline, StageHandle
+from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
+from tilepipe.pipelines.rings.stages import StageHandle
 
 if TYPE_CHECKING:
     from types import TracebackType

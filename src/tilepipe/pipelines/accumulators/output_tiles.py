@@ -24,7 +24,8 @@ from tilepipe.pipelines.accumulators.output_stages import (
 )
 from tilepipe.pipelines.accumulators.pairs import pair_mask
 from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation, TmemDeallocBarrier
-from tilepipe.pipelines.barriers.mbarriers import Barriers, SharedMemBarrier, SMemArray
+from tilepipe.pipelines.barriers.arrays import Barriers, SMemArray
+from tilepipe.pipelines.barriers.mbarriers import SharedMemBarrier
 from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.values.scalars import to_expr
 from tilepipe.pipelines.accumulators.pairs import umma_arrive_leader_cta
 from tilepipe.pipelines.attention.staged import commit, open_flat
-from tilepipe.pipelines.barriers.mbarriers import MbarPtr, SharedMemBarrier, SMemArray
+from tilepipe.pipelines.barriers.arrays import SMemArray
+from tilepipe.pipelines.barriers.mbarriers import MbarPtr, SharedMemBarrier
 from tilepipe.pipelines.rings.state import PipelineState
 
 Arrays = Annotated[
