@@ -77,10 +77,6 @@ from tilepipe.pipelines.accumulators.output_tiles import (
     OutputPipelineConfig as OutputPipelineConfig,
 )
 from tilepipe.pipelines.accumulators.output_tiles import OutputTilePipeline as OutputTilePipeline
-from tilepipe.pipelines.accumulators.pairs import elect_one_cta as elect_one_cta
-from tilepipe.pipelines.accumulators.pairs import mma_arrive as mma_arrive
-from tilepipe.pipelines.accumulators.pairs import mma_arrive_multicast as mma_arrive_multicast
-from tilepipe.pipelines.accumulators.pairs import umma_arrive_leader_cta as umma_arrive_leader_cta
 from tilepipe.pipelines.accumulators.per_k import BlockwiseFP8Accumulator as BlockwiseFP8Accumulator
 from tilepipe.pipelines.accumulators.per_k import EpilogueKContext as EpilogueKContext
 from tilepipe.pipelines.accumulators.per_k import EpilogueKStage as EpilogueKStage
@@ -116,6 +112,10 @@ from tilepipe.pipelines.barriers.arrays import SMemPtr as SMemPtr
 from tilepipe.pipelines.barriers.mbarriers import MbarPtr as MbarPtr
 from tilepipe.pipelines.barriers.mbarriers import SharedMemBarrier as SharedMemBarrier
 from tilepipe.pipelines.barriers.ordered import OrderedBarrier as OrderedBarrier
+from tilepipe.pipelines.barriers.pairs import elect_one_cta as elect_one_cta
+from tilepipe.pipelines.barriers.pairs import mma_arrive as mma_arrive
+from tilepipe.pipelines.barriers.pairs import mma_arrive_multicast as mma_arrive_multicast
+from tilepipe.pipelines.barriers.pairs import umma_arrive_leader_cta as umma_arrive_leader_cta
 from tilepipe.pipelines.rings.input_stages import ConsumerTiles as ConsumerTiles
 from tilepipe.pipelines.rings.input_stages import InputConsumerStage as InputConsumerStage
 from tilepipe.pipelines.rings.input_stages import InputProducerStage as InputProducerStage

@@ -16,14 +16,14 @@ from tilepipe.lang.asynchronous.wgmma import mma_commit, wgmma_wait
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.values.scalars import Value
-from tilepipe.pipelines.accumulators.pairs import (
+from tilepipe.pipelines.barriers.mbarriers import MbarPtr
+from tilepipe.pipelines.barriers.pairs import (
     check_both_told,
     commit_by_one_lane,
     elected_cta,
     leader_cta,
     pair_mask,
 )
-from tilepipe.pipelines.barriers.mbarriers import MbarPtr
 from tilepipe.pipelines.rings.lag import LagQueue
 from tilepipe.pipelines.rings.payloads import TilePayload
 from tilepipe.pipelines.rings.stages import StageHandle, check_announced

@@ -22,7 +22,7 @@ from tilepipe.lang.tensor_memory.tcgen05 import use_group
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.barriers.arrays import Barriers, SMemArray
 from tilepipe.pipelines.barriers.mbarriers import MbarPtr, SharedMemBarrier
-from tilepipe.pipelines.rings.input_stages import InputStage, InputConsumerStage, InputProducerStage
+from tilepipe.pipelines.rings.input_stages import InputConsumerStage, InputProducerStage, InputStage
 from tilepipe.pipelines.rings.input_views import InputConsumer, InputProducer
 from tilepipe.pipelines.rings.payloads import TilePayload
 from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
