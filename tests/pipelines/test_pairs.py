@@ -15,7 +15,7 @@ from tests.pipelines.rings import counts_of, laps
 from tilepipe.ir import ops
 from tilepipe.ir.program import walk
 from tilepipe.ir.static_evaluation import evaluate, thread_env
-from tilepipe.pipelines.barriers import pairs
+from tilepipe.pipelines.accumulators import pairs
 
 Body = Callable[[tp.Context, Any, tp.OutputTilePipeline], None]
 

@@ -9,6 +9,7 @@ from tilepipe.machine.barriers.state import Mbarrier, NamedState
 from tilepipe.machine.memory.tensor_memory import TensorMemory
 from tilepipe.machine.memory.tiles import ByteSpace, Slot
 from tilepipe.machine.sites import Site
+from tilepipe.machine.units.in_flight import WarpgroupQueue
 
 
 class Cta(CtaPlace):
@@ -21,13 +22,14 @@ class Cta(CtaPlace):
             does not.
         arrivals: (agent, barrier) -> the bit of that agent's last remote arrive here; a CTA may
             exit only knowing of all of them.
+        warpgroups: number -> the wgmma groups of a warpgroup whose warps are agents of their own.
         tma_free, tensor_free: virtual time (cycles) from which the TMA unit and the tensor cores
             are free.
     """
 
     __slots__ = (
         "agents", "arrivals", "bars", "named", "slots", "smem_bytes", "space", "tensor_free",
-        "tma_free", "tmem",
+        "tma_free", "tmem", "warpgroups",
     )  # fmt: skip
 
     def __init__(self, rank: int, grid: int, smem_bytes: int, *, addressed: bool = False) -> None:
@@ -43,6 +45,7 @@ class Cta(CtaPlace):
         self.arrivals: dict[tuple[int, int], tuple[int, Actor, Site]] = {}
         self.tma_free = 0.0
         self.tensor_free = 0.0
+        self.warpgroups: dict[int, WarpgroupQueue] = {}
         if addressed:
             self.bytes()
 

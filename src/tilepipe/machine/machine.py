@@ -175,6 +175,7 @@ class Machine:
         cta.block_id = self.cluster_id * len(self.ctas) + cta.rank
         cta.tma_free = cta.tensor_free = 0.0
         cta.arrivals = {}
+        cta.warpgroups = {}
         for slot in cta.slots:
             slot.reset()
         for bar in cta.bars:

@@ -254,7 +254,10 @@ class StateKeys:
              tuple(tuple(bits(u.write.bit) for u in g) for g in q.unwritten))
             for lane, q in sorted(a.stores.items())
         )  # fmt: skip
-        groups = tuple(tuple((u.site.id, bits(u.bits)) for u in g.units) for g in a.wgmma_groups)
+        groups = tuple(
+            tuple(sorted((bits.rename[by.uid], u.site.id, bits(u.bits)) for by, u in g.units))
+            for g in a.wgmma_groups
+        )
         opened = tuple(_wgmma(u, bits) for u in a.wgmma_open)
         return (
             place(a, self.deciding), a.blocked, a.fenced, a.ticket, a.cluster_ticket, () if a.done else tuple(sorted(a.passed.items())),

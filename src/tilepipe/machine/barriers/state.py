@@ -19,10 +19,10 @@ class Copy:
 
     Attributes:
         coords: where its box begins in the tensor. slot, write: the tile it writes, and the access.
-        landed: its bytes have arrived.
+        nbytes: what it credits. landed: its bytes have arrived.
     """
 
-    __slots__ = ("agent", "coords", "landed", "site", "slot", "write")
+    __slots__ = ("agent", "coords", "landed", "nbytes", "site", "slot", "write")
 
     def __init__(
         self, agent: Actor, site: Site, coords: tuple[int, ...], slot: Slot, write: Access
@@ -32,6 +32,7 @@ class Copy:
         self.coords = coords
         self.slot = slot
         self.write = write
+        self.nbytes = site.nbytes
         self.landed = False
 
 

@@ -146,7 +146,7 @@ def _missing(bar: Mbarrier) -> str:
     parts = []
     if bar.pending:
         parts.append(f"{bar.pending} of {bar.count} arrivals")
-    landed = sum(u.site.nbytes for u in bar.copies if u.landed)
+    landed = sum(u.nbytes for u in bar.copies if u.landed)
     if bar.tx > 0:
         parts.append(f"{bar.tx:,} bytes ({bar.expected:,} expected, {landed:,} delivered)")
     elif bar.tx < 0:
@@ -245,7 +245,7 @@ def _bringers(m: Machine, stuck: list[Agent]) -> list[str]:
                 for a, s, n in bar.arrivals
             ]
             lines += [
-                f"      copy of this phase: {u.site.nbytes:,} bytes,"
+                f"      copy of this phase: {u.nbytes:,} bytes,"
                 f" {'landed' if u.landed else 'in flight'}, {u.site.loc.short}"
                 for u in bar.copies
             ]
@@ -324,7 +324,7 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
     for agent in stuck:
         bar, _ = waited_for(m, agent)
         if isinstance(bar, Mbarrier) and bar.tx > 0 and not bar.pending:
-            landed = sum(u.site.nbytes for u in bar.copies if u.landed)
+            landed = sum(u.nbytes for u in bar.copies if u.landed)
             return (
                 f"{bar.where} expects {bar.expected:,} bytes in phase {bar.phase} and its copies"
                 f" brought {landed:,}: "
@@ -345,7 +345,7 @@ def _hint(m: Machine, stuck: list[Agent]) -> str:
                     f" ({only[0].loc.short}) announces bytes but"
                     " does not arrive; use expect_bytes."
                 )
-            early = sum(u.site.nbytes for u in bar.copies)
+            early = sum(u.nbytes for u in bar.copies)
             if early and bar.tx < 0:
                 return f"copies of {early:,} bytes signal {bar.where}, but nobody calls expect_bytes on it (an arrival and the bytes)."
     for agent in stuck:

@@ -338,9 +338,9 @@ def _expects_nothing(bar: Mbarrier) -> str:
 
 
 def _bytes(bar: Mbarrier) -> str:
-    landed = sum(u.site.nbytes for u in bar.copies if u.landed)
+    landed = sum(u.nbytes for u in bar.copies if u.landed)
     rows = [
-        f"    {u.site.nbytes:,} bytes, {'landed' if u.landed else 'still to come'}: {u.site.what}"
+        f"    {u.nbytes:,} bytes, {'landed' if u.landed else 'still to come'}: {u.site.what}"
         f" by {u.agent}, at {u.site.loc.short}"
         for u in bar.copies
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,6 +29,17 @@ class Fragment(Protocol):
     def cols(self) -> int: ...
     @property
     def layout(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WarpMatrix:
+    """A matrix in the registers of one warp (`warp_registers`)."""
+
+    name: str
+    dtype: DType
+    rows: int
+    cols: int
+    layout: str = "warp"
 
 
 class Frag:

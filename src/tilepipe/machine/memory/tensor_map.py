@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tilepipe.errors import LimitError
 from tilepipe.ir.dtypes import DType
 from tilepipe.ir.layout import SWIZZLES, swizzle_offset
+from tilepipe.machine.memory.byte_sets import ByteSet
 
 ALIGNMENT = 128  # of the address in shared memory (PTX ISA, cp.async.bulk.tensor)
 ROW_MULTIPLE = 16  # bytes: the inner extent of a box is a multiple of it
@@ -53,6 +54,12 @@ class TensorMap:
     def places(self, address: int) -> npt.NDArray[np.int64]:
         """Where each byte of a box at an address in shared memory lies, in the order of the box."""
         return _places(self.nbytes, self.swizzle, address)
+
+    def touched(self, address: int) -> ByteSet:
+        """The bytes of a box at an address."""
+        if self.nbytes % ALIGNMENT:
+            return ByteSet.of(self.places(address))
+        return ByteSet.span(address, self.nbytes)  # a swizzle permutes within lines of 128 bytes
 
 
 @lru_cache(maxsize=1024)

@@ -11,14 +11,18 @@ from collections import deque
 
 import numpy as np
 
+from tilepipe.ir.dtypes import DType
 from tilepipe.machine.actors import Actor
 from tilepipe.machine.barriers.state import Copy, Mbarrier
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.events import Event
 from tilepipe.machine.happens_before.knowledge import Knowledge
-from tilepipe.machine.memory.fragments import Frag
+from tilepipe.machine.memory.byte_sets import ByteSet
+from tilepipe.machine.memory.fragments import Array, Frag
+from tilepipe.machine.memory.matrix_operands import MatrixOperand
+from tilepipe.machine.memory.tensor_map import TensorMap
 from tilepipe.machine.memory.tensor_memory import Place, ScalePlace, TensorMemory
-from tilepipe.machine.memory.tiles import Slot
+from tilepipe.machine.memory.tiles import ByteSpace, Slot
 from tilepipe.machine.sites import Site
 
 # -- TMA -------------------------------------------------------------------------------
@@ -44,6 +48,21 @@ class TmaLoadUnit(Copy):
         self.bar = bar
         self.seen = seen
         self.end = end
+
+
+class BoxLoadUnit(TmaLoadUnit):
+    """A copy to an address in shared memory, by tensor map."""
+
+    __slots__ = ("address", "tensor_map")
+
+    def __init__(
+        self, agent: Actor, site: Site, coords: tuple[int, ...], space: ByteSpace, bar: Mbarrier, write: Access, seen: Event | None,
+        end: float, tensor_map: TensorMap, address: int,
+    ) -> None:  # fmt: skip
+        super().__init__(agent, site, coords, space, bar, write, seen, end)
+        self.tensor_map = tensor_map
+        self.address = address
+        self.nbytes = tensor_map.nbytes
 
 
 class ResponseUnit(TmaLoadUnit):
@@ -95,6 +114,21 @@ class TmaStoreUnit:
         self.done = False
 
 
+class BoxStoreUnit(TmaStoreUnit):
+    """A store from an address in shared memory, by tensor map."""
+
+    __slots__ = ("address", "space", "tensor_map")
+
+    def __init__(
+        self, agent: Actor, site: Site, coords: tuple[int, ...], space: ByteSpace, read_: Access, write: Event, end: float,
+        tensor_map: TensorMap, address: int,
+    ) -> None:  # fmt: skip
+        super().__init__(agent, site, coords, space, read_, write, end, tensor_map.box[0])
+        self.space = space
+        self.tensor_map = tensor_map
+        self.address = address
+
+
 class StoreQueue:
     """The bulk-store groups of one thread: `open` not yet committed, `groups` committed and not yet
     waited for, oldest first.
@@ -141,22 +175,87 @@ class WgmmaUnit:
         self.bits = bits
         self.end = end
 
+    def operands(self) -> tuple[Array, Array]:
+        """A and B, in storage form."""
+        r0, r1, c0, c1 = self.rect_b
+        b = self.b.data[r0:r1, c0:c1]
+        if self.rect_a is None:
+            return self.a.data, b
+        r0, r1, c0, c1 = self.rect_a
+        return self.a.data[r0:r1, c0:c1], b
+
+    @property
+    def dtype(self) -> DType:
+        """Of the elements of B."""
+        return self.b.buffer.dtype
+
     def forget(self, dead: int) -> None:
         self.bits &= ~dead
 
 
+class DescriptorWgmma(WgmmaUnit):
+    """The same with operands by matrix descriptor. `matrix_a`: None where A is in registers."""
+
+    __slots__ = ("matrix_a", "matrix_b", "space")
+
+    def __init__(
+        self,
+        site: Site,
+        acc: Frag,
+        space: ByteSpace,
+        a: Frag | MatrixOperand,
+        b: MatrixOperand,
+        adds: bool,
+        bits: int,
+    ) -> None:
+        touched = b.touched()
+        where, rect_a = (a, None) if isinstance(a, Frag) else (space, _hull(a.touched()))
+        super().__init__(site, acc, where, rect_a, space, _hull(touched), adds, bits, 0.0)
+        self.matrix_a = None if isinstance(a, Frag) else a
+        self.matrix_b = b
+        self.space = space
+
+    def operands(self) -> tuple[Array, Array]:
+        memory = self.space.memory
+        a = self.a.data if self.matrix_a is None else self.matrix_a.values(memory)
+        return a, self.matrix_b.values(memory)
+
+    @property
+    def dtype(self) -> DType:
+        return self.matrix_b.dtype
+
+
+def _hull(touched: ByteSet) -> Rect:
+    return 0, 1, touched.lo, touched.hi
+
+
 class WgmmaGroup:
-    """A committed group, a unit of its warpgroup's queue."""
+    """A committed group, a unit of its warpgroup's queue.
 
-    __slots__ = ("agent", "done", "units")
+    Attributes:
+        agents: those that have committed their part: a warpgroup, or up to four warps of one.
+        units: of all parts.
+        name, cta, flat: of the groups of warps, what a journal calls them: the warpgroup's CTA, and
+            a number.
+    """
 
-    def __init__(self, agent: Actor, units: list[WgmmaUnit]) -> None:
-        self.agent = agent
-        self.units = units
+    __slots__ = ("agents", "cta", "done", "flat", "name", "units")
+
+    def __init__(self, agent: Actor, name: str = "", flat: int = -1) -> None:
+        self.agents: list[Actor] = []
+        self.units: list[tuple[Actor, WgmmaUnit]] = []
         self.done = False
+        self.cta = agent.cta
+        self.name = name
+        self.flat = flat
+
+    def add(self, agent: Actor, units: list[WgmmaUnit]) -> None:
+        """An agent commits its part."""
+        self.agents.append(agent)
+        self.units.extend((agent, unit) for unit in units)
 
     def forget(self, dead: int) -> None:
-        for unit in self.units:
+        for _, unit in self.units:
             unit.forget(dead)
 
 
@@ -172,6 +271,19 @@ class UnitQueue:
 
     def __init__(self) -> None:
         self.waiting: deque[Queued] = deque()
+
+
+class WarpgroupQueue(UnitQueue):
+    """The groups of a warpgroup whose warps issue wgmma for themselves. `open`: those that not all
+    four have committed, oldest first. `begun`: how many have been.
+    """
+
+    __slots__ = ("begun", "open")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[WgmmaGroup] = []
+        self.begun = 0
 
 
 class TensorQueue(UnitQueue):

@@ -31,7 +31,7 @@ Coords = tuple[int, ...]
 
 def land(m: Machine, unit: TmaLoadUnit) -> None:
     """A copy lands: the box is in shared memory, and the barrier gets its bytes."""
-    site, bar, slot = unit.site, unit.bar, unit.slot
+    site, slot = unit.site, unit.slot
     r0, r1, c0, c1 = unit.write.rect
     if isinstance(unit, ResponseUnit):
         slot.data[r0:r1, c0:c1] = unit.words
@@ -39,18 +39,24 @@ def land(m: Machine, unit: TmaLoadUnit) -> None:
         tensor = m.world.tensors[site.tensor]
         slot.data[r0:r1, c0:c1] = tensor.read(unit.coords, site.rows, site.cols)
     slot.written(unit.write.rect)
+    credit_copy(m, unit)
+
+
+def credit_copy(m: Machine, unit: TmaLoadUnit) -> None:
+    """The data of a copy are in shared memory: the barrier gets its bytes."""
+    site, bar = unit.site, unit.bar
     unit.landed = True
     if bar.state != LIVE:
         faults.lands_on_dead(bar, unit)
     bar.acc |= unit.write.bit
     if unit.seen is not None:
         bar.acc |= unit.seen.bit
-    bar.inflight -= site.nbytes
+    bar.inflight -= unit.nbytes
     if unit.end > bar.acc_time:
         bar.acc_time = unit.end
     if m.journal is not None:
         m.journal.touch(Touch.CREDIT, bar, bar.phase, 0)
-    credit(m, bar, site.nbytes, site)
+    credit(m, bar, unit.nbytes, site)
 
 
 def write_out(m: Machine, unit: TmaStoreUnit) -> None:
@@ -61,6 +67,11 @@ def write_out(m: Machine, unit: TmaStoreUnit) -> None:
     if unit.data_slot.buffer.dtype is not tensor.param.dtype:
         values = rounded(values, tensor.param.dtype)
     tensor.write(unit.coords, values)
+    end_store(m, unit)
+
+
+def end_store(m: Machine, unit: TmaStoreUnit) -> None:
+    """The data of a store are in the tensor: who waits for its group may go on."""
     unit.done = True
     agent = unit.agent
     if agent.parked and agent.request is not None and agent.request[0] is tma_store_wait:
@@ -163,7 +174,7 @@ def depart(m: Machine, unit: TmaLoadUnit, known: int) -> None:
         faults.check_init_fence(m, bar, site, ag)
     bar.copies.append(unit)
     access(m, unit.slot, unit.write, known)
-    bar.inflight += site.nbytes
+    bar.inflight += unit.nbytes
     if m.journal is not None:
         m.journal.touch(Touch.ISSUE, bar, bar.phase, unit.write.mask)
     m.pending.append(unit)

@@ -7,31 +7,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilepipe.errors import PoisonError, RaceError
+from tilepipe.errors import PoisonError, RaceError, SimFault
 from tilepipe.machine import cost
 from tilepipe.machine.actors import BLOCKED, Blocked
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.happens_before.accesses import Access, Rect
 from tilepipe.machine.happens_before.conflicts import read
+from tilepipe.machine.journal import Touch
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.memory.fragments import Frag
 from tilepipe.machine.memory.registers import readable
 from tilepipe.machine.memory.tiles import Slot
 from tilepipe.machine.sites import Site
-from tilepipe.machine.units.in_flight import WgmmaGroup, WgmmaUnit
+from tilepipe.machine.units.in_flight import WarpgroupQueue, WgmmaGroup, WgmmaUnit
 
 Array = npt.NDArray[Any]
+WARPGROUP = 4  # warps
 
 
 def _multiply(unit: WgmmaUnit) -> None:
-    r0, r1, c0, c1 = unit.rect_b
-    b = unit.b.data[r0:r1, c0:c1]
-    if unit.rect_a is None:
-        a = unit.a.data
-    else:
-        r0, r1, c0, c1 = unit.rect_a
-        a = unit.a.data[r0:r1, c0:c1]
-    if unit.b.buffer.dtype.name == "float32":
+    a, b = unit.operands()
+    if unit.dtype.name == "float32":
         a, b = truncated(a), truncated(b)
     acc = unit.acc
     if acc.zero or not unit.adds:
@@ -50,13 +46,13 @@ def truncated(x: Array) -> Array:
 
 def finish(m: Machine, group: WgmmaGroup) -> None:
     """A committed group has been computed."""
-    for unit in group.units:
+    for _, unit in group.units:
         _multiply(unit)
     group.done = True
-    agent = group.agent
-    if agent.parked and agent.request is not None and agent.request[0] is wgmma_wait:
-        agent.parked = False
-        m.wake([agent])
+    for agent in group.agents:
+        if agent.parked and agent.request is not None and agent.request[0] is wgmma_wait:
+            agent.parked = False
+            m.wake([agent])
 
 
 def wgmma_fence(m: Machine, ag: Agent, site: Site, mask: int) -> None:
@@ -82,6 +78,26 @@ def wgmma(
     adds: bool,
 ) -> None:
     """Issues acc += A · Bᵀ, or acc = A · Bᵀ, into the warpgroup's open group."""
+    known = begin_wgmma(ag, site, mask, acc, adds)
+    order = m.order
+    bits = 0
+    source: Frag | Slot
+    if isinstance(a, Frag):
+        source = a
+        read_fragment(ag, site, a)
+    else:
+        source = ag.cta.slots[a]
+        assert rect_a is not None
+        record = Access(ag, site, mask, rect_a, False, True, order.new_bit())
+        bits = record.bit | read(m, source, record, known)
+    tile_b = ag.cta.slots[b]
+    record = Access(ag, site, mask, rect_b, False, True, order.new_bit())
+    bits |= record.bit | read(m, tile_b, record, known)
+    end_wgmma(m, ag, WgmmaUnit(site, acc, source, rect_a, tile_b, rect_b, adds, bits, 0.0))
+
+
+def begin_wgmma(ag: Agent, site: Site, mask: int, acc: Frag, adds: bool) -> int:
+    """Checks that a wgmma may use its accumulator now; returns what its threads know."""
     if ag.pend:
         ag.converge(mask)
     if acc.dirty is not None:
@@ -102,32 +118,27 @@ def wgmma(
             site.loc,
         )
     acc.defined = acc.all_columns
-    known = ag.known(mask) if ag.split else ag.k
-    order = m.order
-    bits = 0
-    source: Frag | Slot
-    if isinstance(a, Frag):
-        source = a
-        readable(a, ag, site, 0, a.ir.cols)
-        if a.dirty is not None:
-            _unfenced(ag, site, a)
-        a.readers += 1
-    else:
-        source = ag.cta.slots[a]
-        assert rect_a is not None
-        record = Access(ag, site, mask, rect_a, False, True, order.new_bit())
-        bits = record.bit | read(m, source, record, known)
-    tile_b = ag.cta.slots[b]
-    record = Access(ag, site, mask, rect_b, False, True, order.new_bit())
-    bits |= record.bit | read(m, tile_b, record, known)
-    acc.writers += 1
+    return ag.known(mask) if ag.split else ag.k
+
+
+def read_fragment(ag: Agent, site: Site, a: Frag) -> None:
+    """Checks that a wgmma may read A from these registers now; it does so until it is waited for."""
+    readable(a, ag, site, 0, a.ir.cols)
+    if a.dirty is not None:
+        _unfenced(ag, site, a)
+    a.readers += 1
+
+
+def end_wgmma(m: Machine, ag: Agent, unit: WgmmaUnit) -> None:
+    """A wgmma goes into the open group of its agent."""
+    unit.acc.writers += 1
     start = ag.cta.tensor_free
     if ag.time > start:
         start = ag.time
-    end = ag.cta.tensor_free = start + site.flops / cost.FLOPS_PER_CYCLE[tile_b.buffer.dtype.bits]
-    ag.wgmma_open.append(WgmmaUnit(site, acc, source, rect_a, tile_b, rect_b, adds, bits, end))
+    unit.end = ag.cta.tensor_free = start + unit.site.flops / cost.FLOPS_PER_CYCLE[unit.dtype.bits]
+    ag.wgmma_open.append(unit)
     if m.world.on_event is not None:
-        m.world.on_event(ag, site, start, end)
+        m.world.on_event(ag, unit.site, start, unit.end)
 
 
 def _unfenced(ag: Agent, site: Site, frag: Frag) -> None:
@@ -143,8 +154,14 @@ def _unfenced(ag: Agent, site: Site, frag: Frag) -> None:
 
 
 def wgmma_commit(m: Machine, ag: Agent, site: Site, mask: int) -> None:
-    """wgmma.commit_group: the open wgmma become a group, which may finish from now on."""
-    group = WgmmaGroup(ag, ag.wgmma_open)
+    """wgmma.commit_group: the open wgmma become a group, which may finish from now on. A warp that
+    issues for itself commits its part of the group of its warpgroup.
+    """
+    if ag.warps < WARPGROUP:
+        _commit_part(m, ag, site, mask)
+        return
+    group = WgmmaGroup(ag)
+    group.add(ag, ag.wgmma_open)
     ag.wgmma_open = []
     ag.wgmma_groups.append(group)
     if m.journal is not None:
@@ -152,21 +169,59 @@ def wgmma_commit(m: Machine, ag: Agent, site: Site, mask: int) -> None:
     m.issue(ag.wgmma_queue, group)
 
 
+def _commit_part(m: Machine, ag: Agent, site: Site, mask: int) -> None:
+    """One warp of four commits: the n-th groups of the four are one."""
+    number = ag.first_warp // WARPGROUP
+    queue = ag.cta.warpgroups.get(number)
+    if queue is None:
+        queue = ag.cta.warpgroups[number] = WarpgroupQueue()
+    group = next((g for g in queue.open if ag not in g.agents), None)
+    if group is None:
+        name = f"wgmma group {queue.begun} of warpgroup {number}"
+        group = WgmmaGroup(ag, name, number << 32 | queue.begun)
+        queue.begun += 1
+        queue.open.append(group)
+    others = len(group.units)
+    if others and others != len(group.agents) * len(ag.wgmma_open):
+        raise SimFault(
+            f"{site.what}: {ag} commits {len(ag.wgmma_open)} wgmma to {group.name}, and"
+            f" {group.agents[0]} committed {others // len(group.agents)}: the four warps of a"
+            " warpgroup execute the same wgmma (PTX ISA, wgmma.mma_async).",
+            site.loc,
+        )
+    group.add(ag, ag.wgmma_open)
+    ag.wgmma_open = []
+    ag.wgmma_groups.append(group)
+    complete = len(group.agents) == WARPGROUP
+    if m.journal is not None:
+        m.journal.touch(Touch.MEET, group, 0, mask)
+        if complete:
+            m.journal.completed(group, 0)
+    if complete:
+        queue.open.remove(group)
+        m.issue(queue, group)
+
+
 def wgmma_wait(m: Machine, ag: Agent, site: Site, mask: int, pending: int) -> Blocked | None:
     """wgmma.wait_group: until at most `pending` groups are unfinished; the reads of the others are
-    over.
+    over. What one warp issued for itself is over with the other warps' parts of its group.
     """
     groups = ag.wgmma_groups
     late = len(groups) - pending
     if late > 0:
         if not groups[late - 1].done:
             return BLOCKED
-        if m.journal is not None:
+        if m.journal is not None and ag.warps == WARPGROUP:
             m.journal.retired(ag, late)
         bits = 0
         for _ in range(late):
-            for unit in groups.popleft().units:
+            group = groups.popleft()
+            if m.journal is not None and ag.warps < WARPGROUP:
+                m.journal.passed(group, 0, mask)
+            for by, unit in group.units:
                 bits |= unit.bits
+                if by is not ag:
+                    continue
                 unit.acc.writers -= 1
                 if isinstance(unit.a, Frag):
                     unit.a.readers -= 1

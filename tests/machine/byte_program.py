@@ -1,0 +1,214 @@
+"""A GEMM as a front end that knows addresses alone would hand it to the machine.
+
+No op, program or tracer of the project's own language is used: warps are Python generators that
+yield requests. One warp loads tiles of A and B by TMA into a ring; four warps multiply them by
+wgmma with matrix descriptors, each warp for itself, and store the result into an epilogue buffer
+that lies on the bytes of the ring's first stage; one lane writes that out by TMA.
+
+    0x0000  stage 0: A (64 × 64 bf16), B; also C (64 × 64 float32)
+    0x4000  stage 1: A, B
+    0x8000  mbarriers: full[2], empty[2], drained
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from tilepipe.ir import dtypes
+from tilepipe.ir.location import Loc
+from tilepipe.machine.actors import Body, Request, Role
+from tilepipe.machine.agents import Agent
+from tilepipe.machine.barriers import mbarrier, rendezvous
+from tilepipe.machine.machine import Machine
+from tilepipe.machine.memory.byte_access import store_bytes
+from tilepipe.machine.memory.fragments import Frag, WarpMatrix
+from tilepipe.machine.memory.global_memory import GlobalTensor, PlainTensor
+from tilepipe.machine.memory.matrix_descriptors import MatrixDescriptor
+from tilepipe.machine.memory.matrix_operands import MatrixOperand
+from tilepipe.machine.memory.registers import read_registers
+from tilepipe.machine.memory.tensor_map import TensorMap
+from tilepipe.machine.memory.warp_registers import accumulator_places, to_registers
+from tilepipe.machine.program import AgentPlan, Program
+from tilepipe.machine.sites import Site
+from tilepipe.machine.units import tma, wgmma
+from tilepipe.machine.units.tma_by_address import tma_load_box, tma_store_box
+from tilepipe.machine.units.wgmma_by_descriptor import wgmma_by_descriptor
+
+M = N = BK = 64
+TILES, K_STEPS = 2, 2  # tiles of C along M, steps along K; each step has a stage of the ring
+STAGE_BYTES, B_AT = 0x4000, 0x2000
+FULL, EMPTY, DRAINED = 0x8000, 0x8010, 0x8020
+SMEM_BYTES = 0x8028
+WARP, LANE = 0xFFFFFFFF, 1  # masks
+WARPS = 4  # of the warpgroup
+A_MAP = TensorMap(0, dtypes.bfloat16, (M, BK), swizzle=128)
+B_MAP = TensorMap(1, dtypes.bfloat16, (N, BK), swizzle=128)
+C_MAP = TensorMap(2, dtypes.float32, (M, N))
+
+# name -> what of it messages say, its kind, its role
+_SITES = {
+    "init": ("mbarrier.init", "mbar_init", "load"),
+    "publish": ("fence.mbarrier_init", "fence_barrier_init", "load"),
+    "begin load": ("bar.sync 0", "named_sync", "load"),
+    "wait empty": ("mbarrier.try_wait empty[stage]", "mbar_wait", "load"),
+    "wait drained": ("mbarrier.try_wait drained", "mbar_wait", "load"),
+    "expect": ("mbarrier.arrive.expect_tx full[stage]", "mbar_expect", "load"),
+    "load a": ("cp.async.bulk.tensor A", "tma_load", "load"),
+    "load b": ("cp.async.bulk.tensor B", "tma_load", "load"),
+    "begin mma": ("bar.sync 0", "named_sync", "mma"),
+    "wait full": ("mbarrier.try_wait full[stage]", "mbar_wait", "mma"),
+    "fence": ("wgmma.fence", "wgmma_fence", "mma"),
+    "multiply": ("wgmma.mma_async", "wgmma", "mma"),
+    "commit": ("wgmma.commit_group", "wgmma_commit", "mma"),
+    "retire": ("wgmma.wait_group", "wgmma_wait", "mma"),
+    "free": ("mbarrier.arrive empty[stage]", "mbar_arrive", "mma"),
+    "store c": ("st.shared C", "store", "mma"),
+    "proxy fence": ("fence.proxy.async", "fence_proxy_async", "mma"),
+    "meet": ("bar.sync 1", "named_sync", "mma"),
+    "write c": ("cp.async.bulk.tensor shared to C", "tma_store", "mma"),
+    "commit c": ("cp.async.bulk.commit_group", "tma_store_commit", "mma"),
+    "wait c": ("cp.async.bulk.wait_group.read", "tma_store_wait", "mma"),
+    "drained": ("mbarrier.arrive drained", "mbar_arrive", "mma"),
+}
+SITES = {
+    name: Site(number, Loc(str(Path(__file__)), 1 + number), kind, what, role)
+    for number, (name, (what, kind, role)) in enumerate(_SITES.items())
+}
+LOAD, MMA = Role("load", warpgroups=False, alone=True), Role("mma", warpgroups=False, alone=False)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The program, or one with something wrong. `without`: sites that are left out. `full_at`,
+    `c_at`: where the consumers take full[0] and C to be.
+    """
+
+    without: frozenset[str] = frozenset()
+    full_at: int = FULL
+    c_at: int = 0
+
+    def program(self) -> Program:
+        """What the machine is given."""
+        plans = [AgentPlan(LOAD, 0, 0, 1)]
+        plans += [AgentPlan(MMA, warp, WARPS + warp, 1) for warp in range(WARPS)]
+        named = [("bar 0", 32 * (1 + WARPS)), ("bar 1", 32 * WARPS)]
+        return Program(
+            1, plans, tuple(SITES.values()), named=named, smem_bytes=SMEM_BYTES, addressed=True
+        )
+
+    def body(self, m: Machine, agent: Agent) -> Body:
+        """The instructions of a warp."""
+        requests = self._load() if agent.role is LOAD else self._mma(agent)
+        return _Chosen(requests, self.without)
+
+    def _load(self) -> Iterator[Request]:
+        s = SITES
+        for address, count in ((FULL, 1), (EMPTY, WARPS), (DRAINED, 1)):
+            for i in range(1 if address == DRAINED else K_STEPS):
+                yield mbarrier.mbar_init, (s["init"], LANE, address + 8 * i, 1, count)
+        yield rendezvous.fence_barrier_init, (s["publish"], LANE)
+        yield rendezvous.named_sync, (s["begin load"], WARP, 0)
+        for tile in range(TILES):
+            for k in range(K_STEPS):
+                stage, full = k * STAGE_BYTES, FULL + 8 * k
+                wait = (s["wait empty"], WARP, EMPTY + 8 * k, tile & 1 ^ 1)
+                yield mbarrier.mbar_wait_parity, wait
+                if not k and tile:
+                    yield (
+                        mbarrier.mbar_wait_parity,
+                        (s["wait drained"], WARP, DRAINED, tile - 1 & 1),
+                    )
+                nbytes = A_MAP.nbytes + B_MAP.nbytes
+                yield mbarrier.mbar_expect, (s["expect"], LANE, full, nbytes, True)
+                yield tma_load_box, (s["load a"], LANE, A_MAP, (M * tile, BK * k), stage, full)
+                yield tma_load_box, (s["load b"], LANE, B_MAP, (0, BK * k), stage + B_AT, full)
+
+    def _mma(self, agent: Agent) -> Iterator[Request]:
+        s, warp = SITES, agent.first_warp - WARPS
+        acc = Frag(WarpMatrix("acc", dtypes.float32, M // WARPS, N))
+        yield rendezvous.named_sync, (s["begin mma"], WARP, 0)
+        for tile in range(TILES):
+            for k in range(K_STEPS):
+                yield (
+                    mbarrier.mbar_wait_parity,
+                    (s["wait full"], WARP, self.full_at + 8 * k, tile & 1),
+                )
+                yield wgmma.wgmma_fence, (s["fence"], WARP)
+                for step in range(BK // 16):
+                    at = k * STAGE_BYTES + 32 * step
+                    a, b = _operand(at, M), _operand(at + B_AT, N)
+                    adds = bool(k or step)
+                    yield wgmma_by_descriptor, (s["multiply"], WARP, acc, a, b, adds)
+                yield wgmma.wgmma_commit, (s["commit"], WARP)
+                yield wgmma.wgmma_wait, (s["retire"], WARP, 0)
+                yield mbarrier.mbar_arrive, (s["free"], LANE, EMPTY + 8 * k, 1)
+            values = to_registers(read_registers(acc, agent, s["store c"], 0, N))
+            rows, cols = accumulator_places(N)
+            for pair in range(0, N // 2, 2):  # two registers are neighbours in a row
+                where = self.c_at + 4 * (N * (16 * warp + rows[pair]) + cols[pair])
+                raw = np.ascontiguousarray(values[pair : pair + 2].T).view(np.uint8)
+                yield store_bytes, (s["store c"], WARP, where, raw)
+            yield rendezvous.fence_proxy_async, (s["proxy fence"], WARP, "shared")
+            yield rendezvous.named_sync, (s["meet"], WARP, 1)
+            if warp == 0:
+                yield tma_store_box, (s["write c"], LANE, C_MAP, (M * tile, 0), self.c_at)
+                yield tma.tma_store_commit, (s["commit c"], LANE)
+                yield tma.tma_store_wait, (s["wait c"], LANE, 0, True)
+                yield mbarrier.mbar_arrive, (s["drained"], LANE, DRAINED, 1)
+
+
+def _operand(address: int, rows: int) -> MatrixOperand:
+    """A slice of 16 elements along K of a tile in 128-byte swizzle."""
+    bits = MatrixDescriptor(address, 0, 8 * 128, 128).wgmma_bits()
+    return MatrixOperand(MatrixDescriptor.of_wgmma(bits), dtypes.bfloat16, rows)
+
+
+class _Chosen:
+    """The requests of a warp without some of them."""
+
+    def __init__(self, requests: Iterator[Request], without: frozenset[str]) -> None:
+        self.requests = requests
+        self.left_out = {SITES[name] for name in without}
+
+    def send(self, result: Any, /) -> Request:
+        while True:
+            request = next(self.requests)
+            if request[1][0] not in self.left_out:
+                return request
+
+
+@dataclass
+class Arguments:
+    """The tensors of a launch."""
+
+    a: npt.NDArray[Any] = field(init=False)
+    b: npt.NDArray[Any] = field(init=False)
+    c: npt.NDArray[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng(1)
+        shape = (TILES * M, K_STEPS * BK)
+        self.a = rng.standard_normal(shape).astype(ml_dtypes.bfloat16)
+        self.b = rng.standard_normal((N, shape[1])).astype(ml_dtypes.bfloat16)
+        self.c = np.zeros((TILES * M, N), np.float32)
+
+    @property
+    def want(self) -> npt.NDArray[np.float64]:
+        return self.a.astype(np.float64) @ self.b.astype(np.float64).T
+
+    def tensors(self) -> list[GlobalTensor]:
+        given = (("A", self.a, dtypes.bfloat16), ("B", self.b, dtypes.bfloat16))
+        read = [
+            GlobalTensor(PlainTensor(n, t, 2), x, written=False, read_too=True) for n, x, t in given
+        ]
+        written = GlobalTensor(
+            PlainTensor("C", dtypes.float32, 2), self.c, written=True, read_too=False
+        )
+        return [*read, written]
