@@ -8,7 +8,6 @@ To put the holes back on purpose: `monkeypatch.setattr(DecidingData, "slot", ...
 
 from __future__ import annotations
 
-import inspect
 import marshal
 import re
 from collections.abc import Callable
@@ -32,10 +31,11 @@ from tilepipe.check.engine import key_encoding as encoding
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.key_encoding import digest, encoded
 from tilepipe.check.engine.state_key import StateKeys
-from tilepipe.check.proofs.data_flow import _STEPLESS, TENSOR_MEMORY, DecidingData, Flow
+from tilepipe.check.proofs.data_flow import TENSOR_MEMORY, DecidingData, Flow
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Cast, Vary, const
 from tilepipe.ir.memory import Element, Tmem, TmemScales
+from tilepipe.ir.ops.facts import Facts
 from tilepipe.ir.program import walk
 from tilepipe.machine.units.in_flight import MmaUnit, UnitQueue
 from tilepipe.sim.codegen.module import compile_kernel
@@ -406,30 +406,18 @@ FAULTS_ON_DATA = {
     "Store",  # of different values by several threads to one element
     "Tcgen05Mma",  # scale factors: negative, or not alike in the groups of lanes
 }  # fmt: skip
-MOVES_NOTHING = {
-    "Assert", "ClcTryCancel", "ClusterArrive", "ClusterWait", "CursorDefine", "Elect", "FenceBarrierInit", "FenceProxyAsync", "For",
-    "FragmentDefine",
-    "GridDependencyWait", "If", "LaunchDependents", "MbarArrive", "MbarCompleteTx", "MbarExpect", "MbarInit", "MbarInval", "MbarTryWait",
-    "MbarWait", "NamedArrive", "NamedSync", "PerWarp", "Print", "SetupBarrier", "SyncWarp", "Tcgen05Commit", "Tcgen05FenceAfter",
-    "Tcgen05FenceBefore", "TmaStoreCommit", "TmaStoreWait", "TmemAlloc", "TmemDealloc", "TmemRelinquish", "TmemWaitLoad", "TmemWaitStore",
-    "WgmmaCommit", "WgmmaFence", "WgmmaWait", "While",
-}  # fmt: skip
 
 
-def test_the_analysis_knows_every_op_that_moves_data() -> None:
-    """A new op belongs into one of the tables, and into the analysis: an op that it does not know
-    only decides with what it names.
-    """
-    every = {
-        name
-        for name, c in vars(ops).items()
-        if isinstance(c, type) and issubclass(c, ops.Op) and c is not ops.Op
+def test_every_op_that_moves_data_is_followed_below() -> None:
+    """An op that declares that it reads something, and writes or binds something."""
+    moves = {
+        op.__name__
+        for op in ops.EVERY
+        if any(use.reads for use in op.uses.values())
+        and (op.bound or any(use.writes for use in op.uses.values()))
     }
-    assert MOVES_DATA.isdisjoint(MOVES_NOTHING)
-    assert every == MOVES_DATA | MOVES_NOTHING
-    assert every >= FAULTS_ON_DATA
-    known = set(re.findall(r"\bops\.(\w+)\(", inspect.getsource(Flow)))
-    assert MOVES_DATA - known == set()
+    assert moves == MOVES_DATA
+    assert {op.__name__ for op in ops.EVERY} >= FAULTS_ON_DATA
 
 
 def _moved(op: str) -> tuple[Flow, Any, Any]:
@@ -586,13 +574,11 @@ def test_an_op_is_a_step_where_the_machine_performs_it() -> None:
             for number in re.findall(r"\bS(\d+)\b", line):
                 (yielded if "yield" in line else written).add(type(compiled.sites[int(number)].op))
     assert len(yielded) > 20
-    assert not [op for op in yielded if issubclass(op, _STEPLESS)]
-    assert not [
-        op for op in written - yielded if not issubclass(op, (*_STEPLESS, ops.If, ops.PerWarp))
-    ]
+    assert not [op for op in yielded if not op.acts]
+    assert not [op for op in written - yielded if op.acts]
 
 
-def test_an_op_that_the_analysis_does_not_know_decides_with_all_that_it_names() -> None:
+def test_an_operand_of_which_nothing_is_declared_decides_with_all_that_it_names() -> None:
     b = Builder()
     tile = b.smem("tile", 1, 32, 1, dtypes.float32)
     b.setup_done()
@@ -608,9 +594,11 @@ def test_an_op_that_the_analysis_does_not_know_decides_with_all_that_it_names() 
 
 @dataclass(eq=False, slots=True)
 class _Strange(ops.Op):
-    """An op of a kind that the analysis does not know."""
+    """An op that does not say whether it reads or writes its operand."""
 
     place: Element
+
+    facts = Facts()
 
 
 @pytest.mark.parametrize(

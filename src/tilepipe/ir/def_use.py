@@ -21,7 +21,7 @@ from tilepipe.ir.ops.facts import Proxy, Use
 from tilepipe.ir.program import Kernel, all_ops
 
 
-def _parts(x: object) -> Iterator[object]:
+def parts(x: object) -> Iterator[object]:
     """An operand and the operands inside it."""
     yield x
     match x:
@@ -40,7 +40,7 @@ def _parts(x: object) -> Iterator[object]:
         case _:
             return
     for y in inner:
-        yield from _parts(y)
+        yield from parts(y)
 
 
 def operands(op: ops.Op) -> Iterator[object]:
@@ -48,7 +48,7 @@ def operands(op: ops.Op) -> Iterator[object]:
     elements.
     """
     for name in op.given:
-        yield from _parts(getattr(op, name))
+        yield from parts(getattr(op, name))
 
 
 def used(op: ops.Op) -> Iterator[tuple[object, Use]]:

@@ -43,6 +43,8 @@ class Site:
         place: the matrix in tensor memory that a tcgen05 op reads or writes; of an MMA its
             accumulator. place_a: A of an MMA, where it is in tensor memory.
         scales: the scale factors that an MMA reads, of A and of B, or that a copy writes.
+        noticed: other agents can notice when it happens. contends: it tests a barrier, or takes or
+            gives back what agents contend for. counts: it changes what its mbarrier counts.
         shape: of a tcgen05 MMA (rows, columns, dtype of B).
     """
 
@@ -70,6 +72,9 @@ class Site:
     place_a: Matrix | None = None
     scales: tuple[Scales, ...] = ()
     shape: tuple[int, int, DType] | None = None
+    noticed: bool = False
+    contends: bool = False
+    counts: bool = False
 
     @property
     def crosses(self) -> bool:

@@ -33,8 +33,9 @@ import numpy.typing as npt
 
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir import ops
-from tilepipe.ir.def_use import elements, leaves, operands
-from tilepipe.ir.memory import TensorParam, Tile
+from tilepipe.ir.def_use import elements, leaves, operands, used
+from tilepipe.ir.memory import TensorParam, Tile, Variable
+from tilepipe.ir.ops.facts import Scope
 from tilepipe.ir.program import WARP, Kernel, Role, bodies, walk
 from tilepipe.sim.lane_values import LaneValues
 
@@ -69,22 +70,23 @@ def lanes_of(kernel: Kernel) -> tuple[int, ...]:
     return tuple(found) or (0,)
 
 
-_OF_THREAD = (
-    ops.TmaStore,
-    ops.TmaStoreCommit,
-    ops.TmaStoreWait,
-    ops.Tcgen05Mma,
-    ops.TmemCopy,
-    ops.Tcgen05Commit,
-)
-# what reads the names is looked at where it stands
-_NO_EFFECT = (ops.Let, ops.Define, ops.Assign, ops.Read, ops.Print)
-
-
 def _lanes_of_role(kernel: Kernel, role: Role) -> list[int]:
     scan = _Scan(kernel, role)
     scan.block(role.body, np.ones(scan.shape, np.bool_), named=False, elected=False)
     return scan.lanes()
+
+
+def _moves_values(op: ops.Op) -> bool:
+    """Whether an op only gives values to names, or prints them."""
+    if op.acts or op.blocks or not op.uses or op.facts.scope is not Scope.LANE:
+        return False
+    return all(isinstance(x, Variable | exprs.Expr | tuple) for x, _ in used(op))
+
+
+def _of_thread(op: ops.Op) -> bool:
+    """Whether an op counts for the thread that does it, and no other."""
+    group = op.facts.issues or op.facts.commits or op.facts.awaits
+    return group is not None and group.scope is Scope.LANE
 
 
 class _Scan:
@@ -167,16 +169,12 @@ class _Scan:
                         self.block(body, threads, named=named, elected=elected)
 
     def _op(self, op: ops.Op, threads: Threads, named: bool, elected: bool) -> None:
-        if isinstance(op, _NO_EFFECT):
+        if _moves_values(op):  # what reads the names is looked at where it stands
             return
         given = [x for x in operands(op) if isinstance(x, exprs.Expr)]
         varies = any(leaf.vary is exprs.Vary.LANE for leaf in leaves(op))
         depends = elected or any(map(self.values.is_chosen, given))  # on who is elected
-        self.each = (
-            self.each
-            or (depends and varies)
-            or (named and not elected and isinstance(op, _OF_THREAD))
-        )
+        self.each = self.each or (depends and varies) or (named and not elected and _of_thread(op))
         if depends:
             for x in given:
                 self._tell_apart(x)

@@ -16,6 +16,7 @@ import numpy as np
 from tilepipe.errors import NotModelledError
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir import ops
+from tilepipe.ir.ops.facts import Control, Scope
 from tilepipe.ir.program import WARP, Kernel, Role, bodies
 from tilepipe.ir.static_evaluation import evaluate, thread_env
 from tilepipe.machine.agents import Agent
@@ -28,13 +29,6 @@ from tilepipe.sim import election
 from tilepipe.sim.sites import OpSite
 
 _WAITS = (mbarriers.mbar_wait, mbarriers.mbar_wait_parity)
-# Ops at which whole warps meet; after a syncwarp those of its lanes that have come.
-_MEETS = (
-    ops.SyncWarp, ops.NamedSync, ops.NamedArrive, ops.ClusterArrive, ops.ClusterWait, ops.FragmentSet, ops.FragmentReduce, ops.FragmentAny,
-    ops.FragmentStore, ops.FragmentLoad, ops.FragmentLoadGlobal, ops.FragmentStoreGlobal, ops.Wgmma, ops.WgmmaFence, ops.WgmmaCommit,
-    ops.WgmmaWait, ops.TmemAlloc, ops.TmemDealloc, ops.TmemRelinquish, ops.TmemLoad, ops.TmemStore, ops.TmemWaitLoad, ops.TmemWaitStore,
-    ops.MbarTryWait,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -151,15 +145,16 @@ def _reached(places: list[_Place], wait: _Place, mask: int) -> Iterator[_Place]:
     at, inside = places.index(wait), wait.inside
 
     def up_to_meeting(first: int, last: int) -> list[_Place]:
+        # up to an op at which a whole warp meets, or those of its lanes that have come
         part = places[first:last]
         meets = (
-            isinstance(p.op, _MEETS) and p.threads & mask and set(p.inside) <= set(inside)
+            p.op.facts.scope > Scope.LANE and p.threads & mask and set(p.inside) <= set(inside)
             for p in part
         )
         return part[: next((i for i, met in enumerate(meets) if met), len(part))]
 
     first = at + 1
-    for loop in (*reversed([op for op in inside if isinstance(op, ops.For | ops.While)]), None):
+    for loop in (*reversed([op for op in inside if op.facts.control is Control.LOOP]), None):
         body = [i for i, place in enumerate(places) if loop is None or loop in place.inside]
         free = up_to_meeting(first, body[-1] + 1)
         yield from free

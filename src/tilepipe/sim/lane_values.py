@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir import ops
-from tilepipe.ir.def_use import bound, nodes, operands
+from tilepipe.ir.def_use import assigned, bound, nodes, operands
 from tilepipe.ir.expressions import Expr, Local, Vary
 from tilepipe.ir.memory import Variable
 from tilepipe.ir.program import WARP, Role, bodies
@@ -85,9 +85,7 @@ class LaneValues:
     def _op(self, op: ops.Op, apart: bool) -> None:
         given = [x for x in operands(op) if isinstance(x, Expr)]
         source = op.var if isinstance(op, ops.Read) else None
-        targets: list[Name] = [*bound(op)]
-        if isinstance(op, ops.Define | ops.Assign):
-            targets.append(op.var)
+        targets: list[Name] = [*bound(op), *(x for x in assigned(op) if isinstance(x, Variable))]
         targets = [name for name in targets if name.vary is Vary.LANE]
         # The lanes of a warp that add to one place get the sums one after the other, each its own.
         in_turn = isinstance(op, ops.AtomicAdd) and not apart

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilepipe.ir import ops, printer
+from tilepipe.ir.def_use import used
 from tilepipe.ir.expressions import Const, const
 from tilepipe.ir.fragment_layout import layout_of
 from tilepipe.ir.memory import (
@@ -18,6 +19,7 @@ from tilepipe.ir.memory import (
     TmemScales,
 )
 from tilepipe.ir.ops import Op
+from tilepipe.ir.ops.facts import COUNTS, Sync
 from tilepipe.ir.program import barrier_of
 from tilepipe.machine.happens_before.accesses import Rect
 from tilepipe.machine.sites import OWN, Site
@@ -47,10 +49,11 @@ def describe(
     `tensors`: id of a `TensorParam` -> its index. `by_parity`: the names of the barrier arrays that
     some wait names by parity.
     """
-    kind = _snake(type(op).__name__)
-    what = _text(op, kind)
-    bar = getattr(op, "bar", None)
+    what, bar = _text(op, op.kind), getattr(op, "bar", None)
     facts: dict[str, Any] = _facts(op, tensors)
+    facts["noticed"] = op.facts.noticed
+    facts["contends"] = bool(op.facts.takes or op.facts.gives or Sync.TEST in op.sync)
+    facts["counts"] = op.facts.unit is None and bool(op.sync & COUNTS)
     if isinstance(bar, BarrierRef):
         facts["barrier"] = bar.array.name
         facts["by_parity"] = bar.array.name in by_parity
@@ -58,7 +61,7 @@ def describe(
             facts["targets"] = 1 << int(bar.cta.value) if isinstance(bar.cta, Const) else None
     elif isinstance(bar, NamedBarrier):
         facts["barrier"] = bar.name
-    return OpSite(number, op.loc, kind, what, role, op=op, **facts)
+    return OpSite(number, op.loc, op.kind, what, role, op=op, **facts)
 
 
 def _facts(op: Op, tensors: dict[int, int]) -> dict[str, Any]:
@@ -120,29 +123,8 @@ def _facts(op: Op, tensors: dict[int, int]) -> dict[str, Any]:
 
 def tiles_of(op: Op) -> list[Tile]:
     """The shared tiles that an op touches."""
-    match op:
-        case (
-            ops.TmaLoad(dst=tile)
-            | ops.TmaStore(src=tile)
-            | ops.FragmentStore(dst=tile)
-            | ops.FragmentLoad(src=tile)
-        ):
-            return [tile]
-        case ops.ClcTryCancel(dst=tile) | ops.ClcQuery(src=tile):
-            return [tile]
-        case ops.Wgmma(a=a, b=b) | ops.Tcgen05Mma(a=a, b=b):
-            return [t for t in (a, b) if isinstance(t, Tile)]
-        case ops.TmemAlloc(dst=tile) | ops.TmemCopy(src=tile):
-            return [tile]
-        case (
-            ops.Load(src=Element(base=Tile() as tile)) | ops.Store(dst=Element(base=Tile() as tile))
-        ):
-            return [tile]
-    return []
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
+    touched = (x.base if isinstance(x, Element) else x for x, _ in used(op))
+    return [x for x in touched if isinstance(x, Tile)]
 
 
 def _text(op: Op, kind: str) -> str:

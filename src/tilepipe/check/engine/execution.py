@@ -21,7 +21,7 @@ from tilepipe.check.engine.causal_order import CausalOrder
 from tilepipe.check.engine.launch_state import LaunchState
 from tilepipe.check.engine.steps import AgentId, VisibleStep
 from tilepipe.check.proofs.guards import Answer, NotAWaitError, too_early
-from tilepipe.check.proofs.polling import MAX_FAILED_LOOKS, QUIET, Cell, Kind, Poll, is_visible
+from tilepipe.check.proofs.polling import MAX_FAILED_LOOKS, QUIET, Cell, Kind, Poll
 from tilepipe.check.verdict import ScheduleStep
 from tilepipe.errors import SimFault
 from tilepipe.machine.actors import BLOCKED, Request
@@ -87,7 +87,7 @@ class Execution:
         self.limit = limit
         self.deadline = deadline
         self.world.deadline = None if deadline == math.inf else deadline
-        self.pause: Callable[[Request], bool] = lambda request: is_visible(request[1][0].kind)
+        self.pause: Callable[[Request], bool] = lambda request: request[1][0].noticed
         self.watcher = watcher
         self.machines: dict[int, Machine] = {}
         self.performed: dict[AgentId, int] = {}

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from tilepipe.check.engine.execution import Execution
 
 _WHO_AM_I = {"warp", "thread", "warpgroup"}
-# what they do depends on the warp
-_ASKS_WARP = (ops.PerWarp, ops.NamedSync, ops.NamedArrive, ops.TmemLoad, ops.TmemStore)
 
 
 def interchangeable(role: Role, setup: ops.Block) -> bool:
@@ -55,7 +53,7 @@ def interchangeable(role: Role, setup: ops.Block) -> bool:
     for op in (*walk(setup), *walk(role.body)):
         if isinstance(op, ops.Elect) and op.scope == "role" and op in set(walk(role.body)):
             return False
-        if isinstance(op, _ASKS_WARP):
+        if op.facts.by_warp:
             return False
         if any(isinstance(leaf, exprs.Special) and leaf.name in _WHO_AM_I for leaf in leaves(op)):
             return False

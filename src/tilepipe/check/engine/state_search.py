@@ -15,18 +15,13 @@ from typing import Literal
 
 from tilepipe.check.engine.execution import Execution, InFlightUnit
 from tilepipe.check.engine.race_reversal import EXPECTED_RACES, Explorer, Schedule
-from tilepipe.check.proofs.polling import is_visible
 from tilepipe.check.verdict import ScheduleStep
-from tilepipe.ir import ops
-from tilepipe.ir.program import barrier_of
 from tilepipe.machine.actors import Request
 from tilepipe.machine.barriers.state import Mbarrier
+from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import CommitUnit, UnitQueue
-from tilepipe.sim.sites import OpSite
 
 End = Literal["decided", "many", "disorderly"]
-_TAKES = ("mbar_try_wait", "atomic_", "clc_try", "tmem_alloc", "tmem_dealloc", "tmem_relinquish")
-_COUNTS = (ops.MbarArrive, ops.MbarExpect, ops.MbarCompleteTx, ops.MbarInit, ops.MbarInval)
 
 
 class AllSteps:
@@ -34,8 +29,8 @@ class AllSteps:
 
     def op(self, request: Request) -> bool:
         """Whether the op that an agent is about to perform matters."""
-        kind: str = request[1][0].kind
-        return is_visible(kind)
+        site: Site = request[1][0]
+        return site.noticed
 
     def flight(self, flight: InFlightUnit, others: Sequence[InFlightUnit]) -> bool:
         """Whether it matters when a unit acts, where `others` can act as well."""
@@ -45,20 +40,15 @@ class AllSteps:
 class StepsOfTests(AllSteps):
     """Those that can change what a test says, or what is left to take."""
 
-    def __init__(self, sites: Iterable[OpSite], waits: Container[int]) -> None:
+    def __init__(self, sites: Iterable[Site], waits: Container[int]) -> None:
         """`waits`: sites of the tests that count as waits, and change nothing."""
         self.waits = waits
-        self.tested = {
-            s.op.bar.array.name
-            for s in sites
-            if isinstance(s.op, ops.MbarTryWait) and s.id not in waits
-        }
+        self.tested = {s.barrier for s in sites if s.kind == "mbar_try_wait" and s.id not in waits}
 
     def op(self, request: Request) -> bool:
-        site = request[1][0]
-        bar = barrier_of(site.op)
-        counts = isinstance(site.op, _COUNTS) and bar is not None and bar.array.name in self.tested
-        return counts or (site.kind.startswith(_TAKES) and site.id not in self.waits)
+        site: Site = request[1][0]
+        counts = site.counts and site.barrier in self.tested
+        return counts or (site.contends and site.id not in self.waits)
 
     def flight(self, flight: InFlightUnit, others: Sequence[InFlightUnit]) -> bool:
         unit = flight.unit

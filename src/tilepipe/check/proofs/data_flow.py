@@ -7,7 +7,8 @@ expressions, variables, fragments, shared memory, tensor memory, global tensors.
 reach (the accumulators of a GEMM that are only stored) can be left out of a state's key, because
 two states that differ in it alone take the same steps and end in the same faults.
 
-Ops that the analysis does not know decide with everything that they name.
+Each op declares what it reads, writes and binds (`ir.ops.facts`); the operands of which it declares
+nothing decide, with everything that they name.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ from typing import Final
 
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir import ops, ranges
-from tilepipe.ir.def_use import nodes, operands
+from tilepipe.ir.def_use import bound, nodes, operands, parts
 from tilepipe.ir.expressions import Expr, FragmentRead, Local, Vary
 from tilepipe.ir.memory import (
-    BarrierRef,
     Cursor,
     Element,
     Fragment,
@@ -31,6 +31,7 @@ from tilepipe.ir.memory import (
     TmemScales,
     Variable,
 )
+from tilepipe.ir.ops.facts import Control
 from tilepipe.ir.program import Kernel, Role, blocks, bodies, walk
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.memory.tensor_memory import TensorMemory
@@ -41,12 +42,6 @@ from tilepipe.sim.codegen.module import Compiled
 # `_slow_counters`
 SLOW_STEP = 64
 SLOW_START = 1 << 30
-# Ops that are no steps: they are not handed to the machine, which counts what it performs. A loop
-# may go round no times, and the agents that are not elected skip an `Elect`.
-_STEPLESS = (
-    ops.Let, ops.Define, ops.Assign, ops.Read, ops.CursorDefine, ops.CursorRead, ops.CursorStep, ops.For, ops.While, ops.Elect, ops.Print,
-    ops.Assert, ops.FragmentDefine, ops.FragmentSet, ops.FragmentReduce, ops.FragmentAny,
-)  # fmt: skip
 
 
 class _TensorMemory:
@@ -89,165 +84,69 @@ class Flow:
         """The value of `to` is made of `things`, beside what it was."""
         self.sources.setdefault(to, set()).update(things)
 
-    def decide(self, *given: Expr | Tile | Tmem | TmemScales | BarrierRef | None) -> None:
-        """Values that decide, and the places of memory that are named."""
-        for x in given:
-            match x:
-                case Expr():
-                    self.roots |= _names(x)
-                case Tile():
-                    self.decide(x.index, x.row, x.col, x.cta)
-                case Tmem():
-                    self.decide(x.address)
-                case TmemScales():
-                    self.decide(x.address, x.first)
-                case BarrierRef():
-                    self.decide(x.index, x.cta)
+    def decide(self, operand: object) -> None:
+        """The place in memory that an operand names decides."""
+        for x in parts(operand):
+            if isinstance(x, Expr):
+                self.roots |= _names(x)
 
     def _op(self, op: ops.Op, role: Role | None) -> None:
         if not isinstance(op, ops.Assign) or op.var not in self._slow:
             for x in operands(op):
                 if isinstance(x, Expr):
                     self.roots |= _faulting(x)
-        if not (
-            self._value(op)
-            or self._shared(op, role)
-            or self._fragment(op)
-            or self._tensor_memory(op)
-        ):
-            self._anything(op)
+        sources: set[Thing] = set()
+        targets: list[Thing] = list(bound(op))
+        for name in op.given:
+            x, use = getattr(op, name), op.uses.get(name)
+            if use is None:
+                self._names_decide(x)
+                continue
+            for part in x if isinstance(x, tuple) else (x,):
+                if isinstance(part, Expr):
+                    sources |= _names(part)
+                elif (thing := thing_of(part)) is not None:
+                    self.decide(part)
+                    sources |= {thing} if use.reads else set()
+                    targets += [thing] if use.writes else []
+        for target in targets:
+            self.move(target, sources)
+        if op.facts.control is Control.LOOP:  # it says how often the loop has still to go
+            self.roots |= {*targets, *sources}
+        self._can_fault(op, role)
 
-    def _value(self, op: ops.Op) -> bool:
+    def _can_fault(self, op: ops.Op, role: Role | None) -> None:
+        """Data that can make an op a fault decide."""
         match op:
-            case ops.Let(local=local, expr=x):
-                self.move(local, _names(x))
-            case ops.Define(var=var, init=x) | ops.Assign(var=var, value=x):
-                self.move(var, _names(x))
-            case ops.Read(local=local, var=var):
-                self.move(local, {var})
-            case ops.CursorRead(cursor=cursor, stage=stage, phase=phase):
-                self.move(stage, {cursor})
-                self.move(phase, {cursor})
-            case ops.CursorStep(cursor=cursor, n=n):
-                self.move(cursor, _names(n))
-            case ops.For(index=index, start=start, stop=stop, step=step):
-                self.roots.add(index)  # it says how often the loop has still to go
-                self.decide(start, stop, step)
-            case ops.While(var=var):
-                self.roots.add(var)
-            case ops.CursorDefine() | ops.Print():  # what is printed is compared with nothing
-                pass
-            case _:
-                return False
-        return True
+            case ops.Store(dst=element, value=value) if value.vary == Vary.LANE:
+                # two lanes may store different values to one element
+                if not any(_own_of_each_lane(i, role) for i in element.index):
+                    self.roots |= _names(value)
+            case ops.Tcgen05Mma() if op.sfa is not None or op.sfb is not None:
+                # a scale factor may be negative, and groups of lanes may differ
+                self.roots.add(TENSOR_MEMORY)
 
-    def _shared(self, op: ops.Op, role: Role | None) -> bool:
-        """Ops between shared memory, global memory and scalars."""
-        match op:
-            case ops.Load(result=result, src=Element(base=base, index=index)):
-                self.decide(*index)
-                self.move(result, {self._memory(base)})
-            case ops.Store(dst=Element(base=base, index=index), value=value):
-                self.decide(*index)
-                self.move(self._memory(base), _names(value))
-                if value.vary == Vary.LANE and not any(_own_of_each_lane(i, role) for i in index):
-                    # two lanes may store different values to one element, which is a fault
-                    self.decide(value)
-            case ops.AtomicAdd(result=result, dst=Element(base=base, index=index), value=value):
-                self.decide(*index)
-                self.move(result, {self._memory(base)})
-                self.move(self._memory(base), _names(value))
-            case ops.TmaLoad(tensor=tensor, coords=coords, dst=tile, bar=bar, multicast=multicast):
-                self.decide(*coords, tile, bar, multicast)
-                self.move(tile.buffer, {tensor})
-            case ops.TmaStore(tensor=tensor, coords=coords, src=tile, rows=rows):
-                self.decide(*coords, tile, rows)
-                self.move(tensor, {tile.buffer})
-            case ops.ClcTryCancel(dst=tile, bar=bar):  # which clusters are left is in every key
-                self.decide(tile, bar)
-            case ops.ClcQuery(src=tile, valid=valid, cluster=cluster):
-                self.decide(tile)
-                self.move(valid, {tile.buffer})
-                self.move(cluster, {tile.buffer})
-            case _:
-                return False
-        return True
+    def _names_decide(self, operand: object) -> None:
+        """Everything that an operand names decides."""
+        for x in parts(operand):
+            if isinstance(x, Expr):
+                self.roots |= _names(x)
+            elif (thing := thing_of(x)) is not None:
+                self.roots.add(thing)
 
-    def _memory(self, base: Tile | TensorParam) -> Thing:
-        if isinstance(base, Tile):
-            self.decide(base)
-            return base.buffer
-        return base
 
-    def _fragment(self, op: ops.Op) -> bool:
-        match op:
-            case ops.FragmentDefine():
-                pass
-            case (
-                ops.FragmentSet(fragment=dst, value=value)
-                | ops.FragmentReduce(dst=dst, value=value)
-            ):
-                self.move(dst, _names(value))
-            case ops.FragmentAny(result=result, value=value):
-                self.move(result, _names(value))
-            case ops.FragmentStore(dst=tile, value=value):
-                self.decide(tile)
-                self.move(tile.buffer, _names(value))
-            case ops.FragmentLoad(dst=dst, src=tile):
-                self.decide(tile)
-                self.move(dst, {tile.buffer})
-            case ops.FragmentLoadGlobal(dst=dst, tensor=tensor, coords=coords):
-                self.decide(*coords)
-                self.move(dst, {tensor})
-            case ops.FragmentStoreGlobal(tensor=tensor, coords=coords, value=value):
-                self.decide(*coords)
-                self.move(tensor, _names(value))
-            case ops.Wgmma(acc=acc, a=a, b=b, accumulate=accumulate):
-                self.decide(accumulate, b)
-                if isinstance(a, Tile):
-                    self.decide(a)
-                self.move(acc, {a.buffer if isinstance(a, Tile) else a, b.buffer})
-            case _:
-                return False
-        return True
-
-    def _tensor_memory(self, op: ops.Op) -> bool:
-        match op:
-            case ops.TmemAlloc(dst=tile):  # which columns are taken is in every key
-                self.decide(tile)
-            case ops.TmemLoad(dst=dst, src=src):
-                self.decide(src)
-                self.move(dst, {TENSOR_MEMORY})
-            case ops.TmemStore(dst=place, value=value):
-                self.decide(place)
-                self.move(TENSOR_MEMORY, _names(value))
-            case ops.TmemCopy(dst=place, src=tile):
-                self.decide(place, tile)
-                self.move(TENSOR_MEMORY, {tile.buffer})
-            case ops.Tcgen05Mma(acc=acc, a=a, b=b, accumulate=accumulate, sfa=sfa, sfb=sfb):
-                self.decide(acc, a, b, accumulate, sfa, sfb)
-                if sfa is not None or sfb is not None:
-                    # a negative scale factor is a fault, and so are groups of lanes that differ
-                    self.roots.add(TENSOR_MEMORY)
-                self.move(
-                    TENSOR_MEMORY, {b.buffer} | ({a.buffer} if isinstance(a, Tile) else set())
-                )
-            case _:
-                return False
-        return True
-
-    def _anything(self, op: ops.Op) -> None:
-        """An op that moves no data, or one that is not known: all that it names decides."""
-        for x in operands(op):
-            match x:
-                case Expr():
-                    self.roots |= _names(x)
-                case Tile():
-                    self.roots.add(x.buffer)
-                case Tmem() | TmemScales():
-                    self.roots.add(TENSOR_MEMORY)
-                case Variable() | Cursor() | Fragment() | SmemBuffer() | TensorParam():
-                    self.roots.add(x)
+def thing_of(x: object) -> Thing | None:
+    """What holds the contents of an operand; None of an operand that has none."""
+    match x:
+        case Tile():
+            return x.buffer
+        case Element():
+            return thing_of(x.base)
+        case Tmem() | TmemScales():
+            return TENSOR_MEMORY
+        case Variable() | Cursor() | Fragment() | TensorParam():
+            return x
+    return None
 
 
 class DecidingData:
@@ -369,7 +268,7 @@ def _slow_counters(blocks: Iterable[ops.Block]) -> frozenset[Variable]:
                     given.setdefault(var, []).append(x)
                     if stepless:
                         fast.add(var)
-            loop = isinstance(op, ops.For | ops.While)
+            loop = op.facts.control is Control.LOOP
             for inner in bodies(op):
                 visit(inner, (loop or stepless) and not _steps(inner))
 
@@ -404,6 +303,7 @@ def _steps(block: ops.Block) -> bool:
                 if _steps(body):
                     return True
             case _:
-                if not isinstance(op, _STEPLESS):
+                # a loop may go round no times, and agents that are not elected skip an `Elect`
+                if op.acts:
                     return True
     return False

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 
 from tilepipe.check.engine.key_encoding import digest
 from tilepipe.check.engine.live_locals import place
-from tilepipe.check.proofs.data_flow import TENSOR_MEMORY, DecidingData, Thing
+from tilepipe.check.proofs.data_flow import TENSOR_MEMORY, DecidingData, Thing, thing_of
 from tilepipe.ir import ops
-from tilepipe.ir.memory import Element, NamedBarrier, SmemBuffer, TensorParam, Tile
+from tilepipe.ir.def_use import used
+from tilepipe.ir.memory import NamedBarrier, SmemBuffer, TensorParam
 from tilepipe.ir.program import Kernel, Role, all_ops, blocks, walk
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import Mbarrier
@@ -34,16 +35,7 @@ if TYPE_CHECKING:
 MAX_FAILED_LOOKS = 32  # looks in vain, one after another with different values, that are followed
 # ops in a row that nobody can notice, after which a loop is watched for rounds that change nothing
 QUIET = 512
-_NOTICED = (
-    "mbar_", "named_", "cluster_", "setup_", "tma_load", "atomic_", "clc_try", "tmem_alloc", "tmem_dealloc", "tmem_relinquish",
-    "tcgen05_commit",
-)  # fmt: skip
 Cell = tuple[int, ...]  # a tensor's number, and an element of it
-
-
-def is_visible(kind: str) -> bool:
-    """Whether an op of that kind is more than an access to memory or registers."""
-    return kind.startswith(_NOTICED)
 
 
 class Kind(IntEnum):
@@ -123,9 +115,7 @@ class Watch:
                 kind = Kind.ADD
                 if site.op.result not in deciding.things:
                     adds.add(site.id)
-            elif is_visible(site.kind) and not (
-                isinstance(site.op, ops.NamedSync) and site.op.bar in alone
-            ):
+            elif site.noticed and not (isinstance(site.op, ops.NamedSync) and site.op.bar in alone):
                 kind = Kind.NOTICED
             self.kinds.append(kind)
         self.adds = frozenset(adds)
@@ -170,27 +160,7 @@ def _alone(kernel: Kernel) -> set[NamedBarrier]:
 
 def _written(block: ops.Block) -> frozenset[Thing]:
     """The memory that the ops of a block write."""
-    found: set[Thing] = set()
-    for op in walk(block):
-        match op:
-            case (
-                ops.Store(dst=Element(base=Tile(buffer=SmemBuffer() as thing)))
-                | ops.FragmentStore(dst=Tile(buffer=thing))
-            ):
-                found.add(thing)
-            case (
-                ops.Store(dst=Element(base=TensorParam() as tensor))
-                | ops.AtomicAdd(dst=Element(base=TensorParam() as tensor))
-            ):
-                found.add(tensor)
-            case ops.FragmentStoreGlobal(tensor=tensor) | ops.TmaStore(tensor=tensor):
-                found.add(tensor)
-            case (
-                ops.TmaLoad(dst=Tile(buffer=thing))
-                | ops.ClcTryCancel(dst=Tile(buffer=thing))
-                | ops.TmemAlloc(dst=Tile(buffer=thing))
-            ):
-                found.add(thing)
-            case ops.TmemStore() | ops.TmemCopy() | ops.Tcgen05Mma():
-                found.add(TENSOR_MEMORY)
-    return frozenset(found)
+    things = (thing_of(x) for op in walk(block) for x, use in used(op) if use.writes)
+    return frozenset(
+        x for x in things if isinstance(x, SmemBuffer | TensorParam) or x is TENSOR_MEMORY
+    )

@@ -77,6 +77,7 @@ class Sync(Flag):
     NOTHING = 0
 
 
+COUNTS = Sync.INITIALISE | Sync.INVALIDATE | Sync.ARRIVE | Sync.EXPECT | Sync.CREDIT
 BRINGS = Sync.ARRIVE | Sync.EXPECT | Sync.CREDIT  # what a phase of an mbarrier needs to complete
 
 
@@ -90,7 +91,6 @@ class Scope(IntEnum):
     WARPGROUP = auto()
     CTA = auto()
     CLUSTER = auto()
-    GRID = auto()
 
 
 class Unit(Enum):
@@ -161,7 +161,7 @@ class Facts:
 
     Attributes:
         ptx: the section of the PTX ISA that defines the instruction; "" where there is none.
-        scope: the threads that perform it once: each lane for itself, a warp, ...
+        scope: the threads that perform it once, and meet there: each lane alone, a warp, ...
         together: the threads that must all be active, and execute it as one.
         unit: performs it asynchronously.
         issues, commits, awaits: the group that it adds to, closes, or waits for.

@@ -15,7 +15,6 @@ from tilepipe.ir.ops.facts import (
     Facts,
     Feature,
     Resource,
-    Scope,
     Sync,
     Unit,
 )
@@ -69,7 +68,7 @@ class LaunchDependents(Op):
     kernel before it touches memory.
     """
 
-    facts = Facts(ptx="griddepcontrol", scope=Scope.GRID, sync=Sync.RELEASE)
+    facts = Facts(ptx="griddepcontrol", sync=Sync.RELEASE)
 
 
 @dataclass(eq=False, slots=True)
