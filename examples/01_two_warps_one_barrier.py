@@ -8,12 +8,10 @@ the reader's wait(0) returns once phase 0 is complete, and orders the writer's s
 reader's loads.
 
 Still missing: the barrier is used once. A second piece of data would overwrite the first, and
-nothing tells the writer when it may.
+the writer cannot know when it may.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +19,7 @@ import tilepipe as tp
 
 
 @tp.kernel(grid=1)
-def two_warps(ctx: tp.Context, a: Any, out: Any) -> None:
+def two_warps(ctx: tp.Context, a: tp.GlobalTensor, out: tp.GlobalTensor) -> None:
     """out = 2 · a"""
     cells = ctx.smem((1, 32), tp.float32, swizzle=0, name="cells")[0]
     ready = tp.SharedMemBarrier.allocate(ctx, count=32, name="ready")

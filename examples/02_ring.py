@@ -13,8 +13,6 @@ next rung.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 import tilepipe as tp
@@ -23,7 +21,7 @@ STAGES = 3
 
 
 @tp.kernel(grid=1)
-def column_sums(ctx: tp.Context, a: Any, out: Any) -> None:
+def column_sums(ctx: tp.Context, a: tp.GlobalTensor, out: tp.GlobalTensor) -> None:
     """out[j] = Σ_i a[i, j], 32 columns."""
     ring = tp.ProducerConsumerPipeline.allocate(ctx, STAGES, name="rows")
     slots = ctx.smem((1, 32), tp.float32, count=STAGES, swizzle=0, name="slots")

@@ -13,8 +13,6 @@ Still missing: arithmetic.
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 
@@ -25,7 +23,7 @@ STAGES = 2
 
 
 @tp.kernel(grid=lambda a: -(-a.shape[0] // TILE))
-def copy_tiles(ctx: tp.Context, a: Any, out: Any) -> None:
+def copy_tiles(ctx: tp.Context, a: tp.GlobalTensor, out: tp.GlobalTensor) -> None:
     """out = a"""
     ring = tp.ProducerConsumerPipeline.allocate(ctx, STAGES, name="ring")
     tiles = ctx.smem((TILE, TILE), a.dtype, count=STAGES, name="tiles")

@@ -18,8 +18,6 @@ ended. Nothing overlaps.
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 
@@ -30,7 +28,7 @@ BM, BN, BK = 64, 128, 64
 
 
 @tp.kernel(grid=lambda c: -(-c.shape[0] // BM) * -(-c.shape[1] // BN))
-def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
+def gemm(ctx: tp.Context, a: tp.GlobalTensor, b: tp.GlobalTensor, c: tp.GlobalTensor) -> None:
     """C = A · Bᵀ"""
     a_tile = ctx.smem((BM, BK), a.dtype, name="a_tile")[0]
     b_tile = ctx.smem((BN, BK), b.dtype, name="b_tile")[0]

@@ -13,8 +13,6 @@ Still slow: neighbouring CTAs that need the same B tile each fetch it from L2.
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 
@@ -25,14 +23,14 @@ BM, BN, BK, STAGES, GROUP = 128, 128, 64, 3, 2
 
 
 @tp.kernel(grid=2)
-def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
+def gemm(ctx: tp.Context, a: tp.GlobalTensor, b: tp.GlobalTensor, c: tp.GlobalTensor) -> None:
     """C = A · Bᵀ"""
     tiles = tp.StandardTilePayload(
         a_type=a.dtype, b_type=b.dtype, a_shape=(BM, BK), b_shape=(BN, BK)
     )
     inputs = tp.InputTilePipeline.allocate(ctx, tiles, num_group_stages=STAGES, k_group_size=GROUP)
     out = ctx.smem((64, 64), c.dtype, count=2 * BN // 64, name="out")
-    work = tp.StaticScheduler(
+    scheduler = tp.StaticScheduler(
         ctx, tiles=(ctx.ceil_div(c.shape[0], BM), ctx.ceil_div(c.shape[1], BN))
     )
     k_groups = ctx.ceil_div(a.shape[1], BK * GROUP)
@@ -40,7 +38,7 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
     @ctx.role("load", warps=1, registers=40)
     def load() -> None:
         with inputs.producer() as producer:
-            for tile in work:
+            for tile in scheduler:
                 for k in ctx.range(k_groups):
                     with producer.acquire() as stage, ctx.elect_one():
                         stage.expect_bytes(inputs.stage_bytes)
@@ -54,7 +52,7 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
     def mma() -> None:
         acc = ctx.accumulator((64, BN))
         row = ctx.warpgroup_rank * 64
-        for tile in work:
+        for tile in scheduler:
             acc.fill(0)
             with inputs.consumer(lag=1) as consumer:
                 for _ in ctx.range(k_groups):

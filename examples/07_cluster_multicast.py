@@ -14,8 +14,6 @@ goes on from here.
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 
@@ -28,14 +26,14 @@ BOTH = 0b11  # the CTAs of the cluster, as a mask
 
 
 @tp.kernel(grid=4, cluster=CLUSTER)
-def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
+def gemm(ctx: tp.Context, a: tp.GlobalTensor, b: tp.GlobalTensor, c: tp.GlobalTensor) -> None:
     """C = A · Bᵀ"""
     tiles = tp.StandardTilePayload(
         a_type=a.dtype, b_type=b.dtype, a_shape=(BM, BK), b_shape=(BN, BK)
     )
     inputs = tp.InputTilePipeline.allocate(ctx, tiles, num_group_stages=STAGES)
     out = ctx.smem((64, 64), c.dtype, count=2 * BN // 64, name="out")
-    work = tp.StaticScheduler(
+    scheduler = tp.StaticScheduler(
         ctx, tiles=(ctx.ceil_div(c.shape[0], BM), ctx.ceil_div(c.shape[1], BN))
     )
     k_steps = ctx.ceil_div(a.shape[1], BK)
@@ -44,7 +42,7 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
     @ctx.role("load", warps=1, registers=40)
     def load() -> None:
         with inputs.producer() as producer:
-            for tile in work:
+            for tile in scheduler:
                 for k in ctx.range(k_steps):
                     with producer.acquire() as stage, ctx.elect_one():
                         stage.expect_bytes(inputs.stage_bytes)
@@ -60,7 +58,7 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
     def mma() -> None:
         acc = ctx.accumulator((64, BN))
         row = ctx.warpgroup_rank * 64
-        for tile in work:
+        for tile in scheduler:
             acc.fill(0)
             with inputs.consumer(lag=1) as consumer:
                 for _ in ctx.range(k_steps):

@@ -2,21 +2,19 @@
 
     C[m, n] = A[m, k] · B[n, k]ᵀ in tiles of 128×128; compiles for sm_100a, and for no Hopper GPU.
 
-New: one lane issues the MMAs (tcgen05.mma), and the sums are in nobody's registers but in tensor
+New: one lane issues the MMAs (tcgen05.mma), and the accumulator is not in registers but in tensor
 memory, 512 columns of 128 lanes beside them. So the MMA role is one warp, and the epilogue a role
 of its own: a warpgroup that loads finished accumulators. Between the two stands a second ring,
 OutputTilePipeline, here of two accumulators: while the epilogue stores one tile, the MMAs of the
-next run. A commit is itself the arrival, so nobody waits for MMAs: no lag, no wgmma_wait.
-mma_warp() and epilogue_warp() are the life of the tensor memory: the MMA warp allocates it, says
-where it is, and frees it when the epilogue is done.
+next run. A commit is itself the arrival, so no warp waits for MMAs: no lag, no wgmma_wait.
+mma_warp() and epilogue_warp() manage tensor memory: the MMA warp allocates it, publishes its
+address, and frees it when the epilogue has finished.
 
 Still slow: each CTA holds the whole B tile that its MMAs read; a pair of CTAs can hold half of it
 each.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -28,7 +26,7 @@ BM, BN, BK, STAGES, ACCUMULATORS = 128, 128, 64, 4, 2
 
 
 @tp.kernel(grid=2)
-def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
+def gemm(ctx: tp.Context, a: tp.GlobalTensor, b: tp.GlobalTensor, c: tp.GlobalTensor) -> None:
     """C = A · Bᵀ"""
     tiles = tp.StandardTilePayload(
         a_type=a.dtype, b_type=b.dtype, a_shape=(BM, BK), b_shape=(BN, BK)
@@ -38,7 +36,7 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
         ctx, tp.OutputPipelineConfig(num_stages=ACCUMULATORS, stage_stride_cols=BN)
     )
     out = ctx.smem((BM, 64), c.dtype, count=BN // 64, name="out")
-    work = tp.StaticScheduler(
+    scheduler = tp.StaticScheduler(
         ctx, tiles=(ctx.ceil_div(c.shape[0], BM), ctx.ceil_div(c.shape[1], BN))
     )
     k_steps = ctx.ceil_div(a.shape[1], BK)
@@ -46,7 +44,7 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
     @ctx.role("load", warps=1)
     def load() -> None:
         with inputs.producer() as producer:
-            for tile in work:
+            for tile in scheduler:
                 for k in ctx.range(k_steps):
                     with producer.acquire() as stage, ctx.elect_one():
                         stage.expect_bytes(inputs.stage_bytes)
@@ -58,7 +56,7 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
     @ctx.role("mma", warps=1)
     def mma() -> None:
         with outputs.mma_warp(), inputs.consumer() as consumer:
-            for _ in work:
+            for _ in scheduler:
                 # waits until the epilogue has freed an accumulator
                 with outputs.producer() as output:
                     acc = output.tmem.tensor((BM, BN))
@@ -72,10 +70,10 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
     @ctx.role("epilogue", warpgroups=1)
     def epilogue() -> None:
         with outputs.epilogue_warp():
-            for tile in work:
+            for tile in scheduler:
                 # waits until the MMAs of an accumulator are done
                 with outputs.consumer() as output:
-                    sums = output.tmem.tensor((BM, BN)).load()
+                    result = output.tmem.tensor((BM, BN)).load()
                 # left: the load is waited for, the accumulator is free, and the MMAs go on while
                 # this tile is stored
                 with ctx.elect_one("warpgroup"):
@@ -83,7 +81,7 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
                     ctx.tma_store_wait(0, read=True)
                 ctx.sync_warpgroup()
                 for j in range(BN // 64):
-                    ctx.store(out[j], sums.cols(64 * j, 64))
+                    ctx.store(out[j], result.cols(64 * j, 64))
                 ctx.fence_proxy_async()
                 ctx.sync_warpgroup()
                 with ctx.elect_one("warpgroup"):

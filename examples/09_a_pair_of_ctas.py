@@ -2,21 +2,19 @@
 
     C[m, n] = A[m, k] · B[n, k]ᵀ, 256×128 of C for each pair; sm_100a.
 
-New: cta_group=2. One MMA, issued by the even CTA, reads the shared memory of both and writes the
-tensor memory of
-both: each loads its own 128 rows of A and half of the B tile, and gets the sums of its own rows.
-What a pair shares is counted in the even CTA, or told to both. The full barrier is the even CTA's:
-barrier() is that one in both, stage_bytes is of both, and only the even CTA expects them. A commit
-tells both, since both load. An accumulator is free when both epilogues have loaded theirs: 256
-arrivals on the even CTA's barrier.
+New: cta_group=2. One MMA, issued by the even CTA, reads the shared memory of both CTAs and writes
+the tensor memory of both. Each loads its own 128 rows of A and half of the B tile, and its
+accumulator holds its own rows. What the pair shares is counted in the even CTA, or signalled in
+both. The full barrier is the even CTA's: barrier() is that one in both, stage_bytes counts both
+CTAs' bytes, and only the even CTA expects them. A commit signals both, since both load. An
+accumulator is free when both epilogues have loaded theirs: 256 arrivals on the even CTA's
+barrier.
 
 Still missing: larger clusters, a schedule that moves work: tilepipe/kernels/gemm/sm100.py goes
 on from here.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -29,7 +27,7 @@ PAIR, BOTH = 2, 0b11  # CTAs of a pair, and both as a mask
 
 
 @tp.kernel(grid=4, cluster=PAIR)
-def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
+def gemm(ctx: tp.Context, a: tp.GlobalTensor, b: tp.GlobalTensor, c: tp.GlobalTensor) -> None:
     """C = A · Bᵀ"""
     half = BN // PAIR  # rows of B that each CTA holds
     tiles = tp.StandardTilePayload(
@@ -40,7 +38,7 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
         ctx, tp.OutputPipelineConfig(2, stage_stride_cols=BN, cta_group=PAIR)
     )
     out = ctx.smem((BM, 64), c.dtype, count=BN // 64, name="out")
-    work = tp.StaticScheduler(
+    scheduler = tp.StaticScheduler(
         ctx, tiles=(ctx.ceil_div(c.shape[0], BM), ctx.ceil_div(c.shape[1], BN))
     )
     k_steps = ctx.ceil_div(a.shape[1], BK)
@@ -48,7 +46,7 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
     @ctx.role("load", warps=1)
     def load() -> None:
         with inputs.producer() as producer:
-            for tile in work:  # the CTAs of a pair work one above the other
+            for tile in scheduler:  # the CTAs of a pair work one above the other
                 for k in ctx.range(k_steps):
                     with producer.acquire() as stage, ctx.elect_one():
                         stage.expect_bytes(inputs.stage_bytes)  # by the even CTA, for both
@@ -64,7 +62,7 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
         # the sm_100 GEMM it iterates as all warps do, and the condition stands inside the loop,
         # whatever deals out the tiles.
         with outputs.mma_warp(), inputs.consumer() as consumer, ctx.when(tp.elect_one_cta(ctx)):
-            for _ in work:
+            for _ in scheduler:
                 with outputs.producer() as output:
                     acc = output.tmem.tensor((BM, BN))
                     for k in ctx.range(k_steps):
@@ -76,14 +74,14 @@ def gemm(ctx: tp.Context, a: Any, b: Any, c: Any) -> None:
     @ctx.role("epilogue", warpgroups=1)
     def epilogue() -> None:
         with outputs.epilogue_warp():
-            for tile in work:
+            for tile in scheduler:
                 with outputs.consumer() as output:
-                    sums = output.tmem.tensor((BM, BN)).load()
+                    result = output.tmem.tensor((BM, BN)).load()
                 with ctx.elect_one("warpgroup"):
                     ctx.tma_store_wait(0, read=True)
                 ctx.sync_warpgroup()
                 for j in range(BN // 64):
-                    ctx.store(out[j], sums.cols(64 * j, 64))
+                    ctx.store(out[j], result.cols(64 * j, 64))
                 ctx.fence_proxy_async()
                 ctx.sync_warpgroup()
                 with ctx.elect_one("warpgroup"):

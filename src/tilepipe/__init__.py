@@ -77,10 +77,6 @@ from tilepipe.pipelines.accumulators.output_tiles import (
     OutputPipelineConfig as OutputPipelineConfig,
 )
 from tilepipe.pipelines.accumulators.output_tiles import OutputTilePipeline as OutputTilePipeline
-from tilepipe.pipelines.accumulators.pairs import elect_one_cta as elect_one_cta
-from tilepipe.pipelines.accumulators.pairs import mma_arrive as mma_arrive
-from tilepipe.pipelines.accumulators.pairs import mma_arrive_multicast as mma_arrive_multicast
-from tilepipe.pipelines.accumulators.pairs import umma_arrive_leader_cta as umma_arrive_leader_cta
 from tilepipe.pipelines.accumulators.per_k import BlockwiseFP8Accumulator as BlockwiseFP8Accumulator
 from tilepipe.pipelines.accumulators.per_k import EpilogueKContext as EpilogueKContext
 from tilepipe.pipelines.accumulators.per_k import EpilogueKStage as EpilogueKStage
@@ -96,56 +92,58 @@ from tilepipe.pipelines.accumulators.warp_contexts import EpilogueWarpContext as
 from tilepipe.pipelines.accumulators.warp_contexts import MmaWarp as MmaWarp
 from tilepipe.pipelines.accumulators.warp_contexts import MmaWarpContext as MmaWarpContext
 from tilepipe.pipelines.attention.fa4_config import FA4Config as FA4Config
+from tilepipe.pipelines.attention.kv_tiles import KVTiles as KVTiles
+from tilepipe.pipelines.attention.kv_tiles import TMADestination as TMADestination
+from tilepipe.pipelines.attention.staged import KPipeline as KPipeline
+from tilepipe.pipelines.attention.staged import KVPipeline as KVPipeline
+from tilepipe.pipelines.attention.staged import StagedPipeline as StagedPipeline
+from tilepipe.pipelines.attention.staged import VPipeline as VPipeline
 from tilepipe.pipelines.attention.tile_layouts import TileLayout as TileLayout
 from tilepipe.pipelines.attention.tile_layouts import tile_layout_k_major as tile_layout_k_major
 from tilepipe.pipelines.attention.tile_layouts import tile_layout_mn_major as tile_layout_mn_major
+from tilepipe.pipelines.attention.tma import KConsumerPipeline as KConsumerPipeline
+from tilepipe.pipelines.attention.tma import KProducerPipeline as KProducerPipeline
+from tilepipe.pipelines.attention.tma import TMAConsumerPipeline as TMAConsumerPipeline
+from tilepipe.pipelines.attention.tma import TMAProducerPipeline as TMAProducerPipeline
+from tilepipe.pipelines.attention.tma import VConsumerPipeline as VConsumerPipeline
+from tilepipe.pipelines.attention.tma import VProducerPipeline as VProducerPipeline
+from tilepipe.pipelines.barriers.arrays import SMemArray as SMemArray
+from tilepipe.pipelines.barriers.arrays import SMemPtr as SMemPtr
+from tilepipe.pipelines.barriers.mbarriers import MbarPtr as MbarPtr
+from tilepipe.pipelines.barriers.mbarriers import SharedMemBarrier as SharedMemBarrier
 from tilepipe.pipelines.barriers.ordered import OrderedBarrier as OrderedBarrier
-from tilepipe.pipelines.barriers.shared import MbarPtr as MbarPtr
-from tilepipe.pipelines.barriers.shared import SharedMemBarrier as SharedMemBarrier
-from tilepipe.pipelines.barriers.shared import SMemArray as SMemArray
-from tilepipe.pipelines.barriers.shared import SMemPtr as SMemPtr
-from tilepipe.pipelines.barriers.shared import SMemTileArray2D as SMemTileArray2D
-from tilepipe.pipelines.barriers.shared import SMemTileArray2DRowMajor as SMemTileArray2DRowMajor
-from tilepipe.pipelines.rings.input_tiles import ConsumerTiles as ConsumerTiles
-from tilepipe.pipelines.rings.input_tiles import InputConsumer as InputConsumer
-from tilepipe.pipelines.rings.input_tiles import InputConsumerStage as InputConsumerStage
-from tilepipe.pipelines.rings.input_tiles import InputProducer as InputProducer
-from tilepipe.pipelines.rings.input_tiles import InputProducerStage as InputProducerStage
+from tilepipe.pipelines.barriers.pairs import elect_one_cta as elect_one_cta
+from tilepipe.pipelines.barriers.pairs import mma_arrive as mma_arrive
+from tilepipe.pipelines.barriers.pairs import mma_arrive_multicast as mma_arrive_multicast
+from tilepipe.pipelines.barriers.pairs import umma_arrive_leader_cta as umma_arrive_leader_cta
+from tilepipe.pipelines.rings.input_stages import ConsumerTiles as ConsumerTiles
+from tilepipe.pipelines.rings.input_stages import InputConsumerStage as InputConsumerStage
+from tilepipe.pipelines.rings.input_stages import InputProducerStage as InputProducerStage
+from tilepipe.pipelines.rings.input_stages import ProducerTiles as ProducerTiles
 from tilepipe.pipelines.rings.input_tiles import InputTilePipeline as InputTilePipeline
-from tilepipe.pipelines.rings.input_tiles import ProducerTiles as ProducerTiles
+from tilepipe.pipelines.rings.input_views import InputConsumer as InputConsumer
+from tilepipe.pipelines.rings.input_views import InputProducer as InputProducer
 from tilepipe.pipelines.rings.payloads import BlockScaledTilePayload as BlockScaledTilePayload
 from tilepipe.pipelines.rings.payloads import BlockwiseFP8TilePayload as BlockwiseFP8TilePayload
 from tilepipe.pipelines.rings.payloads import StandardTilePayload as StandardTilePayload
 from tilepipe.pipelines.rings.payloads import TilePayload as TilePayload
-from tilepipe.pipelines.rings.producer_consumer import ConsumeContext as ConsumeContext
-from tilepipe.pipelines.rings.producer_consumer import ConsumerStage as ConsumerStage
-from tilepipe.pipelines.rings.producer_consumer import (
-    ExplicitConsumeContext as ExplicitConsumeContext,
-)
-from tilepipe.pipelines.rings.producer_consumer import ProduceContext as ProduceContext
 from tilepipe.pipelines.rings.producer_consumer import (
     ProducerConsumerPipeline as ProducerConsumerPipeline,
 )
-from tilepipe.pipelines.rings.producer_consumer import ProducerStage as ProducerStage
 from tilepipe.pipelines.rings.role_pipeline import ConsumerPipeline as ConsumerPipeline
 from tilepipe.pipelines.rings.role_pipeline import ProducerPipeline as ProducerPipeline
 from tilepipe.pipelines.rings.role_pipeline import RolePipeline as RolePipeline
 from tilepipe.pipelines.rings.scale_tiles import ScaleFactorLayout as ScaleFactorLayout
 from tilepipe.pipelines.rings.scale_tiles import SMemTileArrayWithLayout as SMemTileArrayWithLayout
 from tilepipe.pipelines.rings.scale_tiles import scale_factor_k_major as scale_factor_k_major
-from tilepipe.pipelines.rings.staged import KPipeline as KPipeline
-from tilepipe.pipelines.rings.staged import KVPipeline as KVPipeline
-from tilepipe.pipelines.rings.staged import StagedPipeline as StagedPipeline
-from tilepipe.pipelines.rings.staged import VPipeline as VPipeline
+from tilepipe.pipelines.rings.stages import ConsumeContext as ConsumeContext
+from tilepipe.pipelines.rings.stages import ConsumerStage as ConsumerStage
+from tilepipe.pipelines.rings.stages import ExplicitConsumeContext as ExplicitConsumeContext
+from tilepipe.pipelines.rings.stages import ProduceContext as ProduceContext
+from tilepipe.pipelines.rings.stages import ProducerStage as ProducerStage
 from tilepipe.pipelines.rings.state import PipelineState as PipelineState
-from tilepipe.pipelines.rings.tma import KConsumerPipeline as KConsumerPipeline
-from tilepipe.pipelines.rings.tma import KProducerPipeline as KProducerPipeline
-from tilepipe.pipelines.rings.tma import KVTiles as KVTiles
-from tilepipe.pipelines.rings.tma import TMAConsumerPipeline as TMAConsumerPipeline
-from tilepipe.pipelines.rings.tma import TMADestination as TMADestination
-from tilepipe.pipelines.rings.tma import TMAProducerPipeline as TMAProducerPipeline
-from tilepipe.pipelines.rings.tma import VConsumerPipeline as VConsumerPipeline
-from tilepipe.pipelines.rings.tma import VProducerPipeline as VProducerPipeline
+from tilepipe.pipelines.rings.tile_arrays import SMemTileArray2D as SMemTileArray2D
+from tilepipe.pipelines.rings.tile_arrays import SMemTileArray2DRowMajor as SMemTileArray2DRowMajor
 from tilepipe.pipelines.schedulers.dynamic import AtomicScheduler as AtomicScheduler
 from tilepipe.pipelines.schedulers.dynamic import ClcScheduler as ClcScheduler
 from tilepipe.pipelines.schedulers.grouped import GroupedScheduler as GroupedScheduler

@@ -13,7 +13,7 @@ from tests.lang.tracing import from_text, refused, role_from_text
 from tests.pipelines.rings import counts_of, laps
 from tilepipe.ir import ops
 from tilepipe.ir.program import walk
-from tilepipe.pipelines.barriers.shared import BARRIER_BYTES
+from tilepipe.pipelines.barriers.mbarriers import BARRIER_BYTES
 
 ONE = "with ctx.elect_one():\n    "
 # what a role does with `bar`, the barrier's count, phases that it completes

@@ -52,7 +52,7 @@ STORE_READS = (
     "tma_store_wait",
     "role 'mma' warpgroup",
 )
-SUMS = "sums = output.tmem.tensor((BM, BN)).load()"
+LOADED = "result = output.tmem.tensor((BM, BN)).load()"
 BY_HAND_ARRIVE = 'with ctx.elect_one("warpgroup"):\n                        stage.mbar().arrive()'
 
 
@@ -186,17 +186,17 @@ MISTAKES = {
         ("ctx.mma(acc", "ctx.tma_load(a"),
     ),
     "08 an accumulator freed before it is loaded": Mistake(
-        TMEM, SUMS, f"tp.AccumBarrier().arrive(output.pipeline, output.index); {SUMS}; ctx.tmem_wait_load()", RaceError,
+        TMEM, LOADED, f"tp.AccumBarrier().arrive(output.pipeline, output.index); {LOADED}; ctx.tmem_wait_load()", RaceError,
         ("race on tensor memory", "role 'epilogue'", "role 'mma'", "ctx.tmem_wait_load()", "ctx.tcgen05_fence_before()"),
-        ("ctx.mma(acc", "sums = output.tmem"),
+        ("ctx.mma(acc", "result = output.tmem"),
     ),
-    "08 sums read before they are loaded": Mistake(
-        TMEM, SUMS, f"{SUMS}; sums *= 2", RaceError,
-        ("reads fragment", "while a load from tensor memory into its registers is in flight", "ctx.tmem_wait_load()"), ("sums *= 2",),
+    "08 result read before they are loaded": Mistake(
+        TMEM, LOADED, f"{LOADED}; result *= 2", RaceError,
+        ("reads fragment", "while a load from tensor memory into its registers is in flight", "ctx.tmem_wait_load()"), ("result *= 2",),
     ),
-    "08 nobody tells the epilogue where tensor memory is": Mistake(
+    "08 the epilogue does not learn where tensor memory is": Mistake(
         TMEM, "with outputs.epilogue_warp():", "if True:", TraceError,
-        ("role 'epilogue' does not know where 'tmem' is", "with outputs.epilogue_warp():"), ("sums = output.tmem",),
+        ("role 'epilogue' does not know where 'tmem' is", "with outputs.epilogue_warp():"), ("result = output.tmem",),
     ),
     "08 five accumulators": Mistake(
         TMEM, "num_stages=ACCUMULATORS", "num_stages=5", TraceError, ("5 stages × 128 columns = 640", "512"), ("num_stages=5",),

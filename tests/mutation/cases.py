@@ -44,35 +44,77 @@ FAMILIES: dict[str, dict[str, dict[str, Setting]]] = {
         "split K": _SMALL | {"split_k": 2},
         "swapped, gelu": _SMALL | {"swap": "ab", "activation": "gelu", "bn": 64},
         "fp8, promoted": _SMALL | {"dtype": "float8_e4m3", "accumulate": "promote", "bk": 64},
-        "float32 out, three stages": _SMALL | {"out_dtype": "float32", "stages": 3, "bn": 64, "store_slots": 1},
+        "float32 out, three stages": (
+            _SMALL | {"out_dtype": "float32", "stages": 3, "bn": 64, "store_slots": 1}
+        ),
         "sm_100, static": _SM100 | {"scheduler": "static"},
         "sm_100, cluster launch control": _SM100 | {"accumulators": 1},
         "sm_100, pairs, cluster launch control": _SM100 | {"cta_group": 2, "cluster": 2},
-        "sm_100, multicast, static": _SM100 | {"scheduler": "static", "cluster": 2, "accumulators": 1, "store_slots": 1},
+        "sm_100, multicast, static": (
+            _SM100 | {"scheduler": "static", "cluster": 2, "accumulators": 1, "store_slots": 1}
+        ),
     },
     "gemm_blockwise": {
         "sm_90": {"bm": 64, "bn": 32, "stages": 2, "consumers": 1},
         "sm_90, cluster": {"bm": 64, "bn": 32, "stages": 2, "consumers": 1, "cluster": 2},
         "sm_100": {"arch": "sm100", "bm": 128, "bn": 32, "stages": 2, "scheduler": "static"},
-        "sm_100, pairs": {"arch": "sm100", "bm": 128, "bn": 32, "stages": 2, "cta_group": 2, "cluster": 2},
+        "sm_100, pairs": {
+            "arch": "sm100",
+            "bm": 128,
+            "bn": 32,
+            "stages": 2,
+            "cta_group": 2,
+            "cluster": 2,
+        },
     },
     "gemm_block_scaled": {
         "mxfp8": {"bn": 64, "stages": 2, "scheduler": "static"},
-        "nvfp4, pairs": {"kind": "nvfp4", "bn": 64, "bk": 64, "stages": 2, "cta_group": 2, "cluster": 2},
+        "nvfp4, pairs": {
+            "kind": "nvfp4",
+            "bn": 64,
+            "bk": 64,
+            "stages": 2,
+            "cta_group": 2,
+            "cluster": 2,
+        },
     },
     "attention": {
-        "turns, registers": {"d": 64, "bn": 32, "consumers": 2, "order": "turns", "store": "registers", "heads": 1},
-        "free, tile, causal": {"d": 64, "bn": 32, "consumers": 1, "order": "free", "store": "tile", "causal": True, "schedule": "single",
-                               "qk_stages": 1, "heads": 1, "lse": False},
+        "turns, registers": {
+            "d": 64,
+            "bn": 32,
+            "consumers": 2,
+            "order": "turns",
+            "store": "registers",
+            "heads": 1,
+        },
+        "free, tile, causal": {
+            "d": 64,
+            "bn": 32,
+            "consumers": 1,
+            "order": "free",
+            "store": "tile",
+            "causal": True,
+            "schedule": "single",
+            "qk_stages": 1,
+            "heads": 1,
+            "lse": False,
+        },
         "sm_100": {"arch": "sm100", "d": 64, "bn": 32, "stages": 2, "heads": 1},
-        "sm_100, causal": {"arch": "sm100", "d": 64, "bn": 32, "stages": 2, "heads": 1, "causal": True},
+        "sm_100, causal": {
+            "arch": "sm100",
+            "d": 64,
+            "bn": 32,
+            "stages": 2,
+            "heads": 1,
+            "causal": True,
+        },
     },
     "gemm_grouped": {
         "one consumer": _SMALL,
         "ping-pong": _TWO | {"bm": 64, "schedule": "pingpong"},
         "cluster": _SMALL | {"cluster": 2},
     },
-}  # fmt: skip
+}
 
 # extents of further instances, which reach what the others do not
 MORE: dict[tuple[str, str], list[dict[str, Setting]]] = {

@@ -12,40 +12,46 @@ UNEXPLAINED = "unexplained"
 
 HEAD = """# Mutants
 
-What becomes of a kernel that is wrong by one thing. `make mutants` writes this page: it takes every shipped kernel in its families, and
-nine examples, and drops, duplicates or moves each wait, arrive, expect, fence, commit, release and drain, and changes each count, byte
-total, mask, stage and phase by one. Each mutant is checked on the instances of `tilepipe check`, in all interleavings.
+What the checker finds in kernels with one synchronisation mistake. `make mutants` writes this page:
+it takes every shipped kernel in several configurations, and nine examples; it drops, duplicates and
+moves each wait, arrive, expect, fence, commit, release and drain, and changes each count, byte
+total, mask, stage and phase by one. Each mutant is checked on the instances of `tilepipe check`, in
+all interleavings.
+
+{counts}
+
+{summary}
+
+A redundant mutant is not a gap in the checker: in most of them an op was there twice, or could
+stand a line earlier. Each one is explained [below](#why-redundant-mutants-are-redundant) by a rule
+of [`redundancy.py`](../../src/tilepipe/check/mutation/redundancy.py) or
+[`reordering.py`](../../src/tilepipe/check/mutation/reordering.py), some of which depend on what the
+op did in a run. `program.sensitivity()` reports the same for a kernel of your own
+([checker.md](../concepts/checker.md#what-each-line-is-for)).
 
 | column | the mutant |
 |---|---|
 | barrier, deadlock, race, exit, poison | ends in such a fault, in some interleaving |
-| other | never ends (an endless loop), or has an index, a mask or a set of lanes that cannot be |
-| numbers | has no fault and writes something else |
-| redundant | is as good as the kernel: explored, no fault in any interleaving, and the same results (compared on one run) |
-
-{counts}
-
-A redundant mutant is not a hole by itself: most say that an op was there twice, or could stand a line earlier. Each one is explained
-below by a rule of [`redundancy.py`](../src/tilepipe/check/mutation/redundancy.py) or [`pairs.py`](../src/tilepipe/check/mutation/pairs.py),
-some of which look at what the op did in a run. `program.sensitivity()` says the like of your own kernel
-([checker.md](checker.md#what-each-line-is-for)).
+| other | never ends (an endless loop), or has an index, a mask or a set of lanes that is invalid |
+| numbers | has no fault and other results |
+| redundant | is equivalent to the kernel: no fault in any interleaving, same results (in one run) |
 """
 
 
 def page(results: Sequence[Result]) -> str:
-    """The file."""
-    caught = sum(r.fate in ("fault", "refused", "numbers") for r in results)
+    """The text of the page."""
     redundant = [r for r in results if r.fate == "redundant"]
     families = {(r.kernel, r.family) for r in results}
+    kernels = {r.kernel for r in results} - {"examples"}
     counts = (
-        f"{len(results):,} mutants of {len(families)} configurations of"
-        f" {len({r.kernel for r in results})} kernels and the examples: "
-        f"{caught:,} caught, {len(redundant):,} redundant, {sum(not r.reason for r in redundant)}"
-        " of them without an explanation, "
-        f"{sum(r.fate == 'undecided' for r in results)} undecided."
+        f"**{len(results):,} mutants** of {len(families)} configurations of"
+        f" {len(kernels)} kernels and the examples:"
+        f" {_caught(results):,} caught, {len(redundant):,} redundant,"
+        f" {sum(not r.reason for r in redundant)} of them without an explanation,"
+        f" {sum(r.fate == 'undecided' for r in results)} undecided."
     )
     parts = [
-        HEAD.format(counts=counts),
+        HEAD.format(counts=counts, summary="\n".join(_summary(results))),
         "## By operator",
         "",
         *_operators(results),
@@ -57,7 +63,24 @@ def page(results: Sequence[Result]) -> str:
     for kernel in dict.fromkeys(r.kernel for r in results):
         mine = [r for r in results if r.kernel == kernel]
         parts += ["", f"## {kernel}", "", *_operators(mine)]
-    return "\n".join([*parts, "", "## Why the redundant ones are", "", *_reasons(redundant), ""])
+    reasons = ["", "## Why redundant mutants are redundant", "", *_reasons(redundant), ""]
+    return "\n".join([*parts, *reasons])
+
+
+def _caught(results: Sequence[Result]) -> int:
+    return sum(r.fate in ("fault", "refused", "numbers") for r in results)
+
+
+def _summary(results: Sequence[Result]) -> list[str]:
+    """One row for each kernel."""
+    lines = ["| kernel | mutants | caught | redundant |", "|---|---:|---:|---:|"]
+    for kernel in dict.fromkeys(r.kernel for r in results):
+        mine = [r for r in results if r.kernel == kernel]
+        redundant = sum(r.fate == "redundant" for r in mine)
+        lines.append(
+            f"| [{kernel}](#{kernel}) | {len(mine):,} | {_caught(mine):,} | {redundant:,} |"
+        )
+    return lines
 
 
 def _operators(results: Sequence[Result]) -> list[str]:
@@ -98,8 +121,8 @@ def _table(what: str, rows: Iterable[tuple[str, Sequence[Result]]]) -> list[str]
 
 
 def _reasons(redundant: Sequence[Result]) -> list[str]:
-    """All of them, by reason; one line for what is the same in several configurations of a
-    kernel.
+    """The redundant mutants by reason; one line for those that several configurations of a kernel
+    share.
     """
     lines: list[str] = []
     for reason, _ in Counter(r.reason for r in redundant).most_common():

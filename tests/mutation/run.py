@@ -26,9 +26,9 @@ from tests.mutation.cases import Case, cases
 from tests.mutation.page import page
 from tests.mutation.results import Result
 from tests.support.time_limit import TimeLimitExceeded, time_limit
-from tilepipe.check.mutation.facts import Facts
 from tilepipe.check.mutation.judging import Outcome, judge, outputs
 from tilepipe.check.mutation.mutants import Mutant, mutants
+from tilepipe.check.mutation.observations import Observations
 from tilepipe.check.mutation.redundancy import ADVISED, explain
 from tilepipe.check.parallel.workers import map_in_processes
 from tilepipe.check.verdict import Bounds
@@ -58,18 +58,18 @@ def perform(task: Task) -> list[Result]:
 
 @dataclass(frozen=True)
 class Subject:
-    """A case ready to be mutated: its instances with what they write, and the facts of their
+    """A case ready to be mutated: its instances with what they write, and the observations of their
     runs.
     """
 
     case: Case
     launches: list[tuple[Launch, dict[str, bytes]]]
-    facts: Facts
+    observations: Observations
 
     @classmethod
     def of(cls, case: Case) -> Subject:
         launches = case.launches()
-        return cls(case, [(launch, outputs(launch)) for launch in launches], Facts(launches))
+        return cls(case, [(launch, outputs(launch)) for launch in launches], Observations(launches))
 
     @property
     def kernel(self) -> Kernel:
@@ -99,15 +99,25 @@ def result_of(subject: Subject, mutant: Mutant) -> Result:
     )
     advised = any(o.advice for o in outcomes)
     reason = (
-        explain(mutant, subject.kernel, subject.facts, advised)
+        explain(mutant, subject.kernel, subject.observations, advised)
         if outcome.fate == "redundant"
         else ""
     )
     case = subject.case
     return Result(
-        case.kernel, case.name, mutant.operator, mutant.what, mutant.loc.short, outcome.fate, outcome.kind, outcome.headline, reason,
-        outcome.states, outcome.traces, round(time.monotonic() - begun, 2),
-    )  # fmt: skip
+        case.kernel,
+        case.name,
+        mutant.operator,
+        mutant.what,
+        mutant.loc.short,
+        outcome.fate,
+        outcome.kind,
+        outcome.headline,
+        reason,
+        outcome.states,
+        outcome.traces,
+        round(time.monotonic() - begun, 2),
+    )
 
 
 def campaign(
@@ -173,8 +183,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             markup=False,
         )
     survivors = sum(r.fate == "redundant" for r in found)
-    console.print(f"{len(found):,} mutants: {len(found) - survivors:,} caught, {survivors:,} redundant, {len(wanting)} of them unexplained"
-                  f" or undecided ({time.monotonic() - begun:.0f} s)")  # fmt: skip
+    console.print(
+        f"{len(found):,} mutants: {len(found) - survivors:,} caught, {survivors:,} redundant,"
+        f" {len(wanting)} of them unexplained or undecided ({time.monotonic() - begun:.0f} s)"
+    )
     return 1 if wanting else 0
 
 
@@ -211,7 +223,7 @@ def _explained(case: Case, results: Sequence[Result]) -> list[Result]:
             return ""
         advised = r.reason == ADVISED
         reasons = (
-            explain(m, subject.kernel, subject.facts, advised)
+            explain(m, subject.kernel, subject.observations, advised)
             for m in of[r.operator, r.what, r.loc]
         )
         return next((text for text in reasons if text), "")

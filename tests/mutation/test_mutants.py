@@ -11,10 +11,10 @@ import pytest
 
 from tests.mutation.kernels import program
 from tilepipe import sim
-from tilepipe.check.mutation import surgery
-from tilepipe.check.mutation.facts import Facts
+from tilepipe.check.mutation import rewriting
 from tilepipe.check.mutation.judging import judge, outputs
 from tilepipe.check.mutation.mutants import ALL, Mutant, mutants
+from tilepipe.check.mutation.observations import Observations
 from tilepipe.check.mutation.redundancy import explain
 from tilepipe.check.verdict import Bounds
 from tilepipe.ir import ops, printer
@@ -76,7 +76,10 @@ WORDS = [
     ("duplicate arrive", "twice: mbar_arrive bar=ring.empty[stage]"),
     (
         "drop release",
-        "never released: the stage of step ring_consumer by 1 of role 'store', and mbar_arrive bar=ring.empty[stage]",
+        (
+            "never released: the stage of step ring_consumer by 1 of role 'store', and mbar_arrive"
+            " bar=ring.empty[stage]"
+        ),
     ),
     (
         "drop drain",
@@ -90,7 +93,10 @@ WORDS = [
     ("cursor stages", "stages -1: cursor ring_consumer: 2 stages, from phase 0 of role 'store'"),
     (
         "move expect",
-        "behind tma_load tensor=a coords=(i * 8, 0) dst=tiles[stage] bar=ring.full[stage] (kernels.py:26): mbar_expect",
+        (
+            "after tma_load tensor=a coords=(i * 8, 0) dst=tiles[stage] bar=ring.full[stage]"
+            " (kernels.py:28): mbar_expect"
+        ),
     ),
     ("wait kind", "waits until read, not until written: tma_store_wait pending=0 read=False"),
 ]
@@ -138,22 +144,22 @@ def test_a_mistake_is_a_fault(operator: str, words: str, kind: str, said: str) -
 
 def test_what_computes_something_else_is_caught_by_its_numbers() -> None:
     """None of this kernel's mutants: here every tile is loaded from the first rows."""
-    place = next(p for p in surgery.places(PROGRAM.kernel) if isinstance(p.op, ops.TmaLoad))
+    place = next(p for p in rewriting.places(PROGRAM.kernel) if isinstance(p.op, ops.TmaLoad))
     assert isinstance(place.op, ops.TmaLoad)
-    other = surgery.with_op(PROGRAM.kernel, place, replace(place.op, coords=(const(0), const(0))))
+    other = rewriting.with_op(PROGRAM.kernel, place, replace(place.op, coords=(const(0), const(0))))
     outcome = judge(Mutant("coords", "the first rows", place, other), LAUNCH, REFERENCE)
-    assert (outcome.fate, outcome.message) == ("numbers", "no fault, but another out")
+    assert (outcome.fate, outcome.message) == ("numbers", "no fault, but other values in out")
 
 
 EXPLAINED = [
     ("duplicate wait", "twice: mbar_wait bar=ring.full", "the second of two waits for one phase"),
-    ("move expect", "behind tma_load", "bytes may come first"),
+    ("move expect", "after tma_load", "bytes may arrive before they are expected"),
     (
         "wait kind",
         "until read, not until written",
-        "what a grid wrote is visible when it has ended",
+        "what a grid wrote is visible after its end",
     ),
-    ("wait kind", "until written, not only read", "it waits for more than it must"),
+    ("wait kind", "until written, not only read", "it waits for more than necessary"),
 ]
 
 
@@ -163,7 +169,7 @@ def test_a_redundant_one_is_explored_and_explained(operator: str, words: str, wh
     outcome = judge(mutant, LAUNCH, REFERENCE)
     assert (outcome.fate, outcome.caught) == ("redundant", False)
     assert outcome.states > 10
-    assert why in explain(mutant, PROGRAM.kernel, Facts([LAUNCH]))
+    assert why in explain(mutant, PROGRAM.kernel, Observations([LAUNCH]))
 
 
 def test_arrays_stay_as_they_were() -> None:
@@ -196,18 +202,20 @@ def test_a_bound_that_is_hit_is_undecided() -> None:
 
 
 def test_facts_are_those_of_the_run() -> None:
-    facts = Facts([LAUNCH])
-    by_kind = {type(p.op): facts.of(p.op) for p in surgery.places(PROGRAM.kernel)}
+    observations = Observations([LAUNCH])
+    by_kind = {type(p.op): observations.of(p.op) for p in rewriting.places(PROGRAM.kernel)}
     assert by_kind[ops.TmaLoad].runs == 5
     assert by_kind[ops.FenceProxyAsync].effects == 5
     assert by_kind[ops.CursorStep].runs == 0
-    waits = [p.op for p in surgery.places(PROGRAM.kernel) if isinstance(p.op, ops.MbarWait)]
-    assert Counter(phase for op in waits for *_, phase in facts.of(op).phases) == {
+    waits = [p.op for p in rewriting.places(PROGRAM.kernel) if isinstance(p.op, ops.MbarWait)]
+    assert Counter(phase for op in waits for *_, phase in observations.of(op).phases) == {
         -1: 2,
         0: 4,
         1: 3,
         2: 1,
     }
-    arrive = next(p.op for p in surgery.places(PROGRAM.kernel) if isinstance(p.op, ops.MbarArrive))
-    assert facts.awaited(arrive)
+    arrive = next(
+        p.op for p in rewriting.places(PROGRAM.kernel) if isinstance(p.op, ops.MbarArrive)
+    )
+    assert observations.awaited(arrive)
     assert sim.run(LAUNCH).steps > 0

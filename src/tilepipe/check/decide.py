@@ -209,15 +209,20 @@ def _facts(first: Execution) -> list[str]:
     if first.launch_state.guards.tests:
         choices = (
             "no op of the kernel depends on which agent comes first: no atomic add or request for"
-            f" work, and each of {order.tests_as_waits:,} tests (try_wait) only decides whether the wait for"
-            " the phase that it tests is performed, and follows the completion of the phase before"
+            f" work, and each of {order.tests_as_waits:,} tests (try_wait) only decides whether the"
+            " wait for the phase that it tests is performed, and follows the completion of the"
+            " phase before"
         )
     return [
         choices,
-        f"each of {order.arrivals:,} arrivals, expected transactions and copies is made by a thread"
-        " that knows the phase before to be complete",
-        f"each of {order.waits:,} waits is over, in every order, before the phase after the awaited"
-        " one can complete: no wait can be lapped",
+        (
+            f"each of {order.arrivals:,} arrivals, expected transactions and copies is made by a"
+            " thread that knows the phase before to be complete"
+        ),
+        (
+            f"each of {order.waits:,} waits is over, in every order, before the phase after the"
+            " awaited one can complete: no wait can be lapped"
+        ),
     ]
 
 
@@ -225,6 +230,8 @@ def _fact_of_lanes(lanes: Sequence[int]) -> str:
     tried = (
         f"each of the {WARP} lanes"
         if len(lanes) == WARP
-        else f"lanes {', '.join(map(str, lanes))}, and every other lane is equivalent to one of them"
+        else (
+            f"lanes {', '.join(map(str, lanes))}, and every other lane is equivalent to one of them"
+        )
     )
     return f"the lane that elect.sync elects makes no difference: tried were {tried}"

@@ -1,8 +1,8 @@
-"""Whether instances are large enough for a verdict on them to say something of the kernel.
+"""Whether instances are large enough for their verdicts to be meaningful for the kernel.
 
-Measured, so that it holds for any kernel: a ring is an mbarrier array, and what has gone round it
-is the phases that its barriers have completed. Mistakes of phases show when a ring has been gone
-round twice; those between CTAs, where there are two.
+The size is measured in the executions, so that this works for any kernel: an mbarrier array stands
+for a ring, and the phases that its barriers complete for the laps. A mistake in a phase number shows
+when a ring is used for the third time; a mistake between CTAs, when there are two.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tilepipe.check.verdict import Verdict
 
 
 def too_small(verdicts: Sequence[Verdict]) -> str:
-    """What the instances do not reach, in a few lines; empty where they are large enough.
+    """What the instances do not reach, one line for each problem; empty if they are large enough.
 
     Every array of S > 1 mbarriers must complete 2 S + 1 phases, all its barriers together, in some
     CTA of some instance; and some instance must have 2 CTAs, of one cluster or not.

@@ -1,10 +1,10 @@
 """What each synchronising line of a kernel is for: what goes wrong without it, or that nothing
-does; and how few stages verify.
+does; and the smallest number of stages that verifies.
 
     report = sensitivity.report(program)
     rich.print(report.table())
 
-A row is one op of one line, all of its copies together: a pipeline's member makes several, and a
+A row is one op of one line, with all its copies: a method of a pipeline may emit several, and a
 Python loop repeats them.
 """
 
@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from tilepipe.check.decide import check
-from tilepipe.check.mutation import surgery
-from tilepipe.check.mutation.facts import Facts
+from tilepipe.check.mutation import rewriting
 from tilepipe.check.mutation.judging import Outcome, judge, outputs
 from tilepipe.check.mutation.mutants import SUBJECTS, Mutant, described, subjects, text
+from tilepipe.check.mutation.observations import Observations
 from tilepipe.check.mutation.redundancy import explain
-from tilepipe.check.mutation.surgery import Place
+from tilepipe.check.mutation.rewriting import Place
 from tilepipe.check.verdict import Bounds, Reductions, require_options
 from tilepipe.errors import BindError, TilepipeError
 from tilepipe.ir.launch import Launch
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Role = Literal["load-bearing", "redundant", "undecided"]
 Rebind = Callable[[str, int], "Program | Launch"]
-Progress = Callable[[int, int], None]  # (rows and stage counts done, of how many)
+Progress = Callable[[int, int], None]  # called with (rows and stage counts done, total)
 
 NAMES = ("wait", "named sync", "arrive", "expect", "fence", "syncwarp", "commit", "dealloc")
 QUICK = Bounds(traces=20_000, seconds=60.0, steps=200_000)
@@ -45,15 +45,18 @@ QUICK = Bounds(traces=20_000, seconds=60.0, steps=200_000)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One op of one line of the kernel, and what becomes of the kernel without it.
+    """One op of one line of the kernel, and the checker's judgement of the kernel without it.
 
     Attributes:
-        loc, source: the line. what: the op with its operands, the first of them where the line
-            makes several. count: how many it makes.
-        kind: "wait", "fence", "arrive", ... roles: whose it is.
-        answer: "load-bearing": without it the kernel is wrong. "redundant": explored without it,
-            verified, the same results.
-        without: what happens then. why: what makes it redundant, where a rule says so.
+        loc, source: the line.
+        what: the op with its operands; the first one if the line emits several.
+        count: how many the line emits.
+        kind: "wait", "fence", "arrive", ...
+        roles: the roles that perform it.
+        answer: "load-bearing": without it the kernel is wrong. "redundant": without it, exploration
+            verifies the kernel with the same results. "undecided": a bound was hit.
+        without: the judgement of the kernel without it.
+        why: why it is redundant, if a rule explains that.
     """
 
     loc: Loc
@@ -68,7 +71,7 @@ class Line:
 
     @property
     def says(self) -> str:
-        """What happens without it, in a line."""
+        """What happens without it, in one line."""
         match self.without.fate:
             case "fault" | "refused":
                 where = f" at {self.without.loc}" if self.without.loc else ""
@@ -80,12 +83,12 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """How few stages a setting can have.
+    """The smallest value of a setting, a number of stages, with which the kernel verifies.
 
     Attributes:
-        now: its value. fewest: the smallest that verifies of those tried, from `now` down; 0 where
-            `now` does not.
-        below: what is wrong with one fewer than `fewest`; "" where that is 0 stages.
+        now: its value.
+        fewest: the smallest value that verifies, tried from `now` downwards; 0 if `now` does not.
+        below: what is wrong with one stage fewer than `fewest`; "" if that is 0 stages.
     """
 
     name: str
@@ -96,7 +99,7 @@ class Stages:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """The report on one kernel and instance. `instance`: in words."""
+    """The report on one kernel and instance. `instance`: a description of it."""
 
     kernel: str
     instance: str
@@ -105,30 +108,39 @@ class Sensitivity:
 
     @property
     def redundant(self) -> list[Line]:
-        """The lines that the kernel does without."""
+        """The lines that the kernel does not need."""
         return [line for line in self.lines if line.answer == "redundant"]
 
     def report(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The report as JSON data."""
         return {
             "kernel": self.kernel,
             "instance": self.instance,
             "lines": [
                 {
-                    "at": line.loc.short, "source": line.source, "op": line.what, "count": line.count, "kind": line.kind,
-                    "roles": list(line.roles), "answer": line.answer, "without": line.says,
+                    "at": line.loc.short,
+                    "source": line.source,
+                    "op": line.what,
+                    "count": line.count,
+                    "kind": line.kind,
+                    "roles": list(line.roles),
+                    "answer": line.answer,
+                    "without": line.says,
                 }
                 for line in self.lines
             ],
-            "stages": [{"name": s.name, "now": s.now, "fewest": s.fewest, "below": s.below} for s in self.stages],
-        }  # fmt: skip
+            "stages": [
+                {"name": s.name, "now": s.now, "fewest": s.fewest, "below": s.below}
+                for s in self.stages
+            ],
+        }
 
     def table(self) -> Table:
-        """For people: `rich.print(report.table())`."""
+        """The report as a table: `rich.print(report.table())`."""
         from rich.table import Table
         from rich.text import Text
 
-        # each a Text: no user's word is taken for markup
+        # each cell is a Text, so that no part of the user's source is read as markup
         title = Text(f"{self.kernel}: what each line is for ({self.instance})")
         table = Table(title=title, title_justify="left", show_lines=False)
         for column in ("line", "op", "", "without it"):
@@ -163,20 +175,20 @@ def report(
     progress: Progress | None = None,
     instance: str = "",
 ) -> Sensitivity:
-    """Takes each synchronising line out, all its ops of a kind together, and says what becomes of
-    the kernel.
+    """Removes each synchronising line in turn, all its ops of one kind together, and checks the rest
+    of the kernel.
 
     Args:
-        program: a kernel that verifies, on a small instance; every line is tried on it.
-        rebind: (name, n) -> the program with that setting at n: for the report on stages. It may
-            raise what `bind` raises.
+        program: a kernel that verifies, on a small instance.
+        rebind: for the report on stages: (name, n) -> the program with that setting at n. It may
+            raise whatever `bind` raises.
         stages: the settings to lower, and their values; a `Rebinding` knows its own.
-        bounds: of each exploration.
-        progress: called with (done, of how many).
+        bounds: the limits of each exploration.
+        progress: called with (done, total).
 
     Raises:
-        SimFault: the kernel as it is ends in a fault. BindError: an argument that is not of its
-            type.
+        SimFault: the unchanged kernel ends in a fault.
+        BindError: an argument has the wrong type.
     """
     launch = program if isinstance(program, Launch) else getattr(program, "launch_args", None)
     if launch is None:
@@ -198,7 +210,7 @@ def report(
     )
     groups = _groups(kernel)
     total, done = len(groups) + len(settings), 0
-    reference, facts = outputs(launch), Facts([launch])
+    reference, observations = outputs(launch), Observations([launch])
     lines: list[Line] = []
     for members in groups.values():
         if progress is not None:
@@ -208,11 +220,11 @@ def report(
             f"drop {SUBJECTS[type(members[0].op)]}",
             f"dropped: {described(members[0])}",
             members[0],
-            surgery.without(kernel, members),
+            rewriting.without(kernel, members),
         )
         outcome = judge(mutant, launch, reference, bounds=bounds, rules=rules)
         why = (
-            explain(mutant, kernel, facts, bool(outcome.advice))
+            explain(mutant, kernel, observations, bool(outcome.advice))
             if outcome.fate == "redundant"
             else ""
         )
@@ -230,9 +242,7 @@ def report(
 
 
 def _groups(kernel: Kernel) -> dict[tuple[Loc, str], list[Place]]:
-    """The ops to take out together: those of one line that do the same thing to the same
-    barriers.
-    """
+    """The ops to remove together: those of one line that do the same to the same barriers."""
     groups: dict[tuple[Loc, str], list[Place]] = {}
     for name, place in subjects(kernel):
         if name in NAMES:
@@ -275,7 +285,7 @@ def _line(members: Sequence[Place], outcome: Outcome, why: str) -> Line:
 
 
 def _fewest(name: str, now: int, rebind: Rebind, bounds: Bounds, rules: Rules) -> Stages:
-    """From `now` down to the first that does not verify."""
+    """Tries n stages from `now` down to the first n that does not verify."""
     fewest, below = 0, ""
     for n in range(now, 0, -1):
         below = _wrong(name, n, rebind, bounds, rules)
@@ -286,7 +296,7 @@ def _fewest(name: str, now: int, rebind: Rebind, bounds: Bounds, rules: Rules) -
 
 
 def _wrong(name: str, n: int, rebind: Rebind, bounds: Bounds, rules: Rules) -> str:
-    """What is wrong with n stages; nothing: they verify."""
+    """What is wrong with n stages; "" if they verify."""
     try:
         made = rebind(name, n)
     except TilepipeError as error:
@@ -306,8 +316,8 @@ def _wrong(name: str, n: int, rebind: Rebind, bounds: Bounds, rules: Rules) -> s
 
 
 def stage_settings(static: Mapping[str, object]) -> dict[str, int]:
-    """The integers among static parameters, and among the fields of those that are frozen
-    dataclasses, whose names contain "stages".
+    """The integers whose names contain "stages", among static parameters and the fields of those
+    that are dataclasses.
 
     A field is named `cfg.stages`.
     """
@@ -339,7 +349,7 @@ class Rebinding:
         *,
         chip: Any = None,
     ) -> None:
-        """`arguments`, `static`, `chip`: what `bind` was called with."""
+        """`arguments`, `static`, `chip`: the arguments of `bind`."""
         self._function = function
         self._arguments = tuple(arguments)
         defaults = {
@@ -357,7 +367,8 @@ class Rebinding:
         """The program with the setting at n.
 
         Raises:
-            BindError: there is no such setting. TilepipeError: what `bind` raises.
+            BindError: there is no such setting.
+            TilepipeError: raised by `bind`.
         """
         outer, _, inner = name.partition(".")
         if name not in self.stages:

@@ -12,9 +12,18 @@ from tilepipe.machine.sites import Site
 from tilepipe.machine.units.in_flight import ResponseUnit, UnitQueue
 
 _SLOTS = {  # kind of op -> where its operands name a tile
-    "tma_load": (3,), "tma_store": (3,), "load": (2,), "store": (3,), "fragment_store": (2,), "fragment_load": (3,), "wgmma": (3, 5),
-    "tcgen05_mma": (3, 5), "tmem_copy": (3,), "clc_try_cancel": (3,), "clc_query": (2,),
-}  # fmt: skip
+    "tma_load": (3,),
+    "tma_store": (3,),
+    "load": (2,),
+    "store": (3,),
+    "fragment_store": (2,),
+    "fragment_load": (3,),
+    "wgmma": (3, 5),
+    "tcgen05_mma": (3, 5),
+    "tmem_copy": (3,),
+    "clc_try_cancel": (3,),
+    "clc_query": (2,),
+}
 
 
 @dataclass(frozen=True, eq=False, slots=True)

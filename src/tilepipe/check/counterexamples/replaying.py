@@ -58,8 +58,8 @@ def perform(
     run_to_end: bool = True,
     deadline: float = math.inf,
 ) -> tuple[SimFault | None, Execution]:
-    """Performs a schedule on the clusters that it names, and with `run_to_end` the rest of the kernel:
-    the fault and the execution. An execution that the deadline cuts off has no fault.
+    """Performs a schedule on the clusters that it names, and with `run_to_end` the rest of the
+    kernel: the fault and the execution. An execution that the deadline cuts off has no fault.
     """
     launch_state.elected = next(
         (step.agent for step in schedule if step.outcome == 2), launch_state.lanes[0]

@@ -66,9 +66,12 @@ def lines(kernel: Kernel, fault: Fault) -> dict[str, str]:
 def as_json(fault: Fault) -> dict[str, Any]:
     """A fault with its story."""
     return {
-        "kind": fault.kind, "message": fault.message, "at": fault.loc, "left_out": fault.left_out,
+        "kind": fault.kind,
+        "message": fault.message,
+        "at": fault.loc,
+        "left_out": fault.left_out,
         "steps": [{name: getattr(step, name) for name in _STEP} for step in fault.steps],
-    }  # fmt: skip
+    }
 
 
 def probe(path: Path) -> None:
@@ -120,11 +123,19 @@ def write(path: Path, saved: Saved) -> None:
         file, colon, name = saved.what.rpartition(":")
         what = f"{os.path.relpath(file, path.resolve().parent)}:{name}" if colon else saved.what
         report = {
-            "format": FORMAT, "version": VERSION, "what": what, "settings": list(saved.settings), "number": saved.number,
-            "instance": saved.instance, "rules": saved.rules, "program": saved.program, "fault": as_json(saved.fault),
-            "lines": dict(saved.lines), "picks": list(_PICK),
+            "format": FORMAT,
+            "version": VERSION,
+            "what": what,
+            "settings": list(saved.settings),
+            "number": saved.number,
+            "instance": saved.instance,
+            "rules": saved.rules,
+            "program": saved.program,
+            "fault": as_json(saved.fault),
+            "lines": dict(saved.lines),
+            "picks": list(_PICK),
             "schedule": [[getattr(pick, name) for name in _PICK] for pick in saved.fault.schedule],
-        }  # fmt: skip
+        }
         text = json.dumps(report, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         # what is no UTF-8 becomes what JSON writes for it
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
@@ -150,7 +161,10 @@ def read(path: Path) -> Saved:
             " them"
         )
     what = report.get("what")
-    again = f"Have it found again: tilepipe check {what if isinstance(what, str) else '...'} --save {path}"
+    again = (
+        f"Have it found again: tilepipe check {what if isinstance(what, str) else '...'} --save"
+        f" {path}"
+    )
     try:
         if _field(report, "version", int) != VERSION:
             raise BindError(
@@ -184,18 +198,25 @@ def _parsed(report: Mapping[str, Any], folder: Path) -> Saved:
             raise _Damaged(f"an entry of the schedule has {len(_PICK)} numbers, not {len(numbers)}")
         schedule.append(ScheduleStep(*numbers))
     fault = Fault(
-        _field(told, "kind", str), _field(told, "message", str), _field(told, "at", str), tuple(schedule), steps,
+        _field(told, "kind", str),
+        _field(told, "message", str),
+        _field(told, "at", str),
+        tuple(schedule),
+        steps,
         _count(told, "left_out"),
-    )  # fmt: skip
+    )
     what = _field(report, "what", str)
     file, colon, name = what.rpartition(":")
     return Saved(
         f"{os.path.relpath(folder / file)}:{name}" if colon else what,
         tuple(_is(x, str, "a setting") for x in _field(report, "settings", list)),
-        _count(report, "number"), _field(report, "instance", str), _rules(report),
-        _field(report, "program", str), fault,
+        _count(report, "number"),
+        _field(report, "instance", str),
+        _rules(report),
+        _field(report, "program", str),
+        fault,
         {loc: _is(text, str, f"line {loc}") for loc, text in _field(report, "lines", dict).items()},
-    )  # fmt: skip
+    )
 
 
 def _rules(report: Mapping[str, Any]) -> Rules:

@@ -1,5 +1,5 @@
-"""What becomes of a mutant: it is refused, ends in a fault, computes something else, or is as good
-as the kernel.
+"""Judging a mutant: whether it is refused, ends in a fault, computes other results, or is
+equivalent to the kernel.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from tilepipe.machine.rules import Rules
 
 Fate = Literal["refused", "fault", "undecided", "numbers", "redundant"]
 Outputs = dict[str, bytes]
-STEPS = "steps of one execution"  # how the bound that an endless loop hits is told
+STEPS = "steps of one execution"  # the end of the bound that an endless loop hits
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a mutant.
+    """The judgement of a mutant.
 
     Attributes:
-        fate: "refused": the simulator cannot even start it. "fault": it ends in one. "numbers": no
-            fault, but other results than the kernel's. "redundant": explored, in all interleavings
-            no fault and the kernel's results. "undecided": a bound was hit.
-        kind, loc, message: of the fault: the class of the error, "gemm.py:31", all of it; for
-            "undecided" the bound; for "numbers" the tensor.
-        advice: what a redundant one should be written otherwise.
-        states, traces: of the exploration, 0 where one run was enough.
+        fate: "refused": the simulator cannot start it. "fault": some interleaving ends in a fault.
+            "numbers": no fault, but results that differ from the kernel's. "redundant": no
+            interleaving has a fault, and the results are the kernel's. "undecided": a bound was
+            hit.
+        kind, loc, message: the class of the error, its line "gemm.py:31", and its message; for
+            "undecided" the message is the bound, for "numbers" the tensor.
+        advice: the advice that the checker gives on it.
+        states, traces: the size of the exploration.
     """
 
     fate: Fate
@@ -50,7 +51,7 @@ class Outcome:
 
     @property
     def caught(self) -> bool:
-        """Whether it is told from the kernel."""
+        """Whether the mutant is distinguished from the kernel."""
         return self.fate in ("refused", "fault", "numbers")
 
     @property
@@ -61,7 +62,7 @@ class Outcome:
 
 @contextlib.contextmanager
 def arrays_kept(launch: Launch) -> Iterator[None]:
-    """Puts what the kernel writes back as it was."""
+    """Restores the arrays that the kernel writes."""
     before = [(array, np.array(array)) for array in _written(launch).values()]
     try:
         yield
@@ -71,7 +72,7 @@ def arrays_kept(launch: Launch) -> Iterator[None]:
 
 
 def outputs(launch: Launch) -> Outputs:
-    """What one run writes, by parameter; the arrays stay as they were.
+    """The bytes that one run writes, by parameter; the arrays keep their values.
 
     Raises:
         SimFault: the run ends in a fault.
@@ -99,12 +100,13 @@ def judge(
     bounds: Bounds = Bounds(),  # noqa: B008
     rules: Rules = "practice",
 ) -> Outcome:
-    """Explores a mutant, and compares what it writes where that finds nothing.
+    """Explores a mutant, and compares its results with the kernel's if that finds no fault.
 
     Args:
-        launch: of the kernel that it is a mutant of. reference: `outputs(launch)`.
-        bounds: when the exploration gives up. An execution of more than `bounds.steps` never ends:
-            that is a fault.
+        launch: an instance of the kernel of which it is a mutant.
+        reference: `outputs(launch)`.
+        bounds: limits of the exploration. An execution of more than `bounds.steps` steps counts as
+            an endless loop, which is a fault.
     """
     mutated = replace(launch, kernel=mutant.kernel)
     try:
@@ -118,17 +120,19 @@ def judge(
         )
     with contextlib.redirect_stdout(io.StringIO()):
         verdict = check(mutated, explore=True, bounds=bounds, rules=rules, shorten=False)
-    found = _of(verdict, bounds)
+    found = _outcome_of(verdict, bounds)
     if found.fate != "redundant":
         return found
     got = outputs(mutated)
     other = [name for name in reference if got.get(name) != reference[name]]
     return (
-        Outcome("numbers", message=f"no fault, but another {', '.join(other)}") if other else found
+        Outcome("numbers", message=f"no fault, but other values in {', '.join(other)}")
+        if other
+        else found
     )
 
 
-def _of(verdict: Verdict, bounds: Bounds) -> Outcome:
+def _outcome_of(verdict: Verdict, bounds: Bounds) -> Outcome:
     advice, states, traces = tuple(verdict.advice), verdict.states, verdict.traces
     if verdict.faults:
         fault = verdict.faults[0]

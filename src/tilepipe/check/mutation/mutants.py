@@ -1,8 +1,7 @@
-"""Mutants: kernels that differ from a kernel by one mistake in how it synchronises.
+"""Mutants of structure: an op that synchronises is missing, duplicated, or in another place.
 
-Here are the mistakes of structure: an op is missing, there twice, or in another place.
-`mutant_values` has those of a number. Every op that synchronises is a subject: the waits, arrives,
-expects, fences and commits that the pipelines emit, too.
+`value_mutants` has the mutants in which a number is wrong. Every op that synchronises is mutated,
+also the waits, arrives, expects, fences and commits that the pipelines emit.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tilepipe.check.mutation import surgery
-from tilepipe.check.mutation.surgery import Place
-from tilepipe.check.mutation.values import VALUE_OPERATORS
+from tilepipe.check.mutation import rewriting
+from tilepipe.check.mutation.rewriting import Place
+from tilepipe.check.mutation.value_mutants import VALUE_OPERATORS
 from tilepipe.ir import ops, printer
 from tilepipe.ir.expressions import Const
 from tilepipe.ir.location import Loc
@@ -20,14 +19,35 @@ from tilepipe.ir.memory import Cursor
 from tilepipe.ir.program import Kernel, walk
 
 SUBJECTS: dict[type[ops.Op], str] = {
-    ops.MbarWait: "wait", ops.TmaStoreWait: "wait", ops.WgmmaWait: "wait", ops.TmemWaitLoad: "wait", ops.TmemWaitStore: "wait",
-    ops.ClusterWait: "wait", ops.GridDependencyWait: "wait", ops.NamedSync: "named sync", ops.MbarArrive: "arrive",
-    ops.NamedArrive: "arrive", ops.ClusterArrive: "arrive", ops.MbarExpect: "expect", ops.MbarCompleteTx: "expect",
-    ops.FenceProxyAsync: "fence", ops.WgmmaFence: "fence", ops.Tcgen05FenceBefore: "fence", ops.Tcgen05FenceAfter: "fence",
-    ops.FenceBarrierInit: "fence", ops.SetupBarrier: "fence", ops.SyncWarp: "syncwarp", ops.WgmmaCommit: "commit",
-    ops.TmaStoreCommit: "commit", ops.Tcgen05Commit: "commit", ops.MbarInit: "init", ops.TmemAlloc: "alloc",
-    ops.TmemDealloc: "dealloc", ops.TmemRelinquish: "dealloc", ops.CursorStep: "step",
-}  # fmt: skip
+    ops.MbarWait: "wait",
+    ops.TmaStoreWait: "wait",
+    ops.WgmmaWait: "wait",
+    ops.TmemWaitLoad: "wait",
+    ops.TmemWaitStore: "wait",
+    ops.ClusterWait: "wait",
+    ops.GridDependencyWait: "wait",
+    ops.NamedSync: "named sync",
+    ops.MbarArrive: "arrive",
+    ops.NamedArrive: "arrive",
+    ops.ClusterArrive: "arrive",
+    ops.MbarExpect: "expect",
+    ops.MbarCompleteTx: "expect",
+    ops.FenceProxyAsync: "fence",
+    ops.WgmmaFence: "fence",
+    ops.Tcgen05FenceBefore: "fence",
+    ops.Tcgen05FenceAfter: "fence",
+    ops.FenceBarrierInit: "fence",
+    ops.SetupBarrier: "fence",
+    ops.SyncWarp: "syncwarp",
+    ops.WgmmaCommit: "commit",
+    ops.TmaStoreCommit: "commit",
+    ops.Tcgen05Commit: "commit",
+    ops.MbarInit: "init",
+    ops.TmemAlloc: "alloc",
+    ops.TmemDealloc: "dealloc",
+    ops.TmemRelinquish: "dealloc",
+    ops.CursorStep: "step",
+}
 # an init is followed by the end of set-up; a step is the ring's, between its ops
 _NOT_MOVED = ("init", "alloc", "step")
 _NOT_TWICE = (ops.SetupBarrier, ops.TmemAlloc)
@@ -38,10 +58,11 @@ class Mutant:
     """A kernel with one mistake.
 
     Attributes:
-        operator: which kind of mistake: "drop wait", "expect bytes".
+        operator: the kind of the mistake: "drop wait", "expect bytes".
         what: the mistake in words: "dropped: mbar_wait inputs.full[stage] of role 'mma'".
-        place: the op that is changed, in the kernel as it was. passed: the op that it was moved
-            past, or out of.
+        place: the changed op, in the original kernel.
+        kernel: the kernel with the mistake.
+        passed: the op past which it was moved, or out of which.
     """
 
     operator: str
@@ -52,7 +73,7 @@ class Mutant:
 
     @property
     def loc(self) -> Loc:
-        """The line of the op that is changed."""
+        """The source line of the changed op."""
         return self.place.op.loc
 
     def __str__(self) -> str:
@@ -63,7 +84,7 @@ Operator = Callable[[Kernel], Iterator[Mutant]]
 
 
 def text(op: ops.Op) -> str:
-    """An op in a line."""
+    """An op as one line of text."""
     return printer.statement(op).removesuffix(":")
 
 
@@ -73,8 +94,8 @@ def described(place: Place) -> str:
 
 
 def subjects(kernel: Kernel) -> Iterator[tuple[str, Place]]:
-    """What each op that synchronises is called here, and where it stands."""
-    for place in surgery.places(kernel):
+    """The kind and the place of each op that synchronises."""
+    for place in rewriting.places(kernel):
         name = SUBJECTS.get(type(place.op))
         if name is not None:
             yield name, place
@@ -83,14 +104,17 @@ def subjects(kernel: Kernel) -> Iterator[tuple[str, Place]]:
 def _drop(kernel: Kernel) -> Iterator[Mutant]:
     for name, place in subjects(kernel):
         yield Mutant(
-            f"drop {name}", f"dropped: {described(place)}", place, surgery.without(kernel, [place])
+            f"drop {name}",
+            f"dropped: {described(place)}",
+            place,
+            rewriting.without(kernel, [place]),
         )
 
 
 def _duplicate(kernel: Kernel) -> Iterator[Mutant]:
     for name, place in subjects(kernel):
         if not isinstance(place.op, _NOT_TWICE):
-            twice = surgery.with_op(kernel, place, place.op, replace(place.op))
+            twice = rewriting.with_op(kernel, place, place.op, replace(place.op))
             yield Mutant(f"duplicate {name}", f"twice: {described(place)}", place, twice)
 
 
@@ -99,8 +123,8 @@ def _move(kernel: Kernel) -> Iterator[Mutant]:
         if name in _NOT_MOVED:
             continue
         for direction, found in (
-            ("before", surgery.earlier(place)),
-            ("behind", surgery.later(place)),
+            ("before", rewriting.earlier(place)),
+            ("after", rewriting.later(place)),
         ):
             if found is not None and _matters(place.op, found[1]):
                 held, passed = found
@@ -109,37 +133,42 @@ def _move(kernel: Kernel) -> Iterator[Mutant]:
                     f"move {name}",
                     what,
                     place,
-                    surgery.with_ops(kernel, {place.block: held}),
+                    rewriting.with_ops(kernel, {place.block: held}),
                     passed,
                 )
-        moved = surgery.out_of(place)
+        moved = rewriting.out_of(place)
         if moved is not None and place.enclosing is not None:
             what = f"moved out of '{text(place.enclosing)}': {described(place)}"
             yield Mutant(
-                f"move {name}", what, place, surgery.with_ops(kernel, moved), place.enclosing
+                f"move {name}", what, place, rewriting.with_ops(kernel, moved), place.enclosing
             )
 
 
 def _matters(op: ops.Op, passed: ops.Op) -> bool:
-    """Not where an op only changes places with one that is the same."""
+    """Whether two ops differ, so that swapping them makes a difference."""
     return text(op) != text(passed)
 
 
 def _release(kernel: Kernel) -> Iterator[Mutant]:
-    """A stage that is taken and not given back: without the step of the cursor and the arrivals on
-    its barriers.
+    """A stage that is acquired and never released: the step of the cursor and the arrivals on its
+    barriers are missing.
     """
-    for place in surgery.places(kernel):
+    for place in rewriting.places(kernel):
         if isinstance(place.op, ops.CursorStep):
             given = list(signals(kernel, place, place.op.cursor))
             if given:
-                what = f"never released: the stage of {described(place)}, and {', '.join(text(p.op) for p in given)}"
-                yield Mutant("drop release", what, place, surgery.without(kernel, [place, *given]))
+                what = (
+                    f"never released: the stage of {described(place)}, and"
+                    f" {', '.join(text(p.op) for p in given)}"
+                )
+                yield Mutant(
+                    "drop release", what, place, rewriting.without(kernel, [place, *given])
+                )
 
 
 def signals(kernel: Kernel, step: Place, cursor: Cursor) -> Iterator[Place]:
-    """The arrivals on barriers of the stage that a cursor stood on, in the block in which it
-    steps.
+    """The arrivals on the barriers of the stage that a cursor names, in the block in which the
+    cursor steps.
     """
     reads = [
         op
@@ -149,7 +178,7 @@ def signals(kernel: Kernel, step: Place, cursor: Cursor) -> Iterator[Place]:
     if not reads:
         return
     inside = {id(op) for op in walk(step.block)}
-    for place in surgery.places(kernel):
+    for place in rewriting.places(kernel):
         if (
             isinstance(place.op, (ops.MbarArrive, ops.Tcgen05Commit))
             and id(place.op) in inside
@@ -159,50 +188,61 @@ def signals(kernel: Kernel, step: Place, cursor: Cursor) -> Iterator[Place]:
 
 
 def _drain(kernel: Kernel) -> Iterator[Mutant]:
-    """A drain is the run of waits at the end of a role."""
+    """Drop or shorten a drain: the waits at the end of a role."""
     for role in kernel.roles:
         held = role.body.ops
         at = len(held)
         while at and _only_waits(held[at - 1]):
             at -= 1
         tail = [
-            x for op in held[at:] for x in surgery.everything(op) if SUBJECTS.get(type(x)) == "wait"
+            x
+            for op in held[at:]
+            for x in rewriting.everything(op)
+            if SUBJECTS.get(type(x)) == "wait"
         ]
         if tail:
-            what = f"dropped: the drain of role '{role.name}', the waits at its end: {', '.join(dict.fromkeys(map(text, tail)))}"
+            what = (
+                f"dropped: the drain of role '{role.name}', the waits at its end:"
+                f" {', '.join(dict.fromkeys(map(text, tail)))}"
+            )
             yield Mutant(
                 "drop drain",
                 what,
                 Place(role, role.body, at),
-                surgery.with_ops(kernel, {role.body: held[:at]}),
+                rewriting.with_ops(kernel, {role.body: held[:at]}),
             )
         for i, op in enumerate(held[at:], at):
             if isinstance(op, ops.For) and isinstance(op.stop, Const) and int(op.stop.value) > 1:
                 shorter = replace(op, stop=replace(op.stop, value=int(op.stop.value) - 1))
-                what = f"one turn fewer: the drain of role '{role.name}', {text(op)}"
+                what = f"one iteration fewer: the drain of role '{role.name}', {text(op)}"
                 yield Mutant(
                     "drop drain",
                     what,
                     Place(role, role.body, i),
-                    surgery.with_op(kernel, Place(role, role.body, i), shorter),
+                    rewriting.with_op(kernel, Place(role, role.body, i), shorter),
                 )
 
 
 def _only_waits(op: ops.Op) -> bool:
     return all(
-        isinstance(x, (*surgery.VALUES, *surgery.CONTROL)) or SUBJECTS.get(type(x)) == "wait"
-        for x in surgery.everything(op)
+        isinstance(x, (*rewriting.VALUES, *rewriting.CONTROL)) or SUBJECTS.get(type(x)) == "wait"
+        for x in rewriting.everything(op)
     )
 
 
 OPERATORS: dict[str, Operator] = {
-    "drop": _drop, "duplicate": _duplicate, "move": _move, "release": _release, "drain": _drain,
-}  # fmt: skip
+    "drop": _drop,
+    "duplicate": _duplicate,
+    "move": _move,
+    "release": _release,
+    "drain": _drain,
+}
 ALL: tuple[str, ...] = (*OPERATORS, *VALUE_OPERATORS)
 
 
 def mutants(kernel: Kernel, operators: Sequence[str] = ALL) -> Iterator[Mutant]:
-    """Every mutant of a kernel, in a fixed order; they share with it what is the same.
+    """Every mutant of a kernel, in a fixed order; a mutant shares its unchanged blocks with the
+    kernel.
 
     Args:
         operators: names in `ALL`.

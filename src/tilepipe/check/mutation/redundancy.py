@@ -1,9 +1,9 @@
-"""Why a mutant that exploration verifies is as good as the kernel: rules, in the order in which
+"""Why a mutant that exploration verifies is equivalent to the kernel: rules, in the order in which
 they are tried.
 
-The proof is the exploration; a rule only says in a sentence what makes it so. One that rests on
-what a run showed looks at `Facts`. A mutant that no rule explains is a question: either a rule is
-missing here, or the simulated machine lets something pass.
+The exploration is the proof; a rule states the reason in a sentence. Rules that depend on what
+happens in a run look at `Observations`. A mutant that no rule explains is an open question: either
+a rule is missing, or the simulated machine misses a fault.
 """
 
 from __future__ import annotations
@@ -11,78 +11,130 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilepipe.check.mutation import surgery
-from tilepipe.check.mutation.facts import Facts
+from tilepipe.check.mutation import rewriting
 from tilepipe.check.mutation.mutants import SUBJECTS, Mutant, signals
-from tilepipe.check.mutation.pairs import why_either_order
-from tilepipe.check.mutation.surgery import Place
+from tilepipe.check.mutation.observations import Observations
+from tilepipe.check.mutation.reordering import why_either_order
+from tilepipe.check.mutation.rewriting import Place
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Vary
 from tilepipe.ir.memory import BarrierRef, Cursor
 from tilepipe.ir.program import Kernel
 
 _LEARNS = (
-    ops.MbarWait, ops.TmaStoreWait, ops.WgmmaWait, ops.TmemWaitLoad, ops.TmemWaitStore, ops.ClusterWait, ops.NamedSync, ops.SyncWarp,
-    ops.FenceProxyAsync, ops.WgmmaFence, ops.Tcgen05FenceBefore, ops.Tcgen05FenceAfter,
-)  # fmt: skip
+    ops.MbarWait,
+    ops.TmaStoreWait,
+    ops.WgmmaWait,
+    ops.TmemWaitLoad,
+    ops.TmemWaitStore,
+    ops.ClusterWait,
+    ops.NamedSync,
+    ops.SyncWarp,
+    ops.FenceProxyAsync,
+    ops.WgmmaFence,
+    ops.Tcgen05FenceBefore,
+    ops.Tcgen05FenceAfter,
+)
 _TWICE: dict[type[ops.Op], str] = {
-    ops.MbarWait: "the second of two waits for one phase finds it complete and learns nothing",
+    ops.MbarWait: (
+        "the second of two waits for one phase finds it complete, and orders nothing more"
+    ),
     ops.TmaStoreWait: "the second of two waits for one thread's store groups finds them done",
     ops.WgmmaWait: "the second of two waits for the warpgroup's MMAs finds them done",
-    ops.TmemWaitLoad: "the second of two waits for the warp's loads from tensor memory finds them done",
-    ops.TmemWaitStore: "the second of two waits for the warp's stores to tensor memory finds them done",
+    ops.TmemWaitLoad: (
+        "the second of two waits for the warp's loads from tensor memory finds them done"
+    ),
+    ops.TmemWaitStore: (
+        "the second of two waits for the warp's stores to tensor memory finds them done"
+    ),
     ops.ClusterWait: "the second wait finds the cluster barrier complete",
-    ops.NamedSync: "the same threads meet again at once: the second meeting has nothing to order",
-    ops.SyncWarp: "the lanes have just converged",
+    ops.NamedSync: (
+        "the same threads synchronise twice in a row: the second barrier orders nothing more"
+    ),
+    ops.SyncWarp: "the lanes of the warp have just converged",
     ops.FenceProxyAsync: "the second of two fences finds every access fenced",
     ops.WgmmaFence: "the second of two fences finds all registers fenced",
     ops.Tcgen05FenceBefore: "the second of two fences finds every access fenced",
-    ops.Tcgen05FenceAfter: "the second of two fences finds nothing new to receive",
+    ops.Tcgen05FenceAfter: "the second of two fences finds nothing more to order",
     ops.FenceBarrierInit: "the second of two fences finds every initialisation fenced",
-    ops.WgmmaCommit: "the second commit closes an empty group, which is done at once",
-    ops.TmaStoreCommit: "the second commit closes an empty group, which is done at once",
-    ops.TmemRelinquish: "the right to allocate, once given up, stays so",
-    ops.GridDependencyWait: "the kernels before this one have ended already",
+    ops.WgmmaCommit: "the second commit closes an empty group, which is complete at once",
+    ops.TmaStoreCommit: "the second commit closes an empty group, which is complete at once",
+    ops.TmemRelinquish: "the permit to allocate has been relinquished already",
+    ops.GridDependencyWait: "the preceding kernels have completed already",
 }
-UNREACHED = "not reached: no instance of this family comes to this op"
-ADVISED = 'ordered by a fence on the reader\'s side instead, which is accepted with advice (a fault with rules="strict")'
-UNOBSERVED = (
-    "nobody waits for the phases that it counts in: the ring is not used again before the CTA ends"
+UNREACHED = "not reached: no instance of this configuration executes this op"
+ADVISED = (
+    "ordered by a fence on the reader's side instead, which is accepted with advice (a fault with"
+    ' rules="strict")'
 )
-FIRST_PHASE = "it only ever waits for the phase before the first, which is complete from the beginning: the ring goes round once at most"
-NOTHING_NEW = "all that it orders is ordered already: in no run did its threads learn anything from it, nor was anything left to be fenced"
-ALONE = "a drain matters to peers only: every arrival on these barriers is made by the CTA itself, which ends with the last of its warps"
-COVERED = "what the last turns of this drain would learn, the CTA learns otherwise before it ends: by waits for later commits"
+UNOBSERVED = (
+    "no agent waits for the phases in which it arrives: the ring is not used again before the CTA"
+    " ends"
+)
+FIRST_PHASE = (
+    "it only waits for the phase before the first, which is complete from the beginning: the ring"
+    " is used once at most"
+)
+NOTHING_NEW = (
+    "all that it orders is ordered already: in no run did it add to what happens before its"
+    " threads' next steps, nor did it have anything to fence"
+)
+ALONE = (
+    "a drain protects arrivals from other CTAs: every arrival on these barriers is made by the CTA"
+    " itself, which ends with the last of its warps"
+)
+COVERED = (
+    "what the last iterations of this drain wait for is complete anyway before the CTA ends: the"
+    " CTA waits for later commits"
+)
 LAST_STEP = "the cursor is not used again, or only by waits that pass at once"
-NEVER_WAITS = "the role never waits by this cursor: it only tells where to arrive"
-STRONGER = "it waits for more than it must: later, but for nothing that could not come"
-END_OF_GRID = "what a grid wrote is visible when it has ended; before a CTA ends, its stores need only have read shared memory"
-READ_BEFORE = "the wait inside the loop has already seen every store read shared memory"
+NEVER_WAITS = "the role never waits by this cursor, which only says where to arrive"
+STRONGER = "it waits for more than necessary: later, and only for what is certain to complete"
+END_OF_GRID = (
+    "what a grid wrote is visible after its end; before a CTA ends, its stores need only have read"
+    " shared memory"
+)
+READ_BEFORE = "after the wait inside the loop, every store has read shared memory"
 NO_GROUPS = "the other lanes have no store groups: for them the op does nothing"
-NO_ALLOCATION = "giving up the right to allocate lets another CTA of the SM allocate sooner; this CTA allocates no more"
-ALIGNED = "the whole warp executes the op before it as one, and sees what that wrote"
-RETIRED = "all that it hands over are reads of MMAs that have been waited for, or fenced accesses of tensor memory: relaxed does"
+NO_ALLOCATION = (
+    "relinquishing the permit to allocate lets another CTA of the SM allocate sooner; this CTA does"
+    " not allocate again"
+)
+ALIGNED = "the whole warp executes the op before it together, and sees what that wrote"
+RETIRED = (
+    "all that it publishes are reads of MMAs that have been waited for, or fenced accesses of"
+    " tensor memory: relaxed semantics suffice"
+)
 PUBLISHES_MORE = "release publishes more than relaxed does"
 DEALLOC = "freeing tensor memory takes the barrier and no fence"
-TURNS = "these turns are for speed: what the roles do on either side of the wait touches nothing in common"
-REJOIN = "it brings lanes together again; what they did apart is nobody's business before they meet at another barrier"
+TURNS = (
+    "these turns are for speed: what the roles access before and after the wait has nothing in"
+    " common"
+)
+REJOIN = (
+    "it lets the lanes reconverge; no other lane uses what one did alone before they synchronise at"
+    " another barrier"
+)
 NEXT_COMMIT = (
     "the stores go into the group that the thread's next commit closes, and are waited for with it"
 )
-PERMUTED = "each lane names another CTA than before, and all of them are named as before"
+PERMUTED = "each lane signals another CTA than before, and together they signal the same CTAs"
 TOGETHER = (
     "the two CTAs of a pair free their tensor memory together, when each has waited for its own"
 )
-NEIGHBOUR = "whoever waits for this barrier waits for its neighbour in turn: what one tells a step too early or late, the other makes good"
+NEIGHBOUR = (
+    "every agent that waits for this barrier waits for the next one of the array in turn: an"
+    " arrival one stage early or late is made up for by the other barrier"
+)
 
 
 @dataclass(frozen=True)
 class Question:
-    """A survivor, and what is known of it."""
+    """A mutant without a fault, and what is known about it."""
 
     mutant: Mutant
     kernel: Kernel
-    facts: Facts
+    observations: Observations
     advised: bool
 
     @property
@@ -94,29 +146,32 @@ class Question:
         return self.mutant.operator.split(" ", 1)[0]
 
 
-def explain(mutant: Mutant, kernel: Kernel, facts: Facts, advised: bool = False) -> str:
-    """The reason in a sentence; "" where no rule has one.
+def explain(
+    mutant: Mutant, kernel: Kernel, observations: Observations, advised: bool = False
+) -> str:
+    """The reason in a sentence; "" if no rule has one.
 
     Args:
-        kernel: the one that it is a mutant of, and facts: those of the kernel's instances.
-        advised: verified, but with advice that the kernel does not get.
+        kernel: the kernel of which it is a mutant.
+        observations: those of the instances of that kernel.
+        advised: the mutant is verified, but with advice that the kernel does not get.
     """
-    question = Question(mutant, kernel, facts, advised)
+    question = Question(mutant, kernel, observations, advised)
     return next((reason for rule in _RULES if (reason := rule(question))), "")
 
 
 def _unreached(q: Question) -> str:
     near = (
-        [x for op in q.mutant.place.block.ops for x in surgery.everything(op)]
+        [x for op in q.mutant.place.block.ops for x in rewriting.everything(op)]
         if not _performs(q.op)
         else [q.op]
     )
-    seen = [q.facts.of(x).runs for x in near if _performs(x)]
+    seen = [q.observations.of(x).runs for x in near if _performs(x)]
     return UNREACHED if seen and not any(seen) else ""
 
 
 def _performs(op: ops.Op) -> bool:
-    return not isinstance(op, (*surgery.VALUES, *surgery.CONTROL))
+    return not isinstance(op, (*rewriting.VALUES, *rewriting.CONTROL))
 
 
 def _advised(q: Question) -> str:
@@ -129,11 +184,11 @@ def _unobserved(q: Question) -> str:
     else:
         arrivals = [
             x
-            for x in surgery.everything(q.op)
+            for x in rewriting.everything(q.op)
             if isinstance(x, (ops.MbarArrive, ops.Tcgen05Commit))
         ]
-    heard = any(q.facts.awaited(x) for x in arrivals)
-    return UNOBSERVED if arrivals and not heard and q.mutant.operator != "arrive order" else ""
+    observed = any(q.observations.awaited(x) for x in arrivals)
+    return UNOBSERVED if arrivals and not observed and q.mutant.operator != "arrive order" else ""
 
 
 def _twice(q: Question) -> str:
@@ -143,14 +198,14 @@ def _twice(q: Question) -> str:
 def _drain(q: Question) -> str:
     if not in_drain(q.mutant.place):
         return ""
-    inside = [x for x in surgery.everything(q.op) if _performs(x)]
+    inside = [x for x in rewriting.everything(q.op) if _performs(x)]
     if any(isinstance(x, ops.TmaStoreWait) for x in inside):
         return READ_BEFORE if q.verb in ("drop", "pending") else ""
     return ALONE if q.kernel.cluster_size == 1 else COVERED
 
 
 def in_drain(place: Place) -> bool:
-    """Whether an op stands among the waits at the end of its role."""
+    """Whether an op is one of the waits at the end of its role."""
     role = place.role
     if role is None:
         return False
@@ -161,24 +216,26 @@ def in_drain(place: Place) -> bool:
 
 def _waits(op: ops.Op) -> bool:
     return all(
-        isinstance(x, (*surgery.VALUES, *surgery.CONTROL)) or SUBJECTS.get(type(x)) == "wait"
-        for x in surgery.everything(op)
+        isinstance(x, (*rewriting.VALUES, *rewriting.CONTROL)) or SUBJECTS.get(type(x)) == "wait"
+        for x in rewriting.everything(op)
     )
 
 
 def _nothing_new(q: Question) -> str:
-    fact = q.facts.of(q.op)
+    observed = q.observations.of(q.op)
     if (
         not isinstance(q.op, _LEARNS)
-        or fact.effects
-        or not fact.runs
+        or observed.effects
+        or not observed.runs
         or q.verb not in ("drop", "move", "pending", "stage", "phase")
     ):
         return ""
     if isinstance(q.op, ops.SyncWarp):
         return ALIGNED
     return (
-        FIRST_PHASE if fact.phases and all(phase < 0 for *_, phase in fact.phases) else NOTHING_NEW
+        FIRST_PHASE
+        if observed.phases and all(phase < 0 for *_, phase in observed.phases)
+        else NOTHING_NEW
     )
 
 
@@ -193,7 +250,7 @@ def _stores(q: Question) -> str:
 def _elects(q: Question) -> str:
     if not isinstance(q.op, ops.Elect):
         return ""
-    acting = [x for x in surgery.everything(q.op) if _performs(x)]
+    acting = [x for x in rewriting.everything(q.op) if _performs(x)]
     return (
         NO_GROUPS
         if all(isinstance(x, (ops.TmaStoreWait, ops.TmaStoreCommit, ops.TmaStore)) for x in acting)
@@ -216,7 +273,7 @@ def _tensor_memory(q: Question) -> str:
     if isinstance(q.op, ops.TmemRelinquish) and q.verb == "drop":
         return NO_ALLOCATION
     rest = q.mutant.place.block.ops[q.mutant.place.index + 1 :]
-    after = next((x for op in rest for x in surgery.everything(op) if _performs(x)), None)
+    after = next((x for op in rest for x in rewriting.everything(op) if _performs(x)), None)
     if (
         q.verb == "drop"
         and isinstance(q.op, ops.Tcgen05FenceAfter)
@@ -241,7 +298,7 @@ def _dropped(q: Question) -> str:
 
 
 def _rings(q: Question) -> str:
-    """Cursors, and barriers of an array."""
+    """Mutants of cursors, and of the barriers of an array."""
     match q.mutant.operator, q.op:
         case ("drop wait", ops.MbarWait(bar=bar)) if "order" in bar.array.name:
             return TURNS
@@ -255,9 +312,10 @@ def _rings(q: Question) -> str:
             q.kernel, bar
         ):
             return TOGETHER
-        case ("cursor first phase" | "cursor stages", ops.CursorDefine(cursor=cursor)) if (
-            not _waits_by(q.kernel, cursor)
-        ):
+        case (
+            "cursor first phase" | "cursor stages",
+            ops.CursorDefine(cursor=cursor),
+        ) if not _waits_by(q.kernel, cursor):
             return NEVER_WAITS
         case (
             "drop step" | "duplicate step" | "cursor step" | "cursor stages" | "cursor first phase",
@@ -268,8 +326,8 @@ def _rings(q: Question) -> str:
 
 
 def _waits_by(kernel: Kernel, cursor: Cursor) -> bool:
-    """Whether a wait is for a phase that this cursor gives."""
-    every = [place.op for place in surgery.places(kernel)]
+    """Whether any wait takes its phase from this cursor."""
+    every = [place.op for place in rewriting.places(kernel)]
     phases = {op.phase for op in every if isinstance(op, ops.CursorRead) and op.cursor is cursor}
     return any(
         isinstance(op, (ops.MbarWait, ops.MbarTryWait)) and op.phase in phases for op in every
@@ -277,8 +335,8 @@ def _waits_by(kernel: Kernel, cursor: Cursor) -> bool:
 
 
 def _freed_after(kernel: Kernel, bar: BarrierRef) -> bool:
-    """Whether a wait for this barrier is the last before tensor memory is freed."""
-    for place in surgery.places(kernel):
+    """Whether a wait for this barrier is the last one before tensor memory is freed."""
+    for place in rewriting.places(kernel):
         if isinstance(place.op, ops.TmemDealloc):
             before = [op for op in place.block.ops[: place.index] if isinstance(op, ops.MbarWait)]
             if before and before[-1].bar.array is bar.array:
@@ -295,6 +353,17 @@ def _moved(q: Question) -> str:
 
 
 _RULES: tuple[Callable[[Question], str], ...] = (
-    _unreached, _advised, _unobserved, _twice, _drain, _nothing_new, _stores, _elects, _numbers, _tensor_memory, _dropped, _rings,
+    _unreached,
+    _advised,
+    _unobserved,
+    _twice,
+    _drain,
+    _nothing_new,
+    _stores,
+    _elects,
+    _numbers,
+    _tensor_memory,
+    _dropped,
+    _rings,
     _moved,
-)  # fmt: skip
+)

@@ -15,7 +15,7 @@ from tilepipe.lang.tensor_memory.tensors import TmemTensor
 from tilepipe.lang.tracing.tracer import Scope
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.accumulators.output_stages import MmaStage
-from tilepipe.pipelines.barriers.shared import MbarPtr
+from tilepipe.pipelines.barriers.mbarriers import MbarPtr
 
 
 class MmaOp:

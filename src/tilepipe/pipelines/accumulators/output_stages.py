@@ -13,13 +13,14 @@ from tilepipe.lang.arguments.annotations import CtaGroup, Index
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.linear import Handle
 from tilepipe.lang.values.scalars import Value
-from tilepipe.pipelines.accumulators.pairs import (
+from tilepipe.pipelines.accumulators.tensor_memory import TmemStage
+from tilepipe.pipelines.barriers.pairs import (
     check_both_told,
     commit_by_one_lane,
     umma_arrive_leader_cta,
 )
-from tilepipe.pipelines.accumulators.tensor_memory import TmemStage
-from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline, StageHandle
+from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
+from tilepipe.pipelines.rings.stages import StageHandle
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -22,9 +22,10 @@ from tilepipe.pipelines.accumulators.output_stages import (
     OutputStage,
     RawOutputStage,
 )
-from tilepipe.pipelines.accumulators.pairs import pair_mask
 from tilepipe.pipelines.accumulators.tensor_memory import TmemAllocation, TmemDeallocBarrier
-from tilepipe.pipelines.barriers.shared import Barriers, SharedMemBarrier, SMemArray
+from tilepipe.pipelines.barriers.arrays import Barriers, SMemArray
+from tilepipe.pipelines.barriers.mbarriers import SharedMemBarrier
+from tilepipe.pipelines.barriers.pairs import pair_mask
 from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
 
 if TYPE_CHECKING:

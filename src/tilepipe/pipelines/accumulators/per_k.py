@@ -27,7 +27,8 @@ from tilepipe.pipelines.accumulators.output_stages import (
 from tilepipe.pipelines.accumulators.output_tiles import OutputTilePipeline
 from tilepipe.pipelines.accumulators.tensor_memory import TmemStage
 from tilepipe.pipelines.rings.input_tiles import InputTilePipeline
-from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline, StageHandle
+from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
+from tilepipe.pipelines.rings.stages import StageHandle
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -20,7 +20,8 @@ from tilepipe.lang.tensor_memory.scales import TmemScales
 from tilepipe.lang.tensor_memory.tcgen05 import use_group
 from tilepipe.lang.tensor_memory.tensors import TmemTensor
 from tilepipe.lang.values.scalars import Value, to_expr
-from tilepipe.pipelines.barriers.shared import SharedMemBarrier, SMemArray, init_barriers
+from tilepipe.pipelines.barriers.arrays import SMemArray
+from tilepipe.pipelines.barriers.mbarriers import SharedMemBarrier, init_barriers
 
 COLUMN_BITS = 0xFFFF  # of an address; the lane is above them
 LOWER_LANES = 16 << 16  # in an address: the lower 16 of the 32 lanes of each warp

@@ -1,1 +1,1 @@
-"""What attention kernels share: the configuration, and the layouts of K and V."""
+"""Attention: the configuration, the layouts of K and V, and the rings of their tiles."""

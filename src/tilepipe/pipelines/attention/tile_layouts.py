@@ -14,7 +14,7 @@ from tilepipe.ir.location import caller
 from tilepipe.lang.arguments.annotations import MatrixOrder, Name, Swizzle
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.memory.shared_tiles import SmemTileArray
-from tilepipe.pipelines.barriers.shared import SMemTileArray2D
+from tilepipe.pipelines.rings.tile_arrays import SMemTileArray2D
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tilepipe.lang.arguments.annotations import Index, Name
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.control.blocks import MustEnter
 from tilepipe.lang.values.scalars import Value, require_integer, require_uniform, to_expr
-from tilepipe.pipelines.barriers.shared import SharedMemBarrier
+from tilepipe.pipelines.barriers.mbarriers import SharedMemBarrier
 from tilepipe.pipelines.rings.state import PipelineState
 
 

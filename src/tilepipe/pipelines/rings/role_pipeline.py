@@ -14,9 +14,10 @@ from tilepipe.lang.arguments.annotations import CtaGroup, Name, PositiveInt, Pre
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.values.scalars import to_expr
-from tilepipe.pipelines.accumulators.pairs import umma_arrive_leader_cta
-from tilepipe.pipelines.barriers.shared import MbarPtr, SharedMemBarrier, SMemArray
-from tilepipe.pipelines.rings.staged import commit, open_flat
+from tilepipe.pipelines.attention.staged import commit, open_flat
+from tilepipe.pipelines.barriers.arrays import SMemArray
+from tilepipe.pipelines.barriers.mbarriers import MbarPtr, SharedMemBarrier
+from tilepipe.pipelines.barriers.pairs import umma_arrive_leader_cta
 from tilepipe.pipelines.rings.state import PipelineState
 
 Arrays = Annotated[

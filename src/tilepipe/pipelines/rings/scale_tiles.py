@@ -11,7 +11,7 @@ from tilepipe.ir.location import caller
 from tilepipe.ir.rules.tensor_memory import PIECE_BYTES, PIECE_ROWS, SCALES_A_COLUMN
 from tilepipe.lang.arguments.annotations import Name
 from tilepipe.lang.context.context import Context
-from tilepipe.pipelines.barriers.shared import SMemTileArray2DRowMajor
+from tilepipe.pipelines.rings.tile_arrays import SMemTileArray2DRowMajor
 
 LINE_BYTES = 256  # of a tile: the longest that a TMA box of bytes may have
 LINES = PIECE_BYTES // LINE_BYTES  # of a piece

@@ -20,15 +20,9 @@ from tilepipe.lang.context.context import Context
 from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.tracing.tracer import RoleState, Tracer
 from tilepipe.lang.values.scalars import Value, require_integer, require_uniform, to_expr
-from tilepipe.pipelines.accumulators.pairs import mma_arrive, mma_arrive_multicast, pair_mask
-from tilepipe.pipelines.barriers.shared import (
-    Barriers,
-    MbarPtr,
-    SharedMemBarrier,
-    SMemArray,
-    array_of,
-    init_barriers,
-)
+from tilepipe.pipelines.barriers.arrays import Barriers, SMemArray, array_of
+from tilepipe.pipelines.barriers.mbarriers import MbarPtr, SharedMemBarrier, init_barriers
+from tilepipe.pipelines.barriers.pairs import mma_arrive, mma_arrive_multicast, pair_mask
 from tilepipe.pipelines.rings.state import PipelineState
 
 

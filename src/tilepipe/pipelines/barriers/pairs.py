@@ -14,10 +14,10 @@ from tilepipe.lang.arguments.annotations import MulticastMask
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.linear import owner_of
 from tilepipe.lang.values.scalars import Value
-from tilepipe.pipelines.barriers.shared import MbarPtr
+from tilepipe.pipelines.barriers.mbarriers import MbarPtr
 
 if TYPE_CHECKING:
-    from tilepipe.pipelines.rings.producer_consumer import StageHandle
+    from tilepipe.pipelines.rings.stages import StageHandle
 
 
 def elect_one_cta(ctx: Context) -> Value:

@@ -1,8 +1,7 @@
-"""What each op of a kernel did in a run: how often it ran, whether it changed what its threads
-know, which phases it was about.
+"""Observations of each op of a kernel in a run: how often it was performed, whether it changed the
+happens-before knowledge of its threads, and which phases it was about.
 
-An explanation of a redundant mutant, or of a line that a kernel does without, rests on these; the
-proof is the exploration.
+Explanations of redundant mutants rest on them. The proof is the exploration.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ Phase = tuple[int, int, int, int]  # run, CTA of the grid, mbarrier of the CTA, 
 
 
 @dataclass(slots=True)
-class Fact:
-    """What one op did.
+class Observed:
+    """What was observed of one op.
 
     Attributes:
-        runs: how often it was performed. effects: how often it changed what its threads know, or
-            which registers are fenced.
-        phases: of mbarriers that it arrived in, or waited for.
+        runs: how often it was performed.
+        effects: how often it changed what its threads know, or which registers are fenced.
+        phases: the phases of mbarriers in which it arrived, or for which it waited.
     """
 
     runs: int = 0
@@ -42,8 +41,8 @@ class Fact:
     phases: set[Phase] = field(default_factory=set)
 
 
-class Facts:
-    """The facts of some runs of one kernel, by op."""
+class Observations:
+    """The observations of some runs of one kernel, by op."""
 
     def __init__(self, launches: Iterable[Launch]) -> None:
         """Runs each launch once.
@@ -51,7 +50,7 @@ class Facts:
         Raises:
             SimFault: a run ends in a fault.
         """
-        self._of: dict[int, Fact] = {}
+        self._of: dict[int, Observed] = {}
         self._waited: set[Phase] = set()
         for self._run, launch in enumerate(launches):
             watched = replace(launch, kernel=replace(launch.kernel))
@@ -59,20 +58,16 @@ class Facts:
             with arrays_kept(watched), contextlib.redirect_stdout(io.StringIO()):
                 sim.run(watched)
 
-    def of(self, op: ops.Op) -> Fact:
-        """Those of one op; nothing where it was never performed, or is not one that the machine
-        performs.
-        """
-        return self._of.get(id(op), Fact())
+    def of(self, op: ops.Op) -> Observed:
+        """The observations of one op; empty if it was never performed."""
+        return self._of.get(id(op), Observed())
 
     def awaited(self, op: ops.Op) -> bool:
-        """Whether anybody waited for one of the phases that an op arrived in."""
+        """Whether any agent waited for one of the phases in which an op arrived."""
         return bool(self.of(op).phases & self._waited)
 
     def _watch(self, kernel: Kernel) -> None:
-        """Puts a listener between the machine and every body of a kernel that nobody else has
-        compiled.
-        """
+        """Puts a listener between the machine and every body of a copy of the kernel."""
         compiled = compile_kernel(kernel)
         for name, body in list(compiled.bodies.items()):
             compiled.bodies[name] = self._listening(body)
@@ -88,17 +83,15 @@ class Facts:
                     return
                 before, where = _knowledge(ag), self._phase(m, ag, *request[1])
                 result = yield request
-                fact = self._of.setdefault(id(request[1][0].op), Fact())
-                fact.runs += 1
-                fact.effects += _knowledge(ag).grew(before)
-                fact.phases |= where
+                observed = self._of.setdefault(id(request[1][0].op), Observed())
+                observed.runs += 1
+                observed.effects += _knowledge(ag).grew(before)
+                observed.phases |= where
 
         return listening
 
     def _phase(self, m: Machine, ag: Agent, site: Any, mask: int, *args: Any) -> set[Phase]:
-        """The phases that an op on an mbarrier is about. Those of a wait are noted as waited
-        for.
-        """
+        """The phases that an op on an mbarrier is about. Those of a wait are kept as awaited."""
         match site.op:
             case ops.MbarWait(phase=given) | ops.MbarTryWait(phase=given):
                 number = (
@@ -117,16 +110,19 @@ class Facts:
 
 
 def _arrived(m: Machine, ag: Agent, bar: int, target: tuple[Any, ...]) -> set[tuple[int, int, int]]:
-    """Where an arrive goes: to its own CTA, to a rank, or, by thread, to several."""
+    """The barriers on which an op arrives: of its own CTA, of a rank, or of several CTAs."""
     ctas = [ag.cta] if not target else [m.ctas[target[0]]] if isinstance(target[0], int) else m.ctas
     return {(cta.block_id, bar, cta.bars[bar].phase) for cta in ctas}
 
 
 @dataclass(frozen=True, slots=True)
 class _Knowledge:
-    """What the threads of an agent know: all lanes of each warp; any thread; of tensor memory, what
-    was received and published. And what the registers stand at: how many fragments are to be
-    fenced, whether there has been a fence.
+    """The happens-before knowledge of the threads of an agent, and the state of its registers.
+
+    Attributes:
+        each: what all lanes of each warp know. some: what any thread knows.
+        received, published: of accesses to tensor memory.
+        dirty: how many fragments have to be fenced. fenced: whether there has been a fence.
     """
 
     each: tuple[int, ...]
@@ -137,7 +133,7 @@ class _Knowledge:
     fenced: bool
 
     def grew(self, before: _Knowledge) -> bool:
-        """Whether an op in between did anything."""
+        """Whether an op in between had any effect."""
         bits = [
             *zip(before.each, self.each, strict=True),
             (before.some, self.some),

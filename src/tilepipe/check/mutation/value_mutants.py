@@ -1,5 +1,5 @@
-"""Mutants in which a number is off by one: counts, bytes, masks, stages, phases; or a word says
-something else: whom an elect means.
+"""Mutants of values: a count, a number of bytes, a mask, a stage or a phase is off by one, or the
+scope of an elect is another one.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tilepipe.check.mutation import surgery
-from tilepipe.check.mutation.surgery import Place
+from tilepipe.check.mutation import rewriting
+from tilepipe.check.mutation.rewriting import Place
 from tilepipe.ir import ops
 from tilepipe.ir.expressions import Binary, Const, Expr, const
 from tilepipe.ir.memory import BarrierRef, Cursor
 from tilepipe.ir.program import WARP, Kernel, barrier_of
 
-# operator, the change in words, where, and the kernel that has it
+# operator, the change in words, its place, and the changed kernel
 Changed = tuple[str, str, Place, Kernel]
 SCOPES = ("warp", "warpgroup", "role")
 
@@ -30,11 +30,11 @@ def plus(x: Expr, n: int) -> Expr:
 
 
 def _changed(kernel: Kernel, place: Place, **fields: Any) -> Kernel:
-    return surgery.with_op(kernel, place, replace(place.op, **fields))
+    return rewriting.with_op(kernel, place, replace(place.op, **fields))
 
 
 def _counts(kernel: Kernel) -> Iterator[Changed]:
-    for place in surgery.places(kernel):
+    for place in rewriting.places(kernel):
         match place.op:
             case ops.MbarInit(bar=bar, count=count):
                 held = count if count is not None else const(bar.array.count or 1)
@@ -56,7 +56,7 @@ def _counts(kernel: Kernel) -> Iterator[Changed]:
 
 
 def _bytes(kernel: Kernel) -> Iterator[Changed]:
-    for place in surgery.places(kernel):
+    for place in rewriting.places(kernel):
         if isinstance(place.op, (ops.MbarExpect, ops.MbarCompleteTx)):
             for n in (16, -16, 1, -1):
                 yield (
@@ -77,7 +77,7 @@ def _bytes(kernel: Kernel) -> Iterator[Changed]:
 
 def _masks(kernel: Kernel) -> Iterator[Changed]:
     size = kernel.cluster_size
-    for place in surgery.places(kernel):
+    for place in rewriting.places(kernel):
         for name in ("multicast", "mask"):
             mask = getattr(place.op, name, None)
             if isinstance(mask, Expr):
@@ -121,7 +121,7 @@ def _with_ref(kernel: Kernel, place: Place, **fields: Any) -> Kernel:
 
 
 def _cursors(kernel: Kernel) -> Iterator[Changed]:
-    for place in surgery.places(kernel):
+    for place in rewriting.places(kernel):
         match place.op:
             case ops.CursorDefine(cursor=cursor):
                 for field, word in (("stages", "stages"), ("start_phase", "first phase")):
@@ -148,12 +148,12 @@ def _cursors(kernel: Kernel) -> Iterator[Changed]:
 
 def _with_cursor(kernel: Kernel, cursor: Cursor, field: str, n: int) -> Kernel:
     other = replace(cursor, **{field: getattr(cursor, field) + n})
-    return surgery.mapped(kernel, partial(surgery.substituted, old=cursor, new=other))
+    return rewriting.mapped(kernel, partial(rewriting.substituted, old=cursor, new=other))
 
 
 def _places(kernel: Kernel) -> Iterator[Changed]:
-    """Another barrier of the array, another phase."""
-    for place in surgery.places(kernel):
+    """The next barrier of the array, or the next phase."""
+    for place in rewriting.places(kernel):
         ref = barrier_of(place.op)
         if ref is not None and ref.array.size > 1 and not isinstance(place.op, ops.MbarInit):
             yield (
@@ -178,7 +178,7 @@ def _next_phase(phase: Expr) -> Expr:
 
 
 def _pending(kernel: Kernel) -> Iterator[Changed]:
-    for place in surgery.places(kernel):
+    for place in rewriting.places(kernel):
         op = place.op
         if isinstance(op, (ops.WgmmaWait, ops.TmaStoreWait)):
             for n in (1, -1):
@@ -199,16 +199,16 @@ def _pending(kernel: Kernel) -> Iterator[Changed]:
 
 def _threads(kernel: Kernel) -> Iterator[Changed]:
     for bar in kernel.named_barriers:
-        users = [p for p in surgery.places(kernel) if getattr(p.op, "bar", None) is bar]
+        users = [p for p in rewriting.places(kernel) if getattr(p.op, "bar", None) is bar]
         for n in (WARP, -WARP) if users else ():
             other = replace(bar, threads=bar.threads + n)
-            changed = surgery.mapped(kernel, partial(surgery.substituted, old=bar, new=other))
+            changed = rewriting.mapped(kernel, partial(rewriting.substituted, old=bar, new=other))
             named = [other if x is bar else x for x in kernel.named_barriers]
             yield "threads", f"threads {n:+d}", users[0], replace(changed, named_barriers=named)
 
 
 def _scopes(kernel: Kernel) -> Iterator[Changed]:
-    for place in surgery.places(kernel):
+    for place in rewriting.places(kernel):
         if isinstance(place.op, ops.Elect):
             for scope in SCOPES:
                 if _lanes(place, kernel, scope) != _lanes(place, kernel, place.op.scope):
@@ -221,12 +221,18 @@ def _scopes(kernel: Kernel) -> Iterator[Changed]:
 
 
 def _lanes(place: Place, kernel: Kernel, scope: str) -> int:
-    """How many lanes of the role, or of the CTA, an elect of this scope leaves."""
+    """How many lanes of the role, or of the CTA, an elect of this scope elects."""
     warps = place.role.warps if place.role is not None else kernel.warps
     return {"warp": warps, "warpgroup": -(-warps // 4), "role": 1}[scope]
 
 
 VALUE_OPERATORS: dict[str, Callable[[Kernel], Iterator[Changed]]] = {
-    "counts": _counts, "bytes": _bytes, "masks": _masks, "cursors": _cursors, "places": _places, "pending": _pending,
-    "threads": _threads, "scopes": _scopes,
-}  # fmt: skip
+    "counts": _counts,
+    "bytes": _bytes,
+    "masks": _masks,
+    "cursors": _cursors,
+    "places": _places,
+    "pending": _pending,
+    "threads": _threads,
+    "scopes": _scopes,
+}

@@ -1,6 +1,4 @@
-"""Changing a kernel: another one that shares everything with it but the blocks on the way to what
-was changed.
-"""
+"""Rewriting a kernel: a changed copy that shares its unchanged blocks with the kernel."""
 
 from __future__ import annotations
 
@@ -16,20 +14,32 @@ from tilepipe.ir.program import Kernel, Role, blocks, bodies, walk
 T = TypeVar("T")
 
 VALUES = (
-    ops.Let, ops.Read, ops.Define, ops.Assign, ops.CursorDefine, ops.CursorRead, ops.CursorStep, ops.FragmentDefine,
-    ops.FragmentSet, ops.FragmentReduce, ops.FragmentAny, ops.Print, ops.Assert,
-)  # fmt: skip
+    ops.Let,
+    ops.Read,
+    ops.Define,
+    ops.Assign,
+    ops.CursorDefine,
+    ops.CursorRead,
+    ops.CursorStep,
+    ops.FragmentDefine,
+    ops.FragmentSet,
+    ops.FragmentReduce,
+    ops.FragmentAny,
+    ops.Print,
+    ops.Assert,
+)
 CONTROL = (ops.For, ops.While, ops.If, ops.Elect, ops.PerWarp)
 _PURE = (ops.Let, ops.Read, ops.CursorRead)  # definitions that an op takes along when it moves
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Place:
-    """Where an op stands.
+    """The place of an op in a kernel.
 
     Attributes:
-        role: None in set-up. block, index: `block.ops[index]` is the op.
-        parents: the blocks it is nested in, outermost first, each with the index of the op that
+        role: its role; None in set-up.
+        block, index: `block.ops[index]` is the op.
+        parents: the blocks around its block, outermost first, each with the index of the op that
             holds the next one.
     """
 
@@ -49,7 +59,7 @@ class Place:
 
     @property
     def enclosing(self) -> ops.Op | None:
-        """The op whose body it is in."""
+        """The op in whose body it is."""
         return self.parents[-1][0].ops[self.parents[-1][1]] if self.parents else None
 
 
@@ -69,7 +79,7 @@ def _places(
 
 
 def with_ops(kernel: Kernel, changed: Mapping[ops.Block, Sequence[ops.Op]]) -> Kernel:
-    """The kernel in which these blocks hold these ops."""
+    """The kernel with other ops in some blocks."""
 
     def inside(block: ops.Block) -> ops.Block:
         held = changed.get(block)
@@ -83,7 +93,7 @@ def with_ops(kernel: Kernel, changed: Mapping[ops.Block, Sequence[ops.Op]]) -> K
 
 
 def with_op(kernel: Kernel, place: Place, *instead: ops.Op) -> Kernel:
-    """The kernel with these ops in the place of one."""
+    """The kernel with other ops in the place of one op."""
     held = place.block.ops
     return with_ops(
         kernel, {place.block: [*held[: place.index], *instead, *held[place.index + 1 :]]}
@@ -91,7 +101,7 @@ def with_op(kernel: Kernel, place: Place, *instead: ops.Op) -> Kernel:
 
 
 def without(kernel: Kernel, gone: Sequence[Place]) -> Kernel:
-    """The kernel without these ops."""
+    """The kernel without some ops."""
     dropped = {id(place.op) for place in gone}
     return with_ops(
         kernel,
@@ -100,9 +110,7 @@ def without(kernel: Kernel, gone: Sequence[Place]) -> Kernel:
 
 
 def mapped(kernel: Kernel, change: Callable[[ops.Op], ops.Op]) -> Kernel:
-    """The kernel in which `change(op)` stands for each op; a changed op keeps the body of the old
-    one.
-    """
+    """The kernel with `change(op)` in the place of each op; a changed op keeps its body."""
     every = [place.block for place in places(kernel)]
     return with_ops(kernel, {block: [change(op) for op in block.ops] for block in every})
 
@@ -124,8 +132,8 @@ def _with_bodies(op: ops.Op, inside: Callable[[ops.Block], ops.Block]) -> ops.Op
 
 
 def substituted(x: T, old: object, new: object) -> T:
-    """A copy of an op, or of an operand, that names `new` where it named `old`; itself where it
-    names no such thing.
+    """A copy of an op or an operand with `new` in the place of `old`; `x` itself if it does not
+    refer to `old`.
     """
     if x is old:
         return new  # type: ignore[return-value]
@@ -148,8 +156,8 @@ def acts(op: ops.Op) -> bool:
 
 
 def later(place: Place) -> tuple[list[ops.Op], ops.Op] | None:
-    """The ops of the block with this one behind the next op that acts, and that op; None where
-    there is no such.
+    """The ops of the block with this one moved after the next op that acts, and that op; None if
+    there is no such op.
     """
     held, at = place.block.ops, place.index
     for i in range(at + 1, len(held)):
@@ -159,8 +167,9 @@ def later(place: Place) -> tuple[list[ops.Op], ops.Op] | None:
 
 
 def earlier(place: Place) -> tuple[list[ops.Op], ops.Op] | None:
-    """The ops of the block with this one, and what it needs defined, before the last op that acts,
-    and that op. None where there is no such op, or where it would then mean another stage or value.
+    """The ops of the block with this one, and the definitions that it needs, moved before the last
+    op that acts, and that op. None if there is no such op, or if the moved op would then refer to
+    another stage or value.
     """
     held, at = place.block.ops, place.index
     for i in range(at - 1, -1, -1):
@@ -174,8 +183,8 @@ def earlier(place: Place) -> tuple[list[ops.Op], ops.Op] | None:
 
 
 def _taken_along(passed: Sequence[ops.Op], op: ops.Op) -> list[ops.Op] | None:
-    """The definitions among the ops that are passed which the op needs; None where one of them
-    cannot go there.
+    """The definitions that an op needs among the ops that it is moved past; None if one of them
+    cannot be moved.
     """
     needs = {x for x in leaves(op) if isinstance(x, Local)}
     taken: list[ops.Op] = []
@@ -195,7 +204,7 @@ def _taken_along(passed: Sequence[ops.Op], op: ops.Op) -> list[ops.Op] | None:
                 return None
             taken.insert(0, before)
             needs |= {x for x in leaves(before) if isinstance(x, Local)}
-    # what a definition reads must not change between its new place and its old one
+    # what a definition reads must not change between its new place and its old place
     for i, before in enumerate(passed):
         if before in taken and isinstance(before, (ops.CursorRead, ops.Read)):
             read = before.cursor if isinstance(before, ops.CursorRead) else before.var
@@ -221,9 +230,9 @@ def _changes(op: ops.Op, held: object) -> bool:
 
 
 def out_of(place: Place) -> dict[ops.Block, list[ops.Op]] | None:
-    """The blocks with this op outside the `Elect` or `If` it is in: before it where nothing that
-    acts comes first in there, else behind it. None where it is in none, or needs what is defined in
-    there.
+    """The blocks with this op moved out of the `Elect` or `If` around it: before it if no op that
+    acts precedes it in there, otherwise after it. None if there is none around it, or if the op
+    needs a definition in there.
     """
     around = place.enclosing
     if not isinstance(around, (ops.Elect, ops.If)):
