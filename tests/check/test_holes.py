@@ -112,7 +112,7 @@ HOLES = {
         _every_space, "cluster,tma", "a fence of another space", 1, "wrong in every order"
     ),
     "a test by half of the lanes": Hole(
-        lambda patch: patch.setattr(answers, "refuse_lanes", lambda tracer: None),
+        lambda patch: patch.setattr(answers, "require_whole_warp", lambda tracer: None),
         "peek",
         "half of the lanes test",
         2,

@@ -1,8 +1,8 @@
 """Tests of barriers: asked by whole warps, and of a warpgroup nothing but a wait depends on the
 answer.
 
-The holes come back with `monkeypatch.setattr(answers, "refuse_lanes", lambda tracer: None)` (lanes
-that test apart), `monkeypatch.setattr(answers, "refuse_apart", lambda role: None)` (warps of a
+The holes come back with `monkeypatch.setattr(answers, "require_whole_warp", lambda tracer: None)` (lanes
+that test apart), `monkeypatch.setattr(answers, "refuse_divergent_effects", lambda role: None)` (warps of a
 warpgroup).
 """
 
@@ -95,7 +95,7 @@ def test_without_the_refusal_lanes_print_answers_of_their_own(
 ) -> None:
     """The hole: no vote is printed under a lane condition."""
     text = "with ctx.when(ctx.lane < 16):\n    with ctx.when(bars[0].try_wait(0)):\n        ctx.store(out[ctx.lane], 1)"
-    monkeypatch.setattr(answers, "refuse_lanes", lambda tracer: None)
+    monkeypatch.setattr(answers, "require_whole_warp", lambda tracer: None)
     assert "__all_sync" not in role(text).source()
     monkeypatch.undo()
     assert (
@@ -220,7 +220,7 @@ def test_without_the_refusal_the_warps_have_one_answer_in_common(
         ctx.sync_warpgroup()
         v.set(ctx.select(bars[0].try_wait(0), 1, 0))
     """
-    monkeypatch.setattr(answers, "refuse_apart", lambda role: None)
+    monkeypatch.setattr(answers, "refuse_divergent_effects", lambda role: None)
     assert role(text, "warpgroups=1").check().ok
     monkeypatch.undo()
     with refused(tp.TraceError, "Store with the answer of a test"):
@@ -271,7 +271,7 @@ def test_what_the_warps_of_a_warpgroup_draw_is_not_used(text: str) -> None:
 
 def test_without_the_refusal_the_warps_draw_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hole: out of bounds on a GPU where warp 3 draws first."""
-    monkeypatch.setattr(answers, "refuse_draws", lambda role: None)
+    monkeypatch.setattr(answers, "refuse_per_warp_atomics", lambda role: None)
     assert role(USES["a branch"], "warpgroups=1").check().ok
 
 

@@ -16,7 +16,7 @@ from tilepipe import sim
 from tilepipe.errors import SimFault
 from tilepipe.ir import dtypes, ops, ranges
 from tilepipe.ir.expressions import Binary, Cast, Const, Expr, Param, Unary, children, const
-from tilepipe.ir.placement import finish
+from tilepipe.ir.placement import place
 
 
 def bound(b: Builder, big: Expr) -> None:
@@ -101,7 +101,7 @@ def test_what_cannot_overflow_is_not_checked() -> None:
     b.setup_done()
     with b.role("one", warps=1):
         b.let(binary("add", binary("mul", LANE, 64), 5))
-    finish(b.kernel)
+    place(b.kernel)
     assert "fit" not in sim.source(b.kernel)
 
 

@@ -83,10 +83,10 @@ def test_one_seed_one_run() -> None:
         events: list[tuple[str, str, float]] = []
         from tilepipe import sim
         from tilepipe.ir.launch import Launch, TensorArg
-        from tilepipe.ir.placement import finish
+        from tilepipe.ir.placement import place
 
         b = gemm(groups=2)
-        finish(b.kernel)
+        place(b.kernel)
         arrays = matrices(128, 256, 256)
         args: dict[str, Any] = {n: TensorArg(x, x.shape) for n, x in arrays.items()} | sizes(
             128, 256, 256

@@ -351,7 +351,7 @@ def test_generated_source_is_readable_and_cached() -> None:
 def test_a_machine_can_be_copied_between_steps() -> None:
     """The state beside the generators is plain: the checker copies it."""
     from tilepipe.ir.launch import Launch
-    from tilepipe.ir.placement import finish
+    from tilepipe.ir.placement import place
     from tilepipe.machine.barriers import mbarrier as mbarriers
     from tilepipe.machine.barriers.state import LIVE
     from tilepipe.machine.machine import Machine
@@ -362,7 +362,7 @@ def test_a_machine_can_be_copied_between_steps() -> None:
     with one(b), b.elect():
         b.arrive(b.bar(full))
         b.wait(b.bar(full), 0)
-    finish(b.kernel)
+    place(b.kernel)
     m = Machine(world_of(Launch(b.kernel, 1, {}), "practice", None))
     for agent in m.agents:
         del agent.body

@@ -30,7 +30,7 @@ from tilepipe.ir.memory import (
     Tile,
     Variable,
 )
-from tilepipe.ir.placement import finish
+from tilepipe.ir.placement import place
 from tilepipe.ir.program import Kernel, Role
 
 
@@ -301,7 +301,7 @@ class Builder:
     # -- done --------------------------------------------------------------------------
 
     def finished(self) -> Kernel:
-        finish(self.kernel)
+        place(self.kernel)
         return self.kernel
 
     def run(self, grid: Any = 1, seed: Any = 0, rules: Any = "practice", **args: Any) -> sim.Run:

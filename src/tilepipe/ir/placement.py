@@ -15,7 +15,7 @@ REGISTER_STEP = 8  # registers of a thread are allocated in steps of 8: 256 for 
 MOST_REGISTERS = 256  # of a thread; ptxas reports 255, since one of them reads as zero
 
 
-def finish(kernel: Kernel, chip: Chip = H200) -> None:
+def place(kernel: Kernel, chip: Chip = H200) -> None:
     """Assigns `first_warp`, `offset`s, named-barrier ids, `warps` and `smem_bytes`.
 
     Raises:

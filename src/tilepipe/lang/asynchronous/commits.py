@@ -69,7 +69,9 @@ def commit_arrivals(tracer: Tracer, commit: Commit) -> Arrivals:
     return total
 
 
-def fire(commit: Commit, index: exprs.Expr | None = None, published: bool = True) -> ops.Elect:
+def arrival_op(
+    commit: Commit, index: exprs.Expr | None = None, published: bool = True
+) -> ops.Elect:
     """The arrival of a retired commit, by one lane of the warpgroup; `index` replaces the barrier's
     index.
 

@@ -6,7 +6,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.rules.wgmma import broken_mma_rule
-from tilepipe.lang.asynchronous.commits import Commit, Mbar, check_mask, commit_arrivals, fire
+from tilepipe.lang.asynchronous.commits import Commit, Mbar, arrival_op, check_mask, commit_arrivals
 from tilepipe.lang.fragments.fragment import Fragment
 from tilepipe.lang.handles.linear import note_signal, owner_of
 from tilepipe.lang.memory.shared_tiles import SmemTile
@@ -97,4 +97,4 @@ def wgmma_wait(tracer: Tracer, pending: int) -> None:
     groups = tracer.scope.groups
     while len(groups) > pending:
         for commit in groups.pop(0):
-            tracer.emit(fire(commit))
+            tracer.emit(arrival_op(commit))

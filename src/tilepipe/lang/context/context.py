@@ -107,8 +107,8 @@ class Context(
                 )
             role.body.ops[:0] = state.prologue.ops
             # Both need the whole role: what an answer controls may follow it much later.
-            barrier_tests.refuse_apart(role)
-            barrier_tests.refuse_draws(role)
+            barrier_tests.refuse_divergent_effects(role)
+            barrier_tests.refuse_per_warp_atomics(role)
 
         return trace
 

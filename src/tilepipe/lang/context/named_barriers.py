@@ -6,7 +6,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import memory, ops
 from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARP
-from tilepipe.lang.tracing.convergence import splitting
+from tilepipe.lang.tracing.convergence import divergence
 from tilepipe.lang.tracing.tracer import Tracer
 
 
@@ -43,7 +43,7 @@ class NamedBarrier:
         self._tracer.emit(ops.NamedArrive(caller(), self._bar))
 
     def _check(self, what: str) -> None:
-        _, cause = splitting(self._tracer)
+        _, cause = divergence(self._tracer)
         if cause is not None:
             raise TraceError(
                 f"{self._bar.name}.{what}() under the {cause.kind} block at {cause.loc.short}: a"

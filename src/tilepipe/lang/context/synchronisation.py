@@ -11,7 +11,7 @@ from tilepipe.ir.location import caller
 from tilepipe.ir.program import WARPGROUP
 from tilepipe.lang.arguments.annotations import Name
 from tilepipe.lang.context.named_barriers import NamedBarrier, role_barrier
-from tilepipe.lang.tracing.convergence import require_role, require_warpgroup, splitting
+from tilepipe.lang.tracing.convergence import divergence, require_role, require_warpgroup
 from tilepipe.lang.tracing.tracer import Tracer
 
 
@@ -22,7 +22,7 @@ class SynchronisationMembers:
 
     def syncwarp(self) -> None:
         """Converges the active lanes of each warp and orders their shared-memory accesses."""
-        split, cause = splitting(self.tracer)
+        split, cause = divergence(self.tracer)
         if split is exprs.Vary.LANE and self.tracer.scope.active is None and cause is not None:
             raise TraceError(
                 f"syncwarp under the {cause.kind} block at {cause.loc.short}: which lanes take"

@@ -37,7 +37,7 @@ def branch(tracer: Tracer, cond: object) -> Iterator[None]:
     op = ops.If(caller(), c, ops.Block(), ops.Block())
     active, on_data = _active_threads(tracer, parent, c)
     with _side(tracer, op.then, active, on_data, c.vary) as scope:
-        scope.on_answer = barrier_tests.is_answer(tracer, c)
+        scope.on_test = barrier_tests.depends_on_test(tracer, c)
         yield
     tracer.emit(op)
     parent.closed_branch = (op, scope, parent.active)
@@ -56,7 +56,7 @@ def otherwise(tracer: Tracer) -> Iterator[None]:
     if not then.on_data and parent.active is not None and active is not None:
         active = parent.active & ~active
     with _side(tracer, op.orelse, active, then.on_data, then.splits, then.before) as scope:
-        scope.on_answer = then.on_answer
+        scope.on_test = then.on_test
         yield
     handles.merge_branch(tracer, op, then, scope)
 

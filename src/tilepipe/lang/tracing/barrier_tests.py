@@ -27,7 +27,7 @@ from tilepipe.ir.expressions import Expr, Local, Vary
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import BarrierRef, Variable
 from tilepipe.ir.program import Role, bodies, walk
-from tilepipe.lang.tracing.convergence import splitting
+from tilepipe.lang.tracing.convergence import divergence
 
 if TYPE_CHECKING:
     from tilepipe.lang.tracing.tracer import Tracer
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # What may stand in a branch on an answer of a warp of a warpgroup, besides ops that only name a
 # value.
-_HARMLESS = (
+_ALLOWED = (
     ops.MbarWait,
     ops.MbarTryWait,
     ops.CursorRead,
@@ -48,25 +48,25 @@ _HARMLESS = (
 )
 
 
-def test(tracer: Tracer, ref: BarrierRef, phase: Expr) -> Value:
+def emit_test(tracer: Tracer, ref: BarrierRef, phase: Expr) -> Value:
     """Emits a test of one barrier and gives its answer.
 
     Raises:
         TraceError: lanes of a warp would test apart.
     """
-    refuse_lanes(tracer)
+    require_whole_warp(tracer)
     # One value in the model, also where the warps of a warpgroup may be told different things:
     # nothing but waits depends on it then.
     result = tracer.local("ready", dtypes.boolean, Vary.UNIFORM)
     tracer.emit(ops.MbarTryWait(caller(), ref, phase, result))
     if tracer.role.role.is_warpgroup:
-        tracer.answers.add(result)
+        tracer.test_results.add(result)
     return tracer.value(result)
 
 
-def refuse_lanes(tracer: Tracer) -> None:
+def require_whole_warp(tracer: Tracer) -> None:
     """Raises TraceError where only some lanes of a warp would test."""
-    split, cause = splitting(tracer)
+    split, cause = divergence(tracer)
     if split is Vary.LANE and cause is not None:
         raise TraceError(
             f"a test of a barrier under the {cause.kind} block at {cause.loc.short}, where not"
@@ -80,28 +80,29 @@ def refuse_lanes(tracer: Tracer) -> None:
         )
 
 
-def is_answer(tracer: Tracer, x: Expr) -> bool:
+def depends_on_test(tracer: Tracer, x: Expr) -> bool:
     """Whether a value depends on an answer that each warp of a warpgroup has for itself, as far as
     the trace has come.
     """
-    return bool(tracer.answers) and any(
-        isinstance(n, Local) and n in tracer.answers for n in nodes(x)
+    return bool(tracer.test_results) and any(
+        isinstance(n, Local) and n in tracer.test_results for n in nodes(x)
     )
 
 
-def follow(tracer: Tracer, op: ops.Op) -> None:
+def track(tracer: Tracer, op: ops.Op) -> None:
     """Notes a name that an op makes depend on an answer, so that a branch on it is known for one
     while the kernel is traced. What is carried round a loop is not known yet where the loop begins:
-    `refuse_apart` looks at the whole role.
+    `refuse_divergent_effects` looks at the whole role.
     """
     target = _named_by(op)
     if target is not None and (
-        tracer.scope.inside_answer() is not None or any(x in tracer.answers for x in reads(op))
+        tracer.scope.inside_test_branch() is not None
+        or any(x in tracer.test_results for x in reads(op))
     ):
-        tracer.answers.add(target)
+        tracer.test_results.add(target)
 
 
-def refuse_apart(role: Role) -> None:
+def refuse_divergent_effects(role: Role) -> None:
     """Raises TraceError where something of a warpgroup role, which has been traced, depends on an
     answer and is not a wait.
 
@@ -122,7 +123,7 @@ def refuse_apart(role: Role) -> None:
     for op, branch in _dependent(role.body, names, None):
         # warps would go round it apart
         counts = isinstance(op, ops.For) and any(x in names for x in reads(op))
-        if _named_by(op) is None and (counts or not isinstance(op, _HARMLESS)):
+        if _named_by(op) is None and (counts or not isinstance(op, _ALLOWED)):
             where = (
                 f"in the branch at {branch.loc.short} on the answer of a test"
                 if branch is not None
@@ -138,7 +139,7 @@ def refuse_apart(role: Role) -> None:
             )
 
 
-def refuse_draws(role: Role) -> None:
+def refuse_per_warp_atomics(role: Role) -> None:
     """Raises TraceError where a warpgroup role, which has been traced, uses what an `atomic_add`
     under `per_warp` gives.
     """

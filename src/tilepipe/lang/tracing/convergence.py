@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tilepipe.lang.tracing.tracer import Scope, Tracer
 
 
-def splitting(tracer: Tracer, up_to: Scope | None = None) -> tuple[Vary, Scope | None]:
+def divergence(tracer: Tracer, up_to: Scope | None = None) -> tuple[Vary, Scope | None]:
     """Over what the threads that execute this block vary, and the block that splits them, below
     `up_to` (the role unless given).
 
@@ -66,7 +66,7 @@ def require_role(tracer: Tracer, what: str) -> None:
 
 
 def _require(tracer: Tracer, what: str, whom: str, up_to: Scope | None) -> None:
-    split, cause = splitting(tracer, up_to)
+    split, cause = divergence(tracer, up_to)
     if split > Vary.UNIFORM and cause is not None:
         raise TraceError(
             f"{what} is executed by {whom} together, but the {cause.kind} block at"
@@ -86,7 +86,7 @@ def require_whole_warpgroup_waits(tracer: Tracer, what: str) -> None:
     scope: Scope | None = tracer.scope
     while scope is not None and role.is_warpgroup:
         # a warp that need not wait has acquired
-        if scope.splits is Vary.WARP and not (scope.on_answer and what == "a wait"):
+        if scope.splits is Vary.WARP and not (scope.on_test and what == "a wait"):
             raise TraceError(
                 f"{what} under the {scope.kind} block at {scope.loc.short}: the warps of"
                 f" warpgroup role '{role.name}' share their place"

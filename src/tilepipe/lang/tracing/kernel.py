@@ -13,7 +13,7 @@ from tilepipe.ir import dtypes, memory, ops
 from tilepipe.ir.chip import Chip
 from tilepipe.ir.expressions import Param
 from tilepipe.ir.location import Loc
-from tilepipe.ir.placement import finish
+from tilepipe.ir.placement import place
 from tilepipe.ir.program import Kernel, all_ops
 from tilepipe.lang.arguments.tensor_map import TensorMap
 from tilepipe.lang.context.context import Context
@@ -62,7 +62,7 @@ def trace(
                 if isinstance(op, ops.MbarWait | ops.MbarTryWait)
             }
         )
-    finish(kernel, chip)
+    place(kernel, chip)
     return kernel
 
 

@@ -28,7 +28,7 @@ from tilepipe.ir.memory import Cursor, Variable
 from tilepipe.ir.program import Kernel, Role
 from tilepipe.ir.rules.operand_tiles import divisor
 from tilepipe.lang.handles import linear as handles
-from tilepipe.lang.tracing import barrier_tests as answers
+from tilepipe.lang.tracing import barrier_tests
 from tilepipe.lang.tracing import uniform_operands as places
 from tilepipe.lang.values.scalars import MAX_EXPRESSION, Value, to_expr
 
@@ -60,7 +60,7 @@ class Scope:
         groups: wgmma groups closed here and not yet waited for, oldest first, each with the
             barriers that `mma_commit` bound to it.
         on_data: of a branch: all its threads take it or none, by data.
-        on_answer: of a branch: by the answer of a test, which each warp of a warpgroup has for
+        on_test: of a branch: by the answer of a test, which each warp of a warpgroup has for
             itself (`answers`).
         before: of a branch: the Python state before either of its sides.
         unused: blocks and ranges made here that nothing has entered or iterated yet.
@@ -77,7 +77,7 @@ class Scope:
     signals: dict[Handle, Arrivals] = field(default_factory=dict)
     group_open: bool = False
     on_data: bool = False
-    on_answer: bool = False
+    on_test: bool = False
     splits: Vary = Vary.UNIFORM
     groups: list[list[Any]] = field(default_factory=list)
     before: Snapshot | None = None
@@ -94,10 +94,10 @@ class Scope:
             scope = scope.parent
         return scope
 
-    def inside_answer(self) -> Scope | None:
+    def inside_test_branch(self) -> Scope | None:
         """The nearest enclosing branch on an answer, this one included."""
         scope: Scope | None = self
-        while scope is not None and not scope.on_answer:
+        while scope is not None and not scope.on_test:
             scope = scope.parent
         return scope
 
@@ -148,7 +148,7 @@ class Tracer:
         self.entry: FrameType | None = None
         self.ended = False  # the trace is over, or was given up
         # what depends on an answer that each warp of a warpgroup has for itself
-        self.answers: set[Local | Variable] = set()
+        self.test_results: set[Local | Variable] = set()
         self.temporaries: set[tuple[Any, ...]] = set()  # Python state first bound inside a branch
         self._scope = Scope("setup", kernel.setup, kernel.loc)
 
@@ -299,9 +299,9 @@ class Tracer:
         self.raise_deferred()
         self.flush_branch()
         if self._scope.role is not None:
-            places.require_one(self, op)
-        if self.answers:
-            answers.follow(self, op)
+            places.require_uniform_operands(self, op)
+        if self.test_results:
+            barrier_tests.track(self, op)
         self.scope.block.ops.append(op)
         return op
 

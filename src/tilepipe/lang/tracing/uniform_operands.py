@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _EACH_THREAD = (ops.MbarArrive, ops.MbarExpect)  # each thread may name a CTA of its own
 
 
-def _named_once(op: ops.Op) -> Iterator[tuple[Expr, str]]:
+def _shared_expressions(op: ops.Op) -> Iterator[tuple[Expr, str]]:
     """The expressions of an op that its threads must agree on, each with what it is."""
     match op:
         case ops.MbarArrive(count=n):
@@ -52,11 +52,11 @@ def _named_once(op: ops.Op) -> Iterator[tuple[Expr, str]]:
                 yield x.cta, "the rank of a CTA"
 
 
-def require_one(tracer: Tracer, op: ops.Op) -> None:
+def require_uniform_operands(tracer: Tracer, op: ops.Op) -> None:
     """Raises TraceError where threads that execute an op of a role together would name different
     things by it.
     """
-    for x, what in _named_once(op):
+    for x, what in _shared_expressions(op):
         if x.vary is not Vary.UNIFORM:
             _require(tracer, op, x, what)
 

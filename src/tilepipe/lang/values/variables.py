@@ -9,7 +9,7 @@ from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Vary
 from tilepipe.ir.location import caller
 from tilepipe.ir.memory import Variable
-from tilepipe.lang.tracing.convergence import splitting
+from tilepipe.lang.tracing.convergence import divergence
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.operators import Operators
 from tilepipe.lang.values.scalars import Value, binary, require_fits, to_expr, unary
@@ -64,7 +64,7 @@ class Var(Operators[Value]):
                 f" create it from a value that varies by {by} as well (`ctx.var(ctx.lane * 0)`)",
                 caller(),
             )
-        split, cause = splitting(self._tracer, self._home)
+        split, cause = divergence(self._tracer, self._home)
         if split > self._var.vary and cause is not None:
             by = "lane" if split is Vary.LANE else "warp"
             raise TraceError(

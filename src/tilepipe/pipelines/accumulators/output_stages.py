@@ -15,8 +15,8 @@ from tilepipe.lang.handles.linear import Handle
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.accumulators.tensor_memory import TmemStage
 from tilepipe.pipelines.barriers.pairs import (
-    check_both_told,
     commit_by_one_lane,
+    require_both_signalled,
     umma_arrive_leader_cta,
 )
 from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
@@ -99,7 +99,7 @@ class MmaStage(AccumulatorStage):
                 self, self.outputs.mma_complete_mask if self.outputs.cta_group == 2 else None
             )
         if self.outputs.cta_group == 2:
-            check_both_told(self)
+            require_both_signalled(self)
         self._finish()
 
 

@@ -21,7 +21,7 @@ from tilepipe.lang.arguments.annotations import (
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.arrivals import count_arrivals
 from tilepipe.lang.handles.linear import Handle, note_signal, owner_of
-from tilepipe.lang.tracing import barrier_tests as answers
+from tilepipe.lang.tracing import barrier_tests
 from tilepipe.lang.tracing.convergence import require_one_lane, require_whole_warpgroup_waits
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, require_integer, require_uniform, to_expr
@@ -268,7 +268,7 @@ class SharedMemBarrier:
         Raises:
             TraceError: under a condition that not all lanes of a warp share.
         """
-        return answers.test(self._tracer, self.ref(), self._phase(phase))
+        return barrier_tests.emit_test(self._tracer, self.ref(), self._phase(phase))
 
     def _phase(self, phase: object) -> exprs.Expr:
         return require_uniform(to_expr(self._tracer, phase), "the phase of a wait", exprs.Vary.WARP)

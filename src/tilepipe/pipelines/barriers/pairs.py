@@ -80,7 +80,7 @@ def commit_by_one_lane(handle: StageHandle, mask: object) -> None:
             mma_arrive_multicast(handle.mbar(), mask)
 
 
-def check_both_told(handle: StageHandle) -> None:
+def require_both_signalled(handle: StageHandle) -> None:
     """Before the release of a stage of a pair.
 
     Raises:

@@ -11,18 +11,18 @@ from tilepipe.lang.arguments.annotations import (
     NonNegativeInt,
     TransactionBytes,
 )
-from tilepipe.lang.asynchronous.commits import Commit, fire
+from tilepipe.lang.asynchronous.commits import Commit, arrival_op
 from tilepipe.lang.asynchronous.wgmma import mma_commit, wgmma_wait
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.memory.shared_tiles import SmemTile
 from tilepipe.lang.values.scalars import Value
 from tilepipe.pipelines.barriers.mbarriers import MbarPtr
 from tilepipe.pipelines.barriers.pairs import (
-    check_both_told,
     commit_by_one_lane,
     elected_cta,
     leader_cta,
     pair_mask,
+    require_both_signalled,
 )
 from tilepipe.pipelines.rings.lag import LagQueue
 from tilepipe.pipelines.rings.payloads import TilePayload
@@ -177,7 +177,7 @@ class InputConsumerStage(InputStage):
         still made when its group retires.
         """
         if self.inputs.cta_group == 2:
-            check_both_told(self)
+            require_both_signalled(self)
         self._finish(self._shared)
         if self._commit is None:
             return
@@ -187,7 +187,7 @@ class InputConsumerStage(InputStage):
             self._queue.push(self._commit, self._stage, published)
         else:
             wgmma_wait(self._tracer, 0)
-            self._tracer.emit(fire(self._commit, published=published))
+            self._tracer.emit(arrival_op(self._commit, published=published))
 
 
 class _Entered:

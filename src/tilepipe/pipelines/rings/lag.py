@@ -12,7 +12,7 @@ from tilepipe.errors import TraceError
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir import ops
 from tilepipe.ir.location import caller
-from tilepipe.lang.asynchronous.commits import Commit, fire
+from tilepipe.lang.asynchronous.commits import Commit, arrival_op
 from tilepipe.lang.values.scalars import Value, binary, to_expr
 from tilepipe.lang.values.variables import Var
 from tilepipe.pipelines.rings.producer_consumer import ProducerConsumerPipeline
@@ -68,7 +68,7 @@ class LagQueue:
         if self._commit is None:
             return
         index: exprs.Expr = to_expr(self._tracer, stage)
-        arrive = fire(self._commit, index, self._published)
+        arrive = arrival_op(self._commit, index, self._published)
         self._arrives += [op for op in arrive.body.ops if isinstance(op, ops.MbarArrive)]
         self._tracer.emit(
             ops.If(caller(), to_expr(self._tracer, cond), ops.Block([arrive]), ops.Block())

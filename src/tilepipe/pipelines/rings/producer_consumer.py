@@ -19,7 +19,7 @@ from tilepipe.ir.rules.mbarrier import MAX_COUNT
 from tilepipe.lang.arguments.annotations import Extent, Index, Name, PositiveInt
 from tilepipe.lang.context.context import Context
 from tilepipe.lang.handles.arrivals import count_arrivals
-from tilepipe.lang.tracing import barrier_tests as answers
+from tilepipe.lang.tracing import barrier_tests
 from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, require_uniform, to_expr, unary
@@ -244,7 +244,9 @@ class ProducerConsumerPipeline:
     def _try(self, array: memory.BarrierArray, state: PipelineState) -> Value:
         t = self._tracer
         stage, phase = state.read()
-        return answers.test(t, memory.BarrierRef(array, to_expr(t, stage)), to_expr(t, phase))
+        return barrier_tests.emit_test(
+            t, memory.BarrierRef(array, to_expr(t, stage)), to_expr(t, phase)
+        )
 
     def wait_producer_if_needed(self, already_ready: object) -> None:
         """The CONSUMER waits, unless `already_ready` (from `try_wait_producer`)."""
@@ -265,7 +267,7 @@ class ProducerConsumerPipeline:
             raise TraceError("already_ready is the result of a try_wait or try_acquire", caller())
         with t.open("branch", block, active=t.scope.active) as scope:
             scope.on_data = True
-            scope.splits, scope.on_answer = cond.vary, answers.is_answer(t, cond)
+            scope.splits, scope.on_test = cond.vary, barrier_tests.depends_on_test(t, cond)
             yield
         t.emit(ops.If(caller(), cond, block, ops.Block()))
 

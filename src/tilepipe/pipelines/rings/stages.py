@@ -32,7 +32,7 @@ class StageHandle(Handle):
         self.pipe = pipe
         self.side = side
         self._stage = stage
-        refuse_second(pipe, side)
+        refuse_second_acquire(pipe, side)
         array = pipe._full if side == "producer" else pipe._empty
         super().__init__(
             pipe._tracer, f"{side} stage of '{pipe.name}'", array, to_expr(pipe._tracer, stage)
@@ -63,7 +63,7 @@ class StageHandle(Handle):
         state.step()
 
 
-def refuse_second(pipe: ProducerConsumerPipeline, side: str) -> None:
+def refuse_second_acquire(pipe: ProducerConsumerPipeline, side: str) -> None:
     """Raises HandleError when this side holds a stage already: the cursor steps at its release, so
     it would get the same stage again.
     """

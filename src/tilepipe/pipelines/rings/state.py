@@ -9,7 +9,7 @@ from tilepipe.ir.location import caller
 from tilepipe.ir.memory import Cursor
 from tilepipe.lang.arguments.annotations import Extent, Name, PositiveInt
 from tilepipe.lang.context.context import Context
-from tilepipe.lang.tracing.convergence import require_whole_warpgroup_waits, splitting
+from tilepipe.lang.tracing.convergence import divergence, require_whole_warpgroup_waits
 from tilepipe.lang.tracing.tracer import Tracer
 from tilepipe.lang.values.scalars import Value, binary, require_uniform, to_expr
 
@@ -89,7 +89,7 @@ class PipelineState:
             raise TraceError(f"a ring steps forward; advance({steps.value})", caller())
         cursor = self._cursor()
         require_whole_warpgroup_waits(self._tracer, "a step")
-        if splitting(self._tracer)[0] is exprs.Vary.LANE:
+        if divergence(self._tracer)[0] is exprs.Vary.LANE:
             raise TraceError(
                 f"'{self._name}' is stepped under a lane condition: the other lanes of the warp would stay behind. Step outside it.",
                 caller(),
