@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.lang.tracing import refused
+from tests.support.tracing import refused
 from tilepipe.host_arguments import (
     plain_bool,
     plain_int,

@@ -12,7 +12,7 @@ import numpy as np
 
 import tilepipe as tp
 from tests.cases.fragments import Case, Made, Rng
-from tests.pipelines.dealing import Dealt
+from tests.support.scheduler_orders import Dealt
 
 
 @tp.kernel(grid=lambda ctas: ctas)

@@ -2,7 +2,7 @@
 generated kernels finds it.
 
 Three have tests of their own only: registers that do not fit, which no verdict depends on
-(tests/lang/test_limits.py); bounds that are not kept (test_bounds.py); and what tcgen05.commit
+(tests/lang/arguments/test_launch_limits.py); bounds that are not kept (test_bounds.py); and what tcgen05.commit
 releases, which the strict rules ask for, on a chip that no generated kernel is for
 (tests/sim/test_rules.py).
 """

@@ -10,7 +10,7 @@ import numpy as np
 
 import tilepipe as tp
 from tests.cases.fragments import Case, Made, Rng
-from tests.pipelines.staged_kernels import bind, operands
+from tests.support.staged_kernels import bind, operands
 
 CFG = tp.FA4Config(
     qkv_dtype=tp.bfloat16,

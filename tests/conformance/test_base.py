@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.lang.tracing import from_text, refused, role_from_text
-from tests.pipelines.rings import counts_of, laps
+from tests.support.ring_kernels import counts_of, laps
+from tests.support.tracing import from_text, refused, role_from_text
 from tilepipe.ir import ops
 from tilepipe.ir.program import walk
 from tilepipe.pipelines.barriers.mbarriers import BARRIER_BYTES

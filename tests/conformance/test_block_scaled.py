@@ -11,7 +11,7 @@ import pytest
 
 import tilepipe as tp
 from tests.conformance.kernels_block_scaled import PAYLOAD
-from tests.lang.tracing import from_text, refused
+from tests.support.tracing import from_text, refused
 
 SET_UP = """
 held = PAYLOAD.allocate(ctx, 6, 'inputs')

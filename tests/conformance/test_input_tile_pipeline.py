@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.lang.tracing import from_text, refused
-from tests.pipelines.rings import PAYLOAD, counts_of, product, summary
+from tests.support.ring_kernels import PAYLOAD, counts_of, product, summary
+from tests.support.tracing import from_text, refused
 from tilepipe.ir import ops
 from tilepipe.ir.program import walk
 

@@ -22,10 +22,10 @@ REAL = [
 UNNOTICED = Mutant(
     "unnoticed",
     "ProducerConsumerPipeline.drain_producer",
-    "pipelines/test_barriers.py::test_expect_bytes_range",
+    "pipelines/barriers/test_mbarriers.py::test_expect_bytes_range",
 )
 MISPLACED = Mutant(
-    "misplaced", "ProducerConsumerPipeline.copy", "pipelines/test_barriers.py::test_no_such_thing"
+    "misplaced", "ProducerConsumerPipeline.copy", "pipelines/barriers/test_mbarriers.py::test_no_such_thing"
 )
 
 
@@ -102,7 +102,7 @@ def test_small_changes_are_noticed(
         replace(
             todo[-1],
             name="unrelated",
-            test="pipelines/test_barriers.py::test_expect_bytes_range",
+            test="pipelines/barriers/test_mbarriers.py::test_expect_bytes_range",
             more=(),
         )
     )

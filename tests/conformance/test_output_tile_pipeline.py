@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.lang.tracing import from_text, refused
-from tests.pipelines.places import Places
+from tests.support.ring_places import Places
+from tests.support.tracing import from_text, refused
 from tilepipe.ir import ops
 from tilepipe.ir.program import walk
 

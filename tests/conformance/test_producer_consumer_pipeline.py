@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.lang.tracing import from_text, refused
+from tests.support.tracing import from_text, refused
 
 SIDES = {"producer": "full", "consumer": "empty"}  # the barriers that each side signals
 

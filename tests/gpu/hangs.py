@@ -14,8 +14,8 @@ import numpy as np
 
 import tilepipe as tp
 from tests.examples.ladder import plant
-from tests.pipelines.rings import ring
 from tests.scenarios.support import at
+from tests.support.ring_kernels import ring
 
 
 def _where(mark: str) -> str:

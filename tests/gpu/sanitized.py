@@ -15,7 +15,7 @@ from tests.cases import mma as mma_cases
 from tests.cases import scalars as scalar_cases
 from tests.cases import synchronisation as sync_cases
 from tests.gpu.gemms import FAMILIES, product
-from tests.pipelines.turns import bind_turns, expected_turns
+from tests.support.ordered_turns import bind_turns, expected_turns
 
 LISTS = {
     "scalars": scalar_cases,

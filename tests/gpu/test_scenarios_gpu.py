@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.pipelines import test_scheduler as schedules
-from tests.pipelines.turns import KINDS, bind_alternating, bind_turns, expected_turns
+from tests.pipelines.schedulers import test_static as schedules
 from tests.scenarios import test_pipelines_under_load as load
 from tests.scenarios.support import Array, matrix, zeros
+from tests.support.ordered_turns import KINDS, bind_alternating, bind_turns, expected_turns
 
 pytestmark = pytest.mark.gpu
 BUILDS: list[dict[str, Any]] = [

@@ -11,8 +11,8 @@ import pytest
 
 import tilepipe as tp
 from tests.gpu.test_scenarios_gpu import BUILDS
-from tests.pipelines.dealing import Dealt
 from tests.sim.test_grid import tickets
+from tests.support.scheduler_orders import Dealt
 
 pytestmark = pytest.mark.gpu
 

@@ -37,8 +37,10 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.pipelines import staged_kernels as staged
-from tests.pipelines.staged_kernels import (
+from tests.pipelines.attention.test_staged import role
+from tests.scenarios.support import at, clean, faults
+from tests.support import staged_kernels as staged
+from tests.support.staged_kernels import (
     BLACKWELL,
     HOPPER,
     Rings,
@@ -50,8 +52,6 @@ from tests.pipelines.staged_kernels import (
     multiply_k,
     multiply_v,
 )
-from tests.pipelines.test_staged import role
-from tests.scenarios.support import at, clean, faults
 
 
 def where(mark: str) -> str:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.pipelines import staged_kernels as staged
-from tests.pipelines.staged_kernels import (
+from tests.scenarios.support import at, faults, matrix, refuted, zeros
+from tests.support import staged_kernels as staged
+from tests.support.staged_kernels import (
     HOPPER,
     Rings,
     bind,
@@ -19,7 +20,6 @@ from tests.pipelines.staged_kernels import (
     multiply_k,
     multiply_v,
 )
-from tests.scenarios.support import at, faults, matrix, refuted, zeros
 
 Ring = tp.ProducerConsumerPipeline
 

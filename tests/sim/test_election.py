@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.lang.tracing import from_text
+from tests.support.tracing import from_text
 from tilepipe.registry.catalog import find
 from tilepipe.sim import election
 from tilepipe.sim.codegen.module import compile_kernel

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tilepipe as tp
-from tests.lang.tracing import from_text
+from tests.support.tracing import from_text
 from tilepipe.sim import lane_deadlocks
 from tilepipe.testing import CheckFailed, check
 

@@ -8,8 +8,8 @@ from tests.conformance.table import Page, Row
 
 BASE = "conformance/test_base.py::"
 PHASES = f"{BASE}test_phases_of_a_barrier"
-PLACE = "pipelines/test_barriers.py::test_a_state_walks_the_ring[4-0-3]"
-ARRAY = "pipelines/test_barriers.py::test_an_array_counts_elements"
+PLACE = "pipelines/barriers/test_mbarriers.py::test_a_state_walks_the_ring[4-0-3]"
+ARRAY = "pipelines/barriers/test_mbarriers.py::test_an_array_counts_elements"
 
 PAGE = Page(
     "Base",
@@ -25,7 +25,7 @@ PAGE = Page(
         Row("SharedMemBarrier.wait", f"{BASE}test_a_wait_blocks_until_the_phase_is_complete[wait]", "barriers"),
         Row("SharedMemBarrier.wait_acquire", f"{BASE}test_a_wait_blocks_until_the_phase_is_complete[wait_acquire]", "barriers"),
         Row("SharedMemBarrier.wait_relaxed", f"{BASE}test_a_wait_blocks_until_the_phase_is_complete[wait_relaxed]", "barriers"),
-        Row("SharedMemBarrier.try_wait", "pipelines/test_barriers.py::test_try_wait_passes_where_wait_would[1]", "barriers"),
+        Row("SharedMemBarrier.try_wait", "pipelines/barriers/test_mbarriers.py::test_try_wait_passes_where_wait_would[1]", "barriers"),
         Row("SharedMemBarrier.complete_transaction", f"{PHASES}[complete_transaction]", "barriers"),
         Row("SharedMemBarrier.unsafe_ptr", f"{PHASES}[unsafe_ptr]", "barriers"),
         Row("MbarPtr", ARRAY, "barriers"),
@@ -43,7 +43,7 @@ PAGE = Page(
         Row("SMemTileArray2DRowMajor", ARRAY, "barriers"),
         Row("PipelineState", PLACE, "barriers"),
         Row("PipelineState.index", PLACE, "barriers"),
-        Row("PipelineState.phase", "pipelines/test_barriers.py::test_a_state_walks_the_ring[4-1-5]", "barriers"),
+        Row("PipelineState.phase", "pipelines/barriers/test_mbarriers.py::test_a_state_walks_the_ring[4-1-5]", "barriers"),
         Row("PipelineState.step", PLACE, "barriers"),
         Row("PipelineState.next", PLACE, "barriers"),
         Row("TilePayload", f"{BASE}test_a_payload_of_ones_own", "flat_inputs"),

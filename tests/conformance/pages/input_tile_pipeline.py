@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.conformance.table import Page, Row
 
-TESTS = "pipelines/test_input_tiles.py::"
+TESTS = "pipelines/rings/test_input_tiles.py::"
 TRAFFIC = f"{TESTS}test_barrier_traffic"
 STAGES = f"{TESTS}test_members_of_the_stages"
 BUILT = f"{TESTS}test_both_forms_of_construction"

@@ -6,16 +6,16 @@ from tests.conformance.table import BLACKWELL, Page, Row
 
 TESTS = "conformance/test_output_tile_pipeline.py::"
 TRAFFIC = f"{TESTS}test_traffic"
-SHAPE = "pipelines/test_output_tiles.py::test_members"
+SHAPE = "pipelines/accumulators/test_output_tiles.py::test_members"
 PARTS = f"{TESTS}test_a_stage_by_its_parts"
-PLACES = "pipelines/test_tmem_places.py::test_where_stages_lie"
-HALVES = "pipelines/test_tmem_places.py::test_halves_of_128_rows"
+PLACES = "lang/tensor_memory/test_tensors.py::test_where_stages_lie"
+HALVES = "lang/tensor_memory/test_tensors.py::test_halves_of_128_rows"
 MEMBERS = f"{TESTS}test_members_of_an_accumulator"
-ORDER = "pipelines/test_warp_contexts.py::test_their_order"
-BY_STEPS = "pipelines/test_tmem.py::test_freed_step_by_step"
-ADDRESS = "pipelines/test_tmem.py::test_each_role_reads_the_address_itself"
+ORDER = "pipelines/accumulators/test_warp_contexts.py::test_their_order"
+BY_STEPS = "pipelines/accumulators/test_tensor_memory.py::test_freed_step_by_step"
+ADDRESS = "pipelines/accumulators/test_tensor_memory.py::test_each_role_reads_the_address_itself"
 STEP = f"{TESTS}test_a_step_of_k_names_both_stages"
-PAIRS = "pipelines/test_pairs.py::"
+PAIRS = "pipelines/barriers/test_pairs.py::"
 FLAT, VIEWED, PER_K, SCALED, PAIRED = (
     f"{x}_outputs" for x in ("flat", "viewed", "per_k", "scaled", "paired")
 )
@@ -24,7 +24,7 @@ OWN = (
     Row("opc", SHAPE, FLAT, ours="OutputTilePipeline.__init__(config=)"),
     Row("pipeline", SHAPE, FLAT),
     Row("tmem", SHAPE, FLAT),
-    Row("mma_complete_mask", "pipelines/test_output_tiles.py::test_the_mask_of_a_pair", PAIRED),
+    Row("mma_complete_mask", "pipelines/accumulators/test_output_tiles.py::test_the_mask_of_a_pair", PAIRED),
     Row("BarrierArray", SHAPE, FLAT, ours="OutputTilePipeline.BarrierArray"),
     Row("cta_group", SHAPE, FLAT),
     Row("num_stages", SHAPE, FLAT),
@@ -41,7 +41,7 @@ OWN = (
     Row("__init__", SHAPE, FLAT),
     Row(
         "init_barriers",
-        "pipelines/test_output_tiles.py::test_init_barriers_with_the_counts_of_the_rule",
+        "pipelines/accumulators/test_output_tiles.py::test_init_barriers_with_the_counts_of_the_rule",
         FLAT,
     ),
     Row("acquire_for_mma", f"{TRAFFIC}[acquire_for_mma]", FLAT),
@@ -145,7 +145,7 @@ STEPS_OF_K = (
     Row("EpilogueKStage.arrive_input", f"{TRAFFIC}[per_k_epilogue, arrive_input]", SCALED),
     Row(
         "accum.promote",
-        "pipelines/test_per_k.py::test_promote_against_numpy",
+        "pipelines/accumulators/test_per_k.py::test_promote_against_numpy",
         SCALED,
         ours="BlockwiseFP8Accumulator.promote",
     ),

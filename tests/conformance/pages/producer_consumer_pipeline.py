@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.conformance.table import Page, Row
 
-TESTS = "pipelines/test_producer_consumer.py::"
+TESTS = "pipelines/rings/test_producer_consumer.py::"
 TRAFFIC = f"{TESTS}test_barrier_traffic"
 LAYOUT = f"{TESTS}test_layout_and_bytes"
-POINTERS = "pipelines/test_pointers.py::test_the_barriers_of_a_pipeline"
+POINTERS = "pipelines/barriers/test_arrays.py::test_the_barriers_of_a_pipeline"
 OWN = "conformance/test_producer_consumer_pipeline.py::"
-LINEAR = "pipelines/test_linear_handles.py::"
+LINEAR = "pipelines/rings/test_stages.py::"
 
 PAGE = Page(
     "ProducerConsumerPipeline",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from tests.conformance.table import Page, Row
 
-STAGED = "pipelines/test_staged.py::"
+STAGED = "pipelines/attention/test_staged.py::"
 TRAFFIC = f"{STAGED}test_traffic"
 ARITHMETIC = f"{STAGED}test_the_arithmetic_of_a_tile"
 TILE = f"{STAGED}test_which_tile"
@@ -14,9 +14,9 @@ BOTH = f"{STAGED}test_both_constructors"
 SHAPE = f"{STAGED}test_the_barriers_and_the_shape"
 LAYOUTS = f"{STAGED}test_layouts"
 COPIED = f"{STAGED}test_what_a_copy_gets"
-ROLE = "pipelines/test_role_pipeline.py::"
+ROLE = "pipelines/rings/test_role_pipeline.py::"
 SIDE = f"{ROLE}test_traffic"
-CONFIG = "pipelines/test_fa4_config.py::"
+CONFIG = "pipelines/attention/test_fa4_config.py::"
 TILES, ROLES = "staged_tiles", "staged_roles"
 INIT = "TMAProducerPipeline.__init__"
 

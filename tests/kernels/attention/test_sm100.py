@@ -14,7 +14,7 @@ import pytest
 
 import tilepipe as tp
 from tests.kernels.attention.sm100_cases import BF16, Problem, blocks, counts, grown, simulate
-from tests.pipelines.rings import counts_of
+from tests.support.ring_kernels import counts_of
 from tilepipe.kernels.attention import sm100
 from tilepipe.kernels.attention.reference import visible
 from tilepipe.kernels.attention.sm100 import Sm100AttentionConfig, default_config

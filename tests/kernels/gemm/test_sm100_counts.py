@@ -15,9 +15,9 @@ import pytest
 
 import tilepipe as tp
 from tests.kernels.gemm.sm100_cases import CLUSTERS, Problem, counts, shape_of
-from tests.pipelines.accumulators import who_arrives
-from tests.pipelines.rings import counts_of
 from tests.scenarios.support import faults, refuses
+from tests.support.accumulators import who_arrives
+from tests.support.ring_kernels import counts_of
 from tilepipe.kernels.common.multicast import ClusterShares
 from tilepipe.kernels.gemm import sm100
 from tools.docs.readme import ROOT

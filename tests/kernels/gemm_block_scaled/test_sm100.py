@@ -13,7 +13,7 @@ import pytest
 import tilepipe as tp
 from tests.kernels.gemm.sm100_cases import CLUSTERS, counts, shape_of
 from tests.kernels.gemm_block_scaled.cases import BF16, Problem, simulate
-from tests.pipelines.rings import counts_of
+from tests.support.ring_kernels import counts_of
 from tilepipe.kernels.common.epilogue import activated
 from tilepipe.kernels.gemm_block_scaled.layout import KINDS, to_blocked
 from tilepipe.kernels.gemm_block_scaled.reference import dequantize, quantize_nvfp4
