@@ -207,7 +207,7 @@ def test_what_is_refused(name: str) -> None:
         traced(body)
     missing = [word for word in words if word not in str(caught.value)]
     assert not missing, f"the message lacks {missing}:\n{caught.value}"
-    assert "test_block_scales.py" in str(caught.value)
+    assert "test_scales.py" in str(caught.value)
 
 
 def test_a_pair_needs_the_scale_factors_of_all_of_b() -> None:

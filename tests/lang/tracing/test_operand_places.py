@@ -52,7 +52,7 @@ def multiply(ctx: tp.Context, a: Any, b: Any) -> None:
 def test_tma() -> None:
     bound(lambda ctx, a, t: store(ctx, a, t.cols(64, 64)))
     with refused(
-        tp.TraceError, "tma_store", "whole panels", "column 32", "test_places_while_tracing.py"
+        tp.TraceError, "tma_store", "whole panels", "column 32", "test_operand_places.py"
     ):
         bound(lambda ctx, a, t: store(ctx, a, t.cols(32, 64)))
     with refused(
@@ -65,7 +65,7 @@ def test_tma() -> None:
 
 def test_wgmma() -> None:
     bound(lambda ctx, a, t: multiply(ctx, t.cols(48, 32), t.cols(16, 32)))
-    with refused(tp.TraceError, "mma", "atoms of 8 rows", "row 4", "test_places_while_tracing.py"):
+    with refused(tp.TraceError, "mma", "atoms of 8 rows", "row 4", "test_operand_places.py"):
         bound(lambda ctx, a, t: multiply(ctx, t.rows(4, 64), t.rows(0, 64)), shape=(128, 64))
     with refused(tp.TraceError, "no swizzle", "swizzle=128"):
         bound(lambda ctx, a, t: multiply(ctx, t.cols(0, 64), t.cols(0, 64)), swizzle=0)

@@ -306,7 +306,7 @@ def test_ctx_has_no_meaning_after_the_trace() -> None:
     before = str(program)
     with pytest.raises(
         tp.TraceError,
-        match=r"this uses the ctx of kernel 'k' \(test_scopes.py:\d+\), or something made from it, while kernel 'k' has been traced",
+        match=r"this uses the ctx of kernel 'k' \(test_tracer.py:\d+\), or something made from it, while kernel 'k' has been traced",
     ):
         kept[0].smem((8, 8), tp.float32)
     assert str(program) == before

@@ -272,8 +272,8 @@ def test_a_store_on_another_kernels_ctx_says_whose_it_is() -> None:
         ctx.role("two", warps=1)(lambda: stored(*box[0]))
 
     words = (
-        "uses the ctx of kernel 'first' (test_kept_ctx.py:",
-        "while kernel 'second' (test_kept_ctx.py:",
+        "uses the ctx of kernel 'first' (test_use_outside_the_trace.py:",
+        "while kernel 'second' (test_use_outside_the_trace.py:",
         "with ctx.elect_one():",
     )
     with refused(tp.TraceError, *words):
@@ -291,7 +291,7 @@ def test_the_kernel_that_was_bound_before_is_another() -> None:
     again.bind(np.zeros(1, np.int32), size=1)
     with refused(
         tp.TraceError,
-        "kernel 'again' (test_kept_ctx.py:",
+        "kernel 'again' (test_use_outside_the_trace.py:",
         "while another bind of the same kernel is being traced",
     ):
         again.bind(np.zeros(1, np.int32), size=2)
@@ -340,10 +340,10 @@ def test_another_thread_and_an_enclosing_kernel() -> None:
     array = np.zeros(1, np.int32)
     outer.bind(array).run()
     assert array[0] == 1
-    assert "kernel 'outer' (test_kept_ctx.py:" in errors[0]
+    assert "kernel 'outer' (test_use_outside_the_trace.py:" in errors[0]
     assert "while another thread traces that kernel" in errors[0]
-    assert "kernel 'outer' (test_kept_ctx.py:" in errors[1]
-    assert "while kernel 'inner' (test_kept_ctx.py:" in errors[1]
+    assert "kernel 'outer' (test_use_outside_the_trace.py:" in errors[1]
+    assert "while kernel 'inner' (test_use_outside_the_trace.py:" in errors[1]
 
 
 def test_without_the_guard_the_store_vanishes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from tests.support.accumulators import Parts, gemm, in_epilogue, in_mma_warp
 from tests.support.tracing import refused
 
 PRODUCER, CONSUMER = (
-    "the producer stage of 'outputs' acquired at test_output_handles.py:",
+    "the producer stage of 'outputs' acquired at test_output_stages.py:",
     "the consumer stage of 'outputs' acquired at",
 )
 
@@ -98,11 +98,11 @@ FILL_MISTAKES: list[tuple[Any, tuple[str, ...]]] = [
     (flat_released_twice, (PRODUCER, "released twice")),
     (
         used_after_release,
-        (PRODUCER, "used after its release at test_output_handles.py:", "other side"),
+        (PRODUCER, "used after its release at test_output_stages.py:", "other side"),
     ),
     (
         accumulator_kept,
-        (PRODUCER, "written by an MMA after its release at test_output_handles.py:"),
+        (PRODUCER, "written by an MMA after its release at test_output_stages.py:"),
     ),
     (barrier_kept, (PRODUCER, "signalled or waited on after its release")),
     (released_by_one_lane, (PRODUCER, "released in a nested elect block", "never or twice")),

@@ -111,7 +111,7 @@ def used_when_freed(p: Parts) -> None:
 
 
 LIFE: list[tuple[Any, type[tp.TilepipeError], tuple[str, ...]]] = [
-    (never_freed, tp.HandleError, ("tensor memory 'tmem' acquired at test_tmem.py:", "still held", "deallocate()", "outputs.mma_warp()")),
+    (never_freed, tp.HandleError, ("tensor memory 'tmem' acquired at test_tensor_memory.py:", "still held", "deallocate()", "outputs.mma_warp()")),
     (freed_twice, tp.HandleError, ("tensor memory 'tmem'", "released twice", "first at accumulators.py:")),
     (freed_in_a_branch, tp.HandleError, ("tensor memory 'tmem'", "released in a nested branch block")),
     (used_when_freed, tp.HandleError, ("tensor memory 'tmem'", "used after its release at accumulators.py:")),

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.pipelines.accumulators.test_tensor_memory import fill_all, parts_of, take_all
 
 import tilepipe as tp
+from tests.pipelines.accumulators.test_tensor_memory import fill_all, parts_of, take_all
 from tests.scenarios.support import matrix, zeros
 from tests.support.accumulators import K, M, Parts, epilogue, gemm, mma, right
 from tests.support.tracing import refused

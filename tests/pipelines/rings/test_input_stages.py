@@ -133,20 +133,20 @@ def committed_in_a_branch(ctx: tp.Context, stage: Any, acc: Any) -> None:
         (in_a_loop, ("signalled inside a loop", "once an iteration, not once a stage")),
         (
             committed_twice,
-            ("committed twice", "complete twice", "first at test_release_signals.py:"),
+            ("committed twice", "complete twice", "first at test_input_stages.py:"),
         ),
         (
             committed_in_a_branch,
             ("committed in a nested branch block", "Commit in the block that acquired it"),
         ),
-        (arrived_twice, ("signalled twice", "it arrives at test_release_signals.py:")),
+        (arrived_twice, ("signalled twice", "it arrives at test_input_stages.py:")),
     ],
 )
 @pytest.mark.parametrize("lag", [0, 1])
 def test_signals_that_do_not_add_up(body: Any, words: tuple[str, ...], lag: int) -> None:
     with refused(
         tp.HandleError,
-        "the consumer stage of 'inputs' acquired at test_release_signals.py:",
+        "the consumer stage of 'inputs' acquired at test_input_stages.py:",
         *words,
     ):
         product(stages(body, lag))
@@ -210,7 +210,7 @@ def test_expect_bytes_twice_is_refused() -> None:
         tp.HandleError,
         "producer stage of 'inputs'",
         "signalled twice",
-        "expects bytes at test_release_signals.py:",
+        "expects bytes at test_input_stages.py:",
     ):
         product(stages(multiply), load, producer_arrivals=1)
 

@@ -270,7 +270,7 @@ def test_what_a_role_does_not_say(kind: str) -> None:
         refuses(lambda: bound(lambda ctx, counter: part(ctx, counter, say)), tp.TraceError, *words)
 
     bound(lambda ctx, counter: part(ctx, counter, lambda work: None)).run(seed=1)
-    refused(twice, "throttle_signal() is said twice for one tile", "test_dynamic_scheduler.py")
+    refused(twice, "throttle_signal() is said twice for one tile", "test_dynamic.py")
     refused(lambda work: work.share(0, 2), "Scheduler has no share()", "Take a StaticScheduler")
     refused(lambda work: work.ahead(), "Scheduler has no ahead()", "Take a StaticScheduler")
 
