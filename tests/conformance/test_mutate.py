@@ -25,7 +25,9 @@ UNNOTICED = Mutant(
     "pipelines/barriers/test_mbarriers.py::test_expect_bytes_range",
 )
 MISPLACED = Mutant(
-    "misplaced", "ProducerConsumerPipeline.copy", "pipelines/barriers/test_mbarriers.py::test_no_such_thing"
+    "misplaced",
+    "ProducerConsumerPipeline.copy",
+    "pipelines/barriers/test_mbarriers.py::test_no_such_thing",
 )
 
 

@@ -19,8 +19,8 @@ What the API pages name, and what it is here. `{command}` writes this page from 
 A **test** fails when its member does nothing: `make conformance-mutants` takes the members out, one by one; then it changes each a
 little (another barrier, one trip fewer, a step too many, an argument ignored), and a test of its rows fails, but for
 [these](#changes-that-change-nothing). A **kernel** of
-[cases.py](../tests/conformance/cases.py) that uses the member gives NumPy's numbers in the simulator, compiles with NVRTC for the
-architectures named, and is launched on an H200 by [test_conformance_gpu.py](../tests/gpu/test_conformance_gpu.py). "Blackwell only":
+[cases.py](../../tests/conformance/cases.py) that uses the member gives NumPy's numbers in the simulator, compiles with NVRTC for the
+architectures named, and is launched on an H200 by [test_conformance_gpu.py](../../tests/gpu/test_conformance_gpu.py). "Blackwell only":
 compiled for sm_100a and simulated; never run on a Blackwell GPU.
 
 {counts}
@@ -65,7 +65,7 @@ def _page(parts: list[Page]) -> str:
 def _row(page: Page, row: Row) -> str:
     file, _, test = row.test.partition("::")
     ours = "the same" if page.ours(row) == row.name else f"`{page.ours(row)}`"
-    link = f"[`{test}`](../tests/{file})"
+    link = f"[`{test}`](../../tests/{file})"
     gpu = "yes" if "sm_90a" in page.archs else "– (Blackwell only)"
     return (
         "| "

@@ -24,7 +24,11 @@ OWN = (
     Row("opc", SHAPE, FLAT, ours="OutputTilePipeline.__init__(config=)"),
     Row("pipeline", SHAPE, FLAT),
     Row("tmem", SHAPE, FLAT),
-    Row("mma_complete_mask", "pipelines/accumulators/test_output_tiles.py::test_the_mask_of_a_pair", PAIRED),
+    Row(
+        "mma_complete_mask",
+        "pipelines/accumulators/test_output_tiles.py::test_the_mask_of_a_pair",
+        PAIRED,
+    ),
     Row("BarrierArray", SHAPE, FLAT, ours="OutputTilePipeline.BarrierArray"),
     Row("cta_group", SHAPE, FLAT),
     Row("num_stages", SHAPE, FLAT),

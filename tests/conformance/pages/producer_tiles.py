@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tests.conformance.table import Page, Row
 
-TRAFFIC = "pipelines/rings/test_input_tiles.py::test_barrier_traffic[producer().acquire: ProducerTiles]"
+TRAFFIC = (
+    "pipelines/rings/test_input_tiles.py::test_barrier_traffic[producer().acquire: ProducerTiles]"
+)
 STAGES = "pipelines/rings/test_input_tiles.py::test_members_of_the_stages"
 MEMBERS = "conformance/test_input_tile_pipeline.py::test_members_of_a_stage[ProducerTiles]"
 BYTES = (

@@ -51,9 +51,7 @@ def multiply(ctx: tp.Context, a: Any, b: Any) -> None:
 
 def test_tma() -> None:
     bound(lambda ctx, a, t: store(ctx, a, t.cols(64, 64)))
-    with refused(
-        tp.TraceError, "tma_store", "whole panels", "column 32", "test_operand_places.py"
-    ):
+    with refused(tp.TraceError, "tma_store", "whole panels", "column 32", "test_operand_places.py"):
         bound(lambda ctx, a, t: store(ctx, a, t.cols(32, 64)))
     with refused(
         tp.TraceError, "tma_store", "64 × 2 = 128 bytes apart", "128 × 2 = 256 bytes apart"
