@@ -183,7 +183,7 @@ def _explore(explorer: Explorer, first: Execution) -> None:
         if explorer.found.fault is not None:
             return
         if not explorer.reductions.partial_order:
-            state_search.explore(explorer, group, state_search.AllSteps())
+            state_search.explore(explorer, group, state_search.BranchOnVisible())
             continue
         again = first if len(every) == len(group) else None
         if explorer.reductions.hashing and again is not None and tickets.explore(explorer, first):
@@ -191,7 +191,7 @@ def _explore(explorer: Explorer, first: Execution) -> None:
         if not ((launch_state.tests or launch_state.polls) and explorer.reductions.hashing):
             explorer.explore_executions(group, again)
             continue
-        steps = state_search.StepsOfTests(launch_state.sites, launch_state.guards.tests)
+        steps = state_search.BranchOnTests(launch_state.sites, launch_state.guards.tests)
         end = state_search.explore(explorer, group, steps, STATE_SEARCH_FIRST)
         if end == "many" and not explorer.explore_executions(group, again, 2 * STATE_SEARCH_FIRST):
             end = state_search.explore(explorer, group, steps)

@@ -1,9 +1,9 @@
-"""One execution of a launch on the simulated machine, in an order that is picked.
+"""One execution of a launch on the simulated machine, in an order that the caller chooses.
 
-AgentId can be picked are the agents, one op or a run of ops at a time, and those asynchronous units
-whose acting others can notice: copies on their way to shared memory, commits, responses. MMAs and
-stores act at once where they were issued: until somebody has waited for them nobody may touch what
-they use, at whatever moment they act, and that is checked by what threads know (`sim.ordering`).
+The caller chooses the agent that runs next, or the asynchronous unit in flight that acts next. In
+flight are only units whose action other agents can observe: copies to shared memory, commits,
+and the responses of cluster launch control. MMAs and stores act as soon as they are issued: until a
+wait for them, no agent may access what they use, whenever they act, and happens-before checks that.
 """
 
 from __future__ import annotations
@@ -19,39 +19,32 @@ from typing import Any
 from tilepipe.check.counterexamples.recording import Recorder
 from tilepipe.check.engine.causal_order import CausalOrder
 from tilepipe.check.engine.launch_state import LaunchState
+from tilepipe.check.engine.limits import UNLIMITED, ExecutionLimitError
+from tilepipe.check.engine.polling_agents import PollingAgents
 from tilepipe.check.engine.steps import AgentId, VisibleStep
-from tilepipe.check.proofs.guards import Answer, NotAWaitError, too_early
-from tilepipe.check.proofs.polling import MAX_FAILED_LOOKS, QUIET, Cell, Kind, Poll
+from tilepipe.check.engine.waiting_tests import WaitingTests
+from tilepipe.check.proofs.polling import QUIET, Kind
 from tilepipe.check.verdict import ScheduleStep
 from tilepipe.errors import SimFault
 from tilepipe.machine.actors import BLOCKED, Request
-from tilepipe.machine.agents import Agent, Spin
-from tilepipe.machine.barriers.mbarrier import mbar_wait, phase_asked
+from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.rendezvous import returned
-from tilepipe.machine.barriers.state import LIVE
 from tilepipe.machine.clusters import explained, finish
 from tilepipe.machine.grid_state import Clusters
 from tilepipe.machine.happens_before.events import Present
-from tilepipe.machine.machine import Machine, World
-from tilepipe.machine.memory.elements import value_of
-from tilepipe.machine.sites import Site
+from tilepipe.machine.machine import Machine
 from tilepipe.machine.units.acting import act
 from tilepipe.machine.units.in_flight import CommitUnit, TmaLoadUnit, UnitQueue
 from tilepipe.sim.runtime import OutOfTimeError
 
-UNLIMITED = 1 << 60
-_CLOCK = 63  # the clock is looked at when the number of an op has none of these bits
-# ops after which the others have their turn, so that nobody waits for a counter in vain
-_TURN = 1 << 14
-
-
-class ExecutionLimitError(Exception):
-    """An execution goes on for longer than the bounds allow: why, in words."""
+_CLOCK_MASK = 63  # the clock is read when the number of an op has none of these bits
+# ops after which other agents have their turn, so that a loop that polls cannot starve them
+_TIME_SLICE = 1 << 14
 
 
 @dataclass(eq=False, slots=True)
 class InFlightUnit:
-    """A unit that waits to be picked: the `ordinal`-th of `who`."""
+    """An asynchronous unit in flight: the `ordinal`-th that an agent has issued."""
 
     agent_id: AgentId
     ordinal: int
@@ -59,14 +52,18 @@ class InFlightUnit:
 
 
 class Execution:
-    """The machines of an execution: one cluster's, or those of all that run at once.
+    """One execution: the machine of one cluster after the other, or those of all clusters that run
+    at once.
 
     Attributes:
-        pause: before which ops an agent that is picked to pause does so.
-        causal_order: the causal order so far. machines: cluster -> its machine, while it runs.
-            performed: ops of each agent so far.
-        steps: ops and units performed. picks: what has been picked, in order. parked: agents that
-            test again and again in vain.
+        pause: whether an agent that runs with `pause` stops before an op.
+        causal_order: the causal order so far.
+        world: the memory and state that all clusters share.
+        machines: cluster -> its machine, while it runs.
+        performed: the number of ops that each agent has performed.
+        steps: the number of ops and units performed.
+        schedule: the scheduling decisions so far.
+        completions: CTA -> the number of completed phases of each of its barriers, after its end.
     """
 
     def __init__(
@@ -77,9 +74,13 @@ class Execution:
         deadline: float = math.inf,
         watcher: Recorder | None = None,
     ) -> None:
-        """`clusters`: those that are executed: all of the grid at once where they share out their
-        work, otherwise one after another.
-        `limit`: of steps. `deadline`: of `time.perf_counter`.
+        """
+        Args:
+            clusters: the clusters to execute: together if they share their work, otherwise one
+                after the other.
+            limit: the largest number of steps.
+            deadline: a time of `time.perf_counter`.
+            watcher: records the steps.
         """
         self.launch_state = launch_state
         self.causal_order = CausalOrder(watcher, launch_state.watch.adds)
@@ -98,14 +99,13 @@ class Execution:
         self.completions: dict[int, list[int]] = {}
         self._issued: dict[AgentId, int] = {}
         self._turns: dict[AgentId, int] = {}
-        self._flights: list[InFlightUnit] = []
+        self._in_flight: list[InFlightUnit] = []
         self._present: dict[int, list[Present]] = {}
         self._entered = -1
         self._refused: set[tuple[AgentId, int]] = set()
-        self._polls: dict[AgentId, Poll] = {}
-        self._watchers: dict[Cell, list[AgentId]] = {}
         self._guards = launch_state.guards
-        self._read: dict[AgentId, list[Answer]] = {}
+        self._waiting_tests = WaitingTests(self._guards, self.causal_order)
+        self._polling = PollingAgents(self.world, launch_state.watch, self.machines)
         self._waiting = deque(clusters)
         if launch_state.shares_work:
             self.world.clusters = Clusters(list(clusters), None)
@@ -128,7 +128,7 @@ class Execution:
         ]
 
     def _enter(self, cluster: int) -> None:
-        """Makes the events of a cluster on the tensors the present ones."""
+        """Makes the accesses of a cluster to the tensors the current ones."""
         if self._entered == cluster:
             return
         for order, kept in zip(
@@ -140,19 +140,16 @@ class Execution:
         self._entered = cluster
 
     def present(self, cluster: int) -> list[Present]:
-        """Of each tensor that is written, the events of a cluster that runs."""
+        """For each tensor that is written, the live accesses of a running cluster."""
         return self._present[cluster]
 
-    def _ends(self, cluster: int) -> None:
-        """Ends a cluster in which nothing is left to do, and starts the next in its place."""
+    def _end_if_done(self, cluster: int) -> None:
+        """Ends a cluster in which nothing is left to do, and starts the next one in its place."""
         m = self.machines[cluster]
-        if m.ready or m.pending or any(f.agent_id[0] == cluster for f in self._flights):
+        if m.ready or m.pending or any(f.agent_id[0] == cluster for f in self._in_flight):
             return
-        if (
-            any(who[0] == cluster for watching in self._watchers.values() for who in watching)
-            and self._somebody_acts()
-        ):
-            return  # another cluster may still add to what it looks at
+        if self._polling.any_of_cluster(cluster) and self._any_can_act():
+            return  # another cluster may still add to the element that it reads
         finish(m)
         for cta in m.ctas:
             self.completions[cta.block_id] = [b.completions for b in cta.bars]
@@ -164,21 +161,21 @@ class Execution:
                 self.causal_order.in_turn(self.world.clusters, 1, True)
             self._start(self._waiting.popleft())
 
-    def _somebody_acts(self) -> bool:
-        return bool(self._flights) or any(m.ready or m.pending for m in self.machines.values())
+    def _any_can_act(self) -> bool:
+        return bool(self._in_flight) or any(m.ready or m.pending for m in self.machines.values())
 
-    def _ended(self, cluster: int) -> None:
-        """Ends a cluster if nothing is left to do in it; and all of them where nothing is left to
-        do in any.
+    def _end_clusters(self, cluster: int) -> None:
+        """Ends a cluster if nothing is left to do in it; and all clusters if nothing is left to do
+        in any.
         """
-        self._ends(cluster)
-        if not self._somebody_acts():
+        self._end_if_done(cluster)
+        if not self._any_can_act():
             for one in list(self.machines):
-                self._ends(one)
+                self._end_if_done(one)
 
     def phases_completed(self) -> dict[str, list[list[int]]]:
-        """mbarrier array -> for each CTA of the grid, how many phases of each of its barriers
-        completed.
+        """mbarrier array -> for each CTA of the grid, the number of completed phases of each
+        barrier.
         """
         found: dict[str, list[list[int]]] = {}
         base = 0
@@ -191,15 +188,15 @@ class Execution:
         return found
 
     @property
-    def answers(self) -> list[ScheduleStep]:
-        """The requests that were refused because somebody chose so."""
+    def refusals(self) -> list[ScheduleStep]:
+        """The requests that were refused because the schedule says so."""
         return [ScheduleStep(*who, ordinal, outcome=0) for who, ordinal in sorted(self._refused)]
 
-    # -- picking -----------------------------------------------------------------------
+    # -- choosing -----------------------------------------------------------------------
 
     def ready(self) -> list[tuple[int, Agent]]:
-        """Agents that can take a step, in a fixed order; those that have gone on for long come
-        last.
+        """The agents that can take a step, in a fixed order; those that have used up time slices
+        come last.
         """
         found = [(c, a) for c, m in self.machines.items() for a in m.ready]
         return sorted(
@@ -208,17 +205,17 @@ class Execution:
 
     @property
     def in_flight(self) -> list[InFlightUnit]:
-        """Units that can act, in a fixed order; of a queue its oldest."""
+        """The units that can act, in a fixed order; of a queue, the oldest."""
         seen: set[int] = set()
         out = []
-        for flight in sorted(self._flights, key=lambda f: (f.agent_id, f.ordinal)):
+        for flight in sorted(self._in_flight, key=lambda f: (f.agent_id, f.ordinal)):
             if id(flight.unit) not in seen:
                 seen.add(id(flight.unit))
                 out.append(flight)
         return out
 
     def next_of(self, agent: Agent) -> Request | None:
-        """The op that an agent performs next; None where it only has to return."""
+        """The op that an agent performs next; None if it is about to return."""
         if agent.request is None:
             with suppress(StopIteration):
                 agent.request = agent.body.send(None)
@@ -232,15 +229,15 @@ class Execution:
     def run_agent(
         self, cluster: int, agent: Agent, until: int = UNLIMITED, pause: bool = False
     ) -> bool:
-        """Lets an agent go on until it has performed `until` ops in all, or blocks, or returns.
-        `pause`: or until its next op is one that others can notice. Returns whether it did
+        """Lets an agent run until it has performed `until` ops in all, or blocks, or returns; with
+        `pause`, also until `self.pause` holds for its next op. Returns whether it performed
         anything.
         """
         self._enter(cluster)
         m = self.machines[cluster]
         m.ready.remove(agent)
-        self._stop_watching((cluster, agent.uid), agent)
         who = (cluster, agent.uid)
+        self._polling.resume(who, agent)
         try:
             with explained(m):
                 moved = self._advance(m, who, agent, until, pause)
@@ -249,14 +246,15 @@ class Execution:
             raise
         except OutOfTimeError:
             raise ExecutionLimitError("") from None
-        # the op at which it blocks has begun
+        # counting the op at which it blocks
         self.schedule.append(ScheduleStep(*who, self.performed.get(who, 0) + agent.blocked))
-        self._ended(cluster)
+        self._end_clusters(cluster)
         return moved
 
     def _advance(self, m: Machine, who: AgentId, ag: Agent, until: int, pause: bool) -> bool:
         body, causal_order, kinds = ag.body, self.causal_order, self.launch_state.watch.kinds
         assert body is not None
+        polling = self._polling
         ag.parked = False
         quiet = 0
         done = start = self.performed.get(who, 0)
@@ -271,21 +269,21 @@ class Execution:
                     self.watcher.step(ag, site, args)
                 result: Any
                 if site.id in self._guards.tests:
-                    result = self._ask(m, who, ag, args)
+                    result = self._waiting_tests.test(m, who, ag, args)
                 else:
                     if site.id in self._guards.waits and not ag.blocked:
-                        self._guarded(who, ag, args)
+                        self._waiting_tests.check_wait(who, ag, args)
                     result = op(m, ag, *args)
                 if result is BLOCKED:
                     ag.blocked = ag.parked = True
                     if self.watcher is not None:
                         self.watcher.blocked()
-                    self._took(done - start)
+                    self._count_steps(done - start)
                     return done > start
                 ag.blocked = False
                 done += 1
                 self.performed[who] = done
-                if not done & _CLOCK and time.perf_counter() > self.deadline:
+                if not done & _CLOCK_MASK and time.perf_counter() > self.deadline:
                     raise ExecutionLimitError("")
                 m.world.counts[site.id] += 1
                 if self.watcher is not None:
@@ -296,27 +294,27 @@ class Execution:
                 kind = kinds[site.id]
                 if kind is Kind.QUIET:
                     quiet += 1
-                    if quiet > QUIET and self._goes_round(m, who, ag, site):
-                        self._took(done - start)
+                    if quiet > QUIET and polling.repeats(m, who, ag, site):
+                        self._count_steps(done - start)
                         return True
                 elif kind is not Kind.OTHER:
                     quiet = 0
-                    if self._looks_in_vain(m, who, ag, kind, args, result):
-                        self._took(done - start)
+                    if polling.performed(m, who, ag, kind, args, result):
+                        self._count_steps(done - start)
                         return True
                 if pause and self.pause(ag.request):
                     break
         except StopIteration:
             returned(m, ag)
-            self._took(done - start)
+            self._count_steps(done - start)
             return True
         finally:
             self.performed[who] = done
-        self._took(done - start)
+        self._count_steps(done - start)
         m.ready.append(ag)
         return done > start
 
-    def _took(self, steps: int) -> None:
+    def _count_steps(self, steps: int) -> None:
         self.steps += steps
         if self.steps > self.limit:
             raise ExecutionLimitError(
@@ -326,38 +324,40 @@ class Execution:
             raise ExecutionLimitError("")
 
     def _collect(self, m: Machine, who: AgentId) -> None:
-        """Registers the units that the last op has issued; those that nobody can notice act."""
+        """Registers the units that the last op has issued; those whose action no agent can observe
+        act now.
+        """
         fresh = list(m.pending)
         m.pending.clear()
         for unit in fresh:
             if isinstance(unit, TmaLoadUnit) or (
                 isinstance(unit, UnitQueue) and isinstance(unit.waiting[-1], CommitUnit)
             ):
-                self._fly(who, unit)
+                self._add_in_flight(who, unit)
             elif isinstance(unit, UnitQueue):
-                self._drain(m, unit)
+                self._run_to_commit(m, unit)
             else:
                 act(m, unit)
                 self.steps += 1
 
-    def _fly(self, who: AgentId, unit: TmaLoadUnit | UnitQueue) -> None:
+    def _add_in_flight(self, who: AgentId, unit: TmaLoadUnit | UnitQueue) -> None:
         ordinal = self._issued.get(who, 0)
         self._issued[who] = ordinal + 1
-        self._flights.append(InFlightUnit(who, ordinal, unit))
+        self._in_flight.append(InFlightUnit(who, ordinal, unit))
         self.causal_order.issued(who, ordinal)
 
-    def _drain(self, m: Machine, queue: UnitQueue) -> None:
-        """The units of a queue act up to its first commit."""
+    def _run_to_commit(self, m: Machine, queue: UnitQueue) -> None:
+        """Lets the units of a queue act up to its first commit."""
         while queue.waiting and not isinstance(queue.waiting[0], CommitUnit):
             act(m, queue)
             self.steps += 1
 
     def run_unit(self, flight: InFlightUnit) -> None:
-        """Lets a unit act."""
+        """Lets a unit in flight act."""
         cluster = flight.agent_id[0]
         self._enter(cluster)
         m = self.machines[cluster]
-        self._flights.remove(flight)
+        self._in_flight.remove(flight)
         self.schedule.append(ScheduleStep(cluster, flight.agent_id[1], unit=flight.ordinal))
         self.causal_order.unit(flight.agent_id, flight.ordinal)
         if self.watcher is not None:
@@ -365,161 +365,52 @@ class Execution:
         with explained(m):
             act(m, flight.unit)
             if isinstance(flight.unit, UnitQueue):
-                self._drain(m, flight.unit)
-        self._took(1)
-        self._ended(cluster)
-
-    # -- tests that count as waits -----------------------------------------------------
-
-    def _ask(self, m: Machine, who: AgentId, ag: Agent, args: tuple[Any, ...]) -> bool | Answer:
-        """Performs a test that counts as a wait. It says "yes" where all that counts in the phase
-        comes before it in any order; otherwise "no", and what it guards follows.
-        """
-        site, mask, number, _ = args
-        bar = ag.cta.bars[number]
-        phase = phase_asked(ag, args)
-        if bar.state != LIVE or phase < bar.phase - 1:
-            raise NotAWaitError(site.id)  # it is a fault, which an exploration tells
-        before, all_of_it = self.causal_order.test_as_wait(bar, phase, mask)
-        if too_early(before and phase <= bar.phase):
-            raise NotAWaitError(site.id)
-        if all_of_it and phase < bar.phase:
-            mbar_wait(m, ag, site, mask, number, phase)
-            return True
-        self.causal_order.failed_test_as_wait(bar, phase, mask)
-        return Answer(self._read.setdefault(who, []), site.id, number, phase, mask)
-
-    def _guarded(self, who: AgentId, ag: Agent, args: tuple[Any, ...]) -> None:
-        """Raises NotAWaitError unless the wait that begins is the one that its guard has asked
-        for.
-        """
-        _, mask, number, _ = args
-        read = self._read.get(who)
-        if not read:
-            return  # a constant said "no", and nothing was asked
-        answer = read[-1]
-        read.clear()
-        phase = phase_asked(ag, args)
-        if not answer.allows(number, phase, mask):
-            raise NotAWaitError(answer[0])
+                self._run_to_commit(m, flight.unit)
+        self._count_steps(1)
+        self._end_clusters(cluster)
 
     # -- choices -----------------------------------------------------------------------
 
     def _decide(self) -> bool:
-        """Whether a request that could be granted is."""
+        """Whether a request that can be granted is granted."""
         granted = self.causal_order.current not in self._refused
         self.causal_order.set_outcome(granted)
         return granted
 
-    # -- loops that poll ---------------------------------------------------------------
-
-    def _looks_in_vain(
-        self, m: Machine, who: AgentId, ag: Agent, kind: Kind, args: tuple[Any, ...], result: object
-    ) -> bool:
-        """Whether an agent has looked at something in a loop in which nothing changes until
-        somebody else changes that: then it waits for it. Any other op that others notice begins
-        anew.
-        """
-        site, mask = args[0], args[1]
-        if kind is Kind.TEST and result is False:
-            poll = self._polls.setdefault(who, Poll())
-            poll.bars.append(ag.cta.bars[args[2]])
-        elif kind is Kind.ADD and value_of(ag, mask, args[2]) == 0:
-            poll = self._polls.setdefault(who, Poll())
-            poll.cells.add(_cell(ag, site, mask, args))
-        else:
-            self._polls.pop(who, None)
-            if kind is Kind.ADD:
-                self._wake(who, _cell(ag, site, mask, args))
-            return False
-        if not poll.again(self._state(m, ag)):
-            if len(poll.seen) > MAX_FAILED_LOOKS:
-                raise ExecutionLimitError(
-                    f"{ag} has tested {MAX_FAILED_LOOKS} times in a row at {site.loc.short} without success,"
-                    " and counts its attempts in something"
-                    " that later decides; the check follows no more of them. Check an instance"
-                    f" with a limit below {MAX_FAILED_LOOKS}, or wait on"
-                    " the barrier"
-                )
-            return False
-        self._park(who, ag, poll, _spin(self.world, ag, kind, args, result))
-        return True
-
-    def _goes_round(self, m: Machine, who: AgentId, ag: Agent, site: Site) -> bool:
-        """Whether an agent goes round a loop that changes nothing, and that nobody notices."""
-        poll = self._polls.setdefault(who, Poll())
-        if not poll.repeats(site.id, lambda: self._state(m, ag)):
-            return False
-        self._park(who, ag, poll, Spin(site))
-        return True
-
-    def _state(self, m: Machine, ag: Agent) -> bytes:
-        return self.launch_state.watch.state(self.world, m.ctas, ag)
-
-    def _park(self, who: AgentId, ag: Agent, poll: Poll, spin: Spin) -> None:
-        for bar in set(poll.bars):
-            bar.waiters.append(ag)
-        for cell in poll.cells:
-            self._watchers.setdefault(cell, []).append(who)
-        ag.parked, ag.spins = True, spin
-
-    def _wake(self, by: AgentId, cell: Cell) -> None:
-        """Somebody has added to an element: those who look at it look again."""
-        for cluster, uid in self._watchers.pop(cell, []):
-            m = self.machines.get(cluster)
-            if m is not None and (cluster, uid) != by and m.agents[uid] not in m.ready:
-                m.ready.append(m.agents[uid])
-
-    def _stop_watching(self, who: AgentId, ag: Agent) -> None:
-        """An agent that looked in vain goes on: it waits for nothing any more."""
-        if not ag.blocked and not ag.parked:
-            return
-        ag.spins = None
-        poll = self._polls.pop(who, None)
-        for bar in poll.bars if poll is not None else ():
-            while ag in bar.waiters:
-                bar.waiters.remove(ag)
-        for cell in poll.cells if poll is not None else ():
-            watching = self._watchers.get(cell, [])
-            while who in watching:
-                watching.remove(who)
-        m = self.machines[who[0]]
-        while ag in m.ready:
-            m.ready.remove(ag)
-
     # -- whole executions --------------------------------------------------------------
 
     def follow(self, schedule: Iterable[ScheduleStep]) -> None:
-        """Performs picks in order; one that cannot be performed any more is left out."""
+        """Performs a schedule; a step that cannot be performed any more is skipped."""
         schedule = list(schedule)
-        self._refused |= {((p.cluster, p.agent), p.until) for p in schedule if p.outcome == 0}
-        for pick in schedule:
-            m = self.machines.get(pick.cluster)
-            if m is None or pick.outcome >= 0:
+        self._refused |= {((s.cluster, s.agent), s.until) for s in schedule if s.outcome == 0}
+        for step in schedule:
+            m = self.machines.get(step.cluster)
+            if m is None or step.outcome >= 0:
                 continue
-            if pick.unit >= 0:
+            if step.unit >= 0:
                 found = [
                     f
                     for f in self.in_flight
-                    if f.agent_id == (pick.cluster, pick.agent) and f.ordinal == pick.unit
+                    if f.agent_id == (step.cluster, step.agent) and f.ordinal == step.unit
                 ]
                 if found:
                     self.run_unit(found[0])
                 continue
-            agent = next((a for a in m.ready if a.uid == pick.agent), None)
-            if agent is not None and pick.until < 0:
-                self.run_agent(pick.cluster, agent, pause=True)
+            agent = next((a for a in m.ready if a.uid == step.agent), None)
+            if agent is not None and step.until < 0:
+                self.run_agent(step.cluster, agent, pause=True)
             elif (
-                agent is not None and self.performed.get((pick.cluster, pick.agent), 0) < pick.until
+                agent is not None and self.performed.get((step.cluster, step.agent), 0) < step.until
             ):
-                self.run_agent(pick.cluster, agent, pick.until)
+                self.run_agent(step.cluster, agent, step.until)
 
     def run_to_end(self, stop: Callable[[], bool] | None = None, backwards: bool = False) -> bool:
-        """Goes on in a fixed order: each agent until it blocks, and a unit when none can.
-        `backwards`: the last agent first.
+        """Performs the rest in a fixed order: each agent until it blocks, and a unit in flight when
+        no agent can run. Returns whether the execution has come to its end.
 
-        `stop`: asked before each of these; True stops. Returns whether the execution has come to
-        its end.
+        Args:
+            stop: called before each of these; the execution stops if it returns True.
+            backwards: the last agent first.
         """
         while self.machines:
             ready = self.ready()
@@ -528,7 +419,7 @@ class Execution:
             if ready:
                 cluster, agent = ready[-1 if backwards else 0]
                 who = (cluster, agent.uid)
-                until = self.performed.get(who, 0) + _TURN
+                until = self.performed.get(who, 0) + _TIME_SLICE
                 self.run_agent(cluster, agent, until)
                 if self.performed[who] == until:
                     self._turns[who] = self._turns.get(who, 0) + 1
@@ -536,36 +427,24 @@ class Execution:
             in_flight = self.in_flight
             if not in_flight:
                 for cluster in list(self.machines):
-                    self._ends(cluster)
+                    self._end_if_done(cluster)
                 continue
             self.run_unit(in_flight[0])
         return True
 
 
-def _cell(ag: Agent, site: Site, mask: int, args: tuple[Any, ...]) -> Cell:
-    """The element of an atomic add."""
-    return (site.tensor, *(value_of(ag, mask, i) for i in args[3:]))
-
-
-def _spin(world: World, ag: Agent, kind: Kind, args: tuple[Any, ...], result: object) -> Spin:
-    """What an agent that looks in vain waits for, in words."""
-    site, mask = args[0], args[1]
-    if kind is Kind.TEST:
-        return Spin(site, ag.cta.bars[args[2]], phase_asked(ag, args))
-    tensor, *index = _cell(ag, site, mask, args)
-    name = f"{world.tensors[tensor].param.name}[{', '.join(map(str, index))}]"
-    return Spin(site, name=name, value=str(result))
-
-
-def schedule_of(nodes: Iterable[VisibleStep]) -> tuple[ScheduleStep, ...]:
-    """The picks that perform some nodes in order."""
-    picks: list[ScheduleStep] = []
-    for node in nodes:
-        cluster, agent = node.agent_id
-        if node.is_unit:
-            picks.append(ScheduleStep(cluster, agent, unit=node.ordinal))
-        elif picks and picks[-1].unit < 0 and (picks[-1].cluster, picks[-1].agent) == node.agent_id:
-            picks[-1] = ScheduleStep(cluster, agent, node.ordinal + 1)
+def schedule_of(steps: Iterable[VisibleStep]) -> tuple[ScheduleStep, ...]:
+    """The schedule that performs some visible steps in order."""
+    schedule: list[ScheduleStep] = []
+    for step in steps:
+        cluster, agent = step.agent_id
+        if step.is_unit:
+            schedule.append(ScheduleStep(cluster, agent, unit=step.ordinal))
+            continue
+        decision = ScheduleStep(cluster, agent, step.ordinal + 1)
+        last = schedule[-1] if schedule else None
+        if last is not None and last.unit < 0 and (last.cluster, last.agent) == step.agent_id:
+            schedule[-1] = decision
         else:
-            picks.append(ScheduleStep(cluster, agent, node.ordinal + 1))
-    return tuple(picks)
+            schedule.append(decision)
+    return tuple(schedule)

@@ -1,14 +1,13 @@
-"""One encoding for equal keys, and different ones for different keys.
+"""An unambiguous encoding of keys: equal keys have one encoding, and different keys different ones.
 
-`hash()` will not do where a key stands for a state: `hash(-1) == hash(-2)`, inside tuples as well,
-and two states with one hash would be taken for one. Bytes of `marshal` in version 2, the last
-without references to objects it has met before, depend on values alone: ints of any size, strings,
-bytes, booleans, None, floats, and tuples of those, each with its type and its length.
+Python's `hash()` cannot stand for a state: `hash(-1) == hash(-2)`, also inside tuples, and two
+states with one hash would be merged. The bytes of `marshal` in version 2, the last version without
+back references, depend on values alone: ints of any size, strings, bytes, booleans, None, floats,
+and tuples of those, each with its type and its length.
 
-A NumPy scalar or array is none of these, and marshal does not refuse it: it takes its bytes,
-without dtype and shape, as it does of whatever has a buffer. Whoever makes a key turns such a value
-into plain ones first, as `locals.value_key` does; to look at every part here would cost more than
-the encoding.
+A NumPy scalar or array is none of these, and marshal does not refuse it: it encodes its buffer
+without dtype and shape. Whoever makes a key converts such values to plain ones first, as
+`live_locals.value_key` does; to check every part here would cost more than the encoding.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A launch that is executed again and again: each time on the values that it was given."""
+"""The start of every execution of a launch: its arguments as they were given, and what is known
+about its kernel.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,21 @@ from tilepipe.sim.run import occupancy, world_of
 
 
 class LaunchState:
-    """What every execution of a launch starts from.
+    """The start of every execution of a launch.
 
     Attributes:
-        launch: with copies of the arrays that the kernel writes. clusters: of the grid. resident:
-            how many of them run at once.
-        shares_work: what one cluster gets depends on the others, so that all of them are executed
+        launch: the launch, with copies of the arrays that the kernel writes.
+        clusters: the number of clusters of the grid. resident: how many of them run at once.
+        shares_work: clusters draw their work from a common store, so that all of them are executed
             together.
-        lanes: those that are elected in turn (`sim.election`). elected: the one that is, in
+        lanes: the lanes that are elected in turn (`sim.election`). elected: the elected lane of
             executions that begin now.
-        guards: the tests that count as the waits that they guard; none, unless who decides the
-            launch says so.
-        sites: of the compiled kernel. deciding: what of its data can come to decide something.
+        guards: the tests that are treated as the waits that they guard; none unless `decide` sets
+            them.
+        sites: the op sites of the compiled kernel.
+        deciding: the data of the kernel that can come to decide something.
+        watch: what the analysis of loops that poll needs.
+        polls: whether a loop may poll an element of global memory.
     """
 
     def __init__(self, launch: Launch, rules: Rules) -> None:
@@ -86,29 +91,29 @@ class LaunchState:
 
     @property
     def tests(self) -> bool:
-        """Whether it has a try_wait that does not count as a wait."""
+        """Whether the kernel has a try_wait that is not treated as a wait."""
         return not self._tests <= self.guards.tests.keys()
 
     @property
     def chooses(self) -> bool:
-        """Whether what a step does can depend on the order of the others although every wait is for
-        a phase number: it tests, or takes what is left.
+        """Whether the effect of a step can depend on the order of other steps even without a race
+        on a phase: the kernel tests barriers, or draws from a common store.
         """
         return self.shares_work or self.tests
 
     def possible_guards(self) -> Guards:
-        """The tests that count as waits, as far as the text of the kernel says."""
+        """The tests that may be treated as waits, by the text of the kernel."""
         return guards(self.launch.kernel, self.sites) if self._tests else Guards()
 
     def _looks(self, op: ops.AtomicAdd) -> bool:
-        """Whether an atomic add may add 0, and what it finds can decide something."""
+        """Whether an atomic add may add 0, and its result can come to decide something."""
         return (
             not (isinstance(op.value, Const) and op.value.value)
             and op.result in self.deciding.things
         )
 
     def world(self, journal: Journal | None) -> World:
-        """The start of an execution: all memory as it was given."""
+        """The state at the start of an execution: all memory as it was given."""
         for name, given in self._given.items():
             np.copyto(self._copies[name], given)
         world = world_of(self.launch, self.rules, None)
@@ -118,19 +123,19 @@ class LaunchState:
         return world
 
     def given(self, number: int) -> np.ndarray:
-        """What a tensor that is written holds at the start of each execution, by its number among
-        the tensors.
+        """The contents of a tensor at the start of each execution. `number`: its index among the
+        tensors.
         """
         names = [p.name for p in self.launch.kernel.params if isinstance(p, TensorParam)]
         return self._given[names[number]]
 
     def output(self) -> dict[str, np.ndarray]:
-        """What the last execution has written, by parameter."""
+        """The arrays that the last execution has written, by parameter."""
         return dict(self._copies)
 
 
 def _aliases(launch: Launch) -> list[tuple[TensorParam, TensorParam]]:
-    """Pairs of tensors that are one array."""
+    """The pairs of tensors that share memory."""
     arrays = {
         n: a.array
         for n, a in launch.args.items()

@@ -1,10 +1,9 @@
-"""Where an agent stands in its generated function: the line it is at, and the values that it will
-still read.
+"""The place of an agent in its generated function: its line, and the values of its live locals.
 
-An agent is a generator, so its state is its frame. Two agents at one line with equal live locals go
-on alike; a token of a try_wait that nobody reads any more must not tell them apart. Liveness is
-computed from the generated source, which is structured: assignments, `for ... in range`, `while`,
-`if`.
+An agent is a generator, so its state is its frame. Two agents at the same line with equal live
+locals behave alike from there on. A local is live at a line if it may still be read before it is
+assigned. Liveness is computed backwards from the generated source, which is structured:
+assignments, `for ... in range`, `while`, `if`.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ class _Function:
     """Liveness of one function.
 
     Attributes:
-        live: line of a yield -> the locals that are read at it or after it.
-        clear: whether the frame's state is those: no bound of a running loop has been assigned
-            since.
+        live: line of a yield -> the locals that may be read at it or after it.
+        clear: whether those determine the rest of the frame: the bounds of a running loop are never
+            assigned in it.
     """
 
     def __init__(self, function: ast.FunctionDef) -> None:
@@ -106,7 +105,7 @@ class _Function:
         return out | self._read(statement)
 
     def _loop(self, body: list[ast.stmt], out: Names) -> Names:
-        """What is live where a loop is entered, or entered again."""
+        """The locals that are live at the head of a loop: the least fixed point."""
         while True:
             grown = out | self._block(body, out)
             if grown == out:
@@ -120,8 +119,8 @@ def _functions(source: str) -> Mapping[str, _Function]:
 
 
 def place(agent: Agent, deciding: DecidingData) -> Hashable:
-    """A key that is equal for agents of one role that go on alike: where the agent stands, and the
-    values that it will still read and that can come to decide something.
+    """A key that is equal only for agents of one role that behave alike from here on: the line, and
+    the live values that can come to decide something.
     """
     if agent.done:
         return "done"
@@ -139,8 +138,8 @@ def place(agent: Agent, deciding: DecidingData) -> Hashable:
 
 
 def value_key(value: Any, deciding: DecidingData) -> Hashable:
-    """A key of a local's value. Of a fragment the contents count where they decide; who uses its
-    registers always does.
+    """A key of a local's value. The contents of a fragment are part of it if they can decide
+    something; the state of its registers always is.
     """
     match value:
         case Frag():

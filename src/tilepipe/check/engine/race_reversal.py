@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tilepipe.check.engine import warp_races
-from tilepipe.check.engine.execution import Execution, ExecutionLimitError, schedule_of
+from tilepipe.check.engine.execution import Execution, schedule_of
 from tilepipe.check.engine.launch_state import LaunchState
+from tilepipe.check.engine.limits import ExecutionLimitError
 from tilepipe.check.engine.state_key import StateKeys
 from tilepipe.check.engine.steps import Race, VisibleStep
 from tilepipe.check.verdict import Bounds, Reductions, ScheduleStep

@@ -1,9 +1,16 @@
-"""The state of an execution as a key: equal keys have the same future.
+"""The key of a state: two states with equal keys have the same future.
 
-What a state holds is what decides later steps and later faults: where agents stand, barriers, who
-knows of which live access, what has been written, units on their way. Times, counts of executions,
-and what only messages use are left out. The bits of `sim.ordering` are handed out in the order of
-execution; a key numbers them by the access that they stand for.
+A key has everything that can decide later steps and later faults: where each agent stands, the
+barriers, which live accesses each agent knows, the contents of memory, the units in flight, and the
+races still to come (`race_state`). Times, counts, and what only messages use are left out.
+
+Of an agent's registers and of memory only *live*, *deciding* values are part of a key: values that
+may still be read (liveness: `live_locals`) and that can come to decide a branch, an address, a
+phase or a fault (`proofs.data_flow`). So a token of a test that is never read again, or an
+accumulator that is only stored, does not make two states different.
+
+The bits that stand for accesses in `machine.happens_before` are handed out in the order of the
+execution; a key renumbers them by the access that they stand for.
 """
 
 from __future__ import annotations
@@ -43,11 +50,11 @@ from tilepipe.machine.units.in_flight import (
 if TYPE_CHECKING:
     from tilepipe.check.engine.execution import Execution
 
-_WHO_AM_I = {"warp", "thread", "warpgroup"}
+_IDENTITY = {"warp", "thread", "warpgroup"}
 
 
 def interchangeable(role: Role, setup: ops.Block) -> bool:
-    """Whether the agents of a role all do the same: nothing in it asks which of them it is."""
+    """Whether all agents of a role do the same: no op in it depends on which of them performs it."""
     if role.agents < 2 or role.agents > 4:
         return False
     for op in (*walk(setup), *walk(role.body)):
@@ -55,13 +62,13 @@ def interchangeable(role: Role, setup: ops.Block) -> bool:
             return False
         if op.facts.by_warp:
             return False
-        if any(isinstance(leaf, exprs.Special) and leaf.name in _WHO_AM_I for leaf in leaves(op)):
+        if any(isinstance(leaf, exprs.Special) and leaf.name in _IDENTITY for leaf in leaves(op)):
             return False
     return True
 
 
 class _Bits:
-    """Numbers of the bits of one machine, by what they stand for."""
+    """Numbers for the bits of one machine that do not depend on the order of the execution."""
 
     def __init__(self, m: Machine, rename: dict[int, int]) -> None:
         self.of: dict[int, int] = {0: 0}
@@ -103,8 +110,8 @@ def _event_key(e: Event, rename: dict[int, int]) -> tuple[Any, ...]:
 
 
 class StateKeys:
-    """Makes keys of the states of one kernel's executions. `deciding`: which data are part of
-    them.
+    """Makes keys of the states of one kernel's executions. `deciding`: the data that are part of
+    a key.
     """
 
     def __init__(self, kernel: Kernel, deciding: DecidingData, symmetry: bool) -> None:
@@ -113,8 +120,8 @@ class StateKeys:
         self.same = [r for r in kernel.roles if symmetry and interchangeable(r, kernel.setup)]
 
     def of(self, execution: Execution, tensors: bool = True) -> bytes:
-        """The key of a state; the smallest of those that renaming interchangeable agents gives.
-        `tensors`: with who has touched which of their elements.
+        """The key of a state: the smallest of the keys under all renamings of interchangeable
+        agents. `tensors`: with the accesses to each of their elements.
         """
         parts: list[Hashable] = []
         for cluster, m in sorted(execution.machines.items(), key=lambda one: one[0]):
@@ -134,8 +141,8 @@ class StateKeys:
         )
 
     def _renamings(self, m: Machine) -> Iterable[dict[int, int]]:
-        """Names for the agents, of which the smallest key is taken: interchangeable ones in the
-        order of where they stand, and those that stand alike in every order.
+        """The renamings to try: interchangeable agents sorted by their place in the program, and in
+        every order those with equal places.
         """
         plain = {a.uid: a.uid for a in m.agents}
         groups: list[tuple[list[int], list[list[int]]]] = []
@@ -158,7 +165,7 @@ class StateKeys:
             yield names
 
     def _stands(self, a: Agent, ready: bool) -> bytes:
-        """What of an agent's state has no agent's name in it."""
+        """The part of an agent's state that names no agent."""
         return encoded((place(a, self.deciding), a.blocked, ready, tuple(sorted(a.passed.items()))))
 
     def _machine(
@@ -323,8 +330,8 @@ class StateKeys:
         return (1, tuple(self._queued(u, bits) for u in unit.waiting))
 
     def _queued(self, unit: Any, bits: _Bits) -> Hashable:
-        """A unit of a tensor core's queue that has not acted: what was decided when it was issued,
-        which its site alone does not say. (A group of wgmma acts when it is committed, and a TMA
+        """A unit of a tensor core's queue that has not acted: its operands, which its site alone does
+        not determine. (A group of wgmma acts when it is committed, and a TMA
         store when it is issued: see `Execution._collect`.)
         """
         key: Hashable
@@ -348,8 +355,8 @@ class StateKeys:
         return unit.site.id, key, bits(unit.bits)
 
     def _tensors(self, execution: Execution, owned: bool) -> Hashable:
-        """Contents of the tensors that are written; and, where clusters run together, which of them
-        touched which elements.
+        """The contents of the tensors that are written; and, if clusters run together, which of
+        them accessed which elements.
         """
         out = []
         for t in execution.world.tensors:
@@ -360,7 +367,7 @@ class StateKeys:
 
 
 def _owners(order: GlobalOrder) -> Hashable:
-    """Of each element: the cluster that wrote it, atomically or not, and the one that read it."""
+    """For each element, the cluster that wrote it, atomically or not, and the one that read it."""
     clusters = np.array([0, *(4 * e.cluster + 2 + e.atomic for e in order.history), 1], np.int64)
     maps = (order.writers,) if order.readers is None else (order.writers, order.readers)
     return tuple(clusters[np.where(m == MANY, len(clusters) - 1, m)].tobytes() for m in maps)
@@ -371,8 +378,8 @@ def _tile(slot: Slot) -> Hashable:
 
 
 def _operand(where: Any) -> Hashable:
-    """An operand of a tensor core's op: a rectangle of a tile, a place in tensor memory, or where
-    scale factors lie.
+    """An operand of a tensor-core op: a rectangle of a tile, a place in tensor memory, or the place
+    of scale factors.
     """
     match where:
         case Slot() as slot, rect:
@@ -384,7 +391,7 @@ def _operand(where: Any) -> Hashable:
 
 
 def _wgmma(unit: WgmmaUnit, bits: _Bits) -> Hashable:
-    """A wgmma that is in no committed group, and has not acted."""
+    """A wgmma that is in no committed group, and so has not acted."""
     a = unit.a.ir.name if isinstance(unit.a, Frag) else _tile(unit.a)
     return (
         unit.site.id,

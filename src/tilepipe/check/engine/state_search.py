@@ -1,10 +1,10 @@
-"""Exploring states: every order of the steps that matter, equal states followed once.
+"""The search over states: every order of the steps to branch on; equal states are followed once.
 
-Without partial-order reduction all steps matter that others can notice. With it, and in a kernel
-that tests barriers, only those do whose order can change what a test says: tests, what completes
-phases of barriers that are tested, and what takes from a common store. All others are taken at
-once, in a fixed order: in every execution they are in their only possible order, which is found out
-on the way (`causal_order`), and where they are not, the states found so are worth nothing.
+Without partial-order reduction, the search branches on all visible steps. With it, and in a kernel
+that tests barriers, it branches only on steps whose order can change the outcome of a test: tests,
+steps that complete phases of tested barriers, and steps that draw from a common store. All other
+steps are performed at once, in a fixed order. That is correct only if they have no race in any
+execution, which the causal order shows on the way; if one has, the search decides nothing.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from tilepipe.machine.units.in_flight import CommitUnit, UnitQueue
 End = Literal["decided", "many", "disorderly"]
 
 
-class AllSteps:
-    """All steps that others can notice."""
+class BranchOnVisible:
+    """Branch on all visible steps."""
 
     def op(self, request: Request) -> bool:
-        """Whether the op that an agent is about to perform matters."""
+        """Whether to branch on the op that an agent is about to perform."""
         site: Site = request[1][0]
         return site.noticed
 
-    def flight(self, flight: InFlightUnit, others: Sequence[InFlightUnit]) -> bool:
-        """Whether it matters when a unit acts, where `others` can act as well."""
+    def in_flight_unit(self, flight: InFlightUnit, others: Sequence[InFlightUnit]) -> bool:
+        """Whether to branch on the action of a unit, when `others` can act as well."""
         return True
 
 
-class StepsOfTests(AllSteps):
-    """Those that can change what a test says, or what is left to take."""
+class BranchOnTests(BranchOnVisible):
+    """Branch on steps that can change the outcome of a test, or what is left in a common store."""
 
     def __init__(self, sites: Iterable[Site], waits: Container[int]) -> None:
-        """`waits`: sites of the tests that count as waits, and change nothing."""
+        """`waits`: the sites of tests that are treated as waits, which need no branch."""
         self.waits = waits
         self.tested = {s.barrier for s in sites if s.kind == "mbar_try_wait" and s.id not in waits}
 
@@ -50,15 +50,15 @@ class StepsOfTests(AllSteps):
         counts = site.counts and site.barrier in self.tested
         return counts or (site.contends and site.id not in self.waits)
 
-    def flight(self, flight: InFlightUnit, others: Sequence[InFlightUnit]) -> bool:
+    def in_flight_unit(self, flight: InFlightUnit, others: Sequence[InFlightUnit]) -> bool:
         unit = flight.unit
         if isinstance(unit, UnitQueue):
             first = unit.waiting[0]
             return isinstance(first, CommitUnit) and any(
                 bar.array in self.tested for bar, _ in first.arrivals
             )
-        # Of copies that one phase waits for, the last completes it: nobody learns of the others
-        # before that.
+        # Of the copies that one phase waits for, the last one completes it. No agent can observe
+        # the others before that.
         return unit.bar.array in self.tested and not any(
             f is not flight and _signals(f, unit.bar) for f in others
         )
@@ -69,13 +69,13 @@ def _signals(flight: InFlightUnit, bar: Mbarrier) -> bool:
 
 
 def explore(
-    explorer: Explorer, clusters: Sequence[int], steps: AllSteps, at_most: int = sys.maxsize
+    explorer: Explorer, clusters: Sequence[int], steps: BranchOnVisible, at_most: int = sys.maxsize
 ) -> End:
-    """Explores every order of some steps, if that takes `at_most` so many executions; states are
-    followed once, if `hashing` says so.
+    """Explores every order of some steps; with `Reductions.hashing`, equal states are followed
+    once.
 
-    Returns "decided"; "many" where it takes more; "disorderly" where the other steps are not in
-    their only possible order, so that it decides nothing.
+    Returns "decided"; "many" if that takes more than `at_most` executions; "disorderly" if other
+    steps have races, so that the search decides nothing.
     """
     begun = 0
     stack: list[Schedule] = [()]
@@ -105,36 +105,36 @@ def explore(
 
         if explorer.perform(execution, perform) or explorer.has_warp_fault(execution):
             return "decided"
-        if type(steps) is not AllSteps and any(
+        if type(steps) is not BranchOnVisible and any(
             r.kind not in EXPECTED_RACES for r in execution.causal_order.races
         ):
             return "disorderly"
     return "decided"
 
 
-def settle(execution: Execution, steps: AllSteps) -> None:
-    """Takes all steps that do not matter."""
+def settle(execution: Execution, steps: BranchOnVisible) -> None:
+    """Performs all steps that need no branch."""
     while not execution.over:
         agents = [
             (c, a)
             for c, a in execution.ready()
             if (request := execution.next_of(a)) is None or not steps.op(request)
         ]
-        if agents and type(steps) is not AllSteps:
+        if agents and type(steps) is not BranchOnVisible:
             execution.run_agent(*agents[0], pause=True)
             continue
         pending = execution.in_flight
-        in_flight = [f for f in pending if not steps.flight(f, pending)]
+        in_flight = [f for f in pending if not steps.in_flight_unit(f, pending)]
         if not in_flight:
             return
         execution.run_unit(in_flight[0])
 
 
 def _fork(execution: Execution, stack: list[Schedule]) -> None:
-    """Takes the first of the steps that can be taken, and leaves the others for later."""
+    """Performs the first of the possible steps, and leaves the others on the stack."""
     ready, in_flight = execution.ready(), execution.in_flight
-    answers = tuple(execution.answers)
-    here = (*answers, *execution.schedule)
+    refusals = tuple(execution.refusals)
+    here = (*refusals, *execution.schedule)
     options = [ScheduleStep(c, a.uid, -1) for c, a in ready] + [
         ScheduleStep(*f.agent_id, unit=f.ordinal) for f in in_flight
     ]
@@ -148,9 +148,9 @@ def _fork(execution: Execution, stack: list[Schedule]) -> None:
         if step.outcome == 1:
             stack.append(
                 (
-                    *answers,
+                    *refusals,
                     ScheduleStep(*step.agent_id, step.ordinal, outcome=0),
-                    *here[len(answers) :],
+                    *here[len(refusals) :],
                     options[0],
                 )
             )

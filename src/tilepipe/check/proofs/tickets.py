@@ -23,11 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tilepipe.check.engine import warp_races
-from tilepipe.check.engine.execution import Execution, ExecutionLimitError
+from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.key_encoding import digest
 from tilepipe.check.engine.launch_state import LaunchState
+from tilepipe.check.engine.limits import ExecutionLimitError
 from tilepipe.check.engine.race_reversal import EXPECTED_RACES, BoundError, Explorer
-from tilepipe.check.engine.state_search import StepsOfTests, settle
+from tilepipe.check.engine.state_search import BranchOnTests, settle
 from tilepipe.check.engine.steps import AgentId
 from tilepipe.check.verdict import ScheduleStep
 from tilepipe.errors import PoisonError, SimFault
@@ -164,7 +165,7 @@ class _Alone:
         """
         self.explorer = explorer
         self.counter = counter
-        self.steps = StepsOfTests(explorer.launch_state.sites, explorer.launch_state.guards.tests)
+        self.steps = BranchOnTests(explorer.launch_state.sites, explorer.launch_state.guards.tests)
         self.forgets = forgets
         launch_state = explorer.launch_state
         self.drawers = len(set(drawn))

@@ -1,0 +1,132 @@
+"""Agents of an execution that poll: which of them are parked, and until when (`proofs.polling`).
+
+An agent whose loop has come back to an earlier state continues only when a phase completes that it
+tests, or when another agent adds to an element that it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilepipe.check.engine.limits import ExecutionLimitError
+from tilepipe.check.engine.steps import AgentId
+from tilepipe.check.proofs.polling import MAX_FAILED_LOOKS, Cell, Kind, Poll, Watch
+from tilepipe.machine.agents import Agent, Spin
+from tilepipe.machine.barriers.mbarrier import phase_asked
+from tilepipe.machine.machine import Machine, World
+from tilepipe.machine.memory.elements import value_of
+from tilepipe.machine.sites import Site
+
+
+class PollingAgents:
+    """Parks agents that poll, and wakes them. `machines`: cluster -> its machine, while it runs."""
+
+    def __init__(self, world: World, watch: Watch, machines: Mapping[int, Machine]) -> None:
+        self._world = world
+        self._watch = watch
+        self._machines = machines
+        self._polls: dict[AgentId, Poll] = {}
+        self._watchers: dict[Cell, list[AgentId]] = {}
+
+    def any_of_cluster(self, cluster: int) -> bool:
+        """Whether an agent of a cluster is parked until another agent adds to an element."""
+        return any(who[0] == cluster for watching in self._watchers.values() for who in watching)
+
+    def performed(
+        self,
+        m: Machine,
+        agent_id: AgentId,
+        agent: Agent,
+        kind: Kind,
+        args: tuple[Any, ...],
+        result: object,
+    ) -> bool:
+        """Takes note of a visible op. Returns whether the agent is parked now: it has tested or
+        read something, in a state in which it had done so before. Any other visible op ends its
+        polling.
+
+        Raises:
+            ExecutionLimitError: the agent has polled too often, each time in another state.
+        """
+        site, mask = args[0], args[1]
+        if kind is Kind.TEST and result is False:
+            poll = self._polls.setdefault(agent_id, Poll())
+            poll.bars.append(agent.cta.bars[args[2]])
+        elif kind is Kind.ADD and value_of(agent, mask, args[2]) == 0:
+            poll = self._polls.setdefault(agent_id, Poll())
+            poll.cells.add(_cell(agent, site, mask, args))
+        else:
+            self._polls.pop(agent_id, None)
+            if kind is Kind.ADD:
+                self._wake(agent_id, _cell(agent, site, mask, args))
+            return False
+        if not poll.again(self._state(m, agent)):
+            if len(poll.seen) > MAX_FAILED_LOOKS:
+                raise ExecutionLimitError(
+                    f"{agent} has tested {MAX_FAILED_LOOKS} times in a row at {site.loc.short}"
+                    " without success, and counts its attempts in a value that later decides; the"
+                    " check follows no more of them. Check an instance with a limit below"
+                    f" {MAX_FAILED_LOOKS}, or wait on the barrier"
+                )
+            return False
+        self._park(agent_id, agent, poll, self._spin(agent, kind, args, result))
+        return True
+
+    def repeats(self, m: Machine, agent_id: AgentId, agent: Agent, site: Site) -> bool:
+        """Whether an agent is parked now because it goes round a loop that changes nothing, and
+        performs no visible op.
+        """
+        poll = self._polls.setdefault(agent_id, Poll())
+        if not poll.repeats(site.id, lambda: self._state(m, agent)):
+            return False
+        self._park(agent_id, agent, poll, Spin(site))
+        return True
+
+    def resume(self, agent_id: AgentId, agent: Agent) -> None:
+        """An agent continues: if it was parked, it waits for nothing any more."""
+        if not agent.blocked and not agent.parked:
+            return
+        agent.spins = None
+        poll = self._polls.pop(agent_id, None)
+        for bar in poll.bars if poll is not None else ():
+            while agent in bar.waiters:
+                bar.waiters.remove(agent)
+        for cell in poll.cells if poll is not None else ():
+            watching = self._watchers.get(cell, [])
+            while agent_id in watching:
+                watching.remove(agent_id)
+        m = self._machines[agent_id[0]]
+        while agent in m.ready:
+            m.ready.remove(agent)
+
+    def _state(self, m: Machine, agent: Agent) -> bytes:
+        return self._watch.state(self._world, m.ctas, agent)
+
+    def _park(self, agent_id: AgentId, agent: Agent, poll: Poll, spin: Spin) -> None:
+        for bar in set(poll.bars):
+            bar.waiters.append(agent)
+        for cell in poll.cells:
+            self._watchers.setdefault(cell, []).append(agent_id)
+        agent.parked, agent.spins = True, spin
+
+    def _wake(self, by: AgentId, cell: Cell) -> None:
+        """An agent has added to an element: those that read it, look again."""
+        for cluster, uid in self._watchers.pop(cell, []):
+            m = self._machines.get(cluster)
+            if m is not None and (cluster, uid) != by and m.agents[uid] not in m.ready:
+                m.ready.append(m.agents[uid])
+
+    def _spin(self, agent: Agent, kind: Kind, args: tuple[Any, ...], result: object) -> Spin:
+        """What a parked agent waits for, for the report of a deadlock."""
+        site, mask = args[0], args[1]
+        if kind is Kind.TEST:
+            return Spin(site, agent.cta.bars[args[2]], phase_asked(agent, args))
+        tensor, *index = _cell(agent, site, mask, args)
+        name = f"{self._world.tensors[tensor].param.name}[{', '.join(map(str, index))}]"
+        return Spin(site, name=name, value=str(result))
+
+
+def _cell(agent: Agent, site: Site, mask: int, args: tuple[Any, ...]) -> Cell:
+    """The element of an atomic add."""
+    return (site.tensor, *(value_of(agent, mask, i) for i in args[3:]))
