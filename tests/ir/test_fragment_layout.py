@@ -6,8 +6,9 @@ import pytest
 
 from tilepipe.ir import dtypes
 from tilepipe.ir.expressions import Binary, FragmentRead, const
-from tilepipe.ir.fragment_layout import BLOCK, blocks, first_row, layout_of, warp_parts
+from tilepipe.ir.fragment_layout import BLOCK, blocks, first_row, warp_parts
 from tilepipe.ir.memory import Fragment
+from tilepipe.sim.sites import layout_of
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,6 @@ from __future__ import annotations
 
 from functools import cache
 
-from tilepipe.ir import expressions as e
-from tilepipe.ir.expressions import Expr
-
 BLOCK = 16  # rows of a warp that its registers hold together: 8 h + lane // 4
 SPAN = {"wgmma": 64, "tmem": 128}  # layout -> rows of which warp w holds the w-th quarter
 
@@ -32,16 +29,3 @@ def warp_parts(layout: str, warp: int, start: int, stop: int) -> tuple[tuple[int
     """
     span = SPAN[layout]
     return tuple((row, row + span // 4) for row in range(start + warp * (span // 4), stop, span))
-
-
-def layout_of(value: Expr) -> str:
-    """The layout of a fragment-shaped value: that of the fragments with rows which it reads,
-    "wgmma" where there are none.
-    """
-    if isinstance(value, e.Iota):
-        return value.layout
-    if isinstance(value, e.FragmentRead):
-        return value.fragment.layout if value.shape[0] > 1 else "wgmma"
-    return next(
-        (found for child in e.children(value) if (found := layout_of(child)) != "wgmma"), "wgmma"
-    )

@@ -7,8 +7,7 @@ from typing import Any
 
 from tilepipe.ir import ops, printer
 from tilepipe.ir.def_use import used
-from tilepipe.ir.expressions import Const, const
-from tilepipe.ir.fragment_layout import layout_of
+from tilepipe.ir.expressions import Const, Expr, FragmentRead, Iota, children, const
 from tilepipe.ir.memory import (
     BarrierRef,
     Element,
@@ -119,6 +118,19 @@ def _facts(op: Op, tensors: dict[int, int]) -> dict[str, Any]:
         case ops.MbarWait(phase=phase) | ops.MbarTryWait(phase=phase):
             return {"parity": phase.dtype.kind != "phase"}
     return {}
+
+
+def layout_of(value: Expr) -> str:
+    """The layout of a fragment-shaped value: that of the fragments with rows which it reads,
+    "wgmma" where there are none.
+    """
+    if isinstance(value, Iota):
+        return value.layout
+    if isinstance(value, FragmentRead):
+        return value.fragment.layout if value.shape[0] > 1 else "wgmma"
+    return next(
+        (found for child in children(value) if (found := layout_of(child)) != "wgmma"), "wgmma"
+    )
 
 
 def tiles_of(op: Op) -> list[Tile]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from tilepipe.errors import SimFault
@@ -11,9 +12,10 @@ from tilepipe.ir.location import Loc
 from tilepipe.ir.memory import BarrierRef, Element, Fragment, Tile
 from tilepipe.ir.program import Kernel
 from tilepipe.sim import runtime as support
-from tilepipe.sim.codegen.definition import Called
 from tilepipe.sim.codegen.expressions import Expressions
 from tilepipe.sim.codegen.names import Names
+
+Called = Callable[..., Any]  # what generated code calls
 
 
 class Tables(Protocol):

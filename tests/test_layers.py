@@ -1,0 +1,162 @@
+"""Which package may import which, and that no modules import each other in a circle.
+
+All imports count, those under TYPE_CHECKING and those inside functions included; only in the search
+for circles are imports inside functions left out, since they are how `tilepipe.program` reaches the
+readers when they are asked for.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[1] / "src"
+API = "tilepipe"  # the public API: `import tilepipe as tp`
+BASE = {"errors", "files", "host_arguments"}
+# package (or module) of tilepipe -> the others that it may import
+ALLOWED = {
+    "errors": {"ir"},  # ir.location
+    "files": {"errors"},
+    "host_arguments": {"errors"},
+    "ir": BASE,
+    "lang": BASE | {"ir"},
+    "pipelines": BASE | {"ir", "lang"},
+    "public_members": {"lang"},
+    "machine": BASE | {"ir"},  # of which `LEAVES` alone
+    "sim": BASE | {"ir", "machine"},
+    "cuda": BASE | {"ir"},
+    "check": BASE | {"ir", "machine", "sim", "program"},
+    "program": BASE | {"ir", "lang", "machine", "sim", "check", "cuda"},
+    "kernels": BASE | {API},
+    "ops": BASE | {API, "ir", "lang", "kernels", "cuda"},
+    "testing": BASE | {API, "ir", "machine", "sim", "check", "program"},
+    "registry": BASE | {API, "ir", "kernels", "testing"},
+    "bench": BASE | {API, "ir", "cuda", "kernels", "ops", "registry", "testing"},
+    "cli": BASE | {API, "ir", "lang", "machine", "sim", "check", "cuda", "kernels", "registry", "bench", "testing"},
+    "__main__": {"cli"},
+}  # fmt: skip
+# the modules of `ir` that know no program
+LEAVES = {
+    "chip", "dtypes", "fragment_layout", "layout", "location", "rules.mbarrier",
+    "rules.tensor_memory", "rules.tma",
+}  # fmt: skip
+# What is still to be taken apart: (importing module, package); and modules, or the packages of
+# modules, that still import each other in a circle.
+STILL_ALLOWED = {
+    ("tilepipe.cuda.nvrtc.cache", API),
+    ("tilepipe.cuda.runtime.interop", "lang"),
+    ("tilepipe.host_arguments", "ops"),
+    ("tilepipe.kernels.attention.reference", "testing"),
+    ("tilepipe.kernels.gemm.tuned", "ir"),
+    ("tilepipe.kernels.gemm_block_scaled.reference", "testing"),
+    ("tilepipe.kernels.gemm_blockwise.reference", "testing"),
+    ("tilepipe.kernels.gemm_grouped.reference", "testing"),
+}
+STILL_CIRCULAR = [
+    ("tilepipe.check.sensitivity", "tilepipe.program"),
+    ("tilepipe.cuda.",),
+    ("tilepipe.ir.expressions", "tilepipe.ir.memory"),
+    ("tilepipe.kernels.gemm.heuristics", "tilepipe.kernels.gemm.tuned"),
+    ("tilepipe.lang.",),
+    ("tilepipe.pipelines.accumulators.",),
+]
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in (SRC / "tilepipe").rglob("*.py"):
+        name = ".".join(path.relative_to(SRC).with_suffix("").parts)
+        found[name.removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(tree: ast.AST, inside_functions: bool) -> Iterator[str]:
+    """The modules of tilepipe that a module imports."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not inside_functions:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in MODULES else node.module
+        yield from imports(node, inside_functions)
+
+
+def package(module: str) -> str:
+    return module.split(".")[1] if "." in module else API
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.AST]:
+    return {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
+
+
+def test_packages_import_only_what_lies_below(trees: dict[str, ast.AST]) -> None:
+    arrows = {
+        (name, package(other))
+        for name, tree in trees.items()
+        if name != API
+        for other in imports(tree, inside_functions=True)
+        if package(other) != package(name)
+    }
+    wrong = {(name, other) for name, other in arrows if other not in ALLOWED[package(name)]}
+    assert wrong <= STILL_ALLOWED
+
+
+def test_the_machine_knows_no_program(trees: dict[str, ast.AST]) -> None:
+    known = {
+        other.removeprefix("tilepipe.ir.")
+        for name, tree in trees.items()
+        if package(name) == "machine"
+        for other in imports(tree, inside_functions=True)
+        if package(other) == "ir"
+    }
+    assert known - {"tilepipe.ir"} <= LEAVES
+    beyond = {
+        other.removeprefix("tilepipe.ir.")
+        for leaf in LEAVES
+        for other in imports(trees[f"tilepipe.ir.{leaf}"], inside_functions=True)
+        if package(other) == "ir"
+    }
+    assert beyond - {"tilepipe.ir"} <= LEAVES
+
+
+def test_no_modules_import_each_other_in_a_circle(trees: dict[str, ast.AST]) -> None:
+    graph = {
+        name: {o for o in imports(tree, inside_functions=False) if o not in (API, name)}
+        for name, tree in trees.items()
+    }
+    unexpected = [
+        sorted(circle)
+        for circle in circles(graph)
+        if not any(all(name.startswith(known) for name in circle) for known in STILL_CIRCULAR)
+    ]
+    assert unexpected == []
+
+
+def circles(graph: dict[str, set[str]]) -> Iterator[frozenset[str]]:
+    """The sets of modules that reach each other."""
+    reached = {name: closure(graph, name) for name in graph}
+    for name in graph:
+        circle = frozenset(o for o in reached[name] if name in reached[o])
+        if circle and name == min(circle):
+            yield circle
+
+
+def closure(graph: dict[str, set[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    waiting = list(graph[start])
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += graph[name]
+    return found
