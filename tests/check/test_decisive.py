@@ -2,7 +2,7 @@
 """Data that decides something later is part of a state's key, wherever it lies in between.
 
 To put the holes back on purpose: `monkeypatch.setattr(DecidingData, "slot", ...)`, `"tensor"`,
-`"fragment"` to return no contents, or `"leaves_out"` to name locals, of `tilepipe.check.proofs.data_flow`;
+`"fragment"` to return no contents, or `"leaves_out"` to name locals, of `tilepipe.sim.analysis.data_flow`;
 `monkeypatch.setattr(encoding, "digest", ...)` for keys that collide.
 """
 
@@ -31,13 +31,13 @@ from tilepipe.check.engine import key_encoding as encoding
 from tilepipe.check.engine.execution import Execution
 from tilepipe.check.engine.key_encoding import digest, encoded
 from tilepipe.check.engine.state_key import StateKeys
-from tilepipe.check.proofs.data_flow import TENSOR_MEMORY, DecidingData, Flow
 from tilepipe.ir import dtypes, ops
 from tilepipe.ir.expressions import Cast, Vary, const
 from tilepipe.ir.memory import Element, Tmem, TmemScales
 from tilepipe.ir.ops.facts import Facts
 from tilepipe.ir.program import walk
 from tilepipe.machine.units.in_flight import MmaUnit, UnitQueue
+from tilepipe.sim.analysis.data_flow import TENSOR_MEMORY, DecidingData, Flow
 from tilepipe.sim.codegen.module import compile_kernel
 
 PATHS = ("local", "variable", "fragment", "tile by fragment", "tile by element", "tile by copy", "global by element", "global by fragment",

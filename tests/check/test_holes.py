@@ -18,8 +18,6 @@ from tests.check.campaign.drawing import drawn
 from tests.check.campaign.judge import Judged, judge
 from tilepipe.check.engine import state_key as fingerprint
 from tilepipe.check.engine.key_encoding import digest
-from tilepipe.check.engine.live_locals import place
-from tilepipe.check.proofs.data_flow import DecidingData
 from tilepipe.check.proofs.polling import Watch
 from tilepipe.lang.tracing import barrier_tests as answers
 from tilepipe.lang.tracing.tracer import Tracer
@@ -27,6 +25,7 @@ from tilepipe.machine.barriers import rendezvous as meetings
 from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.happens_before.events import GlobalOrder
 from tilepipe.sim import election
+from tilepipe.sim.analysis.data_flow import DecidingData
 
 # campaigns; other files of this folder have a quick test for each of their rules
 pytestmark = pytest.mark.slow
@@ -45,7 +44,9 @@ def _hashes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _locals_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Watch, "state", lambda self, world, ctas, ag: digest(place(ag, self.deciding)))
+    patch.setattr(
+        Watch, "state", lambda self, world, ctas, ag: digest(self.front_end.registers(ag))
+    )
 
 
 def _no_rule_for_tensors(patch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from tilepipe.check.engine.launch_state import LaunchState
 from tilepipe.check.engine.steps import AgentId, VisibleStep
 from tilepipe.ir import ops
 from tilepipe.ir.launch import Launch
-from tilepipe.sim.run import quiet_numbers
+from tilepipe.machine.clusters import quiet_numbers
 
 
 class Listening(CausalOrder):

@@ -2,7 +2,7 @@
 nobody ends.
 
 To put the hole of counters in memory back on purpose, patch `tilepipe.check.proofs.polling.Watch.state` to
-leave the memory out: `lambda self, world, ctas, ag: digest(place(ag, self.deciding))`.
+leave the memory out: `lambda self, world, ctas, ag: digest(self.front_end.registers(ag))`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import pytest
 import tilepipe as tp
 from tilepipe.check import Bounds, Reductions, check
 from tilepipe.check.engine.key_encoding import digest
-from tilepipe.check.engine.live_locals import place
 from tilepipe.check.proofs.polling import MAX_FAILED_LOOKS, Watch
 from tilepipe.ir.chip import H200
 from tilepipe.ir.launch import Launch
@@ -116,7 +115,7 @@ def test_without_memory_in_a_round_the_exit_is_lost(
     cell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        Watch, "state", lambda self, world, ctas, ag: digest(place(ag, self.deciding))
+        Watch, "state", lambda self, world, ctas, ag: digest(self.front_end.registers(ag))
     )
     assert check(polls(cell)).ok
 

@@ -27,8 +27,8 @@ from tilepipe.check.verdict import (
 from tilepipe.errors import BindError
 from tilepipe.ir.launch import Launch
 from tilepipe.ir.program import WARP
+from tilepipe.machine.clusters import quiet_numbers
 from tilepipe.machine.rules import Rules
-from tilepipe.sim.run import quiet_numbers
 
 # executions of the state search, in a kernel that tests barriers, after which reversing races may
 # need fewer

@@ -18,6 +18,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 
+import numpy as np
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
 from tilepipe.errors import RaceError, SimFault
 from tilepipe.machine.cta_exit import check_exit
 from tilepipe.machine.faults import deadlock
@@ -27,6 +30,13 @@ from tilepipe.machine.machine import Machine, World
 from tilepipe.machine.scheduler import run_at_random, run_in_order
 
 Finished = Callable[[Machine], None]
+
+
+@contextmanager
+def quiet_numbers() -> Iterator[None]:
+    """One BLAS thread, as tiles are small, and no warnings about NaN."""
+    with ThreadpoolController().limit(limits=1), np.errstate(all="ignore"):
+        yield
 
 
 def one_after_another(

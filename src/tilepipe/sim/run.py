@@ -10,7 +10,6 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from tilepipe.errors import BindError, SimFault
 from tilepipe.host_arguments import plain_int, shown
@@ -19,7 +18,7 @@ from tilepipe.ir.launch import Launch, TensorArg
 from tilepipe.ir.memory import TensorParam
 from tilepipe.ir.program import Kernel
 from tilepipe.machine import cost
-from tilepipe.machine.clusters import one_after_another, together
+from tilepipe.machine.clusters import one_after_another, quiet_numbers, together
 from tilepipe.machine.machine import Machine, OnEvent, World
 from tilepipe.machine.memory.global_memory import GlobalTensor
 from tilepipe.machine.rules import Rules, require_rules
@@ -168,13 +167,6 @@ def naming_the_elected_lane(world: World, compiled: Compiled) -> Iterator[None]:
                 " which lane it is, is not known."
             )
         raise
-
-
-@contextmanager
-def quiet_numbers() -> Iterator[None]:
-    """One BLAS thread, as tiles are small, and no warnings about NaN."""
-    with ThreadpoolController().limit(limits=1), np.errstate(all="ignore"):
-        yield
 
 
 def occupancy(launch: Launch) -> int:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tilepipe.errors import KernelAssertError, SimFault
 from tilepipe.machine.agents import Agent
+from tilepipe.machine.front_end import OutOfTimeError
 from tilepipe.machine.happens_before.accesses import Rect
 from tilepipe.machine.machine import Machine
 from tilepipe.machine.sites import Site
@@ -130,10 +131,6 @@ def show(m: Machine, ag: Agent, site: Site, mask: int, text: str, args: tuple[An
                     ],
                 )
             )
-
-
-class OutOfTimeError(Exception):
-    """`World.deadline` has passed in code of the kernel that performs no op."""
 
 
 def trips(m: Machine, numbers: range) -> Iterable[int]:

@@ -27,7 +27,7 @@ from tests.check.campaign.lines import Kernel, program
 from tests.support.time_limit import TimeLimitExceeded, time_limit
 from tilepipe.check import Bounds, Fault, Reductions
 from tilepipe.ir.launch import TensorArg
-from tilepipe.sim.run import quiet_numbers
+from tilepipe.machine.clusters import quiet_numbers
 
 BOUNDS = Bounds(traces=600, seconds=60.0)
 RUN_LIMIT = 10.0  # seconds of one simulated run: longer, and it never ends

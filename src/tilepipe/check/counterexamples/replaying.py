@@ -15,8 +15,8 @@ from tilepipe.check.engine.limits import ExecutionLimitError
 from tilepipe.check.verdict import Fault, ScheduleStep, Step
 from tilepipe.errors import SimFault
 from tilepipe.ir.launch import Launch
+from tilepipe.machine.clusters import quiet_numbers
 from tilepipe.machine.rules import Rules
-from tilepipe.sim.run import quiet_numbers
 
 Schedule = tuple[ScheduleStep, ...]
 _MAX_STEPS = 1_000_000  # since it was saved, the kernel may have got an endless loop

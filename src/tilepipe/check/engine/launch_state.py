@@ -5,11 +5,9 @@ about its kernel.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 
-from tilepipe.check.proofs.data_flow import DecidingData
 from tilepipe.check.proofs.guards import Guards, guards
 from tilepipe.check.proofs.polling import Watch
 from tilepipe.errors import BindError
@@ -22,8 +20,7 @@ from tilepipe.ir.program import all_ops, walk
 from tilepipe.machine.journal import Journal
 from tilepipe.machine.machine import World
 from tilepipe.machine.rules import Rules, require_rules
-from tilepipe.sim.codegen.module import compile_kernel
-from tilepipe.sim.run import occupancy, world_of
+from tilepipe.sim.front_end import KernelFrontEnd
 
 
 class LaunchState:
@@ -39,7 +36,7 @@ class LaunchState:
         guards: the tests that are treated as the waits that they guard; none unless `decide` sets
             them.
         sites: the op sites of the compiled kernel.
-        deciding: the data of the kernel that can come to decide something.
+        front_end: the part of a state that only the simulator of the IR can read.
         watch: what the analysis of loops that poll needs.
         polls: whether a loop may poll an element of global memory.
     """
@@ -75,18 +72,17 @@ class LaunchState:
         self.rules = require_rules(rules)
         self.size = launch.kernel.cluster_size
         self.clusters = launch.grid // self.size
-        self.resident = max(launch.chip.resident_clusters(self.size) * occupancy(launch), 1)
         every = list(all_ops(launch.kernel))
         self.guards = Guards()
-        compiled = compile_kernel(launch.kernel)
-        self.shares_work = compiled.program.shares_work
-        self.deciding = DecidingData(launch.kernel, compiled, _aliases(self.launch))
-        self.sites = compiled.sites
+        self.front_end = front_end = KernelFrontEnd(self.launch)
+        self.resident = front_end.resident
+        self.shares_work = front_end.shares_work
+        self.sites = front_end.sites
         self._tests = {s.id for s in self.sites if isinstance(s.op, ops.MbarTryWait)}
         looped = (op for loop in every if isinstance(loop, ops.While) for op in walk(loop.body))
         self.polls = any(isinstance(op, ops.AtomicAdd) and self._looks(op) for op in looped)
-        self.watch = Watch(launch.kernel, self.deciding, compiled.sites)
-        self.lanes = compiled.lanes
+        self.watch = Watch(launch.kernel, front_end)
+        self.lanes = front_end.lanes
         self.elected = self.lanes[0]
 
     @property
@@ -109,14 +105,14 @@ class LaunchState:
         """Whether an atomic add may add 0, and its result can come to decide something."""
         return (
             not (isinstance(op.value, Const) and op.value.value)
-            and op.result in self.deciding.things
+            and op.result in self.front_end.things
         )
 
     def world(self, journal: Journal | None) -> World:
         """The state at the start of an execution: all memory as it was given."""
         for name, given in self._given.items():
             np.copyto(self._copies[name], given)
-        world = world_of(self.launch, self.rules, None)
+        world = self.front_end.world(self.rules)
         world.journal = journal
         world.elected = self.elected
         world.silent = True
@@ -132,18 +128,3 @@ class LaunchState:
     def output(self) -> dict[str, np.ndarray]:
         """The arrays that the last execution has written, by parameter."""
         return dict(self._copies)
-
-
-def _aliases(launch: Launch) -> list[tuple[TensorParam, TensorParam]]:
-    """The pairs of tensors that share memory."""
-    arrays = {
-        n: a.array
-        for n, a in launch.args.items()
-        if isinstance(a, TensorArg) and isinstance(a.array, np.ndarray)
-    }
-    tensors = [
-        (p, arrays[p.name])
-        for p in launch.kernel.params
-        if isinstance(p, TensorParam) and p.name in arrays
-    ]
-    return [(p, q) for (p, a), (q, b) in combinations(tensors, 2) if np.may_share_memory(a, b)]

@@ -131,7 +131,7 @@ class Explorer:
         if self.state_keys is None:
             self.state_keys = StateKeys(
                 self.launch_state.launch.kernel,
-                self.launch_state.deciding,
+                self.launch_state.front_end,
                 self.reductions.symmetry,
             )
         return execution

@@ -23,14 +23,13 @@ import numpy as np
 
 from tilepipe.check.engine import race_state
 from tilepipe.check.engine.key_encoding import digest, encoded
-from tilepipe.check.engine.live_locals import place
-from tilepipe.check.proofs.data_flow import DecidingData
 from tilepipe.ir import expressions as exprs
 from tilepipe.ir import ops
 from tilepipe.ir.def_use import leaves
 from tilepipe.ir.program import Kernel, Role, walk
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import Mbarrier
+from tilepipe.machine.front_end import FrontEnd
 from tilepipe.machine.happens_before.events import MANY, Event, GlobalOrder, Present
 from tilepipe.machine.happens_before.knowledge import Knowledge
 from tilepipe.machine.machine import Machine
@@ -110,13 +109,11 @@ def _event_key(e: Event, rename: dict[int, int]) -> tuple[Any, ...]:
 
 
 class StateKeys:
-    """Makes keys of the states of one kernel's executions. `deciding`: the data that are part of
-    a key.
-    """
+    """Makes keys of the states of one kernel's executions. `front_end`: its part of them."""
 
-    def __init__(self, kernel: Kernel, deciding: DecidingData, symmetry: bool) -> None:
+    def __init__(self, kernel: Kernel, front_end: FrontEnd, symmetry: bool) -> None:
         self.kernel = kernel
-        self.deciding = deciding
+        self.front_end = front_end
         self.same = [r for r in kernel.roles if symmetry and interchangeable(r, kernel.setup)]
 
     def of(self, execution: Execution, tensors: bool = True) -> bytes:
@@ -166,7 +163,9 @@ class StateKeys:
 
     def _stands(self, a: Agent, ready: bool) -> bytes:
         """The part of an agent's state that names no agent."""
-        return encoded((place(a, self.deciding), a.blocked, ready, tuple(sorted(a.passed.items()))))
+        return encoded(
+            (self.front_end.registers(a), a.blocked, ready, tuple(sorted(a.passed.items())))
+        )
 
     def _machine(
         self, execution: Execution, cluster: int, m: Machine, names: dict[int, int], tensors: bool
@@ -265,7 +264,7 @@ class StateKeys:
         )
         opened = tuple(_wgmma(u, bits) for u in a.wgmma_open)
         return (
-            place(a, self.deciding), a.blocked, a.fenced, a.ticket, a.cluster_ticket, () if a.done else tuple(sorted(a.passed.items())),
+            self.front_end.registers(a), a.blocked, a.fenced, a.ticket, a.cluster_ticket, () if a.done else tuple(sorted(a.passed.items())),
             _knowledge(a, bits), bits(a.retired), bits(a.handed_on), stores, groups, opened, _tensor_state(a, bits),
             race_state.of_agent(execution.causal_order, (cluster, a.uid), a.warps),
         )  # fmt: skip
@@ -310,7 +309,7 @@ class StateKeys:
                 for a in s.allocations.values()
             )
             more = (held, calls, s.relinquished is None, s.smallest)
-        return (s.state, filled, live, self.deciding.slot(s), more)
+        return (s.state, filled, live, self.front_end.slot(s), more)
 
     def _unit(self, unit: Any, bits: _Bits) -> Hashable:
         if isinstance(unit, TmaLoadUnit):
@@ -362,7 +361,7 @@ class StateKeys:
         for t in execution.world.tensors:
             if t.order is not None:
                 owners = () if execution.world.clusters is None or not owned else _owners(t.order)
-                out.append((owners, self.deciding.tensor(t)))
+                out.append((owners, self.front_end.tensor(t)))
         return tuple(out)
 
 

@@ -16,12 +16,11 @@ from tilepipe import sim
 from tilepipe.check.mutation.judging import arrays_kept
 from tilepipe.ir import ops
 from tilepipe.ir.launch import Launch
-from tilepipe.ir.program import Kernel
 from tilepipe.machine.actors import Body
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.mbarrier import phase_of
 from tilepipe.machine.machine import Machine
-from tilepipe.sim.codegen.module import compile_kernel
+from tilepipe.sim.front_end import StartBody, listen
 
 Phase = tuple[int, int, int, int]  # run, CTA of the grid, mbarrier of the CTA, phase
 
@@ -54,7 +53,7 @@ class Observations:
         self._waited: set[Phase] = set()
         for self._run, launch in enumerate(launches):
             watched = replace(launch, kernel=replace(launch.kernel))
-            self._watch(watched.kernel)
+            listen(watched.kernel, self._listening)
             with arrays_kept(watched), contextlib.redirect_stdout(io.StringIO()):
                 sim.run(watched)
 
@@ -66,13 +65,9 @@ class Observations:
         """Whether any agent waited for one of the phases in which an op arrived."""
         return bool(self.of(op).phases & self._waited)
 
-    def _watch(self, kernel: Kernel) -> None:
-        """Puts a listener between the machine and every body of a copy of the kernel."""
-        compiled = compile_kernel(kernel)
-        for name, body in list(compiled.bodies.items()):
-            compiled.bodies[name] = self._listening(body)
+    def _listening(self, body: StartBody) -> StartBody:
+        """A body with a listener between it and the machine."""
 
-    def _listening(self, body: Any) -> Any:
         def listening(m: Machine, ag: Agent) -> Generator[Any, Any, None]:
             inner: Body = body(m, ag)
             result: Any = None

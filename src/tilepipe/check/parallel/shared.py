@@ -33,7 +33,7 @@ from tilepipe.check.parallel.instances import (
 from tilepipe.check.parallel.workers import Worker, WorkerError, started
 from tilepipe.check.proofs.guards import NotAWaitError
 from tilepipe.check.verdict import Bounds, Verdict
-from tilepipe.sim.run import quiet_numbers
+from tilepipe.machine.clusters import quiet_numbers
 
 # executions performed in this process first: they take less time than starting a worker
 UNSHARED = 24

@@ -31,7 +31,7 @@ from tilepipe.ir.def_use import bound, leaves, operands
 from tilepipe.ir.expressions import Local, Unary, Vary
 from tilepipe.ir.memory import Variable
 from tilepipe.ir.program import Kernel, walk
-from tilepipe.sim.sites import OpSite
+from tilepipe.sim.front_end import OpSite
 
 Name = Local | Variable
 # what may stand before the wait in a branch that it guards

@@ -18,8 +18,6 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from tilepipe.check.engine.key_encoding import digest
-from tilepipe.check.engine.live_locals import place
-from tilepipe.check.proofs.data_flow import TENSOR_MEMORY, DecidingData, Thing, thing_of
 from tilepipe.ir import ops
 from tilepipe.ir.def_use import used
 from tilepipe.ir.memory import NamedBarrier, SmemBuffer, TensorParam
@@ -27,7 +25,7 @@ from tilepipe.ir.program import Kernel, Role, all_ops, blocks, walk
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.barriers.state import Mbarrier
 from tilepipe.machine.machine import World
-from tilepipe.sim.sites import OpSite
+from tilepipe.sim.front_end import TENSOR_MEMORY, KernelFrontEnd, Thing, thing_of
 
 if TYPE_CHECKING:
     from tilepipe.machine.cta import Cta
@@ -100,27 +98,29 @@ class Watch:
             commute.
     """
 
-    def __init__(self, kernel: Kernel, deciding: DecidingData, sites: Iterable[OpSite]) -> None:
-        self.deciding = deciding
+    def __init__(self, kernel: Kernel, front_end: KernelFrontEnd) -> None:
+        self.front_end = front_end
         loops = (op for op in all_ops(kernel) if isinstance(op, ops.While))
         inside = {id(op) for loop in loops for op in walk(loop.body)}
         alone = _alone(kernel)
         self.kinds: list[Kind] = []
         adds: set[int] = set()
-        for site in sites:
+        for site in front_end.sites:
             kind = Kind.QUIET if id(site.op) in inside else Kind.OTHER
             if isinstance(site.op, ops.MbarTryWait):
                 kind = Kind.TEST
             elif isinstance(site.op, ops.AtomicAdd):
                 kind = Kind.ADD
-                if site.op.result not in deciding.things:
+                if site.op.result not in front_end.things:
                     adds.add(site.id)
             elif site.noticed and not (isinstance(site.op, ops.NamedSync) and site.op.bar in alone):
                 kind = Kind.NOTICED
             self.kinds.append(kind)
         self.adds = frozenset(adds)
-        setup = _written(kernel.setup) & deciding.things
-        self._written = {r.name: setup | (_written(r.body) & deciding.things) for r in kernel.roles}
+        setup = _written(kernel.setup) & front_end.things
+        self._written = {
+            r.name: setup | (_written(r.body) & front_end.things) for r in kernel.roles
+        }
 
     def state(self, world: World, ctas: Iterable[Cta], ag: Agent) -> bytes:
         """All that can decide what an agent does next, as long as nobody else does anything: where
@@ -130,13 +130,13 @@ class Watch:
         memory: list[Hashable] = []
         if written:
             memory += [
-                self.deciding.slot(s)
+                self.front_end.slot(s)
                 for cta in ctas
                 for s in cta.slots
                 if s.buffer in written or s is cta.tmem
             ]
-            memory += [self.deciding.tensor(t) for t in world.tensors if t.param in written]
-        return digest((place(ag, self.deciding), tuple(memory)))
+            memory += [self.front_end.tensor(t) for t in world.tensors if t.param in written]
+        return digest((self.front_end.registers(ag), tuple(memory)))
 
 
 def _alone(kernel: Kernel) -> set[NamedBarrier]:

@@ -86,7 +86,7 @@ def counter_of(launch_state: LaunchState) -> _Counter | None:
                 found.add((tensor, tuple(int(i.value) for i in index if isinstance(i, Const))))
                 if isinstance(op.value, Const) and op.value.value == 1:
                     draws.add(op)
-                elif op.result in launch_state.deciding.things:
+                elif op.result in launch_state.front_end.things:
                     return None
             case ops.ClcTryCancel() | ops.MbarTryWait():
                 return None
@@ -321,7 +321,7 @@ class _Alone:
             kept[touched & (kept == _NOBODY)] = label
 
     def _forget(self, execution: Execution) -> None:
-        deciding = self.explorer.launch_state.deciding.things
+        deciding = self.explorer.launch_state.front_end.things
         for m in execution.machines.values():
             if m.poisoned is not None:
                 raise _RememberedError

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tilepipe.check.proofs.data_flow import DecidingData
 from tilepipe.machine.agents import Agent
 from tilepipe.machine.memory.fragments import Frag
+from tilepipe.sim.analysis.data_flow import DecidingData
 
 _NONE: frozenset[str] = frozenset()
 Names = frozenset[str]

@@ -1,0 +1,80 @@
+"""The IR as a front end of the machine: the one door through which an exploration sees it.
+
+`KernelFrontEnd` is a `machine.front_end.FrontEnd` of one launch. What else proofs over the IR need
+of the compiled kernel, they find here as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from itertools import combinations
+
+import numpy as np
+
+from tilepipe.ir.launch import Launch, TensorArg
+from tilepipe.ir.memory import TensorParam
+from tilepipe.ir.program import Kernel
+from tilepipe.machine.actors import Body
+from tilepipe.machine.agents import Agent
+from tilepipe.machine.machine import Machine, World
+from tilepipe.machine.rules import Rules
+from tilepipe.sim.analysis.data_flow import TENSOR_MEMORY as TENSOR_MEMORY
+from tilepipe.sim.analysis.data_flow import DecidingData
+from tilepipe.sim.analysis.data_flow import Thing as Thing
+from tilepipe.sim.analysis.data_flow import thing_of as thing_of
+from tilepipe.sim.analysis.live_locals import place
+from tilepipe.sim.codegen.module import compile_kernel
+from tilepipe.sim.run import occupancy, world_of
+from tilepipe.sim.sites import OpSite as OpSite
+
+StartBody = Callable[[Machine, Agent], Body]
+
+
+class KernelFrontEnd(DecidingData):
+    """A launch of a kernel, as an exploration sees it.
+
+    Attributes:
+        sites: all ops, by id. shares_work: what one cluster gets depends on the others.
+        lanes: those that are elected in turn (`sim.election`).
+        resident: how many clusters run at once.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        compiled = compile_kernel(launch.kernel)
+        super().__init__(launch.kernel, compiled, _aliases(launch))
+        self._launch = launch
+        self.sites = compiled.sites
+        self.shares_work = compiled.program.shares_work
+        self.lanes = compiled.lanes
+        clusters = launch.chip.resident_clusters(launch.kernel.cluster_size)
+        self.resident = max(clusters * occupancy(launch), 1)
+
+    def registers(self, agent: Agent) -> Hashable:
+        """A key that is equal for agents of one role that go on alike."""
+        return place(agent, self)
+
+    def world(self, rules: Rules) -> World:
+        """What all clusters of the launch share, at its start."""
+        return world_of(self._launch, rules, None)
+
+
+def _aliases(launch: Launch) -> list[tuple[TensorParam, TensorParam]]:
+    """Pairs of tensors that are one array."""
+    arrays = {
+        n: a.array
+        for n, a in launch.args.items()
+        if isinstance(a, TensorArg) and isinstance(a.array, np.ndarray)
+    }
+    tensors = [
+        (p, arrays[p.name])
+        for p in launch.kernel.params
+        if isinstance(p, TensorParam) and p.name in arrays
+    ]
+    return [(p, q) for (p, a), (q, b) in combinations(tensors, 2) if np.may_share_memory(a, b)]
+
+
+def listen(kernel: Kernel, listening: Callable[[StartBody], StartBody]) -> None:
+    """Puts a listener between the machine and every body of a kernel."""
+    compiled = compile_kernel(kernel)
+    for name, body in list(compiled.bodies.items()):
+        compiled.bodies[name] = listening(body)
